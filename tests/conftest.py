@@ -1,0 +1,82 @@
+"""Devices, seeds and markers for the whole suite.
+
+TensorFlow is imported and configured here, before any test module uses it:
+logical devices and threads cannot change once TensorFlow has run something.
+"""
+
+import importlib.util
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import hypothesis
+import pytest
+import tensorflow as tf
+
+
+def _configure_tensorflow():
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * 2,
+    )
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)
+    # The tolerances of the tests are those of float32.
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+_configure_tensorflow()
+
+# The same examples at every run, and no time limit: the first call of an
+# example traces and compiles. `--hypothesis-profile=explore` draws new ones.
+hypothesis.settings.register_profile(
+    "suite", deadline=None, derandomize=True, database=None
+)
+hypothesis.settings.register_profile(
+    "explore", deadline=None, max_examples=500, print_blob=True
+)
+hypothesis.settings.load_profile("suite")
+
+
+def _missing(marker):
+    """Says what a marked test lacks on this machine, or None."""
+    if marker == "gpu" and not tf.config.list_physical_devices("GPU"):
+        return "needs a GPU"
+    if marker == "tpu" and not tf.config.list_physical_devices("TPU"):
+        return "needs a TPU"
+    if marker == "garden":
+        if hasattr(tf.keras, "ops"):
+            return "needs TF_USE_LEGACY_KERAS=1"
+        if importlib.util.find_spec("official") is None:
+            return "needs the extra `garden`"
+    return None
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        for marker in ("gpu", "tpu", "garden"):
+            if item.get_closest_marker(marker) and (reason := _missing(marker)):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed():
+    """Every test starts from the same seeds and in float32."""
+    tf.keras.utils.set_random_seed(0)
+    yield
+    tf.keras.mixed_precision.set_global_policy("float32")
+
+
+@pytest.fixture(scope="session")
+def two_replicas():
+    """One strategy with two CPU replicas for the whole session.
+
+    The default collectives fail in a process that builds several strategies.
+    """
+    return tf.distribute.MirroredStrategy(
+        ["CPU:0", "CPU:1"],
+        cross_device_ops=tf.distribute.ReductionToOneDevice(),
+    )
