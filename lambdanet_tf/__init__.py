@@ -1,3 +1,7 @@
 """LambdaNetworks for TensorFlow and Keras."""
 
+from lambdanet_tf import layers
+from lambdanet_tf import ops
+
+__all__ = ["layers", "ops"]
 __version__ = "0.1.0"

@@ -1,0 +1,15 @@
+"""Lambda layers and the small layers that their networks need."""
+
+from lambdanet_tf.layers.lambda_conv import LambdaConv
+from lambdanet_tf.layers.lambda_layer import LambdaLayer
+from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
+from lambdanet_tf.layers.squeeze_excite import SqueezeExcite
+from lambdanet_tf.layers.stochastic_depth import StochasticDepth
+
+__all__ = [
+    "LambdaConv",
+    "LambdaLayer",
+    "RelativePositionEmbedding",
+    "SqueezeExcite",
+    "StochasticDepth",
+]

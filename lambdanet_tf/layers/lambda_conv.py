@@ -1,0 +1,294 @@
+"""The lambda convolution."""
+
+import tensorflow as tf
+
+from lambdanet_tf import ops
+from lambdanet_tf.layers.arguments import int_per_axis
+from lambdanet_tf.layers.arguments import one_of
+from lambdanet_tf.layers.arguments import scope_per_axis
+from lambdanet_tf.layers.lambda_base import LambdaBase
+from lambdanet_tf.layers.lambda_base import flatten
+from lambdanet_tf.layers.lambda_base import grid_of
+
+_AXIS = {
+    "same": ops.same_axis,
+    "valid": ops.valid_axis,
+    "causal": ops.causal_axis,
+}
+
+
+@tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
+class LambdaConv(LambdaBase):
+    """A lambda layer with a local scope and a convolution's vocabulary.
+
+    The position lambdas are a convolution of the values with the table of
+    relative positions, so that strides, dilation and padding mean what they
+    mean in `tf.keras.layers.Conv1D`, `Conv2D` and `Conv3D`: output i stands
+    where that convolution centres its window, and its queries are taken
+    there. The content lambda stays global (up to the query's own position
+    with padding "causal"). Any spatial size, also unknown ones. `LambdaLayer`
+    has the equations, and adds global scope, masks and a separate context.
+
+    Args:
+        filters: int. Output channels, divisible by `num_heads`.
+        kernel_size: int, or one per axis. The scope: relative positions per
+            axis. Odd. With padding "causal" all of them are past positions,
+            the last entry being the position itself.
+        strides: int, or one per axis.
+        dilation_rate: int, or one per axis. Cannot be above 1 together with
+            `strides`, as in Keras.
+        padding: "same", "valid", or (one spatial axis) "causal".
+        num_heads, key_dim, intra_depth, use_content, use_position,
+            multi_head, position_embedding, implementation,
+            key_normalization, query_normalization, use_batch_norm,
+            norm_momentum, norm_epsilon, use_sync_bn, and the initialisers,
+            regularisers and constraints: as in `LambdaLayer`, except that
+            `position_embedding` cannot be "explicit".
+
+    Input shape:
+        `(batch, *spatial, channels)`, one to three spatial axes.
+
+    Output shape:
+        `(batch, *strided spatial, filters)`, as of a Keras convolution.
+
+    Raises:
+        ValueError: if an argument is out of its range (at construction) or
+            does not fit the number of spatial axes (at build).
+
+    Cost: parameters c (h k + k u) + c v u + r k u for c channels and r table
+    entries; time b n r k v, space k r + b n k v (spec section 1).
+
+    Example:
+        >>> images = tf.random.normal([2, 15, 21, 64])
+        >>> LambdaConv(64, kernel_size=5, strides=2)(images).shape
+        TensorShape([2, 8, 11, 64])
+
+    Reference: [Bello, 2021](https://arxiv.org/abs/2102.08602), section 3.2.
+    """
+
+    def __init__(
+        self,
+        filters,
+        kernel_size,
+        strides=1,
+        dilation_rate=1,
+        padding="same",
+        num_heads=4,
+        key_dim=16,
+        intra_depth=1,
+        use_content=True,
+        use_position=True,
+        multi_head=False,
+        position_embedding="relative",
+        implementation="auto",
+        key_normalization="softmax",
+        query_normalization=None,
+        use_batch_norm=True,
+        norm_momentum=0.99,
+        norm_epsilon=1e-3,
+        use_sync_bn=False,
+        query_initializer=None,
+        key_initializer=None,
+        value_initializer=None,
+        embeddings_initializer=None,
+        kernel_regularizer=None,
+        embeddings_regularizer=None,
+        kernel_constraint=None,
+        embeddings_constraint=None,
+        **kwargs,
+    ):
+        if kernel_size is None or position_embedding == "explicit":
+            raise ValueError(
+                "A lambda convolution needs a `kernel_size` and a table: "
+                "global and explicit embeddings are `LambdaLayer`'s. Received: "
+                f"kernel_size={kernel_size}, "
+                f"position_embedding={position_embedding!r}."
+            )
+        kernel_size = scope_per_axis("kernel_size", kernel_size)
+        super().__init__(
+            filters=filters,
+            num_heads=num_heads,
+            key_dim=key_dim,
+            intra_depth=intra_depth,
+            scope=kernel_size,
+            use_content=use_content,
+            use_position=use_position,
+            multi_head=multi_head,
+            position_embedding=position_embedding,
+            implementation=implementation,
+            key_normalization=key_normalization,
+            query_normalization=query_normalization,
+            use_batch_norm=use_batch_norm,
+            norm_momentum=norm_momentum,
+            norm_epsilon=norm_epsilon,
+            use_sync_bn=use_sync_bn,
+            query_initializer=query_initializer,
+            key_initializer=key_initializer,
+            value_initializer=value_initializer,
+            embeddings_initializer=embeddings_initializer,
+            kernel_regularizer=kernel_regularizer,
+            embeddings_regularizer=embeddings_regularizer,
+            kernel_constraint=kernel_constraint,
+            embeddings_constraint=embeddings_constraint,
+            **kwargs,
+        )
+        self.kernel_size = kernel_size
+        self.strides = int_per_axis("strides", strides)
+        self.dilation_rate = int_per_axis("dilation_rate", dilation_rate)
+        self.padding = one_of("padding", padding, tuple(_AXIS))
+        if self.strides != 1 and self.dilation_rate != 1:
+            self._refuse_both()
+
+    def _refuse_both(self):
+        def above_one(value):
+            return max(value) > 1 if isinstance(value, tuple) else value > 1
+
+        if above_one(self.strides) and above_one(self.dilation_rate):
+            raise ValueError(
+                "`strides` and `dilation_rate` cannot both be above 1. "
+                f"Received: strides={self.strides}, "
+                f"dilation_rate={self.dilation_rate}."
+            )
+
+    def build(self, input_shape):
+        input_shape = tuple(input_shape)
+        rank = len(input_shape) - 2
+        if not 1 <= rank <= 3:
+            raise ValueError(
+                "`inputs` must have the shape (batch, *spatial, channels) "
+                f"with one to three spatial axes. Received: {input_shape}."
+            )
+        if self.padding == "causal" and rank != 1:
+            raise ValueError(
+                "`padding='causal'` needs inputs with one spatial axis. "
+                f"Received: inputs of shape {input_shape}."
+            )
+        self.compute_output_shape(input_shape)
+        self._build(input_shape, input_shape)
+        super().build(input_shape)
+
+    def call(self, inputs, mask=None, training=None):
+        grid = grid_of(inputs)
+        axes = self._axes(grid)
+        present, sampled = None, None
+        if mask is not None:
+            mask = tf.cast(mask, tf.bool)
+            present = tf.reshape(mask, [tf.shape(inputs)[0], -1])
+            sampled = tf.reshape(
+                self._at_centers(mask, axes), [tf.shape(inputs)[0], -1]
+            )
+        queries = self._queries(
+            flatten(self._at_centers(inputs, axes)), sampled, training
+        )
+        keys, values = self._keys_and_values(flatten(inputs), present, training)
+        outputs = self._read(
+            queries,
+            keys,
+            values,
+            self._content_reader(grid, present),
+            self._position_reader(grid, ops.Geometry.of(axes)),
+        )
+        sizes = [axis.queries for axis in axes]
+        shape = [tf.shape(inputs)[0], *sizes, outputs.shape[-1]]
+        outputs = tf.reshape(outputs, shape)
+        return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
+
+    def _axes(self, grid):
+        """The axes of the convolution, not yet cropped."""
+        rank = len(grid)
+        return [
+            _AXIS[self.padding](*sizes)
+            for sizes in zip(
+                grid,
+                scope_per_axis("kernel_size", self.kernel_size, rank),
+                int_per_axis("strides", self.strides, rank),
+                int_per_axis("dilation_rate", self.dilation_rate, rank),
+                strict=True,
+            )
+        ]
+
+    def _at_centers(self, x, axes):
+        """`(batch, *spatial, ...)` at the positions of the queries."""
+        cuts = [slice(None)]
+        for axis in axes:
+            first = 0 if self.padding == "causal" else ops.center_of(axis)
+            last = first + (axis.queries - 1) * axis.stride
+            cuts.append(slice(first, last + 1, axis.stride))
+        return x[tuple(cuts)]
+
+    def _content_reader(self, grid, present):
+        normalization = self.key_normalization
+
+        def read(queries, keys, values):
+            if self.padding == "causal":
+                return self._read_past(queries, keys, values, grid[0], present)
+            content = ops.content_lambda(keys, values, normalization, present)
+            return ops.apply_content_lambda(queries, content)
+
+        return read
+
+    def _read_past(self, queries, keys, values, length, present):
+        """The causal content, with the queries put back at their positions."""
+        (step,) = int_per_axis("strides", self.strides, 1)
+        count = _size(queries, 1)
+        queries = tf.pad(
+            queries[:, :, None], [[0, 0]] * 2 + [[0, step - 1]] + [[0, 0]] * 2
+        )
+        queries = tf.reshape(
+            queries, [tf.shape(queries)[0], count * step, *queries.shape[3:]]
+        )[:, :length]
+        outputs = ops.causal_content_output(
+            queries, keys, values, self.key_normalization, present
+        )
+        return outputs[:, ::step]
+
+    def _position_reader(self, grid, geometry):
+        def read(queries, values, group):
+            shape = [tf.shape(values)[0], *grid, *values.shape[2:]]
+            return ops.position_output(
+                queries,
+                tf.reshape(values, shape),
+                self._table(group),
+                geometry,
+                self.implementation,
+            )
+
+        return read
+
+    def compute_output_shape(self, input_shape):
+        input_shape = tuple(input_shape)
+        known = [1 if size is None else size for size in input_shape[1:-1]]
+        sizes = [
+            None if size is None else axis.queries
+            for size, axis in zip(
+                input_shape[1:-1], self._axes(known), strict=True
+            )
+        ]
+        if any(size is not None and size < 1 for size in sizes):
+            raise ValueError(
+                "The inputs are smaller than the window of `kernel_size` and "
+                f"`dilation_rate` with padding {self.padding!r}. Received: "
+                f"inputs of shape {input_shape}, kernel_size="
+                f"{self.kernel_size}, dilation_rate={self.dilation_rate}."
+            )
+        return (input_shape[0], *sizes, self.filters)
+
+    def compute_mask(self, inputs, mask=None):
+        if mask is None:
+            return None
+        return self._at_centers(mask, self._axes(grid_of(inputs)))
+
+    def get_config(self):
+        config = super().get_config()
+        del config["scope"]
+        config.update(
+            kernel_size=self.kernel_size,
+            strides=self.strides,
+            dilation_rate=self.dilation_rate,
+            padding=self.padding,
+        )
+        return config
+
+
+def _size(x, axis):
+    return x.shape[axis] or tf.shape(x)[axis]

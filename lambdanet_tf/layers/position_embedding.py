@@ -1,0 +1,175 @@
+"""The table of relative positions, which lambda layers can share."""
+
+import operator
+
+import tensorflow as tf
+
+from lambdanet_tf import ops
+from lambdanet_tf.layers.arguments import positive_int
+from lambdanet_tf.layers.arguments import scope_per_axis
+from lambdanet_tf.layers.base import BaseLayer
+
+
+@tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
+class RelativePositionEmbedding(BaseLayer):
+    """A learned embedding for every relative position of a grid.
+
+    The paper's translation-equivariant embeddings E[n, m] = R[m - n]: this
+    layer owns the table R. Lambda layers create one for themselves; pass one
+    instance as `position_embedding` to several lambda layers and they share
+    it (the paper's "shared embeddings", Table 4).
+
+    The table has the shape `(*entries, key_dim, intra_depth)`, with a
+    `num_heads` axis before `key_dim` when given; the intra-depth axis is kept
+    when it is 1. On an axis with a scope there are `scope` entries; a global
+    axis of size s has 2 s - 1. The entry for context position m seen from
+    query position n is at `center + (m - n)`.
+
+    Called on a tensor, the layer returns the embeddings of all pairs of its
+    positions, in the form that `LambdaLayer(position_embedding="explicit")`
+    takes as `embeddings`.
+
+    Args:
+        key_dim: int. Query and key depth, the paper's |k|.
+        intra_depth: int. The paper's |u|.
+        scope: None (global), an odd int, or one odd int per axis: how many
+            relative positions an axis has.
+        num_heads: None, or the number of heads of a multi-head lambda layer,
+            each with a table of its own.
+        embeddings_initializer: None for the paper's N(0, 1), or any Keras
+            initialiser.
+        embeddings_regularizer: Keras regulariser.
+        embeddings_constraint: Keras constraint.
+
+    Input shape:
+        `(batch, *spatial, channels)` with one to three spatial axes, static
+        where global. A global table built for one grid serves every smaller
+        grid.
+
+    Output shape:
+        `(n, m, [num_heads,] key_dim[, intra_depth])` with n = m = the number
+        of positions; the last axis only when `intra_depth` > 1.
+
+    Raises:
+        ValueError: if an argument is out of range (at construction), if a
+            global axis has no static size (at build), or if a grid is larger
+            than the one that a global table was built for.
+
+    Reference: [Bello, 2021](https://arxiv.org/abs/2102.08602), section 3.2.
+    """
+
+    def __init__(
+        self,
+        key_dim=16,
+        intra_depth=1,
+        scope=None,
+        num_heads=None,
+        embeddings_initializer=None,
+        embeddings_regularizer=None,
+        embeddings_constraint=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.key_dim = positive_int("key_dim", key_dim)
+        self.intra_depth = positive_int("intra_depth", intra_depth)
+        self.scope = scope_per_axis("scope", scope)
+        self.num_heads = (
+            None if num_heads is None else positive_int("num_heads", num_heads)
+        )
+        self.embeddings_initializer = tf.keras.initializers.get(
+            embeddings_initializer
+        )
+        self.embeddings_regularizer = tf.keras.regularizers.get(
+            embeddings_regularizer
+        )
+        self.embeddings_constraint = tf.keras.constraints.get(
+            embeddings_constraint
+        )
+
+    def build(self, input_shape):
+        heads = () if self.num_heads is None else (self.num_heads,)
+        entries = self._entries(tuple(input_shape[1:-1]))
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(*entries, *heads, self.key_dim, self.intra_depth),
+            initializer=self.embeddings_initializer
+            or tf.keras.initializers.RandomNormal(stddev=1.0),
+            regularizer=self.embeddings_regularizer,
+            constraint=self.embeddings_constraint,
+            trainable=True,
+        )
+        super().build(input_shape)
+
+    def _entries(self, grid):
+        """Number of relative positions on each axis of a grid."""
+        scope = scope_per_axis("scope", self.scope, rank=len(grid))
+        if scope is not None:
+            return scope
+        if None in grid:
+            raise ValueError(
+                "A global `scope` needs static spatial sizes, which fix the "
+                f"number of relative positions. Received: {grid}. Give the "
+                "input a fixed size, or give `scope` an odd number."
+            )
+        return tuple(2 * size - 1 for size in grid)
+
+    def entries_for(self, grid):
+        """Entries per axis of the built table, checked against a grid.
+
+        Args:
+            grid: tuple of spatial sizes; None where unknown.
+
+        Raises:
+            ValueError: if the table does not fit the grid.
+        """
+        heads = 0 if self.num_heads is None else 1
+        entries = tuple(self.embeddings.shape[: -2 - heads])
+        needed = self._entries(grid) if len(grid) == len(entries) else None
+        if needed is None or any(map(operator.gt, needed, entries)):
+            raise ValueError(
+                f"The position embedding {self.name!r} has entries for "
+                f"{entries} relative positions, which do not cover a grid of "
+                f"{grid}. A global embedding serves the grid that it was "
+                "built for and smaller ones: build it with the largest, or "
+                "give `scope` a number."
+            )
+        return entries
+
+    def call(self, inputs):
+        grid = tuple(inputs.shape[1:-1])
+        geometry = ops.Geometry.of(
+            ops.same_axis(size, taps)
+            for size, taps in zip(grid, self.entries_for(grid), strict=True)
+        )
+        table = tf.cast(
+            tf.convert_to_tensor(self.embeddings), self.compute_dtype
+        )
+        pairs = ops.pair_embeddings(geometry.crop(table), geometry)
+        return pairs if self.intra_depth > 1 else tf.squeeze(pairs, -1)
+
+    def compute_output_shape(self, input_shape):
+        positions = 1
+        for size in input_shape[1:-1]:
+            positions = positions * size if size and positions else None
+        heads = () if self.num_heads is None else (self.num_heads,)
+        intra = () if self.intra_depth == 1 else (self.intra_depth,)
+        return (positions, positions, *heads, self.key_dim, *intra)
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            key_dim=self.key_dim,
+            intra_depth=self.intra_depth,
+            scope=self.scope,
+            num_heads=self.num_heads,
+            embeddings_initializer=tf.keras.initializers.serialize(
+                self.embeddings_initializer
+            ),
+            embeddings_regularizer=tf.keras.regularizers.serialize(
+                self.embeddings_regularizer
+            ),
+            embeddings_constraint=tf.keras.constraints.serialize(
+                self.embeddings_constraint
+            ),
+        )
+        return config

@@ -1,0 +1,99 @@
+"""Squeeze-and-excitation: a gate per channel, from the whole map."""
+
+import tensorflow as tf
+
+from lambdanet_tf.layers.base import BaseLayer
+
+
+@tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
+class SqueezeExcite(BaseLayer):
+    """Multiplies each channel by a gate computed from the mean of the map.
+
+    With z the mean of the inputs over positions, the output is
+    inputs * sigmoid(W2 act(W1 z + b1) + b2).
+
+    Args:
+        ratio: float. Units of the first dense layer, in channels; rounded
+            down, at least one.
+        activation: name or callable, after the first dense layer.
+        kernel_initializer: of both kernels.
+        kernel_regularizer: of both kernels.
+
+    Input shape:
+        `(batch, *spatial, channels)`, sizes may be unknown.
+
+    Output shape:
+        As the inputs.
+
+    Raises:
+        ValueError: if `ratio` is not positive (at construction).
+
+    Cost: 2 c s + s + c parameters for c channels and s = int(c * ratio).
+
+    Reference: [Hu et al., 2018](https://arxiv.org/abs/1709.01507).
+    """
+
+    def __init__(
+        self,
+        ratio=0.25,
+        activation="relu",
+        kernel_initializer="he_normal",
+        kernel_regularizer=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if not ratio > 0:
+            raise ValueError(
+                f"`ratio` must be positive. Received: ratio={ratio!r}."
+            )
+        self.ratio = ratio
+        self.activation = tf.keras.activations.get(activation)
+        self.kernel_initializer = tf.keras.initializers.get(kernel_initializer)
+        self.kernel_regularizer = tf.keras.regularizers.get(kernel_regularizer)
+
+    def build(self, input_shape):
+        channels = input_shape[-1]
+        units = max(1, int(channels * self.ratio))
+        self.reduce = self._dense(units, self.activation, "reduce")
+        self.expand = self._dense(channels, "sigmoid", "expand")
+        for dense, size in ((self.reduce, channels), (self.expand, units)):
+            with tf.name_scope(dense.name):
+                dense.build((None, size))
+        super().build(input_shape)
+
+    def _dense(self, units, activation, name):
+        return tf.keras.layers.Dense(
+            units,
+            activation=activation,
+            kernel_initializer=tf.keras.initializers.serialize(
+                self.kernel_initializer
+            ),
+            kernel_regularizer=self.kernel_regularizer,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def call(self, inputs):
+        axes = list(range(1, inputs.shape.rank - 1))
+        gates = tf.reduce_mean(inputs, axes)  # (batch, channels)
+        gates = self.expand(self.reduce(gates))
+        for axis in axes:
+            gates = tf.expand_dims(gates, axis)
+        return inputs * gates
+
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape)
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            ratio=self.ratio,
+            activation=tf.keras.activations.serialize(self.activation),
+            kernel_initializer=tf.keras.initializers.serialize(
+                self.kernel_initializer
+            ),
+            kernel_regularizer=tf.keras.regularizers.serialize(
+                self.kernel_regularizer
+            ),
+        )
+        return config

@@ -1,0 +1,49 @@
+"""The equations of lambda layers, as pure functions on tensors.
+
+Letters of the einsum equations (those of the paper, spec section 1):
+
+    b  batch                    k  query and key depth (`key_dim`)
+    n  query positions          v  value depth (`value_dim`)
+    m  context positions        h  queries per position (`num_heads`)
+    r  entries of the scope     u  intra-depth (`intra_depth`)
+
+Positions of 1-D, 2-D and 3-D grids are flattened row-major into n or m.
+"""
+
+from lambdanet_tf.ops.content import KEY_NORMALIZATIONS
+from lambdanet_tf.ops.content import apply_content_lambda
+from lambdanet_tf.ops.content import causal_content_output
+from lambdanet_tf.ops.content import content_lambda
+from lambdanet_tf.ops.content import masked_content_output
+from lambdanet_tf.ops.content import normalize_keys
+from lambdanet_tf.ops.dense import pair_embeddings
+from lambdanet_tf.ops.geometry import Axis
+from lambdanet_tf.ops.geometry import Geometry
+from lambdanet_tf.ops.geometry import causal_axis
+from lambdanet_tf.ops.geometry import center_of
+from lambdanet_tf.ops.geometry import relative_index
+from lambdanet_tf.ops.geometry import same_axis
+from lambdanet_tf.ops.geometry import valid_axis
+from lambdanet_tf.ops.position import IMPLEMENTATIONS
+from lambdanet_tf.ops.position import dense_position_output
+from lambdanet_tf.ops.position import position_output
+
+__all__ = [
+    "IMPLEMENTATIONS",
+    "KEY_NORMALIZATIONS",
+    "Axis",
+    "Geometry",
+    "apply_content_lambda",
+    "causal_axis",
+    "causal_content_output",
+    "center_of",
+    "content_lambda",
+    "dense_position_output",
+    "masked_content_output",
+    "normalize_keys",
+    "pair_embeddings",
+    "position_output",
+    "relative_index",
+    "same_axis",
+    "valid_axis",
+]
