@@ -1,0 +1,63 @@
+"""The networks of the paper, in the manner of `keras.applications`."""
+
+from lambdanet_tf.models.images import decode_predictions
+from lambdanet_tf.models.images import preprocess_input
+from lambdanet_tf.models.named import LambdaResNet50
+from lambdanet_tf.models.named import LambdaResNet50C4
+from lambdanet_tf.models.named import LambdaResNet101
+from lambdanet_tf.models.named import LambdaResNet101C4
+from lambdanet_tf.models.named import LambdaResNet152
+from lambdanet_tf.models.named import LambdaResNet152C4
+from lambdanet_tf.models.named import LambdaResNet200
+from lambdanet_tf.models.named import LambdaResNet200C4
+from lambdanet_tf.models.named import LambdaResNet270
+from lambdanet_tf.models.named import LambdaResNet270C4
+from lambdanet_tf.models.named import LambdaResNet350
+from lambdanet_tf.models.named import LambdaResNet350C4
+from lambdanet_tf.models.named import LambdaResNet420
+from lambdanet_tf.models.named import LambdaResNet420C4
+from lambdanet_tf.models.named import LambdaResNetSmall
+from lambdanet_tf.models.named import ResNet50
+from lambdanet_tf.models.named import ResNetRS50
+from lambdanet_tf.models.named import ResNetRS101
+from lambdanet_tf.models.named import ResNetRS152
+from lambdanet_tf.models.named import ResNetRS200
+from lambdanet_tf.models.named import ResNetRS270
+from lambdanet_tf.models.named import ResNetRS350
+from lambdanet_tf.models.named import ResNetRS420
+from lambdanet_tf.models.resnet import ResNet
+from lambdanet_tf.models.weights import load_weights
+from lambdanet_tf.models.weights import named_weights
+from lambdanet_tf.models.weights import save_weights
+
+__all__ = [
+    "LambdaResNet50",
+    "LambdaResNet101",
+    "LambdaResNet152",
+    "LambdaResNet200",
+    "LambdaResNet270",
+    "LambdaResNet350",
+    "LambdaResNet420",
+    "LambdaResNet50C4",
+    "LambdaResNet101C4",
+    "LambdaResNet152C4",
+    "LambdaResNet200C4",
+    "LambdaResNet270C4",
+    "LambdaResNet350C4",
+    "LambdaResNet420C4",
+    "LambdaResNetSmall",
+    "ResNet50",
+    "ResNetRS50",
+    "ResNetRS101",
+    "ResNetRS152",
+    "ResNetRS200",
+    "ResNetRS270",
+    "ResNetRS350",
+    "ResNetRS420",
+    "ResNet",
+    "decode_predictions",
+    "load_weights",
+    "named_weights",
+    "preprocess_input",
+    "save_weights",
+]

@@ -1,0 +1,264 @@
+"""The parts of a network: convolution with normalisation, stem, block, head.
+
+Layer names are an address book that saved weights rely on:
+`stem_conv{1..}`, `stage{2..}_block{1..}_{conv1|conv2|lambda|conv3|se}`,
+`stage{2..}_block{1..}_shortcut`,
+`predictions`; a normalisation is its layer's name and `_norm`.
+"""
+
+import dataclasses
+
+import tensorflow as tf
+
+from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.layers import RelativePositionEmbedding
+from lambdanet_tf.layers import SqueezeExcite
+from lambdanet_tf.layers import StochasticDepth
+
+HEAD = "predictions"  # The layer that depends on the number of classes.
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerOptions:
+    """What the layers of one network have in common.
+
+    Attributes:
+        activation: name of the activation.
+        padding: `"same"`, as TensorFlow pads, or `"symmetric"`.
+        kernel_initializer: of the convolutions.
+        kernel_regularizer: of convolutions, projections and classifier.
+        norm_momentum: of every batch normalisation.
+        norm_epsilon: of the same.
+        use_sync_bn: whether replicas share the statistics of a batch.
+        implementation: algorithm of the lambda layers.
+    """
+
+    activation: str = "relu"
+    padding: str = "same"
+    kernel_initializer: object = "he_normal"
+    kernel_regularizer: object = None
+    norm_momentum: float = 0.99
+    norm_epsilon: float = 1e-3
+    use_sync_bn: bool = False
+    implementation: str = "auto"
+
+
+def conv(x, filters, kernel_size, options, name, strides=1, depthwise=False):
+    """A convolution without bias; `filters` is ignored if depthwise."""
+    padding = "same"
+    if options.padding == "symmetric" and strides > 1 and kernel_size > 1:
+        margin = kernel_size // 2
+        x = tf.keras.layers.ZeroPadding2D(margin, name=f"{name}_pad")(x)
+        padding = "valid"
+    arguments = {
+        "kernel_size": kernel_size,
+        "strides": strides,
+        "padding": padding,
+        "use_bias": False,
+        "name": name,
+    }
+    if depthwise:
+        return tf.keras.layers.DepthwiseConv2D(
+            depthwise_initializer=options.kernel_initializer,
+            depthwise_regularizer=options.kernel_regularizer,
+            **arguments,
+        )(x)
+    return tf.keras.layers.Conv2D(
+        filters,
+        kernel_initializer=options.kernel_initializer,
+        kernel_regularizer=options.kernel_regularizer,
+        **arguments,
+    )(x)
+
+
+def norm(x, options, name, activate=True, zero_gamma=False):
+    """Batch normalisation, then the activation unless it is switched off."""
+    x = tf.keras.layers.BatchNormalization(
+        momentum=options.norm_momentum,
+        epsilon=options.norm_epsilon,
+        synchronized=options.use_sync_bn,
+        gamma_initializer="zeros" if zero_gamma else "ones",
+        name=f"{name}_norm",
+    )(x)
+    return activation(x, options, f"{name}_act") if activate else x
+
+
+def activation(x, options, name):
+    """The network's activation."""
+    return tf.keras.layers.Activation(options.activation, name=name)(x)
+
+
+def max_pool(x, options, name):
+    """3x3 max pooling of stride 2; padding never wins the maximum."""
+    if options.padding == "same":
+        return tf.keras.layers.MaxPooling2D(3, 2, "same", name=name)(x)
+    # With stride 1 "same" is symmetric: pool densely, then keep every second.
+    x = tf.keras.layers.MaxPooling2D(3, 1, "same", name=f"{name}_dense")(x)
+    return tf.keras.layers.MaxPooling2D(1, 2, name=name)(x)
+
+
+def stem(x, spec, options):
+    """The convolutions before the first stage."""
+    rows = zip(spec.stem_filters, spec.stem_strides, strict=True)
+    for i, (filters, strides) in enumerate(rows, start=1):
+        name = f"stem_conv{i}"
+        x = conv(x, filters, spec.stem_kernel_size, options, name, strides)
+        x = norm(x, options, name)
+    return max_pool(x, options, "stem_pool") if spec.stem_pool else x
+
+
+def position_embedding(spec, stage):
+    """The embeddings that the lambda layers of a stage share."""
+    return RelativePositionEmbedding(
+        key_dim=spec.key_dim,
+        intra_depth=spec.intra_depth,
+        scope=spec.scope,
+        name=f"stage{stage}_embedding",
+    )
+
+
+def lambda_layer(x, width, spec, options, name, strides, embedding):
+    """A lambda layer, then average pooling where it strides.
+
+    `embedding` is a layer that several lambda layers share, or `"relative"`.
+    """
+    x = LambdaLayer(
+        filters=width,
+        num_heads=spec.num_heads,
+        key_dim=spec.key_dim,
+        intra_depth=spec.intra_depth,
+        scope=spec.scope,
+        use_content=spec.use_content,
+        use_position=spec.use_position,
+        position_embedding=embedding,
+        implementation=options.implementation,
+        norm_momentum=options.norm_momentum,
+        norm_epsilon=options.norm_epsilon,
+        use_sync_bn=options.use_sync_bn,
+        kernel_regularizer=options.kernel_regularizer,
+        name=name,
+    )(x)
+    if strides == 1:
+        return x
+    return tf.keras.layers.AveragePooling2D(
+        spec.lambda_pool, strides, "same", name=f"{name}_pool"
+    )(x)
+
+
+def shortcut(x, filters, spec, options, name, strides):
+    """A 1x1 convolution to the block's channels and size."""
+    if strides > 1 and spec.shortcut == "pool":
+        x = tf.keras.layers.AveragePooling2D(
+            strides, strides, "same", name=f"{name}_pool"
+        )(x)
+        strides = 1
+    x = conv(x, filters, 1, options, name, strides)
+    return norm(x, options, name, activate=False)
+
+
+def bottleneck(
+    x,
+    letter,
+    width,
+    spec,
+    options,
+    name,
+    strides=1,
+    use_se=False,
+    drop_rate=0.0,
+    embedding="relative",
+):
+    """A residual block with a convolution or a lambda layer in its middle.
+
+    Args:
+        x: feature map.
+        letter: of the middle, `"C"` or `"L"`.
+        width: channels of the middle; the block has `spec.expansion` times as
+            many.
+        spec: `ResNetSpec` of the network.
+        options: `LayerOptions` of the network.
+        name: prefix of the layers' names.
+        strides: of the middle.
+        use_se: whether squeeze-and-excitation ends the branch.
+        drop_rate: of the branch.
+        embedding: of the lambda layer, to share; `"relative"` for its own.
+
+    Returns:
+        Feature map, its size divided by `strides` and rounded up.
+    """
+    filters = spec.expansion * width
+    residual = x
+    if strides > 1 or x.shape[-1] != filters:
+        residual = shortcut(
+            x, filters, spec, options, f"{name}_shortcut", strides
+        )
+    x = conv(x, width, 1, options, f"{name}_conv1")
+    x = norm(x, options, f"{name}_conv1")
+    if letter == "C":
+        middle = f"{name}_conv2"
+        x = conv(x, width, 3, options, middle, strides)
+    else:
+        middle = f"{name}_lambda"
+        x = lambda_layer(x, width, spec, options, middle, strides, embedding)
+    x = norm(x, options, middle)
+    x = conv(x, filters, 1, options, f"{name}_conv3")
+    x = norm(x, options, f"{name}_conv3", activate=False, zero_gamma=True)
+    if use_se:
+        x = SqueezeExcite(spec.se_ratio, spec.activation, name=f"{name}_se")(x)
+    if drop_rate > 0:
+        x = StochasticDepth(drop_rate, name=f"{name}_drop")(x)
+    x = tf.keras.layers.Add(name=f"{name}_add")([residual, x])
+    return activation(x, options, f"{name}_act")
+
+
+def outputs(
+    maps,
+    endpoints,
+    include_top,
+    pooling,
+    classes,
+    classifier_activation,
+    dropout_rate,
+    options,
+):
+    """What the model returns: maps, a classifier, or the last map, pooled."""
+    if endpoints is not None:
+        return {name: _endpoint(maps, name) for name in endpoints}
+    x = list(maps.values())[-1]
+    if include_top:
+        return classifier(
+            x, classes, classifier_activation, dropout_rate, options
+        )
+    if pooling is None:
+        return x
+    if pooling == "avg":
+        return tf.keras.layers.GlobalAveragePooling2D(name="pool")(x)
+    if pooling == "max":
+        return tf.keras.layers.GlobalMaxPooling2D(name="pool")(x)
+    raise ValueError(
+        "`pooling` must be None, 'avg' or 'max'. Received: "
+        f"pooling={pooling!r}."
+    )
+
+
+def _endpoint(maps, name):
+    if name not in maps:
+        raise ValueError(
+            f"`endpoints` must be among {tuple(maps)}. Received: {name!r}."
+        )
+    return maps[name]
+
+
+def classifier(x, classes, classifier_activation, dropout_rate, options):
+    """Average pooling and a dense layer, in float32 under any precision."""
+    x = tf.keras.layers.GlobalAveragePooling2D(name="pool")(x)
+    if dropout_rate > 0:
+        x = tf.keras.layers.Dropout(dropout_rate, name="dropout")(x)
+    return tf.keras.layers.Dense(
+        classes,
+        activation=classifier_activation,
+        kernel_initializer=tf.keras.initializers.RandomNormal(stddev=0.01),
+        kernel_regularizer=options.kernel_regularizer,
+        dtype="float32",
+        name=HEAD,
+    )(x)

@@ -1,0 +1,172 @@
+"""One builder for every residual network: a row of the table to a graph."""
+
+import dataclasses
+import difflib
+
+import tensorflow as tf
+
+from lambdanet_tf.models import blocks
+from lambdanet_tf.models.images import image_input
+from lambdanet_tf.models.images import preprocessing
+from lambdanet_tf.models.weights import load_weights
+from lambdanet_tf.specs import ResNetSpec
+
+
+def ResNet(
+    spec,
+    include_top=True,
+    weights=None,
+    input_tensor=None,
+    input_shape=None,
+    pooling=None,
+    classes=1000,
+    classifier_activation="softmax",
+    name=None,
+    include_preprocessing=True,
+    endpoints=None,
+    implementation="auto",
+    kernel_initializer="he_normal",
+    kernel_regularizer=None,
+    norm_momentum=0.99,
+    norm_epsilon=1e-3,
+    use_sync_bn=False,
+    **changes,
+):
+    """A residual network of convolution and lambda blocks.
+
+    The rows of `lambdanet_tf.specs.RESNETS` are the published networks; the
+    functions named after them call this one. Any attribute of the row can be
+    changed by keyword, for instance
+    `LambdaResNet50(scope=7, key_dim=8, dropout_rate=0.1)`, and the same
+    attributes make a network of your own: `ResNet(ResNetSpec(name="mine",
+    stages=("CC", "CL"), widths=(32, 64), strides=(1, 2)))`.
+
+    Args:
+        spec: `ResNetSpec`, the network.
+        include_top: bool. Whether to end in a classifier.
+        weights: None, or the path of weights that `save_weights` of this
+            module or `Model.save_weights` wrote.
+        input_tensor: None, or a Keras tensor of images to build on.
+        input_shape: (height, width, channels); None for the recommended size
+            and 3 channels. With a local `scope`, height and width can be None
+            and the network takes images of any size; with a global one it
+            takes those it was built for.
+        pooling: without a classifier, None for the last map, `"avg"` or
+            `"max"` for its mean or maximum over positions.
+        classes: int. Number of classes.
+        classifier_activation: str, callable or None. None returns logits.
+            Always float32, also under mixed precision.
+        name: of the model; None for the row's.
+        include_preprocessing: whether the model normalises images in [0, 255]
+            itself. If not, it takes what `preprocess_input` returns.
+        endpoints: None, or names among `"c2"` to `"c5"` (strides 4 to 32 in
+            the published networks). The model then returns a dictionary of
+            these feature maps, for a detector, and neither head nor pooling.
+        implementation: algorithm of the lambda layers.
+        kernel_initializer: of the convolutions.
+        kernel_regularizer: of every kernel, and of nothing else.
+        norm_momentum: of every batch normalisation, also of those in the
+            lambda layers.
+        norm_epsilon: of the same.
+        use_sync_bn: whether replicas share the statistics of a batch.
+        **changes: attributes of `spec` to change, by keyword.
+
+    Returns:
+        A `tf.keras.Model`: images in [0, 255], `(batch, height, width,
+        channels)` -> probabilities `(batch, classes)`, or what `include_top`,
+        `pooling` and `endpoints` say.
+
+    Raises:
+        ValueError: if an argument is unknown or out of range, the images are
+            smaller than the total stride, or the weights do not fit.
+    """
+    spec = _changed(spec, changes)
+    options = blocks.LayerOptions(
+        activation=spec.activation,
+        padding=spec.padding,
+        kernel_initializer=kernel_initializer,
+        kernel_regularizer=kernel_regularizer,
+        norm_momentum=norm_momentum,
+        norm_epsilon=norm_epsilon,
+        use_sync_bn=use_sync_bn,
+        implementation=implementation,
+    )
+    inputs, images = image_input(
+        input_tensor, input_shape, spec.image_size, spec.stride
+    )
+    x = preprocessing(images) if include_preprocessing else images
+    maps = feature_maps(x, spec, options)
+    outputs = blocks.outputs(
+        maps,
+        endpoints=endpoints,
+        include_top=include_top,
+        pooling=pooling,
+        classes=classes,
+        classifier_activation=classifier_activation,
+        dropout_rate=spec.dropout_rate,
+        options=options,
+    )
+    model = tf.keras.Model(inputs, outputs, name=name or spec.name)
+    if weights is not None:
+        load_weights(model, weights)
+    return model
+
+
+def feature_maps(x, spec, options):
+    """The last map of each stage, by name, from preprocessed images."""
+    x = blocks.stem(x, spec, options)
+    rates = iter(drop_rates(spec))
+    maps = {}
+    rows = zip(spec.stages, spec.widths, spec.strides, strict=True)
+    for stage, (letters, width, strides) in enumerate(rows, start=2):
+        shared = "relative"
+        if spec.share_embeddings and spec.use_position:
+            shared = blocks.position_embedding(spec, stage)
+        for block, letter in enumerate(letters, start=1):
+            stride = strides if block == 1 else 1
+            x = blocks.bottleneck(
+                x,
+                letter,
+                width,
+                spec,
+                options,
+                name=f"stage{stage}_block{block}",
+                strides=stride,
+                use_se=spec.se_ratio > 0 and stage in spec.se_stages,
+                drop_rate=next(rates),
+                # The lambda layer of a block that strides sees a larger map.
+                embedding=shared if stride == 1 else "relative",
+            )
+        maps[f"c{stage}"] = x
+    return maps
+
+
+def drop_rates(spec):
+    """The drop-path rate of every block, in order."""
+    numbers = [len(letters) for letters in spec.stages]
+    total = sum(numbers)
+    if spec.drop_path_schedule == "constant":
+        shares = [1.0] * total
+    elif spec.drop_path_schedule == "block":
+        shares = [i / max(1, total - 1) for i in range(total)]
+    else:
+        shares = [
+            stage / (len(numbers) + 1)
+            for stage, blocks_of_stage in enumerate(numbers, start=2)
+            for _ in range(blocks_of_stage)
+        ]
+    return [spec.drop_path_rate * share for share in shares]
+
+
+def _changed(spec, changes):
+    """The spec with some attributes changed; unknown ones are an error."""
+    fields = [field.name for field in dataclasses.fields(ResNetSpec)]
+    for change in changes:
+        if change not in fields:
+            near = difflib.get_close_matches(change, fields, n=1)
+            hint = f"Did you mean `{near[0]}`? " if near else ""
+            raise ValueError(
+                f"`{change}` is not an argument of this network. {hint}Besides "
+                f"those of `ResNet` there are: {', '.join(fields)}."
+            )
+    return dataclasses.replace(spec, **changes)

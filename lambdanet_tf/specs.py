@@ -1,0 +1,293 @@
+"""The paper's numbers: every published network as a row of one table.
+
+Source: I. Bello, "LambdaNetworks: Modeling Long-Range Interactions Without
+Attention", arXiv:2102.08602. Table 19 gives the blocks of each depth and the
+lambda blocks of the hybrids, Table 20 what each was trained with. A number
+that is not the paper's carries a comment that says where it is from.
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class DepthRow:
+    """A row of Table 19.
+
+    Attributes:
+        blocks: residual blocks of the stages c2, c3, c4 and c5.
+        hybrid_c4: the blocks of c4, from 1, that are lambda blocks in a
+            LambdaResNet; those of c5 all are.
+    """
+
+    depth: int
+    blocks: tuple[int, int, int, int]
+    hybrid_c4: tuple[int, ...]
+
+
+TABLE_19 = (
+    DepthRow(50, (3, 4, 6, 3), (3,)),
+    DepthRow(101, (3, 4, 23, 3), (6, 12, 18)),
+    DepthRow(152, (3, 8, 36, 3), (5, 10, 15, 20, 25, 30)),
+    DepthRow(200, (3, 24, 36, 3), (5, 10, 15, 20, 25, 30)),
+    DepthRow(270, (4, 29, 53, 4), (8, 16, 24, 32, 40, 48)),
+    DepthRow(350, (4, 36, 72, 4), (10, 20, 30, 40, 50, 60)),
+    DepthRow(420, (4, 44, 87, 4), (10, 20, 30, 40, 50, 60, 70, 80)),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingRow:
+    """A row of Table 20: a LambdaResNet trained for 350 epochs.
+
+    Attributes:
+        step_seconds: 1024 images on 8 TPUv3 cores in bfloat16.
+        top1: ImageNet accuracy in per cent; 0 where it is not given.
+        top1_pseudo_labels: the same with pseudo-labelled images.
+    """
+
+    depth: int
+    image_size: int
+    randaugment_magnitude: int
+    dropout_rate: float
+    drop_path_rate: float
+    step_seconds: float
+    top1: float
+    top1_pseudo_labels: float
+
+
+TABLE_20 = (
+    TrainingRow(50, 128, 10, 0.2, 0.0, 0.058, 77.4, 82.1),
+    TrainingRow(50, 160, 10, 0.2, 0.0, 0.089, 79.2, 83.4),
+    TrainingRow(101, 160, 10, 0.3, 0.0, 0.14, 80.8, 84.7),
+    TrainingRow(101, 192, 15, 0.2, 0.0, 0.20, 81.9, 85.4),
+    TrainingRow(152, 192, 15, 0.3, 0.0, 0.28, 82.5, 86.1),
+    TrainingRow(152, 224, 15, 0.3, 0.1, 0.38, 83.2, 86.5),
+    TrainingRow(152, 256, 15, 0.3, 0.1, 0.49, 83.8, 0.0),
+    TrainingRow(152, 288, 15, 0.3, 0.1, 0.63, 0.0, 86.7),
+    TrainingRow(270, 256, 15, 0.3, 0.1, 0.91, 84.2, 0.0),
+    TrainingRow(350, 256, 15, 0.3, 0.2, 1.16, 84.4, 0.0),
+    TrainingRow(350, 288, 15, 0.3, 0.2, 1.48, 84.5, 0.0),
+    TrainingRow(350, 320, 15, 0.3, 0.2, 1.91, 84.7, 0.0),
+    TrainingRow(420, 320, 15, 0.3, 0.2, 2.25, 84.9, 0.0),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ResNetSpec:
+    """A residual network of bottleneck blocks, convolutional or lambda.
+
+    Attributes:
+        name: of the network.
+        stages: a string per stage with a letter per block: `C`, a 3x3
+            convolution, or `L`, a lambda layer.
+        image_size: recommended height and width.
+        dropout_rate: before the classifier.
+        drop_path_rate: of the deepest residual branches.
+        drop_path_schedule: how the rate grows with depth: `"stage"` (as in
+            ResNet-RS: 2/5, 3/5, 4/5 and 1 of it), `"block"` (linearly from 0
+            at the first block) or `"constant"`.
+        widths: channels of the middle layer of a stage's blocks.
+        strides: of the first block of each stage.
+        expansion: block output channels, in widths.
+        stem_filters: of the convolutions of the stem.
+        stem_strides: of the same.
+        stem_kernel_size: of all of them.
+        stem_pool: whether 3x3 max pooling of stride 2 follows them.
+        shortcut: where it strides: `"pool"`, a 2x2 average pooling, then a
+            1x1 convolution (ResNet-D); or `"conv"`, a strided 1x1 convolution.
+        lambda_pool: window of the average pooling after a lambda layer that
+            strides.
+        se_ratio: of squeeze-and-excitation, in the block's output channels;
+            0 for none.
+        se_stages: the stages that have it, named from 2.
+        activation: after every normalisation but the last of a block.
+        padding: of strided convolutions and pooling: `"same"`, TensorFlow's,
+            or `"symmetric"`, the same on both sides. The sizes agree.
+        num_heads: of the lambda layers; so are the remaining attributes.
+        key_dim: the paper's k.
+        intra_depth: the paper's u.
+        scope: the paper's r; None for global.
+        use_content: whether they have content lambdas.
+        use_position: whether they have position lambdas.
+        share_embeddings: whether the lambda layers of a stage that see maps of
+            the same size share their position embeddings.
+    """
+
+    name: str
+    stages: tuple[str, ...]
+    image_size: int = 224
+    dropout_rate: float = 0.0
+    drop_path_rate: float = 0.0
+    drop_path_schedule: str = "stage"
+    widths: tuple[int, ...] = (64, 128, 256, 512)
+    strides: tuple[int, ...] = (1, 2, 2, 2)
+    expansion: int = 4
+    stem_filters: tuple[int, ...] = (64,)
+    stem_strides: tuple[int, ...] = (2,)
+    stem_kernel_size: int = 7
+    stem_pool: bool = True
+    shortcut: str = "conv"
+    lambda_pool: int = 3
+    se_ratio: float = 0.0
+    se_stages: tuple[int, ...] = (2, 3, 4, 5)
+    activation: str = "relu"
+    padding: str = "same"
+    num_heads: int = 4
+    key_dim: int = 16
+    intra_depth: int = 1
+    scope: int | tuple[int, int] | None = 23
+    use_content: bool = True
+    use_position: bool = True
+    share_embeddings: bool = False
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, list):  # As JSON and Keras give tuples back.
+                object.__setattr__(self, field.name, tuple(value))
+        _check_spec(self)
+
+    @property
+    def stride(self):
+        """Pixels of the image per position of the last map."""
+        stride = 2 if self.stem_pool else 1
+        for factor in self.stem_strides + self.strides:
+            stride *= factor
+        return stride
+
+
+def _check_spec(spec):
+    """Raises a ValueError for a spec that is no network."""
+    if not spec.stages or any(not s or set(s) - set("CL") for s in spec.stages):
+        raise ValueError(
+            "`stages` must hold a string of the letters C (convolution) and L "
+            "(lambda layer) per stage, a letter per block. Received: "
+            f"stages={spec.stages!r}."
+        )
+    for first, second in (
+        ("widths", "stages"),
+        ("strides", "stages"),
+        ("stem_strides", "stem_filters"),
+    ):
+        if len(getattr(spec, first)) != len(getattr(spec, second)):
+            raise ValueError(
+                f"`{first}` must have as many entries as `{second}`. Received: "
+                f"{first}={getattr(spec, first)}, "
+                f"{second}={getattr(spec, second)}."
+            )
+    for field, choices in (
+        ("shortcut", ("pool", "conv")),
+        ("padding", ("same", "symmetric")),
+        ("drop_path_schedule", ("stage", "block", "constant")),
+    ):
+        if getattr(spec, field) not in choices:
+            raise ValueError(
+                f"`{field}` must be one of {choices}. Received: "
+                f"{field}={getattr(spec, field)!r}."
+            )
+
+
+def hybrid_stages(row):
+    """The stages of a LambdaResNet: some blocks of c4, all of c5."""
+    c2, c3, c4, c5 = row.blocks
+    hybrid = ("L" if i + 1 in row.hybrid_c4 else "C" for i in range(c4))
+    return "C" * c2, "C" * c3, "".join(hybrid), "L" * c5
+
+
+def uniform_stages(pattern, blocks):
+    """The stages of a pattern such as `"CCLL"`, a letter per stage."""
+    if len(pattern) != len(blocks) or set(pattern) - set("CL"):
+        raise ValueError(
+            f"`pattern` must hold {len(blocks)} letters C (convolution) or L "
+            f"(lambda layer), one per stage. Received: pattern={pattern!r}."
+        )
+    return tuple(letter * n for letter, n in zip(pattern, blocks, strict=True))
+
+
+def _recommended(depth):
+    """Size, dropout and drop-path of the largest run of Table 20."""
+    if depth == 200:  # Not in Table 20: Table 15's size, the rates of 152.
+        return {
+            "image_size": 320,
+            "dropout_rate": 0.3,
+            "drop_path_rate": 0.1,
+        }
+    row = [row for row in TABLE_20 if row.depth == depth][-1]
+    return {
+        "image_size": row.image_size,
+        "dropout_rate": row.dropout_rate,
+        "drop_path_rate": row.drop_path_rate,
+    }
+
+
+# The setting of Tables 3, 4 and 8 to 12: a plain ResNet-50.
+RESNET_50 = ResNetSpec(
+    name="ResNet50", stages=uniform_stages("CCCC", TABLE_19[0].blocks)
+)
+
+# What LambdaResNets and ResNet-RS have over it. The paper does not say that
+# squeeze-and-excitation is in c2 and c3 of a LambdaResNet alone, nor that the
+# fourth convolution of the stem strides: only so do all its counts come out.
+_RESNET_RS = {
+    "stem_filters": (32, 32, 64, 64),
+    "stem_strides": (2, 1, 1, 2),
+    "stem_kernel_size": 3,
+    "stem_pool": False,
+    "shortcut": "pool",
+    "se_ratio": 0.25,
+}
+
+
+def _lambda_resnet(row):
+    return ResNetSpec(
+        name=f"LambdaResNet{row.depth}",
+        stages=hybrid_stages(row),
+        se_stages=(2, 3),
+        **_RESNET_RS,
+        **_recommended(row.depth),
+    )
+
+
+def _lambda_resnet_c4(row):
+    return dataclasses.replace(
+        _lambda_resnet(row),
+        name=f"LambdaResNet{row.depth}C4",
+        stages=uniform_stages("CCLL", row.blocks),
+    )
+
+
+def _resnet_rs(row):
+    return ResNetSpec(
+        name=f"ResNetRS{row.depth}",
+        stages=uniform_stages("CCCC", row.blocks),
+        **_RESNET_RS,
+        **_recommended(row.depth),
+    )
+
+
+# Not the paper's: for images of 8 to 32 pixels, such as handwritten digits.
+LAMBDA_RESNET_SMALL = ResNetSpec(
+    name="LambdaResNetSmall",
+    stages=("CL", "CL", "LL"),
+    image_size=8,
+    dropout_rate=0.1,
+    widths=(16, 32, 64),
+    strides=(1, 2, 2),
+    stem_filters=(32,),
+    stem_strides=(1,),
+    stem_kernel_size=3,
+    stem_pool=False,
+    shortcut="pool",
+    scope=7,
+)
+
+RESNETS = {
+    spec.name: spec
+    for spec in (
+        *map(_lambda_resnet, TABLE_19),
+        *map(_lambda_resnet_c4, TABLE_19),
+        *map(_resnet_rs, TABLE_19),
+        RESNET_50,
+        LAMBDA_RESNET_SMALL,
+    )
+}
