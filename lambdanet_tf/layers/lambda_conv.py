@@ -167,6 +167,7 @@ class LambdaConv(LambdaBase):
         self._build(input_shape, input_shape)
         super().build(input_shape)
 
+    @tf.autograph.experimental.do_not_convert
     def call(self, inputs, mask=None, training=None):
         grid = grid_of(inputs)
         axes = self._axes(grid)

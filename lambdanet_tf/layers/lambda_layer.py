@@ -172,11 +172,27 @@ class LambdaLayer(LambdaBase):
         )
         self.causal = bool(causal)
 
-    def __call__(self, inputs, *args, **kwargs):
+    def __call__(
+        self,
+        inputs,
+        context=None,
+        mask=None,
+        context_mask=None,
+        embeddings=None,
+        **kwargs,
+    ):
+        # Keras fills an argument named `mask` with the padding of the inputs:
+        # the caller's goes by another name from here on.
+        given = {
+            "context": context,
+            "pair_mask": mask,
+            "context_mask": context_mask,
+            "embeddings": embeddings,
+        }
+        kwargs.update({k: v for k, v in given.items() if v is not None})
         # tf_keras tells `build` the shape of the first argument only.
-        context = args[0] if args else kwargs.get("context")
         self._context_shape = None if context is None else context.shape
-        return super().__call__(inputs, *args, **kwargs)
+        return super().__call__(inputs, **kwargs)
 
     def build(self, inputs_shape, context_shape=None):
         inputs_shape = tuple(inputs_shape)
@@ -216,38 +232,37 @@ class LambdaLayer(LambdaBase):
     def _owns_table(self):
         return self.position_embedding is not None
 
+    @tf.autograph.experimental.do_not_convert
     def call(
         self,
         inputs,
         context=None,
-        mask=None,
+        pair_mask=None,
         context_mask=None,
         embeddings=None,
+        mask=None,
         training=None,
     ):
-        if mask is getattr(inputs, "_keras_mask", None):
-            mask = None  # Keras' own padding mask, read below
-        attends_itself = context is None
-        context = inputs if attends_itself else context
+        if context is None:
+            context, present = inputs, _padding(inputs, mask, context_mask)
+            inputs_mask = present
+        else:
+            present = _padding(context, context_mask)
+            inputs_mask = _padding(inputs, mask)
         self._check_shapes(tuple(inputs.shape), tuple(context.shape))
-        present = _present(context, context_mask)
-        queries = self._queries(
-            flatten(inputs),
-            present if attends_itself else _present(inputs),
-            training,
-        )
+        queries = self._queries(flatten(inputs), inputs_mask, training)
         keys, values = self._keys_and_values(
             flatten(tf.cast(context, self.compute_dtype)), present, training
         )
-        mask = self._pair_mask(mask, queries, values[0])
+        pair_mask = self._pair_mask(pair_mask, queries, values[0])
         outputs = self._read(
             queries,
             keys,
             values,
-            self._content_reader(mask, present),
+            self._content_reader(pair_mask, present),
             self._position_reader(
                 grid_of(context),
-                mask,
+                pair_mask,
                 self._pair_embeddings(embeddings, queries, values[0]),
             ),
         )
@@ -377,15 +392,15 @@ class LambdaLayer(LambdaBase):
         self.build(*config["shapes"])
 
 
-def _present(x, mask=None):
-    """`(batch, positions)`, False at padding, or None.
+def _padding(x, *masks):
+    """`(batch, positions)`, False where any mask says padding, or None.
 
-    From the mask that Keras propagates with `x` and the one given.
+    Counts the mask that Keras propagates with `x`.
     """
     masks = [
-        tf.reshape(tf.cast(m, tf.bool), [tf.shape(x)[0], -1])
-        for m in (getattr(x, "_keras_mask", None), mask)
-        if m is not None
+        tf.reshape(tf.cast(mask, tf.bool), [tf.shape(x)[0], -1])
+        for mask in (getattr(x, "_keras_mask", None), *masks)
+        if mask is not None
     ]
     return functools.reduce(tf.logical_and, masks) if masks else None
 
