@@ -10,6 +10,7 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import hypothesis
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -68,6 +69,12 @@ def fixed_seed():
     tf.keras.utils.set_random_seed(0)
     yield
     tf.keras.mixed_precision.set_global_policy("float32")
+
+
+@pytest.fixture
+def rng():
+    """The test's own random numbers, the same at every run."""
+    return np.random.default_rng(0)
 
 
 @pytest.fixture(scope="session")
