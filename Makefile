@@ -1,0 +1,75 @@
+# `make` alone lists the targets. Each one creates its environment first.
+#
+#   PYTHON=python3.12 make test     another interpreter than python3
+#   VENV=.venv-312 make test        another environment than .venv
+
+PYTHON ?= python3
+VENV ?= .venv
+PYTEST_ARGS ?= --numprocesses=2
+
+BIN := $(VENV)/bin
+CONSTRAINTS := requirements/constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	--constraint $(CONSTRAINTS)
+
+# TensorFlow's start-up notices are not what a reader is looking for.
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format constraints clean
+
+help:  ## List the targets.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' \
+		$(MAKEFILE_LIST)
+
+demo: $(VENV)/.demo  ## Train on handwritten digits, export, predict.
+	$(BIN)/python train.py
+	$(BIN)/python export.py
+
+test: lint  ## Lint, check types, test under Keras 3 and under tf_keras.
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev  ## Check style and types.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright --level error --pythonpath $(BIN)/python
+
+format: $(VENV)/.dev  ## Format the code and mend what ruff can mend.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+constraints: $(VENV)/.pip  ## Resolve the pinned versions anew.
+	$(INSTALL) uv
+	$(BIN)/uv pip compile --universal --python-version 3.10 --upgrade \
+		--no-annotate --custom-compile-command "make constraints" --quiet \
+		--extra dev pyproject.toml requirements/constraints.in \
+		--output-file $(CONSTRAINTS)
+
+clean:  ## Remove the environment and all caches; keep runs/ and exported/.
+	rm -rf $(VENV) build dist *.egg-info
+	rm -rf .hypothesis .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp in the environment says what is installed. A changed requirement
+# makes it out of date.
+
+$(VENV)/.demo: $(VENV)/.pip pyproject.toml $(CONSTRAINTS)
+	@echo "Installing TensorFlow and what the demo needs ..."
+	@$(INSTALL) --build-constraint $(CONSTRAINTS) --editable ".[data,plot]"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.pip pyproject.toml $(CONSTRAINTS)
+	@echo "Installing TensorFlow and the development tools ..."
+	@$(INSTALL) --build-constraint $(CONSTRAINTS) --editable ".[dev]"
+	@touch $@ $(VENV)/.demo
+
+$(VENV)/.pip:
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; \
+		sys.exit(None if (3, 10) <= v <= (3, 13) else "This is Python %d.%d." % v)' \
+		|| { echo "lambdanet_tf needs Python 3.10 to 3.13. Name one:" \
+		"PYTHON=python3.12 make $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "Creating $(VENV) with $$($(PYTHON) --version) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(INSTALL) --upgrade pip
+	@touch $@
