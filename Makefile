@@ -25,6 +25,7 @@ help:  ## List the targets.
 demo: $(VENV)/.demo  ## Train on handwritten digits, export, predict.
 	$(BIN)/python train.py
 	$(BIN)/python export.py
+	$(BIN)/python export.py --predict
 
 test: lint  ## Lint, check types, test under Keras 3 and under tf_keras.
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

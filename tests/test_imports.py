@@ -1,0 +1,128 @@
+"""Which room of the package may import which, read from the sources."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PACKAGE = ROOT / "lambdanet_tf"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+TO_MODELS = {"ops", "specs", "layers", "models"}
+ROOMS = {
+    "__init__": TO_MODELS,
+    # level 0
+    "ops": set(),
+    "specs": set(),
+    # level 1
+    "layers": {"ops"},
+    # level 2
+    "models": {"layers", "specs"},
+    # level 3; "__init__" is the version of the package
+    "analysis": TO_MODELS | {"__init__"},
+    "data": set(),
+    "serving": TO_MODELS | {"__init__"},
+    "convert": TO_MODELS | {"__init__"},
+    # level 4
+    "training": TO_MODELS
+    | {"__init__", "analysis", "data", "serving", "convert"},
+    "garden": TO_MODELS | {"__init__"},
+}
+
+TENSORFLOW = {"numpy", "tensorflow"}
+LIBRARIES = dict.fromkeys(ROOMS, TENSORFLOW) | {
+    "specs": set(),
+    "garden": TENSORFLOW | {"official", "tf_keras"},
+}
+
+# A module of each extra, and of the tools.
+OPTIONAL = (
+    "sklearn",
+    "tensorflow_datasets",
+    "matplotlib",
+    "official",
+    "tensorflow_serving",
+    "timm",
+    "torch",
+    "hypothesis",
+    "pytest",
+)
+
+
+def room_of(path):
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def modules(source):
+    """Yields every module that a source imports, at any depth."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide the room"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def offences(room, source):
+    """The imports of a source that its room may not make."""
+    found = []
+    for module in modules(source):
+        top, *inner = module.split(".")
+        if top == PACKAGE.name:
+            target = inner[0] if inner and inner[0] in ROOMS else "__init__"
+            allowed = target == room or target in ROOMS[room]
+        else:
+            allowed = top in sys.stdlib_module_names or top in LIBRARIES[room]
+        if not allowed:
+            found.append(module)
+    return found
+
+
+@pytest.mark.parametrize(
+    "path", FILES, ids=lambda path: str(path.relative_to(PACKAGE))
+)
+def test_a_room_imports_only_what_its_level_may(path):
+    room = room_of(path)
+    assert room in ROOMS, f"give `{room}` a level in {pathlib.Path(__file__)}"
+    assert offences(room, path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("room", "source"),
+    [
+        ("layers", "from lambdanet_tf import models"),
+        ("layers", "from lambdanet_tf.models.resnet import ResNet"),
+        ("ops", "import lambdanet_tf.layers"),
+        ("ops", "def f():\n    from lambdanet_tf.layers import LambdaLayer"),
+        ("models", "from lambdanet_tf import __version__"),
+        ("serving", "from lambdanet_tf import training"),
+        ("data", "from lambdanet_tf import serving"),
+        ("layers", "import keras"),
+        ("layers", "from tf_keras import layers"),
+        ("training", "import matplotlib.pyplot as plt"),
+        ("specs", "import numpy as np"),
+    ],
+)
+def test_an_import_upwards_is_an_offence(room, source):
+    assert len(offences(room, source)) == 1
+
+
+def test_the_package_needs_tensorflow_alone():
+    program = f"""
+import sys
+sys.modules.update(dict.fromkeys({OPTIONAL!r}))  # None: cannot be imported
+import lambdanet_tf
+for room in ("data", "serving", "training"):
+    assert "lambdanet_tf." + room not in sys.modules, room
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
