@@ -1,0 +1,34 @@
+"""Which of a model's weights the L2 penalty is for."""
+
+from lambdanet_tf import layers
+
+_TABLES = (layers.RelativePositionEmbedding,)
+
+
+def decayed_weights(model):
+    """The kernels of a model: the weights that weight decay pulls to zero.
+
+    Every trainable weight of two or more axes is a kernel, except the position
+    embeddings, of which the paper says nothing: a table entry is used at few
+    positions, and the paper starts it at a scale of 1 on purpose.
+
+    Args:
+        model: built `tf.keras.Model`.
+
+    Returns:
+        A list of weights.
+    """
+    tables = set()
+    for layer in model._flatten_layers():
+        if isinstance(layer, _TABLES) and hasattr(layer, "embeddings"):
+            tables.add(id(raw_variable(layer.embeddings)))
+    return [
+        weight
+        for weight in model.trainable_weights
+        if len(weight.shape) > 1 and id(raw_variable(weight)) not in tables
+    ]
+
+
+def raw_variable(weight):
+    """The TensorFlow variable of a weight of either Keras."""
+    return weight.value if hasattr(weight, "path") else weight

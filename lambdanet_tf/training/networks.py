@@ -1,0 +1,59 @@
+"""The network of a recipe."""
+
+import tensorflow as tf
+
+from lambdanet_tf import models
+from lambdanet_tf.training.recipes import nearest
+
+
+def network_arguments(recipe, image_set):
+    """The keyword arguments that build a recipe's network, as JSON holds them.
+
+    Args:
+        recipe: `Recipe`.
+        image_set: `ImageSet`.
+
+    Returns:
+        A dictionary.
+    """
+    size = recipe.image_size
+    return {
+        "input_shape": [size, size, image_set.channels],
+        "classes": len(image_set.classes),
+        "classifier_activation": None,
+        **recipe.model_arguments,
+    }
+
+
+def build_network(builder, arguments):
+    """Builds a network of `lambdanet_tf.models`.
+
+    Args:
+        builder: str. The name of a function of `lambdanet_tf.models`.
+        arguments: dict. Its keyword arguments.
+
+    Returns:
+        A `tf.keras.Model`.
+
+    Raises:
+        ValueError: if there is no such builder, or it refuses an argument.
+    """
+    names = [name for name in models.__all__ if name[0].isupper()]
+    if builder not in names:
+        raise ValueError(
+            f"Unknown model {builder!r}. Allowed: {', '.join(names)}."
+            f"{nearest(builder, names)}"
+        )
+    arguments = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in arguments.items()
+    }
+    try:
+        return getattr(models, builder)(**arguments)
+    except TypeError as error:
+        raise ValueError(f"`model_arguments` does not fit: {error}.") from error
+
+
+def set_precision(precision):
+    """Chooses the types that layers compute in, for the whole process."""
+    tf.keras.mixed_precision.set_global_policy(precision)

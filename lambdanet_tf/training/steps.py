@@ -1,0 +1,94 @@
+"""The compiled steps: several updates in one call, and one evaluation batch."""
+
+import tensorflow as tf
+
+from lambdanet_tf.training.losses import correct
+from lambdanet_tf.training.losses import cross_entropy
+
+
+def training_step(
+    model,
+    optimizer,
+    strategy,
+    batch_size,
+    smoothing=0.0,
+    steps=1,
+    jit_compile=False,
+):
+    """A function that takes some training steps.
+
+    The loss is the sum over the examples divided by the batch of all replicas,
+    so the sum of the replicas' gradients is that of one device.
+
+    Args:
+        model: `tf.keras.Model` that returns logits.
+        optimizer: `RecipeOptimizer`.
+        strategy: `tf.distribute.Strategy`.
+        batch_size: int. Images of a step, all replicas together.
+        smoothing: float. Label smoothing.
+        steps: int. Steps in each call.
+        jit_compile: bool. Whether XLA compiles the step.
+
+    Returns:
+        A `tf.function`: iterator of `(images, labels)` -> a float32 vector of
+        the sums over all images: loss, right answers, images.
+    """
+    variables = model.trainable_variables
+    with strategy.scope():
+        optimizer.build(variables)
+
+    def replica_step(images, labels):
+        with tf.GradientTape() as tape:
+            logits = model(images, training=True)
+            losses = cross_entropy(labels, logits, smoothing)
+            loss = tf.reduce_sum(losses) / batch_size
+            scaled = optimizer.scale_loss(loss)
+        grads = tape.gradient(scaled, variables)
+        optimizer.apply_gradients(zip(grads, variables, strict=True))
+        right = tf.reduce_sum(correct(labels, logits))
+        count = tf.cast(tf.shape(logits)[0], tf.float32)
+        return tf.stack([loss * batch_size, right, count])
+
+    if jit_compile:
+        replica_step = tf.function(replica_step, jit_compile=True)
+
+    @tf.function
+    def take(iterator):
+        total = tf.zeros([3])
+        for _ in tf.range(steps):
+            sums = strategy.run(replica_step, args=next(iterator))
+            total += strategy.reduce("sum", sums, axis=None)
+        return total
+
+    return take
+
+
+def evaluation_step(model, strategy):
+    """A function that evaluates one batch.
+
+    Args:
+        model: `tf.keras.Model` that returns logits.
+        strategy: `tf.distribute.Strategy`.
+
+    Returns:
+        A `tf.function`: `(images, labels, weights)` -> a float32 vector of the
+        weighted sums over all images: loss, right answers, right answers among
+        the five likeliest, weights.
+    """
+
+    def replica_step(images, labels, weights):
+        logits = model(images, training=False)
+        columns = [
+            cross_entropy(labels, logits),
+            correct(labels, logits),
+            correct(labels, logits, top=5),
+            tf.ones_like(weights),
+        ]
+        return tf.stack([tf.reduce_sum(c * weights) for c in columns])
+
+    @tf.function
+    def evaluate(batch):
+        sums = strategy.run(replica_step, args=batch)
+        return strategy.reduce("sum", sums, axis=None)
+
+    return evaluate

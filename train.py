@@ -1,0 +1,8 @@
+"""Trains a lambda network: `python train.py --help`."""
+
+import sys
+
+from lambdanet_tf.training.command_line import main
+
+if __name__ == "__main__":
+    sys.exit(main())
