@@ -1,5 +1,6 @@
 """Lambda layers and the small layers that their networks need."""
 
+from lambdanet_tf.layers.dropout import Dropout
 from lambdanet_tf.layers.lambda_conv import LambdaConv
 from lambdanet_tf.layers.lambda_layer import LambdaLayer
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
@@ -7,6 +8,7 @@ from lambdanet_tf.layers.squeeze_excite import SqueezeExcite
 from lambdanet_tf.layers.stochastic_depth import StochasticDepth
 
 __all__ = [
+    "Dropout",
     "LambdaConv",
     "LambdaLayer",
     "RelativePositionEmbedding",

@@ -360,7 +360,7 @@ class LambdaLayer(LambdaBase):
                     geometry,
                     self.implementation,
                 )
-            return ops.dense_position_output(queries, values, pairs, mask)
+            return ops.pairwise_position_output(queries, values, pairs, mask)
 
         return read
 

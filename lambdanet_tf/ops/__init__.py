@@ -16,7 +16,6 @@ from lambdanet_tf.ops.content import causal_content_output
 from lambdanet_tf.ops.content import content_lambda
 from lambdanet_tf.ops.content import masked_content_output
 from lambdanet_tf.ops.content import normalize_keys
-from lambdanet_tf.ops.dense import pair_embeddings
 from lambdanet_tf.ops.geometry import Axis
 from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.geometry import causal_axis
@@ -24,24 +23,33 @@ from lambdanet_tf.ops.geometry import center_of
 from lambdanet_tf.ops.geometry import relative_index
 from lambdanet_tf.ops.geometry import same_axis
 from lambdanet_tf.ops.geometry import valid_axis
+from lambdanet_tf.ops.pairs import pair_embeddings
+from lambdanet_tf.ops.pairs import pairwise_position_output
+from lambdanet_tf.ops.plan import DEVICES
+from lambdanet_tf.ops.plan import Depths
+from lambdanet_tf.ops.plan import Plan
 from lambdanet_tf.ops.position import IMPLEMENTATIONS
-from lambdanet_tf.ops.position import dense_position_output
+from lambdanet_tf.ops.position import plan_for
 from lambdanet_tf.ops.position import position_output
 
 __all__ = [
+    "DEVICES",
     "IMPLEMENTATIONS",
     "KEY_NORMALIZATIONS",
     "Axis",
+    "Depths",
     "Geometry",
+    "Plan",
     "apply_content_lambda",
     "causal_axis",
     "causal_content_output",
     "center_of",
     "content_lambda",
-    "dense_position_output",
     "masked_content_output",
     "normalize_keys",
     "pair_embeddings",
+    "pairwise_position_output",
+    "plan_for",
     "position_output",
     "relative_index",
     "same_axis",

@@ -8,6 +8,9 @@ position lambdas are a convolution of the values whose kernel is the table
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf.ops.geometry import Axis
+from lambdanet_tf.ops.geometry import Geometry
+
 
 def folded_convolution(queries, values, table, geometry):
     """A convolution of the context's rank, value depth folded into the batch.
@@ -24,18 +27,60 @@ def folded_convolution(queries, values, table, geometry):
     Cost: 2 b n r k u v + 2 b n h k v operations for r taps; intermediate
     b n k v.
     """
-    rank = geometry.rank
-    values = tf.transpose(
-        values, [0, rank + 1, *range(1, rank + 1), rank + 2]
-    )  # [b, v, *context, u]
-    batch, value_dim = tf.shape(values)[0], values.shape[1]
-    spatial = [*geometry.context, values.shape[-1]]
-    values = tf.reshape(values, [batch * value_dim, *spatial])
+    rank, value_dim = geometry.rank, values.shape[-2]
+    values = _fold_value_depth(values, rank)
     kernel = tf.transpose(table, [*range(rank), rank + 1, rank])
     lambdas = _valid_convolution(_padded(values, geometry), kernel, geometry)
-    shape = [batch, value_dim, queries.shape[1] or -1, kernel.shape[-1]]
-    lambdas = tf.reshape(lambdas, shape)  # [b, v, n, k]
+    return _apply_folded(queries, lambdas, value_dim)
+
+
+def _fold_value_depth(values, rank):
+    """`(b, *context, v, u)` -> `(b * v, *context, u)`."""
+    order = [0, rank + 1, *range(1, rank + 1), rank + 2]
+    values = tf.transpose(values, order)
+    sizes = tf.shape(values)
+    folded = tf.concat([[sizes[0] * sizes[1]], sizes[2:]], 0)
+    static = values.shape[2:]
+    return tf.ensure_shape(tf.reshape(values, folded), [None, *static])
+
+
+def _apply_folded(queries, lambdas, value_dim):
+    """Applies `(b * v, *queries, k)` to `(b, n, h, k)`."""
+    positions = queries.shape[1] or tf.shape(queries)[1]
+    shape = [tf.shape(queries)[0], value_dim, positions, lambdas.shape[-1]]
+    lambdas = tf.reshape(lambdas, shape)
     return tf.einsum("bvnk,bnhk->bnhv", lambdas, queries)
+
+
+def unfolded_convolution(queries, values, table, geometry):
+    """As `folded_convolution`, with the first axis unfolded into channels.
+
+    The entries of the first axis become input channels, shifted copies of the
+    values, and what remains is a convolution along the other axes.
+
+    Args and returns as in `folded_convolution`.
+
+    Cost: as `folded_convolution`, and a copy of the values for every entry of
+    the first axis.
+    """
+    rank, first = geometry.rank, geometry.axes[0]
+    intra, value_dim = values.shape[-1], values.shape[-2]
+    values = _fold_value_depth(values, rank)  # [b * v, *context, u]
+    values = _padded(values, geometry)
+    last = (first.queries - 1) * first.stride + 1
+    shifted = [
+        values[:, tap * first.dilation :][:, : last : first.stride]
+        for tap in range(first.taps)
+    ]
+    values = tf.concat(shifted, axis=-1)  # [b * v, queries, ..., taps * u]
+    kernel = tf.transpose(table, [*range(1, rank), 0, rank + 1, rank])
+    channels = first.taps * intra
+    kernel = tf.reshape(kernel, [1, *geometry.taps[1:], channels, -1])
+    unfolded = Geometry(
+        (Axis(first.queries, first.queries, 1), *geometry.axes[1:])
+    )
+    lambdas = _valid_convolution(values, kernel, unfolded)
+    return _apply_folded(queries, lambdas, value_dim)
 
 
 def depthwise_convolution(queries, values, table, geometry):
@@ -80,7 +125,12 @@ def _valid_convolution(values, kernel, geometry):
     """
     kernel = _dilated(kernel, geometry.dilations)
     return tf.nn.convolution(
-        values, kernel, strides=list(geometry.strides), padding="VALID"
+        values,
+        kernel,
+        strides=list(geometry.strides),
+        padding="VALID",
+        # Named, because the eager gradient of a 3-D convolution reads it.
+        data_format=("NWC", "NHWC", "NDHWC")[geometry.rank - 1],
     )
 
 

@@ -1,31 +1,33 @@
-"""The position output by any algorithm, and the choice among them.
+"""The position output by any algorithm.
 
 Every algorithm computes the same function; this file is the only place that
 knows their names.
 """
 
-import tensorflow as tf
-
+from lambdanet_tf.ops.blocks import Blocks
 from lambdanet_tf.ops.convolution import depthwise_convolution
 from lambdanet_tf.ops.convolution import folded_convolution
-from lambdanet_tf.ops.dense import lambda_first
-from lambdanet_tf.ops.dense import pair_embeddings
-from lambdanet_tf.ops.dense import query_first
+from lambdanet_tf.ops.convolution import unfolded_convolution
+from lambdanet_tf.ops.pairs import paper_position_output
+from lambdanet_tf.ops.plan import Depths
+from lambdanet_tf.ops.plan import Plan
+from lambdanet_tf.ops.plan import block_sizes
+from lambdanet_tf.ops.plan import choose
+from lambdanet_tf.ops.products import lambda_first
+from lambdanet_tf.ops.products import query_first
+from lambdanet_tf.ops.spectral import spectral_lambdas
 
-
-def _einsum(queries, values, table, geometry):
-    embeddings = pair_embeddings(table, geometry)
-    shape = [tf.shape(values)[0], embeddings.shape[1], *values.shape[-2:]]
-    values = tf.reshape(values, shape)
-    return dense_position_output(queries, values, embeddings)
-
-
-_ALGORITHMS = {
-    "einsum": _einsum,
+_CONVOLUTIONS = {
     "conv2d": folded_convolution,
     "depthwise": depthwise_convolution,
+    "unfolded": unfolded_convolution,
 }
-IMPLEMENTATIONS = ("auto", *_ALGORITHMS)
+_BLOCKED = {
+    "lambda_first": lambda_first,
+    "query_first": query_first,
+    "spectral": spectral_lambdas,
+}
+IMPLEMENTATIONS = ("auto", "einsum", *_CONVOLUTIONS, *_BLOCKED)
 
 
 def position_output(queries, values, table, geometry, implementation="auto"):
@@ -38,7 +40,7 @@ def position_output(queries, values, table, geometry, implementation="auto"):
         table: `(*entries, key_dim, intra_depth)`; entry `center + (m - n)`
             per axis.
         geometry: a `Geometry` of the same rank.
-        implementation: one of `IMPLEMENTATIONS`.
+        implementation: one of `IMPLEMENTATIONS`, or a `Plan`.
 
     Returns:
         `(batch, n, heads, value_dim)`.
@@ -47,59 +49,52 @@ def position_output(queries, values, table, geometry, implementation="auto"):
         ValueError: if `implementation` is unknown or needs static sizes that
             `geometry` does not have.
     """
-    if implementation == "auto":
-        implementation = choose(geometry)
-    if implementation not in _ALGORITHMS:
+    plan = implementation
+    if not isinstance(plan, Plan):
+        depths = Depths(*queries.shape[-2:], *values.shape[-2:])
+        plan = plan_for(geometry, depths, implementation)
+    table = geometry.crop(table)
+    if plan.algorithm in _CONVOLUTIONS:
+        convolution = _CONVOLUTIONS[plan.algorithm]
+        return convolution(queries, values, table, geometry)
+    if plan.algorithm == "einsum":
+        return paper_position_output(queries, values, table, geometry)
+    blocks = Blocks.of(geometry, plan.sizes)
+    return _BLOCKED[plan.algorithm](queries, values, table, blocks)
+
+
+def plan_for(geometry, depths, implementation="auto", device="cpu"):
+    """The plan behind a name.
+
+    Args:
+        geometry: a `Geometry`.
+        depths: `Depths`.
+        implementation: one of `IMPLEMENTATIONS`.
+        device: "cpu", "gpu" or "tpu": for which the choices are made.
+
+    Returns:
+        A `Plan`.
+
+    Raises:
+        ValueError: if the name is unknown, or needs static sizes that
+            `geometry` does not have.
+    """
+    if implementation not in IMPLEMENTATIONS:
         raise ValueError(
             f"`implementation` must be one of {IMPLEMENTATIONS}. Received: "
             f"implementation={implementation!r}."
         )
-    if implementation == "einsum" and not geometry.is_static:
-        raise ValueError(
-            "`implementation='einsum'` needs static spatial sizes. Received "
-            f"a context of {geometry.context}: give the input a fixed size, "
-            "or use 'conv2d', 'depthwise' or 'auto' with a local scope."
-        )
-    algorithm = _ALGORITHMS[implementation]
-    return algorithm(queries, values, geometry.crop(table), geometry)
-
-
-def dense_position_output(queries, values, embeddings, mask=None):
-    """The position output for embeddings given pair by pair.
-
-    Args:
-        queries: `(batch, n, heads, key_dim)`.
-        values: `(batch, m, value_dim, intra_depth)`.
-        embeddings: `(n, m, key_dim, intra_depth)`, or with a leading batch
-            axis.
-        mask: None or boolean `(n, m)` or `(batch, n, m)`; True = may
-            interact.
-
-    Returns:
-        `(batch, n, heads, value_dim)`.
-    """
-    if mask is not None:
-        embeddings *= tf.cast(mask, embeddings.dtype)[..., None, None]
-    (heads, key_dim), value_dim = queries.shape[-2:], values.shape[-2]
-    if heads * (key_dim + value_dim) < key_dim * value_dim:
-        return query_first(queries, values, embeddings)
-    return lambda_first(queries, values, embeddings)
-
-
-def choose(geometry):
-    """The algorithm of `implementation="auto"`, from static shapes alone.
-
-    Dense products win while they do not compute many pairs for nothing:
-    the share of pairs in scope decides.
-    """
+    if implementation == "auto":
+        return choose(geometry, depths, device)
+    if implementation in _CONVOLUTIONS:
+        return Plan(implementation)
     if not geometry.is_static:
-        return "conv2d"
-    inside = 1.0
-    for axis in geometry.axes:
-        entries = axis.entries()
-        inside *= (entries >= 0).sum() / entries.size
-    return "einsum" if inside > _DENSE_SHARE else "conv2d"
-
-
-# Measured on a CPU: below this share a convolution is cheaper.
-_DENSE_SHARE = 0.25
+        raise ValueError(
+            f"`implementation={implementation!r}` needs static spatial "
+            f"sizes. Received a context of {geometry.context}: give the input "
+            f"a fixed size, or use {tuple(_CONVOLUTIONS)} or 'auto'."
+        )
+    if implementation == "einsum":
+        return Plan("einsum", geometry.queries)
+    sizes = block_sizes(implementation, geometry, depths, device)
+    return Plan(implementation, sizes)

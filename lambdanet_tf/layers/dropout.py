@@ -1,0 +1,56 @@
+"""Dropout with a draw of its own on every replica."""
+
+import tensorflow as tf
+
+from lambdanet_tf.layers.base import BaseLayer
+
+
+@tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
+class Dropout(BaseLayer):
+    """Sets single activations to zero, in training.
+
+    Each activation is zero with probability `rate`; the others are divided by
+    1 - `rate`. Keras 3's own layer draws the same numbers on all replicas of a
+    strategy and keeps a counter among the model's variables; this one does
+    neither. To drop whole residual branches use `StochasticDepth`.
+
+    Args:
+        rate: float in [0, 1). Probability of dropping an activation.
+
+    Input shape:
+        `(batch, ...)`.
+
+    Output shape:
+        As the inputs.
+
+    Raises:
+        ValueError: if `rate` is not in [0, 1) (at construction).
+
+    Reference: [Srivastava et al., 2014](https://jmlr.org/papers/v15).
+    """
+
+    def __init__(self, rate, **kwargs):
+        super().__init__(**kwargs)
+        if not 0 <= rate < 1:
+            raise ValueError(
+                f"`rate` must be in [0, 1). Received: rate={rate!r}."
+            )
+        self.rate = rate
+        self.supports_masking = True
+
+    def call(self, inputs, training=None):
+        if not training or self.rate == 0:
+            return inputs
+        keep = 1.0 - self.rate
+        # In float32: a coarser draw would change the rate.
+        draw = tf.random.uniform(tf.shape(inputs))
+        factor = tf.where(draw < keep, 1.0 / keep, 0.0)
+        return inputs * tf.cast(factor, inputs.dtype)
+
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape)
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(rate=self.rate)
+        return config

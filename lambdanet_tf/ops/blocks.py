@@ -1,0 +1,172 @@
+"""Cutting a query grid into equal blocks that all see the same table.
+
+Translation equivariance makes the embeddings of a block of queries and the
+context around it the same for every block: one small table of pairs serves
+the whole map, and the products become dense ones. A block as large as the
+map is the global layer.
+"""
+
+import dataclasses
+import math
+
+import tensorflow as tf
+
+from lambdanet_tf.ops.geometry import Axis
+from lambdanet_tf.ops.geometry import Geometry
+from lambdanet_tf.ops.geometry import relative_index
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockedAxis:
+    """One axis cut into `count` blocks of `size` queries.
+
+    A block reads `pieces` steps of the context, one step being the context
+    positions between the first queries of neighbouring blocks. A single block
+    reads the context as it is.
+    """
+
+    axis: Axis
+    size: int
+
+    @property
+    def count(self):
+        return -(-self.axis.queries // self.size)
+
+    @property
+    def step(self):
+        return self.size * self.axis.stride
+
+    @property
+    def pieces(self):
+        reach = (self.size - 1) * self.axis.stride + self.axis.span
+        return -(-reach // self.step)
+
+    @property
+    def inner(self):
+        """The axis that every block sees."""
+        if self.count == 1:
+            return self.axis
+        return dataclasses.replace(
+            self.axis,
+            context=self.pieces * self.step,
+            queries=self.size,
+            padding=0,
+        )
+
+    @property
+    def pads(self):
+        """Zeros before and after the context, negative where it is cut."""
+        total = (self.count + self.pieces - 1) * self.step
+        before = self.axis.padding
+        return before, total - before - self.axis.context
+
+
+@dataclasses.dataclass(frozen=True)
+class Blocks:
+    """A static geometry cut into blocks."""
+
+    axes: tuple[BlockedAxis, ...]
+
+    @classmethod
+    def of(cls, geometry, sizes):
+        """Blocks of the given numbers of queries per axis."""
+        return cls(
+            tuple(
+                BlockedAxis(axis, min(size, axis.queries))
+                for axis, size in zip(geometry.axes, sizes, strict=True)
+            )
+        )
+
+    @property
+    def rank(self):
+        return len(self.axes)
+
+    @property
+    def counts(self):
+        return tuple(axis.count for axis in self.axes)
+
+    @property
+    def sizes(self):
+        return tuple(axis.size for axis in self.axes)
+
+    @property
+    def inner(self):
+        """The geometry that every block sees."""
+        return Geometry(tuple(axis.inner for axis in self.axes))
+
+    @property
+    def queries(self):
+        """Queries of a block."""
+        return math.prod(self.sizes)
+
+    @property
+    def context(self):
+        """Context positions of a block."""
+        return math.prod(axis.inner.context for axis in self.axes)
+
+    def index(self):
+        """`(queries, context)` rows of the table, -1 out of scope."""
+        return relative_index(self.inner)
+
+    def windows(self, values, first=1):
+        """Each block's context.
+
+        Args:
+            values: tensor with this object's axes among its own.
+            first: int. Where they begin.
+
+        Returns:
+            The tensor with two axes for each: blocks, context of a block.
+        """
+        for index, blocked in enumerate(self.axes):
+            values = _windows(values, first + 2 * index, blocked)
+        return values
+
+    def cut_queries(self, queries):
+        """`(batch, n, ...)` -> `(batch, count, size, ..., *rest)` per axis."""
+        rest = queries.shape[2:]
+        grid = [blocked.axis.queries for blocked in self.axes]
+        queries = tf.reshape(queries, [tf.shape(queries)[0], *grid, *rest])
+        fills = [b.count * b.size - b.axis.queries for b in self.axes]
+        if any(fills):
+            pads = [(0, 0), *((0, f) for f in fills)] + [(0, 0)] * len(rest)
+            queries = tf.pad(queries, pads)
+        pairs = [n for b in self.axes for n in (b.count, b.size)]
+        return tf.reshape(queries, [tf.shape(queries)[0], *pairs, *rest])
+
+    def join_queries(self, outputs):
+        """The inverse of `cut_queries`."""
+        rest = outputs.shape[1 + 2 * self.rank :]
+        whole = [b.count * b.size for b in self.axes]
+        outputs = tf.reshape(outputs, [tf.shape(outputs)[0], *whole, *rest])
+        cuts = [slice(blocked.axis.queries) for blocked in self.axes]
+        outputs = outputs[tuple([slice(None), *cuts])]
+        n = math.prod(blocked.axis.queries for blocked in self.axes)
+        return tf.reshape(outputs, [tf.shape(outputs)[0], n, *rest])
+
+
+def _windows(values, axis, blocked):
+    """Replaces one axis by (blocks, context of a block).
+
+    Overlapping windows are shifted rows of whole steps, side by side: slices
+    only, so that the gradient is made of slices too.
+    """
+    if blocked.count == 1:
+        return tf.expand_dims(values, axis)
+    rank = len(values.shape)
+    before, after = blocked.pads
+    cut = [slice(None)] * rank
+    cut[axis] = slice(max(-before, 0), blocked.axis.context - max(-after, 0))
+    values = values[tuple(cut)]
+    pads = [[0, 0]] * rank
+    pads[axis] = [max(before, 0), max(after, 0)]
+    values = tf.pad(values, pads)
+    sizes = tf.unstack(tf.shape(values))
+    steps = [blocked.count + blocked.pieces - 1, blocked.step]
+    values = tf.reshape(values, [*sizes[:axis], *steps, *sizes[axis + 1 :]])
+    shifted = []
+    for piece in range(blocked.pieces):
+        cut = [slice(None)] * (rank + 1)
+        cut[axis] = slice(piece, piece + blocked.count)
+        shifted.append(values[tuple(cut)])
+    return tf.concat(shifted, axis + 1)

@@ -1,0 +1,157 @@
+"""Position outputs as dense matrix products, block by block.
+
+    Y[b, n, h, v] =
+        sum over m, k, u of  Q[b, n, h, k] E[n, m, k, u] V[b, m, v, u]
+
+is one trilinear form, so that every order of summation is exact (spec
+section 2). Letters beside those of the package: t queries of a block, s its
+context, x blocks of a map.
+"""
+
+import math
+
+import tensorflow as tf
+
+from lambdanet_tf.ops.pairs import gather_pairs
+
+
+def block_embeddings(table, blocks):
+    """The embedding of every pair of a block, zero out of scope.
+
+    Args:
+        table: `(*taps, key_dim, intra_depth)`, already cropped.
+        blocks: `Blocks`.
+
+    Returns:
+        `(queries, context, key_dim, intra_depth)` of one block.
+    """
+    return gather_pairs(table, blocks.rank, blocks.index())
+
+
+def lambda_first(queries, values, table, blocks):
+    """Position lambdas first, as the product of one table with all values.
+
+    Args:
+        queries: `(batch, n, heads, key_dim)`.
+        values: `(batch, *context, value_dim, intra_depth)`.
+        table: `(*taps, key_dim, intra_depth)`, already cropped.
+        blocks: `Blocks` of the geometry.
+
+    Returns:
+        `(batch, n, heads, value_dim)`.
+
+    Cost: 2 b n s k u v operations for blocks with a context of s positions,
+    and 2 b n h k v; intermediate b n k v.
+    """
+    embeddings = block_embeddings(table, blocks)  # [t, s, k, u]
+    kernel = tf.transpose(embeddings, [0, 2, 3, 1])  # [t, k, u, s]
+    context = _context_last(values, blocks)  # [u, s, b, x, v]
+    depth = context.shape[0] * context.shape[1]
+    lambdas = tf.matmul(
+        tf.reshape(kernel, [-1, depth]), tf.reshape(context, [depth, -1])
+    )  # [t * k, b * x * v]
+    value_dim, key_dim = values.shape[-2], table.shape[-2]
+    counts = math.prod(blocks.counts)
+    lambdas = tf.reshape(
+        lambdas, [blocks.queries, key_dim, -1, counts, value_dim]
+    )
+    lambdas = tf.transpose(lambdas, [2, 3, 0, 1, 4])  # [b, x, t, k, v]
+    return apply_lambdas(queries, lambdas, blocks)
+
+
+def apply_lambdas(queries, lambdas, blocks):
+    """Applies `(batch, blocks, queries of a block, k, v)` to the queries."""
+    heads, key_dim = queries.shape[-2:]
+    queries = _blocks_first(blocks.cut_queries(queries), blocks)
+    shape = [tf.shape(queries)[0], *lambdas.shape[1:3], heads, key_dim]
+    outputs = tf.matmul(tf.reshape(queries, shape), lambdas)
+    return _joined(outputs, blocks)
+
+
+def query_first(queries, values, table, blocks):
+    """Queries first: a score for every pair of a block, then values.
+
+    Args and returns as in `lambda_first`.
+
+    Cost: 2 b n s h u (k + v) operations for blocks with a context of s
+    positions; intermediate b n h s u.
+    """
+    embeddings = block_embeddings(table, blocks)  # [t, s, k, u]
+    heads, key_dim = queries.shape[-2:]
+    value_dim, intra = values.shape[-2:]
+    counts = math.prod(blocks.counts)
+    queries = _blocks_first(blocks.cut_queries(queries), blocks)
+    queries = tf.reshape(
+        queries, [-1, blocks.queries, heads, key_dim]
+    )  # [b * x, t, h, k]
+    size = tf.shape(queries)[0]
+    queries = tf.transpose(queries, [1, 0, 2, 3])  # [t, b * x, h, k]
+    queries = tf.reshape(queries, [blocks.queries, size * heads, key_dim])
+    kernel = tf.transpose(embeddings, [0, 2, 1, 3])  # [t, k, s, u]
+    depth = blocks.context * intra
+    kernel = tf.reshape(kernel, [blocks.queries, key_dim, depth])
+    scores = tf.matmul(queries, kernel)  # [t, b * x * h, s * u]
+    scores = tf.reshape(scores, [blocks.queries, size, heads, depth])
+    scores = tf.transpose(scores, [1, 0, 2, 3])  # [b * x, t, h, s * u]
+    scores = tf.reshape(scores, [size, blocks.queries * heads, depth])
+    context = _context_middle(values, blocks)  # [b * x, s * u, v]
+    outputs = tf.matmul(scores, context)
+    outputs = tf.reshape(
+        outputs, [-1, counts, blocks.queries, heads, value_dim]
+    )
+    return _joined(outputs, blocks)
+
+
+def _context_last(values, blocks):
+    """`(batch, *context, v, u)` -> `(u, s, batch, blocks, v)`."""
+    rank, intra = blocks.rank, values.shape[-1]
+    windows = blocks.windows(values)  # [b, (count, s) per axis, v, u]
+    order = [
+        2 * rank + 2,
+        *range(2, 2 * rank + 1, 2),
+        0,
+        *range(1, 2 * rank, 2),
+        2 * rank + 1,
+    ]
+    windows = tf.transpose(windows, order)
+    counts = math.prod(blocks.counts)
+    shape = [intra, blocks.context, -1, counts, values.shape[-2]]
+    return tf.reshape(windows, shape)
+
+
+def _context_middle(values, blocks):
+    """`(batch, *context, v, u)` -> `(batch * blocks, s * u, v)`."""
+    rank = blocks.rank
+    windows = blocks.windows(values)
+    order = [
+        0,
+        *range(1, 2 * rank, 2),
+        *range(2, 2 * rank + 1, 2),
+        2 * rank + 2,
+        2 * rank + 1,
+    ]
+    windows = tf.transpose(windows, order)
+    depth = blocks.context * values.shape[-1]
+    return tf.reshape(windows, [-1, depth, values.shape[-2]])
+
+
+def _blocks_first(x, blocks):
+    """`(b, (count, size) per axis, ...)` -> `(b, counts, sizes, ...)`."""
+    rank = blocks.rank
+    if rank == 1:
+        return x
+    rest = range(2 * rank + 1, len(x.shape))
+    order = [0, *range(1, 2 * rank, 2), *range(2, 2 * rank + 1, 2), *rest]
+    return tf.transpose(x, order)
+
+
+def _joined(outputs, blocks):
+    """`(b, x, t, h, v)` -> `(b, n, h, v)`."""
+    rest = outputs.shape[3:]
+    rank = blocks.rank
+    shape = [tf.shape(outputs)[0], *blocks.counts, *blocks.sizes, *rest]
+    outputs = tf.reshape(outputs, shape)
+    if rank > 1:
+        pairs = [i for a in range(rank) for i in (1 + a, 1 + rank + a)]
+        outputs = tf.transpose(outputs, [0, *pairs, 2 * rank + 1, 2 * rank + 2])
+    return blocks.join_queries(outputs)
