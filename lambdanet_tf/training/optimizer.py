@@ -184,7 +184,7 @@ class RecipeOptimizer(tf.keras.optimizers.Optimizer):
 
     def get_config(self):
         return {
-            "learning_rate": super().get_config()["learning_rate"],
+            "learning_rate": self._rate_config(),
             "rule": self.rule,
             "momentum": self.momentum,
             "weight_decay": self.weight_decay,
@@ -194,6 +194,11 @@ class RecipeOptimizer(tf.keras.optimizers.Optimizer):
             "scale_losses": self.scale_losses,
             "name": self.name,
         }
+
+    def _rate_config(self):
+        if _KERAS_3:
+            return super().get_config()["learning_rate"]
+        return self._serialize_hyperparameter(self._learning_rate)
 
     def _new_slot(self, weight, name, start):
         variable = raw_variable(self.add_variable_from_reference(weight, name))

@@ -1,0 +1,80 @@
+"""The learning rate against formulas written out in NumPy."""
+
+import numpy as np
+import pytest
+
+from lambdanet_tf.training import Recipe
+from lambdanet_tf.training import WarmupSchedule
+from lambdanet_tf.training.schedule import peak_rate
+from lambdanet_tf.training.schedule import recipe_schedule
+
+
+def test_cosine_at_every_step():
+    schedule = WarmupSchedule(1.6, num_steps=100, warmup_steps=20)
+    for step in range(101):
+        expected = 1.6 * step / 20
+        if step >= 20:
+            expected = 0.8 * (1 + np.cos(np.pi * (step - 20) / 80))
+        assert float(schedule(step)) == pytest.approx(expected, abs=1e-6)
+
+
+def test_rate_stays_after_the_last_step():
+    schedule = WarmupSchedule(1.6, num_steps=100, warmup_steps=20)
+    assert float(schedule(250)) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_exponential_decays_in_stairs():
+    schedule = WarmupSchedule(
+        0.1, 1000, warmup_steps=10, shape="exponential", decay=0.99, every=30
+    )
+    assert float(schedule(10)) == pytest.approx(0.1)
+    assert float(schedule(39)) == pytest.approx(0.1)
+    assert float(schedule(40)) == pytest.approx(0.1 * 0.99)
+    assert float(schedule(10 + 7 * 30)) == pytest.approx(0.1 * 0.99**7)
+
+
+def test_constant_after_the_warmup():
+    schedule = WarmupSchedule(0.3, 50, warmup_steps=5, shape="constant")
+    assert float(schedule(2)) == pytest.approx(0.3 * 2 / 5)
+    assert float(schedule(5)) == pytest.approx(0.3)
+    assert float(schedule(50)) == pytest.approx(0.3)
+
+
+def test_without_warmup_the_first_rate_is_the_peak():
+    assert float(WarmupSchedule(0.3, 50)(0)) == pytest.approx(0.3)
+
+
+def test_paper_rate_of_batch_4096():
+    assert peak_rate(Recipe(batch_size=4096)) == pytest.approx(1.6)
+
+
+def test_rate_grows_with_the_accumulated_batch():
+    recipe = Recipe(batch_size=1024, accumulation=4)
+    assert peak_rate(recipe) == pytest.approx(1.6)
+
+
+def test_rate_can_be_absolute():
+    recipe = Recipe(batch_size=128, learning_rate=2.5e-3, rate_batch=0)
+    assert peak_rate(recipe) == pytest.approx(2.5e-3)
+
+
+def test_recipe_epochs_become_steps():
+    schedule = recipe_schedule(Recipe(epochs=90, warmup_epochs=5.0), 312)
+    assert schedule.num_steps == 90 * 312
+    assert schedule.warmup_steps == 5 * 312
+
+
+def test_config_round_trip():
+    schedule = WarmupSchedule(1.6, 100, 20, "exponential", 0.9, 7)
+    again = WarmupSchedule.from_config(schedule.get_config())
+    assert again.get_config() == schedule.get_config()
+
+
+def test_unknown_shape():
+    with pytest.raises(ValueError, match=r"`shape` must be .*'linear'"):
+        WarmupSchedule(0.1, 10, shape="linear")
+
+
+def test_warmup_longer_than_training():
+    with pytest.raises(ValueError, match="11 of 10 steps"):
+        WarmupSchedule(0.1, 10, warmup_steps=11)
