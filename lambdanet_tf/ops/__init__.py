@@ -28,6 +28,7 @@ from lambdanet_tf.ops.pairs import pairwise_position_output
 from lambdanet_tf.ops.plan import DEVICES
 from lambdanet_tf.ops.plan import Depths
 from lambdanet_tf.ops.plan import Plan
+from lambdanet_tf.ops.plan import planning_for
 from lambdanet_tf.ops.position import IMPLEMENTATIONS
 from lambdanet_tf.ops.position import plan_for
 from lambdanet_tf.ops.position import position_output
@@ -50,6 +51,7 @@ __all__ = [
     "pair_embeddings",
     "pairwise_position_output",
     "plan_for",
+    "planning_for",
     "position_output",
     "relative_index",
     "same_axis",

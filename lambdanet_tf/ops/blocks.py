@@ -153,20 +153,20 @@ def _windows(values, axis, blocked):
     """
     if blocked.count == 1:
         return tf.expand_dims(values, axis)
-    rank = len(values.shape)
-    before, after = blocked.pads
-    cut = [slice(None)] * rank
-    cut[axis] = slice(max(-before, 0), blocked.axis.context - max(-after, 0))
-    values = values[tuple(cut)]
-    pads = [[0, 0]] * rank
-    pads[axis] = [max(before, 0), max(after, 0)]
-    values = tf.pad(values, pads)
     sizes = tf.unstack(tf.shape(values))
-    steps = [blocked.count + blocked.pieces - 1, blocked.step]
-    values = tf.reshape(values, [*sizes[:axis], *steps, *sizes[axis + 1 :]])
-    shifted = []
-    for piece in range(blocked.pieces):
-        cut = [slice(None)] * (rank + 1)
-        cut[axis] = slice(piece, piece + blocked.count)
-        shifted.append(values[tuple(cut)])
-    return tf.concat(shifted, axis + 1)
+    # Three axes, whatever the rank: slices know at most eight.
+    outer, inner = math.prod(sizes[:axis]), math.prod(sizes[axis + 1 :])
+    values = tf.reshape(values, [outer, blocked.axis.context, inner])
+    before, after = blocked.pads
+    values = values[:, max(-before, 0) : blocked.axis.context - max(-after, 0)]
+    values = tf.pad(values, [(0, 0), (max(before, 0), max(after, 0)), (0, 0)])
+    steps = blocked.count + blocked.pieces - 1
+    values = tf.reshape(values, [outer, steps, blocked.step * inner])
+    shifted = [
+        values[:, piece : piece + blocked.count]
+        for piece in range(blocked.pieces)
+    ]
+    pair = [blocked.count, blocked.pieces * blocked.step]
+    return tf.reshape(
+        tf.concat(shifted, axis=2), [*sizes[:axis], *pair, *sizes[axis + 1 :]]
+    )

@@ -5,11 +5,14 @@ times in what that costs, depending on the geometry. The model counts
 operations and bytes; what a device does with them is data (`DEVICES`).
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
 import logging
 import math
+
+import tensorflow as tf
 
 from lambdanet_tf.ops.blocks import Blocks
 from lambdanet_tf.ops.spectral import num_frequencies
@@ -48,6 +51,7 @@ DEVICES = {
 # The model's batch: enough for the table's own cost to be shared.
 _BATCH = 8
 _FLOAT = 4
+_target = []  # what `planning_for` says, innermost last
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,20 +94,24 @@ class Plan:
         )
 
 
-@functools.lru_cache(maxsize=1024)
-def choose(geometry, depths, device="cpu"):
+def choose(geometry, depths, device=None):
     """The plan of `implementation="auto"`.
 
     Args:
         geometry: a `Geometry`; without static sizes only convolutions remain.
         depths: `Depths`.
-        device: key of `DEVICES`.
+        device: key of `DEVICES`, or None for `target_device()`.
 
     Returns:
         The `Plan` with the smallest estimate.
     """
     if not geometry.is_static:
         return Plan("conv2d")
+    return _choose(geometry, depths, device or target_device())
+
+
+@functools.lru_cache(maxsize=1024)
+def _choose(geometry, depths, device):
     plans = sorted(
         candidates(geometry, depths, DEVICES[device]),
         key=lambda plan: plan.seconds,
@@ -112,11 +120,48 @@ def choose(geometry, depths, device="cpu"):
     for plan in plans:
         best.setdefault(plan.algorithm, plan)
     first, *others = best.values()
-    logging.debug("Position lambdas of %s: %s", geometry, first)
+    logging.getLogger(__name__).debug(
+        "Position lambdas of %s on %s: %s", geometry.context, device, first
+    )
     return dataclasses.replace(first, alternatives=tuple(others))
 
 
-def block_sizes(algorithm, geometry, depths, device="cpu"):
+def target_device():
+    """The key of `DEVICES` that plans are made for.
+
+    What `planning_for` says, or else the best device of this process.
+    """
+    if _target:
+        return _target[-1]
+    for device in ("TPU", "GPU"):
+        if tf.config.list_logical_devices(device):
+            return device.lower()
+    return "cpu"
+
+
+@contextlib.contextmanager
+def planning_for(device):
+    """Makes plans for a device that this process may not have.
+
+    Args:
+        device: key of `DEVICES`.
+
+    Raises:
+        ValueError: if it is not one.
+    """
+    if device not in DEVICES:
+        raise ValueError(
+            f"`device` must be one of {tuple(DEVICES)}. Received: "
+            f"device={device!r}."
+        )
+    _target.append(device)
+    try:
+        yield
+    finally:
+        _target.pop()
+
+
+def block_sizes(algorithm, geometry, depths, device=None):
     """Queries of a block, per axis, for an algorithm asked for by name."""
     plan = choose(geometry, depths, device)
     for other in (plan, *plan.alternatives):

@@ -63,14 +63,14 @@ def position_output(queries, values, table, geometry, implementation="auto"):
     return _BLOCKED[plan.algorithm](queries, values, table, blocks)
 
 
-def plan_for(geometry, depths, implementation="auto", device="cpu"):
+def plan_for(geometry, depths, implementation="auto", device=None):
     """The plan behind a name.
 
     Args:
         geometry: a `Geometry`.
         depths: `Depths`.
         implementation: one of `IMPLEMENTATIONS`.
-        device: "cpu", "gpu" or "tpu": for which the choices are made.
+        device: key of `DEVICES`, or None for `target_device()`.
 
     Returns:
         A `Plan`.
