@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from lambdanet_tf.layers.base import BaseLayer
+from lambdanet_tf.layers.randomness import uniform
 
 
 @tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
@@ -42,8 +43,7 @@ class Dropout(BaseLayer):
         if not training or self.rate == 0:
             return inputs
         keep = 1.0 - self.rate
-        # In float32: a coarser draw would change the rate.
-        draw = tf.random.uniform(tf.shape(inputs))
+        draw = uniform(tf.shape(inputs))
         factor = tf.where(draw < keep, 1.0 / keep, 0.0)
         return inputs * tf.cast(factor, inputs.dtype)
 

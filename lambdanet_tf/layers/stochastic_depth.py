@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from lambdanet_tf.layers.base import BaseLayer
+from lambdanet_tf.layers.randomness import uniform
 
 
 @tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
@@ -43,8 +44,7 @@ class StochasticDepth(BaseLayer):
             return inputs
         keep = 1.0 - self.rate
         ones = [1] * (inputs.shape.rank - 1)
-        # In float32: a coarser draw would change the rate.
-        draw = tf.random.uniform([tf.shape(inputs)[0], *ones])
+        draw = uniform([tf.shape(inputs)[0], *ones])
         factor = tf.where(draw < keep, 1.0 / keep, 0.0)
         return inputs * tf.cast(factor, inputs.dtype)
 

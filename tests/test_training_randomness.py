@@ -1,0 +1,48 @@
+"""Random layers draw the same numbers when a step is repeated."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import layers
+from lambdanet_tf.layers.randomness import random_streams
+
+LAYERS = [
+    lambda: layers.Dropout(0.5),
+    lambda: layers.StochasticDepth(0.5),
+]
+
+
+@pytest.fixture(params=LAYERS, ids=["dropout", "stochastic_depth"])
+def draw(request):
+    """A compiled function from a seed to the draws of two equal layers."""
+    first, second = request.param(), request.param()
+    ones = tf.ones([64, 3])
+
+    @tf.function
+    def draws(seed):
+        with random_streams(seed):
+            return first(ones, training=True), second(ones, training=True)
+
+    return lambda *seed: [x.numpy() for x in draws(tf.constant(seed))]
+
+
+def test_equal_seeds_give_equal_draws(draw):
+    for now, then in zip(draw(3, 5), draw(3, 5), strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+def test_other_seeds_and_other_layers_give_other_draws(draw):
+    first, second = draw(3, 5)
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(first, draw(3, 6)[0])
+
+
+def test_outside_the_scope_draws_follow_the_global_generator():
+    layer, ones = layers.Dropout(0.5), tf.ones([64, 3])
+    with random_streams(tf.constant([3, 5])):
+        inside = layer(ones, training=True)
+    assert not np.array_equal(inside, layer(ones, training=True))
+    assert not np.array_equal(
+        layer(ones, training=True), layer(ones, training=True)
+    )
