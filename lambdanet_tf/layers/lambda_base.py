@@ -15,7 +15,7 @@ _INITIALIZED = ("query", "key", "value", "embeddings")
 class LambdaBase(BaseLayer):
     """Projections, normalisations and the sum of the two lambdas.
 
-    Subclasses say which context positions a query sees.
+    Subclasses say which context positions a query sees, in `_geometry`.
     """
 
     def __init__(
@@ -181,6 +181,9 @@ class LambdaBase(BaseLayer):
         shared = self.position_embedding
         if shared is not None and not shared.built:
             self._build_sublayer(shared, inputs_shape)
+        self._built_grid = tuple(inputs_shape[1:-1])
+        self._built_plan = None
+        self._built_plan = self._plan(self._built_grid)
 
     def _build_sublayer(self, layer, shape):
         with tf.name_scope(layer.name):  # keeps tf_keras' names apart
@@ -214,6 +217,42 @@ class LambdaBase(BaseLayer):
         )
         self._build_sublayer(norm, (None, None, units))
         return norm
+
+    @property
+    def plan(self):
+        """The `lambdanet_tf.ops.Plan` made at build; None without a table.
+
+        Which algorithm computes the position part, in blocks of which size,
+        its operations and memory, and the alternatives. A call on another
+        grid makes a plan of its own.
+        """
+        return self._built_plan
+
+    def _plan(self, grid):
+        if self.position_embedding is None:
+            return None
+        if self._built_plan is not None and grid == self._built_grid:
+            return self._built_plan
+        depths = ops.Depths(
+            self.num_heads // self._groups,
+            self.key_dim,
+            self.value_dim,
+            self.intra_depth,
+        )
+        geometry = None if None in grid else self._geometry(grid)
+        return ops.plan_for(geometry, depths, self.implementation)
+
+    def _position_output(self, queries, values, group, grid):
+        """What a group's queries read from its table."""
+        static = tuple(s if isinstance(s, int) else None for s in grid)
+        shape = [tf.shape(values)[0], *grid, *values.shape[2:]]
+        return ops.position_output(
+            queries,
+            tf.reshape(values, shape),
+            self._table(group),
+            self._geometry(grid),
+            self._plan(static),
+        )
 
     def _queries(self, inputs, present, training):
         """`(batch, n, channels)` -> `(batch, n, heads, key_dim)`."""

@@ -1,5 +1,7 @@
 """The lambda convolution."""
 
+import functools
+
 import tensorflow as tf
 
 from lambdanet_tf import ops
@@ -187,7 +189,7 @@ class LambdaConv(LambdaBase):
             keys,
             values,
             self._content_reader(grid, present),
-            self._position_reader(grid, ops.Geometry.of(axes)),
+            functools.partial(self._position_output, grid=grid),
         )
         sizes = [axis.queries for axis in axes]
         shape = [tf.shape(inputs)[0], *sizes, outputs.shape[-1]]
@@ -243,18 +245,8 @@ class LambdaConv(LambdaBase):
         )
         return outputs[:, ::step]
 
-    def _position_reader(self, grid, geometry):
-        def read(queries, values, group):
-            shape = [tf.shape(values)[0], *grid, *values.shape[2:]]
-            return ops.position_output(
-                queries,
-                tf.reshape(values, shape),
-                self._table(group),
-                geometry,
-                self.implementation,
-            )
-
-        return read
+    def _geometry(self, grid):
+        return ops.Geometry.of(self._axes(grid))
 
     def compute_output_shape(self, input_shape):
         input_shape = tuple(input_shape)

@@ -171,6 +171,7 @@ class LambdaLayer(LambdaBase):
             **kwargs,
         )
         self.causal = bool(causal)
+        self._context_shape = None
 
     def __call__(
         self,
@@ -351,15 +352,7 @@ class LambdaLayer(LambdaBase):
                     geometry.crop(self._table(group)), geometry
                 )
             else:
-                return ops.position_output(
-                    queries,
-                    tf.reshape(
-                        values, [tf.shape(values)[0], *grid, *values.shape[2:]]
-                    ),
-                    self._table(group),
-                    geometry,
-                    self.implementation,
-                )
+                return self._position_output(queries, values, group, grid)
             return ops.pairwise_position_output(queries, values, pairs, mask)
 
         return read

@@ -98,14 +98,15 @@ def choose(geometry, depths, device=None):
     """The plan of `implementation="auto"`.
 
     Args:
-        geometry: a `Geometry`; without static sizes only convolutions remain.
+        geometry: a `Geometry`, or None where sizes are not static: then only
+            convolutions remain.
         depths: `Depths`.
         device: key of `DEVICES`, or None for `target_device()`.
 
     Returns:
         The `Plan` with the smallest estimate.
     """
-    if not geometry.is_static:
+    if geometry is None or not geometry.is_static:
         return Plan("conv2d")
     return _choose(geometry, depths, device or target_device())
 

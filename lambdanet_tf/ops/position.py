@@ -67,7 +67,7 @@ def plan_for(geometry, depths, implementation="auto", device=None):
     """The plan behind a name.
 
     Args:
-        geometry: a `Geometry`.
+        geometry: a `Geometry`, or None where sizes are not static.
         depths: `Depths`.
         implementation: one of `IMPLEMENTATIONS`.
         device: key of `DEVICES`, or None for `target_device()`.
@@ -88,11 +88,11 @@ def plan_for(geometry, depths, implementation="auto", device=None):
         return choose(geometry, depths, device)
     if implementation in _CONVOLUTIONS:
         return Plan(implementation)
-    if not geometry.is_static:
+    if geometry is None or not geometry.is_static:
         raise ValueError(
             f"`implementation={implementation!r}` needs static spatial "
-            f"sizes. Received a context of {geometry.context}: give the input "
-            f"a fixed size, or use {tuple(_CONVOLUTIONS)} or 'auto'."
+            "sizes. Received inputs of unknown size: fix it, or use one of "
+            f"{tuple(_CONVOLUTIONS)} or 'auto'."
         )
     if implementation == "einsum":
         return Plan("einsum", geometry.queries)
