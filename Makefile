@@ -12,8 +12,8 @@ CONSTRAINTS := requirements/constraints.txt
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	--constraint $(CONSTRAINTS)
 
-# TensorFlow's start-up notices are not what a reader is looking for.
-export TF_CPP_MIN_LOG_LEVEL ?= 2
+# Without it TensorFlow's C++ reports, among others, an error for a missing GPU.
+export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format constraints clean
