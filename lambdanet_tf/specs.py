@@ -7,6 +7,7 @@ that is not the paper's carries a comment that says where it is from.
 """
 
 import dataclasses
+import difflib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,6 +188,26 @@ def _check_spec(spec):
             )
 
 
+def changed(spec, changes):
+    """A spec with some attributes changed; unknown ones are an error.
+
+    Args:
+        spec: `ResNetSpec` or `MobileNetSpec`.
+        changes: dict from attribute to value.
+    """
+    fields = [field.name for field in dataclasses.fields(spec)]
+    for change in changes:
+        if change not in fields:
+            near = difflib.get_close_matches(change, fields, n=1)
+            hint = f"Did you mean `{near[0]}`? " if near else ""
+            raise ValueError(
+                f"`{change}` is not an argument of {spec.name}. {hint}Besides "
+                "those of every builder (include_top, weights, classes, ...) "
+                f"it has: {', '.join(fields)}."
+            )
+    return dataclasses.replace(spec, **changes)
+
+
 def hybrid_stages(row):
     """The stages of a LambdaResNet: some blocks of c4, all of c5."""
     c2, c3, c4, c5 = row.blocks
@@ -291,3 +312,96 @@ RESNETS = {
         LAMBDA_RESNET_SMALL,
     )
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class InvertedRow:
+    """Inverted bottlenecks of one shape: Table 2 of MobileNetV2.
+
+    Attributes:
+        expansion: channels inside the block, in its input channels.
+        filters: output channels.
+        blocks: how many in a row.
+        strides: of the first of them.
+    """
+
+    expansion: int
+    filters: int
+    blocks: int
+    strides: int
+
+
+@dataclasses.dataclass(frozen=True)
+class MobileNetSpec:
+    """A MobileNetV2 with some blocks replaced by lightweight lambda blocks.
+
+    Attributes:
+        name: of the network.
+        rows: of inverted bottlenecks, in order.
+        lambda_blocks: numbers, from 1 over the whole network, of the blocks
+            whose depthwise convolution is a lambda convolution instead, at
+            the block's input channels.
+        image_size: recommended height and width.
+        dropout_rate: before the classifier.
+        stem_filters: of the first convolution.
+        head_filters: of the last convolution.
+        activation: after every normalisation but the last of a block.
+        padding: of strided convolutions, as in `ResNetSpec`.
+        num_heads: of the lambda convolutions; so are the remaining ones.
+        key_dim: the paper's k.
+        intra_depth: the paper's u.
+        kernel_size: the paper's r.
+    """
+
+    name: str
+    rows: tuple[InvertedRow, ...]
+    lambda_blocks: tuple[int, ...] = ()
+    image_size: int = 224
+    dropout_rate: float = 0.2
+    stem_filters: int = 32
+    head_filters: int = 1280
+    activation: str = "relu6"
+    padding: str = "same"
+    num_heads: int = 4
+    key_dim: int = 32
+    intra_depth: int = 1
+    kernel_size: int = 5
+
+    def __post_init__(self):
+        blocks = sum(row.blocks for row in self.rows)
+        object.__setattr__(self, "lambda_blocks", tuple(self.lambda_blocks))
+        if not all(
+            block in range(1, blocks + 1) for block in self.lambda_blocks
+        ):
+            raise ValueError(
+                f"`lambda_blocks` must be numbers from 1 to {blocks}. Received:"
+                f" lambda_blocks={self.lambda_blocks}."
+            )
+
+    @property
+    def stride(self):
+        """Pixels of the image per position of the last map."""
+        stride = 2  # The stem's.
+        for row in self.rows:
+            stride *= row.strides
+        return stride
+
+
+# Sandler et al., arXiv:1801.04381, Table 2.
+MOBILENET_V2 = MobileNetSpec(
+    name="MobileNetV2",
+    rows=(
+        InvertedRow(1, 16, 1, 1),
+        InvertedRow(6, 24, 2, 2),
+        InvertedRow(6, 32, 3, 2),
+        InvertedRow(6, 64, 4, 2),
+        InvertedRow(6, 96, 3, 1),
+        InvertedRow(6, 160, 3, 2),
+        InvertedRow(6, 320, 1, 1),
+    ),
+)
+
+# Table 17 of the paper.
+LAMBDA_MOBILENET_V2 = dataclasses.replace(
+    MOBILENET_V2, name="LambdaMobileNetV2", lambda_blocks=(10, 16)
+)

@@ -2,6 +2,8 @@
 
 from lambdanet_tf.models.images import decode_predictions
 from lambdanet_tf.models.images import preprocess_input
+from lambdanet_tf.models.mobilenet import MobileNet
+from lambdanet_tf.models.named import LambdaMobileNetV2
 from lambdanet_tf.models.named import LambdaResNet50
 from lambdanet_tf.models.named import LambdaResNet50C4
 from lambdanet_tf.models.named import LambdaResNet101
@@ -17,6 +19,7 @@ from lambdanet_tf.models.named import LambdaResNet350C4
 from lambdanet_tf.models.named import LambdaResNet420
 from lambdanet_tf.models.named import LambdaResNet420C4
 from lambdanet_tf.models.named import LambdaResNetSmall
+from lambdanet_tf.models.named import MobileNetV2
 from lambdanet_tf.models.named import ResNet50
 from lambdanet_tf.models.named import ResNetRS50
 from lambdanet_tf.models.named import ResNetRS101
@@ -31,6 +34,9 @@ from lambdanet_tf.models.weights import named_weights
 from lambdanet_tf.models.weights import save_weights
 
 __all__ = [
+    "LambdaMobileNetV2",
+    "MobileNet",
+    "MobileNetV2",
     "LambdaResNet50",
     "LambdaResNet101",
     "LambdaResNet152",

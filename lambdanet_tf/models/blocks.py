@@ -1,9 +1,9 @@
-"""The parts of a network: convolution with normalisation, stem, block, head.
+"""The parts of a network: convolution with normalisation, stem, block.
 
 Layer names are an address book that saved weights rely on:
 `stem_conv{1..}`, `stage{2..}_block{1..}_{conv1|conv2|lambda|conv3|se}`,
-`stage{2..}_block{1..}_shortcut`,
-`predictions`; a normalisation is its layer's name and `_norm`.
+`stage{2..}_block{1..}_shortcut`, and `predictions` (in `head.py`); a
+normalisation has its layer's name and `_norm`.
 """
 
 import dataclasses
@@ -14,8 +14,6 @@ from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativePositionEmbedding
 from lambdanet_tf.layers import SqueezeExcite
 from lambdanet_tf.layers import StochasticDepth
-
-HEAD = "predictions"  # The layer that depends on the number of classes.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,56 +207,3 @@ def bottleneck(
         x = StochasticDepth(drop_rate, name=f"{name}_drop")(x)
     x = tf.keras.layers.Add(name=f"{name}_add")([residual, x])
     return activation(x, options, f"{name}_act")
-
-
-def outputs(
-    maps,
-    endpoints,
-    include_top,
-    pooling,
-    classes,
-    classifier_activation,
-    dropout_rate,
-    options,
-):
-    """What the model returns: maps, a classifier, or the last map, pooled."""
-    if endpoints is not None:
-        return {name: _endpoint(maps, name) for name in endpoints}
-    x = list(maps.values())[-1]
-    if include_top:
-        return classifier(
-            x, classes, classifier_activation, dropout_rate, options
-        )
-    if pooling is None:
-        return x
-    if pooling == "avg":
-        return tf.keras.layers.GlobalAveragePooling2D(name="pool")(x)
-    if pooling == "max":
-        return tf.keras.layers.GlobalMaxPooling2D(name="pool")(x)
-    raise ValueError(
-        "`pooling` must be None, 'avg' or 'max'. Received: "
-        f"pooling={pooling!r}."
-    )
-
-
-def _endpoint(maps, name):
-    if name not in maps:
-        raise ValueError(
-            f"`endpoints` must be among {tuple(maps)}. Received: {name!r}."
-        )
-    return maps[name]
-
-
-def classifier(x, classes, classifier_activation, dropout_rate, options):
-    """Average pooling and a dense layer, in float32 under any precision."""
-    x = tf.keras.layers.GlobalAveragePooling2D(name="pool")(x)
-    if dropout_rate > 0:
-        x = tf.keras.layers.Dropout(dropout_rate, name="dropout")(x)
-    return tf.keras.layers.Dense(
-        classes,
-        activation=classifier_activation,
-        kernel_initializer=tf.keras.initializers.RandomNormal(stddev=0.01),
-        kernel_regularizer=options.kernel_regularizer,
-        dtype="float32",
-        name=HEAD,
-    )(x)

@@ -1,17 +1,18 @@
 """The published networks by name, in the manner of `keras.applications`.
 
-Each is a row of `lambdanet_tf.specs.RESNETS`; the arguments are those of
-`ResNet`, by keyword.
+Each is a row of a table of `lambdanet_tf.specs`; the arguments are those of
+`ResNet` and `MobileNet`, by keyword.
 """
 
 import inspect
 
 from lambdanet_tf import specs
+from lambdanet_tf.models.mobilenet import MobileNet
 from lambdanet_tf.models.resnet import ResNet
 
 
 def _with_signature(builder):
-    """Shows the arguments of `ResNet` as those of a named builder."""
+    """Shows the common arguments of the builders as those of a named one."""
     parameters = list(inspect.signature(ResNet).parameters.values())[1:]
     builder.__signature__ = inspect.Signature(
         [
@@ -155,6 +156,18 @@ def ResNetRS350(**arguments):
 def ResNetRS420(**arguments):
     """ResNet-RS-420, the baseline; without its SE by `se_ratio=0`."""
     return ResNet(specs.RESNETS["ResNetRS420"], **arguments)
+
+
+@_with_signature
+def MobileNetV2(**arguments):
+    """MobileNetV2; any blocks as lambda blocks by `lambda_blocks=(...)`."""
+    return MobileNet(specs.MOBILENET_V2, **arguments)
+
+
+@_with_signature
+def LambdaMobileNetV2(**arguments):
+    """MobileNetV2 with the 10th and 16th blocks as lambda blocks (Table 17)."""
+    return MobileNet(specs.LAMBDA_MOBILENET_V2, **arguments)
 
 
 @_with_signature

@@ -1,15 +1,10 @@
 """One builder for every residual network: a row of the table to a graph."""
 
-import dataclasses
-import difflib
-
-import tensorflow as tf
-
+from lambdanet_tf import specs
 from lambdanet_tf.models import blocks
+from lambdanet_tf.models.head import Head
 from lambdanet_tf.models.images import image_input
 from lambdanet_tf.models.images import preprocessing
-from lambdanet_tf.models.weights import load_weights
-from lambdanet_tf.specs import ResNetSpec
 
 
 def ResNet(
@@ -80,7 +75,7 @@ def ResNet(
         ValueError: if an argument is unknown or out of range, the images are
             smaller than the total stride, or the weights do not fit.
     """
-    spec = _changed(spec, changes)
+    spec = specs.changed(spec, changes)
     options = blocks.LayerOptions(
         activation=spec.activation,
         padding=spec.padding,
@@ -96,20 +91,17 @@ def ResNet(
     )
     x = preprocessing(images) if include_preprocessing else images
     maps = feature_maps(x, spec, options)
-    outputs = blocks.outputs(
-        maps,
-        endpoints=endpoints,
+    head = Head(
         include_top=include_top,
         pooling=pooling,
         classes=classes,
         classifier_activation=classifier_activation,
+        endpoints=endpoints,
         dropout_rate=spec.dropout_rate,
-        options=options,
+        kernel_regularizer=kernel_regularizer,
     )
-    model = tf.keras.Model(inputs, outputs, name=name or spec.name)
-    if weights is not None:
-        load_weights(model, weights)
-    return model
+    last = maps[f"c{len(spec.stages) + 1}"]
+    return head.model(inputs, maps, last, name or spec.name, weights)
 
 
 def feature_maps(x, spec, options):
@@ -156,17 +148,3 @@ def drop_rates(spec):
             for _ in range(blocks_of_stage)
         ]
     return [spec.drop_path_rate * share for share in shares]
-
-
-def _changed(spec, changes):
-    """The spec with some attributes changed; unknown ones are an error."""
-    fields = [field.name for field in dataclasses.fields(ResNetSpec)]
-    for change in changes:
-        if change not in fields:
-            near = difflib.get_close_matches(change, fields, n=1)
-            hint = f"Did you mean `{near[0]}`? " if near else ""
-            raise ValueError(
-                f"`{change}` is not an argument of this network. {hint}Besides "
-                f"those of `ResNet` there are: {', '.join(fields)}."
-            )
-    return dataclasses.replace(spec, **changes)

@@ -22,9 +22,8 @@ import json
 import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf.models.blocks import HEAD
-
 FORMAT = 1
+HEAD = "predictions"  # The layer that depends on the number of classes.
 
 
 def save_weights(model, path):

@@ -1,0 +1,129 @@
+"""What one layer costs, by the paper's conventions.
+
+Operations are 2 per multiply-add of convolutions and matrix products;
+normalisations, activations and pooling count nothing. In a lambda layer the
+scope is clipped to the map, and the layer is counted before any pooling that
+follows it. With n query and m context positions, r = min(scope, size) per
+axis, and g = 1 (or h groups with `multi_head`):
+
+    projections      n c h k  +  m c g k u  +  m c g v u
+    content lambda   m g k v u
+    position lambdas n r g k v u
+    applied          n h k v
+"""
+
+import dataclasses
+import math
+
+import tensorflow as tf
+
+from lambdanet_tf.layers import LambdaConv
+from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.layers import SqueezeExcite
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerCount:
+    """The costs of one layer for one image.
+
+    Attributes:
+        name: of the layer.
+        kind: its class.
+        output_shape: without the batch; () if it has several outputs.
+        parameters: trainable ones; shared weights count in their first layer.
+        flops: operations by the paper's convention.
+        executed_flops: operations of the products that TensorFlow executes.
+        activation_bytes: the output and, in a lambda layer, queries, keys,
+            values and position lambdas (the paper's b n k v).
+        embedding_bytes: the embeddings of all pairs of positions (the paper's
+            k n m), once for the whole batch.
+        table_bytes: the table that they are read from.
+    """
+
+    name: str
+    kind: str
+    output_shape: tuple[int, ...]
+    parameters: int
+    flops: int
+    executed_flops: int
+    activation_bytes: int
+    embedding_bytes: int
+    table_bytes: int
+
+
+def layer_flops(layer):
+    """Operations of a built layer of a model, for one image.
+
+    Returns:
+        int, or None for a layer that has weights and is not known here.
+    """
+    if isinstance(layer, (LambdaLayer, LambdaConv)):
+        return _lambda_flops(layer)
+    if isinstance(layer, SqueezeExcite):
+        return 2 * 2 * math.prod(layer.reduce.kernel.shape)
+    if isinstance(
+        layer, (tf.keras.layers.Conv2D, tf.keras.layers.DepthwiseConv2D)
+    ):
+        return 2 * _positions(layer.output) * _kernel_size(layer)
+    if isinstance(layer, tf.keras.layers.Dense):
+        return 2 * _positions(layer.output) * math.prod(layer.kernel.shape)
+    free = isinstance(layer, tf.keras.layers.BatchNormalization)
+    return 0 if free or not layer.weights else None
+
+
+def lambda_bytes(layer, itemsize):
+    """Memory of a lambda layer beside its output, for one image.
+
+    Returns:
+        Bytes of activations, of the embeddings of all pairs, of the table.
+    """
+    n, m = _positions(layer.output), _positions(layer.input)
+    groups, depths = _groups(layer), layer.key_dim * layer.intra_depth
+    widths = layer.value_dim * layer.intra_depth * groups
+    activations = n * layer.num_heads * layer.key_dim + m * widths
+    pairs = table = 0
+    if layer.use_content:
+        activations += m * groups * depths
+    if layer.use_position:
+        activations += n * groups * layer.key_dim * layer.value_dim
+        pairs = n * m * groups * depths
+        table = math.prod(layer.position_embedding.embeddings.shape)
+    return activations * itemsize, pairs * itemsize, table * itemsize
+
+
+def _lambda_flops(layer):
+    n, m = _positions(layer.output), _positions(layer.input)
+    groups, channels = _groups(layer), layer.input.shape[-1]
+    k, u, v = layer.key_dim, layer.intra_depth, layer.value_dim
+    products = n * channels * layer.num_heads * k  # Queries.
+    products += m * channels * groups * v * u  # Values.
+    if layer.use_content:
+        products += m * channels * groups * k * u + m * groups * k * v * u
+    if layer.use_position:
+        products += n * _entries(layer) * groups * k * v * u
+    products += n * layer.num_heads * k * v
+    return 2 * products
+
+
+def _entries(layer):
+    """Relative positions of the scope, clipped to the map."""
+    sizes = layer.input.shape[1:-1]
+    scope = layer.scope or tuple(sizes)
+    if isinstance(scope, int):
+        scope = (scope,) * len(sizes)
+    return math.prod(min(r, size) for r, size in zip(scope, sizes, strict=True))
+
+
+def _groups(layer):
+    return layer.num_heads if layer.multi_head else 1
+
+
+def _kernel_size(layer):
+    """Products per output position of a convolution."""
+    weight = layer.weights[0]  # Its name is not the same in both Kerases.
+    return math.prod(weight.shape)
+
+
+def _positions(x):
+    """Positions of a Keras tensor (batch, *positions, channels)."""
+    return math.prod(x.shape[1:-1])

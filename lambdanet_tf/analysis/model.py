@@ -1,0 +1,194 @@
+"""What a whole model costs: a row per layer, sums, and a table to print."""
+
+import collections
+import dataclasses
+import math
+
+import tensorflow as tf
+
+from lambdanet_tf.analysis.layers import LayerCount
+from lambdanet_tf.analysis.layers import lambda_bytes
+from lambdanet_tf.analysis.layers import layer_flops
+from lambdanet_tf.analysis.operations import executed_flops
+from lambdanet_tf.layers import LambdaConv
+from lambdanet_tf.layers import LambdaLayer
+
+
+@dataclasses.dataclass(frozen=True)
+class Analysis:
+    """The costs of a model for one image.
+
+    Attributes:
+        name: of the model.
+        image_shape: (height, width, channels).
+        layers: a `LayerCount` per layer, in order.
+        not_counted: names of layers with weights whose operations are not
+            known and count 0 among `flops`.
+    """
+
+    name: str
+    image_shape: tuple[int, int, int]
+    layers: tuple[LayerCount, ...]
+    not_counted: tuple[str, ...]
+
+    def total(self, field):
+        """The sum of an attribute of `LayerCount` over all layers."""
+        return sum(getattr(layer, field) for layer in self.layers)
+
+    def stages(self):
+        """The layers of `stem`, `stage2` and so on as one row each."""
+        groups = collections.defaultdict(list)
+        for layer in self.layers:
+            prefix = layer.name.split("_")[0]
+            if not prefix.startswith("stage"):
+                prefix = "head" if "stage2" in groups else "stem"
+            groups[prefix].append(layer)
+        rows = []
+        for name, layers in groups.items():
+            kinds = collections.Counter(
+                {"LambdaLayer": "L", "LambdaConv": "L"}.get(layer.kind, "C")
+                for layer in layers
+                if layer.name.endswith(("_conv2", "_lambda"))
+            )
+            kind = " ".join(f"{kinds[k]} {k}" for k in "CL" if kinds[k])
+            sums = {
+                field: sum(getattr(layer, field) for layer in layers)
+                for field in _SUMMED
+            }
+            shape = layers[-1].output_shape
+            rows.append(LayerCount(name, kind, shape, **sums))
+        return rows
+
+    def table(self, every_layer=False):
+        """The analysis as text, a row per stage or per layer that counts."""
+        rows = self.stages()
+        if every_layer:
+            rows = [r for r in self.layers if r.parameters or r.executed_flops]
+        sums = {field: self.total(field) for field in _SUMMED}
+        rows = [*rows, LayerCount("total", "", (), **sums)]
+        lines = _aligned([_HEADER, *map(_cells, rows)])
+        lines.insert(1, "-" * len(lines[0]))
+        lines.insert(-1, "-" * len(lines[0]))
+        title = "x".join(map(str, self.image_shape))
+        lines = [f"{self.name} at {title}, per image", "", *lines]
+        if self.not_counted:
+            lines += ["", f"not counted: {', '.join(self.not_counted)}"]
+        return "\n".join(lines)
+
+
+def analyse(model, image_size=None, executed=True):
+    """Counts what a model costs for one image.
+
+    Args:
+        model: a functional Keras model with one input, such as the builders
+            of `lambdanet_tf.models` return.
+        image_size: int or (height, width); None for the size the model was
+            built for. Another size is counted on a copy of the model, so that
+            tables of global lambda layers are then of that size.
+        executed: whether to trace the model, which takes seconds, and count
+            `executed_flops`; they are 0 otherwise.
+
+    Returns:
+        An `Analysis`.
+
+    Raises:
+        ValueError: if the model takes images of any size and none is given.
+    """
+    *size, channels = model.inputs[0].shape[1:]
+    if image_size is not None:
+        wanted = [image_size] * 2 if isinstance(image_size, int) else image_size
+        if list(wanted) != size:
+            images = tf.keras.Input((*wanted, channels), name="images")
+            model = tf.keras.models.clone_model(model, input_tensors=images)
+            size = list(wanted)
+    if None in size:
+        raise ValueError(
+            "`image_size` must be given for a model that takes images of any "
+            f"size. Received: image_size=None, a model of {tuple(size)}."
+        )
+    image_shape = (*size, channels)
+    traced = executed_flops(model, image_shape) if executed else {}
+    counted, layers, unknown = set(), [], []
+    for layer in model.layers:
+        flops = traced.get(layer.name, 0)
+        layers.append(_count(layer, flops, counted, unknown))
+    return Analysis(model.name, image_shape, tuple(layers), tuple(unknown))
+
+
+def trainable_parameters(weights, counted):
+    """Numbers in the weights that are not in `counted`, which they join."""
+    new = {id(w): w for w in weights if id(w) not in counted}
+    counted.update(new)
+    return sum(math.prod(w.shape) for w in new.values())
+
+
+def _count(layer, executed, counted, unknown):
+    flops = layer_flops(layer)
+    if flops is None:
+        unknown.append(layer.name)
+    outputs = tf.nest.flatten(layer.output)
+    shape = tuple(outputs[0].shape[1:]) if len(outputs) == 1 else ()
+    itemsize = tf.as_dtype(layer.compute_dtype).size
+    activation = math.prod(shape) * itemsize
+    pairs = table = 0
+    if isinstance(layer, (LambdaLayer, LambdaConv)):
+        inner, pairs, table = lambda_bytes(layer, itemsize)
+        activation += inner
+    return LayerCount(
+        name=layer.name,
+        kind=type(layer).__name__,
+        output_shape=shape,
+        parameters=trainable_parameters(layer.trainable_weights, counted),
+        flops=flops or 0,
+        executed_flops=executed,
+        activation_bytes=activation,
+        embedding_bytes=pairs,
+        table_bytes=table,
+    )
+
+
+_SUMMED = (
+    "parameters",
+    "flops",
+    "executed_flops",
+    "activation_bytes",
+    "embedding_bytes",
+    "table_bytes",
+)
+_HEADER = (
+    "layer",
+    "",
+    "output",
+    "parameters",
+    "MFLOPs",
+    "executed",
+    "activations MB",
+    "embeddings MB",
+    "table MB",
+)
+
+
+def _cells(row):
+    return (
+        row.name,
+        row.kind,
+        "x".join(map(str, row.output_shape)),
+        f"{row.parameters:,}",
+        f"{row.flops / 1e6:,.1f}",
+        f"{row.executed_flops / 1e6:,.1f}",
+        f"{row.activation_bytes / 1e6:,.2f}",
+        f"{row.embedding_bytes / 1e6:,.2f}",
+        f"{row.table_bytes / 1e6:,.2f}",
+    )
+
+
+def _aligned(rows):
+    """Lines of text with columns of equal width, the first three left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if i < 3 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,72 @@
+"""The multiply-adds that TensorFlow executes, from a traced graph.
+
+TensorFlow's own profiler knows no einsum, so the products are counted here:
+einsum, matrix products and convolutions, from the shapes of their operands in
+the graph of one image. A node belongs to the layer in whose scope it lies.
+"""
+
+import collections
+import math
+
+import tensorflow as tf
+
+
+def executed_flops(model, image_shape):
+    """Operations of every layer of a model in inference, 2 per multiply-add.
+
+    Args:
+        model: a Keras model with one input.
+        image_shape: (height, width, channels).
+
+    Returns:
+        Counter from layer name to operations.
+    """
+    names = {layer.name for layer in model.layers}
+    spec = tf.TensorSpec((1, *image_shape), tf.float32)
+    function = tf.function(lambda images: model(images, training=False))
+    graph = function.get_concrete_function(spec).graph
+    flops = collections.Counter()
+    for operation in graph.get_operations():
+        if count := operation_flops(operation):
+            flops[_owner(operation.name, names)] += count
+    return flops
+
+
+def operation_flops(operation):
+    """Operations of a node of a graph; 0 unless it is a product."""
+    if operation.type in ("Einsum", "XlaEinsum"):
+        return 2 * _einsum_products(operation)
+    if operation.type in ("MatMul", "BatchMatMul", "BatchMatMulV2"):
+        transposed = "transpose_a" if operation.type == "MatMul" else "adj_x"
+        axis = -2 if operation.get_attr(transposed) else -1
+        inner = operation.inputs[0].shape[axis]
+        return 2 * math.prod(operation.outputs[0].shape) * inner
+    if operation.type in ("Conv2D", "Conv3D"):
+        *window, inputs, _ = operation.inputs[1].shape
+        outputs = math.prod(operation.outputs[0].shape)
+        return 2 * outputs * math.prod(window) * inputs
+    if operation.type == "DepthwiseConv2dNative":
+        window = operation.inputs[1].shape[:2]
+        return 2 * math.prod(operation.outputs[0].shape) * math.prod(window)
+    return 0
+
+
+def _owner(node, names):
+    """The layer in whose name scope a node of a graph lies, or ""."""
+    for part in node.split("/"):
+        if part in names:
+            return part
+        stem, _, number = part.rpartition("_")  # TensorFlow numbers repeats.
+        if number.isdigit() and stem in names:
+            return stem
+    return ""
+
+
+def _einsum_products(operation):
+    """The number of products: that of all letters of the equation."""
+    equation = operation.get_attr("equation").decode()
+    terms = equation.split("->")[0].split(",")
+    sizes = {}
+    for term, tensor in zip(terms, operation.inputs, strict=True):
+        sizes.update(zip(term, tensor.shape, strict=True))
+    return math.prod(sizes.values())

@@ -1,0 +1,78 @@
+"""Prints what a network costs: `python -m lambdanet_tf.summary NAME`."""
+
+import argparse
+import difflib
+import inspect
+import sys
+
+from lambdanet_tf import analysis
+from lambdanet_tf import models
+
+_EPILOG = """\
+FLOPs are the paper's: 2 per multiply-add, the scope clipped to the map.
+"executed" are those of the products that TensorFlow runs with the algorithm
+chosen for each layer. "activations" are the outputs of all layers, and the
+queries, keys, values and position lambdas of lambda layers; "embeddings" those
+of all pairs of positions, which only some algorithms hold; "table" the learned
+ones. All for one image in inference.
+"""
+
+
+def main(arguments=None):
+    """Runs the command line; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m lambdanet_tf.summary",
+        description="Print parameters, operations and memory of a network.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", help=f"one of {', '.join(_builders())}")
+    parser.add_argument(
+        "--size", type=int, help="height and width of the images"
+    )
+    parser.add_argument(
+        "--channels", type=int, default=3, help="of the images (default: 3)"
+    )
+    parser.add_argument(
+        "--classes", type=int, default=1000, help="(default: 1000)"
+    )
+    parser.add_argument(
+        "--layers", action="store_true", help="a row for every layer"
+    )
+    flags = parser.parse_args(arguments)
+    try:
+        print(_summary(flags))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _builders():
+    """Names of the functions that build one network."""
+    parameters = {
+        name: inspect.signature(getattr(models, name)).parameters
+        for name in models.__all__
+    }
+    return [
+        name
+        for name, accepted in parameters.items()
+        if "include_top" in accepted and "spec" not in accepted
+    ]
+
+
+def _summary(flags):
+    if flags.name not in _builders():
+        near = difflib.get_close_matches(flags.name, _builders(), n=3)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise ValueError(f"there is no network {flags.name!r}.{hint}")
+    shape = None
+    if flags.size is not None:
+        shape = (flags.size, flags.size, flags.channels)
+    build = getattr(models, flags.name)
+    model = build(input_shape=shape, classes=flags.classes)
+    return analysis.analyse(model).table(every_layer=flags.layers)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
