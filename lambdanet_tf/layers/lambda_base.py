@@ -182,8 +182,10 @@ class LambdaBase(BaseLayer):
         if shared is not None and not shared.built:
             self._build_sublayer(shared, inputs_shape)
         self._built_grid = tuple(inputs_shape[1:-1])
-        self._built_plan = None
-        self._built_plan = self._plan(self._built_grid)
+        self._built_plans = None
+        self._built_plans = tuple(
+            self._plan(self._built_grid, training) for training in (0, 1)
+        )
 
     def _build_sublayer(self, layer, shape):
         with tf.name_scope(layer.name):  # keeps tf_keras' names apart
@@ -220,19 +222,24 @@ class LambdaBase(BaseLayer):
 
     @property
     def plan(self):
-        """The `lambdanet_tf.ops.Plan` made at build; None without a table.
+        """The `lambdanet_tf.ops.Plan` for training; None without a table.
 
-        Which algorithm computes the position part, in blocks of which size,
-        its operations and memory, and the alternatives. A call on another
-        grid makes a plan of its own.
+        Made at build: which algorithm computes the position part, in blocks
+        of which size, its operations and memory, and the alternatives. A call
+        on another grid makes a plan of its own.
         """
-        return self._built_plan
+        return self._built_plans[1]
 
-    def _plan(self, grid):
+    @property
+    def inference_plan(self):
+        """The `lambdanet_tf.ops.Plan` for calls with `training=False`."""
+        return self._built_plans[0]
+
+    def _plan(self, grid, training):
         if self.position_embedding is None:
             return None
-        if self._built_plan is not None and grid == self._built_grid:
-            return self._built_plan
+        if self._built_plans is not None and grid == self._built_grid:
+            return self._built_plans[training]
         depths = ops.Depths(
             self.num_heads // self._groups,
             self.key_dim,
@@ -240,9 +247,11 @@ class LambdaBase(BaseLayer):
             self.intra_depth,
         )
         geometry = None if None in grid else self._geometry(grid)
-        return ops.plan_for(geometry, depths, self.implementation)
+        return ops.plan_for(
+            geometry, depths, self.implementation, training=bool(training)
+        )
 
-    def _position_output(self, queries, values, group, grid):
+    def _position_output(self, queries, values, group, grid, training):
         """What a group's queries read from its table."""
         static = tuple(s if isinstance(s, int) else None for s in grid)
         shape = [tf.shape(values)[0], *grid, *values.shape[2:]]
@@ -251,7 +260,8 @@ class LambdaBase(BaseLayer):
             tf.reshape(values, shape),
             self._table(group),
             self._geometry(grid),
-            self._plan(static),
+            # tf_keras may say `training` with a tensor: then it can be both.
+            self._plan(static, int(training not in (None, False, 0))),
         )
 
     def _queries(self, inputs, present, training):

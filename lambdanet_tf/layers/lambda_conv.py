@@ -189,7 +189,9 @@ class LambdaConv(LambdaBase):
             keys,
             values,
             self._content_reader(grid, present),
-            functools.partial(self._position_output, grid=grid),
+            functools.partial(
+                self._position_output, grid=grid, training=training
+            ),
         )
         sizes = [axis.queries for axis in axes]
         shape = [tf.shape(inputs)[0], *sizes, outputs.shape[-1]]

@@ -265,6 +265,7 @@ class LambdaLayer(LambdaBase):
                 grid_of(context),
                 pair_mask,
                 self._pair_embeddings(embeddings, queries, values[0]),
+                training,
             ),
         )
         shape = [tf.shape(inputs)[0], *grid_of(inputs), outputs.shape[-1]]
@@ -336,7 +337,7 @@ class LambdaLayer(LambdaBase):
         embeddings = tf.cast(embeddings, self.compute_dtype)
         return embeddings if intra else embeddings[..., None]
 
-    def _position_reader(self, grid, mask, embeddings):
+    def _position_reader(self, grid, mask, embeddings, training):
         if mask is None and self.causal and embeddings is not None:
             n = tf.shape(embeddings)[-4 - int(self.multi_head)]
             mask = tf.linalg.band_part(tf.ones([n, n], tf.bool), -1, 0)
@@ -352,7 +353,9 @@ class LambdaLayer(LambdaBase):
                     geometry.crop(self._table(group)), geometry
                 )
             else:
-                return self._position_output(queries, values, group, grid)
+                return self._position_output(
+                    queries, values, group, grid, training
+                )
             return ops.pairwise_position_output(queries, values, pairs, mask)
 
         return read

@@ -24,28 +24,32 @@ class Device:
 
     Attributes:
         flops: operations per second of a large matrix product.
-        bandwidth: bytes per second of reading and writing intermediates.
         inner: inner length at which a product runs at half that rate.
+        bandwidth: bytes per second of reading and writing intermediates.
         convolution: rate of a convolution, as a share of `flops`.
+        convolution_training: the same with its gradients.
         launch: seconds that a small operation takes, whatever its size.
+        training: how much longer moving takes with the gradients.
         spectral: whether transforms are worth while (half precisions are
             computed in float32 there).
     """
 
     flops: float
-    bandwidth: float
     inner: float
+    bandwidth: float
     convolution: float
+    convolution_training: float
     launch: float
+    training: float
     spectral: bool
 
 
 # cpu: fitted to `make bench`. gpu and tpu: from the vendors' figures of an
 # H200 and a v4, with the matrix unit's width as `inner`; not measured here.
 DEVICES = {
-    "cpu": Device(3e11, 1.5e10, 24, 0.12, 6e-5, True),
-    "gpu": Device(4e13, 4e12, 64, 0.3, 8e-6, False),
-    "tpu": Device(1e14, 1.2e12, 128, 0.3, 4e-6, False),
+    "cpu": Device(3e11, 24, 1.5e10, 0.5, 0.1, 6e-5, 3.5, True),
+    "gpu": Device(4e13, 64, 4e12, 0.3, 0.3, 8e-6, 3.0, False),
+    "tpu": Device(1e14, 128, 1.2e12, 0.3, 0.3, 4e-6, 3.0, False),
 }
 
 # The model's batch: enough for the table's own cost to be shared.
@@ -72,9 +76,9 @@ class Plan:
         algorithm: name in `IMPLEMENTATIONS`.
         sizes: queries of a block per axis; empty for convolutions.
         operations: per example, two for each multiply-add.
-        memory: bytes of the intermediates, per example.
-        seconds: the model's estimate for a batch of 8 in training; a figure
-            to compare, not a promise.
+        memory: bytes of the largest intermediate, per example.
+        seconds: the model's estimate for a batch of 8; a figure to compare,
+            not a promise.
         alternatives: the best plan of every other algorithm, fastest first.
     """
 
@@ -94,7 +98,7 @@ class Plan:
         )
 
 
-def choose(geometry, depths, device=None):
+def choose(geometry, depths, device=None, training=True):
     """The plan of `implementation="auto"`.
 
     Args:
@@ -102,19 +106,21 @@ def choose(geometry, depths, device=None):
             convolutions remain.
         depths: `Depths`.
         device: key of `DEVICES`, or None for `target_device()`.
+        training: bool. Whether gradients count.
 
     Returns:
         The `Plan` with the smallest estimate.
     """
     if geometry is None or not geometry.is_static:
         return Plan("conv2d")
-    return _choose(geometry, depths, device or target_device())
+    device = device or target_device()
+    return _choose(geometry, depths, device, bool(training))
 
 
 @functools.lru_cache(maxsize=1024)
-def _choose(geometry, depths, device):
+def _choose(geometry, depths, device, training):
     plans = sorted(
-        candidates(geometry, depths, DEVICES[device]),
+        candidates(geometry, depths, DEVICES[device], training),
         key=lambda plan: plan.seconds,
     )
     best = {}
@@ -162,24 +168,25 @@ def planning_for(device):
         _target.pop()
 
 
-def block_sizes(algorithm, geometry, depths, device=None):
+def block_sizes(algorithm, geometry, depths, device=None, training=True):
     """Queries of a block, per axis, for an algorithm asked for by name."""
-    plan = choose(geometry, depths, device)
+    plan = choose(geometry, depths, device, training)
     for other in (plan, *plan.alternatives):
         if other.algorithm == algorithm:
             return other.sizes
     return geometry.queries
 
 
-def candidates(geometry, depths, device):
+def candidates(geometry, depths, device, training):
     """Every plan worth considering."""
     for sizes in itertools.product(*map(_block_sizes, geometry.queries)):
         blocks = Blocks.of(geometry, sizes)
-        yield _lambda_first(blocks, depths, device)
-        yield _query_first(blocks, depths, device)
+        work = functools.partial(_Work, device, training)
+        yield _lambda_first(blocks, depths, work())
+        yield _query_first(blocks, depths, work())
         if device.spectral and geometry.rank > 1 and blocks.counts[0] == 1:
-            yield _spectral(blocks, depths, device)
-    yield _convolution(geometry, depths, device)
+            yield _spectral(blocks, depths, work())
+    yield _convolution(geometry, depths, _Work(device, training))
 
 
 def _block_sizes(length):
@@ -190,61 +197,60 @@ def _block_sizes(length):
     return sorted({-(-length // count) for count in counts})
 
 
-def _lambda_first(blocks, depths, device):
+def _lambda_first(blocks, depths, work):
     h, k, v, u = dataclasses.astuple(depths)
     x, t, s = math.prod(blocks.counts), blocks.queries, blocks.context
-    work = _Work(device)
+    work.cut(blocks, u * v + h * k + h * v)
     work.product(t * k, s * u, x * v)
     work.product(t * x * h, k, v)
-    work.move(x * s * u * v, 3)
     work.move(x * t * k * v, 4)
-    work.move_shared(t * s * k * u, 4)
+    work.move_table(t * s * k * u, 4)
     return work.plan("lambda_first", blocks.sizes, x * t * k * v)
 
 
-def _query_first(blocks, depths, device):
+def _query_first(blocks, depths, work):
     h, k, v, u = dataclasses.astuple(depths)
     x, t, s = math.prod(blocks.counts), blocks.queries, blocks.context
-    work = _Work(device)
+    work.cut(blocks, u * v + h * k + h * v)
     work.product(x * t * h, k, s * u)
     work.product(x * t * h, s * u, v)
-    work.move(x * s * u * v, 3)
     work.move(x * t * h * s * u, 4)
-    work.move_shared(t * s * k * u, 4)
+    work.move_table(t * s * k * u, 4)
     return work.plan("query_first", blocks.sizes, x * t * h * s * u)
 
 
-def _spectral(blocks, depths, device):
+def _spectral(blocks, depths, work):
     h, k, v, u = dataclasses.astuple(depths)
     rest = Blocks(blocks.axes[1:])
     rows, frequencies = blocks.sizes[0], num_frequencies(blocks.axes[0].axis)
     x, t, s = math.prod(rest.counts), rest.queries, rest.context
-    work = _Work(device)
+    work.cut(rest, 2 * frequencies * u * v + rows * (h * k + h * v))
     work.product(2 * frequencies * t * k, 2 * s * u, x * v)
     work.product(rows, 2 * frequencies, t * k * x * v)
     work.product(rows * t * x * h, k, v)
-    work.move(2 * frequencies * x * s * u * v, 4)
     work.move(2 * frequencies * x * t * k * v, 2)
     work.move(rows * x * t * k * v, 4)
-    work.move_shared(4 * frequencies * t * s * k * u, 6)
+    work.move_table(4 * frequencies * t * s * k * u, 6)
     return work.plan("spectral", blocks.sizes, rows * x * t * k * v)
 
 
-def _convolution(geometry, depths, device):
+def _convolution(geometry, depths, work):
     h, k, v, u = dataclasses.astuple(depths)
     n, taps = math.prod(geometry.queries), math.prod(geometry.taps)
-    work = _Work(device)
-    work.product(n * v, taps * u, k, device.convolution)
+    device = work.device
+    share = device.convolution_training if work.training else device.convolution
+    work.product(n * v, taps * u, k, share)
     work.product(n * h, k, v)
     work.move(n * k * v, 4)
     return work.plan("conv2d", (), n * k * v)
 
 
 class _Work:
-    """Adds up what one example, and the table, cost."""
+    """Adds up what a batch costs."""
 
-    def __init__(self, device):
+    def __init__(self, device, training):
         self.device = device
+        self.training = training
         self.operations = 0
         self.seconds = 0.0
 
@@ -253,21 +259,29 @@ class _Work:
         operations = 2 * rows * inner * columns
         self.operations += operations
         narrow = min(inner, columns)
-        rate = self.device.flops * share * narrow
-        self.seconds += (
-            _BATCH * operations * (narrow + self.device.inner) / rate
-        )
-        self.seconds += self.device.launch
+        slowdown = (narrow + self.device.inner) / (narrow * share)
+        passes = 3 if self.training else 1
+        seconds = passes * operations * slowdown / self.device.flops
+        self.seconds += _BATCH * seconds + self.device.launch
 
     def move(self, floats, times):
         """Intermediates of an example, read or written so many times."""
-        seconds = floats * _FLOAT * times / self.device.bandwidth
-        self.seconds += _BATCH * seconds + self.device.launch
+        self.move_table(_BATCH * floats, times)
 
-    def move_shared(self, floats, times):
+    def move_table(self, floats, times):
         """Intermediates of the table, once for a batch."""
         seconds = floats * _FLOAT * times / self.device.bandwidth
-        self.seconds += seconds + self.device.launch
+        factor = self.device.training if self.training else 1.0
+        self.seconds += factor * (seconds + self.device.launch)
+
+    def cut(self, blocks, depth):
+        """Values into windows, queries and outputs into blocks."""
+        blocked = [axis for axis in blocks.axes if axis.count > 1]
+        positions = math.prod(blocks.counts) * blocks.context
+        self.move(positions * depth, 2 + 2 * len(blocked))
+        ragged = any(axis.axis.queries % axis.size for axis in blocked)
+        if ragged:
+            self.move(positions * depth, 2)
 
     def plan(self, algorithm, sizes, floats):
         return Plan(

@@ -63,7 +63,9 @@ def position_output(queries, values, table, geometry, implementation="auto"):
     return _BLOCKED[plan.algorithm](queries, values, table, blocks)
 
 
-def plan_for(geometry, depths, implementation="auto", device=None):
+def plan_for(
+    geometry, depths, implementation="auto", device=None, training=True
+):
     """The plan behind a name.
 
     Args:
@@ -71,6 +73,7 @@ def plan_for(geometry, depths, implementation="auto", device=None):
         depths: `Depths`.
         implementation: one of `IMPLEMENTATIONS`.
         device: key of `DEVICES`, or None for `target_device()`.
+        training: bool. Whether gradients count.
 
     Returns:
         A `Plan`.
@@ -85,7 +88,7 @@ def plan_for(geometry, depths, implementation="auto", device=None):
             f"implementation={implementation!r}."
         )
     if implementation == "auto":
-        return choose(geometry, depths, device)
+        return choose(geometry, depths, device, training)
     if implementation in _CONVOLUTIONS:
         return Plan(implementation)
     if geometry is None or not geometry.is_static:
@@ -96,5 +99,5 @@ def plan_for(geometry, depths, implementation="auto", device=None):
         )
     if implementation == "einsum":
         return Plan("einsum", geometry.queries)
-    sizes = block_sizes(implementation, geometry, depths, device)
+    sizes = block_sizes(implementation, geometry, depths, device, training)
     return Plan(implementation, sizes)
