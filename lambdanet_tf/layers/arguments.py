@@ -1,6 +1,7 @@
 """Checks of constructor arguments, with the errors that a user reads."""
 
 import numbers
+from typing import Any
 
 
 def positive_int(name, value):
@@ -26,7 +27,7 @@ def one_of(name, value, allowed):
     return value
 
 
-def int_per_axis(name, value, rank=None):
+def int_per_axis(name, value, rank=None) -> Any:
     """A positive int, or one per axis; with a rank, always a tuple."""
     if isinstance(value, (list, tuple)):
         value = tuple(positive_int(name, size) for size in value)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def _column(default, text):
+def _column(default, text) -> Any:
     """A field with its help text."""
     if isinstance(default, dict):
         return dataclasses.field(
