@@ -47,7 +47,7 @@ class Device:
 # cpu: fitted to `make bench`. gpu and tpu: from the vendors' figures of an
 # H200 and a v4, with the matrix unit's width as `inner`; not measured here.
 DEVICES = {
-    "cpu": Device(3e11, 24, 1.5e10, 0.5, 0.1, 6e-5, 3.5, True),
+    "cpu": Device(4.3e11, 6.5, 3.5e10, 1.0, 0.16, 1.6e-4, 3.1, True),
     "gpu": Device(4e13, 64, 4e12, 0.3, 0.3, 8e-6, 3.0, False),
     "tpu": Device(1e14, 128, 1.2e12, 0.3, 0.3, 4e-6, 3.0, False),
 }
@@ -200,7 +200,7 @@ def _block_sizes(length):
 def _lambda_first(blocks, depths, work):
     h, k, v, u = dataclasses.astuple(depths)
     x, t, s = math.prod(blocks.counts), blocks.queries, blocks.context
-    work.cut(blocks, u * v + h * k + h * v)
+    work.cut(blocks, u * v, h * k + h * v)
     work.product(t * k, s * u, x * v)
     work.product(t * x * h, k, v)
     work.move(x * t * k * v, 4)
@@ -211,7 +211,7 @@ def _lambda_first(blocks, depths, work):
 def _query_first(blocks, depths, work):
     h, k, v, u = dataclasses.astuple(depths)
     x, t, s = math.prod(blocks.counts), blocks.queries, blocks.context
-    work.cut(blocks, u * v + h * k + h * v)
+    work.cut(blocks, u * v, h * k + h * v)
     work.product(x * t * h, k, s * u)
     work.product(x * t * h, s * u, v)
     work.move(x * t * h * s * u, 4)
@@ -224,7 +224,7 @@ def _spectral(blocks, depths, work):
     rest = Blocks(blocks.axes[1:])
     rows, frequencies = blocks.sizes[0], num_frequencies(blocks.axes[0].axis)
     x, t, s = math.prod(rest.counts), rest.queries, rest.context
-    work.cut(rest, 2 * frequencies * u * v + rows * (h * k + h * v))
+    work.cut(rest, 2 * frequencies * u * v, rows * (h * k + h * v))
     work.product(2 * frequencies * t * k, 2 * s * u, x * v)
     work.product(rows, 2 * frequencies, t * k * x * v)
     work.product(rows * t * x * h, k, v)
@@ -241,7 +241,7 @@ def _convolution(geometry, depths, work):
     share = device.convolution_training if work.training else device.convolution
     work.product(n * v, taps * u, k, share)
     work.product(n * h, k, v)
-    work.move(n * k * v, 4)
+    work.move(n * k * v, 10)
     return work.plan("conv2d", (), n * k * v)
 
 
@@ -274,14 +274,21 @@ class _Work:
         factor = self.device.training if self.training else 1.0
         self.seconds += factor * (seconds + self.device.launch)
 
-    def cut(self, blocks, depth):
-        """Values into windows, queries and outputs into blocks."""
-        blocked = [axis for axis in blocks.axes if axis.count > 1]
-        positions = math.prod(blocks.counts) * blocks.context
-        self.move(positions * depth, 2 + 2 * len(blocked))
-        ragged = any(axis.axis.queries % axis.size for axis in blocked)
-        if ragged:
-            self.move(positions * depth, 2)
+    def cut(self, blocks, values, queries):
+        """Values into windows; queries and outputs into blocks and back.
+
+        Args:
+            blocks: `Blocks`.
+            values: floats of values at a context position.
+            queries: floats of queries and outputs at a query position.
+        """
+        counts = math.prod(blocks.counts)
+        cuts = sum(axis.count > 1 for axis in blocks.axes)
+        self.move(counts * blocks.context * values, 2 + 2 * cuts)
+        ragged = any(axis.axis.queries % axis.size for axis in blocks.axes)
+        passes = 2 * (cuts > 0 and blocks.rank > 1) + 2 * ragged
+        if passes:
+            self.move(counts * blocks.queries * queries, passes)
 
     def plan(self, algorithm, sizes, floats):
         return Plan(

@@ -1,0 +1,222 @@
+"""Times lambda layers: every algorithm, and other implementations.
+
+    make bench                                      everything, into docs/
+    python benchmarks/engine.py --lines 56 --peers  some lines, to the screen
+
+Whole layers in float32 on the CPU: projections, normalisation, content and
+position part. Forward is a call with `training=False`, training the gradient
+of a sum of squares with respect to inputs and weights, batch statistics
+included. Within a line all contestants take turns, and the medians are
+compared as ratios.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf
+
+from benchmarks import peers
+from benchmarks import report
+from benchmarks.timing import interleaved
+from benchmarks.timing import peak_megabytes
+from lambdanet_tf.layers import LambdaLayer
+
+EINSUM_LIMIT = 800  # positions; beyond, the paper's table has gigabytes
+OPERATIONS_LIMIT = 3e10  # of a convolution, per call
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One geometry of the table."""
+
+    grid: tuple[int, ...]
+    filters: int
+    scope: int | None
+    batch: int
+    key_dim: int = 16
+    intra_depth: int = 1
+    causal: bool = False
+    num_heads: int = 4
+
+    @property
+    def name(self):
+        parts = ["x".join(map(str, self.grid)), f"d={self.filters}"]
+        parts.append(f"scope {self.scope or 'global'}")
+        if self.key_dim != 16:
+            parts.append(f"k={self.key_dim}")
+        if self.intra_depth > 1:
+            parts.append(f"u={self.intra_depth}")
+        return ", ".join(parts) + (", causal" if self.causal else "")
+
+    @property
+    def positions(self):
+        return math.prod(self.grid)
+
+    @property
+    def shape(self):
+        return (self.batch, *self.grid, self.filters)
+
+    def layer(self, implementation):
+        """A lambda layer of this package."""
+        return LambdaLayer(
+            num_heads=self.num_heads,
+            key_dim=self.key_dim,
+            intra_depth=self.intra_depth,
+            scope=self.scope,
+            causal=self.causal,
+            implementation=implementation,
+        )
+
+    def contestants(self):
+        """The algorithms that can be timed here in sensible time."""
+        names = ["auto", "lambda_first", "query_first", "spectral"]
+        taps = [
+            2 * n - 1 if self.scope is None else min(self.scope, 2 * n - 1)
+            for n in self.grid
+        ]
+        operations = 2 * self.batch * self.positions * math.prod(taps)
+        operations *= self.key_dim * self.intra_depth * self.filters
+        if operations / self.num_heads < OPERATIONS_LIMIT:
+            names += ["conv2d", "depthwise", "unfolded"]
+        if self.positions <= EINSUM_LIMIT:
+            names.append("einsum")
+        if len(self.grid) == 1:
+            names.remove("spectral")
+        return names
+
+
+LINES = (
+    Line((56, 56), 64, 23, 2),
+    Line((56, 56), 64, 7, 2),
+    Line((56, 56), 128, 23, 2),
+    Line((28, 28), 128, 23, 4),
+    Line((28, 28), 128, 7, 4),
+    Line((28, 28), 128, None, 4),
+    Line((28, 28), 256, 23, 4),
+    Line((28, 28), 256, None, 4),
+    Line((14, 14), 256, 23, 8),
+    Line((14, 14), 256, 7, 8),
+    Line((14, 14), 256, None, 8),
+    Line((14, 14), 512, 23, 8),
+    Line((7, 7), 512, None, 16),
+    Line((64, 64), 256, 23, 2),
+    Line((15, 21), 256, 9, 4),
+    Line((14, 14), 256, 7, 8, intra_depth=4),
+    Line((14, 14), 64, 5, 8, key_dim=32),
+    Line((1024,), 256, 63, 4),
+    Line((1024,), 256, 63, 4, causal=True),
+    Line((4096,), 256, 63, 2),
+    Line((4096,), 256, 63, 2, causal=True),
+    Line((8, 14, 14), 128, 7, 2),
+)
+
+
+def steps(line, implementation):
+    """Compiled forward and training step of one contestant."""
+    inputs = tf.random.stateless_normal(line.shape, (0, 1))
+    layer = line.layer(implementation)
+    layer.build(line.shape)
+
+    @tf.function(autograph=False)
+    def forward():
+        return layer(inputs, training=False)
+
+    @tf.function(autograph=False)
+    def training():
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            loss = tf.reduce_sum(tf.square(layer(inputs, training=True)))
+        weights = [tf.convert_to_tensor(inputs), *layer.trainable_variables]
+        return tape.gradient(loss, weights)
+
+    return layer, forward, training
+
+
+def time_line(line, with_peers, repetitions):
+    """All contestants of one line, interleaved."""
+    layers, forward, training = {}, {}, {}
+    for name in line.contestants():
+        layers[name], forward[name], training[name] = steps(line, name)
+    if with_peers:
+        for name, (run, train) in peers.steps(line).items():
+            forward[name], training[name] = run, train
+    plan = layers["auto"].plan
+    return {
+        "line": line.name,
+        "grid": line.grid,
+        "batch": line.batch,
+        "plan": str(plan),
+        "algorithm": plan.algorithm,
+        "inference": str(layers["auto"].inference_plan),
+        "operations": plan.operations * line.batch,
+        "forward": interleaved(forward, repetitions),
+        "training": interleaved(training, repetitions),
+        "memory": {
+            name: memory_of(line, name)
+            for name in ("auto", "einsum")
+            if name in layers
+        },
+    }
+
+
+def memory_of(line, implementation):
+    """Peak memory of a training step, in a process of its own, in MiB."""
+    command = [sys.executable, "-m", "benchmarks.engine", "--memory-of"]
+    command += [str(LINES.index(line)), implementation]
+    output = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(output.stdout.split()[-1])
+
+
+def print_memory(index, implementation):
+    """Child process: what one training step adds to the peak."""
+    _, _, training = steps(LINES[index], implementation)
+    print(peak_megabytes(training))
+
+
+def matrix_rate():
+    """Operations per second of a large float32 product on this machine."""
+    size = 2048
+    matrix = tf.random.normal([size, size])
+    product = tf.function(lambda: tf.matmul(matrix, matrix), autograph=False)
+    return 2 * size**3 / interleaved({"product": product}, 9)["product"][0]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--lines", help="only lines whose name contains this")
+    parser.add_argument(
+        "--peers", action="store_true", help="time timm and lucidrains too"
+    )
+    parser.add_argument("--repetitions", type=int, default=7)
+    parser.add_argument("--write", help="folder for table, picture and figures")
+    parser.add_argument("--memory-of", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.memory_of:
+        index, implementation = arguments.memory_of
+        print_memory(int(index), implementation)
+        return
+    rate = matrix_rate()
+    print(f"A 2048 x 2048 product: {rate / 1e9:.0f} Gop/s", flush=True)
+    rows = []
+    for line in LINES:
+        if arguments.lines and arguments.lines not in line.name:
+            continue
+        rows.append(time_line(line, arguments.peers, arguments.repetitions))
+        print(report.text_row(rows[-1]), flush=True)
+    if arguments.write:
+        folder = pathlib.Path(arguments.write)
+        figures = {"matrix_rate": rate, "rows": rows}
+        (folder / "engine.json").write_text(json.dumps(figures, indent=1))
+        report.write(figures, folder)
+
+
+if __name__ == "__main__":
+    main()

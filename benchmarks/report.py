@@ -1,0 +1,151 @@
+"""The engine's figures as text, as a table in the docs, and as a picture."""
+
+import statistics
+
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+NAIVE = ("einsum", "conv2d", "depthwise")  # the algorithms of other packages
+PEERS = ("timm conv", "timm table", "lucidrains")
+
+
+def _median(row, phase, name):
+    return row[phase][name][0] if name in row[phase] else None
+
+
+def _ratio(row, phase, names):
+    """How many times longer the best of some contestants takes than auto."""
+    times = [_median(row, phase, name) for name in names]
+    times = [time for time in times if time is not None]
+    return min(times) / _median(row, phase, "auto") if times else None
+
+
+def _ours(row, phase):
+    return [n for n in row[phase] if n != "auto" and n not in PEERS]
+
+
+def _format(ratio):
+    return "" if ratio is None else f"{ratio:.2f}"
+
+
+def text_row(row):
+    """One line of the table for the screen."""
+    cells = []
+    for name in row["forward"]:
+        forward, training = (
+            1e3 * _median(row, phase, name) for phase in ("forward", "training")
+        )
+        cells.append(f"{name} {forward:.1f}/{training:.1f}")
+    return f"{row['line']} (batch {row['batch']}), ms: " + "  ".join(cells)
+
+
+def table(figures):
+    """A markdown table: auto's times, and the others as ratios to it."""
+    head = (
+        "| layer (h=4) | auto chooses | forward ms | spread | training ms "
+        "| spread | share of matrix rate | to the fastest | to einsum, conv2d, "
+        "depthwise | to timm, lucidrains | memory MiB (einsum) |"
+    )
+    lines = [head, "|" + "---|" * 11]
+    lines += [
+        _table_row(row, figures["matrix_rate"]) for row in figures["rows"]
+    ]
+    return "\n".join(lines)
+
+
+def _table_row(row, rate):
+    forward, training = row["forward"]["auto"], row["training"]["auto"]
+    share = row["operations"] / forward[0] / rate
+    pairs = [
+        "/".join(
+            _format(_ratio(row, phase, names(phase)))
+            for phase in ("forward", "training")
+        )
+        for names in (
+            lambda phase: _ours(row, phase),
+            lambda phase: NAIVE,
+            lambda phase: PEERS,
+        )
+    ]
+    memory = row["memory"]
+    einsum = f" ({memory['einsum']:.0f})" if "einsum" in memory else ""
+    cells = [
+        f"{row['line']}, batch {row['batch']}",
+        row["plan"].split(":")[0],
+        f"{1e3 * forward[0]:.1f}",
+        f"{1e3 * forward[1]:.1f}-{1e3 * forward[2]:.1f}",
+        f"{1e3 * training[0]:.1f}",
+        f"{1e3 * training[1]:.1f}-{1e3 * training[2]:.1f}",
+        f"{100 * share:.0f} %",
+        *pairs,
+        f"{memory['auto']:.0f}{einsum}",
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def summary(figures):
+    """The sentences under the table."""
+    sentences = []
+    for phase in ("forward", "training"):
+        rows = figures["rows"]
+        fastest = [_ratio(row, phase, _ours(row, phase)) for row in rows]
+        peers = [_ratio(row, phase, PEERS) for row in rows]
+        peers = [ratio for ratio in peers if ratio is not None]
+        worst = max(1 / ratio for ratio in fastest)
+        text = f"{phase.capitalize()}: `auto` at most {worst:.2f} times the "
+        text += "time of the fastest algorithm of a line"
+        if peers:
+            middle = statistics.median(peers)
+            text += (
+                f"; the best peer takes {min(peers):.2f} to {max(peers):.2f} "
+                f"times as long as `auto`, median {middle:.2f}"
+            )
+        sentences.append(text + ".")
+    return "\n".join(sentences)
+
+
+def write(figures, folder):
+    """Puts the table into `engine.md` and draws `engine.png`."""
+    document = folder / "engine.md"
+    text = document.read_text()
+    start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    body = f"\n\n{table(figures)}\n\n{summary(figures)}\n\n"
+    document.write_text(text[:start] + body + text[end:])
+    picture(figures, folder / "engine.png")
+
+
+def picture(figures, path):
+    """Bars of training time, relative to auto, for every line."""
+    import matplotlib  # noqa: PLC0415
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt  # noqa: PLC0415
+
+    groups = {
+        "einsum, conv2d, depthwise: the best": NAIVE,
+        "timm, lucidrains (PyTorch): the best": PEERS,
+    }
+    rows = figures["rows"][::-1]
+    figure, axes = plt.subplots(
+        1, 2, figsize=(12, 0.38 * len(rows) + 1.6), sharey=True
+    )
+    for axis, phase in zip(axes, ("forward", "training"), strict=True):
+        for index, (label, names) in enumerate(groups.items()):
+            ratios = [_ratio(row, phase, names) or 0 for row in rows]
+            positions = [i + 0.2 - 0.4 * index for i in range(len(rows))]
+            axis.barh(positions, ratios, 0.38, label=label)
+        axis.axvline(1.0, color="black", linewidth=1)
+        axis.set_xscale("log")
+        axis.set_xlim(0.5, 100)
+        axis.set_xticks([0.5, 1, 2, 5, 10, 20, 50, 100])
+        axis.set_xticklabels(["0.5", "1", "2", "5", "10", "20", "50", "100"])
+        axis.set_xlabel(f"{phase} time, as a multiple of auto's (log scale)")
+        axis.grid(axis="x", alpha=0.3)
+    axes[0].set_yticks(range(len(rows)), [_label(row) for row in rows])
+    axes[1].legend(loc="lower right", fontsize=8)
+    figure.suptitle("How much longer other ways take than `auto`")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _label(row):
+    return f"{row['line']}  [{row['algorithm']}]"
