@@ -16,7 +16,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format constraints clean
+.PHONY: help demo test lint format bench tables constraints clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' \
@@ -39,6 +39,12 @@ lint: $(VENV)/.dev  ## Check style and types.
 format: $(VENV)/.dev  ## Format the code and mend what ruff can mend.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev  ## Time every algorithm; write the table and picture to docs/.
+	$(BIN)/python -m benchmarks.engine --write docs
+
+tables: $(VENV)/.dev  ## Recount the paper's tables; write them to docs/.
+	$(BIN)/python -m lambdanet_tf.analysis.tables
 
 constraints: $(VENV)/.pip  ## Resolve the pinned versions anew.
 	$(INSTALL) uv

@@ -30,11 +30,13 @@ ROOMS = {
     "training": TO_MODELS
     | {"__init__", "analysis", "data", "serving", "convert"},
     "garden": TO_MODELS | {"__init__"},
+    "summary": {"analysis", "models"},
 }
 
 TENSORFLOW = {"numpy", "tensorflow"}
 LIBRARIES = dict.fromkeys(ROOMS, TENSORFLOW) | {
     "specs": set(),
+    "models": TENSORFLOW | {"h5py"},  # comes with TensorFlow
     "garden": TENSORFLOW | {"official", "tf_keras"},
 }
 
