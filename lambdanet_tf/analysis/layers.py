@@ -38,6 +38,7 @@ class LayerCount:
         embedding_bytes: the embeddings of all pairs of positions (the paper's
             k n m), once for the whole batch.
         table_bytes: the table that they are read from.
+        algorithm: of a lambda layer, in inference.
     """
 
     name: str
@@ -49,6 +50,7 @@ class LayerCount:
     activation_bytes: int
     embedding_bytes: int
     table_bytes: int
+    algorithm: str = ""
 
 
 def layer_flops(layer):

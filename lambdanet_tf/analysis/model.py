@@ -130,8 +130,10 @@ def _count(layer, executed, counted, unknown):
     shape = tuple(outputs[0].shape[1:]) if len(outputs) == 1 else ()
     itemsize = tf.as_dtype(layer.compute_dtype).size
     activation = math.prod(shape) * itemsize
-    pairs = table = 0
+    pairs, table, algorithm = 0, 0, ""
     if isinstance(layer, (LambdaLayer, LambdaConv)):
+        if layer.use_position:
+            algorithm = layer.inference_plan.algorithm
         inner, pairs, table = lambda_bytes(layer, itemsize)
         activation += inner
     return LayerCount(
@@ -144,6 +146,7 @@ def _count(layer, executed, counted, unknown):
         activation_bytes=activation,
         embedding_bytes=pairs,
         table_bytes=table,
+        algorithm=algorithm,
     )
 
 
@@ -171,7 +174,7 @@ _HEADER = (
 def _cells(row):
     return (
         row.name,
-        row.kind,
+        f"{row.kind} {row.algorithm}".strip(),
         "x".join(map(str, row.output_shape)),
         f"{row.parameters:,}",
         f"{row.flops / 1e6:,.1f}",

@@ -18,7 +18,9 @@ holds JSON: the version of the format and the name of the model.
 
 import io
 import json
+import warnings
 
+import h5py
 import numpy as np
 import tensorflow as tf
 
@@ -225,17 +227,40 @@ def _some(names, number=3):
 
 
 def _load_keras_weights(model, path, skip):
-    """Loads what `Model.save_weights` wrote, with an error of our own."""
+    """Loads what `Model.save_weights` wrote, all of it or nothing."""
     if skip:
         raise ValueError(
-            "`skip` needs an '.npz' file. Received: "
-            f"{path}. Load it into the model that it was saved from, and save "
-            "that with `save_weights`."
+            f"`skip` needs an '.npz' file. Received: {path}. Load it into the "
+            "model that it was saved from, and save that with `save_weights`."
         )
+    before = [np.array(weight) for weight in model.weights]
     try:
-        model.load_weights(path)
+        _check_keras_count(model, path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # The error says it.
+            model.load_weights(path)
     except (ValueError, KeyError, OSError) as error:
+        for weight, value in zip(model.weights, before, strict=True):
+            weight.assign(value)
         raise ValueError(
             f"`weights` must fit the model. {path} does not fit "
             f"{model.name!r}: {error}"
         ) from error
+
+
+def _check_keras_count(model, path):
+    """Keras itself takes a file of a larger model without a word."""
+    names = []
+    with h5py.File(path, "r") as file:
+        file.visititems(
+            lambda name, node: (
+                names.append(name) if isinstance(node, h5py.Dataset) else None
+            )
+        )
+    others = ("optimizer", "metrics")  # Of a compiled model.
+    saved = [name for name in names if not name.startswith(others)]
+    if len(saved) != len(model.weights):
+        raise ValueError(
+            f"the file holds {len(saved)} weights, the model "
+            f"{len(model.weights)}"
+        )
