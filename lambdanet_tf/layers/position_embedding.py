@@ -17,7 +17,8 @@ class RelativePositionEmbedding(BaseLayer):
     The paper's translation-equivariant embeddings E[n, m] = R[m - n]: this
     layer owns the table R. Lambda layers create one for themselves; pass one
     instance as `position_embedding` to several lambda layers and they share
-    it (the paper's "shared embeddings", Table 4).
+    it (the paper's "shared embeddings", Table 4). Saving keeps what is
+    shared; `tf.keras.models.clone_model` gives every layer a table of its own.
 
     The table has the shape `(*entries, key_dim, intra_depth)`, with a
     `num_heads` axis before `key_dim` when given; the intra-depth axis is kept

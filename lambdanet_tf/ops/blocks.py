@@ -139,17 +139,20 @@ class Blocks:
         rest = outputs.shape[1 + 2 * self.rank :]
         whole = [b.count * b.size for b in self.axes]
         outputs = tf.reshape(outputs, [tf.shape(outputs)[0], *whole, *rest])
-        cuts = [slice(blocked.axis.queries) for blocked in self.axes]
-        outputs = outputs[tuple([slice(None), *cuts])]
-        n = math.prod(blocked.axis.queries for blocked in self.axes)
-        return tf.reshape(outputs, [tf.shape(outputs)[0], n, *rest])
+        grid = [blocked.axis.queries for blocked in self.axes]
+        if whole != grid:
+            sizes = [-1, *grid, *rest]
+            outputs = tf.slice(outputs, [0] * len(sizes), sizes)
+        return tf.reshape(
+            outputs, [tf.shape(outputs)[0], math.prod(grid), *rest]
+        )
 
 
 def _windows(values, axis, blocked):
     """Replaces one axis by (blocks, context of a block).
 
-    Overlapping windows are shifted rows of whole steps, side by side: slices
-    only, so that the gradient is made of slices too.
+    Overlapping windows are shifted rows of whole steps, side by side. The
+    gradient of `tf.slice` is a padding; that of a strided slice is slower.
     """
     if blocked.count == 1:
         return tf.expand_dims(values, axis)
@@ -158,12 +161,14 @@ def _windows(values, axis, blocked):
     outer, inner = math.prod(sizes[:axis]), math.prod(sizes[axis + 1 :])
     values = tf.reshape(values, [outer, blocked.axis.context, inner])
     before, after = blocked.pads
-    values = values[:, max(-before, 0) : blocked.axis.context - max(-after, 0)]
+    if before < 0 or after < 0:
+        kept = blocked.axis.context + min(before, 0) + min(after, 0)
+        values = tf.slice(values, [0, max(-before, 0), 0], [-1, kept, -1])
     values = tf.pad(values, [(0, 0), (max(before, 0), max(after, 0)), (0, 0)])
     steps = blocked.count + blocked.pieces - 1
     values = tf.reshape(values, [outer, steps, blocked.step * inner])
     shifted = [
-        values[:, piece : piece + blocked.count]
+        tf.slice(values, [0, piece, 0], [-1, blocked.count, -1])
         for piece in range(blocked.pieces)
     ]
     pair = [blocked.count, blocked.pieces * blocked.step]

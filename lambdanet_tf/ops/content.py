@@ -58,12 +58,24 @@ def content_lambda(keys, values, normalization="softmax", context_mask=None):
     Cost: 2 b m k v u operations; parameters none.
     """
     keys = normalize_keys(keys, normalization, context_mask)
-    return tf.einsum("bmku,bmvu->bkv", keys, values)
+    return tf.matmul(_rows(keys), _rows(values), transpose_a=True)
 
 
 def apply_content_lambda(queries, content):
     """`(batch, n, heads, k)`, `(batch, k, v)` -> `(batch, n, heads, v)`."""
-    return tf.einsum("bnhk,bkv->bnhv", queries, content)
+    (heads, key_dim), value_dim = queries.shape[2:], content.shape[-1]
+    batch, positions = tf.shape(queries)[0], _length(queries)
+    rows = tf.reshape(queries, [batch, positions * heads, key_dim])
+    outputs = tf.matmul(rows, content)
+    return tf.reshape(outputs, [batch, positions, heads, value_dim])
+
+
+def _rows(x):
+    """`(batch, m, depth, intra)` -> `(batch, m * intra, depth)`."""
+    depth, intra = x.shape[2:]
+    if intra > 1:
+        x = tf.transpose(x, [0, 1, 3, 2])
+    return tf.reshape(x, [tf.shape(x)[0], _length(x) * intra, depth])
 
 
 def masked_content_output(queries, keys, values, mask, normalization="softmax"):

@@ -25,10 +25,18 @@ def gather_pairs(table, rank, index):
     """
     depths = table.shape[rank:]
     rows = tf.reshape(table, [math.prod(table.shape[:rank]), *depths])
+    if rank == 1:
+        return _select(rows, index)
     if np.any(index < 0):
         rows = tf.pad(rows, [[0, 1]] + [[0, 0]] * len(depths))
         index = np.where(index < 0, rows.shape[0] - 1, index)
     return tf.gather(rows, index)
+
+
+def _select(rows, index):
+    """`tf.gather` as a product, whose gradient is a product as well."""
+    choice = index[..., None] == np.arange(rows.shape[0])  # [n, m, rows]
+    return tf.tensordot(tf.constant(choice, rows.dtype), rows, 1)
 
 
 def pair_embeddings(table, geometry):
