@@ -1,0 +1,102 @@
+"""Times whole networks at 224 px: inference and training steps.
+
+    python -m benchmarks.networks
+    python -m benchmarks.networks --networks CCCC LLLL --batch 4
+
+Images per second of all networks, taking turns, on the CPU in float32. A
+training step is the forward pass with batch statistics, the gradient of the
+cross-entropy with respect to all weights, and a step of SGD with momentum.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf
+
+from benchmarks.timing import interleaved
+from lambdanet_tf import models
+
+NETWORKS = {
+    "CCCC": lambda **kw: models.ResNet50("CCCC", **kw),
+    "CCLL": lambda **kw: models.ResNet50("CCLL", **kw),
+    "LLLL": lambda **kw: models.ResNet50("LLLL", **kw),
+    "ResNetRS50-SE": lambda **kw: models.ResNetRS50(**kw),
+    "LambdaResNet50": lambda **kw: models.LambdaResNet50(**kw),
+}
+# What each is compared with, and the paper's ratio of throughputs (TPUv3).
+COMPARED = {
+    "CCLL": ("CCCC", "4980/7240 = 0.69 (Table 12)"),
+    "LLLL": ("CCCC", "1160/7240 = 0.16 (Table 12)"),
+    "LambdaResNet50": ("ResNetRS50-SE", "1.01 at depth 101 (Table 13)"),
+}
+
+
+def steps(name, batch, size):
+    """Compiled inference and training step of a network."""
+    model = NETWORKS[name](
+        input_shape=(size, size, 3), weights=None, classifier_activation=None
+    )
+    images = tf.random.stateless_uniform([batch, size, size, 3], (0, 1)) * 255
+    labels = tf.range(batch) % 1000
+    variables = [tf.Variable(tf.zeros(w.shape)) for w in model.trainable_weights]
+
+    @tf.function(autograph=False)
+    def inference():
+        return model(images, training=False)
+
+    @tf.function(autograph=False)
+    def training():
+        with tf.GradientTape() as tape:
+            logits = model(images, training=True)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                labels, logits
+            )
+            loss = tf.reduce_mean(losses)
+        gradients = tape.gradient(loss, model.trainable_weights)
+        for weight, momentum, gradient in zip(
+            model.trainable_weights, variables, gradients, strict=True
+        ):
+            momentum.assign(0.9 * momentum + gradient)
+            weight.assign(weight - 1e-6 * momentum)
+        return loss
+
+    return inference, training
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--networks", nargs="+", default=list(NETWORKS))
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--write", help="folder for the figures")
+    arguments = parser.parse_args()
+    inference, training = {}, {}
+    for name in arguments.networks:
+        inference[name], training[name] = steps(
+            name, arguments.batch, arguments.size
+        )
+    figures = {
+        "inference": interleaved(inference, arguments.repetitions),
+        "training": interleaved(training, arguments.repetitions),
+    }
+    for phase, times in figures.items():
+        for name, (middle, fast, slow) in times.items():
+            rates = [arguments.batch / time for time in (middle, slow, fast)]
+            text = "{:.2f} images/s ({:.2f}-{:.2f})".format(*rates)
+            if name in COMPARED and COMPARED[name][0] in times:
+                other, paper = COMPARED[name]
+                ratio = times[other][0] / middle
+                text += f", {ratio:.2f} of {other}; paper: {paper}"
+            print(f"{phase:9} {name:15} {text}", flush=True)
+    if arguments.write:
+        path = pathlib.Path(arguments.write) / "networks.json"
+        path.write_text(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()
