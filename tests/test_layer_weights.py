@@ -12,11 +12,6 @@ from lambdanet_tf import layers
 from tests import checks
 from tests import oracle
 
-pytestmark = pytest.mark.filterwarnings(
-    # Keras 3 with NumPy 2, in `save` and `set_weights`.
-    "ignore:__array__ implementation:DeprecationWarning"
-)
-
 
 @pytest.mark.parametrize("use_batch_norm", [False, True])
 def test_weights_have_the_documented_shapes(use_batch_norm):

@@ -16,11 +16,6 @@ from lambdanet_tf import ops
 from tests import cases
 from tests import checks
 
-pytestmark = pytest.mark.filterwarnings(
-    # Keras 3 with NumPy 2, in `save` and `set_weights`.
-    "ignore:__array__ implementation:DeprecationWarning"
-)
-
 SIZES = {1: (2, 3, 5, 7, 11), 2: (2, 3, 5), 3: (1, 2, 3)}
 
 
