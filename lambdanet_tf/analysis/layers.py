@@ -21,6 +21,8 @@ from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import SqueezeExcite
 
+_CONVOLUTIONS = (tf.keras.layers.Conv2D, tf.keras.layers.DepthwiseConv2D)
+
 
 @dataclasses.dataclass(frozen=True)
 class LayerCount:
@@ -63,9 +65,7 @@ def layer_flops(layer):
         return _lambda_flops(layer)
     if isinstance(layer, SqueezeExcite):
         return 2 * 2 * math.prod(layer.reduce.kernel.shape)
-    if isinstance(
-        layer, (tf.keras.layers.Conv2D, tf.keras.layers.DepthwiseConv2D)
-    ):
+    if type(layer) in _CONVOLUTIONS:  # Not those derived from them.
         return 2 * _positions(layer.output) * _kernel_size(layer)
     if isinstance(layer, tf.keras.layers.Dense):
         return 2 * _positions(layer.output) * math.prod(layer.kernel.shape)

@@ -66,7 +66,14 @@ def _einsum_products(operation):
     """The number of products: that of all letters of the equation."""
     equation = operation.get_attr("equation").decode()
     terms = equation.split("->")[0].split(",")
+    if len(terms) == 1:
+        return 0  # A transposition.
     sizes = {}
     for term, tensor in zip(terms, operation.inputs, strict=True):
-        sizes.update(zip(term, tensor.shape, strict=True))
+        head, _, tail = term.partition("...")
+        hidden = range(len(head) + len(tail) - len(tensor.shape), 0)
+        for label, size in zip(
+            [*head, *hidden, *tail], tensor.shape, strict=True
+        ):
+            sizes[label] = max(size, sizes.get(label, 1))
     return math.prod(sizes.values())

@@ -1,0 +1,234 @@
+"""Counts against closed forms, the paper's tables and TensorFlow."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import models
+from lambdanet_tf import specs
+from lambdanet_tf import summary
+from lambdanet_tf.analysis import analyse
+from lambdanet_tf.analysis import tables
+from lambdanet_tf.layers import LambdaConv
+from lambdanet_tf.layers import LambdaLayer
+from tests import closed_form
+
+FIGURES = tables.read_figures("tests/paper_tables.json")
+BLOCKS = {row.depth: row.blocks for row in specs.TABLE_19}
+
+
+def stages(pattern, depth=50):
+    blocks = BLOCKS[depth]
+    return [letter * n for letter, n in zip(pattern, blocks, strict=True)]
+
+
+def hybrid(depth):
+    (row,) = [row for row in specs.TABLE_19 if row.depth == depth]
+    c4 = ["C"] * row.blocks[2]
+    for block in row.hybrid_c4:
+        c4[block - 1] = "L"
+    c2, c3, _, c5 = stages("CCCL", depth)
+    return [c2, c3, "".join(c4), c5]
+
+
+def formula(builder, size, arguments):
+    """The closed form of a call of a builder."""
+    arguments = dict(arguments)
+    if builder.endswith("MobileNetV2"):
+        blocks = (10, 16) if builder.startswith("Lambda") else ()
+        return closed_form.mobilenet(size, blocks)
+    names = {"key_dim": "k", "num_heads": "h", "intra_depth": "u", "scope": "r"}
+    names |= {"use_content": "content", "use_position": "position"}
+    values = {
+        names[key]: arguments.pop(key) for key in names if key in arguments
+    }
+    if builder == "ResNet50":
+        se = [arguments.pop("se_ratio", 0)] * 4
+        letters = stages(arguments.pop("pattern", "CCCC"))
+        values |= {"se": se}
+    else:
+        depth = int("".join(filter(str.isdigit, builder.removesuffix("C4"))))
+        letters, se = hybrid(depth), (0.25, 0.25, 0, 0)
+        if builder.endswith("C4"):
+            letters = stages("CCLL", depth)
+        if builder.startswith("ResNetRS"):
+            letters = stages("CCCC", depth)
+            se = [arguments.pop("se_ratio", 0.25)] * 4
+        values |= {"deep": True, "se": se}
+    assert not arguments, arguments
+    return closed_form.resnet(letters, size, **values)
+
+
+@pytest.mark.parametrize(
+    ("builder", "size", "arguments"),
+    [
+        ("ResNet50", 64, {"pattern": "LCLC", "se_ratio": 1 / 16}),
+        ("ResNet50", 70, {"pattern": "LLLL", "intra_depth": 4, "scope": 7}),
+        ("ResNet50", 64, {"pattern": "LLLL", "scope": None, "num_heads": 8}),
+        ("ResNet50", 64, {"pattern": "CLLL", "use_content": False}),
+        ("ResNet50", 64, {"pattern": "CCLL", "use_position": False}),
+        ("LambdaResNet50", 96, {"key_dim": 8}),
+        ("LambdaResNet50C4", 64, {}),
+        ("ResNetRS50", 75, {}),
+        ("ResNetRS50", 64, {"se_ratio": 0.0}),
+        ("LambdaResNet152", 64, {}),
+        ("MobileNetV2", 64, {}),
+        ("LambdaMobileNetV2", 70, {}),
+    ],
+)
+def test_counts_are_the_closed_forms(builder, size, arguments):
+    model = getattr(models, builder)(input_shape=(size, size, 3), **arguments)
+    counted = analyse(model, executed=False)
+    parameters, flops = formula(builder, size, arguments)
+    assert counted.total("parameters") == parameters
+    assert counted.total("flops") == flops
+    trained = sum(np.prod(w.shape) for w in model.trainable_weights)
+    assert counted.total("parameters") == trained
+    assert not counted.not_counted
+
+
+def assert_as_documented(comparisons):
+    for comparison in comparisons:
+        assert comparison.agrees or comparison.explanation, comparison
+        if comparison.reproduced:
+            assert comparison.agrees, comparison
+
+
+def test_closed_forms_reproduce_the_paper(monkeypatch):
+    monkeypatch.setattr(tables, "_counts", formula)
+    comparisons = tables.compare(FIGURES)
+    assert len(comparisons) == 59
+    assert_as_documented(comparisons)
+    # What the file of figures marks is what is held, but for one figure.
+    marked = sum(c.reproduced for c in comparisons if c.table != "4")
+    assert marked == 41
+
+
+def test_documentation_holds_the_tables(monkeypatch):
+    monkeypatch.setattr(tables, "_counts", formula)
+    text = tables.markdown(tables.compare(FIGURES))
+    with open("docs/paper_tables.md", encoding="utf-8") as file:
+        assert file.read() == text
+
+
+@pytest.mark.slow
+def test_networks_reproduce_the_paper():
+    assert_as_documented(tables.compare(FIGURES))
+
+
+def test_a_wrong_count_is_an_error(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(tables, "_counts", lambda *_: (15_100_000, 12e9))
+    output = tmp_path / "tables.md"
+    assert tables.main(["--output", str(output)]) == 1
+    assert "Table 3, conv" in capsys.readouterr().err
+
+
+def test_memory_of_table_4():
+    ours = [c for c in tables.compare(FIGURES, ["4"]) if c.agrees]
+    assert len(ours) == 4  # All but k = 8: see the explanation.
+
+
+@pytest.mark.parametrize("implementation", ["einsum", "conv2d", "depthwise"])
+@pytest.mark.parametrize("scope", [3, None])
+def test_executed_operations_of_a_layer(implementation, scope):
+    images = tf.keras.Input((5, 7, 6))
+    layer = LambdaLayer(
+        8,
+        num_heads=2,
+        key_dim=3,
+        intra_depth=2,
+        scope=scope,
+        implementation=implementation,
+    )
+    model = tf.keras.Model(images, layer(images))
+    executed = analyse(model).total("executed_flops")
+    n, k, h, u, v = 35, 3, 2, 2, 4
+    projections = n * 6 * (h * k + k * u + v * u)
+    content = n * k * v * u + n * h * k * v
+    seen = 9 if scope else 9 * 13
+    if implementation == "einsum":
+        position = min(n * k * (n * v * u + h * v), n * h * n * u * (k + v))
+    else:
+        summed = 1 if implementation == "conv2d" else u  # Before or after u.
+        position = n * k * (seen * v * u + h * v * summed)
+    assert executed == 2 * (projections + content + position)
+
+
+def test_lambda_convolution_with_strides():
+    images = tf.keras.Input((8, 8, 16))
+    layer = LambdaConv(16, 5, 2, key_dim=8)
+    counted = analyse(tf.keras.Model(images, layer(images)), executed=False)
+    expected = closed_form.lambda_layer(8, 16, 2, k=8, h=4, u=1, r=5)
+    assert counted.total("parameters") == expected[0]
+    assert counted.total("flops") == expected[1]
+
+
+def test_executed_operations_of_a_network():
+    model = models.ResNet50(input_shape=(32, 32, 3))
+    counted = analyse(model)
+    assert counted.total("executed_flops") == counted.total("flops")
+    for layer in counted.layers:
+        assert layer.executed_flops == layer.flops, layer
+
+
+def test_memory_of_a_layer():
+    images = tf.keras.Input((5, 7, 6))
+    layer = LambdaLayer(8, num_heads=2, key_dim=3, intra_depth=2, scope=3)
+    row = analyse(tf.keras.Model(images, layer(images))).layers[-1]
+    n, k, h, u, v = 35, 3, 2, 2, 4
+    assert row.table_bytes == 4 * 9 * k * u
+    assert row.embedding_bytes == 4 * n * n * k * u
+    inner = h * k + k * u + v * u + k * v
+    assert row.activation_bytes == 4 * n * (8 + inner)
+    assert row.algorithm in ("conv2d", *layer.plan.algorithm.split())
+
+
+def test_shared_embeddings_count_once():
+    def parameters(**arguments):
+        model = models.LambdaResNetSmall(
+            stages=("CL", "LLL", "LL"), **arguments
+        )
+        total = analyse(model, executed=False).total("parameters")
+        trained = sum(np.prod(w.shape) for w in model.trainable_weights)
+        assert total == trained
+        return total
+
+    saved = parameters() - parameters(share_embeddings=True)
+    assert saved == 7 * 7 * 16  # Of the two unstrided lambda layers of c3.
+
+
+def test_other_image_sizes():
+    model = models.LambdaResNetSmall()
+    larger = models.LambdaResNetSmall(input_shape=(9, 13, 1))
+    assert analyse(model, (9, 13)).layers == analyse(larger).layers
+    free = models.LambdaResNetSmall(input_shape=(None, None, 1))
+    assert analyse(free, (9, 13)).total("flops") == analyse(larger).total(
+        "flops"
+    )
+    with pytest.raises(ValueError, match="`image_size` must be given"):
+        analyse(free)
+
+
+def test_unknown_layers_are_named():
+    images = tf.keras.Input((6, 6, 2))
+    x = tf.keras.layers.Conv2DTranspose(3, 2, name="up")(images)
+    counted = analyse(tf.keras.Model(images, x))
+    assert counted.not_counted == ("up",)
+    assert "not counted: up" in counted.table()
+
+
+def test_summary_prints_a_table(capsys):
+    arguments = ["LambdaResNetSmall", "--size", "16", "--channels", "3"]
+    assert summary.main(arguments) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("LambdaResNetSmall at 16x16x3, per image\n")
+    assert "stage4  2 L" in text
+    assert summary.main([*arguments, "--layers"]) == 0
+    assert "stage4_block2_lambda" in capsys.readouterr().out
+
+
+def test_summary_of_an_unknown_network(capsys):
+    assert summary.main(["LambdaResNet51"]) == 2
+    assert "Did you mean LambdaResNet5" in capsys.readouterr().err
+    assert summary.main(["LambdaResNet50", "--size", "31"]) == 2
+    assert "at least 32x32 pixels" in capsys.readouterr().err

@@ -1,0 +1,104 @@
+"""The table of networks against the paper, and its errors."""
+
+import dataclasses
+
+import pytest
+
+from lambdanet_tf import models
+from lambdanet_tf import specs
+from lambdanet_tf.models.resnet import drop_rates
+
+
+@pytest.mark.parametrize("row", specs.TABLE_19, ids=lambda row: row.depth)
+def test_blocks_give_the_depth_of_the_name(row):
+    layers = 3 * sum(row.blocks) + 2
+    # 270 and 420 are rounded names: 272 and 419 layers.
+    assert abs(layers - row.depth) <= 2
+    assert all(1 <= block <= row.blocks[2] for block in row.hybrid_c4)
+
+
+def test_hybrid_positions_of_the_paper():
+    spec = specs.RESNETS["LambdaResNet50"]
+    assert spec.stages == ("CCC", "CCCC", "CCLCCC", "LLL")
+    c4 = specs.RESNETS["LambdaResNet152"].stages[2]
+    positions = [i + 1 for i, letter in enumerate(c4) if letter == "L"]
+    assert positions == [5, 10, 15, 20, 25, 30]
+    assert specs.RESNETS["LambdaResNet101C4"].stages[1:] == (
+        "CCCC",
+        "L" * 23,
+        "LLL",
+    )
+
+
+def test_recommendations_are_those_of_the_largest_run():
+    recommended = {
+        spec.name: (spec.image_size, spec.dropout_rate, spec.drop_path_rate)
+        for spec in specs.RESNETS.values()
+    }
+    assert recommended["LambdaResNet50"] == (160, 0.2, 0.0)
+    assert recommended["LambdaResNet101"] == (192, 0.2, 0.0)
+    assert recommended["LambdaResNet420C4"] == (320, 0.3, 0.2)
+    assert {row.depth for row in specs.TABLE_20} | {200} == {
+        row.depth for row in specs.TABLE_19
+    }
+
+
+def test_every_row_has_a_builder():
+    assert set(specs.RESNETS) <= set(models.__all__)
+    assert specs.MOBILENET_V2.name in models.__all__
+    assert specs.LAMBDA_MOBILENET_V2.name in models.__all__
+
+
+def test_lists_become_tuples():
+    spec = dataclasses.replace(specs.RESNET_50, stages=["C", "L", "C", "L"])
+    assert spec.stages == ("C", "L", "C", "L")
+    assert hash(spec) == hash(dataclasses.replace(spec))
+
+
+def test_total_stride():
+    assert specs.RESNET_50.stride == 32
+    assert specs.RESNETS["LambdaResNet152"].stride == 32
+    assert specs.LAMBDA_RESNET_SMALL.stride == 4
+    assert specs.MOBILENET_V2.stride == 32
+
+
+def test_drop_path_schedules():
+    spec = dataclasses.replace(
+        specs.RESNET_50, stages=("CC", "C", "C", "C"), drop_path_rate=0.5
+    )
+    assert drop_rates(spec) == pytest.approx([0.2, 0.2, 0.3, 0.4, 0.5])
+    spec = dataclasses.replace(spec, drop_path_schedule="block")
+    assert drop_rates(spec) == pytest.approx([0, 0.125, 0.25, 0.375, 0.5])
+    spec = dataclasses.replace(spec, drop_path_schedule="constant")
+    assert drop_rates(spec) == pytest.approx([0.5] * 5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"stages": ("CCC", "CXC", "C", "L")}, "`stages` must hold"),
+        ({"stages": ("CCC", "", "C", "L")}, "`stages` must hold"),
+        ({"widths": (64, 128)}, "`widths` must have as many"),
+        ({"stem_strides": (2, 1)}, "`stem_strides` must have as many"),
+        ({"shortcut": "identity"}, "`shortcut` must be one of"),
+        ({"padding": "valid"}, "`padding` must be one of"),
+        ({"drop_path_schedule": "cubic"}, "`drop_path_schedule` must be"),
+        ({"drop_path": 0.1}, "Did you mean `drop_path_rate`?"),
+        ({"qwerty": 1}, "`qwerty` is not an argument of ResNet50"),
+    ],
+)
+def test_wrong_specs(changes, message):
+    with pytest.raises(ValueError, match=message.replace("?", r"\?")):
+        specs.changed(specs.RESNET_50, changes)
+
+
+@pytest.mark.parametrize("pattern", ["CCC", "CCLX", "ccll"])
+def test_wrong_patterns(pattern):
+    with pytest.raises(ValueError, match="`pattern` must hold 4 letters"):
+        specs.uniform_stages(pattern, (3, 4, 6, 3))
+
+
+@pytest.mark.parametrize("blocks", [(0,), (18,), ("10",)])
+def test_wrong_lambda_blocks(blocks):
+    with pytest.raises(ValueError, match="`lambda_blocks` must be numbers"):
+        dataclasses.replace(specs.MOBILENET_V2, lambda_blocks=blocks)
