@@ -42,7 +42,9 @@ def steps(name, batch, size):
     )
     images = tf.random.stateless_uniform([batch, size, size, 3], (0, 1)) * 255
     labels = tf.range(batch) % 1000
-    variables = [tf.Variable(tf.zeros(w.shape)) for w in model.trainable_weights]
+    variables = [
+        tf.Variable(tf.zeros(w.shape)) for w in model.trainable_weights
+    ]
 
     @tf.function(autograph=False)
     def inference():

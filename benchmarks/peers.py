@@ -7,6 +7,7 @@ and values do not matter for the time. timm is loaded file by file, because
 the whole of it needs torchvision.
 """
 
+import functools
 import importlib.util
 import pathlib
 import sys
@@ -70,9 +71,9 @@ def _timm(line):
     """timm's LambdaLayer: `r` for a local scope, `feat_size` for global."""
     if not _plain_image(line) or line.intra_depth > 1:
         return {}
-    if importlib.util.find_spec("timm") is None:
-        return {}
     layer = _timm_layer()
+    if layer is None:
+        return {}
     common = {"num_heads": line.num_heads, "dim_head": line.key_dim}
     if line.scope is not None:
         return {"timm conv": layer(line.filters, r=line.scope, **common)}
@@ -81,16 +82,18 @@ def _timm(line):
     }
 
 
+@functools.cache
 def _timm_layer():
-    origin = importlib.util.find_spec("timm").origin
-    root = pathlib.Path(origin).parent
+    """The class, from its own file; None where timm is not installed."""
+    spec = importlib.util.find_spec("timm")
+    if spec is None:
+        return None
+    root = pathlib.Path(spec.origin).parent
     for name, folder in (("timm", root), ("timm.layers", root / "layers")):
-        if name not in sys.modules:
-            package = types.ModuleType(name)
-            package.__path__ = [str(folder)]
-            sys.modules[name] = package
-    module = importlib.import_module("timm.layers.lambda_layer")
-    return module.LambdaLayer
+        package = types.ModuleType(name)
+        package.__path__ = [str(folder)]
+        sys.modules[name] = package
+    return importlib.import_module("timm.layers.lambda_layer").LambdaLayer
 
 
 def _lucidrains(line):

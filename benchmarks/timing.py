@@ -4,6 +4,8 @@ import pathlib
 import statistics
 import time
 
+_PAUSE = 0.01  # seconds
+
 
 def interleaved(functions, repetitions):
     """Times functions in turns, after one call of each that is not counted.
@@ -20,6 +22,8 @@ def interleaved(functions, repetitions):
         function()
     for _ in range(repetitions):
         for name, function in functions.items():
+            # Threads of the one before may still be spinning.
+            time.sleep(_PAUSE)
             start = time.perf_counter()
             function()
             times[name].append(time.perf_counter() - start)

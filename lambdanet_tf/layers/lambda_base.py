@@ -285,7 +285,7 @@ class LambdaBase(BaseLayer):
                 self.key(context),
                 (self._groups, self.key_dim, self.intra_depth),
             )
-            keys = tf.unstack(keys, axis=2)
+            keys = _unstacked(keys)
         values = self.value(context)
         if self.value_norm is not None:
             values = self.value_norm(values, training=training, mask=present)
@@ -294,7 +294,7 @@ class LambdaBase(BaseLayer):
         )
         if present is not None:  # padding must not reach the position lambdas
             values *= tf.cast(present, values.dtype)[..., None, None, None]
-        return keys, tf.unstack(values, axis=2)
+        return keys, _unstacked(values)
 
     def _read(self, queries, keys, values, read_content, read_position):
         """Sums what the queries read from content and position lambdas.
@@ -309,7 +309,10 @@ class LambdaBase(BaseLayer):
         Returns:
             `(batch, n, filters)`, head-major.
         """
-        queries = tf.split(queries, self._groups, axis=2)
+        if self.multi_head:
+            queries = tf.split(queries, self._groups, axis=2)
+        else:
+            queries = [queries]
         outputs = []
         for group in range(self._groups):
             parts = []
@@ -322,8 +325,9 @@ class LambdaBase(BaseLayer):
                     read_position(queries[group], values[group], group)
                 )
             outputs.append(tf.add_n(parts))
-        outputs = tf.concat(outputs, axis=2)  # [b, n, h, v]
-        return _merge(outputs)
+        if self.multi_head:
+            return _merge(tf.concat(outputs, axis=2))
+        return _merge(outputs[0])  # [b, n, h * v]
 
     def _table(self, group):
         """A group's table, `(*entries, key_dim, intra_depth)`."""
@@ -399,6 +403,14 @@ def _split(x, depths):
     """`(batch, n, channels)` -> `(batch, n, *depths)`."""
     positions = x.shape[1] or tf.shape(x)[1]
     return tf.reshape(x, [tf.shape(x)[0], positions, *depths])
+
+
+def _unstacked(x):
+    """`(batch, m, groups, ...)` as a list over groups; one costs nothing."""
+    if x.shape[2] > 1:
+        return tf.unstack(x, axis=2)
+    positions = x.shape[1] or tf.shape(x)[1]
+    return [tf.reshape(x, [tf.shape(x)[0], positions, *x.shape[3:]])]
 
 
 def _merge(x):

@@ -28,18 +28,22 @@ def normalize_keys(keys, normalization, context_mask=None):
         context_mask: None or boolean `(batch, m)`; False = padding.
 
     Returns:
-        A tensor like `keys`, in its dtype; zero at padded positions.
+        `(batch, key_dim, intra_depth, m)`, in the dtype of the keys; zero at
+        padded positions. (Positions last: a softmax over another axis is two
+        transpositions more.)
     """
-    wide = tf.cast(keys, _sum_dtype(keys.dtype))
-    present = _present(context_mask, wide)
+    wide = tf.transpose(keys, [0, 2, 3, 1])
+    wide = tf.cast(wide, _sum_dtype(keys.dtype))
+    if context_mask is not None:
+        present = tf.cast(context_mask, wide.dtype)[:, None, None]
     if normalization == "softmax":
         if context_mask is not None:
             wide += (1.0 - present) * _MASKED_LOGIT
-        wide = tf.nn.softmax(wide, axis=1)
+        wide = tf.nn.softmax(wide)
     if context_mask is not None:
         wide *= present
     if normalization == "l2":
-        wide = tf.math.l2_normalize(wide, axis=1, epsilon=_TINY)
+        wide = tf.math.l2_normalize(wide, axis=-1, epsilon=_TINY)
     return tf.cast(wide, keys.dtype)
 
 
@@ -57,8 +61,14 @@ def content_lambda(keys, values, normalization="softmax", context_mask=None):
 
     Cost: 2 b m k v u operations; parameters none.
     """
+    batch, (value_dim, intra) = tf.shape(keys)[0], values.shape[2:]
+    depth = _length(keys) * intra
     keys = normalize_keys(keys, normalization, context_mask)
-    return tf.matmul(_rows(keys), _rows(values), transpose_a=True)
+    keys = tf.reshape(keys, [batch, keys.shape[1], depth])
+    if intra > 1:
+        values = tf.transpose(values, [0, 3, 1, 2])
+    values = tf.reshape(values, [batch, depth, value_dim])
+    return tf.matmul(keys, values)
 
 
 def apply_content_lambda(queries, content):
@@ -68,14 +78,6 @@ def apply_content_lambda(queries, content):
     rows = tf.reshape(queries, [batch, positions * heads, key_dim])
     outputs = tf.matmul(rows, content)
     return tf.reshape(outputs, [batch, positions, heads, value_dim])
-
-
-def _rows(x):
-    """`(batch, m, depth, intra)` -> `(batch, m * intra, depth)`."""
-    depth, intra = x.shape[2:]
-    if intra > 1:
-        x = tf.transpose(x, [0, 1, 3, 2])
-    return tf.reshape(x, [tf.shape(x)[0], _length(x) * intra, depth])
 
 
 def masked_content_output(queries, keys, values, mask, normalization="softmax"):

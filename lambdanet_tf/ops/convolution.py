@@ -49,7 +49,7 @@ def _apply_folded(queries, lambdas, value_dim):
     positions = queries.shape[1] or tf.shape(queries)[1]
     shape = [tf.shape(queries)[0], value_dim, positions, lambdas.shape[-1]]
     lambdas = tf.reshape(lambdas, shape)
-    return tf.einsum("bvnk,bnhk->bnhv", lambdas, queries)
+    return tf.matmul(queries, tf.transpose(lambdas, [0, 2, 3, 1]))
 
 
 def unfolded_convolution(queries, values, table, geometry):

@@ -15,19 +15,6 @@ import tensorflow as tf
 from lambdanet_tf.ops.pairs import gather_pairs
 
 
-def block_embeddings(table, blocks):
-    """The embedding of every pair of a block, zero out of scope.
-
-    Args:
-        table: `(*taps, key_dim, intra_depth)`, already cropped.
-        blocks: `Blocks`.
-
-    Returns:
-        `(queries, context, key_dim, intra_depth)` of one block.
-    """
-    return gather_pairs(table, blocks.rank, blocks.index())
-
-
 def lambda_first(queries, values, table, blocks):
     """Position lambdas first, as the product of one table with all values.
 
@@ -43,15 +30,17 @@ def lambda_first(queries, values, table, blocks):
     Cost: 2 b n s k u v operations for blocks with a context of s positions,
     and 2 b n h k v; intermediate b n k v.
     """
-    embeddings = block_embeddings(table, blocks)  # [t, s, k, u]
-    kernel = tf.transpose(embeddings, [0, 2, 3, 1])  # [t, k, u, s]
-    context = _context_last(values, blocks)  # [u, s, b, x, v]
-    depth = context.shape[0] * context.shape[1]
-    lambdas = tf.matmul(
-        tf.reshape(kernel, [-1, depth]), tf.reshape(context, [depth, -1])
-    )  # [t * k, b * x * v]
     value_dim, key_dim = values.shape[-2], table.shape[-2]
     counts = math.prod(blocks.counts)
+    # Gathered with the context first, which saves a transposition.
+    kernel = gather_pairs(table, blocks.rank, blocks.index().T)  # [s, t, k, u]
+    kernel = _intra_second(kernel)  # [s * u, t, k]
+    depth = kernel.shape[0]
+    lambdas = tf.matmul(
+        tf.reshape(kernel, [depth, -1]),
+        tf.reshape(_context_last(values, blocks), [depth, -1]),
+        transpose_a=True,
+    )  # [t * k, b * x * v]
     lambdas = tf.reshape(
         lambdas, [blocks.queries, key_dim, -1, counts, value_dim]
     )
@@ -76,7 +65,6 @@ def query_first(queries, values, table, blocks):
     Cost: 2 b n s h u (k + v) operations for blocks with a context of s
     positions; intermediate b n h s u.
     """
-    embeddings = block_embeddings(table, blocks)  # [t, s, k, u]
     heads, key_dim = queries.shape[-2:]
     value_dim, intra = values.shape[-2:]
     counts = math.prod(blocks.counts)
@@ -87,10 +75,12 @@ def query_first(queries, values, table, blocks):
     size = tf.shape(queries)[0]
     queries = tf.transpose(queries, [1, 0, 2, 3])  # [t, b * x, h, k]
     queries = tf.reshape(queries, [blocks.queries, size * heads, key_dim])
-    kernel = tf.transpose(embeddings, [0, 2, 1, 3])  # [t, k, s, u]
     depth = blocks.context * intra
-    kernel = tf.reshape(kernel, [blocks.queries, key_dim, depth])
-    scores = tf.matmul(queries, kernel)  # [t, b * x * h, s * u]
+    kernel = gather_pairs(table, blocks.rank, blocks.index())  # [t, s, k, u]
+    if intra > 1:
+        kernel = tf.transpose(kernel, [0, 1, 3, 2])
+    kernel = tf.reshape(kernel, [blocks.queries, depth, key_dim])
+    scores = tf.matmul(queries, kernel, transpose_b=True)  # [t, b x h, s u]
     scores = tf.reshape(scores, [blocks.queries, size, heads, depth])
     scores = tf.transpose(scores, [1, 0, 2, 3])  # [b * x, t, h, s * u]
     scores = tf.reshape(scores, [size, blocks.queries * heads, depth])
@@ -102,21 +92,26 @@ def query_first(queries, values, table, blocks):
     return _joined(outputs, blocks)
 
 
+def _intra_second(kernel):
+    """`(s, t, k, u)` -> `(s * u, t, k)`."""
+    context, queries, key_dim, intra = kernel.shape
+    if intra > 1:
+        kernel = tf.transpose(kernel, [0, 3, 1, 2])
+    return tf.reshape(kernel, [context * intra, queries, key_dim])
+
+
 def _context_last(values, blocks):
-    """`(batch, *context, v, u)` -> `(u, s, batch, blocks, v)`."""
-    rank, intra = blocks.rank, values.shape[-1]
+    """`(batch, *context, v, u)` -> `(s, u, batch, blocks, v)`."""
+    rank = blocks.rank
     windows = blocks.windows(values)  # [b, (count, s) per axis, v, u]
     order = [
-        2 * rank + 2,
         *range(2, 2 * rank + 1, 2),
+        2 * rank + 2,
         0,
         *range(1, 2 * rank, 2),
         2 * rank + 1,
     ]
-    windows = tf.transpose(windows, order)
-    counts = math.prod(blocks.counts)
-    shape = [intra, blocks.context, -1, counts, values.shape[-2]]
-    return tf.reshape(windows, shape)
+    return tf.transpose(windows, order)
 
 
 def _context_middle(values, blocks):
