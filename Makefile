@@ -40,10 +40,10 @@ format: $(VENV)/.dev  ## Format the code and mend what ruff can mend.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev  ## Time every algorithm; write the table and picture to docs/.
+bench: $(VENV)/.dev  ## Time every algorithm; write docs/.
 	$(BIN)/python -m benchmarks.engine --write docs
 
-tables: $(VENV)/.dev  ## Recount the paper's tables; write them to docs/.
+tables: $(VENV)/.dev  ## Recompute the paper's tables; write docs/.
 	$(BIN)/python -m lambdanet_tf.analysis.tables
 
 constraints: $(VENV)/.pip  ## Resolve the pinned versions anew.
