@@ -1,6 +1,7 @@
 """Clocks: medians of interleaved repetitions, and the peak of memory."""
 
 import pathlib
+import random
 import statistics
 import time
 
@@ -20,8 +21,12 @@ def interleaved(functions, repetitions):
     times = {name: [] for name in functions}
     for function in functions.values():
         function()
+    order = list(functions.items())
+    shuffled = random.Random(0)
     for _ in range(repetitions):
-        for name, function in functions.items():
+        # Whoever follows a slow or foreign contestant finds a cold cache.
+        shuffled.shuffle(order)
+        for name, function in order:
             # Threads of the one before may still be spinning.
             time.sleep(_PAUSE)
             start = time.perf_counter()

@@ -47,7 +47,7 @@ class Device:
 # cpu: fitted to `make bench`. gpu and tpu: from the vendors' figures of an
 # H200 and a v4, with the matrix unit's width as `inner`; not measured here.
 DEVICES = {
-    "cpu": Device(4.3e11, 6.5, 3.5e10, 1.0, 0.16, 1.6e-4, 3.1, True),
+    "cpu": Device(4.1e11, 4.5, 3.25e10, 1.0, 0.16, 8e-5, 2.4, True),
     "gpu": Device(4e13, 64, 4e12, 0.3, 0.3, 8e-6, 3.0, False),
     "tpu": Device(1e14, 128, 1.2e12, 0.3, 0.3, 4e-6, 3.0, False),
 }
@@ -241,7 +241,7 @@ def _convolution(geometry, depths, work):
     share = device.convolution_training if work.training else device.convolution
     work.product(n * v, taps * u, k, share)
     work.product(n * h, k, v)
-    work.move(n * k * v, 10)
+    work.move(n * k * v, 6)
     return work.plan("conv2d", (), n * k * v)
 
 

@@ -43,11 +43,9 @@ def spectral_lambdas(queries, values, table, blocks):
     context = _context(tf.cast(values, wide), forward, rest)
     kernel = _kernel(tf.cast(table, wide), kernel, rest)
     lambdas = tf.matmul(kernel, context)  # [f, 2 * t * k, b * x * v]
-    shape = [inverse.shape[0], -1]
     lambdas = tf.matmul(
         tf.constant(inverse, wide),
-        tf.reshape(lambdas, shape),
-        transpose_a=True,
+        tf.reshape(lambdas, [inverse.shape[1], -1]),
     )  # [rows, t * k * b * x * v]
     key_dim, value_dim = table.shape[-2], values.shape[-2]
     rows, counts = blocks.sizes[0], math.prod(rest.counts)
@@ -72,9 +70,9 @@ def transforms(axis):
     """The real matrices of the discrete Fourier transforms of one axis.
 
     Returns:
-        Three float64 arrays of 2 F rows, real and imaginary parts of every
-        frequency in turn: of the context `(2 F, context)`, of the table
-        (conjugate) `(2 F, taps)`, and back to the queries `(2 F, queries)`.
+        Three float64 arrays, with real and imaginary parts of every frequency
+        in turn: of the context `(2 F, context)`, of the table (conjugate)
+        `(2 F, taps)`, and back to the queries `(queries, 2 F)`.
     """
     count = num_frequencies(axis)
     circle = 2 * count - 1
@@ -90,9 +88,10 @@ def transforms(axis):
     inverse = np.stack(
         [weights * np.cos(queries), -weights * np.sin(queries)], axis=1
     )
-    return tuple(
+    forward, kernel, inverse = (
         matrix.reshape(2 * count, -1) for matrix in (forward, kernel, inverse)
     )
+    return forward, kernel, inverse.T
 
 
 def _context(values, forward, rest):
