@@ -182,15 +182,16 @@ class LambdaLayer(LambdaBase):
         embeddings=None,
         **kwargs,
     ):
-        # Keras fills an argument named `mask` with the padding of the inputs:
-        # the caller's goes by another name from here on.
-        given = {
-            "context": context,
-            "pair_mask": mask,
-            "context_mask": context_mask,
-            "embeddings": embeddings,
-        }
-        kwargs.update({k: v for k, v in given.items() if v is not None})
+        # Keras fills an argument named `mask` with the padding of the inputs,
+        # and repeats it when it replays a call: the caller's mask goes by
+        # another name from here on, also when there is none.
+        if "pair_mask" in kwargs:
+            kwargs["mask"] = mask
+        else:
+            kwargs["pair_mask"] = mask
+        kwargs.update(
+            context=context, context_mask=context_mask, embeddings=embeddings
+        )
         # tf_keras tells `build` the shape of the first argument only.
         self._context_shape = None if context is None else context.shape
         return super().__call__(inputs, **kwargs)

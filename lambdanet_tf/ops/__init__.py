@@ -10,9 +10,9 @@ Letters of the einsum equations (those of the paper, spec section 1):
 Positions of 1-D, 2-D and 3-D grids are flattened row-major into n or m.
 """
 
+from lambdanet_tf.ops.causal import causal_content_output
 from lambdanet_tf.ops.content import KEY_NORMALIZATIONS
 from lambdanet_tf.ops.content import apply_content_lambda
-from lambdanet_tf.ops.content import causal_content_output
 from lambdanet_tf.ops.content import content_lambda
 from lambdanet_tf.ops.content import masked_content_output
 from lambdanet_tf.ops.content import normalize_keys

@@ -99,5 +99,8 @@ def plan_for(
         )
     if implementation == "einsum":
         return Plan("einsum", geometry.queries)
+    if implementation == "spectral" and geometry.rank == 1:
+        # With no second axis the transforms cost more than the product.
+        implementation = "lambda_first"
     sizes = block_sizes(implementation, geometry, depths, device, training)
     return Plan(implementation, sizes)
