@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf import models
 from lambdanet_tf.serving import run_folder
 
 CLASSES = ("zero", "one", "two", "three", "four")
@@ -45,7 +46,8 @@ def write_run(path, status="finished", **fields):
         images=generator.uniform(0, 255, (4, 8, 7, 1)).astype(np.float32),
         labels=np.arange(4),
     )
-    model = run_folder.build_model(run_folder.read_run(path))
+    network = record["model"]
+    model = getattr(models, network["builder"])(**network["arguments"])
     shake(model, generator)
     model.save_weights(path / run_folder.WEIGHTS_FILE)
     return path, model
@@ -59,9 +61,8 @@ def shake(model, generator):
     """
     for weight in model.weights:
         value = np.asarray(weight)
-        noise = generator.uniform(0.5, 1.5, value.shape)
-        scale = 0.3 if value.ndim < 2 else 1.0
-        weight.assign(value + scale * noise if scale < 1 else value * noise)
+        if value.ndim < 2:  # biases and batch normalisation
+            weight.assign(value + generator.uniform(0.1, 0.4, value.shape))
 
 
 if __name__ == "__main__":

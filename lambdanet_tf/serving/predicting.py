@@ -23,7 +23,7 @@ def prediction_table(folder):
             f"`folder` must carry held-out images. Received {folder}, whose "
             "run kept none."
         )
-    classes = exporting.read_description(folder)["classes"]
+    classes = exporting.read_description(folder)["labels"]
     images, labels = examples
     calls = [("serving_default", {"images": images})]
     [(_, answer)] = answer_in_fresh_process(folder, calls)

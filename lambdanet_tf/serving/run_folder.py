@@ -27,10 +27,11 @@ STATUSES = ("running", "finished", "stopped", "failed")
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What a run folder says about itself.
+    """A trained network: what its run folder says about it.
 
     Attributes:
         path: the folder.
+        weights: the file of weights to serve.
         status: one of `STATUSES`.
         builder: the function of `lambdanet_tf.models` that made the model.
         arguments: its keyword arguments.
@@ -43,6 +44,7 @@ class Run:
     """
 
     path: pathlib.Path
+    weights: pathlib.Path
     status: str
     builder: str
     arguments: dict
@@ -52,6 +54,10 @@ class Run:
     metrics: dict
     versions: dict
     command: str
+
+    def model(self):
+        """Builds the network and loads its weights."""
+        return trained_model(self.builder, self.arguments, self.weights)
 
 
 def read_run(path):
@@ -69,6 +75,31 @@ def read_run(path):
             f"which holds no {RUN_FILE}."
         )
     return _parse_run(path, read_json(file))
+
+
+def run_of_weights(builder, arguments, weights, classes=()):
+    """Takes a file of weights for a run of which nothing else is known.
+
+    Args:
+        builder: the name of a function of `lambdanet_tf.models`.
+        arguments: dict of its keyword arguments.
+        weights: path of a file that `models.load_weights` takes.
+        classes: a name per class; empty for "0", "1", ...
+    """
+    weights = pathlib.Path(weights)
+    return Run(
+        path=weights.parent,
+        weights=weights,
+        status="finished",
+        builder=builder,
+        arguments=dict(arguments),
+        classes=tuple(classes),
+        image={},
+        recipe={},
+        metrics={},
+        versions={},
+        command="",
+    )
 
 
 def newest_finished_run(runs="runs"):
@@ -104,24 +135,38 @@ def require_finished(run):
         )
 
 
-def build_model(run, **overrides):
-    """Builds the model of `run`; `overrides` replace its arguments."""
+def trained_model(builder, arguments, weights):
+    """Builds a network of this package and loads its weights.
+
+    Args:
+        builder: the name of a function of `lambdanet_tf.models`.
+        arguments: dict of its keyword arguments.
+        weights: path of a file that `models.load_weights` takes.
+
+    Returns:
+        A `tf.keras.Model` from images in [0, 255].
+
+    Raises:
+        ValueError: if there is no such network, it wants images that are
+            normalised outside, or the weights do not fit.
+    """
     builders = [name for name in models.__all__ if name[0].isupper()]
-    if run.builder not in builders:
-        near = difflib.get_close_matches(run.builder, builders, n=3)
+    if builder not in builders:
+        near = difflib.get_close_matches(builder, builders, n=3)
         raise ValueError(
-            "`builder` must be a function of lambdanet_tf.models. Received "
-            f"{run.builder!r} from {run.path / RUN_FILE}. Near: {near}."
+            "`builder` must be a function of lambdanet_tf.models. Received: "
+            f"{builder!r}. Near: {near}."
         )
-    arguments = {**run.arguments, **overrides}
+    if arguments.get("include_preprocessing") is False:
+        raise ValueError(
+            "`arguments` must leave normalising images to the model. Received:"
+            " include_preprocessing=False."
+        )
     if arguments.get("input_shape"):
-        arguments["input_shape"] = tuple(arguments["input_shape"])
-    return getattr(models, run.builder)(**arguments)
-
-
-def load_best_weights(run, model):
-    """Loads the weights to serve, or says why they do not fit."""
-    models.load_weights(model, run.path / WEIGHTS_FILE)
+        arguments = {**arguments, "input_shape": (*arguments["input_shape"],)}
+    model = getattr(models, builder)(**arguments)
+    models.load_weights(model, weights)
+    return model
 
 
 def read_examples(run):
@@ -154,6 +199,7 @@ def _parse_run(path, fields):
     try:
         run = Run(
             path=path,
+            weights=path / WEIGHTS_FILE,
             status=fields["status"],
             builder=fields["model"]["builder"],
             arguments=dict(fields["model"]["arguments"]),
