@@ -1,0 +1,371 @@
+"""Wrong arguments and shapes: `ValueError`, with the argument and the numbers.
+
+Each row names what the message must contain; a message that does not help is
+a failure too.
+"""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import layers
+
+_SIZE = {"num_heads": 2, "key_dim": 3}
+
+
+def table(**kwargs):
+    return layers.RelativePositionEmbedding(3, **kwargs)
+
+
+# (layer, arguments, what the message says)
+CONSTRUCTION = [
+    ("LambdaLayer", {"filters": 7, "num_heads": 2}, "`filters`.*7.*2|7.*2"),
+    ("LambdaLayer", {"filters": 0}, "`filters`.*0"),
+    ("LambdaLayer", {"filters": -8}, "`filters`.*-8"),
+    ("LambdaLayer", {"filters": 8.0}, "`filters`.*8.0"),
+    ("LambdaLayer", {"num_heads": 0}, "`num_heads`.*0"),
+    ("LambdaLayer", {"key_dim": -1}, "`key_dim`.*-1"),
+    ("LambdaLayer", {"key_dim": None}, "`key_dim`.*None"),
+    ("LambdaLayer", {"intra_depth": 0}, "`intra_depth`.*0"),
+    ("LambdaLayer", {"intra_depth": True}, "`intra_depth`.*True"),
+    ("LambdaLayer", {"scope": 4}, "`scope`.*odd.*4"),
+    ("LambdaLayer", {"scope": (3, 4)}, "`scope`.*odd.*4"),
+    ("LambdaLayer", {"scope": 0}, "`scope`.*0"),
+    ("LambdaLayer", {"scope": -3}, "`scope`.*-3"),
+    ("LambdaLayer", {"scope": "7"}, "`scope`.*7"),
+    ("LambdaLayer", {"scope": 3.0}, "`scope`.*3.0"),
+    ("LambdaLayer", {"implementation": "fast"}, "`implementation`.*'fast'"),
+    ("LambdaLayer", {"key_normalization": "max"}, "`key_norm.*'max'"),
+    ("LambdaLayer", {"query_normalization": "l2"}, "`query_norm.*'l2'"),
+    (
+        "LambdaLayer",
+        {"position_embedding": "absolute"},
+        "`position_embedding`.*'absolute'",
+    ),
+    (
+        "LambdaLayer",
+        {"use_content": False, "use_position": False},
+        "`use_content`.*`use_position`",
+    ),
+    ("LambdaConv", {"filters": 7, "kernel_size": 3, "num_heads": 2}, "7.*2"),
+    ("LambdaConv", {"filters": 8, "kernel_size": 4}, "`kernel_size`.*odd.*4"),
+    ("LambdaConv", {"filters": 8, "kernel_size": 0}, "`kernel_size`.*0"),
+    ("LambdaConv", {"filters": 8, "kernel_size": None}, "`kernel_size`.*None"),
+    (
+        "LambdaConv",
+        {"filters": 8, "kernel_size": 3, "strides": 0},
+        "`strides`.*0",
+    ),
+    (
+        "LambdaConv",
+        {"filters": 8, "kernel_size": 3, "dilation_rate": (1, -1)},
+        "`dilation_rate`.*-1",
+    ),
+    (
+        "LambdaConv",
+        {"filters": 8, "kernel_size": 3, "strides": 2, "dilation_rate": 2},
+        "`strides`.*`dilation_rate`.*2.*2",
+    ),
+    (
+        "LambdaConv",
+        {
+            "filters": 8,
+            "kernel_size": 3,
+            "strides": (1, 2),
+            "dilation_rate": (2, 1),
+        },
+        "`strides`.*`dilation_rate`",
+    ),
+    (
+        "LambdaConv",
+        {"filters": 8, "kernel_size": 3, "padding": "full"},
+        "`padding`.*'full'",
+    ),
+    (
+        "LambdaConv",
+        {"filters": 8, "kernel_size": 3, "position_embedding": "explicit"},
+        "explicit",
+    ),
+    ("RelativePositionEmbedding", {"key_dim": 0}, "`key_dim`.*0"),
+    ("RelativePositionEmbedding", {"scope": 6}, "`scope`.*odd.*6"),
+    ("RelativePositionEmbedding", {"num_heads": 0}, "`num_heads`.*0"),
+    ("RelativePositionEmbedding", {"intra_depth": -2}, "`intra_depth`.*-2"),
+    ("SqueezeExcite", {"ratio": 0}, "`ratio`.*0"),
+    ("SqueezeExcite", {"ratio": -0.5}, "`ratio`.*-0.5"),
+    ("StochasticDepth", {"rate": 1.0}, "`rate`.*1.0"),
+    ("StochasticDepth", {"rate": -0.1}, "`rate`.*-0.1"),
+    ("Dropout", {"rate": 1.5}, "`rate`.*1.5"),
+]
+
+
+@pytest.mark.parametrize(
+    ("layer", "arguments", "message"),
+    CONSTRUCTION,
+    ids=[f"{layer}-{arguments}" for layer, arguments, _ in CONSTRUCTION],
+)
+def test_construction(layer, arguments, message):
+    with pytest.raises(ValueError, match=re.compile(message, re.DOTALL)):
+        getattr(layers, layer)(**arguments)
+
+
+def conv(filters=8, kernel_size=3, **kwargs):
+    return layers.LambdaConv(filters, kernel_size, **_SIZE, **kwargs)
+
+
+def lambda_layer(**kwargs):
+    return layers.LambdaLayer(**{"filters": 8, **_SIZE, **kwargs})
+
+
+# name: (layer, call arguments as shapes, what the message says)
+CALLS = {
+    "rank_2": (lambda_layer, {"inputs": [2, 7]}, r"\(2, 7\)"),
+    "rank_6": (
+        lambda_layer,
+        {"inputs": [2, 2, 2, 2, 2, 7]},
+        r"\(2, 2, 2, 2, 2, 7\)",
+    ),
+    "channels_not_divisible": (
+        lambda: lambda_layer(filters=None, num_heads=3),
+        {"inputs": [2, 5, 7]},
+        "7.*3",
+    ),
+    "scope_of_wrong_length": (
+        lambda: lambda_layer(scope=(3, 3, 3)),
+        {"inputs": [2, 5, 7, 4]},
+        r"`scope`.*\(3, 3, 3\)",
+    ),
+    "scope_for_two_axes_on_one": (
+        lambda: lambda_layer(scope=(3, 3)),
+        {"inputs": [2, 5, 4]},
+        r"`scope`.*\(3, 3\)",
+    ),
+    "causal_image": (
+        lambda: lambda_layer(causal=True),
+        {"inputs": [2, 5, 7, 4]},
+        "`causal.*one spatial axis",
+    ),
+    "causal_padding_of_an_image": (
+        lambda: conv(padding="causal"),
+        {"inputs": [2, 5, 7, 4]},
+        "causal.*one spatial axis",
+    ),
+    "kernel_of_wrong_length": (
+        lambda: conv(kernel_size=(3, 3)),
+        {"inputs": [2, 5, 4]},
+        r"`kernel_size`.*\(3, 3\)",
+    ),
+    "strides_of_wrong_length": (
+        lambda: conv(strides=(2, 2, 2)),
+        {"inputs": [2, 5, 5, 4]},
+        r"`strides`.*\(2, 2, 2\)",
+    ),
+    "dilation_of_wrong_length": (
+        lambda: conv(dilation_rate=(2, 2, 2)),
+        {"inputs": [2, 5, 5, 4]},
+        r"`dilation_rate`.*\(2, 2, 2\)",
+    ),
+    "window_larger_than_the_image": (
+        lambda: conv(kernel_size=5, padding="valid"),
+        {"inputs": [2, 3, 9, 4]},
+        "5.*3|3.*5",
+    ),
+    "mask_transposed": (
+        lambda: lambda_layer(use_position=False),
+        {"inputs": [2, 5, 4], "context": [2, 6, 4], "mask": [6, 5]},
+        r"`mask`.*\(5, 6\).*\(6, 5\)",
+    ),
+    "mask_of_rank_3": (
+        lambda_layer,
+        {"inputs": [2, 5, 4], "mask": [2, 5, 5]},
+        r"`mask`.*\(5, 5\).*\(2, 5, 5\)",
+    ),
+    "mask_broadcast": (
+        lambda_layer,
+        {"inputs": [2, 5, 4], "mask": [1, 5]},
+        r"`mask`.*\(5, 5\).*\(1, 5\)",
+    ),
+    "context_mask_of_wrong_length": (
+        lambda_layer,
+        {"inputs": [2, 5, 4], "context_mask": [2, 6]},
+        r"`context_mask`.*\(2, 6\)",
+    ),
+    "context_mask_of_the_inputs": (
+        lambda: lambda_layer(use_position=False),
+        {"inputs": [2, 5, 4], "context": [2, 6, 4], "context_mask": [2, 5]},
+        r"`context_mask`.*\(2, 5\)",
+    ),
+    "context_mask_transposed": (
+        lambda_layer,
+        {"inputs": [2, 3, 5, 4], "context_mask": [2, 5, 3]},
+        r"`context_mask`.*\(2, 5, 3\)",
+    ),
+    "context_on_another_grid": (
+        lambda_layer,
+        {"inputs": [2, 5, 4], "context": [2, 6, 4]},
+        r"`context`.*\(5,\).*\(6,\)",
+    ),
+    "context_transposed": (
+        lambda_layer,
+        {"inputs": [2, 3, 5, 4], "context": [2, 5, 3, 4]},
+        r"`context`.*\(3, 5\).*\(5, 3\)",
+    ),
+    "context_of_another_rank": (
+        lambda: lambda_layer(scope=3),
+        {"inputs": [2, 4, 4, 4], "context": [2, 16, 4]},
+        r"`context`.*\(4, 4\).*\(16,\)",
+    ),
+    "context_of_rank_2": (
+        lambda: lambda_layer(use_position=False),
+        {"inputs": [2, 5, 4], "context": [2, 6]},
+        r"`context`.*\(2, 6\)",
+    ),
+    "explicit_embeddings_missing": (
+        lambda: lambda_layer(position_embedding="explicit"),
+        {"inputs": [2, 5, 4]},
+        "`embeddings`",
+    ),
+    "embeddings_for_an_own_table": (
+        lambda_layer,
+        {"inputs": [2, 5, 4], "embeddings": [5, 5, 3]},
+        "`embeddings`.*explicit",
+    ),
+    "embeddings_without_positions": (
+        lambda: lambda_layer(use_position=False),
+        {"inputs": [2, 5, 4], "embeddings": [5, 5, 3]},
+        "`embeddings`",
+    ),
+    "embeddings_of_wrong_key_dim": (
+        lambda: lambda_layer(position_embedding="explicit"),
+        {"inputs": [2, 5, 4], "embeddings": [5, 5, 4]},
+        r"`embeddings`.*\(5, 5, 4\)",
+    ),
+    "embeddings_transposed": (
+        lambda: lambda_layer(position_embedding="explicit"),
+        {
+            "inputs": [2, 5, 4],
+            "context": [2, 6, 4],
+            "embeddings": [6, 5, 3],
+        },
+        r"`embeddings`.*\(6, 5, 3\)",
+    ),
+    "embeddings_of_another_batch": (
+        lambda: lambda_layer(position_embedding="explicit"),
+        {"inputs": [2, 5, 4], "embeddings": [3, 5, 5, 3]},
+        r"`embeddings`.*\(3, 5, 5, 3\)",
+    ),
+    "embeddings_without_intra_depth": (
+        lambda: lambda_layer(position_embedding="explicit", intra_depth=2),
+        {"inputs": [2, 5, 4], "embeddings": [5, 5, 3]},
+        r"`embeddings`.*\(5, 5, 3\)",
+    ),
+    "embeddings_with_idle_intra_depth": (
+        lambda: lambda_layer(position_embedding="explicit"),
+        {"inputs": [2, 5, 4], "embeddings": [2, 5, 5, 3, 1]},
+        r"`embeddings`.*\(2, 5, 5, 3, 1\)",
+    ),
+    "embeddings_without_heads": (
+        lambda: lambda_layer(position_embedding="explicit", multi_head=True),
+        {"inputs": [2, 5, 4], "embeddings": [5, 5, 3]},
+        r"`embeddings`.*\(5, 5, 3\)",
+    ),
+    "shared_table_of_another_depth": (
+        lambda: lambda_layer(key_dim=4, position_embedding=table()),
+        {"inputs": [2, 5, 4]},
+        "`key_dim`|key_dim.*4.*3|key_dim.*3.*4",
+    ),
+    "shared_table_of_another_scope": (
+        lambda: lambda_layer(scope=3, position_embedding=table(scope=5)),
+        {"inputs": [2, 5, 4]},
+        "scope.*3.*5|scope.*5.*3",
+    ),
+    "shared_table_of_another_intra_depth": (
+        lambda: lambda_layer(position_embedding=table(intra_depth=2)),
+        {"inputs": [2, 5, 4]},
+        "intra_depth.*1.*2|intra_depth.*2.*1",
+    ),
+    "shared_table_without_heads": (
+        lambda: lambda_layer(multi_head=True, position_embedding=table()),
+        {"inputs": [2, 5, 4]},
+        "num_heads",
+    ),
+    "shared_table_with_heads": (
+        lambda: lambda_layer(position_embedding=table(num_heads=2)),
+        {"inputs": [2, 5, 4]},
+        "num_heads",
+    ),
+    "table_of_an_image_with_too_many_axes": (
+        lambda: table(scope=(3, 3)),
+        {"inputs": [2, 5, 4]},
+        r"`scope`.*\(3, 3\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_call(name):
+    make, shapes, message = CALLS[name]
+    arguments = {
+        key: np.ones(shape, bool if "mask" in key else np.float32)
+        for key, shape in shapes.items()
+    }
+    inputs = tf.constant(arguments.pop("inputs"))
+    with pytest.raises(ValueError, match=re.compile(message, re.DOTALL)):
+        make()(inputs, **arguments)
+
+
+def test_unknown_number_of_channels():
+    for layer in (lambda_layer(), conv()):
+        with pytest.raises(ValueError, match="channels|last"):
+            layer(tf.keras.Input([5, 7, None]))
+
+
+@pytest.mark.parametrize("shape", [[None, 7], [5, None, 7], [None, None, 7]])
+def test_unknown_size_under_a_global_scope(shape):
+    with pytest.raises(ValueError, match=re.compile("scope.*None", re.DOTALL)):
+        lambda_layer()(tf.keras.Input(shape))
+    with pytest.raises(ValueError, match=re.compile("scope.*None", re.DOTALL)):
+        table()(tf.keras.Input(shape))
+    lambda_layer(use_position=False)(tf.keras.Input(shape))
+
+
+def test_unknown_size_for_an_algorithm_that_needs_it():
+    with pytest.raises(ValueError, match="einsum.*static"):
+        lambda_layer(scope=3, implementation="einsum")(
+            tf.keras.Input([None, 7])
+        )
+
+
+def test_global_table_on_a_larger_grid():
+    shared = table()
+    layers.LambdaLayer(8, **_SIZE, position_embedding=shared)(
+        tf.zeros([1, 5, 4])
+    )
+    larger = layers.LambdaLayer(8, **_SIZE, position_embedding=shared)
+    with pytest.raises(ValueError, match=re.compile("9.*6", re.DOTALL)):
+        larger(tf.zeros([1, 6, 4]))
+
+
+def test_global_layer_called_on_a_larger_image():
+    layer = lambda_layer()
+    layer(tf.zeros([1, 5, 4]))
+    with pytest.raises(ValueError, match=re.compile("5.*6|6.*5|9", re.DOTALL)):
+        layer(tf.zeros([1, 6, 4]))
+
+
+def test_other_channels_than_built_for():
+    layer = lambda_layer(scope=3)
+    layer(tf.zeros([1, 5, 4]))
+    with pytest.raises(ValueError, match=re.compile("4.*6|6.*4", re.DOTALL)):
+        layer(tf.zeros([1, 5, 6]))
+
+
+def test_integers_are_accepted_as_numpy_gives_them():
+    layer = layers.LambdaLayer(
+        filters=np.int64(8),
+        num_heads=np.int32(2),
+        key_dim=np.int64(3),
+        scope=np.array([3, 5]).tolist(),
+    )
+    assert layer(tf.zeros([1, 5, 5, 4])).shape == (1, 5, 5, 8)
