@@ -164,4 +164,4 @@ def main(folder, requests, answers, repeats):
 
 if __name__ == "__main__":
     sys.path.pop(0)  # this script's folder is the inside of a package
-    main(*sys.argv[1:4], int(sys.argv[4]))
+    main(*sys.argv[1:4], repeats=int(sys.argv[4]))
