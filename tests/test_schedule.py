@@ -5,8 +5,8 @@ import pytest
 
 from lambdanet_tf.training import Recipe
 from lambdanet_tf.training import WarmupSchedule
-from lambdanet_tf.training.schedule import peak_rate
-from lambdanet_tf.training.schedule import recipe_schedule
+from lambdanet_tf.training.optimisation import peak_rate
+from lambdanet_tf.training.optimisation import recipe_schedule
 
 
 def test_cosine_at_every_step():

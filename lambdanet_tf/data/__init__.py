@@ -1,19 +1,35 @@
 """Files to batches: sets of labelled images and their pipelines."""
 
+from lambdanet_tf.data.arrays import array_set
 from lambdanet_tf.data.arrays import array_split
+from lambdanet_tf.data.arrays import read_arrays
+from lambdanet_tf.data.bad_images import BadImages
 from lambdanet_tf.data.digits import load_digits
+from lambdanet_tf.data.folders import read_folder
 from lambdanet_tf.data.images import ImageSet
 from lambdanet_tf.data.images import Share
 from lambdanet_tf.data.images import Split
 from lambdanet_tf.data.pipeline import evaluation_batches
 from lambdanet_tf.data.pipeline import training_batches
+from lambdanet_tf.data.records import read_records
+from lambdanet_tf.data.sources import SOURCES
+from lambdanet_tf.data.sources import load_images
+from lambdanet_tf.data.tfds import read_tfds
 
 __all__ = [
+    "SOURCES",
+    "BadImages",
     "ImageSet",
     "Share",
     "Split",
+    "array_set",
     "array_split",
     "evaluation_batches",
     "load_digits",
+    "load_images",
+    "read_arrays",
+    "read_folder",
+    "read_records",
+    "read_tfds",
     "training_batches",
 ]

@@ -32,18 +32,22 @@ class Split:
             the beginning, so a run continues where it stopped.
         once: callable `(share) -> tf.data.Dataset`. Each image once, in a
             fixed order.
-        decode: callable or None. For images that are still encoded: bytes to
-            a uint8 image. None where the images are arrays.
+        read: callable `element -> (image, label)`. The image is an
+            `ArrayImage` or an `EncodedImage`, the label an int32 tensor.
+        can_fail: bool. Whether reading an image can fail; what fails is left
+            out and noted, see `BadImages`.
 
-    The elements are dictionaries: "image" (an array or encoded bytes), "label"
-    (int32), "position" (int64, the number of the element in the whole stream,
-    from which every random choice about it is derived).
+    The elements are dictionaries that `read` understands. All have a
+    "position" (int64, the number of the element in the whole stream, from which
+    every random choice about it is derived) and a "name" (where the image is,
+    for messages).
     """
 
     num_images: int
     endless: Callable[[int, int, Share], tf.data.Dataset]
     once: Callable[[Share], tf.data.Dataset]
-    decode: Callable | None = None
+    read: Callable
+    can_fail: bool
 
 
 @dataclasses.dataclass(frozen=True)

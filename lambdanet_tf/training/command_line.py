@@ -2,21 +2,58 @@
 
 import argparse
 import dataclasses
+import os
 import sys
 
 import tensorflow as tf
 
-from lambdanet_tf.training import recipes
-from lambdanet_tf.training.loop import RunOptions
+from lambdanet_tf.training import overrides
 from lambdanet_tf.training.loop import train
+from lambdanet_tf.training.options import STRATEGIES
+from lambdanet_tf.training.options import RunOptions
+from lambdanet_tf.training.recipes import RECIPES
+from lambdanet_tf.training.recipes import Recipe
+from lambdanet_tf.training.recipes import field_type
+from lambdanet_tf.training.runs import RunFolder
+from lambdanet_tf.training.stopping import EXIT_NOT_FINITE
+from lambdanet_tf.training.stopping import EXIT_STOPPED
+from lambdanet_tf.training.stopping import EXIT_USAGE
+from lambdanet_tf.training.stopping import NotFinite
+from lambdanet_tf.training.stopping import Stopped
 
 _DESCRIPTION = """\
 Trains a lambda network.
 
   python train.py                                  handwritten digits
   python train.py --epochs 20 --learning-rate 0.1  with changes
+  python train.py --recipe cifar10                 another recipe
   python train.py --recipe-file runs/<time>/run.json  a former run again
+  python train.py --run runs/mine                  in a folder of your choice;
+                                                   the same command continues
+                                                   it after an interruption
 """
+_EPILOG = f"""\
+exit codes: 0 finished; {EXIT_USAGE} wrong use; {EXIT_NOT_FINITE} the loss is no
+longer a number; {EXIT_STOPPED} stopped by a signal, to be continued by --run
+"""
+
+# The flags that are no recipe fields: name, type, metavar, help.
+_FLAGS = (
+    ("runs", str, "FOLDER", "the folder in which every run gets its own"),
+    ("run", str, "FOLDER", "the folder of this run; continued if it is there"),
+    ("data-dir", str, "FOLDER", "where TensorFlow Datasets keeps its sets"),
+    ("strategy", str, "KIND", f"the devices: {', '.join(STRATEGIES)}"),
+    ("tpu", str, "NAME", "name or address of a TPU, or local"),
+    ("replicas", int, "N", "parts of the CPU to train on, to try mirrored"),
+    ("steps-per-execution", int, "N", "steps of one call to the device"),
+    ("checkpoint-steps", int, "N", "steps between checkpoints (0: by epochs)"),
+    ("checkpoint-epochs", int, "N", "epochs between checkpoints"),
+)
+_SWITCHES = (
+    ("resume", "refuse to begin a new run: --run must be there"),
+    ("jit-compile", "compile the step with XLA (one device)"),
+    ("deterministic", "make equal runs give equal bits; slower"),
+)
 
 
 def main(arguments=None):
@@ -32,10 +69,19 @@ def main(arguments=None):
     try:
         flags, unknown = parser.parse_known_args(arguments)
         refuse_unknown(parser, unknown)
-        train(chosen_recipe(flags), chosen_options(flags))
+        options = chosen_options(flags)
+        recipe = chosen_recipe(flags, options)
+        if recipe is not None:
+            train(recipe, options)
+    except Stopped as stopped:
+        print(f"\ntrain.py: {stopped}", file=sys.stderr)
+        return EXIT_STOPPED
+    except NotFinite as error:
+        print(f"\ntrain.py: {error}", file=sys.stderr)
+        return EXIT_NOT_FINITE
     except (ValueError, ImportError, OSError) as error:
         print(f"train.py: {error}", file=sys.stderr)
-        return 2
+        return EXIT_USAGE
     return 0
 
 
@@ -44,6 +90,7 @@ def make_parser():
     parser = argparse.ArgumentParser(
         prog="train.py",
         description=_DESCRIPTION,
+        epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -51,7 +98,7 @@ def make_parser():
     what.add_argument(
         "--recipe",
         metavar="NAME",
-        help=f"one of {', '.join(recipes.RECIPES)} (digits)",
+        help=f"one of {', '.join(RECIPES)} (digits)",
     )
     what.add_argument(
         "--recipe-file",
@@ -59,30 +106,29 @@ def make_parser():
         help="a JSON file of recipe fields, or the run.json of a run",
     )
     where = parser.add_argument_group("where and how")
-    where.add_argument(
-        "--runs", default="runs", metavar="FOLDER", help="folder of all runs"
-    )
-    where.add_argument(
-        "--steps-per-execution",
-        type=int,
-        default=1,
-        metavar="N",
-        help="steps of one call to the device (1)",
-    )
-    where.add_argument(
-        "--jit-compile", action="store_true", help="compile the step with XLA"
-    )
+    defaults = RunOptions()
+    for name, kind, metavar, text in _FLAGS:
+        value = getattr(defaults, name.replace("-", "_"))
+        shown = f" ({value})" if value not in ("", 0) else ""
+        where.add_argument(
+            f"--{name}",
+            type=kind,
+            default=value,
+            metavar=metavar,
+            help=text + shown,
+        )
+    for name, text in _SWITCHES:
+        where.add_argument(f"--{name}", action="store_true", help=text)
     fields = parser.add_argument_group(
-        "fields of the recipe (in brackets: the default recipe's)"
+        "fields of the recipe (in brackets: those of digits)"
     )
-    defaults = recipes.resolve("digits").to_dict()
-    for field in dataclasses.fields(recipes.Recipe):
-        if field.name != "name":
-            fields.add_argument(
-                _flag(field.name),
-                metavar=recipes.field_type(field).__name__.upper(),
-                help=f"{field.metadata['help']} ({defaults[field.name]})",
-            )
+    digits = RECIPES["digits"].to_dict()
+    for field in _overridable():
+        fields.add_argument(
+            "--" + field.name.replace("_", "-"),
+            metavar=field_type(field).__name__.upper(),
+            help=f"{field.metadata['help']} ({digits[field.name]})",
+        )
     return parser
 
 
@@ -96,37 +142,90 @@ def refuse_unknown(parser, unknown):
     given = unknown[0].split("=")[0]
     raise ValueError(
         f"Unknown argument {given!r}."
-        f"{recipes.nearest(given.replace('_', '-'), known)} "
+        f"{overrides.nearest(given.replace('_', '-'), known)} "
         "See: python train.py --help"
     )
 
 
-def chosen_recipe(flags):
-    """The recipe that the flags describe."""
-    overrides = {
+def chosen_options(flags):
+    """The options that the flags describe."""
+    names = [field.name for field in dataclasses.fields(RunOptions)]
+    return RunOptions(**{name: getattr(flags, name) for name in names})
+
+
+def chosen_recipe(flags, options):
+    """The recipe that the flags describe, or that of the run to continue.
+
+    Args:
+        flags: what the parser returns.
+        options: `RunOptions`.
+
+    Returns:
+        A `Recipe`, or None if the run is already finished.
+
+    Raises:
+        ValueError: if the flags contradict each other or the run.
+    """
+    given = {
         field.name: getattr(flags, field.name)
-        for field in dataclasses.fields(recipes.Recipe)
-        if getattr(flags, field.name, None) is not None
+        for field in _overridable()
+        if getattr(flags, field.name) is not None
     }
-    if flags.recipe_file is None:
-        return recipes.resolve(flags.recipe or "digits", overrides)
-    if flags.recipe is not None:
+    if flags.recipe and flags.recipe_file:
         raise ValueError("Give either --recipe or --recipe-file, not both.")
+    recorded = _recorded(options)
+    if recorded is None:
+        return _fresh_recipe(flags, given)
+    record, recipe = recorded
+    if flags.recipe or flags.recipe_file or given:
+        _refuse_changes(recipe, _fresh_recipe(flags, given), options.run)
+    if record["status"] == "finished":
+        print(f"{options.run} is finished; there is nothing to continue.")
+        return None
+    if record["status"] == "failed":
+        reason = record["metrics"].get("reason", "")
+        raise ValueError(
+            f"{options.run} has failed and would fail again. {reason} Begin a "
+            f"new run: --recipe-file {os.path.join(options.run, 'run.json')}"
+        )
+    return recipe
+
+
+def _recorded(options):
+    """run.json and recipe of the run to continue, or None."""
+    if not options.run:
+        return None
+    folder = RunFolder(options.run)
+    if not folder.exists("run.json") and not options.resume:
+        return None
+    record = folder.read_record()
+    return record, Recipe(**record["recipe"])
+
+
+def _fresh_recipe(flags, given):
+    if not flags.recipe_file:
+        return overrides.resolve(flags.recipe or "digits", given)
     if not tf.io.gfile.exists(flags.recipe_file):
         raise ValueError(f"There is no file {flags.recipe_file!r}.")
     with tf.io.gfile.GFile(flags.recipe_file, "rb") as stream:
         text = stream.read().decode()
-    return recipes.replace(recipes.read(flags.recipe_file, text), overrides)
+    recipe = overrides.read_recipe(flags.recipe_file, text)
+    return overrides.replace(recipe, given)
 
 
-def chosen_options(flags):
-    """The options that the flags describe."""
-    return RunOptions(
-        runs=flags.runs,
-        steps_per_execution=flags.steps_per_execution,
-        jit_compile=flags.jit_compile,
-    )
+def _refuse_changes(recorded, asked, run):
+    before, now = recorded.to_dict(), asked.to_dict()
+    changed = [
+        f"{name} is {before[name]!r}, not {now[name]!r}"
+        for name in before
+        if before[name] != now[name]
+    ]
+    if changed:
+        raise ValueError(
+            f"{run} was begun with another recipe: {'; '.join(changed)}. "
+            "Continue it without these flags, or give another --run."
+        )
 
 
-def _flag(name):
-    return "--" + name.replace("_", "-")
+def _overridable():
+    return [f for f in dataclasses.fields(Recipe) if f.name != "name"]

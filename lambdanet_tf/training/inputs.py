@@ -2,60 +2,113 @@
 
 import functools
 
+import tensorflow as tf
+
 from lambdanet_tf import data
 from lambdanet_tf.data import augment
+from lambdanet_tf.data import mixing
+from lambdanet_tf.data.randaugment import make_randaugment
 
-
-def load_images(recipe):
-    """The images of a recipe.
-
-    Args:
-        recipe: `Recipe`.
-
-    Returns:
-        An `ImageSet`.
-
-    Raises:
-        ValueError: if there is no such set.
-    """
-    if recipe.data == "digits":
-        return data.load_digits(recipe.holdout)
-    raise ValueError(f"`data` must be digits. Received: {recipe.data!r}.")
+_LARGEST_EVALUATION_BATCH = 128
 
 
 def variation(recipe):
-    """How a recipe varies its training images.
+    """How a recipe makes a training image from an image of its set.
 
     Args:
         recipe: `Recipe`.
 
     Returns:
-        A callable `(image, seed) -> image`, or None for not at all.
+        A callable `(image, seed) -> pixels`.
     """
-    if recipe.augmentation == "affine":
-        return functools.partial(
-            augment.random_affine,
-            rotation=recipe.rotation,
-            shift=recipe.shift,
-            zoom=recipe.zoom,
+    steps = []
+    if recipe.augmentation == "pad_crop":
+        steps.append(
+            functools.partial(augment.pad_and_crop, padding=recipe.padding)
         )
+    if recipe.augmentation == "affine":
+        steps.append(
+            functools.partial(
+                augment.random_affine,
+                rotation=recipe.rotation,
+                shift=recipe.shift,
+                zoom=recipe.zoom,
+            )
+        )
+    if recipe.flip:
+        steps.append(augment.random_flip)
+    if recipe.randaugment_layers:
+        distort = make_randaugment(
+            recipe.randaugment_layers, recipe.randaugment_magnitude
+        )
+        steps.append(lambda pixels, seed: distort(pixels))
+
+    def vary(image, seed):
+        fold = tf.random.experimental.stateless_fold_in
+        size = recipe.image_size
+        if recipe.augmentation == "random_crop":
+            pixels = augment.random_crop(image, seed, size, recipe.min_area)
+        else:
+            pixels = augment.whole_image(image, size)
+        for number, step in enumerate(steps, start=1):
+            pixels = step(pixels, fold(seed, number))
+        return pixels
+
+    return vary
+
+
+def evaluation_crop(recipe):
+    """How a recipe makes an evaluation image from an image of its set.
+
+    Args:
+        recipe: `Recipe`.
+
+    Returns:
+        A callable `image -> pixels`.
+    """
+    size, share = recipe.image_size, recipe.evaluation_crop
+    if share == 1.0:
+        return functools.partial(augment.whole_image, size=size)
+    return functools.partial(augment.central_crop, size=size, share=share)
+
+
+def mixture(recipe, num_classes):
+    """How a recipe mixes the images of a batch.
+
+    Args:
+        recipe: `Recipe`.
+        num_classes: int.
+
+    Returns:
+        A callable `(images, labels, seed) -> (images, labels)`, or None.
+    """
+    for mix, alpha in (
+        (mixing.mixup, recipe.mixup),
+        (mixing.cutmix, recipe.cutmix),
+    ):
+        if alpha:
+            return functools.partial(mix, num_classes=num_classes, alpha=alpha)
     return None
 
 
 class Inputs:
-    """The batches of a run.
+    """The batches of a run, for all replicas of a strategy.
 
     Args:
         recipe: `Recipe`.
         images: `ImageSet`.
         strategy: `tf.distribute.Strategy`.
+        bad_images: `BadImages` or None.
 
     Raises:
-        ValueError: if the training set is smaller than one batch.
+        ValueError: if the batch does not fit the training set or the replicas.
     """
 
-    def __init__(self, recipe, images, strategy):
+    def __init__(self, recipe, images, strategy, bad_images=None):
         self._recipe, self._images, self._strategy = recipe, images, strategy
+        self._bad_images = bad_images or data.BadImages()
+        size = recipe.image_size
+        self.image_shape = (size, size, images.channels)
         self.steps_per_epoch = images.train.num_images // recipe.batch_size
         if not self.steps_per_epoch:
             raise ValueError(
@@ -63,17 +116,70 @@ class Inputs:
                 f"Received: {recipe.batch_size} for {images.train.num_images} "
                 "images."
             )
+        self._per_replica(recipe.batch_size)
 
     def training(self, step=0):
         """The endless training batches, from the given step on."""
-        return data.training_batches(
-            self._images.train,
-            self._recipe.batch_size,
-            variation(self._recipe),
-            seed=self._recipe.seed,
-            start=step * self._recipe.batch_size,
-        )
+        recipe = self._recipe
+        vary = variation(recipe)
+        mix = mixture(recipe, len(self._images.classes))
+
+        def make(context):
+            return data.training_batches(
+                self._images.train,
+                self._per_replica(recipe.batch_size),
+                vary,
+                self.image_shape,
+                mix,
+                seed=recipe.seed,
+                start=step * recipe.batch_size,
+                share=_share(context),
+                dtype=self._dtype(),
+                bad_images=self._bad_images,
+            )
+
+        return self._strategy.distribute_datasets_from_function(make)
 
     def evaluation(self, split):
         """Each image of a split once."""
-        return data.evaluation_batches(split, min(self._recipe.batch_size, 128))
+        replicas = self._strategy.num_replicas_in_sync
+        per_replica = max(
+            min(self._recipe.batch_size, _LARGEST_EVALUATION_BATCH * replicas)
+            // replicas,
+            1,
+        )
+        num_batches = -(-split.num_images // (per_replica * replicas))
+        crop = evaluation_crop(self._recipe)
+
+        def make(context):
+            per_pipeline = replicas // context.num_input_pipelines
+            return data.evaluation_batches(
+                split,
+                per_replica,
+                crop,
+                self.image_shape,
+                share=_share(context),
+                num_batches=num_batches * per_pipeline,
+                dtype=self._dtype(),
+                bad_images=self._bad_images,
+            )
+
+        return self._strategy.distribute_datasets_from_function(make)
+
+    def _per_replica(self, batch_size):
+        replicas = self._strategy.num_replicas_in_sync
+        if batch_size % replicas:
+            raise ValueError(
+                "`batch_size` must be divisible by the number of replicas. "
+                f"Received: {batch_size} for {replicas} replicas."
+            )
+        return batch_size // replicas
+
+    def _dtype(self):
+        """What is sent to the device: half the bytes, where that is exact."""
+        whole = self._recipe.precision == "mixed_bfloat16"
+        return "bfloat16" if whole else "float32"
+
+
+def _share(context):
+    return data.Share(context.input_pipeline_id, context.num_input_pipelines)

@@ -1,42 +1,37 @@
 """A training run: from a recipe to a folder with weights and a report."""
 
-import dataclasses
+import tempfile
 import time
 
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf import data
 from lambdanet_tf.data.extras import require
-from lambdanet_tf.training import pictures
+from lambdanet_tf.serving.run_folder import WEIGHTS_FILE
 from lambdanet_tf.training import runs
+from lambdanet_tf.training.checkpoints import FOLDER as CHECKPOINTS
+from lambdanet_tf.training.checkpoints import Checkpoints
+from lambdanet_tf.training.checkpoints import check_room
+from lambdanet_tf.training.devices import describe
+from lambdanet_tf.training.devices import is_chief
+from lambdanet_tf.training.devices import make_strategy
+from lambdanet_tf.training.evaluation import Evaluation
 from lambdanet_tf.training.inputs import Inputs
-from lambdanet_tf.training.inputs import load_images
 from lambdanet_tf.training.networks import build_network
 from lambdanet_tf.training.networks import network_arguments
 from lambdanet_tf.training.networks import set_precision
-from lambdanet_tf.training.optimizer import RecipeOptimizer
+from lambdanet_tf.training.optimisation import recipe_optimizer
+from lambdanet_tf.training.options import RunOptions
+from lambdanet_tf.training.outcome import write_outcome
 from lambdanet_tf.training.progress import ProgressBar
-from lambdanet_tf.training.report import report
-from lambdanet_tf.training.schedule import recipe_schedule
-from lambdanet_tf.training.steps import evaluation_step
 from lambdanet_tf.training.steps import training_step
+from lambdanet_tf.training.stopping import NotFinite
+from lambdanet_tf.training.stopping import Stopped
+from lambdanet_tf.training.stopping import StopRequest
+from lambdanet_tf.training.stopping import check_finite
 
-_EXAMPLES = 16
-
-
-@dataclasses.dataclass(frozen=True)
-class RunOptions:
-    """Where and how a recipe runs: nothing that changes what it computes.
-
-    Attributes:
-        runs: str. The folder of all runs.
-        steps_per_execution: int. Steps of one call to the device.
-        jit_compile: bool. Whether XLA compiles the step.
-    """
-
-    runs: str = "runs"
-    steps_per_execution: int = 1
-    jit_compile: bool = False
+_CALLS_BETWEEN_CHECKS = 100
 
 
 def train(recipe, options=None, say=print):
@@ -51,9 +46,11 @@ def train(recipe, options=None, say=print):
         The `RunFolder` of the finished run.
 
     Raises:
-        ValueError: if the recipe does not fit its data or network.
+        ValueError: if the recipe does not fit its data, network or devices.
         ImportError: if an optional package is missing.
         OSError: if the run folder cannot be written.
+        Stopped: if a signal asked to stop; the run can be continued.
+        NotFinite: if the loss is no longer a number.
     """
     return Training(recipe, options or RunOptions(), say).run()
 
@@ -69,237 +66,281 @@ class Training:
 
     def __init__(self, recipe, options, say=print):
         require("matplotlib.figure", extra="plot")
-        self.recipe, self.options, self.say = recipe, options, say
-        self.images = load_images(recipe)
-        tf.keras.utils.set_random_seed(recipe.seed)
-        set_precision(recipe.precision)
-        self.strategy = tf.distribute.get_strategy()
-        self.inputs = Inputs(recipe, self.images, self.strategy)
-        self.arguments = network_arguments(recipe, self.images)
-        with self.strategy.scope():
-            self.model = build_network(recipe.model, self.arguments)
-            self.optimizer = recipe_optimizer(
-                recipe, self.inputs.steps_per_epoch
-            ).attach(self.model)
-        self.folder = runs.RunFolder.create(options.runs)
-        self.rows, self.best = [], None
+        self.recipe, self.options = recipe, options
+        if options.deterministic:
+            tf.config.experimental.enable_op_determinism()
+        self.strategy = make_strategy(options)
+        self.is_chief = is_chief(self.strategy)
+        self.say = say if self.is_chief else lambda text: None
+        self.folder = self._open_folder()
+        self.bad_images = data.BadImages()
+        self.images = data.load_images(
+            recipe.data,
+            recipe.holdout,
+            options.data_dir or None,
+            recipe.shuffle_buffer,
+        )
+        self.inputs = Inputs(
+            recipe, self.images, self.strategy, self.bad_images
+        )
+        self._build()
+        self.step, self.rows, self.best = 0, [], None
+        self.seconds = self.training_seconds = 0.0
+        self._epoch_sums, self._pending = np.zeros(3), []
 
     def run(self):
         """Trains, evaluates and reports; returns the `RunFolder`."""
-        recipe = self.recipe
+        self._restore()
         self._announce()
-        self._write_record("running", {})
+        self.write_record("running")
+        with StopRequest() as request:
+            try:
+                self._train(request)
+            except NotFinite as error:
+                self.write_record("failed", {"reason": str(error)})
+                raise
+            except Stopped:
+                self.write_record("stopped")
+                raise
+        self._barrier()
+        self.model.load_weights(self.folder.file(WEIGHTS_FILE))
+        write_outcome(self)
+        return self.folder
+
+    def write_record(self, status, metrics=None):
+        """Writes run.json and returns what it holds."""
+        record = runs.make_record(
+            status=status,
+            recipe=self.recipe,
+            options=self.options,
+            images=self.images,
+            arguments=self.arguments,
+            metrics=metrics or {},
+        )
+        self._output.write_record(record)
+        return record
+
+    @property
+    def output(self):
+        """The folder that this process writes: the run's, or a scratch one."""
+        return self._output
+
+    def _open_folder(self):
+        options = self.options
+        folder = runs.RunFolder(options.run)
+        if not options.run:
+            folder = runs.RunFolder.make(options.runs)
+        self._output = folder
+        if not self.is_chief:
+            self._output = runs.RunFolder(tempfile.mkdtemp())
+        self._output.prove_writable()
+        return folder
+
+    def _build(self):
+        recipe = self.recipe
+        tf.keras.utils.set_random_seed(recipe.seed)
+        set_precision(recipe.precision)
+        self.arguments = network_arguments(recipe, self.images)
+        many = self.strategy.num_replicas_in_sync > 1
+        with self.strategy.scope():
+            self.model = build_network(recipe.model, self.arguments, many)
+            self.optimizer = recipe_optimizer(
+                recipe, self.inputs.steps_per_epoch
+            ).attach(self.model)
+            self.optimizer.build(self.model.trainable_variables)
+        check_room(self._output.path, self.model, self.optimizer)
+        self.evaluation = Evaluation(self.model, self.inputs, self.strategy)
+        self.checkpoints = Checkpoints(
+            self.model,
+            self.optimizer,
+            read_from=self.folder.file(CHECKPOINTS),
+            write_to=self._output.file(CHECKPOINTS),
+        )
+
+    def _train(self, request):
+        recipe, per_epoch = self.recipe, self.inputs.steps_per_epoch
         take = training_step(
             self.model,
             self.optimizer,
             self.strategy,
             recipe.batch_size,
             recipe.label_smoothing,
-            self.options.steps_per_execution,
+            recipe.seed,
             self.options.jit_compile,
         )
-        self._evaluate_batch = evaluation_step(self.model, self.strategy)
-        batches = iter(self.inputs.training())
-        bar = ProgressBar(
-            recipe.epochs, self.inputs.steps_per_epoch, recipe.batch_size
-        )
-        self._began, self._training_seconds = time.perf_counter(), 0.0
-        for epoch in range(1, recipe.epochs + 1):
-            self._train_epoch(epoch, take, batches, bar)
-        return self._finish()
+        batches = iter(self.inputs.training(self.step))
+        bar = ProgressBar(recipe.epochs, per_epoch, recipe.batch_size)
+        self._clock = time.perf_counter()
+        while self.step < recipe.epochs * per_epoch:
+            steps = self._steps_until_pause()
+            self._pending.append(take(batches, tf.constant(steps)))
+            self.step += steps
+            if bar.start_once(self.step):
+                self._absorb()
+            if self.is_chief and bar.wants():
+                self._absorb()
+                bar.show(self.step, f"loss {self._mean_loss():.4f}")
+            if len(self._pending) >= _CALLS_BETWEEN_CHECKS:
+                self._absorb()
+            if self.step % per_epoch == 0:
+                self._end_epoch(bar)
+            self._maybe_save(request)
 
-    def _train_epoch(self, epoch, take, batches, bar):
-        start, totals = time.perf_counter(), []
-        per_epoch = self.inputs.steps_per_epoch
-        step = (epoch - 1) * per_epoch
-        while step < epoch * per_epoch:
-            totals.append(take(batches))
-            step += self.options.steps_per_execution
-            bar.start_once(step)
-            if bar.wants():
-                bar.show(step, f"loss {_means(totals[-20:])[0]:.4f}")
-        loss, accuracy = _means(totals)
-        seconds = time.perf_counter() - start
-        self._training_seconds += seconds
+    def _steps_until_pause(self):
+        """Steps of the next call: none may jump over a place to pause at."""
+        steps = self.options.steps_per_execution
+        for period in (
+            self.inputs.steps_per_epoch,
+            self.options.checkpoint_steps,
+        ):
+            if period:
+                steps = min(steps, period - self.step % period)
+        return steps
+
+    def _absorb(self):
+        """Reads the sums of the calls so far."""
+        for sums in self._pending:
+            self._epoch_sums += sums.numpy()
+        self._pending = []
+        check_finite(self._epoch_sums[0], self.step, self._what_is_kept())
+
+    def _mean_loss(self):
+        return self._epoch_sums[0] / max(self._epoch_sums[2], 1)
+
+    def _end_epoch(self, bar):
+        self._absorb()
+        seconds = self._elapsed(training=True)
+        loss, right, count = self._epoch_sums
+        epoch = self.step // self.inputs.steps_per_epoch
+        update = self.step // self.recipe.accumulation
         row = {
             "epoch": epoch,
-            "step": step,
-            "learning_rate": float(self.optimizer.rate(float(step - 1))),
-            "loss": loss,
-            "accuracy": accuracy,
+            "step": self.step,
+            "learning_rate": float(self.optimizer.rate(float(update - 1))),
+            "loss": float(loss / count),
+            "accuracy": float(right / count),
             **self._validate(epoch),
-            "images_per_second": per_epoch * self.recipe.batch_size / seconds,
-            "seconds": time.perf_counter() - self._began,
+            "images_per_second": float(count / seconds),
+            "bad_images": len(self.bad_images.names()),
         }
+        self._elapsed()
+        row["seconds"] = self.seconds
         self.rows.append(row)
-        self.folder.write_metrics(self.rows)
-        bar.finish_epoch(step, _figures(row))
+        self._epoch_sums = np.zeros(3)
+        self._output.write_metrics(self.rows)
+        self._output.write_events(row)
+        if self.is_chief:
+            bar.finish_epoch(self.step, _figures(row))
 
     def _validate(self, epoch):
         """Evaluates with the averages; keeps the weights if they are best."""
         self._swap()
         figures = {}
         if self.images.validation is not None:
-            figures = self._evaluate(self.images.validation, "validation_")
+            figures = self.evaluation.figures(
+                self.images.validation, "validation_"
+            )
+            del figures["validation_images"]
+        check_finite(
+            figures.get("validation_loss", 0.0), self.step, self._what_is_kept()
+        )
         # Of equally good epochs the latest: its averages reach further.
         score = figures.get("validation_accuracy", 0.0)
         if self.best is None or score >= self.best["score"]:
             self.best = {"epoch": epoch, "score": score, **figures}
-            self.folder.write_weights(self.model)
+            self._output.write_weights(self.model)
         self._swap()
         return figures
-
-    def _evaluate(self, split, prefix=""):
-        sums = np.zeros(4)
-        for batch in self.inputs.evaluation(split):
-            sums += self._evaluate_batch(batch).numpy()
-        loss, accuracy, top5 = sums[:3] / sums[3]
-        return {
-            f"{prefix}loss": loss,
-            f"{prefix}accuracy": accuracy,
-            f"{prefix}top5_accuracy": top5,
-        }
 
     def _swap(self):
         if self.recipe.average_decay:
             self.optimizer.swap_averages()
 
-    def _finish(self):
-        self.model.load_weights(self.folder.file(runs.BEST_WEIGHTS))
-        split = self.images.test
-        metrics = {
-            "best_epoch": self.best["epoch"],
-            **self._evaluate(split),
-            "test_images": split.num_images,
-            **{k: v for k, v in self.best.items() if k.startswith("valid")},
-            "seconds": time.perf_counter() - self._began,
-            "images_per_second": len(self.rows)
-            * self.inputs.steps_per_epoch
-            * self.recipe.batch_size
-            / self._training_seconds,
-            "device": device_name(),
-        }
-        self.folder.write_bytes(
-            "curves.png",
-            pictures.learning_curves(
-                self.rows, metrics["best_epoch"], metrics["accuracy"]
-            ),
+    def _maybe_save(self, request):
+        per_epoch, options = self.inputs.steps_per_epoch, self.options
+        periods = (
+            options.checkpoint_steps,
+            options.checkpoint_epochs * per_epoch,
         )
-        self._keep_predictions()
-        record = self._write_record("finished", metrics)
-        self.folder.write_text(
-            "report.md",
-            report(
-                record,
-                self.images.description,
-                self.model.count_params(),
-                (
-                    ("Learning curves", "curves.png"),
-                    ("Predictions", "predictions.png"),
-                ),
-            ),
-        )
-        self.say(
-            f"\nheld-out accuracy: {metrics['accuracy']:.2%} of "
-            f"{split.num_images} test images (weights of epoch "
-            f"{metrics['best_epoch']})\nwritten to {self.folder.path}/: "
-            f"{runs.BEST_WEIGHTS}, report.md, curves.png, predictions.png, "
-            "metrics.csv, run.json"
-        )
-        return self.folder
+        if request.received or any(
+            period and self.step % period == 0 for period in periods
+        ):
+            self._save()
+        if request.received:
+            raise Stopped(
+                f"{request.received} received: stopped at step {self.step}. "
+                f"Continue with: python train.py --run {self.folder.path}"
+            )
 
-    def _keep_predictions(self):
-        """Writes a picture of the test images, and a few of them as arrays."""
-        images, labels, logits = [], [], []
-        for batch in self.inputs.evaluation(self.images.test):
-            kept = batch[2].numpy() > 0
-            images.append(batch[0].numpy()[kept])
-            labels.append(batch[1].numpy()[kept])
-            logits.append(self.model(batch[0], training=False).numpy()[kept])
-        images, labels = np.concatenate(images), np.concatenate(labels)
-        probabilities = tf.nn.softmax(np.concatenate(logits)).numpy()
-        picture = pictures.predictions(
-            images, labels, probabilities, self.images.classes
+    def _save(self):
+        self._absorb()
+        self._elapsed()
+        self.checkpoints.save(
+            self.step,
+            {
+                "step": self.step,
+                "rows": self.rows,
+                "best": self.best,
+                "sums": self._epoch_sums.tolist(),
+                "seconds": self.seconds,
+                "training_seconds": self.training_seconds,
+            },
         )
-        self.folder.write_bytes("predictions.png", picture)
-        self.folder.write_arrays(
-            "examples.npz", images=images[:_EXAMPLES], labels=labels[:_EXAMPLES]
+
+    def _restore(self):
+        state = self.checkpoints.restore()
+        if state is None:
+            return
+        self.step, self.rows, self.best = (
+            state[name] for name in ("step", "rows", "best")
         )
+        self._epoch_sums = np.array(state["sums"])
+        self.seconds = state["seconds"]
+        self.training_seconds = state["training_seconds"]
+        self.say(f"Continuing at step {self.step}.")
+
+    def _elapsed(self, training=False):
+        """Adds the time since the last call; returns it."""
+        now = time.perf_counter()
+        seconds, self._clock = now - self._clock, now
+        self.seconds += seconds
+        if training:
+            self.training_seconds += seconds
+        return seconds
+
+    def _what_is_kept(self):
+        if self.best is None:
+            return "No epoch was complete, so there are no weights to keep."
+        return (
+            f"The best weights so far, of epoch {self.best['epoch']}, are in "
+            f"{self.folder.file(WEIGHTS_FILE)}."
+        )
+
+    def _barrier(self):
+        """Waits for all processes: the first one may still be writing."""
+
+        @tf.function
+        def meet():
+            ones = self.strategy.run(lambda: tf.constant(1.0))
+            return self.strategy.reduce("sum", ones, axis=None)
+
+        meet()
 
     def _announce(self):
         recipe = self.recipe
         self.say(
             f"{recipe.model}: {self.model.count_params():,} parameters; "
             f"{runs.keras_version()}, TensorFlow {tf.__version__}, "
-            f"{device_name()}\n{self.images.description}\n"
+            f"{describe(self.strategy)}\n{self.images.description}\n"
             f"{recipe.epochs} epochs of {self.inputs.steps_per_epoch} steps, "
             f"{recipe.batch_size} images each; run folder {self.folder.path}"
         )
-
-    def _write_record(self, status, metrics):
-        size, channels = self.recipe.image_size, self.images.channels
-        record = {
-            "format": runs.FORMAT,
-            "status": status,
-            "model": {
-                "builder": self.recipe.model,
-                "arguments": self.arguments,
-            },
-            "recipe": self.recipe.to_dict(),
-            "classes": list(self.images.classes),
-            "image": {
-                "height": size,
-                "width": size,
-                "channels": channels,
-                "minimum": 0,
-                "maximum": 255,
-            },
-            "metrics": metrics,
-            "versions": runs.versions(),
-            "command": runs.command(),
-        }
-        self.folder.write_record(record)
-        return record
-
-
-def recipe_optimizer(recipe, steps_per_epoch):
-    """The optimiser of a recipe.
-
-    Args:
-        recipe: `Recipe`.
-        steps_per_epoch: int. Batches in one epoch.
-
-    Returns:
-        A `RecipeOptimizer`; `attach` it to the model.
-    """
-    updates = max(steps_per_epoch // recipe.accumulation, 1)
-    return RecipeOptimizer(
-        recipe_schedule(recipe, updates),
-        rule=recipe.optimizer,
-        momentum=recipe.momentum,
-        weight_decay=recipe.weight_decay,
-        clip_norm=recipe.clip_norm,
-        accumulation=recipe.accumulation,
-        average_decay=recipe.average_decay,
-        scale_losses=recipe.precision == "mixed_float16",
-    )
-
-
-def device_name():
-    """What the run computes on, in words."""
-    gpus = tf.config.list_logical_devices("GPU")
-    kind = "GPU" if gpus else "CPU"
-    number = len(gpus) or len(tf.config.list_logical_devices("CPU"))
-    return f"{number} {kind}{'s' if number > 1 else ''}"
-
-
-def _means(totals):
-    loss, right, count = np.sum([total.numpy() for total in totals], axis=0)
-    return float(loss / count), float(right / count)
 
 
 def _figures(row):
     text = f"loss {row['loss']:.4f}  accuracy {row['accuracy']:.2%}"
     if "validation_accuracy" in row:
         text += f"  validation {row['validation_accuracy']:.2%}"
+    if row["bad_images"]:
+        text += f"  {row['bad_images']} bad images"
     return text

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from lambdanet_tf import models
-from lambdanet_tf.training.recipes import nearest
+from lambdanet_tf.training.overrides import nearest
 
 
 def network_arguments(recipe, image_set):
@@ -17,20 +17,31 @@ def network_arguments(recipe, image_set):
         A dictionary.
     """
     size = recipe.image_size
-    return {
+    arguments = {
         "input_shape": [size, size, image_set.channels],
         "classes": len(image_set.classes),
         "classifier_activation": None,
-        **recipe.model_arguments,
+        "dropout_rate": recipe.dropout,
+        "drop_path_rate": recipe.stochastic_depth,
+        "norm_momentum": recipe.norm_momentum,
     }
+    if "MobileNet" in recipe.model:
+        del arguments["drop_path_rate"]
+        if recipe.stochastic_depth:
+            raise ValueError(
+                "`stochastic_depth` must be 0 for a MobileNet. Received: "
+                f"{recipe.stochastic_depth}."
+            )
+    return {**arguments, **recipe.model_arguments}
 
 
-def build_network(builder, arguments):
+def build_network(builder, arguments, use_sync_bn=False):
     """Builds a network of `lambdanet_tf.models`.
 
     Args:
         builder: str. The name of a function of `lambdanet_tf.models`.
         arguments: dict. Its keyword arguments.
+        use_sync_bn: bool. Whether replicas share the statistics of a batch.
 
     Returns:
         A `tf.keras.Model`.
@@ -49,7 +60,7 @@ def build_network(builder, arguments):
         for name, value in arguments.items()
     }
     try:
-        return getattr(models, builder)(**arguments)
+        return getattr(models, builder)(**arguments, use_sync_bn=use_sync_bn)
     except TypeError as error:
         raise ValueError(f"`model_arguments` does not fit: {error}.") from error
 

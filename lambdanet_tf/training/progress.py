@@ -48,9 +48,14 @@ class ProgressBar:
 
         Args:
             step: int. How many steps are already done.
+
+        Returns:
+            Whether it was the first time.
         """
-        if self._start is None:
-            self._start, self._first_step = self._clock(), step
+        if self._start is not None:
+            return False
+        self._start, self._first_step = self._clock(), step
+        return True
 
     def wants(self):
         """Whether it is time to show something (reading a loss costs time)."""

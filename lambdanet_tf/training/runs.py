@@ -8,12 +8,16 @@
         curves.png          the learning curves
         predictions.png     test images with the network's answers
         examples.npz        a few test images and labels, to check exports
+        bad_images.txt      the images that could not be read, if any
+        checkpoints/        what a stopped run continues from
+        tensorboard/        the figures of metrics.csv for TensorBoard
 
 Every file is written beside its place and renamed into it, so that a reader
 never meets half a file and a full disk never destroys the previous one.
 """
 
 import csv
+import dataclasses
 import io
 import json
 import os
@@ -27,9 +31,12 @@ import numpy as np
 import tensorflow as tf
 
 import lambdanet_tf
+from lambdanet_tf.serving.run_folder import RUN_FILE
+from lambdanet_tf.serving.run_folder import RUN_FORMAT
+from lambdanet_tf.serving.run_folder import WEIGHTS_FILE
 
-FORMAT = 1
-BEST_WEIGHTS = "best.weights.h5"
+METRICS_FILE = "metrics.csv"
+_EVENTS = "tensorboard"
 _NEEDED_BYTES = 16 * 2**20
 
 
@@ -43,10 +50,11 @@ class RunFolder:
 
     def __init__(self, path):
         self.path = str(path)
+        self._events = None
 
     @classmethod
-    def create(cls, base, now=None):
-        """Makes `<base>/<date>-<time>`, and proves that it can be written.
+    def make(cls, base, now=None):
+        """A new folder `<base>/<date>-<time>`, not yet written.
 
         Args:
             base: str. The folder of all runs.
@@ -54,18 +62,13 @@ class RunFolder:
 
         Returns:
             A `RunFolder`.
-
-        Raises:
-            OSError: if nothing can be written there.
         """
         stamp = time.strftime("%Y%m%d-%H%M%S", now or time.localtime())
         path, number = os.path.join(base, stamp), 2
         while tf.io.gfile.exists(path):
             path = os.path.join(base, f"{stamp}-{number}")
             number += 1
-        folder = cls(path)
-        folder.prove_writable()
-        return folder
+        return cls(path)
 
     def file(self, name):
         """The path of one of the run's files."""
@@ -115,7 +118,7 @@ class RunFolder:
         np.savez_compressed(content, **arrays)
         self.write_bytes(name, content.getvalue())
 
-    def write_weights(self, model, name=BEST_WEIGHTS):
+    def write_weights(self, model, name=WEIGHTS_FILE):
         """Writes a model's weights, whole or not at all."""
         with tempfile.TemporaryDirectory() as local:
             path = os.path.join(local, "model.weights.h5")
@@ -125,31 +128,31 @@ class RunFolder:
 
     def write_record(self, record):
         """Writes run.json."""
-        self.write_text("run.json", json.dumps(record, indent=2) + "\n")
+        self.write_text(RUN_FILE, json.dumps(record, indent=2) + "\n")
 
     def read_record(self):
         """Reads run.json.
 
         Raises:
-            FileNotFoundError: if the folder is not a run.
-            ValueError: if the file cannot be understood.
+            ValueError: if the folder is not a run, or the file cannot be
+                understood.
         """
-        if not self.exists("run.json"):
-            raise FileNotFoundError(
-                f"{self.path} is not the folder of a run: it has no run.json."
+        if not self.exists(RUN_FILE):
+            raise ValueError(
+                f"{self.path} is not the folder of a run: it has no {RUN_FILE}."
             )
-        with tf.io.gfile.GFile(self.file("run.json"), "rb") as stream:
+        with tf.io.gfile.GFile(self.file(RUN_FILE), "rb") as stream:
             text = stream.read().decode()
         try:
             record = json.loads(text)
         except json.JSONDecodeError as error:
             raise ValueError(
-                f"{self.file('run.json')} is not a JSON file: {error}."
+                f"{self.file(RUN_FILE)} is not a JSON file: {error}."
             ) from error
-        if record.get("format") != FORMAT:
+        if record.get("format") != RUN_FORMAT:
             raise ValueError(
-                f"{self.file('run.json')} has format {record.get('format')}; "
-                f"this version of lambdanet_tf reads format {FORMAT}."
+                f"{self.file(RUN_FILE)} has format {record.get('format')}; "
+                f"this version of lambdanet_tf reads format {RUN_FORMAT}."
             )
         return record
 
@@ -160,7 +163,50 @@ class RunFolder:
         writer = csv.DictWriter(text, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        self.write_text("metrics.csv", text.getvalue())
+        self.write_text(METRICS_FILE, text.getvalue())
+
+    def write_events(self, row):
+        """Adds the figures of one epoch to the logs for TensorBoard."""
+        if self._events is None:
+            self._events = tf.summary.create_file_writer(self.file(_EVENTS))
+        with self._events.as_default(step=row["step"]):
+            for name, value in row.items():
+                tf.summary.scalar(name, value)
+        self._events.flush()
+
+
+def make_record(status, recipe, options, images, arguments, metrics):
+    """What run.json holds.
+
+    Args:
+        status: str. "running", "finished", "stopped" or "failed".
+        recipe: `Recipe`.
+        options: `RunOptions`.
+        images: `ImageSet`.
+        arguments: dict. The keyword arguments of the network's builder.
+        metrics: dict.
+
+    Returns:
+        A dictionary that JSON can hold.
+    """
+    return {
+        "format": RUN_FORMAT,
+        "status": status,
+        "model": {"builder": recipe.model, "arguments": arguments},
+        "recipe": recipe.to_dict(),
+        "options": dataclasses.asdict(options),
+        "classes": list(images.classes),
+        "image": {
+            "height": recipe.image_size,
+            "width": recipe.image_size,
+            "channels": images.channels,
+            "minimum": 0,
+            "maximum": 255,
+        },
+        "metrics": metrics,
+        "versions": versions(),
+        "command": command(),
+    }
 
 
 def versions():

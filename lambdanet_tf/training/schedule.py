@@ -82,34 +82,3 @@ class WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
             "decay": self.decay,
             "every": self.every,
         }
-
-
-def recipe_schedule(recipe, steps_per_epoch):
-    """The schedule of a recipe.
-
-    Args:
-        recipe: `Recipe`.
-        steps_per_epoch: int. Updates of the weights in one epoch.
-
-    Returns:
-        A `WarmupSchedule`.
-    """
-    num_steps = recipe.epochs * steps_per_epoch
-    return WarmupSchedule(
-        peak=peak_rate(recipe),
-        num_steps=num_steps,
-        warmup_steps=min(
-            round(recipe.warmup_epochs * steps_per_epoch), num_steps
-        ),
-        shape=recipe.schedule,
-        decay=recipe.rate_decay,
-        every=max(round(recipe.rate_decay_epochs * steps_per_epoch), 1),
-    )
-
-
-def peak_rate(recipe):
-    """The highest learning rate: scaled by the images of one update."""
-    if not recipe.rate_batch:
-        return recipe.learning_rate
-    images = recipe.batch_size * recipe.accumulation
-    return recipe.learning_rate * images / recipe.rate_batch

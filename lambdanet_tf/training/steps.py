@@ -1,7 +1,8 @@
-"""The compiled steps: several updates in one call, and one evaluation batch."""
+"""The compiled steps: several updates in one call, evaluation, prediction."""
 
 import tensorflow as tf
 
+from lambdanet_tf.layers.randomness import random_streams
 from lambdanet_tf.training.losses import correct
 from lambdanet_tf.training.losses import cross_entropy
 
@@ -12,13 +13,14 @@ def training_step(
     strategy,
     batch_size,
     smoothing=0.0,
-    steps=1,
+    seed=0,
     jit_compile=False,
 ):
     """A function that takes some training steps.
 
     The loss is the sum over the examples divided by the batch of all replicas,
-    so the sum of the replicas' gradients is that of one device.
+    so the sum of the replicas' gradients is that of one device. What random
+    layers draw is a function of the seed, the step and the replica.
 
     Args:
         model: `tf.keras.Model` that returns logits.
@@ -26,19 +28,21 @@ def training_step(
         strategy: `tf.distribute.Strategy`.
         batch_size: int. Images of a step, all replicas together.
         smoothing: float. Label smoothing.
-        steps: int. Steps in each call.
+        seed: int.
         jit_compile: bool. Whether XLA compiles the step.
 
     Returns:
-        A `tf.function`: iterator of `(images, labels)` -> a float32 vector of
-        the sums over all images: loss, right answers, images.
+        A `tf.function`: iterator of `(images, labels)`, int32 number of steps
+        -> a float32 vector of the sums over all images: loss, right answers,
+        images.
     """
     variables = model.trainable_variables
     with strategy.scope():
         optimizer.build(variables)
 
     def replica_step(images, labels):
-        with tf.GradientTape() as tape:
+        streams = replica_seed(seed, optimizer.iterations)
+        with tf.GradientTape() as tape, random_streams(streams):
             logits = model(images, training=True)
             losses = cross_entropy(labels, logits, smoothing)
             loss = tf.reduce_sum(losses) / batch_size
@@ -53,7 +57,7 @@ def training_step(
         replica_step = tf.function(replica_step, jit_compile=True)
 
     @tf.function
-    def take(iterator):
+    def take(iterator, steps):
         total = tf.zeros([3])
         for _ in tf.range(steps):
             sums = strategy.run(replica_step, args=next(iterator))
@@ -61,6 +65,17 @@ def training_step(
         return total
 
     return take
+
+
+def replica_seed(seed, step):
+    """The seed of everything random in one step of one replica."""
+    context = tf.distribute.get_replica_context()
+    step = tf.cast(tf.convert_to_tensor(step), tf.int64)
+    number = step * context.num_replicas_in_sync + tf.cast(
+        context.replica_id_in_sync_group, tf.int64
+    )
+    fold = tf.random.experimental.stateless_fold_in
+    return fold(tf.constant([seed, 0], tf.int64), number)
 
 
 def evaluation_step(model, strategy):
@@ -92,3 +107,26 @@ def evaluation_step(model, strategy):
         return strategy.reduce("sum", sums, axis=None)
 
     return evaluate
+
+
+def prediction_step(model, strategy):
+    """A function that gives the probabilities of the classes of one batch.
+
+    Args:
+        model: `tf.keras.Model` that returns logits.
+        strategy: `tf.distribute.Strategy`.
+
+    Returns:
+        A `tf.function`: `(images, labels, weights)` -> probabilities, for each
+        replica.
+    """
+
+    def replica_step(images, labels, weights):
+        logits = model(images, training=False)
+        return tf.nn.softmax(tf.cast(logits, tf.float32))
+
+    @tf.function
+    def predict(batch):
+        return strategy.run(replica_step, args=batch)
+
+    return predict

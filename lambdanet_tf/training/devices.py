@@ -1,0 +1,140 @@
+"""Devices: from the options of a run to a `tf.distribute` strategy."""
+
+import json
+import os
+
+import tensorflow as tf
+
+_KERAS_3 = hasattr(tf.keras, "ops")
+
+
+def make_strategy(options):
+    """The strategy of a run.
+
+    Call it before anything else is computed: clusters and parts of a CPU can
+    only be set up at the start of a process.
+
+    Args:
+        options: `RunOptions`.
+
+    Returns:
+        A `tf.distribute.Strategy`.
+
+    Raises:
+        ValueError: if the strategy does not fit the machine, the Keras or the
+            other options.
+    """
+    kind = strategy_kind(options)
+    _check_keras(kind)
+    if options.jit_compile and kind != "default":
+        raise ValueError(
+            "`jit_compile` is for one device. On a TPU everything is compiled "
+            f"without it. Received: strategy {kind}."
+        )
+    if kind == "tpu":
+        return _tpu_strategy(options.tpu)
+    if kind == "multiworker":
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    if kind == "mirrored":
+        return _mirrored_strategy(options.replicas)
+    return tf.distribute.get_strategy()
+
+
+def strategy_kind(options):
+    """What `auto` means here: one of the other `STRATEGIES`."""
+    if options.strategy != "auto":
+        return options.strategy
+    if options.tpu:
+        return "tpu"
+    if number_of_workers() > 1:
+        return "multiworker"
+    gpus = tf.config.list_physical_devices("GPU")
+    return "mirrored" if options.replicas > 1 or len(gpus) > 1 else "default"
+
+
+def number_of_workers():
+    """How many processes train together, by the variable TF_CONFIG."""
+    cluster = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
+    return len(cluster.get("worker", [])) + len(cluster.get("chief", []))
+
+
+def is_chief(strategy):
+    """Whether this process writes the run folder."""
+    resolver = strategy.cluster_resolver
+    if resolver is None or number_of_workers() < 2:
+        return True
+    return resolver.task_type == "chief" or (
+        resolver.task_type == "worker" and resolver.task_id == 0
+    )
+
+
+def describe(strategy):
+    """What a run computes on, in words."""
+    kind = type(strategy).__name__
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        return f"{strategy.num_replicas_in_sync} TPU cores"
+    device = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+    number = strategy.num_replicas_in_sync
+    if number == 1:
+        return f"1 {device}"
+    workers = number_of_workers()
+    where = f" of {workers} machines" if workers > 1 else ""
+    return f"{number} {device} replicas{where} ({kind})"
+
+
+def _check_keras(kind):
+    if kind in ("multiworker", "tpu") and _KERAS_3:
+        raise ValueError(
+            f"The strategy {kind} trains on tf_keras; Keras 3 fails there. Set "
+            "the environment variable TF_USE_LEGACY_KERAS=1 before TensorFlow "
+            "is imported (train.py does that by itself)."
+        )
+
+
+def _mirrored_strategy(replicas):
+    gpus = tf.config.list_logical_devices("GPU") if not replicas else []
+    if gpus:
+        return tf.distribute.MirroredStrategy([gpu.name for gpu in gpus])
+    if replicas:
+        _divide_cpu(replicas)
+    cpus = tf.config.list_logical_devices("CPU")
+    if len(cpus) < 2:
+        raise ValueError(
+            "`strategy` mirrored needs several devices. Received: one CPU. "
+            "Give --replicas 2 to try it on parts of the CPU."
+        )
+    names = [cpu.name for cpu in cpus[: replicas or None]]
+    # The default collectives have been seen to fail between CPUs when a
+    # process makes several strategies.
+    reduction = tf.distribute.ReductionToOneDevice()
+    return tf.distribute.MirroredStrategy(names, cross_device_ops=reduction)
+
+
+def _divide_cpu(replicas):
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    parts = [tf.config.LogicalDeviceConfiguration()] * replicas
+    try:
+        tf.config.set_logical_device_configuration(cpu, parts)
+    except RuntimeError as error:
+        if len(tf.config.list_logical_devices("CPU")) < replicas:
+            raise ValueError(
+                "`replicas` must be chosen before TensorFlow has computed "
+                f"anything. Received: {replicas}."
+            ) from error
+
+
+def _tpu_strategy(name):
+    name = "" if name == "local" else name
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            tpu=name or "local"
+        )
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ValueError, tf.errors.OpError, RuntimeError) as error:
+        raise ValueError(
+            f"Cannot use the TPU {name or 'local'!r}: {error} A TPU needs the "
+            "package tensorflow-tpu in the place of tensorflow; see "
+            "docs/training.md."
+        ) from error
+    return tf.distribute.TPUStrategy(resolver)

@@ -1,0 +1,199 @@
+"""Variations of images, alone and inside a pipeline."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf.data import augment
+from lambdanet_tf.data import mixing
+from lambdanet_tf.data.decode import ArrayImage
+from lambdanet_tf.data.decode import EncodedImage
+
+SEED = tf.constant([3, 5])
+
+
+def ramp(height, width):
+    """An image whose red is the row, green the column, blue constant."""
+    rows, columns = np.mgrid[:height, :width]
+    pixels = np.stack([rows, columns, np.full_like(rows, 7)], axis=-1)
+    return tf.constant(pixels.astype(np.uint8))
+
+
+def in_pipeline(function, *arguments):
+    """The result inside `tf.data`, where nothing is eager."""
+    elements = tf.data.Dataset.from_tensors(arguments)
+    return next(iter(elements.map(function))).numpy()
+
+
+VARIATIONS = {
+    "pad_and_crop": lambda x, seed: augment.pad_and_crop(x, seed, 2),
+    "random_flip": augment.random_flip,
+    "random_affine": lambda x, seed: augment.random_affine(
+        x, seed, 20.0, 2.0, 0.2
+    ),
+    "random_crop": lambda x, seed: augment.random_crop(ArrayImage(x), seed, 9),
+}
+
+
+@pytest.mark.parametrize("name", VARIATIONS)
+def test_a_variation_is_a_function_of_its_seed(name):
+    vary, image = VARIATIONS[name], ramp(11, 9)
+    eager = vary(image, SEED).numpy()
+    np.testing.assert_array_equal(in_pipeline(vary, image, SEED), eager)
+    others = [vary(image, tf.constant([3, i])).numpy() for i in range(8)]
+    assert any(not np.array_equal(other, eager) for other in others)
+
+
+# Where pixels go.
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pad_and_crop_shifts(seed):
+    image = ramp(7, 5)
+    moved = augment.pad_and_crop(image, tf.constant([0, seed]), 2).numpy()
+    rows, columns = np.nonzero(moved[..., 2])
+    first = moved[rows[0], columns[0]]
+    # What was at (first[0], first[1]) is now at the first place that is set.
+    shift = np.array([rows[0], columns[0]]) - first[:2]
+    assert np.all(np.abs(shift) <= 2)
+    for row, column in zip(rows, columns, strict=True):
+        expected = [row - shift[0], column - shift[1]]
+        assert moved[row, column, :2].tolist() == expected
+
+
+def transform(image, angle=0.0, shift=(0.0, 0.0), zoom=(1.0, 1.0)):
+    matrix = augment.affine_matrix(
+        tf.shape(image)[:2],
+        tf.constant(angle),
+        tf.constant(shift),
+        tf.constant(zoom),
+    )
+    return tf.raw_ops.ImageProjectiveTransformV3(
+        images=tf.cast(image, tf.float32)[tf.newaxis],
+        transforms=matrix[tf.newaxis],
+        output_shape=tf.shape(image)[:2],
+        interpolation="BILINEAR",
+        fill_mode="CONSTANT",
+        fill_value=0.0,
+    )[0].numpy()
+
+
+def test_affine_identity():
+    np.testing.assert_allclose(transform(ramp(7, 5)), ramp(7, 5), atol=1e-4)
+
+
+def test_affine_shift_moves_the_content_down_and_right():
+    moved = transform(ramp(7, 5), shift=(2.0, 1.0))
+    np.testing.assert_allclose(moved[2:, 1:], ramp(7, 5)[:-2, :-1], atol=1e-4)
+    assert np.all(moved[:2] == 0)
+
+
+def test_affine_quarter_turn_is_counter_clockwise():
+    turned = transform(ramp(7, 7), angle=np.pi / 2)
+    np.testing.assert_allclose(turned, np.rot90(ramp(7, 7)), atol=1e-3)
+
+
+def test_affine_zoom_spreads_the_content_about_the_centre():
+    zoomed = transform(ramp(7, 7), zoom=(2.0, 1.0))
+    rows = (np.arange(7) - 3) / 2 + 3
+    expected = np.broadcast_to(rows[:, np.newaxis], (7, 7))
+    np.testing.assert_allclose(zoomed[..., 0], expected, atol=1e-4)
+    np.testing.assert_allclose(zoomed[..., 1], ramp(7, 7)[..., 1], atol=1e-4)
+
+
+def test_central_crop_is_the_middle_of_the_shorter_side():
+    image = ArrayImage(ramp(16, 24))
+    crop = augment.central_crop(image, size=14).numpy()
+    np.testing.assert_array_equal(crop[:, 0, 0], np.arange(1, 15))
+    np.testing.assert_array_equal(crop[0, :, 1], np.arange(5, 19))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_crop_is_a_box_of_the_image(seed):
+    """Its area and proportions are in their ranges, measured on the ramp."""
+    image = ArrayImage(ramp(120, 80))
+    crop = augment.random_crop(image, tf.constant([1, seed]), 32, min_area=0.2)
+    height = np.ptp(crop[:, 0, 0]) * 32 / 31
+    width = np.ptp(crop[0, :, 1]) * 32 / 31
+    assert 0.15 < height * width / (120 * 80) <= 1.01
+    assert 0.7 < width / height < 1.4
+
+
+@pytest.mark.parametrize("encode", [tf.io.encode_png, tf.io.encode_jpeg])
+def test_a_box_of_a_file_is_the_box_of_its_pixels(encode):
+    encoded = encode(ramp(40, 56))
+    image = EncodedImage(encoded, channels=3)
+    assert image.size().numpy().tolist() == [40, 56]
+    whole = image.whole().numpy()
+    # Colours at the border of a JPEG box are interpolated otherwise.
+    np.testing.assert_allclose(
+        image.crop(8, 16, 24, 32).numpy().astype(int),
+        whole[8:32, 16:48].astype(int),
+        atol=0 if encode is tf.io.encode_png else 3,
+    )
+
+
+def test_images_of_the_right_size_are_left_alone():
+    image = ramp(9, 9)
+    assert augment.whole_image(ArrayImage(image), 9) is image
+
+
+# Mixtures.
+
+LABELS = tf.constant([0, 1, 2, 3, 4, 0, 1])
+
+
+def batch():
+    """Seven images of one value each: their label."""
+    values = tf.cast(LABELS, tf.float32)[:, None, None, None]
+    return tf.tile(values, [1, 12, 10, 1])
+
+
+@pytest.mark.parametrize("mix", [mixing.mixup, mixing.cutmix])
+def test_labels_are_weighted_as_the_pixels_are(mix):
+    images, labels = mix(batch(), LABELS, SEED, num_classes=5, alpha=1.0)
+    assert labels.shape == (7, 5)
+    np.testing.assert_allclose(np.sum(labels, axis=1), 1.0, rtol=1e-6)
+    np.testing.assert_allclose(
+        np.mean(images, axis=(1, 2, 3)),
+        labels.numpy() @ np.arange(5.0),
+        rtol=1e-5,
+    )
+
+
+def test_mixup_of_two_neighbours():
+    images, labels = mixing.mixup(batch(), LABELS, SEED, 5, 0.4)
+    for i, label in enumerate(labels.numpy()):
+        pair = {int(LABELS[i]), int(LABELS[(i + 1) % 7])}
+        assert set(np.flatnonzero(label)) <= pair
+        assert np.ptp(images[i]) == 0
+
+
+def test_cutmix_is_a_box():
+    images, _ = mixing.cutmix(batch(), LABELS, SEED, 5, 1.0)
+    for i, image in enumerate(images.numpy()[..., 0]):
+        rows, columns = np.nonzero(image != float(LABELS[i]))
+        if rows.size:
+            box = image[rows.min() : rows.max() + 1,
+                        columns.min() : columns.max() + 1]  # fmt: skip
+            assert np.all(box == float(LABELS[(i + 1) % 7]))
+
+
+def test_beta_has_its_mean_and_variance():
+    draws = mixing.beta([20_000], SEED, 0.5).numpy()
+    assert draws.mean() == pytest.approx(0.5, abs=0.01)
+    assert draws.var() == pytest.approx(1 / (4 * (2 * 0.5 + 1)), abs=0.005)
+
+
+# RandAugment.
+
+
+def test_randaugment_translates_by_the_reference_constant():
+    pytest.importorskip("official.vision.ops.augment")
+    from lambdanet_tf.data import randaugment  # noqa: PLC0415
+
+    distort = randaugment.make_randaugment(layers=2, magnitude=15)
+    image = tf.tile(ramp(32, 32), [2, 2, 1])
+    results = [in_pipeline(distort, image) for _ in range(8)]
+    assert all(r.shape == (64, 64, 3) and r.dtype == np.uint8 for r in results)
+    assert any(not np.array_equal(r, image) for r in results)
