@@ -14,7 +14,7 @@ from typing import Any
 from lambdanet_tf.data import SOURCES
 
 
-def _column(default, text):
+def _column(default, text) -> Any:
     """A field with its help text."""
     if isinstance(default, dict):
         return dataclasses.field(
