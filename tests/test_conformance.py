@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import layers
+from lambdanet_tf import ops
 from tests import cases
 from tests import checks
 
@@ -168,6 +169,61 @@ def test_half_precision_is_close_to_single(case, policy):
     # large logits are tried in test_traps.py.
     tolerance = 2e-2 if policy == "mixed_float16" else 1e-1
     checks.assert_close(tf.cast(output, tf.float32), model(data), tolerance)
+
+
+@pytest.mark.parametrize("implementation", ops.IMPLEMENTATIONS)
+@pytest.mark.parametrize(
+    ("layer_type", "arguments", "inputs"),
+    [
+        (layers.LambdaLayer, {"scope": 3, "intra_depth": 2}, (5, 6, 7)),
+        (layers.LambdaLayer, {}, (5, 7)),
+        (layers.LambdaConv, {"kernel_size": 3, "strides": 2}, (5, 6, 7)),
+    ],
+    ids=["scope", "global", "convolution"],
+)
+def test_every_implementation_compiles_in_every_precision(
+    layer_type, arguments, inputs, implementation, rng
+):
+    arguments = {**arguments, "filters": 6, "num_heads": 2, "key_dim": 3}
+    x = tf.constant(rng.normal(size=[2, *inputs]), tf.float32)
+    layer = layer_type(**arguments, implementation=implementation)
+    layer(x)
+    checks.randomize(layer, rng)
+    expected = checks.oracle_output(layer, {"inputs": x})
+    compiled = tf.function(layer, jit_compile=True)
+    checks.assert_close(compiled(x), expected, 1e-5)
+    for policy, tolerance in (
+        ("mixed_float16", 2e-2),
+        ("mixed_bfloat16", 1e-1),
+    ):
+        half = layer_type(
+            **arguments, implementation=implementation, dtype=policy
+        )
+        half(x)
+        half.set_weights(layer.get_weights())
+        output = tf.cast(half(x), tf.float32)
+        checks.assert_close(output, expected, tolerance)
+
+
+@pytest.mark.parametrize("implementation", ops.IMPLEMENTATIONS)
+@pytest.mark.parametrize("layer_type", [layers.LambdaLayer, layers.LambdaConv])
+def test_unknown_sizes_are_computed_or_refused(layer_type, implementation, rng):
+    size = "scope" if layer_type is layers.LambdaLayer else "kernel_size"
+    arguments = {"filters": 6, "num_heads": 2, "key_dim": 3, size: (3, 5)}
+    inputs = tf.keras.Input([None, None, 7])
+    layer = layer_type(**arguments, implementation=implementation)
+    try:
+        model = tf.keras.Model(inputs, layer(inputs))
+    except ValueError as error:
+        assert implementation not in ("auto", "conv2d", "depthwise")  # noqa: PT017
+        assert "static" in str(error)  # noqa: PT017
+        return
+    checks.randomize(model, rng)
+    call = tf.function(model)
+    for grid in ((5, 6), (1, 2), (9, 3)):
+        x = tf.constant(rng.normal(size=[2, *grid, 7]), tf.float32)
+        expected = checks.oracle_output(layer, {"inputs": x})
+        checks.assert_close(call(x), expected, 1e-5)
 
 
 def step(model, data, learning_rate=0.01):
