@@ -195,7 +195,7 @@ def main():
     parser.add_argument(
         "--peers", action="store_true", help="time timm and lucidrains too"
     )
-    parser.add_argument("--repetitions", type=int, default=7)
+    parser.add_argument("--repetitions", type=int, default=15)
     parser.add_argument("--write", help="folder for table, picture and figures")
     parser.add_argument("--memory-of", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -9,7 +9,6 @@ cross-entropy with respect to all weights, and a step of SGD with momentum.
 """
 
 import argparse
-import json
 import os
 import pathlib
 
@@ -17,6 +16,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 
+from benchmarks import report
 from benchmarks.timing import interleaved
 from lambdanet_tf import models
 
@@ -75,7 +75,7 @@ def main():
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--write", help="folder for the figures")
+    parser.add_argument("--write", help="folder of engine.md")
     arguments = parser.parse_args()
     inference, training = {}, {}
     for name in arguments.networks:
@@ -86,18 +86,35 @@ def main():
         "inference": interleaved(inference, arguments.repetitions),
         "training": interleaved(training, arguments.repetitions),
     }
+    lines = [
+        "| network | phase | images/s | slowest to fastest | compared with | "
+        "ratio | the paper's (TPUv3) |",
+        "|" + "---|" * 7,
+    ]
     for phase, times in figures.items():
-        for name, (middle, fast, slow) in times.items():
-            rates = [arguments.batch / time for time in (middle, slow, fast)]
-            text = "{:.2f} images/s ({:.2f}-{:.2f})".format(*rates)
-            if name in COMPARED and COMPARED[name][0] in times:
-                other, paper = COMPARED[name]
-                ratio = times[other][0] / middle
-                text += f", {ratio:.2f} of {other}; paper: {paper}"
-            print(f"{phase:9} {name:15} {text}", flush=True)
+        for name in times:
+            lines.append(_row(name, phase, times, arguments.batch))
+            print(lines[-1], flush=True)
     if arguments.write:
-        path = pathlib.Path(arguments.write) / "networks.json"
-        path.write_text(json.dumps(figures, indent=1))
+        title = f"Batch {arguments.batch}, {arguments.size} px."
+        report.insert(
+            pathlib.Path(arguments.write),
+            "networks",
+            "\n".join([title, "", *lines]),
+        )
+
+
+def _row(name, phase, times, batch):
+    """One line of the table."""
+    middle, fast, slow = times[name]
+    cells = [name, phase, f"{batch / middle:.2f}"]
+    cells.append(f"{batch / slow:.2f}-{batch / fast:.2f}")
+    other, paper = COMPARED.get(name, (None, ""))
+    if other in times:
+        cells += [other, f"{times[other][0] / middle:.2f}", paper]
+    else:
+        cells += ["", "", ""]
+    return "| " + " | ".join(cells) + " |"
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import statistics
 
-BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 NAIVE = ("einsum", "conv2d", "depthwise")  # the algorithms of other packages
 PEERS = ("timm conv", "timm table", "lucidrains")
 
@@ -104,12 +103,18 @@ def summary(figures):
 
 def write(figures, folder):
     """Puts the table into `engine.md` and draws `engine.png`."""
-    document = folder / "engine.md"
-    text = document.read_text()
-    start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    body = f"\n\n{table(figures)}\n\n{summary(figures)}\n\n"
-    document.write_text(text[:start] + body + text[end:])
+    insert(folder, "bench", f"{table(figures)}\n\n{summary(figures)}")
     picture(figures, folder / "engine.png")
+
+
+def insert(folder, section, text):
+    """Replaces what stands between the marks of a section of `engine.md`."""
+    document = folder / "engine.md"
+    whole = document.read_text()
+    begin, end = (f"<!-- {section}:{mark} -->" for mark in ("begin", "end"))
+    before, rest = whole.split(begin)
+    after = rest.split(end)[1]
+    document.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
 
 
 def picture(figures, path):

@@ -1,6 +1,7 @@
 """The lambda layer."""
 
 import functools
+import math
 
 import tensorflow as tf
 
@@ -245,6 +246,9 @@ class LambdaLayer(LambdaBase):
         mask=None,
         training=None,
     ):
+        _check_context_mask(
+            context_mask, inputs if context is None else context
+        )
         if context is None:
             context, present = inputs, _padding(inputs, mask, context_mask)
             inputs_mask = present
@@ -328,12 +332,12 @@ class LambdaLayer(LambdaBase):
         intra = (self.intra_depth,) if self.intra_depth > 1 else ()
         wanted = (queries.shape[1], values.shape[1])
         wanted += (*heads, self.key_dim, *intra)
-        shape = embeddings.shape
-        if not (_fits(shape, wanted) or _fits(shape, (None, *wanted))):
+        shape, batch = embeddings.shape, values.shape[0]
+        if not (_fits(shape, wanted) or _fits(shape, (batch, *wanted))):
             raise ValueError(
                 f"`embeddings` must have the shape {wanted} (query positions, "
-                "context positions, depths), or that with a leading batch "
-                f"axis. Received: {tuple(shape)}."
+                "context positions, depths), or that with a leading axis for "
+                f"a batch of {batch}. Received: {tuple(shape)}."
             )
         embeddings = tf.cast(embeddings, self.compute_dtype)
         return embeddings if intra else embeddings[..., None]
@@ -400,6 +404,23 @@ def _padding(x, *masks):
         if mask is not None
     ]
     return functools.reduce(tf.logical_and, masks) if masks else None
+
+
+def _check_context_mask(mask, context):
+    """Checks the shape of the caller's padding mask."""
+    if mask is None:
+        return
+    batch, *grid = context.shape[:-1]
+    positions = None if None in grid else math.prod(grid)
+    if not (
+        _fits(mask.shape, (batch, positions))
+        or _fits(mask.shape, (batch, *grid))
+    ):
+        raise ValueError(
+            "`context_mask` must have the shape (batch, context positions) or "
+            f"(batch, *spatial), here {(batch, positions)} or "
+            f"{(batch, *grid)}. Received: {tuple(mask.shape)}."
+        )
 
 
 def _fits(shape, wanted):

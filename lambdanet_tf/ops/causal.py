@@ -11,7 +11,7 @@ from lambdanet_tf.ops.content import TINY
 from lambdanet_tf.ops.content import all_intra
 from lambdanet_tf.ops.content import sum_dtype
 
-CHUNK = 32
+CHUNK = 16
 # Enough for 2**20 chunks, where their number is known only at run time.
 _MOST_ROUNDS = 20
 

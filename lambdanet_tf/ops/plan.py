@@ -286,7 +286,7 @@ class _Work:
         cuts = sum(axis.count > 1 for axis in blocks.axes)
         self.move(counts * blocks.context * values, 2 + 2 * cuts)
         ragged = any(axis.axis.queries % axis.size for axis in blocks.axes)
-        passes = 2 * (cuts > 0 and blocks.rank > 1) + 2 * ragged
+        passes = 2 * (cuts > 0 and blocks.rank > 1) + 6 * ragged
         if passes:
             self.move(counts * blocks.queries * queries, passes)
 
