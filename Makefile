@@ -6,6 +6,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?= --numprocesses=2
+# BENCH_ARGS=--peers times timm and lucidrains too, where they are installed.
+BENCH_ARGS ?=
 
 BIN := $(VENV)/bin
 CONSTRAINTS := requirements/constraints.txt
@@ -40,8 +42,10 @@ format: $(VENV)/.dev  ## Format the code and mend what ruff can mend.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev  ## Time every algorithm; write docs/.
-	$(BIN)/python -m benchmarks.engine --write docs
+bench: $(VENV)/.dev  ## Time every algorithm and network; write docs/ (20 min).
+	$(BIN)/python -m benchmarks.engine --write docs $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.growth --write docs
+	$(BIN)/python -m benchmarks.networks --write docs
 
 tables: $(VENV)/.dev  ## Recompute the paper's tables; write docs/.
 	$(BIN)/python -m lambdanet_tf.analysis.tables
