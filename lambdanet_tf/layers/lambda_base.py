@@ -119,7 +119,7 @@ class LambdaBase(BaseLayer):
             embeddings_initializer=self.embeddings_initializer,
             embeddings_regularizer=self.embeddings_regularizer,
             embeddings_constraint=self.embeddings_constraint,
-            dtype=self._policy(),
+            dtype=self.dtype_policy,
             name="position_embedding",
         )
 
@@ -139,10 +139,6 @@ class LambdaBase(BaseLayer):
                 f"use_position={self.use_position}."
             )
         return shared
-
-    def _policy(self):
-        """What sublayers take as `dtype`; they do not inherit it."""
-        return getattr(self, "dtype_policy", None) or self._dtype_policy
 
     @property
     def value_dim(self):
@@ -203,7 +199,7 @@ class LambdaBase(BaseLayer):
             ),
             kernel_regularizer=self.kernel_regularizer,
             kernel_constraint=self.kernel_constraint,
-            dtype=self._policy(),
+            dtype=self.dtype_policy,
             name=name,
         )
 
@@ -214,7 +210,7 @@ class LambdaBase(BaseLayer):
             momentum=self.norm_momentum,
             epsilon=self.norm_epsilon,
             synchronized=self.use_sync_bn,
-            dtype=self._policy(),
+            dtype=self.dtype_policy,
             name=name,
         )
         self._build_sublayer(norm, (None, None, units))
