@@ -15,6 +15,7 @@ from lambdanet_tf.training.recipes import RECIPES
 from lambdanet_tf.training.recipes import Recipe
 from lambdanet_tf.training.recipes import field_type
 from lambdanet_tf.training.runs import RunFolder
+from lambdanet_tf.training.runs import keras_version
 from lambdanet_tf.training.stopping import EXIT_NOT_FINITE
 from lambdanet_tf.training.stopping import EXIT_STOPPED
 from lambdanet_tf.training.stopping import EXIT_USAGE
@@ -182,6 +183,7 @@ def chosen_recipe(flags, options):
     if record["status"] == "finished":
         print(f"{options.run} is finished; there is nothing to continue.")
         return None
+    _refuse_other_keras(record, options.run)
     if record["status"] == "failed":
         reason = record["metrics"].get("reason", "")
         raise ValueError(
@@ -199,7 +201,7 @@ def _recorded(options):
     if not folder.exists("run.json") and not options.resume:
         return None
     record = folder.read_record()
-    return record, Recipe(**record["recipe"])
+    return record, overrides.replace(Recipe(), record["recipe"])
 
 
 def _fresh_recipe(flags, given):
@@ -224,6 +226,17 @@ def _refuse_changes(recorded, asked, run):
         raise ValueError(
             f"{run} was begun with another recipe: {'; '.join(changed)}. "
             "Continue it without these flags, or give another --run."
+        )
+
+
+def _refuse_other_keras(record, run):
+    """A checkpoint is of one Keras; only its weights move to the other."""
+    was_legacy = record["versions"]["keras"].startswith("tf_keras")
+    if was_legacy != keras_version().startswith("tf_keras"):
+        value = "1" if was_legacy else "0"
+        raise ValueError(
+            f"{run} was begun with {record['versions']['keras']}. Continue it "
+            f"with the environment variable TF_USE_LEGACY_KERAS={value}."
         )
 
 
