@@ -202,7 +202,13 @@ def bottleneck(
     x = conv(x, filters, 1, options, f"{name}_conv3")
     x = norm(x, options, f"{name}_conv3", activate=False, zero_gamma=True)
     if use_se:
-        x = SqueezeExcite(spec.se_ratio, spec.activation, name=f"{name}_se")(x)
+        x = SqueezeExcite(
+            spec.se_ratio,
+            spec.activation,
+            kernel_initializer=options.kernel_initializer,
+            kernel_regularizer=options.kernel_regularizer,
+            name=f"{name}_se",
+        )(x)
     if drop_rate > 0:
         x = StochasticDepth(drop_rate, name=f"{name}_drop")(x)
     x = tf.keras.layers.Add(name=f"{name}_add")([residual, x])

@@ -48,7 +48,7 @@ class Head:
 
     def _outputs(self, maps, last):
         if self.endpoints is not None:
-            return {name: self._endpoint(maps, name) for name in self.endpoints}
+            return {name: maps[name] for name in self._checked_endpoints(maps)}
         if self.include_top:
             return self._classifier(last)
         if self.pooling is None:
@@ -62,15 +62,20 @@ class Head:
             f"pooling={self.pooling!r}."
         )
 
-    def _endpoint(self, maps, name):
-        if name not in maps:
+    def _checked_endpoints(self, maps):
+        if not self.endpoints or set(self.endpoints) - set(maps):
             raise ValueError(
                 f"`endpoints` must be names among {tuple(maps)}. Received: "
-                f"{self.endpoints!r}."
+                f"endpoints={self.endpoints!r}."
             )
-        return maps[name]
+        return self.endpoints
 
     def _classifier(self, x):
+        if self.classes < 1:
+            raise ValueError(
+                "`classes` must be a positive number. Received: classes="
+                f"{self.classes!r}."
+            )
         x = tf.keras.layers.GlobalAveragePooling2D(name="pool")(x)
         if self.dropout_rate > 0:
             x = Dropout(self.dropout_rate, name="dropout")(x)

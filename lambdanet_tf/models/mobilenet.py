@@ -63,7 +63,8 @@ def MobileNet(
     )
     x = preprocessing(images) if include_preprocessing else images
     maps = feature_maps(x, spec, options)
-    x = blocks.conv(maps["c5"], spec.head_filters, 1, options, "head_conv")
+    x = list(maps.values())[-1]
+    x = blocks.conv(x, spec.head_filters, 1, options, "head_conv")
     last = blocks.norm(x, options, "head_conv")
     head = Head(
         include_top=include_top,

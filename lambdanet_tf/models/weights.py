@@ -36,8 +36,8 @@ def save_weights(model, path):
         path: of the file; ends in `.npz`. Anything `tf.io.gfile` writes.
 
     Raises:
-        ValueError: if the path ends otherwise, or a weight has no name of its
-            own.
+        ValueError: if the path ends otherwise, or two weights would have the
+            same name.
     """
     path = str(path)
     if not path.endswith(".npz"):
@@ -99,7 +99,7 @@ def named_weights(model):
         once, under the name of the layer that owns it.
 
     Raises:
-        ValueError: if two weights would have the same name, or one has none.
+        ValueError: if two weights would have the same name.
     """
     paths = {}  # id of a layer with weights of its own: (layer, its paths)
     _walk(model, "", paths)
@@ -110,17 +110,11 @@ def named_weights(model):
             key = prefix + _weight_name(weight)
             if key in named:
                 raise ValueError(
-                    "Every layer of a model must have a name of its own for "
-                    f"its weights to be saved. Two weights are called {key}."
+                    f"Two weights of {model.name!r} are called {key}. Give "
+                    "every layer a name of its own, and keep sublayers as "
+                    "attributes, not in lists."
                 )
             named[key] = weight
-    lost = len({id(weight) for weight in model.weights}) - len(named)
-    if lost:
-        raise ValueError(
-            f"{lost} weights of {model.name!r} are in no layer that is an "
-            "attribute of a layer, and so have no name. Keep sublayers as "
-            "attributes, not in lists."
-        )
     return named
 
 
