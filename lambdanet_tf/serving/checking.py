@@ -62,28 +62,7 @@ class ExportCheck:
         return all(check.agrees for check in self.signatures)
 
     def __str__(self):
-        batches = sorted(
-            {size for check in self.signatures for size in check.milliseconds}
-        )
-        rows = [("signature", "output shapes", "max difference", "")]
-        if batches:
-            rows[0] += tuple(f"ms/image at {size}" for size in batches)
-        for check in self.signatures:
-            shapes = [f"{k}{list(v)}" for k, v in check.shapes.items()]
-            times = [f"{check.milliseconds[size]:.2f}" for size in batches]
-            for row, shape in enumerate(shapes):
-                rows.append(
-                    (
-                        check.signature,
-                        shape,
-                        f"{check.difference:.2g}",
-                        "same" if check.agrees else "DIFFERENT",
-                        *times,
-                    )
-                    if row == 0
-                    else ("", shape, "", "", *[""] * len(times))
-                )
-        lines = [_aligned(rows), ""]
+        lines = [_table(self.signatures), ""]
         if self.warmup_requests is not None:
             lines.append(f"warm-up requests answered: {self.warmup_requests}")
         lines.append(f"size on disk: {self.bytes_on_disk / 2**20:.2f} MiB")
@@ -278,7 +257,17 @@ def _largest(received, wanted):
     return float(np.abs(received - wanted).max(initial=0))
 
 
-def _aligned(rows):
+def _table(checks):
+    """The checks as lines for a terminal, one per output."""
+    batches = sorted({size for c in checks for size in c.milliseconds})
+    rows = [["signature", "output shapes", "max difference", ""]]
+    rows[0] += [f"ms/image at {size}" for size in batches]
+    for check in checks:
+        first, *others = [f"{k}{list(v)}" for k, v in check.shapes.items()]
+        agreement = "same" if check.agrees else "DIFFERENT"
+        row = [check.signature, first, f"{check.difference:.2g}", agreement]
+        rows.append(row + [f"{check.milliseconds[b]:.2f}" for b in batches])
+        rows += [["", other, *[""] * (len(rows[0]) - 2)] for other in others]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows

@@ -96,16 +96,15 @@ def decode_examples(
     return _each_or_named(serialized, decode, shape, max_pixels)
 
 
-def check_finite(images):
-    """Returns the images, clipped to [0, 255]; refuses NaN and infinity."""
+def check_images(images):
+    """Returns images clipped to [0, 255]; refuses none, NaN and infinity.
+
+    Args:
+        images: float32 tensor `(batch, height, width, channels)`.
+    """
     finite = tf.reduce_all(tf.math.is_finite(images), axis=[1, 2, 3])
-    broken = tf.where(~finite)[:, 0]
-    check = tf.debugging.Assert(
-        tf.equal(tf.size(broken), 0),
-        ["these images hold values that are not finite, by index:", broken],
-        summarize=16,
-    )
-    with tf.control_dependencies([check]):
+    message = "these images hold values that are not finite"
+    with tf.control_dependencies(_checks(finite, message)):
         return tf.clip_by_value(images, 0.0, 255.0)
 
 
@@ -138,18 +137,24 @@ def _each_or_named(elements, decode, shape, max_pixels):
         ),
         parallel_iterations=PARALLEL,
     )
-    broken = tf.where(~fine)[:, 0]
-    check = tf.debugging.Assert(
-        tf.equal(tf.size(broken), 0),
-        [
-            "these images are no JPEG or PNG of at most "
-            f"{max_pixels} pixels, by index:",
-            broken,
-        ],
-        summarize=16,
-    )
-    with tf.control_dependencies([check]):
+    message = f"these images are no JPEG or PNG of at most {max_pixels} pixels"
+    with tf.control_dependencies(_checks(fine, message)):
         return tf.identity(images)
+
+
+def _checks(fine, message):
+    """Assertions that there is a batch, and that all of it is fine."""
+    broken = tf.where(~fine)[:, 0]
+    return [
+        tf.debugging.Assert(
+            tf.size(fine) > 0, ["the batch must hold at least one image"]
+        ),
+        tf.debugging.Assert(
+            tf.equal(tf.size(broken), 0),
+            [f"{message}, by index:", broken],
+            summarize=16,
+        ),
+    ]
 
 
 def _png_size(encoded):

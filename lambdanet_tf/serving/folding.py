@@ -18,6 +18,7 @@ import tensorflow as tf
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativePositionEmbedding
+from lambdanet_tf.layers.lambda_base import LambdaBase
 
 FOLDABLE = (
     tf.keras.layers.Conv2D,
@@ -26,7 +27,7 @@ FOLDABLE = (
 )
 
 
-class _BiasInsteadOfNorm:
+class _BiasInsteadOfNorm(LambdaBase):
     """A lambda layer whose queries and values have a bias and no norm."""
 
     def _projection(self, name, units, scale=1.0):

@@ -68,12 +68,12 @@ class ServingModule(tf.Module):
         return compiled
 
     def _serving_default(self, images):
-        images = encoded_images.check_finite(images)
+        images = encoded_images.check_images(images)
         return self._answer(self.network(images)[1])
 
     def _serving_default_xla(self, images):
         network = tf.function(self.network, jit_compile=True)
-        images = encoded_images.check_finite(images)
+        images = encoded_images.check_images(images)
         return self._answer(network(images)[1])
 
     def _serving_bytes(self, image_bytes):
@@ -89,7 +89,7 @@ class ServingModule(tf.Module):
         }
 
     def _features(self, images):
-        images = encoded_images.check_finite(images)
+        images = encoded_images.check_images(images)
         return {"features": self.network(images)[0]}
 
     def _decode(self, decoder, strings):

@@ -1,0 +1,249 @@
+"""What clients should not send: clean errors, bounded memory, then service.
+
+All of it goes through the loader and the session that TF Serving uses.
+"""
+
+import resource
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import serving
+from lambdanet_tf.serving import encoded_images
+from lambdanet_tf.serving import fresh_process
+from lambdanet_tf.serving import warmup
+from tests.serving_run import write_run
+
+SHAPE = (8, 7, 1)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """An export, loaded as TF Serving loads it."""
+    folder = tmp_path_factory.mktemp("runs") / "20250101-000000"
+    run, _ = write_run(folder)
+    return fresh_process.Server(tf, serving.export_run(run, folder.parent))
+
+
+def strings(*values):
+    return np.array(values, "O")
+
+
+def picture(height=40, width=30, channels=3):
+    ramp = np.linspace(0, 255, height * width * channels)
+    return ramp.reshape(height, width, channels).astype(np.uint8)
+
+
+JPEG = tf.io.encode_jpeg(picture()).numpy()
+PNG = tf.io.encode_png(picture()).numpy()
+
+
+def png_header(width, height, kind=2):
+    """A PNG whose header promises a size that its data does not have."""
+
+    def chunk(name, content):
+        checksum = zlib.crc32(name + content)
+        size = struct.pack(">I", len(content))
+        return size + name + content + struct.pack(">I", checksum)
+
+    header = struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0)
+    return b"".join(
+        (
+            b"\x89PNG\r\n\x1a\n",
+            chunk(b"IHDR", header),
+            chunk(b"IDAT", zlib.compress(b"\0" * 100)),
+            chunk(b"IEND", b""),
+        )
+    )
+
+
+def jpeg_header(width, height):
+    """The same as a JPEG: its size stands behind the marker FFC0."""
+    start = JPEG.index(b"\xff\xc0") + 5
+    size = struct.pack(">HH", height, width)
+    return JPEG[:start] + size + JPEG[start + 4 :]
+
+
+def serves(server):
+    """Whether good requests of every signature are still answered."""
+    for signature, tensors in warmup.warmup_calls(SHAPE, (1,)):
+        answer = server.answer_or_error(signature, tensors)
+        assert "error" not in answer, answer
+        assert len(next(iter(answer.values()))) == 1
+
+
+def refused(server, *images):
+    answer = server.answer_or_error(
+        "serving_bytes", {"image_bytes": strings(*images)}
+    )
+    assert set(answer) == {"error"}
+    return answer["error"]
+
+
+BROKEN = {
+    "truncated JPEG": JPEG[: len(JPEG) // 2],
+    "truncated PNG": PNG[: len(PNG) // 2],
+    "header alone": JPEG[:20],
+    "empty": b"",
+    "text": b"<html>",
+    "GIF": b"GIF89a\x01\x00\x01\x00\x00\x00\x00;",
+    "BMP": b"BM" + b"\0" * 52,
+    "huge PNG": png_header(20_000, 20_000),
+    "huge JPEG": jpeg_header(20_000, 20_000),
+    "PNG without width": png_header(0, 5),
+    "PNG of negative size": png_header(2**32 - 1, 2**32 - 1),
+    "PNG that promises more than it has": png_header(5_000, 5_000),
+    "damaged PNG": PNG[:60] + b"\xff" * 20 + PNG[80:],
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_image_is_an_error_that_names_its_index(server, name):
+    error = refused(server, JPEG, BROKEN[name], PNG)
+    assert "InvalidArgument" in error
+    assert "no JPEG or PNG of at most 33554432 pixels, by index" in error
+    assert "[1]" in error
+    example = warmup.example_of(BROKEN[name])
+    good = warmup.example_of(PNG)
+    answer = server.answer_or_error(
+        "classify", {"inputs": strings(good, good, example)}
+    )
+    assert "[2]" in answer["error"]
+    serves(server)
+
+
+def test_several_broken_images_are_all_named(server):
+    assert "[0 2 3]" in refused(server, b"a", JPEG, b"b", b"c")
+
+
+@pytest.mark.parametrize("example", [b"\xff\xff", b""])
+def test_a_broken_example_is_named(server, example):
+    good = warmup.example_of(PNG)
+    answer = server.answer_or_error(
+        "classify", {"inputs": strings(good, example)}
+    )
+    assert "[1]" in answer["error"]
+    serves(server)
+
+
+def test_the_promised_size_costs_no_memory(server):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    refused(server, *[png_header(20_000, 20_000)] * 20)
+    refused(server, *[png_header(65_000, 65_000)] * 20)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert after - before < 200 * 1024  # kilobytes; one image would be 1.2 GB
+
+
+def test_the_largest_image_is_decoded_and_one_more_row_is_not():
+    decode = tf.function(
+        lambda image: encoded_images.decode_image(image, 1, max_pixels=1200)
+    )
+    exact = tf.io.encode_png(picture(40, 30, 1)).numpy()
+    more = tf.io.encode_png(picture(41, 30, 1)).numpy()
+    assert decode(tf.constant(exact)).shape == (40, 30, 1)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        decode(tf.constant(more))
+
+
+def test_ten_thousand_random_strings(server, rng):
+    beginnings = [b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", JPEG[:300]]
+    images = [
+        beginnings[i % 4] + rng.bytes(int(rng.integers(0, 200)))
+        for i in range(10_000)
+    ]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for batch in range(0, 10_000, 500):
+        error = refused(server, *images[batch : batch + 500])
+        assert "by index" in error
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert after - before < 200 * 1024
+    serves(server)
+
+
+@pytest.mark.parametrize(
+    ("signature", "tensors"),
+    [
+        ("serving_default", {"images": np.zeros((0, *SHAPE), np.float32)}),
+        ("features", {"images": np.zeros((0, *SHAPE), np.float32)}),
+        ("serving_bytes", {"image_bytes": strings()}),
+        ("classify", {"inputs": strings()}),
+    ],
+)
+def test_an_empty_batch_is_an_error(server, signature, tensors):
+    error = server.answer_or_error(signature, tensors)["error"]
+    assert "the batch must hold at least one image" in error
+    serves(server)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("signature", ["serving_default", "features"])
+def test_an_image_that_is_not_finite_is_named(server, signature, value):
+    images = np.zeros((3, *SHAPE), np.float32)
+    images[1, 2, 3, 0] = value
+    error = server.answer_or_error(signature, {"images": images})["error"]
+    assert "not finite, by index" in error
+    assert "[1]" in error
+    serves(server)
+
+
+def test_pixels_outside_the_range_count_as_its_ends(server):
+    images = np.array([-1e30, 0.0, 255.0, 1e30], np.float32)
+    images = np.broadcast_to(images[:, None, None, None], (4, *SHAPE))
+    logits = server.answer("serving_default", {"images": images})["logits"]
+    np.testing.assert_array_equal(logits[0], logits[1])
+    np.testing.assert_array_equal(logits[2], logits[3])
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {"images": np.zeros(SHAPE, np.float32)},
+        {"images": np.zeros((1, 9, 7, 1), np.float32)},
+        {"images": np.zeros((1, 8, 7, 3), np.float32)},
+        {"images": strings("text")},
+        {"pictures": np.zeros((1, *SHAPE), np.float32)},
+        {},
+    ],
+)
+def test_wrong_types_ranks_and_names_are_errors(server, tensors):
+    assert "error" in server.answer_or_error("serving_default", tensors)
+    serves(server)
+
+
+def test_an_unknown_signature_is_an_error(server):
+    error = server.answer_or_error("nope", {})["error"]
+    assert "signature key 'nope' not found" in error
+
+
+def encodings():
+    """Encodings of one picture that a lossless decoder must agree on."""
+    grey = picture(8, 7, 1)
+    colour = np.repeat(grey, 3, axis=-1)
+    opaque = np.full((8, 7, 1), 255, np.uint8)
+    encode = tf.io.encode_png
+    return {
+        "grey": encode(grey),
+        "colour": encode(colour),
+        "alpha": encode(np.concatenate([colour, opaque], axis=-1)),
+        "grey and alpha": encode(np.concatenate([grey, opaque], axis=-1)),
+        "16 bit": encode(grey.astype(np.uint16) * 257),
+    }
+
+
+@pytest.mark.parametrize("kind", encodings())
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_kind_of_png_gives_the_same_pixels(kind, channels):
+    encoded = tf.stack([encodings()[kind]])
+    images = encoded_images.decode_batch(encoded, (8, 7, channels))
+    wanted = np.repeat(picture(8, 7, 1), channels, axis=-1)
+    np.testing.assert_allclose(images[0], wanted, atol=1)
+
+
+def test_images_of_the_models_size_are_not_resampled(rng):
+    pixels = rng.integers(0, 256, (2, *SHAPE)).astype(np.uint8)
+    encoded = [tf.io.encode_png(image).numpy() for image in pixels]
+    images = encoded_images.decode_batch(tf.constant(encoded), SHAPE)
+    np.testing.assert_array_equal(images, pixels.astype(np.float32))
