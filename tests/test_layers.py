@@ -81,7 +81,7 @@ def drawn_layers(draw, rank):
             + [positions, num_context, *heads, arguments["key_dim"]]
             + [depth] * (depth > 1)
         )
-    if rank == 1 and context is None:
+    if rank == 1 and shape == grid:
         arguments["causal"] = draw(strategies.booleans())
     masked = draw(odd(None, None, "mask", "padding", "both"))
     if masked in ("mask", "both"):
@@ -244,3 +244,18 @@ def test_causal_memory_is_linear_in_the_length():
     small, large = largest(256), largest(2048)
     assert large <= 9 * small
     assert large < 2048**2 / 4
+
+
+@pytest.mark.parametrize("normalization", ["softmax", "l2", None])
+def test_causal_sequences_of_unknown_length(normalization, rng):
+    inputs = tf.keras.Input([None, 5])
+    layer = layers.LambdaLayer(
+        **_SMALL, causal=True, scope=3, key_normalization=normalization
+    )
+    model = tf.keras.Model(inputs, layer(inputs))
+    checks.randomize(model, rng)
+    call = tf.function(model)
+    for length in (1, 16, 17, 75):
+        x = tf.constant(rng.normal(size=[2, length, 5]), tf.float32)
+        expected = checks.oracle_output(layer, {"inputs": x})
+        checks.assert_close(call(x), expected, 1e-5)
