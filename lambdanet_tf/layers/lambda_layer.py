@@ -186,10 +186,10 @@ class LambdaLayer(LambdaBase):
         # Keras fills an argument named `mask` with the padding of the inputs,
         # and repeats it when it replays a call: the caller's mask goes by
         # another name from here on, also when there is none.
-        if "pair_mask" in kwargs:
-            kwargs["mask"] = mask
-        else:
+        if "pair_mask" not in kwargs:
             kwargs["pair_mask"] = mask
+        elif mask is not None:  # None would tell tf_keras that there is none
+            kwargs["mask"] = mask
         kwargs.update(
             context=context, context_mask=context_mask, embeddings=embeddings
         )
