@@ -197,7 +197,7 @@ def test_good_weights_survive_a_bad_end(tmp_path, monkeypatch):
 
     def spoiled(self):
         if self.step > 25:
-            self._pending = [tf.constant([np.nan, 0.0, 64.0])]
+            self._pending = [tf.constant([np.nan, 0.0, 64.0, 0.0])]
         absorb(self)
 
     monkeypatch.setattr(loop.Training, "_absorb", spoiled)
@@ -272,7 +272,7 @@ def test_two_replicas_take_the_steps_of_one_device(two_replicas):
         take = loop.training_step(
             model, optimizer, strategy, 32, recipe.label_smoothing
         )
-        sums = take(iter(inputs.training()), tf.constant(3))
+        sums = take(iter(inputs.training()), tf.constant(3), tf.constant(0.0))
         before = model.get_weights()
         optimizer.swap_averages()
         results.append([sums.numpy(), *before, *model.get_weights()])

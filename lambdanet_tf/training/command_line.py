@@ -8,6 +8,7 @@ import sys
 import tensorflow as tf
 
 from lambdanet_tf.training import overrides
+from lambdanet_tf.training.devices import number_of_workers
 from lambdanet_tf.training.loop import train
 from lambdanet_tf.training.options import STRATEGIES
 from lambdanet_tf.training.options import RunOptions
@@ -21,6 +22,9 @@ from lambdanet_tf.training.stopping import EXIT_STOPPED
 from lambdanet_tf.training.stopping import EXIT_USAGE
 from lambdanet_tf.training.stopping import NotFinite
 from lambdanet_tf.training.stopping import Stopped
+
+_RESTARTS = "LAMBDANET_TF_RESTARTS"
+_MOST_RESTARTS = 100
 
 _DESCRIPTION = """\
 Trains a lambda network.
@@ -80,10 +84,39 @@ def main(arguments=None):
     except NotFinite as error:
         print(f"\ntrain.py: {error}", file=sys.stderr)
         return EXIT_NOT_FINITE
+    except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+        if number_of_workers() < 2:
+            raise
+        start_again(error)
     except (ValueError, ImportError, OSError) as error:
         print(f"train.py: {error}", file=sys.stderr)
         return EXIT_USAGE
     return 0
+
+
+def start_again(error):
+    """Replaces this process by a new one with the same command line.
+
+    When one of several workers is lost, TensorFlow cannot go on without it in
+    the same process. The new one continues from the last checkpoint as soon as
+    the lost worker is back.
+
+    Args:
+        error: what TensorFlow said.
+
+    Raises:
+        OSError: if this has happened too often.
+    """
+    count = int(os.environ.get(_RESTARTS, "0")) + 1
+    if count > _MOST_RESTARTS:
+        raise OSError(
+            f"Other workers were lost {_MOST_RESTARTS} times. The last error: "
+            f"{error}"
+        ) from error
+    os.environ[_RESTARTS] = str(count)
+    reason = str(error).split("Additional", maxsplit=1)[0].strip()
+    print(f"\ntrain.py: starting again: {reason}", file=sys.stderr, flush=True)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def make_parser():

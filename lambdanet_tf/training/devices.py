@@ -70,7 +70,6 @@ def is_chief(strategy):
 
 def describe(strategy):
     """What a run computes on, in words."""
-    kind = type(strategy).__name__
     if isinstance(strategy, tf.distribute.TPUStrategy):
         return f"{strategy.num_replicas_in_sync} TPU cores"
     device = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
@@ -78,8 +77,8 @@ def describe(strategy):
     if number == 1:
         return f"1 {device}"
     workers = number_of_workers()
-    where = f" of {workers} machines" if workers > 1 else ""
-    return f"{number} {device} replicas{where} ({kind})"
+    where = f" on {workers} machines" if workers > 1 else ""
+    return f"{number} {device} replicas{where}"
 
 
 def _check_keras(kind):

@@ -16,6 +16,7 @@ from lambdanet_tf.training.checkpoints import check_room
 from lambdanet_tf.training.devices import describe
 from lambdanet_tf.training.devices import is_chief
 from lambdanet_tf.training.devices import make_strategy
+from lambdanet_tf.training.devices import number_of_workers
 from lambdanet_tf.training.evaluation import Evaluation
 from lambdanet_tf.training.inputs import Inputs
 from lambdanet_tf.training.networks import build_network
@@ -32,6 +33,7 @@ from lambdanet_tf.training.stopping import StopRequest
 from lambdanet_tf.training.stopping import check_finite
 
 _CALLS_BETWEEN_CHECKS = 100
+_CALLS_BETWEEN_VOTES = 10
 
 
 def train(recipe, options=None, say=print):
@@ -87,6 +89,7 @@ class Training:
         self.step, self.rows, self.best = 0, [], None
         self.seconds = self.training_seconds = 0.0
         self._epoch_sums, self._pending = np.zeros(3), []
+        self._calls, self._votes = 0, 0.0
 
     def run(self):
         """Trains, evaluates and reports; returns the `RunFolder`."""
@@ -127,8 +130,13 @@ class Training:
 
     def _open_folder(self):
         options = self.options
-        folder = runs.RunFolder(options.run)
-        if not options.run:
+        if options.run:
+            folder = runs.RunFolder(options.run)
+        elif number_of_workers() > 1:
+            raise ValueError(
+                "Several processes need one folder that all can read: --run."
+            )
+        else:
             folder = runs.RunFolder.make(options.runs)
         self._output = folder
         if not self.is_chief:
@@ -173,8 +181,10 @@ class Training:
         self._clock = time.perf_counter()
         while self.step < recipe.epochs * per_epoch:
             steps = self._steps_until_pause()
-            self._pending.append(take(batches, tf.constant(steps)))
+            vote = tf.constant(float(request.received is not None))
+            self._pending.append(take(batches, tf.constant(steps), vote))
             self.step += steps
+            self._calls += 1
             if bar.start_once(self.step):
                 self._absorb()
             if self.is_chief and bar.wants():
@@ -200,7 +210,9 @@ class Training:
     def _absorb(self):
         """Reads the sums of the calls so far."""
         for sums in self._pending:
-            self._epoch_sums += sums.numpy()
+            *sums, votes = sums.numpy()
+            self._epoch_sums += sums
+            self._votes += votes
         self._pending = []
         check_finite(self._epoch_sums[0], self.step, self._what_is_kept())
 
@@ -262,15 +274,23 @@ class Training:
             options.checkpoint_steps,
             options.checkpoint_epochs * per_epoch,
         )
-        if request.received or any(
-            period and self.step % period == 0 for period in periods
-        ):
+        asked = self._asked_to_stop(request)
+        if asked or any(p and self.step % p == 0 for p in periods):
             self._save()
-        if request.received:
+        if asked:
             raise Stopped(
-                f"{request.received} received: stopped at step {self.step}. "
-                f"Continue with: python train.py --run {self.folder.path}"
+                f"Stopped by a signal at step {self.step}. Continue with: "
+                f"python train.py --run {self.folder.path}"
             )
+
+    def _asked_to_stop(self, request):
+        """Whether to stop; all processes of a run say the same."""
+        if number_of_workers() < 2:
+            return request.received is not None
+        if self._calls % _CALLS_BETWEEN_VOTES:
+            return False
+        self._absorb()
+        return self._votes > 0
 
     def _save(self):
         self._absorb()

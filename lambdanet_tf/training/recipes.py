@@ -243,6 +243,7 @@ RECIPES = {
         flip=False,
         epochs=2,
         batch_size=64,
+        learning_rate=1.0,
         warmup_epochs=0.0,
         **_SMALL_IMAGES,
     ),

@@ -32,9 +32,9 @@ def training_step(
         jit_compile: bool. Whether XLA compiles the step.
 
     Returns:
-        A `tf.function`: iterator of `(images, labels)`, int32 number of steps
-        -> a float32 vector of the sums over all images: loss, right answers,
-        images.
+        A `tf.function`: iterator of `(images, labels)`, int32 number of steps,
+        float32 vote -> a float32 vector: over all images the sums of loss,
+        right answers and images; over all processes the sum of the votes.
     """
     variables = model.trainable_variables
     with strategy.scope():
@@ -57,12 +57,14 @@ def training_step(
         replica_step = tf.function(replica_step, jit_compile=True)
 
     @tf.function
-    def take(iterator, steps):
+    def take(iterator, steps, vote):
         total = tf.zeros([3])
         for _ in tf.range(steps):
             sums = strategy.run(replica_step, args=next(iterator))
             total += strategy.reduce("sum", sums, axis=None)
-        return total
+        votes = strategy.run(lambda: tf.identity(vote))
+        votes = strategy.reduce("sum", votes, axis=None)
+        return tf.concat([total, [votes]], axis=0)
 
     return take
 
