@@ -102,7 +102,7 @@ def test_the_report_says_what_was_run(finished):
     for part in (
         f"{metrics['accuracy']:.2%}",
         "359 test images",
-        "`learning_rate` | `0.1`",
+        "`learning_rate` | `1.0`",
         "| seed | 0 |",
         tf.__version__,
         "![Predictions](predictions.png)",
