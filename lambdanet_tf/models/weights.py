@@ -236,9 +236,10 @@ def _load_keras_weights(model, path, skip):
     except (ValueError, KeyError, OSError) as error:
         for weight, value in zip(model.weights, before, strict=True):
             weight.assign(value)
+        reason = " ".join(str(error).split())[:300]  # Keras prints weights.
         raise ValueError(
             f"`weights` must fit the model. {path} does not fit "
-            f"{model.name!r}: {error}"
+            f"{model.name!r}: {reason}"
         ) from error
 
 
