@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-PATIENCE = 240
+PATIENCE = 900
 
 
 class Process:
