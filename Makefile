@@ -18,7 +18,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench tables constraints clean
+.PHONY: help demo test test-slow lint format bench tables constraints clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' \
@@ -32,6 +32,10 @@ demo: $(VENV)/.demo  ## Train on handwritten digits, export, predict.
 test: lint  ## Lint, check types, test under Keras 3 and under tf_keras.
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-slow: $(VENV)/.dev  ## Train every network, rebuild every table, measure memory.
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m slow \
+		tests/test_engine.py tests/test_resnet.py tests/test_analysis.py
 
 lint: $(VENV)/.dev  ## Check style and types.
 	$(BIN)/ruff check .
