@@ -36,11 +36,35 @@ def training_step(
         float32 vote -> a float32 vector: over all images the sums of loss,
         right answers and images; over all processes the sum of the votes.
     """
+    step = update_step(model, optimizer, strategy, batch_size, smoothing, seed)
+    if jit_compile:
+        step = tf.function(step, jit_compile=True)
+
+    @tf.function
+    def take(iterator, steps, vote):
+        total = tf.zeros([3])
+        for _ in tf.range(steps):
+            sums = strategy.run(step, args=next(iterator))
+            total += strategy.reduce("sum", sums, axis=None)
+        votes = strategy.run(lambda: tf.identity(vote))
+        votes = strategy.reduce("sum", votes, axis=None)
+        return tf.concat([total, [votes]], axis=0)
+
+    return take
+
+
+def update_step(model, optimizer, strategy, batch_size, smoothing=0.0, seed=0):
+    """What one replica computes in a step, with `training_step`'s arguments.
+
+    Returns:
+        A callable for `strategy.run`: images, labels -> a float32 vector: over
+        the images of the replica the sums of loss, right answers and images.
+    """
     variables = model.trainable_variables
     with strategy.scope():
         optimizer.build(variables)
 
-    def replica_step(images, labels):
+    def step(images, labels):
         streams = replica_seed(seed, optimizer.iterations)
         with tf.GradientTape() as tape, random_streams(streams):
             logits = model(images, training=True)
@@ -53,20 +77,7 @@ def training_step(
         count = tf.cast(tf.shape(logits)[0], tf.float32)
         return tf.stack([loss * batch_size, right, count])
 
-    if jit_compile:
-        replica_step = tf.function(replica_step, jit_compile=True)
-
-    @tf.function
-    def take(iterator, steps, vote):
-        total = tf.zeros([3])
-        for _ in tf.range(steps):
-            sums = strategy.run(replica_step, args=next(iterator))
-            total += strategy.reduce("sum", sums, axis=None)
-        votes = strategy.run(lambda: tf.identity(vote))
-        votes = strategy.reduce("sum", votes, axis=None)
-        return tf.concat([total, [votes]], axis=0)
-
-    return take
+    return step
 
 
 def replica_seed(seed, step):
