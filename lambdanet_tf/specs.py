@@ -110,6 +110,9 @@ class ResNetSpec:
         scope: the paper's r; None for global.
         use_content: whether they have content lambdas.
         use_position: whether they have position lambdas.
+        key_normalization: `"softmax"`, `"l2"` or None, over positions.
+        query_normalization: None, or `"softmax"` over `key_dim`.
+        use_batch_norm: whether queries and values are batch-normalised.
         share_embeddings: whether the lambda layers of a stage that see maps of
             the same size share their position embeddings.
     """
@@ -139,6 +142,9 @@ class ResNetSpec:
     scope: int | tuple[int, int] | None = 23
     use_content: bool = True
     use_position: bool = True
+    key_normalization: str | None = "softmax"
+    query_normalization: str | None = None
+    use_batch_norm: bool = True
     share_embeddings: bool = False
 
     def __post_init__(self):

@@ -448,10 +448,17 @@ def test_options_reach_every_layer():
         (n.momentum, n.epsilon, n.synchronized) == (0.9, 1e-5, True)
         for n in norms
     )
-    model = tiny(implementation="depthwise", num_heads=2, intra_depth=3)
-    layer = model.get_layer("stage3_block1_lambda")
-    assert layer.implementation == "depthwise"
-    assert (layer.num_heads, layer.intra_depth) == (2, 3)
+    changes = {
+        "implementation": "depthwise",
+        "num_heads": 2,
+        "intra_depth": 3,
+        "key_normalization": "l2",
+        "query_normalization": "softmax",
+        "use_batch_norm": False,
+    }
+    layer = tiny(**changes).get_layer("stage3_block1_lambda")
+    assert {name: getattr(layer, name) for name in changes} == changes
+    assert layer.query_norm is None
 
 
 def test_signature_shows_the_arguments():
@@ -501,6 +508,7 @@ def test_decode_predictions():
         ({"scopes": 7}, "Did you mean `scope`"),
         ({"scope": 4}, "must be odd"),
         ({"num_heads": 3}, "divisible by `num_heads`"),
+        ({"key_normalization": "l1"}, "`key_normalization` must be one of"),
         ({"implementation": "fastest"}, "`implementation` must be one of"),
         ({"weights": "nowhere.npz"}, "There is no nowhere.npz"),
         ({"classes": 0}, "`classes` must be"),
