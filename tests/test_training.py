@@ -19,6 +19,7 @@ from lambdanet_tf.training import Stopped
 from lambdanet_tf.training import loop
 from lambdanet_tf.training import resolve
 from lambdanet_tf.training import train
+from lambdanet_tf.training.evaluation import Evaluation
 from lambdanet_tf.training.losses import correct
 from lambdanet_tf.training.losses import cross_entropy
 
@@ -196,7 +197,7 @@ def test_good_weights_survive_a_bad_end(tmp_path, monkeypatch):
     absorb = loop.Training._absorb
 
     def spoiled(self):
-        if self.step > 25:
+        if self.book.step > 25:
             self._pending = [tf.constant([np.nan, 0.0, 64.0, 0.0])]
         absorb(self)
 
@@ -287,7 +288,7 @@ def test_evaluation_on_two_replicas_counts_each_image_once(two_replicas):
     arguments = loop.network_arguments(recipe, images)
     with two_replicas.scope():
         model = loop.build_network(recipe.model, arguments, True)
-    evaluation = loop.Evaluation(model, inputs, two_replicas)
+    evaluation = Evaluation(model, inputs, two_replicas)
     assert evaluation.figures(images.test)["images"] == 359
     answers = evaluation.answers(images.test)
     assert [len(column) for column in answers] == [359] * 3

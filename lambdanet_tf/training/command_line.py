@@ -8,6 +8,9 @@ import sys
 import tensorflow as tf
 
 from lambdanet_tf.training import overrides
+from lambdanet_tf.training.continuing import check_not_failed
+from lambdanet_tf.training.continuing import check_same_keras
+from lambdanet_tf.training.continuing import check_same_recipe
 from lambdanet_tf.training.devices import number_of_workers
 from lambdanet_tf.training.loop import train
 from lambdanet_tf.training.options import STRATEGIES
@@ -16,7 +19,6 @@ from lambdanet_tf.training.recipes import RECIPES
 from lambdanet_tf.training.recipes import Recipe
 from lambdanet_tf.training.recipes import field_type
 from lambdanet_tf.training.runs import RunFolder
-from lambdanet_tf.training.runs import keras_version
 from lambdanet_tf.training.stopping import EXIT_NOT_FINITE
 from lambdanet_tf.training.stopping import EXIT_STOPPED
 from lambdanet_tf.training.stopping import EXIT_USAGE
@@ -212,17 +214,12 @@ def chosen_recipe(flags, options):
         return _fresh_recipe(flags, given)
     record, recipe = recorded
     if flags.recipe or flags.recipe_file or given:
-        _refuse_changes(recipe, _fresh_recipe(flags, given), options.run)
+        check_same_recipe(recipe, _fresh_recipe(flags, given), options.run)
     if record["status"] == "finished":
         print(f"{options.run} is finished; there is nothing to continue.")
         return None
-    _refuse_other_keras(record, options.run)
-    if record["status"] == "failed":
-        reason = record["metrics"].get("reason", "")
-        raise ValueError(
-            f"{options.run} has failed and would fail again. {reason} Begin a "
-            f"new run: --recipe-file {os.path.join(options.run, 'run.json')}"
-        )
+    check_same_keras(record, options.run)
+    check_not_failed(record, options.run)
     return recipe
 
 
@@ -246,31 +243,6 @@ def _fresh_recipe(flags, given):
         text = stream.read().decode()
     recipe = overrides.read_recipe(flags.recipe_file, text)
     return overrides.replace(recipe, given)
-
-
-def _refuse_changes(recorded, asked, run):
-    before, now = recorded.to_dict(), asked.to_dict()
-    changed = [
-        f"{name} is {before[name]!r}, not {now[name]!r}"
-        for name in before
-        if before[name] != now[name]
-    ]
-    if changed:
-        raise ValueError(
-            f"{run} was begun with another recipe: {'; '.join(changed)}. "
-            "Continue it without these flags, or give another --run."
-        )
-
-
-def _refuse_other_keras(record, run):
-    """A checkpoint is of one Keras; only its weights move to the other."""
-    was_legacy = record["versions"]["keras"].startswith("tf_keras")
-    if was_legacy != keras_version().startswith("tf_keras"):
-        value = "1" if was_legacy else "0"
-        raise ValueError(
-            f"{run} was begun with {record['versions']['keras']}. Continue it "
-            f"with the environment variable TF_USE_LEGACY_KERAS={value}."
-        )
 
 
 def _overridable():

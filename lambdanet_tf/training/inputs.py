@@ -97,16 +97,20 @@ class Inputs:
     Args:
         recipe: `Recipe`.
         images: `ImageSet`.
-        strategy: `tf.distribute.Strategy`.
+        strategy: `tf.distribute.Strategy`, or None for the current one.
         bad_images: `BadImages` or None.
+
+    The arguments are attributes, and so are `image_shape` and
+    `steps_per_epoch`.
 
     Raises:
         ValueError: if the batch does not fit the training set or the replicas.
     """
 
-    def __init__(self, recipe, images, strategy, bad_images=None):
-        self._recipe, self._images, self._strategy = recipe, images, strategy
-        self._bad_images = bad_images or data.BadImages()
+    def __init__(self, recipe, images, strategy=None, bad_images=None):
+        self.recipe, self.images = recipe, images
+        self.strategy = strategy or tf.distribute.get_strategy()
+        self.bad_images = bad_images or data.BadImages()
         size = recipe.image_size
         self.image_shape = (size, size, images.channels)
         self.steps_per_epoch = images.train.num_images // recipe.batch_size
@@ -120,13 +124,13 @@ class Inputs:
 
     def training(self, step=0):
         """The endless training batches, from the given step on."""
-        recipe = self._recipe
+        recipe = self.recipe
         vary = variation(recipe)
-        mix = mixture(recipe, len(self._images.classes))
+        mix = mixture(recipe, len(self.images.classes))
 
         def make(context):
             return data.training_batches(
-                self._images.train,
+                self.images.train,
                 self._per_replica(recipe.batch_size),
                 vary,
                 self.image_shape,
@@ -135,21 +139,21 @@ class Inputs:
                 start=step * recipe.batch_size,
                 share=_share(context),
                 dtype=self._dtype(),
-                bad_images=self._bad_images,
+                bad_images=self.bad_images,
             )
 
-        return self._strategy.distribute_datasets_from_function(make)
+        return self.strategy.distribute_datasets_from_function(make)
 
     def evaluation(self, split):
         """Each image of a split once."""
-        replicas = self._strategy.num_replicas_in_sync
+        replicas = self.strategy.num_replicas_in_sync
         per_replica = max(
-            min(self._recipe.batch_size, _LARGEST_EVALUATION_BATCH * replicas)
+            min(self.recipe.batch_size, _LARGEST_EVALUATION_BATCH * replicas)
             // replicas,
             1,
         )
         num_batches = -(-split.num_images // (per_replica * replicas))
-        crop = evaluation_crop(self._recipe)
+        crop = evaluation_crop(self.recipe)
 
         def make(context):
             per_pipeline = replicas // context.num_input_pipelines
@@ -161,13 +165,13 @@ class Inputs:
                 share=_share(context),
                 num_batches=num_batches * per_pipeline,
                 dtype=self._dtype(),
-                bad_images=self._bad_images,
+                bad_images=self.bad_images,
             )
 
-        return self._strategy.distribute_datasets_from_function(make)
+        return self.strategy.distribute_datasets_from_function(make)
 
     def _per_replica(self, batch_size):
-        replicas = self._strategy.num_replicas_in_sync
+        replicas = self.strategy.num_replicas_in_sync
         if batch_size % replicas:
             raise ValueError(
                 "`batch_size` must be divisible by the number of replicas. "
@@ -177,7 +181,7 @@ class Inputs:
 
     def _dtype(self):
         """What is sent to the device: half the bytes, where that is exact."""
-        whole = self._recipe.precision == "mixed_bfloat16"
+        whole = self.recipe.precision == "mixed_bfloat16"
         return "bfloat16" if whole else "float32"
 
 

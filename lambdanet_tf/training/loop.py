@@ -1,36 +1,28 @@
 """A training run: from a recipe to a folder with weights and a report."""
 
 import tempfile
-import time
 
-import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf.data.extras import require
-from lambdanet_tf.serving.run_folder import WEIGHTS_FILE
 from lambdanet_tf.training import runs
-from lambdanet_tf.training.checkpoints import FOLDER as CHECKPOINTS
-from lambdanet_tf.training.checkpoints import Checkpoints
-from lambdanet_tf.training.checkpoints import check_room
-from lambdanet_tf.training.devices import describe
 from lambdanet_tf.training.devices import is_chief
 from lambdanet_tf.training.devices import make_strategy
 from lambdanet_tf.training.devices import number_of_workers
-from lambdanet_tf.training.evaluation import Evaluation
 from lambdanet_tf.training.inputs import Inputs
+from lambdanet_tf.training.logbook import Logbook
+from lambdanet_tf.training.logbook import figures_text
 from lambdanet_tf.training.networks import build_network
 from lambdanet_tf.training.networks import network_arguments
 from lambdanet_tf.training.networks import set_precision
 from lambdanet_tf.training.optimisation import recipe_optimizer
 from lambdanet_tf.training.options import RunOptions
-from lambdanet_tf.training.outcome import write_outcome
 from lambdanet_tf.training.progress import ProgressBar
 from lambdanet_tf.training.steps import training_step
 from lambdanet_tf.training.stopping import NotFinite
 from lambdanet_tf.training.stopping import Stopped
 from lambdanet_tf.training.stopping import StopRequest
-from lambdanet_tf.training.stopping import check_finite
 
 _CALLS_BETWEEN_CHECKS = 100
 _CALLS_BETWEEN_VOTES = 10
@@ -73,62 +65,49 @@ class Training:
             tf.config.experimental.enable_op_determinism()
         self.strategy = make_strategy(options)
         self.is_chief = is_chief(self.strategy)
-        self.say = say if self.is_chief else lambda text: None
-        self.folder = self._open_folder()
-        self.bad_images = data.BadImages()
-        self.images = data.load_images(
+        folder, output = self._open_folder()
+        images = data.load_images(
             recipe.data,
             recipe.holdout,
             options.data_dir or None,
             recipe.shuffle_buffer,
         )
-        self.inputs = Inputs(
-            recipe, self.images, self.strategy, self.bad_images
+        self.inputs = Inputs(recipe, images, self.strategy)
+        arguments = network_arguments(recipe, images)
+        self._build(arguments)
+        self.book = Logbook(
+            self.inputs,
+            options,
+            arguments,
+            self.model,
+            self.optimizer,
+            folder,
+            output,
+            say if self.is_chief else lambda text: None,
         )
-        self._build()
-        self.step, self.rows, self.best = 0, [], None
-        self.seconds = self.training_seconds = 0.0
-        self._epoch_sums, self._pending = np.zeros(3), []
-        self._calls, self._votes = 0, 0.0
+        self._pending, self._calls, self._votes = [], 0, 0.0
 
     def run(self):
         """Trains, evaluates and reports; returns the `RunFolder`."""
-        self._restore()
-        self._announce()
-        self.write_record("running")
+        book = self.book
+        book.restore()
+        book.announce()
+        book.write_record("running")
         with StopRequest() as request:
             try:
                 self._train(request)
             except NotFinite as error:
-                self.write_record("failed", {"reason": str(error)})
+                book.write_record("failed", {"reason": str(error)})
                 raise
             except Stopped:
-                self.write_record("stopped")
+                book.write_record("stopped")
                 raise
         self._barrier()
-        self.model.load_weights(self.folder.file(WEIGHTS_FILE))
-        write_outcome(self)
-        return self.folder
-
-    def write_record(self, status, metrics=None):
-        """Writes run.json and returns what it holds."""
-        record = runs.make_record(
-            status=status,
-            recipe=self.recipe,
-            options=self.options,
-            images=self.images,
-            arguments=self.arguments,
-            metrics=metrics or {},
-        )
-        self._output.write_record(record)
-        return record
-
-    @property
-    def output(self):
-        """The folder that this process writes: the run's, or a scratch one."""
-        return self._output
+        book.finish()
+        return book.folder
 
     def _open_folder(self):
+        """The folder of the run, and the one that this process writes."""
         options = self.options
         if options.run:
             folder = runs.RunFolder(options.run)
@@ -138,32 +117,23 @@ class Training:
             )
         else:
             folder = runs.RunFolder.make(options.runs)
-        self._output = folder
+        output = folder
         if not self.is_chief:
-            self._output = runs.RunFolder(tempfile.mkdtemp())
-        self._output.prove_writable()
-        return folder
+            output = runs.RunFolder(tempfile.mkdtemp())
+        output.prove_writable()
+        return folder, output
 
-    def _build(self):
+    def _build(self, arguments):
         recipe = self.recipe
         tf.keras.utils.set_random_seed(recipe.seed)
         set_precision(recipe.precision)
-        self.arguments = network_arguments(recipe, self.images)
         many = self.strategy.num_replicas_in_sync > 1
         with self.strategy.scope():
-            self.model = build_network(recipe.model, self.arguments, many)
+            self.model = build_network(recipe.model, arguments, many)
             self.optimizer = recipe_optimizer(
                 recipe, self.inputs.steps_per_epoch
             ).attach(self.model)
             self.optimizer.build(self.model.trainable_variables)
-        check_room(self._output.path, self.model, self.optimizer)
-        self.evaluation = Evaluation(self.model, self.inputs, self.strategy)
-        self.checkpoints = Checkpoints(
-            self.model,
-            self.optimizer,
-            read_from=self.folder.file(CHECKPOINTS),
-            write_to=self._output.file(CHECKPOINTS),
-        )
 
     def _train(self, request):
         recipe, per_epoch = self.recipe, self.inputs.steps_per_epoch
@@ -176,24 +146,28 @@ class Training:
             recipe.seed,
             self.options.jit_compile,
         )
-        batches = iter(self.inputs.training(self.step))
+        book = self.book
+        batches = iter(self.inputs.training(book.step))
         bar = ProgressBar(recipe.epochs, per_epoch, recipe.batch_size)
-        self._clock = time.perf_counter()
-        while self.step < recipe.epochs * per_epoch:
+        book.start_clock()
+        while book.step < recipe.epochs * per_epoch:
             steps = self._steps_until_pause()
             vote = tf.constant(float(request.received is not None))
             self._pending.append(take(batches, tf.constant(steps), vote))
-            self.step += steps
+            book.step += steps
             self._calls += 1
-            if bar.start_once(self.step):
+            if bar.start_once(book.step):
                 self._absorb()
             if self.is_chief and bar.wants():
                 self._absorb()
-                bar.show(self.step, f"loss {self._mean_loss():.4f}")
+                bar.show(book.step, f"loss {book.mean_loss():.4f}")
             if len(self._pending) >= _CALLS_BETWEEN_CHECKS:
                 self._absorb()
-            if self.step % per_epoch == 0:
-                self._end_epoch(bar)
+            if book.step % per_epoch == 0:
+                self._absorb()
+                row = book.end_epoch()
+                if self.is_chief:
+                    bar.finish_epoch(book.step, figures_text(row))
             self._maybe_save(request)
 
     def _steps_until_pause(self):
@@ -204,69 +178,17 @@ class Training:
             self.options.checkpoint_steps,
         ):
             if period:
-                steps = min(steps, period - self.step % period)
+                steps = min(steps, period - self.book.step % period)
         return steps
 
     def _absorb(self):
         """Reads the sums of the calls so far."""
         for sums in self._pending:
             *sums, votes = sums.numpy()
-            self._epoch_sums += sums
+            self.book.sums += sums
             self._votes += votes
         self._pending = []
-        check_finite(self._epoch_sums[0], self.step, self._what_is_kept())
-
-    def _mean_loss(self):
-        return self._epoch_sums[0] / max(self._epoch_sums[2], 1)
-
-    def _end_epoch(self, bar):
-        self._absorb()
-        seconds = self._elapsed(training=True)
-        loss, right, count = self._epoch_sums
-        epoch = self.step // self.inputs.steps_per_epoch
-        update = self.step // self.recipe.accumulation
-        row = {
-            "epoch": epoch,
-            "step": self.step,
-            "learning_rate": float(self.optimizer.rate(float(update - 1))),
-            "loss": float(loss / count),
-            "accuracy": float(right / count),
-            **self._validate(epoch),
-            "images_per_second": float(count / seconds),
-            "bad_images": len(self.bad_images.names()),
-        }
-        self._elapsed()
-        row["seconds"] = self.seconds
-        self.rows.append(row)
-        self._epoch_sums = np.zeros(3)
-        self._output.write_metrics(self.rows)
-        self._output.write_events(row)
-        if self.is_chief:
-            bar.finish_epoch(self.step, _figures(row))
-
-    def _validate(self, epoch):
-        """Evaluates with the averages; keeps the weights if they are best."""
-        self._swap()
-        figures = {}
-        if self.images.validation is not None:
-            figures = self.evaluation.figures(
-                self.images.validation, "validation_"
-            )
-            del figures["validation_images"]
-        check_finite(
-            figures.get("validation_loss", 0.0), self.step, self._what_is_kept()
-        )
-        # Of equally good epochs the latest: its averages reach further.
-        score = figures.get("validation_accuracy", 0.0)
-        if self.best is None or score >= self.best["score"]:
-            self.best = {"epoch": epoch, "score": score, **figures}
-            self._output.write_weights(self.model)
-        self._swap()
-        return figures
-
-    def _swap(self):
-        if self.recipe.average_decay:
-            self.optimizer.swap_averages()
+        self.book.check_finite(self.book.sums[0])
 
     def _maybe_save(self, request):
         per_epoch, options = self.inputs.steps_per_epoch, self.options
@@ -274,13 +196,15 @@ class Training:
             options.checkpoint_steps,
             options.checkpoint_epochs * per_epoch,
         )
+        step = self.book.step
         asked = self._asked_to_stop(request)
-        if asked or any(p and self.step % p == 0 for p in periods):
-            self._save()
+        if asked or any(p and step % p == 0 for p in periods):
+            self._absorb()
+            self.book.save()
         if asked:
             raise Stopped(
-                f"Stopped by a signal at step {self.step}. Continue with: "
-                f"python train.py --run {self.folder.path}"
+                f"Stopped by a signal at step {step}. Continue with: "
+                f"python train.py --run {self.book.folder.path}"
             )
 
     def _asked_to_stop(self, request):
@@ -292,50 +216,6 @@ class Training:
         self._absorb()
         return self._votes > 0
 
-    def _save(self):
-        self._absorb()
-        self._elapsed()
-        self.checkpoints.save(
-            self.step,
-            {
-                "step": self.step,
-                "rows": self.rows,
-                "best": self.best,
-                "sums": self._epoch_sums.tolist(),
-                "seconds": self.seconds,
-                "training_seconds": self.training_seconds,
-            },
-        )
-
-    def _restore(self):
-        state = self.checkpoints.restore()
-        if state is None:
-            return
-        self.step, self.rows, self.best = (
-            state[name] for name in ("step", "rows", "best")
-        )
-        self._epoch_sums = np.array(state["sums"])
-        self.seconds = state["seconds"]
-        self.training_seconds = state["training_seconds"]
-        self.say(f"Continuing at step {self.step}.")
-
-    def _elapsed(self, training=False):
-        """Adds the time since the last call; returns it."""
-        now = time.perf_counter()
-        seconds, self._clock = now - self._clock, now
-        self.seconds += seconds
-        if training:
-            self.training_seconds += seconds
-        return seconds
-
-    def _what_is_kept(self):
-        if self.best is None:
-            return "No epoch was complete, so there are no weights to keep."
-        return (
-            f"The best weights so far, of epoch {self.best['epoch']}, are in "
-            f"{self.folder.file(WEIGHTS_FILE)}."
-        )
-
     def _barrier(self):
         """Waits for all processes: the first one may still be writing."""
 
@@ -345,22 +225,3 @@ class Training:
             return self.strategy.reduce("sum", ones, axis=None)
 
         meet()
-
-    def _announce(self):
-        recipe = self.recipe
-        self.say(
-            f"{recipe.model}: {self.model.count_params():,} parameters; "
-            f"{runs.keras_version()}, TensorFlow {tf.__version__}, "
-            f"{describe(self.strategy)}\n{self.images.description}\n"
-            f"{recipe.epochs} epochs of {self.inputs.steps_per_epoch} steps, "
-            f"{recipe.batch_size} images each; run folder {self.folder.path}"
-        )
-
-
-def _figures(row):
-    text = f"loss {row['loss']:.4f}  accuracy {row['accuracy']:.2%}"
-    if "validation_accuracy" in row:
-        text += f"  validation {row['validation_accuracy']:.2%}"
-    if row["bad_images"]:
-        text += f"  {row['bad_images']} bad images"
-    return text

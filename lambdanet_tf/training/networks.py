@@ -65,6 +65,26 @@ def build_network(builder, arguments, use_sync_bn=False):
         raise ValueError(f"`model_arguments` does not fit: {error}.") from error
 
 
+def recipe_network(recipe, image_set):
+    """The network of a recipe, with the weights that its seed gives.
+
+    Sets the seeds and the precision of the whole process.
+
+    Args:
+        recipe: `Recipe`.
+        image_set: `ImageSet`.
+
+    Returns:
+        A `tf.keras.Model` from images in [0, 255] to logits.
+
+    Raises:
+        ValueError: if the recipe does not fit its network.
+    """
+    tf.keras.utils.set_random_seed(recipe.seed)
+    set_precision(recipe.precision)
+    return build_network(recipe.model, network_arguments(recipe, image_set))
+
+
 def set_precision(precision):
     """Chooses the types that layers compute in, for the whole process."""
     tf.keras.mixed_precision.set_global_policy(precision)

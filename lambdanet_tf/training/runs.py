@@ -175,7 +175,9 @@ class RunFolder:
         self._events.flush()
 
 
-def make_record(status, recipe, options, images, arguments, metrics):
+def make_record(
+    status, recipe, options, images, arguments, metrics, started_by=None
+):
     """What run.json holds.
 
     Args:
@@ -185,6 +187,8 @@ def make_record(status, recipe, options, images, arguments, metrics):
         images: `ImageSet`.
         arguments: dict. The keyword arguments of the network's builder.
         metrics: dict.
+        started_by: str or None. What started the run; None for the command
+            line of this process.
 
     Returns:
         A dictionary that JSON can hold.
@@ -205,7 +209,7 @@ def make_record(status, recipe, options, images, arguments, metrics):
         },
         "metrics": metrics,
         "versions": versions(),
-        "command": command(),
+        "command": started_by or command(),
     }
 
 
