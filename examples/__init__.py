@@ -1,0 +1,1 @@
+"""Examples around the package; not part of it."""

@@ -1,0 +1,1 @@
+"""Clients of a served export, and a load test: see README.md."""

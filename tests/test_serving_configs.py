@@ -1,0 +1,83 @@
+"""The example's files for the server are what TF Serving parses."""
+
+from google.protobuf import descriptor_pb2
+from google.protobuf import descriptor_pool
+from google.protobuf import message_factory
+from google.protobuf import text_format
+from google.protobuf import wrappers_pb2
+from tensorflow_serving.config import model_server_config_pb2
+
+from lambdanet_tf.serving import warmup
+from tests.served import EXAMPLE
+
+# tensorflow-serving-api lacks these messages. Their fields and numbers are
+# those of TF Serving's session_bundle_config.proto and monitoring_config.proto.
+INT64 = "google.protobuf.Int64Value"
+MESSAGES = {
+    "BatchingParameters": {
+        "max_batch_size": (1, INT64),
+        "batch_timeout_micros": (2, INT64),
+        "max_enqueued_batches": (3, INT64),
+        "num_batch_threads": (4, INT64),
+        "allowed_batch_sizes": (6, "repeated int64"),
+        "pad_variable_length_inputs": (7, "bool"),
+    },
+    "PrometheusConfig": {"enable": (1, "bool"), "path": (2, "string")},
+    "MonitoringConfig": {"prometheus_config": (1, "test.PrometheusConfig")},
+}
+
+
+def parsed(file, name):
+    """Parses a file of the example as a message of `MESSAGES`."""
+    described = descriptor_pb2.FileDescriptorProto(
+        name="test.proto",
+        package="test",
+        syntax="proto3",
+        dependency=[wrappers_pb2.DESCRIPTOR.name],
+    )
+    for message, fields in MESSAGES.items():
+        added = described.message_type.add(name=message)
+        for field, (number, kind) in fields.items():
+            _describe(added.field.add(name=field, number=number), kind)
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
+    pool.AddSerializedFile(described.SerializeToString())
+    kind = pool.FindMessageTypeByName(f"test.{name}")
+    message = message_factory.GetMessageClass(kind)()
+    return text_format.Parse((EXAMPLE / file).read_text(), message)
+
+
+def _describe(field, kind):
+    label, _, kind = f" {kind}".rpartition(" ")
+    field.label = (
+        field.LABEL_REPEATED if "repeated" in label else field.LABEL_OPTIONAL
+    )
+    if "." in kind:
+        field.type, field.type_name = field.TYPE_MESSAGE, f".{kind}"
+    else:
+        field.type = getattr(field, f"TYPE_{kind.upper()}")
+
+
+def test_versions_and_labels():
+    config = model_server_config_pb2.ModelServerConfig()
+    text_format.Parse((EXAMPLE / "model.config").read_text(), config)
+    [model] = config.model_config_list.config
+    versions = set(model.model_version_policy.specific.versions)
+    assert model.base_path == f"/models/{model.name}"
+    assert set(model.version_labels) == {"stable", "canary"}
+    assert set(model.version_labels.values()) <= versions
+
+
+def test_batching_parameters():
+    config = parsed("batching.config", "BatchingParameters")
+    sizes = list(config.allowed_batch_sizes)
+    assert sizes == sorted(set(sizes))
+    assert sizes[-1] == config.max_batch_size.value
+    assert tuple(sizes) == warmup.BATCH_SIZES  # none is met unprepared
+    assert config.num_batch_threads.value >= 1
+
+
+def test_monitoring():
+    config = parsed("monitoring.config", "MonitoringConfig")
+    assert config.prometheus_config.enable
+    assert config.prometheus_config.path.startswith("/monitoring/")
