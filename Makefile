@@ -9,7 +9,11 @@ PYTEST_ARGS ?= --numprocesses=2
 # BENCH_ARGS=--peers times timm and lucidrains too, where they are installed.
 BENCH_ARGS ?=
 
+# TPU_ARGS="--chips v4 --only LambdaResNet50" compiles those alone.
+TPU_ARGS ?=
+
 BIN := $(VENV)/bin
+TPU_VENV := $(VENV)-tpu
 CONSTRAINTS := requirements/constraints.txt
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	--constraint $(CONSTRAINTS)
@@ -18,10 +22,11 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench tables constraints clean
+.PHONY: help demo test test-slow test-tpu lint format bench tables tpu-compile \
+	constraints clean
 
 help:  ## List the targets.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' \
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' \
 		$(MAKEFILE_LIST)
 
 demo: $(VENV)/.demo  ## Train on handwritten digits, export, predict.
@@ -36,6 +41,9 @@ test: lint  ## Lint, check types, test under Keras 3 and under tf_keras.
 test-slow: $(VENV)/.dev  ## Train every network, rebuild every table, measure memory.
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m slow \
 		tests/test_engine.py tests/test_resnet.py tests/test_analysis.py
+
+test-tpu: $(TPU_VENV)/.tpu  ## Compile LambdaResNet-50 for TPUs; needs none.
+	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile --check
 
 lint: $(VENV)/.dev  ## Check style and types.
 	$(BIN)/ruff check .
@@ -54,6 +62,9 @@ bench: $(VENV)/.dev  ## Time every algorithm and network; write docs/ (20 min).
 tables: $(VENV)/.dev  ## Recompute the paper's tables; write docs/.
 	$(BIN)/python -m lambdanet_tf.analysis.tables
 
+tpu-compile: $(TPU_VENV)/.tpu  ## Compile all for TPUs, go on if stopped (hours).
+	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile $(TPU_ARGS)
+
 constraints: $(VENV)/.pip  ## Resolve the pinned versions anew.
 	$(INSTALL) uv
 	$(BIN)/uv pip compile --universal --python-version 3.10 --upgrade \
@@ -62,7 +73,7 @@ constraints: $(VENV)/.pip  ## Resolve the pinned versions anew.
 		--output-file $(CONSTRAINTS)
 
 clean:  ## Remove the environment and all caches; keep runs/ and exported/.
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) $(TPU_VENV) build dist *.egg-info
 	rm -rf .hypothesis .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -78,6 +89,17 @@ $(VENV)/.dev: $(VENV)/.pip pyproject.toml $(CONSTRAINTS)
 	@echo "Installing TensorFlow and the development tools ..."
 	@$(INSTALL) --build-constraint $(CONSTRAINTS) --editable ".[dev]"
 	@touch $@ $(VENV)/.demo
+
+$(TPU_VENV)/.tpu: pyproject.toml $(CONSTRAINTS) requirements/tpu-compile.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "The TPU's compiler needs Python 3.11 to 3.13. Name one:" \
+		"PYTHON=python3.12 make $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "Installing TensorFlow and the compiler of TPUs ..."
+	@$(PYTHON) -m venv $(TPU_VENV)
+	@$(TPU_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint $(CONSTRAINTS) --build-constraint $(CONSTRAINTS) \
+		--editable . tf_keras --requirement requirements/tpu-compile.txt
+	@touch $@
 
 $(VENV)/.pip:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; \

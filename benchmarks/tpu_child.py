@@ -1,0 +1,41 @@
+"""One compilation, in a process of its own: see `benchmarks.tpu_compile`.
+
+    python -m benchmarks.tpu_child KEY CHIP
+
+KEY is one of `PROGRAMS`, CHIP one of `CHIPS`. The last line is the result as
+JSON.
+"""
+
+import json
+import os
+import sys
+import time
+
+# What training on a TPU runs on.
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import jax
+
+from benchmarks.tpu_compiler import compile_for
+from benchmarks.tpu_lowering import lower
+from benchmarks.tpu_programs import CHIPS
+from benchmarks.tpu_programs import PROGRAMS
+from benchmarks.tpu_report import refusal
+
+
+def main(key, chip):
+    start = time.perf_counter()
+    text, facts = lower(PROGRAMS[key])
+    lowered = time.perf_counter()
+    try:
+        result = {"status": "ok", **compile_for(text, CHIPS[chip].topology)}
+    except jax.errors.JaxRuntimeError as error:
+        result = refusal(str(error))
+    facts["lowering_seconds"] = round(lowered - start, 1)
+    facts["compile_seconds"] = round(time.perf_counter() - lowered, 1)
+    print(json.dumps({**facts, **result}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,109 @@
+"""Lowers a program of the table to StableHLO, with TensorFlow alone.
+
+The step of a recipe is the one that `train.py` takes: the recipe's network,
+loss, gradients, optimiser and averages, in mixed bfloat16. It is lowered for
+one core, so it has no sums over cores.
+"""
+
+import types
+
+import tensorflow as tf
+
+from benchmarks.tpu_operations import audit
+from lambdanet_tf.analysis import analyse
+from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.ops import planning_for
+from lambdanet_tf.training.networks import build_network
+from lambdanet_tf.training.networks import network_arguments
+from lambdanet_tf.training.networks import set_precision
+from lambdanet_tf.training.optimisation import recipe_optimizer
+from lambdanet_tf.training.overrides import resolve
+from lambdanet_tf.training.steps import update_step
+
+CORES = 128  # of the paper's batch of 4096
+IMAGENET = types.SimpleNamespace(channels=3, classes=range(1000))
+STEPS_PER_EPOCH = 1_281_167 // 4096
+# A gradient of a product is two products.
+PASSES = 3
+
+
+def lower(program):
+    """The StableHLO of a program, and what is expected of it.
+
+    Args:
+        program: `Program`.
+
+    Returns:
+        The text, and a dict: `parameters`; `counted_flops`, the products that
+        `lambdanet_tf.analysis` counts, for the batch, three times for training;
+        `algorithms`, how often each is used; `without_kernel` and `double`, see
+        `benchmarks.tpu_operations`.
+    """
+    set_precision("mixed_bfloat16")
+    with planning_for("tpu"):
+        make = _recipe_step if program.recipe else _layer_step
+        step, arguments, facts = make(program)
+        compiled = tf.function(step, jit_compile=True)
+        found = audit(compiled.get_concrete_function(*arguments))
+        text = compiled.experimental_get_compiler_ir(*arguments)(
+            stage="stablehlo", platform_name="CPU"
+        )
+    facts["without_kernel"] = [*found.without_kernel, *found.dynamic]
+    facts["double"] = list(found.double)
+    return text, facts
+
+
+def _recipe_step(program):
+    recipe = resolve(
+        program.recipe,
+        {
+            **program.changes,
+            "image_size": program.image_size,
+            "batch_size": program.batch * CORES,
+            "precision": "mixed_bfloat16",
+        },
+    )
+    arguments = network_arguments(recipe, IMAGENET)
+    model = build_network(recipe.model, arguments, use_sync_bn=True)
+    optimizer = recipe_optimizer(recipe, STEPS_PER_EPOCH).attach(model)
+    step = update_step(
+        model,
+        optimizer,
+        tf.distribute.get_strategy(),
+        recipe.batch_size,
+        recipe.label_smoothing,
+        recipe.seed,
+    )
+    images = tf.TensorSpec(
+        [program.batch, program.image_size, program.image_size, 3], tf.bfloat16
+    )
+    labels = tf.TensorSpec([program.batch], tf.int32)
+    return step, (images, labels), _facts(model, program)
+
+
+def _layer_step(program):
+    """The gradients of a layer with respect to its inputs and its weights."""
+    shape = (program.image_size, program.image_size, program.changes["filters"])
+    inputs = tf.keras.Input(shape)
+    model = tf.keras.Model(inputs, LambdaLayer(**program.changes)(inputs))
+
+    def step(images):
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            outputs = tf.cast(model(images, training=True), tf.float32)
+            loss = tf.reduce_sum(outputs**2)
+        return tape.gradient(loss, [images, *model.trainable_variables])
+
+    images = tf.TensorSpec([program.batch, *shape], tf.bfloat16)
+    return step, (images,), _facts(model, program)
+
+
+def _facts(model, program):
+    analysis = analyse(model)
+    flops = analysis.total("executed_flops")
+    algorithms = [x.algorithm for x in analysis.layers if x.algorithm]
+    return {
+        "parameters": model.count_params(),
+        "counted_flops": PASSES * program.batch * flops,
+        "algorithms": {a: algorithms.count(a) for a in sorted({*algorithms})},
+    }

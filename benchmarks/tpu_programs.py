@@ -1,0 +1,128 @@
+"""What is compiled for a TPU: a table, without TensorFlow."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+GIB = 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """A kind of TPU.
+
+    Attributes:
+        topology: as the compiler names it.
+        hbm: bytes of memory of a core. Source: Google's documentation of
+            Cloud TPU; a chip of v3 has two cores that share nothing.
+    """
+
+    topology: str
+    hbm: int
+
+
+CHIPS = {
+    "v3": Chip("v3:2x2", 16 * GIB),
+    "v4": Chip("v4:2x2x1", 32 * GIB),
+    "v5e": Chip("v5e:2x2", 16 * GIB),
+    "v5p": Chip("v5p:2x2x1", 95 * GIB),
+    "v6e": Chip("v6e:2x2", 32 * GIB),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A step of a recipe, or of a single layer, on one core.
+
+    Attributes:
+        name: of the network, or the implementation of a layer.
+        recipe: row of `RECIPES`; empty for a single layer.
+        changes: fields of the recipe to replace, or the layer's arguments.
+        image_size: height and width of the images, or of the layer's map.
+        batch: images of a core.
+    """
+
+    name: str
+    recipe: str
+    changes: Mapping[str, Any]
+    image_size: int
+    batch: int
+
+    @property
+    def key(self):
+        return f"{self.name}, {self.image_size} px, batch {self.batch}"
+
+
+BATCH = 32  # of a core: the paper's 4096 images on 128 cores
+
+
+def _hybrid(depth, image_size, batch=BATCH):
+    name = f"LambdaResNet{depth}"
+    changes = {"model": name}
+    if depth == 200:  # Not in Table 20; the rates are those of depth 152.
+        changes |= {
+            "dropout": 0.3,
+            "stochastic_depth": 0.1,
+            "randaugment_magnitude": 15.0,
+        }
+    return Program(name, "imagenet_350", changes, image_size, batch)
+
+
+def _vanilla(pattern):
+    changes = {"model_arguments": {"pattern": pattern}}
+    return Program(f"ResNet50 {pattern}", "imagenet_90", changes, 224, BATCH)
+
+
+def _mobile(name):
+    return Program(name, "mobilenet_350", {"model": name}, 224, BATCH)
+
+
+def _layer(implementation, image_size, filters):
+    return Program(
+        f"{implementation}, d={filters}",
+        "",
+        {"filters": filters, "scope": 23, "implementation": implementation},
+        image_size,
+        BATCH,
+    )
+
+
+# Table 12.
+PATTERNS = ("CCCC", "LLLL", "CCCL", "CCLL", "CLLL", "LCCC", "LLCC", "LLLC")
+
+# Table 20's sizes. Its times per step are those of 1024 images on 8 cores of
+# v3, so some are compiled with 128 images as well.
+NETWORKS = (
+    _hybrid(50, 128),
+    _hybrid(50, 160),
+    _hybrid(50, 128, batch=128),
+    _mobile("MobileNetV2"),
+    _mobile("LambdaMobileNetV2"),
+    *map(_vanilla, PATTERNS),
+    _hybrid(101, 160),
+    _hybrid(101, 192),
+    _hybrid(152, 192),
+    _hybrid(152, 224),
+    _hybrid(152, 224, batch=128),
+    _hybrid(152, 256),
+    _hybrid(152, 288),
+    _hybrid(200, 320),
+    _hybrid(270, 256),
+    _hybrid(350, 256),
+    _hybrid(350, 288),
+    _hybrid(350, 320),
+    _hybrid(420, 320),
+)
+
+IMPLEMENTATIONS = (
+    "auto", "query_first", "lambda_first", "spectral", "conv2d", "depthwise",
+    "unfolded", "einsum",
+)  # fmt: skip
+# As in c4 and in c2 of a ResNet-50 for 224 px.
+LAYERS = tuple(
+    _layer(implementation, image_size, filters)
+    for image_size, filters in ((14, 256), (56, 64))
+    for implementation in IMPLEMENTATIONS
+)
+
+PROGRAMS = {program.key: program for program in (*NETWORKS, *LAYERS)}

@@ -1,0 +1,173 @@
+"""Results of compiling for TPUs, as a line and as the tables of docs/."""
+
+import re
+
+from benchmarks.tpu_programs import CHIPS
+from benchmarks.tpu_programs import GIB
+from benchmarks.tpu_programs import LAYERS
+from benchmarks.tpu_programs import NETWORKS
+
+NETWORK_COLUMNS = (
+    "network",
+    "px",
+    "batch",
+    "TPU",
+    "result",
+    "seconds",
+    "arguments, GiB",
+    "temporaries, GiB",
+    "total, GiB",
+    "operations, TFLOP",
+    "algorithms",
+)
+LAYER_COLUMNS = (
+    "map",
+    "channels",
+    "algorithm",
+    "TPU",
+    "result",
+    "seconds",
+    "temporaries, MiB",
+    "operations, GFLOP",
+    "bytes moved, MiB",
+    "estimate, ms",
+)
+
+
+def memory(result):
+    """Bytes that a compiled program needs on its core."""
+    return (
+        result["arguments"]
+        + result["outputs"]
+        - result["aliases"]
+        + result["temporaries"]
+        + result["code"]
+    )
+
+
+def refusal(message):
+    """The result of a program that the compiler did not accept.
+
+    Args:
+        message: str. The compiler's.
+
+    Returns:
+        A dict: `status`, `message`, and `used`, the memory that a program needs
+        which does not fit, such as "17.2G of 15.5G".
+    """
+    if "CompileTimeHbmOom" not in message:
+        return {"status": "failed", "message": message[:600]}
+    sizes = re.search(
+        r"\(([\d.]+\w)\) exceeds available HBM \(([\d.]+\w)\)", message
+    ) or re.search(r"Used ([\d.]+\w) of ([\d.]+\w) hbm", message)
+    used = " of ".join(sizes.groups()) if sizes else ""
+    return {"status": "out of memory", "message": message[:600], "used": used}
+
+
+def summary(chip, result):
+    """A result in a few words."""
+    if result["status"] == "ok":
+        return (
+            f"compiled in {result['compile_seconds']:.0f} s, "
+            f"{memory(result) / GIB:.2f} of {CHIPS[chip].hbm // GIB} GiB"
+        )
+    return _shortfall(result)
+
+
+def sections(results):
+    """The tables of docs/tpu_compile.md.
+
+    Args:
+        results: dict from "PROGRAM on CHIP" to the result.
+
+    Returns:
+        Dict from the name of the section to its text.
+    """
+    networks = _table(NETWORK_COLUMNS, NETWORKS, _network, results)
+    return {
+        "networks": "\n\n".join([networks, *_missing(results)]),
+        "layers": _table(LAYER_COLUMNS, LAYERS, _layer, results),
+    }
+
+
+def _shortfall(result):
+    status = result["status"]
+    if status == "timed out":
+        return f"not finished after {result['limit_seconds']} s"
+    if status == "out of memory":
+        return f"does not fit: {result['used'] or result['message']}"
+    return f"failed: {result['message']}"
+
+
+def _table(columns, programs, row, results):
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    for program in programs:
+        for chip in CHIPS:
+            result = results.get(f"{program.key} on {chip}")
+            if result is not None:
+                cells = row(program, chip, result)
+                cells += [""] * (len(columns) - len(cells))
+                lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _missing(results):
+    """Sentences that name what was not tried, one per chip that was."""
+    sentences = []
+    for chip in CHIPS:
+        if not any(name.endswith(f" on {chip}") for name in results):
+            continue
+        names = [
+            f"{p.name} at {p.image_size} px, batch {p.batch}"
+            for p in NETWORKS
+            if f"{p.key} on {chip}" not in results
+        ]
+        if names:
+            sentences.append(f"Not tried for {chip}: {'; '.join(names)}.")
+    return sentences
+
+
+def _network(program, chip, result):
+    cells = [program.name, str(program.image_size), str(program.batch), chip]
+    if result["status"] != "ok":
+        return [*cells, _shortfall(result)]
+    needed, size = memory(result) / GIB, CHIPS[chip].hbm // GIB
+    share = 100 * result["flops"] / result["counted_flops"]
+    return [
+        *cells,
+        "fits" if needed <= size else "does not fit",
+        f"{result['compile_seconds']:.0f}",
+        f"{result['arguments'] / GIB:.2f}",
+        f"{result['temporaries'] / GIB:.2f}",
+        f"{needed:.2f} of {size}",
+        f"{result['flops'] / 1e12:.3f} ({share:.0f})",
+        _algorithms(result),
+    ]
+
+
+def _layer(program, chip, result):
+    algorithm = program.name.partition(",")[0]
+    if algorithm == "auto" and "algorithms" in result:
+        algorithm = f"auto: {_algorithms(result)}"
+    channels = program.changes["filters"]
+    cells = [str(program.image_size), str(channels), algorithm, chip]
+    if result["status"] != "ok":
+        return [*cells, _shortfall(result)]
+    seconds = result["optimal_seconds"]
+    return [
+        *cells,
+        "compiles",
+        f"{result['compile_seconds']:.0f}",
+        f"{result['temporaries'] / 2**20:.0f}",
+        f"{result['flops'] / 1e9:.1f}",
+        f"{result['bytes_accessed'] / 2**20:.0f}",
+        f"{1e3 * seconds:.2f}" if seconds > 0 else "",
+    ]
+
+
+def _algorithms(result):
+    """Such as "4 query_first", or the name alone if there is one layer."""
+    return ", ".join(
+        f"{count} {name}" if count > 1 else name
+        for name, count in result["algorithms"].items()
+    )

@@ -1,0 +1,60 @@
+"""`tf.distribute.TPUStrategy` on a machine without a TPU: to trace, not to run.
+
+It is the real class. A resolver describes cores that are not there; then parts
+of the CPU take their places, so that variables can be made. `strategy.run`
+inside a `tf.function` builds the graph that a TPU would be given. The private
+attributes are those of TensorFlow 2.20 and 2.21.
+"""
+
+import collections
+
+import numpy as np
+import tensorflow as tf
+
+_PLACE = "/job:localhost/replica:0/task:0/device:"
+_Device = collections.namedtuple("_Device", "name device_type")
+
+
+class FakeResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
+    """Describes one host with some cores."""
+
+    def __init__(self, num_cores):
+        self._num_cores = num_cores
+
+    def get_tpu_system_metadata(self):
+        cores = [
+            _Device(f"{_PLACE}TPU:{i}", "TPU") for i in range(self._num_cores)
+        ]
+        return tf.tpu.experimental.TPUSystemMetadata(
+            num_cores=self._num_cores,
+            num_hosts=1,
+            num_of_cores_per_host=self._num_cores,
+            topology=None,
+            devices=[_Device(f"{_PLACE}CPU:0", "CPU"), *cores],
+        )
+
+    def master(self, *args, **kwargs):
+        return ""
+
+    def cluster_spec(self):
+        return tf.train.ClusterSpec({})
+
+    def get_job_name(self):
+        return "localhost"
+
+
+def fake_tpu_strategy(num_cores=2):
+    """A `TPUStrategy` whose cores are the first logical CPUs."""
+    strategy = tf.distribute.TPUStrategy(FakeResolver(num_cores))
+    cores = [f"{_PLACE}CPU:{i}" for i in range(num_cores)]
+    host = cores[0]
+    extended = strategy.extended
+    extended._tpu_devices = np.array([[core] for core in cores], dtype=object)
+    extended._host_device = host
+    extended._device_input_worker_devices = collections.OrderedDict(
+        [(host, cores)]
+    )
+    extended._host_input_worker_devices = collections.OrderedDict(
+        [(host, [host] * num_cores)]
+    )
+    return strategy

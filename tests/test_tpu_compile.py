@@ -1,0 +1,253 @@
+"""The command that compiles for TPUs, with other programs in its children."""
+
+import json
+import pathlib
+import re
+import shutil
+import sys
+import time
+
+import pytest
+
+from benchmarks import tpu_compile
+from benchmarks import tpu_report
+from benchmarks.tpu_programs import GIB
+from benchmarks.tpu_programs import PROGRAMS
+from lambdanet_tf.specs import TABLE_20
+
+KEY = "LambdaResNet50, 128 px, batch 32"
+GOOD = {
+    "status": "ok",
+    "parameters": 10,
+    "counted_flops": 3e9,
+    "flops": 3.03e9,
+    "algorithms": {"query_first": 4},
+    "without_kernel": [],
+    "double": [],
+    "arguments": GIB,
+    "outputs": GIB,
+    "aliases": GIB,
+    "temporaries": 2 * GIB,
+    "code": 0,
+    "compile_seconds": 60.0,
+    "lowering_seconds": 10.0,
+    "optimal_seconds": 0.004,
+    "bytes_accessed": 2**23,
+}
+
+
+def python(text):
+    """A command whose children run some Python."""
+    return (sys.executable, "-c", text)
+
+
+def run_child(text, timeout=30):
+    return tpu_compile.compile_in_child(KEY, "v3", timeout, python(text))
+
+
+# One child.
+
+
+def test_the_last_line_is_the_result():
+    result = run_child("print('so far'); print('{\"status\": \"ok\"}')")
+    assert result == {"status": "ok"}
+
+
+def test_the_child_is_told_what_to_compile():
+    text = "import json, sys; print(json.dumps({'status': sys.argv[1:]}))"
+    assert run_child(text)["status"] == [KEY, "v3"]
+
+
+def test_a_child_that_fails():
+    result = run_child("raise SystemExit('no such chip')")
+    assert result == {
+        "status": "failed",
+        "exit_code": 1,
+        "message": "no such chip",
+    }
+
+
+def test_a_child_that_is_killed():
+    result = run_child("import os; os.abort()")
+    assert result["status"] == "failed"
+    assert result["exit_code"] == -6
+
+
+def test_a_child_that_takes_too_long():
+    start = time.monotonic()
+    result = run_child("import time; time.sleep(60)", timeout=1)
+    assert result == {"status": "timed out", "limit_seconds": 1}
+    assert time.monotonic() - start < 30
+
+
+# What the compiler refuses, and what is wrong with a result.
+
+TOO_LARGE = (
+    "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, "
+    "the total memory required for HLO temporaries (34.33G) exceeds available "
+    "HBM (15.48G). HLO module: jit_call."
+)
+
+
+def test_a_program_that_is_too_large():
+    assert tpu_report.refusal(TOO_LARGE) == {
+        "status": "out of memory",
+        "message": TOO_LARGE,
+        "used": "34.33G of 15.48G",
+    }
+
+
+def test_a_program_that_is_refused():
+    result = tpu_report.refusal("INVALID_ARGUMENT: dynamic shape")
+    assert result["status"] == "failed"
+    assert "dynamic shape" in result["message"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"status": "failed", "message": "no jax"}, "failed: no jax"),
+        ({"status": "out of memory"}, "out of memory"),
+        ({"temporaries": 16 * GIB}, "needs .* bytes of"),
+        ({"flops": 3.3e9}, "1.10 times the flops"),
+        ({"flops": 0.0}, "0.00 times the flops"),
+        ({"without_kernel": ["AsString"]}, "without_kernel: AsString"),
+        ({"double": ["mul"]}, "double: mul"),
+    ],
+)
+def test_problems(change, message):
+    assert tpu_compile.problems("v3", GOOD) == []
+    (found,) = tpu_compile.problems("v3", {**GOOD, **change})
+    assert re.search(message, found)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "count"),
+    [("ok", 0, "4 passed, 0 failed"), ("failed", 1, "0 passed, 4 failed")],
+)
+def test_check(monkeypatch, capsys, status, code, count):
+    result = {**GOOD, "status": status, "message": "no jax"}
+    monkeypatch.setattr(
+        tpu_compile, "compile_in_child", lambda key, chip, timeout: result
+    )
+    assert tpu_compile.main(["--check"]) == code
+    assert capsys.readouterr().out.splitlines()[-1] == count
+
+
+# All of them.
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Which programs are compiled, and with what result."""
+    calls, results = [], {}
+
+    def compile_in_child(key, chip, timeout):
+        calls.append((key, chip))
+        result = results.get((key, chip), GOOD)
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    monkeypatch.setattr(tpu_compile, "compile_in_child", compile_in_child)
+    return calls, results
+
+
+def run_all(folder, *arguments):
+    document = folder / "tpu_compile.md"
+    if not document.exists():
+        document.write_text(
+            "<!-- networks:begin --><!-- networks:end -->"
+            "<!-- layers:begin --><!-- layers:end -->"
+        )
+    return tpu_compile.main(
+        ["--write", str(folder), "--only", "LambdaResNet50", *arguments]
+    )
+
+
+def test_a_stopped_run_goes_on(compiled, tmp_path):
+    calls, results = compiled
+    keys = [key for key in PROGRAMS if "LambdaResNet50" in key]
+    results[keys[1], "v3"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        run_all(tmp_path, "--chips", "v3")
+    assert calls == [(keys[0], "v3"), (keys[1], "v3")]
+    results.clear()
+    assert run_all(tmp_path, "--chips", "v3") == 0
+    assert calls[2:] == [(key, "v3") for key in keys[1:]]
+    stored = json.loads((tmp_path / "tpu_compile.json").read_text())
+    assert set(stored) == {f"{key} on v3" for key in keys}
+
+
+def test_what_failed_is_tried_again_and_what_does_not_fit_is_not(
+    compiled, tmp_path
+):
+    calls, results = compiled
+    keys = [key for key in PROGRAMS if "LambdaResNet50" in key]
+    results[keys[0], "v3"] = {"status": "failed", "message": "oh"}
+    results[keys[1], "v3"] = tpu_report.refusal(TOO_LARGE)
+    results[keys[2], "v3"] = {"status": "timed out", "limit_seconds": 9}
+    assert run_all(tmp_path, "--chips", "v3", "--timeout", "9") == 1
+    calls.clear()
+    assert run_all(tmp_path, "--chips", "v3", "--timeout", "9") == 1
+    assert calls == [(keys[0], "v3")]
+    run_all(tmp_path, "--chips", "v3", "--timeout", "99")
+    assert calls[1:] == [(keys[0], "v3"), (keys[2], "v3")]
+
+
+def test_an_unknown_program(capsys, tmp_path):
+    with pytest.raises(SystemExit):
+        tpu_compile.main(["--write", str(tmp_path), "--only", "VGG"])
+    assert "no program's name has VGG" in capsys.readouterr().err
+
+
+def test_a_folder_without_the_document(capsys, tmp_path):
+    with pytest.raises(SystemExit):
+        tpu_compile.main(["--write", str(tmp_path)])
+    assert "has no tpu_compile.md" in capsys.readouterr().err
+
+
+# The tables.
+
+
+def test_the_tables():
+    other = "LambdaResNet50, 160 px, batch 32"
+    sections = tpu_report.sections(
+        {
+            f"{KEY} on v3": GOOD,
+            f"{KEY} on v5e": {"status": "timed out", "limit_seconds": 9},
+            f"{other} on v3": tpu_report.refusal(TOO_LARGE),
+            "auto, d=256, 14 px, batch 32 on v3": GOOD,
+        }
+    )
+    networks = sections["networks"]
+    for line in (
+        "| LambdaResNet50 | 128 | 32 | v3 | fits | 60 | 1.00 | 2.00 | "
+        "3.00 of 16 | 0.003 (101) | 4 query_first |",
+        "| LambdaResNet50 | 128 | 32 | v5e | not finished after 9 s | ",
+        "| LambdaResNet50 | 160 | 32 | v3 | does not fit: 34.33G of 15.48G | ",
+    ):
+        assert f"\n{line}" in networks
+    v3, v5e = networks.splitlines()[-3::2]
+    assert v3.startswith("Not tried for v3: LambdaResNet50 at 128 px, batch 1")
+    assert v5e.startswith("Not tried for v5e: LambdaResNet50 at 160 px, ")
+    *_, line = sections["layers"].splitlines()
+    assert line == (
+        "| 14 | 256 | auto: 4 query_first | v3 | compiles | 60 | 2048 | 3.0 | "
+        "8 | 4.00 |"
+    )
+
+
+def test_the_document_has_places_for_the_tables(compiled, tmp_path):
+    docs = pathlib.Path(__file__).parents[1] / "docs"
+    shutil.copy(docs / "tpu_compile.md", tmp_path)
+    assert run_all(tmp_path) == 0
+    text = (tmp_path / "tpu_compile.md").read_text()
+    assert "3.00 of 16 | 0.003 (101)" in text
+    assert text.count("<!--") == 4
+
+
+def test_every_row_of_table_20_is_compiled():
+    for row in TABLE_20:
+        name = f"LambdaResNet{row.depth}, {row.image_size} px, batch 32"
+        assert name in PROGRAMS

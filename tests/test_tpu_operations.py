@@ -1,0 +1,174 @@
+"""Nothing in a training step lacks a kernel on TPUs or is float64."""
+
+import types
+
+import pytest
+import tensorflow as tf
+
+from benchmarks.tpu_operations import audit
+from benchmarks.tpu_operations import kernels
+from lambdanet_tf import layers
+from lambdanet_tf.ops import planning_for
+from lambdanet_tf.training import recipe_optimizer
+from lambdanet_tf.training import resolve
+from lambdanet_tf.training.networks import build_network
+from lambdanet_tf.training.networks import network_arguments
+from lambdanet_tf.training.networks import set_precision
+from lambdanet_tf.training.steps import evaluation_step
+from lambdanet_tf.training.steps import update_step
+
+BATCH, SIZE = 2, 32
+IMAGES = types.SimpleNamespace(channels=3, classes=range(5))
+# A block of every kind: convolution, SE, local and global lambda layers.
+SHALLOW = {"stages": ["CL", "L"], "widths": [8, 8], "strides": [1, 2]}
+NETWORKS = {
+    "ResNet50": SHALLOW,
+    "LambdaResNet50": {**SHALLOW, "se_stages": [2, 3]},
+    "LambdaResNetSmall": {**SHALLOW, "scope": None, "share_embeddings": True},
+    "MobileNetV2": {"lambda_blocks": [2, 16]},
+}
+
+
+def trace(function, *specs):
+    return tf.function(function).get_concrete_function(*specs)
+
+
+def steps(model, changes, **recipe):
+    """Training and evaluation step of a network, as concrete functions."""
+    recipe = resolve(
+        "smoke",
+        {
+            "model": model,
+            "model_arguments": changes,
+            "image_size": SIZE,
+            "precision": "mixed_bfloat16",
+            "dropout": 0.1,
+            "average_decay": 0.99,
+            "clip_norm": 1.0,
+            **recipe,
+        },
+    )
+    set_precision(recipe.precision)
+    strategy = tf.distribute.get_strategy()
+    network = build_network(
+        recipe.model, network_arguments(recipe, IMAGES), use_sync_bn=True
+    )
+    optimizer = recipe_optimizer(recipe, 10).attach(network)
+    update = update_step(network, optimizer, strategy, BATCH, 0.1)
+    images = tf.TensorSpec([BATCH, SIZE, SIZE, 3], tf.bfloat16)
+    labels = tf.TensorSpec([BATCH], tf.int32)
+    weights = tf.TensorSpec([BATCH], tf.float32)
+    evaluate = evaluation_step(network, strategy)
+    yield trace(update, images, labels)
+    yield evaluate.get_concrete_function((images, labels, weights))
+
+
+def nothing_wrong(found):
+    assert found.without_kernel == ()
+    assert found.dynamic == ()
+    assert found.double == ()
+    return True
+
+
+@pytest.mark.parametrize("model", NETWORKS)
+def test_the_steps_of_a_network(model):
+    recipe = {"accumulation": 2, "optimizer": "rmsprop"}
+    if "MobileNet" not in model:
+        recipe = {"stochastic_depth": 0.2}
+    with planning_for("tpu"):
+        for step in steps(model, NETWORKS[model], **recipe):
+            found = audit(step)
+            assert nothing_wrong(found)
+            assert found.counts["Conv2D"] > 1
+            assert found.counts["BatchMatMulV2"] > 1
+
+
+@pytest.mark.parametrize(
+    "implementation",
+    ["einsum", "conv2d", "depthwise", "unfolded", "lambda_first",
+     "query_first", "spectral"],
+)  # fmt: skip
+def test_every_implementation_of_a_layer(implementation):
+    set_precision("mixed_bfloat16")
+    layer = layers.LambdaLayer(8, scope=3, implementation=implementation)
+    layer.build((BATCH, 8, 8, 8))
+
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(tf.cast(layer(x, training=True), tf.float32))
+        return tape.gradient(loss, [x, *layer.trainable_variables])
+
+    with planning_for("tpu"):
+        step = trace(gradient, tf.TensorSpec([BATCH, 8, 8, 8], tf.bfloat16))
+    assert nothing_wrong(audit(step))
+
+
+# The audit itself.
+
+VECTOR = tf.TensorSpec([4], tf.float32)
+
+
+def test_the_list_of_kernels_is_plausible():
+    assert len(kernels()) > 500
+    assert {"Einsum", "Conv2D", "CrossReplicaSum"} <= kernels()
+    assert "DecodeJpeg" not in kernels()
+
+
+def test_an_operation_without_a_kernel_is_found():
+    found = audit(trace(lambda x: tf.strings.as_string(x), VECTOR))
+    assert found.without_kernel == ("AsString",)
+    assert found.dynamic == ()
+    assert found.double == ()
+
+
+def test_python_in_the_graph_is_found():
+    found = audit(
+        trace(lambda x: tf.numpy_function(lambda y: y, [x], tf.float32), VECTOR)
+    )
+    assert found.without_kernel == ("PyFunc",)
+
+
+@pytest.mark.parametrize(
+    ("function", "operation"),
+    [
+        (lambda x: tf.unique(x)[0], "Unique"),
+        (lambda x: tf.boolean_mask(x, x > 0), "Where"),
+    ],
+)
+def test_a_size_that_depends_on_the_data_is_found(function, operation):
+    found = audit(trace(function, VECTOR))
+    assert found.without_kernel == ()
+    assert found.dynamic == (operation,)
+
+
+def test_float64_is_found():
+    found = audit(trace(lambda x: tf.cast(x, tf.float64) * 2.0, VECTOR))
+    assert found.without_kernel == found.dynamic == ()
+    assert found.counts["Mul"] == 1
+    assert any("mul" in name for name in found.double)
+
+
+def test_what_is_called_is_looked_at_too():
+    @tf.function
+    def inner(x):
+        return tf.unique(tf.cast(x, tf.complex128))[0]
+
+    def outer(x):
+        for _ in tf.range(3):
+            if tf.reduce_sum(x) > 0:
+                x += tf.cast(tf.math.real(inner(x)[0]), tf.float32)
+        return x
+
+    found = audit(trace(outer, VECTOR))
+    assert found.counts["Unique"] == 1
+    assert found.dynamic == ("Unique",)
+    assert found.double
+
+
+def test_a_function_that_is_never_called_does_not_count():
+    def outer(x):
+        tf.function(lambda x: tf.unique(x)[0]).get_concrete_function(VECTOR)
+        return x + 1.0
+
+    assert nothing_wrong(audit(trace(outer, VECTOR)))
