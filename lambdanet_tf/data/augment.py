@@ -17,14 +17,14 @@ EVALUATION_SHARE = 0.875
 
 
 def whole_image(image, size):
-    """All of an image, resized to a square.
+    """All of an image, resized.
 
     Args:
         image: `ArrayImage` or `EncodedImage`.
-        size: int. Height and width of the result.
+        size: int, or (height, width) of the result.
 
     Returns:
-        A tensor `(size, size, channels)`.
+        A tensor `(height, width, channels)`.
     """
     return resized(image.whole(), size)
 
@@ -34,16 +34,16 @@ def central_crop(image, size, share=EVALUATION_SHARE):
 
     Args:
         image: `ArrayImage` or `EncodedImage`.
-        size: int. Height and width of the result.
+        size: int, or (height, width) of the result.
         share: float. The square's side, as a share of the shorter side of the
-            image.
+            image; at least one pixel.
 
     Returns:
-        A tensor `(size, size, channels)`.
+        A tensor `(height, width, channels)`.
     """
     shape = image.size()
     shorter = tf.cast(tf.reduce_min(shape), tf.float32)
-    side = tf.cast(tf.round(share * shorter), tf.int32)
+    side = tf.maximum(tf.cast(tf.round(share * shorter), tf.int32), 1)
     top, left = tf.unstack((shape - side + 1) // 2)
     return resized(image.crop(top, left, side, side), size)
 
@@ -167,8 +167,9 @@ def affine_matrix(size, angle, shift, zoom):
 
 
 def resized(pixels, size):
-    """Pixels resized to a square, bilinearly; as they are if they have it."""
-    if pixels.shape[:2] == (size, size):
+    """Pixels resized, bilinearly; as they are if they have the size."""
+    height, width = (size, size) if isinstance(size, int) else size
+    if pixels.shape[:2] == (height, width):
         return pixels
-    pixels = tf.image.resize(pixels, [size, size])
-    return tf.ensure_shape(pixels, (size, size, pixels.shape[-1]))
+    pixels = tf.image.resize(pixels, [height, width])
+    return tf.ensure_shape(pixels, (height, width, pixels.shape[-1]))

@@ -66,10 +66,11 @@ def evaluation_crop(recipe):
     Returns:
         A callable `image -> pixels`.
     """
-    size, share = recipe.image_size, recipe.evaluation_crop
-    if share == 1.0:
-        return functools.partial(augment.whole_image, size=size)
-    return functools.partial(augment.central_crop, size=size, share=share)
+    return data.EvaluationCrop(
+        (recipe.image_size, recipe.image_size),
+        recipe.evaluation_crop,
+        data.image_dtype(recipe.precision),
+    )
 
 
 def mixture(recipe, num_classes):
@@ -138,7 +139,7 @@ class Inputs:
                 seed=recipe.seed,
                 start=step * recipe.batch_size,
                 share=_share(context),
-                dtype=self._dtype(),
+                dtype=data.image_dtype(recipe.precision),
                 bad_images=self.bad_images,
             )
 
@@ -164,7 +165,7 @@ class Inputs:
                 self.image_shape,
                 share=_share(context),
                 num_batches=num_batches * per_pipeline,
-                dtype=self._dtype(),
+                dtype=crop.dtype,
                 bad_images=self.bad_images,
             )
 
@@ -178,11 +179,6 @@ class Inputs:
                 f"Received: {batch_size} for {replicas} replicas."
             )
         return batch_size // replicas
-
-    def _dtype(self):
-        """What is sent to the device: half the bytes, where that is exact."""
-        whole = self.recipe.precision == "mixed_bfloat16"
-        return "bfloat16" if whole else "float32"
 
 
 def _share(context):
