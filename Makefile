@@ -15,8 +15,10 @@ TPU_ARGS ?=
 BIN := $(VENV)/bin
 TPU_VENV := $(VENV)-tpu
 CONSTRAINTS := requirements/constraints.txt
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check \
 	--constraint $(CONSTRAINTS)
+INSTALL := $(BIN)/python $(PIP_INSTALL)
+TPU_INSTALL := $(TPU_VENV)/bin/python $(PIP_INSTALL)
 
 # Without it TensorFlow's C++ reports, among others, an error for a missing GPU.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
@@ -96,9 +98,9 @@ $(TPU_VENV)/.tpu: pyproject.toml $(CONSTRAINTS) requirements/tpu-compile.txt
 		"PYTHON=python3.12 make $(MAKECMDGOALS)" >&2; exit 1; }
 	@echo "Installing TensorFlow and the compiler of TPUs ..."
 	@$(PYTHON) -m venv $(TPU_VENV)
-	@$(TPU_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
-		--constraint $(CONSTRAINTS) --build-constraint $(CONSTRAINTS) \
-		--editable . tf_keras --requirement requirements/tpu-compile.txt
+	@$(TPU_INSTALL) --upgrade pip
+	@$(TPU_INSTALL) --build-constraint $(CONSTRAINTS) --editable . tf_keras \
+		--requirement requirements/tpu-compile.txt
 	@touch $@
 
 $(VENV)/.pip:
