@@ -56,10 +56,11 @@ format: $(VENV)/.dev  ## Format the code and mend what ruff can mend.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev  ## Time every algorithm and network; write docs/ (20 min).
+bench: $(VENV)/.dev  ## Time every algorithm and network; write docs/ (25 min).
 	$(BIN)/python -m benchmarks.engine --write docs $(BENCH_ARGS)
 	$(BIN)/python -m benchmarks.growth --write docs
 	$(BIN)/python -m benchmarks.networks --write docs
+	$(BIN)/python -m benchmarks.serving --write docs
 
 tables: $(VENV)/.dev  ## Recompute the paper's tables; write docs/.
 	$(BIN)/python -m lambdanet_tf.analysis.tables

@@ -1,0 +1,250 @@
+"""Times exports against Keras, and against an exported ResNet-RS-50.
+
+    python -m benchmarks.serving
+    python -m benchmarks.serving --write docs
+
+Everything in one run, on the CPU: latency and throughput of an export, of the
+Keras model that it was made from, and of other exports of that model; then
+clients at the same time, in this process and through gRPC. The export runs in
+the session of TensorFlow 1, as in TF Serving. For gRPC the stand-in server of
+the tests takes the place of TF Serving, in a process of its own: what its
+Python costs is part of its figures.
+"""
+
+import argparse
+import functools
+import os
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks import serving_report
+from examples.serving import load
+from examples.serving.grpc_client import GrpcClient
+from lambdanet_tf import models
+from lambdanet_tf import serving
+from lambdanet_tf.serving import fresh_process
+
+LAMBDA, PLAIN, DIGITS = "LambdaResNet50", "ResNetRS50-SE", "digits"
+NETWORKS = {
+    LAMBDA: (models.LambdaResNet50, {"input_shape": (224, 224, 3)}),
+    PLAIN: (models.ResNetRS50, {"input_shape": (224, 224, 3)}),
+    DIGITS: (
+        models.LambdaResNetSmall,
+        {"input_shape": (8, 8, 1), "classes": 10},
+    ),
+}
+BATCHES = (1, 8, 32)
+CLIENTS = (1, 2, 4)
+LEAST = 5  # repetitions, however long they take
+
+
+class Exported:
+    """A network, its exports, and what answers in them.
+
+    Args:
+        name: of the network.
+        folder: to export to.
+    """
+
+    def __init__(self, name, folder):
+        builder, arguments = NETWORKS[name]
+        self.shape = arguments["input_shape"]
+        model = builder(weights=None, **arguments)
+        self.folders = {
+            "export": serving.export_model(model, folder, name),
+            "export, bfloat16 weights": serving.export_model(
+                model,
+                folder,
+                f"{name}-bfloat16",
+                options=serving.ServingOptions(weights_dtype="bfloat16"),
+            ),
+            "export, not folded": _save_as_it_is(
+                model, folder / f"{name}-unfolded"
+            ),
+        }
+        self.figures, self._servers = {}, {}
+        for kind, place in self.folders.items():
+            start = time.perf_counter()
+            server = fresh_process.Server(tf, place)
+            loaded = time.perf_counter()
+            server.answer("serving_default", {"images": self.images(1)})
+            answered = time.perf_counter()
+            files = [file for file in place.rglob("*") if file.is_file()]
+            self.figures[kind] = {
+                "load": loaded - start,
+                "first": answered - loaded,
+                "bytes": sum(file.stat().st_size for file in files),
+            }
+            self._servers[kind] = server
+        spec = tf.TensorSpec((None, *self.shape), tf.float32)
+        self._predict_on_batch = model.predict_on_batch
+        self._compiled = tf.function(
+            functools.partial(model, training=False), input_signature=[spec]
+        )
+
+    def images(self, batch):
+        """The same random images at every call."""
+        generator = np.random.default_rng(0)
+        images = generator.uniform(0, 255, (batch, *self.shape))
+        return images.astype(np.float32)
+
+    def contestants(self, batch):
+        """Functions without arguments that classify a batch."""
+        images = self.images(batch)
+        functions = {
+            "Keras, predict_on_batch": lambda: self._predict_on_batch(images),
+            "Keras, tf.function": lambda: self._compiled(images).numpy(),
+        }
+        for kind in self.folders:
+            functions[kind] = functools.partial(self.answer, kind, images)
+        return functions
+
+    def answer(self, kind, images):
+        """The logits of an export."""
+        return self._servers[kind].answer("serving_default", {"images": images})
+
+
+def _save_as_it_is(model, place):
+    """A SavedModel of the Keras model with nothing done to it."""
+    module = tf.Module()
+    spec = tf.TensorSpec((None, *model.input_shape[1:]), tf.float32, "images")
+    module.infer = tf.function(
+        lambda images: {"logits": model(images, training=False)},
+        input_signature=[spec],
+    )
+    module.weights = module.infer.get_concrete_function().graph.variables
+    tf.saved_model.save(
+        module, str(place), signatures={"serving_default": module.infer}
+    )
+    return place
+
+
+def latencies(functions, seconds):
+    """Seconds of single calls, taking turns, after one that does not count.
+
+    Args:
+        functions: dict from name to a function without arguments.
+        seconds: how long to go on, with `LEAST` calls of each.
+
+    Returns:
+        Dict from name to a list.
+    """
+    for function in functions.values():
+        function()
+    taken = {name: [] for name in functions}
+    order, shuffled = list(functions.items()), random.Random(0)
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(taken[order[0][0]]) < LEAST:
+        shuffled.shuffle(order)
+        for name, function in order:
+            start = time.perf_counter()
+            function()
+            taken[name].append(time.perf_counter() - start)
+    return taken
+
+
+class InProcess:
+    """What the load test takes for a client: a call in this process."""
+
+    def __init__(self, exported, images):
+        self._exported, self._images = exported, images
+
+    def send(self, _):
+        self._exported.answer("export", self._images)
+
+    def close(self):
+        pass
+
+
+def under_load(client_of, request, clients, seconds):
+    """A `load.Measurement` of so many clients at the same time."""
+    measurement = load.Measurement("", clients, 1)
+    load.measure(
+        client_of,
+        request,
+        measurement,
+        seconds,
+        warm_up=seconds / 4,
+        stop=load.threading.Event(),
+    )
+    if measurement.errors:
+        raise RuntimeError(measurement.example)
+    return measurement
+
+
+def concurrent(exported, name, seconds):
+    """Measurements of clients at the same time, by way and number."""
+    image = exported.images(1)
+    measured = {}
+    for clients in CLIENTS:
+        measured["in process", clients] = under_load(
+            lambda: InProcess(exported, image), None, clients, seconds
+        )
+    folder = exported.folders["export"].parent
+    process, port = _stand_in(folder)
+    try:
+        address = f"127.0.0.1:{port}"
+        client_of = functools.partial(GrpcClient, address, name, timeout=60.0)
+        request = client_of().request("serving_default", image)
+        for clients in CLIENTS:
+            measured["gRPC", clients] = under_load(
+                client_of, request, clients, seconds
+            )
+    finally:
+        process.terminate()
+        process.wait()
+    return measured
+
+
+def _stand_in(folder):
+    """A server process; returns it and its port."""
+    server = [sys.executable, "-m", "tests.stand_in_server", str(folder)]
+    process = subprocess.Popen(
+        [*server, "--port", "0", "--rest_api_port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    port = re.search(r"gRPC on port (\d+)", process.stdout.readline())[1]
+    return process, port
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--networks", nargs="+", default=list(NETWORKS))
+    parser.add_argument("--seconds", type=float, default=6.0, help="a batch")
+    parser.add_argument("--write", help="folder of serving_speed.md and .png")
+    arguments = parser.parse_args()
+    tf.get_logger().setLevel("ERROR")
+    tf.keras.utils.set_random_seed(0)
+    figures = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in arguments.networks:
+            exported = Exported(name, pathlib.Path(scratch))
+            figures[name] = {
+                "exports": exported.figures,
+                "latencies": {
+                    batch: latencies(
+                        exported.contestants(batch), arguments.seconds
+                    )
+                    for batch in BATCHES
+                },
+                "concurrent": concurrent(exported, name, arguments.seconds / 2),
+            }
+            print(serving_report.text({name: figures[name]}), flush=True)
+            tf.keras.backend.clear_session()
+    if arguments.write:
+        serving_report.write(figures, pathlib.Path(arguments.write))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""The figures of the exports as tables, and as a picture."""
+
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from examples.serving.load import Measurement
+
+HEAD = """\
+# The speed of exports
+
+Written by `python -m benchmarks.serving --write docs` (in `make bench`), all
+in one run: {cores} CPU cores, TensorFlow {version}, float32. The machine is
+shared and noisy: read ratios rather than milliseconds, and no ratio within
+10 % of 1 as a difference.
+
+![Throughput of the exports](serving_speed.png)
+"""
+BASELINE = "Keras, tf.function"
+EXPORT = "export"
+LAMBDA, PLAIN = "LambdaResNet50", "ResNetRS50-SE"
+
+
+def text(figures):
+    """All tables, as markdown."""
+    parts = [
+        _section(
+            "One client in the same process",
+            "How many calls, p50 and p95 of one in milliseconds (the slowest "
+            "where there are fewer than 20), images per second at p50, and "
+            f'how many times as fast that is as "{BASELINE}". A call gives '
+            "logits to arrays of pixels; the exports add probabilities and "
+            "names. Not folded: the Keras model, saved as it is.",
+            f"{_latency_table(figures)}\n\n{_summary(figures)}",
+        ),
+        _section(
+            "Clients at the same time, batch 1",
+            "Each client asks again when it has its answer. In process: calls "
+            "of the loaded signature. gRPC: through the stand-in server of "
+            "the tests, written in Python, in a process that shares the "
+            "cores with the clients; TF Serving itself could not be run.",
+            _concurrent_table(figures),
+        ),
+        _section(
+            "Loading, and size",
+            "Loading and the first answer (batch 1) in a process that has "
+            "imported TensorFlow; the size of the version folder, in MiB of "
+            "2^20 bytes, warm-up requests included.",
+            _export_table(figures),
+        ),
+    ]
+    return "\n\n".join(parts)
+
+
+def write(figures, folder):
+    """Writes `serving_speed.md` and `serving_speed.png`."""
+    head = HEAD.format(cores=os.cpu_count(), version=tf.__version__)
+    file = folder / "serving_speed.md"
+    file.write_text(f"{head}\n{text(figures)}\n", encoding="utf-8")
+    picture(figures, folder / "serving_speed.png")
+    print(f"Wrote {file} and the picture beside it")
+
+
+def _section(title, explanation, table):
+    return f"## {title}\n\n{explanation}\n\n{table}"
+
+
+def _table(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _latency_table(figures):
+    head = ["network", "batch", "what", "calls", "p50 ms", "p95 ms"]
+    rows = []
+    for name, figure in figures.items():
+        for batch, taken in figure["latencies"].items():
+            base = np.median(taken[BASELINE])
+            for what, seconds in taken.items():
+                middle = np.median(seconds)
+                high = Measurement("", 1, batch, 0, seconds).percentile(95)
+                numbers = [f"{1e3 * middle:.1f}", f"{1e3 * high:.1f}"]
+                numbers += [f"{batch / middle:.1f}", f"{base / middle:.2f}"]
+                calls = str(len(seconds))
+                rows.append([name, str(batch), what, calls, *numbers])
+    return _table([*head, "images/s", "ratio"], rows)
+
+
+def _summary(figures):
+    """What the table says, in two sentences."""
+
+    def median(name, batch, what):
+        return np.median(figures[name]["latencies"][batch][what])
+
+    def listed(ratios):
+        return ", ".join(f"{ratio:.2f} (batch {b})" for b, ratio in ratios)
+
+    sentences = []
+    for name, figure in figures.items():
+        ratios = [
+            (batch, median(name, batch, BASELINE) / median(name, batch, EXPORT))
+            for batch in figure["latencies"]
+        ]
+        sentences.append(
+            f"The export of {name} is as many times as fast as the compiled "
+            f"Keras model: {listed(ratios)}."
+        )
+    if {LAMBDA, PLAIN} <= set(figures):
+        ratios = [
+            (
+                batch,
+                median(PLAIN, batch, EXPORT) / median(LAMBDA, batch, EXPORT),
+            )
+            for batch in figures[LAMBDA]["latencies"]
+        ]
+        sentences.append(
+            f"The export of {LAMBDA} reaches as much of the throughput of "
+            f"{PLAIN}'s: {listed(ratios)}."
+        )
+    return "\n".join(f"- {sentence}" for sentence in sentences)
+
+
+def _concurrent_table(figures):
+    head = ["network", "way", "clients", "images/s", "p50 ms", "p95 ms"]
+    rows = []
+    for name, figure in figures.items():
+        for (way, clients), measured in figure["concurrent"].items():
+            times = [1e3 * measured.percentile(p) for p in (50, 95)]
+            numbers = [measured.images_per_second, *times]
+            rows.append(
+                [name, way, str(clients), *[f"{n:.1f}" for n in numbers]]
+            )
+    return _table(head, rows)
+
+
+def _export_table(figures):
+    head = ["network", "what", "load s", "first answer s", "MiB"]
+    rows = []
+    for name, figure in figures.items():
+        for what, found in figure["exports"].items():
+            times = [f"{found[key]:.2f}" for key in ("load", "first")]
+            rows.append([name, what, *times, f"{found['bytes'] / 2**20:.1f}"])
+    return _table(head, rows)
+
+
+def picture(figures, path):
+    """Throughput relative to Keras, and by the number of clients."""
+    import matplotlib  # noqa: PLC0415
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt  # noqa: PLC0415
+
+    figure, axes = plt.subplots(1, 2, figsize=(12, 5.6))
+    _draw_ratios(axes[0], figures)
+    _draw_clients(axes[1], figures)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _legend(axis):
+    """Below, where it hides no figure."""
+    axis.legend(
+        fontsize=8,
+        ncols=2,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.12),
+        frameon=False,
+    )
+
+
+def _draw_ratios(axis, figures):
+    cells = [
+        (f"{name}\nbatch {batch}", taken)
+        for name, figure in figures.items()
+        for batch, taken in figure["latencies"].items()
+    ]
+    names = [n for n in cells[0][1] if n != BASELINE]
+    height = 0.8 / len(names)
+    for index, name in enumerate(names):
+        ratios = [
+            np.median(taken[BASELINE]) / np.median(taken[name])
+            for _, taken in cells
+        ]
+        places = np.arange(len(cells)) + height * index - 0.4 + height / 2
+        axis.barh(places, ratios, height, label=name)
+    axis.axvline(1.0, color="black", linewidth=1)
+    axis.set_yticks(range(len(cells)), [label for label, _ in cells])
+    axis.invert_yaxis()
+    axis.set_xlabel(f'throughput, as a multiple of "{BASELINE}"')
+    axis.set_title("One client in the same process")
+    _legend(axis)
+    axis.grid(axis="x", alpha=0.3)
+
+
+def _draw_clients(axis, figures):
+    for index, (name, figure) in enumerate(figures.items()):
+        for way, style in (("in process", "o-"), ("gRPC", "s--")):
+            points = [
+                (clients, measured.images_per_second)
+                for (kind, clients), measured in figure["concurrent"].items()
+                if kind == way
+            ]
+            axis.plot(
+                *zip(*points, strict=True),
+                style,
+                color=f"C{index}",
+                label=f"{name}, {way}",
+            )
+            axis.set_xticks([clients for clients, _ in points])
+    axis.set_yscale("log")
+    axis.set_xlabel("clients at the same time, batch 1")
+    axis.set_ylabel("images per second (log scale)")
+    axis.set_title("The export under load")
+    _legend(axis)
+    axis.grid(alpha=0.3)
