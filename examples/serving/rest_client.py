@@ -3,8 +3,8 @@
     python -m examples.serving.rest_client MODEL IMAGE...
     python -m examples.serving.rest_client MODEL IMAGE... --signature classify
 
-Needs nothing but Python for the signatures of files, `serving_bytes` and
-`classify`; those of pixels need TensorFlow to decode the files.
+The signatures of files, `serving_bytes` and `classify`, need no TensorFlow
+here; those of pixels need it to decode the files.
 """
 
 import base64
