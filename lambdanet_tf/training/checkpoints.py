@@ -50,9 +50,24 @@ class Checkpoints:
         Raises:
             NotFinite: if a weight is not a number; nothing is written then.
         """
-        check_finite(float(self._sum()), step, "Nothing was saved since.")
+        self.check_weights(step, "Nothing was saved since.")
         self._record.assign(json.dumps(record))
         self._manager.save(checkpoint_number=step)
+
+    def check_weights(self, step, kept):
+        """Raises unless all weights of the model are finite.
+
+        The loss can be finite although a weight is not: on a CPU, ReLU turns
+        what is no number into 0.
+
+        Args:
+            step: int.
+            kept: str. Which good weights there are, in words.
+
+        Raises:
+            NotFinite: naming the step and the good weights.
+        """
+        check_finite(float(self._sum()), step, kept)
 
     def restore(self):
         """Reads the newest checkpoint.

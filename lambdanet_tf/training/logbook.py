@@ -4,6 +4,7 @@
 the same book.
 """
 
+import contextlib
 import time
 
 import numpy as np
@@ -183,24 +184,32 @@ class Logbook:
 
     def _validate(self, epoch):
         """Evaluates with the averages; keeps the weights if they are best."""
-        self._swap()
-        figures = {}
-        if self.images.validation is not None:
-            figures = self.evaluation.figures(
-                self.images.validation, "validation_"
-            )
-            del figures["validation_images"]
-        self.check_finite(figures.get("validation_loss", 0.0))
-        # Of equally good epochs the latest: its averages reach further.
-        score = figures.get("validation_accuracy", 0.0)
-        if self.best is None or score >= self.best["score"]:
-            self.best = {"epoch": epoch, "score": score, **figures}
-            self.output.write_weights(self.model)
-        self._swap()
+        with self._averages():
+            figures = {}
+            if self.images.validation is not None:
+                figures = self.evaluation.figures(
+                    self.images.validation, "validation_"
+                )
+                del figures["validation_images"]
+            self.check_finite(figures.get("validation_loss", 0.0))
+            # Of equally good epochs the latest: its averages reach further.
+            score = figures.get("validation_accuracy", 0.0)
+            if self.best is None or score >= self.best["score"]:
+                self._checkpoints.check_weights(self.step, self._what_is_kept())
+                self.best = {"epoch": epoch, "score": score, **figures}
+                self.output.write_weights(self.model)
         return figures
 
-    def _swap(self):
-        if self.recipe.average_decay:
+    @contextlib.contextmanager
+    def _averages(self):
+        """Inside, the model has the averaged weights, if there are any."""
+        if not self.recipe.average_decay:
+            yield
+            return
+        self.optimizer.swap_averages()
+        try:
+            yield
+        finally:
             self.optimizer.swap_averages()
 
     def _elapsed(self, training=False):

@@ -83,6 +83,7 @@ class RecipeOptimizer(tf.keras.optimizers.Optimizer):
         self._decayed = None
         self._averaged = None
         self._is_built = False
+        self.is_swapped = False
 
     def attach(self, model):
         """Says which weights are kernels, and which are to be averaged.
@@ -165,7 +166,9 @@ class RecipeOptimizer(tf.keras.optimizers.Optimizer):
         """Exchanges the model's weights and their averages.
 
         Call it before evaluating and again afterwards. Not inside a replica.
+        `is_swapped` says whether the model has the averages now.
         """
+        self.is_swapped = not self.is_swapped
         for average, weight in zip(self._averages, self._averaged, strict=True):
             weight = raw_variable(weight)
             value = tf.identity(weight)
