@@ -17,6 +17,7 @@ from lambdanet_tf.training import RunFolder
 from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import Stopped
 from lambdanet_tf.training import loop
+from lambdanet_tf.training import parts
 from lambdanet_tf.training import resolve
 from lambdanet_tf.training import train
 from lambdanet_tf.training.evaluation import Evaluation
@@ -265,11 +266,11 @@ def test_two_replicas_take_the_steps_of_one_device(two_replicas):
     results = []
     for strategy in (tf.distribute.get_strategy(), two_replicas):
         tf.keras.utils.set_random_seed(0)
-        inputs = loop.Inputs(recipe, images, strategy)
-        arguments = loop.network_arguments(recipe, images)
+        inputs = parts.Inputs(recipe, images, strategy)
+        arguments = parts.network_arguments(recipe, images)
         with strategy.scope():
-            model = loop.build_network(recipe.model, arguments, True)
-            optimizer = loop.recipe_optimizer(recipe, 40).attach(model)
+            model = parts.build_network(recipe.model, arguments, True)
+            optimizer = parts.recipe_optimizer(recipe, 40).attach(model)
         take = loop.training_step(
             model, optimizer, strategy, 32, recipe.label_smoothing
         )
@@ -284,10 +285,10 @@ def test_two_replicas_take_the_steps_of_one_device(two_replicas):
 def test_evaluation_on_two_replicas_counts_each_image_once(two_replicas):
     recipe = resolve("smoke", {"batch_size": 32})
     images = data.load_images(recipe.data)
-    inputs = loop.Inputs(recipe, images, two_replicas)
-    arguments = loop.network_arguments(recipe, images)
+    inputs = parts.Inputs(recipe, images, two_replicas)
+    arguments = parts.network_arguments(recipe, images)
     with two_replicas.scope():
-        model = loop.build_network(recipe.model, arguments, True)
+        model = parts.build_network(recipe.model, arguments, True)
     evaluation = Evaluation(model, inputs, two_replicas)
     assert evaluation.figures(images.test)["images"] == 359
     answers = evaluation.answers(images.test)
@@ -297,7 +298,7 @@ def test_evaluation_on_two_replicas_counts_each_image_once(two_replicas):
 def test_a_batch_that_replicas_cannot_share_is_an_error(two_replicas):
     images = data.load_images("digits")
     with pytest.raises(ValueError, match="divisible by the number of replicas"):
-        loop.Inputs(resolve("smoke", {"batch_size": 33}), images, two_replicas)
+        parts.Inputs(resolve("smoke", {"batch_size": 33}), images, two_replicas)
 
 
 # The loss and the counts.
@@ -340,6 +341,6 @@ def test_right_answers(logits, top, expected):
 def test_every_builder_can_be_described_as_json():
     recipe = resolve("imagenet_350")
     images = data.load_images("digits")
-    arguments = loop.network_arguments(recipe, images)
+    arguments = parts.network_arguments(recipe, images)
     assert json.loads(json.dumps(arguments)) == arguments
     assert recipe.model in models.__all__

@@ -19,6 +19,8 @@ from lambdanet_tf.data.records import read_records
 from lambdanet_tf.data.sources import SOURCES
 from lambdanet_tf.data.sources import load_images
 from lambdanet_tf.data.tfds import read_tfds
+from lambdanet_tf.data.throughput import Throughput
+from lambdanet_tf.data.throughput import throughput
 
 __all__ = [
     "SOURCES",
@@ -29,6 +31,7 @@ __all__ = [
     "ImageSet",
     "Share",
     "Split",
+    "Throughput",
     "array_set",
     "array_split",
     "evaluation_batches",
@@ -39,5 +42,6 @@ __all__ = [
     "read_folder",
     "read_records",
     "read_tfds",
+    "throughput",
     "training_batches",
 ]

@@ -24,6 +24,7 @@ from lambdanet_tf.training.stopping import EXIT_STOPPED
 from lambdanet_tf.training.stopping import EXIT_USAGE
 from lambdanet_tf.training.stopping import NotFinite
 from lambdanet_tf.training.stopping import Stopped
+from lambdanet_tf.training.trial import dry_run
 
 _RESTARTS = "LAMBDANET_TF_RESTARTS"
 _MOST_RESTARTS = 100
@@ -34,6 +35,7 @@ Trains a lambda network.
   python train.py                                  handwritten digits
   python train.py --epochs 20 --learning-rate 0.1  with changes
   python train.py --recipe cifar10                 another recipe
+  python train.py --dry-run --recipe cifar10       what that would take
   python train.py --recipe-file runs/<time>/run.json  a former run again
   python train.py --run runs/mine                  in a folder of your choice;
                                                    the same command continues
@@ -79,7 +81,7 @@ def main(arguments=None):
         options = chosen_options(flags)
         recipe = chosen_recipe(flags, options)
         if recipe is not None:
-            train(recipe, options)
+            (dry_run if flags.dry_run else train)(recipe, options)
     except Stopped as stopped:
         print(f"\ntrain.py: {stopped}", file=sys.stderr)
         return EXIT_STOPPED
@@ -140,6 +142,11 @@ def make_parser():
         "--recipe-file",
         metavar="FILE",
         help="a JSON file of recipe fields, or the run.json of a run",
+    )
+    what.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="say how large and how fast it would be; take one step; no run",
     )
     where = parser.add_argument_group("where and how")
     defaults = RunOptions()

@@ -58,6 +58,13 @@ def number_of_workers():
     return len(cluster.get("worker", [])) + len(cluster.get("chief", []))
 
 
+def number_of_hosts(strategy):
+    """How many machines read images and feed the devices."""
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        return strategy.extended.num_hosts
+    return max(number_of_workers(), 1)
+
+
 def is_chief(strategy):
     """Whether this process writes the run folder."""
     resolver = strategy.cluster_resolver
@@ -68,11 +75,17 @@ def is_chief(strategy):
     )
 
 
+def is_cpu(strategy):
+    """Whether a run computes on CPUs, which share the machine's memory."""
+    on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    return not on_tpu and not tf.config.list_physical_devices("GPU")
+
+
 def describe(strategy):
     """What a run computes on, in words."""
     if isinstance(strategy, tf.distribute.TPUStrategy):
         return f"{strategy.num_replicas_in_sync} TPU cores"
-    device = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+    device = "CPU" if is_cpu(strategy) else "GPU"
     number = strategy.num_replicas_in_sync
     if number == 1:
         return f"1 {device}"

@@ -125,25 +125,37 @@ class Inputs:
 
     def training(self, step=0):
         """The endless training batches, from the given step on."""
-        recipe = self.recipe
-        vary = variation(recipe)
-        mix = mixture(recipe, len(self.images.classes))
+        start = step * self.recipe.batch_size
 
         def make(context):
-            return data.training_batches(
-                self.images.train,
-                self._per_replica(recipe.batch_size),
-                vary,
-                self.image_shape,
-                mix,
-                seed=recipe.seed,
-                start=step * recipe.batch_size,
-                share=_share(context),
-                dtype=data.image_dtype(recipe.precision),
-                bad_images=self.bad_images,
-            )
+            return self.pipeline(_share(context), start=start)
 
         return self.strategy.distribute_datasets_from_function(make)
+
+    def pipeline(self, share=None, batch_size=None, start=0):
+        """The endless training batches of one input pipeline, on no device.
+
+        Args:
+            share: `Share` or None for all images.
+            batch_size: int or None for the batch of one replica.
+            start: int. Images (of all shares together) to leave out.
+
+        Returns:
+            A `tf.data.Dataset` of `(images, labels)`.
+        """
+        recipe = self.recipe
+        return data.training_batches(
+            self.images.train,
+            batch_size or self._per_replica(recipe.batch_size),
+            variation(recipe),
+            self.image_shape,
+            mixture(recipe, len(self.images.classes)),
+            seed=recipe.seed,
+            start=start,
+            share=share,
+            dtype=data.image_dtype(recipe.precision),
+            bad_images=self.bad_images,
+        )
 
     def evaluation(self, split):
         """Each image of a split once."""

@@ -4,20 +4,14 @@ import tempfile
 
 import tensorflow as tf
 
-from lambdanet_tf import data
-from lambdanet_tf.data.extras import require
 from lambdanet_tf.training import runs
 from lambdanet_tf.training.devices import is_chief
-from lambdanet_tf.training.devices import make_strategy
 from lambdanet_tf.training.devices import number_of_workers
-from lambdanet_tf.training.inputs import Inputs
 from lambdanet_tf.training.logbook import Logbook
 from lambdanet_tf.training.logbook import figures_text
-from lambdanet_tf.training.networks import build_network
-from lambdanet_tf.training.networks import network_arguments
-from lambdanet_tf.training.networks import set_precision
-from lambdanet_tf.training.optimisation import recipe_optimizer
 from lambdanet_tf.training.options import RunOptions
+from lambdanet_tf.training.parts import make_parts
+from lambdanet_tf.training.parts import open_devices
 from lambdanet_tf.training.progress import ProgressBar
 from lambdanet_tf.training.steps import training_step
 from lambdanet_tf.training.stopping import NotFinite
@@ -59,26 +53,17 @@ class Training:
     """
 
     def __init__(self, recipe, options, say=print):
-        require("matplotlib.figure", extra="plot")
         self.recipe, self.options = recipe, options
-        if options.deterministic:
-            tf.config.experimental.enable_op_determinism()
-        self.strategy = make_strategy(options)
+        self.strategy = open_devices(options)
         self.is_chief = is_chief(self.strategy)
         folder, output = self._open_folder()
-        images = data.load_images(
-            recipe.data,
-            recipe.holdout,
-            options.data_dir or None,
-            recipe.shuffle_buffer,
-        )
-        self.inputs = Inputs(recipe, images, self.strategy)
-        arguments = network_arguments(recipe, images)
-        self._build(arguments)
+        parts = make_parts(recipe, options, self.strategy)
+        self.inputs = parts.inputs
+        self.model, self.optimizer = parts.model, parts.optimizer
         self.book = Logbook(
             self.inputs,
             options,
-            arguments,
+            parts.arguments,
             self.model,
             self.optimizer,
             folder,
@@ -108,32 +93,15 @@ class Training:
 
     def _open_folder(self):
         """The folder of the run, and the one that this process writes."""
-        options = self.options
-        if options.run:
-            folder = runs.RunFolder(options.run)
-        elif number_of_workers() > 1:
-            raise ValueError(
-                "Several processes need one folder that all can read: --run."
-            )
+        if self.options.run:
+            folder = runs.RunFolder(self.options.run)
         else:
-            folder = runs.RunFolder.make(options.runs)
+            folder = runs.RunFolder.make(self.options.runs)
         output = folder
         if not self.is_chief:
             output = runs.RunFolder(tempfile.mkdtemp())
         output.prove_writable()
         return folder, output
-
-    def _build(self, arguments):
-        recipe = self.recipe
-        tf.keras.utils.set_random_seed(recipe.seed)
-        set_precision(recipe.precision)
-        many = self.strategy.num_replicas_in_sync > 1
-        with self.strategy.scope():
-            self.model = build_network(recipe.model, arguments, many)
-            self.optimizer = recipe_optimizer(
-                recipe, self.inputs.steps_per_epoch
-            ).attach(self.model)
-            self.optimizer.build(self.model.trainable_variables)
 
     def _train(self, request):
         recipe, per_epoch = self.recipe, self.inputs.steps_per_epoch

@@ -106,6 +106,38 @@ def predictions(images, labels, probabilities, classes):
     return _png(figure)
 
 
+def rate_curve(updates, rates, updates_per_epoch, title):
+    """The learning rate over a whole training.
+
+    Args:
+        updates: array of updates of the weights, from the first to the last.
+        rates: array of the learning rate at each of them.
+        updates_per_epoch: float.
+        title: str.
+
+    Returns:
+        The bytes of a PNG file.
+    """
+    figure = _figure(8, 3.6)
+    axes = figure.subplots()
+    peak = int(np.argmax(rates))
+    axes.plot(updates / updates_per_epoch, rates, color=_BLUE)
+    axes.plot(
+        [updates[peak] / updates_per_epoch],
+        [rates[peak]],
+        color=_ORANGE,
+        marker="o",
+        linestyle="none",
+        label=f"peak {rates[peak]:.4g}, after {updates[peak]:,.0f} updates",
+    )
+    axes.set(xlabel="epoch", ylabel="learning rate", ylim=(0, None))
+    axes.set(xlim=(0, updates[-1] / updates_per_epoch), title=title)
+    axes.legend(frameon=False, loc="upper right")
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    return _png(figure)
+
+
 def _draw_answer(axes, image, truth, answer, confidence):
     is_right = truth == answer
     colour = _GREEN if is_right else _RED

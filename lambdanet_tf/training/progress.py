@@ -5,6 +5,7 @@ import time
 
 _WIDTH = 20
 _SECONDS_BETWEEN = 0.5
+_MANY_DAYS = 4
 
 
 class ProgressBar:
@@ -100,10 +101,12 @@ class ProgressBar:
 
 
 def duration(seconds):
-    """Seconds as people write them: 48 s, 3:20 min, 5:02 h."""
+    """Seconds as people write them: 48 s, 3:20 min, 5:02 h, 12 days."""
     seconds = round(seconds)
     if seconds < 60:
         return f"{seconds} s"
     if seconds < 3600:
         return f"{seconds // 60}:{seconds % 60:02d} min"
+    if seconds >= _MANY_DAYS * 86_400:
+        return f"{seconds / 86_400:,.0f} days"
     return f"{seconds // 3600}:{seconds % 3600 // 60:02d} h"

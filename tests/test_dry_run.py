@@ -1,0 +1,310 @@
+"""train.py --dry-run: what it says, what it leaves, what it refuses."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import data
+from lambdanet_tf.analysis.lifetimes import peak_bytes
+from lambdanet_tf.training import RunOptions
+from lambdanet_tf.training import command_line
+from lambdanet_tf.training import resolve
+from lambdanet_tf.training.forecast import whole_run
+from lambdanet_tf.training.parts import make_parts
+from lambdanet_tf.training.step_memory import StepMemory
+from lambdanet_tf.training.step_memory import check_memory
+from lambdanet_tf.training.step_memory import step_memory
+from lambdanet_tf.training.trial import dry_run
+from lambdanet_tf.training.trial import picture_path
+from tests.test_resume import free_ports
+
+ROOT = pathlib.Path(__file__).parent.parent
+MIB = 2**20
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """What a dry run of a tiny network says, by label, and its folder."""
+    folder = tmp_path_factory.mktemp("dry")
+    lines = []
+    options = RunOptions(runs=str(folder / "runs"))
+    dry_run(resolve("smoke", {"accumulation": 2}), options, lines.append)
+    return {line[:16].strip(): line[17:] for line in lines}, folder
+
+
+def test_it_says_what_can_be_counted(said):
+    rows = said[0]
+    assert rows["model"] == "LambdaResNetSmall, images 8x8x1, 10 classes"
+    assert rows["steps"] == "20 an epoch, 2 epochs: 40"
+    assert rows["batch"] == "64 images; an update every 2 batches"
+    # A peak of 1.0 for 256 images, and 2 x 64 in an update.
+    assert rows["learning rate"].startswith("up to 0.5 in 0 updates")
+    assert rows["learning rate"].endswith("then cosine until 20")
+    assert "1295 images to learn from" in rows["images"]
+    assert tf.__version__ in rows["devices"]
+    assert "float32" in rows["devices"]
+
+
+def test_it_counts_the_network_as_the_network_does(said):
+    recipe = resolve("smoke")
+    parts = make_parts(recipe, RunOptions(), tf.distribute.get_strategy())
+    number = sum(int(np.prod(w.shape)) for w in parts.model.trainable_weights)
+    assert said[0]["parameters"] == f"{number:,}, trainable"
+    assert re.match(r"[\d.]+ MFLOPs an image", said[0]["operations"])
+
+
+def test_it_measures(said):
+    rows = said[0]
+    assert re.match(r"[\d,]+ images/s alone", rows["input pipeline"])
+    loss = float(re.match(r"loss ([\d.]+) after", rows["first step"])[1])
+    assert loss == pytest.approx(np.log(10), abs=0.7)
+    assert re.match(r"[\d.e-]+ s each, [\d,.]+ images/s", rows["next steps"])
+    assert re.match(r"about \d+ s for 40 steps, limited by", rows["whole run"])
+
+
+def test_it_leaves_a_picture_and_nothing_else(said):
+    _, folder = said
+    files = [p for p in folder.rglob("*") if p.is_file()]
+    assert files == [folder / "runs" / "dry-run-smoke.png"]
+    picture = tf.io.decode_png(files[0].read_bytes())
+    assert picture.shape[1] > picture.shape[0] > 300
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, "runs/dry-run-smoke.png"),
+        ({"runs": "other"}, "other/dry-run-smoke.png"),
+        ({"run": "runs/mine"}, "runs/dry-run-mine.png"),
+        ({"run": "mine/"}, "./dry-run-mine.png"),
+        ({"run": "gs://bucket/runs/a"}, "gs://bucket/runs/dry-run-a.png"),
+    ],
+)
+def test_the_picture_lies_beside_the_run(options, expected):
+    path = picture_path(resolve("smoke"), RunOptions(**options))
+    assert path == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--batch-size", "1300"], "1300 for 1295 images"),
+        (["--model", "LambdaResnet50"], "Did you mean 'LambdaResNet50'"),
+        (["--model-arguments", '{"scop": 7}'], "scop"),
+        (["--data", "folder:nowhere"], "There is no folder 'nowhere'"),
+        (["--strategy", "mirrored", "--jit-compile"], "`jit_compile` is for"),
+    ],
+)
+def test_a_bad_recipe_fails_as_in_training(
+    capsys, tmp_path, monkeypatch, arguments, message
+):
+    monkeypatch.chdir(tmp_path)
+    command = ["--recipe", "smoke", *arguments]
+    errors = []
+    for extra in (["--dry-run"], []):
+        assert command_line.main([*command, *extra]) == 2
+        errors.append(capsys.readouterr().err)
+    assert errors[0] == errors[1]
+    assert message in errors[0]
+    assert not [p for p in tmp_path.rglob("*") if p.is_file()]
+
+
+def test_an_unwritable_folder_is_an_error_at_once(capsys, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    runs = str(tmp_path / "file" / "runs")
+    arguments = ["--dry-run", "--recipe", "smoke", "--runs", runs]
+    assert command_line.main(arguments) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "Cannot write to the run folder" in output.err
+
+
+def process(*arguments, **environment):
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "train.py"), "--dry-run", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+    )
+
+
+def test_a_run_that_is_there_is_not_touched(tmp_path):
+    """Two replicas; in a process of its own, for the CPU is divided."""
+    run = tmp_path / "runs" / "mine"
+    run.mkdir(parents=True)
+    (run / "notes.txt").write_text("mine")
+    dry = process(
+        "--recipe", "smoke", "--run", str(run), "--replicas", "2",
+        "--strategy", "mirrored", "--average-decay", "0.9",
+    )  # fmt: skip
+    output, error = dry.communicate(timeout=300)
+    assert dry.returncode == 0, error
+    assert "2 CPU replicas" in output
+    assert "64 images, 32 on each replica" in output
+    assert "whole run" in output
+    files = sorted(p.name for p in tmp_path.rglob("*") if p.is_file())
+    assert files == ["dry-run-mine.png", "notes.txt"]
+
+
+@pytest.mark.slow
+def test_of_two_workers_one_speaks(tmp_path):
+    workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    both = [
+        process(
+            "--recipe", "smoke", "--run", str(tmp_path / "run"),
+            TF_CONFIG=json.dumps(
+                {
+                    "cluster": {"worker": workers},
+                    "task": {"type": "worker", "index": index},
+                }
+            ),
+        )
+        for index in range(2)
+    ]  # fmt: skip
+    ends = [one.communicate(timeout=600) for one in both]
+    assert [one.returncode for one in both] == [0, 0], ends
+    assert "2 CPU replicas on 2 machines" in ends[0][0]
+    assert "whole run" in ends[0][0]
+    assert "Dry run" not in ends[1][0]
+    assert "images/s" not in ends[1][0]
+    assert os.listdir(tmp_path) == ["dry-run-run.png"]
+
+
+# The estimates.
+
+
+def test_the_slower_of_both_decides_the_whole_run():
+    recipe = resolve("smoke", {"batch_size": 50, "epochs": 30})
+    text = whole_run(recipe, 20, step_seconds=0.5, input_rate=25.0)
+    assert text.startswith("about 20:00 min for 600 steps")
+    assert "limited by the input pipeline (2 s for a batch)" in text
+    text = whole_run(recipe, 20, step_seconds=0.5, input_rate=1000.0)
+    assert text.startswith("about 5:00 min for 600 steps, limited by the step;")
+
+
+def test_tensors_count_while_they_are_needed():
+    """By hand, in matrices of 4 KiB."""
+
+    @tf.function(autograph=False)
+    def chain(x):
+        first = tf.linalg.matmul(x, x)
+        second = tf.linalg.matmul(first, x)
+        third = tf.reshape(tf.nn.relu(second), [-1])  # No memory of its own.
+        fourth = tf.linalg.matmul(tf.reshape(third, [32, 32]), first)
+        return tf.linalg.matmul(fourth, fourth), fourth
+
+    spec = tf.TensorSpec([32, 32], tf.float32)
+    graph = chain.get_concrete_function(spec).graph
+    # first, second and fourth; then fourth and the result.
+    assert peak_bytes(graph) == 3 * 4096
+
+    @tf.function(autograph=False)
+    def keep(x):
+        kept = tf.exp(x)
+        return tf.linalg.matmul(kept, x), tf.linalg.matmul(kept, kept)
+
+    graph = keep.get_concrete_function(spec).graph
+    assert peak_bytes(graph) == 3 * 4096
+
+
+def test_what_is_kept_is_counted_exactly():
+    recipe = resolve("digits", {"accumulation": 2})
+    strategy = tf.distribute.get_strategy()
+    parts = make_parts(recipe, RunOptions(), strategy)
+    memory = step_memory(recipe, parts, strategy)
+    trained = sum(int(np.prod(w.shape)) for w in parts.model.trainable_weights)
+    everything = parts.model.count_params()
+    assert memory.weights == 4 * everything
+    assert memory.averages == 4 * everything
+    assert memory.gradients == 4 * trained
+    # Momentum and the store of the accumulation, and a few numbers.
+    assert 0 <= memory.slots - 2 * 4 * trained < 64
+
+
+def test_activations_grow_with_the_batch():
+    strategy = tf.distribute.get_strategy()
+    sizes = []
+    for batch_size in (32, 128):
+        recipe = resolve("smoke", {"batch_size": batch_size})
+        parts = make_parts(recipe, RunOptions(), strategy)
+        sizes.append(step_memory(recipe, parts, strategy).activations)
+    assert sizes[1] == pytest.approx(4 * sizes[0], rel=0.1)
+
+
+def test_a_step_that_cannot_fit_is_refused():
+    strategy = tf.distribute.get_strategy()
+    recipe = resolve("smoke")
+    check_memory(recipe, StepMemory(MIB, MIB, MIB, MIB, MIB), strategy)
+    huge = StepMemory(MIB, MIB, MIB, MIB, 2**50)
+    with pytest.raises(ValueError, match="`batch_size` 64 is too large"):
+        check_memory(recipe, huge, strategy)
+
+
+PEAK = """
+import tensorflow as tf
+from benchmarks.timing import peak_megabytes
+from lambdanet_tf.training import RunOptions, resolve
+from lambdanet_tf.training.parts import make_parts
+from lambdanet_tf.training.step_memory import step_memory
+from lambdanet_tf.training.steps import training_step
+recipe = resolve("digits", {"batch_size": 512, "image_size": 24})
+strategy = tf.distribute.get_strategy()
+parts = make_parts(recipe, RunOptions(), strategy)
+memory = step_memory(recipe, parts, strategy)
+take = training_step(parts.model, parts.optimizer, strategy, 512)
+batches = iter(parts.inputs.training())
+arguments = batches, tf.constant(1), tf.constant(0.0)
+take.get_concrete_function(*arguments)
+class Step:
+    get_concrete_function = staticmethod(lambda: None)
+    __call__ = staticmethod(lambda: take(*arguments))
+print(memory.gradients + memory.activations, peak_megabytes(Step()) * 2**20)
+"""
+
+
+def test_the_estimate_is_near_the_measured_peak(tmp_path):
+    """What the step adds at its peak, by the kernel's own mark."""
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    estimated, measured = map(float, done.stdout.split())
+    assert measured > 200 * MIB
+    assert 1 / 1.6 < estimated / measured < 1.6
+
+
+# The speed of a pipeline.
+
+
+def test_throughput_counts_the_images_after_the_first_batch():
+    shown = []
+    batches = tf.data.Dataset.from_tensors((tf.zeros([7, 2, 2, 1]), 0))
+    flow = data.throughput(batches.repeat(), 0.6, shown.append)
+    assert flow.images % 7 == 0
+    assert flow.images_per_second == flow.images / flow.seconds
+    assert flow.seconds >= 0.6
+    assert flow.first_seconds > 0
+    assert len(shown) == 1
+    assert 0 < shown[0].images <= flow.images
+
+    flow = data.throughput(batches.repeat(4), 60.0)
+    assert flow.images == 21
+
+
+@pytest.mark.parametrize(("number", "received"), [(0, "none"), (1, "one")])
+def test_throughput_needs_two_batches(number, received):
+    batches = tf.data.Dataset.from_tensors((tf.zeros([7, 2, 2, 1]), 0))
+    with pytest.raises(ValueError, match=f"two batches. Received: {received}"):
+        data.throughput(batches.repeat(number))
