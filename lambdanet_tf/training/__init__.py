@@ -21,6 +21,7 @@ from lambdanet_tf.training.runs import RunFolder
 from lambdanet_tf.training.schedule import WarmupSchedule
 from lambdanet_tf.training.stopping import NotFinite
 from lambdanet_tf.training.stopping import Stopped
+from lambdanet_tf.training.trial import dry_run
 
 __all__ = [
     "RECIPES",
@@ -36,6 +37,7 @@ __all__ = [
     "UseAverages",
     "WarmupSchedule",
     "compile_network",
+    "dry_run",
     "read_recipe",
     "recipe_loss",
     "recipe_metrics",
