@@ -107,9 +107,9 @@ def write(figures, folder):
     picture(figures, folder / "engine.png")
 
 
-def insert(folder, section, text):
-    """Replaces what stands between the marks of a section of `engine.md`."""
-    document = folder / "engine.md"
+def insert(folder, section, text, document="engine.md"):
+    """Replaces what stands between the marks of a section of a document."""
+    document = folder / document
     whole = document.read_text()
     begin, end = (f"<!-- {section}:{mark} -->" for mark in ("begin", "end"))
     before, rest = whole.split(begin)

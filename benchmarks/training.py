@@ -1,0 +1,314 @@
+"""Times train.py: its loop, its input pipelines, and two replicas.
+
+    python -m benchmarks.training                  to the screen
+    python -m benchmarks.training --write docs     into docs/training_speed.md
+
+Every line is measured in a process of its own that may use as many cores as it
+says. The image sets are synthetic and are written into a temporary folder.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import time
+
+import tensorflow as tf
+
+from benchmarks import report
+from benchmarks import training_files
+from lambdanet_tf import data
+from lambdanet_tf.training import RunOptions
+from lambdanet_tf.training import resolve
+from lambdanet_tf.training.forecast import input_throughput
+from lambdanet_tf.training.forecast import time_steps
+from lambdanet_tf.training.inputs import Inputs
+from lambdanet_tf.training.loop import Training
+from lambdanet_tf.training.parts import make_parts
+from lambdanet_tf.training.parts import open_devices
+from lambdanet_tf.training.steps import update_step
+
+IMAGES = 256  # of a set on the disk
+CROP = {
+    "image_size": 224,
+    "augmentation": "random_crop",
+    "flip": True,
+    "holdout": 0.0,
+}
+PIPELINES = {
+    "digits in memory, 8 px, affine": {},
+    "arrays in memory, 32 px, shift and flip": {
+        "data": "arrays:{folder}/small.npz",
+        "image_size": 32,
+        "augmentation": "pad_crop",
+        "flip": True,
+    },
+    "arrays in memory, 500x375 to 224 px, random crop": {
+        **CROP,
+        "data": "arrays:{folder}/large.npz",
+    },
+    "folder of JPEGs, 500x375 to 224 px, random crop": {
+        **CROP,
+        "data": "folder:{folder}/folder",
+    },
+    "TFRecords, the same, not shuffled": {
+        **CROP,
+        "data": "records:{folder}/records",
+        "shuffle_buffer": 1,
+    },
+    "TFRecords, the same, shuffled": {
+        **CROP,
+        "data": "records:{folder}/records",
+        "shuffle_buffer": IMAGES // 2,
+    },
+}
+BARE = "decode, crop, resize and flip alone: a map over JPEGs in memory"
+NETWORKS = {
+    "LambdaResNetSmall, digits, 8 px, batch 64": {"epochs": 12},
+    "LambdaResNet50, 64 px, batch 16": {
+        "data": "arrays:{folder}/tiny.npz",
+        "model": "LambdaResNet50",
+        "image_size": 64,
+        "batch_size": 16,
+        "epochs": 5,
+        "augmentation": "pad_crop",
+    },
+}
+# Replicas, cores, images of a batch. The first is what the others are held to.
+SCALING = ((1, 1, 64), (1, 2, 64), (2, 2, 64), (2, 2, 128))
+
+
+def overhead(folder, name):
+    """One network: seconds of a step, of the loop and of bare steps.
+
+    An epoch of the loop of `train`, an epoch of the bare compiled step on
+    batches of the same pipeline, and one on a batch that is held in memory
+    take turns.
+
+    Returns:
+        Dict from contestant to its epochs' seconds per step.
+    """
+    recipe = resolve("digits", _placed(NETWORKS[name], folder))
+    run = os.path.join(folder, f"run{len(os.listdir(folder))}")
+    options = RunOptions(run=run, checkpoint_epochs=recipe.epochs)
+    training = Training(recipe, options, lambda text: None)
+    per_epoch = training.inputs.steps_per_epoch
+    step = tf.function(
+        update_step(
+            training.model,
+            training.optimizer,
+            training.strategy,
+            recipe.batch_size,
+            recipe.label_smoothing,
+        ),
+        autograph=False,
+    )
+    fed = iter(training.inputs.pipeline())
+    held = next(fed)
+    times = {"loop": [], "fed": [], "held": []}
+    book, end_epoch = training.book, training.book.end_epoch
+
+    def seconds_of(next_batch):
+        start = time.perf_counter()
+        sums = [step(*next_batch()) for _ in range(per_epoch)]
+        tf.add_n(sums).numpy()
+        return (time.perf_counter() - start) / per_epoch
+
+    def take_turns():
+        row = end_epoch()
+        times["loop"].append(recipe.batch_size / row["images_per_second"])
+        times["fed"].append(seconds_of(lambda: next(fed)))
+        times["held"].append(seconds_of(lambda: held))
+        book.start_clock()
+        return row
+
+    book.end_epoch = take_turns
+    training.run()
+    # The first epoch compiles; the second may still fill buffers.
+    return {name: taken[2:] for name, taken in times.items()}
+
+
+def pipelines(folder):
+    """Images per second of every pipeline, alone."""
+    rates = {}
+    for name, fields in PIPELINES.items():
+        recipe = resolve("digits", _placed(fields, folder))
+        images = data.load_images(
+            recipe.data, recipe.holdout, None, recipe.shuffle_buffer
+        )
+        flow = input_throughput(Inputs(recipe, images))
+        rates[name] = flow.images_per_second
+    rates[BARE] = bare_decoding(folder)
+    return rates
+
+
+def bare_decoding(folder):
+    """What decoding and resizing allow, if nothing else were done."""
+    files = sorted(str(p) for p in pathlib.Path(folder).glob("folder/*/*/*"))
+    encoded = tf.constant([pathlib.Path(f).read_bytes() for f in files])
+
+    def crop(number):
+        image = encoded[number % len(files)]
+        seed = tf.stack([0, number])
+        begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
+            tf.io.extract_jpeg_shape(image),
+            tf.zeros([1, 0, 4]),
+            seed,
+            min_object_covered=0.0,
+            area_range=(0.08, 1.0),
+            max_attempts=10,
+            use_image_if_no_bounding_boxes=True,
+        )
+        box = tf.concat([begin[:2], extent[:2]], axis=0)
+        pixels = tf.io.decode_and_crop_jpeg(image, box, channels=3)
+        pixels = tf.image.resize(pixels, [224, 224])
+        return tf.image.stateless_random_flip_left_right(pixels, seed), 0
+
+    numbers = tf.data.Dataset.range(10**9, output_type=tf.int32)
+    batches = numbers.map(crop, num_parallel_calls=tf.data.AUTOTUNE)
+    batches = batches.batch(32, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+    return data.throughput(batches).images_per_second
+
+
+def scaling(folder, replicas, batch_size):
+    """Images per second of steps on so many replicas."""
+    fields = {"image_size": 32, "batch_size": batch_size}
+    recipe = resolve("digits", fields)
+    options = RunOptions(
+        runs=folder,
+        replicas=replicas if replicas > 1 else 0,
+        strategy="mirrored" if replicas > 1 else "default",
+    )
+    strategy = open_devices(options)
+    parts = make_parts(recipe, options, strategy)
+    return batch_size / time_steps(recipe, options, parts, strategy).seconds
+
+
+def in_child(cores, folder, function, *arguments):
+    """What a function of this module returns in a process with some cores."""
+    allowed = sorted(os.sched_getaffinity(0))[:cores]
+    command = [sys.executable, "-m", "benchmarks.training", "--child"]
+    command.append(json.dumps([function, folder, *arguments]))
+    done = subprocess.run(
+        command,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, allowed),
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def write_files(folder):
+    """All image sets."""
+    training_files.write_arrays(f"{folder}/tiny.npz", 64 + 8, 64, 64)
+    training_files.write_arrays(f"{folder}/small.npz", IMAGES, 32, 32)
+    training_files.write_arrays(f"{folder}/large.npz", IMAGES // 2)
+    files = list(training_files.jpegs(IMAGES))
+    training_files.write_folder(f"{folder}/folder", files)
+    training_files.write_records(f"{folder}/records", files)
+    return sum(map(len, files)) / len(files)
+
+
+def overhead_table(folder):
+    """The loop against bare steps."""
+    lines = [
+        "| network | bare step, one batch held, ms | bare step, batches of the "
+        "pipeline, ms | the loop of `train.py`, ms | loop / bare on the "
+        "pipeline (epochs: least to most) |",
+        "|" + "---|" * 5,
+    ]
+    for name in NETWORKS:
+        times = in_child(2, folder, "overhead", name)
+        held, fed, loop = (
+            1e3 * statistics.median(times[key])
+            for key in ("held", "fed", "loop")
+        )
+        ratios = [
+            a / b for a, b in zip(times["loop"], times["fed"], strict=True)
+        ]
+        lines.append(
+            f"| {name} | {held:.1f} | {fed:.1f} | {loop:.1f} | "
+            f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to "
+            f"{max(ratios):.3f}) |"
+        )
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def pipeline_table(folder):
+    """Images per second of the pipelines on one core and on two."""
+    rates = [in_child(cores, folder, "pipelines") for cores in (1, 2)]
+    lines = [
+        "| pipeline | images/s, 1 core | images/s, 2 cores |",
+        "|---|---|---|",
+    ]
+    for name, rate in rates[0].items():
+        lines.append(f"| {name} | {rate:,.0f} | {rates[1][name]:,.0f} |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def scaling_table(folder):
+    """Images per second by replicas, cores and batch."""
+    lines = [
+        "| replicas | cores | batch | for each replica | images/s | to the "
+        "first line |",
+        "|" + "---|" * 6,
+    ]
+    first = None
+    for replicas, cores, batch in SCALING:
+        rate = in_child(cores, folder, "scaling", replicas, batch)
+        first = first or rate
+        lines.append(
+            f"| {replicas} | {cores} | {batch} | {batch // replicas} | "
+            f"{rate:,.0f} | {rate / first:.2f} |"
+        )
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def _placed(fields, folder):
+    return {
+        name: value.format(folder=folder) if name == "data" else value
+        for name, value in fields.items()
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--write", help="folder of training_speed.md")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        function, *rest = json.loads(arguments.child)
+        print(json.dumps(globals()[function](*rest)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        size = write_files(folder)
+        print(f"{IMAGES} JPEGs of {size / 1e3:.0f} kB", flush=True)
+        sections = {
+            "overhead": overhead_table(folder),
+            "pipelines": pipeline_table(folder)
+            + f"\n\nJPEGs of {size / 1e3:.0f} kB on average.",
+            "scaling": scaling_table(folder),
+        }
+    if arguments.write:
+        for section, text in sections.items():
+            report.insert(
+                pathlib.Path(arguments.write),
+                section,
+                text,
+                document="training_speed.md",
+            )
+
+
+if __name__ == "__main__":
+    main()
