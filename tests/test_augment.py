@@ -8,6 +8,8 @@ from lambdanet_tf.data import augment
 from lambdanet_tf.data import mixing
 from lambdanet_tf.data.decode import ArrayImage
 from lambdanet_tf.data.decode import EncodedImage
+from lambdanet_tf.data.extras import require
+from lambdanet_tf.data.randaugment import make_randaugment
 
 SEED = tf.constant([3, 5])
 
@@ -188,12 +190,46 @@ def test_beta_has_its_mean_and_variance():
 # RandAugment.
 
 
-def test_randaugment_translates_by_the_reference_constant():
-    pytest.importorskip("official.vision.ops.augment")
-    from lambdanet_tf.data import randaugment  # noqa: PLC0415
+@pytest.fixture
+def only_operations(monkeypatch):
+    """Lets RandAugment draw among the named operations alone."""
+    randaugment = require("official.vision.ops.augment", "garden").RandAugment
+    initialise = randaugment.__init__
 
-    distort = randaugment.make_randaugment(layers=2, magnitude=15)
-    image = tf.tile(ramp(32, 32), [2, 2, 1])
-    results = [in_pipeline(distort, image) for _ in range(8)]
-    assert all(r.shape == (64, 64, 3) and r.dtype == np.uint8 for r in results)
-    assert any(not np.array_equal(r, image) for r in results)
+    def restrict(*names):
+        def restricted(self, **arguments):
+            initialise(self, **arguments)
+            self.available_ops = list(names)
+
+        monkeypatch.setattr(randaugment, "__init__", restricted)
+
+    return restrict
+
+
+def test_randaugment_shifts_as_far_as_the_reference(only_operations):
+    """At magnitude 5: by 5 / 10 of 100 pixels. Model Garden mirrors the rest."""
+    only_operations("TranslateX")
+    distort = make_randaugment(layers=1, magnitude=5)
+    image = ramp(16, 200).numpy()
+    mirrored = np.pad(image, [(0, 0), (50, 50), (0, 0)], "symmetric")
+    allowed = {
+        "none": image,
+        "left": mirrored[:, 100:],
+        "right": mirrored[:, :-100],
+    }
+    images = tf.data.Dataset.from_tensors(image).repeat(40).map(distort)
+    seen = set()
+    for result in images.as_numpy_iterator():
+        fits = [k for k, v in allowed.items() if np.array_equal(v, result)]
+        assert fits
+        seen.update(fits)
+    assert seen == set(allowed)
+
+
+def test_randaugment_keeps_shape_and_type_with_all_operations():
+    distort = make_randaugment(layers=2, magnitude=15)
+    image = tf.cast(ramp(64, 64), tf.float32) + 0.4
+    images = tf.data.Dataset.from_tensors(image).repeat(30).map(distort)
+    assert images.element_spec == tf.TensorSpec((64, 64, 3), tf.uint8)
+    results = list(images.as_numpy_iterator())
+    assert len({result.tobytes() for result in results}) > 20

@@ -155,7 +155,7 @@ def test_workers_go_on_when_one_was_killed_and_came_back(
         task = {"type": "worker", "index": index}
         cluster = {"cluster": {"worker": workers}, "task": task}
         return start(
-            "--recipe", "smoke", "--epochs", "30", "--batch-size", "48",
+            "--recipe", "smoke", "--epochs", "12", "--batch-size", "48",
             "--run", str(run), TF_CONFIG=json.dumps(cluster),
         )  # fmt: skip
 
@@ -176,7 +176,7 @@ def test_workers_go_on_when_one_was_killed_and_came_back(
     )
     assert record["metrics"]["accuracy"] > 0.9
     assert [row["epoch"] for row in figures(run)] == [
-        str(epoch) for epoch in range(1, 31)
+        str(epoch) for epoch in range(1, 13)
     ]
 
 

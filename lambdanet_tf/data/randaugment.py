@@ -12,7 +12,10 @@ def make_randaugment(layers, magnitude):
     """A function that distorts an image at random.
 
     It draws from TensorFlow's global generator: after a stop and a resume the
-    distortions go on at random, but are not repeated exactly.
+    distortions go on at random, but are not repeated exactly. It differs from
+    the reference in two more ways, which are left as they are: what a shift
+    uncovers is mirrored instead of grey, and beyond magnitude 10 the threshold
+    of `Solarize` starts again at 0.
 
     Args:
         layers: int. How many distortions, one after the other.
