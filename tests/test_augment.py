@@ -207,7 +207,7 @@ def only_operations(monkeypatch):
 
 
 def test_randaugment_shifts_as_far_as_the_reference(only_operations):
-    """At magnitude 5: by 5 / 10 of 100 pixels. Model Garden mirrors the rest."""
+    """At magnitude 5: by half of 100 pixels. Model Garden mirrors the rest."""
     only_operations("TranslateX")
     distort = make_randaugment(layers=1, magnitude=5)
     image = ramp(16, 200).numpy()
