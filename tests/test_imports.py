@@ -24,7 +24,7 @@ ROOMS = {
     # level 3; "__init__" is the version of the package
     "analysis": TO_MODELS | {"__init__"},
     "data": set(),
-    "serving": TO_MODELS | {"__init__"},
+    "serving": TO_MODELS | {"__init__", "data"},
     "convert": TO_MODELS | {"__init__"},
     # level 4
     "training": TO_MODELS
@@ -47,6 +47,8 @@ OPTIONAL = (
     "matplotlib",
     "official",
     "tensorflow_serving",
+    "tf2onnx",
+    "onnxruntime",
     "timm",
     "torch",
     "hypothesis",

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf import data
 from lambdanet_tf import serving
 from lambdanet_tf.serving import encoded_images
 from lambdanet_tf.serving import fresh_process
@@ -18,6 +19,7 @@ from lambdanet_tf.serving import warmup
 from tests.serving_run import write_run
 
 SHAPE = (8, 7, 1)
+CROP = data.EvaluationCrop(SHAPE[:2])
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +141,7 @@ def test_the_promised_size_costs_no_memory(server):
 
 def test_the_largest_image_is_decoded_and_one_more_row_is_not():
     decode = tf.function(
-        lambda image: encoded_images.decode_image(image, 1, max_pixels=1200)
+        lambda image: encoded_images.checked_image(image, 1, 1200).whole()
     )
     exact = tf.io.encode_png(picture(40, 30, 1)).numpy()
     more = tf.io.encode_png(picture(41, 30, 1)).numpy()
@@ -237,7 +239,7 @@ def encodings():
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_kind_of_png_gives_the_same_pixels(kind, channels):
     encoded = tf.stack([encodings()[kind]])
-    images = encoded_images.decode_batch(encoded, (8, 7, channels))
+    images = encoded_images.decode_batch(encoded, CROP, channels)
     wanted = np.repeat(picture(8, 7, 1), channels, axis=-1)
     np.testing.assert_allclose(images[0], wanted, atol=1)
 
@@ -245,5 +247,5 @@ def test_every_kind_of_png_gives_the_same_pixels(kind, channels):
 def test_images_of_the_models_size_are_not_resampled(rng):
     pixels = rng.integers(0, 256, (2, *SHAPE)).astype(np.uint8)
     encoded = [tf.io.encode_png(image).numpy() for image in pixels]
-    images = encoded_images.decode_batch(tf.constant(encoded), SHAPE)
+    images = encoded_images.decode_batch(tf.constant(encoded), CROP, 1)
     np.testing.assert_array_equal(images, pixels.astype(np.float32))

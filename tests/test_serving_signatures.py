@@ -6,6 +6,8 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import fingerprint_pb2
+from tensorflow.python.saved_model.pywrap_saved_model import fingerprinting
 
 from lambdanet_tf import serving
 from lambdanet_tf.serving import fresh_process
@@ -179,6 +181,19 @@ def test_only_what_inference_reads_is_saved(run, exported):
     }
     training_only = {"AssignVariableOp", "RandomUniform", "AssignAddVariableOp"}
     assert not operations & training_only
+
+
+def test_the_fingerprint_is_that_of_the_file_beside_it(exported):
+    found, wanted = (
+        fingerprint_pb2.FingerprintDef.FromString(read(str(exported)))
+        for read in (
+            fingerprinting.ReadSavedModelFingerprint,
+            fingerprinting.CreateFingerprintDef,
+        )
+    )
+    assert found.uuid != wanted.uuid  # a random number
+    found.uuid = wanted.uuid
+    assert found == wanted
 
 
 def test_the_card_says_what_a_stranger_must_know(run, exported):

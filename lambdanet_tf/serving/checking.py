@@ -10,8 +10,10 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf import data
 from lambdanet_tf.serving import exporting
 from lambdanet_tf.serving import fresh_process
+from lambdanet_tf.serving import portable
 from lambdanet_tf.serving import warmup
 from lambdanet_tf.serving.inference import classifier_of
 
@@ -22,10 +24,10 @@ TOLERANCES = {"float32": 1e-4, "bfloat16": 5e-2}
 
 @dataclasses.dataclass(frozen=True)
 class SignatureCheck:
-    """One signature beside the Keras model.
+    """One signature, or file of another format, beside the Keras model.
 
     Attributes:
-        signature: its name.
+        signature: its name, or the format's.
         shapes: of its outputs, by name.
         difference: the largest absolute difference to Keras.
         agrees: whether that is rounding.
@@ -98,6 +100,11 @@ def check_export(folder, model, options, images, batch_sizes=(), repeats=5):
         expected.check(signature, answer, times.get(signature, {}))
         for signature, answer in answers[: len(calls)]
     ]
+    for name in portable.formats_in(folder):
+        answer, milliseconds = portable.answer(
+            folder, name, images, batch_sizes, repeats
+        )
+        checks.append(expected.check(name, answer, milliseconds))
     size = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
     number = None if replayed is None else len(replayed)
     return ExportCheck(folder, checks, number, size)
@@ -183,12 +190,12 @@ class _Expected:
         self._head = classifier_of(model)
         network = tf.keras.Model(model.inputs, self._head.input)
         self._labels = options.checked_labels(model.output_shape[-1])
-        height, width, _ = options.image_shape(model.input_shape[1:])
+        crop = options.crop(model.input_shape[1:])
         pixels = tf.cast(images, tf.uint8)
-        resized = [options.resize(image, height, width) for image in pixels]
+        cropped = [crop(data.ArrayImage(image)) for image in pixels]
+        cropped = tf.cast(tf.stack(cropped), tf.float32)
         self._from_tensors = self._outputs(network, images)
-        resized = tf.cast(tf.stack(resized), tf.float32)
-        self._from_bytes = self._outputs(network, resized)
+        self._from_bytes = self._outputs(network, cropped)
         self._encoded = [tf.io.encode_png(image).numpy() for image in pixels]
 
     def _outputs(self, network, images):

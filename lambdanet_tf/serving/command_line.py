@@ -23,17 +23,24 @@ Exports a trained model for TF Serving, and proves the export.
   python export.py --predict    held-out images through the newest export
 """
 
+# The flags that are `ServingOptions`.
+_OPTIONS = (
+    "weights_dtype",
+    "image_size",
+    "evaluation_crop",
+    "implementation",
+    "xla",
+    "formats",
+)
 
-def main(arguments=None, facts_about=None, resize_for=None):
+
+def main(arguments=None, facts_about=None):
     """Runs the command.
 
     Args:
         arguments: list of str; None for those of the process.
         facts_about: function of a model and (height, width) that returns
             more for the model card, see there.
-        resize_for: function of a recipe that returns how its evaluation
-            brings an image to size, see `ServingOptions`; None where it does
-            not resize.
 
     Returns:
         The exit status: 0, 1 if outputs differ, 2 for an error.
@@ -43,9 +50,9 @@ def main(arguments=None, facts_about=None, resize_for=None):
         if options.predict is not None:
             return _predict(options)
         if options.check is not None:
-            return _check(options, resize_for)
-        return _export(options, facts_about, resize_for)
-    except (ValueError, OSError, RuntimeError) as error:
+            return _check(options)
+        return _export(options, facts_about)
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
         print(f"export.py: {error}", file=sys.stderr)
         return 2
 
@@ -97,7 +104,7 @@ def _add_source(group):
     )
     group.add_argument(
         "--arguments",
-        type=json.loads,
+        type=_json_object,
         default={},
         metavar="JSON",
         help='keyword arguments of that function, as {"classes": 10}',
@@ -105,6 +112,17 @@ def _add_source(group):
     group.add_argument(
         "--labels", metavar="FILE", help="its class names, one per line"
     )
+
+
+def _json_object(text):
+    """Reads keyword arguments."""
+    try:
+        fields = json.loads(text)
+    except json.JSONDecodeError:
+        fields = None
+    if not isinstance(fields, dict):
+        raise argparse.ArgumentTypeError(f"not a JSON object: {text}")
+    return fields
 
 
 def _add_target(group):
@@ -131,6 +149,13 @@ def _add_target(group):
         help="of encoded images, for a model of any image size",
     )
     group.add_argument(
+        "--evaluation-crop",
+        type=float,
+        metavar="SHARE",
+        help="take the central square of an encoded image, its side this "
+        "share of the shorter side; 1: all (default: the run's, or 1)",
+    )
+    group.add_argument(
         "--implementation",
         help="the algorithm of the lambda layers (default: planned)",
     )
@@ -139,19 +164,25 @@ def _add_target(group):
         action="store_true",
         help="add serving_default_xla, for servers with XLA switched on",
     )
+    for name, text in (
+        ("tflite", "for telephones and small computers"),
+        ("onnx", "for ONNX Runtime and others; needs the extra `onnx`"),
+    ):
+        group.add_argument(
+            f"--{name}",
+            dest="formats",
+            action="append_const",
+            const=name,
+            help=f"write assets.extra/model.{name} as well, {text}",
+        )
 
 
-def _export(options, facts_about, resize_for):
+def _export(options, facts_about):
     """Exports a run or a weights file, and checks the export."""
     run = _run(options)
-    changes = {
-        name: value
-        for name in ("weights_dtype", "image_size", "implementation", "xla")
-        if (value := getattr(options, name))
-    }
-    settings = exporting.options_of(
-        run, **_with_resize(changes, run.recipe, resize_for)
-    )
+    changes = {name: getattr(options, name) for name in _OPTIONS}
+    changes = {k: v for k, v in changes.items() if v is not None}
+    settings = exporting.options_of(run, **changes)
     model = run.model()
     facts = exporting.facts_of(run)
     if facts_about is not None:
@@ -173,17 +204,11 @@ def _export(options, facts_about, resize_for):
     return _show_check(folder, model, settings)
 
 
-def _check(options, resize_for):
+def _check(options):
     """Compares an export with the model it was made of, and times it."""
     folder = pathlib.Path(options.check or newest_export(options.to))
     description = exporting.read_description(folder)
-    settings = ServingOptions(
-        **_with_resize(
-            description["options"],
-            description["facts"].get("recipe", {}),
-            resize_for,
-        )
-    )
+    settings = ServingOptions(**description["options"])
     model = exporting.source_of(folder).model()
     print(f"Checking {folder}")
     return _show_check(folder, model, settings, warmup.BATCH_SIZES)
@@ -214,12 +239,6 @@ def _run(options):
     if not options.unfinished:
         run_folder.require_finished(run)
     return run
-
-
-def _with_resize(settings, recipe, resize_for):
-    """Adds how the recipe's evaluation brings an image to size."""
-    resize = resize_for(recipe) if resize_for else None
-    return {**settings, "resize": resize} if resize else settings
 
 
 def _show_check(folder, model, settings, batch_sizes=()):

@@ -1,5 +1,8 @@
 """Encoded images to tensors, inside the graph, whatever a client sends.
 
+What is made of an image is `data.EvaluationCrop`, the one that training
+evaluates with: what is served is what was measured.
+
 Each element of a batch is decoded on its own. What cannot be decoded does not
 crash anything: the whole request is refused, with the indices of the broken
 elements. The size of an image is read from its header before memory is taken
@@ -8,17 +11,19 @@ for its pixels.
 
 import tensorflow as tf
 
+from lambdanet_tf import data
+from lambdanet_tf.data import decode
+
 # 32 million pixels are 96 MiB of decoded colour.
 MAX_PIXELS = 2**25
 # Images of one request that are decoded at the same time.
 PARALLEL = 4
 
 ENCODED_FEATURE = "image/encoded"
-_PNG = b"\x89PNG"
 
 
-def decode_image(encoded, channels, max_pixels=MAX_PIXELS):
-    """Decodes a JPEG or a PNG.
+def checked_image(encoded, channels, max_pixels=MAX_PIXELS):
+    """Takes a JPEG or a PNG for an image that can be decoded.
 
     Args:
         encoded: scalar string tensor.
@@ -26,60 +31,48 @@ def decode_image(encoded, channels, max_pixels=MAX_PIXELS):
         max_pixels: int. Height times width that is accepted.
 
     Returns:
-        uint8 tensor `(height, width, channels)`.
+        An `EncodedImage`.
 
     Raises:
         tf.errors.InvalidArgumentError: when run, if the image is broken or
             too large.
     """
-    is_png = tf.equal(tf.strings.substr(encoded, 0, len(_PNG)), _PNG)
-    height, width = tf.cond(
-        is_png, lambda: _png_size(encoded), lambda: _jpeg_size(encoded)
-    )
-    fits = (height > 0) & (width > 0) & (height * width <= max_pixels)
-    with tf.control_dependencies([tf.debugging.Assert(fits, [height, width])]):
-        return tf.cond(
-            is_png,
-            lambda: tf.io.decode_png(encoded, channels),
-            lambda: tf.io.decode_jpeg(encoded, channels),
-        )
+    size = decode.header_size(encoded)
+    # Of sides below 2**32 the product may not fit an int64, the quotient does.
+    height, width = tf.unstack(size)
+    fits = (height > 0) & (width > 0)
+    fits &= height <= max_pixels // tf.maximum(width, 1)
+    with tf.control_dependencies([tf.debugging.Assert(fits, [size])]):
+        return data.EncodedImage(tf.identity(encoded), channels)
 
 
-def resize_whole(image, height, width):
-    """Resizes the whole image, bilinear, smooth when it shrinks."""
-    return tf.image.resize(image, [height, width], antialias=True)
-
-
-def decode_batch(encoded, shape, resize=resize_whole, max_pixels=MAX_PIXELS):
+def decode_batch(encoded, crop, channels, max_pixels=MAX_PIXELS):
     """Decodes a batch of JPEGs and PNGs to one size.
 
     Args:
         encoded: string tensor `(batch,)`.
-        shape: (height, width, channels) of the result.
-        resize: function of a uint8 image `(h, w, channels)`, height and
-            width that returns the image at that size.
+        crop: `EvaluationCrop`.
+        channels: int. 1 for grey, 3 for colour.
         max_pixels: int. Height times width that is accepted.
 
     Returns:
         float32 tensor `(batch, height, width, channels)` in [0, 255].
     """
 
-    def decode(image_bytes):
-        return _prepared(image_bytes, shape, resize, max_pixels)
+    def prepare(image_bytes):
+        return _prepared(image_bytes, crop, channels, max_pixels)
 
-    return _each_or_named(encoded, decode, shape, max_pixels)
+    return _each_or_named(encoded, prepare, (*crop.size, channels), max_pixels)
 
 
-def decode_examples(
-    serialized, shape, resize=resize_whole, max_pixels=MAX_PIXELS
-):
+def decode_examples(serialized, crop, channels, max_pixels=MAX_PIXELS):
     """Decodes the images of a batch of serialised `tf.train.Example`.
 
     Args:
         serialized: string tensor `(batch,)`; each example has the feature
             `image/encoded`.
-        shape: see `decode_batch`, as the rest.
-        resize: see there.
+        crop: see `decode_batch`, as the rest.
+        channels: see there.
         max_pixels: see there.
 
     Returns:
@@ -87,13 +80,15 @@ def decode_examples(
     """
     features = {ENCODED_FEATURE: tf.io.FixedLenFeature([], tf.string)}
 
-    def decode(example):
+    def prepare(example):
         image_bytes = tf.io.parse_single_example(example, features)
         return _prepared(
-            image_bytes[ENCODED_FEATURE], shape, resize, max_pixels
+            image_bytes[ENCODED_FEATURE], crop, channels, max_pixels
         )
 
-    return _each_or_named(serialized, decode, shape, max_pixels)
+    return _each_or_named(
+        serialized, prepare, (*crop.size, channels), max_pixels
+    )
 
 
 def check_images(images):
@@ -108,21 +103,19 @@ def check_images(images):
         return tf.clip_by_value(images, 0.0, 255.0)
 
 
-def _prepared(encoded, shape, resize, max_pixels):
+def _prepared(encoded, crop, channels, max_pixels):
     """One encoded image as the model wants it."""
-    height, width, channels = shape
-    image = decode_image(encoded, channels, max_pixels)
-    image = tf.cast(resize(image, height, width), tf.float32)
-    return tf.ensure_shape(image, shape)
+    pixels = crop(checked_image(encoded, channels, max_pixels))
+    return tf.ensure_shape(tf.cast(pixels, tf.float32), (*crop.size, channels))
 
 
-def _each_or_named(elements, decode, shape, max_pixels):
-    """Maps `decode` over a batch; refuses it if any element fails."""
+def _each_or_named(elements, prepare, shape, max_pixels):
+    """Maps `prepare` over a batch; refuses it if any element fails."""
 
     def attempt(element):
         # A dataset is the one place in a graph where an error can be caught.
         decoded = tf.data.Dataset.from_tensors(element).map(
-            lambda element: (decode(element), True)
+            lambda element: (prepare(element), True)
         )
         failed = tf.data.Dataset.from_tensors((tf.zeros(shape), False))
         caught = decoded.ignore_errors(log_warning=False)
@@ -155,18 +148,3 @@ def _checks(fine, message):
             summarize=16,
         ),
     ]
-
-
-def _png_size(encoded):
-    """Height and width from the header, big-endian, of a PNG."""
-    header = tf.io.decode_raw(tf.strings.substr(encoded, 16, 8), tf.uint8)
-    digits = tf.reshape(tf.cast(header, tf.int64), [2, 4])
-    places = tf.constant([2**24, 2**16, 2**8, 1], tf.int64)
-    width, height = tf.unstack(tf.reduce_sum(digits * places, axis=1))
-    return height, width
-
-
-def _jpeg_size(encoded):
-    """Height and width from the header of a JPEG."""
-    shape = tf.image.extract_jpeg_shape(encoded, output_type=tf.int64)
-    return shape[0], shape[1]

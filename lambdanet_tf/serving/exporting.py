@@ -7,13 +7,16 @@ import tempfile
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.saved_model import fingerprinting_utils
 
+from lambdanet_tf import data
 from lambdanet_tf.serving import run_folder
 from lambdanet_tf.serving import warmup
 from lambdanet_tf.serving.inference import Inference
 from lambdanet_tf.serving.model_card import CARD_FILE
 from lambdanet_tf.serving.model_card import model_card
 from lambdanet_tf.serving.options import ServingOptions
+from lambdanet_tf.serving.portable import write_formats
 from lambdanet_tf.serving.signatures import CLASSIFY_METHOD
 from lambdanet_tf.serving.signatures import ServingModule
 from lambdanet_tf.serving.version_folders import new_version
@@ -69,9 +72,12 @@ def export_run(
 def options_of(run, **changes):
     """The `ServingOptions` that a run asks for, with some changed."""
     size = run.image.get("height"), run.image.get("width")
+    precision = run.recipe.get("precision", "float32")
     defaults = {
         "labels": run.classes or None,
         "image_size": None if None in size else size,
+        "evaluation_crop": run.recipe.get("evaluation_crop", 1.0),
+        "image_dtype": data.image_dtype(precision),
     }
     return ServingOptions(**{**defaults, **changes})
 
@@ -124,6 +130,7 @@ def export_model(
     with new_version(to, name, version) as (folder, place):
         _save(network, labels, options, folder)
         _write_extras(folder, labels, options, facts, examples)
+        write_formats(folder, network, options)
         image_shape = options.image_shape(network.input_shape)
         if warmup.can_write():
             calls = warmup.warmup_calls(image_shape)
@@ -178,13 +185,17 @@ def _save(network, labels, options, folder):
     methods = v1.MethodNameUpdater(str(folder))
     methods.replace_method_name("classify", CLASSIFY_METHOD)
     methods.save()
+    # That of `tf.saved_model.save` is of the file before.
+    fingerprinting_utils.write_fingerprint(str(folder))
 
 
 def _write_extras(folder, labels, options, facts, examples):
     """Writes what is for people and for the check, not for the server."""
-    asked = dataclasses.asdict(options)
-    del asked["resize"]  # a function; the recipe says which
-    description = {"labels": labels, "options": asked, "facts": facts}
+    description = {
+        "labels": labels,
+        "options": dataclasses.asdict(options),
+        "facts": facts,
+    }
     (folder / DESCRIPTION_FILE).parent.mkdir(exist_ok=True)
     (folder / DESCRIPTION_FILE).write_text(
         json.dumps(description, indent=2) + "\n", encoding="utf-8"

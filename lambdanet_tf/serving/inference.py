@@ -13,7 +13,8 @@ class Inference(tf.Module):
     """A trained network without anything that only training needs.
 
     Call it with float32 images; it returns float32 `(features, logits)`: what
-    the classifier sees, and what it says.
+    the classifier sees, and what it says. `compute` is the same as a plain
+    function, with float32 weights and for images of any batch and size.
 
     Args:
         model: a functional `tf.keras.Model` that ends in a Dense layer of
@@ -30,17 +31,18 @@ class Inference(tf.Module):
         )
         network = _features_and_logits(model, implementation)
 
-        @tf.function(input_signature=[images])
-        def infer(images):
+        def compute(images):
             features, logits = network(images, training=False)
             return tf.cast(features, tf.float32), tf.cast(logits, tf.float32)
 
+        infer = tf.function(compute, input_signature=[images])
         if weights_dtype == "bfloat16":
             infer, weights = _with_half_weights(infer, images)
         else:
             weights = infer.get_concrete_function().graph.variables
         self.weights = list(weights)
         self.classes = network.outputs[1].shape[-1]
+        self.compute = compute
         self._infer = infer
 
     def __call__(self, images):

@@ -7,6 +7,7 @@ import platform
 import tensorflow as tf
 
 import lambdanet_tf
+from lambdanet_tf.serving.portable import FORMATS
 
 CARD_FILE = "assets.extra/model_card.md"
 
@@ -83,6 +84,10 @@ def _model_rows(model, network, options, facts):
         "operations per image": facts.get("flops", "not counted"),
         "classes": str(network.classes),
     }
+    if options.formats:
+        rows["for other runtimes"] = ", ".join(
+            f"`{FORMATS[name].FILE}`" for name in options.formats
+        )
     if options.xla:
         rows["XLA"] = (
             "`serving_default_xla` needs a server with XLA switched on"
@@ -104,7 +109,7 @@ def _training_rows(facts):
 
 
 def _input_rows(network, options):
-    height, width, channels = options.image_shape(network.input_shape)
+    channels = network.input_shape[-1]
     sizes = ["any" if size is None else size for size in network.input_shape]
     colours = {1: "grey", 3: "red, green, blue"}[channels]
     return {
@@ -112,8 +117,8 @@ def _input_rows(network, options):
         "in [0, 255] (clipped; NaN and infinity are errors)",
         "channels": colours,
         "encoded images": "JPEG or PNG of at most "
-        f"{options.max_pixels:,} pixels, brought to {height}x{width} inside "
-        f"the model by `{options.resize.__name__}`",
+        f"{options.max_pixels:,} pixels; inside the model, "
+        f"{options.crop(network.input_shape)}",
         "normalisation": "inside the model",
     }
 

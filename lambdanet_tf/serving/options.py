@@ -1,13 +1,14 @@
 """What an export is asked to be."""
 
 import dataclasses
-from collections.abc import Callable
 
+from lambdanet_tf import data
 from lambdanet_tf import ops
 from lambdanet_tf.serving.encoded_images import MAX_PIXELS
-from lambdanet_tf.serving.encoded_images import resize_whole
+from lambdanet_tf.serving.portable import FORMATS
 
 WEIGHTS_DTYPES = ("float32", "bfloat16")
+IMAGE_DTYPES = ("float32", "bfloat16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,8 +19,10 @@ class ServingOptions:
         labels: a name per class; None for "0", "1", ...
         image_size: (height, width) that encoded images are resized to; None
             for the model's. A model of any image size needs one.
-        resize: function of a uint8 image `(h, w, channels)`, height and width
-            that returns the image at that size, as evaluation saw it.
+        evaluation_crop: float. The part of an encoded image that is taken,
+            see `EvaluationCrop`; 1 for all of it.
+        image_dtype: what its pixels are rounded to: "float32" or "bfloat16",
+            as the images that the network was evaluated on.
         top: int. How many of the likeliest classes are named.
         max_pixels: int. Height times width of an encoded image that is
             decoded; a larger one is an error.
@@ -30,16 +33,20 @@ class ServingOptions:
         xla: bool. Whether there is a signature `serving_default_xla` as well,
             compiled by XLA. A server needs a flag to run it, but not to load
             the model and run the others.
+        formats: which files for other runtimes are written besides, of
+            "tflite" and "onnx".
     """
 
     labels: tuple[str, ...] | None = None
     image_size: tuple[int, int] | None = None
-    resize: Callable = resize_whole
+    evaluation_crop: float = 1.0
+    image_dtype: str = "float32"
     top: int = 5
     max_pixels: int = MAX_PIXELS
     weights_dtype: str = "float32"
     implementation: str | None = None
     xla: bool = False
+    formats: tuple[str, ...] = ()
 
     def __post_init__(self):
         for name in ("top", "max_pixels"):
@@ -48,13 +55,19 @@ class ServingOptions:
                 _refuse(name, "a positive integer", value)
             if value < 1:
                 _refuse(name, "a positive integer", value)
-        if self.weights_dtype not in WEIGHTS_DTYPES:
-            _refuse(
-                "weights_dtype", f"one of {WEIGHTS_DTYPES}", self.weights_dtype
-            )
-        allowed = (None, *ops.IMPLEMENTATIONS)
-        if self.implementation not in allowed:
-            _refuse("implementation", f"one of {allowed}", self.implementation)
+        share = self.evaluation_crop
+        if not isinstance(share, int | float) or not 0 < share <= 1:
+            _refuse("evaluation_crop", "above 0, and at most 1", share)
+        for name, allowed in (
+            ("image_dtype", IMAGE_DTYPES),
+            ("weights_dtype", WEIGHTS_DTYPES),
+            ("implementation", (None, *ops.IMPLEMENTATIONS)),
+        ):
+            if getattr(self, name) not in allowed:
+                _refuse(name, f"one of {allowed}", getattr(self, name))
+        for name in self.formats:
+            if name not in FORMATS:
+                _refuse("formats", f"some of {tuple(FORMATS)}", name)
         for label in self.labels or ():
             if not isinstance(label, str) or "\n" in label or "\r" in label:
                 _refuse("labels", "one line of text per class", label)
@@ -80,6 +93,14 @@ class ServingOptions:
                 f"{wanted}."
             )
         return (*wanted, channels)
+
+    def crop(self, input_shape):
+        """The `EvaluationCrop` that encoded images go through."""
+        return data.EvaluationCrop(
+            self.image_shape(input_shape)[:2],
+            self.evaluation_crop,
+            self.image_dtype,
+        )
 
     def checked_labels(self, classes):
         """The names of so many classes."""

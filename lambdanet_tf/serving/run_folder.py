@@ -17,6 +17,7 @@ import pathlib
 import numpy as np
 
 from lambdanet_tf import models
+from lambdanet_tf.serving.local_paths import local_path
 
 RUN_FILE = "run.json"
 WEIGHTS_FILE = "best.weights.h5"
@@ -62,7 +63,7 @@ class Run:
 
 def read_run(path):
     """Reads `run.json` of the run folder at `path`, whatever its status."""
-    path = pathlib.Path(path)
+    path = local_path("run", path)
     if not path.is_dir():
         raise ValueError(
             f"`run` must be a run folder. Received {path}, which does not "
@@ -86,7 +87,7 @@ def run_of_weights(builder, arguments, weights, classes=()):
         weights: path of a file that `models.load_weights` takes.
         classes: a name per class; empty for "0", "1", ...
     """
-    weights = pathlib.Path(weights)
+    weights = local_path("weights", weights)
     return Run(
         path=weights.parent,
         weights=weights,
@@ -104,7 +105,7 @@ def run_of_weights(builder, arguments, weights, classes=()):
 
 def newest_finished_run(runs="runs"):
     """Returns the newest finished run below the folder `runs`."""
-    runs = pathlib.Path(runs)
+    runs = local_path("runs", runs)
     folders = sorted(
         (file.parent for file in runs.glob(f"*/{RUN_FILE}")), reverse=True
     )
@@ -164,7 +165,12 @@ def trained_model(builder, arguments, weights):
         )
     if arguments.get("input_shape"):
         arguments = {**arguments, "input_shape": (*arguments["input_shape"],)}
-    model = getattr(models, builder)(**arguments)
+    try:
+        model = getattr(models, builder)(**arguments)
+    except TypeError as error:
+        raise ValueError(
+            f"`arguments` must be those of {builder}. {error}."
+        ) from error
     models.load_weights(model, weights)
     return model
 

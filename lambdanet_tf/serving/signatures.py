@@ -35,7 +35,6 @@ class ServingModule(tf.Module):
             default_value="",
         )
         self.top = min(options.top, network.classes)
-        self.image_shape = options.image_shape(network.input_shape)
         self.options = options
         self._functions = self._signatures()
 
@@ -95,8 +94,8 @@ class ServingModule(tf.Module):
     def _decode(self, decoder, strings):
         return decoder(
             strings,
-            self.image_shape,
-            self.options.resize,
+            self.options.crop(self.network.input_shape),
+            self.network.input_shape[-1],
             self.options.max_pixels,
         )
 

@@ -13,6 +13,8 @@ import tempfile
 
 import tensorflow as tf
 
+from lambdanet_tf.serving.local_paths import local_path
+
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -30,7 +32,7 @@ def versions(folder):
 
 def newest_export(base):
     """Returns the version folder below `base` that was written last."""
-    base = pathlib.Path(base)
+    base = local_path("to", base)
     folders = [
         file.parent
         for file in base.glob("*/*/saved_model.pb")
@@ -59,7 +61,7 @@ def new_version(base, name, version=None):
             is no positive integer.
         OSError: if the disk refuses; the message says where.
     """
-    model_folder = pathlib.Path(base) / _checked_name(name)
+    model_folder = local_path("to", base) / _checked_name(name)
     place = model_folder / str(_checked_version(model_folder, version))
     folder = _folder_beside(place)
     try:
