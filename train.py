@@ -34,6 +34,8 @@ def choose_keras(arguments):
 
 
 if __name__ == "__main__":
+    # TensorFlow's C++ reports, among others, an error for a missing GPU.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     choose_keras(sys.argv[1:])
     from lambdanet_tf.training.command_line import main  # noqa: PLC0415
 
