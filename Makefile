@@ -25,7 +25,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-tpu lint format bench tables tpu-compile \
-	constraints clean
+	notebooks constraints clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' \
@@ -43,7 +43,8 @@ test: lint  ## Lint, check types, test under Keras 3 and under tf_keras.
 test-slow: $(VENV)/.dev  ## Train every network, rebuild every table, measure memory.
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m slow \
 		tests/test_engine.py tests/test_resnet.py tests/test_analysis.py \
-		tests/test_serving_models.py
+		tests/test_serving_models.py \
+		tests/test_notebooks.py
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m slow \
 		tests/test_serving_models.py
 
@@ -63,6 +64,7 @@ bench: $(VENV)/.dev  ## Time every algorithm and network; write docs/ (25 min).
 	$(BIN)/python -m benchmarks.engine --write docs $(BENCH_ARGS)
 	$(BIN)/python -m benchmarks.growth --write docs
 	$(BIN)/python -m benchmarks.networks --write docs
+	$(BIN)/python -m benchmarks.training --write docs
 	$(BIN)/python -m benchmarks.serving --write docs
 
 tables: $(VENV)/.dev  ## Recompute the paper's tables; write docs/.
@@ -70,6 +72,9 @@ tables: $(VENV)/.dev  ## Recompute the paper's tables; write docs/.
 
 tpu-compile: $(TPU_VENV)/.tpu  ## Compile all for TPUs, go on if stopped (hours).
 	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile $(TPU_ARGS)
+
+notebooks: $(VENV)/.dev  ## Execute the notebooks of examples/ in place.
+	$(BIN)/python -m examples.notebooks
 
 constraints: $(VENV)/.pip  ## Resolve the pinned versions anew.
 	$(INSTALL) uv

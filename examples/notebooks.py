@@ -56,9 +56,24 @@ def clean(notebook):
     for number, cell in enumerate(notebook.cells, start=1):
         cell["id"] = f"cell-{number}"
         cell["metadata"] = {}
+        outputs = []
         for output in cell.get("outputs", []):
             output.get("metadata", {}).clear()
+            if outputs and _same_stream(outputs[-1], output):
+                outputs[-1]["text"] += output["text"]
+            else:
+                outputs.append(output)
+        if "outputs" in cell:
+            cell["outputs"] = outputs
     return notebook
+
+
+def _same_stream(first, second):
+    """Whether two outputs are text that was printed in a row."""
+    return (
+        first["output_type"] == second["output_type"] == "stream"
+        and first["name"] == second["name"]
+    )
 
 
 def main():

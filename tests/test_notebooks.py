@@ -1,0 +1,51 @@
+"""The example notebooks run from their first cell to their last."""
+
+import re
+
+import nbclient
+import nbformat
+import pytest
+
+from examples import notebooks
+
+# What only the machine of whoever ran them knows.
+FOREIGN = r"/(?:root|home|tmp|work|Users|var)/|site-packages|ipykernel_\d"
+
+
+def text_of(notebook):
+    return nbformat.writes(notebook)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", notebooks.NOTEBOOKS)
+def test_every_cell_runs(name, tmp_path):
+    notebook = notebooks.execute(name, tmp_path)
+    kept = nbformat.read(notebooks.FOLDER / name, as_version=4)
+    for now, then in zip(notebook.cells, kept.cells, strict=True):
+        kinds = [
+            [output["output_type"] for output in cell.get("outputs", [])]
+            for cell in (now, then)
+        ]
+        assert kinds[0] == kinds[1], now["source"]
+
+
+@pytest.mark.parametrize("name", notebooks.NOTEBOOKS)
+def test_the_kept_outputs_are_complete_and_of_no_machine(name):
+    notebook = nbformat.read(notebooks.FOLDER / name, as_version=4)
+    nbformat.validate(notebook)
+    cells = [c for c in notebook.cells if c["cell_type"] == "code"]
+    counts = [cell["execution_count"] for cell in cells]
+    assert counts == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    shown = re.sub(r'"image/png": "[^"]*"', "", text_of(notebook))
+    assert not re.search(FOREIGN, shown)
+
+
+def test_a_cell_that_fails_is_an_error(tmp_path, monkeypatch):
+    notebook = nbformat.v4.new_notebook()
+    notebook.cells = [nbformat.v4.new_code_cell("assert 1 == 2, 'so it is'")]
+    nbformat.write(notebook, tmp_path / "wrong.ipynb")
+    monkeypatch.setattr(notebooks, "FOLDER", tmp_path)
+    with pytest.raises(nbclient.exceptions.CellExecutionError, match="so it"):
+        notebooks.execute("wrong.ipynb", tmp_path)
