@@ -182,6 +182,27 @@ def test_a_loss_that_is_no_number_names_the_good_weights(tmp_path):
         training.KeepRun(tmp_path / "run", notebook.inputs)
 
 
+def test_a_finished_run_stays_as_it_is(fitted):
+    path, notebook, _ = fitted
+    before = notebook.keeper.folder.read_record()["metrics"]
+    again = Notebook(path)
+    again.fit()
+    after = again.keeper.folder.read_record()["metrics"]
+    assert after["accuracy"] == before["accuracy"]
+    assert after["best_epoch"] == before["best_epoch"]
+    for now, then in zip(
+        again.model.get_weights(), notebook.model.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(now, then)
+
+
+def test_a_trained_model_without_a_checkpoint_is_refused(fitted, tmp_path):
+    _, notebook, _ = fitted
+    keeper = training.KeepRun(tmp_path / "other", notebook.inputs, say=silent)
+    with pytest.raises(ValueError, match="has taken 30 steps, and .* holds 0"):
+        keeper.resume(notebook.model)
+
+
 def test_another_recipe_is_refused(fitted):
     path, notebook, _ = fitted
     recipe = training.resolve("smoke", {**RECIPE, "momentum": 0.8})

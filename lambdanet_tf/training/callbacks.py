@@ -18,12 +18,12 @@ import tensorflow as tf
 
 from lambdanet_tf.data.extras import require
 from lambdanet_tf.serving.run_folder import RUN_FILE
+from lambdanet_tf.training.compiling import compiled_optimizer
 from lambdanet_tf.training.continuing import check_continues
 from lambdanet_tf.training.logbook import Logbook
 from lambdanet_tf.training.logbook import figures_text
-from lambdanet_tf.training.networks import build_network
+from lambdanet_tf.training.networks import check_network
 from lambdanet_tf.training.networks import network_arguments
-from lambdanet_tf.training.optimizer import RecipeOptimizer
 from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.progress import ProgressBar
 from lambdanet_tf.training.runs import RunFolder
@@ -43,7 +43,7 @@ class UseAverages(tf.keras.callbacks.Callback):
     """
 
     def on_train_begin(self, logs=None):
-        _recipe_optimizer(self.model)
+        compiled_optimizer(self.model)
         self._put(averages=False)
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -119,12 +119,12 @@ class KeepRun(tf.keras.callbacks.Callback):
             The number of epochs that are done: `initial_epoch` of `fit`.
 
         Raises:
-            ValueError: if the model is not that of the recipe, or does not
-                fit the checkpoint.
+            ValueError: if the model is not that of the recipe, does not fit
+                the checkpoint, or was trained and there is none.
         """
         arguments = network_arguments(self.inputs.recipe, self.inputs.images)
-        _check_model(model, self.inputs.recipe.model, arguments)
-        optimizer = _recipe_optimizer(model)
+        check_network(model, self.inputs.recipe.model, arguments)
+        optimizer = compiled_optimizer(model)
         optimizer.build(model.trainable_variables)
         self._of_model = model
         self._book = Logbook(
@@ -138,6 +138,12 @@ class KeepRun(tf.keras.callbacks.Callback):
             command="model.fit",
         )
         self._book.restore()
+        taken = int(tf.convert_to_tensor(optimizer.iterations))
+        if taken != self._book.step:
+            raise ValueError(
+                f"The model has taken {taken} steps, and {self.folder.path} "
+                f"holds {self._book.step}. Build and compile the model anew."
+            )
         return self._book.step // self.inputs.steps_per_epoch
 
     def fit_arguments(self, model):
@@ -166,13 +172,14 @@ class KeepRun(tf.keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         if self._of_model is not self.model:
             self.resume(self.model)
-        recipe, self._done = self.inputs.recipe, False
+        recipe = self.inputs.recipe
         self._bar = ProgressBar(
             recipe.epochs, self.inputs.steps_per_epoch, recipe.batch_size
         )
         self._book.announce()
         self._book.write_record("running")
         self._book.start_clock()
+        self._request.__exit__()  # Where an error ended the last training.
         self._request = StopRequest()
         self._request.__enter__()
 
@@ -239,30 +246,3 @@ class KeepRun(tf.keras.callbacks.Callback):
             self._book.write_record("stopped")
             self._request.__exit__()
             raise
-
-
-def _recipe_optimizer(model):
-    """The optimiser of a compiled model, which must be a `RecipeOptimizer`."""
-    optimizer = getattr(model, "optimizer", None)
-    if not isinstance(optimizer, RecipeOptimizer):
-        raise ValueError(
-            "The model must be compiled with a `RecipeOptimizer`, as by "
-            "`compile_network(model, recipe, steps_per_epoch)`. Received: "
-            f"{type(optimizer).__name__}."
-        )
-    return optimizer
-
-
-def _check_model(model, builder, arguments):
-    """Raises unless export.py could build the model from the run folder."""
-    expected = build_network(builder, arguments)
-    shapes = [
-        [tuple(weight.shape) for weight in each.weights]
-        for each in (model, expected)
-    ]
-    if sorted(shapes[0]) != sorted(shapes[1]):
-        raise ValueError(
-            f"The model must be the recipe's: {builder} with {arguments}, "
-            f"{expected.count_params():,} parameters, as `recipe_network` "
-            f"builds it. Received: {model.count_params():,} parameters."
-        )

@@ -6,6 +6,7 @@ from lambdanet_tf.layers.randomness import random_streams
 from lambdanet_tf.training.losses import correct
 from lambdanet_tf.training.losses import cross_entropy
 from lambdanet_tf.training.optimisation import recipe_optimizer
+from lambdanet_tf.training.optimizer import RecipeOptimizer
 from lambdanet_tf.training.steps import replica_seed
 
 
@@ -85,6 +86,28 @@ def compile_network(model, recipe, steps_per_epoch):
     )
     _draw_by_step(model, recipe.seed)
     return model
+
+
+def compiled_optimizer(model):
+    """The optimiser of a compiled model, which must be a `RecipeOptimizer`.
+
+    Args:
+        model: `tf.keras.Model`.
+
+    Returns:
+        The `RecipeOptimizer`.
+
+    Raises:
+        ValueError: if the model is not compiled or has another optimiser.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    if not isinstance(optimizer, RecipeOptimizer):
+        raise ValueError(
+            "The model must be compiled with a `RecipeOptimizer`, as by "
+            "`compile_network(model, recipe, steps_per_epoch)`. Received: "
+            f"{type(optimizer).__name__}."
+        )
+    return optimizer
 
 
 def _draw_by_step(model, seed):

@@ -68,7 +68,8 @@ def build_network(builder, arguments, use_sync_bn=False):
 def recipe_network(recipe, image_set):
     """The network of a recipe, with the weights that its seed gives.
 
-    Sets the seeds and the precision of the whole process.
+    Sets the seeds and the precision of the whole process. In the scope of a
+    strategy the replicas share the statistics of a batch.
 
     Args:
         recipe: `Recipe`.
@@ -82,7 +83,35 @@ def recipe_network(recipe, image_set):
     """
     tf.keras.utils.set_random_seed(recipe.seed)
     set_precision(recipe.precision)
-    return build_network(recipe.model, network_arguments(recipe, image_set))
+    arguments = network_arguments(recipe, image_set)
+    many = tf.distribute.get_strategy().num_replicas_in_sync > 1
+    return build_network(recipe.model, arguments, use_sync_bn=many)
+
+
+def check_network(model, builder, arguments):
+    """Raises unless a model is what a builder makes of some arguments.
+
+    export.py builds it in that way, to serve its weights.
+
+    Args:
+        model: built `tf.keras.Model`.
+        builder: str. As for `build_network`.
+        arguments: dict. As for `build_network`.
+
+    Raises:
+        ValueError: if the shapes of their weights differ.
+    """
+    expected = build_network(builder, arguments)
+    shapes = [
+        [tuple(weight.shape) for weight in each.weights]
+        for each in (model, expected)
+    ]
+    if sorted(shapes[0]) != sorted(shapes[1]):
+        raise ValueError(
+            f"The model must be the recipe's: {builder} with {arguments}, "
+            f"{expected.count_params():,} parameters, as `recipe_network` "
+            f"builds it. Received: {model.count_params():,} parameters."
+        )
 
 
 def set_precision(precision):
