@@ -82,7 +82,8 @@ def check(chips, timeout):
             result = compile_in_child(key, chip, timeout)
             found = problems(chip, result)
             counts["failed" if found else "passed"] += 1
-            print(f"{key} on {chip}: {tpu_report.summary(chip, result)}")
+            summary = tpu_report.summary(chip, result)
+            print(f"{key} on {chip}: {summary}", flush=True)
             for text in found:
                 print(f"  FAILED: {text}")
     print(f"{counts['passed']} passed, {counts['failed']} failed")

@@ -135,7 +135,7 @@ def _network(program, chip, result):
     share = 100 * result["flops"] / result["counted_flops"]
     return [
         *cells,
-        "fits" if needed <= size else "does not fit",
+        _faults(result) or ("fits" if needed <= size else "does not fit"),
         f"{result['compile_seconds']:.0f}",
         f"{result['arguments'] / GIB:.2f}",
         f"{result['temporaries'] / GIB:.2f}",
@@ -156,13 +156,20 @@ def _layer(program, chip, result):
     seconds = result["optimal_seconds"]
     return [
         *cells,
-        "compiles",
+        _faults(result) or "compiles",
         f"{result['compile_seconds']:.0f}",
         f"{result['temporaries'] / 2**20:.0f}",
         f"{result['flops'] / 1e9:.1f}",
         f"{result['bytes_accessed'] / 2**20:.0f}",
         f"{1e3 * seconds:.2f}" if seconds > 0 else "",
     ]
+
+
+def _faults(result):
+    """What is wrong with a program although it compiles, or an empty text."""
+    faults = [f"no kernel for {name}" for name in result["without_kernel"]]
+    faults += [f"float64: {name}" for name in result["double"]]
+    return "; ".join(faults)
 
 
 def _algorithms(result):

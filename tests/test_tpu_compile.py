@@ -238,6 +238,15 @@ def test_the_tables():
     )
 
 
+def test_the_tables_name_faults_of_what_compiles():
+    faulty = {**GOOD, "without_kernel": ["AsString"], "double": ["mul"]}
+    sections = tpu_report.sections(
+        {f"{KEY} on v3": faulty, "auto, d=256, 14 px, batch 32 on v3": faulty}
+    )
+    for text in sections.values():
+        assert "| v3 | no kernel for AsString; float64: mul |" in text
+
+
 def test_the_document_has_places_for_the_tables(compiled, tmp_path):
     docs = pathlib.Path(__file__).parents[1] / "docs"
     shutil.copy(docs / "tpu_compile.md", tmp_path)
