@@ -103,8 +103,8 @@ def _summary(figures):
             for batch in figure["latencies"]
         ]
         sentences.append(
-            f"The export of {name} is as many times as fast as the compiled "
-            f"Keras model: {listed(ratios)}."
+            f"{name}, throughput of the export to that of the compiled Keras "
+            f"model: {listed(ratios)}."
         )
     if {LAMBDA, PLAIN} <= set(figures):
         ratios = [
@@ -115,8 +115,8 @@ def _summary(figures):
             for batch in figures[LAMBDA]["latencies"]
         ]
         sentences.append(
-            f"The export of {LAMBDA} reaches as much of the throughput of "
-            f"{PLAIN}'s: {listed(ratios)}."
+            f"Exports, throughput of {LAMBDA} to that of {PLAIN}: "
+            f"{listed(ratios)}."
         )
     return "\n".join(f"- {sentence}" for sentence in sentences)
 
