@@ -69,6 +69,7 @@ PIPELINES = {
         "shuffle_buffer": IMAGES // 2,
     },
 }
+PAUSE = 1.0  # seconds, in which the pipelines of the others fill their buffers
 BARE = "decode, crop, resize and flip alone: a map over JPEGs in memory"
 NETWORKS = {
     "LambdaResNetSmall, digits, 8 px, batch 64": {"epochs": 12},
@@ -116,6 +117,7 @@ def overhead(folder, name):
     book, end_epoch = training.book, training.book.end_epoch
 
     def seconds_of(next_batch):
+        time.sleep(PAUSE)
         start = time.perf_counter()
         sums = [step(*next_batch()) for _ in range(per_epoch)]
         tf.add_n(sums).numpy()
@@ -126,6 +128,7 @@ def overhead(folder, name):
         times["loop"].append(recipe.batch_size / row["images_per_second"])
         times["fed"].append(seconds_of(lambda: next(fed)))
         times["held"].append(seconds_of(lambda: held))
+        time.sleep(PAUSE)
         book.start_clock()
         return row
 
@@ -275,6 +278,13 @@ def scaling_table(folder):
     return "\n".join(lines)
 
 
+TABLES = {
+    "overhead": overhead_table,
+    "pipelines": pipeline_table,
+    "scaling": scaling_table,
+}
+
+
 def _placed(fields, folder):
     return {
         name: value.format(folder=folder) if name == "data" else value
@@ -285,6 +295,7 @@ def _placed(fields, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--write", help="folder of training_speed.md")
+    parser.add_argument("--only", choices=TABLES, help="one of the tables")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -295,10 +306,9 @@ def main():
         size = write_files(folder)
         print(f"{IMAGES} JPEGs of {size / 1e3:.0f} kB", flush=True)
         sections = {
-            "overhead": overhead_table(folder),
-            "pipelines": pipeline_table(folder)
-            + f"\n\nJPEGs of {size / 1e3:.0f} kB on average.",
-            "scaling": scaling_table(folder),
+            section: table(folder)
+            for section, table in TABLES.items()
+            if arguments.only in (None, section)
         }
     if arguments.write:
         for section, text in sections.items():
