@@ -25,13 +25,16 @@ def silent(text):
 class Notebook:
     """What somebody has after the first cells."""
 
-    def __init__(self, folder, **changes):
+    def __init__(self, folder, strategy=None, **changes):
         self.recipe = training.resolve("smoke", {**RECIPE, **changes})
-        self.inputs = training.Inputs(self.recipe, data.load_digits())
-        self.model = training.recipe_network(self.recipe, self.inputs.images)
-        training.compile_network(
-            self.model, self.recipe, self.inputs.steps_per_epoch
-        )
+        self.inputs = training.Inputs(self.recipe, data.load_digits(), strategy)
+        with self.inputs.strategy.scope():
+            self.model = training.recipe_network(
+                self.recipe, self.inputs.images
+            )
+            training.compile_network(
+                self.model, self.recipe, self.inputs.steps_per_epoch
+            )
         self.keeper = training.KeepRun(folder, self.inputs, say=silent)
 
     def fit(self, *callbacks):
@@ -114,6 +117,17 @@ def test_fit_leaves_what_train_leaves(trained, fitted):
     for name in ("model", "recipe", "classes", "image", "versions"):
         assert record[name] == expected[name]
     assert set(record["metrics"]) == set(expected["metrics"])
+
+
+def test_two_replicas_fit_what_one_device_fits(tmp_path, two_replicas):
+    weights = []
+    for name, strategy in (("one", None), ("two", two_replicas)):
+        changes = {"epochs": 1, "dropout": 0.0}
+        notebook = Notebook(tmp_path / name, strategy, **changes)
+        notebook.fit()
+        weights.append(notebook.model.get_weights())
+    for one, two in zip(*weights, strict=True):
+        np.testing.assert_allclose(one, two, rtol=2e-3, atol=2e-3)
 
 
 def test_the_history_has_the_validation(fitted):

@@ -127,11 +127,16 @@ class KeepRun(tf.keras.callbacks.Callback):
         optimizer = compiled_optimizer(model)
         optimizer.build(model.trainable_variables)
         self._of_model = model
+        # The same layers, not compiled: tf_keras puts a compiled model's
+        # optimiser and metrics into its files, and cannot read them again
+        # under several replicas.
+        with self.inputs.strategy.scope():
+            bare = tf.keras.Model(model.inputs, model.outputs, name=model.name)
         self._book = Logbook(
             self.inputs,
             self._options,
             arguments,
-            model,
+            bare,
             optimizer,
             self.folder,
             say=self._say,
