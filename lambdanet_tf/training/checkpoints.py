@@ -114,9 +114,11 @@ def check_room(folder, model, optimizer):
     """
     if not os.path.isdir(folder):
         return
+    # Their shapes alone: to read a variable may take all processes of a run.
+    variables = [*model.weights, *optimizer.variables]
     one = sum(
-        raw_variable(v).dtype.size * int(tf.size(raw_variable(v)))
-        for v in [*model.weights, *optimizer.variables]
+        variable.dtype.size * variable.shape.num_elements()
+        for variable in map(raw_variable, variables)
     )
     needed, free = (_KEPT + 2) * one, shutil.disk_usage(folder).free
     if free < needed:

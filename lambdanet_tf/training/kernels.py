@@ -31,4 +31,6 @@ def decayed_weights(model):
 
 def raw_variable(weight):
     """The TensorFlow variable of a weight of either Keras."""
-    return weight.value if hasattr(weight, "path") else weight
+    # The type is asked: asking a variable of several machines for an attribute
+    # that it lacks makes it read its value, which takes all of them.
+    return weight.value if hasattr(type(weight), "path") else weight
