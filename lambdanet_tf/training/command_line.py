@@ -28,6 +28,17 @@ from lambdanet_tf.training.trial import dry_run
 
 _RESTARTS = "LAMBDANET_TF_RESTARTS"
 _MOST_RESTARTS = 100
+# What TensorFlow raises in the others when a worker is lost depends on what
+# they were waiting for.
+_LOST_WORKER = (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.InternalError,
+    tf.errors.UnavailableError,
+    tf.errors.UnknownError,
+)
 
 _DESCRIPTION = """\
 Trains a lambda network.
@@ -88,7 +99,7 @@ def main(arguments=None):
     except NotFinite as error:
         print(f"\ntrain.py: {error}", file=sys.stderr)
         return EXIT_NOT_FINITE
-    except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+    except _LOST_WORKER as error:
         if number_of_workers() < 2:
             raise
         start_again(error)
