@@ -36,9 +36,15 @@ demo: $(VENV)/.demo  ## Train on handwritten digits, export, predict.
 	$(BIN)/python export.py
 	$(BIN)/python export.py --predict
 
+# What these test is the same under both Kerases: once is enough.
+KERAS_FREE := $(addprefix --ignore=tests/test_,augment.py data.py ops.py \
+	oracle.py recipes.py schedule.py serving_cc.py serving_clients.py \
+	serving_configs.py serving_load.py specs.py stand_in_server.py \
+	tpu_compile.py tpu_operations.py)
+
 test: lint  ## Lint, check types, test under Keras 3 and under tf_keras.
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
-	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) $(KERAS_FREE)
 
 test-slow: $(VENV)/.dev  ## Run the tests that take long; some under both Kerases.
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m slow
@@ -46,7 +52,7 @@ test-slow: $(VENV)/.dev  ## Run the tests that take long; some under both Kerase
 		tests/test_serving_models.py
 
 test-tpu: $(TPU_VENV)/.tpu  ## Compile LambdaResNet-50 for TPUs; needs none.
-	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile --check
+	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile --check $(TPU_ARGS)
 
 lint: $(VENV)/.dev  ## Check style and types.
 	$(BIN)/ruff check .
