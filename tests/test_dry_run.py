@@ -136,6 +136,7 @@ def process(*arguments, **environment):
     )
 
 
+@pytest.mark.slow
 def test_a_run_that_is_there_is_not_touched(tmp_path):
     """Two replicas; in a process of its own, for the CPU is divided."""
     run = tmp_path / "runs" / "mine"
@@ -270,6 +271,7 @@ print(memory.gradients + memory.activations, peak_megabytes(Step()) * 2**20)
 """
 
 
+@pytest.mark.slow
 def test_the_estimate_is_near_the_measured_peak(tmp_path):
     """What the step adds at its peak, by the kernel's own mark."""
     done = subprocess.run(

@@ -53,6 +53,7 @@ def answer(to):
     return place, loaded.signatures["serving_default"](images=images)
 
 
+@pytest.mark.slow
 def test_both_formats_of_weights_in_a_shell(folder, tmp_path, capsys):
     finished = subprocess.run(
         [
