@@ -7,6 +7,7 @@ import shutil
 import tensorflow as tf
 
 from lambdanet_tf.training.kernels import raw_variable
+from lambdanet_tf.training.kernels import size_in_bytes
 from lambdanet_tf.training.stopping import check_finite
 
 FOLDER = "checkpoints"
@@ -114,12 +115,8 @@ def check_room(folder, model, optimizer):
     """
     if not os.path.isdir(folder):
         return
-    # Their shapes alone: to read a variable may take all processes of a run.
-    variables = [*model.weights, *optimizer.variables]
-    one = sum(
-        variable.dtype.size * variable.shape.num_elements()
-        for variable in map(raw_variable, variables)
-    )
+    # To read a variable may take all processes of a run.
+    one = size_in_bytes([*model.weights, *optimizer.variables])
     needed, free = (_KEPT + 2) * one, shutil.disk_usage(folder).free
     if free < needed:
         raise OSError(

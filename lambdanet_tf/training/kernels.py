@@ -1,4 +1,4 @@
-"""Which of a model's weights the L2 penalty is for."""
+"""The variables behind weights: their size, and which are kernels."""
 
 from lambdanet_tf import layers
 
@@ -34,3 +34,9 @@ def raw_variable(weight):
     # The type is asked: asking a variable of several machines for an attribute
     # that it lacks makes it read its value, which takes all of them.
     return weight.value if hasattr(type(weight), "path") else weight
+
+
+def size_in_bytes(weights):
+    """The memory of weights or variables; their values are not read."""
+    variables = [raw_variable(weight) for weight in weights]
+    return sum(v.shape.num_elements() * v.dtype.size for v in variables)

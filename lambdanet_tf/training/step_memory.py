@@ -10,6 +10,7 @@ from lambdanet_tf.analysis.lifetimes import peak_bytes
 from lambdanet_tf.training.devices import is_cpu
 from lambdanet_tf.training.devices import number_of_hosts
 from lambdanet_tf.training.kernels import raw_variable
+from lambdanet_tf.training.kernels import size_in_bytes
 from lambdanet_tf.training.losses import cross_entropy
 
 
@@ -68,10 +69,10 @@ def step_memory(recipe, parts, strategy):
     """
     model = parts.model
     batch = recipe.batch_size // strategy.num_replicas_in_sync
-    weights = _bytes(model.weights)
+    weights = size_in_bytes(model.weights)
     floats = [w for w in model.weights if raw_variable(w).dtype.is_floating]
-    averages = _bytes(floats) if recipe.average_decay else 0
-    gradients = _bytes(model.trainable_weights)
+    averages = size_in_bytes(floats) if recipe.average_decay else 0
+    gradients = size_in_bytes(model.trainable_weights)
     # Keras 3 lists among an optimiser's variables the weights it refers to.
     known = {id(raw_variable(w)) for w in model.weights}
     kept = [
@@ -82,7 +83,7 @@ def step_memory(recipe, parts, strategy):
     images = 4 * batch * math.prod(image_shape)
     return StepMemory(
         weights=weights,
-        slots=_bytes(kept) - averages,
+        slots=size_in_bytes(kept) - averages,
         averages=averages,
         gradients=gradients,
         activations=peak_bytes(graph) - gradients + images,
@@ -133,8 +134,3 @@ def _passes(recipe, model, shape):
 def _mib(number):
     digits = 0 if number >= 10 * 2**20 else 1
     return f"{number / 2**20:,.{digits}f}"
-
-
-def _bytes(weights):
-    variables = [raw_variable(weight) for weight in weights]
-    return sum(v.shape.num_elements() * v.dtype.size for v in variables)
