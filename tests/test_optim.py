@@ -7,6 +7,7 @@ import tensorflow as tf
 from lambdanet_tf import layers
 from lambdanet_tf.training import RecipeOptimizer
 from lambdanet_tf.training.kernels import decayed_weights
+from lambdanet_tf.training.kernels import raw_variable
 
 STEPS = 6
 
@@ -332,6 +333,18 @@ def test_gradients_of_other_weights_are_an_error():
         optimizer.apply_gradients(
             [(tf.zeros([3, 5]), model.trainable_variables[0])]
         )
+
+
+def test_the_weights_of_the_model_are_not_the_optimizers(rng):
+    """Checkpoints hold each once; the optimiser keeps what it made itself."""
+    model = small_model()
+    optimizer = RecipeOptimizer(0.1, average_decay=0.9).attach(model)
+    train(optimizer, model, random_gradients(model, rng))
+    weights = {id(raw_variable(w)) for w in model.weights}
+    kept = [raw_variable(v) for v in optimizer.variables]
+    assert not weights & {id(v) for v in kept}
+    # Momenta of 4 weights and averages of 6; steps and rate are scalars.
+    assert sum(bool(v.shape.rank) for v in kept) == 4 + 6
 
 
 def test_config_round_trip():

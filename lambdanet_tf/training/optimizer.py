@@ -7,6 +7,8 @@ of the two generations start differently, have no warm-up and leave out the
 statistics of batch normalisation.
 """
 
+import dataclasses
+
 import tensorflow as tf
 
 from lambdanet_tf.training.kernels import decayed_weights
@@ -16,6 +18,24 @@ from lambdanet_tf.training.rules import RULES
 _KERAS_3 = hasattr(tf.keras, "ops")
 _FIRST_LOSS_SCALE = 2.0**15
 _STEPS_TO_GROW = 2000
+
+
+@dataclasses.dataclass
+class _ModelWeights:
+    """The weights of the model that an optimiser refers to.
+
+    In an object of its own, because Keras 3 counts whatever weights stand in
+    an optimiser's attributes among the variables of the optimiser.
+
+    Attributes:
+        trained: those that it was built for.
+        averaged: those whose averages it keeps, if it keeps any.
+        decayed: ids of those that decay.
+    """
+
+    trained: list = dataclasses.field(default_factory=list)
+    averaged: list = dataclasses.field(default_factory=list)
+    decayed: set = dataclasses.field(default_factory=set)
 
 
 @tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
@@ -80,8 +100,7 @@ class RecipeOptimizer(tf.keras.optimizers.Optimizer):
         self.accumulation = accumulation
         self.average_decay = average_decay
         self.scale_losses = scale_losses
-        self._decayed = None
-        self._averaged = None
+        self._model = _ModelWeights()
         self._is_built = False
         self.is_swapped = False
 
@@ -94,22 +113,25 @@ class RecipeOptimizer(tf.keras.optimizers.Optimizer):
         Returns:
             The optimiser.
         """
-        self._decayed = {id(raw_variable(w)) for w in decayed_weights(model)}
-        self._averaged = tuple(
+        self._model.decayed = {
+            id(raw_variable(w)) for w in decayed_weights(model)
+        }
+        self._model.averaged = [
             w for w in model.weights if raw_variable(w).dtype.is_floating
-        )
+        ]
         return self
 
     def build(self, variables):
         if self._is_built:
             return
-        if (self.weight_decay or self.average_decay) and not self._averaged:
+        needs_model = self.weight_decay or self.average_decay
+        if needs_model and not self._model.averaged:
             raise ValueError(
                 "`weight_decay` and `average_decay` need the model: call "
                 "`optimizer.attach(model)` before training."
             )
         super().build(variables)
-        self._trained = tuple(variables)
+        self._model.trained = list(variables)
         slots = RULES[self.rule][1]
         self._slots = [
             [self._new_slot(w, name, start) for name, start in slots.items()]
@@ -121,7 +143,7 @@ class RecipeOptimizer(tf.keras.optimizers.Optimizer):
         ]
         self._averages = [
             self._new_slot(w, "average", raw_variable(w))
-            for w in (self._averaged if self.average_decay else ())
+            for w in (self._model.averaged if self.average_decay else ())
         ]
         if self.scale_losses:
             self._loss_scale = self._new_number(_FIRST_LOSS_SCALE, "loss_scale")
@@ -139,14 +161,14 @@ class RecipeOptimizer(tf.keras.optimizers.Optimizer):
         return self.iterations
 
     def apply(self, grads, trainable_variables=None):
-        variables = trainable_variables or self._trained
+        variables = trainable_variables or self._model.trained
         with tf.init_scope():
             self.build(list(variables))
-        if [id(v) for v in variables] != [id(v) for v in self._trained]:
+        if [id(v) for v in variables] != [id(v) for v in self._model.trained]:
             raise ValueError(
                 "The gradients must be those of the weights that the optimiser "
                 f"was built for, in their order. Received: {len(variables)} "
-                f"weights, built for {len(self._trained)}."
+                f"weights, built for {len(self._model.trained)}."
             )
         context = tf.distribute.get_replica_context()
         grads = [
@@ -169,7 +191,9 @@ class RecipeOptimizer(tf.keras.optimizers.Optimizer):
         `is_swapped` says whether the model has the averages now.
         """
         self.is_swapped = not self.is_swapped
-        for average, weight in zip(self._averages, self._averaged, strict=True):
+        for average, weight in zip(
+            self._averages, self._model.averaged, strict=True
+        ):
             weight = raw_variable(weight)
             value = tf.identity(weight)
             weight.assign(average)
@@ -242,10 +266,10 @@ class RecipeOptimizer(tf.keras.optimizers.Optimizer):
         """What is averaged and not trained, as the mean over the replicas."""
         if not self.average_decay:
             return []
-        trained = {id(raw_variable(v)) for v in self._trained}
+        trained = {id(raw_variable(v)) for v in self._model.trained}
         values = [
             tf.identity(raw_variable(w))
-            for w in self._averaged
+            for w in self._model.averaged
             if id(raw_variable(w)) not in trained
         ]
         context = tf.distribute.get_replica_context()
@@ -264,7 +288,7 @@ class RecipeOptimizer(tf.keras.optimizers.Optimizer):
         done = tf.cast(raw_variable(self.iterations), tf.float32)
         done = tf.floor(done / self.accumulation)
         rate = tf.cast(self.rate(done), tf.float32)
-        for i, weight in enumerate(self._trained):
+        for i, weight in enumerate(self._model.trained):
             for variable, value in zip(self._stores[i], stores[i], strict=True):
                 update(variable, lambda v, new: v.assign(new), value)
             self._update_weight(update, weight, i, grads[i], rate, done, gate)
@@ -274,7 +298,7 @@ class RecipeOptimizer(tf.keras.optimizers.Optimizer):
 
     def _update_weight(self, update, weight, i, grad, rate, done, gate):
         rule = RULES[self.rule][0]
-        decayed = self._decayed and id(raw_variable(weight)) in self._decayed
+        decayed = id(raw_variable(weight)) in self._model.decayed
 
         def step(w, g, rate, done, gate, *slots):
             g = tf.cast(g, w.dtype)
@@ -291,14 +315,14 @@ class RecipeOptimizer(tf.keras.optimizers.Optimizer):
     def _update_averages(self, update, statistics, done, gate):
         done = done + 1.0
         decay = tf.minimum(self.average_decay, (1.0 + done) / (10.0 + done))
-        trained = {id(raw_variable(v)) for v in self._trained}
+        trained = {id(raw_variable(v)) for v in self._model.trained}
         statistics = iter(statistics)
 
         def move(average, value, decay, gate):
             change = (1.0 - decay) * (average - value)
             average.assign_sub(_if(gate, change, 0.0))
 
-        averaged = self._averaged if self._averages else ()
+        averaged = self._model.averaged if self._averages else ()
         for average, weight in zip(self._averages, averaged, strict=True):
             value = raw_variable(weight)
             if id(value) not in trained:

@@ -73,17 +73,12 @@ def step_memory(recipe, parts, strategy):
     floats = [w for w in model.weights if raw_variable(w).dtype.is_floating]
     averages = size_in_bytes(floats) if recipe.average_decay else 0
     gradients = size_in_bytes(model.trainable_weights)
-    # Keras 3 lists among an optimiser's variables the weights it refers to.
-    known = {id(raw_variable(w)) for w in model.weights}
-    kept = [
-        v for v in parts.optimizer.variables if id(raw_variable(v)) not in known
-    ]
     image_shape = parts.inputs.image_shape
     graph = _passes(recipe, model, (batch, *image_shape))
     images = 4 * batch * math.prod(image_shape)
     return StepMemory(
         weights=weights,
-        slots=size_in_bytes(kept) - averages,
+        slots=size_in_bytes(parts.optimizer.variables) - averages,
         averages=averages,
         gradients=gradients,
         activations=peak_bytes(graph) - gradients + images,
