@@ -5,10 +5,11 @@
 
 Everything in one run, on the CPU: latency and throughput of an export, of the
 Keras model that it was made from, and of other exports of that model; then
-clients at the same time, in this process and through gRPC. The export runs in
-the session of TensorFlow 1, as in TF Serving. For gRPC the stand-in server of
-the tests takes the place of TF Serving, in a process of its own: what its
-Python costs is part of its figures.
+clients at the same time, of the Keras model and of the export in this process,
+and of the export through gRPC. The export runs in the session of TensorFlow 1,
+as in TF Serving. For gRPC the stand-in server of the tests takes the place of
+TF Serving, in a process of its own: what its Python costs is part of its
+figures.
 """
 
 import argparse
@@ -28,13 +29,18 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import serving_report
+from benchmarks.serving_report import BASELINE
+from benchmarks.serving_report import EXPORT
+from benchmarks.serving_report import LAMBDA
+from benchmarks.serving_report import PLAIN
+from benchmarks.serving_report import REMOTE
 from examples.serving import load
 from examples.serving.grpc_client import GrpcClient
 from lambdanet_tf import models
 from lambdanet_tf import serving
 from lambdanet_tf.serving import fresh_process
 
-LAMBDA, PLAIN, DIGITS = "LambdaResNet50", "ResNetRS50-SE", "digits"
+DIGITS = "digits"
 NETWORKS = {
     LAMBDA: (models.LambdaResNet50, {"input_shape": (224, 224, 3)}),
     PLAIN: (models.ResNetRS50, {"input_shape": (224, 224, 3)}),
@@ -45,7 +51,7 @@ NETWORKS = {
 }
 BATCHES = (1, 8, 32)
 CLIENTS = (1, 2, 4)
-LEAST = 5  # repetitions, however long they take
+LEAST = 5  # calls of each, and answers to each client, however long they take
 
 
 class Exported:
@@ -61,7 +67,7 @@ class Exported:
         self.shape = arguments["input_shape"]
         model = builder(weights=None, **arguments)
         self.folders = {
-            "export": serving.export_model(model, folder, name),
+            EXPORT: serving.export_model(model, folder, name),
             "export, bfloat16 weights": serving.export_model(
                 model,
                 folder,
@@ -103,14 +109,13 @@ class Exported:
         images = self.images(batch)
         functions = {
             "Keras, predict_on_batch": lambda: self._predict_on_batch(images),
-            "Keras, tf.function": lambda: self._compiled(images).numpy(),
+            BASELINE: lambda: self._compiled(images).numpy(),
         }
         for kind in self.folders:
-            functions[kind] = functools.partial(self.answer, kind, images)
+            functions[kind] = functools.partial(self._answer, kind, images)
         return functions
 
-    def answer(self, kind, images):
-        """The logits of an export."""
+    def _answer(self, kind, images):
         return self._servers[kind].answer("serving_default", {"images": images})
 
 
@@ -156,19 +161,16 @@ def latencies(functions, seconds):
 class InProcess:
     """What the load test takes for a client: a call in this process."""
 
-    def __init__(self, exported, images):
-        self._exported, self._images = exported, images
-
-    def send(self, _):
-        self._exported.answer("export", self._images)
+    def send(self, function):
+        function()
 
     def close(self):
         pass
 
 
-def under_load(client_of, request, clients, seconds):
+def under_load(client_of, request, clients, batch, seconds):
     """A `load.Measurement` of so many clients at the same time."""
-    measurement = load.Measurement("", clients, 1)
+    measurement = load.Measurement("", clients, batch)
     load.measure(
         client_of,
         request,
@@ -182,23 +184,42 @@ def under_load(client_of, request, clients, seconds):
     return measurement
 
 
-def concurrent(exported, name, seconds):
-    """Measurements of clients at the same time, by way and number."""
-    image = exported.images(1)
+def concurrent(exported, name, alone, seconds):
+    """Measurements of clients at the same time.
+
+    Args:
+        exported: an `Exported`.
+        name: of its network.
+        alone: dict from batch to the seconds that the export took for one
+            client, from which follows how long many need.
+        seconds: of a measurement; longer where that is `LEAST` answers.
+
+    Returns:
+        Dict from way, batch and number of clients to a `load.Measurement`.
+    """
+    cells = [
+        (batch, clients, max(seconds, LEAST * clients * alone[batch]))
+        for batch in BATCHES
+        for clients in CLIENTS
+    ]
     measured = {}
-    for clients in CLIENTS:
-        measured["in process", clients] = under_load(
-            lambda: InProcess(exported, image), None, clients, seconds
-        )
-    folder = exported.folders["export"].parent
+    for what in (BASELINE, EXPORT):
+        for batch, clients, enough in cells:
+            function = exported.contestants(batch)[what]
+            measured[what, batch, clients] = under_load(
+                InProcess, function, clients, batch, enough
+            )
+    folder = exported.folders[EXPORT].parent
     process, port = _stand_in(folder)
     try:
         address = f"127.0.0.1:{port}"
         client_of = functools.partial(GrpcClient, address, name, timeout=60.0)
-        request = client_of().request("serving_default", image)
-        for clients in CLIENTS:
-            measured["gRPC", clients] = under_load(
-                client_of, request, clients, seconds
+        for batch, clients, enough in cells:
+            request = client_of().request(
+                "serving_default", exported.images(batch)
+            )
+            measured[REMOTE, batch, clients] = under_load(
+                client_of, request, clients, batch, enough
             )
     finally:
         process.terminate()
@@ -230,15 +251,17 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         for name in arguments.networks:
             exported = Exported(name, pathlib.Path(scratch))
+            taken = {
+                batch: latencies(exported.contestants(batch), arguments.seconds)
+                for batch in BATCHES
+            }
+            alone = {b: np.median(times[EXPORT]) for b, times in taken.items()}
             figures[name] = {
                 "exports": exported.figures,
-                "latencies": {
-                    batch: latencies(
-                        exported.contestants(batch), arguments.seconds
-                    )
-                    for batch in BATCHES
-                },
-                "concurrent": concurrent(exported, name, arguments.seconds / 2),
+                "latencies": taken,
+                "concurrent": concurrent(
+                    exported, name, alone, arguments.seconds / 2
+                ),
             }
             print(serving_report.text({name: figures[name]}), flush=True)
             tf.keras.backend.clear_session()

@@ -18,7 +18,7 @@ shared and noisy: read ratios rather than milliseconds, and no ratio within
 ![Throughput of the exports](serving_speed.png)
 """
 BASELINE = "Keras, tf.function"
-EXPORT = "export"
+EXPORT, REMOTE = "export", "export, gRPC"
 LAMBDA, PLAIN = "LambdaResNet50", "ResNetRS50-SE"
 
 
@@ -35,12 +35,13 @@ def text(figures):
             f"{_latency_table(figures)}\n\n{_summary(figures)}",
         ),
         _section(
-            "Clients at the same time, batch 1",
-            "Each client asks again when it has its answer. In process: calls "
-            "of the loaded signature. gRPC: through the stand-in server of "
-            "the tests, written in Python, in a process that shares the "
-            "cores with the clients; TF Serving itself could not be run.",
-            _concurrent_table(figures),
+            "Clients at the same time",
+            "Each client asks again when it has its answer; p50 and p95 are "
+            "what it waits, in milliseconds. Calls in this process, except "
+            "gRPC: through the stand-in server of the tests, written in "
+            "Python, in a process that shares the cores with the clients; "
+            "TF Serving itself could not be run.",
+            f"{_concurrent_table(figures)}\n\n{_concurrent_summary(figures)}",
         ),
         _section(
             "Loading, and size",
@@ -122,16 +123,50 @@ def _summary(figures):
 
 
 def _concurrent_table(figures):
-    head = ["network", "way", "clients", "images/s", "p50 ms", "p95 ms"]
+    head = ["network", "batch", "what", "clients", "answers"]
     rows = []
     for name, figure in figures.items():
-        for (way, clients), measured in figure["concurrent"].items():
+        for (what, batch, clients), measured in figure["concurrent"].items():
             times = [1e3 * measured.percentile(p) for p in (50, 95)]
             numbers = [measured.images_per_second, *times]
+            answers = len(measured.latencies)
             rows.append(
-                [name, way, str(clients), *[f"{n:.1f}" for n in numbers]]
+                [name, str(batch), what, str(clients), str(answers)]
+                + [f"{n:.1f}" for n in numbers]
             )
-    return _table(head, rows)
+    return _table([*head, "images/s", "p50 ms", "p95 ms"], rows)
+
+
+def _concurrent_summary(figures):
+    """The export to its rivals, with the largest number of clients."""
+
+    def throughput(name, what, batch):
+        cells = figures[name]["concurrent"]
+        most = max(clients for _, _, clients in cells)
+        return most, cells[what, batch, most].images_per_second
+
+    def compared(name, what, rival, other):
+        ratios = []
+        for batch in figures[name]["latencies"]:
+            most, ours = throughput(name, what, batch)
+            ratio = ours / throughput(rival, other, batch)[1]
+            ratios.append(f"{ratio:.2f} (batch {batch})")
+        return most, ", ".join(ratios)
+
+    sentences = []
+    for name in figures:
+        most, ratios = compared(name, EXPORT, name, BASELINE)
+        sentences.append(
+            f"{name}, {most} clients, throughput of the export to that of the "
+            f"compiled Keras model: {ratios}."
+        )
+    if {LAMBDA, PLAIN} <= set(figures):
+        most, ratios = compared(LAMBDA, EXPORT, PLAIN, EXPORT)
+        sentences.append(
+            f"Exports, {most} clients, throughput of {LAMBDA} to that of "
+            f"{PLAIN}: {ratios}."
+        )
+    return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
 def _export_table(figures):
@@ -145,7 +180,7 @@ def _export_table(figures):
 
 
 def picture(figures, path):
-    """Throughput relative to Keras, and by the number of clients."""
+    """Throughput relative to Keras, and with clients at the same time."""
     import matplotlib  # noqa: PLC0415
 
     matplotlib.use("Agg")
@@ -195,23 +230,28 @@ def _draw_ratios(axis, figures):
 
 
 def _draw_clients(axis, figures):
+    styles = {BASELINE: "x:", EXPORT: "o-", REMOTE: "s--"}
     for index, (name, figure) in enumerate(figures.items()):
-        for way, style in (("in process", "o-"), ("gRPC", "s--")):
+        cells = figure["concurrent"]
+        most = max(clients for _, _, clients in cells)
+        for what, style in styles.items():
             points = [
-                (clients, measured.images_per_second)
-                for (kind, clients), measured in figure["concurrent"].items()
-                if kind == way
+                (batch, measured.images_per_second)
+                for (kind, batch, clients), measured in cells.items()
+                if (kind, clients) == (what, most)
             ]
             axis.plot(
                 *zip(*points, strict=True),
                 style,
                 color=f"C{index}",
-                label=f"{name}, {way}",
+                label=f"{name}, {what}",
             )
-            axis.set_xticks([clients for clients, _ in points])
+        axis.set_xscale("log")
+        axis.set_xticks([b for b, _ in points], [b for b, _ in points])
+        axis.minorticks_off()
     axis.set_yscale("log")
-    axis.set_xlabel("clients at the same time, batch 1")
+    axis.set_xlabel("images of a request")
     axis.set_ylabel("images per second (log scale)")
-    axis.set_title("The export under load")
+    axis.set_title(f"{most} clients at the same time")
     _legend(axis)
     axis.grid(alpha=0.3)

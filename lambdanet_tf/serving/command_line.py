@@ -217,9 +217,9 @@ def _check(options):
 def _predict(options):
     """Shows predictions for the held-out images of an export."""
     folder = pathlib.Path(options.predict or newest_export(options.to))
+    table = prediction_table(folder)
     print(f"Held-out images through {folder},")
-    print("in a fresh process with TensorFlow alone:\n")
-    print(prediction_table(folder))
+    print(f"in a fresh process with TensorFlow alone:\n\n{table}")
     return 0
 
 

@@ -1,5 +1,9 @@
 """The network as an ONNX file, for runtimes that read no TensorFlow."""
 
+import contextlib
+
+import tensorflow as tf
+
 from lambdanet_tf.data.extras import require
 
 FILE = "assets.extra/model.onnx"
@@ -18,9 +22,10 @@ def convert(function):
     converter = require("tf2onnx.convert", extra="onnx")
     require("onnxruntime", extra="onnx")
     try:
-        model, _ = converter.from_function(
-            function, input_signature=function.input_signature, opset=OPSET
-        )
+        with _no_warnings():
+            model, _ = converter.from_function(
+                function, input_signature=function.input_signature, opset=OPSET
+            )
         content = model.SerializeToString()
         # The converter passes on what it does not know: only a runtime tells.
         runner(content)
@@ -29,6 +34,18 @@ def convert(function):
             f"`formats` must suit the model. ONNX does not take it: {error}"
         ) from error
     return content
+
+
+@contextlib.contextmanager
+def _no_warnings():
+    """Keeps quiet that TensorFlow leaves the table of names out, as it may."""
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel("ERROR")
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def runner(content):

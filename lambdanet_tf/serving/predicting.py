@@ -20,8 +20,8 @@ def prediction_table(folder):
     examples = exporting.read_examples(folder)
     if examples is None:
         raise ValueError(
-            f"`folder` must carry held-out images. Received {folder}, whose "
-            "run kept none."
+            "`folder` must carry held-out images, as exports of runs do. "
+            f"Received {folder}, which has none."
         )
     classes = exporting.read_description(folder)["labels"]
     images, labels = examples
