@@ -32,7 +32,7 @@ def text(figures):
             f'how many times as fast that is as "{BASELINE}". A call gives '
             "logits to arrays of pixels; the exports add probabilities and "
             "names. Not folded: the Keras model, saved as it is.",
-            f"{_latency_table(figures)}\n\n{_summary(figures)}",
+            f"{_latency_table(figures)}\n\n{_summary(figures, _alone)}",
         ),
         _section(
             "Clients at the same time",
@@ -40,8 +40,9 @@ def text(figures):
             "what it waits, in milliseconds. Calls in this process, except "
             "gRPC: through the stand-in server of the tests, written in "
             "Python, in a process that shares the cores with the clients; "
-            "TF Serving itself could not be run.",
-            f"{_concurrent_table(figures)}\n\n{_concurrent_summary(figures)}",
+            "TF Serving itself could not be run. Below the table: the largest "
+            "number of clients.",
+            f"{_concurrent_table(figures)}\n\n{_summary(figures, _together)}",
         ),
         _section(
             "Loading, and size",
@@ -88,36 +89,47 @@ def _latency_table(figures):
     return _table([*head, "images/s", "ratio"], rows)
 
 
-def _summary(figures):
-    """What the table says, in two sentences."""
+def _alone(figures, name, what, batch):
+    """Images per second for one client."""
+    return batch / np.median(figures[name]["latencies"][batch][what])
 
-    def median(name, batch, what):
-        return np.median(figures[name]["latencies"][batch][what])
 
-    def listed(ratios):
-        return ", ".join(f"{ratio:.2f} (batch {b})" for b, ratio in ratios)
+def _together(figures, name, what, batch):
+    """Images per second for the largest number of clients."""
+    cells = figures[name]["concurrent"]
+    return cells[what, batch, _most_clients(cells)].images_per_second
 
-    sentences = []
-    for name, figure in figures.items():
-        ratios = [
-            (batch, median(name, batch, BASELINE) / median(name, batch, EXPORT))
-            for batch in figure["latencies"]
-        ]
-        sentences.append(
-            f"{name}, throughput of the export to that of the compiled Keras "
-            f"model: {listed(ratios)}."
-        )
+
+def _most_clients(cells):
+    """The largest number of clients that was measured."""
+    return max(clients for _, _, clients in cells)
+
+
+def _summary(figures, throughput):
+    """What a table says, in a few sentences.
+
+    Args:
+        figures: those of all networks.
+        throughput: `_alone` or `_together`.
+    """
+
+    def compared(name, what, rival, other):
+        ratios = []
+        for batch in figures[name]["latencies"]:
+            ratio = throughput(figures, name, what, batch)
+            ratio /= throughput(figures, rival, other, batch)
+            ratios.append(f"{ratio:.2f} (batch {batch})")
+        return ", ".join(ratios)
+
+    sentences = [
+        f"{name}, throughput of the export to that of the compiled Keras "
+        f"model: {compared(name, EXPORT, name, BASELINE)}."
+        for name in figures
+    ]
     if {LAMBDA, PLAIN} <= set(figures):
-        ratios = [
-            (
-                batch,
-                median(PLAIN, batch, EXPORT) / median(LAMBDA, batch, EXPORT),
-            )
-            for batch in figures[LAMBDA]["latencies"]
-        ]
         sentences.append(
             f"Exports, throughput of {LAMBDA} to that of {PLAIN}: "
-            f"{listed(ratios)}."
+            f"{compared(LAMBDA, EXPORT, PLAIN, EXPORT)}."
         )
     return "\n".join(f"- {sentence}" for sentence in sentences)
 
@@ -135,38 +147,6 @@ def _concurrent_table(figures):
                 + [f"{n:.1f}" for n in numbers]
             )
     return _table([*head, "images/s", "p50 ms", "p95 ms"], rows)
-
-
-def _concurrent_summary(figures):
-    """The export to its rivals, with the largest number of clients."""
-
-    def throughput(name, what, batch):
-        cells = figures[name]["concurrent"]
-        most = max(clients for _, _, clients in cells)
-        return most, cells[what, batch, most].images_per_second
-
-    def compared(name, what, rival, other):
-        ratios = []
-        for batch in figures[name]["latencies"]:
-            most, ours = throughput(name, what, batch)
-            ratio = ours / throughput(rival, other, batch)[1]
-            ratios.append(f"{ratio:.2f} (batch {batch})")
-        return most, ", ".join(ratios)
-
-    sentences = []
-    for name in figures:
-        most, ratios = compared(name, EXPORT, name, BASELINE)
-        sentences.append(
-            f"{name}, {most} clients, throughput of the export to that of the "
-            f"compiled Keras model: {ratios}."
-        )
-    if {LAMBDA, PLAIN} <= set(figures):
-        most, ratios = compared(LAMBDA, EXPORT, PLAIN, EXPORT)
-        sentences.append(
-            f"Exports, {most} clients, throughput of {LAMBDA} to that of "
-            f"{PLAIN}: {ratios}."
-        )
-    return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
 def _export_table(figures):
@@ -233,7 +213,7 @@ def _draw_clients(axis, figures):
     styles = {BASELINE: "x:", EXPORT: "o-", REMOTE: "s--"}
     for index, (name, figure) in enumerate(figures.items()):
         cells = figure["concurrent"]
-        most = max(clients for _, _, clients in cells)
+        most = _most_clients(cells)
         for what, style in styles.items():
             points = [
                 (batch, measured.images_per_second)
