@@ -19,6 +19,13 @@ shared and noisy: read ratios rather than milliseconds, and no ratio within
 """
 BASELINE = "Keras, tf.function"
 EXPORT, REMOTE = "export", "export, gRPC"
+COLOURS = {
+    "Keras, predict_on_batch": "C0",
+    EXPORT: "C1",
+    "export, bfloat16 weights": "C2",
+    "export, not folded": "C3",
+    REMOTE: "C4",
+}
 LAMBDA, PLAIN = "LambdaResNet50", "ResNetRS50-SE"
 
 
@@ -160,78 +167,63 @@ def _export_table(figures):
 
 
 def picture(figures, path):
-    """Throughput relative to Keras, and with clients at the same time."""
+    """Throughput relative to Keras, for one client and for several."""
     import matplotlib  # noqa: PLC0415
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt  # noqa: PLC0415
 
-    figure, axes = plt.subplots(1, 2, figsize=(12, 5.6))
-    _draw_ratios(axes[0], figures)
-    _draw_clients(axes[1], figures)
+    figure, axes = plt.subplots(1, 2, figsize=(12, 5.6), sharey=True)
+    most = _most_clients(next(iter(figures.values()))["concurrent"])
+    for axis, title, throughput, names in (
+        (
+            axes[0],
+            "One client in the same process",
+            _alone,
+            _alone_names(figures),
+        ),
+        (
+            axes[1],
+            f"{most} clients at the same time",
+            _together,
+            (EXPORT, REMOTE),
+        ),
+    ):
+        _draw_ratios(axis, figures, throughput, names)
+        axis.set_title(title)
+    axes[0].invert_yaxis()
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
-def _legend(axis):
-    """Below, where it hides no figure."""
-    axis.legend(
+def _alone_names(figures):
+    """What is compared with the baseline for one client."""
+    latencies = next(iter(figures.values()))["latencies"]
+    return [n for n in next(iter(latencies.values())) if n != BASELINE]
+
+
+def _draw_ratios(axis, figures, throughput, names):
+    """Bars of a throughput, relative to the baseline's."""
+    cells = [(n, b) for n, f in figures.items() for b in f["latencies"]]
+    height = 0.8 / len(names)
+    for index, what in enumerate(names):
+        ratios = [
+            throughput(figures, name, what, batch)
+            / throughput(figures, name, BASELINE, batch)
+            for name, batch in cells
+        ]
+        places = np.arange(len(cells)) + height * index - 0.4 + height / 2
+        axis.barh(places, ratios, height, color=COLOURS[what], label=what)
+    axis.axvline(1.0, color="black", linewidth=1)
+    labels = [f"{name}\nbatch {batch}" for name, batch in cells]
+    axis.set_yticks(range(len(cells)), labels)
+    axis.set_xlabel(f'throughput, as a multiple of "{BASELINE}"')
+    axis.grid(axis="x", alpha=0.3)
+    axis.legend(  # below, where it hides no figure
         fontsize=8,
         ncols=2,
         loc="upper center",
         bbox_to_anchor=(0.5, -0.12),
         frameon=False,
     )
-
-
-def _draw_ratios(axis, figures):
-    cells = [
-        (f"{name}\nbatch {batch}", taken)
-        for name, figure in figures.items()
-        for batch, taken in figure["latencies"].items()
-    ]
-    names = [n for n in cells[0][1] if n != BASELINE]
-    height = 0.8 / len(names)
-    for index, name in enumerate(names):
-        ratios = [
-            np.median(taken[BASELINE]) / np.median(taken[name])
-            for _, taken in cells
-        ]
-        places = np.arange(len(cells)) + height * index - 0.4 + height / 2
-        axis.barh(places, ratios, height, label=name)
-    axis.axvline(1.0, color="black", linewidth=1)
-    axis.set_yticks(range(len(cells)), [label for label, _ in cells])
-    axis.invert_yaxis()
-    axis.set_xlabel(f'throughput, as a multiple of "{BASELINE}"')
-    axis.set_title("One client in the same process")
-    _legend(axis)
-    axis.grid(axis="x", alpha=0.3)
-
-
-def _draw_clients(axis, figures):
-    styles = {BASELINE: "x:", EXPORT: "o-", REMOTE: "s--"}
-    for index, (name, figure) in enumerate(figures.items()):
-        cells = figure["concurrent"]
-        most = _most_clients(cells)
-        for what, style in styles.items():
-            points = [
-                (batch, measured.images_per_second)
-                for (kind, batch, clients), measured in cells.items()
-                if (kind, clients) == (what, most)
-            ]
-            axis.plot(
-                *zip(*points, strict=True),
-                style,
-                color=f"C{index}",
-                label=f"{name}, {what}",
-            )
-        axis.set_xscale("log")
-        axis.set_xticks([b for b, _ in points], [b for b, _ in points])
-        axis.minorticks_off()
-    axis.set_yscale("log")
-    axis.set_xlabel("images of a request")
-    axis.set_ylabel("images per second (log scale)")
-    axis.set_title(f"{most} clients at the same time")
-    _legend(axis)
-    axis.grid(alpha=0.3)
