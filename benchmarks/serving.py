@@ -51,7 +51,8 @@ NETWORKS = {
 }
 BATCHES = (1, 8, 32)
 CLIENTS = (1, 2, 4)
-LEAST = 5  # calls of each, and answers to each client, however long they take
+# However long they take: calls of each, and about as many for each client.
+LEAST = 5
 
 
 class Exported:

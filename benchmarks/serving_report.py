@@ -26,6 +26,9 @@ COLOURS = {
     "export, not folded": "C3",
     REMOTE: "C4",
 }
+# What the picture compares with the baseline.
+ALONE = tuple(name for name in COLOURS if name != REMOTE)
+TOGETHER = (EXPORT, REMOTE)
 LAMBDA, PLAIN = "LambdaResNet50", "ResNetRS50-SE"
 
 
@@ -176,18 +179,8 @@ def picture(figures, path):
     figure, axes = plt.subplots(1, 2, figsize=(12, 5.6), sharey=True)
     most = _most_clients(next(iter(figures.values()))["concurrent"])
     for axis, title, throughput, names in (
-        (
-            axes[0],
-            "One client in the same process",
-            _alone,
-            _alone_names(figures),
-        ),
-        (
-            axes[1],
-            f"{most} clients at the same time",
-            _together,
-            (EXPORT, REMOTE),
-        ),
+        (axes[0], "One client in the same process", _alone, ALONE),
+        (axes[1], f"{most} clients at the same time", _together, TOGETHER),
     ):
         _draw_ratios(axis, figures, throughput, names)
         axis.set_title(title)
@@ -195,12 +188,6 @@ def picture(figures, path):
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)
-
-
-def _alone_names(figures):
-    """What is compared with the baseline for one client."""
-    latencies = next(iter(figures.values()))["latencies"]
-    return [n for n in next(iter(latencies.values())) if n != BASELINE]
 
 
 def _draw_ratios(axis, figures, throughput, names):
