@@ -336,7 +336,7 @@ def test_gradients_of_other_weights_are_an_error():
 
 
 def test_the_weights_of_the_model_are_not_the_optimizers(rng):
-    """Checkpoints hold each once; the optimiser keeps what it made itself."""
+    """Keras 3 would list those that stand in the optimiser's attributes."""
     model = small_model()
     optimizer = RecipeOptimizer(0.1, average_decay=0.9).attach(model)
     train(optimizer, model, random_gradients(model, rng))
