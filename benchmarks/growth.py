@@ -28,8 +28,8 @@ SLOWEST = 1.0  # seconds; beyond, a curve ends
 def choice(size, scope, filters, training):
     """The algorithm that `auto` takes for a square map, on a CPU."""
     geometry = ops.Geometry.of([ops.same_axis(size, scope)] * 2)
-    depths = ops.Depths(4, 16, filters // 4)
-    plan = ops.plan_for(geometry, depths, device="cpu", training=training)
+    dims = ops.Dims(4, 16, filters // 4)
+    plan = ops.plan_for(geometry, dims, device="cpu", training=training)
     return plan.algorithm
 
 

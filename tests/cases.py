@@ -22,8 +22,8 @@ from tests.checks import randomize
 class Case:
     """A layer, its arguments, and what it is called on.
 
-    Shapes are without the batch axis. `mask` is a constant of the model,
-    everything else an input of it.
+    Shapes are without the batch axis. `attention_mask` is a constant of the
+    model, everything else an input of it.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Case:
     context: tuple | None = None
     context_mask: tuple | None = None
     embeddings: tuple | None = None
-    mask: typing.Any = None
+    attention_mask: typing.Any = None
     any_size: bool = False  # spatial sizes may be unknown
     batched: bool = True  # the output has a batch axis
     trainable: int = 0  # trainable weights, counted by hand
@@ -62,8 +62,8 @@ class Case:
     def call(self, layer, tensors, **kwargs):
         tensors = dict(tensors)
         inputs = tensors.pop("inputs")
-        if self.mask is not None:
-            kwargs["mask"] = self.mask
+        if self.attention_mask is not None:
+            kwargs["attention_mask"] = self.attention_mask
         if not tf.is_tensor(inputs) and isinstance(inputs, np.ndarray):
             inputs = tf.constant(inputs)
         return layer(inputs, **tensors, **kwargs)
@@ -160,7 +160,7 @@ CASES = [
         layers.LambdaLayer,
         _SMALL,
         _SEQUENCE,
-        mask=_band(11, 11),
+        attention_mask=_band(11, 11),
         trainable=8,
     ),
     Case(

@@ -111,7 +111,7 @@ def split_point(layer, arguments):
         value = np.asarray(value)
         if name == "embeddings":
             name = "given_embeddings"
-        if name in ("mask", "context_mask"):
+        if name in ("attention_mask", "context_mask"):
             fixed[name] = value
         else:
             point[name] = value.astype(np.float64)
@@ -140,7 +140,7 @@ def output_and_gradients(layer, arguments, cotangent, training=False):
     dtype = layer.compute_dtype
     tensors = {}
     for name, value in arguments.items():
-        is_mask = name in ("mask", "context_mask")
+        is_mask = name in ("attention_mask", "context_mask")
         tensors[name] = tf.constant(value, None if is_mask else dtype)
     sources = {
         "given_embeddings" if name == "embeddings" else name: tensor

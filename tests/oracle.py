@@ -150,7 +150,7 @@ def lambda_layer(
     norm_epsilon=1e-3,
     training=False,
     context=None,
-    mask=None,
+    attention_mask=None,
     context_mask=None,
     query_mask=None,
     embeddings=None,
@@ -166,9 +166,10 @@ def lambda_layer(
             [*relative, h, k, u].
         key_normalization: a name, or a function of [m, h, k, u] that
             normalises along the first axis.
-        mask: [n, m]. context_mask, query_mask: [b, *spatial]; 1 = real.
-            The query mask matters to batch statistics alone. Without a
-            context both are the same mask.
+        attention_mask: [n, m] or [b, n, m]; 1 = may interact.
+        context_mask, query_mask: [b, *spatial]; 1 = real. The query mask
+            matters to batch statistics alone. Without a context both are the
+            same mask.
         embeddings: explicit [n, m, k] or [b, n, m, k], with h before k when
             `multi_head`, u after it when deeper than 1; replaces the table.
     """
@@ -217,7 +218,10 @@ def lambda_layer(
     def permitted(b, n, m):
         if (causal or padding == "causal") and m > places[n][0]:
             return False
-        return real[b, m] and (mask is None or mask[n, m])
+        if attention_mask is None:
+            return real[b, m]
+        own = attention_mask[b] if attention_mask.ndim == 3 else attention_mask
+        return real[b, m] and own[n, m]
 
     def lambdas(b, n):
         """The lambda [h or 1, k, v] of query n: content plus position."""

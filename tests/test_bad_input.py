@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import layers
+from lambdanet_tf.environment import KERAS_3
 
 _SIZE = {"num_heads": 2, "key_dim": 3}
 
@@ -92,6 +93,13 @@ CONSTRUCTION = [
     ("RelativePositionEmbedding", {"scope": 6}, "`scope`.*odd.*6"),
     ("RelativePositionEmbedding", {"num_heads": 0}, "`num_heads`.*0"),
     ("RelativePositionEmbedding", {"intra_depth": -2}, "`intra_depth`.*-2"),
+    ("LambdaLayer", {"norm_momentum": 2.0}, "`norm_momentum`.*2.0"),
+    ("LambdaLayer", {"norm_epsilon": -1e-3}, "`norm_epsilon`.*-0.001"),
+    ("LambdaLayer", {"heads": 4}, "`heads`.*Did you mean 'num_heads'"),
+    ("LambdaLayer", {"activation": "relu"}, "`activation`.*has: filters"),
+    ("LambdaLayer", {"kei_dim": 3}, "`kei_dim`.*'key_dim'"),
+    ("LambdaConv", {"filters": 8, "kernel_size": 3, "stride": 2}, "'strides'"),
+    ("Dropout", {"rate": 0.1, "seed": 1}, "`seed`.*rate"),
     ("SqueezeExcite", {"ratio": 0}, "`ratio`.*0"),
     ("SqueezeExcite", {"ratio": -0.5}, "`ratio`.*-0.5"),
     ("StochasticDepth", {"rate": 1.0}, "`rate`.*1.0"),
@@ -141,6 +149,13 @@ CALLS = {
         {"inputs": [2, 5, 4]},
         r"`scope`.*\(3, 3\)",
     ),
+    "no_positions": (lambda_layer, {"inputs": [2, 0, 4]}, r"\(2, 0, 4\)"),
+    "no_rows": (conv, {"inputs": [2, 0, 5, 4]}, r"\(2, 0, 5, 4\)"),
+    "batch_of_the_context": (
+        lambda: lambda_layer(use_position=False),
+        {"inputs": [2, 5, 4], "context": [3, 6, 4]},
+        "batch.*2.*3",
+    ),
     "causal_image": (
         lambda: lambda_layer(causal=True),
         {"inputs": [2, 5, 7, 4]},
@@ -173,18 +188,18 @@ CALLS = {
     ),
     "mask_transposed": (
         lambda: lambda_layer(use_position=False),
-        {"inputs": [2, 5, 4], "context": [2, 6, 4], "mask": [6, 5]},
-        r"`mask`.*\(5, 6\).*\(6, 5\)",
+        {"inputs": [2, 5, 4], "context": [2, 6, 4], "attention_mask": [6, 5]},
+        r"`attention_mask`.*\(5, 6\).*\(6, 5\)",
     ),
-    "mask_of_rank_3": (
+    "mask_of_another_batch": (
         lambda_layer,
-        {"inputs": [2, 5, 4], "mask": [2, 5, 5]},
-        r"`mask`.*\(5, 5\).*\(2, 5, 5\)",
+        {"inputs": [2, 5, 4], "attention_mask": [3, 5, 5]},
+        r"`attention_mask`.*\(5, 5\).*\(3, 5, 5\)",
     ),
     "mask_broadcast": (
         lambda_layer,
-        {"inputs": [2, 5, 4], "mask": [1, 5]},
-        r"`mask`.*\(5, 5\).*\(1, 5\)",
+        {"inputs": [2, 5, 4], "attention_mask": [1, 5]},
+        r"`attention_mask`.*\(5, 5\).*\(1, 5\)",
     ),
     "context_mask_of_wrong_length": (
         lambda_layer,
@@ -369,3 +384,24 @@ def test_integers_are_accepted_as_numpy_gives_them():
         scope=np.array([3, 5]).tolist(),
     )
     assert layer(tf.zeros([1, 5, 5, 4])).shape == (1, 5, 5, 8)
+
+
+def test_masks_of_unknown_sizes():
+    inputs = tf.keras.Input([None, 4])
+    with pytest.raises(ValueError, match="`attention_mask`.*static"):
+        lambda_layer(scope=3)(inputs, attention_mask=np.ones([5, 5]))
+
+
+def test_training_as_a_tensor(rng):
+    layer = lambda_layer()
+    x = tf.constant(rng.normal(size=[2, 5, 4]), tf.float32)
+    expected = layer(x, training=False)
+    np.testing.assert_array_equal(
+        layer(x, training=tf.constant(False)), expected
+    )
+    call = tf.function(lambda x, training: layer(x, training=training))
+    if KERAS_3:
+        with pytest.raises(ValueError, match="`training`.*True, False or None"):
+            call(x, tf.constant(False))
+    else:
+        np.testing.assert_allclose(call(x, tf.constant(False)), expected, 1e-5)

@@ -10,14 +10,19 @@ import math
 import subprocess
 import sys
 
+import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import strategies
 
 from lambdanet_tf import layers
 from lambdanet_tf import ops
+from lambdanet_tf.analysis.operations import operation_flops
+from tests import checks
+from tests import oracle
 
-DEPTHS = ops.Depths(num_heads=2, key_dim=3, value_dim=5, intra_depth=2)
+DIMS = ops.Dims(num_heads=2, key_dim=3, value_dim=5, intra_depth=2)
 GEOMETRIES = {
     "same 7x9": [ops.same_axis(7, 5), ops.same_axis(9, 3)],
     "wider than the map": [ops.same_axis(7, 23), ops.same_axis(9, 31)],
@@ -33,11 +38,11 @@ GEOMETRIES = {
 }
 
 
-def value_and_gradients(axes, plan, intra_depth=DEPTHS.intra_depth):
+def value_and_gradients(axes, plan, intra_depth=DIMS.intra_depth):
     """Output and gradients of one algorithm on fixed random tensors."""
     rng = np.random.default_rng(3)
     geometry = ops.Geometry.of(axes)
-    h, k, v, _ = (getattr(DEPTHS, f) for f in DEPTHS.__dataclass_fields__)
+    h, k, v, _ = (getattr(DIMS, f) for f in DIMS.__dataclass_fields__)
     shapes = (
         (2, math.prod(geometry.queries), h, k),
         (2, *geometry.context, v, intra_depth),
@@ -108,36 +113,113 @@ def test_half_precision_keeps_the_spectrum_in_float32():
 def paper_layer_plan(size, scope, filters, **arguments):
     taps = scope or 2 * size - 1
     geometry = ops.Geometry.of([ops.same_axis(size, taps)] * 2)
-    depths = ops.Depths(4, 16, filters // 4)
-    return ops.plan_for(geometry, depths, **arguments)
+    dims = ops.Dims(4, 16, filters // 4)
+    return ops.plan_for(geometry, dims, **arguments)
 
 
-def test_operations_are_those_of_the_docs():
-    """The formulas of docs/engine.md, for one block and one geometry."""
-    n = m = s = 14 * 14
-    k, h, v = 16, 4, 64
-    plans = {
-        plan.algorithm: plan
-        for first in [paper_layer_plan(14, None, 256, device="cpu")]
-        for plan in (first, *first.alternatives)
+@strategies.composite
+def geometries(draw):
+    """Static geometries, one to three axes; sequences up to 300 long."""
+    rank = draw(strategies.sampled_from([1, 1, 2, 3]))
+    longest = {1: 300, 2: 12, 3: 5}[rank]
+    axes = []
+    for _ in range(rank):
+        size = draw(strategies.integers(1, longest))
+        kernel = draw(strategies.sampled_from([1, 3, 7, 2 * size - 1]))
+        dilation = draw(strategies.sampled_from([1, 1, 2]))
+        make = draw(strategies.sampled_from([ops.same_axis, ops.causal_axis]))
+        axes.append(make(size, kernel, 1, dilation))
+    return ops.Geometry.of(axes)
+
+
+@pytest.mark.parametrize("implementation", ops.IMPLEMENTATIONS)
+@hypothesis.settings(max_examples=30)
+@hypothesis.given(geometry=geometries(), depth=strategies.sampled_from([1, 2]))
+def test_plans_count_what_is_executed(implementation, geometry, depth):
+    batch, dims = 3, ops.Dims(2, 3, 5, depth)
+    plan = ops.plan_for(geometry, dims, implementation, device="cpu")
+    positions = math.prod(geometry.context)
+    shapes = (
+        [batch, math.prod(geometry.queries), dims.num_heads, dims.key_dim],
+        [batch, positions, dims.value_dim, depth],
+        [*(a.first + a.taps for a in geometry.axes), dims.key_dim, depth],
+    )
+    function = tf.function(
+        lambda q, v, t: ops.position_output(q, v, t, geometry, plan),
+        autograph=False,
+    )
+    graph = function.get_concrete_function(
+        *[tf.TensorSpec(shape) for shape in shapes]
+    ).graph
+    executed = sum(map(operation_flops, graph.get_operations()))
+    assert executed == batch * plan.operations + plan.table_operations
+
+
+def test_named_implementations_have_a_plan_too():
+    for name in ops.IMPLEMENTATIONS[1:]:
+        plan = paper_layer_plan(14, 7, 256, implementation=name, device="cpu")
+        assert plan.algorithm == name
+        assert plan.operations > 0
+        assert plan.memory > 0
+        others = [other.algorithm for other in plan.alternatives]
+        assert name not in others
+        assert "query_first" in [name, *others]
+
+
+def test_long_sequences_stay_small():
+    """What a graph of a global sequence holds grows with the length alone."""
+
+    def stored(length, **arguments):
+        layer = layers.LambdaLayer(4, 2, 2, **arguments)
+        inputs = tf.TensorSpec([1, length, 4])
+        layer.build(inputs.shape)
+        function = tf.function(layer, autograph=False)
+        graph = function.get_concrete_function(inputs).graph
+        return len(graph.as_graph_def().SerializeToString())
+
+    for arguments in ({}, {"causal": True}, {"scope": 511}):
+        assert stored(2048, **arguments) < stored(256, **arguments) + 2**16
+
+
+@pytest.mark.parametrize("implementation", ["auto", "lambda_first"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_global_sequence_of_4096_positions(causal, implementation, rng):
+    length, heads, keys, values = 4096, 2, 4, 3
+    layer = layers.LambdaLayer(
+        heads * values,
+        heads,
+        keys,
+        causal=causal,
+        use_batch_norm=False,
+        implementation=implementation,
+    )
+    x = rng.normal(size=[1, length, 5]).astype(np.float32)
+    output = layer(x).numpy()
+    weights = {
+        name: checks.raw(variable).numpy().astype(np.float64)
+        for name, variable in checks.reference_weights(layer).items()
     }
-    assert plans["query_first"].operations == 2 * n * s * h * (k + v)
-    assert plans["query_first"].memory == 4 * n * h * s
-    assert plans["lambda_first"].operations == (
-        2 * n * m * k * v + 2 * n * h * k * v
-    )
-    taps = 27 * 27
-    assert plans["conv2d"].operations == (
-        2 * n * taps * k * v + 2 * n * h * k * v
-    )
-    frequencies = (13 + 13 + 1) // 2 + 1
-    w = s = 14
-    assert plans["spectral"].sizes == (14, 14)
-    assert plans["spectral"].operations == (
-        8 * frequencies * w * s * k * v
-        + 4 * n * frequencies * k * v
-        + 2 * n * h * k * v
-    )
+    table, v = weights["embeddings"][..., 0], x[0] @ weights["value"]
+    for now in (0, 63, 64, 2047, 2048, 3000, length - 1):
+        seen = np.arange(now + 1 if causal else length)
+        shares = oracle.softmax(x[0, seen] @ weights["key"])  # [m, k]
+        content = shares.T @ v[seen]
+        position = table[length - 1 - now + seen].T @ v[seen]
+        query = (x[0, now] @ weights["query"]).reshape(heads, keys)
+        expected = (query @ (content + position)).reshape(-1)
+        checks.assert_close(output[0, now], expected, 1e-5)
+
+
+def test_auto_takes_the_spectrum_of_long_sequences_on_a_cpu():
+    def algorithm(length, device):
+        axis = ops.same_axis(length, 2 * length - 1)
+        dims = ops.Dims(4, 16, 64)
+        geometry = ops.Geometry.of([axis])
+        return ops.plan_for(geometry, dims, device=device).algorithm
+
+    assert algorithm(4096, "cpu") == "spectral"
+    assert algorithm(64, "cpu") == "query_first"
+    assert algorithm(4096, "tpu") != "spectral"
 
 
 def test_plans_name_what_they_passed_over():
@@ -156,14 +238,6 @@ def test_the_choice_follows_the_geometry():
         for size in (7, 56)
     }
     assert chosen == {7: "query_first", 56: "spectral"}
-
-
-def test_sequences_never_take_the_spectrum():
-    for scope in (3, 63, 255):
-        axis = ops.causal_axis(1024, scope)
-        plan = ops.plan_for(ops.Geometry.of([axis]), DEPTHS)
-        names = [plan.algorithm, *(p.algorithm for p in plan.alternatives)]
-        assert "spectral" not in names
 
 
 def test_plans_are_made_for_another_device():

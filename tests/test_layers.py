@@ -85,7 +85,10 @@ def drawn_layers(draw, rank):
         arguments["causal"] = draw(strategies.booleans())
     masked = draw(odd(None, None, "mask", "padding", "both"))
     if masked in ("mask", "both"):
-        call["mask"] = rng.integers(0, 2, [positions, num_context])
+        examples = [batch] * draw(strategies.booleans())
+        call["attention_mask"] = rng.integers(
+            0, 2, [*examples, positions, num_context]
+        )
     training = draw(strategies.booleans())
     if masked in ("padding", "both"):
         real = rng.integers(0, 2, [batch, num_context]).astype(bool)

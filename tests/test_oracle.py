@@ -173,7 +173,7 @@ def test_nothing_permitted_gives_zero(rng):
             weights,
             num_heads=2,
             key_dim=3,
-            mask=mask,
+            attention_mask=mask,
             key_normalization=normalization,
         )
         assert np.all(output[:, 1] == 0)

@@ -270,7 +270,9 @@ def test_causal_is_a_triangular_mask(rng):
             masked = layers.LambdaLayer(**arguments)
             masked(x)
             copy_weights(causal, masked)
-            checks.assert_close(masked(x, mask=triangle), causal(x), 1e-5)
+            checks.assert_close(
+                masked(x, attention_mask=triangle), causal(x), 1e-5
+            )
 
 
 def test_mask_of_ones_is_no_mask(rng):
@@ -278,7 +280,7 @@ def test_mask_of_ones_is_no_mask(rng):
     layer = built(x, **_SIZE)
     ones = np.ones([15, 15])
     for mask in (ones, ones.astype(bool), ones.astype(int), ones.tolist()):
-        checks.assert_close(layer(x, mask=mask), layer(x), 1e-5)
+        checks.assert_close(layer(x, attention_mask=mask), layer(x), 1e-5)
     padding = np.ones([2, 3, 5], bool)
     checks.assert_close(layer(x, context_mask=padding), layer(x), 1e-5)
 
@@ -288,13 +290,13 @@ def test_mask_kinds_agree(rng):
     layer = built(x, **_SIZE, scope=3)
     mask = rng.integers(0, 2, [15, 15])
     real = rng.integers(0, 2, [2, 15])
-    expected = layer(x, mask=mask, context_mask=real)
-    checks.assert_far(layer(x, mask=mask), expected)
+    expected = layer(x, attention_mask=mask, context_mask=real)
+    checks.assert_far(layer(x, attention_mask=mask), expected)
     checks.assert_far(layer(x, context_mask=real), expected)
     for kind in (bool, np.float32):
         output = layer(
             x,
-            mask=tf.constant(mask.astype(kind)),
+            attention_mask=tf.constant(mask.astype(kind)),
             context_mask=tf.constant(real.reshape(2, 3, 5).astype(kind)),
         )
         checks.assert_close(output, expected, 1e-6)
@@ -302,7 +304,7 @@ def test_mask_kinds_agree(rng):
     for example in range(2):
         joint = mask * real[example]
         checks.assert_close(
-            layer(x, mask=joint)[example], expected[example], 1e-5
+            layer(x, attention_mask=joint)[example], expected[example], 1e-5
         )
 
 

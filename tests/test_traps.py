@@ -14,11 +14,12 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import ops
+from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.layers.randomness import random_streams
 from tests import cases
 from tests import checks
 from tests import oracle
 
-KERAS_3 = hasattr(tf.keras, "ops")
 _SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
 
 
@@ -329,8 +330,8 @@ def test_large_logits(form, normalization, size, policy, tolerance):
     arguments = {"inputs": x}
     rng = np.random.default_rng(1)
     if form == "mask":
-        arguments["mask"] = rng.integers(0, 2, [length, length])
-        arguments["mask"][5] = 0
+        arguments["attention_mask"] = rng.integers(0, 2, [length, length])
+        arguments["attention_mask"][5] = 0
     if form == "padding":
         arguments["context_mask"] = rng.integers(0, 2, [1, length])
     layer(x)
@@ -421,8 +422,8 @@ def test_nothing_permitted_gives_zero(form, normalization, implementation, rng):
     arguments = {"inputs": x}
     empty = np.zeros([2, 11], bool)
     if form == "mask":
-        arguments["mask"] = rng.integers(0, 2, [11, 11])
-        arguments["mask"][4] = 0
+        arguments["attention_mask"] = rng.integers(0, 2, [11, 11])
+        arguments["attention_mask"][4] = 0
         empty[:, 4] = True
     else:
         real = np.ones([2, 11], bool)
@@ -444,8 +445,8 @@ def test_nothing_permitted_gives_zero(form, normalization, implementation, rng):
 
 def _read(arguments):
     """Which positions some query may read."""
-    if "mask" in arguments:
-        return np.tile(arguments["mask"].any(axis=0), [2, 1])
+    if "attention_mask" in arguments:
+        return np.tile(arguments["attention_mask"].any(axis=0), [2, 1])
     return arguments["context_mask"]
 
 
@@ -476,7 +477,7 @@ def test_propagated_mask_is_padding(kind, pair_mask):
         if "conv" in kind or kind == "strided":
             return
         rng = np.random.default_rng(2)
-        given["mask"] = rng.integers(0, 2, [5, 5])
+        given["attention_mask"] = rng.integers(0, 2, [5, 5])
     inputs = tf.keras.Input([5], dtype="int32")
     embedding = tf.keras.layers.Embedding(9, 7, mask_zero=True)
     layer = make()
@@ -542,3 +543,243 @@ def test_mask_travels_on():
     pooled = tf.keras.layers.GlobalAveragePooling1D()(x)
     model = tf.keras.Model(inputs, pooled)
     assert model(tf.constant(tokens)).shape == (5, 10)
+
+
+# NaN and infinity -------------------------------------------------------------
+
+
+def spoilt(x, positions, rng):
+    """The same inputs with NaN or infinity at some positions."""
+    x = x.copy()
+    x[positions] = rng.choice([np.nan, np.inf, -np.inf], x[positions].shape)
+    return x
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("implementation", ops.IMPLEMENTATIONS)
+@pytest.mark.parametrize("normalization", ["softmax", "l2", None])
+def test_nan_in_padding_stays_there(
+    normalization, implementation, training, rng
+):
+    x = normal(rng, 2, 11, 5)
+    real = np.ones([2, 11], bool)
+    real[0, 7:] = real[1, 4] = False
+    layer = built(
+        x,
+        **_SIZE,
+        scope=5,
+        key_normalization=normalization,
+        implementation=implementation,
+    )
+    x[~real] = 0  # what the statistics of queries see is the same
+    averages = layer.get_weights()
+    expected = layer(x, context_mask=real, training=training).numpy()
+    layer.set_weights(averages)
+    bad = spoilt(x, ~real, rng)
+    output = layer(bad, context_mask=real, training=training).numpy()
+    checks.assert_close(output[real], expected[real], 1e-5)
+
+
+@pytest.mark.parametrize("by_example", [False, True])
+@pytest.mark.parametrize("heads", [2, 10])
+@pytest.mark.parametrize("normalization", ["softmax", "l2", None])
+def test_nan_reaches_whom_a_mask_permits(normalization, heads, by_example, rng):
+    x = normal(rng, 2, 11, 5)
+    mask = rng.integers(0, 2, [2, 11, 11] if by_example else [11, 11])
+    mask = mask.astype(bool)
+    mask[..., 3] = False
+    mask[..., 1, 6] = True
+    layer = built(
+        x,
+        filters=10,
+        num_heads=heads,
+        key_dim=3,
+        key_normalization=normalization,
+    )
+    expected = layer(x, attention_mask=mask).numpy()
+    queries_are_fine = np.delete(np.arange(11), [3, 6])
+    bad = spoilt(x, (slice(None), [3, 6]), rng)
+    output = layer(bad, attention_mask=mask).numpy()
+    sees = np.broadcast_to(mask[..., 6], [2, 11])
+    for example in range(2):
+        for query in queries_are_fine:
+            if sees[example, query]:
+                assert np.all(np.isnan(output[example, query]))
+            else:
+                checks.assert_close(
+                    output[example, query], expected[example, query], 1e-5
+                )
+
+
+@pytest.mark.parametrize("implementation", ops.IMPLEMENTATIONS)
+@pytest.mark.parametrize(
+    ("layer_type", "arguments"),
+    [
+        (layers.LambdaLayer, {"causal": True}),
+        (layers.LambdaLayer, {"causal": True, "key_normalization": "l2"}),
+        (layers.LambdaLayer, {"causal": True, "key_normalization": None}),
+        (
+            layers.LambdaConv,
+            {"padding": "causal", "kernel_size": 3, "dilation_rate": 2},
+        ),
+        (
+            layers.LambdaConv,
+            {"padding": "causal", "kernel_size": 5, "strides": 3},
+        ),
+    ],
+)
+def test_nan_in_the_future_stays_there(
+    layer_type, arguments, implementation, rng
+):
+    x = normal(rng, 2, 90, 5)  # more than one piece of any algorithm
+    layer = built(
+        x, layer_type, **_SIZE, **arguments, implementation=implementation
+    )
+    step = arguments.get("strides", 1)
+    expected = layer(x).numpy()
+    for now in (7, 70):
+        bad = spoilt(x, (slice(None), slice(now + 1, None)), rng)
+        output = layer(bad).numpy()
+        past = now // step + 1
+        checks.assert_close(output[:, :past], expected[:, :past], 1e-5)
+        assert np.all(np.isnan(output[:, past:]))
+
+
+def test_nan_beyond_the_scope_of_a_causal_layer_is_forgotten(rng):
+    x = normal(rng, 1, 40, 5)
+    layer = built(
+        x,
+        layers.LambdaConv,
+        **_SIZE,
+        kernel_size=5,
+        padding="causal",
+        dilation_rate=2,
+        use_content=False,
+    )
+    expected = layer(x).numpy()
+    bad = spoilt(x, (0, 10), rng)
+    output = layer(bad).numpy()
+    seen = [10, 12, 14, 16, 18]
+    assert np.all(np.isnan(output[0, seen]))
+    others = np.delete(np.arange(40), seen)
+    checks.assert_close(output[0, others], expected[0, others], 1e-5)
+
+
+@pytest.mark.parametrize("layer_type", [layers.Dropout, layers.StochasticDepth])
+def test_what_is_dropped_is_dropped(layer_type):
+    x = tf.fill([64, 3], np.nan)
+    output = layer_type(0.5)(x, training=True).numpy()
+    assert np.any(output == 0)
+    assert np.any(np.isnan(output))
+    assert np.all((output == 0) | np.isnan(output))
+
+
+# Keras habits -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", cases.CASES, ids=lambda case: case.name)
+def test_unbuilt_layers_are_serialized(case):
+    layer = case.make()
+    data = tf.keras.layers.serialize(layer)
+    copy = tf.keras.layers.deserialize(json.loads(json.dumps(data)))
+    assert checks.plain(copy.get_config()) == checks.plain(layer.get_config())
+
+
+class Block(tf.keras.layers.Layer):
+    """A user's own block, which makes its layers in the constructor."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.inner = layers.LambdaLayer(6, 2, 3, scope=3)
+
+    def build(self, input_shape):
+        self.inner.build(input_shape)
+        super().build(input_shape)
+
+    def call(self, inputs):
+        return self.inner(inputs)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tf.keras.Sequential([layers.LambdaLayer(6, 2, 3)]),
+        lambda: tf.keras.layers.TimeDistributed(layers.LambdaLayer(6, 2, 3)),
+        Block,
+    ],
+)
+def test_layers_inside_others_are_saved(make, rng, tmp_path):
+    inputs = tf.keras.Input([4, 5, 6])
+    outer = make()
+    # tf_keras' wrappers do not know what is registered under a package.
+    scope = {"Block": Block, "LambdaLayer": layers.LambdaLayer}
+    scope = tf.keras.utils.custom_object_scope(scope)
+    with scope:
+        unbuilt = type(outer).from_config(outer.get_config())
+    assert not unbuilt.built
+    model = tf.keras.Model(inputs, outer(inputs))
+    x = normal(rng, 2, 4, 5, 6)
+    model.save(tmp_path / "model.keras")
+    with scope:
+        loaded = tf.keras.models.load_model(tmp_path / "model.keras")
+    checks.assert_close(loaded(x), model(x), 1e-6)
+
+
+@pytest.mark.parametrize("layer_type", [layers.LambdaLayer, layers.LambdaConv])
+def test_masks_of_unknown_length(layer_type):
+    inputs = tf.keras.Input([None], dtype="int32")
+    x = tf.keras.layers.Embedding(9, 7, mask_zero=True)(inputs)
+    arguments = (
+        {"scope": 3}
+        if layer_type is layers.LambdaLayer
+        else {"kernel_size": 3, "strides": 2}
+    )
+    x = layer_type(**_SIZE, **arguments)(x)
+    model = tf.keras.Model(
+        inputs, [x, tf.keras.layers.GlobalAveragePooling1D()(x)]
+    )
+    tokens = embedded(length=9)
+    output, mean = model(tf.constant(tokens))
+    step = arguments.get("strides", 1)
+    real = (tokens != 0)[:, ::step, None]
+    expected = np.sum(output * real, axis=1) / real.sum(axis=1)
+    checks.assert_close(mean, expected, 1e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_learned_embeddings_are_a_variable(masked, causal, rng):
+    layer = layers.LambdaLayer(
+        **_SIZE, intra_depth=2, position_embedding="explicit", causal=causal
+    )
+    x = tf.constant(normal(rng, 2, 5, 7))
+    learned = tf.Variable(normal(rng, 5, 5, 3, 2))
+    mask = rng.integers(0, 2, [5, 5]) if masked else None
+    with tf.GradientTape() as tape:
+        output = layer(x, embeddings=learned, attention_mask=mask)
+        loss = tf.reduce_sum(output**2)
+    constant = tf.constant(learned.numpy())
+    expected = layer(x, embeddings=constant, attention_mask=mask)
+    checks.assert_close(output, expected, 1e-6)
+    assert np.any(tape.gradient(loss, learned) != 0)
+
+
+def test_recomputed_gradients_see_the_same_draws(rng):
+    dropout, dense = layers.Dropout(0.5), tf.keras.layers.Dense(5)
+    x = tf.constant(normal(rng, 4, 5))
+    dense(x)
+    weights = [checks.raw(w) for w in dense.trainable_weights]
+
+    def network(x):
+        return tf.tanh(dense(dropout(tf.tanh(dense(x)), training=True)))
+
+    gradients = []
+    for function in (network, tf.recompute_grad(network)):
+        with (
+            random_streams(tf.constant([1, 2], tf.int64)),
+            tf.GradientTape() as tape,
+        ):
+            loss = tf.reduce_sum(function(x) ** 2)
+            gradients.append(tape.gradient(loss, weights))
+    for one, other in zip(*gradients, strict=True):
+        checks.assert_close(one, other, 1e-6)

@@ -1,8 +1,9 @@
-"""The multiply-adds that TensorFlow executes, from a traced graph.
+"""The operations that TensorFlow executes, from a traced graph.
 
 TensorFlow's own profiler knows no einsum, so the products are counted here:
-einsum, matrix products and convolutions, from the shapes of their operands in
-the graph of one image. A node belongs to the layer in whose scope it lies.
+einsum, matrix products, convolutions and fast Fourier transforms, from the
+shapes of their operands in the graph of one image. A node belongs to the layer
+in whose scope it lies.
 """
 
 import collections
@@ -48,7 +49,16 @@ def operation_flops(operation):
     if operation.type == "DepthwiseConv2dNative":
         window = operation.inputs[1].shape[:2]
         return 2 * math.prod(operation.outputs[0].shape) * math.prod(window)
+    if operation.type in ("RFFT", "IRFFT"):
+        return _fourier_operations(operation)
     return 0
+
+
+def _fourier_operations(operation):
+    """By the usual convention, 5/2 N log2 N for a transform of N reals."""
+    (points,) = tf.get_static_value(operation.inputs[1])
+    transforms = math.prod(operation.inputs[0].shape[:-1])
+    return transforms * round(2.5 * points * math.log2(points))
 
 
 def _owner(node, names):

@@ -1,19 +1,62 @@
-"""What every layer of this package does before anything else."""
+"""What every layer of this package checks before anything else."""
+
+import inspect
 
 import tensorflow as tf
 
+from lambdanet_tf.arguments import did_you_mean
+from lambdanet_tf.environment import KERAS_3
+
+# What either Keras takes for any layer.
+_OF_EVERY_LAYER = frozenset(
+    {"activity_regularizer", "autocast", "batch_input_shape", "batch_shape"}
+    | {"batch_size", "dtype", "dynamic", "input_dim", "input_shape"}
+    | {"input_dtype", "name", "trainable", "weights"}
+)
+
 
 class BaseLayer(tf.keras.layers.Layer):
-    """A Keras layer that refuses tensors of the other Keras.
+    """A Keras layer with clear errors for wrong arguments and tensors.
 
     A Keras 3 layer accepts a symbolic tensor of tf_keras without a word, and
     the model then does not own the layer's weights.
     """
 
+    def __init__(self, **kwargs):
+        unknown = [name for name in kwargs if name not in _OF_EVERY_LAYER]
+        if unknown:
+            _refuse_argument(type(self), unknown[0])
+        super().__init__(**kwargs)
+
     def __call__(self, inputs, *args, **kwargs):
         for tensor in tf.nest.flatten((inputs, args, kwargs)):
             _refuse_foreign(tensor, self.name)
+        training = kwargs.get("training")
+        if KERAS_3 and tf.is_tensor(training):
+            kwargs["training"] = _known(training, self.name)
         return super().__call__(inputs, *args, **kwargs)
+
+
+def _refuse_argument(layer_type, name):
+    parameters = inspect.signature(layer_type.__init__).parameters
+    names = [n for n in parameters if n not in ("self", "kwargs")]
+    names += ["name", "dtype", "trainable"]
+    raise ValueError(
+        f"`{name}` is not an argument of {layer_type.__name__}."
+        f"{did_you_mean(name, names)} It has: {', '.join(names)}."
+    )
+
+
+def _known(training, name):
+    """The value of `training`; Keras 3 decides in Python which way to go."""
+    value = tf.get_static_value(training)
+    if value is None:
+        raise ValueError(
+            f"`training` of layer {name!r} must be True, False or None: Keras "
+            "3 does not take a tensor whose value is known only at run time. "
+            f"Received: {training}."
+        )
+    return bool(value)
 
 
 def _keras_of(cls):

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from lambdanet_tf.arguments import fraction
 from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.randomness import uniform
 
@@ -32,20 +33,20 @@ class Dropout(BaseLayer):
 
     def __init__(self, rate, **kwargs):
         super().__init__(**kwargs)
-        if not 0 <= rate < 1:
-            raise ValueError(
-                f"`rate` must be in [0, 1). Received: rate={rate!r}."
-            )
-        self.rate = rate
+        self.rate = fraction("rate", rate, below_one=True)
         self.supports_masking = True
 
     def call(self, inputs, training=None):
         if not training or self.rate == 0:
             return inputs
         keep = 1.0 - self.rate
-        draw = uniform(tf.shape(inputs))
-        factor = tf.where(draw < keep, 1.0 / keep, 0.0)
-        return inputs * tf.cast(factor, inputs.dtype)
+        kept = uniform(self._drawn_shape(inputs), self) < keep
+        # Selected, since zero times NaN is NaN.
+        return tf.where(kept, inputs / keep, tf.zeros([], inputs.dtype))
+
+    def _drawn_shape(self, inputs):
+        """One draw for every activation."""
+        return tf.shape(inputs)
 
     def compute_output_shape(self, input_shape):
         return tuple(input_shape)

@@ -1,11 +1,14 @@
-"""What `LambdaLayer` and `LambdaConv` have in common: weights and reading."""
+"""What `LambdaLayer` and `LambdaConv` have in common: their weights."""
+
+import functools
 
 import tensorflow as tf
 
 from lambdanet_tf import ops
-from lambdanet_tf.layers.arguments import one_of
-from lambdanet_tf.layers.arguments import positive_int
-from lambdanet_tf.layers.arguments import scope_per_axis
+from lambdanet_tf.arguments import fraction
+from lambdanet_tf.arguments import one_of
+from lambdanet_tf.arguments import positive_int
+from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 
@@ -13,7 +16,7 @@ _INITIALIZED = ("query", "key", "value", "embeddings")
 
 
 class LambdaBase(BaseLayer):
-    """Projections, normalisations and the sum of the two lambdas.
+    """Projections, normalizations and the table of position embeddings.
 
     Subclasses say which context positions a query sees, in `_geometry`.
     """
@@ -71,8 +74,8 @@ class LambdaBase(BaseLayer):
             "query_normalization", query_normalization, ("softmax", None)
         )
         self.use_batch_norm = bool(use_batch_norm)
-        self.norm_momentum = norm_momentum
-        self.norm_epsilon = norm_epsilon
+        self.norm_momentum = fraction("norm_momentum", norm_momentum)
+        self.norm_epsilon = fraction("norm_epsilon", norm_epsilon)
         self.use_sync_bn = bool(use_sync_bn)
         get = tf.keras.initializers.get
         self.query_initializer = get(query_initializer)
@@ -124,7 +127,7 @@ class LambdaBase(BaseLayer):
         )
 
     def _compatible(self, shared):
-        """Checks that a shared table is the one this layer would make."""
+        """Returns a shared table if it is one that this layer would make."""
         ours = {
             "key_dim": self.key_dim,
             "intra_depth": self.intra_depth,
@@ -143,11 +146,11 @@ class LambdaBase(BaseLayer):
     @property
     def value_dim(self):
         """Channels of one head's output; known once the layer is built."""
-        return self.value.units // (self._groups * self.intra_depth)
+        return self.value.units // (self._num_groups * self.intra_depth)
 
     @property
-    def _groups(self):
-        """How many sets of keys, embeddings and values there are."""
+    def _num_groups(self):
+        """How many sets of keys, values and embeddings there are."""
         return self.num_heads if self.multi_head else 1
 
     def _build(self, inputs_shape, context_shape):
@@ -160,14 +163,14 @@ class LambdaBase(BaseLayer):
                 f"{tuple(context_shape)}."
             )
         filters = self.filters or self._divisible(channels)
-        value_units = filters // self.num_heads * self._groups
+        value_units = filters // self.num_heads * self._num_groups
         self.query = self._projection(
             "query", self.num_heads * self.key_dim, 1.0 / self.key_dim
         )
         self._build_sublayer(self.query, (None, None, channels))
         self.key = None
         if self.use_content:
-            units = self._groups * self.key_dim * self.intra_depth
+            units = self._num_groups * self.key_dim * self.intra_depth
             self.key = self._projection("key", units)
             self._build_sublayer(self.key, (None, None, context_channels))
         self.value = self._projection("value", value_units * self.intra_depth)
@@ -234,38 +237,28 @@ class LambdaBase(BaseLayer):
     def _plan(self, grid, training):
         if self.position_embedding is None:
             return None
+        # Keras 2 may say `training` with a tensor: then it can be both.
+        training = tf.is_tensor(training) or bool(training)
+        grid = tuple(size if isinstance(size, int) else None for size in grid)
         if self._built_plans is not None and grid == self._built_grid:
             return self._built_plans[training]
-        depths = ops.Depths(
-            self.num_heads // self._groups,
+        dims = ops.Dims(
+            self.num_heads // self._num_groups,
             self.key_dim,
             self.value_dim,
             self.intra_depth,
         )
         geometry = None if None in grid else self._geometry(grid)
         return ops.plan_for(
-            geometry, depths, self.implementation, training=bool(training)
+            geometry, dims, self.implementation, training=training
         )
 
-    def _position_output(self, queries, values, group, grid, training):
-        """What a group's queries read from its table."""
-        static = tuple(s if isinstance(s, int) else None for s in grid)
-        shape = [tf.shape(values)[0], *grid, *values.shape[2:]]
-        return ops.position_output(
-            queries,
-            tf.reshape(values, shape),
-            self._table(group),
-            self._geometry(grid),
-            # tf_keras may say `training` with a tensor: then it can be both.
-            self._plan(static, int(training not in (None, False, 0))),
-        )
-
-    def _queries(self, inputs, present, training):
+    def _queries(self, x, present, training):
         """`(batch, n, channels)` -> `(batch, n, heads, key_dim)`."""
-        queries = self.query(inputs)
+        queries = self.query(x)
         if self.query_norm is not None:
-            queries = self.query_norm(queries, training=training, mask=present)
-        queries = _split(queries, (self.num_heads, self.key_dim))
+            queries = _normed(self.query_norm, queries, present, training)
+        queries = _split(queries, self.num_heads, self.key_dim)
         if self.query_normalization == "softmax":
             wide = queries.dtype if queries.dtype.size > 4 else tf.float32
             queries = tf.cast(
@@ -273,63 +266,65 @@ class LambdaBase(BaseLayer):
             )
         return queries
 
-    def _keys_and_values(self, context, present, training):
-        """`(batch, m, channels)` -> per group `(batch, m, depth, intra)`."""
-        keys = [None] * self._groups
-        if self.use_content:
-            keys = _split(
-                self.key(context),
-                (self._groups, self.key_dim, self.intra_depth),
-            )
-            keys = _unstacked(keys)
-        values = self.value(context)
+    def _keys(self, context):
+        """`(batch, m, channels)` -> `(batch, m, groups, key_dim, intra)`."""
+        if not self.use_content:
+            return None
+        return _split(
+            self.key(context), self._num_groups, self.key_dim, self.intra_depth
+        )
+
+    def _values(self, context, present, training):
+        """`(batch, m, channels)` -> `(batch, m, groups, value_dim, intra)`."""
+        values = _present(self.value(context), present)
         if self.value_norm is not None:
             values = self.value_norm(values, training=training, mask=present)
-        values = _split(
-            values, (self._groups, self.value_dim, self.intra_depth)
+            values = _present(values, present)
+        return _split(
+            values, self._num_groups, self.value_dim, self.intra_depth
         )
-        if present is not None:  # padding must not reach the position lambdas
-            values *= tf.cast(present, values.dtype)[..., None, None, None]
-        return keys, _unstacked(values)
 
-    def _read(self, queries, keys, values, read_content, read_position):
-        """Sums what the queries read from content and position lambdas.
+    def _table(self):
+        """The table `(*entries, [heads,] key_dim, intra_depth)`, or None."""
+        if self.position_embedding is None:
+            return None
+        table = tf.convert_to_tensor(self.position_embedding.embeddings)
+        return tf.cast(table, self.compute_dtype)
+
+    def _apply(self, content, position, queries, keys, values, embeddings):
+        """Adds up what the queries read from content and position lambdas.
+
+        The functions take one group of what `_groups` yields; the result is
+        `(batch, n, heads, value_dim)`.
+        """
+        outputs = []
+        for q, k, v, e in self._groups(queries, keys, values, embeddings):
+            parts = [content(q, k, v)] if self.use_content else []
+            parts += [position(q, v, e)] if self.use_position else []
+            outputs.append(tf.add_n(parts))
+        return outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2)
+
+    def _groups(self, queries, keys, values, embeddings):
+        """Yields queries, and the keys, values and embeddings they share.
+
+        All heads share one set, or each has its own if `multi_head`.
 
         Args:
             queries: `(batch, n, heads, key_dim)`.
-            keys: one tensor per group, `(batch, m, key_dim, intra_depth)`.
-            values: likewise, `(batch, m, value_dim, intra_depth)`.
-            read_content: function of queries, keys, values.
-            read_position: function of queries, values, group index.
-
-        Returns:
-            `(batch, n, filters)`, head-major.
+            keys: `(batch, m, groups, key_dim, intra_depth)` or None.
+            values: `(batch, m, groups, value_dim, intra_depth)`.
+            embeddings: `(..., [heads,] key_dim, intra_depth)` or None.
         """
-        if self.multi_head:
-            queries = tf.split(queries, self._groups, axis=2)
-        else:
-            queries = [queries]
-        outputs = []
-        for group in range(self._groups):
-            parts = []
-            if self.use_content:
-                parts.append(
-                    read_content(queries[group], keys[group], values[group])
-                )
-            if self.use_position:
-                parts.append(
-                    read_position(queries[group], values[group], group)
-                )
-            outputs.append(tf.add_n(parts))
-        if self.multi_head:
-            return _merge(tf.concat(outputs, axis=2))
-        return _merge(outputs[0])  # [b, n, h * v]
-
-    def _table(self, group):
-        """A group's table, `(*entries, key_dim, intra_depth)`."""
-        table = tf.convert_to_tensor(self.position_embedding.embeddings)
-        table = tf.cast(table, self.compute_dtype)
-        return table[..., group, :, :] if self.multi_head else table
+        if not self.multi_head:
+            yield queries, _ungrouped(keys), _ungrouped(values), embeddings
+            return
+        for head in range(self.num_heads):
+            yield (
+                queries[:, :, head : head + 1],
+                None if keys is None else keys[:, :, head],
+                values[:, :, head],
+                None if embeddings is None else embeddings[..., head, :, :],
+            )
 
     def get_config(self):
         config = super().get_config()
@@ -382,10 +377,7 @@ class LambdaBase(BaseLayer):
 
 def grid_of(x):
     """Spatial sizes of `(batch, *spatial, channels)`: int, or scalar tensor."""
-    return tuple(
-        tf.shape(x)[axis + 1] if size is None else size
-        for axis, size in enumerate(x.shape[1:-1])
-    )
+    return tuple(ops.size(x, axis) for axis in range(1, len(x.shape) - 1))
 
 
 def flatten(x):
@@ -395,22 +387,56 @@ def flatten(x):
     return tf.reshape(x, [tf.shape(x)[0], positions, x.shape[-1]])
 
 
-def _split(x, depths):
-    """`(batch, n, channels)` -> `(batch, n, *depths)`."""
-    positions = x.shape[1] or tf.shape(x)[1]
-    return tf.reshape(x, [tf.shape(x)[0], positions, *depths])
-
-
-def _unstacked(x):
-    """`(batch, m, groups, ...)` as a list over groups; one costs nothing."""
-    if x.shape[2] > 1:
-        return tf.unstack(x, axis=2)
-    positions = x.shape[1] or tf.shape(x)[1]
-    return [tf.reshape(x, [tf.shape(x)[0], positions, *x.shape[3:]])]
-
-
-def _merge(x):
-    """`(batch, n, heads, value_dim)` -> `(batch, n, filters)`."""
-    positions = x.shape[1] or tf.shape(x)[1]
+def unflatten(x, grid):
+    """`(batch, n, heads, value_dim)` -> `(batch, *grid, filters)`."""
     heads, value_dim = x.shape[2:]
-    return tf.reshape(x, [tf.shape(x)[0], positions, heads * value_dim])
+    return tf.reshape(x, [tf.shape(x)[0], *grid, heads * value_dim])
+
+
+def padding_mask(x, *masks):
+    """`(batch, positions)`, False where any mask says padding, or None.
+
+    Counts the mask that Keras propagates with `x`.
+    """
+    masks = [
+        tf.reshape(tf.cast(mask, tf.bool), [tf.shape(x)[0], -1])
+        for mask in (getattr(x, "_keras_mask", None), *masks)
+        if mask is not None
+    ]
+    return functools.reduce(tf.logical_and, masks) if masks else None
+
+
+def check_grid(name, shape):
+    """Raises a ValueError unless a shape is `(batch, *spatial, channels)`."""
+    if not 3 <= len(shape) <= 5 or 0 in shape[1:]:
+        raise ValueError(
+            f"`{name}` must have the shape (batch, *spatial, channels) with "
+            "one to three spatial axes, each of at least one position. "
+            f"Received: {tuple(shape)}."
+        )
+
+
+def _split(x, *depths):
+    """`(batch, n, channels)` -> `(batch, n, *depths)`."""
+    return tf.reshape(x, [tf.shape(x)[0], ops.size(x, 1), *depths])
+
+
+def _ungrouped(x):
+    """`(batch, m, 1, ...)` -> `(batch, m, ...)`."""
+    if x is None:
+        return None
+    return tf.reshape(x, [tf.shape(x)[0], ops.size(x, 1), *x.shape[3:]])
+
+
+def _present(x, present):
+    """`(batch, m, channels)` with zeros at padding, whatever stood there."""
+    return x if present is None else ops.where(present[..., None], x, 0.0)
+
+
+def _normed(norm, x, present, training):
+    """Normalizes; NaN at padding does not reach the statistics."""
+    if present is None:
+        return norm(x, training=training)
+    real = tf.math.is_finite(x) | present[..., None]
+    normed = norm(ops.where(real, x, 0.0), training=training, mask=present)
+    return ops.where(real, normed, float("nan"))

@@ -5,12 +5,15 @@ import functools
 import tensorflow as tf
 
 from lambdanet_tf import ops
-from lambdanet_tf.layers.arguments import int_per_axis
-from lambdanet_tf.layers.arguments import one_of
-from lambdanet_tf.layers.arguments import scope_per_axis
+from lambdanet_tf.arguments import int_per_axis
+from lambdanet_tf.arguments import one_of
+from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.lambda_base import LambdaBase
+from lambdanet_tf.layers.lambda_base import check_grid
 from lambdanet_tf.layers.lambda_base import flatten
 from lambdanet_tf.layers.lambda_base import grid_of
+from lambdanet_tf.layers.lambda_base import padding_mask
+from lambdanet_tf.layers.lambda_base import unflatten
 
 _AXIS = {
     "same": ops.same_axis,
@@ -58,7 +61,7 @@ class LambdaConv(LambdaBase):
             does not fit the number of spatial axes (at build).
 
     Cost: parameters c (h k + k u) + c v u + r k u for c channels and r table
-    entries; time b n r k v, space k r + b n k v (spec section 1).
+    entries; time b n r k v, space k r + b n k v (Table 2 of the paper).
 
     Example:
         >>> images = tf.random.normal([2, 15, 21, 64])
@@ -137,7 +140,8 @@ class LambdaConv(LambdaBase):
         self.kernel_size = kernel_size
         self.strides = int_per_axis("strides", strides)
         self.dilation_rate = int_per_axis("dilation_rate", dilation_rate)
-        self.padding = one_of("padding", padding, tuple(_AXIS))
+        lower = padding.lower() if isinstance(padding, str) else padding
+        self.padding = one_of("padding", lower, tuple(_AXIS))
         if self.strides != 1 and self.dilation_rate != 1:
             self._refuse_both()
 
@@ -154,13 +158,8 @@ class LambdaConv(LambdaBase):
 
     def build(self, input_shape):
         input_shape = tuple(input_shape)
-        rank = len(input_shape) - 2
-        if not 1 <= rank <= 3:
-            raise ValueError(
-                "`inputs` must have the shape (batch, *spatial, channels) "
-                f"with one to three spatial axes. Received: {input_shape}."
-            )
-        if self.padding == "causal" and rank != 1:
+        check_grid("inputs", input_shape)
+        if self.padding == "causal" and len(input_shape) != 3:
             raise ValueError(
                 "`padding='causal'` needs inputs with one spatial axis. "
                 f"Received: inputs of shape {input_shape}."
@@ -173,30 +172,41 @@ class LambdaConv(LambdaBase):
     def call(self, inputs, mask=None, training=None):
         grid = grid_of(inputs)
         axes = self._axes(grid)
-        present, sampled = None, None
-        if mask is not None:
-            mask = tf.cast(mask, tf.bool)
-            present = tf.reshape(mask, [tf.shape(inputs)[0], -1])
-            sampled = tf.reshape(
-                self._at_centers(mask, axes), [tf.shape(inputs)[0], -1]
+        present = padding_mask(inputs, mask)
+        queried = present
+        if present is not None:
+            on_grid = tf.reshape(present, [tf.shape(inputs)[0], *grid])
+            queried = tf.reshape(
+                self._at_centers(on_grid, axes), [tf.shape(inputs)[0], -1]
             )
-        queries = self._queries(
-            flatten(self._at_centers(inputs, axes)), sampled, training
+        centers = flatten(self._at_centers(inputs, axes))
+        context = flatten(inputs)
+
+        queries = self._queries(centers, queried, training)  # [b, n, h, k]
+        keys = self._keys(context)  # [b, m, g, k, u]
+        values = self._values(context, present, training)  # [b, m, g, v, u]
+        content = functools.partial(
+            self._content_output, present=present, length=grid[0]
         )
-        keys, values = self._keys_and_values(flatten(inputs), present, training)
-        outputs = self._read(
-            queries,
-            keys,
-            values,
-            self._content_reader(grid, present),
-            functools.partial(
-                self._position_output, grid=grid, training=training
-            ),
+        position = functools.partial(
+            ops.position_output,
+            geometry=self._geometry(grid),
+            implementation=self._plan(grid, training),
         )
-        sizes = [axis.queries for axis in axes]
-        shape = [tf.shape(inputs)[0], *sizes, outputs.shape[-1]]
-        outputs = tf.reshape(outputs, shape)
+        outputs = self._apply(
+            content, position, queries, keys, values, self._table()
+        )  # [b, n, h, v]
+        outputs = unflatten(outputs, [axis.queries for axis in axes])
         return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
+
+    def _content_output(self, queries, keys, values, present, length):
+        arguments = keys, values, self.key_normalization, present
+        if self.padding != "causal":
+            return ops.content_output(queries, *arguments)
+        # With the queries back at their positions.
+        (step,) = int_per_axis("strides", self.strides, 1)
+        queries = _spread(queries, step)[:, :length]
+        return ops.content_output(queries, *arguments, causal=True)[:, ::step]
 
     def _axes(self, grid):
         """The axes of the convolution, not yet cropped."""
@@ -223,32 +233,6 @@ class LambdaConv(LambdaBase):
             cuts.append(slice(first, last + 1, axis.stride))
         return x[tuple(cuts)]
 
-    def _content_reader(self, grid, present):
-        normalization = self.key_normalization
-
-        def read(queries, keys, values):
-            if self.padding == "causal":
-                return self._read_past(queries, keys, values, grid[0], present)
-            content = ops.content_lambda(keys, values, normalization, present)
-            return ops.apply_content_lambda(queries, content)
-
-        return read
-
-    def _read_past(self, queries, keys, values, length, present):
-        """The causal content, with the queries put back at their positions."""
-        (step,) = int_per_axis("strides", self.strides, 1)
-        count = _size(queries, 1)
-        queries = tf.pad(
-            queries[:, :, None], [[0, 0]] * 2 + [[0, step - 1]] + [[0, 0]] * 2
-        )
-        queries = tf.reshape(
-            queries, [tf.shape(queries)[0], count * step, *queries.shape[3:]]
-        )[:, :length]
-        outputs = ops.causal_content_output(
-            queries, keys, values, self.key_normalization, present
-        )
-        return outputs[:, ::step]
-
     def _geometry(self, grid):
         return ops.Geometry.of(self._axes(grid))
 
@@ -271,9 +255,11 @@ class LambdaConv(LambdaBase):
         return (input_shape[0], *sizes, self.filters)
 
     def compute_mask(self, inputs, mask=None):
-        if mask is None:
+        # Keras 3 asks for a symbolic tensor, and again for each real one.
+        if mask is None or not tf.is_tensor(mask):
             return None
-        return self._at_centers(mask, self._axes(grid_of(inputs)))
+        grid = [ops.size(mask, axis) for axis in range(1, mask.shape.rank)]
+        return self._at_centers(mask, self._axes(grid))
 
     def get_config(self):
         config = super().get_config()
@@ -287,5 +273,12 @@ class LambdaConv(LambdaBase):
         return config
 
 
-def _size(x, axis):
-    return x.shape[axis] or tf.shape(x)[axis]
+def _spread(queries, step):
+    """`(batch, n, ...)` -> `(batch, n * step, ...)`, zeros in between."""
+    if step == 1:
+        return queries
+    rest = queries.shape[2:]
+    zeros = [[0, 0]] * 2 + [[0, step - 1]] + [[0, 0]] * len(rest)
+    queries = tf.pad(queries[:, :, None], zeros)
+    positions = ops.size(queries, 1) * step
+    return tf.reshape(queries, [tf.shape(queries)[0], positions, *rest])

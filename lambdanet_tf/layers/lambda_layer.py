@@ -1,14 +1,16 @@
 """The lambda layer."""
 
 import functools
-import math
 
 import tensorflow as tf
 
 from lambdanet_tf import ops
 from lambdanet_tf.layers.lambda_base import LambdaBase
+from lambdanet_tf.layers.lambda_base import check_grid
 from lambdanet_tf.layers.lambda_base import flatten
 from lambdanet_tf.layers.lambda_base import grid_of
+from lambdanet_tf.layers.lambda_base import padding_mask
+from lambdanet_tf.layers.lambda_base import unflatten
 
 
 @tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
@@ -29,8 +31,8 @@ class LambdaLayer(LambdaBase):
     `intra_depth` |u|, `filters` d = |h| |v|, `scope` the local scope |r|. X
     are the inputs, C the context (X by default), m - n the relative position
     that E = R[m - n] depends on. Differences from the paper: none; where it
-    is silent: L2 normalisation of keys runs over context positions, as
-    softmax does.
+    is silent: L2 normalization of keys runs over context positions, as
+    softmax does. NaN and infinity reach the outputs that may see them.
 
     The sublayers are attributes: `query`, `key`, `value` (Dense without bias;
     kernels to `num_heads * key_dim`, `key_dim * intra_depth` and `value_dim *
@@ -61,7 +63,7 @@ class LambdaLayer(LambdaBase):
             to share between layers.
         implementation: str. One of `lambdanet_tf.ops.IMPLEMENTATIONS`: how
             the position part is computed; all compute the same function.
-            Calls with a `mask` or `embeddings` always use dense products.
+            Calls with an `attention_mask` or `embeddings` form all pairs.
         key_normalization: "softmax", "l2" or None, over context positions.
         query_normalization: None, or "softmax" over `key_dim`.
         use_batch_norm: bool. Batch normalisation of queries and values.
@@ -84,9 +86,10 @@ class LambdaLayer(LambdaBase):
         context: None for the inputs, or a tensor like them with its own
             channels: on the same grid, or with any number of positions if
             the position part is off or "explicit".
-        mask: None or `(n, m)`, bool or 0 and 1, shared by the batch: 1 where
-            query position n may interact with context position m. Positions
-            are flattened row-major.
+        attention_mask: None, `(n, m)` or `(batch, n, m)`, bool or 0 and 1: 1
+            where query position n may interact with context position m.
+            Positions are flattened row-major. Sizes must be static if there
+            is a table.
         context_mask: None or `(batch, m)` or `(batch, *context spatial)`: 0
             where the context is padding. A mask that Keras propagates with
             the context counts as one.
@@ -174,28 +177,13 @@ class LambdaLayer(LambdaBase):
         self.causal = bool(causal)
         self._context_shape = None
 
-    def __call__(
-        self,
-        inputs,
-        context=None,
-        mask=None,
-        context_mask=None,
-        embeddings=None,
-        **kwargs,
-    ):
-        # Keras fills an argument named `mask` with the padding of the inputs,
-        # and repeats it when it replays a call: the caller's mask goes by
-        # another name from here on, also when there is none.
-        if "pair_mask" not in kwargs:
-            kwargs["pair_mask"] = mask
-        elif mask is not None:  # None would tell tf_keras that there is none
-            kwargs["mask"] = mask
-        kwargs.update(
-            context=context, context_mask=context_mask, embeddings=embeddings
-        )
-        # tf_keras tells `build` the shape of the first argument only.
+    def __call__(self, inputs, context=None, **kwargs):
+        if kwargs.get("attention_mask") is not None:
+            # Keras 3 does not run `call` on symbolic tensors.
+            self._check_static(inputs.shape[1:-1])
+        # Keras 2 tells `build` the shape of the first argument only.
         self._context_shape = None if context is None else context.shape
-        return super().__call__(inputs, **kwargs)
+        return super().__call__(inputs, context=context, **kwargs)
 
     def build(self, inputs_shape, context_shape=None):
         inputs_shape = tuple(inputs_shape)
@@ -207,117 +195,130 @@ class LambdaLayer(LambdaBase):
         self._build(inputs_shape, context_shape)
         super().build(inputs_shape)
 
+    @tf.autograph.experimental.do_not_convert
+    def call(
+        self,
+        inputs,
+        context=None,
+        attention_mask=None,
+        context_mask=None,
+        embeddings=None,
+        mask=None,
+        training=None,
+    ):
+        if context is None:
+            context, present = inputs, padding_mask(inputs, mask, context_mask)
+            queried = present
+        else:
+            context = tf.convert_to_tensor(context)
+            present = padding_mask(context, context_mask)
+            queried = padding_mask(inputs, mask)
+        if attention_mask is not None:
+            attention_mask = tf.cast(attention_mask, tf.bool)
+        self._check_call(
+            inputs, context, attention_mask, context_mask, embeddings
+        )
+        x, c = flatten(inputs), flatten(tf.cast(context, self.compute_dtype))
+        grid = grid_of(context)
+
+        queries = self._queries(x, queried, training)  # [b, n, h, k]
+        keys = self._keys(c)  # [b, m, g, k, u]
+        values = self._values(c, present, training)  # [b, m, g, v, u]
+        embeddings = self._embeddings(embeddings)  # [..., g, k, u]
+        content = functools.partial(
+            ops.content_output,
+            normalization=self.key_normalization,
+            context_mask=present,
+            attention_mask=attention_mask,
+            causal=self.causal,
+        )
+        position = functools.partial(
+            ops.position_output,
+            geometry=self._geometry(grid),
+            implementation=self._plan(grid, training),
+            attention_mask=attention_mask,
+            causal=self.causal,
+        )
+        outputs = self._apply(
+            content, position, queries, keys, values, embeddings
+        )  # [b, n, h, v]
+        outputs = unflatten(outputs, grid_of(inputs))  # [b, *grid, h * v]
+        return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
+
+    def _embeddings(self, given):
+        """`(..., [heads,] key_dim, intra_depth)`: the table, or those given."""
+        if given is None:
+            return self._table()
+        given = tf.cast(given, self.compute_dtype)
+        return given if self.intra_depth > 1 else given[..., None]
+
+    def _geometry(self, grid):
+        """How the table lies over a grid; None without a table."""
+        if self.position_embedding is None:
+            return None
+        static = tuple(size if isinstance(size, int) else None for size in grid)
+        entries = self.position_embedding.entries_for(static)
+        if self.causal:
+            # The table keeps its center; what lies behind it is never used.
+            past = entries[0] // 2 + 1
+            return ops.Geometry.of([ops.causal_axis(grid[0], past)])
+        return ops.Geometry.of(map(ops.same_axis, grid, entries))
+
+    def _check_static(self, grid):
+        if self.position_embedding is not None and None in tuple(grid):
+            raise ValueError(
+                "`attention_mask` needs inputs of static spatial sizes in a "
+                f"layer with position lambdas. Received: {tuple(grid)}. Fix "
+                "the sizes, or use `context_mask` for padding and `causal` "
+                "for sequences."
+            )
+
     def _check_shapes(self, inputs_shape, context_shape):
-        for name, shape in (
-            ("inputs", inputs_shape),
-            ("context", context_shape),
-        ):
-            if not 3 <= len(shape) <= 5:
-                raise ValueError(
-                    f"`{name}` must have the shape (batch, *spatial, channels) "
-                    f"with one to three spatial axes. Received: {shape}."
-                )
+        check_grid("inputs", inputs_shape)
+        check_grid("context", context_shape)
         if self.causal and len(inputs_shape) != 3:
             raise ValueError(
                 "`causal=True` needs inputs with one spatial axis. Received: "
                 f"inputs of shape {inputs_shape}."
             )
         grids = inputs_shape[1:-1], context_shape[1:-1]
-        if (self.causal or self._owns_table) and grids[0] != grids[1]:
+        has_table = self.position_embedding is not None
+        if (self.causal or has_table) and grids[0] != grids[1]:
             raise ValueError(
                 "The position part and `causal` need a `context` on the grid "
                 f"of the `inputs`. Received: {grids[0]} and {grids[1]}. Use "
                 "use_position=False, or position_embedding='explicit' and "
                 "`embeddings` in every call."
             )
-
-    @property
-    def _owns_table(self):
-        return self.position_embedding is not None
-
-    @tf.autograph.experimental.do_not_convert
-    def call(
-        self,
-        inputs,
-        context=None,
-        pair_mask=None,
-        context_mask=None,
-        embeddings=None,
-        mask=None,
-        training=None,
-    ):
-        _check_context_mask(
-            context_mask, inputs if context is None else context
-        )
-        if context is None:
-            context, present = inputs, _padding(inputs, mask, context_mask)
-            inputs_mask = present
-        else:
-            present = _padding(context, context_mask)
-            inputs_mask = _padding(inputs, mask)
-        self._check_shapes(tuple(inputs.shape), tuple(context.shape))
-        queries = self._queries(flatten(inputs), inputs_mask, training)
-        keys, values = self._keys_and_values(
-            flatten(tf.cast(context, self.compute_dtype)), present, training
-        )
-        pair_mask = self._pair_mask(pair_mask, queries, values[0])
-        outputs = self._read(
-            queries,
-            keys,
-            values,
-            self._content_reader(pair_mask, present),
-            self._position_reader(
-                grid_of(context),
-                pair_mask,
-                self._pair_embeddings(embeddings, queries, values[0]),
-                training,
-            ),
-        )
-        shape = [tf.shape(inputs)[0], *grid_of(inputs), outputs.shape[-1]]
-        outputs = tf.reshape(outputs, shape)
-        return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
-
-    def _pair_mask(self, mask, queries, values):
-        """The `(n, m)` mask of the call, with the causal one where both are."""
-        if mask is None:
-            return None
-        mask = tf.cast(mask, tf.bool)
-        wanted = (queries.shape[1], values.shape[1])
-        if not _fits(mask.shape, wanted):
+        batches = inputs_shape[0], context_shape[0]
+        if None not in batches and batches[0] != batches[1]:
             raise ValueError(
-                "`mask` must have the shape (n, m): query positions by "
-                f"context positions, here {wanted}. Received: "
-                f"{tuple(mask.shape)}. (Padding of a batch is `context_mask`.)"
+                "`inputs` and `context` must have the same batch size. "
+                f"Received: {batches[0]} and {batches[1]}."
             )
-        return tf.linalg.band_part(mask, -1, 0) if self.causal else mask
 
-    def _content_reader(self, mask, present):
-        normalization = self.key_normalization
-
-        def read(queries, keys, values):
-            if mask is not None:
-                permitted = mask
-                if present is not None:
-                    permitted = mask & present[:, None]
-                return ops.masked_content_output(
-                    queries, keys, values, permitted, normalization
-                )
-            if self.causal:
-                return ops.causal_content_output(
-                    queries, keys, values, normalization, present
-                )
-            content = ops.content_lambda(keys, values, normalization, present)
-            return ops.apply_content_lambda(queries, content)
-
-        return read
-
-    def _pair_embeddings(self, embeddings, queries, values):
-        """The call's embeddings as `(..., n, m, heads, key_dim, intra)`.
-
-        The heads axis is there only with `multi_head`; "..." is the batch
-        axis of embeddings per example.
-        """
-        wants = self.use_position and not self._owns_table
+    def _check_call(
+        self, inputs, context, attention_mask, context_mask, embeddings
+    ):
+        self._check_shapes(tuple(inputs.shape), tuple(context.shape))
+        batch, *grid = context.shape[:-1]
+        n, m = (_positions(x) for x in (inputs, context))
+        if context_mask is not None:
+            _check_shape(
+                "context_mask",
+                context_mask.shape,
+                ((batch, m), (batch, *grid)),
+                "(batch, context positions) or (batch, *spatial)",
+            )
+        if attention_mask is not None:
+            _check_shape(
+                "attention_mask",
+                attention_mask.shape,
+                ((n, m), (batch, n, m)),
+                "(n, m) or (batch, n, m): query by context positions. (Padding "
+                "of a batch is `context_mask`)",
+            )
+        wants = self.use_position and self.position_embedding is None
         if wants != (embeddings is not None):
             raise ValueError(
                 "`embeddings` must be given exactly when the layer has a "
@@ -326,56 +327,17 @@ class LambdaLayer(LambdaBase):
                 f"{self.use_position}, position_embedding="
                 f"{self._position_embedding_argument!r}."
             )
-        if not wants:
-            return None
-        heads = (self.num_heads,) if self.multi_head else ()
-        intra = (self.intra_depth,) if self.intra_depth > 1 else ()
-        wanted = (queries.shape[1], values.shape[1])
-        wanted += (*heads, self.key_dim, *intra)
-        shape, batch = embeddings.shape, values.shape[0]
-        if not (_fits(shape, wanted) or _fits(shape, (batch, *wanted))):
-            raise ValueError(
-                f"`embeddings` must have the shape {wanted} (query positions, "
-                "context positions, depths), or that with a leading axis for "
-                f"a batch of {batch}. Received: {tuple(shape)}."
+        if wants:
+            heads = (self.num_heads,) if self.multi_head else ()
+            intra = (self.intra_depth,) if self.intra_depth > 1 else ()
+            shape = (n, m, *heads, self.key_dim, *intra)
+            _check_shape(
+                "embeddings",
+                embeddings.shape,
+                (shape, (batch, *shape)),
+                "(query positions, context positions, depths), or that with a "
+                "leading axis for the batch",
             )
-        embeddings = tf.cast(embeddings, self.compute_dtype)
-        return embeddings if intra else embeddings[..., None]
-
-    def _position_reader(self, grid, mask, embeddings, training):
-        if mask is None and self.causal and embeddings is not None:
-            n = tf.shape(embeddings)[-4 - int(self.multi_head)]
-            mask = tf.linalg.band_part(tf.ones([n, n], tf.bool), -1, 0)
-        geometry = None if embeddings is not None else self._geometry(grid)
-
-        def read(queries, values, group):
-            if embeddings is not None:
-                pairs = embeddings
-                if self.multi_head:
-                    pairs = embeddings[..., group, :, :]
-            elif mask is not None:
-                pairs = ops.pair_embeddings(
-                    geometry.crop(self._table(group)), geometry
-                )
-            else:
-                return self._position_output(
-                    queries, values, group, grid, training
-                )
-            return ops.pairwise_position_output(queries, values, pairs, mask)
-
-        return read
-
-    def _geometry(self, grid):
-        """How the table lies over a grid; None without a table."""
-        if not self._owns_table:
-            return None
-        static = tuple(size if isinstance(size, int) else None for size in grid)
-        entries = self.position_embedding.entries_for(static)
-        if self.causal:
-            # The table keeps its centre; what lies behind it is never used.
-            past = entries[0] // 2 + 1
-            return ops.Geometry.of([ops.causal_axis(grid[0], past)])
-        return ops.Geometry.of(map(ops.same_axis, grid, entries))
 
     def compute_output_shape(self, inputs_shape):
         filters = self.filters or inputs_shape[-1]
@@ -387,39 +349,25 @@ class LambdaLayer(LambdaBase):
         return config
 
     def get_build_config(self):
-        return {"shapes": self._build_shapes}
+        return {"shapes": self._build_shapes} if self.built else None
 
     def build_from_config(self, config):
-        self.build(*config["shapes"])
+        if config is not None:
+            self.build(*config["shapes"])
 
 
-def _padding(x, *masks):
-    """`(batch, positions)`, False where any mask says padding, or None.
-
-    Counts the mask that Keras propagates with `x`.
-    """
-    masks = [
-        tf.reshape(tf.cast(mask, tf.bool), [tf.shape(x)[0], -1])
-        for mask in (getattr(x, "_keras_mask", None), *masks)
-        if mask is not None
-    ]
-    return functools.reduce(tf.logical_and, masks) if masks else None
+def _positions(x):
+    """The number of positions of `(batch, *spatial, channels)`, or None."""
+    return x.shape[1:-1].num_elements()
 
 
-def _check_context_mask(mask, context):
-    """Checks the shape of the caller's padding mask."""
-    if mask is None:
-        return
-    batch, *grid = context.shape[:-1]
-    positions = None if None in grid else math.prod(grid)
-    if not (
-        _fits(mask.shape, (batch, positions))
-        or _fits(mask.shape, (batch, *grid))
-    ):
+def _check_shape(name, shape, allowed, meaning):
+    """Raises a ValueError unless a static shape may be an allowed one."""
+    if not any(_fits(shape, wanted) for wanted in allowed):
+        shapes = " or ".join(str(wanted) for wanted in allowed)
         raise ValueError(
-            "`context_mask` must have the shape (batch, context positions) or "
-            f"(batch, *spatial), here {(batch, positions)} or "
-            f"{(batch, *grid)}. Received: {tuple(mask.shape)}."
+            f"`{name}` must have the shape {meaning}; here {shapes}. Received: "
+            f"{tuple(shape)}."
         )
 
 

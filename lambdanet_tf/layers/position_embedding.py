@@ -5,8 +5,8 @@ import operator
 import tensorflow as tf
 
 from lambdanet_tf import ops
-from lambdanet_tf.layers.arguments import positive_int
-from lambdanet_tf.layers.arguments import scope_per_axis
+from lambdanet_tf.arguments import positive_int
+from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.base import BaseLayer
 
 
@@ -145,7 +145,7 @@ class RelativePositionEmbedding(BaseLayer):
         table = tf.cast(
             tf.convert_to_tensor(self.embeddings), self.compute_dtype
         )
-        pairs = ops.pair_embeddings(geometry.crop(table), geometry)
+        pairs = ops.pair_embeddings(table, geometry)
         return pairs if self.intra_depth > 1 else tf.squeeze(pairs, -1)
 
     def compute_output_shape(self, input_shape):

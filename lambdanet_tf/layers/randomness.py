@@ -10,26 +10,28 @@ _active = threading.local()
 
 @contextlib.contextmanager
 def random_streams(seed):
-    """Inside, every draw is a function of `seed` and of its place in the model.
+    """Inside, every draw is a function of `seed` and of the layer that draws.
 
     A training step that is entered with a seed made from its number and its
-    replica draws the same numbers whenever it is repeated, so that a run that
-    was stopped can continue as if it had not been. The scope counts for the
-    Python thread that enters it, while a function is traced.
+    replica draws the same numbers whenever it is repeated: a run that was
+    stopped continues as if it had not been, and `tf.recompute_grad` sees what
+    the forward pass saw. Layers are told apart by the order of their first
+    draw; one that is called twice draws the same numbers twice. The scope
+    counts for the Python thread that enters it, while a function is traced.
 
     Args:
         seed: int tensor `(2,)`.
     """
     outer = getattr(_active, "streams", None)
-    _active.streams = [seed, 0]
+    _active.streams = (seed, {})
     try:
         yield
     finally:
         _active.streams = outer
 
 
-def uniform(shape):
-    """Uniform numbers in [0, 1), in float32: a coarser draw changes rates.
+def uniform(shape, layer):
+    """Draws uniform numbers in [0, 1), in float32: a coarser draw is biased.
 
     Outside `random_streams` they come from TensorFlow's global generator:
     different for each replica, and the same after
@@ -37,6 +39,7 @@ def uniform(shape):
 
     Args:
         shape: of the result; can be a tensor.
+        layer: the object that draws.
 
     Returns:
         A float32 tensor.
@@ -44,6 +47,7 @@ def uniform(shape):
     streams = getattr(_active, "streams", None)
     if streams is None:
         return tf.random.uniform(shape)
-    streams[1] += 1
-    seed = tf.random.experimental.stateless_fold_in(streams[0], streams[1])
+    seed, numbers = streams
+    number = numbers.setdefault(id(layer), len(numbers) + 1)
+    seed = tf.random.experimental.stateless_fold_in(seed, number)
     return tf.random.stateless_uniform(shape, seed)

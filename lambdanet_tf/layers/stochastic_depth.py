@@ -2,12 +2,11 @@
 
 import tensorflow as tf
 
-from lambdanet_tf.layers.base import BaseLayer
-from lambdanet_tf.layers.randomness import uniform
+from lambdanet_tf.layers.dropout import Dropout
 
 
 @tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
-class StochasticDepth(BaseLayer):
+class StochasticDepth(Dropout):
     """Drops the whole branch of an example, in training.
 
     Put it at the end of a residual branch. Of the examples of a batch each is
@@ -30,28 +29,6 @@ class StochasticDepth(BaseLayer):
     Reference: [Huang et al., 2016](https://arxiv.org/abs/1603.09382).
     """
 
-    def __init__(self, rate, **kwargs):
-        super().__init__(**kwargs)
-        if not 0 <= rate < 1:
-            raise ValueError(
-                f"`rate` must be in [0, 1). Received: rate={rate!r}."
-            )
-        self.rate = rate
-        self.supports_masking = True
-
-    def call(self, inputs, training=None):
-        if not training or self.rate == 0:
-            return inputs
-        keep = 1.0 - self.rate
-        ones = [1] * (inputs.shape.rank - 1)
-        draw = uniform([tf.shape(inputs)[0], *ones])
-        factor = tf.where(draw < keep, 1.0 / keep, 0.0)
-        return inputs * tf.cast(factor, inputs.dtype)
-
-    def compute_output_shape(self, input_shape):
-        return tuple(input_shape)
-
-    def get_config(self):
-        config = super().get_config()
-        config.update(rate=self.rate)
-        return config
+    def _drawn_shape(self, inputs):
+        """One draw for every example."""
+        return [tf.shape(inputs)[0]] + [1] * (inputs.shape.rank - 1)

@@ -1,6 +1,6 @@
 """The equations of lambda layers, as pure functions on tensors.
 
-Letters of the einsum equations (those of the paper, spec section 1):
+Letters of the einsum equations, those of the paper:
 
     b  batch                    k  query and key depth (`key_dim`)
     n  query positions          v  value depth (`value_dim`)
@@ -11,26 +11,29 @@ Positions of 1-D, 2-D and 3-D grids are flattened row-major into n or m.
 """
 
 from lambdanet_tf.ops.causal import causal_content_output
-from lambdanet_tf.ops.content import KEY_NORMALIZATIONS
 from lambdanet_tf.ops.content import apply_content_lambda
 from lambdanet_tf.ops.content import content_lambda
-from lambdanet_tf.ops.content import masked_content_output
-from lambdanet_tf.ops.content import normalize_keys
+from lambdanet_tf.ops.content import content_output
 from lambdanet_tf.ops.geometry import Axis
 from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.geometry import causal_axis
 from lambdanet_tf.ops.geometry import center_of
-from lambdanet_tf.ops.geometry import relative_index
 from lambdanet_tf.ops.geometry import same_axis
+from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.geometry import valid_axis
+from lambdanet_tf.ops.keys import KEY_NORMALIZATIONS
+from lambdanet_tf.ops.keys import normalize_keys
+from lambdanet_tf.ops.keys import where
+from lambdanet_tf.ops.masked import masked_content_output
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.pairs import pairwise_position_output
+from lambdanet_tf.ops.pairs import relative_index
 from lambdanet_tf.ops.plan import DEVICES
-from lambdanet_tf.ops.plan import Depths
+from lambdanet_tf.ops.plan import IMPLEMENTATIONS
+from lambdanet_tf.ops.plan import Dims
 from lambdanet_tf.ops.plan import Plan
+from lambdanet_tf.ops.plan import plan_for
 from lambdanet_tf.ops.plan import planning_for
-from lambdanet_tf.ops.position import IMPLEMENTATIONS
-from lambdanet_tf.ops.position import plan_for
 from lambdanet_tf.ops.position import position_output
 
 __all__ = [
@@ -38,7 +41,7 @@ __all__ = [
     "IMPLEMENTATIONS",
     "KEY_NORMALIZATIONS",
     "Axis",
-    "Depths",
+    "Dims",
     "Geometry",
     "Plan",
     "apply_content_lambda",
@@ -46,6 +49,7 @@ __all__ = [
     "causal_content_output",
     "center_of",
     "content_lambda",
+    "content_output",
     "masked_content_output",
     "normalize_keys",
     "pair_embeddings",
@@ -55,5 +59,7 @@ __all__ = [
     "position_output",
     "relative_index",
     "same_axis",
+    "size",
     "valid_axis",
+    "where",
 ]

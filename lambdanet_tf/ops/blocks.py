@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from lambdanet_tf.ops.geometry import Axis
 from lambdanet_tf.ops.geometry import Geometry
-from lambdanet_tf.ops.geometry import relative_index
+from lambdanet_tf.ops.pairs import relative_index
 
 
 @dataclasses.dataclass(frozen=True)

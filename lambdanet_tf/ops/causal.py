@@ -6,10 +6,14 @@ they are summed over).
 
 import tensorflow as tf
 
-from lambdanet_tf.ops.content import MASKED_LOGIT
-from lambdanet_tf.ops.content import TINY
-from lambdanet_tf.ops.content import all_intra
-from lambdanet_tf.ops.content import sum_dtype
+from lambdanet_tf.ops.geometry import size
+from lambdanet_tf.ops.keys import MASKED_LOGIT
+from lambdanet_tf.ops.keys import TINY
+from lambdanet_tf.ops.keys import all_intra
+from lambdanet_tf.ops.keys import sum_dtype
+from lambdanet_tf.ops.keys import where
+from lambdanet_tf.ops.nonfinite import finite
+from lambdanet_tf.ops.nonfinite import nan_where
 
 CHUNK = 16
 # Enough for 2**20 chunks, where their number is known only at run time.
@@ -19,16 +23,16 @@ _MOST_ROUNDS = 20
 def causal_content_output(
     queries, keys, values, normalization="softmax", context_mask=None
 ):
-    """The content output when a query sees itself and what lies before it.
+    """Computes the content output of queries that see only their past.
 
     Positions are cut into chunks. What the chunks before a query hold arrives
-    as one running sum, rescaled to each query's own normalisation with
+    as one running sum, rescaled to each query's own normalization with
     exponents that are never positive; only inside the query's own chunk are
     pairs of positions formed. Time and memory are linear in the length.
 
     Args:
         queries: `(batch, n, heads, key_dim)`.
-        keys: `(batch, n, key_dim, intra_depth)`, before normalisation.
+        keys: `(batch, n, key_dim, intra_depth)`, before normalization.
         values: `(batch, n, value_dim, intra_depth)`.
         normalization: see `normalize_keys`; runs, for each query, over the
             positions up to its own.
@@ -40,15 +44,16 @@ def causal_content_output(
     Cost: about 2 b n k u (v + h v + c h) operations with chunks of c
     positions; largest intermediate b n c k u.
     """
-    length = keys.shape[1] or tf.shape(keys)[1]
+    length = size(keys, 1)
     chunk = min(CHUNK, keys.shape[1] or CHUNK)
     dtype = sum_dtype(keys.dtype)
     wide = tf.cast(keys, dtype)
     fill = MASKED_LOGIT if normalization == "softmax" else 0.0
     if context_mask is not None:
         present = context_mask[..., None, None]  # [b, n, 1, 1]
-        wide = tf.where(present, wide, tf.cast(fill, dtype))
-        values = tf.where(present, values, tf.cast(0.0, values.dtype))
+        wide = where(present, wide, fill)
+        values = where(present, values, 0.0)
+    values, bad = finite(values)
     attend = _softmax if normalization == "softmax" else _linear
     earlier, sums, scores, values = attend(
         _chunks(tf.cast(queries, dtype), length, chunk),
@@ -61,7 +66,9 @@ def causal_content_output(
     outputs += tf.einsum("bjchsu,bjsvu->bjchv", scores, values)
     heads, value_dim = outputs.shape[-2:]
     shape = [tf.shape(keys)[0], _whole(length, chunk), heads, value_dim]
-    return tf.cast(tf.reshape(outputs, shape)[:, :length], keys.dtype)
+    outputs = tf.cast(tf.reshape(outputs, shape)[:, :length], keys.dtype)
+    seen = tf.cumsum(tf.cast(bad, tf.int32), axis=1) > 0
+    return nan_where(outputs, seen)
 
 
 def _softmax(queries, keys, values, _):
@@ -101,8 +108,8 @@ def _linear(queries, keys, values, normalization):
         queries *= scale[:, :, :, None]
     queries = all_intra(queries, keys)
     scores = tf.einsum("bjchku,bjsku->bjchsu", queries, keys)
-    past = tf.cast(_past(keys.shape[2]), scores.dtype)
-    scores *= past[:, None, :, None]
+    past = _past(keys.shape[2])[:, None, :, None]
+    scores = where(past, scores, 0.0)
     return queries, tf.cumsum(sums, axis=1), scores, values
 
 
@@ -136,15 +143,14 @@ def _shifts(count):
 def _moved(x, shift, axis, fill=0.0):
     """Shifts an axis towards its end, filling the beginning."""
     shift = _clipped(shift, x, axis)
-    size = x.shape[axis] or tf.shape(x)[axis]
-    cut = [slice(None)] * axis + [slice(size - shift)]
+    cut = [slice(None)] * axis + [slice(size(x, axis) - shift)]
     moved = tf.pad(x[tuple(cut)], _pads(x, shift, axis), constant_values=fill)
     return tf.ensure_shape(moved, x.shape)
 
 
 def _clipped(shift, x, axis):
-    size = x.shape[axis]
-    return tf.minimum(shift, tf.shape(x)[axis]) if size is None else shift
+    is_known = x.shape[axis] is not None
+    return shift if is_known else tf.minimum(shift, tf.shape(x)[axis])
 
 
 def _pads(x, before, axis):

@@ -2,17 +2,17 @@
 
 A local scope makes E translation equivariant with a finite support: the
 position lambdas are a convolution of the values whose kernel is the table
-(spec section 1). These algorithms need no static spatial size.
+(section 3.2 of the paper). These algorithms need no static spatial size.
 """
 
-import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.ops.geometry import Axis
 from lambdanet_tf.ops.geometry import Geometry
+from lambdanet_tf.ops.geometry import size
 
 
-def folded_convolution(queries, values, table, geometry):
+def conv2d(queries, values, table, geometry):
     """A convolution of the context's rank, value depth folded into the batch.
 
     Args:
@@ -46,21 +46,21 @@ def _fold_value_depth(values, rank):
 
 def _apply_folded(queries, lambdas, value_dim):
     """Applies `(b * v, *queries, k)` to `(b, n, h, k)`."""
-    positions = queries.shape[1] or tf.shape(queries)[1]
+    positions = size(queries, 1)
     shape = [tf.shape(queries)[0], value_dim, positions, lambdas.shape[-1]]
     lambdas = tf.reshape(lambdas, shape)
     return tf.matmul(queries, tf.transpose(lambdas, [0, 2, 3, 1]))
 
 
-def unfolded_convolution(queries, values, table, geometry):
-    """As `folded_convolution`, with the first axis unfolded into channels.
+def unfolded(queries, values, table, geometry):
+    """As `conv2d`, with the first axis unfolded into channels.
 
     The entries of the first axis become input channels, shifted copies of the
     values, and what remains is a convolution along the other axes.
 
-    Args and returns as in `folded_convolution`.
+    Args and returns as in `conv2d`.
 
-    Cost: as `folded_convolution`, and a copy of the values for every entry of
+    Cost: as `conv2d`, and a copy of the values for every entry of
     the first axis.
     """
     rank, first = geometry.rank, geometry.axes[0]
@@ -76,20 +76,18 @@ def unfolded_convolution(queries, values, table, geometry):
     kernel = tf.transpose(table, [*range(1, rank), 0, rank + 1, rank])
     channels = first.taps * intra
     kernel = tf.reshape(kernel, [1, *geometry.taps[1:], channels, -1])
-    unfolded = Geometry(
-        (Axis(first.queries, first.queries, 1), *geometry.axes[1:])
-    )
-    lambdas = _valid_convolution(values, kernel, unfolded)
+    rest = Geometry((Axis(first.queries, first.queries, 1), *geometry.axes[1:]))
+    lambdas = _valid_convolution(values, kernel, rest)
     return _apply_folded(queries, lambdas, value_dim)
 
 
-def depthwise_convolution(queries, values, table, geometry):
+def depthwise(queries, values, table, geometry):
     """A depthwise convolution: the table tiled over the value channels.
 
-    Args and returns as in `folded_convolution`. Three axes are a sum of
+    Args and returns as in `conv2d`. Three axes are a sum of
     two-dimensional convolutions over the entries of the first.
 
-    Cost: as `folded_convolution`.
+    Cost: as `conv2d`.
     """
     value_dim, intra, key_dim = *values.shape[-2:], table.shape[-2]
     values = tf.reshape(
@@ -101,7 +99,7 @@ def depthwise_convolution(queries, values, table, geometry):
         [1] * geometry.rank + [value_dim, 1],
     )  # [*taps, v * u, k]
     lambdas = _depthwise(values, kernel, geometry)
-    positions = queries.shape[1] or tf.shape(queries)[1]
+    positions = size(queries, 1)
     lambdas = tf.reshape(lambdas, [-1, positions, value_dim, intra, key_dim])
     return tf.einsum("bnvuk,bnhk->bnhv", lambdas, queries)
 
@@ -123,7 +121,7 @@ def _valid_convolution(values, kernel, geometry):
 
     (Not every device has the gradient of a dilated convolution.)
     """
-    kernel = _dilated(kernel, geometry.dilations)
+    kernel = _all_dilated(kernel, geometry)
     return tf.nn.convolution(
         values,
         kernel,
@@ -134,30 +132,29 @@ def _valid_convolution(values, kernel, geometry):
     )
 
 
-def _dilated(kernel, dilations):
-    """Puts `dilation - 1` zeros between the entries of each spatial axis."""
-    for axis, dilation in enumerate(dilations):
-        taps = kernel.shape[axis]
-        if dilation == 1 or taps == 1:
-            continue
-        spread = np.zeros(((taps - 1) * dilation + 1, taps))
-        spread[np.arange(taps) * dilation, np.arange(taps)] = 1.0
-        kernel = tf.tensordot(
-            tf.constant(spread, kernel.dtype), kernel, [[1], [axis]]
-        )
-        kernel = tf.transpose(kernel, _moved_to(axis, len(kernel.shape)))
+def dilated(kernel, axis, dilation):
+    """Puts `dilation - 1` zeros between the entries along an axis."""
+    taps = kernel.shape[axis]
+    if dilation == 1 or taps == 1:
+        return kernel
+    sizes = kernel.shape.as_list()
+    zeros = [[0, 0]] * len(sizes)
+    zeros.insert(axis + 1, [0, dilation - 1])
+    kernel = tf.pad(tf.expand_dims(kernel, axis + 1), zeros)
+    sizes[axis] = taps * dilation
+    kernel = tf.reshape(kernel, sizes)
+    sizes[axis] = (taps - 1) * dilation + 1
+    return tf.slice(kernel, [0] * len(sizes), sizes)
+
+
+def _all_dilated(kernel, geometry):
+    for axis, dilation in enumerate(geometry.dilations):
+        kernel = dilated(kernel, axis, dilation)
     return kernel
 
 
-def _moved_to(axis, rank):
-    """The permutation that moves axis 0 to `axis`."""
-    order = list(range(1, rank))
-    order.insert(axis, 0)
-    return order
-
-
 def _depthwise(values, kernel, geometry):
-    kernel = _dilated(kernel, geometry.dilations)
+    kernel = _all_dilated(kernel, geometry)
     if geometry.rank == 1:
         lambdas = _depthwise_2d(
             values[:, None], kernel[None], (1, *geometry.strides)

@@ -6,13 +6,12 @@ meets the table's entry `t` at context position
 
     i * stride + t * dilation - padding
 
-and positions outside the context contribute nothing (spec section 1).
+and positions outside the context contribute nothing.
 """
 
 import dataclasses
 import math
 
-import numpy as np
 import tensorflow as tf
 
 
@@ -43,14 +42,21 @@ class Axis:
     @property
     def is_static(self):
         return all(
-            isinstance(size, int)
-            for size in (self.context, self.queries, self.padding)
+            isinstance(number, int)
+            for number in (self.context, self.queries, self.padding)
         )
 
     @property
     def span(self):
         """Context positions between the first and the last entry, inclusive."""
         return (self.taps - 1) * self.dilation + 1
+
+    @property
+    def is_causal(self):
+        """Whether no query `i` sees beyond context position `i * stride`."""
+        return isinstance(self.padding, int) and (
+            (self.taps - 1) * self.dilation <= self.padding
+        )
 
     @property
     def padding_after(self):
@@ -79,26 +85,31 @@ class Axis:
         """Entry of every (query, context) pair; -1 where there is none.
 
         Returns:
-            An int array `(queries, context)`, counted from `first`.
+            int32 tensor `(queries, context)`, counted from `first`.
         """
         offset = (
-            np.arange(self.context)[None, :]
+            tf.range(self.context)[None, :]
             + self.padding
-            - self.stride * np.arange(self.queries)[:, None]
+            - self.stride * tf.range(self.queries)[:, None]
         )
         entry = offset // self.dilation
         reached = (
             (offset % self.dilation == 0) & (entry >= 0) & (entry < self.taps)
         )
-        return np.where(reached, entry, -1)
+        return tf.where(reached, entry, -1)
 
 
-def _at_least_zero(size):
-    return max(size, 0) if isinstance(size, int) else tf.maximum(size, 0)
+def size(x, axis):
+    """Returns the size of an axis: an int, or a scalar tensor if unknown."""
+    return tf.shape(x)[axis] if x.shape[axis] is None else x.shape[axis]
 
 
-def _ceil_div(size, divisor):
-    return -(-size // divisor)
+def _at_least_zero(number):
+    return max(number, 0) if isinstance(number, int) else tf.maximum(number, 0)
+
+
+def _ceil_div(number, divisor):
+    return -(-number // divisor)
 
 
 def same_axis(context, taps, stride=1, dilation=1):
@@ -149,6 +160,11 @@ class Geometry:
         return all(axis.is_static for axis in self.axes)
 
     @property
+    def is_causal(self):
+        """Whether this is a sequence whose queries see only their past."""
+        return self.rank == 1 and self.axes[0].is_causal
+
+    @property
     def context(self):
         return tuple(axis.context for axis in self.axes)
 
@@ -171,24 +187,3 @@ class Geometry:
     def crop(self, table):
         """The part of the table that is used, `(*taps, key_dim, intra)`."""
         return table[tuple(slice(a.first, a.first + a.taps) for a in self.axes)]
-
-
-def relative_index(geometry):
-    """Row of the flattened, cropped table for every (query, context) pair.
-
-    Args:
-        geometry: a static `Geometry`.
-
-    Returns:
-        An int32 array `(n, m)`, positions flattened row-major; -1 where the
-        context position lies outside the query's scope.
-    """
-    index = np.zeros((1, 1), np.int64)
-    inside = np.ones((1, 1), bool)
-    for axis in geometry.axes:
-        entries = axis.entries()
-        shape = (len(index) * axis.queries, index.shape[1] * axis.context)
-        index = index[:, None, :, None] * axis.taps + entries[:, None, :]
-        inside = inside[:, None, :, None] & (entries >= 0)[:, None, :]
-        index, inside = index.reshape(shape), inside.reshape(shape)
-    return np.where(inside, index, -1).astype(np.int32)

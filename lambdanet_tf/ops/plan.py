@@ -14,8 +14,13 @@ import math
 
 import tensorflow as tf
 
+from lambdanet_tf.arguments import one_of
 from lambdanet_tf.ops.blocks import Blocks
+from lambdanet_tf.ops.spectral import half_axis
+from lambdanet_tf.ops.spectral import halvings
 from lambdanet_tf.ops.spectral import num_frequencies
+from lambdanet_tf.ops.spectral import piece_axis
+from lambdanet_tf.ops.spectral import transform_length
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +35,7 @@ class Device:
         convolution_training: the same with its gradients.
         launch: seconds that a small operation takes, whatever its size.
         training: how much longer moving takes with the gradients.
+        fourier: operations per second of fast Fourier transforms.
         spectral: whether transforms are worth while (half precisions are
             computed in float32 there).
     """
@@ -41,25 +47,27 @@ class Device:
     convolution_training: float
     launch: float
     training: float
+    fourier: float
     spectral: bool
 
 
 # cpu: fitted to `make bench`. gpu and tpu: from the vendors' figures of an
 # H200 and a v4, with the matrix unit's width as `inner`; not measured here.
 DEVICES = {
-    "cpu": Device(4.1e11, 4.5, 3.25e10, 1.0, 0.16, 8e-5, 2.4, True),
-    "gpu": Device(4e13, 64, 4e12, 0.3, 0.3, 8e-6, 3.0, False),
-    "tpu": Device(1e14, 128, 1.2e12, 0.3, 0.3, 4e-6, 3.0, False),
+    "cpu": Device(4.1e11, 4.5, 3.25e10, 1.0, 0.16, 8e-5, 2.4, 2e10, True),
+    "gpu": Device(4e13, 64, 4e12, 0.3, 0.3, 8e-6, 3.0, 1e12, False),
+    "tpu": Device(1e14, 128, 1.2e12, 0.3, 0.3, 4e-6, 3.0, 1e11, False),
 }
 
 # The model's batch: enough for the table's own cost to be shared.
 _BATCH = 8
 _FLOAT = 4
+_HUGE_TABLE = 2**28  # bytes; smaller blocks have smaller tables
 _target = []  # what `planning_for` says, innermost last
 
 
 @dataclasses.dataclass(frozen=True)
-class Depths:
+class Dims:
     """The channel sizes of a position lambda."""
 
     num_heads: int
@@ -70,67 +78,100 @@ class Depths:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How a position output is computed, and what the model expects of it.
+    """How a position output is computed, and the cost that the model expects.
 
     Attributes:
         algorithm: name in `IMPLEMENTATIONS`.
         sizes: queries of a block per axis; empty for convolutions.
-        operations: per example, two for each multiply-add.
+        operations: of an example, two for each multiply-add; 0 where sizes
+            are unknown.
+        table_operations: of the table, once for a batch.
         memory: bytes of the largest intermediate, per example.
-        seconds: the model's estimate for a batch of 8; a figure to compare,
-            not a promise.
-        alternatives: the best plan of every other algorithm, fastest first.
+        table_memory: bytes of the largest intermediate of the table, once for
+            a batch.
+        seconds: estimate for a batch of 8; a figure to compare, not a
+            promise.
+        alternatives: the best plan of every other algorithm that `"auto"`
+            considers, fastest first.
     """
 
     algorithm: str
     sizes: tuple[int, ...] = ()
     operations: int = 0
+    table_operations: int = 0
     memory: int = 0
+    table_memory: int = 0
     seconds: float = math.inf
     alternatives: tuple["Plan", ...] = ()
 
     def __str__(self):
         blocks = "x".join(map(str, self.sizes))
         name = f"{self.algorithm}({blocks})" if blocks else self.algorithm
+        if not self.operations:
+            return f"{name}: sizes unknown"
         return (
             f"{name}: {self.operations / 1e6:.1f} Mop, "
             f"{self.memory / 2**20:.2f} MiB an example"
         )
 
 
-def choose(geometry, depths, device=None, training=True):
-    """The plan of `implementation="auto"`.
+def plan_for(geometry, dims, implementation="auto", device=None, training=True):
+    """Chooses how a position output is computed.
 
     Args:
         geometry: a `Geometry`, or None where sizes are not static: then only
             convolutions remain.
-        depths: `Depths`.
+        dims: `Dims`.
+        implementation: one of `IMPLEMENTATIONS`.
         device: key of `DEVICES`, or None for `target_device()`.
         training: bool. Whether gradients count.
 
     Returns:
-        The `Plan` with the smallest estimate.
+        The `Plan` with the smallest estimate, of the named algorithm or, for
+        `"auto"`, of all that are worth considering.
+
+    Raises:
+        ValueError: if the name is unknown, or needs static sizes that
+            `geometry` does not have.
     """
-    if geometry is None or not geometry.is_static:
+    one_of("implementation", implementation, IMPLEMENTATIONS)
+    if geometry is not None and geometry.is_static:
+        device = device or target_device()
+        return _chosen(geometry, dims, implementation, device, bool(training))
+    if implementation == "auto":
         return Plan("conv2d")
-    device = device or target_device()
-    return _choose(geometry, depths, device, bool(training))
+    if implementation not in CONVOLUTIONS:
+        raise ValueError(
+            f"`implementation={implementation!r}` needs static spatial "
+            "sizes. Received inputs of unknown size: fix it, or use one of "
+            f"{CONVOLUTIONS} or 'auto'."
+        )
+    return Plan(implementation)
 
 
 @functools.lru_cache(maxsize=1024)
-def _choose(geometry, depths, device, training):
-    plans = sorted(
-        candidates(geometry, depths, DEVICES[device], training),
-        key=lambda plan: plan.seconds,
-    )
+def _chosen(geometry, dims, implementation, device, training):
     best = {}
-    for plan in plans:
-        best.setdefault(plan.algorithm, plan)
-    first, *others = best.values()
+    names = AUTO if implementation == "auto" else (implementation, *AUTO)
+    for name in names:
+        plans = list(
+            _COSTS[name](
+                geometry,
+                dims,
+                functools.partial(_Work, DEVICES[device], training),
+            )
+        )
+        worth = DEVICES[device].spectral or name == implementation
+        if plans and (worth or name != "spectral"):
+            best[name] = min(plans, key=_preference)
+    if implementation == "auto":
+        implementation = min(best, key=lambda name: best[name].seconds)
+    chosen = best.pop(implementation)
+    others = sorted(best.values(), key=lambda plan: plan.seconds)
     logging.getLogger(__name__).debug(
-        "Position lambdas of %s on %s: %s", geometry.context, device, first
+        "Position lambdas of %s on %s: %s", geometry.context, device, chosen
     )
-    return dataclasses.replace(first, alternatives=tuple(others))
+    return dataclasses.replace(chosen, alternatives=tuple(others))
 
 
 def target_device():
@@ -156,11 +197,7 @@ def planning_for(device):
     Raises:
         ValueError: if it is not one.
     """
-    if device not in DEVICES:
-        raise ValueError(
-            f"`device` must be one of {tuple(DEVICES)}. Received: "
-            f"device={device!r}."
-        )
+    one_of("device", device, DEVICES)
     _target.append(device)
     try:
         yield
@@ -168,25 +205,15 @@ def planning_for(device):
         _target.pop()
 
 
-def block_sizes(algorithm, geometry, depths, device=None, training=True):
-    """Queries of a block, per axis, for an algorithm asked for by name."""
-    plan = choose(geometry, depths, device, training)
-    for other in (plan, *plan.alternatives):
-        if other.algorithm == algorithm:
-            return other.sizes
-    return geometry.queries
+def _preference(plan):
+    """Sorts plans of one algorithm: the fastest, unless its table is huge."""
+    return plan.table_memory > _HUGE_TABLE, plan.seconds
 
 
-def candidates(geometry, depths, device, training):
-    """Every plan worth considering."""
+def _all_blocks(geometry):
+    """Every cut of a geometry that is worth considering."""
     for sizes in itertools.product(*map(_block_sizes, geometry.queries)):
-        blocks = Blocks.of(geometry, sizes)
-        work = functools.partial(_Work, device, training)
-        yield _lambda_first(blocks, depths, work())
-        yield _query_first(blocks, depths, work())
-        if device.spectral and geometry.rank > 1 and blocks.counts[0] == 1:
-            yield _spectral(blocks, depths, work())
-    yield _convolution(geometry, depths, _Work(device, training))
+        yield Blocks.of(geometry, sizes)
 
 
 def _block_sizes(length):
@@ -197,52 +224,134 @@ def _block_sizes(length):
     return sorted({-(-length // count) for count in counts})
 
 
-def _lambda_first(blocks, depths, work):
-    h, k, v, u = dataclasses.astuple(depths)
-    x, t, s = math.prod(blocks.counts), blocks.queries, blocks.context
-    work.cut(blocks, u * v, h * k + h * v)
-    work.product(t * k, s * u, x * v)
-    work.product(t * x * h, k, v)
-    work.move(x * t * k * v, 4)
-    work.move_table(t * s * k * u, 4)
-    return work.plan("lambda_first", blocks.sizes, x * t * k * v)
+def _einsum(geometry, dims, new_work):
+    h, k, v, u = dataclasses.astuple(dims)
+    n, m = math.prod(geometry.queries), math.prod(geometry.context)
+    work = new_work()
+    work.product(n * k, m * u, v)
+    work.product(n * h, k, v)
+    work.move(n * k * v, 4)
+    work.move_table(n * m * k * u, 4)
+    yield work.plan("einsum", geometry.queries, n * k * v)
 
 
-def _query_first(blocks, depths, work):
-    h, k, v, u = dataclasses.astuple(depths)
-    x, t, s = math.prod(blocks.counts), blocks.queries, blocks.context
-    work.cut(blocks, u * v, h * k + h * v)
-    work.product(x * t * h, k, s * u)
-    work.product(x * t * h, s * u, v)
-    work.move(x * t * h * s * u, 4)
-    work.move_table(t * s * k * u, 4)
-    return work.plan("query_first", blocks.sizes, x * t * h * s * u)
+def _lambda_first(geometry, dims, new_work):
+    h, k, v, u = dataclasses.astuple(dims)
+    for blocks in _all_blocks(geometry):
+        x, t, s = math.prod(blocks.counts), blocks.queries, blocks.context
+        work = new_work()
+        work.cut(blocks, u * v, h * k + h * v)
+        work.product(t * k, s * u, x * v)
+        work.product(t * x * h, k, v)
+        work.move(x * t * k * v, 4)
+        work.move_table(t * s * k * u, 4)
+        yield work.plan("lambda_first", blocks.sizes, x * t * k * v)
 
 
-def _spectral(blocks, depths, work):
-    h, k, v, u = dataclasses.astuple(depths)
-    rest = Blocks(blocks.axes[1:])
-    rows, frequencies = blocks.sizes[0], num_frequencies(blocks.axes[0].axis)
-    x, t, s = math.prod(rest.counts), rest.queries, rest.context
-    work.cut(rest, 2 * frequencies * u * v, rows * (h * k + h * v))
-    work.product(2 * frequencies * t * k, 2 * s * u, x * v)
-    work.product(rows, 2 * frequencies, t * k * x * v)
-    work.product(rows * t * x * h, k, v)
-    work.move(2 * frequencies * x * t * k * v, 2)
-    work.move(rows * x * t * k * v, 4)
-    work.move_table(4 * frequencies * t * s * k * u, 6)
-    return work.plan("spectral", blocks.sizes, rows * x * t * k * v)
+def _query_first(geometry, dims, new_work):
+    h, k, v, u = dataclasses.astuple(dims)
+    for blocks in _all_blocks(geometry):
+        x, t, s = math.prod(blocks.counts), blocks.queries, blocks.context
+        work = new_work()
+        work.cut(blocks, u * v, h * k + h * v)
+        work.product(x * t * h, k, s * u)
+        work.product(x * t * h, s * u, v)
+        work.move(x * t * h * s * u, 4)
+        work.move_table(t * s * k * u, 4)
+        yield work.plan("query_first", blocks.sizes, x * t * h * s * u)
 
 
-def _convolution(geometry, depths, work):
-    h, k, v, u = dataclasses.astuple(depths)
-    n, taps = math.prod(geometry.queries), math.prod(geometry.taps)
-    device = work.device
+def _spectral(geometry, dims, new_work):
+    if geometry.rank == 1:
+        yield _spectral_of_a_sequence(geometry, dims, new_work())
+        return
+    h, k, v, u = dataclasses.astuple(dims)
+    for blocks in _all_blocks(geometry):
+        if blocks.counts[0] > 1:
+            continue
+        first, rest = blocks.axes[0].axis, Blocks(blocks.axes[1:])
+        rows, frequencies = first.queries, num_frequencies(first)
+        width = math.prod(geometry.context[1:])
+        x, t, s = math.prod(rest.counts), rest.queries, rest.context
+        work = new_work()
+        work.cut(rest, 2 * frequencies * u * v, rows * (h * k + h * v))
+        work.product(2 * frequencies, first.context, width * u * v)
+        work.product(2 * frequencies * t * k, 2 * s * u, x * v)
+        work.product(rows, 2 * frequencies, t * k * x * v)
+        work.product(rows * t * x * h, k, v)
+        work.move(2 * frequencies * x * t * k * v, 2)
+        work.move(rows * x * t * k * v, 4)
+        entries = math.prod(geometry.taps[1:]) * k * u
+        work.product_of_table(2 * frequencies, first.taps, entries)
+        work.move_table(4 * frequencies * t * s * k * u, 6)
+        yield work.plan("spectral", blocks.sizes, rows * x * t * k * v)
+
+
+def _spectral_of_a_sequence(geometry, dims, work):
+    h, k, v, u = dataclasses.astuple(dims)
+    (axis,) = geometry.axes
+    if axis.is_causal:
+        piece, levels = halvings(axis)
+        inner = piece_axis(axis, piece)
+        pieces = 2**levels
+        parts = [
+            (half_axis(axis, piece * 2**level), pieces // 2 ** (level + 1))
+            for level in range(levels)
+        ]
+        work.product(inner.queries * k, piece * u, pieces * v)
+        work.move_table(inner.queries * piece * k * u, 4)
+    else:
+        pieces, parts = 1, [(axis, 1)]
+    for part, count in parts:
+        points = transform_length(part)
+        work.transform(points, count * (u * v + k * v), k * u)
+        work.move(2 * count * points * k * v, 2 + u)
+    n = math.prod(geometry.queries)
+    work.product(n * h, k, v)
+    work.move(n * k * v, 4 + 2 * len(parts))
+    return work.plan("spectral", geometry.queries, n * k * v)
+
+
+def _conv2d(geometry, dims, new_work):
+    spans = math.prod(axis.span for axis in geometry.axes)
+    yield _convolution("conv2d", geometry, dims, new_work(), spans, 1)
+
+
+def _depthwise(geometry, dims, new_work):
+    spans = math.prod(axis.span for axis in geometry.axes)
+    heads = dims.intra_depth
+    yield _convolution("depthwise", geometry, dims, new_work(), spans, heads)
+
+
+def _unfolded(geometry, dims, new_work):
+    spans = math.prod(axis.span for axis in geometry.axes[1:])
+    taps = geometry.axes[0].taps * spans
+    yield _convolution("unfolded", geometry, dims, new_work(), taps, 1)
+
+
+def _convolution(name, geometry, dims, work, taps, copies):
+    h, k, v, u = dataclasses.astuple(dims)
+    n, device = math.prod(geometry.queries), work.device
     share = device.convolution_training if work.training else device.convolution
     work.product(n * v, taps * u, k, share)
-    work.product(n * h, k, v)
-    work.move(n * k * v, 6)
-    return work.plan("conv2d", (), n * k * v)
+    work.product(n * h * copies, k, v)
+    work.move(n * k * v * copies, 6)
+    return work.plan(name, (), n * k * v * copies)
+
+
+_COSTS = {
+    "einsum": _einsum,
+    "conv2d": _conv2d,
+    "depthwise": _depthwise,
+    "unfolded": _unfolded,
+    "lambda_first": _lambda_first,
+    "query_first": _query_first,
+    "spectral": _spectral,
+}
+IMPLEMENTATIONS = ("auto", *_COSTS)
+# What needs no static size, and what `auto` considers.
+CONVOLUTIONS = ("conv2d", "depthwise", "unfolded")
+AUTO = ("lambda_first", "query_first", "spectral", "conv2d")
 
 
 class _Work:
@@ -251,25 +360,46 @@ class _Work:
     def __init__(self, device, training):
         self.device = device
         self.training = training
-        self.operations = 0
+        self.operations = self.table_operations = self.table_memory = 0
         self.seconds = 0.0
 
     def product(self, rows, inner, columns, share=1.0):
         """A matrix product: `(rows, inner)` by `(inner, columns)`."""
-        operations = 2 * rows * inner * columns
-        self.operations += operations
+        self.operations += 2 * rows * inner * columns
+        self._multiply(_BATCH, rows, inner, columns, share)
+
+    def product_of_table(self, rows, inner, columns):
+        """The same of the table, once for a batch."""
+        self.table_operations += 2 * rows * inner * columns
+        self._multiply(1, rows, inner, columns, 1.0)
+
+    def transform(self, points, rows, table_rows):
+        """Fast Fourier transforms of real numbers, each of so many points."""
+        each = 5 * points * (points.bit_length() - 1) // 2
+        self.operations += rows * each
+        self.table_operations += table_rows * each
+        passes = 3 if self.training else 1
+        total = passes * (_BATCH * rows + table_rows) * each
+        self.seconds += total / self.device.fourier + self.device.launch
+
+    def _multiply(self, times, rows, inner, columns, share):
+        operations = 2 * times * rows * inner * columns
         narrow = min(inner, columns)
         slowdown = (narrow + self.device.inner) / (narrow * share)
         passes = 3 if self.training else 1
         seconds = passes * operations * slowdown / self.device.flops
-        self.seconds += _BATCH * seconds + self.device.launch
+        self.seconds += seconds + self.device.launch
 
     def move(self, floats, times):
         """Intermediates of an example, read or written so many times."""
-        self.move_table(_BATCH * floats, times)
+        self._move(_BATCH * floats, times)
 
     def move_table(self, floats, times):
         """Intermediates of the table, once for a batch."""
+        self.table_memory = max(self.table_memory, floats * _FLOAT)
+        self._move(floats, times)
+
+    def _move(self, floats, times):
         seconds = floats * _FLOAT * times / self.device.bandwidth
         factor = self.device.training if self.training else 1.0
         self.seconds += factor * (seconds + self.device.launch)
@@ -292,5 +422,11 @@ class _Work:
 
     def plan(self, algorithm, sizes, floats):
         return Plan(
-            algorithm, sizes, self.operations, floats * _FLOAT, self.seconds
+            algorithm,
+            sizes,
+            self.operations,
+            self.table_operations,
+            floats * _FLOAT,
+            self.table_memory,
+            self.seconds,
         )

@@ -1,106 +1,114 @@
-"""The position output by any algorithm.
+"""The position output: planned, masked, or from explicit embeddings."""
 
-Every algorithm computes the same function; this file is the only place that
-knows their names.
-"""
+import tensorflow as tf
 
+from lambdanet_tf.ops.block_products import lambda_first
+from lambdanet_tf.ops.block_products import query_first
 from lambdanet_tf.ops.blocks import Blocks
-from lambdanet_tf.ops.convolution import depthwise_convolution
-from lambdanet_tf.ops.convolution import folded_convolution
-from lambdanet_tf.ops.convolution import unfolded_convolution
-from lambdanet_tf.ops.pairs import paper_position_output
-from lambdanet_tf.ops.plan import Depths
+from lambdanet_tf.ops.convolution import conv2d
+from lambdanet_tf.ops.convolution import depthwise
+from lambdanet_tf.ops.convolution import unfolded
+from lambdanet_tf.ops.einsum import einsum
+from lambdanet_tf.ops.geometry import size
+from lambdanet_tf.ops.nonfinite import finite
+from lambdanet_tf.ops.nonfinite import poisoned_within_scope
+from lambdanet_tf.ops.pairs import pair_embeddings
+from lambdanet_tf.ops.pairs import pairwise_position_output
+from lambdanet_tf.ops.pairs import relative_index
+from lambdanet_tf.ops.plan import Dims
 from lambdanet_tf.ops.plan import Plan
-from lambdanet_tf.ops.plan import block_sizes
-from lambdanet_tf.ops.plan import choose
-from lambdanet_tf.ops.products import lambda_first
-from lambdanet_tf.ops.products import query_first
-from lambdanet_tf.ops.spectral import spectral_lambdas
+from lambdanet_tf.ops.plan import plan_for
+from lambdanet_tf.ops.spectral import spectral
 
-_CONVOLUTIONS = {
-    "conv2d": folded_convolution,
-    "depthwise": depthwise_convolution,
-    "unfolded": unfolded_convolution,
+# What reads a geometry as it is, and what reads it in blocks.
+_WHOLE = {
+    "einsum": einsum,
+    "conv2d": conv2d,
+    "depthwise": depthwise,
+    "unfolded": unfolded,
 }
 _BLOCKED = {
     "lambda_first": lambda_first,
     "query_first": query_first,
-    "spectral": spectral_lambdas,
+    "spectral": spectral,
 }
-IMPLEMENTATIONS = ("auto", "einsum", *_CONVOLUTIONS, *_BLOCKED)
 
 
-def position_output(queries, values, table, geometry, implementation="auto"):
-    """What the queries read from their position lambdas.
+def position_output(
+    queries,
+    values,
+    embeddings,
+    geometry=None,
+    implementation="auto",
+    attention_mask=None,
+    causal=False,
+):
+    """Computes what the queries read from their position lambdas.
 
     Args:
         queries: `(batch, n, heads, key_dim)`, query positions flattened
             row-major.
-        values: `(batch, *context, value_dim, intra_depth)`.
-        table: `(*entries, key_dim, intra_depth)`; entry `center + (m - n)`
-            per axis.
-        geometry: a `Geometry` of the same rank.
-        implementation: one of `IMPLEMENTATIONS`, or a `Plan`.
+        values: `(batch, m, value_dim, intra_depth)`, likewise.
+        embeddings: with a geometry the table of relative positions, `(*entries,
+            key_dim, intra_depth)`, entry `center + (m - n)` per axis. Without,
+            the embedding of every pair, `(n, m, key_dim, intra_depth)` or with
+            a leading batch axis.
+        geometry: a `Geometry`, or None.
+        implementation: one of `IMPLEMENTATIONS`, or a `Plan`; of a table
+            without a mask.
+        attention_mask: None or boolean `(n, m)` or `(batch, n, m)`; True =
+            may interact. With a geometry it needs static sizes.
+        causal: bool. Whether query n sees positions up to n only; with a
+            geometry that is the geometry's.
 
     Returns:
         `(batch, n, heads, value_dim)`.
 
     Raises:
-        ValueError: if `implementation` is unknown or needs static sizes that
-            `geometry` does not have.
+        ValueError: if `implementation` is unknown, or if it or the mask needs
+            static sizes that `geometry` does not have.
     """
+    if geometry is None:
+        if causal:
+            n, m = size(queries, 1), size(values, 1)
+            mask = tf.ones([n, m], tf.bool)
+            if attention_mask is not None:
+                mask = attention_mask
+            attention_mask = tf.linalg.band_part(mask, -1, 0)
+        return pairwise_position_output(
+            queries, values, embeddings, attention_mask
+        )
+    if attention_mask is not None:
+        return _masked(queries, values, embeddings, geometry, attention_mask)
+    if not geometry.is_causal:
+        return _planned(queries, values, embeddings, geometry, implementation)
+    # An algorithm may multiply what comes later by zero.
+    values, bad = finite(values)
+    outputs = _planned(queries, values, embeddings, geometry, implementation)
+    return poisoned_within_scope(outputs, bad, geometry.axes[0])
+
+
+def _planned(queries, values, table, geometry, implementation):
     plan = implementation
     if not isinstance(plan, Plan):
-        depths = Depths(*queries.shape[-2:], *values.shape[-2:])
-        plan = plan_for(geometry, depths, implementation)
-    table = geometry.crop(table)
-    if plan.algorithm in _CONVOLUTIONS:
-        convolution = _CONVOLUTIONS[plan.algorithm]
-        return convolution(queries, values, table, geometry)
-    if plan.algorithm == "einsum":
-        return paper_position_output(queries, values, table, geometry)
+        dims = Dims(*queries.shape[-2:], *values.shape[-2:])
+        plan = plan_for(geometry, dims, implementation)
+    shape = [tf.shape(values)[0], *geometry.context, *values.shape[-2:]]
+    values, table = tf.reshape(values, shape), geometry.crop(table)
+    if plan.algorithm in _WHOLE:
+        return _WHOLE[plan.algorithm](queries, values, table, geometry)
     blocks = Blocks.of(geometry, plan.sizes)
     return _BLOCKED[plan.algorithm](queries, values, table, blocks)
 
 
-def plan_for(
-    geometry, depths, implementation="auto", device=None, training=True
-):
-    """The plan behind a name.
-
-    Args:
-        geometry: a `Geometry`, or None where sizes are not static.
-        depths: `Depths`.
-        implementation: one of `IMPLEMENTATIONS`.
-        device: key of `DEVICES`, or None for `target_device()`.
-        training: bool. Whether gradients count.
-
-    Returns:
-        A `Plan`.
-
-    Raises:
-        ValueError: if the name is unknown, or needs static sizes that
-            `geometry` does not have.
-    """
-    if implementation not in IMPLEMENTATIONS:
+def _masked(queries, values, table, geometry, attention_mask):
+    if not geometry.is_static:
         raise ValueError(
-            f"`implementation` must be one of {IMPLEMENTATIONS}. Received: "
-            f"implementation={implementation!r}."
+            "`attention_mask` needs a `geometry` of static sizes. Received: "
+            "sizes that are known at run time only."
         )
-    if implementation == "auto":
-        return choose(geometry, depths, device, training)
-    if implementation in _CONVOLUTIONS:
-        return Plan(implementation)
-    if geometry is None or not geometry.is_static:
-        raise ValueError(
-            f"`implementation={implementation!r}` needs static spatial "
-            "sizes. Received inputs of unknown size: fix it, or use one of "
-            f"{tuple(_CONVOLUTIONS)} or 'auto'."
-        )
-    if implementation == "einsum":
-        return Plan("einsum", geometry.queries)
-    if implementation == "spectral" and geometry.rank == 1:
-        # With no second axis the transforms cost more than the product.
-        implementation = "lambda_first"
-    sizes = block_sizes(implementation, geometry, depths, device, training)
-    return Plan(implementation, sizes)
+    inside = relative_index(geometry) >= 0
+    pairs = pair_embeddings(table, geometry)
+    return pairwise_position_output(
+        queries, values, pairs, attention_mask & inside
+    )

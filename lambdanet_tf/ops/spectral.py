@@ -1,11 +1,17 @@
 """Position lambdas through the spectrum of the first axis.
 
 Along one axis a position lambda is a convolution, which the discrete Fourier
-transform turns into one product per frequency; along the others it stays a
-dense product of blocks. The transforms are small real matrices, so that
-everything is a matrix product, at a fraction of the operations: with a map of
-H rows, r taps and N >= H + r/2 frequencies, a column of H positions costs
-about N s + 2 H N multiplications per channel pair instead of H r s.
+transform turns into one product per frequency.
+
+On images and volumes the other axes stay a dense product of blocks, and the
+transforms are small real matrices, so that everything is a matrix product, at
+a fraction of the operations: with a map of H rows, r taps and N >= H + r/2
+frequencies, a column of H positions costs about N s + 2 H N multiplications
+per channel pair instead of H r s.
+
+On sequences the transforms are fast ones. A sequence whose queries see only
+their past is halved, and its halves again: the second half of each piece reads
+the first half through a transform that holds nothing of the future.
 """
 
 import math
@@ -13,18 +19,24 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf.ops.block_products import apply_lambdas
 from lambdanet_tf.ops.blocks import Blocks
+from lambdanet_tf.ops.convolution import dilated
+from lambdanet_tf.ops.geometry import Axis
+from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.pairs import gather_pairs
-from lambdanet_tf.ops.products import apply_lambdas
+from lambdanet_tf.ops.pairs import pair_embeddings
+
+# Queries of the smallest piece of a causal sequence, computed as pairs.
+PIECE = 64
 
 
-def spectral_lambdas(queries, values, table, blocks):
-    """Position lambdas by frequencies of the first axis, blocks of the others.
+def spectral(queries, values, table, blocks):
+    """Computes the position output by frequencies of the first axis.
 
     Args:
         queries: `(batch, n, heads, key_dim)`.
-        values: `(batch, *context, value_dim, intra_depth)`, two or three
-            axes.
+        values: `(batch, *context, value_dim, intra_depth)`.
         table: `(*taps, key_dim, intra_depth)`, already cropped.
         blocks: `Blocks` of the geometry; the first axis is one block.
 
@@ -32,38 +44,166 @@ def spectral_lambdas(queries, values, table, blocks):
         `(batch, n, heads, value_dim)`. Half precisions are computed in
         float32.
 
-    Cost: with F frequencies and, on the other axes, w queries and blocks with
-    a context of s positions: 8 b w s F k u v + 4 b n F k v + 2 b n h k v
-    operations; intermediate b n k v.
+    Cost: on images, with F frequencies and, on the other axes, w queries and
+    blocks with a context of s positions: 8 b w s F k u v + 4 b n F k v +
+    2 b n h k v operations. On sequences, with transforms of N points: about
+    2.5 b (k v + u v) N log2 N + 2 b n h k v operations, and log2(n / 64) / 2
+    times as many on causal ones. Intermediate b n k v.
     """
     dtype = values.dtype
     wide = tf.float64 if dtype == tf.float64 else tf.float32
+    of_rank = _sequence_lambdas if blocks.rank == 1 else _image_lambdas
+    lambdas = of_rank(tf.cast(values, wide), tf.cast(table, wide), blocks)
+    return apply_lambdas(queries, tf.cast(lambdas, dtype), blocks)
+
+
+def _image_lambdas(values, table, blocks):
+    """`(batch, *context, v, u)` -> `(batch, blocks, queries, k, v)`."""
     forward, kernel, inverse = transforms(blocks.axes[0].axis)
     rest = Blocks(blocks.axes[1:])
-    context = _context(tf.cast(values, wide), forward, rest)
-    kernel = _kernel(tf.cast(table, wide), kernel, rest)
+    context = _context(values, forward, rest)
+    kernel = _kernel(table, kernel, rest)
     lambdas = tf.matmul(kernel, context)  # [f, 2 * t * k, b * x * v]
     lambdas = tf.matmul(
-        tf.constant(inverse, wide),
+        tf.constant(inverse, values.dtype),
         tf.reshape(lambdas, [inverse.shape[1], -1]),
     )  # [rows, t * k * b * x * v]
     key_dim, value_dim = table.shape[-2], values.shape[-2]
     rows, counts = blocks.sizes[0], math.prod(rest.counts)
     shape = [rows * rest.queries, key_dim, -1, counts, value_dim]
     lambdas = tf.reshape(lambdas, shape)
-    lambdas = tf.transpose(lambdas, [2, 3, 0, 1, 4])  # [b, x, t, k, v]
-    return apply_lambdas(queries, tf.cast(lambdas, dtype), blocks)
+    return tf.transpose(lambdas, [2, 3, 0, 1, 4])  # [b, x, t, k, v]
+
+
+def _sequence_lambdas(values, table, blocks):
+    """`(batch, context, v, u)` -> `(batch, 1, queries, k, v)`."""
+    axis = blocks.axes[0].axis
+    values = tf.transpose(values, [0, 2, 3, 1])[:, :, :, None]
+    if axis.is_causal:
+        lambdas = _lambdas_of_the_past(values, table, axis)
+    else:
+        lambdas = _convolved(values, table, axis)  # [b, k, v, 1, n]
+        lambdas = tf.squeeze(lambdas, 3)
+    return tf.transpose(lambdas, [0, 3, 1, 2])[:, None]
+
+
+def _convolved(values, table, axis):
+    """Position lambdas of pieces that all see the same table.
+
+    Args:
+        values: `(batch, value_dim, intra_depth, pieces, context)`.
+        table: `(taps, key_dim, intra_depth)`.
+        axis: `Axis` of a piece.
+
+    Returns:
+        `(batch, key_dim, value_dim, pieces, queries)`.
+    """
+    length = transform_length(axis)
+    kernel = dilated(tf.transpose(table, [1, 2, 0]), 2, axis.dilation)
+    kernel = tf.pad(kernel, [[0, 0], [0, 0], [0, length - kernel.shape[-1]]])
+    kernel = tf.roll(kernel, -axis.padding, axis=-1)
+    kernel = tf.math.conj(tf.signal.rfft(kernel))  # [k, u, f]
+    values = tf.signal.rfft(values, [length])  # [b, v, u, x, f]
+    products = [
+        kernel[:, None, u, None] * values[:, None, :, u]  # [b, k, v, x, f]
+        for u in range(kernel.shape[1])
+    ]
+    products = products[0] if len(products) == 1 else tf.add_n(products)
+    lambdas = tf.signal.irfft(products, [length])
+    last = (axis.queries - 1) * axis.stride + 1
+    return lambdas[..., :last][..., :: axis.stride]
+
+
+def transform_length(axis):
+    """The points of the transform: a power of 2, so that nothing wraps."""
+    last_query = (axis.queries - 1) * axis.stride
+    points = max(circle_length(axis), last_query + 1, 2)
+    return 2 ** (points - 1).bit_length()
+
+
+def _lambdas_of_the_past(values, table, axis):
+    """As `_convolved`, for one causal piece: `(batch, k, v, queries)`."""
+    piece, levels = halvings(axis)
+    whole = piece * 2**levels
+    batch, value_dim, intra = tf.shape(values)[0], *values.shape[1:3]
+    fill = [[0, 0]] * 4 + [[0, whole - axis.context]]
+    values = tf.pad(values, fill)
+    total = _lambdas_of_pieces(
+        tf.reshape(values, [batch, value_dim, intra, -1, piece]), table, axis
+    )
+    for level in range(levels):
+        half = piece * 2**level
+        pairs = tf.reshape(values, [batch, value_dim, intra, -1, 2, half])
+        later = half_axis(axis, half)
+        part = table[later.first : later.first + later.taps]
+        lambdas = _convolved(pairs[..., 0, :], part, later)
+        lambdas = tf.pad(
+            lambdas[..., None, :], [[0, 0]] * 4 + [[1, 0], [0, 0]]
+        )  # [b, k, v, x, 2, queries of half]
+        total += tf.reshape(lambdas, tf.shape(total))
+    return total[..., : axis.queries]
+
+
+def halvings(axis):
+    """Positions of the smallest piece, and how often that is doubled."""
+    piece = PIECE * axis.stride
+    return piece, max(-(-axis.context // piece) - 1, 0).bit_length()
+
+
+def half_axis(axis, half):
+    """How the second half of a piece sees the first.
+
+    `first` counts from the entries of the given axis.
+    """
+    return Axis(
+        context=half,
+        queries=half // axis.stride,
+        taps=axis.taps,
+        stride=axis.stride,
+        dilation=axis.dilation,
+        padding=axis.padding - half,
+    ).cropped()
+
+
+def piece_axis(axis, piece):
+    """How the smallest piece of a causal sequence sees itself."""
+    return Axis(
+        context=piece,
+        queries=piece // axis.stride,
+        taps=axis.taps,
+        stride=axis.stride,
+        dilation=axis.dilation,
+        padding=axis.padding,
+    ).cropped()
+
+
+def _lambdas_of_pieces(values, table, axis):
+    """Within the smallest pieces: `(b, v, u, x, s)` -> `(b, k, v, queries)`."""
+    piece, (key_dim, intra) = values.shape[-1], table.shape[-2:]
+    inner = piece_axis(axis, piece)
+    embeddings = pair_embeddings(table, Geometry((inner,)))  # [t, s, k, u]
+    kernel = tf.transpose(embeddings, [3, 1, 2, 0])  # [u, s, k, t]
+    kernel = tf.reshape(kernel, [intra * piece, -1])
+    context = tf.transpose(values, [0, 1, 3, 2, 4])  # [b, v, x, u, s]
+    rows = tf.reshape(context, [-1, intra * piece])
+    lambdas = tf.matmul(rows, kernel)  # [b * v * x, k * t]
+    shape = [tf.shape(values)[0], values.shape[1], tf.shape(values)[3]]
+    lambdas = tf.reshape(lambdas, [*shape, key_dim, inner.queries])
+    lambdas = tf.transpose(lambdas, [0, 3, 1, 2, 4])  # [b, k, v, x, t]
+    return tf.reshape(lambdas, [shape[0], key_dim, shape[1], -1])
 
 
 def num_frequencies(axis):
-    """Frequencies of the shortest circle on which nothing wraps around."""
+    """Frequencies of a circle of an odd number of points, or one more."""
+    return circle_length(axis) // 2 + 1
+
+
+def circle_length(axis):
+    """Points of the shortest circle on which nothing wraps around."""
     first_offset = -axis.padding
     last_offset = (axis.taps - 1) * axis.dilation - axis.padding
     last_query = (axis.queries - 1) * axis.stride
-    length = 1 + max(
-        axis.context - 1 - first_offset, last_query + last_offset, 0
-    )
-    return length // 2 + 1  # of a circle of 2 F - 1 >= length positions
+    return 1 + max(axis.context - 1 - first_offset, last_query + last_offset, 0)
 
 
 def transforms(axis):

@@ -3,9 +3,9 @@
     Y[b, n, h, v] =
         sum over m, k, u of  Q[b, n, h, k] E[n, m, k, u] V[b, m, v, u]
 
-is one trilinear form, so that every order of summation is exact (spec
-section 2). Letters beside those of the package: t queries of a block, s its
-context, x blocks of a map.
+is one trilinear form, so that every order of summation is exact. Letters
+beside those of the package: t queries of a block, s its context, x blocks of a
+map.
 """
 
 import math
@@ -33,7 +33,8 @@ def lambda_first(queries, values, table, blocks):
     value_dim, key_dim = values.shape[-2], table.shape[-2]
     counts = math.prod(blocks.counts)
     # Gathered with the context first, which saves a transposition.
-    kernel = gather_pairs(table, blocks.rank, blocks.index().T)  # [s, t, k, u]
+    index = tf.transpose(blocks.index())
+    kernel = gather_pairs(table, blocks.rank, index)  # [s, t, k, u]
     kernel = _intra_second(kernel)  # [s * u, t, k]
     depth = kernel.shape[0]
     lambdas = tf.matmul(

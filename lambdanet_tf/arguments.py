@@ -1,10 +1,18 @@
-"""Checks of constructor arguments, with the errors that a user reads."""
+"""Checks of arguments, with the errors that a user reads."""
 
+import difflib
 import numbers
+from collections.abc import Iterable
 from typing import Any
 
 
-def positive_int(name, value):
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Returns " Did you mean ...?" for the most similar name, or ""."""
+    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.55)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def positive_int(name: str, value: Any) -> int:
     """Returns `value` as an int, or raises `ValueError`."""
     if (
         isinstance(value, bool)
@@ -17,17 +25,31 @@ def positive_int(name, value):
     return int(value)
 
 
-def one_of(name, value, allowed):
+def fraction(name: str, value: Any, below_one: bool = False) -> float:
+    """Returns `value` if it lies in [0, 1], or raises `ValueError`."""
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if is_number and 0 <= value <= 1 and not (below_one and value == 1):
+        return value
+    interval = "[0, 1)" if below_one else "[0, 1]"
+    raise ValueError(
+        f"`{name}` must be a number in {interval}. Received: {name}={value!r}."
+    )
+
+
+def one_of(name: str, value: Any, allowed: Iterable[Any]) -> Any:
     """Returns `value` if it is in `allowed`, or raises `ValueError`."""
+    allowed = tuple(allowed)
     if not any(value is choice or value == choice for choice in allowed):
+        texts = [choice for choice in allowed if isinstance(choice, str)]
+        hint = did_you_mean(value, texts) if isinstance(value, str) else ""
         raise ValueError(
-            f"`{name}` must be one of {tuple(allowed)}. Received: "
-            f"{name}={value!r}."
+            f"`{name}` must be one of {allowed}. Received: "
+            f"{name}={value!r}.{hint}"
         )
     return value
 
 
-def int_per_axis(name, value, rank=None) -> Any:
+def int_per_axis(name: str, value: Any, rank: int | None = None) -> Any:
     """A positive int, or one per axis; with a rank, always a tuple."""
     if isinstance(value, (list, tuple)):
         value = tuple(positive_int(name, size) for size in value)
@@ -41,7 +63,7 @@ def int_per_axis(name, value, rank=None) -> Any:
     return value if rank is None else (value,) * rank
 
 
-def scope_per_axis(name, value, rank=None):
+def scope_per_axis(name: str, value: Any, rank: int | None = None) -> Any:
     """None (global), an odd int, or one odd int per axis."""
     if value is None:
         return None

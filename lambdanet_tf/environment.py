@@ -1,0 +1,63 @@
+"""The Keras behind `tf.keras`, and packages that need not be there."""
+
+import importlib
+import os
+import platform
+import sys
+import types
+
+import tensorflow as tf
+
+# Keras 3 has `tf.keras.ops`; tf_keras and the Keras of TensorFlow 2.15 are
+# Keras 2.
+KERAS_3 = hasattr(tf.keras, "ops")
+
+
+def check_backend() -> None:
+    """Raises an ImportError unless Keras computes with TensorFlow."""
+    backend = tf.keras.backend.backend() if KERAS_3 else "tensorflow"
+    if backend != "tensorflow":
+        raise ImportError(
+            "lambdanet_tf needs Keras to compute with TensorFlow. Received: "
+            f"the backend {backend!r}. Set the environment variable "
+            "KERAS_BACKEND=tensorflow before Keras is imported (now: "
+            f"{os.environ.get('KERAS_BACKEND', 'not set')}; ~/.keras/keras.json"
+            " may say otherwise)."
+        )
+
+
+def keras_version() -> str:
+    """Returns the name and version of the Keras behind `tf.keras`."""
+    if KERAS_3:
+        return f"keras {tf.keras.__version__}"
+    root = tf.keras.layers.Layer.__module__.split(".")[0]  # tf_keras or keras
+    return f"{root} {sys.modules[root].__version__}"
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of TensorFlow, Keras and Python."""
+    return {
+        "tensorflow": tf.__version__,
+        "keras": keras_version(),
+        "python": platform.python_version(),
+    }
+
+
+def require(module: str, extra: str) -> types.ModuleType:
+    """Imports an optional module, or says which extra installs it.
+
+    Args:
+        module: the module, for example `"matplotlib.pyplot"`.
+        extra: the extra of `lambdanet-tf` that installs it.
+
+    Raises:
+        ImportError: if it is not installed; the message is the remedy.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"`{module}` is needed here and could not be imported "
+            f"({error}). It comes with the extra `{extra}`: pip install "
+            f'"lambdanet-tf[{extra}]", in a checkout pip install ".[{extra}]".'
+        ) from error
