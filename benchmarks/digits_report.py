@@ -4,7 +4,7 @@ import json
 import statistics
 
 from benchmarks import report
-from lambdanet_tf.data.extras import require
+from lambdanet_tf.environment import require
 
 # Top-1 on ImageNet, in per cent: Tables 3, 9 and 11 of the paper.
 PAPER = {

@@ -7,7 +7,19 @@ that is not the paper's carries a comment that says where it is from.
 """
 
 import dataclasses
-import difflib
+
+from lambdanet_tf.arguments import did_you_mean
+from lambdanet_tf.arguments import fraction
+from lambdanet_tf.arguments import one_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Trainable parameters of the networks of one depth, counted here."""
+
+    lambda_resnet: int
+    lambda_resnet_c4: int
+    resnet_rs: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,21 +30,58 @@ class DepthRow:
         blocks: residual blocks of the stages c2, c3, c4 and c5.
         hybrid_c4: the blocks of c4, from 1, that are lambda blocks in a
             LambdaResNet; those of c5 all are.
+        sizes: see `Sizes`.
     """
 
     depth: int
     blocks: tuple[int, int, int, int]
     hybrid_c4: tuple[int, ...]
+    sizes: Sizes
 
 
 TABLE_19 = (
-    DepthRow(50, (3, 4, 6, 3), (3,)),
-    DepthRow(101, (3, 4, 23, 3), (6, 12, 18)),
-    DepthRow(152, (3, 8, 36, 3), (5, 10, 15, 20, 25, 30)),
-    DepthRow(200, (3, 24, 36, 3), (5, 10, 15, 20, 25, 30)),
-    DepthRow(270, (4, 29, 53, 4), (8, 16, 24, 32, 40, 48)),
-    DepthRow(350, (4, 36, 72, 4), (10, 20, 30, 40, 50, 60)),
-    DepthRow(420, (4, 44, 87, 4), (10, 20, 30, 40, 50, 60, 70, 80)),
+    DepthRow(
+        50,
+        (3, 4, 6, 3),
+        (3,),
+        Sizes(18_963_272, 16_242_072, 35_691_912),
+    ),
+    DepthRow(
+        101,
+        (3, 4, 23, 3),
+        (6, 12, 18),
+        Sizes(36_866_920, 25_982_120, 63_618_696),
+    ),
+    DepthRow(
+        152,
+        (3, 8, 36, 3),
+        (5, 10, 15, 20, 25, 30),
+        Sizes(51_404_696, 35_077_496, 86_621_576),
+    ),
+    DepthRow(
+        200,
+        (3, 24, 36, 3),
+        (5, 10, 15, 20, 25, 30),
+        Sizes(57_993_112, 41_665_912, 93_209_992),
+    ),
+    DepthRow(
+        270,
+        (4, 29, 53, 4),
+        (8, 16, 24, 32, 40, 48),
+        Sizes(81_366_248, 55_786_968, 129_861_448),
+    ),
+    DepthRow(
+        350,
+        (4, 36, 72, 4),
+        (10, 20, 30, 40, 50, 60),
+        Sizes(105_475_176, 69_555_336, 163_956_168),
+    ),
+    DepthRow(
+        420,
+        (4, 44, 87, 4),
+        (10, 20, 30, 40, 50, 60, 70, 80),
+        Sizes(124_438_664, 81_443_704, 191_891_656),
+    ),
 )
 
 
@@ -81,6 +130,8 @@ class ResNetSpec:
         name: of the network.
         stages: a string per stage with a letter per block: `C`, a 3x3
             convolution, or `L`, a lambda layer.
+        parameters: trainable ones, with the builder's defaults; 0 if not
+            known.
         image_size: recommended height and width.
         dropout_rate: before the classifier.
         drop_path_rate: of the deepest residual branches.
@@ -119,6 +170,7 @@ class ResNetSpec:
 
     name: str
     stages: tuple[str, ...]
+    parameters: int = 0
     image_size: int = 224
     dropout_rate: float = 0.0
     drop_path_rate: float = 0.0
@@ -182,16 +234,14 @@ def _check_spec(spec):
                 f"{first}={getattr(spec, first)}, "
                 f"{second}={getattr(spec, second)}."
             )
+    for field in ("dropout_rate", "drop_path_rate"):
+        fraction(field, getattr(spec, field), below_one=True)
     for field, choices in (
         ("shortcut", ("pool", "conv")),
         ("padding", ("same", "symmetric")),
         ("drop_path_schedule", ("stage", "block", "constant")),
     ):
-        if getattr(spec, field) not in choices:
-            raise ValueError(
-                f"`{field}` must be one of {choices}. Received: "
-                f"{field}={getattr(spec, field)!r}."
-            )
+        one_of(field, getattr(spec, field), choices)
 
 
 def changed(spec, changes):
@@ -204,12 +254,10 @@ def changed(spec, changes):
     fields = [field.name for field in dataclasses.fields(spec)]
     for change in changes:
         if change not in fields:
-            near = difflib.get_close_matches(change, fields, n=1)
-            hint = f"Did you mean `{near[0]}`? " if near else ""
             raise ValueError(
-                f"`{change}` is not an argument of {spec.name}. {hint}Besides "
-                "those of every builder (include_top, weights, classes, ...) "
-                f"it has: {', '.join(fields)}."
+                f"`{change}` is not an argument of {spec.name}."
+                f"{did_you_mean(change, fields)} Besides those of every "
+                f"builder (include_top, weights, ...): {', '.join(fields)}."
             )
     return dataclasses.replace(spec, **changes)
 
@@ -249,7 +297,9 @@ def _recommended(depth):
 
 # The setting of Tables 3, 4 and 8 to 12: a plain ResNet-50.
 RESNET_50 = ResNetSpec(
-    name="ResNet50", stages=uniform_stages("CCCC", TABLE_19[0].blocks)
+    name="ResNet50",
+    parameters=25_557_032,
+    stages=uniform_stages("CCCC", TABLE_19[0].blocks),
 )
 
 # What LambdaResNets and ResNet-RS have over it. The paper does not say that
@@ -268,6 +318,7 @@ _RESNET_RS = {
 def _lambda_resnet(row):
     return ResNetSpec(
         name=f"LambdaResNet{row.depth}",
+        parameters=row.sizes.lambda_resnet,
         stages=hybrid_stages(row),
         se_stages=(2, 3),
         **_RESNET_RS,
@@ -279,6 +330,7 @@ def _lambda_resnet_c4(row):
     return dataclasses.replace(
         _lambda_resnet(row),
         name=f"LambdaResNet{row.depth}C4",
+        parameters=row.sizes.lambda_resnet_c4,
         stages=uniform_stages("CCLL", row.blocks),
     )
 
@@ -286,6 +338,7 @@ def _lambda_resnet_c4(row):
 def _resnet_rs(row):
     return ResNetSpec(
         name=f"ResNetRS{row.depth}",
+        parameters=row.sizes.resnet_rs,
         stages=uniform_stages("CCCC", row.blocks),
         **_RESNET_RS,
         **_recommended(row.depth),
@@ -295,6 +348,7 @@ def _resnet_rs(row):
 # Not the paper's: for images of 8 to 32 pixels, such as handwritten digits.
 LAMBDA_RESNET_SMALL = ResNetSpec(
     name="LambdaResNetSmall",
+    parameters=568_154,
     stages=("CL", "CL", "LL"),
     image_size=8,
     dropout_rate=0.3,
@@ -345,6 +399,7 @@ class MobileNetSpec:
     Attributes:
         name: of the network.
         rows: of inverted bottlenecks, in order.
+        parameters: trainable ones, with the builder's defaults.
         lambda_blocks: numbers, from 1 over the whole network, of the blocks
             whose depthwise convolution is a lambda convolution instead, at
             the block's input channels.
@@ -362,6 +417,7 @@ class MobileNetSpec:
 
     name: str
     rows: tuple[InvertedRow, ...]
+    parameters: int = 0
     lambda_blocks: tuple[int, ...] = ()
     image_size: int = 224
     dropout_rate: float = 0.2
@@ -376,6 +432,7 @@ class MobileNetSpec:
 
     def __post_init__(self):
         blocks = sum(row.blocks for row in self.rows)
+        fraction("dropout_rate", self.dropout_rate, below_one=True)
         object.__setattr__(self, "lambda_blocks", tuple(self.lambda_blocks))
         if not all(
             block in range(1, blocks + 1) for block in self.lambda_blocks
@@ -397,6 +454,7 @@ class MobileNetSpec:
 # Sandler et al., arXiv:1801.04381, Table 2.
 MOBILENET_V2 = MobileNetSpec(
     name="MobileNetV2",
+    parameters=3_504_872,
     rows=(
         InvertedRow(1, 16, 1, 1),
         InvertedRow(6, 24, 2, 2),
@@ -410,5 +468,10 @@ MOBILENET_V2 = MobileNetSpec(
 
 # Table 17 of the paper.
 LAMBDA_MOBILENET_V2 = dataclasses.replace(
-    MOBILENET_V2, name="LambdaMobileNetV2", lambda_blocks=(10, 16)
+    MOBILENET_V2,
+    name="LambdaMobileNetV2",
+    lambda_blocks=(10, 16),
+    parameters=3_236_824,
 )
+
+MOBILENETS = {spec.name: spec for spec in (MOBILENET_V2, LAMBDA_MOBILENET_V2)}

@@ -1,8 +1,6 @@
 """Prints what a network costs: `python -m lambdanet_tf.summary NAME`."""
 
 import argparse
-import difflib
-import inspect
 import sys
 
 from lambdanet_tf import analysis
@@ -26,7 +24,7 @@ def main(arguments=None):
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name", help=f"one of {', '.join(_builders())}")
+    parser.add_argument("name", help=f"one of {', '.join(models.names())}")
     parser.add_argument(
         "--size", type=int, help="height and width of the images"
     )
@@ -48,29 +46,11 @@ def main(arguments=None):
     return 0
 
 
-def _builders():
-    """Names of the functions that build one network."""
-    parameters = {
-        name: inspect.signature(getattr(models, name)).parameters
-        for name in models.__all__
-    }
-    return [
-        name
-        for name, accepted in parameters.items()
-        if "include_top" in accepted and "spec" not in accepted
-    ]
-
-
 def _summary(flags):
-    if flags.name not in _builders():
-        near = difflib.get_close_matches(flags.name, _builders(), n=3)
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise ValueError(f"there is no network {flags.name!r}.{hint}")
     shape = None
     if flags.size is not None:
         shape = (flags.size, flags.size, flags.channels)
-    build = getattr(models, flags.name)
-    model = build(input_shape=shape, classes=flags.classes)
+    model = models.build(flags.name, input_shape=shape, classes=flags.classes)
     return analysis.analyse(model).table(every_layer=flags.layers)
 
 

@@ -229,6 +229,6 @@ def test_summary_prints_a_table(capsys):
 
 def test_summary_of_an_unknown_network(capsys):
     assert summary.main(["LambdaResNet51"]) == 2
-    assert "Did you mean LambdaResNet5" in capsys.readouterr().err
+    assert "Did you mean 'LambdaResNet5" in capsys.readouterr().err
     assert summary.main(["LambdaResNet50", "--size", "31"]) == 2
     assert "at least 32x32 pixels" in capsys.readouterr().err

@@ -8,8 +8,8 @@ from lambdanet_tf.data import augment
 from lambdanet_tf.data import mixing
 from lambdanet_tf.data.decode import ArrayImage
 from lambdanet_tf.data.decode import EncodedImage
-from lambdanet_tf.data.extras import require
 from lambdanet_tf.data.randaugment import make_randaugment
+from lambdanet_tf.environment import require
 
 SEED = tf.constant([3, 5])
 

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf.data import augment
-from lambdanet_tf.data.extras import require
 from lambdanet_tf.data.records import count_records
 from lambdanet_tf.data.streams import streamed_split
+from lambdanet_tf.environment import require
 
 SHAPE = (8, 8, 3)
 

@@ -11,32 +11,33 @@ ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "lambdanet_tf"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-TO_MODELS = {"ops", "specs", "layers", "models"}
+# Every room may import what it names and the rooms of the levels below it.
+LEVELS = (
+    {"arguments", "environment"},
+    {"ops", "specs"},
+    {"layers"},
+    {"models"},
+    {"analysis", "data", "convert"},
+    {"runs", "summary"},
+    {"serving"},
+    {"training", "garden"},
+)
 ROOMS = {
-    "__init__": TO_MODELS,
-    # level 0
-    "ops": set(),
-    "specs": set(),
-    # level 1
-    "layers": {"ops"},
-    # level 2
-    "models": {"layers", "specs"},
-    # level 3; "__init__" is the version of the package
-    "analysis": TO_MODELS | {"__init__"},
-    "data": set(),
-    "serving": TO_MODELS | {"__init__", "data"},
-    "convert": TO_MODELS | {"__init__"},
-    # level 4
-    "training": TO_MODELS
-    | {"__init__", "analysis", "data", "serving", "convert"},
-    "garden": TO_MODELS | {"__init__"},
-    "summary": {"analysis", "models"},
+    room: set().union(*LEVELS[:level])
+    for level, rooms in enumerate(LEVELS)
+    for room in rooms
 }
+# "__init__" is the version of the package, which imports the lower floors.
+for room in ("analysis", "convert", "runs", "serving", "training", "garden"):
+    ROOMS[room].add("__init__")
+ROOMS["__init__"] = ROOMS["analysis"] - {"__init__"}
+ROOMS["data"] -= {"specs", "layers", "models"}
+ROOMS["ops"] = ROOMS["specs"] = {"arguments"}
 
 TENSORFLOW = {"numpy", "tensorflow"}
 LIBRARIES = dict.fromkeys(ROOMS, TENSORFLOW) | {
     "specs": set(),
-    "models": TENSORFLOW | {"h5py"},  # comes with TensorFlow
+    "arguments": set(),
     "garden": TENSORFLOW | {"official", "tf_keras"},
 }
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf import serving
-from lambdanet_tf.data.extras import require
+from lambdanet_tf.environment import require
 from lambdanet_tf.serving import warmup
 from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import inputs

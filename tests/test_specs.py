@@ -83,7 +83,7 @@ def test_drop_path_schedules():
         ({"shortcut": "identity"}, "`shortcut` must be one of"),
         ({"padding": "valid"}, "`padding` must be one of"),
         ({"drop_path_schedule": "cubic"}, "`drop_path_schedule` must be"),
-        ({"drop_path": 0.1}, "Did you mean `drop_path_rate`?"),
+        ({"drop_path": 0.1}, "Did you mean 'drop_path_rate'"),
         ({"qwerty": 1}, "`qwerty` is not an argument of ResNet50"),
     ],
 )

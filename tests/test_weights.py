@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import models
+from lambdanet_tf.environment import KERAS_3
 from tests import checks
 from tests.test_resnet import some_images
 from tests.test_resnet import tiny
@@ -151,8 +152,8 @@ def test_files_that_are_no_weights(tmp_path):
     newer = tmp_path / "newer.npz"
     np.savez(newer, format=np.array('{"version": 2, "model": "tiny"}'))
     for path, message in (
-        (text, "is neither"),
-        (foreign, "is neither"),
+        (text, "is none"),
+        (foreign, "is none"),
         (newer, "is in version 2"),
         (tmp_path / "absent.npz", "There is no"),
     ):
@@ -179,24 +180,50 @@ def test_weights_without_an_address():
         models.named_weights(model)
 
 
-def test_keras_own_files(tmp_path):
+def test_keras_own_files_go_through_keras(tmp_path):
     model = network()
     path = str(tmp_path / "best.weights.h5")
-    model.compile("sgd", "sparse_categorical_crossentropy")
-    model.train_on_batch(some_images(4, 16, 16, 3), np.arange(4))
     model.save_weights(path)
-    assert_equal(tiny(**ARGUMENTS, weights=path), model)
-    for arguments in (
-        {"classes": 3},
-        {"stages": ("LL", "CLL", "LL")},
-        {"stages": ("LL", "CL", "L")},
-    ):
-        other = network(seed=1, **arguments)
-        with pytest.raises(ValueError, match="does not fit 'tiny'"):
-            models.load_weights(other, path)
-        assert_equal(other, network(seed=1, **arguments))
-    with pytest.raises(ValueError, match="`skip` needs an '.npz' file"):
-        models.load_weights(model, path, skip="predictions")
+    with pytest.raises(ValueError, match=r"`model\.load_weights`"):
+        models.load_weights(network(), path)
+    restored = network(seed=1)
+    restored.load_weights(path)
+    assert_equal(restored, model)
+
+
+def test_another_head_is_skipped_and_named(tmp_path):
+    model, path = saved(tmp_path)
+    other = network(seed=1, classes=3)
+    with pytest.raises(ValueError, match="skip_mismatch=True"):
+        models.load_weights(other, path)
+    skipped = models.load_weights(other, path, skip_mismatch=True)
+    assert skipped == ("predictions/kernel", "predictions/bias")
+    assert_equal(other, network(seed=1, classes=3), but=["st"])
+    ours = models.named_weights(other)["stem_conv1/kernel"]
+    theirs = models.named_weights(model)["stem_conv1/kernel"]
+    np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+    assert models.load_weights(network(seed=1), path, skip_mismatch=True) == ()
+
+
+def test_a_run_folder_is_a_path(tmp_path):
+    model = network()
+    models.save_weights(model, tmp_path / models.RUN_WEIGHTS)
+    assert_equal(tiny(**ARGUMENTS, weights=tmp_path), model)
+    with pytest.raises(ValueError, match="best.weights.npz.*There is no"):
+        models.load_weights(model, tmp_path.parent)
+
+
+def test_arrays_of_text_change_nothing(tmp_path):
+    _, path = saved(tmp_path)
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    name = list(arrays)[-1]
+    arrays[name] = np.full(arrays[name].shape, "x")
+    np.savez(path, **arrays)
+    other = network(seed=1)
+    with pytest.raises(ValueError, match=f"no numbers: {name}"):
+        models.load_weights(other, path)
+    assert_equal(other, network(seed=1))
 
 
 _OTHER_KERAS = """
@@ -216,17 +243,14 @@ models.save_weights(model, sys.argv[1])
 
 def test_files_of_the_other_keras(tmp_path):
     model, path = saved(tmp_path)
-    keras_path = str(tmp_path / "keras.weights.h5")
-    model.save_weights(keras_path)
     back = str(tmp_path / "back.npz")
-    legacy = "1" if hasattr(tf.keras, "ops") else "0"
+    legacy = "1" if KERAS_3 else "0"
     subprocess.run(
-        [sys.executable, "-c", _OTHER_KERAS, back, path, keras_path],
+        [sys.executable, "-c", _OTHER_KERAS, back, path],
         check=True,
         cwd=pathlib.Path(__file__).parents[1],
         env={**os.environ, "TF_USE_LEGACY_KERAS": legacy},
     )
     expected = model(some_images(2, 16, 16, 3))
-    for file in (path, keras_path):
-        checks.assert_close(np.load(f"{file}.npy"), expected, 1e-5)
+    checks.assert_close(np.load(f"{path}.npy"), expected, 1e-5)
     assert_equal(tiny(**ARGUMENTS, weights=back), model)

@@ -12,6 +12,7 @@ from lambdanet_tf.analysis.layers import layer_flops
 from lambdanet_tf.analysis.operations import executed_flops
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.models import clone_network
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +100,7 @@ def analyse(model, image_size=None, executed=True):
         wanted = [image_size] * 2 if isinstance(image_size, int) else image_size
         if list(wanted) != size:
             images = tf.keras.Input((*wanted, channels), name="images")
-            model = tf.keras.models.clone_model(model, input_tensors=images)
+            model = clone_network(model, input_tensors=images)
             size = list(wanted)
     if None in size:
         raise ValueError(

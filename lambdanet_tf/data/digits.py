@@ -3,10 +3,10 @@
 import numpy as np
 
 from lambdanet_tf.data.arrays import array_split
-from lambdanet_tf.data.extras import require
 from lambdanet_tf.data.images import ImageSet
 from lambdanet_tf.data.splitting import SPLIT_SEED
 from lambdanet_tf.data.splitting import three_parts
+from lambdanet_tf.environment import require
 
 
 def load_digits(holdout=0.1):

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from lambdanet_tf.data.extras import require
+from lambdanet_tf.environment import require
 
 # The reference shifts by up to 100 pixels; Model Garden's own recipes use 10.
 TRANSLATE_CONST = 100.0

@@ -3,9 +3,9 @@
 import tensorflow as tf
 
 from lambdanet_tf.data.decode import EncodedImage
-from lambdanet_tf.data.extras import require
 from lambdanet_tf.data.images import ImageSet
 from lambdanet_tf.data.streams import streamed_split
+from lambdanet_tf.environment import require
 
 _MOST_PIECES = 64
 

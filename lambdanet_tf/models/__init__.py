@@ -1,5 +1,6 @@
 """The networks of the paper, in the manner of `keras.applications`."""
 
+from lambdanet_tf.models.cloning import clone_network
 from lambdanet_tf.models.images import decode_predictions
 from lambdanet_tf.models.images import preprocess_input
 from lambdanet_tf.models.mobilenet import MobileNet
@@ -28,12 +29,18 @@ from lambdanet_tf.models.named import ResNetRS200
 from lambdanet_tf.models.named import ResNetRS270
 from lambdanet_tf.models.named import ResNetRS350
 from lambdanet_tf.models.named import ResNetRS420
+from lambdanet_tf.models.registry import build
+from lambdanet_tf.models.registry import names
 from lambdanet_tf.models.resnet import ResNet
+from lambdanet_tf.models.weights import RUN_WEIGHTS
 from lambdanet_tf.models.weights import load_weights
 from lambdanet_tf.models.weights import named_weights
 from lambdanet_tf.models.weights import save_weights
+from lambdanet_tf.models.weights import set_weights
+from lambdanet_tf.models.weights import weights_as_bytes
 
 __all__ = [
+    "RUN_WEIGHTS",
     "LambdaMobileNetV2",
     "MobileNet",
     "MobileNetV2",
@@ -61,9 +68,14 @@ __all__ = [
     "ResNetRS350",
     "ResNetRS420",
     "ResNet",
+    "build",
+    "clone_network",
     "decode_predictions",
     "load_weights",
     "named_weights",
+    "names",
     "preprocess_input",
     "save_weights",
+    "set_weights",
+    "weights_as_bytes",
 ]

@@ -5,7 +5,7 @@ import tensorflow as tf
 from lambdanet_tf import specs
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.models import blocks
-from lambdanet_tf.models.head import Head
+from lambdanet_tf.models.head import finish
 from lambdanet_tf.models.images import image_input
 from lambdanet_tf.models.images import preprocessing
 
@@ -30,7 +30,7 @@ def MobileNet(
     use_sync_bn=False,
     **changes,
 ):
-    """A MobileNetV2 with any inverted bottlenecks as lambda blocks.
+    """Builds a MobileNetV2 with any inverted bottlenecks as lambda blocks.
 
     A lambda block keeps its input's channels inside and has a 5x5 lambda
     convolution in place of the depthwise one.
@@ -66,8 +66,13 @@ def MobileNet(
     x = list(maps.values())[-1]
     x = blocks.conv(x, spec.head_filters, 1, options, "head_conv")
     last = blocks.norm(x, options, "head_conv")
-    head = Head(
+    return finish(
+        inputs,
+        maps,
+        last,
+        name or spec.name,
         include_top=include_top,
+        weights=weights,
         pooling=pooling,
         classes=classes,
         classifier_activation=classifier_activation,
@@ -75,7 +80,6 @@ def MobileNet(
         dropout_rate=spec.dropout_rate,
         kernel_regularizer=kernel_regularizer,
     )
-    return head.model(inputs, maps, last, name or spec.name, weights)
 
 
 def feature_maps(x, spec, options):

@@ -1,7 +1,6 @@
 """The published networks by name, in the manner of `keras.applications`.
 
-Each is a row of a table of `lambdanet_tf.specs`; the arguments are those of
-`ResNet` and `MobileNet`, by keyword.
+Each is a row of a table of `lambdanet_tf.specs`.
 """
 
 import inspect
@@ -11,172 +10,124 @@ from lambdanet_tf.models.mobilenet import MobileNet
 from lambdanet_tf.models.resnet import ResNet
 
 
-def _with_signature(builder):
-    """Shows the common arguments of the builders as those of a named one."""
-    parameters = list(inspect.signature(ResNet).parameters.values())[1:]
-    builder.__signature__ = inspect.Signature(
-        [
-            parameter
-            if parameter.kind is parameter.VAR_KEYWORD
-            else parameter.replace(kind=parameter.KEYWORD_ONLY)
-            for parameter in parameters
-        ]
+def _documented(builder, common, spec):
+    """Shows the arguments that a builder passes on, and the network's size."""
+    own = [
+        parameter
+        for parameter in inspect.signature(builder).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    ]
+    _, *passed_on, changes = inspect.signature(common).parameters.values()
+    builder.__signature__ = inspect.Signature([*passed_on, *own, changes])
+    summary = inspect.cleandoc(builder.__doc__)
+    common_text = inspect.cleandoc(ResNet.__doc__)
+    arguments = common_text[common_text.index("    include_top:") :]
+    builder.__doc__ = (
+        f"{summary}\n\nSize: {spec.parameters:,} trainable parameters as "
+        f"published. Recommended image size: {spec.image_size}.\n\nArgs:\n"
+        f"{arguments}"
     )
     return builder
 
 
-@_with_signature
-def ResNet50(pattern="CCCC", **arguments):
-    """ResNet-50 with any stages as lambda stages (Tables 3, 4, 8 to 12)."""
-    stages = specs.uniform_stages(pattern, specs.TABLE_19[0].blocks)
-    return ResNet(specs.RESNET_50, **{"stages": stages, **arguments})
+def _builder(spec, summary):
+    """Makes the builder of a row of the table."""
+    common = ResNet if isinstance(spec, specs.ResNetSpec) else MobileNet
+
+    def build(*args, **kwargs):
+        return common(spec, *args, **kwargs)
+
+    build.__name__ = build.__qualname__ = spec.name
+    build.__module__ = __name__
+    build.__doc__ = summary
+    return _documented(build, common, spec)
 
 
-@_with_signature
-def LambdaResNet50(**arguments):
-    """LambdaResNet-50: lambda layers in some blocks of c4 and all of c5."""
-    return ResNet(specs.RESNETS["LambdaResNet50"], **arguments)
+def _lambda_resnet(depth):
+    return _builder(
+        specs.RESNETS[f"LambdaResNet{depth}"],
+        f"Builds LambdaResNet-{depth}: lambda layers in some blocks of c4 and "
+        "all of c5.",
+    )
 
 
-@_with_signature
-def LambdaResNet101(**arguments):
-    """LambdaResNet-101: lambda layers in some blocks of c4 and all of c5."""
-    return ResNet(specs.RESNETS["LambdaResNet101"], **arguments)
+def _lambda_resnet_c4(depth):
+    return _builder(
+        specs.RESNETS[f"LambdaResNet{depth}C4"],
+        f"Builds LambdaResNet-{depth} with lambda layers in every block of c4 "
+        "and c5.",
+    )
 
 
-@_with_signature
-def LambdaResNet152(**arguments):
-    """LambdaResNet-152: lambda layers in some blocks of c4 and all of c5."""
-    return ResNet(specs.RESNETS["LambdaResNet152"], **arguments)
+def _resnet_rs(depth):
+    return _builder(
+        specs.RESNETS[f"ResNetRS{depth}"],
+        f"Builds ResNet-RS-{depth}, the baseline; without its "
+        "squeeze-and-excitation by `se_ratio=0`.",
+    )
 
 
-@_with_signature
-def LambdaResNet200(**arguments):
-    """LambdaResNet-200: lambda layers in some blocks of c4 and all of c5."""
-    return ResNet(specs.RESNETS["LambdaResNet200"], **arguments)
+LambdaResNet50 = _lambda_resnet(50)
+LambdaResNet101 = _lambda_resnet(101)
+LambdaResNet152 = _lambda_resnet(152)
+LambdaResNet200 = _lambda_resnet(200)
+LambdaResNet270 = _lambda_resnet(270)
+LambdaResNet350 = _lambda_resnet(350)
+LambdaResNet420 = _lambda_resnet(420)
+LambdaResNet50C4 = _lambda_resnet_c4(50)
+LambdaResNet101C4 = _lambda_resnet_c4(101)
+LambdaResNet152C4 = _lambda_resnet_c4(152)
+LambdaResNet200C4 = _lambda_resnet_c4(200)
+LambdaResNet270C4 = _lambda_resnet_c4(270)
+LambdaResNet350C4 = _lambda_resnet_c4(350)
+LambdaResNet420C4 = _lambda_resnet_c4(420)
+ResNetRS50 = _resnet_rs(50)
+ResNetRS101 = _resnet_rs(101)
+ResNetRS152 = _resnet_rs(152)
+ResNetRS200 = _resnet_rs(200)
+ResNetRS270 = _resnet_rs(270)
+ResNetRS350 = _resnet_rs(350)
+ResNetRS420 = _resnet_rs(420)
+LambdaMobileNetV2 = _builder(
+    specs.LAMBDA_MOBILENET_V2,
+    "Builds MobileNetV2 with the 10th and 16th blocks as lambda blocks (Table "
+    "17).",
+)
 
 
-@_with_signature
-def LambdaResNet270(**arguments):
-    """LambdaResNet-270: lambda layers in some blocks of c4 and all of c5."""
-    return ResNet(specs.RESNETS["LambdaResNet270"], **arguments)
+def ResNet50(*args, pattern="CCCC", **changes):
+    """Builds ResNet-50 with any stages as lambda stages.
 
-
-@_with_signature
-def LambdaResNet350(**arguments):
-    """LambdaResNet-350: lambda layers in some blocks of c4 and all of c5."""
-    return ResNet(specs.RESNETS["LambdaResNet350"], **arguments)
-
-
-@_with_signature
-def LambdaResNet420(**arguments):
-    """LambdaResNet-420: lambda layers in some blocks of c4 and all of c5."""
-    return ResNet(specs.RESNETS["LambdaResNet420"], **arguments)
-
-
-@_with_signature
-def LambdaResNet50C4(**arguments):
-    """LambdaResNet-50 with lambda layers in every block of c4 and c5."""
-    return ResNet(specs.RESNETS["LambdaResNet50C4"], **arguments)
-
-
-@_with_signature
-def LambdaResNet101C4(**arguments):
-    """LambdaResNet-101 with lambda layers in every block of c4 and c5."""
-    return ResNet(specs.RESNETS["LambdaResNet101C4"], **arguments)
-
-
-@_with_signature
-def LambdaResNet152C4(**arguments):
-    """LambdaResNet-152 with lambda layers in every block of c4 and c5."""
-    return ResNet(specs.RESNETS["LambdaResNet152C4"], **arguments)
-
-
-@_with_signature
-def LambdaResNet200C4(**arguments):
-    """LambdaResNet-200 with lambda layers in every block of c4 and c5."""
-    return ResNet(specs.RESNETS["LambdaResNet200C4"], **arguments)
-
-
-@_with_signature
-def LambdaResNet270C4(**arguments):
-    """LambdaResNet-270 with lambda layers in every block of c4 and c5."""
-    return ResNet(specs.RESNETS["LambdaResNet270C4"], **arguments)
-
-
-@_with_signature
-def LambdaResNet350C4(**arguments):
-    """LambdaResNet-350 with lambda layers in every block of c4 and c5."""
-    return ResNet(specs.RESNETS["LambdaResNet350C4"], **arguments)
-
-
-@_with_signature
-def LambdaResNet420C4(**arguments):
-    """LambdaResNet-420 with lambda layers in every block of c4 and c5."""
-    return ResNet(specs.RESNETS["LambdaResNet420C4"], **arguments)
-
-
-@_with_signature
-def ResNetRS50(**arguments):
-    """ResNet-RS-50, the baseline; without its SE by `se_ratio=0`."""
-    return ResNet(specs.RESNETS["ResNetRS50"], **arguments)
-
-
-@_with_signature
-def ResNetRS101(**arguments):
-    """ResNet-RS-101, the baseline; without its SE by `se_ratio=0`."""
-    return ResNet(specs.RESNETS["ResNetRS101"], **arguments)
-
-
-@_with_signature
-def ResNetRS152(**arguments):
-    """ResNet-RS-152, the baseline; without its SE by `se_ratio=0`."""
-    return ResNet(specs.RESNETS["ResNetRS152"], **arguments)
-
-
-@_with_signature
-def ResNetRS200(**arguments):
-    """ResNet-RS-200, the baseline; without its SE by `se_ratio=0`."""
-    return ResNet(specs.RESNETS["ResNetRS200"], **arguments)
-
-
-@_with_signature
-def ResNetRS270(**arguments):
-    """ResNet-RS-270, the baseline; without its SE by `se_ratio=0`."""
-    return ResNet(specs.RESNETS["ResNetRS270"], **arguments)
-
-
-@_with_signature
-def ResNetRS350(**arguments):
-    """ResNet-RS-350, the baseline; without its SE by `se_ratio=0`."""
-    return ResNet(specs.RESNETS["ResNetRS350"], **arguments)
-
-
-@_with_signature
-def ResNetRS420(**arguments):
-    """ResNet-RS-420, the baseline; without its SE by `se_ratio=0`."""
-    return ResNet(specs.RESNETS["ResNetRS420"], **arguments)
-
-
-@_with_signature
-def MobileNetV2(**arguments):
-    """MobileNetV2; any blocks as lambda blocks by `lambda_blocks=(...)`."""
-    return MobileNet(specs.MOBILENET_V2, **arguments)
-
-
-@_with_signature
-def LambdaMobileNetV2(**arguments):
-    """MobileNetV2 with the 10th and 16th blocks as lambda blocks (Table 17)."""
-    return MobileNet(specs.LAMBDA_MOBILENET_V2, **arguments)
-
-
-@_with_signature
-def LambdaResNetSmall(**arguments):
-    """A small hybrid for images of 8 to 32 pixels; not the paper's.
-
-    By default for 8x8 grey images of 10 classes, such as handwritten digits.
+    The networks of Tables 3, 4 and 8 to 12. `pattern` has a letter for each
+    of c2 to c5: C for convolutions, L for lambda layers.
     """
-    defaults = {"input_shape": (8, 8, 1), "classes": 10}
-    if arguments.get("input_tensor") is not None:
-        del defaults["input_shape"]
-    return ResNet(specs.LAMBDA_RESNET_SMALL, **{**defaults, **arguments})
+    stages = specs.uniform_stages(pattern, specs.TABLE_19[0].blocks)
+    return ResNet(specs.RESNET_50, *args, **{"stages": stages, **changes})
+
+
+def MobileNetV2(*args, lambda_blocks=(), **changes):
+    """Builds MobileNetV2 with any blocks as lambda blocks.
+
+    `lambda_blocks` holds their numbers, from 1 to 17.
+    """
+    changes["lambda_blocks"] = lambda_blocks
+    return MobileNet(specs.MOBILENET_V2, *args, **changes)
+
+
+def LambdaResNetSmall(*args, **changes):
+    """Builds a small hybrid for images of 8 to 32 pixels; not the paper's.
+
+    By default for 8x8 gray images of 10 classes, such as handwritten digits.
+    """
+    spec = specs.LAMBDA_RESNET_SMALL
+    given = inspect.signature(ResNet).bind_partial(spec, *args, **changes)
+    if not {"input_shape", "input_tensor"} & given.arguments.keys():
+        changes["input_shape"] = (8, 8, 1)
+    if "classes" not in given.arguments:
+        changes["classes"] = 10
+    return ResNet(spec, *args, **changes)
+
+
+_documented(ResNet50, ResNet, specs.RESNET_50)
+_documented(MobileNetV2, MobileNet, specs.MOBILENET_V2)
+_documented(LambdaResNetSmall, ResNet, specs.LAMBDA_RESNET_SMALL)

@@ -2,7 +2,7 @@
 
 from lambdanet_tf import specs
 from lambdanet_tf.models import blocks
-from lambdanet_tf.models.head import Head
+from lambdanet_tf.models.head import finish
 from lambdanet_tf.models.images import image_input
 from lambdanet_tf.models.images import preprocessing
 
@@ -27,7 +27,7 @@ def ResNet(
     use_sync_bn=False,
     **changes,
 ):
-    """A residual network of convolution and lambda blocks.
+    """Builds a residual network of convolution and lambda blocks.
 
     The rows of `lambdanet_tf.specs.RESNETS` are the published networks; the
     functions named after them call this one. Any attribute of the row can be
@@ -39,8 +39,7 @@ def ResNet(
     Args:
         spec: `ResNetSpec`, the network.
         include_top: bool. Whether to end in a classifier.
-        weights: None, or the path of weights that `save_weights` of this
-            module or `Model.save_weights` wrote.
+        weights: None, or a file or run folder as `load_weights` takes it.
         input_tensor: None, or a Keras tensor of images to build on.
         input_shape: (height, width, channels); None for the recommended size
             and 3 channels. With a local `scope`, height and width can be None
@@ -91,8 +90,13 @@ def ResNet(
     )
     x = preprocessing(images) if include_preprocessing else images
     maps = feature_maps(x, spec, options)
-    head = Head(
+    return finish(
+        inputs,
+        maps,
+        maps[f"c{len(spec.stages) + 1}"],
+        name or spec.name,
         include_top=include_top,
+        weights=weights,
         pooling=pooling,
         classes=classes,
         classifier_activation=classifier_activation,
@@ -100,8 +104,6 @@ def ResNet(
         dropout_rate=spec.dropout_rate,
         kernel_regularizer=kernel_regularizer,
     )
-    last = maps[f"c{len(spec.stages) + 1}"]
-    return head.model(inputs, maps, last, name or spec.name, weights)
 
 
 def feature_maps(x, spec, options):

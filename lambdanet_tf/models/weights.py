@@ -18,78 +18,146 @@ holds JSON: the version of the format and the name of the model.
 
 import io
 import json
-import warnings
+import os
+from collections.abc import Sequence
+from typing import Any
 
-import h5py
 import numpy as np
 import tensorflow as tf
 
 FORMAT = 1
 HEAD = "predictions"  # The layer that depends on the number of classes.
+RUN_WEIGHTS = "best.weights.npz"  # The file of a run folder.
 
 
-def save_weights(model, path):
+def save_weights(model: tf.keras.Model, path: str | os.PathLike) -> None:
     """Writes all weights of a model, by name.
 
     Args:
-        model: a Keras model, built.
+        model: built.
         path: of the file; ends in `.npz`. Anything `tf.io.gfile` writes.
 
     Raises:
         ValueError: if the path ends otherwise, or two weights would have the
             same name.
     """
-    path = str(path)
+    path = os.fspath(path)
     if not path.endswith(".npz"):
         raise ValueError(f"`path` must end in '.npz'. Received: {path}.")
+    partial = f"{path}.partial"
+    with tf.io.gfile.GFile(partial, "wb") as file:
+        file.write(weights_as_bytes(model))
+    tf.io.gfile.rename(partial, path, overwrite=True)
+
+
+def weights_as_bytes(model: tf.keras.Model) -> bytes:
+    """Returns what `save_weights` writes."""
     arrays = {k: np.asarray(w) for k, w in named_weights(model).items()}
     header = json.dumps({"version": FORMAT, "model": model.name})
     buffer = io.BytesIO()
     np.savez(buffer, format=np.array(header), **arrays)
-    partial = f"{path}.partial"
-    with tf.io.gfile.GFile(partial, "wb") as file:
-        file.write(buffer.getvalue())
-    tf.io.gfile.rename(partial, path, overwrite=True)
+    return buffer.getvalue()
 
 
-def load_weights(model, path, skip=()):
+def load_weights(
+    model: tf.keras.Model,
+    path: str | os.PathLike,
+    skip: str | Sequence[str] = (),
+    skip_mismatch: bool = False,
+) -> tuple[str, ...]:
     """Sets all weights of a model from a file, or none and raises.
 
-    A model without a classifier leaves the file's classifier alone. To give a
-    classifier another number of classes, skip its layer:
-    `load_weights(LambdaResNet50(classes=10), path, skip=("predictions",))`.
+    A model without a classifier leaves the file's classifier alone.
 
     Args:
-        model: a Keras model, built.
-        path: of an `.npz` file that `save_weights` wrote, or of a
-            `.weights.h5` file of the same Keras model.
+        model: built.
+        path: of an `.npz` file that `save_weights` wrote, or the folder of a
+            run, which holds one.
         skip: beginnings of names, such as `"stage5"`: weights to leave alone,
             in the model and in the file.
+        skip_mismatch: whether to leave alone what has another shape in the
+            file, such as a classifier of other classes.
+
+    Returns:
+        The names of the weights that were left alone for their shape.
 
     Raises:
         ValueError: if weights are missing, unexpected or of another shape; no
             weight has then been changed.
     """
-    path = str(path)
-    if not tf.io.gfile.exists(path):
-        raise ValueError(f"`weights` must be a file. There is no {path}.")
+    path = _file(os.fspath(path))
     skip = (skip,) if isinstance(skip, str) else tuple(skip)
-    if path.endswith(".weights.h5"):
-        _load_keras_weights(model, path, skip)
-        return
     saved, origin = _read(path)
+    return set_weights(
+        model, saved, f"{path}, saved from {origin!r},", skip, skip_mismatch
+    )
+
+
+def set_weights(
+    model: tf.keras.Model,
+    arrays: dict[str, np.ndarray],
+    origin: str,
+    skip: Sequence[str] = (),
+    skip_mismatch: bool = False,
+) -> tuple[str, ...]:
+    """Sets all weights of a model from arrays by name, or none and raises.
+
+    Args:
+        model: as for `load_weights`, and so are the rest.
+        arrays: by the names of `named_weights`.
+        origin: where they are from, for messages.
+        skip: see there.
+        skip_mismatch: see there.
+
+    Returns:
+        As `load_weights`.
+
+    Raises:
+        ValueError: as `load_weights`.
+    """
     ours = named_weights(model)
+    skip = tuple(skip)
     if not any(key.startswith(f"{HEAD}/") for key in ours):
         skip = (*skip, f"{HEAD}/")
     ours = {k: w for k, w in ours.items() if not k.startswith(skip)}
-    saved = {k: w for k, w in saved.items() if not k.startswith(skip)}
-    _check_fit(ours, saved, model.name, origin, path)
+    arrays = {k: w for k, w in arrays.items() if not k.startswith(skip)}
+    mismatched = ()
+    if skip_mismatch:
+        mismatched = tuple(
+            key
+            for key, weight in ours.items()
+            if key in arrays and arrays[key].shape != tuple(weight.shape)
+        )
+        ours = {k: w for k, w in ours.items() if k not in mismatched}
+        arrays = {k: w for k, w in arrays.items() if k not in mismatched}
+    _check_fit(ours, arrays, model.name, origin)
     for key, weight in ours.items():
-        weight.assign(saved[key])
+        weight.assign(arrays[key])
+    return mismatched
 
 
-def named_weights(model):
-    """The weights of a model by the names that files use.
+def _file(path):
+    """The weights file that a path names; it may be a run folder."""
+    if path.endswith(".weights.h5"):
+        raise ValueError(
+            f"{path} is a file of Keras: load it into the model that it was "
+            "saved from with Keras' own `model.load_weights`, and save that "
+            "with `lambdanet_tf.models.save_weights`, which reads everywhere."
+        )
+    file = path
+    if tf.io.gfile.isdir(path):
+        file = os.path.join(path, RUN_WEIGHTS)
+    if not tf.io.gfile.exists(file):
+        raise ValueError(
+            "`weights` must be None, an '.npz' file that "
+            "`lambdanet_tf.models.save_weights` wrote, or the folder of a run, "
+            f"which holds {RUN_WEIGHTS}. There is no {file}."
+        )
+    return file
+
+
+def named_weights(model: tf.keras.Model) -> dict[str, Any]:
+    """Returns the weights of a model by the names that files use.
 
     Args:
         model: a Keras model, built.
@@ -168,8 +236,8 @@ def _read(path):
         version, origin = header["version"], header["model"]
     except Exception as error:
         raise ValueError(
-            "`weights` must be a file that `save_weights` wrote, or a "
-            f"'.weights.h5' file. {path} is neither: {error}."
+            "`weights` must be a file that `save_weights` wrote. "
+            f"{path} is none: {error}."
         ) from error
     if version != FORMAT:
         raise ValueError(
@@ -179,8 +247,8 @@ def _read(path):
     return arrays, origin
 
 
-def _check_fit(ours, saved, name, origin, path):
-    """Raises a ValueError that says how a file does not fit a model."""
+def _check_fit(ours, saved, name, origin):
+    """Raises a ValueError that says how arrays do not fit a model."""
     missing = [key for key in ours if key not in saved]
     unexpected = [key for key in saved if key not in ours]
     misshapen = [
@@ -189,7 +257,10 @@ def _check_fit(ours, saved, name, origin, path):
         for key, weight in ours.items()
         if key in saved and saved[key].shape != tuple(weight.shape)
     ]
-    if not missing and not unexpected and not misshapen:
+    not_numbers = [
+        key for key in saved if not np.issubdtype(saved[key].dtype, np.number)
+    ]
+    if not (missing or unexpected or misshapen or not_numbers):
         return
     parts = [
         f"{len(found)} {what}: {_some(found)}."
@@ -197,20 +268,21 @@ def _check_fit(ours, saved, name, origin, path):
             ("missing in the file", missing),
             ("unexpected in the file", unexpected),
             ("of another shape", misshapen),
+            ("that are no numbers", not_numbers),
         )
         if found
     ]
-    head_only = all(
+    head_only = not not_numbers and all(
         key.startswith(f"{HEAD}/") for key in missing + unexpected + misshapen
     )
     if head_only:
         parts.append(
             "Only the classifier differs: to keep the rest, call "
-            f'`load_weights(model, path, skip=("{HEAD}",))`.'
+            "`load_weights(model, path, skip_mismatch=True)`."
         )
     raise ValueError(
-        f"`weights` must fit the model. {path}, saved from {origin!r}, does "
-        f"not fit {name!r}. Weights {' '.join(parts)}"
+        f"`weights` must fit the model. {origin} does not fit {name!r}. "
+        f"Weights {' '.join(parts)}"
     )
 
 
@@ -218,44 +290,3 @@ def _some(names, number=3):
     """The first few names, and how many more there are."""
     rest = f" and {len(names) - number} more" if len(names) > number else ""
     return ", ".join(names[:number]) + rest
-
-
-def _load_keras_weights(model, path, skip):
-    """Loads what `Model.save_weights` wrote, all of it or nothing."""
-    if skip:
-        raise ValueError(
-            f"`skip` needs an '.npz' file. Received: {path}. Load it into the "
-            "model that it was saved from, and save that with `save_weights`."
-        )
-    before = [np.array(weight) for weight in model.weights]
-    try:
-        _check_keras_count(model, path)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # The error says it.
-            model.load_weights(path)
-    except (ValueError, KeyError, OSError) as error:
-        for weight, value in zip(model.weights, before, strict=True):
-            weight.assign(value)
-        reason = " ".join(str(error).split())[:300]  # Keras prints weights.
-        raise ValueError(
-            f"`weights` must fit the model. {path} does not fit "
-            f"{model.name!r}: {reason}"
-        ) from error
-
-
-def _check_keras_count(model, path):
-    """Keras itself takes a file of a larger model without a word."""
-    names = []
-    with h5py.File(path, "r") as file:
-        file.visititems(
-            lambda name, node: (
-                names.append(name) if isinstance(node, h5py.Dataset) else None
-            )
-        )
-    others = ("optimizer", "metrics")  # Of a compiled model.
-    saved = [name for name in names if not name.startswith(others)]
-    if len(saved) != len(model.weights):
-        raise ValueError(
-            f"the file holds {len(saved)} weights, the model "
-            f"{len(model.weights)}"
-        )

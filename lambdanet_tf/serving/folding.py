@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
-from lambdanet_tf.layers import RelativePositionEmbedding
 from lambdanet_tf.layers.lambda_base import LambdaBase
+from lambdanet_tf.models.cloning import clone_network
 
 FOLDABLE = (
     tf.keras.layers.Conv2D,
@@ -47,6 +47,9 @@ class FoldedLambdaConv(_BiasInsteadOfNorm, LambdaConv):
     """A `LambdaConv` for inference, its two norms folded."""
 
 
+_FOLDED = {LambdaLayer: FoldedLambdaLayer, LambdaConv: FoldedLambdaConv}
+
+
 class _Folded(tf.keras.layers.Layer):
     """Stands where a folded norm stood, and is called as it was."""
 
@@ -66,20 +69,19 @@ def fold_batch_norm(model, implementation=None):
     """
     norms = _folded_norms(model)
     absorbed = {norm.name for norm in norms.values()}
-    tables = {}
 
-    def clone(layer):
+    def clone(layer, config):
         if layer.name in absorbed:
             return _Folded(name=layer.name)
         if layer.name in norms:
-            return type(layer).from_config(
-                {**layer.get_config(), "use_bias": True}
-            )
+            config["use_bias"] = True
         if isinstance(layer, (LambdaLayer, LambdaConv)):
-            return _clone_lambda(layer, implementation, tables)
-        return type(layer).from_config(layer.get_config())
+            if implementation is not None:
+                config["implementation"] = implementation
+            return _FOLDED[type(layer)](**config)
+        return type(layer).from_config(config)
 
-    folded = tf.keras.models.clone_model(model, clone_function=clone)
+    folded = clone_network(model, clone_layer=clone)
     for layer in model.layers:
         if layer.name in absorbed or not layer.weights:
             continue
@@ -120,22 +122,6 @@ def _is_called_once(layer):
     # `input` and `output` are those of the first call only; there is no other
     # name for this in both Kerases.
     return len(layer._inbound_nodes) == 1
-
-
-def _clone_lambda(layer, implementation, tables):
-    config = layer.get_config()
-    shared = config["position_embedding"]
-    if isinstance(shared, dict):
-        table = layer.position_embedding
-        if table.name not in tables:
-            tables[table.name] = RelativePositionEmbedding.from_config(
-                table.get_config()
-            )
-        config["position_embedding"] = tables[table.name]
-    if implementation is not None:
-        config["implementation"] = implementation
-    kind = {LambdaLayer: FoldedLambdaLayer, LambdaConv: FoldedLambdaConv}
-    return kind[type(layer)](**config)
 
 
 def _set_folded(copy, layer, norm):

@@ -4,7 +4,7 @@ import contextlib
 
 import tensorflow as tf
 
-from lambdanet_tf.data.extras import require
+from lambdanet_tf.environment import require
 
 FILE = "assets.extra/model.onnx"
 BATCH = None  # free

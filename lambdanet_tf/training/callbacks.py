@@ -16,7 +16,7 @@ import contextlib
 import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf.data.extras import require
+from lambdanet_tf.environment import require
 from lambdanet_tf.serving.run_folder import RUN_FILE
 from lambdanet_tf.training.compiling import compiled_optimizer
 from lambdanet_tf.training.continuing import check_continues

@@ -5,7 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from lambdanet_tf import data
-from lambdanet_tf.data.extras import require
+from lambdanet_tf.environment import require
 from lambdanet_tf.training.devices import make_strategy
 from lambdanet_tf.training.devices import number_of_workers
 from lambdanet_tf.training.inputs import Inputs

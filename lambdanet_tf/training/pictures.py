@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 
-from lambdanet_tf.data.extras import require
+from lambdanet_tf.environment import require
 
 _BLUE, _ORANGE = "#3366aa", "#dd7722"
 _GREEN, _RED = "#2e8b57", "#c8102e"

@@ -1,0 +1,52 @@
+"""Copies of networks that keep what their layers share."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from lambdanet_tf.layers import LambdaConv
+from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.layers import RelativePositionEmbedding
+
+
+def clone_network(
+    model: tf.keras.Model,
+    input_tensors: Any = None,
+    clone_layer: Callable | None = None,
+) -> tf.keras.Model:
+    """Copies a network, with new weights, sharing embeddings as it does.
+
+    `tf.keras.models.clone_model` gives each lambda layer a table of its own.
+
+    Args:
+        model: a functional model.
+        input_tensors: Keras tensors to build on, of another size for instance;
+            None for inputs like the model's.
+        clone_layer: function of a layer and its config that returns its copy;
+            None for the same layer. The config of a lambda layer that shares
+            its table holds the copy of that table.
+
+    Returns:
+        A functional model.
+    """
+    tables = {}
+
+    def clone(layer):
+        config = layer.get_config()
+        if isinstance(layer, (LambdaLayer, LambdaConv)) and isinstance(
+            config["position_embedding"], dict
+        ):
+            table = layer.position_embedding
+            if id(table) not in tables:
+                tables[id(table)] = RelativePositionEmbedding.from_config(
+                    table.get_config()
+                )
+            config["position_embedding"] = tables[id(table)]
+        if clone_layer is not None:
+            return clone_layer(layer, config)
+        return type(layer).from_config(config)
+
+    return tf.keras.models.clone_model(
+        model, input_tensors=input_tensors, clone_function=clone
+    )
