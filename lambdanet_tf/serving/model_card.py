@@ -108,7 +108,7 @@ def _model_rows(model, network, options, metadata):
 def _flops(model, options):
     """FLOPs of the paper's convention, 2 per multiply-add."""
     height, width, _ = options.image_shape(model.inputs[0].shape[1:])
-    counts = analysis.analyse(model, (height, width), executed=False)
+    counts = analysis.analyze(model, (height, width), executed=False)
     text = f"{counts.total('flops') / 1e6:,.1f} million, 2 per multiply-add"
     if counts.not_counted:
         text += f", without {', '.join(counts.not_counted)}"
