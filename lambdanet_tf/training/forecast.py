@@ -49,7 +49,7 @@ def input_throughput(inputs, share=None, show=None):
 
 def input_share(strategy):
     """The part of the images that one of the input pipelines reads."""
-    return data.Share(0, number_of_hosts(strategy))
+    return data.Shard(0, number_of_hosts(strategy))
 
 
 def time_steps(recipe, options, parts, strategy):

@@ -128,7 +128,7 @@ class Inputs:
         start = step * self.recipe.batch_size
 
         def make(context):
-            return self.pipeline(_share(context), start=start)
+            return self.pipeline(_shard(context), start=start)
 
         return self.strategy.distribute_datasets_from_function(make)
 
@@ -152,7 +152,7 @@ class Inputs:
             mixture(recipe, len(self.images.classes)),
             seed=recipe.seed,
             start=start,
-            share=share,
+            shard=share,
             dtype=data.image_dtype(recipe.precision),
             bad_images=self.bad_images,
         )
@@ -175,7 +175,7 @@ class Inputs:
                 per_replica,
                 crop,
                 self.image_shape,
-                share=_share(context),
+                shard=_shard(context),
                 num_batches=num_batches * per_pipeline,
                 dtype=crop.dtype,
                 bad_images=self.bad_images,
@@ -193,5 +193,5 @@ class Inputs:
         return batch_size // replicas
 
 
-def _share(context):
-    return data.Share(context.input_pipeline_id, context.num_input_pipelines)
+def _shard(context):
+    return data.Shard(context.input_pipeline_id, context.num_input_pipelines)
