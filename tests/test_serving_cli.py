@@ -209,9 +209,7 @@ def digits_run(tmp_path_factory):
         image={"height": 8, "width": 8, "channels": 1},
         recipe=recipe,
     )
-    images, labels = serving.data_set_images(
-        "digits", "train", serving.ExportOptions(), (8, 8, 1), 1000
-    )
+    images, labels = digits(RunFolder(path).read(), "train", 1000)
     head = model.layers[-1]
     features = tf.keras.Model(model.inputs, head.input).predict(
         images, verbose=0
@@ -225,14 +223,19 @@ def digits_run(tmp_path_factory):
     return path
 
 
+def digits(run, split, count):
+    """Images and labels of a run's data set, in random order."""
+    return serving.data_set_images(
+        run, split, serving.ExportOptions(), (8, 8, 1), count=count
+    )
+
+
 def test_integers_are_nearly_as_accurate(digits_run, tmp_path, capsys):
     command = [f"--run={digits_run}", f"--destination={tmp_path}"]
     assert cli.main([*command, "--tflite", "--int8"]) == 0
     shown = capsys.readouterr().out
     folder = serving.newest_export(tmp_path)
-    images, labels = serving.data_set_images(
-        "digits", "test", serving.ExportOptions(), (8, 8, 1)
-    )
+    images, labels = digits(RunFolder(digits_run).read(), "test", 256)
     accuracy, size = {}, {}
     for name in ("tflite", "tflite_int8"):
         logits = formats.load(folder, name)(images)["logits"]
@@ -251,7 +254,7 @@ def test_integers_are_nearly_as_accurate(digits_run, tmp_path, capsys):
 def test_a_data_set_that_is_not_here_is_named(
     digits_run, tmp_path, monkeypatch, capsys
 ):
-    def no_images(name):
+    def no_images(name, **options):
         raise ValueError(f"There is no {name}.")
 
     monkeypatch.setattr(data, "load_images", no_images)
@@ -259,3 +262,10 @@ def test_a_data_set_that_is_not_here_is_named(
     assert cli.main([*command, "--int8", "--data=folder:nowhere"]) == 2
     assert "There is no folder:nowhere" in capsys.readouterr().err
     assert os.listdir(tmp_path) == []
+
+
+def test_integers_of_a_weights_file_need_a_data_set(folder, tmp_path, capsys):
+    command = [*flags(folder, tmp_path / "to"), "--tflite", "--int8"]
+    assert cli.main(command) == 2
+    assert "`data_set` must be given for a weights" in capsys.readouterr().err
+    assert not (tmp_path / "to").exists()

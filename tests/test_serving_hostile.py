@@ -218,16 +218,16 @@ def test_an_unknown_signature_is_an_error(session):
 
 def encodings():
     """Encodings of one picture that a lossless decoder must agree on."""
-    grey = picture(8, 7, 1)
-    colour = np.repeat(grey, 3, axis=-1)
+    gray = picture(8, 7, 1)
+    color = np.repeat(gray, 3, axis=-1)
     opaque = np.full((8, 7, 1), 255, np.uint8)
     encode = tf.io.encode_png
     return {
-        "grey": encode(grey),
-        "colour": encode(colour),
-        "alpha": encode(np.concatenate([colour, opaque], axis=-1)),
-        "grey and alpha": encode(np.concatenate([grey, opaque], axis=-1)),
-        "16 bit": encode(grey.astype(np.uint16) * 257),
+        "gray": encode(gray),
+        "color": encode(color),
+        "alpha": encode(np.concatenate([color, opaque], axis=-1)),
+        "gray and alpha": encode(np.concatenate([gray, opaque], axis=-1)),
+        "16 bit": encode(gray.astype(np.uint16) * 257),
     }
 
 

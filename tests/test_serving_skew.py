@@ -33,7 +33,7 @@ MODES = [
 
 
 def picture(generator, label, height, width):
-    """Smooth colours: noise would be another image after any resizing."""
+    """Smooth colors: noise would be another image after any resizing."""
     y, x = np.mgrid[:height, :width] / max(height, width)
     phases = generator.uniform(0, 6, 3)
     waves = np.sin(6 * np.stack([x + y, x - y, x * y], -1) + phases)

@@ -294,12 +294,12 @@ def _report(flags, folder, run, model, options, batch_sizes=()):
 
 def _test_set(flags, run, model, options):
     """Images and labels to measure the accuracy of 8-bit integers with."""
-    name = flags.data or run.recipe.get("data")
-    if "tflite_int8" not in options.formats or name is None:
+    if "tflite_int8" not in options.formats:
         return None
     try:
-        shape = model.input_shape[1:]
-        return serving.data_set_images(name, "test", options, shape)
+        return serving.data_set_images(
+            run, "test", options, model.input_shape[1:], flags.data
+        )
     except (ImportError, OSError, ValueError) as error:
         print(f"The accuracy is not measured: {error}")
         return None

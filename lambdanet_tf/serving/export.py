@@ -80,11 +80,11 @@ def export_run(
         run.require_finished()
     options = options or options_for(run)
     model = model or run.load_model()
-    data_set = data_set or run.recipe.get("data")
     calibration = None
-    if "tflite_int8" in options.formats and data_set is not None:
-        shape = model.input_shape[1:]
-        calibration, _ = data_set_images(data_set, "train", options, shape)
+    if "tflite_int8" in options.formats:
+        calibration, _ = data_set_images(
+            run, "train", options, model.input_shape[1:], data_set
+        )
     return export_model(
         model,
         destination,
@@ -177,6 +177,7 @@ def metadata_of(run: Run) -> dict[str, Any]:
         "arguments": dict(run.arguments),
         "weights": weights,
         "recipe": dict(run.recipe),
+        "options": dict(run.options),
         "metrics": dict(run.metrics),
         "run": os.path.basename(os.path.normpath(run.folder)),
         "command": run.command,
@@ -202,25 +203,30 @@ def exported_run(folder: pathlib.Path) -> Run:
         metadata["model"],
         metadata["arguments"],
         recipe=metadata["recipe"],
+        options=metadata["options"],
         weights=metadata["weights"],
     )
 
 
 def data_set_images(
-    name: str,
+    run: Run,
     split: str,
     options: ExportOptions,
     input_shape: tuple,
+    name: str | None = None,
     count: int = 256,
 ) -> Examples:
     """Returns images and labels of a data set, as a model is evaluated on.
 
+    Nothing is downloaded.
+
     Args:
-        name: of the data set, see `data.SOURCES`.
+        run: its recipe names the data set.
         split: "train" or "test".
         options: of the export; they hold the evaluation preprocessing.
         input_shape: of the model, without the batch.
-        count: how many images at most, drawn from the whole split.
+        name: of another data set, see `data.SOURCES`.
+        count: how many images at most, in random order.
 
     Returns:
         float32 images `(images, height, width, channels)` in [0, 255], and
@@ -230,12 +236,20 @@ def data_set_images(
         ValueError: if there is no such data set.
         ImportError: if it needs an extra that is not installed.
     """
-    images = data.load_images(name)
-    part = getattr(images, split)
+    name = name or run.recipe.get("data")
+    if name is None:
+        raise ValueError(
+            "`data_set` must be given for a weights file: its training images "
+            "choose the ranges of 8-bit integers. Received: None."
+        )
+    images = data.load_images(
+        name, data_dir=run.options.get("data_dir") or None, download=False
+    )
+    source = getattr(images, split)
     crop = options.crop(input_shape)
     batches = data.training_batches(
-        part,
-        min(count, part.num_images),
+        source,
+        min(count, source.num_images),
         lambda image, seed: crop(image),
         options.image_shape(input_shape),
         dtype=crop.dtype,

@@ -150,11 +150,11 @@ def _training_rows(metadata):
 def _input_rows(network, options):
     channels = network.input_shape[-1]
     sizes = ["any" if size is None else size for size in network.input_shape]
-    colours = {1: "grey", 3: "red, green, blue"}[channels]
+    colors = {1: "gray", 3: "red, green, blue"}[channels]
     return {
         "images": f"float32 `(batch, {', '.join(map(str, sizes))})`, values "
         "in [0, 255] (clipped; NaN and infinity are errors)",
-        "channels": colours,
+        "channels": colors,
         "encoded images": "JPEG or PNG of at most "
         f"{options.max_pixels:,} pixels; inside the model, "
         f"{options.crop(network.input_shape)}",

@@ -9,7 +9,7 @@ from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.serving.formats import FORMATS
 
 DTYPES = ("float32", "bfloat16")
-# 32 million pixels take 96 MiB as decoded colour.
+# 32 million pixels take 96 MiB as decoded color.
 MAX_PIXELS = 2**25
 
 
@@ -84,7 +84,7 @@ class ExportOptions:
 
         Raises:
             ValueError: if `image_size` is missing or is not the model's, or
-                the model takes neither grey nor colour images.
+                the model takes neither gray nor color images.
         """
         *size, channels = input_shape
         if channels not in (1, 3):

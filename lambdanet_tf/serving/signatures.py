@@ -155,7 +155,7 @@ def decode_batch(
     Args:
         encoded: string `(batch,)`.
         crop: evaluation preprocessing.
-        channels: 1 for grey, 3 for colour; images are converted.
+        channels: 1 for gray, 3 for color; images are converted.
         max_pixels: largest height times width of an image.
 
     Returns:
@@ -213,7 +213,7 @@ def checked_image(
 
     Args:
         encoded: scalar string.
-        channels: 1 for grey, 3 for colour.
+        channels: 1 for gray, 3 for color.
         max_pixels: largest height times width of the image.
 
     Raises:

@@ -21,7 +21,7 @@ WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 BATCH_SIZES = (1, 8, 32)
 
 _MAX_REQUESTS = 1000  # the limit of TF Serving
-_GREY = 127.0
+_GRAY = 127.0
 _CLASSIFY = "classify"
 
 # A signature and its inputs by name.
@@ -41,7 +41,7 @@ def requests_for(
     encoded = encoded_image(image_shape)
     example = encoded_example(encoded)
     for batch in batch_sizes:
-        images = np.full((batch, *image_shape), _GREY, np.float32)
+        images = np.full((batch, *image_shape), _GRAY, np.float32)
         inputs = {
             "serving_default": {"images": images},
             "serving_bytes": {"image_bytes": np.array([encoded] * batch, "O")},
@@ -53,7 +53,7 @@ def requests_for(
 
 
 def encoded_image(image_shape: tuple[int, int, int]) -> bytes:
-    """Returns a JPEG of a grey ramp."""
+    """Returns a JPEG of a gray ramp."""
     ramp = np.linspace(0, 255, np.prod(image_shape)).reshape(image_shape)
     return tf.io.encode_jpeg(ramp.astype(np.uint8)).numpy()
 
