@@ -6,6 +6,7 @@ against TF Serving's own messages and documentation without it.
 
 import base64
 import json
+import os
 import re
 import signal
 import socket
@@ -26,6 +27,7 @@ from examples.serving.errors import ServingError
 from examples.serving.grpc_client import GrpcClient
 from examples.serving.rest_client import RestClient
 from lambdanet_tf.serving import warmup
+from tests.served import EXAMPLE
 from tests.served import NAME
 from tests.served import ROOT
 from tests.served import Served
@@ -242,11 +244,24 @@ def test_versions_and_labels(served, connect, ports, which, path, version):
     assert response.model_spec.version.value == version
     client.close()
     assert asked(connect("rest", **which), "serving_bytes", batch)
-    # As the health check of a container asks.
     url = f"http://127.0.0.1:{ports['rest']}/v1/models/{NAME}{path}"
     with urllib.request.urlopen(url) as response:
         [status] = json.load(response)["model_version_status"]
     assert status == {"version": str(version), "state": "AVAILABLE"}
+
+
+@pytest.mark.parametrize(("name", "status"), [(NAME, 0), ("Nix", 1)])
+def test_the_health_check_of_the_container(ports, name, status):
+    yaml = pytest.importorskip("yaml")
+    text = (EXAMPLE / "compose.yaml").read_text().replace("$$", "$")
+    [service] = yaml.safe_load(text)["services"].values()
+    kind, *command = service["healthcheck"]["test"]
+    command[-1] = command[-1].replace("8501", ports["rest"])
+    environment = {**service["environment"], "MODEL_NAME": name}
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, check=False
+    )
+    assert (kind, done.returncode) == ("CMD", status)
 
 
 @both_clients
