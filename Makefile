@@ -37,7 +37,7 @@ demo: $(VENV)/.demo  ## Train on handwritten digits, export, predict.
 	$(BIN)/python export.py --predict
 
 # What these test is the same under both Kerases: once is enough.
-KERAS_FREE := $(addprefix --ignore=tests/test_,augment.py data.py ops.py \
+KERAS_FREE := $(addprefix --ignore=tests/test_,augment.py data.py data_sets.py ops.py \
 	oracle.py recipes.py schedule.py serving_cc.py serving_clients.py \
 	serving_configs.py serving_load.py specs.py stand_in_server.py \
 	tpu_compile.py tpu_operations.py)

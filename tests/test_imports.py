@@ -44,6 +44,7 @@ LIBRARIES = dict.fromkeys(ROOMS, TENSORFLOW) | {
 # A module of each extra, and of the tools.
 OPTIONAL = (
     "sklearn",
+    "PIL",
     "tensorflow_datasets",
     "matplotlib",
     "official",

@@ -81,7 +81,7 @@ def test_the_record_can_build_the_network_again(finished):
 
 def test_the_reported_accuracy_is_that_of_the_written_weights(finished):
     model = run_folder.read_run(finished.path).model()
-    elements = list(data.load_digits().test.once(data.Share()))
+    elements = list(data.load_digits().test.scan())
     images = np.stack([e["image"] for e in elements])
     labels = np.array([e["label"] for e in elements])
     answers = np.argmax(model(images.astype("float32")), axis=-1)

@@ -1,19 +1,21 @@
-"""What evaluation makes of an image: training and serving ask this module."""
+"""Evaluation preprocessing, shared by training and serving."""
 
 import dataclasses
 
 import tensorflow as tf
 
 from lambdanet_tf.data import augment
+from lambdanet_tf.data.decode import Image
 
 
-def image_dtype(precision):
-    """What a batch of images is sent as: half the bytes where that is exact.
+def image_dtype(precision: str) -> str:
+    """Returns the type in which batches of images are sent to a network.
 
-    The network would round the pixels to bfloat16 itself.
+    Under mixed_bfloat16 that is bfloat16, half the bytes: the network would
+    round the pixels to it itself.
 
     Args:
-        precision: str. The precision of a recipe.
+        precision: of a recipe.
 
     Returns:
         "bfloat16" or "float32".
@@ -23,17 +25,17 @@ def image_dtype(precision):
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationCrop:
-    """From an image to the pixels that a network is evaluated on.
+    """Crops and resizes an image to the pixels that a network is evaluated on.
 
     Call it with an `ArrayImage` or an `EncodedImage`; it returns a tensor
     `(height, width, channels)` in [0, 255].
 
     Attributes:
         size: (height, width) of the result.
-        share: float. The side of the central square that is kept, as a share
-            of the shorter side of the image; 1 keeps the whole image, whatever
-            its proportions.
-        dtype: str. What the pixels are rounded to.
+        share: the side of the central square that is kept, as a share of the
+            shorter side of the image; 1 keeps the whole image, whatever its
+            proportions.
+        dtype: what the pixels are rounded to.
 
     Raises:
         ValueError: if a square is cut for a result that is none.
@@ -51,14 +53,14 @@ class EvaluationCrop:
                 f"Received: {self.share} for {height}x{width}."
             )
 
-    def __call__(self, image):
+    def __call__(self, image: Image) -> tf.Tensor:
         if self.share == 1.0:
             pixels = augment.whole_image(image, self.size)
         else:
             pixels = augment.central_crop(image, self.size, self.share)
         return tf.cast(pixels, self.dtype)
 
-    def __str__(self):
+    def __str__(self) -> str:
         height, width = self.size
         kept = "the whole image"
         if self.share != 1.0:
