@@ -5,15 +5,16 @@ normalization, have no warm-up, and start differently in Keras 2 and Keras 3.
 """
 
 import contextlib
+import io
 import os
 import re
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf import models
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.environment import tf_variable
 
@@ -185,7 +186,7 @@ class UseAverages(tf.keras.callbacks.Callback):
         if self._folder is not None:
             tf.io.gfile.makedirs(self._folder)
             name = f"averages-{self._seen}.npz"
-            models.save_weights(self.model, os.path.join(self._folder, name))
+            self._save(os.path.join(self._folder, name))
             self._remove_backups(_KEPT_BACKUPS)
 
     def on_test_begin(self, logs: Any = None) -> None:
@@ -243,8 +244,19 @@ class UseAverages(tf.keras.callbacks.Callback):
                 f"updates, where the model is. Received: {self._folder}, which "
                 f"has those after {', '.join(map(str, backups))}."
             )
+        with tf.io.gfile.GFile(backups[self._seen], "rb") as file:
+            arrays = np.load(io.BytesIO(file.read()))
+        weights = [arrays[name] for name in arrays.files]
         with self._averages.in_model():
-            models.load_weights(self.model, backups[self._seen])
+            self.model.set_weights(weights)
+
+    def _save(self, path):
+        """Writes the model's weights in their order: names can change."""
+        content = io.BytesIO()
+        np.savez(content, *self.model.get_weights())
+        with tf.io.gfile.GFile(f"{path}.partial", "wb") as file:
+            file.write(content.getvalue())
+        tf.io.gfile.rename(f"{path}.partial", path, overwrite=True)
 
     def _remove_backups(self, kept):
         paths = list(self._backups().values())

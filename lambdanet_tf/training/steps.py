@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lambdanet_tf.environment import tf_variable
 from lambdanet_tf.layers.randomness import random_streams
 from lambdanet_tf.training.averages import Averages
 from lambdanet_tf.training.optimizer import apply_gradients
@@ -97,7 +98,7 @@ def update_step(
             scaled = scale_loss(optimizer, loss + penalty / replicas)
         gradients = tape.gradient(
             scaled,
-            variables,
+            [tf_variable(variable) for variable in variables],
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
         apply_gradients(optimizer, gradients, variables)
