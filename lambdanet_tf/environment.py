@@ -7,6 +7,7 @@ import platform
 import sys
 import types
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -89,3 +90,10 @@ def is_there(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
         return False
+
+
+def tf_variable(weight: Any) -> tf.Variable:
+    """Returns TensorFlow's variable behind a weight of either Keras."""
+    if KERAS_3 and isinstance(weight, tf.keras.Variable):
+        return weight.value
+    return weight

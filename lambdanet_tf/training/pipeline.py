@@ -1,6 +1,8 @@
-"""The pipelines of a recipe."""
+"""The input pipeline of a recipe: its images as batches for all replicas."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -8,19 +10,13 @@ from lambdanet_tf import data
 from lambdanet_tf.data import augment
 from lambdanet_tf.data import mixing
 from lambdanet_tf.data.randaugment import make_randaugment
+from lambdanet_tf.training.recipe import Recipe
 
 _LARGEST_EVALUATION_BATCH = 128
 
 
-def variation(recipe):
-    """How a recipe makes a training image from an image of its set.
-
-    Args:
-        recipe: `Recipe`.
-
-    Returns:
-        A callable `(image, seed) -> pixels`.
-    """
+def recipe_augment(recipe: Recipe) -> Callable[..., tf.Tensor]:
+    """Returns the augmentation of a recipe: `(image, seed) -> pixels`."""
     steps = []
     if recipe.augmentation == "pad_crop":
         steps.append(
@@ -43,7 +39,7 @@ def variation(recipe):
         )
         steps.append(lambda pixels, seed: distort(pixels))
 
-    def vary(image, seed):
+    def apply(image, seed):
         fold = tf.random.experimental.stateless_fold_in
         size = recipe.image_size
         if recipe.augmentation == "random_crop":
@@ -54,18 +50,11 @@ def variation(recipe):
             pixels = step(pixels, fold(seed, number))
         return pixels
 
-    return vary
+    return apply
 
 
-def evaluation_crop(recipe):
-    """How a recipe makes an evaluation image from an image of its set.
-
-    Args:
-        recipe: `Recipe`.
-
-    Returns:
-        A callable `image -> pixels`.
-    """
+def evaluation_crop(recipe: Recipe) -> data.EvaluationCrop:
+    """Returns the evaluation preprocessing of a recipe: `image -> pixels`."""
     return data.EvaluationCrop(
         (recipe.image_size, recipe.image_size),
         recipe.evaluation_crop,
@@ -73,15 +62,10 @@ def evaluation_crop(recipe):
     )
 
 
-def mixture(recipe, num_classes):
-    """How a recipe mixes the images of a batch.
+def one_hot_and_mix(recipe: Recipe, num_classes: int) -> Callable[..., Any]:
+    """Returns what makes one-hot labels of a batch, and mixes its images.
 
-    Args:
-        recipe: `Recipe`.
-        num_classes: int.
-
-    Returns:
-        A callable `(images, labels, seed) -> (images, labels)`, or None.
+    The result is a function `(images, labels, seed) -> (images, labels)`.
     """
     for mix, alpha in (
         (mixing.mixup, recipe.mixup),
@@ -89,26 +73,40 @@ def mixture(recipe, num_classes):
     ):
         if alpha:
             return functools.partial(mix, num_classes=num_classes, alpha=alpha)
-    return None
+    return lambda images, labels, seed: (
+        images,
+        tf.one_hot(labels, num_classes),
+    )
 
 
-class Inputs:
-    """The batches of a run, for all replicas of a strategy.
+class InputPipeline:
+    """The batches of a recipe, for all replicas of a strategy.
+
+    Labels are one-hot: float32 `(batch, classes)`.
 
     Args:
-        recipe: `Recipe`.
-        images: `ImageSet`.
-        strategy: `tf.distribute.Strategy`, or None for the current one.
-        bad_images: `BadImages` or None.
+        recipe: sizes, augmentation, seed.
+        images: the image set.
+        strategy: None for the current one.
+        bad_images: list of what cannot be read; None for a new one.
 
-    The arguments are attributes, and so are `image_shape` and
-    `steps_per_epoch`.
+    Attributes:
+        image_shape: (height, width, channels).
+        steps_per_epoch: whole batches of the training images.
+
+    The arguments are attributes, too.
 
     Raises:
         ValueError: if the batch does not fit the training set or the replicas.
     """
 
-    def __init__(self, recipe, images, strategy=None, bad_images=None):
+    def __init__(
+        self,
+        recipe: Recipe,
+        images: data.ImageSet,
+        strategy: tf.distribute.Strategy | None = None,
+        bad_images: data.BadImages | None = None,
+    ):
         self.recipe, self.images = recipe, images
         self.strategy = strategy or tf.distribute.get_strategy()
         self.bad_images = bad_images or data.BadImages()
@@ -121,57 +119,71 @@ class Inputs:
                 f"Received: {recipe.batch_size} for {images.train.num_images} "
                 "images."
             )
-        self._per_replica(recipe.batch_size)
+        self._per_replica = self._share(recipe.batch_size)
 
-    def training(self, step=0):
-        """The endless training batches, from the given step on."""
+    def training(self, step: int = 0) -> tf.distribute.DistributedDataset:
+        """Returns the endless training batches from a step on.
+
+        Elements are (images, labels).
+        """
         start = step * self.recipe.batch_size
 
         def make(context):
-            return self.pipeline(_shard(context), start=start)
+            return self.dataset(_shard(context), start=start)
 
         return self.strategy.distribute_datasets_from_function(make)
 
-    def pipeline(self, share=None, batch_size=None, start=0):
-        """The endless training batches of one input pipeline, on no device.
+    def dataset(
+        self,
+        shard: data.Shard | None = None,
+        batch_size: int | None = None,
+        start: int = 0,
+    ) -> tf.data.Dataset:
+        """Returns the endless training batches of one shard, on no device.
 
         Args:
-            share: `Share` or None for all images.
-            batch_size: int or None for the batch of one replica.
-            start: int. Images (of all shares together) to leave out.
-
-        Returns:
-            A `tf.data.Dataset` of `(images, labels)`.
+            shard: None for all images.
+            batch_size: None for the batch of one replica.
+            start: images (of all shards together) to leave out.
         """
         recipe = self.recipe
         return data.training_batches(
             self.images.train,
-            batch_size or self._per_replica(recipe.batch_size),
-            variation(recipe),
+            batch_size or self._per_replica,
+            recipe_augment(recipe),
             self.image_shape,
-            mixture(recipe, len(self.images.classes)),
+            mix=one_hot_and_mix(recipe, len(self.images.classes)),
             seed=recipe.seed,
             start=start,
-            shard=share,
+            shard=shard,
             dtype=data.image_dtype(recipe.precision),
             bad_images=self.bad_images,
         )
 
-    def evaluation(self, split):
-        """Each image of a split once."""
+    def evaluation(
+        self, source: data.Source
+    ) -> tf.distribute.DistributedDataset:
+        """Returns each image of a source once.
+
+        Elements are (images, labels, weights); the last batches are filled up
+        with images of weight 0.
+        """
         replicas = self.strategy.num_replicas_in_sync
         per_replica = max(
             min(self.recipe.batch_size, _LARGEST_EVALUATION_BATCH * replicas)
             // replicas,
             1,
         )
-        num_batches = -(-split.num_images // (per_replica * replicas))
+        num_batches = -(-source.num_images // (per_replica * replicas))
         crop = evaluation_crop(self.recipe)
+
+        def one_hot(images, labels, weights):
+            return images, tf.one_hot(labels, len(self.images.classes)), weights
 
         def make(context):
             per_pipeline = replicas // context.num_input_pipelines
             return data.evaluation_batches(
-                split,
+                source,
                 per_replica,
                 crop,
                 self.image_shape,
@@ -179,11 +191,11 @@ class Inputs:
                 num_batches=num_batches * per_pipeline,
                 dtype=crop.dtype,
                 bad_images=self.bad_images,
-            )
+            ).map(one_hot)
 
         return self.strategy.distribute_datasets_from_function(make)
 
-    def _per_replica(self, batch_size):
+    def _share(self, batch_size):
         replicas = self.strategy.num_replicas_in_sync
         if batch_size % replicas:
             raise ValueError(

@@ -1,35 +1,37 @@
-"""Devices: from the options of a run to a `tf.distribute` strategy."""
-
-import json
-import os
+"""Devices: the `tf.distribute` strategy of a run."""
 
 import tensorflow as tf
 
-_KERAS_3 = hasattr(tf.keras, "ops")
+from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.training.options import RunOptions
+from lambdanet_tf.training.options import number_of_workers
 
 
-def make_strategy(options):
-    """The strategy of a run.
+def create_strategy(options: RunOptions) -> tf.distribute.Strategy:
+    """Creates the distribution strategy of a run.
 
     Call it before anything else is computed: clusters and parts of a CPU can
     only be set up at the start of a process.
 
     Args:
-        options: `RunOptions`.
-
-    Returns:
-        A `tf.distribute.Strategy`.
+        options: which strategy, on what.
 
     Raises:
         ValueError: if the strategy does not fit the machine, the Keras or the
             other options.
     """
+    if options.deterministic:
+        tf.config.experimental.enable_op_determinism()
     kind = strategy_kind(options)
     _check_keras(kind)
     if options.jit_compile and kind != "default":
         raise ValueError(
             "`jit_compile` is for one device. On a TPU everything is compiled "
             f"without it. Received: strategy {kind}."
+        )
+    if number_of_workers() > 1 and not options.run:
+        raise ValueError(
+            "Several processes need one folder that all can read: --run."
         )
     if kind == "tpu":
         return _tpu_strategy(options.tpu)
@@ -40,8 +42,8 @@ def make_strategy(options):
     return tf.distribute.get_strategy()
 
 
-def strategy_kind(options):
-    """What `auto` means here: one of the other `STRATEGIES`."""
+def strategy_kind(options: RunOptions) -> str:
+    """Returns what `auto` means here: one of the other `STRATEGIES`."""
     if options.strategy != "auto":
         return options.strategy
     if options.tpu:
@@ -52,21 +54,15 @@ def strategy_kind(options):
     return "mirrored" if options.replicas > 1 or len(gpus) > 1 else "default"
 
 
-def number_of_workers():
-    """How many processes train together, by the variable TF_CONFIG."""
-    cluster = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
-    return len(cluster.get("worker", [])) + len(cluster.get("chief", []))
-
-
-def number_of_hosts(strategy):
-    """How many machines read images and feed the devices."""
+def number_of_hosts(strategy: tf.distribute.Strategy) -> int:
+    """Returns how many machines read images and feed the devices."""
     if isinstance(strategy, tf.distribute.TPUStrategy):
         return strategy.extended.num_hosts
     return max(number_of_workers(), 1)
 
 
-def is_chief(strategy):
-    """Whether this process writes the run folder."""
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether this process writes the run folder."""
     resolver = strategy.cluster_resolver
     if resolver is None or number_of_workers() < 2:
         return True
@@ -75,14 +71,14 @@ def is_chief(strategy):
     )
 
 
-def is_cpu(strategy):
-    """Whether a run computes on CPUs, which share the machine's memory."""
+def is_cpu(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether a run computes on CPUs."""
     on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
     return not on_tpu and not tf.config.list_physical_devices("GPU")
 
 
-def describe(strategy):
-    """What a run computes on, in words."""
+def describe(strategy: tf.distribute.Strategy) -> str:
+    """Returns the devices in words."""
     if isinstance(strategy, tf.distribute.TPUStrategy):
         return f"{strategy.num_replicas_in_sync} TPU cores"
     device = "CPU" if is_cpu(strategy) else "GPU"
@@ -94,8 +90,19 @@ def describe(strategy):
     return f"{number} {device} replicas{where}"
 
 
+def wait_for_all(strategy: tf.distribute.Strategy) -> None:
+    """Waits until all processes of a run are here."""
+
+    @tf.function
+    def meet():
+        ones = strategy.run(lambda: tf.constant(1.0))
+        return strategy.reduce("sum", ones, axis=None)
+
+    meet()
+
+
 def _check_keras(kind):
-    if kind in ("multiworker", "tpu") and _KERAS_3:
+    if kind in ("multiworker", "tpu") and KERAS_3:
         raise ValueError(
             f"The strategy {kind} trains on tf_keras; Keras 3 fails there. Set "
             "the environment variable TF_USE_LEGACY_KERAS=1 before TensorFlow "
@@ -136,17 +143,14 @@ def _divide_cpu(replicas):
 
 
 def _tpu_strategy(name):
-    name = "" if name == "local" else name
+    name = name or "local"
     try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-            tpu=name or "local"
-        )
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, tf.errors.OpError, RuntimeError) as error:
         raise ValueError(
-            f"Cannot use the TPU {name or 'local'!r}: {error} A TPU needs the "
-            "package tensorflow-tpu in the place of tensorflow; see "
-            "docs/training.md."
+            f"Cannot use the TPU {name!r}: {error} A TPU needs the package "
+            "tensorflow-tpu in the place of tensorflow; see docs/training.md."
         ) from error
     return tf.distribute.TPUStrategy(resolver)
