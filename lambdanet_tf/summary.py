@@ -1,7 +1,11 @@
 """Prints what a network costs: `python -m lambdanet_tf.summary NAME`."""
 
 import argparse
+import os
 import sys
+
+# TensorFlow's C++ reports, among others, an error for a missing GPU.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from lambdanet_tf import analysis
 from lambdanet_tf import models

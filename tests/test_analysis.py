@@ -1,5 +1,10 @@
 """Counts against closed forms, the paper's tables and TensorFlow."""
 
+import os
+import pathlib
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -257,6 +262,23 @@ def test_summary_prints_a_table(capsys):
     assert "stage4  2 L" in text
     assert summary.main([*arguments, "--layers"]) == 0
     assert "stage4_block2_lambda" in capsys.readouterr().out
+
+
+def test_summary_is_quiet_about_tensorflow():
+    environment = {
+        k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "lambdanet_tf.summary", "LambdaResNetSmall"]
+        + ["--size=8", "--channels=1", "--classes=10"],
+        env=environment,
+        cwd=pathlib.Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert done.stderr == ""
 
 
 def test_summary_of_an_unknown_network(capsys):

@@ -235,7 +235,7 @@ def test_integers_are_nearly_as_accurate(digits_run, tmp_path, capsys):
     assert cli.main([*command, "--tflite", "--int8"]) == 0
     shown = capsys.readouterr().out
     folder = serving.newest_export(tmp_path)
-    images, labels = digits(RunFolder(digits_run).read(), "test", 256)
+    images, labels = digits(RunFolder(digits_run).read(), "test", 512)
     accuracy, size = {}, {}
     for name in ("tflite", "tflite_int8"):
         logits = formats.load(folder, name)(images)["logits"]

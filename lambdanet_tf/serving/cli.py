@@ -298,7 +298,7 @@ def _test_set(flags, run, model, options):
         return None
     try:
         return serving.data_set_images(
-            run, "test", options, model.input_shape[1:], flags.data
+            run, "test", options, model.input_shape[1:], flags.data, 512
         )
     except (ImportError, OSError, ValueError) as error:
         print(f"The accuracy is not measured: {error}")
