@@ -98,6 +98,8 @@ class Run:
 
     def read_examples(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Returns test images and labels, or None if it kept none."""
+        if not self.folder:  # weights without a run
+            return None
         path = os.path.join(self.folder, EXAMPLES_FILE)
         if not tf.io.gfile.exists(path):
             return None

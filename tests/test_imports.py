@@ -121,8 +121,12 @@ def test_the_package_needs_tensorflow_alone():
 import sys
 sys.modules.update(dict.fromkeys({OPTIONAL!r}))  # None: cannot be imported
 import lambdanet_tf
+assert "tensorflow" not in sys.modules
+lambdanet_tf.layers, lambdanet_tf.models, lambdanet_tf.ops
 for room in ("data", "serving", "training"):
     assert "lambdanet_tf." + room not in sys.modules, room
+from lambdanet_tf import serving
+serving.export_run, serving.verify_export
 """
     done = subprocess.run(
         [sys.executable, "-c", program],

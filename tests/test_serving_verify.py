@@ -18,12 +18,6 @@ SMALL = {"stages": ("CL", "LL"), "widths": (8, 8), "strides": (1, 2)}
 
 
 @pytest.fixture
-def options(small_export):
-    fields = serving.read_metadata(small_export)["options"]
-    return serving.ExportOptions(**fields)
-
-
-@pytest.fixture
 def other(small_run, rng):
     """Another model of the same shape."""
     model = models.clone_network(small_run[1])
@@ -33,11 +27,11 @@ def other(small_run, rng):
 
 
 def test_an_export_agrees_with_keras_without_keras(
-    small_run, small_export, options, rng
+    small_run, small_export, rng
 ):
     images = rng.integers(0, 256, (5, *SHAPE)).astype(np.float32)
     result = serving.verify_export(
-        small_export, small_run[1], options, images, None, (1, 2), 1
+        small_export, small_run[1], images, None, (1, 2), 1
     )
     assert result.agrees, str(result)
     assert result.warmup_requests == 12
@@ -51,23 +45,21 @@ def test_an_export_agrees_with_keras_without_keras(
     assert "warm-up requests answered: 12" in str(result)
 
 
-def test_another_model_is_noticed(small_export, options, other, rng):
+def test_another_model_is_noticed(small_export, other, rng):
     images = rng.integers(0, 256, (3, *SHAPE)).astype(np.float32)
-    result = serving.verify_export(small_export, other, options, images)
+    result = serving.verify_export(small_export, other, images)
     assert not any(row.agrees for row in result.signatures)
     assert "DIFFERENT" in str(result)
 
 
-def test_another_file_is_noticed(
-    small_run, small_export, options, other, tmp_path, rng
-):
+def test_another_file_is_noticed(small_run, small_export, other, tmp_path, rng):
     folder = tmp_path / "1"
     shutil.copytree(small_export, folder)
     images = rng.uniform(0, 255, (3, *SHAPE)).astype(np.float32)
     files = [*FILES, "tflite_int8"]
     network = serving.Inference(other)
     formats.write(folder, files, network, SHAPE, images)
-    result = serving.verify_export(folder, small_run[1], options, images)
+    result = serving.verify_export(folder, small_run[1], images)
     agreeing = [row.signature for row in result.signatures if row.agrees]
     assert agreeing == SIGNATURES
     assert len(result.signatures) == len(SIGNATURES) + len(files)
@@ -93,7 +85,7 @@ def test_networks(name, shape, arguments, tmp_path, rng):
     options = serving.ExportOptions(image_size=size, formats=tuple(FILES))
     folder = serving.export_model(model, tmp_path, "m", options=options)
     images = rng.uniform(0, 255, (3, *size, shape[-1])).astype(np.float32)
-    result = serving.verify_export(folder, model, options, images)
+    result = serving.verify_export(folder, model, images)
     assert result.agrees, str(result)
     names = [row.signature for row in result.signatures]
     assert names == SIGNATURES + FILES

@@ -1,10 +1,11 @@
-"""The command line of `export.py` and `lambdanet-export`.
+"""The command line of export.py and lambdanet-export.
 
 TensorFlow takes seconds to import, so nothing here imports it before the
 flags are read.
 """
 
 import argparse
+import importlib
 import importlib.util
 import json
 import os
@@ -12,17 +13,23 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
+from lambdanet_tf import flags
 from lambdanet_tf import serving
+
+EXIT_DIFFERENT = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
 
 _DESCRIPTION = """\
 Exports a trained model for TF Serving, and verifies the export.
 
-  python export.py              the newest finished run
-  python export.py --verify     the newest export again, with timings
-  python export.py --predict    test images through the newest export
+  export.py              the newest finished run
+  export.py --verify     the newest export again, with timings
+  export.py --predict    test images through the newest export
 """
-_EPILOG = """\
-exit status: 0, 1 if the export differs from the Keras model, 2 for an error
+_EPILOG = f"""\
+exit codes: 0 exported; {EXIT_DIFFERENT} the export differs from Keras;
+{EXIT_USAGE} wrong use
 """
 
 # The flags that are fields of `ExportOptions`.
@@ -40,30 +47,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command.
 
     Args:
-        arguments: of the command line; None for those of the process.
+        arguments: None for those of this process.
 
     Returns:
-        The exit status: 0, 1 if the export differs, 2 for an error.
+        The exit code.
     """
-    flags = _parse(arguments)
     # TensorFlow's C++ reports, among others, an error for a missing GPU.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
-        if flags.predict is not None:
-            return _predict(flags)
-        if flags.verify is not None:
-            return _verify(flags)
-        return _export(flags)
+        given = make_parser().parse(arguments)
+        _check(given)
+        if given.predict is not None:
+            return _predict(given)
+        if given.verify is not None:
+            return _verify(given)
+        return _export(given)
+    except KeyboardInterrupt:
+        print(f"\n{program()}: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
     except (ImportError, OSError, RuntimeError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        print(f"{program()}: {error}", file=sys.stderr)
+        return EXIT_USAGE
 
 
-def _parse(arguments):
-    parser = argparse.ArgumentParser(
+def make_parser() -> flags.Parser:
+    """Returns the parser."""
+    parser = flags.Parser(
+        prog=program(),
+        usage="%(prog)s [flags]",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     action = parser.add_mutually_exclusive_group()
     for flag, text in (
@@ -75,27 +88,41 @@ def _parse(arguments):
             nargs="?",
             const="",
             metavar="FOLDER",
-            help=f"{text} (default: the newest)",
+            help=f"{text} (the newest)",
         )
-    _add_source(parser.add_argument_group("model"))
-    _add_destination(parser.add_argument_group("export"))
-    flags = parser.parse_args(arguments)
-    if (flags.weights is None) != (flags.model is None):
-        parser.error("--weights and --model belong together")
-    if flags.weights and flags.run:
-        parser.error("give --run or --weights, not both")
+    _add_model(parser.add_argument_group("what to export"))
+    _add_export(parser.add_argument_group("where and how"))
+    return parser
+
+
+def program() -> str:
+    """Returns what this command is called by."""
+    name = os.path.basename(sys.argv[0])
+    return "lambdanet-export" if name.startswith("lambdanet") else "export.py"
+
+
+def _check(given):
+    """Raises a ValueError if flags contradict each other."""
+    if (given.weights is None) != (given.model is None):
+        raise ValueError("--weights and --model belong together.")
+    if given.weights and given.run:
+        raise ValueError("Give either --run or --weights, not both.")
     for flag in ("labels", "arguments"):
-        if getattr(flags, flag) is not None and not flags.weights:
-            parser.error(f"--{flag} belongs to --weights")
-    if "tflite_int8" in flags.formats and "tflite" not in flags.formats:
-        parser.error("--int8 belongs to --tflite")
-    return flags
+        if getattr(given, flag) is not None and not given.weights:
+            raise ValueError(f"--{flag} belongs to --weights.")
+    if "tflite_int8" in given.formats and "tflite" not in given.formats:
+        raise ValueError("--int8 belongs to --tflite.")
 
 
-def _add_source(group):
-    group.add_argument("--run", help="a run folder (default: the newest)")
+def _add_model(group):
     group.add_argument(
-        "--runs", default="runs", help="folder of the runs (default: runs)"
+        "--run", metavar="FOLDER", help="a run (the newest finished one)"
+    )
+    group.add_argument(
+        "--runs",
+        default="runs",
+        metavar="FOLDER",
+        help="the folder of all runs (runs)",
     )
     group.add_argument(
         "--unfinished",
@@ -108,7 +135,9 @@ def _add_source(group):
         help="an .npz file of weights, or a run folder, instead of a run",
     )
     group.add_argument(
-        "--model", help="the network of --weights, of lambdanet_tf.models"
+        "--model",
+        metavar="NAME",
+        help="the network of --weights, of lambdanet_tf.models",
     )
     group.add_argument(
         "--arguments",
@@ -131,23 +160,28 @@ def _json_object(text):
     return fields
 
 
-def _add_destination(group):
+def _add_export(group):
     group.add_argument(
         "--destination",
         default="exported",
         metavar="FOLDER",
-        help="<FOLDER>/<name>/<version> is written (default: exported)",
+        help="<FOLDER>/<name>/<version> is written (exported)",
     )
     group.add_argument(
-        "--name", help="of the model on the server (default: the network's)"
+        "--name",
+        metavar="NAME",
+        help="of the model on the server (the network's)",
     )
     group.add_argument(
-        "--version", type=int, help="default: the one after the highest"
+        "--version",
+        type=int,
+        metavar="N",
+        help="of the export (the one after the highest)",
     )
     group.add_argument(
         "--weights-dtype",
         metavar="DTYPE",
-        help="float32, or bfloat16 for half the size (default: float32)",
+        help="float32, or bfloat16 for half the size (float32)",
     )
     group.add_argument(
         "--image-size",
@@ -161,11 +195,12 @@ def _add_destination(group):
         type=float,
         metavar="FRACTION",
         help="central square that is cut from encoded images, as a fraction of "
-        "the shorter side; 1 keeps the whole image (default: the run's, or 1)",
+        "the shorter side; 1 keeps the whole image (the run's, or 1)",
     )
     group.add_argument(
         "--implementation",
-        help="algorithm of the lambda layers (default: planned)",
+        metavar="NAME",
+        help="algorithm of the lambda layers (planned)",
     )
     group.add_argument(
         "--xla",
@@ -173,9 +208,9 @@ def _add_destination(group):
         help="add serving_default_xla, for servers with XLA switched on",
     )
     for flag, name, text in (
-        ("--tflite", "tflite", "for mobile and embedded devices"),
-        ("--int8", "tflite_int8", "with --tflite: in 8-bit integers as well"),
-        ("--onnx", "onnx", "for ONNX Runtime; needs the extra `onnx`"),
+        ("--tflite", "tflite", "write a file for mobile and embedded devices"),
+        ("--int8", "tflite_int8", "with --tflite: a file in 8-bit integers"),
+        ("--onnx", "onnx", "write a file for ONNX Runtime (extra `onnx`)"),
     ):
         group.add_argument(
             flag,
@@ -183,20 +218,20 @@ def _add_destination(group):
             action="append_const",
             const=name,
             default=[],
-            help=f"write a file {text}",
+            help=text,
         )
     group.add_argument(
         "--data",
         metavar="NAME",
         help="data set whose training images choose the ranges of --int8 and "
-        "whose test images measure its accuracy (default: the run's)",
+        "whose test images measure its accuracy (the run's)",
     )
 
 
-def _export(flags):
+def _export(given):
     """Exports a run or a weights file, and verifies the export."""
-    run = _run(flags)
-    changes = {name: getattr(flags, name) for name in _OPTIONS}
+    run = _run(given)
+    changes = {name: getattr(given, name) for name in _OPTIONS}
     changes = {k: v for k, v in changes.items() if v not in (None, [])}
     options = serving.options_for(run, **changes)
     if importlib.util.find_spec("tensorflow_serving") is None:
@@ -205,56 +240,54 @@ def _export(flags):
     model = run.load_model()
     folder = serving.export_run(
         run,
-        flags.destination,
-        flags.name,
-        flags.version,
+        given.destination,
+        given.name,
+        given.version,
         options,
-        flags.unfinished,
-        model,
-        flags.data,
+        unfinished=given.unfinished,
+        model=model,
+        data_set=given.data,
     )
     print(f"Wrote {folder}")
-    return _report(flags, folder, run, model, options)
+    return _report(given, folder, run, model)
 
 
-def _verify(flags):
+def _verify(given):
     """Compares an export with the model that it was made of, and times it."""
-    folder = _folder(flags, flags.verify)
-    options = serving.ExportOptions(**serving.read_metadata(folder)["options"])
+    folder = _folder(given, given.verify)
     run = serving.exported_run(folder)
     print(f"Verifying {folder}")
-    return _report(flags, folder, run, run.load_model(), options, (1, 8, 32))
+    return _report(given, folder, run, run.load_model(), (1, 8, 32))
 
 
-def _predict(flags):
+def _predict(given):
     """Prints predictions for the test images of an export."""
-    folder = _folder(flags, flags.predict)
+    folder = _folder(given, given.predict)
     table = serving.prediction_table(folder)
     print(f"Test images through {folder},")
     print(f"in a process with TensorFlow alone:\n\n{table}")
     return 0
 
 
-def _folder(flags, name):
-    return pathlib.Path(name or serving.newest_export(flags.destination))
+def _folder(given, name):
+    return pathlib.Path(name or serving.newest_export(given.destination))
 
 
-def _run(flags):
+def _run(given):
     """The run or the weights file that the flags name."""
-    from lambdanet_tf import runs  # noqa: PLC0415 TensorFlow, see above
-
-    if flags.weights:
+    runs = importlib.import_module("lambdanet_tf.runs")
+    if given.weights:
         return runs.Run(
             "finished",
-            flags.model,
-            flags.arguments or {},
-            _read_labels(flags.labels),
-            weights=flags.weights,
+            given.model,
+            given.arguments or {},
+            _read_labels(given.labels),
+            weights=given.weights,
         )
-    if not flags.run:
-        return runs.newest_finished_run(flags.runs)
-    run = runs.RunFolder(flags.run).read()
-    if not flags.unfinished:
+    if not given.run:
+        return runs.newest_finished_run(given.runs)
+    run = runs.RunFolder(given.run).read()
+    if not given.unfinished:
         run.require_finished()
     return run
 
@@ -273,32 +306,24 @@ def _read_labels(path):
     return tuple(text.splitlines())
 
 
-def _report(flags, folder, run, model, options, batch_sizes=()):
-    """Prints the comparison with Keras; returns the exit status."""
-    shape = options.image_shape(model.input_shape[1:])
-    images = serving.images_for(folder, shape)
+def _report(given, folder, run, model, batch_sizes=()):
+    """Prints the comparison with Keras; returns the exit code."""
+    test_set = _test_set(given, folder, run, model)
     result = serving.verify_export(
-        folder,
-        model,
-        options,
-        images,
-        _test_set(flags, run, model, options),
-        batch_sizes,
+        folder, model, test_set=test_set, batch_sizes=batch_sizes
     )
-    print(
-        f"{len(images)} images through Keras, and through the export in a "
-        f"process with\nTensorFlow alone:\n\n{result}"
-    )
-    return 0 if result.agrees else 1
+    print(result)
+    return 0 if result.agrees else EXIT_DIFFERENT
 
 
-def _test_set(flags, run, model, options):
+def _test_set(given, folder, run, model):
     """Images and labels to measure the accuracy of 8-bit integers with."""
+    options = serving.read_options(folder)
     if "tflite_int8" not in options.formats:
         return None
     try:
         return serving.data_set_images(
-            run, "test", options, model.input_shape[1:], flags.data, 512
+            run, "test", options, model.input_shape[1:], given.data, 512
         )
     except (ImportError, OSError, ValueError) as error:
         print(f"The accuracy is not measured: {error}")

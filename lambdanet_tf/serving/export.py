@@ -166,8 +166,7 @@ def options_for(run: Run, **changes: Any) -> ExportOptions:
 def metadata_of(run: Run) -> dict[str, Any]:
     """Returns the origin of a run's export.
 
-    Its keys "model", "arguments" and "weights" are those that `--verify` loads
-    the Keras model by; all are rows of the model card.
+    The model card shows it, and `exported_run` reads it.
     """
     weights = run.weights
     if "://" not in weights:
@@ -179,13 +178,13 @@ def metadata_of(run: Run) -> dict[str, Any]:
         "recipe": dict(run.recipe),
         "options": dict(run.options),
         "metrics": dict(run.metrics),
-        "run": os.path.basename(os.path.normpath(run.folder)),
+        "run": os.path.basename(run.folder.rstrip("/")),
         "command": run.command,
         "versions": dict(run.versions),
     }
 
 
-def exported_run(folder: pathlib.Path) -> Run:
+def exported_run(folder: str | os.PathLike) -> Run:
     """Returns the run that an export was made of.
 
     Raises:
@@ -258,7 +257,7 @@ def data_set_images(
     return tf.cast(pixels, tf.float32).numpy(), labels.numpy()
 
 
-def read_metadata(folder: pathlib.Path) -> dict[str, Any]:
+def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:
     """Reads the labels, the options and the metadata of an export.
 
     Raises:
@@ -271,6 +270,15 @@ def read_metadata(folder: pathlib.Path) -> dict[str, Any]:
             f"Received {folder}, which holds no {METADATA_FILE}."
         )
     return json.loads(file.read_text(encoding="utf-8"))
+
+
+def read_options(folder: str | os.PathLike) -> ExportOptions:
+    """Reads the options of an export.
+
+    Raises:
+        ValueError: as `read_metadata`.
+    """
+    return ExportOptions(**read_metadata(folder)["options"])
 
 
 def read_examples(folder: pathlib.Path) -> Examples | None:

@@ -17,8 +17,8 @@ from lambdanet_tf.serving import formats
 from lambdanet_tf.serving import warmup
 from lambdanet_tf.serving.export import read_examples
 from lambdanet_tf.serving.export import read_metadata
+from lambdanet_tf.serving.export import read_options
 from lambdanet_tf.serving.inference import classifier_of
-from lambdanet_tf.serving.options import ExportOptions
 from lambdanet_tf.serving.standalone import run_standalone
 
 # Largest difference to Keras, relative to the largest value of an output;
@@ -26,6 +26,7 @@ from lambdanet_tf.serving.standalone import run_standalone
 # tensor, the root mean square of all differences: single ones can be large.
 TOLERANCES = {"float32": 1e-4, "bfloat16": 5e-2, "int8": 0.2}
 INT8 = "tflite_int8"
+_IMAGES = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Verification:
     """Results of a verification; `str` of it is a report.
 
     Attributes:
+        images: how many were compared.
         signatures: a result for each signature and format.
         accuracies: on a test set, of "Keras" and of each format.
         test_images: of that set; 0 if there was none.
@@ -62,6 +64,7 @@ class Verification:
         bytes_on_disk: of the version folder, and of each format.
     """
 
+    images: int
     signatures: Sequence[SignatureResult]
     accuracies: Mapping[str, float]
     test_images: int
@@ -74,7 +77,12 @@ class Verification:
         return all(result.agrees for result in self.signatures)
 
     def __str__(self):
-        lines = [_table(self.signatures), ""]
+        lines = [
+            f"{self.images} images through Keras, and through the export in a "
+            "process with\nTensorFlow alone:\n",
+            _table(self.signatures),
+            "",
+        ]
         if self.accuracies:
             listed = _listed(self.accuracies, "{:.2%}")
             lines.append(
@@ -90,8 +98,7 @@ class Verification:
 def verify_export(
     folder: str | os.PathLike,
     model: tf.keras.Model,
-    options: ExportOptions,
-    images: np.ndarray,
+    images: np.ndarray | None = None,
     test_set: tuple[np.ndarray, np.ndarray] | None = None,
     batch_sizes: Sequence[int] = (),
     repeats: int = 5,
@@ -104,21 +111,25 @@ def verify_export(
     Args:
         folder: the version folder.
         model: the Keras model that was exported.
-        options: of the export.
         images: `(images, height, width, channels)` in [0, 255] to compare
-            with; they are rounded to whole pixels.
+            with, rounded to whole pixels; None for test images of the export,
+            or noise if it has none.
         test_set: images and labels to measure the accuracy of the Keras model
             and of the files for other runtimes with.
         batch_sizes: to measure the time of each signature at.
         repeats: of each measurement.
 
     Raises:
+        ValueError: if the folder is not an export of this package.
         RuntimeError: if the export does not load or a request fails.
     """
     folder = pathlib.Path(folder)
+    options = read_options(folder)
+    image_shape = options.image_shape(model.input_shape[1:])
+    if images is None:
+        images = _images_for(folder, image_shape)
     images = np.rint(images).astype(np.float32)
     reference = _Reference(model, options, images)
-    image_shape = options.image_shape(model.input_shape[1:])
     requests = reference.requests()
     replayed = warmup.read(folder)
     timed = warmup.requests_for(image_shape, batch_sizes)
@@ -139,24 +150,13 @@ def verify_export(
     if test_set is not None and runners:
         accuracies = _accuracies(model, runners, *test_set)
     return Verification(
+        len(images),
         results,
         accuracies,
         len(test_set[0]) if accuracies else 0,
         None if replayed is None else len(replayed),
         _bytes_on_disk(folder),
     )
-
-
-def images_for(
-    folder: pathlib.Path, image_shape: tuple[int, int, int], count: int = 3
-) -> np.ndarray:
-    """Returns images to verify an export with: its own, or noise."""
-    examples = read_examples(folder)
-    if examples is not None:
-        return examples[0][:count].astype(np.float32)
-    generator = np.random.default_rng(0)
-    noise = generator.uniform(0, 255, (count, *image_shape))
-    return noise.astype(np.float32)
 
 
 def prediction_table(folder: pathlib.Path) -> str:
@@ -191,6 +191,15 @@ def prediction_table(folder: pathlib.Path) -> str:
             + ("" if label == predicted else "   wrong")
         )
     return "\n".join(lines)
+
+
+def _images_for(folder, image_shape):
+    """A few test images of an export, or noise."""
+    examples = read_examples(folder)
+    if examples is not None:
+        return examples[0][:_IMAGES]
+    generator = np.random.default_rng(0)
+    return generator.uniform(0, 255, (_IMAGES, *image_shape))
 
 
 def _run(folder, requests, repeats=None):
