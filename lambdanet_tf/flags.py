@@ -177,7 +177,7 @@ class Parser(argparse.ArgumentParser):
         for word in unknown:
             if word.startswith("-"):
                 flag = word.split("=", maxsplit=1)[0]
-                hint = nearest_flag(flag, self._option_string_actions)
+                hint = nearest_flag(flag, self._flags())
                 raise ValueError(f"Unknown argument {flag!r}.{hint}")
         if unknown:
             raise ValueError(f"Unexpected argument {unknown[0]!r}.")
@@ -185,6 +185,11 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
+
+    def _flags(self):
+        """All flags; those that take a value, which are meant most, first."""
+        actions = self._option_string_actions
+        return sorted(actions, key=lambda flag: actions[flag].nargs == 0)
 
 
 def nearest_flag(flag: str, flags: Iterable[str]) -> str:

@@ -107,3 +107,20 @@ def small_export(small_run, tmp_path_factory):
     )
     base = tmp_path_factory.mktemp("exported")
     return serving.export_run(small_run[0], base, options=options)
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory):
+    """The folder of a finished run of the recipe smoke: to read, not to write.
+
+    Its `printed` are the lines that it has shown.
+    """
+    training = pytest.importorskip("lambdanet_tf.training")
+    printed = []
+    folder = training.train(
+        training.resolve("smoke"),
+        training.RunOptions(run=str(tmp_path_factory.mktemp("smoke") / "run")),
+        print_fn=printed.append,
+    )
+    folder.printed = printed
+    return folder

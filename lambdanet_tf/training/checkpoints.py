@@ -54,13 +54,17 @@ class Checkpoints:
         self._write_to = write_to or read_from
         self._manager = None
 
-    def save(self, state: RunState) -> None:
+    def save(self, state: RunState, kept: str = "") -> None:
         """Writes a checkpoint.
+
+        Args:
+            state: of the run.
+            kept: which good weights there are, for the message.
 
         Raises:
             NotFinite: if a weight is not finite; nothing is written then.
         """
-        self.check_weights(state.step, "Nothing was saved since.")
+        self.check_weights(state.step, kept)
         self._state.assign(state.to_json())
         if self._manager is None:
             self._manager = tf.train.CheckpointManager(

@@ -18,6 +18,7 @@ from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.options import number_of_workers
 from lambdanet_tf.training.preemption import NotFinite
 from lambdanet_tf.training.preemption import Stopped
+from lambdanet_tf.training.prerequisites import check_file_system
 from lambdanet_tf.training.recipe import Recipe
 from lambdanet_tf.training.recipe import differences
 from lambdanet_tf.training.recipes import read_recipe
@@ -79,6 +80,7 @@ def chosen_recipe(
     Raises:
         ValueError: if the flags are wrong.
     """
+    check_file_system(options.run)
     folder = runs.RunFolder(options.run)
     if options.resume or (options.run and folder.exists()):
         run = folder.read()
@@ -132,6 +134,7 @@ def _changed_recipe(given, recorded=None):
     changes = flags.given(given, Recipe)
     if given.recipe_file:
         path = given.recipe_file
+        check_file_system(path)
         if not tf.io.gfile.exists(path):
             raise ValueError(f"There is no file {path!r}.")
         with tf.io.gfile.GFile(path, "rb") as stream:

@@ -246,11 +246,10 @@ class Training:
         with StopRequest() as request:
             try:
                 while self.state.step < recipe.epochs * per_epoch:
-                    stop_asked = request.received is not None
-                    self._take_steps(batches, stop_asked)
+                    self._take_steps(batches, request)
                     if self.state.step % per_epoch == 0:
                         self._end_epoch()
-                    self._maybe_save(stop_asked)
+                    self._maybe_save(request)
             except NotFinite as error:
                 self._write_run("failed", {"reason": str(error)})
                 raise
@@ -286,7 +285,7 @@ class Training:
         )
         return self.folder
 
-    def _take_steps(self, batches, stop_asked):
+    def _take_steps(self, batches, request):
         """One call to the devices; shows how far the run is."""
         steps = self._steps_until_pause()
         self._pending.append(
@@ -294,7 +293,7 @@ class Training:
                 batches,
                 tf.constant(self.state.step, tf.int64),
                 tf.constant(steps),
-                tf.constant(float(stop_asked)),
+                tf.constant(float(request.received is not None)),
             )
         )
         self.state.step += steps
@@ -374,28 +373,28 @@ class Training:
                 self.output.write_weights(self.model)
         return metrics
 
-    def _maybe_save(self, stop_asked):
+    def _maybe_save(self, request):
         """Writes a checkpoint when one is due; stops when that is asked."""
         step, options = self.state.step, self.options
         periods = (
             options.checkpoint_steps,
             options.checkpoint_epochs * self.pipeline.steps_per_epoch,
         )
-        stop = self._all_stop(stop_asked)
+        stop = self._all_stop(request)
         if stop or any(p and step % p == 0 for p in periods):
             self._read_sums()
             self._elapsed()
-            self.checkpoints.save(self.state)
+            self.checkpoints.save(self.state, self._what_is_kept())
         if stop:
             raise Stopped(
                 f"Stopped by a signal at step {step}. Resume with: python "
                 f"train.py --run {self.folder.path}"
             )
 
-    def _all_stop(self, stop_asked):
+    def _all_stop(self, request):
         """Whether to stop: the same in all processes, which have voted."""
         if number_of_workers() < 2:
-            return stop_asked
+            return request.received is not None
         if self._calls % _CALLS_BETWEEN_VOTES:
             return False
         self._read_sums()

@@ -10,7 +10,9 @@ from lambdanet_tf.environment import require
 
 _BLUE, _ORANGE, _LIGHT = "#3366aa", "#dd7722", "#99bbdd"
 _GREEN, _RED = "#2e8b57", "#c8102e"
-_LONGEST_LINE = 14  # letters of a prediction's title
+# Letters of a prediction's title.
+_LONGEST_LINE = 14
+_LONGEST_NAME = 19
 
 
 def learning_curves(
@@ -212,9 +214,9 @@ def prediction_title(truth: str, predicted: str, probability: float) -> str:
 
 
 def _shortened(name):
-    """A name that fits, with the mark before it and a comma after it."""
-    space = _LONGEST_LINE + 2
-    return name if len(name) <= space else f"{name[: space - 1]}…"
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[: _LONGEST_NAME - 1]}…"
 
 
 def _whole_epochs(axes, epochs):

@@ -114,8 +114,8 @@ class Progress:
         ):
             line = "  ".join(part for part in parts if part)
             if len(line) < self._columns():
-                return line
-        return line[: self._columns() - 1]
+                break
+        return line
 
     def _speed(self, step):
         """Images per second and the time left, in words; or nothing."""
@@ -136,6 +136,7 @@ class Progress:
         return max(shutil.get_terminal_size().columns, 2)
 
     def _write(self, start, line, end=""):
+        line = line[: self._columns() - 1]
         padding = " " * max(self._length - len(line), 0)
         self._length = len(line)
         self._stream.write(start + line + padding + end)
