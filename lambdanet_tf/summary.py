@@ -51,7 +51,7 @@ def _summary(flags):
     if flags.size is not None:
         shape = (flags.size, flags.size, flags.channels)
     model = models.build(flags.name, input_shape=shape, classes=flags.classes)
-    return analysis.analyse(model).table(every_layer=flags.layers)
+    return analysis.analyze(model).table(every_layer=flags.layers)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,6 @@
 
 from lambdanet_tf.analysis.layers import LayerCount
 from lambdanet_tf.analysis.model import Analysis
-from lambdanet_tf.analysis.model import analyse
+from lambdanet_tf.analysis.model import analyze
 
-__all__ = ["Analysis", "LayerCount", "analyse"]
+__all__ = ["Analysis", "LayerCount", "analyze"]
