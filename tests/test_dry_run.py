@@ -47,7 +47,7 @@ def test_it_says_what_can_be_counted(said):
     # A peak of 1.0 for 256 images, and 2 x 64 in an update.
     assert rows["learning rate"].startswith("up to 0.5 in 0 updates")
     assert rows["learning rate"].endswith("then cosine until 20")
-    assert "1295 images to learn from" in rows["images"]
+    assert "1,295 training, 143 validation" in rows["images"]
     assert tf.__version__ in rows["devices"]
     assert "float32" in rows["devices"]
 
