@@ -340,8 +340,8 @@ def test_what_is_left_out_of_a_folder_is_said(tmp_path):
     for name in ("x.HEIC", "y.heic", "notes"):
         (tmp_path / "a" / name).write_bytes(b"")
     text = (
-        f"no image of c; left out in {path}: 2 .heic, 1 folders, 1 images "
-        "beside the folders of the classes, 1 without an ending."
+        f"no image of c; left out in {path}: .heic: 2, folders: 1, images "
+        "beside the folders of the classes: 1, without an ending: 1."
     )
     with pytest.warns(UserWarning, match=re.escape(f"{path}: {text}")):
         images = data.read_folder(path)

@@ -336,6 +336,7 @@ def test_fake_images():
     name = "fake:5x7x3,classes=4,images=30,test_images=6"
     images = data.load_images(name, validation_split=0.2)
     assert sizes(images) == [24, 6, 6]
+    assert images.name == name
     assert (len(images.classes), images.channels) == (4, 3)
     elements = [images.train.decode(e) for e in images.train.scan()]
     pixels = np.stack([image.whole() for image, _ in elements])
@@ -453,8 +454,8 @@ def test_arrays_from_a_file(tmp_path, rng):
     assert sizes(images) == [16, 4, 5]
     assert images.classes == ("0", "1", "2", "3")
     assert images.description == (
-        f"{path}: 16 training, 4 validation and 5 test images, 4 classes; "
-        "split by class with seed 2102."
+        f"arrays:{path}: 16 training, 4 validation and 5 test images, "
+        "4 classes; split by class with seed 2102."
     )
 
 

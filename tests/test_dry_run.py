@@ -50,7 +50,7 @@ def test_it_says_what_can_be_counted(said):
     assert rows["learning rate"] == (
         "up to 0.25 in 0 steps of warm-up, then cosine until 60"
     )
-    assert "1,295 training" in rows["images"]
+    assert "1,295 training, 143 validation" in rows["images"]
     assert tf.__version__ in rows["devices"]
     assert "float32" in rows["devices"]
 

@@ -112,7 +112,11 @@ def read_arrays(path: str, validation_split: float = 0.1) -> ImageSet:
         x_train, y_train, x_test, y_test = (file[name] for name in _ARRAYS)
         classes = [str(c) for c in file["classes"]] if "classes" in file else ()
     return array_set(
-        (x_train, y_train), (x_test, y_test), classes, validation_split, path
+        (x_train, y_train),
+        (x_test, y_test),
+        classes,
+        validation_split,
+        f"arrays:{path}",
     )
 
 

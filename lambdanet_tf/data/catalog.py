@@ -1,5 +1,6 @@
 """Image sets by name, as recipes and the command line give them."""
 
+import dataclasses
 import functools
 import re
 
@@ -81,7 +82,8 @@ def load_images(
     if name == "digits":
         return load_digits(validation_split)
     if kind in readers and place:
-        return readers[kind](place, validation_split, **options)
+        images = readers[kind](place, validation_split, **options)
+        return dataclasses.replace(images, name=name)
     raise ValueError(
         f"`data` must be one of {', '.join(SOURCES)}. Received: {name!r}."
         f"{did_you_mean(kind, ['digits', *readers])}"

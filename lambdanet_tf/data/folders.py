@@ -173,7 +173,7 @@ def _list_images(root):
     notes = [f"no image of {classes[label]}" for label in empty]
     if left_out:
         kinds = sorted(left_out.items())
-        text = ", ".join(f"{number} {kind}" for kind, number in kinds)
+        text = ", ".join(f"{kind}: {number}" for kind, number in kinds)
         notes.append(f"left out in {root}: {text}")
     return _Listing(classes, np.array(files), np.array(labels, np.int32), notes)
 

@@ -72,9 +72,10 @@ class ImageSet:
         """
         train, validation, test = parts
         counts = [f"{part.num_images if part else 0:,}" for part in parts]
+        noun = "class" if len(classes) == 1 else "classes"
         sizes = (
             f"{origin}: {counts[0]} training, {counts[1]} validation and "
-            f"{counts[2]} test images, {len(classes):,} classes"
+            f"{counts[2]} test images, {len(classes):,} {noun}"
         )
         description = "; ".join([sizes, *notes]) + "."
         return cls(
