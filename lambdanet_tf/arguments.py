@@ -29,7 +29,7 @@ def fraction(name: str, value: Any, below_one: bool = False) -> float:
     """Returns `value` if it lies in [0, 1], or raises `ValueError`."""
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if is_number and 0 <= value <= 1 and not (below_one and value == 1):
-        return value
+        return float(value)
     interval = "[0, 1)" if below_one else "[0, 1]"
     raise ValueError(
         f"`{name}` must be a number in {interval}. Received: {name}={value!r}."

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf import training
-from lambdanet_tf.analysis import analyse
+from lambdanet_tf.analysis import analyze
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.models import clone_network
 
@@ -289,8 +289,8 @@ def test_a_compiled_network_is_saved_and_loaded(compiled, tmp_path):
 def test_a_compiled_network_is_analyzed_at_another_size(compiled):
     """As a copy, which the optimizer and the metrics must not prevent."""
     _, _, model, _ = compiled
-    at_16 = analyse(model, image_size=16, executed=False)
-    at_8 = analyse(model, executed=False)
+    at_16 = analyze(model, image_size=16, executed=False)
+    at_8 = analyze(model, executed=False)
     assert at_16.total("flops") > 4 * at_8.total("flops")
     assert clone_network(model).count_params() == model.count_params()
 

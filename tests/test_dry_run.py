@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import data
-from lambdanet_tf.analysis import analyse
+from lambdanet_tf.analysis import analyze
 from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import cli
 from lambdanet_tf.training import resolve
@@ -221,7 +221,7 @@ def test_what_is_kept_is_counted_exactly():
     """Of the activations, that they grow with the batch of a device."""
     recipe = resolve("digits")
     setup = set_up(recipe, RunOptions(), tf.distribute.get_strategy())
-    counted = analyse(setup.model, executed=False)
+    counted = analyze(setup.model, executed=False)
     memory = step_memory(recipe, setup, counted)
     trained = sum(int(np.prod(w.shape)) for w in setup.model.trainable_weights)
     everything = setup.model.count_params()
@@ -247,14 +247,14 @@ def test_a_step_that_cannot_fit_is_refused():
 PEAK = """
 import tensorflow as tf
 from benchmarks.timing import peak_megabytes
-from lambdanet_tf.analysis import analyse
+from lambdanet_tf.analysis import analyze
 from lambdanet_tf.training import RunOptions, resolve
 from lambdanet_tf.training.dry_run import step_memory
 from lambdanet_tf.training.loop import set_up
 from lambdanet_tf.training.steps import training_step
 recipe = resolve("digits", {"batch_size": 512, "image_size": 24})
 setup = set_up(recipe, RunOptions(), tf.distribute.get_strategy())
-memory = step_memory(recipe, setup, analyse(setup.model, executed=False))
+memory = step_memory(recipe, setup, analyze(setup.model, executed=False))
 take = training_step(setup.model, setup.optimizer, setup.averages, recipe)
 batches = iter(setup.pipeline.training())
 zero = tf.constant(0, tf.int64)

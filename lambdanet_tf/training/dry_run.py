@@ -14,7 +14,7 @@ import tensorflow as tf
 from lambdanet_tf import data
 from lambdanet_tf import runs
 from lambdanet_tf.analysis import Analysis
-from lambdanet_tf.analysis import analyse
+from lambdanet_tf.analysis import analyze
 from lambdanet_tf.environment import keras_version
 from lambdanet_tf.training import pictures
 from lambdanet_tf.training.checkpoints import check_room
@@ -83,7 +83,7 @@ def dry_run(
         folder.check_writable()
         print_fn(f"Dry run of the recipe {recipe.name}: nothing is trained.")
     setup = set_up(recipe, options, strategy, data.dry_run_images)
-    counted = analyse(setup.model, executed=False)
+    counted = analyze(setup.model, executed=False)
     for label, text in _plan(recipe, setup, counted):
         row(label, text)
     memory = step_memory(recipe, setup, counted)

@@ -114,8 +114,8 @@ def predictions(
         _draw_prediction(
             axes,
             images[index],
-            classes[labels[index]],
-            classes[predicted[index]],
+            classes[int(labels[index])],
+            classes[int(predicted[index])],
             probabilities[index].max(),
         )
     which = "all of them" if len(shown_wrong) == len(wrong) else "some of them"
