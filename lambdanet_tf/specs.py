@@ -11,6 +11,8 @@ import dataclasses
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.arguments import one_of
+from lambdanet_tf.arguments import positive_int
+from lambdanet_tf.arguments import scope_per_axis
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,14 +124,24 @@ TABLE_20 = (
 )
 
 
+# What stands in the middle of a residual block.
+LETTERS = {
+    "C": "3x3 convolution",
+    "L": "lambda layer",
+    "A": "global attention",
+    "S": "local attention",
+    "X": "axial attention",
+    "P": "convolution and global attention in parallel",
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class ResNetSpec:
-    """A residual network of bottleneck blocks, convolutional or lambda.
+    """A residual network of bottleneck blocks, convolutional or not.
 
     Attributes:
         name: of the network.
-        stages: a string per stage with a letter per block: `C`, a 3x3
-            convolution, or `L`, a lambda layer.
+        stages: a string per stage with a letter of `LETTERS` per block.
         parameters: trainable ones, with the builder's defaults; 0 if not
             known.
         image_size: recommended height and width.
@@ -166,6 +178,18 @@ class ResNetSpec:
         use_batch_norm: whether queries and values are batch-normalised.
         share_embeddings: whether the lambda layers of a stage that see maps of
             the same size share their position embeddings.
+        attention_heads: of the attention layers; so are the remaining
+            attributes. 8 in Ramachandran et al. (2019) and Bello et al. (2019).
+        attention_key_dim: of a head's keys; None for as many as its values.
+        attention_scope: of local attention. 7 in Table 3 and in Ramachandran
+            et al. (2019).
+        attention_pool: window of the average pooling after attention that
+            strides. 2 in Ramachandran et al. (2019) and Srinivas et al. (2021).
+        parallel_keys: beside a convolution, channels of all heads' keys, in
+            widths; at least 20 per head. 0.2 in Bello et al. (2019).
+        parallel_values: beside a convolution, channels that attention gives
+            and the convolution does not, in widths, rounded down to a multiple
+            of the heads. 0.1 in Bello et al. (2019).
     """
 
     name: str
@@ -198,6 +222,12 @@ class ResNetSpec:
     query_normalization: str | None = None
     use_batch_norm: bool = True
     share_embeddings: bool = False
+    attention_heads: int = 8
+    attention_key_dim: int | None = None
+    attention_scope: int | tuple[int, int] = 7
+    attention_pool: int = 2
+    parallel_keys: float = 0.2
+    parallel_values: float = 0.1
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -217,11 +247,12 @@ class ResNetSpec:
 
 def _check_spec(spec):
     """Raises a ValueError for a spec that is no network."""
-    if not spec.stages or any(not s or set(s) - set("CL") for s in spec.stages):
+    if not spec.stages or any(
+        not s or set(s) - set(LETTERS) for s in spec.stages
+    ):
         raise ValueError(
-            "`stages` must hold a string of the letters C (convolution) and L "
-            "(lambda layer) per stage, a letter per block. Received: "
-            f"stages={spec.stages!r}."
+            "`stages` must hold a string per stage, a letter per block of "
+            f"{_letters()}. Received: stages={spec.stages!r}."
         )
     for first, second in (
         ("widths", "stages"),
@@ -234,14 +265,32 @@ def _check_spec(spec):
                 f"{first}={getattr(spec, first)}, "
                 f"{second}={getattr(spec, second)}."
             )
-    for field in ("dropout_rate", "drop_path_rate"):
+    for field in (
+        "dropout_rate",
+        "drop_path_rate",
+        "parallel_keys",
+        "parallel_values",
+    ):
         fraction(field, getattr(spec, field), below_one=True)
+    for field in ("attention_heads", "attention_pool"):
+        positive_int(field, getattr(spec, field))
+    if spec.attention_key_dim is not None:
+        positive_int("attention_key_dim", spec.attention_key_dim)
+    if scope_per_axis("attention_scope", spec.attention_scope) is None:
+        raise ValueError(
+            "`attention_scope` must be odd; global attention has the letter A. "
+            "Received: attention_scope=None."
+        )
     for field, choices in (
         ("shortcut", ("pool", "conv")),
         ("padding", ("same", "symmetric")),
         ("drop_path_schedule", ("stage", "block", "constant")),
     ):
         one_of(field, getattr(spec, field), choices)
+
+
+def _letters():
+    return ", ".join(f"{letter} ({what})" for letter, what in LETTERS.items())
 
 
 def changed(spec, changes):
@@ -271,10 +320,10 @@ def hybrid_stages(row):
 
 def uniform_stages(pattern, blocks):
     """The stages of a pattern such as `"CCLL"`, a letter per stage."""
-    if len(pattern) != len(blocks) or set(pattern) - set("CL"):
+    if len(pattern) != len(blocks) or set(pattern) - set(LETTERS):
         raise ValueError(
-            f"`pattern` must hold {len(blocks)} letters C (convolution) or L "
-            f"(lambda layer), one per stage. Received: pattern={pattern!r}."
+            f"`pattern` must hold {len(blocks)} letters, one per stage, of "
+            f"{_letters()}. Received: pattern={pattern!r}."
         )
     return tuple(letter * n for letter, n in zip(pattern, blocks, strict=True))
 

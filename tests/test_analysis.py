@@ -16,6 +16,7 @@ from lambdanet_tf.analysis import analyze
 from lambdanet_tf.analysis import tables
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.layers import RelativeAttention
 from tests import closed_form
 
 FIGURES = tables.read_figures("tests/paper_tables.json")
@@ -72,6 +73,8 @@ def formula(builder, size, arguments):
         ("ResNet50", 64, {"pattern": "LLLL", "scope": None, "num_heads": 8}),
         ("ResNet50", 64, {"pattern": "CLLL", "use_content": False}),
         ("ResNet50", 64, {"pattern": "CCLL", "use_position": False}),
+        ("ResNet50", 64, {"pattern": "SAXP"}),
+        ("ResNet50", 70, {"pattern": "PSAX"}),
         ("LambdaResNet50", 96, {"key_dim": 8}),
         ("LambdaResNet50C4", 64, {}),
         ("ResNetRS50", 75, {}),
@@ -102,11 +105,11 @@ def assert_as_documented(comparisons):
 def test_closed_forms_reproduce_the_paper(monkeypatch):
     monkeypatch.setattr(tables, "_counts", formula)
     comparisons = tables.compare(FIGURES)
-    assert len(comparisons) == 59
+    assert len(comparisons) == 61
     assert_as_documented(comparisons)
     # What the file of figures marks is what is held, but for one figure.
     marked = sum(c.reproduced for c in comparisons if c.table != "4")
-    assert marked == 41
+    assert marked == 43
 
 
 def test_documentation_holds_the_tables(monkeypatch):
@@ -157,6 +160,50 @@ def test_executed_operations_of_a_layer(implementation, scope):
         summed = 1 if implementation == "conv2d" else u  # Before or after u.
         position = n * k * (seen * v * u + h * v * summed)
     assert executed == 2 * (projections + content + position)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"position_embedding": "joint"},
+        {"position_embedding": None},
+        {"axis": 2},
+        {"use_content": False},
+    ],
+)
+def test_operations_of_attention(arguments):
+    images = tf.keras.Input((5, 7, 6))
+    layer = RelativeAttention(8, num_heads=2, key_dim=3, **arguments)
+    (_, row) = analyze(tf.keras.Model(images, layer(images))).layers
+    n, h, k, v = 35, 2, 3, 4
+    m = 7 if "axis" in arguments else n
+    scores = (arguments.get("use_content", True)) * m
+    kind = arguments.get("position_embedding", "per_axis")
+    scores += {"per_axis": 7 if m == 7 else 5 + 7, "joint": n, None: 0}[kind]
+    projections = n * 6 * h * ((1 + arguments.get("use_content", True)) * k + v)
+    expected = 2 * (projections + n * h * k * scores + n * h * m * v)
+    assert row.flops == expected
+    assert row.executed_flops == expected  # One block: nothing in vain.
+    assert row.kind == "RelativeAttention"
+
+
+def test_memory_of_attention():
+    images = tf.keras.Input((5, 7, 6))
+    n, h, k, v = 35, 2, 3, 4
+    for arguments, seen, pairs, table in (
+        ({}, n, 25 + 49, 9 + 13),
+        ({"position_embedding": "joint"}, n, n * n, 9 * 13),
+        ({"position_embedding": None}, n, 0, 0),
+        ({"scope": 3}, 9, 25 + 49, 3 + 3),
+        ({"axis": 1}, 5, 25, 9),
+    ):
+        layer = RelativeAttention(8, num_heads=h, key_dim=k, **arguments)
+        row = analyze(tf.keras.Model(images, layer(images))).layers[-1]
+        inner = h * (2 * k + v) + h * seen
+        assert row.activation_bytes == 4 * n * (8 + inner)
+        assert row.embedding_bytes == 4 * pairs * k
+        assert row.table_bytes == 4 * table * k
 
 
 def test_lambda_convolution_with_strides():
@@ -279,6 +326,15 @@ def test_summary_is_quiet_about_tensorflow():
     )
     assert done.returncode == 0
     assert done.stderr == ""
+
+
+def test_stages_name_their_letters():
+    stages = ("CS", "AX", "PL")
+    rows = analyze(models.LambdaResNetSmall(stages=stages)).stages()
+    kinds = {row.name: row.kind for row in rows}
+    assert kinds["stage2"] == "1 C 1 S"
+    assert kinds["stage3"] == "1 A 1 X"
+    assert kinds["stage4"] == "1 L 1 P"
 
 
 def test_summary_of_an_unknown_network(capsys):

@@ -202,7 +202,7 @@ def test_computed_shapes_with_unknown_axes(case):
 # An argument that a config forgets, or writes down wrongly, comes back as its
 # default: none of these is.
 EVERY_ARGUMENT = {
-    "filters": 12,
+    "filters": 24,
     "num_heads": 3,
     "key_dim": 5,
     "intra_depth": 2,
@@ -212,6 +212,7 @@ EVERY_ARGUMENT = {
     "multi_head": True,
     "causal": True,
     "position_embedding": "explicit",
+    "axis": 2,
     "implementation": "conv2d",
     "key_normalization": "l2",
     "query_normalization": "softmax",
@@ -256,6 +257,10 @@ def test_config_tells_the_truth(layer_type):
         value = EVERY_ARGUMENT[name]
         if name == "position_embedding" and layer_type is layers.LambdaConv:
             value = layers.RelativePositionEmbedding(16, scope=(3, 5))
+        if name == "position_embedding" and (
+            layer_type is layers.RelativeAttention
+        ):
+            value = "joint"
         layer = layer_type(**{**required, name: value})
         config = layer.get_config()
         if name not in required:

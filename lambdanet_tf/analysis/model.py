@@ -7,12 +7,16 @@ import math
 import tensorflow as tf
 
 from lambdanet_tf.analysis.layers import LayerCount
+from lambdanet_tf.analysis.layers import attention_bytes
 from lambdanet_tf.analysis.layers import lambda_bytes
 from lambdanet_tf.analysis.layers import layer_flops
 from lambdanet_tf.analysis.operations import executed_flops
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.layers import RelativeAttention
 from lambdanet_tf.models import clone_network
+from lambdanet_tf.models.blocks import LETTER_OF_LAYER
+from lambdanet_tf.specs import LETTERS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,12 +53,8 @@ class Analysis:
             groups[prefix].append(layer)
         rows = []
         for name, layers in groups.items():
-            kinds = collections.Counter(
-                {"LambdaLayer": "L", "LambdaConv": "L"}.get(layer.kind, "C")
-                for layer in layers
-                if layer.name.endswith(("_conv2", "_lambda"))
-            )
-            kind = " ".join(f"{kinds[k]} {k}" for k in "CL" if kinds[k])
+            kinds = collections.Counter(_letter(layer) for layer in layers)
+            kind = " ".join(f"{kinds[k]} {k}" for k in LETTERS if kinds[k])
             sums = {
                 field: sum(getattr(layer, field) for layer in layers)
                 for field in _SUMMED
@@ -134,6 +134,12 @@ def trainable_parameters(weights, counted):
     return sum(math.prod(w.shape) for w in new.values())
 
 
+def _letter(layer):
+    """The letter of the block whose middle a layer is, or None."""
+    *_, middle = layer.name.split("_", 2)  # stage2_block1_local_attention
+    return LETTER_OF_LAYER.get(middle)
+
+
 def _count(layer, executed, counted, unknown):
     flops = layer_flops(layer)
     if flops is None:
@@ -147,6 +153,9 @@ def _count(layer, executed, counted, unknown):
         if layer.use_position:
             algorithm = layer.inference_plan.algorithm
         inner, pairs, table = lambda_bytes(layer, itemsize)
+        activation += inner
+    if isinstance(layer, RelativeAttention):
+        inner, pairs, table = attention_bytes(layer, itemsize)
         activation += inner
     return LayerCount(
         name=layer.name,

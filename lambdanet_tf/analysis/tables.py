@@ -171,6 +171,8 @@ def _table_3(row):
     arguments = {
         "conv": {},
         "conv+se(1/16)": {"se_ratio": 1 / 16},
+        "conv+relative self-attention": {"pattern": "CPPP"},
+        "local relative self-attention": {"pattern": "SSSS"},
         "lambda": {"pattern": "LLLL"},
         "lambda,u=4,scope 7": {
             "pattern": "LLLL",

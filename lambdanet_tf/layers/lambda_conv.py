@@ -8,12 +8,12 @@ from lambdanet_tf import ops
 from lambdanet_tf.arguments import int_per_axis
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import scope_per_axis
+from lambdanet_tf.layers.grids import check_grid
+from lambdanet_tf.layers.grids import flatten
+from lambdanet_tf.layers.grids import grid_of
+from lambdanet_tf.layers.grids import padding_mask
+from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.lambda_base import LambdaBase
-from lambdanet_tf.layers.lambda_base import check_grid
-from lambdanet_tf.layers.lambda_base import flatten
-from lambdanet_tf.layers.lambda_base import grid_of
-from lambdanet_tf.layers.lambda_base import padding_mask
-from lambdanet_tf.layers.lambda_base import unflatten
 
 _AXIS = {
     "same": ops.same_axis,

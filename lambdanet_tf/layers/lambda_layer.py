@@ -5,16 +5,22 @@ import functools
 import tensorflow as tf
 
 from lambdanet_tf import ops
+from lambdanet_tf.layers.context import ContextLayer
+from lambdanet_tf.layers.context import check_attention_mask
+from lambdanet_tf.layers.context import check_batches
+from lambdanet_tf.layers.context import check_context_mask
+from lambdanet_tf.layers.grids import check_grid
+from lambdanet_tf.layers.grids import check_shape
+from lambdanet_tf.layers.grids import flatten
+from lambdanet_tf.layers.grids import grid_of
+from lambdanet_tf.layers.grids import num_positions
+from lambdanet_tf.layers.grids import padding_mask
+from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.lambda_base import LambdaBase
-from lambdanet_tf.layers.lambda_base import check_grid
-from lambdanet_tf.layers.lambda_base import flatten
-from lambdanet_tf.layers.lambda_base import grid_of
-from lambdanet_tf.layers.lambda_base import padding_mask
-from lambdanet_tf.layers.lambda_base import unflatten
 
 
 @tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
-class LambdaLayer(LambdaBase):
+class LambdaLayer(ContextLayer, LambdaBase):
     """Long-range interactions between positions, without attention maps.
 
     Every position turns its context into a linear function, a lambda, and
@@ -175,25 +181,6 @@ class LambdaLayer(LambdaBase):
             **kwargs,
         )
         self.causal = bool(causal)
-        self._context_shape = None
-
-    def __call__(self, inputs, context=None, **kwargs):
-        if kwargs.get("attention_mask") is not None:
-            # Keras 3 does not run `call` on symbolic tensors.
-            self._check_static(inputs.shape[1:-1])
-        # Keras 2 tells `build` the shape of the first argument only.
-        self._context_shape = None if context is None else context.shape
-        return super().__call__(inputs, context=context, **kwargs)
-
-    def build(self, inputs_shape, context_shape=None):
-        inputs_shape = tuple(inputs_shape)
-        context_shape = tuple(
-            context_shape or self._context_shape or inputs_shape
-        )
-        self._check_shapes(inputs_shape, context_shape)
-        self._build_shapes = [inputs_shape, context_shape]
-        self._build(inputs_shape, context_shape)
-        super().build(inputs_shape)
 
     @tf.autograph.experimental.do_not_convert
     def call(
@@ -290,34 +277,16 @@ class LambdaLayer(LambdaBase):
                 "use_position=False, or position_embedding='explicit' and "
                 "`embeddings` in every call."
             )
-        batches = inputs_shape[0], context_shape[0]
-        if None not in batches and batches[0] != batches[1]:
-            raise ValueError(
-                "`inputs` and `context` must have the same batch size. "
-                f"Received: {batches[0]} and {batches[1]}."
-            )
+        check_batches(inputs_shape, context_shape)
 
     def _check_call(
         self, inputs, context, attention_mask, context_mask, embeddings
     ):
         self._check_shapes(tuple(inputs.shape), tuple(context.shape))
-        batch, *grid = context.shape[:-1]
-        n, m = (_positions(x) for x in (inputs, context))
-        if context_mask is not None:
-            _check_shape(
-                "context_mask",
-                context_mask.shape,
-                ((batch, m), (batch, *grid)),
-                "(batch, context positions) or (batch, *spatial)",
-            )
-        if attention_mask is not None:
-            _check_shape(
-                "attention_mask",
-                attention_mask.shape,
-                ((n, m), (batch, n, m)),
-                "(n, m) or (batch, n, m): query by context positions. (Padding "
-                "of a batch is `context_mask`)",
-            )
+        check_context_mask(context_mask, context)
+        batch = context.shape[0]
+        n, m = (num_positions(x) for x in (inputs, context))
+        check_attention_mask(attention_mask, batch, n, m)
         wants = self.use_position and self.position_embedding is None
         if wants != (embeddings is not None):
             raise ValueError(
@@ -331,7 +300,7 @@ class LambdaLayer(LambdaBase):
             heads = (self.num_heads,) if self.multi_head else ()
             intra = (self.intra_depth,) if self.intra_depth > 1 else ()
             shape = (n, m, *heads, self.key_dim, *intra)
-            _check_shape(
+            check_shape(
                 "embeddings",
                 embeddings.shape,
                 (shape, (batch, *shape)),
@@ -347,33 +316,3 @@ class LambdaLayer(LambdaBase):
         config = super().get_config()
         config.update(causal=self.causal)
         return config
-
-    def get_build_config(self):
-        return {"shapes": self._build_shapes} if self.built else None
-
-    def build_from_config(self, config):
-        if config is not None:
-            self.build(*config["shapes"])
-
-
-def _positions(x):
-    """The number of positions of `(batch, *spatial, channels)`, or None."""
-    return x.shape[1:-1].num_elements()
-
-
-def _check_shape(name, shape, allowed, meaning):
-    """Raises a ValueError unless a static shape may be an allowed one."""
-    if not any(_fits(shape, wanted) for wanted in allowed):
-        shapes = " or ".join(str(wanted) for wanted in allowed)
-        raise ValueError(
-            f"`{name}` must have the shape {meaning}; here {shapes}. Received: "
-            f"{tuple(shape)}."
-        )
-
-
-def _fits(shape, wanted):
-    """Whether a static shape may be the wanted one; None fits anything."""
-    return len(shape) == len(wanted) and all(
-        None in (have, want) or have == want
-        for have, want in zip(shape, wanted, strict=True)
-    )

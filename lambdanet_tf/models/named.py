@@ -96,10 +96,12 @@ LambdaMobileNetV2 = _builder(
 
 
 def ResNet50(*args, pattern="CCCC", **changes):
-    """Builds ResNet-50 with any stages as lambda stages.
+    """Builds ResNet-50 with any stages as lambda or attention stages.
 
     The networks of Tables 3, 4 and 8 to 12. `pattern` has a letter for each
-    of c2 to c5: C for convolutions, L for lambda layers.
+    of c2 to c5: C for convolutions, L for lambda layers, A, S and X for
+    global, local and axial attention, P for convolutions beside global
+    attention.
     """
     stages = specs.uniform_stages(pattern, specs.TABLE_19[0].blocks)
     return ResNet(specs.RESNET_50, *args, **{"stages": stages, **changes})

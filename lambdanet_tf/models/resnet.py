@@ -27,7 +27,7 @@ def ResNet(
     use_sync_bn=False,
     **changes,
 ):
-    """Builds a residual network of convolution and lambda blocks.
+    """Builds a residual network of convolution, lambda and attention blocks.
 
     The rows of `lambdanet_tf.specs.RESNETS` are the published networks; the
     functions named after them call this one. Any attribute of the row can be
@@ -42,9 +42,9 @@ def ResNet(
         weights: None, or a file or run folder as `load_weights` takes it.
         input_tensor: None, or a Keras tensor of images to build on.
         input_shape: (height, width, channels); None for the recommended size
-            and 3 channels. With a local `scope`, height and width can be None
-            and the network takes images of any size; with a global one it
-            takes those it was built for.
+            and 3 channels. With a local `scope` and no letters A, X and P,
+            height and width can be None and the network takes images of any
+            size; otherwise it takes those it was built for.
         pooling: without a classifier, None for the last map, `"avg"` or
             `"max"` for its mean or maximum over positions.
         classes: int. Number of classes.

@@ -10,6 +10,8 @@ Letters of the einsum equations, those of the paper:
 Positions of 1-D, 2-D and 3-D grids are flattened row-major into n or m.
 """
 
+from lambdanet_tf.ops.attention import block_sizes
+from lambdanet_tf.ops.attention import relative_attention
 from lambdanet_tf.ops.causal import causal_content_output
 from lambdanet_tf.ops.content import apply_content_lambda
 from lambdanet_tf.ops.content import content_lambda
@@ -25,6 +27,7 @@ from lambdanet_tf.ops.keys import KEY_NORMALIZATIONS
 from lambdanet_tf.ops.keys import normalize_keys
 from lambdanet_tf.ops.keys import where
 from lambdanet_tf.ops.masked import masked_content_output
+from lambdanet_tf.ops.nonfinite import nan_where
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.pairs import pairwise_position_output
 from lambdanet_tf.ops.pairs import relative_index
@@ -45,18 +48,21 @@ __all__ = [
     "Geometry",
     "Plan",
     "apply_content_lambda",
+    "block_sizes",
     "causal_axis",
     "causal_content_output",
     "center_of",
     "content_lambda",
     "content_output",
     "masked_content_output",
+    "nan_where",
     "normalize_keys",
     "pair_embeddings",
     "pairwise_position_output",
     "plan_for",
     "planning_for",
     "position_output",
+    "relative_attention",
     "relative_index",
     "same_axis",
     "size",
