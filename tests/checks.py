@@ -70,6 +70,8 @@ def reference_weights(layer):
             variables[f"{name}_variance"] = norm.moving_variance
     if layer.position_embedding not in (None, "explicit"):
         variables["embeddings"] = layer.position_embedding.embeddings
+    if layer.position_bias is not None:
+        variables["position_bias"] = layer.position_bias
     return variables
 
 

@@ -12,7 +12,7 @@ from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 
-_INITIALIZED = ("query", "key", "value", "embeddings")
+_INITIALIZED = ("query", "key", "value", "embeddings", "position_bias")
 
 
 class LambdaBase(BaseLayer):
@@ -30,6 +30,7 @@ class LambdaBase(BaseLayer):
         scope,
         use_content,
         use_position,
+        use_position_bias,
         multi_head,
         position_embedding,
         implementation,
@@ -43,6 +44,7 @@ class LambdaBase(BaseLayer):
         key_initializer,
         value_initializer,
         embeddings_initializer,
+        position_bias_initializer,
         kernel_regularizer,
         embeddings_regularizer,
         kernel_constraint,
@@ -63,6 +65,12 @@ class LambdaBase(BaseLayer):
                 "`use_content` and `use_position` cannot both be False: the "
                 "layer would compute nothing."
             )
+        self.use_position_bias = bool(use_position_bias)
+        if self.use_position_bias and not self.use_position:
+            raise ValueError(
+                "`use_position_bias` needs position lambdas. Received: "
+                "use_position_bias=True, use_position=False."
+            )
         self.multi_head = bool(multi_head)
         self.implementation = one_of(
             "implementation", implementation, ops.IMPLEMENTATIONS
@@ -82,6 +90,7 @@ class LambdaBase(BaseLayer):
         self.key_initializer = get(key_initializer)
         self.value_initializer = get(value_initializer)
         self.embeddings_initializer = get(embeddings_initializer)
+        self.position_bias_initializer = get(position_bias_initializer)
         self.kernel_regularizer = tf.keras.regularizers.get(kernel_regularizer)
         self.embeddings_regularizer = tf.keras.regularizers.get(
             embeddings_regularizer
@@ -180,6 +189,14 @@ class LambdaBase(BaseLayer):
         shared = self.position_embedding
         if shared is not None and not shared.built:
             self._build_sublayer(shared, inputs_shape)
+        self.position_bias = None
+        if self.use_position_bias:
+            self.position_bias = self.add_weight(
+                name="position_bias",
+                shape=(self._num_groups * self.key_dim,),
+                initializer=self.position_bias_initializer,
+                trainable=True,
+            )
         self._built_grid = tuple(inputs_shape[1:-1])
         self._built_plans = None
         self._built_plans = tuple(
@@ -294,15 +311,19 @@ class LambdaBase(BaseLayer):
     def _apply(self, content, position, queries, keys, values, embeddings):
         """Adds up what the queries read from content and position lambdas.
 
-        The functions take one group of what `_groups` yields; the result is
-        `(batch, n, heads, value_dim)`.
+        The functions take one group of what `_groups` yields; the result,
+        with the position bias, is `(batch, n, heads, value_dim)`.
         """
         outputs = []
         for q, k, v, e in self._groups(queries, keys, values, embeddings):
             parts = [content(q, k, v)] if self.use_content else []
             parts += [position(q, v, e)] if self.use_position else []
             outputs.append(tf.add_n(parts))
-        return outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2)
+        outputs = outputs[0] if len(outputs) == 1 else tf.concat(outputs, 2)
+        if self.position_bias is None:
+            return outputs
+        bias = tf.cast(tf.convert_to_tensor(self.position_bias), queries.dtype)
+        return outputs + ops.position_bias_output(queries, bias)
 
     def _groups(self, queries, keys, values, embeddings):
         """Yields queries, and the keys, values and embeddings they share.
@@ -342,6 +363,7 @@ class LambdaBase(BaseLayer):
             scope=self.scope,
             use_content=self.use_content,
             use_position=self.use_position,
+            use_position_bias=self.use_position_bias,
             multi_head=self.multi_head,
             position_embedding=argument,
             implementation=self.implementation,
