@@ -23,7 +23,6 @@ def ResNet(
     kernel_initializer="he_normal",
     kernel_regularizer=None,
     norm_momentum=0.99,
-    norm_epsilon=1e-3,
     use_sync_bn=False,
     **changes,
 ):
@@ -61,7 +60,6 @@ def ResNet(
         kernel_regularizer: of every kernel, and of nothing else.
         norm_momentum: of every batch normalisation, also of those in the
             lambda layers.
-        norm_epsilon: of the same.
         use_sync_bn: whether replicas share the statistics of a batch.
         **changes: attributes of `spec` to change, by keyword.
 
@@ -81,14 +79,16 @@ def ResNet(
         kernel_initializer=kernel_initializer,
         kernel_regularizer=kernel_regularizer,
         norm_momentum=norm_momentum,
-        norm_epsilon=norm_epsilon,
+        norm_epsilon=spec.norm_epsilon,
         use_sync_bn=use_sync_bn,
         implementation=implementation,
     )
     inputs, images = image_input(
         input_tensor, input_shape, spec.image_size, spec.stride
     )
-    x = preprocessing(images) if include_preprocessing else images
+    x = images
+    if include_preprocessing:
+        x = preprocessing(images, spec.image_mean, spec.image_std)
     maps = feature_maps(x, spec, options)
     return finish(
         inputs,
