@@ -1,5 +1,7 @@
 """What goes into a network and what comes out: images, names of classes."""
 
+import pathlib
+
 import tensorflow as tf
 
 from lambdanet_tf.specs import IMAGENET_MEAN
@@ -96,8 +98,7 @@ def decode_predictions(predictions, top=5, class_names=None):
     Args:
         predictions: array `(batch, classes)` of scores.
         top: how many classes to return.
-        class_names: a name per class; None for the 1000 classes of ImageNet,
-            whose list Keras downloads.
+        class_names: a name per class; None for the 1000 classes of ImageNet.
 
     Returns:
         Per example a list of (class index, class name, score), best first.
@@ -132,14 +133,12 @@ def decode_predictions(predictions, top=5, class_names=None):
 
 
 def _imagenet_names(classes):
-    """Names of ImageNet's classes, by way of Keras."""
+    """Names of ImageNet's classes, such as `golden_retriever`."""
     if classes != 1000:
         raise ValueError(
             "`class_names` can be left out only for the 1000 classes of "
             f"ImageNet. Received: predictions of {classes} classes."
         )
-    identity = tf.eye(1000).numpy()
-    decoded = tf.keras.applications.imagenet_utils.decode_predictions(
-        identity, top=1
-    )
-    return [best[0][1] for best in decoded]
+    path = pathlib.Path(__file__).parent / "imagenet_classes.txt"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [line.split()[1] for line in lines if not line.startswith("#")]

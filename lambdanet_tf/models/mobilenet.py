@@ -70,13 +70,13 @@ def MobileNet(
         maps,
         last,
         name or spec.name,
+        spec,
         include_top=include_top,
         weights=weights,
         pooling=pooling,
         classes=classes,
         classifier_activation=classifier_activation,
         endpoints=endpoints,
-        dropout_rate=spec.dropout_rate,
         kernel_regularizer=kernel_regularizer,
     )
 

@@ -38,7 +38,12 @@ def ResNet(
     Args:
         spec: `ResNetSpec`, the network.
         include_top: bool. Whether to end in a classifier.
-        weights: None, or a file or run folder as `load_weights` takes it.
+        weights: None; "imagenet" for published weights, of the networks that
+            have them, fetched once into Keras' cache; or a path: of an `.npz`
+            file or a run folder as `load_weights` takes it, or of a
+            `.safetensors` file of timm. ImageNet's classifier is left out
+            where `classes` is not 1000. Other image sizes: see `load_initial`
+            in `lambdanet_tf.models.pretrained`.
         input_tensor: None, or a Keras tensor of images to build on.
         input_shape: (height, width, channels); None for the recommended size
             and 3 channels. With a local `scope`, height and width can be None
@@ -71,6 +76,7 @@ def ResNet(
     Raises:
         ValueError: if an argument is unknown or out of range, the images are
             smaller than the total stride, or the weights do not fit.
+        OSError: if published weights cannot be fetched.
     """
     spec = specs.changed(spec, changes)
     options = blocks.LayerOptions(
@@ -95,13 +101,13 @@ def ResNet(
         maps,
         maps[f"c{len(spec.stages) + 1}"],
         name or spec.name,
+        spec,
         include_top=include_top,
         weights=weights,
         pooling=pooling,
         classes=classes,
         classifier_activation=classifier_activation,
         endpoints=endpoints,
-        dropout_rate=spec.dropout_rate,
         kernel_regularizer=kernel_regularizer,
     )
 
