@@ -1,6 +1,8 @@
 """The networks of the paper, in the manner of `keras.applications`."""
 
 from lambdanet_tf.models.cloning import clone_network
+from lambdanet_tf.models.fine_tuning import freeze
+from lambdanet_tf.models.fine_tuning import rates_by_depth
 from lambdanet_tf.models.images import decode_predictions
 from lambdanet_tf.models.images import preprocess_input
 from lambdanet_tf.models.mobilenet import MobileNet
@@ -77,10 +79,12 @@ __all__ = [
     "build",
     "clone_network",
     "decode_predictions",
+    "freeze",
     "load_weights",
     "named_weights",
     "names",
     "preprocess_input",
+    "rates_by_depth",
     "save_weights",
     "set_weights",
     "weights_as_bytes",

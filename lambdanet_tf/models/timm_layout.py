@@ -183,10 +183,8 @@ def _differences(spec):
             any(width % 8 for width in spec.widths),
             "widths that are no multiples of 8",
         ),
-        (
-            spec.shortcut == "pool" and max(spec.strides) > 2,
-            "shortcuts that pool more than 2x2",
-        ),
+        # Its convolutions pad by more than half their window there.
+        (max(spec.strides) > 2, "strides above 2"),
     ):
         if differs:
             yield reason
@@ -199,12 +197,10 @@ def _lambda_differences(spec):
     scope = spec.scope
     if isinstance(scope, int):
         scope = (scope, scope)
-    strided = [
-        strides
+    pools = any(
+        letters[0] == "L" and strides > 1
         for letters, strides in zip(spec.stages, spec.strides, strict=True)
-        if letters[0] == "L" and strides > 1
-    ]
-    pooled_otherwise = strided and spec.lambda_pool != 2
+    )
     for differs, reason in (
         (spec.share_embeddings, "shared embeddings"),
         (spec.intra_depth != 1, "an intra_depth above 1"),
@@ -215,8 +211,7 @@ def _lambda_differences(spec):
         (not spec.use_batch_norm, "lambda layers without normalization"),
         (scope is None and spec.use_position_bias, "a bias of a global scope"),
         (scope is not None and scope[0] != scope[-1], "a scope not square"),
-        (max(strided, default=1) > 2, "lambda layers of a stride above 2"),
-        (pooled_otherwise, "lambda_pool other than 2"),
+        (pools and spec.lambda_pool != 2, "lambda_pool other than 2"),
     ):
         if differs:
             yield reason
