@@ -3,7 +3,8 @@
 Source: I. Bello, "LambdaNetworks: Modeling Long-Range Interactions Without
 Attention", arXiv:2102.08602. Table 19 gives the blocks of each depth and the
 lambda blocks of the hybrids, Table 20 what each was trained with. A number
-that is not the paper's carries a comment that says where it is from.
+that is not the paper's carries a comment that says where it is from. The
+networks with published weights are those of PyTorch Image Models (timm).
 """
 
 import dataclasses
@@ -13,6 +14,10 @@ from lambdanet_tf.arguments import fraction
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
+
+# Mean and standard deviation of ImageNet's channels, of pixels in [0, 255].
+IMAGENET_MEAN = (123.675, 116.28, 103.53)
+IMAGENET_STD = (58.395, 57.12, 57.375)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,6 +150,11 @@ class ResNetSpec:
         parameters: trainable ones, with the builder's defaults; 0 if not
             known.
         image_size: recommended height and width.
+        image_mean: of the pixels in [0, 255], per channel of color images.
+        image_std: likewise, their standard deviation.
+        evaluation_crop: side of the central square of an image that is
+            evaluated, as a share of the shorter side.
+        interpolation: `"bilinear"` or `"bicubic"`, to resize that square.
         dropout_rate: before the classifier.
         drop_path_rate: of the deepest residual branches.
         drop_path_schedule: how the rate grows with depth: `"stage"` (as in
@@ -165,6 +175,8 @@ class ResNetSpec:
             0 for none.
         se_stages: the stages that have it, named from 2.
         activation: after every normalisation but the last of a block.
+        norm_epsilon: of every batch normalization, also of those in the
+            lambda layers.
         padding: of strided convolutions and pooling: `"same"`, TensorFlow's,
             or `"symmetric"`, the same on both sides. The sizes agree.
         num_heads: of the lambda layers; so are the remaining attributes.
@@ -173,6 +185,7 @@ class ResNetSpec:
         scope: the paper's r; None for global.
         use_content: whether they have content lambdas.
         use_position: whether they have position lambdas.
+        use_position_bias: whether these have a bias.
         key_normalization: `"softmax"`, `"l2"` or None, over positions.
         query_normalization: None, or `"softmax"` over `key_dim`.
         use_batch_norm: whether queries and values are batch-normalised.
@@ -196,6 +209,10 @@ class ResNetSpec:
     stages: tuple[str, ...]
     parameters: int = 0
     image_size: int = 224
+    image_mean: tuple[float, ...] = IMAGENET_MEAN
+    image_std: tuple[float, ...] = IMAGENET_STD
+    evaluation_crop: float = 0.875  # The common ImageNet evaluation.
+    interpolation: str = "bilinear"
     dropout_rate: float = 0.0
     drop_path_rate: float = 0.0
     drop_path_schedule: str = "stage"
@@ -211,6 +228,7 @@ class ResNetSpec:
     se_ratio: float = 0.0
     se_stages: tuple[int, ...] = (2, 3, 4, 5)
     activation: str = "relu"
+    norm_epsilon: float = 1e-3
     padding: str = "same"
     num_heads: int = 4
     key_dim: int = 16
@@ -218,6 +236,7 @@ class ResNetSpec:
     scope: int | tuple[int, int] | None = 23
     use_content: bool = True
     use_position: bool = True
+    use_position_bias: bool = False
     key_normalization: str | None = "softmax"
     query_normalization: str | None = None
     use_batch_norm: bool = True
@@ -285,6 +304,7 @@ def _check_spec(spec):
         ("shortcut", ("pool", "conv")),
         ("padding", ("same", "symmetric")),
         ("drop_path_schedule", ("stage", "block", "constant")),
+        ("interpolation", ("bilinear", "bicubic")),
     ):
         one_of(field, getattr(spec, field), choices)
 
@@ -412,6 +432,41 @@ LAMBDA_RESNET_SMALL = ResNetSpec(
     scope=7,
 )
 
+# timm's networks, for which there are weights: models/byoanet.py of timm
+# 1.0.31, `lambda_resnet26t`, `lambda_resnet50ts` and `lambda_resnet26rpt_256`.
+# The image sizes, crops and interpolation are those of timm's evaluation.
+LAMBDA_RESNET_26T = ResNetSpec(
+    name="LambdaResNet26T",
+    parameters=10_958_272,
+    stages=("CC", "CC", "CL", "LL"),
+    image_size=256,
+    evaluation_crop=0.94,
+    interpolation="bicubic",
+    stem_filters=(24, 32, 64),
+    stem_strides=(2, 1, 1),
+    stem_kernel_size=3,
+    lambda_pool=2,
+    norm_epsilon=1e-5,
+    padding="symmetric",
+    scope=9,
+    use_position_bias=True,
+)
+LAMBDA_RESNET_50TS = dataclasses.replace(
+    LAMBDA_RESNET_26T,
+    name="LambdaResNet50TS",
+    parameters=21_536_832,
+    stages=("CCC", "CCCL", "CLCLCL", "CLC"),
+    evaluation_crop=0.95,
+    activation="silu",
+)
+LAMBDA_RESNET_26RPT_256 = dataclasses.replace(
+    LAMBDA_RESNET_26T,
+    name="LambdaResNet26RPT256",
+    parameters=10_988_688,
+    scope=None,
+    use_position_bias=False,
+)
+
 RESNETS = {
     spec.name: spec
     for spec in (
@@ -420,6 +475,9 @@ RESNETS = {
         *map(_resnet_rs, TABLE_19),
         RESNET_50,
         LAMBDA_RESNET_SMALL,
+        LAMBDA_RESNET_26T,
+        LAMBDA_RESNET_50TS,
+        LAMBDA_RESNET_26RPT_256,
     )
 }
 
@@ -457,6 +515,7 @@ class MobileNetSpec:
         stem_filters: of the first convolution.
         head_filters: of the last convolution.
         activation: after every normalisation but the last of a block.
+        norm_epsilon: as in `ResNetSpec`.
         padding: of strided convolutions, as in `ResNetSpec`.
         num_heads: of the lambda convolutions; so are the remaining ones.
         key_dim: the paper's k.
@@ -473,6 +532,7 @@ class MobileNetSpec:
     stem_filters: int = 32
     head_filters: int = 1280
     activation: str = "relu6"
+    norm_epsilon: float = 1e-3
     padding: str = "same"
     num_heads: int = 4
     key_dim: int = 32

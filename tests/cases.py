@@ -197,6 +197,14 @@ CASES = [
         trainable=7,
     ),
     Case(
+        "position_bias",
+        layers.LambdaLayer,
+        {**_SMALL, "use_position_bias": True, "scope": 3},
+        _IMAGE,
+        context_mask=_IMAGE[:-1],
+        trainable=9,
+    ),
+    Case(
         "volume",
         layers.LambdaLayer,
         {**_SMALL, "scope": (1, 3, 3)},
@@ -214,10 +222,16 @@ CASES = [
     Case(
         "conv_dilated",
         layers.LambdaConv,
-        {**_SMALL, "kernel_size": (3, 5), "dilation_rate": (2, 1)},
+        {
+            **_SMALL,
+            "kernel_size": (3, 5),
+            "dilation_rate": (2, 1),
+            "multi_head": True,
+            "use_position_bias": True,
+        },
         _IMAGE,
         any_size=True,
-        trainable=8,
+        trainable=9,
     ),
     Case(
         "conv_valid",

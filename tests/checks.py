@@ -75,6 +75,8 @@ def reference_weights(layer):
         variables["embeddings"] = layer.position_embedding.embeddings
     elif isinstance(layer, RelativeAttention):
         variables |= {table.name: table.embeddings for table in layer.tables()}
+    if getattr(layer, "position_bias", None) is not None:
+        variables["position_bias"] = layer.position_bias
     return variables
 
 

@@ -138,7 +138,8 @@ def test_memory_of_table_4():
 
 @pytest.mark.parametrize("implementation", ["einsum", "conv2d", "depthwise"])
 @pytest.mark.parametrize("scope", [3, None])
-def test_executed_operations_of_a_layer(implementation, scope):
+@pytest.mark.parametrize("bias", [False, True])
+def test_executed_operations_of_a_layer(implementation, scope, bias):
     images = tf.keras.Input((5, 7, 6))
     layer = LambdaLayer(
         8,
@@ -146,6 +147,7 @@ def test_executed_operations_of_a_layer(implementation, scope):
         key_dim=3,
         intra_depth=2,
         scope=scope,
+        use_position_bias=bias,
         implementation=implementation,
     )
     model = tf.keras.Model(images, layer(images))
@@ -159,6 +161,7 @@ def test_executed_operations_of_a_layer(implementation, scope):
     else:
         summed = 1 if implementation == "conv2d" else u  # Before or after u.
         position = n * k * (seen * v * u + h * v * summed)
+    position += bias * n * h * k
     assert executed == 2 * (projections + content + position)
 
 

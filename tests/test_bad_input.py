@@ -50,6 +50,11 @@ CONSTRUCTION = [
         {"use_content": False, "use_position": False},
         "`use_content`.*`use_position`",
     ),
+    (
+        "LambdaLayer",
+        {"use_position": False, "use_position_bias": True},
+        "`use_position_bias`.*use_position=False",
+    ),
     ("LambdaConv", {"filters": 7, "kernel_size": 3, "num_heads": 2}, "7.*2"),
     ("LambdaConv", {"filters": 8, "kernel_size": 4}, "`kernel_size`.*odd.*4"),
     ("LambdaConv", {"filters": 8, "kernel_size": 0}, "`kernel_size`.*0"),

@@ -555,6 +555,18 @@ def test_decode_predictions():
         models.decode_predictions(scores[0])
 
 
+def test_names_of_imagenet():
+    decoded = models.decode_predictions(np.eye(1000), top=1)
+    indices, names, scores = zip(*[best for (best,) in decoded], strict=True)
+    assert indices == tuple(range(1000))
+    assert set(scores) == {1.0}
+    known = {0: "tench", 207: "golden_retriever", 281: "tabby", 340: "zebra"}
+    known |= {404: "airliner", 949: "strawberry", 999: "toilet_tissue"}
+    assert {index: names[index] for index in known} == known
+    # Two birds and machines, two bathing suits.
+    assert len(set(names)) == 998
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

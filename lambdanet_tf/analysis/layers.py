@@ -9,6 +9,7 @@ axis, and g = 1 (or h groups with `multi_head`):
     projections      n c h k  +  m c g k u  +  m c g v u
     content lambda   m g k v u
     position lambdas n r g k v u
+    position bias    n h k
     applied          n h k v
 
 In attention each query sees r positions, the product of min(scope, size) over
@@ -166,6 +167,8 @@ def _lambda_flops(layer):
         products += m * channels * groups * k * u + m * groups * k * v * u
     if layer.use_position:
         products += n * _entries(layer) * groups * k * v * u
+    if layer.use_position_bias:
+        products += n * layer.num_heads * k
     products += n * layer.num_heads * k * v
     return 2 * products
 

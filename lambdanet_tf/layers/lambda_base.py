@@ -19,6 +19,8 @@ class LambdaBase(ProjectionLayer):
     Subclasses say which context positions a query sees, in `_geometry`.
     """
 
+    _initialized = (*ProjectionLayer._initialized, "position_bias")
+
     def __init__(
         self,
         filters,
@@ -28,6 +30,7 @@ class LambdaBase(ProjectionLayer):
         scope,
         use_content,
         use_position,
+        use_position_bias,
         multi_head,
         position_embedding,
         implementation,
@@ -41,6 +44,7 @@ class LambdaBase(ProjectionLayer):
         key_initializer,
         value_initializer,
         embeddings_initializer,
+        position_bias_initializer,
         kernel_regularizer,
         embeddings_regularizer,
         kernel_constraint,
@@ -70,6 +74,12 @@ class LambdaBase(ProjectionLayer):
                 "`use_content` and `use_position` cannot both be False: the "
                 "layer would compute nothing."
             )
+        self.use_position_bias = bool(use_position_bias)
+        if self.use_position_bias and not self.use_position:
+            raise ValueError(
+                "`use_position_bias` needs position lambdas. Received: "
+                "use_position_bias=True, use_position=False."
+            )
         self.multi_head = bool(multi_head)
         self.implementation = one_of(
             "implementation", implementation, ops.IMPLEMENTATIONS
@@ -84,6 +94,9 @@ class LambdaBase(ProjectionLayer):
         self.norm_momentum = fraction("norm_momentum", norm_momentum)
         self.norm_epsilon = fraction("norm_epsilon", norm_epsilon)
         self.use_sync_bn = bool(use_sync_bn)
+        self.position_bias_initializer = tf.keras.initializers.get(
+            position_bias_initializer
+        )
         self._position_embedding_argument = position_embedding
         self.position_embedding = self._position_embedding(position_embedding)
 
@@ -160,6 +173,14 @@ class LambdaBase(ProjectionLayer):
         shared = self.position_embedding
         if shared is not None and not shared.built:
             self._build_sublayer(shared, inputs_shape)
+        self.position_bias = None
+        if self.use_position_bias:
+            self.position_bias = self.add_weight(
+                name="position_bias",
+                shape=(self._num_groups * self.key_dim,),
+                initializer=self.position_bias_initializer,
+                trainable=True,
+            )
         self._built_grid = tuple(inputs_shape[1:-1])
         self._built_plans = None
         self._built_plans = tuple(
@@ -252,15 +273,19 @@ class LambdaBase(ProjectionLayer):
     def _apply(self, content, position, queries, keys, values, embeddings):
         """Adds up what the queries read from content and position lambdas.
 
-        The functions take one group of what `_groups` yields; the result is
-        `(batch, n, heads, value_dim)`.
+        The functions take one group of what `_groups` yields; the result,
+        with the position bias, is `(batch, n, heads, value_dim)`.
         """
         outputs = []
         for q, k, v, e in self._groups(queries, keys, values, embeddings):
             parts = [content(q, k, v)] if self.use_content else []
             parts += [position(q, v, e)] if self.use_position else []
             outputs.append(tf.add_n(parts))
-        return outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2)
+        outputs = outputs[0] if len(outputs) == 1 else tf.concat(outputs, 2)
+        if self.position_bias is None:
+            return outputs
+        bias = tf.cast(tf.convert_to_tensor(self.position_bias), queries.dtype)
+        return outputs + ops.position_bias_output(queries, bias)
 
     def _groups(self, queries, keys, values, embeddings):
         """Yields queries, and the keys, values and embeddings they share.
@@ -292,6 +317,7 @@ class LambdaBase(ProjectionLayer):
             scope=self.scope,
             use_content=self.use_content,
             use_position=self.use_position,
+            use_position_bias=self.use_position_bias,
             multi_head=self.multi_head,
             implementation=self.implementation,
             key_normalization=self.key_normalization,

@@ -44,7 +44,7 @@ class LambdaConv(LambdaBase):
             `strides`, as in Keras.
         padding: "same", "valid", or (one spatial axis) "causal".
         num_heads, key_dim, intra_depth, use_content, use_position,
-            multi_head, position_embedding, implementation,
+            use_position_bias, multi_head, position_embedding, implementation,
             key_normalization, query_normalization, use_batch_norm,
             norm_momentum, norm_epsilon, use_sync_bn, and the initialisers,
             regularisers and constraints: as in `LambdaLayer`, except that
@@ -83,6 +83,7 @@ class LambdaConv(LambdaBase):
         intra_depth=1,
         use_content=True,
         use_position=True,
+        use_position_bias=False,
         multi_head=False,
         position_embedding="relative",
         implementation="auto",
@@ -96,6 +97,7 @@ class LambdaConv(LambdaBase):
         key_initializer=None,
         value_initializer=None,
         embeddings_initializer=None,
+        position_bias_initializer="zeros",
         kernel_regularizer=None,
         embeddings_regularizer=None,
         kernel_constraint=None,
@@ -118,6 +120,7 @@ class LambdaConv(LambdaBase):
             scope=kernel_size,
             use_content=use_content,
             use_position=use_position,
+            use_position_bias=use_position_bias,
             multi_head=multi_head,
             position_embedding=position_embedding,
             implementation=implementation,
@@ -131,6 +134,7 @@ class LambdaConv(LambdaBase):
             key_initializer=key_initializer,
             value_initializer=value_initializer,
             embeddings_initializer=embeddings_initializer,
+            position_bias_initializer=position_bias_initializer,
             kernel_regularizer=kernel_regularizer,
             embeddings_regularizer=embeddings_regularizer,
             kernel_constraint=kernel_constraint,

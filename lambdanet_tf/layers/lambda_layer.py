@@ -44,8 +44,9 @@ class LambdaLayer(ContextLayer, LambdaBase):
     kernels to `num_heads * key_dim`, `key_dim * intra_depth` and `value_dim *
     intra_depth` channels, in this order of axes, the first slowest),
     `query_norm`, `value_norm` (BatchNormalization or None) and
-    `position_embedding`, whose `embeddings` are the table. With `multi_head`,
-    an axis of heads comes first in all of them.
+    `position_embedding`, whose `embeddings` are the table; so is the weight
+    `position_bias`, `(key_dim,)` or None. With `multi_head`, an axis of heads
+    comes first in all of them.
 
     Args:
         filters: int. Output channels. None: as many as the inputs have. Must
@@ -60,6 +61,10 @@ class LambdaLayer(ContextLayer, LambdaBase):
         use_content: bool. Whether there is a content lambda; without, there
             are no keys.
         use_position: bool. Whether there are position lambdas.
+        use_position_bias: bool. Whether a learned bias is added to them, one
+            number per depth of the keys, as PyTorch Image Models (timm) does:
+            `sum over k of Q[n, h, k] position_bias[k]` in every output
+            channel of a head, at every position, whatever masks permit.
         multi_head: bool. Whether each head has its own keys, embeddings and
             values (the paper's comparison) instead of sharing one lambda.
         causal: bool. Whether a position sees only itself and those before
@@ -81,6 +86,7 @@ class LambdaLayer(ContextLayer, LambdaBase):
         key_initializer: None for the paper's N(0, 1 / channels), or any.
         value_initializer: likewise.
         embeddings_initializer: None for the paper's N(0, 1), or any.
+        position_bias_initializer: any Keras initializer.
         kernel_regularizer: Keras regulariser of the three projections.
         embeddings_regularizer: Keras regulariser of the table.
         kernel_constraint: Keras constraint of the three projections.
@@ -106,7 +112,7 @@ class LambdaLayer(ContextLayer, LambdaBase):
 
     Output shape:
         `(batch, *spatial, filters)`, channels head-major, in the compute
-        dtype. Zero where nothing is permitted.
+        dtype. Zero, but for the position bias, where nothing is permitted.
 
     Raises:
         ValueError: if an argument is out of its range (at construction), if
@@ -133,6 +139,7 @@ class LambdaLayer(ContextLayer, LambdaBase):
         scope=None,
         use_content=True,
         use_position=True,
+        use_position_bias=False,
         multi_head=False,
         causal=False,
         position_embedding="relative",
@@ -147,6 +154,7 @@ class LambdaLayer(ContextLayer, LambdaBase):
         key_initializer=None,
         value_initializer=None,
         embeddings_initializer=None,
+        position_bias_initializer="zeros",
         kernel_regularizer=None,
         embeddings_regularizer=None,
         kernel_constraint=None,
@@ -161,6 +169,7 @@ class LambdaLayer(ContextLayer, LambdaBase):
             scope=scope,
             use_content=use_content,
             use_position=use_position,
+            use_position_bias=use_position_bias,
             multi_head=multi_head,
             position_embedding=position_embedding,
             implementation=implementation,
@@ -174,6 +183,7 @@ class LambdaLayer(ContextLayer, LambdaBase):
             key_initializer=key_initializer,
             value_initializer=value_initializer,
             embeddings_initializer=embeddings_initializer,
+            position_bias_initializer=position_bias_initializer,
             kernel_regularizer=kernel_regularizer,
             embeddings_regularizer=embeddings_regularizer,
             kernel_constraint=kernel_constraint,

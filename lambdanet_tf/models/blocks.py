@@ -135,6 +135,7 @@ def lambda_layer(x, width, spec, options, name, strides, embedding):
         scope=spec.scope,
         use_content=spec.use_content,
         use_position=spec.use_position,
+        use_position_bias=spec.use_position_bias,
         key_normalization=spec.key_normalization,
         query_normalization=spec.query_normalization,
         use_batch_norm=spec.use_batch_norm,

@@ -26,7 +26,6 @@ def MobileNet(
     kernel_initializer="he_normal",
     kernel_regularizer=None,
     norm_momentum=0.99,
-    norm_epsilon=1e-3,
     use_sync_bn=False,
     **changes,
 ):
@@ -54,7 +53,7 @@ def MobileNet(
         kernel_initializer=kernel_initializer,
         kernel_regularizer=kernel_regularizer,
         norm_momentum=norm_momentum,
-        norm_epsilon=norm_epsilon,
+        norm_epsilon=spec.norm_epsilon,
         use_sync_bn=use_sync_bn,
         implementation=implementation,
     )
@@ -71,13 +70,13 @@ def MobileNet(
         maps,
         last,
         name or spec.name,
+        spec,
         include_top=include_top,
         weights=weights,
         pooling=pooling,
         classes=classes,
         classifier_activation=classifier_activation,
         endpoints=endpoints,
-        dropout_rate=spec.dropout_rate,
         kernel_regularizer=kernel_regularizer,
     )
 

@@ -37,6 +37,7 @@ from lambdanet_tf.ops.plan import Dims
 from lambdanet_tf.ops.plan import Plan
 from lambdanet_tf.ops.plan import plan_for
 from lambdanet_tf.ops.plan import planning_for
+from lambdanet_tf.ops.position import position_bias_output
 from lambdanet_tf.ops.position import position_output
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "pairwise_position_output",
     "plan_for",
     "planning_for",
+    "position_bias_output",
     "position_output",
     "relative_attention",
     "relative_index",

@@ -88,6 +88,25 @@ def position_output(
     return poisoned_within_scope(outputs, bad, geometry.axes[0])
 
 
+def position_bias_output(queries, bias):
+    """Computes what the queries read from a bias of the position lambdas.
+
+    The bias is the same for all positions, value channels and examples.
+
+    Args:
+        queries: `(batch, n, heads, key_dim)`.
+        bias: `(key_dim,)`, or `(heads * key_dim,)` for one per head.
+
+    Returns:
+        `(batch, n, heads, 1)`.
+    """
+    (heads, key_dim) = queries.shape[-2:]
+    if bias.shape[0] == key_dim:
+        return tf.einsum("bnhk,k->bnh", queries, bias)[..., None]
+    bias = tf.reshape(bias, [heads, key_dim])
+    return tf.einsum("bnhk,hk->bnh", queries, bias)[..., None]
+
+
 def _planned(queries, values, table, geometry, implementation):
     plan = implementation
     if not isinstance(plan, Plan):

@@ -148,6 +148,8 @@ def _set_lambda_weights(copy, layer):
             dense.set_weights([kernel, np.zeros(kernel.shape[-1])])
         else:
             _set_folded(dense, getattr(layer, name), norm)
+    if layer.position_bias is not None:
+        copy.position_bias.assign(layer.position_bias)
     for name in ("key", "position_embedding"):
         if getattr(layer, name) is not None:
             getattr(copy, name).set_weights(getattr(layer, name).get_weights())
