@@ -1,7 +1,12 @@
-"""Prints what a network costs: `python -m lambdanet_tf.summary NAME`."""
+"""Prints what a network costs: `python -m lambdanet_tf.summary NAME`.
+
+NAME can also be a `.keras` file, of a sequence model too.
+"""
 
 import argparse
 import sys
+
+import tensorflow as tf
 
 from lambdanet_tf import analysis
 from lambdanet_tf import models
@@ -24,9 +29,14 @@ def main(arguments=None):
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name", help=f"one of {', '.join(models.names())}")
     parser.add_argument(
-        "--size", type=int, help="height and width of the images"
+        "name",
+        help=f"one of {', '.join(models.names())}, or a .keras file",
+    )
+    parser.add_argument(
+        "--size",
+        type=int,
+        help="height and width of the images, or length of the sequences",
     )
     parser.add_argument(
         "--channels", type=int, default=3, help="of the images (default: 3)"
@@ -47,6 +57,10 @@ def main(arguments=None):
 
 
 def _summary(flags):
+    if flags.name.endswith(".keras"):
+        model = tf.keras.models.load_model(flags.name)
+        counts = analysis.analyse(model, flags.size)
+        return counts.table(every_layer=flags.layers)
     shape = None
     if flags.size is not None:
         shape = (flags.size, flags.size, flags.channels)

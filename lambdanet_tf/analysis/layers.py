@@ -41,6 +41,8 @@ class LayerCount:
             k n m), once for the whole batch.
         table_bytes: the table that they are read from.
         algorithm: of a lambda layer, in inference.
+        state_bytes: the state with which a causal lambda layer streams,
+            whatever the length of the sequence; 0 if it cannot.
     """
 
     name: str
@@ -53,6 +55,7 @@ class LayerCount:
     embedding_bytes: int
     table_bytes: int
     algorithm: str = ""
+    state_bytes: int = 0
 
 
 def layer_flops(layer):
@@ -91,6 +94,17 @@ def lambda_bytes(layer, itemsize):
         pairs = n * m * groups * depths
         table = math.prod(layer.position_embedding.embeddings.shape)
     return activations * itemsize, pairs * itemsize, table * itemsize
+
+
+def state_bytes(layer):
+    """Memory of the streaming state of a lambda layer, for one sequence."""
+    try:
+        spec = layer.state_spec(1)
+    except ValueError:  # It does not stream.
+        return 0
+    return sum(
+        math.prod(part.shape) * part.dtype.size for part in spec.values()
+    )
 
 
 def _lambda_flops(layer):

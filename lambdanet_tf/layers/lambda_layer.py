@@ -5,16 +5,18 @@ import functools
 import tensorflow as tf
 
 from lambdanet_tf import ops
+from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.lambda_base import LambdaBase
 from lambdanet_tf.layers.lambda_base import check_grid
 from lambdanet_tf.layers.lambda_base import flatten
 from lambdanet_tf.layers.lambda_base import grid_of
 from lambdanet_tf.layers.lambda_base import padding_mask
 from lambdanet_tf.layers.lambda_base import unflatten
+from lambdanet_tf.layers.streaming import Streaming
 
 
 @tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
-class LambdaLayer(LambdaBase):
+class LambdaLayer(Streaming, LambdaBase):
     """Long-range interactions between positions, without attention maps.
 
     Every position turns its context into a linear function, a lambda, and
@@ -33,6 +35,11 @@ class LambdaLayer(LambdaBase):
     that E = R[m - n] depends on. Differences from the paper: none; where it
     is silent: L2 normalization of keys runs over context positions, as
     softmax does. NaN and infinity reach the outputs that may see them.
+
+    With `causal` and a local scope, or without a position part, a sequence can
+    also come piece by piece: `state = layer.initial_state(batch_size)`, then
+    `outputs, state = layer.step(inputs, state)` for one or more new positions.
+    The state does not grow; see `docs/sequences.md`.
 
     The sublayers are attributes: `query`, `key`, `value` (Dense without bias;
     kernels to `num_heads * key_dim`, `key_dim * intra_depth` and `value_dim *
@@ -263,6 +270,15 @@ class LambdaLayer(LambdaBase):
             past = entries[0] // 2 + 1
             return ops.Geometry.of([ops.causal_axis(grid[0], past)])
         return ops.Geometry.of(map(ops.same_axis, grid, entries))
+
+    @property
+    def _is_causal(self):
+        return self.causal
+
+    def _past(self):
+        """Entries for a query and its past, stride and dilation."""
+        (scope,) = scope_per_axis("scope", self.scope, 1) or (1,)
+        return scope // 2 + 1, 1, 1
 
     def _check_static(self, grid):
         if self.position_embedding is not None and None in tuple(grid):
