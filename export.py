@@ -11,7 +11,7 @@ from lambdanet_tf.serving import command_line
 
 def facts_about(model, image_size):
     """What the model card says about the cost of a model."""
-    counts = analysis.analyse(model, image_size, executed=False)
+    counts = analysis.analyze(model, image_size, executed=False)
     millions = counts.total("flops") / 1e6
     return {"flops": f"{millions:,.1f} million, 2 per multiply-add"}
 

@@ -21,9 +21,9 @@ from benchmarks.timing import interleaved
 from lambdanet_tf import models
 
 NETWORKS = {
-    "CCCC": lambda **kw: models.ResNet50("CCCC", **kw),
-    "CCLL": lambda **kw: models.ResNet50("CCLL", **kw),
-    "LLLL": lambda **kw: models.ResNet50("LLLL", **kw),
+    "CCCC": lambda **kw: models.ResNet50(pattern="CCCC", **kw),
+    "CCLL": lambda **kw: models.ResNet50(pattern="CCLL", **kw),
+    "LLLL": lambda **kw: models.ResNet50(pattern="LLLL", **kw),
     "ResNetRS50-SE": lambda **kw: models.ResNetRS50(**kw),
     "LambdaResNet50": lambda **kw: models.LambdaResNet50(**kw),
 }

@@ -10,7 +10,7 @@ import types
 import tensorflow as tf
 
 from benchmarks.tpu_operations import audit
-from lambdanet_tf.analysis import analyse
+from lambdanet_tf.analysis import analyze
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.ops import planning_for
 from lambdanet_tf.training.networks import build_network
@@ -99,7 +99,7 @@ def _layer_step(program):
 
 
 def _facts(model, program):
-    analysis = analyse(model)
+    analysis = analyze(model)
     flops = analysis.total("executed_flops")
     algorithms = [x.algorithm for x in analysis.layers if x.algorithm]
     return {

@@ -59,13 +59,13 @@ def main(arguments=None):
 def _summary(flags):
     if flags.name.endswith(".keras"):
         model = tf.keras.models.load_model(flags.name)
-        counts = analysis.analyse(model, flags.size)
+        counts = analysis.analyze(model, flags.size)
         return counts.table(every_layer=flags.layers)
     shape = None
     if flags.size is not None:
         shape = (flags.size, flags.size, flags.channels)
     model = models.build(flags.name, input_shape=shape, classes=flags.classes)
-    return analysis.analyse(model).table(every_layer=flags.layers)
+    return analysis.analyze(model).table(every_layer=flags.layers)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import tensorflow as tf
 from lambdanet_tf import models
 from lambdanet_tf import specs
 from lambdanet_tf import summary
-from lambdanet_tf.analysis import analyse
+from lambdanet_tf.analysis import analyze
 from lambdanet_tf.analysis import tables
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
@@ -78,7 +78,7 @@ def formula(builder, size, arguments):
 )
 def test_counts_are_the_closed_forms(builder, size, arguments):
     model = getattr(models, builder)(input_shape=(size, size, 3), **arguments)
-    counted = analyse(model, executed=False)
+    counted = analyze(model, executed=False)
     parameters, flops = formula(builder, size, arguments)
     assert counted.total("parameters") == parameters
     assert counted.total("flops") == flops
@@ -141,7 +141,7 @@ def test_executed_operations_of_a_layer(implementation, scope):
         implementation=implementation,
     )
     model = tf.keras.Model(images, layer(images))
-    executed = analyse(model).total("executed_flops")
+    executed = analyze(model).total("executed_flops")
     n, k, h, u, v = 35, 3, 2, 2, 4
     projections = n * 6 * (h * k + k * u + v * u)
     content = n * k * v * u + n * h * k * v
@@ -157,7 +157,7 @@ def test_executed_operations_of_a_layer(implementation, scope):
 def test_lambda_convolution_with_strides():
     images = tf.keras.Input((8, 8, 16))
     layer = LambdaConv(16, 5, 2, key_dim=8)
-    counted = analyse(tf.keras.Model(images, layer(images)), executed=False)
+    counted = analyze(tf.keras.Model(images, layer(images)), executed=False)
     expected = closed_form.lambda_layer(8, 16, 2, k=8, h=4, u=1, r=5)
     assert counted.total("parameters") == expected[0]
     assert counted.total("flops") == expected[1]
@@ -165,7 +165,7 @@ def test_lambda_convolution_with_strides():
 
 def test_executed_operations_of_a_network():
     model = models.ResNet50(input_shape=(32, 32, 3))
-    counted = analyse(model)
+    counted = analyze(model)
     assert counted.total("executed_flops") == counted.total("flops")
     for layer in counted.layers:
         assert layer.executed_flops == layer.flops, layer
@@ -174,7 +174,7 @@ def test_executed_operations_of_a_network():
 def test_memory_of_a_layer():
     images = tf.keras.Input((5, 7, 6))
     layer = LambdaLayer(8, num_heads=2, key_dim=3, intra_depth=2, scope=3)
-    row = analyse(tf.keras.Model(images, layer(images))).layers[-1]
+    row = analyze(tf.keras.Model(images, layer(images))).layers[-1]
     n, k, h, u, v = 35, 3, 2, 2, 4
     assert row.table_bytes == 4 * 9 * k * u
     assert row.embedding_bytes == 4 * n * n * k * u
@@ -188,7 +188,7 @@ def test_shared_embeddings_count_once():
         model = models.LambdaResNetSmall(
             stages=("CL", "LLL", "LL"), **arguments
         )
-        total = analyse(model, executed=False).total("parameters")
+        total = analyze(model, executed=False).total("parameters")
         trained = sum(np.prod(w.shape) for w in model.trainable_weights)
         assert total == trained
         return total
@@ -200,19 +200,51 @@ def test_shared_embeddings_count_once():
 def test_other_image_sizes():
     model = models.LambdaResNetSmall()
     larger = models.LambdaResNetSmall(input_shape=(9, 13, 1))
-    assert analyse(model, (9, 13)).layers == analyse(larger).layers
+    assert analyze(model, (9, 13)).layers == analyze(larger).layers
     free = models.LambdaResNetSmall(input_shape=(None, None, 1))
-    assert analyse(free, (9, 13)).total("flops") == analyse(larger).total(
+    assert analyze(free, (9, 13)).total("flops") == analyze(larger).total(
         "flops"
     )
     with pytest.raises(ValueError, match="`image_size` must be given"):
-        analyse(free)
+        analyze(free)
+
+
+@pytest.mark.parametrize("scope", [None, 5])
+def test_other_image_sizes_share_what_the_network_shares(scope):
+    arguments = {
+        "stages": ("LLL",),
+        "widths": (8,),
+        "strides": (1,),
+        "share_embeddings": True,
+        "scope": scope,
+    }
+    small = models.LambdaResNetSmall(**arguments, input_shape=(8, 8, 1))
+    large = models.LambdaResNetSmall(**arguments, input_shape=(12, 10, 1))
+    counted = analyze(small, image_size=(12, 10), executed=False)
+    assert counted.layers == analyze(large, executed=False).layers
+
+
+def test_layers_that_are_called_twice_are_named():
+    images = tf.keras.Input((6, 6, 3))
+    conv = tf.keras.layers.Conv2D(3, 3, padding="same", name="conv")
+    model = tf.keras.Model(images, conv(conv(images)))
+    counted = analyze(model, executed=False)
+    assert counted.counted_once == ("conv",)
+    assert counted.total("flops") == 2 * 6 * 6 * 9 * 3 * 3
+    assert "counted once: conv" in counted.table()
+
+
+def test_compiled_models_are_analyzed_at_other_sizes():
+    model = models.LambdaResNetSmall(classifier_activation=None)
+    model.compile("sgd", "mse", jit_compile=False)
+    counted = analyze(model, image_size=16, executed=False)
+    assert counted.image_shape == (16, 16, 1)
 
 
 def test_unknown_layers_are_named():
     images = tf.keras.Input((6, 6, 2))
     x = tf.keras.layers.Conv2DTranspose(3, 2, name="up")(images)
-    counted = analyse(tf.keras.Model(images, x))
+    counted = analyze(tf.keras.Model(images, x))
     assert counted.not_counted == ("up",)
     assert "not counted: up" in counted.table()
 
@@ -241,7 +273,7 @@ def test_a_stream_has_a_state_of_fixed_size(tmp_path, capsys):
     model = tf.keras.Model(tokens, x)
     # Content and two rows of the softmax, float32, and two values.
     expected = 4 * (3 * 4 + 2 * 3 + 2 * 4)
-    counts = analyse(model, executed=False)
+    counts = analyze(model, executed=False)
     assert counts.total("state_bytes") == expected
     model.save(tmp_path / "model.keras")
     assert summary.main([str(tmp_path / "model.keras"), "--layers"]) == 0

@@ -2,7 +2,7 @@
 
 from lambdanet_tf.analysis.layers import LayerCount
 from lambdanet_tf.analysis.model import Analysis
-from lambdanet_tf.analysis.model import analyse
+from lambdanet_tf.analysis.model import analyze
 from lambdanet_tf.analysis.parts import PartNorms
 from lambdanet_tf.analysis.parts import lambda_layers
 from lambdanet_tf.analysis.parts import layer_part
@@ -16,7 +16,7 @@ __all__ = [
     "Analysis",
     "LayerCount",
     "PartNorms",
-    "analyse",
+    "analyze",
     "lambda_layers",
     "layer_part",
     "part_norms",

@@ -26,12 +26,15 @@ class Analysis:
         layers: a `LayerCount` per layer, in order.
         not_counted: names of layers with weights whose operations are not
             known and count 0 among `flops`.
+        counted_once: names of layers that are called several times; `flops`
+            and memory are those of the first call.
     """
 
     name: str
     image_shape: tuple[int, int, int]
     layers: tuple[LayerCount, ...]
     not_counted: tuple[str, ...]
+    counted_once: tuple[str, ...] = ()
 
     def total(self, field):
         """The sum of an attribute of `LayerCount` over all layers."""
@@ -75,12 +78,16 @@ class Analysis:
         lines = [f"{self.name} at {title}, per image", "", *lines]
         if state := self.total("state_bytes"):
             lines += ["", f"state of a stream: {state:,} bytes, of any length"]
-        if self.not_counted:
-            lines += ["", f"not counted: {', '.join(self.not_counted)}"]
+        for text, names in (
+            ("not counted", self.not_counted),
+            ("called several times, counted once", self.counted_once),
+        ):
+            if names:
+                lines += ["", f"{text}: {', '.join(names)}"]
         return "\n".join(lines)
 
 
-def analyse(model, image_size=None, executed=True):
+def analyze(model, image_size=None, executed=True):
     """Counts what a model costs for one image.
 
     Args:
@@ -119,7 +126,11 @@ def analyse(model, image_size=None, executed=True):
     for layer in model.layers:
         flops = traced.get(layer.name, 0)
         layers.append(_count(layer, flops, counted, unknown))
-    return Analysis(model.name, image_shape, tuple(layers), tuple(unknown))
+    # No public name says how often a layer was called, in either Keras.
+    again = [x.name for x in model.layers if len(x._inbound_nodes) > 1]
+    return Analysis(
+        model.name, image_shape, tuple(layers), tuple(unknown), tuple(again)
+    )
 
 
 def trainable_parameters(weights, counted):

@@ -10,6 +10,7 @@ import dataclasses
 
 import tensorflow as tf
 
+from lambdanet_tf.arguments import fraction
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativePositionEmbedding
 from lambdanet_tf.layers import SqueezeExcite
@@ -39,6 +40,10 @@ class LayerOptions:
     norm_epsilon: float = 1e-3
     use_sync_bn: bool = False
     implementation: str = "auto"
+
+    def __post_init__(self):
+        fraction("norm_momentum", self.norm_momentum)
+        fraction("norm_epsilon", self.norm_epsilon)
 
 
 def conv(x, filters, kernel_size, options, name, strides=1, depthwise=False):

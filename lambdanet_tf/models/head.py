@@ -40,6 +40,12 @@ def finish(
         dropout_rate: before the classifier.
         kernel_regularizer: of the classifier.
     """
+    if not isinstance(include_top, bool):
+        raise ValueError(
+            "`include_top` must be True or False. Received: include_top="
+            f"{include_top!r}. The arguments of a network, such as `pattern`, "
+            "are given by keyword."
+        )
     if endpoints is not None:
         outputs = {name: maps[name] for name in _known(endpoints, maps)}
     elif include_top:

@@ -27,8 +27,16 @@ def preprocess_input(images):
 
     Returns:
         float32 tensor of the same shape.
+
+    Raises:
+        ValueError: if the number of channels is unknown.
     """
     images = tf.cast(images, tf.float32)
+    if images.shape.rank is None or images.shape[-1] is None:
+        raise ValueError(
+            "`images` must have a known number of channels, their last axis. "
+            f"Received: images of shape {images.shape}."
+        )
     scale, offset = _scale_and_offset(images.shape[-1])
     return images * tf.constant(scale) + tf.constant(offset)
 

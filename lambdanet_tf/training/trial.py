@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf.analysis import analyse
+from lambdanet_tf.analysis import analyze
 from lambdanet_tf.training import pictures
 from lambdanet_tf.training.checkpoints import check_room
 from lambdanet_tf.training.devices import describe
@@ -116,7 +116,7 @@ def _plan(recipe, parts, strategy):
     shape = "x".join(map(str, inputs.image_shape))
     classes = model.output.shape[-1]
     yield "model", f"{recipe.model}, images {shape}, {classes:,} classes"
-    counted = analyse(model, executed=False)
+    counted = analyze(model, executed=False)
     yield "parameters", f"{counted.total('parameters'):,}, trainable"
     flops, unit = counted.total("flops") / 1e9, "GFLOPs"
     if flops < 1:
