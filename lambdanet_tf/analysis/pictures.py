@@ -56,7 +56,9 @@ def position_table_figure(layer: Any, title: str | None = None) -> Any:
 
 
 def receptive_field_figure(
-    fields: dict[str, np.ndarray], position: Sequence[float] | None = None
+    fields: dict[str, np.ndarray],
+    position: Sequence[float] | None = None,
+    columns: int = _COLUMNS,
 ) -> Any:
     """Draws effective receptive fields side by side.
 
@@ -64,12 +66,13 @@ def receptive_field_figure(
         fields: from title to what `receptive_field` returned, of one or two
             spatial axes. Each is drawn on a scale of its own.
         position: where to mark the query, in the pixels of the fields.
+        columns: int. Fields in a row, at most.
 
     Returns:
         A `matplotlib.figure.Figure`.
     """
     count = len(fields)
-    columns = min(count, _COLUMNS)
+    columns = min(count, columns)
     figure = _figure(1.9 * columns, 2.1 * -(-count // columns))
     axes = figure.subplots(-(-count // columns), columns, squeeze=False).ravel()
     for axis in axes[count:]:
