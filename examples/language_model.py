@@ -323,7 +323,7 @@ def measure(folder: pathlib.Path, short=False, print_fn=print) -> dict:
             continue
         model, speed = train(kind, training, folder, settings, print_fn)
         rows = [
-            (context, *generation_speed(model, held_out, context, settings))
+            [context, *generation_speed(model, held_out, context, settings)]
             for context in settings["contexts"]
         ]
         if kind == "lambda":

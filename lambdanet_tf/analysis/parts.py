@@ -205,7 +205,7 @@ def receptive_field(
             ]
         squares = sum(_channel_squares(tape.gradient(s, x)) for s in sums)
         total = total + np.sqrt(squares / probes).sum(axis=0)
-    return total / len(inputs)
+    return np.asarray(total / len(inputs))
 
 
 def _floating(inputs):

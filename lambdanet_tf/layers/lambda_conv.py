@@ -8,7 +8,6 @@ from lambdanet_tf import ops
 from lambdanet_tf.arguments import int_per_axis
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import scope_per_axis
-from lambdanet_tf.layers.lambda_base import LambdaBase
 from lambdanet_tf.layers.lambda_base import check_grid
 from lambdanet_tf.layers.lambda_base import flatten
 from lambdanet_tf.layers.lambda_base import grid_of
@@ -24,7 +23,7 @@ _AXIS = {
 
 
 @tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
-class LambdaConv(Streaming, LambdaBase):
+class LambdaConv(Streaming):
     """A lambda layer with a local scope and a convolution's vocabulary.
 
     The position lambdas are a convolution of the values with the table of

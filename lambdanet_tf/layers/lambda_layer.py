@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from lambdanet_tf import ops
 from lambdanet_tf.arguments import scope_per_axis
-from lambdanet_tf.layers.lambda_base import LambdaBase
 from lambdanet_tf.layers.lambda_base import check_grid
 from lambdanet_tf.layers.lambda_base import flatten
 from lambdanet_tf.layers.lambda_base import grid_of
@@ -16,7 +15,7 @@ from lambdanet_tf.layers.streaming import Streaming
 
 
 @tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
-class LambdaLayer(Streaming, LambdaBase):
+class LambdaLayer(Streaming):
     """Long-range interactions between positions, without attention maps.
 
     Every position turns its context into a linear function, a lambda, and

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from lambdanet_tf import ops
+from lambdanet_tf.layers.lambda_base import LambdaBase
 from lambdanet_tf.layers.lambda_base import check_grid
 from lambdanet_tf.layers.lambda_base import padding_mask
 from lambdanet_tf.layers.lambda_base import unflatten
@@ -10,11 +11,12 @@ from lambdanet_tf.layers.lambda_base import unflatten
 _CONTENT = ("content", "key_sum", "key_maximum")
 
 
-class Streaming:
-    """Adds `initial_state` and `step` to a causal lambda layer.
+class Streaming(LambdaBase):
+    """Adds `initial_state` and `step` to the base of lambda layers.
 
-    Subclasses say in `_past` what their queries see: the entries of the table
-    that lie at or before the query, the stride and the dilation.
+    Subclasses say in `_is_causal` whether they stream, and in `_past` what
+    their queries see: the entries of the table that lie at or before the
+    query, the stride and the dilation.
     """
 
     def state_spec(
