@@ -11,6 +11,7 @@ seconds that proves that it runs, and nothing else.
 
 import argparse
 import json
+import os
 import pathlib
 import platform
 import statistics
@@ -332,11 +333,16 @@ def measure(folder: pathlib.Path, short=False, print_fn=print) -> dict:
             "parameters": model.count_params(),
             "bits per byte": evaluate(model, held_out, settings),
             "training bytes per second": speed,
+            "training minutes": settings["steps"]
+            * BATCH
+            * CONTEXT
+            / speed
+            / 60,
             "generation": rows,
         }
         results["machine"] = (
-            f"{platform.machine()}, {len(tf.config.list_physical_devices())} "
-            f"device(s), Python {platform.python_version()}, TensorFlow "
+            f"{platform.machine()}, {os.cpu_count()} CPU cores, "
+            f"Python {platform.python_version()}, TensorFlow "
             f"{tf.__version__}; {len(training):,} bytes to learn from, "
             f"{settings['steps']} updates of {BATCH} x {CONTEXT} bytes"
         )
@@ -351,6 +357,7 @@ def table(results: dict) -> str:
         ("parameters", "{:,}"),
         ("bits per byte", "{:.3f}"),
         ("training bytes per second", "{:,.0f}"),
+        ("training minutes", "{:.1f}"),
     ):
         cells = [form.format(results[kind][name]) for kind in KINDS]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
