@@ -323,6 +323,7 @@ def measure(folder: pathlib.Path, short=False, print_fn=print) -> dict:
         if kind in results:
             continue
         model, speed = train(kind, training, folder, settings, print_fn)
+        seconds = settings["steps"] * BATCH * CONTEXT / speed
         rows = [
             [context, *generation_speed(model, held_out, context, settings)]
             for context in settings["contexts"]
@@ -333,11 +334,7 @@ def measure(folder: pathlib.Path, short=False, print_fn=print) -> dict:
             "parameters": model.count_params(),
             "bits per byte": evaluate(model, held_out, settings),
             "training bytes per second": speed,
-            "training minutes": settings["steps"]
-            * BATCH
-            * CONTEXT
-            / speed
-            / 60,
+            "training minutes": seconds / 60,
             "generation": rows,
         }
         results["machine"] = (
