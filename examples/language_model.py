@@ -21,6 +21,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
+from benchmarks import report
 from lambdanet_tf.layers import LambdaLayer
 
 KINDS = ("lambda", "attention")
@@ -395,10 +396,18 @@ def main():
         "--folder", type=pathlib.Path, default="runs/language_model"
     )
     parser.add_argument("--short", action="store_true")
+    parser.add_argument(
+        "--write", type=pathlib.Path, help="put table and picture into docs"
+    )
     flags = parser.parse_args()
     results = measure(flags.folder, flags.short)
     print(table(results))
     picture(results).savefig(flags.folder / "speed.png", dpi=110)
+    if flags.write:
+        image = "![Speed and memory of generation](language_model.png)"
+        text = f"{table(results)}\n\n{image}"
+        report.insert(flags.write, "language_model", text, "sequences.md")
+        picture(results).savefig(flags.write / "language_model.png", dpi=110)
     text = generate(flags.folder / "exported" / "1", b"def read_", 400)
     print(text.decode(errors="replace"))
 
