@@ -345,3 +345,17 @@ def test_summary_of_an_unknown_network(capsys):
     assert "Did you mean 'LambdaResNet5" in capsys.readouterr().err
     assert summary.main(["LambdaResNet50", "--size", "31"]) == 2
     assert "at least 32x32 pixels" in capsys.readouterr().err
+
+
+def test_a_stream_has_a_state_of_fixed_size(tmp_path, capsys):
+    tokens = tf.keras.Input((40, 6))
+    x = LambdaLayer(8, num_heads=2, key_dim=3, scope=5, causal=True)(tokens)
+    x = LambdaLayer(8, num_heads=2, key_dim=3, causal=True)(x)  # Has no state.
+    model = tf.keras.Model(tokens, x)
+    # Content and two rows of the softmax, float32, and two values.
+    expected = 4 * (3 * 4 + 2 * 3 + 2 * 4)
+    counts = analyze(model, executed=False)
+    assert counts.total("state_bytes") == expected
+    model.save(tmp_path / "model.keras")
+    assert summary.main([str(tmp_path / "model.keras"), "--layers"]) == 0
+    assert f"state of a stream: {expected:,} bytes" in capsys.readouterr().out

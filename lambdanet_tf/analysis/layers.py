@@ -54,6 +54,8 @@ class LayerCount:
             axis, those of all pairs along each axis.
         table_bytes: the table that they are read from.
         algorithm: of a lambda layer, in inference.
+        state_bytes: the state with which a causal lambda layer streams,
+            whatever the length of the sequence; 0 if it cannot.
     """
 
     name: str
@@ -66,6 +68,7 @@ class LayerCount:
     embedding_bytes: int
     table_bytes: int
     algorithm: str = ""
+    state_bytes: int = 0
 
 
 def layer_flops(layer):
@@ -155,6 +158,17 @@ def _clipped(scope, sizes):
     if isinstance(scope, int):
         scope = (scope,) * len(sizes)
     return [min(r, size) for r, size in zip(scope, sizes, strict=True)]
+
+
+def state_bytes(layer):
+    """Memory of the streaming state of a lambda layer, for one sequence."""
+    try:
+        spec = layer.state_spec(1)
+    except ValueError:  # It does not stream.
+        return 0
+    return sum(
+        math.prod(part.shape) * part.dtype.size for part in spec.values()
+    )
 
 
 def _lambda_flops(layer):

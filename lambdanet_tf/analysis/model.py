@@ -10,6 +10,7 @@ from lambdanet_tf.analysis.layers import LayerCount
 from lambdanet_tf.analysis.layers import attention_bytes
 from lambdanet_tf.analysis.layers import lambda_bytes
 from lambdanet_tf.analysis.layers import layer_flops
+from lambdanet_tf.analysis.layers import state_bytes
 from lambdanet_tf.analysis.operations import executed_flops
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
@@ -75,6 +76,8 @@ class Analysis:
         lines.insert(-1, "-" * len(lines[0]))
         title = "x".join(map(str, self.image_shape))
         lines = [f"{self.name} at {title}, per image", "", *lines]
+        if state := self.total("state_bytes"):
+            lines += ["", f"state of a stream: {state:,} bytes, of any length"]
         for text, names in (
             ("not counted", self.not_counted),
             ("called several times, counted once", self.counted_once),
@@ -90,9 +93,10 @@ def analyze(model, image_size=None, executed=True):
     Args:
         model: a functional Keras model with one input, such as the builders
             of `lambdanet_tf.models` return.
-        image_size: int or (height, width); None for the size the model was
-            built for. Another size is counted on a copy of the model, so that
-            tables of global lambda layers are then of that size.
+        image_size: int or (height, width), of sequences the length; None for
+            the size the model was built for. Another size is counted on a copy
+            of the model, so that tables of global lambda layers are then of
+            that size.
         executed: whether to trace the model, which takes seconds, and count
             `executed_flops`; they are 0 otherwise.
 
@@ -104,7 +108,9 @@ def analyze(model, image_size=None, executed=True):
     """
     *size, channels = model.inputs[0].shape[1:]
     if image_size is not None:
-        wanted = [image_size] * 2 if isinstance(image_size, int) else image_size
+        wanted = image_size
+        if isinstance(image_size, int):
+            wanted = [image_size] * len(size)
         if list(wanted) != size:
             images = tf.keras.Input((*wanted, channels), name="images")
             model = clone_network(model, input_tensors=images)
@@ -148,11 +154,12 @@ def _count(layer, executed, counted, unknown):
     shape = tuple(outputs[0].shape[1:]) if len(outputs) == 1 else ()
     itemsize = tf.as_dtype(layer.compute_dtype).size
     activation = math.prod(shape) * itemsize
-    pairs, table, algorithm = 0, 0, ""
+    pairs, table, algorithm, state = 0, 0, "", 0
     if isinstance(layer, (LambdaLayer, LambdaConv)):
         if layer.use_position:
             algorithm = layer.inference_plan.algorithm
         inner, pairs, table = lambda_bytes(layer, itemsize)
+        state = state_bytes(layer)
         activation += inner
     if isinstance(layer, RelativeAttention):
         inner, pairs, table = attention_bytes(layer, itemsize)
@@ -168,6 +175,7 @@ def _count(layer, executed, counted, unknown):
         embedding_bytes=pairs,
         table_bytes=table,
         algorithm=algorithm,
+        state_bytes=state,
     )
 
 

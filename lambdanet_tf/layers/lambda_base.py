@@ -223,13 +223,16 @@ class LambdaBase(ProjectionLayer):
         grid = tuple(size if isinstance(size, int) else None for size in grid)
         if self._built_plans is not None and grid == self._built_grid:
             return self._built_plans[training]
+        geometry = None if None in grid else self._geometry(grid)
+        return self._plan_of(geometry, training)
+
+    def _plan_of(self, geometry, training):
         dims = ops.Dims(
             self.num_heads // self._num_groups,
             self.key_dim,
             self.value_dim,
             self.intra_depth,
         )
-        geometry = None if None in grid else self._geometry(grid)
         return ops.plan_for(
             geometry, dims, self.implementation, training=training
         )

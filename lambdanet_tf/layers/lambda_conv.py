@@ -13,7 +13,7 @@ from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
 from lambdanet_tf.layers.grids import padding_mask
 from lambdanet_tf.layers.grids import unflatten
-from lambdanet_tf.layers.lambda_base import LambdaBase
+from lambdanet_tf.layers.streaming import Streaming
 
 _AXIS = {
     "same": ops.same_axis,
@@ -23,7 +23,7 @@ _AXIS = {
 
 
 @tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
-class LambdaConv(LambdaBase):
+class LambdaConv(Streaming):
     """A lambda layer with a local scope and a convolution's vocabulary.
 
     The position lambdas are a convolution of the values with the table of
@@ -33,6 +33,7 @@ class LambdaConv(LambdaBase):
     there. The content lambda stays global (up to the query's own position
     with padding "causal"). Any spatial size, also unknown ones. `LambdaLayer`
     has the equations, and adds global scope, masks and a separate context.
+    With padding "causal" it streams as that layer does, by `step`.
 
     Args:
         filters: int. Output channels, divisible by `num_heads`.
@@ -239,6 +240,19 @@ class LambdaConv(LambdaBase):
 
     def _geometry(self, grid):
         return ops.Geometry.of(self._axes(grid))
+
+    @property
+    def _is_causal(self):
+        return self.padding == "causal"
+
+    def _past(self):
+        """Entries for a query and its past, stride and dilation."""
+        sizes = self.kernel_size, self.strides, self.dilation_rate
+        names = "kernel_size", "strides", "dilation_rate"
+        return [
+            int_per_axis(name, value, 1)[0]
+            for name, value in zip(names, sizes, strict=True)
+        ]
 
     def compute_output_shape(self, input_shape):
         input_shape = tuple(input_shape)

@@ -5,6 +5,7 @@ import functools
 import tensorflow as tf
 
 from lambdanet_tf import ops
+from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.context import ContextLayer
 from lambdanet_tf.layers.context import check_attention_mask
 from lambdanet_tf.layers.context import check_batches
@@ -16,11 +17,11 @@ from lambdanet_tf.layers.grids import grid_of
 from lambdanet_tf.layers.grids import num_positions
 from lambdanet_tf.layers.grids import padding_mask
 from lambdanet_tf.layers.grids import unflatten
-from lambdanet_tf.layers.lambda_base import LambdaBase
+from lambdanet_tf.layers.streaming import Streaming
 
 
 @tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
-class LambdaLayer(ContextLayer, LambdaBase):
+class LambdaLayer(ContextLayer, Streaming):
     """Long-range interactions between positions, without attention maps.
 
     Every position turns its context into a linear function, a lambda, and
@@ -39,6 +40,11 @@ class LambdaLayer(ContextLayer, LambdaBase):
     that E = R[m - n] depends on. Differences from the paper: none; where it
     is silent: L2 normalization of keys runs over context positions, as
     softmax does. NaN and infinity reach the outputs that may see them.
+
+    With `causal` and a local scope, or without a position part, a sequence can
+    also come piece by piece: `state = layer.initial_state(batch_size)`, then
+    `outputs, state = layer.step(inputs, state)` for one or more new positions.
+    The state does not grow; see `docs/sequences.md`.
 
     The sublayers are attributes: `query`, `key`, `value` (Dense without bias;
     kernels to `num_heads * key_dim`, `key_dim * intra_depth` and `value_dim *
@@ -260,6 +266,15 @@ class LambdaLayer(ContextLayer, LambdaBase):
             past = entries[0] // 2 + 1
             return ops.Geometry.of([ops.causal_axis(grid[0], past)])
         return ops.Geometry.of(map(ops.same_axis, grid, entries))
+
+    @property
+    def _is_causal(self):
+        return self.causal
+
+    def _past(self):
+        """Entries for a query and its past, stride and dilation."""
+        (scope,) = scope_per_axis("scope", self.scope, 1) or (1,)
+        return scope // 2 + 1, 1, 1
 
     def _check_static(self, grid):
         if self.position_embedding is not None and None in tuple(grid):

@@ -13,6 +13,9 @@ Positions of 1-D, 2-D and 3-D grids are flattened row-major into n or m.
 from lambdanet_tf.ops.attention import block_sizes
 from lambdanet_tf.ops.attention import relative_attention
 from lambdanet_tf.ops.causal import causal_content_output
+from lambdanet_tf.ops.causal import causal_content_step
+from lambdanet_tf.ops.causal import content_state_spec
+from lambdanet_tf.ops.causal import initial_state
 from lambdanet_tf.ops.content import apply_content_lambda
 from lambdanet_tf.ops.content import content_lambda
 from lambdanet_tf.ops.content import content_output
@@ -52,9 +55,12 @@ __all__ = [
     "block_sizes",
     "causal_axis",
     "causal_content_output",
+    "causal_content_step",
     "center_of",
     "content_lambda",
     "content_output",
+    "content_state_spec",
+    "initial_state",
     "masked_content_output",
     "nan_where",
     "normalize_keys",

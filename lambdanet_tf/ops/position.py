@@ -58,8 +58,9 @@ def position_output(
             without a mask.
         attention_mask: None or boolean `(n, m)` or `(batch, n, m)`; True =
             may interact. With a geometry it needs static sizes.
-        causal: bool. Whether query n sees positions up to n only; with a
-            geometry that is the geometry's.
+        causal: bool. Whether query n sees positions up to n only. With a
+            geometry, which then says so itself, whether NaN of later
+            positions is kept from it.
 
     Returns:
         `(batch, n, heads, value_dim)`.
@@ -80,7 +81,7 @@ def position_output(
         )
     if attention_mask is not None:
         return _masked(queries, values, embeddings, geometry, attention_mask)
-    if not geometry.is_causal:
+    if not (causal or geometry.is_causal):
         return _planned(queries, values, embeddings, geometry, implementation)
     # An algorithm may multiply what comes later by zero.
     values, bad = finite(values)
