@@ -8,9 +8,11 @@ that is not the paper's carries a comment that says where it is from.
 
 import dataclasses
 
+from lambdanet_tf.arguments import check_types
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.arguments import one_of
+from lambdanet_tf.arguments import positive_int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,6 +219,7 @@ class ResNetSpec:
 
 def _check_spec(spec):
     """Raises a ValueError for a spec that is no network."""
+    check_types(spec)
     if not spec.stages or any(not s or set(s) - set("CL") for s in spec.stages):
         raise ValueError(
             "`stages` must hold a string of the letters C (convolution) and L "
@@ -236,12 +239,29 @@ def _check_spec(spec):
             )
     for field in ("dropout_rate", "drop_path_rate"):
         fraction(field, getattr(spec, field), below_one=True)
+    if spec.se_ratio < 0:
+        raise ValueError(
+            f"`se_ratio` must not be negative. Received: {spec.se_ratio}."
+        )
+    _check_positive(
+        spec,
+        ("widths", "strides", "expansion", "stem_filters", "stem_strides")
+        + ("stem_kernel_size", "lambda_pool"),
+    )
     for field, choices in (
         ("shortcut", ("pool", "conv")),
         ("padding", ("same", "symmetric")),
         ("drop_path_schedule", ("stage", "block", "constant")),
     ):
         one_of(field, getattr(spec, field), choices)
+
+
+def _check_positive(spec, fields):
+    """Raises a ValueError unless integers, or tuples of them, are positive."""
+    for field in fields:
+        value = getattr(spec, field)
+        for number in value if isinstance(value, tuple) else (value,):
+            positive_int(field, number)
 
 
 def changed(spec, changes):
@@ -391,6 +411,11 @@ class InvertedRow:
     blocks: int
     strides: int
 
+    def __post_init__(self):
+        _check_positive(
+            self, [field.name for field in dataclasses.fields(self)]
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class MobileNetSpec:
@@ -431,9 +456,17 @@ class MobileNetSpec:
     kernel_size: int = 5
 
     def __post_init__(self):
+        for field in ("rows", "lambda_blocks"):  # Lists and dicts: from JSON.
+            value = getattr(self, field)
+            if isinstance(value, list):
+                object.__setattr__(self, field, tuple(map(_as_row, value)))
+        check_types(self)
+        one_of("padding", self.padding, ("same", "symmetric"))
+        _check_positive(self, ("stem_filters", "head_filters"))
+        if not self.rows:
+            raise ValueError("`rows` must not be empty. Received: ().")
         blocks = sum(row.blocks for row in self.rows)
         fraction("dropout_rate", self.dropout_rate, below_one=True)
-        object.__setattr__(self, "lambda_blocks", tuple(self.lambda_blocks))
         if not all(
             block in range(1, blocks + 1) for block in self.lambda_blocks
         ):
@@ -449,6 +482,19 @@ class MobileNetSpec:
         for row in self.rows:
             stride *= row.strides
         return stride
+
+
+def _as_row(value):
+    """An `InvertedRow` of a dict of its fields; anything else as it is."""
+    if not isinstance(value, dict):
+        return value
+    fields = [field.name for field in dataclasses.fields(InvertedRow)]
+    if sorted(value) != sorted(fields):
+        raise ValueError(
+            f"`rows` must hold dictionaries of {', '.join(fields)}. Received: "
+            f"{value}."
+        )
+    return InvertedRow(**value)
 
 
 # Sandler et al., arXiv:1801.04381, Table 2.

@@ -85,7 +85,7 @@ def load_weights(
         ValueError: if weights are missing, unexpected or of another shape; no
             weight has then been changed.
     """
-    path = _file(os.fspath(path))
+    path = _file(path)
     skip = (skip,) if isinstance(skip, str) else tuple(skip)
     saved, origin = _read(path)
     return set_weights(
@@ -138,6 +138,11 @@ def set_weights(
 
 def _file(path):
     """The weights file that a path names; it may be a run folder."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ValueError(
+            f"`weights` must be None or a path. Received: {path!r}."
+        )
+    path = os.fspath(path)
     if path.endswith(".weights.h5"):
         raise ValueError(
             f"{path} is a file of Keras: load it into the model that it was "
