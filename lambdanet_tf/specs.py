@@ -458,7 +458,7 @@ class MobileNetSpec:
     def __post_init__(self):
         for field in ("rows", "lambda_blocks"):  # Lists and dicts: from JSON.
             value = getattr(self, field)
-            if isinstance(value, list):
+            if isinstance(value, (list, tuple)):
                 object.__setattr__(self, field, tuple(map(_as_row, value)))
         check_types(self)
         one_of("padding", self.padding, ("same", "symmetric"))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -125,15 +126,17 @@ class NetworkBackbone(tf_keras.Model):
     ):
         one_of("name", network, _NETWORKS)
         super().__init__(name=name)
-        self._config = {
+        changes = dict(changes or {})
+        config = {
             "network": network,
             "image_shape": tuple(image_shape),
-            "changes": dict(changes or {}),
+            "changes": changes,
             "name": name,
             **arguments,
         }
-        spec = specs.changed(_NETWORKS[network], self._config["changes"])
-        self._levels = _levels(spec)
+        # A plain dict would be tracked, and so become one of Keras' own kind.
+        self._config = types.MappingProxyType(config)
+        self._levels = _levels(specs.changed(_NETWORKS[network], changes))
         model = models.build(
             network,
             input_tensor=tf_keras.Input(image_shape, name="images"),
@@ -141,7 +144,7 @@ class NetworkBackbone(tf_keras.Model):
             include_preprocessing=False,
             weights=weights,
             **arguments,
-            **self._config["changes"],
+            **changes,
         )
         for layer in model.layers:
             if layer.weights:
@@ -183,22 +186,32 @@ class NetworkBackbone(tf_keras.Model):
 
 def _levels(spec):
     """The last map of each stride by its level: `{"2": "c2", ...}`."""
-    if isinstance(spec, specs.MobileNetSpec):
-        last = (spec.stride).bit_length() - 1
-        levels = {str(level): f"c{level}" for level in range(1, last + 1)}
-        return {**levels, str(last + 1): HEAD_MAP}
-    stride = math.prod(spec.stem_strides) * (2 if spec.stem_pool else 1)
     levels = {}
-    for stage, factor in enumerate(spec.strides, start=2):
-        stride *= factor
+    for stage, stride in _strides(spec):
         if stride & (stride - 1):
             raise ValueError(
-                "`strides` and `stem_strides` must give each stage a stride "
-                "that is a power of two, the level of its map. Received: "
-                f"stage {stage} with stride {stride}."
+                "Strides must be powers of two at the end of a stage, for the "
+                f"Model Garden numbers maps by them. Received: {spec.name} "
+                f"with a stride of {stride} at c{stage}."
             )
         levels[str(stride.bit_length() - 1)] = f"c{stage}"
+    if isinstance(spec, specs.MobileNetSpec):
+        levels[str(stride.bit_length())] = HEAD_MAP
     return levels
+
+
+def _strides(spec):
+    """Yields each stage, as `endpoints` number them, and its stride."""
+    if isinstance(spec, specs.MobileNetSpec):
+        stage, stride = 1, 2
+        for row in spec.rows:
+            stage, stride = stage + (row.strides > 1), stride * row.strides
+            yield stage, stride
+        return
+    stride = math.prod(spec.stem_strides) * (2 if spec.stem_pool else 1)
+    for stage, factor in enumerate(spec.strides, start=2):
+        stride *= factor
+        yield stage, stride
 
 
 def build_backbone(

@@ -1,6 +1,6 @@
-"""Writes the weights of a Model Garden checkpoint to a weight file.
+r"""Writes the weights of a Model Garden checkpoint to a weight file.
 
-    python -m lambdanet_tf.garden.weights --experiment=NAME \\
+    python -m lambdanet_tf.garden.weights --experiment=NAME \
         --config_file=RUN/params.yaml --checkpoint_path=RUN --output=FILE.npz
 
 The other way needs no command: the field `weights` of a backbone takes a file.
