@@ -76,6 +76,7 @@ def test_three_steps_are_those_of_train_py(rng):
         norm_epsilon=config["norm_epsilon"],
         classes=3,
         classifier_activation=None,
+        dropout_rate=0.0,
         include_preprocessing=False,
         kernel_regularizer=tf.keras.regularizers.L2(WEIGHT_DECAY / 2),
     )
