@@ -9,6 +9,7 @@ networks with published weights are those of PyTorch Image Models (timm).
 
 import dataclasses
 
+from lambdanet_tf.arguments import check_types
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.arguments import one_of
@@ -266,6 +267,7 @@ class ResNetSpec:
 
 def _check_spec(spec):
     """Raises a ValueError for a spec that is no network."""
+    check_types(spec)
     if not spec.stages or any(
         not s or set(s) - set(LETTERS) for s in spec.stages
     ):
@@ -291,8 +293,16 @@ def _check_spec(spec):
         "parallel_values",
     ):
         fraction(field, getattr(spec, field), below_one=True)
-    for field in ("attention_heads", "attention_pool"):
-        positive_int(field, getattr(spec, field))
+    if spec.se_ratio < 0:
+        raise ValueError(
+            f"`se_ratio` must not be negative. Received: {spec.se_ratio}."
+        )
+    _check_positive(
+        spec,
+        ("widths", "strides", "expansion", "stem_filters", "stem_strides")
+        + ("stem_kernel_size", "lambda_pool")
+        + ("attention_heads", "attention_pool"),
+    )
     if spec.attention_key_dim is not None:
         positive_int("attention_key_dim", spec.attention_key_dim)
     if scope_per_axis("attention_scope", spec.attention_scope) is None:
@@ -311,6 +321,14 @@ def _check_spec(spec):
 
 def _letters():
     return ", ".join(f"{letter} ({what})" for letter, what in LETTERS.items())
+
+
+def _check_positive(spec, fields):
+    """Raises a ValueError unless integers, or tuples of them, are positive."""
+    for field in fields:
+        value = getattr(spec, field)
+        for number in value if isinstance(value, tuple) else (value,):
+            positive_int(field, number)
 
 
 def changed(spec, changes):
@@ -498,6 +516,11 @@ class InvertedRow:
     blocks: int
     strides: int
 
+    def __post_init__(self):
+        _check_positive(
+            self, [field.name for field in dataclasses.fields(self)]
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class MobileNetSpec:
@@ -540,9 +563,17 @@ class MobileNetSpec:
     kernel_size: int = 5
 
     def __post_init__(self):
+        for field in ("rows", "lambda_blocks"):  # Lists and dicts: from JSON.
+            value = getattr(self, field)
+            if isinstance(value, (list, tuple)):
+                object.__setattr__(self, field, tuple(map(_as_row, value)))
+        check_types(self)
+        one_of("padding", self.padding, ("same", "symmetric"))
+        _check_positive(self, ("stem_filters", "head_filters"))
+        if not self.rows:
+            raise ValueError("`rows` must not be empty. Received: ().")
         blocks = sum(row.blocks for row in self.rows)
         fraction("dropout_rate", self.dropout_rate, below_one=True)
-        object.__setattr__(self, "lambda_blocks", tuple(self.lambda_blocks))
         if not all(
             block in range(1, blocks + 1) for block in self.lambda_blocks
         ):
@@ -558,6 +589,19 @@ class MobileNetSpec:
         for row in self.rows:
             stride *= row.strides
         return stride
+
+
+def _as_row(value):
+    """An `InvertedRow` of a dict of its fields; anything else as it is."""
+    if not isinstance(value, dict):
+        return value
+    fields = [field.name for field in dataclasses.fields(InvertedRow)]
+    if sorted(value) != sorted(fields):
+        raise ValueError(
+            f"`rows` must hold dictionaries of {', '.join(fields)}. Received: "
+            f"{value}."
+        )
+    return InvertedRow(**value)
 
 
 # Sandler et al., arXiv:1801.04381, Table 2.

@@ -89,5 +89,5 @@ def _absent(endpoints, maps):
     if endpoints is None:
         return ()
     cut = max(list(maps).index(name) for name in endpoints)
-    stages = (f"stage{name[1:]}_" for name in list(maps)[cut + 1 :])
-    return (HEAD, "head_", *stages)
+    rest = (name.replace("c", "stage") for name in list(maps)[cut + 1 :])
+    return (HEAD, *(f"{name}_" for name in rest))

@@ -36,7 +36,8 @@ def MobileNet(
 
     The arguments are those of `ResNet`, with a `MobileNetSpec` for `spec`; any
     of its attributes can be changed by keyword, for instance
-    `MobileNetV2(lambda_blocks=(10, 16))`. Height and width can be None.
+    `MobileNetV2(lambda_blocks=(10, 16))`. Height and width can be None. The
+    `endpoints` are `"c1"` to `"c5"`, and `"head"`, which the classifier sees.
 
     Returns:
         A `tf.keras.Model`, as `ResNet` does.
@@ -64,11 +65,11 @@ def MobileNet(
     maps = feature_maps(x, spec, options)
     x = list(maps.values())[-1]
     x = blocks.conv(x, spec.head_filters, 1, options, "head_conv")
-    last = blocks.norm(x, options, "head_conv")
+    maps["head"] = blocks.norm(x, options, "head_conv")
     return finish(
         inputs,
         maps,
-        last,
+        maps["head"],
         name or spec.name,
         spec,
         include_top=include_top,

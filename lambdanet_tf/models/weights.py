@@ -164,6 +164,11 @@ def set_weights(
 
 def _file(path):
     """The weights file that a path names; it may be a run folder."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ValueError(
+            f"`weights` must be None or a path. Received: {path!r}."
+        )
+    path = os.fspath(path)
     if path.endswith(".weights.h5"):
         raise ValueError(
             f"{path} is a file of Keras: load it into the model that it was "
