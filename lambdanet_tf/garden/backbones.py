@@ -76,10 +76,11 @@ class Backbone(backbones.Backbone):
         lambda_mobilenet: MobileNetV2 with any blocks as lambda blocks.
     """
 
-    lambda_resnet: LambdaResNet = dataclasses.field(
+    # The Model Garden reads these annotations, of classes made above.
+    lambda_resnet: LambdaResNet = dataclasses.field(  # pyright: ignore[reportInvalidTypeForm]
         default_factory=LambdaResNet
     )
-    lambda_mobilenet: LambdaMobileNet = dataclasses.field(
+    lambda_mobilenet: LambdaMobileNet = dataclasses.field(  # pyright: ignore[reportInvalidTypeForm]
         default_factory=LambdaMobileNet
     )
 

@@ -164,7 +164,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         self.axis = None if axis is None else positive_int("axis", axis)
         self.use_content = bool(use_content)
         self._position_embedding_argument = self._known(position_embedding)
-        self.position_embedding = None
+        self.position_embedding: RelativePositionEmbedding | None = None
         if isinstance(position_embedding, RelativePositionEmbedding):
             self.position_embedding = position_embedding
         self.causal = bool(causal)

@@ -217,8 +217,9 @@ def _of_context(x, blocks):
 def _blocks(geometry, queries, values, attention_mask):
     """The blocks of a call; one for all where pairs are masked."""
     if attention_mask is None:
-        depths = (*queries.shape[2:], values.shape[-1])
-        return Blocks.of(geometry, block_sizes(geometry, *depths))
+        num_heads, key_dim = queries.shape[2:]
+        sizes = block_sizes(geometry, num_heads, key_dim, values.shape[-1])
+        return Blocks.of(geometry, sizes)
     if not geometry.is_static:
         raise ValueError(
             "`attention_mask` needs a `geometry` of static sizes. Received: "
