@@ -14,6 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Every room may import what it names and the rooms of the levels below it.
 LEVELS = (
     {"arguments", "environment"},
+    {"flags", "lazy"},
     {"ops", "specs"},
     {"layers"},
     {"models"},
@@ -32,12 +33,15 @@ for room in ("analysis", "convert", "runs", "serving", "training", "garden"):
     ROOMS[room].add("__init__")
 ROOMS["__init__"] = ROOMS["analysis"] - {"__init__"}
 ROOMS["data"] -= {"specs", "layers", "models"}
-ROOMS["ops"] = ROOMS["specs"] = {"arguments"}
+ROOMS["ops"] = ROOMS["specs"] = ROOMS["flags"] = {"arguments"}
+ROOMS["lazy"] = set()
 
 TENSORFLOW = {"numpy", "tensorflow"}
 LIBRARIES = dict.fromkeys(ROOMS, TENSORFLOW) | {
     "specs": set(),
     "arguments": set(),
+    "flags": set(),
+    "lazy": set(),
     "garden": TENSORFLOW | {"official", "tf_keras"},
 }
 
