@@ -57,12 +57,14 @@ def _missing(marker):
             return "needs TF_USE_LEGACY_KERAS=1"
         if importlib.util.find_spec("official") is None:
             return "needs the extra `garden`"
+    if marker == "addons" and not importlib.util.find_spec("tensorflow_addons"):
+        return "needs tensorflow-addons: `make test-legacy`"
     return None
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        for marker in ("gpu", "tpu", "garden"):
+        for marker in ("gpu", "tpu", "garden", "addons"):
             if item.get_closest_marker(marker) and (reason := _missing(marker)):
                 item.add_marker(pytest.mark.skip(reason=reason))
 

@@ -14,9 +14,12 @@ from tests.serving_run import SHAPE
 
 SOURCE = pathlib.Path(__file__).with_name("serve_check.cc")
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("g++") is None, reason="needs a C++ compiler, g++"
-)
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.skipif(
+        shutil.which("g++") is None, reason="needs a C++ compiler, g++"
+    ),
+]
 
 
 @pytest.fixture(scope="module")

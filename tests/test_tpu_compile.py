@@ -15,6 +15,8 @@ from benchmarks.tpu_programs import GIB
 from benchmarks.tpu_programs import PROGRAMS
 from lambdanet_tf.specs import TABLE_20
 
+pytestmark = pytest.mark.once
+
 KEY = "LambdaResNet50, 128 px, batch 32"
 GOOD = {
     "status": "ok",

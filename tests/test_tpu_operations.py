@@ -16,6 +16,8 @@ from lambdanet_tf.training import resolve
 from lambdanet_tf.training.steps import evaluation_step
 from lambdanet_tf.training.steps import update_step
 
+pytestmark = pytest.mark.once
+
 BATCH, SIZE = 2, 32
 IMAGES = types.SimpleNamespace(channels=3, classes=range(5))
 # A block of every kind: convolution, SE, local and global lambda layers.

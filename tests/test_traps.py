@@ -20,6 +20,8 @@ from tests import cases
 from tests import checks
 from tests import oracle
 
+pytestmark = pytest.mark.every_lane
+
 _SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
 
 
