@@ -116,6 +116,8 @@ $(VENV)/.dev: $(VENV)/.pip pyproject.toml $(CONSTRAINTS)
 # beside them.
 SOURCES := $(shell find lambdanet_tf tests -name '*.py*') README.md pyproject.toml
 
+LANE_FILES := tests benchmarks docs examples README.md pyproject.toml
+
 dist/.wheel: $(VENV)/.pip $(SOURCES)
 	@rm -rf dist
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
@@ -128,7 +130,7 @@ $(NEWEST_VENV)/.wheel: dist/.wheel
 	@$(PYTHON) -m venv $(NEWEST_VENV)
 	@$(NEWEST_VENV)/bin/python $(PIP) dist/*.whl pytest hypothesis
 	@mkdir $(NEWEST_VENV)/lane
-	@cp -R tests docs examples README.md pyproject.toml $(NEWEST_VENV)/lane
+	@cp -R $(LANE_FILES) $(NEWEST_VENV)/lane
 	@touch $@
 
 $(LEGACY_VENV)/.wheel: dist/.wheel requirements/legacy.txt
@@ -141,7 +143,7 @@ $(LEGACY_VENV)/.wheel: dist/.wheel requirements/legacy.txt
 	@$(LEGACY_VENV)/bin/python $(PIP) "$$(echo dist/*.whl)[data,plot]" \
 		--requirement requirements/legacy.txt
 	@mkdir $(LEGACY_VENV)/lane
-	@cp -R tests docs examples README.md pyproject.toml $(LEGACY_VENV)/lane
+	@cp -R $(LANE_FILES) $(LEGACY_VENV)/lane
 	@touch $@
 
 $(TPU_VENV)/.tpu: pyproject.toml $(CONSTRAINTS) requirements/tpu-compile.txt
