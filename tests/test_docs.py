@@ -32,7 +32,7 @@ PAGES = sorted(
         *ROOT.glob("examples/**/*.md"),
     }
 )
-LANGUAGES = {"bash", "bibtex", "console", "python", "sh", "text", "toml"}
+LANGUAGES = {"", "bash", "bibtex", "console", "python", "sh", "text", "toml"}
 SHELLS = {"bash", "console", "sh"}
 ENDS = {"&&", "||", "|", ";", "&"}
 
