@@ -4,7 +4,6 @@ TensorFlow takes seconds to import, so nothing here imports it before the
 flags are read.
 """
 
-import argparse
 import importlib
 import importlib.util
 import os
