@@ -78,7 +78,6 @@ def test_parts_that_are_not_there():
 OPTIMIZERS = {
     "sgd": lambda rate: tf.keras.optimizers.SGD(rate, 0.9, nesterov=True),
     "adamw": lambda rate: tf.keras.optimizers.AdamW(rate, weight_decay=0.1),
-    "rmsprop": lambda rate: tf.keras.optimizers.RMSprop(rate, momentum=0.5),
 }
 
 
