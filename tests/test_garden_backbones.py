@@ -229,7 +229,7 @@ def test_rows_of_a_mobile_network_can_be_configured():
     ("fields", "message"),
     [
         ({"name": "LambdaResNet51"}, "`name` must be one of.*LambdaResNet50'"),
-        ({"stages": ["CX", "C"]}, "`stages` must hold"),
+        ({"stages": ["CZ", "C"]}, "`stages` must hold"),
         ({"stages": "CCLL"}, "`stages` must be tuple"),
         ({"widths": 64}, "`widths` must be tuple"),
         ({"widths": [8, 0]}, "`widths` must be a positive integer"),
@@ -241,7 +241,7 @@ def test_rows_of_a_mobile_network_can_be_configured():
         ({"use_content": 1}, "`use_content` must be bool"),
         ({"padding": "valid"}, "`padding` must be one of"),
         ({"implementation": "fast"}, "`implementation` must be one of"),
-        ({"weights": 3}, "`weights` must be None or a path"),
+        ({"weights": 3}, "`weights` must be None, 'imagenet' or"),
         ({"weights": "missing.npz"}, "`weights` must be None.*missing.npz"),
     ],
 )
