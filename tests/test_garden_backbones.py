@@ -160,8 +160,8 @@ def test_begins_from_a_weight_file(tmp_path):
         np.testing.assert_array_equal(weight, wanted[name], err_msg=name)
 
 
-@pytest.mark.parametrize("name", ["MobileNetV2", "LambdaMobileNetV2"])
-def test_mobile_networks_have_the_map_of_their_classifier(name):
+def test_mobile_networks_have_the_map_of_their_classifier():
+    name = "LambdaMobileNetV2"
     backbone = build(64, kind="lambda_mobilenet", name=name)
     assert sorted(backbone.output_specs) == ["1", "2", "3", "4", "5"]
     maps = backbone(tf.zeros([1, 64, 64, 3]))
