@@ -261,6 +261,18 @@ def _query_first(geometry, dims, new_work):
         yield work.plan("query_first", blocks.sizes, x * t * h * s * u)
 
 
+def _batch_last(geometry, dims, new_work):
+    h, k, v, u = dataclasses.astuple(dims)
+    for blocks in _all_blocks(geometry):
+        x, t, s = math.prod(blocks.counts), blocks.queries, blocks.context
+        work = new_work()
+        work.cut(blocks, u * v, h * k + h * v)
+        work.product(t * k, s * u, x * v)
+        work.move(x * t * k * v, 4)
+        work.move_table(t * s * k * u, 4)
+        yield work.plan("batch_last", blocks.sizes, x * t * k * v)
+
+
 def _spectral(geometry, dims, new_work):
     if geometry.rank == 1:
         yield _spectral_of_a_sequence(geometry, dims, new_work())
@@ -346,6 +358,7 @@ _COSTS = {
     "unfolded": _unfolded,
     "lambda_first": _lambda_first,
     "query_first": _query_first,
+    "batch_last": _batch_last,
     "spectral": _spectral,
 }
 IMPLEMENTATIONS = ("auto", *_COSTS)
