@@ -37,9 +37,9 @@ demo: $(VENV)/.demo  ## Train on handwritten digits, export, predict.
 	$(BIN)/python export.py --predict
 
 # What these test is the same under both Kerases: once is enough.
-KERAS_FREE := $(addprefix --ignore=tests/test_,augment.py data.py ops.py \
+KERAS_FREE := $(addprefix --ignore=tests/test_,augment.py data.py data_sets.py ops.py \
 	oracle.py recipes.py schedule.py serving_cc.py serving_clients.py \
-	serving_configs.py serving_load.py specs.py stand_in_server.py \
+	serving_configs.py serving_load.py specs.py \
 	tpu_compile.py tpu_operations.py)
 
 test: lint  ## Lint, check types, test under Keras 3 and under tf_keras.
@@ -49,7 +49,7 @@ test: lint  ## Lint, check types, test under Keras 3 and under tf_keras.
 test-slow: $(VENV)/.dev  ## Run the tests that take long; some under both Kerases.
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m slow
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m slow \
-		tests/test_serving_models.py
+		tests/test_serving_verify.py
 
 test-tpu: $(TPU_VENV)/.tpu  ## Compile LambdaResNet-50 for TPUs; needs none.
 	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile --check $(TPU_ARGS)

@@ -88,8 +88,6 @@ class Line:
             names += ["conv2d", "depthwise", "unfolded"]
         if self.positions <= EINSUM_LIMIT:
             names.append("einsum")
-        if len(self.grid) == 1:
-            names.remove("spectral")
         return names
 
 
@@ -115,6 +113,11 @@ LINES = (
     Line((1024,), 256, 63, 4, causal=True),
     Line((4096,), 256, 63, 2),
     Line((4096,), 256, 63, 2, causal=True),
+    Line((512,), 256, None, 4),
+    Line((2048,), 256, None, 2),
+    Line((2048,), 256, None, 2, causal=True),
+    Line((16384,), 64, None, 1),
+    Line((16384,), 64, None, 1, causal=True),
     Line((8, 14, 14), 128, 7, 2),
 )
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.growth --write docs
 
-The map of choices comes from the cost model alone; the two curves are
+The maps of choices come from the cost model alone; the curves are
 measured (training step of a whole layer, CPU, float32, medians).
 """
 
@@ -22,6 +22,7 @@ SCOPES = (3, 5, 7, 9, 13, 17, 23, 31, 45)
 FILTERS, BATCH = 128, 2
 ALGORITHMS = ("query_first", "lambda_first", "spectral", "conv2d")
 CONTESTANTS = ("auto", "einsum", "conv2d")
+LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 SLOWEST = 1.0  # seconds; beyond, a curve ends
 
 
@@ -52,28 +53,33 @@ def curve(lines, repetitions):
     return times
 
 
-def draw(by_map, by_scope, path):
-    """Two maps of choices and two measured curves."""
+def draw(by_map, by_scope, by_length, path):
+    """Draws what `auto` chooses for images, and measured curves."""
     import matplotlib  # noqa: PLC0415
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt  # noqa: PLC0415
 
-    figure, axes = plt.subplots(2, 2, figsize=(11, 8.5))
-    for axis, filters in zip(axes[0], (64, 256), strict=True):
+    figure, axes = plt.subplots(2, 3, figsize=(16, 8.5))
+    for axis, filters in zip(axes[0], (64, 256), strict=False):
         _draw_choices(axis, filters, plt)
     panels = (
-        (axes[1][0], by_map, "map side, scope 23", lambda line: line.grid[0]),
-        (axes[1][1], by_scope, "scope, 28x28 map", lambda line: line.scope),
+        (axes[0][2], by_map, "map side, scope 23", _side),
+        (axes[1][0], by_scope, "scope, 28x28 map", lambda line: line.scope),
+        (axes[1][1], by_length[False], "sequence length, global", _side),
+        (axes[1][2], by_length[True], "sequence length, causal", _side),
     )
     for axis, times, label, position in panels:
         for name, points in times.items():
             xs = [position(line) for line, _ in points]
             axis.plot(xs, [1e3 * t for _, t in points], "o-", label=name)
+        if "sequence" in label:
+            axis.set_xscale("log", base=2)
         axis.set_yscale("log")
         axis.set_xlabel(label)
         axis.set_ylabel("training step, ms (log scale)")
-        axis.set_title(f"Measured, d={FILTERS}, batch {BATCH}")
+        line = next(iter(times.values()))[0][0]
+        axis.set_title(f"Measured, d={line.filters}, batch {line.batch}")
         axis.grid(alpha=0.3)
         axis.legend()
     figure.tight_layout()
@@ -81,8 +87,12 @@ def draw(by_map, by_scope, path):
     plt.close(figure)
 
 
+def _side(line):
+    return line.grid[0]
+
+
 def _draw_choices(axis, filters, plt):
-    colours = plt.get_cmap("Set2", len(ALGORITHMS))
+    colors = plt.get_cmap("Set2", len(ALGORITHMS))
     cells = [
         [ALGORITHMS.index(choice(size, scope, filters, True)) for size in MAPS]
         for scope in SCOPES
@@ -91,7 +101,7 @@ def _draw_choices(axis, filters, plt):
         cells,
         origin="lower",
         aspect="auto",
-        cmap=colours,
+        cmap=colors,
         vmin=-0.5,
         vmax=len(ALGORITHMS) - 0.5,
     )
@@ -101,10 +111,16 @@ def _draw_choices(axis, filters, plt):
     axis.set_ylabel("scope")
     axis.set_title(f"What auto chooses for training, d={filters}")
     handles = [
-        plt.Rectangle((0, 0), 1, 1, color=colours(i))
+        plt.Rectangle((0, 0), 1, 1, color=colors(i))
         for i in range(len(ALGORITHMS))
     ]
-    axis.legend(handles, ALGORITHMS, loc="upper right", fontsize=8)
+    chosen = sorted({cell for row in cells for cell in row})
+    axis.legend(
+        [handles[i] for i in chosen],
+        [ALGORITHMS[i] for i in chosen],
+        loc="upper right",
+        fontsize=8,
+    )
 
 
 def main():
@@ -119,8 +135,15 @@ def main():
         [Line((28, 28), FILTERS, r, BATCH) for r in SCOPES],
         arguments.repetitions,
     )
+    by_length = {
+        causal: curve(
+            [Line((n,), 64, None, 1, causal=causal) for n in LENGTHS],
+            arguments.repetitions,
+        )
+        for causal in (False, True)
+    }
     path = pathlib.Path(arguments.write) / "engine_growth.png"
-    draw(by_map, by_scope, path)
+    draw(by_map, by_scope, by_length, path)
     print(f"Wrote {path}")
 
 

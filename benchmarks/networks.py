@@ -2,10 +2,12 @@
 
     python -m benchmarks.networks
     python -m benchmarks.networks --networks CCCC LLLL --batch 4
+    python -m benchmarks.networks --timm --write docs
 
 Images per second of all networks, taking turns, on the CPU in float32. A
 training step is the forward pass with batch statistics, the gradient of the
 cross-entropy with respect to all weights, and a step of SGD with momentum.
+With `--timm` (extra `timm`), the networks of `benchmarks.timm_speed` instead.
 """
 
 import argparse
@@ -17,13 +19,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 
 from benchmarks import report
+from benchmarks import timm_report
+from benchmarks import timm_speed
 from benchmarks.timing import interleaved
 from lambdanet_tf import models
 
 NETWORKS = {
-    "CCCC": lambda **kw: models.ResNet50("CCCC", **kw),
-    "CCLL": lambda **kw: models.ResNet50("CCLL", **kw),
-    "LLLL": lambda **kw: models.ResNet50("LLLL", **kw),
+    "CCCC": lambda **kw: models.ResNet50(pattern="CCCC", **kw),
+    "CCLL": lambda **kw: models.ResNet50(pattern="CCLL", **kw),
+    "LLLL": lambda **kw: models.ResNet50(pattern="LLLL", **kw),
     "ResNetRS50-SE": lambda **kw: models.ResNetRS50(**kw),
     "LambdaResNet50": lambda **kw: models.LambdaResNet50(**kw),
 }
@@ -40,17 +44,22 @@ def steps(name, batch, size):
     model = NETWORKS[name](
         input_shape=(size, size, 3), weights=None, classifier_activation=None
     )
+    return compiled_steps(model, batch, size)
+
+
+def compiled_steps(model, batch, size, jit_compile=False):
+    """Compiled inference and training step of a model of logits."""
     images = tf.random.stateless_uniform([batch, size, size, 3], (0, 1)) * 255
     labels = tf.range(batch) % 1000
     variables = [
         tf.Variable(tf.zeros(w.shape)) for w in model.trainable_weights
     ]
 
-    @tf.function(autograph=False)
+    @tf.function(autograph=False, jit_compile=jit_compile)
     def inference():
         return model(images, training=False)
 
-    @tf.function(autograph=False)
+    @tf.function(autograph=False, jit_compile=jit_compile)
     def training():
         with tf.GradientTape() as tape:
             logits = model(images, training=True)
@@ -71,17 +80,27 @@ def steps(name, batch, size):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--networks", nargs="+", default=list(NETWORKS))
-    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--networks", nargs="+")
+    parser.add_argument("--batch", type=int, nargs="+")
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--write", help="folder of engine.md")
+    timm_speed.add_arguments(parser)
     arguments = parser.parse_args()
+    if arguments.timm:
+        rows = timm_speed.measure(arguments)
+        if arguments.write:
+            timm_report.write(rows, arguments.write)
+        return
+    for batch in arguments.batch or [8]:
+        compare(arguments, batch)
+
+
+def compare(arguments, batch):
+    """Times all networks at a batch, prints the rows and writes the table."""
     inference, training = {}, {}
-    for name in arguments.networks:
-        inference[name], training[name] = steps(
-            name, arguments.batch, arguments.size
-        )
+    for name in arguments.networks or NETWORKS:
+        inference[name], training[name] = steps(name, batch, arguments.size)
     figures = {
         "inference": interleaved(inference, arguments.repetitions),
         "training": interleaved(training, arguments.repetitions),
@@ -93,10 +112,10 @@ def main():
     ]
     for phase, times in figures.items():
         for name in times:
-            lines.append(_row(name, phase, times, arguments.batch))
+            lines.append(_row(name, phase, times, batch))
             print(lines[-1], flush=True)
     if arguments.write:
-        title = f"Batch {arguments.batch}, {arguments.size} px."
+        title = f"Batch {batch}, {arguments.size} px."
         report.insert(
             pathlib.Path(arguments.write),
             "networks",

@@ -38,7 +38,7 @@ from examples.serving import load
 from examples.serving.grpc_client import GrpcClient
 from lambdanet_tf import models
 from lambdanet_tf import serving
-from lambdanet_tf.serving import fresh_process
+from lambdanet_tf.serving import standalone
 
 DIGITS = "digits"
 NETWORKS = {
@@ -73,18 +73,18 @@ class Exported:
                 model,
                 folder,
                 f"{name}-bfloat16",
-                options=serving.ServingOptions(weights_dtype="bfloat16"),
+                options=serving.ExportOptions(weights_dtype="bfloat16"),
             ),
             "export, not folded": _save_as_it_is(
                 model, folder / f"{name}-unfolded"
             ),
         }
-        self.figures, self._servers = {}, {}
+        self.figures, self._sessions = {}, {}
         for kind, place in self.folders.items():
             start = time.perf_counter()
-            server = fresh_process.Server(tf, place)
+            session = standalone.Session(tf, place)
             loaded = time.perf_counter()
-            server.answer("serving_default", {"images": self.images(1)})
+            session.run("serving_default", {"images": self.images(1)})
             answered = time.perf_counter()
             files = [file for file in place.rglob("*") if file.is_file()]
             self.figures[kind] = {
@@ -92,7 +92,7 @@ class Exported:
                 "first": answered - loaded,
                 "bytes": sum(file.stat().st_size for file in files),
             }
-            self._servers[kind] = server
+            self._sessions[kind] = session
         spec = tf.TensorSpec((None, *self.shape), tf.float32)
         self._predict_on_batch = model.predict_on_batch
         self._compiled = tf.function(
@@ -117,7 +117,7 @@ class Exported:
         return functions
 
     def _answer(self, kind, images):
-        return self._servers[kind].answer("serving_default", {"images": images})
+        return self._sessions[kind].run("serving_default", {"images": images})
 
 
 def _save_as_it_is(model, place):

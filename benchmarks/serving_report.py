@@ -1,6 +1,14 @@
-"""The figures of the exports as tables, and as a picture."""
+"""Figures of the exports as tables, and as a picture.
+
+    python -m benchmarks.serving_report     draws docs/serving_speed.png anew
+
+from the tables of docs/serving_speed.md.
+"""
 
 import os
+import pathlib
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf
@@ -16,10 +24,13 @@ shared and noisy: read ratios rather than milliseconds, and no ratio within
 10 % of 1 as a difference.
 
 ![Throughput of the exports](serving_speed.png)
+
+A dot is the throughput of the tables; its line ends where it would be if every
+call took as long as the 95th percentile.
 """
 BASELINE = "Keras, tf.function"
 EXPORT, REMOTE = "export", "export, gRPC"
-COLOURS = {
+COLORS = {
     "Keras, predict_on_batch": "C0",
     EXPORT: "C1",
     "export, bfloat16 weights": "C2",
@@ -27,7 +38,7 @@ COLOURS = {
     REMOTE: "C4",
 }
 # What the picture compares with the baseline.
-ALONE = tuple(name for name in COLOURS if name != REMOTE)
+ALONE = tuple(name for name in COLORS if name != REMOTE)
 TOGETHER = (EXPORT, REMOTE)
 LAMBDA, PLAIN = "LambdaResNet50", "ResNetRS50-SE"
 
@@ -69,8 +80,9 @@ def write(figures, folder):
     """Writes `serving_speed.md` and `serving_speed.png`."""
     head = HEAD.format(cores=os.cpu_count(), version=tf.__version__)
     file = folder / "serving_speed.md"
-    file.write_text(f"{head}\n{text(figures)}\n", encoding="utf-8")
-    picture(figures, folder / "serving_speed.png")
+    page = f"{head}\n{text(figures)}\n"
+    file.write_text(page, encoding="utf-8")
+    picture(page, folder / "serving_speed.png")
     print(f"Wrote {file} and the picture beside it")
 
 
@@ -169,41 +181,71 @@ def _export_table(figures):
     return _table(head, rows)
 
 
-def picture(figures, path):
-    """Throughput relative to Keras, for one client and for several."""
+def picture(markdown, path):
+    """Draws the tables of `serving_speed.md`: throughput relative to Keras.
+
+    A line goes from each dot to the slowest calls: what the
+    throughput would be if all took as long as the 95th percentile.
+    """
     import matplotlib  # noqa: PLC0415
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt  # noqa: PLC0415
 
-    figure, axes = plt.subplots(1, 2, figsize=(12, 5.6), sharey=True)
-    most = _most_clients(next(iter(figures.values()))["concurrent"])
-    for axis, title, throughput, names in (
-        (axes[0], "One client in the same process", _alone, ALONE),
-        (axes[1], f"{most} clients at the same time", _together, TOGETHER),
-    ):
-        _draw_ratios(axis, figures, throughput, names)
-        axis.set_title(title)
+    alone, together = _tables(markdown)[:2]
+    most = max(int(row["clients"]) for row in together)
+    crowd = [row for row in together if int(row["clients"]) == most]
+    figure, axes = plt.subplots(
+        1, 2, figsize=(12, 7.5), sharex=True, sharey=True
+    )
+    _draw_ratios(axes[0], alone, ALONE, 1)
+    axes[0].set_title("One client in the same process")
+    _draw_ratios(axes[1], crowd, TOGETHER, most)
+    axes[1].set_title(f"{most} clients at the same time")
     axes[0].invert_yaxis()
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
-def _draw_ratios(axis, figures, throughput, names):
-    """Bars of a throughput, relative to the baseline's."""
-    cells = [(n, b) for n, f in figures.items() for b in f["latencies"]]
-    height = 0.8 / len(names)
+def _tables(markdown):
+    """The tables of a page: lists of rows, dicts from column to text."""
+    tables, head = [], None
+    for line in markdown.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|"):
+            head = None
+        elif head is None:
+            head = cells
+            tables.append([])
+        elif not set(line) <= set("|- "):
+            tables[-1].append(dict(zip(head, cells, strict=True)))
+    return tables
+
+
+def _draw_ratios(axis, rows, names, clients):
+    """Dots of throughputs relative to the baseline's, with their tails."""
+    cells = list(dict.fromkeys((r["network"], r["batch"]) for r in rows))
+    base = {
+        (row["network"], row["batch"]): float(row["images/s"])
+        for row in rows
+        if row["what"] == BASELINE
+    }
     for index, what in enumerate(names):
-        ratios = [
-            throughput(figures, name, what, batch)
-            / throughput(figures, name, BASELINE, batch)
-            for name, batch in cells
-        ]
-        places = np.arange(len(cells)) + height * index - 0.4 + height / 2
-        axis.barh(places, ratios, height, color=COLOURS[what], label=what)
+        dots, tails, places = [], [], []
+        for row in (row for row in rows if row["what"] == what):
+            cell = row["network"], row["batch"]
+            slow = 1e3 * clients * int(row["batch"]) / float(row["p95 ms"])
+            dots.append(float(row["images/s"]) / base[cell])
+            tails.append(slow / base[cell])
+            offset = (index - (len(names) - 1) / 2) * 0.8 / len(names)
+            places.append(cells.index(cell) + offset)
+        axis.hlines(places, tails, dots, color=COLORS[what], linewidth=1.5)
+        axis.plot(dots, places, "o", color=COLORS[what], label=what)
     axis.axvline(1.0, color="black", linewidth=1)
-    labels = [f"{name}\nbatch {batch}" for name, batch in cells]
+    for border in range(1, len(cells)):
+        axis.axhline(border - 0.5, color="black", alpha=0.1, linewidth=1)
+    labels = [f"{network}\nbatch {batch}" for network, batch in cells]
     axis.set_yticks(range(len(cells)), labels)
     axis.set_xlabel(f'throughput, as a multiple of "{BASELINE}"')
     axis.grid(axis="x", alpha=0.3)
@@ -211,6 +253,11 @@ def _draw_ratios(axis, figures, throughput, names):
         fontsize=8,
         ncols=2,
         loc="upper center",
-        bbox_to_anchor=(0.5, -0.12),
+        bbox_to_anchor=(0.5, -0.1),
         frameon=False,
     )
+
+
+if __name__ == "__main__":
+    page = pathlib.Path(__file__).parents[1] / "docs" / "serving_speed.md"
+    picture(page.read_text(encoding="utf-8"), page.with_suffix(".png"))

@@ -1,7 +1,7 @@
 """Lowers a program of the table to StableHLO, with TensorFlow alone.
 
 The step of a recipe is the one that `train.py` takes: the recipe's network,
-loss, gradients, optimiser and averages, in mixed bfloat16. It is lowered for
+loss, gradients, optimizer and averages, in mixed bfloat16. It is lowered for
 one core, so it has no sums over cores.
 """
 
@@ -10,14 +10,13 @@ import types
 import tensorflow as tf
 
 from benchmarks.tpu_operations import audit
-from lambdanet_tf.analysis import analyse
+from lambdanet_tf.analysis import analyze
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.ops import planning_for
-from lambdanet_tf.training.networks import build_network
-from lambdanet_tf.training.networks import network_arguments
-from lambdanet_tf.training.networks import set_precision
-from lambdanet_tf.training.optimisation import recipe_optimizer
-from lambdanet_tf.training.overrides import resolve
+from lambdanet_tf.training import Averages
+from lambdanet_tf.training import recipe_network
+from lambdanet_tf.training import recipe_optimizer
+from lambdanet_tf.training import resolve
 from lambdanet_tf.training.steps import update_step
 
 CORES = 128  # of the paper's batch of 4096
@@ -39,7 +38,7 @@ def lower(program):
         `algorithms`, how often each is used; `without_kernel` and `double`, see
         `benchmarks.tpu_operations`.
     """
-    set_precision("mixed_bfloat16")
+    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
     with planning_for("tpu"):
         make = _recipe_step if program.recipe else _layer_step
         step, arguments, facts = make(program)
@@ -54,31 +53,27 @@ def lower(program):
 
 
 def _recipe_step(program):
+    model_arguments = program.changes.get("model_arguments", {})
     recipe = resolve(
         program.recipe,
         {
             **program.changes,
+            "model_arguments": {**model_arguments, "use_sync_bn": True},
             "image_size": program.image_size,
             "batch_size": program.batch * CORES,
             "precision": "mixed_bfloat16",
         },
     )
-    arguments = network_arguments(recipe, IMAGENET)
-    model = build_network(recipe.model, arguments, use_sync_bn=True)
-    optimizer = recipe_optimizer(recipe, STEPS_PER_EPOCH).attach(model)
-    step = update_step(
-        model,
-        optimizer,
-        tf.distribute.get_strategy(),
-        recipe.batch_size,
-        recipe.label_smoothing,
-        recipe.seed,
-    )
+    model = recipe_network(recipe, IMAGENET)
+    optimizer = recipe_optimizer(recipe, STEPS_PER_EPOCH)
+    averages = Averages(model, recipe.ema_decay)
+    step = update_step(model, optimizer, averages, recipe)
     images = tf.TensorSpec(
         [program.batch, program.image_size, program.image_size, 3], tf.bfloat16
     )
-    labels = tf.TensorSpec([program.batch], tf.int32)
-    return step, (images, labels), _facts(model, program)
+    labels = tf.TensorSpec([program.batch, len(IMAGENET.classes)], tf.float32)
+    number = tf.TensorSpec([], tf.int64)
+    return step, (images, labels, number), _facts(model, program)
 
 
 def _layer_step(program):
@@ -99,7 +94,7 @@ def _layer_step(program):
 
 
 def _facts(model, program):
-    analysis = analyse(model)
+    analysis = analyze(model)
     flops = analysis.total("executed_flops")
     algorithms = [x.algorithm for x in analysis.layers if x.algorithm]
     return {

@@ -61,8 +61,8 @@ def _hybrid(depth, image_size, batch=BATCH):
     changes = {"model": name}
     if depth == 200:  # Not in Table 20; the rates are those of depth 152.
         changes |= {
-            "dropout": 0.3,
-            "stochastic_depth": 0.1,
+            "dropout_rate": 0.3,
+            "drop_path_rate": 0.1,
             "randaugment_magnitude": 15.0,
         }
     return Program(name, "imagenet_350", changes, image_size, batch)

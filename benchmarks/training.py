@@ -21,18 +21,18 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import time
 
 import tensorflow as tf
+from lambdanet_tf.training.forecast import input_throughput
+from lambdanet_tf.training.forecast import time_steps
+from lambdanet_tf.training.inputs import Inputs
+from lambdanet_tf.training.parts import make_parts
+from lambdanet_tf.training.parts import open_devices
 
 from benchmarks import report
 from benchmarks import training_files
 from lambdanet_tf import data
 from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import resolve
-from lambdanet_tf.training.forecast import input_throughput
-from lambdanet_tf.training.forecast import time_steps
-from lambdanet_tf.training.inputs import Inputs
 from lambdanet_tf.training.loop import Training
-from lambdanet_tf.training.parts import make_parts
-from lambdanet_tf.training.parts import open_devices
 from lambdanet_tf.training.steps import update_step
 
 IMAGES = 256  # of a set on the disk

@@ -60,6 +60,8 @@ def write_folder(path, files):
 def write_records(path, files, pieces=8):
     """TFRecords in the layout of ImageNet."""
     pathlib.Path(path).mkdir()
+    names = "".join(f"class{i}\n" for i in range(CLASSES))
+    (pathlib.Path(path) / "classes.txt").write_text(names)
     names = [f"train-{i:05d}-of-{pieces:05d}" for i in range(pieces)]
     parts = [files[i::pieces] for i in range(pieces)]
     for name, part in zip(
@@ -69,7 +71,7 @@ def write_records(path, files, pieces=8):
     ):
         with tf.io.TFRecordWriter(str(pathlib.Path(path) / name)) as writer:
             for index, encoded in enumerate(part):
-                writer.write(_example(encoded, 1 + index % CLASSES))
+                writer.write(_example(encoded, index % CLASSES))
 
 
 def _example(encoded, label):

@@ -1,7 +1,9 @@
 """Checks of arguments, with the errors that a user reads."""
 
+import dataclasses
 import difflib
 import numbers
+import typing
 from collections.abc import Iterable
 from typing import Any
 
@@ -29,7 +31,7 @@ def fraction(name: str, value: Any, below_one: bool = False) -> float:
     """Returns `value` if it lies in [0, 1], or raises `ValueError`."""
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if is_number and 0 <= value <= 1 and not (below_one and value == 1):
-        return value
+        return float(value)
     interval = "[0, 1)" if below_one else "[0, 1]"
     raise ValueError(
         f"`{name}` must be a number in {interval}. Received: {name}={value!r}."
@@ -75,3 +77,40 @@ def scope_per_axis(name: str, value: Any, rank: int | None = None) -> Any:
             f"{name}={value}."
         )
     return value
+
+
+def check_types(instance: Any) -> None:
+    """Raises `ValueError` if a field of a dataclass belies its annotation.
+
+    Args:
+        instance: of a dataclass with fields of numbers, texts, other classes,
+            tuples and unions of those.
+    """
+    for field in dataclasses.fields(instance):
+        value = getattr(instance, field.name)
+        if not _is_a(value, field.type):
+            hint = getattr(field.type, "__name__", str(field.type))
+            hint = str(field.type) if typing.get_args(field.type) else hint
+            raise ValueError(
+                f"`{field.name}` must be {hint}. Received: "
+                f"{field.name}={value!r}."
+            )
+
+
+def _is_a(value, hint):
+    """Whether a value fits an annotation; an int counts as a float."""
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) is tuple:
+        if not isinstance(value, tuple):
+            return False
+        if arguments[-1] is Ellipsis:
+            return all(_is_a(item, arguments[0]) for item in value)
+        return len(value) == len(arguments) and all(
+            map(_is_a, value, arguments)
+        )
+    if arguments:
+        return any(_is_a(value, choice) for choice in arguments)
+    if isinstance(value, bool):
+        return hint is bool
+    numeric = {int: numbers.Integral, float: numbers.Real}
+    return isinstance(value, numeric.get(hint, hint))

@@ -1,10 +1,13 @@
 """The Keras behind `tf.keras`, and packages that need not be there."""
 
 import importlib
+import importlib.util
 import os
 import platform
 import sys
 import types
+from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -61,3 +64,36 @@ def require(module: str, extra: str) -> types.ModuleType:
             f"({error}). It comes with the extra `{extra}`: pip install "
             f'"lambdanet-tf[{extra}]", in a checkout pip install ".[{extra}]".'
         ) from error
+
+
+def require_all(modules: Mapping[str, str]) -> None:
+    """Raises an ImportError that names all extras that are missing, if any.
+
+    Args:
+        modules: the modules that are needed, with the extra that installs
+            each.
+    """
+    missing = {m: extra for m, extra in modules.items() if not is_there(m)}
+    if missing:
+        extras = ",".join(dict.fromkeys(missing.values()))
+        names = ", ".join(f"`{module}`" for module in missing)
+        raise ImportError(
+            f"{names} cannot be imported. Install what is missing with pip "
+            f'install "lambdanet-tf[{extras}]", in a checkout pip install '
+            f'".[{extras}]".'
+        )
+
+
+def is_there(module: str) -> bool:
+    """Returns whether a module is installed, without importing it."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def tf_variable(weight: Any) -> tf.Variable:
+    """Returns TensorFlow's variable behind a weight of either Keras."""
+    if KERAS_3 and isinstance(weight, tf.keras.Variable):
+        return weight.value
+    return weight

@@ -98,6 +98,8 @@ class Run:
 
     def read_examples(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Returns test images and labels, or None if it kept none."""
+        if not self.folder:  # weights without a run
+            return None
         path = os.path.join(self.folder, EXAMPLES_FILE)
         if not tf.io.gfile.exists(path):
             return None
@@ -158,17 +160,21 @@ class RunFolder:
         return tf.io.gfile.exists(self.file(name))
 
     def check_writable(self) -> None:
-        """Writes and removes a few megabytes.
+        """Writes and removes a few megabytes; leaves no new folder behind.
 
         Raises:
             OSError: naming the folder, if that fails.
         """
+        new = _missing_folders(self.path)
         probe = self.file(f".probe-{uuid.uuid4().hex[:8]}")
         try:
             tf.io.gfile.makedirs(self.path)
             with tf.io.gfile.GFile(probe, "wb") as stream:
                 stream.write(b"\0" * _NEEDED_BYTES)
             tf.io.gfile.remove(probe)
+            for folder in new:
+                if not tf.io.gfile.listdir(folder):
+                    tf.io.gfile.rmtree(folder)
         except (tf.errors.OpError, OSError) as error:
             raise OSError(
                 f"Cannot write to the run folder {self.path}: {error}. "
@@ -232,6 +238,7 @@ class RunFolder:
     def write_bytes(self, name: str, content: bytes) -> None:
         """Writes a file, whole or not at all."""
         temporary = self.file(f".{name}-{uuid.uuid4().hex[:8]}")
+        tf.io.gfile.makedirs(self.path)
         try:
             with tf.io.gfile.GFile(temporary, "wb") as stream:
                 stream.write(content)
@@ -276,6 +283,15 @@ class RunFolder:
                 number = tf.constant(value, tf.float32)
                 tf.summary.write(name, number, metadata=metadata)
         self._events.flush()
+
+
+def _missing_folders(path):
+    """The folders that `makedirs` would make, the innermost first."""
+    missing = []
+    while path and not tf.io.gfile.exists(path):
+        missing.append(path)
+        path = os.path.dirname(path.rstrip("/"))
+    return missing
 
 
 def newest_finished_run(runs: str | os.PathLike = "runs") -> Run:

@@ -3,14 +3,22 @@
 Source: I. Bello, "LambdaNetworks: Modeling Long-Range Interactions Without
 Attention", arXiv:2102.08602. Table 19 gives the blocks of each depth and the
 lambda blocks of the hybrids, Table 20 what each was trained with. A number
-that is not the paper's carries a comment that says where it is from.
+that is not the paper's carries a comment that says where it is from. The
+networks with published weights are those of PyTorch Image Models (timm).
 """
 
 import dataclasses
 
+from lambdanet_tf.arguments import check_types
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.arguments import one_of
+from lambdanet_tf.arguments import positive_int
+from lambdanet_tf.arguments import scope_per_axis
+
+# Mean and standard deviation of ImageNet's channels, of pixels in [0, 255].
+IMAGENET_MEAN = (123.675, 116.28, 103.53)
+IMAGENET_STD = (58.395, 57.12, 57.375)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,17 +130,32 @@ TABLE_20 = (
 )
 
 
+# What stands in the middle of a residual block.
+LETTERS = {
+    "C": "3x3 convolution",
+    "L": "lambda layer",
+    "A": "global attention",
+    "S": "local attention",
+    "X": "axial attention",
+    "P": "convolution and global attention in parallel",
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class ResNetSpec:
-    """A residual network of bottleneck blocks, convolutional or lambda.
+    """A residual network of bottleneck blocks, convolutional or not.
 
     Attributes:
         name: of the network.
-        stages: a string per stage with a letter per block: `C`, a 3x3
-            convolution, or `L`, a lambda layer.
+        stages: a string per stage with a letter of `LETTERS` per block.
         parameters: trainable ones, with the builder's defaults; 0 if not
             known.
         image_size: recommended height and width.
+        image_mean: of the pixels in [0, 255], per channel of color images.
+        image_std: likewise, their standard deviation.
+        evaluation_crop: side of the central square of an image that is
+            evaluated, as a share of the shorter side.
+        interpolation: `"bilinear"` or `"bicubic"`, to resize that square.
         dropout_rate: before the classifier.
         drop_path_rate: of the deepest residual branches.
         drop_path_schedule: how the rate grows with depth: `"stage"` (as in
@@ -153,6 +176,8 @@ class ResNetSpec:
             0 for none.
         se_stages: the stages that have it, named from 2.
         activation: after every normalisation but the last of a block.
+        norm_epsilon: of every batch normalization, also of those in the
+            lambda layers.
         padding: of strided convolutions and pooling: `"same"`, TensorFlow's,
             or `"symmetric"`, the same on both sides. The sizes agree.
         num_heads: of the lambda layers; so are the remaining attributes.
@@ -161,17 +186,34 @@ class ResNetSpec:
         scope: the paper's r; None for global.
         use_content: whether they have content lambdas.
         use_position: whether they have position lambdas.
+        use_position_bias: whether these have a bias.
         key_normalization: `"softmax"`, `"l2"` or None, over positions.
         query_normalization: None, or `"softmax"` over `key_dim`.
         use_batch_norm: whether queries and values are batch-normalised.
         share_embeddings: whether the lambda layers of a stage that see maps of
             the same size share their position embeddings.
+        attention_heads: of the attention layers; so are the remaining
+            attributes. 8 in Ramachandran et al. (2019) and Bello et al. (2019).
+        attention_key_dim: of a head's keys; None for as many as its values.
+        attention_scope: of local attention. 7 in Table 3 and in Ramachandran
+            et al. (2019).
+        attention_pool: window of the average pooling after attention that
+            strides. 2 in Ramachandran et al. (2019) and Srinivas et al. (2021).
+        parallel_keys: beside a convolution, channels of all heads' keys, in
+            widths; at least 20 per head. 0.2 in Bello et al. (2019).
+        parallel_values: beside a convolution, channels that attention gives
+            and the convolution does not, in widths, rounded down to a multiple
+            of the heads. 0.1 in Bello et al. (2019).
     """
 
     name: str
     stages: tuple[str, ...]
     parameters: int = 0
     image_size: int = 224
+    image_mean: tuple[float, ...] = IMAGENET_MEAN
+    image_std: tuple[float, ...] = IMAGENET_STD
+    evaluation_crop: float = 0.875  # The common ImageNet evaluation.
+    interpolation: str = "bilinear"
     dropout_rate: float = 0.0
     drop_path_rate: float = 0.0
     drop_path_schedule: str = "stage"
@@ -187,6 +229,7 @@ class ResNetSpec:
     se_ratio: float = 0.0
     se_stages: tuple[int, ...] = (2, 3, 4, 5)
     activation: str = "relu"
+    norm_epsilon: float = 1e-3
     padding: str = "same"
     num_heads: int = 4
     key_dim: int = 16
@@ -194,10 +237,17 @@ class ResNetSpec:
     scope: int | tuple[int, int] | None = 23
     use_content: bool = True
     use_position: bool = True
+    use_position_bias: bool = False
     key_normalization: str | None = "softmax"
     query_normalization: str | None = None
     use_batch_norm: bool = True
     share_embeddings: bool = False
+    attention_heads: int = 8
+    attention_key_dim: int | None = None
+    attention_scope: int | tuple[int, int] = 7
+    attention_pool: int = 2
+    parallel_keys: float = 0.2
+    parallel_values: float = 0.1
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -217,11 +267,13 @@ class ResNetSpec:
 
 def _check_spec(spec):
     """Raises a ValueError for a spec that is no network."""
-    if not spec.stages or any(not s or set(s) - set("CL") for s in spec.stages):
+    check_types(spec)
+    if not spec.stages or any(
+        not s or set(s) - set(LETTERS) for s in spec.stages
+    ):
         raise ValueError(
-            "`stages` must hold a string of the letters C (convolution) and L "
-            "(lambda layer) per stage, a letter per block. Received: "
-            f"stages={spec.stages!r}."
+            "`stages` must hold a string per stage, a letter per block of "
+            f"{_letters()}. Received: stages={spec.stages!r}."
         )
     for first, second in (
         ("widths", "stages"),
@@ -234,14 +286,49 @@ def _check_spec(spec):
                 f"{first}={getattr(spec, first)}, "
                 f"{second}={getattr(spec, second)}."
             )
-    for field in ("dropout_rate", "drop_path_rate"):
+    for field in (
+        "dropout_rate",
+        "drop_path_rate",
+        "parallel_keys",
+        "parallel_values",
+    ):
         fraction(field, getattr(spec, field), below_one=True)
+    if spec.se_ratio < 0:
+        raise ValueError(
+            f"`se_ratio` must not be negative. Received: {spec.se_ratio}."
+        )
+    _check_positive(
+        spec,
+        ("widths", "strides", "expansion", "stem_filters", "stem_strides")
+        + ("stem_kernel_size", "lambda_pool")
+        + ("attention_heads", "attention_pool"),
+    )
+    if spec.attention_key_dim is not None:
+        positive_int("attention_key_dim", spec.attention_key_dim)
+    if scope_per_axis("attention_scope", spec.attention_scope) is None:
+        raise ValueError(
+            "`attention_scope` must be odd; global attention has the letter A. "
+            "Received: attention_scope=None."
+        )
     for field, choices in (
         ("shortcut", ("pool", "conv")),
         ("padding", ("same", "symmetric")),
         ("drop_path_schedule", ("stage", "block", "constant")),
+        ("interpolation", ("bilinear", "bicubic")),
     ):
         one_of(field, getattr(spec, field), choices)
+
+
+def _letters():
+    return ", ".join(f"{letter} ({what})" for letter, what in LETTERS.items())
+
+
+def _check_positive(spec, fields):
+    """Raises a ValueError unless integers, or tuples of them, are positive."""
+    for field in fields:
+        value = getattr(spec, field)
+        for number in value if isinstance(value, tuple) else (value,):
+            positive_int(field, number)
 
 
 def changed(spec, changes):
@@ -271,10 +358,10 @@ def hybrid_stages(row):
 
 def uniform_stages(pattern, blocks):
     """The stages of a pattern such as `"CCLL"`, a letter per stage."""
-    if len(pattern) != len(blocks) or set(pattern) - set("CL"):
+    if len(pattern) != len(blocks) or set(pattern) - set(LETTERS):
         raise ValueError(
-            f"`pattern` must hold {len(blocks)} letters C (convolution) or L "
-            f"(lambda layer), one per stage. Received: pattern={pattern!r}."
+            f"`pattern` must hold {len(blocks)} letters, one per stage, of "
+            f"{_letters()}. Received: pattern={pattern!r}."
         )
     return tuple(letter * n for letter, n in zip(pattern, blocks, strict=True))
 
@@ -363,6 +450,41 @@ LAMBDA_RESNET_SMALL = ResNetSpec(
     scope=7,
 )
 
+# timm's networks, for which there are weights: models/byoanet.py of timm
+# 1.0.31, `lambda_resnet26t`, `lambda_resnet50ts` and `lambda_resnet26rpt_256`.
+# The image sizes, crops and interpolation are those of timm's evaluation.
+LAMBDA_RESNET_26T = ResNetSpec(
+    name="LambdaResNet26T",
+    parameters=10_958_272,
+    stages=("CC", "CC", "CL", "LL"),
+    image_size=256,
+    evaluation_crop=0.94,
+    interpolation="bicubic",
+    stem_filters=(24, 32, 64),
+    stem_strides=(2, 1, 1),
+    stem_kernel_size=3,
+    lambda_pool=2,
+    norm_epsilon=1e-5,
+    padding="symmetric",
+    scope=9,
+    use_position_bias=True,
+)
+LAMBDA_RESNET_50TS = dataclasses.replace(
+    LAMBDA_RESNET_26T,
+    name="LambdaResNet50TS",
+    parameters=21_536_832,
+    stages=("CCC", "CCCL", "CLCLCL", "CLC"),
+    evaluation_crop=0.95,
+    activation="silu",
+)
+LAMBDA_RESNET_26RPT_256 = dataclasses.replace(
+    LAMBDA_RESNET_26T,
+    name="LambdaResNet26RPT256",
+    parameters=10_988_688,
+    scope=None,
+    use_position_bias=False,
+)
+
 RESNETS = {
     spec.name: spec
     for spec in (
@@ -371,6 +493,9 @@ RESNETS = {
         *map(_resnet_rs, TABLE_19),
         RESNET_50,
         LAMBDA_RESNET_SMALL,
+        LAMBDA_RESNET_26T,
+        LAMBDA_RESNET_50TS,
+        LAMBDA_RESNET_26RPT_256,
     )
 }
 
@@ -391,6 +516,11 @@ class InvertedRow:
     blocks: int
     strides: int
 
+    def __post_init__(self):
+        _check_positive(
+            self, [field.name for field in dataclasses.fields(self)]
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class MobileNetSpec:
@@ -408,6 +538,7 @@ class MobileNetSpec:
         stem_filters: of the first convolution.
         head_filters: of the last convolution.
         activation: after every normalisation but the last of a block.
+        norm_epsilon: as in `ResNetSpec`.
         padding: of strided convolutions, as in `ResNetSpec`.
         num_heads: of the lambda convolutions; so are the remaining ones.
         key_dim: the paper's k.
@@ -424,6 +555,7 @@ class MobileNetSpec:
     stem_filters: int = 32
     head_filters: int = 1280
     activation: str = "relu6"
+    norm_epsilon: float = 1e-3
     padding: str = "same"
     num_heads: int = 4
     key_dim: int = 32
@@ -431,9 +563,17 @@ class MobileNetSpec:
     kernel_size: int = 5
 
     def __post_init__(self):
+        for field in ("rows", "lambda_blocks"):  # Lists and dicts: from JSON.
+            value = getattr(self, field)
+            if isinstance(value, (list, tuple)):
+                object.__setattr__(self, field, tuple(map(_as_row, value)))
+        check_types(self)
+        one_of("padding", self.padding, ("same", "symmetric"))
+        _check_positive(self, ("stem_filters", "head_filters"))
+        if not self.rows:
+            raise ValueError("`rows` must not be empty. Received: ().")
         blocks = sum(row.blocks for row in self.rows)
         fraction("dropout_rate", self.dropout_rate, below_one=True)
-        object.__setattr__(self, "lambda_blocks", tuple(self.lambda_blocks))
         if not all(
             block in range(1, blocks + 1) for block in self.lambda_blocks
         ):
@@ -449,6 +589,19 @@ class MobileNetSpec:
         for row in self.rows:
             stride *= row.strides
         return stride
+
+
+def _as_row(value):
+    """An `InvertedRow` of a dict of its fields; anything else as it is."""
+    if not isinstance(value, dict):
+        return value
+    fields = [field.name for field in dataclasses.fields(InvertedRow)]
+    if sorted(value) != sorted(fields):
+        raise ValueError(
+            f"`rows` must hold dictionaries of {', '.join(fields)}. Received: "
+            f"{value}."
+        )
+    return InvertedRow(**value)
 
 
 # Sandler et al., arXiv:1801.04381, Table 2.

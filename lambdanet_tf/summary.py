@@ -1,7 +1,16 @@
-"""Prints what a network costs: `python -m lambdanet_tf.summary NAME`."""
+"""Prints what a network costs: `python -m lambdanet_tf.summary NAME`.
+
+NAME can also be a `.keras` file, of a sequence model too.
+"""
 
 import argparse
+import os
 import sys
+
+# TensorFlow's C++ reports, among others, an error for a missing GPU.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf
 
 from lambdanet_tf import analysis
 from lambdanet_tf import models
@@ -24,9 +33,14 @@ def main(arguments=None):
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name", help=f"one of {', '.join(models.names())}")
     parser.add_argument(
-        "--size", type=int, help="height and width of the images"
+        "name",
+        help=f"one of {', '.join(models.names())}, or a .keras file",
+    )
+    parser.add_argument(
+        "--size",
+        type=int,
+        help="height and width of the images, or length of the sequences",
     )
     parser.add_argument(
         "--channels", type=int, default=3, help="of the images (default: 3)"
@@ -47,11 +61,15 @@ def main(arguments=None):
 
 
 def _summary(flags):
+    if flags.name.endswith(".keras"):
+        model = tf.keras.models.load_model(flags.name)
+        counts = analysis.analyze(model, flags.size)
+        return counts.table(every_layer=flags.layers)
     shape = None
     if flags.size is not None:
         shape = (flags.size, flags.size, flags.channels)
     model = models.build(flags.name, input_shape=shape, classes=flags.classes)
-    return analysis.analyse(model).table(every_layer=flags.layers)
+    return analysis.analyze(model).table(every_layer=flags.layers)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """What every layer of the package must satisfy, under both Kerases.
 
 `check_layer` is our own `run_layer_test`. `assert_equals_oracle` holds a
-lambda layer against `tests/oracle.py`, forward and backward.
+lambda layer against `tests/oracle.py`, and attention against
+`tests/attention_oracle.py`, forward and backward.
 """
 
 import inspect
@@ -10,6 +11,8 @@ import json
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf.layers import RelativeAttention
+from tests import attention_oracle
 from tests import oracle
 
 # Relative to the largest entry. A wrong formula is wrong by far more.
@@ -56,13 +59,13 @@ def randomize(layer, rng):
 
 
 def reference_weights(layer):
-    """Variables of a lambda layer, by the names that the oracle uses."""
+    """Variables of a layer, by the names that its oracle uses."""
     variables = {}
     for name in ("query", "key", "value"):
         if getattr(layer, name) is not None:
             variables[name] = getattr(layer, name).kernel
     for name in ("query", "value"):
-        norm = getattr(layer, f"{name}_norm")
+        norm = getattr(layer, f"{name}_norm", None)
         if norm is not None:
             variables[f"{name}_gamma"] = norm.gamma
             variables[f"{name}_beta"] = norm.beta
@@ -70,10 +73,16 @@ def reference_weights(layer):
             variables[f"{name}_variance"] = norm.moving_variance
     if layer.position_embedding not in (None, "explicit"):
         variables["embeddings"] = layer.position_embedding.embeddings
+    elif isinstance(layer, RelativeAttention):
+        variables |= {table.name: table.embeddings for table in layer.tables()}
+    if getattr(layer, "position_bias", None) is not None:
+        variables["position_bias"] = layer.position_bias
     return variables
 
 
-# Arguments of the layers that change their function, as the oracle knows them.
+# Arguments of the layers that change their function, as their oracles know
+# them.
+_ATTENTION_SETTINGS = ("num_heads", "scope", "axis", "use_content", "causal")
 _SETTINGS = (
     "num_heads",
     "key_dim",
@@ -94,6 +103,8 @@ _SETTINGS = (
 
 def oracle_settings(layer):
     config = layer.get_config()
+    if isinstance(layer, RelativeAttention):
+        return {name: config[name] for name in _ATTENTION_SETTINGS}
     settings = {name: config[name] for name in _SETTINGS if name in config}
     if "kernel_size" in config:
         settings["scope"] = config["kernel_size"]
@@ -121,18 +132,31 @@ def split_point(layer, arguments):
 def oracle_output(layer, arguments, training=False, **changes):
     """The oracle's output for the layer's weights and these arguments."""
     point, fixed = split_point(layer, arguments)
-    settings = {**oracle_settings(layer), "training": training, **changes}
-    return _oracle(point, fixed, settings)
+    return _oracle_of(layer, fixed, training, **changes)(point)
 
 
-def _oracle(point, fixed, settings):
-    point = dict(point)
-    arguments = {
-        name: point.pop(name) for name in ("inputs", "context") if name in point
-    }
-    if "given_embeddings" in point:
-        arguments["embeddings"] = point.pop("given_embeddings")
-    return oracle.lambda_layer(weights=point, **arguments, **fixed, **settings)
+def _oracle_of(layer, fixed, training, **changes):
+    """The oracle of a layer, as a function of its weights and inputs."""
+    function = oracle.lambda_layer
+    settings = oracle_settings(layer)
+    if isinstance(layer, RelativeAttention):
+        function = attention_oracle.relative_attention
+    else:
+        settings["training"] = training
+    settings |= changes
+
+    def output(point):
+        point = dict(point)
+        arguments = {
+            name: point.pop(name)
+            for name in ("inputs", "context")
+            if name in point
+        }
+        if "given_embeddings" in point:
+            arguments["embeddings"] = point.pop("given_embeddings")
+        return function(weights=point, **arguments, **fixed, **settings)
+
+    return output
 
 
 def output_and_gradients(layer, arguments, cotangent, training=False):
@@ -167,20 +191,21 @@ def output_and_gradients(layer, arguments, cotangent, training=False):
 
 
 def assert_equals_oracle(layer, arguments, rng, training=False, jointly=False):
-    """Forward and every gradient of a lambda layer against the oracle.
+    """Forward and every gradient of a layer against its oracle.
 
     Each gradient is held against an exact derivative of the oracle along a
     random direction of that array; all at once, cheaper, when `jointly`.
     """
     point, fixed = split_point(layer, arguments)
-    settings = {**oracle_settings(layer), "training": training}
-    expected = _oracle(point, fixed, settings)
+    reference = _oracle_of(layer, fixed, training)
+    expected = reference(point)
     cotangent = rng.normal(size=expected.shape)
     output, gradients = output_and_gradients(
         layer, arguments, cotangent, training
     )
     tolerance = TOLERANCE[layer.compute_dtype]
-    if training and layer.use_batch_norm and "context_mask" in arguments:
+    has_norm = getattr(layer, "use_batch_norm", False)
+    if training and has_norm and "context_mask" in arguments:
         # Keras 3 divides a sum over unmasked rows by their number + 1e-7.
         tolerance = max(tolerance, 1e-5)
     assert_close(output, expected, tolerance)
@@ -191,9 +216,7 @@ def assert_equals_oracle(layer, arguments, rng, training=False, jointly=False):
         [directions] if jointly else [{n: d} for n, d in directions.items()]
     )
     for group in groups:
-        slope = oracle.directional_derivative(
-            lambda moved: _oracle(moved, fixed, settings), point, group
-        )
+        slope = oracle.directional_derivative(reference, point, group)
         wanted = np.sum(slope * cotangent)
         found = sum(np.sum(gradients[n] * d) for n, d in group.items())
         # What rounding can do grows with every term of the two sums.

@@ -1,8 +1,8 @@
 """Parameters and operations of the networks, as formulas.
 
 Written from the paper and the papers it builds on (ResNet, ResNet-D, SE,
-MobileNetV2); imports nothing from the package. A count is a pair (parameters,
-operations), operations being 2 per multiply-add for one image.
+MobileNetV2, attention); imports nothing from the package. A count is a pair
+(parameters, operations), operations being 2 per multiply-add for one image.
 """
 
 import math
@@ -44,13 +44,39 @@ def squeeze_excite(channels, ratio):
     return np.array([weights + channels + units, 2 * weights])
 
 
+def attention(size, channels, outputs, heads=8, key=None, scope=None, axes=2):
+    """Of a square map; a table per axis, shared by the heads, and no bias."""
+    k, seen = key or outputs // heads, min(scope or size, size)
+    count = 2 * conv(size**2, 1, channels, heads * k)
+    count += conv(size**2, 1, channels, outputs)
+    scores = size**2 * heads * k * (seen**axes + axes * seen)
+    values = size**2 * outputs * seen**axes
+    entries = axes * (scope or 2 * size - 1)
+    return count + [entries * k, 2 * (scores + values)]
+
+
+def middle(letter, size, small, width, lambdas):
+    """Of a residual block, but for the norm that ends it."""
+    if letter == "C":
+        return conv(small**2, 9, width, width)
+    if letter == "L":
+        return lambda_layer(size, width, **lambdas)  # Then pooled.
+    if letter == "X":
+        lines = attention(size, width, width, axes=1)
+        return 2 * lines + norm(width)
+    if letter == "P":
+        values, key = max(8, width // 10 // 8 * 8), max(20, width // 5 // 8)
+        count = attention(size, width, values, key=key)
+        count += conv(small**2, 1, values, values)
+        return count + conv(small**2, 9, width, width - values)
+    scope = {"A": None, "S": 7}[letter]
+    return attention(size, width, width, scope=scope)
+
+
 def bottleneck(size, inputs, width, letter, stride, se, lambdas):
     outputs, small = 4 * width, math.ceil(size / stride)
     count = conv(size**2, 1, inputs, width) + norm(width)
-    if letter == "C":
-        count += conv(small**2, 9, width, width)
-    else:
-        count += lambda_layer(size, width, **lambdas)  # Then pooled.
+    count += middle(letter, size, small, width, lambdas)
     count += norm(width) + conv(small**2, 1, width, outputs) + norm(outputs)
     if se:
         count += squeeze_excite(outputs, se)

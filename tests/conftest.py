@@ -14,6 +14,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf import serving
+from lambdanet_tf.runs import RunFolder
+from tests.serving_run import write_run
+
 
 def _configure_tensorflow():
     tf.config.set_logical_device_configuration(
@@ -87,3 +91,36 @@ def two_replicas():
         ["CPU:0", "CPU:1"],
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
     )
+
+
+@pytest.fixture(scope="session")
+def small_run(tmp_path_factory):
+    """A finished run: its folder and its Keras model."""
+    return write_run(tmp_path_factory.mktemp("runs") / "20250101-000000")
+
+
+@pytest.fixture(scope="session")
+def small_export(small_run, tmp_path_factory):
+    """The export of that run with all that it can have. Do not write to it."""
+    options = serving.options_for(
+        RunFolder(small_run[0]).read(), xla=True, formats=("tflite", "onnx")
+    )
+    base = tmp_path_factory.mktemp("exported")
+    return serving.export_run(small_run[0], base, options=options)
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory):
+    """The folder of a finished run of the recipe smoke: to read, not to write.
+
+    Its `printed` are the lines that it has shown.
+    """
+    training = pytest.importorskip("lambdanet_tf.training")
+    printed = []
+    folder = training.train(
+        training.resolve("smoke"),
+        training.RunOptions(run=str(tmp_path_factory.mktemp("smoke") / "run")),
+        print_fn=printed.append,
+    )
+    folder.printed = printed
+    return folder

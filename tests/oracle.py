@@ -163,7 +163,8 @@ def lambda_layer(
             "query_gamma", "query_beta", "query_mean", "query_variance" and
             the same of "value" when batch-normalised; "embeddings", the table
             [*relative, k, u]. With `multi_head` [c, h*k*u], [c, h*v*u] and
-            [*relative, h, k, u].
+            [*relative, h, k, u]. "position_bias" [k], or [h*k] with
+            `multi_head`, is added to every column of every position lambda.
         key_normalization: a name, or a function of [m, h, k, u] that
             normalises along the first axis.
         attention_mask: [n, m] or [b, n, m]; 1 = may interact.
@@ -236,6 +237,9 @@ def lambda_layer(
             if embedding(b, n, m) is not None:
                 value = np.swapaxes(values[b, m], -1, -2)
                 total = total + embedding(b, n, m) @ value
+        if "position_bias" in weights:
+            bias = weights["position_bias"].reshape(shared, key_dim)
+            total = total + bias[..., None]
         nothing = np.zeros([num_heads, key_dim, values.shape[-2]])
         return nothing + total
 

@@ -1,9 +1,9 @@
 // Loads a SavedModel with the function that TF Serving loads it with, switches
 // XLA off as its server does, and runs one signature in a C++ session.
 //
-//   serve_check MODEL_FOLDER SIGNATURE INPUT IMAGES.bin OUTPUT ANSWER.bin DIM...
+//   serve_check MODEL_FOLDER SIGNATURE INPUT IMAGES.bin OUTPUT OUTPUT.bin DIM...
 //
-// IMAGES.bin holds float32 numbers of the shape DIM...; ANSWER.bin receives
+// IMAGES.bin holds float32 numbers of the shape DIM...; OUTPUT.bin receives
 // those of the output.
 
 #include <cstdint>
@@ -52,15 +52,15 @@ int main(int argc, char** argv) {
     return 1;
   }
 
-  std::vector<tensorflow::Tensor> answers;
+  std::vector<tensorflow::Tensor> outputs;
   status = bundle.GetSession()->Run(
       {{found->second.inputs().at(input).name(), images}},
-      {found->second.outputs().at(output).name()}, {}, &answers);
+      {found->second.outputs().at(output).name()}, {}, &outputs);
   if (!status.ok()) {
     std::cerr << "run: " << status.ToString() << "\n";
     return 1;
   }
   std::ofstream(argv[6], std::ios::binary)
-      .write(answers[0].tensor_data().data(), answers[0].tensor_data().size());
+      .write(outputs[0].tensor_data().data(), outputs[0].tensor_data().size());
   return 0;
 }

@@ -1,25 +1,29 @@
-"""Two versions of a small export, pictures, and what Keras says to them."""
+"""Two versions of a small export, image files, and outputs of Keras."""
 
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf import serving
 from lambdanet_tf.serving.inference import classifier_of
-from tests.serving_run import write_run
+from tests.serving_run import SHAPE
 
 ROOT = pathlib.Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "serving"
 NAME = "LambdaResNetSmall"  # as in the example's model.config
-SHAPE = (8, 7, 1)
 
 
 class Served:
     """Exports as the example's `model.config` names them.
+
+    Args:
+        model: the Keras model.
+        export: its version folder.
+        folder: to write into.
 
     Attributes:
         exported: the folders of versions 1 and 2.
@@ -27,13 +31,14 @@ class Served:
         files: three PNGs of the model's size.
         broken: a JPEG that is none.
         pixels: what is in the files.
-        probabilities: what Keras says to them.
+        probabilities: of Keras for them.
         features: likewise.
     """
 
-    def __init__(self, folder):
-        run, model = write_run(folder / "20250101-000000")
-        self.exported = [serving.export_run(run, folder) for _ in range(2)]
+    def __init__(self, model, export, folder):
+        self.exported = [folder / NAME / version for version in "12"]
+        for version in self.exported:
+            shutil.copytree(export, version)
         text = (EXAMPLE / "model.config").read_text()
         self.config = folder / "model.config"
         self.config.write_text(
@@ -48,12 +53,10 @@ class Served:
         self.broken = folder / "broken.jpg"
         self.broken.write_bytes(self.files[0].read_bytes()[:50])
         head = classifier_of(model)
-        network = tf.keras.Model(model.inputs, head.input)
-        self.features = network.predict(self.pixels, verbose=0)
-        kernel, bias = head.get_weights()
-        self.probabilities = tf.nn.softmax(
-            self.features @ kernel + bias
-        ).numpy()
+        network = tf.keras.Model(model.inputs, [head.input, head.output])
+        self.features, self.probabilities = network.predict(
+            self.pixels, verbose=0
+        )
 
 
 def start_server(config):

@@ -3,7 +3,7 @@
 python -m tests.serving_run FOLDER    makes one in a process of its own
 """
 
-import json
+import dataclasses
 import pathlib
 import sys
 
@@ -11,46 +11,45 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import models
-from lambdanet_tf.serving import run_folder
+from lambdanet_tf.runs import Run
+from lambdanet_tf.runs import RunFolder
 
 CLASSES = ("zero", "one", "two", "three", "four")
+SHAPE = (8, 7, 1)
 ARGUMENTS = {
-    "input_shape": [8, 7, 1],
+    "input_shape": list(SHAPE),
     "classes": len(CLASSES),
     "stages": ["CL"],
     "widths": [8],
     "strides": [1],
 }
+RUN = Run(
+    "finished",
+    "LambdaResNetSmall",
+    ARGUMENTS,
+    CLASSES,
+    image={"height": 8, "width": 7, "channels": 1},
+    recipe={"name": "digits"},
+    metrics={"accuracy": 0.5},
+    command="python train.py",
+)
 
 
-def write_run(path, status="finished", **fields):
+def write_run(path, **changes):
     """Writes a run with random weights; returns its path and its model."""
-    path = pathlib.Path(path)
-    path.mkdir(parents=True)
-    record = {
-        "format": run_folder.RUN_FORMAT,
-        "status": status,
-        "model": {"builder": "LambdaResNetSmall", "arguments": ARGUMENTS},
-        "recipe": {"name": "digits"},
-        "classes": CLASSES,
-        "image": {"height": 8, "width": 7, "channels": 1},
-        "metrics": {"accuracy": 0.5},
-        "versions": {},
-        "command": "python train.py",
-        **fields,
-    }
-    (path / run_folder.RUN_FILE).write_text(json.dumps(record))
+    tf.keras.utils.set_random_seed(0)
     generator = np.random.default_rng(1)
-    np.savez(
-        path / run_folder.EXAMPLES_FILE,
-        images=generator.uniform(0, 255, (4, 8, 7, 1)).astype(np.float32),
-        labels=np.arange(4),
-    )
-    network = record["model"]
-    model = getattr(models, network["builder"])(**network["arguments"])
+    run = dataclasses.replace(RUN, **changes)
+    model = models.build(run.model, **run.arguments)
     shake(model, generator)
-    model.save_weights(path / run_folder.WEIGHTS_FILE)
-    return path, model
+    pathlib.Path(path).mkdir(parents=True)
+    folder = RunFolder(path)
+    folder.write(run)
+    folder.write_weights(model)
+    shape = (4, *run.arguments["input_shape"])
+    images = generator.uniform(0, 255, shape).astype(np.float32)
+    folder.write_examples(images, np.arange(4))
+    return pathlib.Path(path), model
 
 
 def shake(model, generator):
@@ -61,10 +60,9 @@ def shake(model, generator):
     """
     for weight in model.weights:
         value = np.asarray(weight)
-        if value.ndim < 2:  # biases and batch normalisation
+        if value.ndim < 2:  # biases and batch normalization
             weight.assign(value + generator.uniform(0.1, 0.4, value.shape))
 
 
 if __name__ == "__main__":
-    tf.keras.utils.set_random_seed(0)
     write_run(sys.argv[1])

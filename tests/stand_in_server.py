@@ -3,104 +3,335 @@
     python -m tests.stand_in_server exported/LambdaResNetSmall
     python -m tests.stand_in_server --model_config_file FILE
 
-TF Serving's binary cannot be installed everywhere. This process speaks its
-two protocols on loopback: the real gRPC services of tensorflow-serving-api,
-and the documented REST interface (`tests/stand_in_rest.py`), with TF Serving's
-status codes and messages. The models run in the session of TensorFlow 1 that
-the server itself uses. It has no batching, loads versions once, and is slower
-than a server in C++: what Python adds, it adds to every request.
+TF Serving's binary cannot be installed everywhere. This process speaks its two
+protocols on loopback: the gRPC PredictionService of tensorflow-serving-api and
+the REST API (https://www.tensorflow.org/tfx/serving/api_rest), as far as the
+clients of examples/serving go. Models run in the session of TensorFlow 1 that
+the server uses. There is no batching, and versions are loaded once.
 """
 
 import argparse
+import base64
 import concurrent.futures
+import functools
+import http.server
+import json
 import os
 import pathlib
+import re
 import threading
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import grpc
+import numpy as np
+import tensorflow as tf
+from google.protobuf import json_format
 from google.protobuf import text_format
-from tensorflow_serving.apis import model_service_pb2_grpc
+from tensorflow_serving.apis import classification_pb2
+from tensorflow_serving.apis import get_model_metadata_pb2
+from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 from tensorflow_serving.config import model_server_config_pb2
 
-from tests.stand_in_models import Models
-from tests.stand_in_models import Refusal
-from tests.stand_in_rest import serve_rest
+from lambdanet_tf.serving import standalone
+from lambdanet_tf.serving import versions
+from lambdanet_tf.serving import warmup
 
 HOST = "127.0.0.1"
+CODES = {code.value[0]: code for code in grpc.StatusCode}
+HTTP_STATUSES = {
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.NOT_FOUND: 404,
+}
+PATH = re.compile(
+    r"/v1/models/([^/:]+)(?:/versions/(\d+)|/labels/([^/:]+))?"
+    r"(:predict|:classify|/metadata|)"
+)
 
 
-def _as_rpc(method):
-    """A function of a request as gRPC calls it."""
+class RequestError(Exception):
+    """A request that is answered by a status code and a message."""
 
-    def call(request, context):
+    def __init__(self, code, message):
+        super().__init__(message)
+        self.code = code
+
+
+class Models:
+    """Loaded versions of models.
+
+    Args:
+        config: `ModelServerConfig`.
+    """
+
+    def __init__(self, config):
+        self._sessions, self._labels = {}, {}
+        for model in config.model_config_list.config:
+            base = pathlib.Path(model.base_path)
+            wanted = list(model.model_version_policy.specific.versions)
+            self._labels[model.name] = dict(model.version_labels)
+            self._sessions[model.name] = {
+                version: _warmed_up(base / str(version))
+                for version in wanted or versions.list_versions(base)[-1:]
+            }
+
+    def find(self, name, version=None, label=None):
+        """Returns a version of a model, and its session."""
+        if label:
+            version = self._labels.get(name, {}).get(label)
+            if version is None:
+                raise RequestError(
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    f"Unrecognized servable version label: {label}",
+                )
+        sessions = self._sessions.get(name, {})
+        wanted = version or max(sessions, default=None)
+        if wanted not in sessions:
+            which = f"Latest({name})"
+            if version:
+                which = f"Specific({name}, {version})"
+            raise RequestError(
+                grpc.StatusCode.NOT_FOUND,
+                f"Servable not found for request: {which}",
+            )
+        return wanted, sessions[wanted]
+
+
+def _warmed_up(folder):
+    """A session that has answered the warm-up requests of its version."""
+    session = standalone.Session(tf, folder)
+    for signature, inputs in warmup.read(folder) or ():
+        session.run(signature, inputs)
+    return session
+
+
+def _run(session, signature, inputs):
+    """The outputs of a signature, or a `RequestError`."""
+    try:
+        return session.run(signature, inputs)
+    except tf.errors.OpError as error:
+        message = error.message.removeprefix("Graph execution error:").lstrip()
+        raise RequestError(CODES[error.error_code], message) from error
+    except (TypeError, ValueError) as error:
+        code = grpc.StatusCode.INVALID_ARGUMENT
+        raise RequestError(code, str(error)) from error
+
+
+class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
+    """The gRPC service.
+
+    Args:
+        models: `Models`.
+    """
+
+    def __init__(self, models):
+        self._models = models
+
+    def Predict(self, request, context):
+        def respond(session):
+            inputs = {k: tf.make_ndarray(v) for k, v in request.inputs.items()}
+            name = request.model_spec.signature_name
+            response = predict_pb2.PredictResponse()
+            for key, value in _run(session, name, inputs).items():
+                response.outputs[key].CopyFrom(tf.make_tensor_proto(value))
+            return response
+
+        return self._respond(request, context, respond)
+
+    def Classify(self, request, context):
+        def respond(session):
+            examples = request.input.example_list.examples
+            serialized = [example.SerializeToString() for example in examples]
+            name = request.model_spec.signature_name
+            inputs = {"inputs": np.array(serialized, "O")}
+            outputs = _run(session, name, inputs)
+            response = classification_pb2.ClassificationResponse()
+            for row in zip(outputs["classes"], outputs["scores"], strict=True):
+                classes = response.result.classifications.add().classes
+                for label, score in zip(*row, strict=True):
+                    classes.add(label=label.decode(), score=score)
+            return response
+
+        return self._respond(request, context, respond)
+
+    def GetModelMetadata(self, request, context):
+        def respond(session):
+            response = get_model_metadata_pb2.GetModelMetadataResponse()
+            response.metadata["signature_def"].Pack(_signatures(session))
+            return response
+
+        return self._respond(request, context, respond)
+
+    def _respond(self, request, context, respond):
+        spec = request.model_spec
+        version = spec.version.value if spec.HasField("version") else None
         try:
-            return method(request)
-        except Refusal as refusal:
-            context.abort(refusal.code, str(refusal))
+            version, session = self._models.find(
+                spec.name, version, spec.version_label
+            )
+            response = respond(session)
+        except RequestError as error:
+            context.abort(error.code, str(error))
+        response.model_spec.name = spec.name
+        response.model_spec.version.value = version
+        return response
 
-    return call
+
+def _signatures(session):
+    signatures = get_model_metadata_pb2.SignatureDefMap()
+    for name, signature in session.signatures.items():
+        signatures.signature_def[name].CopyFrom(signature)
+    return signatures
 
 
-def serve_grpc(models, port=0, threads=8):
-    """Starts both gRPC services; returns the server and its port."""
+class RestHandler(http.server.BaseHTTPRequestHandler):
+    """The REST API.
+
+    Args:
+        models: `Models`.
+        *arguments: of the base class.
+    """
+
+    protocol_version = "HTTP/1.1"  # connections stay open
+    disable_nagle_algorithm = True  # a small response is sent at once
+
+    def __init__(self, models, *arguments):
+        self._models = models
+        super().__init__(*arguments)  # which handles the connection
+
+    def do_GET(self):
+        self._respond()
+
+    def do_POST(self):
+        self._respond()
+
+    def log_message(self, *_):
+        pass
+
+    def _respond(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        match = PATH.fullmatch(self.path)
+        try:
+            status, fields = 200, self._fields(body, *match.groups())
+        except RequestError as error:
+            status = HTTP_STATUSES.get(error.code, 500)
+            fields = {"error": str(error)}
+        content = json.dumps(fields).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _fields(self, body, name, version, label, verb):
+        version = int(version) if version else None
+        version, session = self._models.find(name, version, label)
+        if verb == ":predict":
+            return _predict(session, json.loads(body))
+        if verb == ":classify":
+            return _classify(session, json.loads(body))
+        if verb == "/metadata":
+            signatures = json_format.MessageToDict(
+                _signatures(session), preserving_proto_field_name=True
+            )
+            return {"metadata": {"signature_def": signatures}}
+        state = {"version": str(version), "state": "AVAILABLE"}
+        return {"model_version_status": [state]}
+
+
+def _predict(session, request):
+    """Rows ("instances") to "predictions", or columns to "outputs"."""
+    name = request.get("signature_name", "serving_default")
+    columns = request.get("inputs")
+    if columns is None:
+        [only] = session.signatures[name].inputs
+        columns = {only: request["instances"]}
+    inputs = {
+        key: _tensor(columns[key], info.dtype)
+        for key, info in session.signatures[name].inputs.items()
+    }
+    outputs = {
+        key: value.astype("U").tolist()
+        if value.dtype == "O"
+        else value.tolist()
+        for key, value in _run(session, name, inputs).items()
+    }
+    if "inputs" in request:  # a single output has no name
+        values = [*outputs.values()]
+        return {"outputs": values[0] if len(values) == 1 else outputs}
+    rows = zip(*outputs.values(), strict=True)
+    return {
+        "predictions": [dict(zip(outputs, row, strict=True)) for row in rows]
+    }
+
+
+def _classify(session, request):
+    examples = [
+        warmup.encoded_example(
+            base64.b64decode(features["image/encoded"]["b64"])
+        )
+        for features in request["examples"]
+    ]
+    inputs = {"inputs": np.array(examples, "O")}
+    outputs = _run(session, request["signature_name"], inputs)
+    labels = outputs["classes"].astype("U").tolist()
+    rows = zip(labels, outputs["scores"].tolist(), strict=True)
+    return {"results": [[*map(list, zip(*row, strict=True))] for row in rows]}
+
+
+def _tensor(values, dtype):
+    if dtype == tf.string:
+        return np.array([base64.b64decode(v["b64"]) for v in values], "O")
+    return np.array(values, np.float32)
+
+
+def serve(models, grpc_port=0, rest_port=0):
+    """Starts both interfaces in threads; returns their servers and ports."""
+    rest = http.server.ThreadingHTTPServer(
+        (HOST, rest_port), functools.partial(RestHandler, models)
+    )
+    threading.Thread(target=rest.serve_forever, daemon=True).start()
     server = grpc.server(
-        concurrent.futures.ThreadPoolExecutor(threads),
+        concurrent.futures.ThreadPoolExecutor(8),
         options=[
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),
         ],
     )
-    prediction = prediction_service_pb2_grpc.PredictionServiceServicer()
-    prediction.Predict = _as_rpc(models.predict)
-    prediction.Classify = _as_rpc(models.classify)
-    prediction.GetModelMetadata = _as_rpc(models.metadata)
-    status = model_service_pb2_grpc.ModelServiceServicer()
-    status.GetModelStatus = _as_rpc(models.status)
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        prediction, server
+        PredictionService(models), server
     )
-    model_service_pb2_grpc.add_ModelServiceServicer_to_server(status, server)
-    port = server.add_insecure_port(f"{HOST}:{port}")
+    grpc_port = server.add_insecure_port(f"{HOST}:{grpc_port}")
     server.start()
-    return server, port
-
-
-def config_of(folder):
-    """A `ModelServerConfig` for the newest version in a model's folder."""
-    folder = pathlib.Path(folder).resolve()
-    config = model_server_config_pb2.ModelServerConfig()
-    config.model_config_list.config.add(
-        name=folder.name, base_path=str(folder), model_platform="tensorflow"
-    )
-    return config
+    return (server, rest), {"grpc": grpc_port, "rest": rest.server_port}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", nargs="?", help="<base>/<model>")
+    parser.add_argument("folder", nargs="?", help="<destination>/<model>")
     parser.add_argument("--model_config_file")
     parser.add_argument("--port", type=int, default=8500, help="of gRPC")
     parser.add_argument("--rest_api_port", type=int, default=8501)
-    options = parser.parse_args()
-    if (options.folder is None) == (options.model_config_file is None):
-        parser.error("give a folder or --model_config_file")
-    if options.folder:
-        config = config_of(options.folder)
-    else:
-        text = pathlib.Path(options.model_config_file).read_text()
-        config = model_server_config_pb2.ModelServerConfig()
+    flags = parser.parse_args()
+    config = model_server_config_pb2.ModelServerConfig()
+    if flags.model_config_file:
+        text = pathlib.Path(flags.model_config_file).read_text()
         text_format.Parse(text, config)
+    elif flags.folder:
+        folder = pathlib.Path(flags.folder).resolve()
+        config.model_config_list.config.add(
+            name=folder.name, base_path=str(folder)
+        )
+    else:
+        parser.error("give a folder or --model_config_file")
     models = Models(config)
-    server, port = serve_grpc(models, options.port)
-    rest = serve_rest(models, HOST, options.rest_api_port)
+    (server, rest), ports = serve(models, flags.port, flags.rest_api_port)
     names = ", ".join(c.name for c in config.model_config_list.config)
     print(
-        f"Stand-in for TF Serving with {names}: gRPC on port {port}, REST on "
-        f"port {rest.server_port}",
+        f"Stand-in for TF Serving with {names}: gRPC on port {ports['grpc']}, "
+        f"REST on port {ports['rest']}",
         flush=True,
     )
     try:

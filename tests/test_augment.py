@@ -1,4 +1,4 @@
-"""Variations of images, alone and inside a pipeline."""
+"""Augmentation and mixing of images, alone and inside a pipeline."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def in_pipeline(function, *arguments):
     return next(iter(elements.map(function))).numpy()
 
 
-VARIATIONS = {
+AUGMENTATIONS = {
     "pad_and_crop": lambda x, seed: augment.pad_and_crop(x, seed, 2),
     "random_flip": augment.random_flip,
     "random_affine": lambda x, seed: augment.random_affine(
@@ -37,12 +37,12 @@ VARIATIONS = {
 }
 
 
-@pytest.mark.parametrize("name", VARIATIONS)
-def test_a_variation_is_a_function_of_its_seed(name):
-    vary, image = VARIATIONS[name], ramp(11, 9)
-    eager = vary(image, SEED).numpy()
-    np.testing.assert_array_equal(in_pipeline(vary, image, SEED), eager)
-    others = [vary(image, tf.constant([3, i])).numpy() for i in range(8)]
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_an_augmentation_is_a_function_of_its_seed(name):
+    function, image = AUGMENTATIONS[name], ramp(11, 9)
+    eager = function(image, SEED).numpy()
+    np.testing.assert_array_equal(in_pipeline(function, image, SEED), eager)
+    others = [function(image, tf.constant([3, i])).numpy() for i in range(8)]
     assert any(not np.array_equal(other, eager) for other in others)
 
 
@@ -95,7 +95,7 @@ def test_affine_quarter_turn_is_counter_clockwise():
     np.testing.assert_allclose(turned, np.rot90(ramp(7, 7)), atol=1e-3)
 
 
-def test_affine_zoom_spreads_the_content_about_the_centre():
+def test_affine_zoom_spreads_the_content_about_the_center():
     zoomed = transform(ramp(7, 7), zoom=(2.0, 1.0))
     rows = (np.arange(7) - 3) / 2 + 3
     expected = np.broadcast_to(rows[:, np.newaxis], (7, 7))
@@ -127,7 +127,7 @@ def test_a_box_of_a_file_is_the_box_of_its_pixels(encode):
     image = EncodedImage(encoded, channels=3)
     assert image.size().numpy().tolist() == [40, 56]
     whole = image.whole().numpy()
-    # Colours at the border of a JPEG box are interpolated otherwise.
+    # Colors at the border of a JPEG box are interpolated otherwise.
     np.testing.assert_allclose(
         image.crop(8, 16, 24, 32).numpy().astype(int),
         whole[8:32, 16:48].astype(int),
@@ -152,9 +152,12 @@ def batch():
 
 
 @pytest.mark.parametrize("mix", [mixing.mixup, mixing.cutmix])
-def test_labels_are_weighted_as_the_pixels_are(mix):
-    images, labels = mix(batch(), LABELS, SEED, num_classes=5, alpha=1.0)
+@pytest.mark.parametrize("kind", ["indices", "float64", "uint8"])
+def test_labels_are_weighted_as_the_pixels_are(mix, kind):
+    given = LABELS if kind == "indices" else tf.one_hot(LABELS, 5, dtype=kind)
+    images, labels = mix(batch(), given, SEED, num_classes=5, alpha=1.0)
     assert labels.shape == (7, 5)
+    assert labels.dtype == tf.float32
     np.testing.assert_allclose(np.sum(labels, axis=1), 1.0, rtol=1e-6)
     np.testing.assert_allclose(
         np.mean(images, axis=(1, 2, 3)),
@@ -194,11 +197,11 @@ def test_beta_has_its_mean_and_variance():
 def only_operations(monkeypatch):
     """Lets RandAugment draw among the named operations alone."""
     randaugment = require("official.vision.ops.augment", "garden").RandAugment
-    initialise = randaugment.__init__
+    initialize = randaugment.__init__
 
     def restrict(*names):
         def restricted(self, **arguments):
-            initialise(self, **arguments)
+            initialize(self, **arguments)
             self.available_ops = list(names)
 
         monkeypatch.setattr(randaugment, "__init__", restricted)

@@ -50,6 +50,11 @@ CONSTRUCTION = [
         {"use_content": False, "use_position": False},
         "`use_content`.*`use_position`",
     ),
+    (
+        "LambdaLayer",
+        {"use_position": False, "use_position_bias": True},
+        "`use_position_bias`.*use_position=False",
+    ),
     ("LambdaConv", {"filters": 7, "kernel_size": 3, "num_heads": 2}, "7.*2"),
     ("LambdaConv", {"filters": 8, "kernel_size": 4}, "`kernel_size`.*odd.*4"),
     ("LambdaConv", {"filters": 8, "kernel_size": 0}, "`kernel_size`.*0"),
@@ -89,6 +94,23 @@ CONSTRUCTION = [
         {"filters": 8, "kernel_size": 3, "position_embedding": "explicit"},
         "explicit",
     ),
+    ("RelativeAttention", {"filters": 7, "num_heads": 2}, "`filters`.*7.*2"),
+    ("RelativeAttention", {"num_heads": 0}, "`num_heads`.*0"),
+    ("RelativeAttention", {"key_dim": -1}, "`key_dim`.*-1"),
+    ("RelativeAttention", {"scope": 4}, "`scope`.*odd.*4"),
+    ("RelativeAttention", {"axis": 0}, "`axis`.*0"),
+    ("RelativeAttention", {"axis": -1}, "`axis`.*-1"),
+    (
+        "RelativeAttention",
+        {"position_embedding": "relative"},
+        "`position_embedding`.*'per_axis'.*'relative'",
+    ),
+    (
+        "RelativeAttention",
+        {"position_embedding": None, "use_content": False},
+        "`use_content`.*`position_embedding`",
+    ),
+    ("RelativeAttention", {"heads": 4}, "`heads`.*Did you mean 'num_heads'"),
     ("RelativePositionEmbedding", {"key_dim": 0}, "`key_dim`.*0"),
     ("RelativePositionEmbedding", {"scope": 6}, "`scope`.*odd.*6"),
     ("RelativePositionEmbedding", {"num_heads": 0}, "`num_heads`.*0"),
@@ -124,6 +146,10 @@ def conv(filters=8, kernel_size=3, **kwargs):
 
 def lambda_layer(**kwargs):
     return layers.LambdaLayer(**{"filters": 8, **_SIZE, **kwargs})
+
+
+def attention(**kwargs):
+    return layers.RelativeAttention(**{"filters": 8, **_SIZE, **kwargs})
 
 
 # name: (layer, call arguments as shapes, what the message says)
@@ -310,6 +336,72 @@ CALLS = {
         {"inputs": [2, 5, 4]},
         "num_heads",
     ),
+    "attention_rank_2": (attention, {"inputs": [2, 7]}, r"\(2, 7\)"),
+    "attention_channels_not_divisible": (
+        lambda: attention(filters=None, num_heads=3),
+        {"inputs": [2, 5, 7]},
+        "7.*3",
+    ),
+    "attention_scope_of_wrong_length": (
+        lambda: attention(scope=(3, 3, 3)),
+        {"inputs": [2, 5, 7, 4]},
+        r"`scope`.*\(3, 3, 3\)",
+    ),
+    "attention_scope_of_two_axes_along_one": (
+        lambda: attention(scope=(3, 3), axis=1),
+        {"inputs": [2, 5, 7, 4]},
+        r"`scope`.*\(3, 3\)",
+    ),
+    "attention_along_the_channels": (
+        lambda: attention(axis=3),
+        {"inputs": [2, 5, 7, 4]},
+        "`axis`.*axis=3",
+    ),
+    "attention_causal_image": (
+        lambda: attention(causal=True),
+        {"inputs": [2, 5, 7, 4]},
+        "`causal.*one spatial axis",
+    ),
+    "attention_context_on_another_grid": (
+        attention,
+        {"inputs": [2, 5, 4], "context": [2, 6, 4]},
+        r"`context`.*\(5,\).*\(6,\)",
+    ),
+    "attention_lines_of_another_context": (
+        lambda: attention(axis=1, position_embedding=None),
+        {"inputs": [2, 5, 3, 4], "context": [2, 5, 4, 4]},
+        r"`context`.*\(5, 3\).*\(5, 4\)",
+    ),
+    "attention_batch_of_the_context": (
+        lambda: attention(position_embedding=None),
+        {"inputs": [2, 5, 4], "context": [3, 6, 4]},
+        "batch.*2.*3",
+    ),
+    "attention_mask_of_the_whole_map_along_an_axis": (
+        lambda: attention(axis=1),
+        {"inputs": [2, 3, 5, 4], "attention_mask": [15, 15]},
+        r"`attention_mask`.*\(3, 3\).*\(15, 15\)",
+    ),
+    "attention_context_mask_transposed": (
+        attention,
+        {"inputs": [2, 3, 5, 4], "context_mask": [2, 5, 3]},
+        r"`context_mask`.*\(2, 5, 3\)",
+    ),
+    "attention_with_a_table_of_another_depth": (
+        lambda: attention(key_dim=4, position_embedding=table()),
+        {"inputs": [2, 5, 4]},
+        "key_dim.*4.*3",
+    ),
+    "attention_with_a_table_of_another_scope": (
+        lambda: attention(position_embedding=table(scope=5)),
+        {"inputs": [2, 5, 4]},
+        "scope.*None.*5",
+    ),
+    "attention_with_a_table_of_heads": (
+        lambda: attention(position_embedding=table(num_heads=2)),
+        {"inputs": [2, 5, 4]},
+        "num_heads.*None.*2",
+    ),
     "table_of_an_image_with_too_many_axes": (
         lambda: table(scope=(3, 3)),
         {"inputs": [2, 5, 4]},
@@ -331,7 +423,7 @@ def test_call(name):
 
 
 def test_unknown_number_of_channels():
-    for layer in (lambda_layer(), conv()):
+    for layer in (lambda_layer(), conv(), attention()):
         with pytest.raises(ValueError, match="channels|last"):
             layer(tf.keras.Input([5, 7, None]))
 
@@ -342,6 +434,9 @@ def test_unknown_size_under_a_global_scope(shape):
         lambda_layer()(tf.keras.Input(shape))
     with pytest.raises(ValueError, match=re.compile("scope.*None", re.DOTALL)):
         table()(tf.keras.Input(shape))
+    with pytest.raises(ValueError, match=re.compile("scope.*None", re.DOTALL)):
+        attention()(tf.keras.Input(shape))
+    attention(position_embedding=None)(tf.keras.Input(shape))
     lambda_layer(use_position=False)(tf.keras.Input(shape))
 
 
@@ -362,8 +457,9 @@ def test_global_table_on_a_larger_grid():
         larger(tf.zeros([1, 6, 4]))
 
 
-def test_global_layer_called_on_a_larger_image():
-    layer = lambda_layer()
+@pytest.mark.parametrize("make", [lambda_layer, attention])
+def test_global_layer_called_on_a_larger_image(make):
+    layer = make()
     layer(tf.zeros([1, 5, 4]))
     with pytest.raises(ValueError, match=re.compile("5.*6|6.*5|9", re.DOTALL)):
         layer(tf.zeros([1, 6, 4]))
@@ -390,6 +486,9 @@ def test_masks_of_unknown_sizes():
     inputs = tf.keras.Input([None, 4])
     with pytest.raises(ValueError, match="`attention_mask`.*static"):
         lambda_layer(scope=3)(inputs, attention_mask=np.ones([5, 5]))
+    for layer in (attention(scope=3), attention(scope=3, axis=1)):
+        with pytest.raises(ValueError, match="`attention_mask`.*static"):
+            layer(inputs, attention_mask=np.ones([5, 5]))
 
 
 def test_training_as_a_tensor(rng):

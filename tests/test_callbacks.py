@@ -1,363 +1,333 @@
-"""`model.fit` with our callbacks does what `train` does."""
+"""Compiling for `model.fit`, and averages beside Keras' own callbacks."""
 
-import csv
-import json
 import os
-import signal
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from lambdanet_tf import data
-from lambdanet_tf import serving
 from lambdanet_tf import training
-from lambdanet_tf.serving import run_folder
-from lambdanet_tf.training.losses import cross_entropy
+from lambdanet_tf.analysis import analyze
+from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.models import clone_network
 
-RECIPE = {"epochs": 3, "batch_size": 128, "dropout": 0.3}
-
-
-def silent(text):
-    del text
-
-
-class Notebook:
-    """What somebody has after the first cells."""
-
-    def __init__(self, folder, strategy=None, **changes):
-        self.recipe = training.resolve("smoke", {**RECIPE, **changes})
-        self.inputs = training.Inputs(self.recipe, data.load_digits(), strategy)
-        with self.inputs.strategy.scope():
-            self.model = training.recipe_network(
-                self.recipe, self.inputs.images
-            )
-            training.compile_network(
-                self.model, self.recipe, self.inputs.steps_per_epoch
-            )
-        self.keeper = training.KeepRun(folder, self.inputs, say=silent)
-
-    def fit(self, *callbacks):
-        arguments = self.keeper.fit_arguments(self.model)
-        arguments["callbacks"] = [*callbacks, *arguments["callbacks"]]
-        return self.model.fit(**arguments)
-
-
-class AtStep(tf.keras.callbacks.Callback):
-    """Does something when the optimiser has taken so many steps."""
-
-    def __init__(self, step, action):
-        super().__init__()
-        self._step, self._action = step, action
-
-    def on_train_batch_end(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) == self._step:
-            self._action()
+DECAY = 0.9
+EPOCHS, STEPS, BATCH = 3, 4, 8
 
 
 class KilledError(Exception):
-    """In the place of a kill: nothing of ours runs any more."""
+    pass
 
 
-def kill():
-    raise KilledError
+class Each(tf.keras.callbacks.Callback):
+    """Calls a function after each batch, with its number from 1."""
 
+    def __init__(self, function):
+        super().__init__()
+        self._function, self._number = function, 0
 
-def figures(folder):
-    """metrics.csv without what depends on the clock."""
-    with open(folder / "metrics.csv", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
-    return [
-        {k: float(v) for k, v in row.items() if "second" not in k}
-        for row in rows
-    ]
-
-
-def assert_same_figures(folder, other):
-    for now, then in zip(figures(folder), figures(other), strict=True):
-        assert now == pytest.approx(then, rel=1e-3, abs=1e-3)
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """The run of `train`."""
-    path = tmp_path_factory.mktemp("trained") / "run"
-    recipe = training.resolve("smoke", RECIPE)
-    training.train(recipe, training.RunOptions(run=str(path)), say=silent)
-    return path
-
-
-@pytest.fixture(scope="module")
-def fitted(tmp_path_factory):
-    """A run of `model.fit` with its notebook and history."""
-    path = tmp_path_factory.mktemp("fitted") / "run"
-    notebook = Notebook(path)
-    history = notebook.fit()
-    return path, notebook, history.history
-
-
-def test_fit_learns_what_train_learns(trained, fitted):
-    path, notebook, _ = fitted
-    assert_same_figures(path, trained)
-    weights = run_folder.read_run(path).model().get_weights()
-    expected = run_folder.read_run(trained).model().get_weights()
-    for now, then in zip(weights, expected, strict=True):
-        np.testing.assert_allclose(now, then, rtol=1e-3, atol=1e-4)
-    for now, then in zip(notebook.model.get_weights(), weights, strict=True):
-        np.testing.assert_array_equal(now, then)
-
-
-def test_fit_leaves_what_train_leaves(trained, fitted):
-    path, _, _ = fitted
-    assert set(os.listdir(path)) == set(os.listdir(trained))
-    record = json.loads((path / "run.json").read_text())
-    expected = json.loads((trained / "run.json").read_text())
-    assert record["status"] == "finished"
-    assert record["command"] == "model.fit"
-    for name in ("model", "recipe", "classes", "image", "versions"):
-        assert record[name] == expected[name]
-    assert set(record["metrics"]) == set(expected["metrics"])
-
-
-def test_two_replicas_fit_what_one_device_fits(tmp_path, two_replicas):
-    weights = []
-    for name, strategy in (("one", None), ("two", two_replicas)):
-        changes = {"epochs": 1, "dropout": 0.0}
-        notebook = Notebook(tmp_path / name, strategy, **changes)
-        notebook.fit()
-        weights.append(notebook.model.get_weights())
-    for one, two in zip(*weights, strict=True):
-        np.testing.assert_allclose(one, two, rtol=2e-3, atol=2e-3)
-
-
-def test_the_history_has_the_validation(fitted):
-    path, _, history = fitted
-    for name in ("loss", "accuracy", "validation_loss", "validation_accuracy"):
-        rows = [row[name] for row in figures(path)]
-        assert history[name] == pytest.approx(rows, rel=1e-5)
-    assert min(history["images_per_second"]) > 0
-
-
-def test_the_folder_can_be_exported(fitted, tmp_path):
-    path, notebook, _ = fitted
-    run = run_folder.read_run(path)
-    run_folder.require_finished(run)
-    folder = serving.export_run(run, tmp_path / "exported")
-    served = tf.saved_model.load(str(folder)).signatures["serving_default"]
-    images, _ = run_folder.read_examples(run)
-    name = next(iter(served.structured_input_signature[1]))
-    outputs = served(**{name: tf.constant(images)})
-    logits = notebook.model(images, training=False)
-    np.testing.assert_allclose(
-        outputs["probabilities"], tf.nn.softmax(logits), rtol=1e-4, atol=1e-5
-    )
-
-
-def test_a_killed_fit_goes_on_to_the_same_end(fitted, tmp_path):
-    path, _, _ = fitted
-    with pytest.raises(KilledError):
-        Notebook(tmp_path / "run").fit(AtStep(15, kill))
-    again = Notebook(tmp_path / "run")
-    assert again.keeper.resume(again.model) == 1
-    again.fit()
-    assert again.keeper.folder.read_record()["status"] == "finished"
-    assert_same_figures(tmp_path / "run", path)
-
-
-@pytest.mark.parametrize(("step", "epochs"), [(15, 1), (20, 2)])
-def test_a_signal_stops_at_the_last_epoch_that_is_complete(
-    tmp_path, step, epochs
-):
-    before = signal.getsignal(signal.SIGTERM)
-    interrupt = AtStep(step, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    notebook = Notebook(tmp_path / "run")
-    with pytest.raises(training.Stopped, match=f"at step {step}"):
-        notebook.fit(interrupt)
-    assert signal.getsignal(signal.SIGTERM) == before
-    assert notebook.keeper.folder.read_record()["status"] == "stopped"
-    assert notebook.keeper.resume(notebook.model) == epochs
-    assert int(notebook.model.optimizer.iterations) == 10 * epochs
-
-
-def test_a_loss_that_is_no_number_names_the_good_weights(tmp_path):
-    notebook = Notebook(tmp_path / "run")
-
-    def spoil():
-        weight = notebook.model.trainable_weights[0]
-        weight.assign(np.nan * np.ones(weight.shape))
-
-    with pytest.raises(training.NotFinite, match=r"of epoch 1, are in .*best"):
-        notebook.fit(AtStep(13, spoil))
-    record = training.RunFolder(tmp_path / "run").read_record()
-    assert record["status"] == "failed"
-    model = run_folder.read_run(tmp_path / "run").model()
-    assert all(np.all(np.isfinite(w)) for w in model.get_weights())
-    with pytest.raises(ValueError, match="would fail again"):
-        training.KeepRun(tmp_path / "run", notebook.inputs)
-
-
-def test_a_finished_run_stays_as_it_is(fitted):
-    path, notebook, _ = fitted
-    before = notebook.keeper.folder.read_record()["metrics"]
-    again = Notebook(path)
-    again.fit()
-    after = again.keeper.folder.read_record()["metrics"]
-    assert after["accuracy"] == before["accuracy"]
-    assert after["best_epoch"] == before["best_epoch"]
-    for now, then in zip(
-        again.model.get_weights(), notebook.model.get_weights(), strict=True
-    ):
-        np.testing.assert_array_equal(now, then)
-
-
-def test_a_trained_model_without_a_checkpoint_is_refused(fitted, tmp_path):
-    _, notebook, _ = fitted
-    keeper = training.KeepRun(tmp_path / "other", notebook.inputs, say=silent)
-    with pytest.raises(ValueError, match="has taken 30 steps, and .* holds 0"):
-        keeper.resume(notebook.model)
-
-
-def test_another_recipe_is_refused(fitted):
-    path, notebook, _ = fitted
-    recipe = training.resolve("smoke", {**RECIPE, "momentum": 0.8})
-    inputs = training.Inputs(recipe, notebook.inputs.images)
-    with pytest.raises(ValueError, match=r"momentum is 0\.9, not 0\.8"):
-        training.KeepRun(path, inputs)
-
-
-def test_another_model_is_refused(fitted, tmp_path):
-    _, notebook, _ = fitted
-    other = training.resolve("smoke", {**RECIPE, "model_arguments": {}})
-    model = training.recipe_network(other, notebook.inputs.images)
-    training.compile_network(model, other, 10)
-    keeper = training.KeepRun(tmp_path / "run", notebook.inputs)
-    with pytest.raises(ValueError, match="must be the recipe's"):
-        keeper.resume(model)
-
-
-def test_a_wrong_first_epoch_is_refused(fitted):
-    _, notebook, _ = fitted
-    arguments = notebook.keeper.fit_arguments(notebook.model)
-    assert arguments["initial_epoch"] == 3
-    with pytest.raises(ValueError, match="`initial_epoch` must be 3"):
-        notebook.model.fit(**{**arguments, "initial_epoch": 0})
-
-
-@pytest.mark.parametrize("make", [training.UseAverages, None])
-def test_another_optimizer_is_refused(fitted, tmp_path, make):
-    _, notebook, _ = fitted
-    callback = make() if make else training.KeepRun(tmp_path, notebook.inputs)
-    model = training.recipe_network(notebook.recipe, notebook.inputs.images)
-    model.compile("sgd", training.recipe_loss(notebook.recipe))
-    data = (np.zeros([2, 8, 8, 1], "float32"), np.zeros([2], "int32"))
-    with pytest.raises(ValueError, match="must be compiled with a `RecipeOpt"):
-        model.fit(*data, callbacks=[callback], verbose=0)
-
-
-# Averages alone, without a run folder.
+    def on_train_batch_end(self, batch, logs=None):
+        self._number += 1
+        self._function(self._number, self.model)
 
 
 class Watch(tf.keras.callbacks.Callback):
-    """Notes a weight in and after the validations."""
+    """Notes the weights at some moments of a training."""
 
     def __init__(self):
         super().__init__()
-        self.during, self.after = [], []
+        self.begin, self.during, self.end = [], [], []
 
-    def _weight(self):
-        return np.array(self.model.trainable_weights[0])
+    def on_epoch_begin(self, epoch, logs=None):
+        self.begin.append(self.model.get_weights())
 
     def on_test_batch_end(self, batch, logs=None):
-        self.during.append(self._weight())
+        self.during.append(self.model.get_weights())
 
     def on_epoch_end(self, epoch, logs=None):
-        self.after.append(self._weight())
+        self.end.append(self.model.get_weights())
 
 
-def averages_of(optimizer):
-    return np.array(optimizer._averages[0])
+def small_model(optimizer="sgd", **arguments):
+    """A compiled network with statistics, without random layers."""
+    tf.keras.utils.set_random_seed(0)
+    model = tf.keras.Sequential(
+        [
+            tf.keras.layers.Input((5,)),
+            tf.keras.layers.Dense(7),
+            tf.keras.layers.BatchNormalization(momentum=0.8),
+            tf.keras.layers.Dense(3),
+        ]
+    )
+    loss = tf.keras.losses.CategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, jit_compile=False, **arguments)
+    return model
 
 
 @pytest.fixture
-def small():
-    """A compiled model and two batches."""
-    recipe = training.resolve("smoke", {"batch_size": 4})
-    model = training.recipe_network(recipe, data.load_digits())
-    training.compile_network(model, recipe, 2)
-    rng = np.random.default_rng(0)
-    images = rng.uniform(0, 255, [8, 8, 8, 1]).astype("float32")
-    labels = np.arange(8, dtype="int32")
-    return model, (images, labels)
+def batches(rng):
+    inputs = rng.normal(size=(STEPS * BATCH, 5)).astype("float32")
+    labels = np.eye(3, dtype="float32")[rng.integers(0, 3, STEPS * BATCH)]
+    return inputs, labels
 
 
-def test_validation_uses_the_averages_and_gives_the_weights_back(small):
-    model, batches = small
-    watch = Watch()
-    model.fit(
+def fit(model, batches, callbacks, epochs=EPOCHS, **arguments):
+    return model.fit(
         *batches,
-        batch_size=4,
-        epochs=2,
-        validation_data=batches,
-        callbacks=[training.UseAverages(), watch],
+        batch_size=BATCH,
+        epochs=epochs,
+        shuffle=False,
+        callbacks=callbacks,
         verbose=0,
-    )
-    assert not np.allclose(watch.during[0], watch.after[0])
-    # The second epoch went on from the weights, not from the averages: what
-    # the optimiser now has as averages are the weights.
-    np.testing.assert_array_equal(averages_of(model.optimizer), watch.after[1])
-    np.testing.assert_array_equal(
-        np.array(model.trainable_weights[0]), watch.during[-1]
+        **{"validation_data": batches, **arguments},
     )
 
 
-def test_a_validation_that_breaks_leaves_no_averages_behind(small):
-    model, batches = small
-    callback = training.UseAverages()
+def assert_equal(actual, expected, tolerance=0.0):
+    for now, then in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(now, then, rtol=tolerance, atol=tolerance)
+
+
+# The averages.
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_averages_of_any_optimizer_follow_their_formula(batches, optimizer):
+    history = []
+    model = small_model(optimizer)
+    expected = model.get_weights()
+    note = Each(lambda number, model: history.append(model.get_weights()))
+    fit(model, batches, [note, training.UseAverages(DECAY)])
+    assert len(history) == EPOCHS * STEPS
+    for t, weights in enumerate(history, start=1):
+        decay = min(DECAY, (1 + t) / (10 + t))
+        expected = [
+            decay * a + (1 - decay) * w
+            for a, w in zip(expected, weights, strict=True)
+        ]
+    assert_equal(model.get_weights(), expected, 1e-5)
+    assert not np.allclose(model.get_weights()[0], history[-1][0], atol=1e-4)
+
+
+def test_who_sees_the_averages(batches):
+    """Validation and the callbacks below do; training and those above not."""
+    above, below = Watch(), Watch()
+    model = small_model()
+    trained = []
+    note = Each(lambda number, model: trained.append(model.get_weights()))
+    fit(model, batches, [note, above, training.UseAverages(DECAY), below])
+    for epoch in range(EPOCHS):
+        last = trained[(epoch + 1) * STEPS - 1]
+        assert_equal(above.end[epoch], last)
+        averages = below.end[epoch]
+        assert not np.allclose(averages[0], last[0], atol=1e-4)
+        assert_equal(above.during[(epoch + 1) * STEPS - 1], averages)
+    # The next epoch goes on from the weights.
+    assert_equal(below.begin[1], trained[STEPS - 1])
+    assert_equal(model.get_weights(), below.end[-1])
+
+
+def test_averages_of_replicas_are_those_of_one_device(batches, two_replicas):
+    weights = []
+    for strategy in (tf.distribute.get_strategy(), two_replicas):
+        with strategy.scope():
+            model = small_model()
+            for layer in model.layers:
+                if isinstance(layer, tf.keras.layers.BatchNormalization):
+                    layer.trainable = False  # Each replica has its own.
+            model.compile("sgd", model.loss, jit_compile=False)
+        fit(model, batches, [training.UseAverages(DECAY)], validation_data=None)
+        weights.append(model.get_weights())
+    assert_equal(*weights, 1e-5)
+
+
+def test_a_training_that_breaks_leaves_no_averages_behind(batches):
+    model, trained = small_model(), []
 
     class Break(tf.keras.callbacks.Callback):
         def on_test_batch_end(self, batch, logs=None):
             raise KilledError
 
-    arguments = {"batch_size": 4, "validation_data": batches, "verbose": 0}
+    note = Each(lambda number, model: trained.append(model.get_weights()))
     with pytest.raises(KilledError):
-        model.fit(*batches, callbacks=[callback, Break()], **arguments)
-    weights = averages_of(model.optimizer)  # They are swapped.
+        fit(model, batches, [note, training.UseAverages(DECAY), Break()])
+    assert not np.allclose(model.get_weights()[0], trained[-1][0], atol=1e-4)
     watch = Watch()
-
-    class First(tf.keras.callbacks.Callback):
-        def on_train_batch_begin(self, batch, logs=None):
-            if batch == 0:
-                watch.first = np.array(self.model.trainable_weights[0])
-
-    another = training.UseAverages()
-    model.fit(*batches, callbacks=[another, First()], **arguments)
-    np.testing.assert_array_equal(watch.first, weights)
+    fit(model, batches, [training.UseAverages(DECAY), watch])
+    assert_equal(watch.begin[0], trained[-1])
 
 
-# The loss and the metrics.
+def test_after_compiling_again_it_begins_from_what_the_model_has(batches):
+    model = small_model()
+    fit(model, batches, [training.UseAverages(DECAY)])
+    averages, watch = model.get_weights(), Watch()
+    model.compile("sgd", model.loss)
+    fit(model, batches, [training.UseAverages(DECAY), watch])
+    assert_equal(watch.begin[0], averages)
 
 
-def test_the_loss_smooths_class_indices(rng):
-    logits = tf.constant(rng.normal(size=(6, 5)).astype("float32"))
-    labels = tf.constant([0, 1, 2, 3, 4, 0])
-    expected = np.mean(cross_entropy(labels, logits, 0.1))
-    loss = training.SmoothedCrossEntropy(0.1)
-    for given in (labels, labels[:, tf.newaxis], tf.one_hot(labels, 5)):
-        np.testing.assert_allclose(loss(given, logits), expected, rtol=1e-6)
-    copy = training.SmoothedCrossEntropy.from_config(loss.get_config())
-    np.testing.assert_allclose(copy(labels, logits), expected, rtol=1e-6)
+def test_several_steps_in_a_batch_are_refused(batches):
+    model = small_model(steps_per_execution=2)
+    with pytest.raises(ValueError, match="`steps_per_execution` must be 1"):
+        fit(model, batches, [training.UseAverages(DECAY)])
 
 
-def test_the_metrics_count_right_answers():
-    top1, top5 = training.recipe_metrics()
-    logits = tf.constant([[5.0, 4, 3, 2, 1, 0]] * 4)
-    for metric, expected in ((top1, 0.25), (top5, 0.75)):
-        metric.update_state(tf.constant([0, 1, 4, 5]), logits)
-        assert float(metric.result()) == expected
+# Beside Keras' callbacks.
 
 
-def test_float16_is_refused():
-    recipe = training.resolve("smoke", {"precision": "mixed_float16"})
-    model = training.recipe_network(recipe, data.load_digits())
-    with pytest.raises(ValueError, match="`precision` must be"):
+def resumable(folder):
+    """What a notebook gives to `fit` to lose nothing."""
+    return [
+        tf.keras.callbacks.BackupAndRestore(os.path.join(folder, "backup")),
+        training.UseAverages(DECAY, os.path.join(folder, "averages")),
+    ]
+
+
+def test_a_killed_fit_resumes_to_the_same_end(batches, tmp_path):
+    peace = small_model()
+    fit(peace, batches, [training.UseAverages(DECAY)])
+
+    def kill(number, model):
+        if number == STEPS + 2:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        fit(small_model(), batches, [*resumable(tmp_path), Each(kill)])
+    assert os.listdir(tmp_path / "averages") == [f"averages-{STEPS}.npz"]
+
+    again, taken = small_model(), []
+    note = Each(lambda number, model: taken.append(number))
+    fit(again, batches, [*resumable(tmp_path)[::-1], note])
+    assert len(taken) == (EPOCHS - 1) * STEPS
+    assert_equal(again.get_weights(), peace.get_weights(), 1e-6)
+    assert not os.listdir(tmp_path / "averages")
+
+
+def test_averages_of_another_step_are_refused(batches, tmp_path):
+    folder = tmp_path / "averages"
+    model = small_model()
+    fit(model, batches, [training.UseAverages(DECAY)], epochs=1)
+    folder.mkdir()
+    (folder / "averages-3.npz").write_bytes(b"of an older training")
+    with pytest.raises(ValueError, match="averages after 4 updates.* after 3"):
+        fit(model, batches, [training.UseAverages(DECAY, folder)])
+
+
+def test_the_best_averages_can_be_kept(batches, tmp_path):
+    path = str(tmp_path / "best.weights.h5")
+    keep = tf.keras.callbacks.ModelCheckpoint(
+        path,
+        monitor="val_loss",
+        save_best_only=True,
+        save_weights_only=True,
+    )
+    model, watch = small_model(), Watch()
+    use = training.UseAverages(DECAY)
+    losses = fit(model, batches, [use, keep, watch]).history["val_loss"]
+    fresh = small_model()
+    fresh.load_weights(path)
+    assert_equal(fresh.get_weights(), watch.end[int(np.argmin(losses))])
+
+
+# Compiling with a recipe.
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """A network with a lambda layer, compiled and trained for two steps."""
+    recipe = training.resolve(
+        "smoke",
+        {
+            "epochs": 1,
+            "model_arguments": {
+                "stages": ["LL"],
+                "widths": [8],
+                "strides": [1],
+                "share_embeddings": True,
+                "scope": None,
+            },
+        },
+    )
+    pipeline = training.InputPipeline(recipe, data.load_images(recipe.data))
+    model = training.recipe_network(recipe, pipeline.images)
+    training.compile_network(model, recipe, pipeline.steps_per_epoch)
+    history = model.fit(
+        pipeline.training(),
+        steps_per_epoch=2,
+        shuffle=False,
+        validation_data=pipeline.evaluation(pipeline.images.validation),
+        verbose=0,
+    )
+    return recipe, pipeline, model, history.history
+
+
+def test_all_that_is_compiled_is_keras_own(compiled):
+    recipe, _, model, history = compiled
+    assert type(model.optimizer) is tf.keras.optimizers.SGD
+    assert type(model.loss) is tf.keras.losses.CategoricalCrossentropy
+    assert set(history) >= {"loss", "accuracy", "top5_accuracy", "val_loss"}
+    assert history["top5_accuracy"][0] >= history["accuracy"][0]
+    assert recipe.label_smoothing == 0.1
+
+
+def test_a_compiled_network_is_saved_and_loaded(compiled, tmp_path):
+    _, pipeline, model, _ = compiled
+    path = tmp_path / "model.keras"
+    model.save(path)
+    loaded = tf.keras.models.load_model(path)
+    images, labels = next(iter(pipeline.training()))
+    np.testing.assert_allclose(
+        loaded(images), model(images), rtol=1e-5, atol=1e-5
+    )
+    assert int(loaded.optimizer.iterations) == 2
+    logs = loaded.train_on_batch(images, labels, return_dict=True)
+    expected = model.test_on_batch(images, labels, return_dict=True)
+    assert set(logs) == set(expected)
+
+
+def test_a_compiled_network_is_analyzed_at_another_size(compiled):
+    """As a copy, which the optimizer and the metrics must not prevent."""
+    _, _, model, _ = compiled
+    at_16 = analyze(model, image_size=16, executed=False)
+    at_8 = analyze(model, executed=False)
+    assert at_16.total("flops") > 4 * at_8.total("flops")
+    assert clone_network(model).count_params() == model.count_params()
+
+
+def test_the_loss_of_a_fit_has_the_penalty_once(compiled):
+    recipe, pipeline, model, _ = compiled
+    batch = next(iter(pipeline.training()))
+    logs = model.test_on_batch(*batch, return_dict=True)
+    logits = model(batch[0], training=False)
+    data_loss = float(model.loss(batch[1], logits))
+    kernels = [
+        w.numpy()
+        for w in model.trainable_variables
+        if len(w.shape) > 1 and "embeddings" not in w.name
+    ]
+    squares = sum(np.sum(np.square(kernel)) for kernel in kernels)
+    penalty = recipe.weight_decay / 2 * squares
+    assert logs["loss"] == pytest.approx(data_loss + penalty, rel=1e-4)
+    assert penalty > 1e-3
+
+
+def test_few_classes_have_no_top_5():
+    recipe = training.resolve("smoke")
+    inputs = tf.keras.Input((4,))
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(3)(inputs))
+    training.compile_network(model, recipe, 10)
+    logs = model.evaluate(np.zeros((2, 4)), np.eye(3)[:2], verbose=0)
+    assert len(logs) == 2
+
+
+@pytest.mark.skipif(not KERAS_3, reason="Keras 2 sums before it clips")
+@pytest.mark.parametrize(
+    "field", [{"global_clipnorm": 1.0}, {"precision": "mixed_float16"}]
+)
+def test_what_keras_does_for_each_replica_alone_is_refused(two_replicas, field):
+    recipe = training.resolve("smoke", field)
+    with two_replicas.scope():
+        model = small_model()
+    with pytest.raises(ValueError, match="not for `model.fit`"):
         training.compile_network(model, recipe, 10)

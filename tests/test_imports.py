@@ -14,6 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Every room may import what it names and the rooms of the levels below it.
 LEVELS = (
     {"arguments", "environment"},
+    {"flags", "lazy"},
     {"ops", "specs"},
     {"layers"},
     {"models"},
@@ -32,18 +33,22 @@ for room in ("analysis", "convert", "runs", "serving", "training", "garden"):
     ROOMS[room].add("__init__")
 ROOMS["__init__"] = ROOMS["analysis"] - {"__init__"}
 ROOMS["data"] -= {"specs", "layers", "models"}
-ROOMS["ops"] = ROOMS["specs"] = {"arguments"}
+ROOMS["ops"] = ROOMS["specs"] = ROOMS["flags"] = {"arguments"}
+ROOMS["lazy"] = set()
 
 TENSORFLOW = {"numpy", "tensorflow"}
 LIBRARIES = dict.fromkeys(ROOMS, TENSORFLOW) | {
     "specs": set(),
     "arguments": set(),
+    "flags": set(),
+    "lazy": set(),
     "garden": TENSORFLOW | {"official", "tf_keras"},
 }
 
 # A module of each extra, and of the tools.
 OPTIONAL = (
     "sklearn",
+    "PIL",
     "tensorflow_datasets",
     "matplotlib",
     "official",
@@ -120,8 +125,12 @@ def test_the_package_needs_tensorflow_alone():
 import sys
 sys.modules.update(dict.fromkeys({OPTIONAL!r}))  # None: cannot be imported
 import lambdanet_tf
+assert "tensorflow" not in sys.modules
+lambdanet_tf.layers, lambdanet_tf.models, lambdanet_tf.ops
 for room in ("data", "serving", "training"):
     assert "lambdanet_tf." + room not in sys.modules, room
+from lambdanet_tf import serving
+serving.export_run, serving.verify_export
 """
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -41,11 +41,17 @@ def common_arguments(draw):
         "key_dim": draw(odd(1, 3, 7)),
         "intra_depth": draw(odd(1, 1, 2)),
         "multi_head": draw(strategies.booleans()),
+        "use_position_bias": draw(strategies.booleans()),
         "key_normalization": draw(odd("softmax", "softmax", "l2", None)),
         "query_normalization": draw(odd(None, "softmax")),
         "use_batch_norm": draw(strategies.booleans()),
         "norm_epsilon": draw(odd(1e-3, 0.1)),
     }
+
+
+def set_position(arguments, use_position):
+    arguments["use_position"] = use_position
+    arguments["use_position_bias"] &= use_position
 
 
 @strategies.composite
@@ -58,7 +64,7 @@ def drawn_layers(draw, rank):
     batch, channels = draw(odd(1, 2, 3)), draw(odd(2, 5))
     part = draw(odd("both", "both", "content", "position"))
     arguments["use_content"] = part != "position"
-    arguments["use_position"] = part != "content"
+    set_position(arguments, part != "content")
     scopes = strategies.tuples(*[odd(1, 3, 5, 7)] * rank)
     arguments["scope"] = draw(strategies.none() | odd(3, 5) | scopes)
     call = {"inputs": rng.normal(size=[batch, *grid, channels])}
@@ -108,7 +114,7 @@ def drawn_convolutions(draw):
     grid = draw(grids(rank))
     part = draw(odd("both", "content", "position", "position"))
     arguments["use_content"] = part != "position"
-    arguments["use_position"] = part != "content"
+    set_position(arguments, part != "content")
     arguments["padding"] = draw(odd("same", "valid", "same", "causal"))
     if arguments["padding"] == "causal" and rank > 1:
         arguments["padding"] = "same"

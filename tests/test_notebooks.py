@@ -19,7 +19,7 @@ def text_of(notebook):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", notebooks.NOTEBOOKS)
 def test_every_cell_runs(name, tmp_path):
-    notebook = notebooks.execute(name, tmp_path)
+    notebook = notebooks.execute(name, tmp_path, short=True)
     kept = nbformat.read(notebooks.FOLDER / name, as_version=4)
     for now, then in zip(notebook.cells, kept.cells, strict=True):
         kinds = [

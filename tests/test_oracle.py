@@ -39,6 +39,26 @@ def test_two_by_two_image_by_hand():
     np.testing.assert_allclose(output.ravel(), expected, rtol=1e-15)
 
 
+def test_position_bias_by_hand():
+    # Keys and table are 0, so that with one position the content lambda is
+    # 1 (its softmax) times the value, and the position lambda is the bias:
+    # (value + bias) times the query, in both channels of the value.
+    weights = {
+        "query": np.array([[1.0, 2.0]]),
+        "key": np.zeros([1, 2]),
+        "value": np.array([[3.0, 5.0]]),
+        "embeddings": np.zeros([1, 2, 1]),
+        "position_bias": np.array([10.0, 100.0]),
+    }
+    output = oracle.lambda_layer(
+        np.full([1, 1, 1], 7.0), weights, num_heads=1, key_dim=2
+    )
+    # queries 7 14, values 21 35
+    biases = 7 * 10 + 14 * 100
+    expected = [7 * 21 + 14 * 21 + biases, 7 * 35 + 14 * 35 + biases]
+    np.testing.assert_allclose(output.ravel(), expected, rtol=1e-15)
+
+
 def test_causal_softmax_by_hand():
     # Keys are logs of 1, 2, 3: query n averages values 10, 20, 30 with
     # weights 1; 1 2; 1 2 3. Inputs: channel 0 query, 1 key, 2 value.

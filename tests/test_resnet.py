@@ -476,6 +476,68 @@ def test_signature_shows_the_arguments():
     assert accepted["classes"].default == 1000
 
 
+def test_named_builders_show_their_arguments():
+    _, *common = inspect.signature(models.ResNet).parameters
+    for name in models.names():
+        builder = getattr(models, name)
+        signature = inspect.signature(builder)
+        assert list(signature.parameters)[:3] == common[:3]
+        for argument in common[:-1]:
+            assert f"\n    {argument}:" in builder.__doc__, (name, argument)
+    assert "pattern" in inspect.signature(models.ResNet50).parameters
+    blocks = inspect.signature(models.MobileNetV2).parameters["lambda_blocks"]
+    assert blocks.default == ()
+    assert models.LambdaResNetSmall(False, None).output_shape[1:] == (2, 2, 512)
+
+
+def test_networks_by_name():
+    arguments = {"stages": ["L"], "widths": [8], "strides": [1]}
+    model = models.build("LambdaResNetSmall", **arguments)
+    assert model.get_layer("stage2_block1_lambda").filters == 8
+    with pytest.raises(ValueError, match="Did you mean 'LambdaResNet50'"):
+        models.build("LambdaResnet50")
+    with pytest.raises(ValueError, match="Did you mean 'scope'"):
+        models.build("LambdaResNetSmall", scopes=3)
+    assert {*models.names()} <= {*models.__all__}
+
+
+def test_clones_share_what_the_network_shares(rng):
+    model = tiny(
+        stages=("LLL",),
+        widths=(8,),
+        strides=(1,),
+        share_embeddings=True,
+        scope=None,
+    )
+    clone = models.clone_network(model)
+    assert len(clone.weights) == len(model.weights)
+    for name, weight in models.named_weights(clone).items():
+        weight.assign(np.asarray(models.named_weights(model)[name]))
+    images = some_images(2, 16, 16, 3)
+    checks.assert_close(clone(images), model(images), 1e-6)
+    images = tf.keras.Input((20, 24, 3))
+    larger = models.clone_network(model, images)
+    assert larger.output_shape == model.output_shape
+    lambdas = [x for x in larger.layers if isinstance(x, LambdaLayer)]
+    assert len({id(x.position_embedding) for x in lambdas}) == 1
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_images_of_unknown_size_are_preprocessed(channels):
+    images = some_images(2, 5, 7, channels)
+    expected = models.preprocess_input(images)
+    unknown = tf.function(
+        models.preprocess_input,
+        input_signature=[tf.TensorSpec([None, None, None, channels])],
+    )
+    checks.assert_close(unknown(images), expected, 1e-6)
+    lost = tf.function(
+        models.preprocess_input, input_signature=[tf.TensorSpec(None)]
+    )
+    with pytest.raises(ValueError, match="channels"):
+        lost(images)
+
+
 def test_decode_predictions():
     scores = np.array([[0.1, 0.6, 0.3], [0.5, 0.1, 0.4]])
     decoded = models.decode_predictions(scores, 2, ["ant", "bee", "cow"])
@@ -491,6 +553,18 @@ def test_decode_predictions():
         models.decode_predictions(scores)
     with pytest.raises(ValueError, match=r"must be \(batch, classes\)"):
         models.decode_predictions(scores[0])
+
+
+def test_names_of_imagenet():
+    decoded = models.decode_predictions(np.eye(1000), top=1)
+    indices, names, scores = zip(*[best for (best,) in decoded], strict=True)
+    assert indices == tuple(range(1000))
+    assert set(scores) == {1.0}
+    known = {0: "tench", 207: "golden_retriever", 281: "tabby", 340: "zebra"}
+    known |= {404: "airliner", 949: "strawberry", 999: "toilet_tissue"}
+    assert {index: names[index] for index in known} == known
+    # Two birds and machines, two bathing suits.
+    assert len(set(names)) == 998
 
 
 @pytest.mark.parametrize(
@@ -510,7 +584,12 @@ def test_decode_predictions():
         ({"key_normalization": "l1"}, "`key_normalization` must be one of"),
         ({"implementation": "fastest"}, "`implementation` must be one of"),
         ({"weights": "nowhere.npz"}, "There is no nowhere.npz"),
+        ({"weights": "imagenet"}, "`weights` must be None.*imagenet"),
         ({"classes": 0}, "`classes` must be"),
+        ({"include_top": "LLLL"}, "`include_top`.*'LLLL'.*by keyword"),
+        ({"dropout_rate": -0.1}, "`dropout_rate`.*-0.1"),
+        ({"drop_path_rate": 1.0}, "`drop_path_rate`.*1.0"),
+        ({"norm_momentum": 2.0}, "`norm_momentum`.*2.0"),
     ],
 )
 def test_errors(arguments, message):

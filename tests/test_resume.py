@@ -11,9 +11,10 @@ import subprocess
 import sys
 import time
 
-import h5py
 import numpy as np
 import pytest
+
+from lambdanet_tf.models.weights import RUN_WEIGHTS
 
 ROOT = pathlib.Path(__file__).parent.parent
 PATIENCE = 900
@@ -74,19 +75,6 @@ def step_of(folder):
     return max(steps, default=-1)
 
 
-def arrays(path):
-    """All arrays of an HDF5 file by name."""
-    found = {}
-
-    def visit(name, item):
-        if isinstance(item, h5py.Dataset):
-            found[name] = item[()]
-
-    with h5py.File(path) as file:
-        file.visititems(visit)
-    return found
-
-
 def figures(folder):
     """The lines of metrics.csv without what depends on the clock."""
     with open(folder / "metrics.csv", encoding="utf-8") as stream:
@@ -100,7 +88,7 @@ def test_stopped_and_killed_runs_end_with_the_same_bits(start, tmp_path):
     """One run in peace; one that gets SIGTERM, then SIGKILL somewhere."""
     chance = random.Random(2102)
     command = ["--recipe", "smoke", "--epochs", "5", "--checkpoint-steps", "7",
-               "--deterministic", "--dropout", "0.3"]  # fmt: skip
+               "--deterministic", "--dropout-rate", "0.3"]  # fmt: skip
     peace, war = tmp_path / "peace", tmp_path / "war"
     peaceful = start(*command, "--run", str(peace))
 
@@ -121,13 +109,13 @@ def test_stopped_and_killed_runs_end_with_the_same_bits(start, tmp_path):
 
     code, output = start(*command, "--run", str(war), "--resume").end()
     assert code == 0, output
-    assert "Continuing at step" in output
+    assert "Resuming at step" in output
     code, output = peaceful.end()
     assert code == 0, output
 
     assert figures(war) == figures(peace)
-    expected = arrays(peace / "best.weights.h5")
-    actual = arrays(war / "best.weights.h5")
+    expected = np.load(peace / RUN_WEIGHTS)
+    actual = np.load(war / RUN_WEIGHTS)
     assert actual.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_array_equal(actual[name], values, err_msg=name)
@@ -167,7 +155,7 @@ def test_workers_go_on_when_one_was_killed_and_came_back(
     ends = [process.end() for process in processes]
     assert [code for code, _ in ends] == [0] * number, ends
     assert "starting again" in ends[0][1]
-    assert "Continuing at step" in ends[0][1]
+    assert "Resuming at step" in ends[0][1]
     record = json.loads((run / "run.json").read_text())
     assert record["status"] == "finished"
     assert record["metrics"]["test_images"] == 359

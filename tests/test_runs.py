@@ -1,31 +1,48 @@
-"""The run folder: nothing half-written, nothing lost."""
+"""Run folders and checkpoints: nothing half-written, nothing lost."""
 
+import json
 import os
+import shutil
+import subprocess
+import sys
 import time
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
-from lambdanet_tf.training import RunFolder
-from lambdanet_tf.training import checkpoints
-from lambdanet_tf.training import runs
-from lambdanet_tf.training.optimizer import RecipeOptimizer
-from lambdanet_tf.training.stopping import NotFinite
+from lambdanet_tf import environment
+from lambdanet_tf import models
+from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.runs import Run
+from lambdanet_tf.runs import RunFolder
+from lambdanet_tf.runs import newest_finished_run
+from lambdanet_tf.training import Averages
+from lambdanet_tf.training import NotFinite
+from lambdanet_tf.training.checkpoints import Checkpoints
+from lambdanet_tf.training.checkpoints import check_room
+from lambdanet_tf.training.run_state import RunState
+
+ARGUMENTS = {
+    "input_shape": [8, 8, 1],
+    "classes": 3,
+    "stages": ["L"],
+    "widths": [8],
+    "strides": [1],
+}
 
 
 @pytest.fixture
 def folder(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    folder.prove_writable()
-    return folder
+    return RunFolder(tmp_path / "runs" / "run")
 
 
 def test_folders_are_named_by_time_and_never_shared(tmp_path):
     now = time.struct_time((2031, 2, 3, 4, 5, 6, 0, 0, 0))
     names = []
     for _ in range(3):
-        folder = RunFolder.make(str(tmp_path), now)
-        folder.prove_writable()
+        folder = RunFolder.new(tmp_path, now)
+        folder.write_text("report.md", "mine")
         names.append(os.path.basename(folder.path))
     assert names == [
         "20310203-040506",
@@ -34,14 +51,18 @@ def test_folders_are_named_by_time_and_never_shared(tmp_path):
     ]
 
 
-def test_nothing_is_left_of_the_proof(folder):
-    assert os.listdir(folder.path) == []
+def test_checking_leaves_no_folder_behind(folder, tmp_path):
+    folder.check_writable()
+    assert os.listdir(tmp_path) == []
+    folder.write_text("report.md", "mine")
+    folder.check_writable()
+    assert os.listdir(folder.path) == ["report.md"]
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OSError, match="Cannot write to the run folder .*file"):
-        RunFolder(tmp_path / "file" / "run").prove_writable()
+        RunFolder(tmp_path / "file" / "run").check_writable()
 
 
 def test_a_failed_write_keeps_the_former_file(folder, monkeypatch):
@@ -64,14 +85,31 @@ def test_metrics_have_all_columns(folder):
         assert stream.read() == "epoch,loss,top5\n1,2.5,\n2,,1.0\n"
 
 
-def test_events_for_tensorboard(folder):
-    folder.write_events({"step": 7, "loss": 2.5, "epoch": 1})
-    (file,) = os.listdir(folder.file("tensorboard"))
-    events = tf.data.TFRecordDataset(
-        os.path.join(folder.file("tensorboard"), file)
-    )
-    text = b"".join(event.numpy() for event in events)
-    assert b"loss" in text
+# A run.
+
+
+def test_a_run_comes_back_with_its_network(folder, rng):
+    model = models.build("LambdaResNetSmall", **ARGUMENTS)
+    for weight in model.weights:
+        weight.assign(rng.normal(size=weight.shape))
+    run = Run("finished", "LambdaResNetSmall", ARGUMENTS, ("a", "b", "c"))
+    folder.write(run)
+    folder.write_weights(model)
+    images = rng.uniform(0, 255, (2, 8, 8, 1))
+    folder.write_examples(images, np.arange(2))
+    again = folder.read()
+    written = json.loads(json.dumps(run.to_dict()))
+    assert json.loads(json.dumps(again.to_dict())) == written
+    assert again.classes == ("a", "b", "c")
+    loaded = again.load_model()
+    for now, then in zip(
+        loaded.get_weights(), model.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(now, then)
+    examples, labels = again.read_examples()
+    np.testing.assert_allclose(examples, images, rtol=1e-6)
+    assert labels.tolist() == [0, 1]
+    assert examples.dtype == np.float32
 
 
 @pytest.mark.parametrize(
@@ -80,77 +118,150 @@ def test_events_for_tensorboard(folder):
         (None, "is not the folder of a run: it has no run.json"),
         ("{", "run.json is not a JSON file"),
         ('{"format": 99}', "has format 99; this version"),
+        ('{"format": 2}', "must describe a model, its arguments"),
+        (
+            '{"format": 2, "model": "m", "arguments": {}, "classes": [], '
+            '"status": "well"}',
+            "`status` must be one of .*'well'",
+        ),
     ],
 )
 def test_foreign_folders(folder, text, message):
     if text is not None:
         folder.write_text("run.json", text)
     with pytest.raises(ValueError, match=message):
-        folder.read_record()
+        folder.read()
+
+
+def test_the_newest_finished_run(tmp_path):
+    with pytest.raises(ValueError, match="holds no run at all"):
+        newest_finished_run(tmp_path)
+    for name, status in (("1", "finished"), ("2", "running"), ("3", "failed")):
+        run = Run(status, "LambdaResNetSmall", ARGUMENTS)
+        RunFolder(tmp_path / name).write(run)
+    assert newest_finished_run(tmp_path).folder == str(tmp_path / "1")
+    shutil.rmtree(tmp_path / "1")
+    with pytest.raises(ValueError, match="holds 3: failed; 2: running"):
+        newest_finished_run(tmp_path)
 
 
 def test_versions_name_the_keras():
-    name = "keras 3" if hasattr(tf.keras, "ops") else "tf_keras 2"
-    assert runs.versions()["keras"].startswith(name)
+    name = "keras 3" if KERAS_3 else ("tf_keras 2", "keras 2")
+    assert environment.versions()["keras"].startswith(name)
+
+
+# TensorBoard.
+
+
+def test_tensorboard_reads_the_events(folder):
+    reader = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
+    for step in (7, 14):
+        folder.write_events({"step": step, "loss": 2.5 / step, "epoch": 1})
+    events = reader.EventAccumulator(folder.file("tensorboard")).Reload()
+    # TensorFlow 2 writes tensors; the plugin's name makes them scalars.
+    assert set(events.PluginTagToContent("scalars")) == {
+        "step", "loss", "epoch"}  # fmt: skip
+    loss = [
+        (event.step, tf.make_ndarray(event.tensor_proto).item())
+        for event in events.Tensors("loss")
+    ]
+    assert loss == [(7, pytest.approx(2.5 / 7)), (14, pytest.approx(2.5 / 14))]
+
+
+def test_events_need_no_tensorboard(tmp_path):
+    program = f"""
+import sys
+sys.modules["tensorboard"] = None  # As where it is not installed.
+from lambdanet_tf.runs import RunFolder
+RunFolder({str(tmp_path)!r}).write_events({{"step": 7, "loss": 2.5}})
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (file,) = (tmp_path / "tensorboard").iterdir()
+    assert b"loss" in file.read_bytes()
 
 
 # Checkpoints.
 
 
+class Network:
+    """A small network with everything that a checkpoint holds."""
+
+    def __init__(self, units=5):
+        self.model = tf.keras.Sequential(
+            [
+                tf.keras.layers.Input((3,)),
+                tf.keras.layers.Dense(units),
+                tf.keras.layers.BatchNormalization(),
+            ]
+        )
+        self.optimizer = tf.keras.optimizers.SGD(0.1, momentum=0.9)
+        self.optimizer.build(self.model.trainable_variables)
+        self.averages = Averages(self.model, 0.9)
+        self.updates = 0
+
+    def checkpoints(self, folder):
+        parts = self.model, self.optimizer, self.averages
+        return Checkpoints(*parts, str(folder))
+
+    def step(self):
+        variables = self.model.trainable_variables
+        ones = [tf.ones(w.shape) for w in variables]
+        self.optimizer.apply_gradients(zip(ones, variables, strict=True))
+        self.updates += 1
+        self.averages.update(self.updates)
+
+    def state(self):
+        with self.averages.in_model():
+            averages = self.model.get_weights()
+        return [*self.model.get_weights(), *averages]
+
+
 @pytest.fixture
 def network():
-    model = tf.keras.Sequential(
-        [
-            tf.keras.layers.Input((3,)),
-            tf.keras.layers.Dense(5),
-            tf.keras.layers.BatchNormalization(),
-        ]
-    )
-    optimizer = RecipeOptimizer(0.1, average_decay=0.9).attach(model)
-    optimizer.build(model.trainable_variables)
-    return model, optimizer
+    return Network()
 
 
-def step(model, optimizer):
-    grads = [tf.ones(w.shape) for w in model.trainable_variables]
-    optimizer.apply_gradients(
-        zip(grads, model.trainable_variables, strict=True)
-    )
-
-
-def state(model, optimizer):
-    optimizer.swap_averages()
-    averages = model.get_weights()
-    optimizer.swap_averages()
-    return [*model.get_weights(), *averages, int(optimizer.iterations)]
+def assert_same(now, then):
+    for one, other in zip(now, then, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_a_checkpoint_brings_everything_back(network, tmp_path):
-    saved = checkpoints.Checkpoints(*network, str(tmp_path))
-    step(*network)
-    before = state(*network)
-    saved.save(7, {"rows": [1.5]})
-    step(*network)
-    assert saved.restore() == {"rows": [1.5]}
-    for now, then in zip(state(*network), before, strict=True):
-        assert (now == then) if isinstance(now, int) else (now == then).all()
+    saved = network.checkpoints(tmp_path)
+    network.step()
+    before = network.state()
+    state = RunState(7, [1.0, 2.0, 3.0], [{"loss": 1.5}], {"epoch": 1}, 4.0)
+    saved.save(state)
+    network.step()
+    assert saved.restore() == state
+    assert_same(network.state(), before)
     # The next step is the same as well: the momentum is back.
-    step(*network)
-    after = state(*network)
+    network.updates = 1
+    network.step()
+    after = network.state()
     saved.restore()
-    step(*network)
-    for now, then in zip(state(*network), after, strict=True):
-        assert (now == then) if isinstance(now, int) else (now == then).all()
+    network.updates = 1
+    network.step()
+    assert_same(network.state(), after)
 
 
 def test_no_checkpoint_is_no_error(network, tmp_path):
-    assert checkpoints.Checkpoints(*network, str(tmp_path)).restore() is None
+    assert network.checkpoints(tmp_path / "none").restore() is None
+    assert os.listdir(tmp_path) == []
 
 
 def test_old_checkpoints_are_removed(network, tmp_path):
-    saved = checkpoints.Checkpoints(*network, str(tmp_path))
+    saved = network.checkpoints(tmp_path)
     for number in range(5):
-        saved.save(number, number)
+        saved.save(RunState(number))
     kept = [f for f in os.listdir(tmp_path) if f.endswith(".index")]
     assert sorted(kept) == ["ckpt-3.index", "ckpt-4.index"]
 
@@ -158,36 +269,31 @@ def test_old_checkpoints_are_removed(network, tmp_path):
 def test_a_write_that_was_cut_off_leaves_the_former_checkpoint(
     network, tmp_path
 ):
-    saved = checkpoints.Checkpoints(*network, str(tmp_path))
-    saved.save(1, "good")
+    saved = network.checkpoints(tmp_path)
+    saved.save(RunState(1))
     (tmp_path / "ckpt-2.data-00000-of-00001").write_bytes(b"half")
-    assert saved.restore() == "good"
+    assert saved.restore() == RunState(1)
 
 
 def test_a_checkpoint_of_another_network_is_refused(network, tmp_path):
-    checkpoints.Checkpoints(*network, str(tmp_path)).save(1, "good")
-    model = tf.keras.Sequential(
-        [tf.keras.layers.Input((3,)), tf.keras.layers.Dense(4)]
-    )
-    optimizer = RecipeOptimizer(0.1)
-    optimizer.build(model.trainable_variables)
-    other = checkpoints.Checkpoints(model, optimizer, str(tmp_path))
+    network.checkpoints(tmp_path).save(RunState(1))
     with pytest.raises(ValueError, match="does not fit this network"):
-        other.restore()
+        Network(units=4).checkpoints(tmp_path).restore()
 
 
-def test_weights_that_are_no_numbers_are_never_saved(network, tmp_path):
-    saved = checkpoints.Checkpoints(*network, str(tmp_path))
-    saved.save(1, "good")
-    network[0].layers[0].kernel.assign(tf.fill([3, 5], float("nan")))
-    with pytest.raises(NotFinite, match="step 2"):
-        saved.save(2, "bad")
-    assert saved.restore() == "good"
+def test_weights_that_are_not_finite_are_never_saved(network, tmp_path):
+    saved = network.checkpoints(tmp_path)
+    saved.save(RunState(1))
+    network.model.layers[0].kernel.assign(tf.fill([3, 5], float("nan")))
+    with pytest.raises(NotFinite, match="step 2. Others are kept."):
+        saved.save(RunState(2), "Others are kept.")
+    assert saved.restore() == RunState(1)
 
 
-def test_too_little_room_is_an_error(network, tmp_path, monkeypatch):
-    checkpoints.check_room(str(tmp_path), *network)
-    usage = checkpoints.shutil.disk_usage(tmp_path)._replace(free=100)
-    monkeypatch.setattr(checkpoints.shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(OSError, match="needs 0 MiB .*; 0 MiB are free"):
-        checkpoints.check_room(str(tmp_path), *network)
+def test_too_little_room_is_an_error(tmp_path):
+    folder = str(tmp_path / "not" / "yet")
+    check_room(folder, 1000)
+    check_room("gs://bucket/run", 2**60)
+    with pytest.raises(OSError, match=r"needs .* MiB .* MiB are free"):
+        check_room(folder, 2**60)
+    assert os.listdir(tmp_path) == []

@@ -5,8 +5,8 @@ import pytest
 
 from lambdanet_tf.training import Recipe
 from lambdanet_tf.training import WarmupSchedule
-from lambdanet_tf.training.optimisation import peak_rate
-from lambdanet_tf.training.optimisation import recipe_schedule
+from lambdanet_tf.training import recipe_schedule
+from lambdanet_tf.training.optimizer import peak_learning_rate
 
 
 def test_cosine_at_every_step():
@@ -45,23 +45,30 @@ def test_without_warmup_the_first_rate_is_the_peak():
 
 
 def test_paper_rate_of_batch_4096():
-    assert peak_rate(Recipe(batch_size=4096)) == pytest.approx(1.6)
+    assert peak_learning_rate(Recipe(batch_size=4096)) == pytest.approx(1.6)
 
 
 def test_rate_grows_with_the_accumulated_batch():
-    recipe = Recipe(batch_size=1024, accumulation=4)
-    assert peak_rate(recipe) == pytest.approx(1.6)
+    recipe = Recipe(batch_size=1024, gradient_accumulation_steps=4)
+    assert peak_learning_rate(recipe) == pytest.approx(1.6)
 
 
 def test_rate_can_be_absolute():
-    recipe = Recipe(batch_size=128, learning_rate=2.5e-3, rate_batch=0)
-    assert peak_rate(recipe) == pytest.approx(2.5e-3)
+    recipe = Recipe(batch_size=128, learning_rate=2.5e-3, base_batch_size=0)
+    assert peak_learning_rate(recipe) == pytest.approx(2.5e-3)
 
 
 def test_recipe_epochs_become_steps():
     schedule = recipe_schedule(Recipe(epochs=90, warmup_epochs=5.0), 312)
     assert schedule.num_steps == 90 * 312
     assert schedule.warmup_steps == 5 * 312
+
+
+def test_a_warmup_longer_than_the_run_only_rises():
+    schedule = recipe_schedule(Recipe(epochs=2, warmup_epochs=5.0), 10)
+    rates = [float(schedule(step)) for step in range(20)]
+    assert rates == sorted(rates)
+    assert schedule.warmup_steps == 20
 
 
 def test_config_round_trip():

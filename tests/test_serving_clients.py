@@ -1,15 +1,19 @@
 """The example's clients against a server process, as a user runs them.
 
-The server is the stand-in for TF Serving; `model.config` names the versions
-and the labels.
+The server is the stand-in for TF Serving. What the clients send is held
+against TF Serving's own messages and documentation without it.
 """
 
+import base64
+import json
+import os
 import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 
 import numpy as np
 import pytest
@@ -22,17 +26,23 @@ from examples.serving import pictures
 from examples.serving.errors import ServingError
 from examples.serving.grpc_client import GrpcClient
 from examples.serving.rest_client import RestClient
-from lambdanet_tf.serving import fresh_process
 from lambdanet_tf.serving import warmup
+from tests.served import EXAMPLE
 from tests.served import NAME
 from tests.served import ROOT
-from tests.served import SHAPE
 from tests.served import Served
 from tests.served import start_server
 from tests.serving_run import CLASSES
+from tests.serving_run import SHAPE
 
 CLIENTS = {"grpc": GrpcClient, "rest": RestClient}
 both_clients = pytest.mark.parametrize("protocol", CLIENTS)
+WITHOUT_TENSORFLOW = """
+import sys
+sys.modules["tensorflow"] = None  # cannot be imported
+from examples.serving import command_line, rest_client
+sys.exit(command_line.main(rest_client.RestClient, 8501, ""))
+"""
 # A process that pytest starts from a script may have been told to ignore it.
 WITH_CTRL_C = """
 import signal, sys
@@ -43,8 +53,9 @@ sys.exit(load.main())
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    return Served(tmp_path_factory.mktemp("served"))
+def served(small_run, small_export, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served")
+    return Served(small_run[1], small_export, folder)
 
 
 @pytest.fixture(scope="module")
@@ -68,94 +79,14 @@ def connect(ports):
 
 
 def asked(client, signature, batch):
-    """The answer to a batch; the connection is closed behind it."""
+    """The outputs for a batch; the connection is closed behind them."""
     try:
         return client.answer(client.send(client.request(signature, batch)))
     finally:
         client.close()
 
 
-@both_clients
-@pytest.mark.parametrize("signature", pictures.INPUTS)
-def test_answers_are_those_of_keras(served, connect, protocol, signature):
-    client = connect(protocol)
-    batch = pictures.read(served.files)
-    if signature in pictures.OF_PIXELS:
-        assert client.image_shape(signature) == [*SHAPE]
-        batch = pictures.pixels(served.files, SHAPE)
-        np.testing.assert_array_equal(batch, served.pixels)
-    answer = asked(client, signature, batch)
-    if signature == "features":
-        np.testing.assert_allclose(
-            answer["features"], served.features, atol=1e-5
-        )
-        return
-    order = np.argsort(-served.probabilities)
-    best = np.take_along_axis(served.probabilities, order, axis=-1)
-    assert answer["top_labels"] == [[CLASSES[i] for i in row] for row in order]
-    np.testing.assert_allclose(answer["top_probabilities"], best, atol=1e-5)
-    if signature != "classify":
-        np.testing.assert_allclose(
-            answer["probabilities"], served.probabilities, atol=1e-5
-        )
-
-
-@both_clients
-def test_the_command_prints_a_line_per_file(served, ports, protocol):
-    files = served.files[:2]
-    module = f"examples.serving.{protocol}_client"
-    done = subprocess.run(
-        [sys.executable, "-m", module, NAME, *map(str, files)]
-        + ["--port", ports[protocol]],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    best = served.probabilities.argmax(-1)
-    for row, line in enumerate(done.stdout.splitlines()):
-        label, score = CLASSES[best[row]], served.probabilities[row].max()
-        pattern = rf"{re.escape(str(files[row]))}: {label} ([\d.]+), "
-        said = re.match(pattern, line)[1]
-        assert float(said) == pytest.approx(score, abs=1e-4)
-
-
-@both_clients
-def test_the_command_takes_every_signature(served, ports, protocol, capsys):
-    for signature in pictures.INPUTS:
-        arguments = [NAME, str(served.files[1]), "--signature", signature]
-        arguments += ["--port", ports[protocol]]
-        assert command_line.main(CLIENTS[protocol], 1, "", arguments) == 0
-    printed = dict(
-        zip(pictures.INPUTS, capsys.readouterr().out.splitlines(), strict=True)
-    )
-    assert printed["serving_bytes"] == printed["classify"]
-    assert printed["serving_bytes"] == printed["serving_default"]
-    number = served.features.shape[1]
-    assert f"1.png: {number} features: " in printed["features"]
-
-
-@both_clients
-def test_versions_and_labels(served, connect, protocol):
-    batch = pictures.read(served.files[:1])
-    for where in ({"version": 1}, {"label": "stable"}, {"label": "canary"}):
-        answer = asked(connect(protocol, **where), "serving_bytes", batch)
-        assert len(answer["top_labels"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("where", "version"),
-    [({}, 2), ({"version": 1}, 1), ({"label": "stable"}, 1)],
-)
-def test_the_version_that_was_asked_for_answers(
-    served, connect, where, version
-):
-    client = connect("grpc", **where)
-    batch = pictures.read(served.files[:1])
-    response = client.send(client.request("serving_bytes", batch))
-    assert response.model_spec.version.value == version
-    client.close()
+# What is sent.
 
 
 def records(folder):
@@ -166,7 +97,7 @@ def records(folder):
         yield getattr(log, log.WhichOneof("log_type")).request
 
 
-def test_the_warmup_log_holds_what_the_client_sends(served):
+def test_the_warmup_log_holds_what_the_grpc_client_sends(served):
     client = GrpcClient("127.0.0.1:1", NAME)
     seen = set()
     for logged in records(served.exported[0]):
@@ -197,31 +128,140 @@ def test_the_warmup_log_holds_what_the_client_sends(served):
     }
 
 
-def test_what_the_client_sends_survives_the_log(served, tmp_path):
-    client = GrpcClient("127.0.0.1:1", NAME)
+def test_the_rest_client_speaks_the_documented_json():
+    # https://www.tensorflow.org/tfx/serving/api_rest
+    client = RestClient("127.0.0.1:1", NAME)
+    encoded = {"b64": base64.b64encode(b"JPEG").decode()}
+    pixels = np.arange(4, dtype=np.float32).reshape(2, 2, 1, 1)
+    for signature, batch, verb, body in (
+        ("serving_bytes", [b"JPEG"], "predict", {"instances": [encoded]}),
+        (
+            "classify",
+            [b"JPEG"],
+            "classify",
+            {"examples": [{"image/encoded": encoded}]},
+        ),
+        (
+            "features",
+            pixels,
+            "predict",
+            {"inputs": {"images": [[[[0]], [[1]]], [[[2]], [[3]]]]}},
+        ),
+    ):
+        sent = client.request(signature, batch)
+        assert sent[0] == verb
+        assert json.loads(sent[1]) == {"signature_name": signature, **body}
+    for response, outputs in (
+        ({"predictions": [{"a": 1}, {"a": 2}]}, {"a": [1, 2]}),
+        ({"outputs": {"a": [1], "b": [2]}}, {"a": [1], "b": [2]}),
+        ({"outputs": [[1.0, 2.0]]}, {"features": [[1.0, 2.0]]}),
+        (
+            {"results": [[["cat", 0.75], ["dog", 0.25]]]},
+            {
+                "top_labels": [["cat", "dog"]],
+                "top_probabilities": [[0.75, 0.25]],
+            },
+        ),
+    ):
+        assert client.answer(json.dumps(response).encode()) == outputs
+
+
+# What comes back.
+
+
+@both_clients
+@pytest.mark.parametrize("signature", pictures.INPUTS)
+def test_outputs_are_those_of_keras(served, connect, protocol, signature):
+    client = connect(protocol)
     batch = pictures.read(served.files)
-    predict = client.request("serving_bytes", batch)
-    classify = client.request("classify", batch)
-    client.close()
-    logs = [prediction_log_pb2.PredictionLog() for _ in range(2)]
-    logs[0].predict_log.request.ParseFromString(predict.SerializeToString())
-    logs[1].classify_log.request.ParseFromString(classify.SerializeToString())
-    file = tmp_path / warmup.WARMUP_FILE
-    file.parent.mkdir()
-    with tf.io.TFRecordWriter(str(file)) as writer:
-        for log in logs:
-            writer.write(log.SerializeToString())
-    assert list(records(tmp_path)) == [predict, classify]
-    server = fresh_process.Server(tf, served.exported[0])
-    answers = [
-        server.answer(signature, tensors)
-        for signature, tensors in warmup.read_warmup_requests(tmp_path)
-    ]
-    best = np.sort(served.probabilities)[:, ::-1]
-    np.testing.assert_allclose(
-        answers[0]["probabilities"], served.probabilities, atol=1e-5
+    if signature in pictures.OF_PIXELS:
+        assert client.image_shape(signature) == [*SHAPE]
+        batch = pictures.pixels(served.files, SHAPE)
+        np.testing.assert_array_equal(batch, served.pixels)
+    outputs = asked(client, signature, batch)
+    if signature == "features":
+        np.testing.assert_allclose(
+            outputs["features"], served.features, atol=1e-5
+        )
+        return
+    order = np.argsort(-served.probabilities)
+    best = np.take_along_axis(served.probabilities, order, axis=-1)
+    assert outputs["top_labels"] == [[CLASSES[i] for i in row] for row in order]
+    np.testing.assert_allclose(outputs["top_probabilities"], best, atol=1e-5)
+    if signature != "classify":
+        np.testing.assert_allclose(
+            outputs["probabilities"], served.probabilities, atol=1e-5
+        )
+
+
+def test_the_rest_command_needs_no_tensorflow(served, ports):
+    files = served.files[:2]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TENSORFLOW, NAME, *map(str, files)]
+        + ["--port", ports["rest"]],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    np.testing.assert_allclose(answers[1]["scores"], best, atol=1e-5)
+    assert done.returncode == 0, done.stderr
+    best = served.probabilities.argmax(-1)
+    for row, line in enumerate(done.stdout.splitlines()):
+        label, score = CLASSES[best[row]], served.probabilities[row].max()
+        pattern = rf"{re.escape(str(files[row]))}: {label} ([\d.]+), "
+        printed = re.match(pattern, line)[1]
+        assert float(printed) == pytest.approx(score, abs=1e-4)
+
+
+@both_clients
+def test_the_command_takes_every_signature(served, ports, protocol, capsys):
+    for signature in pictures.INPUTS:
+        arguments = [NAME, str(served.files[1]), "--signature", signature]
+        arguments += ["--port", ports[protocol]]
+        assert command_line.main(CLIENTS[protocol], 1, "", arguments) == 0
+    printed = dict(
+        zip(pictures.INPUTS, capsys.readouterr().out.splitlines(), strict=True)
+    )
+    assert printed["serving_bytes"] == printed["classify"]
+    assert printed["serving_bytes"] == printed["serving_default"]
+    number = served.features.shape[1]
+    assert f"1.png: {number} features: " in printed["features"]
+
+
+@pytest.mark.parametrize(
+    ("which", "path", "version"),
+    [
+        ({}, "", 2),
+        ({"version": 1}, "/versions/1", 1),
+        ({"label": "stable"}, "/labels/stable", 1),
+        ({"label": "canary"}, "/labels/canary", 2),
+    ],
+)
+def test_versions_and_labels(served, connect, ports, which, path, version):
+    client = connect("grpc", **which)
+    batch = pictures.read(served.files[:1])
+    response = client.send(client.request("serving_bytes", batch))
+    assert response.model_spec.version.value == version
+    client.close()
+    assert asked(connect("rest", **which), "serving_bytes", batch)
+    url = f"http://127.0.0.1:{ports['rest']}/v1/models/{NAME}{path}"
+    with urllib.request.urlopen(url) as response:
+        [status] = json.load(response)["model_version_status"]
+    assert status == {"version": str(version), "state": "AVAILABLE"}
+
+
+@pytest.mark.parametrize(("name", "status"), [(NAME, 0), ("Nix", 1)])
+def test_the_health_check_of_the_container(ports, name, status):
+    yaml = pytest.importorskip("yaml")
+    text = (EXAMPLE / "compose.yaml").read_text().replace("$$", "$")
+    [service] = yaml.safe_load(text)["services"].values()
+    kind, *command = service["healthcheck"]["test"]
+    command[-1] = command[-1].replace("8501", ports["rest"])
+    environment = {**service["environment"], "MODEL_NAME": name}
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, check=False
+    )
+    assert (kind, done.returncode) == ("CMD", status)
 
 
 @both_clients
@@ -271,6 +311,9 @@ def test_an_absent_server_is_said_to_be_absent(ports, protocol, there):
         client = CLIENTS[protocol](f"127.0.0.1:{port}", NAME)
         with pytest.raises(ServingError, match=rf":{port}: .*right port\?"):
             asked(client, "serving_bytes", [b""])
+
+
+# The load test.
 
 
 def test_the_load_command_prints_a_consistent_table(served, ports, capsys):

@@ -1,5 +1,8 @@
-"""The example's files for the server are what TF Serving parses."""
+"""The example's files for the server are what TF Serving and Compose parse."""
 
+import re
+
+import pytest
 from google.protobuf import descriptor_pb2
 from google.protobuf import descriptor_pool
 from google.protobuf import message_factory
@@ -9,6 +12,7 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from lambdanet_tf.serving import warmup
 from tests.served import EXAMPLE
+from tests.served import ROOT
 
 # tensorflow-serving-api lacks these messages. Their fields and numbers are
 # those of TF Serving's session_bundle_config.proto and monitoring_config.proto.
@@ -20,7 +24,6 @@ MESSAGES = {
         "max_enqueued_batches": (3, INT64),
         "num_batch_threads": (4, INT64),
         "allowed_batch_sizes": (6, "repeated int64"),
-        "pad_variable_length_inputs": (7, "bool"),
     },
     "PrometheusConfig": {"enable": (1, "bool"), "path": (2, "string")},
     "MonitoringConfig": {"prometheus_config": (1, "test.PrometheusConfig")},
@@ -81,3 +84,28 @@ def test_monitoring():
     config = parsed("monitoring.config", "MonitoringConfig")
     assert config.prometheus_config.enable
     assert config.prometheus_config.path.startswith("/monitoring/")
+
+
+def test_compose():
+    """Its health check runs in test_serving_clients.py."""
+    yaml = pytest.importorskip("yaml")
+    text = (EXAMPLE / "compose.yaml").read_text()
+    [service] = yaml.safe_load(text)["services"].values()
+    name, version = service["image"].split(":")
+    assert name == "tensorflow/serving"
+    constraints = (ROOT / "requirements/constraints.txt").read_text()
+    pinned = re.search(r"^tensorflow==([\d.]+)", constraints, re.M)[1]
+    numbers = [[*map(int, text.split("."))] for text in (version, pinned)]
+    assert len(numbers[0]) == 3
+    assert numbers[0] >= numbers[1]
+    ports = [port.rpartition(":")[2] for port in service["ports"]]
+    assert ports == ["8500", "8501"]
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    mounted = dict(reversed(v.split(":")[:2]) for v in service["volumes"])
+    assert (EXAMPLE / mounted["/models"]).resolve() == ROOT / "exported"
+    flag = re.compile(r"--\w+_file=/config/(\S+)")
+    files = [*flag.findall(text)]
+    assert sorted(files) == ["batching.config", "monitoring.config"]
+    for file in files:
+        assert (EXAMPLE / mounted["/config"] / file).is_file()
+    assert re.fullmatch(r"\d+g", service["mem_limit"])

@@ -135,7 +135,8 @@ def test_a_layer_that_is_called_twice_keeps_its_norms(rng):
     [
         {},
         {"use_batch_norm": False},
-        {"multi_head": True},
+        {"multi_head": True, "use_position_bias": True},
+        {"use_position_bias": True},
         {"intra_depth": 2},
         {"use_content": False},
         {"use_position": False},

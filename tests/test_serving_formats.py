@@ -1,4 +1,4 @@
-"""Files for other runtimes beside the SavedModel, and what refuses them."""
+"""Files for other runtimes, and what their converters reject."""
 
 import sys
 
@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lambdanet_tf import models
 from lambdanet_tf import serving
-from lambdanet_tf.serving import portable
-from tests.serving_run import shake
-from tests.serving_run import write_run
+from lambdanet_tf.serving import formats
+from tests.serving_run import SHAPE
 
 BOTH = ("tflite", "onnx")
 
@@ -25,68 +23,78 @@ class Inverse(tf.keras.layers.Layer):
         return input_shape
 
 
-def test_both_files_say_what_keras_says(tmp_path, rng):
-    run, model = write_run(tmp_path / "20250101-000000")
-    options = serving.options_of(
-        serving.read_run(run), formats=BOTH, weights_dtype="bfloat16"
-    )
-    place = serving.export_run(run, tmp_path / "exported", options=options)
-    images = rng.uniform(-50, 300, (3, 8, 7, 1)).astype(np.float32)
-    wanted = model.predict(images.clip(0, 255), verbose=0)
-    for name in BOTH:
-        answer, times = portable.answer(place, name, images, (1, 2))
-        assert set(times) == {1, 2}
-        assert set(answer) == {"logits", "probabilities"}
-        np.testing.assert_allclose(answer["probabilities"], wanted, atol=1e-5)
-        np.testing.assert_allclose(
-            tf.nn.softmax(answer["logits"]), wanted, atol=1e-5
-        )
-    card = (place / "assets.extra/model_card.md").read_text()
-    assert "`assets.extra/model.tflite`, `assets.extra/model.onnx`" in card
-
-
-@pytest.mark.parametrize("name", BOTH)
-def test_the_check_notices_another_file(tmp_path, rng, name):
-    run, model = write_run(tmp_path / "20250101-000000")
-    options = serving.options_of(serving.read_run(run), formats=(name,))
-    place = serving.export_run(run, tmp_path / "exported", options=options)
-    shake(model, rng)
-    file = place / portable.FORMATS[name].FILE
-    other = serving.export_model(model, tmp_path, "m", options=options)
-    file.write_bytes((other / portable.FORMATS[name].FILE).read_bytes())
-    model = serving.read_run(run).model()
-    images = rng.uniform(0, 255, (2, 8, 7, 1)).astype(np.float32)
-    check = serving.check_export(place, model, options, images)
-    agreeing = [row.signature for row in check.signatures if row.agrees]
-    assert agreeing == [
-        *("serving_default", "serving_bytes", "classify", "features")
-    ]
-
-
-@pytest.mark.parametrize("name", BOTH)
-def test_what_a_converter_says_reaches_the_user(tmp_path, name):
+@pytest.fixture
+def unconvertible():
     images = tf.keras.Input((4, 4, 1))
     rows = tf.keras.layers.Reshape((4, 4))(images)
     flat = tf.keras.layers.Flatten()(Inverse()(rows))
-    model = tf.keras.Model(images, tf.keras.layers.Dense(3)(flat))
-    options = serving.ServingOptions(formats=(name,))
-    with pytest.raises(ValueError, match=rf"(?is){name} .*MatrixInverse"):
-        serving.export_model(model, tmp_path, "m", options=options)
-    assert [*(tmp_path / "m").iterdir()] == []
+    return tf.keras.Model(images, tf.keras.layers.Dense(3)(flat))
 
 
-def test_unknown_formats_are_refused():
-    with pytest.raises(ValueError, match="`formats` must be some of .*'pb'"):
-        serving.ServingOptions(formats=("pb",))
+def test_files_are_those_of_the_float32_network(small_run, tmp_path, rng):
+    network = serving.Inference(small_run[1], weights_dtype="bfloat16")
+    formats.write(tmp_path, BOTH, network, SHAPE)
+    images = rng.uniform(-50, 300, (3, *SHAPE)).astype(np.float32)
+    wanted = small_run[1].predict(images.clip(0, 255), verbose=0)
+    assert formats.written(tmp_path) == [*BOTH]
+    for name in BOTH:
+        outputs = formats.load(tmp_path, name)(images)
+        assert set(outputs) == {"logits", "probabilities"}
+        np.testing.assert_allclose(outputs["probabilities"], wanted, atol=1e-5)
+        np.testing.assert_allclose(
+            tf.nn.softmax(outputs["logits"]), wanted, atol=1e-5
+        )
 
 
-@pytest.mark.parametrize("module", ["tf2onnx.convert", "onnxruntime"])
-def test_onnx_names_its_extra(tmp_path, monkeypatch, module):
-    monkeypatch.setitem(sys.modules, module, None)
-    model = models.LambdaResNetSmall(
-        input_shape=(8, 8, 1), stages=("L",), widths=(8,), strides=(1,)
+def test_the_successor_of_the_tflite_interpreter_agrees(
+    small_run, small_export, rng
+):
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    images = rng.uniform(0, 255, (1, *SHAPE)).astype(np.float32)
+    interpreter = litert.Interpreter(
+        model_path=str(small_export / formats.FORMATS["tflite"])
     )
-    options = serving.ServingOptions(formats=("onnx",))
-    with pytest.raises(ImportError, match=r'"lambdanet-tf\[onnx\]"'):
-        serving.export_model(model, tmp_path, "m", options=options)
+    outputs = interpreter.get_signature_runner()(images=images)
+    np.testing.assert_allclose(
+        outputs["probabilities"],
+        small_run[1].predict(images, verbose=0),
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("name", [*BOTH, "tflite_int8"])
+def test_what_a_converter_rejects_reaches_the_user(
+    unconvertible, tmp_path, name
+):
+    options = serving.ExportOptions(formats=(name,))
+    with pytest.raises(ValueError, match=r"(?is)rejects it.*MatrixInverse"):
+        serving.export_model(
+            unconvertible,
+            tmp_path,
+            "m",
+            options=options,
+            calibration=np.eye(4, dtype=np.float32)[np.newaxis, ..., None],
+        )
     assert [*(tmp_path / "m").iterdir()] == []
+
+
+def test_integers_need_images_to_choose_their_ranges(unconvertible, tmp_path):
+    options = serving.ExportOptions(formats=("tflite_int8",))
+    with pytest.raises(ValueError, match="only with images of the training"):
+        serving.export_model(unconvertible, tmp_path, "m", options=options)
+
+
+def test_nothing_of_a_conversion_is_printed(small_run, tmp_path, capfd):
+    network = serving.Inference(small_run[1])
+    images = np.zeros((2, *SHAPE), np.float32)
+    formats.write(tmp_path, [*formats.FORMATS], network, SHAPE, images)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("module", ["tf2onnx", "onnxruntime"])
+def test_onnx_names_its_extra(unconvertible, tmp_path, monkeypatch, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    options = serving.ExportOptions(formats=("onnx",))
+    with pytest.raises(ImportError, match=r'"lambdanet-tf\[onnx\]"'):
+        serving.export_model(unconvertible, tmp_path, "m", options=options)
+    assert not (tmp_path / "m").exists()

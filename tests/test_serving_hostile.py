@@ -1,6 +1,6 @@
-"""What clients should not send: clean errors, bounded memory, then service.
+"""Hostile requests: clean errors, bounded memory, and service afterwards.
 
-All of it goes through the loader and the session that TF Serving uses.
+All of them go through the loader and the session that TF Serving uses.
 """
 
 import resource
@@ -12,22 +12,18 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import data
-from lambdanet_tf import serving
-from lambdanet_tf.serving import encoded_images
-from lambdanet_tf.serving import fresh_process
+from lambdanet_tf.serving import signatures
+from lambdanet_tf.serving import standalone
 from lambdanet_tf.serving import warmup
-from tests.serving_run import write_run
+from tests.serving_run import SHAPE
 
-SHAPE = (8, 7, 1)
 CROP = data.EvaluationCrop(SHAPE[:2])
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """An export, loaded as TF Serving loads it."""
-    folder = tmp_path_factory.mktemp("runs") / "20250101-000000"
-    run, _ = write_run(folder)
-    return fresh_process.Server(tf, serving.export_run(run, folder.parent))
+def session(small_export):
+    """The export as TF Serving loads it."""
+    return standalone.Session(tf, small_export)
 
 
 def strings(*values):
@@ -69,20 +65,20 @@ def jpeg_header(width, height):
     return JPEG[:start] + size + JPEG[start + 4 :]
 
 
-def serves(server):
+def serves(session):
     """Whether good requests of every signature are still answered."""
-    for signature, tensors in warmup.warmup_calls(SHAPE, (1,)):
-        answer = server.answer_or_error(signature, tensors)
-        assert "error" not in answer, answer
-        assert len(next(iter(answer.values()))) == 1
+    for signature, tensors in warmup.requests_for(SHAPE, (1,)):
+        outputs = session.run_or_error(signature, tensors)
+        assert "error" not in outputs, outputs
+        assert len(next(iter(outputs.values()))) == 1
 
 
-def refused(server, *images):
-    answer = server.answer_or_error(
+def rejected(session, *images):
+    outputs = session.run_or_error(
         "serving_bytes", {"image_bytes": strings(*images)}
     )
-    assert set(answer) == {"error"}
-    return answer["error"]
+    assert set(outputs) == {"error"}
+    return outputs["error"]
 
 
 BROKEN = {
@@ -103,45 +99,45 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_image_is_an_error_that_names_its_index(server, name):
-    error = refused(server, JPEG, BROKEN[name], PNG)
+def test_a_broken_image_is_an_error_that_names_its_index(session, name):
+    error = rejected(session, JPEG, BROKEN[name], PNG)
     assert "InvalidArgument" in error
     assert "no JPEG or PNG of at most 33554432 pixels, by index" in error
     assert "[1]" in error
-    example = warmup.example_of(BROKEN[name])
-    good = warmup.example_of(PNG)
-    answer = server.answer_or_error(
+    example = warmup.encoded_example(BROKEN[name])
+    good = warmup.encoded_example(PNG)
+    outputs = session.run_or_error(
         "classify", {"inputs": strings(good, good, example)}
     )
-    assert "[2]" in answer["error"]
-    serves(server)
+    assert "[2]" in outputs["error"]
+    serves(session)
 
 
-def test_several_broken_images_are_all_named(server):
-    assert "[0 2 3]" in refused(server, b"a", JPEG, b"b", b"c")
+def test_several_broken_images_are_all_named(session):
+    assert "[0 2 3]" in rejected(session, b"a", JPEG, b"b", b"c")
 
 
 @pytest.mark.parametrize("example", [b"\xff\xff", b""])
-def test_a_broken_example_is_named(server, example):
-    good = warmup.example_of(PNG)
-    answer = server.answer_or_error(
+def test_a_broken_example_is_named(session, example):
+    good = warmup.encoded_example(PNG)
+    outputs = session.run_or_error(
         "classify", {"inputs": strings(good, example)}
     )
-    assert "[1]" in answer["error"]
-    serves(server)
+    assert "[1]" in outputs["error"]
+    serves(session)
 
 
-def test_the_promised_size_costs_no_memory(server):
+def test_the_promised_size_costs_no_memory(session):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    refused(server, *[png_header(20_000, 20_000)] * 20)
-    refused(server, *[png_header(65_000, 65_000)] * 20)
+    rejected(session, *[png_header(20_000, 20_000)] * 20)
+    rejected(session, *[png_header(65_000, 65_000)] * 20)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert after - before < 200 * 1024  # kilobytes; one image would be 1.2 GB
 
 
 def test_the_largest_image_is_decoded_and_one_more_row_is_not():
     decode = tf.function(
-        lambda image: encoded_images.checked_image(image, 1, 1200).whole()
+        lambda image: signatures.checked_image(image, 1, 1200).whole()
     )
     exact = tf.io.encode_png(picture(40, 30, 1)).numpy()
     more = tf.io.encode_png(picture(41, 30, 1)).numpy()
@@ -150,7 +146,7 @@ def test_the_largest_image_is_decoded_and_one_more_row_is_not():
         decode(tf.constant(more))
 
 
-def test_ten_thousand_random_strings(server, rng):
+def test_ten_thousand_random_strings(session, rng):
     beginnings = [b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", JPEG[:300]]
     images = [
         beginnings[i % 4] + rng.bytes(int(rng.integers(0, 200)))
@@ -158,11 +154,11 @@ def test_ten_thousand_random_strings(server, rng):
     ]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for batch in range(0, 10_000, 500):
-        error = refused(server, *images[batch : batch + 500])
+        error = rejected(session, *images[batch : batch + 500])
         assert "by index" in error
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert after - before < 200 * 1024
-    serves(server)
+    serves(session)
 
 
 @pytest.mark.parametrize(
@@ -174,27 +170,27 @@ def test_ten_thousand_random_strings(server, rng):
         ("classify", {"inputs": strings()}),
     ],
 )
-def test_an_empty_batch_is_an_error(server, signature, tensors):
-    error = server.answer_or_error(signature, tensors)["error"]
+def test_an_empty_batch_is_an_error(session, signature, tensors):
+    error = session.run_or_error(signature, tensors)["error"]
     assert "the batch must hold at least one image" in error
-    serves(server)
+    serves(session)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("signature", ["serving_default", "features"])
-def test_an_image_that_is_not_finite_is_named(server, signature, value):
+def test_an_image_that_is_not_finite_is_named(session, signature, value):
     images = np.zeros((3, *SHAPE), np.float32)
     images[1, 2, 3, 0] = value
-    error = server.answer_or_error(signature, {"images": images})["error"]
+    error = session.run_or_error(signature, {"images": images})["error"]
     assert "not finite, by index" in error
     assert "[1]" in error
-    serves(server)
+    serves(session)
 
 
-def test_pixels_outside_the_range_count_as_its_ends(server):
+def test_pixels_outside_the_range_count_as_its_ends(session):
     images = np.array([-1e30, 0.0, 255.0, 1e30], np.float32)
     images = np.broadcast_to(images[:, None, None, None], (4, *SHAPE))
-    logits = server.answer("serving_default", {"images": images})["logits"]
+    logits = session.run("serving_default", {"images": images})["logits"]
     np.testing.assert_array_equal(logits[0], logits[1])
     np.testing.assert_array_equal(logits[2], logits[3])
 
@@ -210,28 +206,28 @@ def test_pixels_outside_the_range_count_as_its_ends(server):
         {},
     ],
 )
-def test_wrong_types_ranks_and_names_are_errors(server, tensors):
-    assert "error" in server.answer_or_error("serving_default", tensors)
-    serves(server)
+def test_wrong_types_ranks_and_names_are_errors(session, tensors):
+    assert "error" in session.run_or_error("serving_default", tensors)
+    serves(session)
 
 
-def test_an_unknown_signature_is_an_error(server):
-    error = server.answer_or_error("nope", {})["error"]
+def test_an_unknown_signature_is_an_error(session):
+    error = session.run_or_error("nope", {})["error"]
     assert "signature key 'nope' not found" in error
 
 
 def encodings():
     """Encodings of one picture that a lossless decoder must agree on."""
-    grey = picture(8, 7, 1)
-    colour = np.repeat(grey, 3, axis=-1)
+    gray = picture(8, 7, 1)
+    color = np.repeat(gray, 3, axis=-1)
     opaque = np.full((8, 7, 1), 255, np.uint8)
     encode = tf.io.encode_png
     return {
-        "grey": encode(grey),
-        "colour": encode(colour),
-        "alpha": encode(np.concatenate([colour, opaque], axis=-1)),
-        "grey and alpha": encode(np.concatenate([grey, opaque], axis=-1)),
-        "16 bit": encode(grey.astype(np.uint16) * 257),
+        "gray": encode(gray),
+        "color": encode(color),
+        "alpha": encode(np.concatenate([color, opaque], axis=-1)),
+        "gray and alpha": encode(np.concatenate([gray, opaque], axis=-1)),
+        "16 bit": encode(gray.astype(np.uint16) * 257),
     }
 
 
@@ -239,7 +235,7 @@ def encodings():
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_kind_of_png_gives_the_same_pixels(kind, channels):
     encoded = tf.stack([encodings()[kind]])
-    images = encoded_images.decode_batch(encoded, CROP, channels)
+    images = signatures.decode_batch(encoded, CROP, channels, 1000)
     wanted = np.repeat(picture(8, 7, 1), channels, axis=-1)
     np.testing.assert_allclose(images[0], wanted, atol=1)
 
@@ -247,5 +243,5 @@ def test_every_kind_of_png_gives_the_same_pixels(kind, channels):
 def test_images_of_the_models_size_are_not_resampled(rng):
     pixels = rng.integers(0, 256, (2, *SHAPE)).astype(np.uint8)
     encoded = [tf.io.encode_png(image).numpy() for image in pixels]
-    images = encoded_images.decode_batch(tf.constant(encoded), CROP, 1)
+    images = signatures.decode_batch(tf.constant(encoded), CROP, 1, 1000)
     np.testing.assert_array_equal(images, pixels.astype(np.float32))

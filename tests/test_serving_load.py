@@ -71,16 +71,6 @@ def test_failed_requests_are_counted_by_kind():
     )
 
 
-def test_a_stopped_test_ends_at_once():
-    measurement = load.Measurement("grpc", 2, 1)
-    stop = threading.Event()
-    threading.Timer(0.1, stop.set).start()
-    start = time.perf_counter()
-    load.measure(lambda: Sleeper(0.01), None, measurement, 600, 0, stop)
-    assert time.perf_counter() - start < 10
-    assert measurement.latencies
-
-
 def test_a_batch_repeats_the_files(tmp_path):
     class Client:
         def request(self, signature, batch):

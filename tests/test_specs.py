@@ -1,6 +1,7 @@
 """The table of networks against the paper, and its errors."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -55,6 +56,14 @@ def test_lists_become_tuples():
     assert hash(spec) == hash(dataclasses.replace(spec))
 
 
+def test_a_spec_survives_json():
+    spec = dataclasses.replace(
+        specs.RESNET_50, stages=("CL", "S", "X", "PA"), attention_scope=(3, 5)
+    )
+    fields = json.loads(json.dumps(dataclasses.asdict(spec)))
+    assert specs.ResNetSpec(**fields) == spec
+
+
 def test_total_stride():
     assert specs.RESNET_50.stride == 32
     assert specs.RESNETS["LambdaResNet152"].stride == 32
@@ -76,12 +85,19 @@ def test_drop_path_schedules():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"stages": ("CCC", "CXC", "C", "L")}, "`stages` must hold"),
+        ({"stages": ("CCC", "CZC", "C", "L")}, "`stages` must hold"),
         ({"stages": ("CCC", "", "C", "L")}, "`stages` must hold"),
         ({"widths": (64, 128)}, "`widths` must have as many"),
         ({"stem_strides": (2, 1)}, "`stem_strides` must have as many"),
         ({"shortcut": "identity"}, "`shortcut` must be one of"),
         ({"padding": "valid"}, "`padding` must be one of"),
+        ({"attention_heads": 0}, "`attention_heads` must be a positive"),
+        ({"attention_key_dim": 1.5}, "`attention_key_dim` must be a positive"),
+        ({"attention_scope": 4}, "`attention_scope` must be odd"),
+        ({"attention_scope": None}, "`attention_scope`.*letter A"),
+        ({"attention_pool": -1}, "`attention_pool` must be a positive"),
+        ({"parallel_keys": 1.0}, "`parallel_keys` must be a number in"),
+        ({"parallel_values": -0.1}, "`parallel_values` must be a number in"),
         ({"drop_path_schedule": "cubic"}, "`drop_path_schedule` must be"),
         ({"drop_path": 0.1}, "Did you mean 'drop_path_rate'"),
         ({"qwerty": 1}, "`qwerty` is not an argument of ResNet50"),
@@ -92,7 +108,7 @@ def test_wrong_specs(changes, message):
         specs.changed(specs.RESNET_50, changes)
 
 
-@pytest.mark.parametrize("pattern", ["CCC", "CCLX", "ccll"])
+@pytest.mark.parametrize("pattern", ["CCC", "CCLZ", "ccll"])
 def test_wrong_patterns(pattern):
     with pytest.raises(ValueError, match="`pattern` must hold 4 letters"):
         specs.uniform_stages(pattern, (3, 4, 6, 3))
@@ -100,5 +116,5 @@ def test_wrong_patterns(pattern):
 
 @pytest.mark.parametrize("blocks", [(0,), (18,), ("10",)])
 def test_wrong_lambda_blocks(blocks):
-    with pytest.raises(ValueError, match="`lambda_blocks` must be numbers"):
+    with pytest.raises(ValueError, match="`lambda_blocks` must be"):
         dataclasses.replace(specs.MOBILENET_V2, lambda_blocks=blocks)

@@ -9,17 +9,13 @@ import pytest
 import tensorflow as tf
 
 from benchmarks.tpu_operations import audit
-from lambdanet_tf import data
+from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.ops import planning_for
 from lambdanet_tf.training import RunOptions
-from lambdanet_tf.training import recipe_optimizer
 from lambdanet_tf.training import resolve
-from lambdanet_tf.training.devices import describe
-from lambdanet_tf.training.devices import make_strategy
-from lambdanet_tf.training.inputs import Inputs
-from lambdanet_tf.training.networks import build_network
-from lambdanet_tf.training.networks import network_arguments
-from lambdanet_tf.training.networks import set_precision
+from lambdanet_tf.training.distribution import create_strategy
+from lambdanet_tf.training.distribution import describe
+from lambdanet_tf.training.loop import set_up
 from lambdanet_tf.training.steps import evaluation_step
 from lambdanet_tf.training.steps import prediction_step
 from lambdanet_tf.training.steps import training_step
@@ -27,7 +23,7 @@ from lambdanet_tf.training.steps import update_step
 from tests.fake_tpu import fake_tpu_strategy
 
 pytestmark = pytest.mark.skipif(
-    hasattr(tf.keras, "ops"), reason="TPUs are for tf_keras: see make_strategy"
+    KERAS_3, reason="TPUs are for tf_keras: see create_strategy"
 )
 
 CORES, BATCH = 2, 64
@@ -37,7 +33,7 @@ HOST_OPERATIONS = {"IteratorGetNext"}
 class Traced:
     """The parts of a run under the fake strategy."""
 
-    def __init__(self, use_sync_bn=True):
+    def __init__(self, **arguments):
         self.strategy = fake_tpu_strategy(CORES)
         self.recipe = resolve(
             "smoke",
@@ -47,39 +43,41 @@ class Traced:
                     "widths": [8, 8],
                     "strides": [1, 2],
                     "se_ratio": 0.25,
+                    **arguments,
                 },
                 "batch_size": BATCH,
                 "precision": "mixed_bfloat16",
-                "dropout": 0.1,
-                "stochastic_depth": 0.2,
-                "accumulation": 2,
-                "clip_norm": 1.0,
-                "average_decay": 0.99,
+                "dropout_rate": 0.1,
+                "drop_path_rate": 0.2,
+                "global_clipnorm": 1.0,
             },
         )
-        set_precision(self.recipe.precision)
-        images = data.load_images("digits", 0.1)
-        self.inputs = Inputs(self.recipe, images, self.strategy)
-        self.test_images = images.test
-        arguments = network_arguments(self.recipe, images)
-        with planning_for("tpu"), self.strategy.scope():
-            self.model = build_network(
-                self.recipe.model, arguments, use_sync_bn
+        with planning_for("tpu"):
+            self.setup = set_up(self.recipe, RunOptions(), self.strategy)
+        self.pipeline, self.model = self.setup.pipeline, self.setup.model
+
+    def step(self, make):
+        """One of the functions that make steps, for these parts."""
+        with self.strategy.scope():
+            return make(
+                self.model,
+                self.setup.optimizer,
+                self.setup.averages,
+                self.recipe,
             )
-            self.optimizer = recipe_optimizer(self.recipe, 10)
-            self.optimizer.attach(self.model)
 
     def update(self):
         """One step of the replicas, as a concrete function."""
-        step = update_step(self.model, self.optimizer, self.strategy, BATCH)
-        batch = next(iter(self.inputs.training()))
+        step = self.step(update_step)
+        batch = next(iter(self.pipeline.training()))
 
         @tf.function
-        def run(*batch):
-            return self.strategy.run(step, args=batch)
+        def run(images, labels, number):
+            return self.strategy.run(step, args=(images, labels, number))
 
         with planning_for("tpu"):
-            return run.get_concrete_function(*batch)
+            number = tf.TensorSpec([], tf.int64)
+            return run.get_concrete_function(*batch, number)
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +121,7 @@ def steps_of_setup(monkeypatch):
     ],
 )
 def test_the_order_of_setting_up(steps_of_setup, options, name):
-    assert make_strategy(RunOptions(**options)) == "strategy"
+    assert create_strategy(RunOptions(**options)) == "strategy"
     assert steps_of_setup == [
         ("TPUClusterResolver", name),
         ("experimental_connect_to_cluster", "resolver"),
@@ -142,12 +140,12 @@ def test_a_tpu_that_cannot_be_reached(monkeypatch):
     monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", refuse)
     message = r"Cannot use the TPU 'pod-7'.*no route.*tensorflow-tpu"
     with pytest.raises(ValueError, match=message):
-        make_strategy(RunOptions(tpu="pod-7"))
+        create_strategy(RunOptions(tpu="pod-7"))
 
 
 def test_compiling_twice_is_refused():
     with pytest.raises(ValueError, match="`jit_compile` is for one device"):
-        make_strategy(RunOptions(tpu="local", jit_compile=True))
+        create_strategy(RunOptions(tpu="local", jit_compile=True))
 
 
 # What the cores would run.
@@ -159,15 +157,15 @@ def test_it_is_the_real_strategy(traced):
 
 
 def test_every_core_is_fed_its_share_of_the_batch(traced):
-    images, labels = traced.inputs.training().element_spec
+    images, labels = traced.pipeline.training().element_spec
     for spec in images._component_specs:
         assert spec == tf.TensorSpec([BATCH // CORES, 8, 8, 1], tf.bfloat16)
     for spec in labels._component_specs:
-        assert spec == tf.TensorSpec([BATCH // CORES], tf.int32)
+        assert spec == tf.TensorSpec([BATCH // CORES, 10], tf.float32)
 
 
 def test_the_batches_differ_between_the_cores(traced):
-    images, _ = next(iter(traced.inputs.training()))
+    images, _ = next(iter(traced.pipeline.training()))
     first, second = traced.strategy.experimental_local_results(images)
     assert tf.reduce_any(first != second)
 
@@ -220,11 +218,14 @@ def test_products_are_bfloat16_and_weights_float32(traced, update):
 
 
 def test_nothing_in_many_steps_lacks_a_kernel(traced):
-    take = training_step(traced.model, traced.optimizer, traced.strategy, BATCH)
+    take_steps = traced.step(training_step)
     with planning_for("tpu"):
         found = audit(
-            take.get_concrete_function(
-                iter(traced.inputs.training()), tf.constant(4), tf.constant(0.0)
+            take_steps.get_concrete_function(
+                iter(traced.pipeline.training()),
+                tf.constant(0, tf.int64),
+                tf.constant(4),
+                tf.constant(0.0),
             )
         )
     assert found.counts["CrossReplicaSum"] > 0
@@ -235,24 +236,26 @@ def test_nothing_in_many_steps_lacks_a_kernel(traced):
 
 @pytest.mark.parametrize("make", [evaluation_step, prediction_step])
 def test_evaluation_and_prediction(traced, make):
-    batch = next(iter(traced.inputs.evaluation(traced.test_images)))
-    step = make(traced.model, traced.strategy)
+    test = traced.pipeline.images.test
+    batch = next(iter(traced.pipeline.evaluation(test)))
+    with traced.strategy.scope():
+        step = make(traced.model)
     with planning_for("tpu"):
         found = audit(step.get_concrete_function(batch))
     assert found.counts["TPUReplicateMetadata"] == 1
     assert found.without_kernel == found.dynamic == found.double == ()
 
 
-def test_averages_are_swapped_on_every_core(traced, update):
-    del update  # It has built the optimiser; the averages equal the weights.
+def test_averages_are_swapped_on_every_core(traced):
+    """Nothing has run: the averages equal the weights."""
     weights = traced.model.weights
     averages = _values_on_cores(weights)
     for weight in weights:
         weight.assign_add(tf.ones_like(weight))
     moved = _values_on_cores(weights)
-    traced.optimizer.swap_averages()
+    traced.setup.averages.swap()
     _assert_equal(_values_on_cores(weights), averages)
-    traced.optimizer.swap_averages()
+    traced.setup.averages.swap()
     _assert_equal(_values_on_cores(weights), moved)
 
 

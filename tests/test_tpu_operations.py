@@ -9,11 +9,10 @@ from benchmarks.tpu_operations import audit
 from benchmarks.tpu_operations import kernels
 from lambdanet_tf import layers
 from lambdanet_tf.ops import planning_for
+from lambdanet_tf.training import Averages
+from lambdanet_tf.training import recipe_network
 from lambdanet_tf.training import recipe_optimizer
 from lambdanet_tf.training import resolve
-from lambdanet_tf.training.networks import build_network
-from lambdanet_tf.training.networks import network_arguments
-from lambdanet_tf.training.networks import set_precision
 from lambdanet_tf.training.steps import evaluation_step
 from lambdanet_tf.training.steps import update_step
 
@@ -39,27 +38,24 @@ def steps(model, changes, **recipe):
         "smoke",
         {
             "model": model,
-            "model_arguments": changes,
+            "model_arguments": {**changes, "use_sync_bn": True},
             "image_size": SIZE,
+            "batch_size": BATCH,
             "precision": "mixed_bfloat16",
-            "dropout": 0.1,
-            "average_decay": 0.99,
-            "clip_norm": 1.0,
+            "dropout_rate": 0.1,
+            "global_clipnorm": 1.0,
             **recipe,
         },
     )
-    set_precision(recipe.precision)
-    strategy = tf.distribute.get_strategy()
-    network = build_network(
-        recipe.model, network_arguments(recipe, IMAGES), use_sync_bn=True
-    )
-    optimizer = recipe_optimizer(recipe, 10).attach(network)
-    update = update_step(network, optimizer, strategy, BATCH, 0.1)
+    network = recipe_network(recipe, IMAGES)
+    optimizer = recipe_optimizer(recipe, 10)
+    averages = Averages(network, recipe.ema_decay)
+    update = update_step(network, optimizer, averages, recipe)
     images = tf.TensorSpec([BATCH, SIZE, SIZE, 3], tf.bfloat16)
-    labels = tf.TensorSpec([BATCH], tf.int32)
+    labels = tf.TensorSpec([BATCH, 5], tf.float32)
     weights = tf.TensorSpec([BATCH], tf.float32)
-    evaluate = evaluation_step(network, strategy)
-    yield trace(update, images, labels)
+    yield trace(update, images, labels, tf.TensorSpec([], tf.int64))
+    evaluate = evaluation_step(network)
     yield evaluate.get_concrete_function((images, labels, weights))
 
 
@@ -72,9 +68,9 @@ def nothing_wrong(found):
 
 @pytest.mark.parametrize("model", NETWORKS)
 def test_the_steps_of_a_network(model):
-    recipe = {"accumulation": 2, "optimizer": "rmsprop"}
+    recipe = {"optimizer": "rmsprop"}
     if "MobileNet" not in model:
-        recipe = {"stochastic_depth": 0.2}
+        recipe = {"drop_path_rate": 0.2}
     with planning_for("tpu"):
         for step in steps(model, NETWORKS[model], **recipe):
             found = audit(step)
@@ -89,7 +85,7 @@ def test_the_steps_of_a_network(model):
      "query_first", "spectral"],
 )  # fmt: skip
 def test_every_implementation_of_a_layer(implementation):
-    set_precision("mixed_bfloat16")
+    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
     layer = layers.LambdaLayer(8, scope=3, implementation=implementation)
     layer.build((BATCH, 8, 8, 8))
 

@@ -1,15 +1,29 @@
 """train.py as people call it."""
 
+import importlib.util
+import io
 import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import time
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
-from lambdanet_tf.training import command_line
+from lambdanet_tf import environment
+from lambdanet_tf.training import RECIPES
+from lambdanet_tf.training import RunOptions
+from lambdanet_tf.training import cli
+from lambdanet_tf.training import pictures
+from lambdanet_tf.training import prerequisites
+from lambdanet_tf.training import resolve
+from lambdanet_tf.training.progress import Progress
+from lambdanet_tf.training.progress import count
 
 ROOT = pathlib.Path(__file__).parent.parent
 SMOKE = ["--recipe", "smoke", "--epochs", "1"]
@@ -22,14 +36,14 @@ def train_py(*arguments, **environment):
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=900,
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
     )
 
 
 def refused(capsys, *arguments):
     """What is said about wrong arguments."""
-    assert command_line.main(list(arguments)) == 2
+    assert cli.main(list(arguments)) == 2
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err.startswith("train.py: ")
@@ -37,15 +51,82 @@ def refused(capsys, *arguments):
     return output.err
 
 
-def test_help_is_readable(capsys):
+# Help, without TensorFlow.
+
+
+def test_help_lists_flags_and_recipes(capsys):
     with pytest.raises(SystemExit) as end:
-        command_line.main(["--help"])
+        cli.main(["--help"])
     assert end.value.code == 0
     text = capsys.readouterr().out
-    assert "python train.py --recipe cifar10" in text
+    assert "train.py --recipe cifar10" in text
     for name in ("--learning-rate", "--weight-decay", "--image-size"):
         assert name in text
-    assert "peak learning rate of an update" in text
+    assert "peak learning rate for" in text
+    for recipe in RECIPES.values():
+        assert f"{recipe.name:15}{recipe.summary}" in text
+
+
+def test_the_list_has_commands_and_results(capsys):
+    assert cli.main(["--list-recipes"]) == 0
+    text = capsys.readouterr().out
+    for recipe in RECIPES.values():
+        assert f"{recipe.name:15}{recipe.summary}" in text
+        assert recipe.command in text
+        assert recipe.result in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--help"], 0),
+        (["--list-recipes"], 0),
+        (["--epoch", "3"], 2),
+        (["--recipe", "digit"], 2),
+        (["--epochs", "0"], 2),
+    ],
+)
+def test_no_tensorflow_is_needed_to_say_so(arguments, code):
+    program = f"""
+import sys
+sys.modules.update(dict.fromkeys(["tensorflow", "numpy", "keras"]))
+from lambdanet_tf.training.cli import main
+try:
+    code = main({arguments!r})
+except SystemExit as end:
+    code = end.code
+sys.exit(code)
+"""
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert time.perf_counter() - start < 5  # 0.2 s on a quiet machine.
+
+
+def test_the_console_command_is_there():
+    text = (ROOT / "pyproject.toml").read_text()
+    (target,) = re.findall(r'^lambdanet-train = "(.*)"', text, re.MULTILINE)
+    module, name = target.split(":")
+    assert module == cli.__name__
+    assert getattr(cli, name) is cli.main
+
+
+def test_an_interrupted_import_ends_quietly(tmp_path):
+    """Ctrl-C while TensorFlow is being imported."""
+    (tmp_path / "tensorflow.py").write_text("raise KeyboardInterrupt")
+    done = train_py(*SMOKE, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert done.returncode == 130
+    assert done.stderr == "\ntrain.py: interrupted\n"
+
+
+# Wrong use.
 
 
 @pytest.mark.parametrize(
@@ -53,12 +134,13 @@ def test_help_is_readable(capsys):
     [
         (
             ["--epoch", "3"],
-            "Unknown argument '--epoch'. Did you mean '--epochs'",
+            "Unknown argument '--epoch'. Did you mean '--epochs",
         ),
-        (["--lerning_rate=3"], "Did you mean '--learning-rate'"),
+        (["--lr=3"], "Did you mean '--learning-rate'"),
         (["--recipe", "digit"], "Unknown recipe 'digit'. .*'digits'"),
-        (["--epochs", "many"], "`epochs` must be a whole number"),
-        (["--strategy", "all"], "`strategy` must be one of auto"),
+        (["--epochs", "many"], "--epochs: must be a whole number"),
+        (["--epochs"], "--epochs: expected one argument"),
+        (["--strategy", "all"], "`strategy` must be one of .*'auto'"),
         (["--steps-per-execution", "0"], "`steps_per_execution` must be at"),
         (["--recipe-file", "nothing.json"], "There is no file 'nothing.json'"),
         (["--recipe", "smoke", "--recipe-file", "x"], "not both"),
@@ -69,19 +151,66 @@ def test_help_is_readable(capsys):
         ),
         (["--data", "digit"], "`data` must be one of digits"),
         (["--model", "LambdaResNet51"], "Did you mean 'LambdaResNet50'"),
+        (["--run", "s4://bucket/run"], "cannot read or write s4:// paths"),
     ],
 )
 def test_wrong_use(capsys, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    error = refused(capsys, *arguments)
+    assert cli.main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("train.py: ")
+    assert error.count("\n") == 1
     assert re.search(message, error), error
+    assert os.listdir(tmp_path) == []
+
+
+def test_all_missing_packages_are_named_at_once(monkeypatch):
+    there = importlib.util.find_spec
+
+    def find_spec(name, *arguments):
+        missing = ("tensorflow_datasets", "official", "matplotlib")
+        return None if name in missing else there(name, *arguments)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+    recipe, said = resolve("imagenet_350"), []
+    with pytest.raises(ImportError, match=r"lambdanet-tf\[tfds,garden\]"):
+        prerequisites.check_prerequisites(
+            recipe, RunOptions(), print_fn=said.append
+        )
+    # A dry run does without the images; pictures are never needed.
+    smoke = resolve("smoke", {"data": "tfds:cifar10"})
+    prerequisites.check_prerequisites(smoke, RunOptions(), False, said.append)
+    assert said == [
+        "matplotlib is not installed: the run makes no pictures. It comes with "
+        'the extra `plot`: pip install "lambdanet-tf[plot]".'
+    ]
+
+
+def test_google_cloud_storage_names_its_extra(monkeypatch):
+    """Where TensorFlow does not bring it itself."""
+    monkeypatch.setattr(
+        tf.io.gfile, "get_registered_schemes", lambda: ["", "file"]
+    )
+    recipe = resolve("smoke", {"data": "records:gs://bucket/imagenet"})
+    with pytest.raises(ValueError, match="gs:// paths.*the extra `tpu`"):
+        prerequisites.check_prerequisites(recipe, RunOptions())
+    text = (ROOT / "pyproject.toml").read_text()
+    tpu = text[text.index("tpu = [") :]
+    assert "tensorflow-io-gcs-filesystem" in tpu[: tpu.index("]")]
+
+
+# Runs.
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A finished run, and what was printed."""
+    """A finished run, and what was printed; without matplotlib."""
     folder = tmp_path_factory.mktemp("cli") / "run"
-    done = train_py(*SMOKE, "--run", str(folder))
+    hidden = tmp_path_factory.mktemp("hidden")
+    (hidden / "sitecustomize.py").write_text(
+        "import sys\nsys.modules['matplotlib'] = None\n"
+    )
+    done = train_py(*SMOKE, "--run", str(folder), PYTHONPATH=f"{hidden}:{ROOT}")
     assert done.returncode == 0, done.stderr
     return folder, done.stdout
 
@@ -89,54 +218,81 @@ def run(tmp_path_factory):
 def test_a_run_says_what_it_does(run):
     folder, printed = run
     assert "parameters" in printed
+    assert "1 epoch of 20 steps, 64 images each" in printed
+    assert "compiling the training step ..." in printed
     assert "epoch 1/1" in printed
     assert "img/s" in printed
-    assert "held-out accuracy" in printed
+    assert "test accuracy: " in printed
     assert str(folder) in printed
     assert json.loads((folder / "run.json").read_text())["command"].startswith(
         "python train.py --recipe smoke"
     )
 
 
+def test_without_matplotlib_there_are_no_pictures(run):
+    folder, printed = run
+    assert "matplotlib is not installed: the run makes no pictures" in printed
+    assert not list(folder.glob("*.png"))
+    assert "![" not in (folder / "report.md").read_text()
+
+
 def test_a_finished_run_is_not_begun_again(run, capsys):
-    assert command_line.main(["--run", str(run[0])]) == 0
-    assert "is finished" in capsys.readouterr().out
+    assert cli.main(["--run", str(run[0])]) == 0
+    assert "is finished; there is nothing to resume" in capsys.readouterr().out
 
 
-def test_a_run_is_not_continued_with_another_recipe(run, capsys):
-    error = refused(capsys, "--run", str(run[0]), *SMOKE, "--seed", "3")
-    assert "seed is 0, not 3" in error
+def test_a_change_of_a_run_is_a_change_of_its_own_recipe(run, capsys):
+    """Not of the default recipe."""
+    error = refused(capsys, "--run", str(run[0]), "--seed", "3")
+    assert "begun with another recipe: seed is 0, not 3. Resume it" in error
+    error = refused(capsys, "--run", str(run[0]), "--recipe", "digits")
+    assert "augmentation is 'none', not 'affine'" in error
 
 
-def test_a_failed_run_is_not_continued(run, capsys, tmp_path):
-    record = json.loads((run[0] / "run.json").read_text())
-    record.update(status="failed", metrics={"reason": "It was so."})
-    (tmp_path / "run.json").write_text(json.dumps(record))
-    error = refused(capsys, "--run", str(tmp_path))
-    assert "It was so." in error
-    assert "--recipe-file" in error
+@pytest.mark.slow
+def test_two_parts_of_the_cpu(tmp_path):
+    done = train_py(*SMOKE, "--run", str(tmp_path / "run"), "--replicas", "2")
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["metrics"]["device"] == "2 CPU replicas"
+    assert record["metrics"]["test_images"] == 359
 
 
-def test_a_run_of_the_other_keras_is_refused(run, capsys, tmp_path):
-    record = json.loads((run[0] / "run.json").read_text())
-    record["status"] = "stopped"
-    legacy = record["versions"]["keras"].startswith("tf_keras")
-    record["versions"]["keras"] = "keras 3.0" if legacy else "tf_keras 2.0"
-    (tmp_path / "run.json").write_text(json.dumps(record))
-    error = refused(capsys, "--run", str(tmp_path))
-    assert "TF_USE_LEGACY_KERAS" in error
+def test_ones_own_images_get_a_recipe_of_their_own(tmp_path, capsys, rng):
+    """Trained at 64 pixels, not at the digits' 8."""
+    for part, number in (("train", 12), ("test", 3)):
+        for label, name in enumerate(("dark", "light")):
+            folder = tmp_path / "images" / part / name
+            folder.mkdir(parents=True)
+            for index in range(number):
+                pixels = rng.integers(0, 100, (70, 90, 3)) + 150 * label
+                png = tf.io.encode_png(pixels.astype(np.uint8))
+                (folder / f"{index}.png").write_bytes(png.numpy())
+    command = [
+        "--data", f"folder:{tmp_path / 'images'}", "--run",
+        str(tmp_path / "run"), "--epochs", "2", "--batch-size", "8",
+    ]  # fmt: skip
+    small = '{"stages": ["L"], "widths": [8], "strides": [2]}'
+    assert cli.main([*command, "--model-arguments", small]) == 0
+    output = capsys.readouterr().out
+    assert "Images of your own: the recipe images, at 64 pixels." in output
+    assert "Warning: the warm-up of 5 epochs is as long as the run" in output
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["recipe"]["image_size"] == 64
+    assert record["recipe"]["augmentation"] == "random_crop"
+    assert record["classes"] == ["dark", "light"]
+    assert "top5_accuracy" not in record["metrics"]
+    assert (tmp_path / "run" / "predictions.png").exists()
+    shutil.rmtree(tmp_path / "run")
 
 
 # Which Keras.
 
 
-def choose(monkeypatch, capsys, *arguments, cluster=None, keras=""):
-    sys.path.insert(0, str(ROOT))
-    import train  # noqa: PLC0415
-
+def choose(monkeypatch, capsys, options, cluster=None, keras=""):
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", keras)
     monkeypatch.setenv("TF_CONFIG", json.dumps(cluster) if cluster else "")
-    train.choose_keras(list(arguments))
+    cli.choose_keras(RunOptions(**options))
     said = capsys.readouterr().out
     return os.environ["TF_USE_LEGACY_KERAS"], said
 
@@ -145,35 +301,35 @@ WORKERS = {"cluster": {"worker": ["a:1", "b:2"]}}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "cluster"),
+    ("options", "cluster"),
     [
-        (["--strategy", "tpu"], None),
-        (["--strategy=multiworker"], None),
-        (["--epochs", "3", "--tpu", "my-tpu"], None),
-        ([], WORKERS),
+        ({"strategy": "tpu"}, None),
+        ({"strategy": "multiworker"}, None),
+        ({"tpu": "my-tpu"}, None),
+        ({}, WORKERS),
     ],
 )
-def test_tf_keras_is_chosen_and_said(monkeypatch, capsys, arguments, cluster):
-    keras, said = choose(monkeypatch, capsys, *arguments, cluster=cluster)
+def test_tf_keras_is_chosen_and_said(monkeypatch, capsys, options, cluster):
+    keras, said = choose(monkeypatch, capsys, options, cluster)
     assert keras == "1"
     assert "training on tf_keras, not Keras 3" in said
 
 
 @pytest.mark.parametrize(
-    ("arguments", "cluster"),
+    ("options", "cluster"),
     [
-        ([], None),
-        (["--strategy", "mirrored"], None),
-        ([], {"cluster": {"worker": ["a:1"]}}),
-        (["--strategy", "default"], WORKERS),
+        ({}, None),
+        ({"strategy": "mirrored"}, None),
+        ({}, {"cluster": {"worker": ["a:1"]}}),
+        ({"strategy": "default"}, WORKERS),
     ],
 )
-def test_the_users_keras_is_left_alone(monkeypatch, capsys, arguments, cluster):
-    assert choose(monkeypatch, capsys, *arguments, cluster=cluster) == ("", "")
+def test_the_users_keras_is_left_alone(monkeypatch, capsys, options, cluster):
+    assert choose(monkeypatch, capsys, options, cluster) == ("", "")
 
 
 def test_nothing_is_said_if_it_is_chosen_already(monkeypatch, capsys):
-    chosen = choose(monkeypatch, capsys, "--tpu", "x", keras="1")
+    chosen = choose(monkeypatch, capsys, {"tpu": "x"}, keras="1")
     assert chosen == ("1", "")
 
 
@@ -188,12 +344,155 @@ def test_a_tpu_that_is_not_there(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-# Two devices, and a killed process.
+# The progress line.
 
 
-def test_two_parts_of_the_cpu(tmp_path):
-    done = train_py(*SMOKE, "--run", str(tmp_path / "run"), "--replicas", "2")
-    assert done.returncode == 0, done.stderr
-    record = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert record["metrics"]["device"] == "2 CPU replicas"
-    assert record["metrics"]["test_images"] == 359
+class Stream(io.TextIOWrapper):
+    """A terminal or a file with an encoding of its own."""
+
+    def __init__(self, encoding, is_terminal):
+        super().__init__(io.BytesIO(), encoding=encoding, newline="")
+        self._is_terminal = is_terminal
+
+    def isatty(self):
+        return self._is_terminal
+
+    def text(self):
+        self.flush()
+        return self.buffer.getvalue().decode(self.encoding)
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def progress(encoding="utf-8", is_terminal=True):
+    stream, clock = Stream(encoding, is_terminal), Clock()
+    shown = Progress(4, 10, 32, stream, clock)
+    shown.announce("compiling the training step ...")
+    shown.start_once(1)
+    return shown, stream, clock
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
+def test_a_stream_without_blocks_gets_ascii(encoding):
+    shown, stream, clock = progress(encoding, is_terminal=False)
+    clock.now += 5
+    shown.end_epoch(10, "loss 1.5000")
+    assert "epoch 1/4  ####################  loss 1.5000" in stream.text()
+
+
+def test_a_log_has_a_line_at_the_start_and_every_minute():
+    shown, stream, clock = progress(is_terminal=False)
+    assert stream.text() == "compiling the training step ...\n"
+    for second in range(1, 151):
+        clock.now = 100.0 + second
+        if shown.is_due():
+            shown.show(1 + second // 10, "loss 1.5000")
+    lines = stream.text().splitlines()
+    assert len(lines) == 3
+    assert "epoch 1/4" in lines[1]
+    assert "img/s" in lines[1]
+    assert "\r" not in stream.text()
+
+
+@pytest.mark.parametrize("columns", [20, 40, 60, 80, 200])
+def test_a_line_fits_the_terminal(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown, stream, clock = progress()
+    for step in range(2, 11):
+        clock.now += 1
+        assert shown.is_due()
+        shown.show(step, "loss 1.5000")
+    shown.end_epoch(10, "loss 1.5000  accuracy 50.00%  validation 52.00%")
+    written = stream.text()
+    assert written.count("\n") == 1
+    for line in re.split(r"[\r\n]", written):
+        assert len(line) < columns
+    assert ("█" in written) == (columns >= 80)
+    assert "epoch 1/4" in written
+
+
+def test_numbers_of_things():
+    assert count(1, "epoch") == "1 epoch"
+    assert count(0, "step") == "0 steps"
+    assert count(1295, "image") == "1,295 images"
+
+
+# The pictures.
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are saved, with the renderer that measures them."""
+    figure_module = environment.require("matplotlib.figure", "plot")
+    agg = environment.require("matplotlib.backends.backend_agg", "plot")
+    save, figures = figure_module.Figure.savefig, []
+
+    def keep(figure, *arguments, **options):
+        save(figure, *arguments, **options)
+        canvas = agg.FigureCanvasAgg(figure)
+        canvas.draw()
+        figures.append((figure, canvas.get_renderer()))
+
+    monkeypatch.setattr(figure_module.Figure, "savefig", keep)
+    return figures
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("0", "1", "2"),
+        ("a dog", "golden retriever puppy", "Cavalier King Charles spaniel"),
+    ],
+)
+def test_titles_of_predictions_never_overlap(drawn, rng, names):
+    images = rng.uniform(0, 255, (60, 8, 8, 3))
+    labels = np.arange(60) % 3
+    probabilities = rng.dirichlet(np.ones(3), 60)
+    pictures.predictions(images, labels, probabilities, names)
+    ((figure, renderer),) = drawn
+    boxes = [
+        axes.title.get_window_extent(renderer)
+        for axes in figure.axes
+        if axes.title.get_text()
+    ]
+    assert len(boxes) >= 30
+    for number, box in enumerate(boxes):
+        for other in boxes[number + 1 :]:
+            assert not box.overlaps(other)
+
+
+@pytest.mark.parametrize("epochs", [1, 3, 12])
+def test_curves_count_whole_epochs_beside_their_legends(drawn, epochs):
+    rows = [
+        {
+            "epoch": e,
+            "loss": 2 / e,
+            "accuracy": 1 - 0.5 / e,
+            "validation_loss": 1.5 / e,
+            "validation_accuracy": 1 - 0.4 / e,
+            "learning_rate": 0.1,
+        }
+        for e in range(1, epochs + 1)
+    ]
+    pictures.learning_curves(rows, epochs, 0.9, label_smoothing=0.1)
+    ((figure, renderer),) = drawn
+    for axes in figure.axes:
+        ticks = axes.get_xticks()
+        np.testing.assert_array_equal(ticks, np.round(ticks))
+        legend = axes.get_legend()
+        if legend is not None:
+            box = legend.get_window_extent(renderer)
+            assert not box.overlaps(axes.get_window_extent(renderer))
+    losses, accuracies, _ = figure.axes
+    labels = [text.get_text() for text in losses.get_legend().get_texts()]
+    assert labels[0] == "training (augmented, labels smoothed by 0.1)"
+    assert labels[1] == "validation"
+    labels = [text.get_text() for text in accuracies.get_legend().get_texts()]
+    assert "test: 90.00%" in labels

@@ -76,8 +76,12 @@ def shift_table(point):
 
 def no_normalization(point):
     """Batch normalisation forgotten."""
-    kept = ("query", "key", "value", "embeddings")
+    kept = ("query", "key", "value", "embeddings", "position_bias")
     return {name: point[name] for name in kept}
+
+
+def no_position_bias(point):
+    return {n: array for n, array in point.items() if n != "position_bias"}
 
 
 WRONG_FORMS = {
@@ -93,6 +97,7 @@ WRONG_FORMS = {
     "table_off_by_one": ({}, shift_table),
     "content_forgotten": ({"use_content": False}, None),
     "position_forgotten": ({"use_position": False}, None),
+    "position_bias_forgotten": ({}, no_position_bias),
     "batch_norm_forgotten": ({}, no_normalization),
     "batch_statistics_in_inference": ({"training": True}, None),
 }
@@ -102,7 +107,7 @@ WRONG_FORMS = {
 def test_wrong_form_is_far_from_the_layer(name, rng):
     changes, transform = WRONG_FORMS[name]
     x = normal(rng, 2, 5, 6, 7)
-    layer = built(x, **_SIZE, scope=3, intra_depth=2)
+    layer = built(x, **_SIZE, scope=3, intra_depth=2, use_position_bias=True)
     output = layer(x)
     point, _ = checks.split_point(layer, {"inputs": x})
     settings = checks.oracle_settings(layer)
@@ -202,16 +207,18 @@ def test_computed_shapes_with_unknown_axes(case):
 # An argument that a config forgets, or writes down wrongly, comes back as its
 # default: none of these is.
 EVERY_ARGUMENT = {
-    "filters": 12,
+    "filters": 24,
     "num_heads": 3,
     "key_dim": 5,
     "intra_depth": 2,
     "scope": 3,
     "use_content": False,
     "use_position": False,
+    "use_position_bias": True,
     "multi_head": True,
     "causal": True,
     "position_embedding": "explicit",
+    "axis": 2,
     "implementation": "conv2d",
     "key_normalization": "l2",
     "query_normalization": "softmax",
@@ -230,7 +237,14 @@ EVERY_ARGUMENT = {
     "trainable": False,
     "name": "some_name",
 }
-for _part in ("query", "key", "value", "embeddings", "kernel"):
+for _part in (
+    "query",
+    "key",
+    "value",
+    "embeddings",
+    "position_bias",
+    "kernel",
+):
     EVERY_ARGUMENT[f"{_part}_initializer"] = (
         tf.keras.initializers.RandomUniform(-3.0, 3.0, seed=4)
     )
@@ -256,6 +270,10 @@ def test_config_tells_the_truth(layer_type):
         value = EVERY_ARGUMENT[name]
         if name == "position_embedding" and layer_type is layers.LambdaConv:
             value = layers.RelativePositionEmbedding(16, scope=(3, 5))
+        if name == "position_embedding" and (
+            layer_type is layers.RelativeAttention
+        ):
+            value = "joint"
         layer = layer_type(**{**required, name: value})
         config = layer.get_config()
         if name not in required:

@@ -1,7 +1,27 @@
-"""Counting: parameters, operations and memory of models."""
+"""Counting what models cost, and seeing what their layers learned."""
 
 from lambdanet_tf.analysis.layers import LayerCount
 from lambdanet_tf.analysis.model import Analysis
-from lambdanet_tf.analysis.model import analyse
+from lambdanet_tf.analysis.model import analyze
+from lambdanet_tf.analysis.parts import PartNorms
+from lambdanet_tf.analysis.parts import lambda_layers
+from lambdanet_tf.analysis.parts import layer_part
+from lambdanet_tf.analysis.parts import part_norms
+from lambdanet_tf.analysis.parts import receptive_field
+from lambdanet_tf.analysis.pictures import part_norms_figure
+from lambdanet_tf.analysis.pictures import position_table_figure
+from lambdanet_tf.analysis.pictures import receptive_field_figure
 
-__all__ = ["Analysis", "LayerCount", "analyse"]
+__all__ = [
+    "Analysis",
+    "LayerCount",
+    "PartNorms",
+    "analyze",
+    "lambda_layers",
+    "layer_part",
+    "part_norms",
+    "part_norms_figure",
+    "position_table_figure",
+    "receptive_field",
+    "receptive_field_figure",
+]

@@ -9,7 +9,17 @@ axis, and g = 1 (or h groups with `multi_head`):
     projections      n c h k  +  m c g k u  +  m c g v u
     content lambda   m g k v u
     position lambdas n r g k v u
+    position bias    n h k
     applied          n h k v
+
+In attention each query sees r positions, the product of min(scope, size) over
+the axes that it attends to; its tables have q embeddings for it, r in a joint
+table, and the sum instead of the product in tables per axis:
+
+    projections      n c h k  +  m c h k  +  m c h v
+    content scores   n r h k
+    position scores  n q h k
+    weighted values  n r h v
 """
 
 import dataclasses
@@ -19,6 +29,7 @@ import tensorflow as tf
 
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.layers import RelativeAttention
 from lambdanet_tf.layers import SqueezeExcite
 
 _CONVOLUTIONS = (tf.keras.layers.Conv2D, tf.keras.layers.DepthwiseConv2D)
@@ -36,11 +47,15 @@ class LayerCount:
         flops: operations by the paper's convention.
         executed_flops: operations of the products that TensorFlow executes.
         activation_bytes: the output and, in a lambda layer, queries, keys,
-            values and position lambdas (the paper's b n k v).
+            values and position lambdas (the paper's b n k v); in attention,
+            queries, keys, values and the attention map (b h n r).
         embedding_bytes: the embeddings of all pairs of positions (the paper's
-            k n m), once for the whole batch.
+            k n m), once for the whole batch; in attention with tables per
+            axis, those of all pairs along each axis.
         table_bytes: the table that they are read from.
         algorithm: of a lambda layer, in inference.
+        state_bytes: the state with which a causal lambda layer streams,
+            whatever the length of the sequence; 0 if it cannot.
     """
 
     name: str
@@ -53,6 +68,7 @@ class LayerCount:
     embedding_bytes: int
     table_bytes: int
     algorithm: str = ""
+    state_bytes: int = 0
 
 
 def layer_flops(layer):
@@ -63,6 +79,8 @@ def layer_flops(layer):
     """
     if isinstance(layer, (LambdaLayer, LambdaConv)):
         return _lambda_flops(layer)
+    if isinstance(layer, RelativeAttention):
+        return _attention_flops(layer)
     if isinstance(layer, SqueezeExcite):
         return 2 * 2 * math.prod(layer.reduce.kernel.shape)
     if type(layer) in _CONVOLUTIONS:  # Not those derived from them.
@@ -93,6 +111,66 @@ def lambda_bytes(layer, itemsize):
     return activations * itemsize, pairs * itemsize, table * itemsize
 
 
+def attention_bytes(layer, itemsize):
+    """Memory of an attention layer beside its output, for one image.
+
+    Returns:
+        As `lambda_bytes`.
+    """
+    n, heads = _positions(layer.output), layer.num_heads
+    depths = layer.key_depth * (1 + layer.use_content) + layer.value_dim
+    activations = n * heads * (depths + math.prod(_attended(layer)))
+    pairs = [size**2 for size in _attended_sizes(layer)]
+    pairs = [math.prod(pairs)] if layer.position_embedding else pairs
+    tables = [math.prod(table.embeddings.shape) for table in layer.tables()]
+    held = sum(pairs) * layer.key_depth if tables else 0
+    return activations * itemsize, held * itemsize, sum(tables) * itemsize
+
+
+def _attention_flops(layer):
+    n, m = _positions(layer.output), _positions(layer.input)
+    channels, heads = layer.input.shape[-1], layer.num_heads
+    k, v, seen = layer.key_depth, layer.value_dim, _attended(layer)
+    products = n * channels * heads * k + m * channels * heads * v
+    if layer.use_content:
+        products += m * channels * heads * k
+        products += n * math.prod(seen) * heads * k
+    if layer.tables():
+        is_joint = layer.position_embedding is not None
+        products += n * (math.prod(seen) if is_joint else sum(seen)) * heads * k
+    products += n * math.prod(seen) * heads * v
+    return 2 * products
+
+
+def _attended(layer):
+    """Positions that a query sees on each axis that it attends to."""
+    return _clipped(layer.scope, _attended_sizes(layer))
+
+
+def _attended_sizes(layer):
+    sizes = tuple(layer.input.shape[1:-1])
+    return sizes if layer.axis is None else (sizes[layer.axis - 1],)
+
+
+def _clipped(scope, sizes):
+    """The scope on each axis, or the axis where that is less."""
+    scope = scope or sizes
+    if isinstance(scope, int):
+        scope = (scope,) * len(sizes)
+    return [min(r, size) for r, size in zip(scope, sizes, strict=True)]
+
+
+def state_bytes(layer):
+    """Memory of the streaming state of a lambda layer, for one sequence."""
+    try:
+        spec = layer.state_spec(1)
+    except ValueError:  # It does not stream.
+        return 0
+    return sum(
+        math.prod(part.shape) * part.dtype.size for part in spec.values()
+    )
+
+
 def _lambda_flops(layer):
     n, m = _positions(layer.output), _positions(layer.input)
     groups, channels = _groups(layer), layer.input.shape[-1]
@@ -103,17 +181,15 @@ def _lambda_flops(layer):
         products += m * channels * groups * k * u + m * groups * k * v * u
     if layer.use_position:
         products += n * _entries(layer) * groups * k * v * u
+    if layer.use_position_bias:
+        products += n * layer.num_heads * k
     products += n * layer.num_heads * k * v
     return 2 * products
 
 
 def _entries(layer):
     """Relative positions of the scope, clipped to the map."""
-    sizes = layer.input.shape[1:-1]
-    scope = layer.scope or tuple(sizes)
-    if isinstance(scope, int):
-        scope = (scope,) * len(sizes)
-    return math.prod(min(r, size) for r, size in zip(scope, sizes, strict=True))
+    return math.prod(_clipped(layer.scope, tuple(layer.input.shape[1:-1])))
 
 
 def _groups(layer):

@@ -7,12 +7,17 @@ import math
 import tensorflow as tf
 
 from lambdanet_tf.analysis.layers import LayerCount
+from lambdanet_tf.analysis.layers import attention_bytes
 from lambdanet_tf.analysis.layers import lambda_bytes
 from lambdanet_tf.analysis.layers import layer_flops
+from lambdanet_tf.analysis.layers import state_bytes
 from lambdanet_tf.analysis.operations import executed_flops
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.layers import RelativeAttention
 from lambdanet_tf.models import clone_network
+from lambdanet_tf.models.blocks import LETTER_OF_LAYER
+from lambdanet_tf.specs import LETTERS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,12 +30,15 @@ class Analysis:
         layers: a `LayerCount` per layer, in order.
         not_counted: names of layers with weights whose operations are not
             known and count 0 among `flops`.
+        counted_once: names of layers that are called several times; `flops`
+            and memory are those of the first call.
     """
 
     name: str
     image_shape: tuple[int, int, int]
     layers: tuple[LayerCount, ...]
     not_counted: tuple[str, ...]
+    counted_once: tuple[str, ...] = ()
 
     def total(self, field):
         """The sum of an attribute of `LayerCount` over all layers."""
@@ -46,12 +54,8 @@ class Analysis:
             groups[prefix].append(layer)
         rows = []
         for name, layers in groups.items():
-            kinds = collections.Counter(
-                {"LambdaLayer": "L", "LambdaConv": "L"}.get(layer.kind, "C")
-                for layer in layers
-                if layer.name.endswith(("_conv2", "_lambda"))
-            )
-            kind = " ".join(f"{kinds[k]} {k}" for k in "CL" if kinds[k])
+            kinds = collections.Counter(_letter(layer) for layer in layers)
+            kind = " ".join(f"{kinds[k]} {k}" for k in LETTERS if kinds[k])
             sums = {
                 field: sum(getattr(layer, field) for layer in layers)
                 for field in _SUMMED
@@ -72,20 +76,27 @@ class Analysis:
         lines.insert(-1, "-" * len(lines[0]))
         title = "x".join(map(str, self.image_shape))
         lines = [f"{self.name} at {title}, per image", "", *lines]
-        if self.not_counted:
-            lines += ["", f"not counted: {', '.join(self.not_counted)}"]
+        if state := self.total("state_bytes"):
+            lines += ["", f"state of a stream: {state:,} bytes, of any length"]
+        for text, names in (
+            ("not counted", self.not_counted),
+            ("called several times, counted once", self.counted_once),
+        ):
+            if names:
+                lines += ["", f"{text}: {', '.join(names)}"]
         return "\n".join(lines)
 
 
-def analyse(model, image_size=None, executed=True):
+def analyze(model, image_size=None, executed=True):
     """Counts what a model costs for one image.
 
     Args:
         model: a functional Keras model with one input, such as the builders
             of `lambdanet_tf.models` return.
-        image_size: int or (height, width); None for the size the model was
-            built for. Another size is counted on a copy of the model, so that
-            tables of global lambda layers are then of that size.
+        image_size: int or (height, width), of sequences the length; None for
+            the size the model was built for. Another size is counted on a copy
+            of the model, so that tables of global lambda layers are then of
+            that size.
         executed: whether to trace the model, which takes seconds, and count
             `executed_flops`; they are 0 otherwise.
 
@@ -97,7 +108,9 @@ def analyse(model, image_size=None, executed=True):
     """
     *size, channels = model.inputs[0].shape[1:]
     if image_size is not None:
-        wanted = [image_size] * 2 if isinstance(image_size, int) else image_size
+        wanted = image_size
+        if isinstance(image_size, int):
+            wanted = [image_size] * len(size)
         if list(wanted) != size:
             images = tf.keras.Input((*wanted, channels), name="images")
             model = clone_network(model, input_tensors=images)
@@ -113,7 +126,11 @@ def analyse(model, image_size=None, executed=True):
     for layer in model.layers:
         flops = traced.get(layer.name, 0)
         layers.append(_count(layer, flops, counted, unknown))
-    return Analysis(model.name, image_shape, tuple(layers), tuple(unknown))
+    # No public name says how often a layer was called, in either Keras.
+    again = [x.name for x in model.layers if len(x._inbound_nodes) > 1]
+    return Analysis(
+        model.name, image_shape, tuple(layers), tuple(unknown), tuple(again)
+    )
 
 
 def trainable_parameters(weights, counted):
@@ -121,6 +138,12 @@ def trainable_parameters(weights, counted):
     new = {id(w): w for w in weights if id(w) not in counted}
     counted.update(new)
     return sum(math.prod(w.shape) for w in new.values())
+
+
+def _letter(layer):
+    """The letter of the block whose middle a layer is, or None."""
+    *_, middle = layer.name.split("_", 2)  # stage2_block1_local_attention
+    return LETTER_OF_LAYER.get(middle)
 
 
 def _count(layer, executed, counted, unknown):
@@ -131,11 +154,15 @@ def _count(layer, executed, counted, unknown):
     shape = tuple(outputs[0].shape[1:]) if len(outputs) == 1 else ()
     itemsize = tf.as_dtype(layer.compute_dtype).size
     activation = math.prod(shape) * itemsize
-    pairs, table, algorithm = 0, 0, ""
+    pairs, table, algorithm, state = 0, 0, "", 0
     if isinstance(layer, (LambdaLayer, LambdaConv)):
         if layer.use_position:
             algorithm = layer.inference_plan.algorithm
         inner, pairs, table = lambda_bytes(layer, itemsize)
+        state = state_bytes(layer)
+        activation += inner
+    if isinstance(layer, RelativeAttention):
+        inner, pairs, table = attention_bytes(layer, itemsize)
         activation += inner
     return LayerCount(
         name=layer.name,
@@ -148,6 +175,7 @@ def _count(layer, executed, counted, unknown):
         embedding_bytes=pairs,
         table_bytes=table,
         algorithm=algorithm,
+        state_bytes=state,
     )
 
 

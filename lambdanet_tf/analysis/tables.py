@@ -14,7 +14,7 @@ import sys
 
 from lambdanet_tf import models
 from lambdanet_tf.analysis.memory import table_4_gib
-from lambdanet_tf.analysis.model import analyse
+from lambdanet_tf.analysis.model import analyze
 
 # The one figure that the file marks as reproduced and that is not.
 _DOUBTFUL = ("MobileNetV2", "flops")
@@ -163,7 +163,7 @@ def _counts(builder, size, arguments):
         kernel_initializer="zeros",  # Quick to draw.
         **dict(arguments),
     )
-    counted = analyse(model, executed=False)
+    counted = analyze(model, executed=False)
     return counted.total("parameters"), counted.total("flops")
 
 
@@ -171,6 +171,8 @@ def _table_3(row):
     arguments = {
         "conv": {},
         "conv+se(1/16)": {"se_ratio": 1 / 16},
+        "conv+relative self-attention": {"pattern": "CPPP"},
+        "local relative self-attention": {"pattern": "SSSS"},
         "lambda": {"pattern": "LLLL"},
         "lambda,u=4,scope 7": {
             "pattern": "LLLL",

@@ -1,72 +1,101 @@
-"""Images in NumPy arrays, and images that are fetched by their number."""
+"""Images in memory: NumPy arrays, .npz files, scikit-learn's digits."""
+
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.data.decode import ArrayImage
-from lambdanet_tf.data.images import ImageSet
-from lambdanet_tf.data.images import Split
-from lambdanet_tf.data.splitting import three_parts
+from lambdanet_tf.data.image_set import SPLIT_SEED
+from lambdanet_tf.data.image_set import TEST_SHARE
+from lambdanet_tf.data.image_set import ImageSet
+from lambdanet_tf.data.image_set import three_parts
+from lambdanet_tf.data.source import Element
+from lambdanet_tf.data.source import IndexedSource
+from lambdanet_tf.environment import require
+
+Labelled = tuple[np.ndarray, np.ndarray]
 
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
-def array_set(train, test=None, classes=None, holdout=0.1, name="arrays"):
-    """An `ImageSet` of images in memory.
+class ArraySource(IndexedSource):
+    """Images in memory.
 
     Args:
-        train: (images, labels). The images, `(number, height, width,
-            channels)` or without channels, in [0, 255].
-        test: (images, labels) or None for a fifth of `train`.
-        classes: sequence of str or None. The names of the labels.
-        holdout: float. Share of the training images that is held out.
-        name: str.
+        images: array `(number, height, width, channels)`, or without channels,
+            in [0, 255].
+        labels: array `(number,)` of class indices.
 
-    Returns:
-        An `ImageSet`.
+    Raises:
+        ValueError: if the arrays do not fit together or hold no image.
+    """
+
+    def __init__(self, images: np.ndarray, labels: np.ndarray):
+        images, labels = check_arrays(images, labels)
+        super().__init__({"image": images, "label": labels})
+
+    def decode(self, element: Element) -> tuple[ArrayImage, tf.Tensor]:
+        return ArrayImage(element["image"]), element["label"]
+
+
+def array_set(
+    train: Labelled,
+    test: Labelled | None = None,
+    classes: Sequence[str] | None = None,
+    validation_split: float = 0.1,
+    name: str = "arrays",
+) -> ImageSet:
+    """Builds an `ImageSet` of images in memory.
+
+    Args:
+        train: images and labels, as `ArraySource` takes them.
+        test: images and labels, or None for a fifth of `train`.
+        classes: the names of the labels, or None for their numbers.
+        validation_split: share of the training images of each class that
+            becomes validation images.
+        name: of the set.
 
     Raises:
         ValueError: if the arrays do not fit together.
     """
-    images, labels = _checked(*train)
-    train_part, validation_part, rest = three_parts(
-        labels, holdout, test_share=0.2 if test is None else 0.0
+    images, labels = check_arrays(*train)
+    indices = three_parts(
+        labels, validation_split, test_share=TEST_SHARE if test is None else 0.0
     )
-    parts = [(images[i], labels[i]) for i in (train_part, validation_part)]
-    parts.append((images[rest], labels[rest]) if test is None else test)
-    count = max(int(_checked(*part)[1].max(initial=-1)) for part in parts) + 1
-    classes = tuple(classes or (str(i) for i in range(count)))
+    parts = [(images[part], labels[part]) for part in indices]
+    if test is not None:
+        parts[2] = check_arrays(*test)
+    if parts[2][0].shape[-1] != images.shape[-1]:
+        raise ValueError(
+            "`test` must have as many channels as `train`. Received: shapes "
+            f"{parts[2][0].shape} and {images.shape}."
+        )
+    count = max(int(part[1].max(initial=-1)) for part in parts) + 1
+    classes = list(classes or map(str, range(count)))
     if count > len(classes):
         raise ValueError(
             "`classes` must name every label. Received: "
             f"{len(classes)} names, labels up to {count - 1}."
         )
-    splits = [array_split(*part) if len(part[1]) else None for part in parts]
-    return ImageSet(
-        name=name,
-        classes=classes,
-        channels=images.shape[-1],
-        train=splits[0],
-        validation=splits[1],
-        test=splits[2],
-        description=(
-            f"{name}: {len(parts[0][1])} images to learn from, "
-            f"{len(parts[1][1])} to choose the best epoch, "
-            f"{len(parts[2][1])} to test."
-        ),
+    sources = [ArraySource(*part) if len(part[1]) else None for part in parts]
+    return ImageSet.build(
+        name,
+        classes,
+        images.shape[-1],
+        sources,
+        name,
+        [f"split by class with seed {SPLIT_SEED}"],
     )
 
 
-def read_arrays(path, holdout=0.1):
-    """The `ImageSet` of an .npz file.
+def read_arrays(path: str, validation_split: float = 0.1) -> ImageSet:
+    """Reads the `ImageSet` of an .npz file.
 
     Args:
-        path: str. A file with the arrays `x_train`, `y_train`, `x_test` and
+        path: a file with the arrays `x_train`, `y_train`, `x_test` and
             `y_test`, as `array_set` takes them, and maybe `classes`.
-        holdout: float. Share of the training images that is held out.
-
-    Returns:
-        An `ImageSet`.
+        validation_split: see `array_set`.
 
     Raises:
         ValueError: if there is no such file or an array is missing.
@@ -83,97 +112,41 @@ def read_arrays(path, holdout=0.1):
         x_train, y_train, x_test, y_test = (file[name] for name in _ARRAYS)
         classes = [str(c) for c in file["classes"]] if "classes" in file else ()
     return array_set(
-        (x_train, y_train), (x_test, y_test), classes, holdout, name=path
+        (x_train, y_train),
+        (x_test, y_test),
+        classes,
+        validation_split,
+        f"arrays:{path}",
     )
 
 
-def array_split(images, labels):
-    """A `Split` of images in memory.
+def load_digits(validation_split: float = 0.1) -> ImageSet:
+    """Loads scikit-learn's handwritten digits: 1,797 gray images of 8x8.
 
-    Args:
-        images: array `(number, height, width, channels)`, in [0, 255].
-        labels: array `(number,)` of class indices.
+    The three parts are the same for every run: a fifth of the images of each
+    class is the test set, `validation_split` of the rest the validation set.
 
     Returns:
-        A `Split`.
+        An `ImageSet`, pixels float32 in [0, 255].
 
     Raises:
-        ValueError: if the arrays do not fit together or hold no image.
+        ImportError: if scikit-learn is not installed.
     """
-    images, labels = _checked(images, labels)
-    return indexed_split(
-        len(images),
-        lambda: (tf.constant(images), tf.constant(labels)),
-        ArrayImage,
+    digits = require("sklearn.datasets", extra="data").load_digits()
+    images = digits.images.astype(np.float32) * (255 / 16)
+    return array_set(
+        (images, digits.target),
+        validation_split=validation_split,
+        name="digits",
     )
 
 
-def indexed_split(num_images, make_columns, open_image, can_fail=False):
-    """A `Split` of images that can be fetched by their number.
-
-    The order of a pass is a pseudo-random permutation that is computed, not
-    stored, so reading can start at any position without reading what is
-    before it.
-
-    Args:
-        num_images: int.
-        make_columns: callable without arguments that returns two tensors, the
-            images (or their paths) and the labels.
-        open_image: callable from one of the images to an `ArrayImage` or an
-            `EncodedImage`.
-        can_fail: bool. Whether that can fail.
-
-    Returns:
-        A `Split`.
+def check_arrays(images: np.ndarray, labels: np.ndarray) -> Labelled:
+    """Returns images with channels, and labels as int32 `(number,)`.
 
     Raises:
-        ValueError: if there is no image.
+        ValueError: if they do not fit together.
     """
-    if num_images < 1:
-        raise ValueError("A split must hold at least one image. Received: 0.")
-
-    def fetch_from(positions, index_of):
-        with tf.device("CPU:0"):
-            images, labels = make_columns()
-
-        def fetch(position):
-            index = index_of(position)
-            image = tf.gather(images, index)
-            is_path = image.dtype == tf.string
-            return {
-                "position": position,
-                "name": image if is_path else tf.strings.as_string(index),
-                "image": image,
-                "label": tf.gather(labels, index),
-            }
-
-        return positions.map(fetch)
-
-    def endless(seed, start, share):
-        def index_of(position):
-            pass_number = position // num_images
-            return tf.random.experimental.index_shuffle(
-                position % num_images,
-                tf.cast(tf.stack([seed, pass_number]), tf.int32),
-                num_images - 1,
-            )
-
-        positions = tf.data.Dataset.range(
-            start + share.index, np.iinfo(np.int64).max, share.count
-        )
-        return fetch_from(positions, index_of)
-
-    def once(share):
-        positions = tf.data.Dataset.range(share.index, num_images, share.count)
-        return fetch_from(positions, lambda position: position)
-
-    def read(element):
-        return open_image(element["image"]), element["label"]
-
-    return Split(num_images, endless, once, read, can_fail)
-
-
-def _checked(images, labels):
     images, labels = np.asarray(images), np.asarray(labels)
     if images.ndim == 3:
         images = images[..., np.newaxis]

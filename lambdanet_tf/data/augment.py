@@ -1,27 +1,31 @@
-"""Image to image: how training images are varied, and evaluation crops.
+"""Image augmentation and resizing.
 
-Every function takes its randomness from a seed (two whole numbers, as
-`tf.random.stateless_uniform`), so that an image's variation depends on the
-recorded seed and the image's position in the stream alone, however many
+Every random function takes a seed (two whole numbers, as
+`tf.random.stateless_uniform`), so that the augmentation of an image depends on
+the seed of the run and the image's position in the stream alone, however many
 threads the pipeline runs on.
 
-What is called an image here is an `ArrayImage` or an `EncodedImage`, of which
-only what is needed is decoded; pixels are tensors in [0, 255].
+An image is an `ArrayImage` or an `EncodedImage`, of which only what is needed
+is decoded; pixels are tensors in [0, 255].
 """
 
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf.data.decode import Image
+
+Size = int | tuple[int, int]
+
 # The crop of the common ImageNet evaluation: of 256 pixels the middle 224.
 EVALUATION_SHARE = 0.875
 
 
-def whole_image(image, size):
-    """All of an image, resized.
+def whole_image(image: Image, size: Size) -> tf.Tensor:
+    """Resizes the whole of an image.
 
     Args:
-        image: `ArrayImage` or `EncodedImage`.
-        size: int, or (height, width) of the result.
+        image: to be resized.
+        size: height and width of the result.
 
     Returns:
         A tensor `(height, width, channels)`.
@@ -29,13 +33,15 @@ def whole_image(image, size):
     return resized(image.whole(), size)
 
 
-def central_crop(image, size, share=EVALUATION_SHARE):
-    """The central square of an image, resized.
+def central_crop(
+    image: Image, size: Size, share: float = EVALUATION_SHARE
+) -> tf.Tensor:
+    """Crops the central square of an image and resizes it.
 
     Args:
-        image: `ArrayImage` or `EncodedImage`.
-        size: int, or (height, width) of the result.
-        share: float. The square's side, as a share of the shorter side of the
+        image: to be cropped.
+        size: height and width of the result.
+        share: the side of the square, as a share of the shorter side of the
             image; at least one pixel.
 
     Returns:
@@ -48,18 +54,20 @@ def central_crop(image, size, share=EVALUATION_SHARE):
     return resized(image.crop(top, left, side, side), size)
 
 
-def random_crop(image, seed, size, min_area=0.08):
-    """A box of random size, place and proportions, resized to a square.
+def random_crop(
+    image: Image, seed: tf.Tensor, size: int, min_area: float = 0.08
+) -> tf.Tensor:
+    """Crops a random box and resizes it to a square.
 
     The area of the box is from `min_area` to all of the image, its width from
     3/4 to 4/3 of its height (the Inception crop). If ten attempts find no such
     box in the image, it is the whole image.
 
     Args:
-        image: `ArrayImage` or `EncodedImage`.
+        image: to be cropped.
         seed: int tensor `(2,)`.
-        size: int. Height and width of the result.
-        min_area: float. Share of the image.
+        size: height and width of the result.
+        min_area: share of the image.
 
     Returns:
         A tensor `(size, size, channels)`.
@@ -79,13 +87,15 @@ def random_crop(image, seed, size, min_area=0.08):
     return resized(image.crop(top, left, height, width), size)
 
 
-def pad_and_crop(pixels, seed, padding=4):
+def pad_and_crop(
+    pixels: tf.Tensor, seed: tf.Tensor, padding: int = 4
+) -> tf.Tensor:
     """Shifts an image by up to `padding` pixels; black comes in.
 
     Args:
         pixels: tensor `(height, width, channels)`.
         seed: int tensor `(2,)`.
-        padding: int.
+        padding: in pixels.
 
     Returns:
         A tensor of the same shape.
@@ -99,7 +109,7 @@ def pad_and_crop(pixels, seed, padding=4):
     return tf.slice(tf.pad(pixels, around), begin, shape)
 
 
-def random_flip(pixels, seed):
+def random_flip(pixels: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Mirrors half of the images, left to right.
 
     Args:
@@ -112,17 +122,23 @@ def random_flip(pixels, seed):
     return tf.image.stateless_random_flip_left_right(pixels, seed)
 
 
-def random_affine(pixels, seed, rotation=0.0, shift=0.0, zoom=0.0):
-    """Rotates, zooms and shifts an image about its centre, at random.
+def random_affine(
+    pixels: tf.Tensor,
+    seed: tf.Tensor,
+    rotation: float = 0.0,
+    shift: float = 0.0,
+    zoom: float = 0.0,
+) -> tf.Tensor:
+    """Rotates, zooms and shifts an image about its center, at random.
 
     What comes in from outside the image is 0. The zoom is drawn for each axis.
 
     Args:
         pixels: tensor `(height, width, channels)`.
         seed: int tensor `(2,)`.
-        rotation: float. At most this many degrees to either side.
-        shift: float. At most this many pixels along each axis.
-        zoom: float. Sizes from `1 - zoom` to `1 + zoom` times the original.
+        rotation: at most this many degrees to either side.
+        shift: at most this many pixels along each axis.
+        zoom: sizes from `1 - zoom` to `1 + zoom` times the original.
 
     Returns:
         A float32 tensor of the same shape.
@@ -144,8 +160,10 @@ def random_affine(pixels, seed, rotation=0.0, shift=0.0, zoom=0.0):
     return tf.ensure_shape(moved[0], pixels.shape)
 
 
-def affine_matrix(size, angle, shift, zoom):
-    """The eight numbers that map an output pixel to its input pixel.
+def affine_matrix(
+    size: tf.Tensor, angle: tf.Tensor, shift: tf.Tensor, zoom: tf.Tensor
+) -> tf.Tensor:
+    """Computes the transform from an output pixel to its input pixel.
 
     Args:
         size: int tensor `(2,)`. Height and width.
@@ -156,18 +174,18 @@ def affine_matrix(size, angle, shift, zoom):
     Returns:
         A float32 tensor `(8,)`, as `ImageProjectiveTransformV3` reads it.
     """
-    centre_y, centre_x = tf.unstack((tf.cast(size, tf.float32) - 1) / 2)
+    center_y, center_x = tf.unstack((tf.cast(size, tf.float32) - 1) / 2)
     cos, sin = tf.cos(angle), tf.sin(angle)
     xx, xy = cos / zoom[1], -sin / zoom[1]
     yx, yy = sin / zoom[0], cos / zoom[0]
-    from_x, from_y = centre_x + shift[1], centre_y + shift[0]
-    x0 = centre_x - xx * from_x - xy * from_y
-    y0 = centre_y - yx * from_x - yy * from_y
+    from_x, from_y = center_x + shift[1], center_y + shift[0]
+    x0 = center_x - xx * from_x - xy * from_y
+    y0 = center_y - yx * from_x - yy * from_y
     return tf.stack([xx, xy, x0, yx, yy, y0, 0.0, 0.0])
 
 
-def resized(pixels, size):
-    """Pixels resized, bilinearly; as they are if they have the size."""
+def resized(pixels: tf.Tensor, size: Size) -> tf.Tensor:
+    """Resizes pixels bilinearly, unless they have the size."""
     height, width = (size, size) if isinstance(size, int) else size
     if pixels.shape[:2] == (height, width):
         return pixels

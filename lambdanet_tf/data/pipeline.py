@@ -1,58 +1,59 @@
-"""Splits to batches: the `tf.data` pipelines of training and evaluation."""
+"""Sources to batches: the `tf.data` pipelines of training and evaluation."""
+
+from collections.abc import Callable
 
 import tensorflow as tf
 
 from lambdanet_tf.data.bad_images import BadImages
-from lambdanet_tf.data.images import Share
+from lambdanet_tf.data.decode import Image
+from lambdanet_tf.data.source import EVERYTHING
+from lambdanet_tf.data.source import Shard
+from lambdanet_tf.data.source import Source
+
+Batch = tuple[tf.Tensor, tf.Tensor]
 
 
 def training_batches(
-    split,
-    batch_size,
-    vary,
-    image_shape,
-    mix=None,
-    seed=0,
-    start=0,
-    share=None,
-    dtype="float32",
-    bad_images=None,
-):
-    """An endless stream of varied, shuffled batches of one fixed size.
+    source: Source,
+    batch_size: int,
+    augment: Callable[[Image, tf.Tensor], tf.Tensor],
+    image_shape: tuple[int, int, int],
+    mix: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Batch] | None = None,
+    seed: int = 0,
+    start: int = 0,
+    shard: Shard | None = None,
+    dtype: str = "float32",
+    bad_images: BadImages | None = None,
+) -> tf.data.Dataset:
+    """Builds the endless pipeline of shuffled, augmented training batches.
 
-    The stream is a function of the seed: it can be begun anywhere and repeats
-    exactly, whatever the number of threads. (Two exceptions: images that cannot
-    be read shift what follows them, and RandAugment draws for itself.)
+    The batches are a function of the seed: the pipeline can begin anywhere and
+    repeats exactly, whatever the number of threads. (Two exceptions: images
+    that cannot be read shift what follows them, and RandAugment draws from a
+    generator of its own.)
 
     Args:
-        split: `Split`.
-        batch_size: int. Images in each batch of this pipeline.
-        vary: callable `(image, seed) -> array`, from an `ArrayImage` or an
-            `EncodedImage` to pixels in [0, 255] of the shape `image_shape`.
+        source: training images.
+        batch_size: images in each batch of this pipeline.
+        augment: from an image and a seed, int64 `(2,)`, to pixels in [0, 255]
+            of the shape `image_shape`.
         image_shape: (height, width, channels).
-        mix: callable `(images, labels, seed) -> (images, labels)` on whole
-            batches, or None.
-        seed: int. Decides the order and the variations.
-        start: int. Images (of all shares together) to leave out at the start.
-        share: `Share` or None. This pipeline's part of the images.
-        dtype: str. The type of the images in a batch.
-        bad_images: `BadImages` that takes note of what cannot be read, or
-            None.
+        mix: from images, labels and a seed to images and labels, on whole
+            batches; or None.
+        seed: of the order and the augmentation.
+        start: images, of all shards together, to leave out at the beginning.
+        shard: the images of this pipeline; None for all.
+        dtype: of the images in a batch.
+        bad_images: notes what cannot be read.
 
     Returns:
-        A `tf.data.Dataset` of `(images, labels)`.
+        A dataset of (images, labels), int32 labels unless `mix` changes them.
     """
 
     def prepare(element):
-        image, label = split.read(element)
-        image = vary(image, element_seed(seed, element["position"]))
-        return tf.cast(image, dtype), label, element["position"]
-
-    signature = (
-        tf.TensorSpec(image_shape, dtype),
-        tf.TensorSpec([], tf.int32),
-        tf.TensorSpec([], tf.int64),
-    )
+        image, label = source.decode(element)
+        pixels = augment(image, element_seed(seed, element["position"]))
+        return tf.cast(pixels, dtype), label, element["position"]
 
     def finish(images, labels, positions):
         if mix is None:
@@ -60,9 +61,14 @@ def training_batches(
         images, labels = mix(images, labels, element_seed(~seed, positions[0]))
         return tf.cast(images, dtype), labels
 
-    elements = split.endless(seed, start, share or Share())
+    signature = (
+        tf.TensorSpec(image_shape, dtype),
+        tf.TensorSpec([], tf.int32),
+        tf.TensorSpec([], tf.int64),
+    )
+    elements = source.stream(seed, start, shard or EVERYTHING)
     return (
-        _prepared(split, elements, prepare, signature, bad_images)
+        _map_images(source, elements, prepare, signature, bad_images)
         .batch(batch_size, drop_remainder=True)
         .map(finish, num_parallel_calls=tf.data.AUTOTUNE)
         .prefetch(tf.data.AUTOTUNE)
@@ -70,40 +76,37 @@ def training_batches(
 
 
 def evaluation_batches(
-    split,
-    batch_size,
-    crop,
-    image_shape,
-    share=None,
-    num_batches=None,
-    dtype="float32",
-    bad_images=None,
-):
-    """Each image once, in batches of one fixed size.
+    source: Source,
+    batch_size: int,
+    crop: Callable[[Image], tf.Tensor],
+    image_shape: tuple[int, int, int],
+    shard: Shard | None = None,
+    num_batches: int | None = None,
+    dtype: str = "float32",
+    bad_images: BadImages | None = None,
+) -> tf.data.Dataset:
+    """Builds the pipeline of evaluation batches: each image once.
 
     The last batches are filled with zero images of weight 0, so that every
     image counts once although all batches have the same static shape.
 
     Args:
-        split: `Split`.
-        batch_size: int. Images in each batch of this pipeline.
-        crop: callable from an `ArrayImage` or an `EncodedImage` to pixels in
-            [0, 255] of the shape `image_shape`.
+        source: validation or test images.
+        batch_size: images in each batch of this pipeline.
+        crop: from an image to pixels in [0, 255] of the shape `image_shape`.
         image_shape: (height, width, channels).
-        share: `Share` or None. This pipeline's part of the images.
-        num_batches: int or None. How many batches to give; None for as many
-            as the share needs.
-        dtype: str. The type of the images.
-        bad_images: `BadImages` that takes note of what cannot be read, or
-            None.
+        shard: the images of this pipeline; None for all.
+        num_batches: number of batches; None for as many as the shard needs.
+        dtype: of the images in a batch.
+        bad_images: notes what cannot be read.
 
     Returns:
-        A `tf.data.Dataset` of `(images, labels, weights)`.
+        A dataset of (images, labels, weights).
     """
-    share = share or Share()
+    shard = shard or EVERYTHING
 
     def prepare(element):
-        image, label = split.read(element)
+        image, label = source.decode(element)
         return tf.cast(crop(image), dtype), label, 1.0
 
     signature = (
@@ -112,14 +115,14 @@ def evaluation_batches(
         tf.TensorSpec([], tf.float32),
     )
     if num_batches is None:
-        mine = len(range(share.index, split.num_images, share.count))
+        mine = len(range(shard.index, source.num_images, shard.count))
         num_batches = -(-mine // batch_size)
     blank = tf.data.Dataset.from_tensors(
         tuple(tf.zeros(spec.shape, spec.dtype) for spec in signature)
     ).repeat()
-    elements = split.once(share)
+    elements = source.scan(shard)
     return (
-        _prepared(split, elements, prepare, signature, bad_images)
+        _map_images(source, elements, prepare, signature, bad_images)
         .concatenate(blank)
         .batch(batch_size, drop_remainder=True)
         .take(num_batches)
@@ -127,16 +130,22 @@ def evaluation_batches(
     )
 
 
-def element_seed(seed, position):
-    """The seed of everything random about one element of a stream."""
+def element_seed(seed: int, position: tf.Tensor) -> tf.Tensor:
+    """Returns the seed of everything random about one element of a stream."""
     mixed = tf.stack([tf.cast(seed, tf.int64), position])
     return tf.random.experimental.stateless_fold_in(mixed, 1)
 
 
-def _prepared(split, elements, prepare, signature, bad_images):
-    if split.can_fail:
+def _map_images(source, elements, prepare, signature, bad_images):
+    """Maps `prepare` over elements; the second tensor it returns is the label.
+
+    Where images can fail, those that do are left out.
+    """
+    if source.can_fail:
         bad_images = bad_images or BadImages()
-        return bad_images.skip_in(elements, prepare, signature)
+        return bad_images.map_or_skip(
+            elements, prepare, signature, source.num_classes
+        )
 
     def checked(element):
         return tuple(

@@ -1,5 +1,7 @@
 """RandAugment, as the TensorFlow Model Garden implements it."""
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from lambdanet_tf.environment import require
@@ -8,18 +10,20 @@ from lambdanet_tf.environment import require
 TRANSLATE_CONST = 100.0
 
 
-def make_randaugment(layers, magnitude):
-    """A function that distorts an image at random.
+def make_randaugment(
+    layers: int, magnitude: float
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Builds a function that distorts an image at random.
 
     It draws from TensorFlow's global generator: after a stop and a resume the
     distortions go on at random, but are not repeated exactly. It differs from
     the reference in two more ways, which are left as they are: what a shift
-    uncovers is mirrored instead of grey, and beyond magnitude 10 the threshold
+    uncovers is mirrored instead of gray, and beyond magnitude 10 the threshold
     of `Solarize` starts again at 0.
 
     Args:
-        layers: int. How many distortions, one after the other.
-        magnitude: float. Their strength, 0 to 10 in the reference; the paper's
+        layers: number of distortions, one after the other.
+        magnitude: their strength, 0 to 10 in the reference; the paper's
             15 goes beyond.
 
     Returns:

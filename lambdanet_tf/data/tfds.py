@@ -1,90 +1,64 @@
 """Image sets of TensorFlow Datasets, by name."""
 
+from typing import Any
+
 import tensorflow as tf
 
+from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.data.decode import EncodedImage
-from lambdanet_tf.data.images import ImageSet
-from lambdanet_tf.data.streams import streamed_split
+from lambdanet_tf.data.image_set import ImageSet
+from lambdanet_tf.data.image_set import validation_count
+from lambdanet_tf.data.source import Element
+from lambdanet_tf.data.source import StreamedSource
 from lambdanet_tf.environment import require
 
 _MOST_PIECES = 64
 
 
-def read_tfds(name, holdout=0.02, data_dir=None, shuffle_buffer=16_384):
-    """The `ImageSet` of a set of TensorFlow Datasets.
-
-    The set's own test images are the test set; where it has none, or keeps
-    their labels to itself as ImageNet does, its validation images. The last
-    `holdout` of the training images choose the best epoch.
+class TfdsSource(StreamedSource):
+    """Images of a prepared set of TensorFlow Datasets, not yet decoded.
 
     Args:
-        name: str. As `tfds.builder` takes it, for example `"cifar10"` or
-            `"imagenet2012:5.1.0"`.
-        holdout: float. Share of the training images that is held out.
-        data_dir: str or None. Where the sets are kept; None for the default.
-        shuffle_buffer: int. Images among which the next one is drawn.
-
-    Returns:
-        An `ImageSet`.
+        builder: `tfds.core.DatasetBuilder` of a set that is prepared.
+        split: a part of it, as TensorFlow Datasets write it: `"train[:90]"`.
+        shuffle_buffer: images among which the next one is drawn.
 
     Raises:
-        ImportError: if tensorflow-datasets is not installed.
-        ValueError: if the set is not one of labelled images.
+        ValueError: if there is no image.
     """
-    tfds = require("tensorflow_datasets", extra="tfds")
-    builder = tfds.builder(name, data_dir=data_dir)
-    _check_features(tfds, name, builder.info.features)
-    builder.download_and_prepare()
-    total = builder.info.splits["train"].num_examples
-    test = _test_split(name, builder.info.splits)
-    held = max(round(holdout * total), 1) if holdout else 0
-    counts = [total - held, held, builder.info.splits[test].num_examples]
-    ranges = [f"train[:{counts[0]}]", f"train[{counts[0]}:]", test]
-    channels = builder.info.features["image"].shape[-1] or 3
-    splits = [
-        _split(tfds, builder, part, count, channels, shuffle_buffer)
-        if count
-        else None
-        for part, count in zip(ranges, counts, strict=True)
-    ]
-    return ImageSet(
-        name=f"tfds:{name}",
-        classes=tuple(builder.info.features["label"].names),
-        channels=channels,
-        train=splits[0],
-        validation=splits[1],
-        test=splits[2],
-        description=(
-            f"{builder.info.full_name} of TensorFlow Datasets: {counts[0]:,} "
-            f"images to learn from, {counts[1]:,} to choose the best epoch, "
-            f"{counts[2]:,} to test."
-        ),
-    )
 
-
-def _split(tfds, builder, part, num_images, channels, shuffle_buffer):
-    """A split of a part that is read as equal pieces."""
-    num_pieces = min(builder.info.splits[part].num_shards, _MOST_PIECES)
-    config = tfds.ReadConfig(
-        add_tfds_id=True, try_autocache=False, interleave_cycle_length=1
-    )
-    pieces = [
-        builder.as_dataset(
-            split=piece,
-            shuffle_files=False,
-            decoders={"image": tfds.decode.SkipDecoding()},
-            read_config=config,
+    def __init__(self, builder: Any, split: str, shuffle_buffer: int):
+        tfds = require("tensorflow_datasets", extra="tfds")
+        info = builder.info
+        pieces = tfds.even_splits(
+            split, min(info.splits[split].num_shards, _MOST_PIECES)
         )
-        for piece in tfds.even_splits(part, num_pieces)
-    ]
-    structure = pieces[0].element_spec
-    variants = tf.stack(
-        [tf.data.experimental.to_variant(piece) for piece in pieces]
-    )
+        super().__init__(
+            [info.splits[piece].num_examples for piece in pieces],
+            shuffle_buffer,
+            info.features["label"].num_classes,
+        )
+        self._channels = image_channels(info)
+        config = tfds.ReadConfig(
+            add_tfds_id=True, try_autocache=False, interleave_cycle_length=1
+        )
+        datasets = [
+            builder.as_dataset(
+                split=piece,
+                shuffle_files=False,
+                decoders={"image": tfds.decode.SkipDecoding()},
+                read_config=config,
+            )
+            for piece in pieces
+        ]
+        self._structure = datasets[0].element_spec
+        self._variants = tf.stack(
+            [tf.data.experimental.to_variant(dataset) for dataset in datasets]
+        )
 
-    def piece(index):
-        variant = tf.gather(variants, index)
-        records = tf.data.experimental.from_variant(variant, structure)
+    def read_piece(self, number: tf.Tensor) -> tf.data.Dataset:
+        variant = tf.gather(self._variants, number)
+        records = tf.data.experimental.from_variant(variant, self._structure)
         return records.map(
             lambda record: {
                 "name": record["tfds_id"],
@@ -93,16 +67,110 @@ def _split(tfds, builder, part, num_images, channels, shuffle_buffer):
             }
         )
 
-    def read(element):
-        return EncodedImage(element["image"], channels), element["label"]
+    def decode(self, element: Element) -> tuple[EncodedImage, tf.Tensor]:
+        return EncodedImage(element["image"], self._channels), element["label"]
 
-    return streamed_split(num_images, num_pieces, piece, read, shuffle_buffer)
+
+def read_tfds(
+    name: str,
+    validation_split: float = 0.02,
+    data_dir: str | None = None,
+    shuffle_buffer: int = 16_384,
+    download: bool = True,
+) -> ImageSet:
+    """Reads the `ImageSet` of a set of TensorFlow Datasets.
+
+    The set's own test images are the test set; where it has none, or keeps
+    their labels to itself as ImageNet does, its validation images. The last
+    `validation_split` of the training images are the validation set.
+
+    Args:
+        name: as `tfds.builder` takes it, for example `"cifar10"` or
+            `"imagenet2012:5.1.0"`.
+        validation_split: share of the training images.
+        data_dir: where the sets are kept; None for the default.
+        shuffle_buffer: images among which the next one is drawn.
+        download: whether to download and prepare a set that is not prepared.
+
+    Raises:
+        ImportError: if tensorflow-datasets is not installed.
+        ValueError: if there is no such set, it has no labelled images, or it
+            is not prepared and cannot, or shall not, be.
+    """
+    tfds = require("tensorflow_datasets", extra="tfds")
+    builder = _builder(tfds, name, data_dir)
+    _check_features(tfds, name, dict(builder.info.features))
+    if not builder.is_prepared():
+        _prepare(name, builder, download)
+    splits = builder.info.splits
+    test = _test_split(name, splits)
+    total = splits["train"].num_examples
+    kept = total - validation_count(validation_split, total)
+    sources = [
+        TfdsSource(builder, split, shuffle_buffer)
+        if splits[split].num_examples
+        else None
+        for split in (f"train[:{kept}]", f"train[{kept}:]", test)
+    ]
+    return ImageSet.build(
+        f"tfds:{name}",
+        builder.info.features["label"].names,
+        image_channels(builder.info),
+        sources,
+        f"{builder.info.full_name} of TensorFlow Datasets",
+    )
+
+
+def image_channels(info: Any) -> int:
+    """Returns the channels of a set's images, from its `DatasetInfo`."""
+    return info.features["image"].shape[-1] or 3
+
+
+def _builder(tfds, name, data_dir):
+    try:
+        return tfds.builder(name, data_dir=data_dir)
+    # What TensorFlow Datasets raise for a wrong name, configuration or version
+    # is of many types, and hundreds of lines long.
+    except Exception as error:
+        known = tfds.list_builders(with_community_datasets=False)
+        plain_name = name.partition(":")[0].partition("/")[0]
+        if plain_name in known:
+            raise ValueError(
+                f"`data` must be a set of TensorFlow Datasets. Received: tfds:"
+                f"{name}: {_first_line(error)}"
+            ) from error
+        raise ValueError(
+            f"There is no set {name!r} in TensorFlow Datasets."
+            f"{did_you_mean(plain_name, known)}"
+        ) from error
+
+
+def _prepare(name, builder, download):
+    folder = builder.data_path
+    if not download:
+        raise ValueError(
+            f"tfds:{name} is not prepared in {folder}, and nothing is to be "
+            f"downloaded. Prepare it (tfds build {name}), or take random "
+            "images of its size: fake:HEIGHTxWIDTHxCHANNELS,classes=N,images=N"
+        )
+    try:
+        builder.download_and_prepare()
+    # Of many types as well: no network, no room, wrong checksums, files that
+    # must be downloaded by hand.
+    except Exception as error:
+        raise ValueError(
+            f"tfds:{name} could not be prepared in {folder}: "
+            f"{_first_line(error)}"
+        ) from error
+
+
+def _first_line(error):
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].strip()
 
 
 def _check_features(tfds, name, features):
-    features = dict(features)
-    image = features.get("image")
-    label = features.get("label")
+    image, label = features.get("image"), features.get("label")
     if not isinstance(image, tfds.features.Image) or not isinstance(
         label, tfds.features.ClassLabel
     ):

@@ -1,19 +1,22 @@
-"""How fast a pipeline is on its own."""
+"""Throughput of a pipeline alone, in images per second."""
 
 import dataclasses
 import time
+from collections.abc import Callable
+
+import tensorflow as tf
 
 _SECONDS_BETWEEN = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
 class Throughput:
-    """What was read from a pipeline in some time.
+    """Images and seconds of reading from a pipeline.
 
     Attributes:
-        images: int. After the first batch.
-        seconds: float. What they took.
-        first_seconds: float. What the first batch took: opening files, filling
+        images: after the first batch.
+        seconds: what they took.
+        first_seconds: what the first batch took: opening files, filling
             the shuffle buffer.
     """
 
@@ -22,23 +25,23 @@ class Throughput:
     first_seconds: float
 
     @property
-    def images_per_second(self):
-        """After the first batch."""
+    def images_per_second(self) -> float:
+        """The rate after the first batch."""
         return self.images / self.seconds
 
 
-def throughput(batches, seconds=3.0, show=None):
-    """Reads batches as fast as they come, for some seconds.
+def throughput(
+    batches: tf.data.Dataset,
+    seconds: float = 3.0,
+    show: Callable[[Throughput], None] | None = None,
+) -> Throughput:
+    """Measures how fast batches come, for some seconds.
 
     Args:
-        batches: `tf.data.Dataset` of tuples, images first.
-        seconds: float. How long, after the first batch; at least one more batch
-            is read.
-        show: callable that is given the `Throughput` so far, twice a second; or
-            None.
-
-    Returns:
-        A `Throughput`.
+        batches: a dataset of tuples, images first.
+        seconds: how long, after the first batch; at least one more batch is
+            read.
+        show: called with the `Throughput` so far, twice a second.
 
     Raises:
         ValueError: if there are not two batches.

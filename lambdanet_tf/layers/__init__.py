@@ -1,9 +1,10 @@
-"""Lambda layers and the small layers that their networks need."""
+"""Lambda layers, attention, and the small layers that their networks need."""
 
 from lambdanet_tf.layers.dropout import Dropout
 from lambdanet_tf.layers.lambda_conv import LambdaConv
 from lambdanet_tf.layers.lambda_layer import LambdaLayer
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
+from lambdanet_tf.layers.relative_attention import RelativeAttention
 from lambdanet_tf.layers.squeeze_excite import SqueezeExcite
 from lambdanet_tf.layers.stochastic_depth import StochasticDepth
 
@@ -11,6 +12,7 @@ __all__ = [
     "Dropout",
     "LambdaConv",
     "LambdaLayer",
+    "RelativeAttention",
     "RelativePositionEmbedding",
     "SqueezeExcite",
     "StochasticDepth",

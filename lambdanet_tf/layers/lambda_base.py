@@ -1,7 +1,5 @@
 """What `LambdaLayer` and `LambdaConv` have in common: their weights."""
 
-import functools
-
 import tensorflow as tf
 
 from lambdanet_tf import ops
@@ -9,17 +7,19 @@ from lambdanet_tf.arguments import fraction
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
-from lambdanet_tf.layers.base import BaseLayer
+from lambdanet_tf.layers.grids import split
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
+from lambdanet_tf.layers.projections import ProjectionLayer
+from lambdanet_tf.layers.projections import check_channels
 
-_INITIALIZED = ("query", "key", "value", "embeddings")
 
-
-class LambdaBase(BaseLayer):
+class LambdaBase(ProjectionLayer):
     """Projections, normalizations and the table of position embeddings.
 
     Subclasses say which context positions a query sees, in `_geometry`.
     """
+
+    _initialized = (*ProjectionLayer._initialized, "position_bias")
 
     def __init__(
         self,
@@ -30,6 +30,7 @@ class LambdaBase(BaseLayer):
         scope,
         use_content,
         use_position,
+        use_position_bias,
         multi_head,
         position_embedding,
         implementation,
@@ -43,16 +44,26 @@ class LambdaBase(BaseLayer):
         key_initializer,
         value_initializer,
         embeddings_initializer,
+        position_bias_initializer,
         kernel_regularizer,
         embeddings_regularizer,
         kernel_constraint,
         embeddings_constraint,
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        self.supports_masking = True
-        self.num_heads = positive_int("num_heads", num_heads)
-        self.filters = None if filters is None else self._divisible(filters)
+        super().__init__(
+            filters=filters,
+            num_heads=num_heads,
+            query_initializer=query_initializer,
+            key_initializer=key_initializer,
+            value_initializer=value_initializer,
+            embeddings_initializer=embeddings_initializer,
+            kernel_regularizer=kernel_regularizer,
+            embeddings_regularizer=embeddings_regularizer,
+            kernel_constraint=kernel_constraint,
+            embeddings_constraint=embeddings_constraint,
+            **kwargs,
+        )
         self.key_dim = positive_int("key_dim", key_dim)
         self.intra_depth = positive_int("intra_depth", intra_depth)
         self.scope = scope_per_axis("scope", scope)
@@ -62,6 +73,12 @@ class LambdaBase(BaseLayer):
             raise ValueError(
                 "`use_content` and `use_position` cannot both be False: the "
                 "layer would compute nothing."
+            )
+        self.use_position_bias = bool(use_position_bias)
+        if self.use_position_bias and not self.use_position:
+            raise ValueError(
+                "`use_position_bias` needs position lambdas. Received: "
+                "use_position_bias=True, use_position=False."
             )
         self.multi_head = bool(multi_head)
         self.implementation = one_of(
@@ -77,30 +94,11 @@ class LambdaBase(BaseLayer):
         self.norm_momentum = fraction("norm_momentum", norm_momentum)
         self.norm_epsilon = fraction("norm_epsilon", norm_epsilon)
         self.use_sync_bn = bool(use_sync_bn)
-        get = tf.keras.initializers.get
-        self.query_initializer = get(query_initializer)
-        self.key_initializer = get(key_initializer)
-        self.value_initializer = get(value_initializer)
-        self.embeddings_initializer = get(embeddings_initializer)
-        self.kernel_regularizer = tf.keras.regularizers.get(kernel_regularizer)
-        self.embeddings_regularizer = tf.keras.regularizers.get(
-            embeddings_regularizer
-        )
-        self.kernel_constraint = tf.keras.constraints.get(kernel_constraint)
-        self.embeddings_constraint = tf.keras.constraints.get(
-            embeddings_constraint
+        self.position_bias_initializer = tf.keras.initializers.get(
+            position_bias_initializer
         )
         self._position_embedding_argument = position_embedding
         self.position_embedding = self._position_embedding(position_embedding)
-
-    def _divisible(self, filters):
-        filters = positive_int("filters", filters)
-        if filters % self.num_heads:
-            raise ValueError(
-                "`filters` must be divisible by `num_heads`. Received: "
-                f"filters={filters}, num_heads={self.num_heads}."
-            )
-        return filters
 
     def _position_embedding(self, argument):
         """The layer behind the argument, or None where there is no table."""
@@ -155,13 +153,8 @@ class LambdaBase(BaseLayer):
 
     def _build(self, inputs_shape, context_shape):
         """Creates and builds every sublayer."""
+        check_channels(inputs_shape, context_shape)
         channels, context_channels = inputs_shape[-1], context_shape[-1]
-        if None in (channels, context_channels):
-            raise ValueError(
-                "The channels of the inputs and the context must be static. "
-                f"Received: shapes {tuple(inputs_shape)}, "
-                f"{tuple(context_shape)}."
-            )
         filters = self.filters or self._divisible(channels)
         value_units = filters // self.num_heads * self._num_groups
         self.query = self._projection(
@@ -180,30 +173,18 @@ class LambdaBase(BaseLayer):
         shared = self.position_embedding
         if shared is not None and not shared.built:
             self._build_sublayer(shared, inputs_shape)
+        self.position_bias = None
+        if self.use_position_bias:
+            self.position_bias = self.add_weight(
+                name="position_bias",
+                shape=(self._num_groups * self.key_dim,),
+                initializer=self.position_bias_initializer,
+                trainable=True,
+            )
         self._built_grid = tuple(inputs_shape[1:-1])
         self._built_plans = None
         self._built_plans = tuple(
             self._plan(self._built_grid, training) for training in (0, 1)
-        )
-
-    def _build_sublayer(self, layer, shape):
-        with tf.name_scope(layer.name):  # keeps tf_keras' names apart
-            layer.build(shape)
-
-    def _projection(self, name, units, scale=1.0):
-        """A Dense without bias; the paper's N(0, scale / channels)."""
-        initializer = getattr(self, f"{name}_initializer")
-        return tf.keras.layers.Dense(
-            units,
-            use_bias=False,
-            kernel_initializer=initializer
-            or tf.keras.initializers.VarianceScaling(
-                scale, "fan_in", "untruncated_normal"
-            ),
-            kernel_regularizer=self.kernel_regularizer,
-            kernel_constraint=self.kernel_constraint,
-            dtype=self.dtype_policy,
-            name=name,
         )
 
     def _norm(self, name, units):
@@ -242,13 +223,16 @@ class LambdaBase(BaseLayer):
         grid = tuple(size if isinstance(size, int) else None for size in grid)
         if self._built_plans is not None and grid == self._built_grid:
             return self._built_plans[training]
+        geometry = None if None in grid else self._geometry(grid)
+        return self._plan_of(geometry, training)
+
+    def _plan_of(self, geometry, training):
         dims = ops.Dims(
             self.num_heads // self._num_groups,
             self.key_dim,
             self.value_dim,
             self.intra_depth,
         )
-        geometry = None if None in grid else self._geometry(grid)
         return ops.plan_for(
             geometry, dims, self.implementation, training=training
         )
@@ -258,7 +242,7 @@ class LambdaBase(BaseLayer):
         queries = self.query(x)
         if self.query_norm is not None:
             queries = _normed(self.query_norm, queries, present, training)
-        queries = _split(queries, self.num_heads, self.key_dim)
+        queries = split(queries, self.num_heads, self.key_dim)
         if self.query_normalization == "softmax":
             wide = queries.dtype if queries.dtype.size > 4 else tf.float32
             queries = tf.cast(
@@ -270,7 +254,7 @@ class LambdaBase(BaseLayer):
         """`(batch, m, channels)` -> `(batch, m, groups, key_dim, intra)`."""
         if not self.use_content:
             return None
-        return _split(
+        return split(
             self.key(context), self._num_groups, self.key_dim, self.intra_depth
         )
 
@@ -280,9 +264,7 @@ class LambdaBase(BaseLayer):
         if self.value_norm is not None:
             values = self.value_norm(values, training=training, mask=present)
             values = _present(values, present)
-        return _split(
-            values, self._num_groups, self.value_dim, self.intra_depth
-        )
+        return split(values, self._num_groups, self.value_dim, self.intra_depth)
 
     def _table(self):
         """The table `(*entries, [heads,] key_dim, intra_depth)`, or None."""
@@ -294,15 +276,19 @@ class LambdaBase(BaseLayer):
     def _apply(self, content, position, queries, keys, values, embeddings):
         """Adds up what the queries read from content and position lambdas.
 
-        The functions take one group of what `_groups` yields; the result is
-        `(batch, n, heads, value_dim)`.
+        The functions take one group of what `_groups` yields; the result,
+        with the position bias, is `(batch, n, heads, value_dim)`.
         """
         outputs = []
         for q, k, v, e in self._groups(queries, keys, values, embeddings):
             parts = [content(q, k, v)] if self.use_content else []
             parts += [position(q, v, e)] if self.use_position else []
             outputs.append(tf.add_n(parts))
-        return outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2)
+        outputs = outputs[0] if len(outputs) == 1 else tf.concat(outputs, 2)
+        if self.position_bias is None:
+            return outputs
+        bias = tf.cast(tf.convert_to_tensor(self.position_bias), queries.dtype)
+        return outputs + ops.position_bias_output(queries, bias)
 
     def _groups(self, queries, keys, values, embeddings):
         """Yields queries, and the keys, values and embeddings they share.
@@ -328,22 +314,14 @@ class LambdaBase(BaseLayer):
 
     def get_config(self):
         config = super().get_config()
-        argument = self._position_embedding_argument
-        if isinstance(argument, RelativePositionEmbedding):
-            # Keras marks an object as shared from its second time on, and
-            # copies what it was given the first time: so, twice.
-            tf.keras.layers.serialize(argument)
-            argument = tf.keras.layers.serialize(argument)
         config.update(
-            filters=self.filters,
-            num_heads=self.num_heads,
             key_dim=self.key_dim,
             intra_depth=self.intra_depth,
             scope=self.scope,
             use_content=self.use_content,
             use_position=self.use_position,
+            use_position_bias=self.use_position_bias,
             multi_head=self.multi_head,
-            position_embedding=argument,
             implementation=self.implementation,
             key_normalization=self.key_normalization,
             query_normalization=self.query_normalization,
@@ -352,73 +330,7 @@ class LambdaBase(BaseLayer):
             norm_epsilon=self.norm_epsilon,
             use_sync_bn=self.use_sync_bn,
         )
-        for name in _INITIALIZED:
-            config[f"{name}_initializer"] = tf.keras.initializers.serialize(
-                getattr(self, f"{name}_initializer")
-            )
-        for name in ("kernel", "embeddings"):
-            config[f"{name}_regularizer"] = tf.keras.regularizers.serialize(
-                getattr(self, f"{name}_regularizer")
-            )
-            config[f"{name}_constraint"] = tf.keras.constraints.serialize(
-                getattr(self, f"{name}_constraint")
-            )
         return config
-
-    @classmethod
-    def from_config(cls, config):
-        config = dict(config)
-        if isinstance(config.get("position_embedding"), dict):
-            config["position_embedding"] = tf.keras.layers.deserialize(
-                config["position_embedding"]
-            )
-        return cls(**config)
-
-
-def grid_of(x):
-    """Spatial sizes of `(batch, *spatial, channels)`: int, or scalar tensor."""
-    return tuple(ops.size(x, axis) for axis in range(1, len(x.shape) - 1))
-
-
-def flatten(x):
-    """`(batch, *spatial, channels)` -> `(batch, positions, channels)`."""
-    sizes = x.shape[1:-1]
-    positions = -1 if None in sizes else sizes.num_elements()
-    return tf.reshape(x, [tf.shape(x)[0], positions, x.shape[-1]])
-
-
-def unflatten(x, grid):
-    """`(batch, n, heads, value_dim)` -> `(batch, *grid, filters)`."""
-    heads, value_dim = x.shape[2:]
-    return tf.reshape(x, [tf.shape(x)[0], *grid, heads * value_dim])
-
-
-def padding_mask(x, *masks):
-    """`(batch, positions)`, False where any mask says padding, or None.
-
-    Counts the mask that Keras propagates with `x`.
-    """
-    masks = [
-        tf.reshape(tf.cast(mask, tf.bool), [tf.shape(x)[0], -1])
-        for mask in (getattr(x, "_keras_mask", None), *masks)
-        if mask is not None
-    ]
-    return functools.reduce(tf.logical_and, masks) if masks else None
-
-
-def check_grid(name, shape):
-    """Raises a ValueError unless a shape is `(batch, *spatial, channels)`."""
-    if not 3 <= len(shape) <= 5 or 0 in shape[1:]:
-        raise ValueError(
-            f"`{name}` must have the shape (batch, *spatial, channels) with "
-            "one to three spatial axes, each of at least one position. "
-            f"Received: {tuple(shape)}."
-        )
-
-
-def _split(x, *depths):
-    """`(batch, n, channels)` -> `(batch, n, *depths)`."""
-    return tf.reshape(x, [tf.shape(x)[0], ops.size(x, 1), *depths])
 
 
 def _ungrouped(x):

@@ -8,12 +8,12 @@ from lambdanet_tf import ops
 from lambdanet_tf.arguments import int_per_axis
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import scope_per_axis
-from lambdanet_tf.layers.lambda_base import LambdaBase
-from lambdanet_tf.layers.lambda_base import check_grid
-from lambdanet_tf.layers.lambda_base import flatten
-from lambdanet_tf.layers.lambda_base import grid_of
-from lambdanet_tf.layers.lambda_base import padding_mask
-from lambdanet_tf.layers.lambda_base import unflatten
+from lambdanet_tf.layers.grids import check_grid
+from lambdanet_tf.layers.grids import flatten
+from lambdanet_tf.layers.grids import grid_of
+from lambdanet_tf.layers.grids import padding_mask
+from lambdanet_tf.layers.grids import unflatten
+from lambdanet_tf.layers.streaming import Streaming
 
 _AXIS = {
     "same": ops.same_axis,
@@ -23,7 +23,7 @@ _AXIS = {
 
 
 @tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
-class LambdaConv(LambdaBase):
+class LambdaConv(Streaming):
     """A lambda layer with a local scope and a convolution's vocabulary.
 
     The position lambdas are a convolution of the values with the table of
@@ -33,6 +33,7 @@ class LambdaConv(LambdaBase):
     there. The content lambda stays global (up to the query's own position
     with padding "causal"). Any spatial size, also unknown ones. `LambdaLayer`
     has the equations, and adds global scope, masks and a separate context.
+    With padding "causal" it streams as that layer does, by `step`.
 
     Args:
         filters: int. Output channels, divisible by `num_heads`.
@@ -44,7 +45,7 @@ class LambdaConv(LambdaBase):
             `strides`, as in Keras.
         padding: "same", "valid", or (one spatial axis) "causal".
         num_heads, key_dim, intra_depth, use_content, use_position,
-            multi_head, position_embedding, implementation,
+            use_position_bias, multi_head, position_embedding, implementation,
             key_normalization, query_normalization, use_batch_norm,
             norm_momentum, norm_epsilon, use_sync_bn, and the initialisers,
             regularisers and constraints: as in `LambdaLayer`, except that
@@ -83,6 +84,7 @@ class LambdaConv(LambdaBase):
         intra_depth=1,
         use_content=True,
         use_position=True,
+        use_position_bias=False,
         multi_head=False,
         position_embedding="relative",
         implementation="auto",
@@ -96,6 +98,7 @@ class LambdaConv(LambdaBase):
         key_initializer=None,
         value_initializer=None,
         embeddings_initializer=None,
+        position_bias_initializer="zeros",
         kernel_regularizer=None,
         embeddings_regularizer=None,
         kernel_constraint=None,
@@ -118,6 +121,7 @@ class LambdaConv(LambdaBase):
             scope=kernel_size,
             use_content=use_content,
             use_position=use_position,
+            use_position_bias=use_position_bias,
             multi_head=multi_head,
             position_embedding=position_embedding,
             implementation=implementation,
@@ -131,6 +135,7 @@ class LambdaConv(LambdaBase):
             key_initializer=key_initializer,
             value_initializer=value_initializer,
             embeddings_initializer=embeddings_initializer,
+            position_bias_initializer=position_bias_initializer,
             kernel_regularizer=kernel_regularizer,
             embeddings_regularizer=embeddings_regularizer,
             kernel_constraint=kernel_constraint,
@@ -235,6 +240,19 @@ class LambdaConv(LambdaBase):
 
     def _geometry(self, grid):
         return ops.Geometry.of(self._axes(grid))
+
+    @property
+    def _is_causal(self):
+        return self.padding == "causal"
+
+    def _past(self):
+        """Entries for a query and its past, stride and dilation."""
+        sizes = self.kernel_size, self.strides, self.dilation_rate
+        names = "kernel_size", "strides", "dilation_rate"
+        return [
+            int_per_axis(name, value, 1)[0]
+            for name, value in zip(names, sizes, strict=True)
+        ]
 
     def compute_output_shape(self, input_shape):
         input_shape = tuple(input_shape)

@@ -5,16 +5,23 @@ import functools
 import tensorflow as tf
 
 from lambdanet_tf import ops
-from lambdanet_tf.layers.lambda_base import LambdaBase
-from lambdanet_tf.layers.lambda_base import check_grid
-from lambdanet_tf.layers.lambda_base import flatten
-from lambdanet_tf.layers.lambda_base import grid_of
-from lambdanet_tf.layers.lambda_base import padding_mask
-from lambdanet_tf.layers.lambda_base import unflatten
+from lambdanet_tf.arguments import scope_per_axis
+from lambdanet_tf.layers.context import ContextLayer
+from lambdanet_tf.layers.context import check_attention_mask
+from lambdanet_tf.layers.context import check_batches
+from lambdanet_tf.layers.context import check_context_mask
+from lambdanet_tf.layers.grids import check_grid
+from lambdanet_tf.layers.grids import check_shape
+from lambdanet_tf.layers.grids import flatten
+from lambdanet_tf.layers.grids import grid_of
+from lambdanet_tf.layers.grids import num_positions
+from lambdanet_tf.layers.grids import padding_mask
+from lambdanet_tf.layers.grids import unflatten
+from lambdanet_tf.layers.streaming import Streaming
 
 
 @tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
-class LambdaLayer(LambdaBase):
+class LambdaLayer(ContextLayer, Streaming):
     """Long-range interactions between positions, without attention maps.
 
     Every position turns its context into a linear function, a lambda, and
@@ -34,12 +41,18 @@ class LambdaLayer(LambdaBase):
     is silent: L2 normalization of keys runs over context positions, as
     softmax does. NaN and infinity reach the outputs that may see them.
 
+    With `causal` and a local scope, or without a position part, a sequence can
+    also come piece by piece: `state = layer.initial_state(batch_size)`, then
+    `outputs, state = layer.step(inputs, state)` for one or more new positions.
+    The state does not grow; see `docs/sequences.md`.
+
     The sublayers are attributes: `query`, `key`, `value` (Dense without bias;
     kernels to `num_heads * key_dim`, `key_dim * intra_depth` and `value_dim *
     intra_depth` channels, in this order of axes, the first slowest),
     `query_norm`, `value_norm` (BatchNormalization or None) and
-    `position_embedding`, whose `embeddings` are the table. With `multi_head`,
-    an axis of heads comes first in all of them.
+    `position_embedding`, whose `embeddings` are the table; so is the weight
+    `position_bias`, `(key_dim,)` or None. With `multi_head`, an axis of heads
+    comes first in all of them.
 
     Args:
         filters: int. Output channels. None: as many as the inputs have. Must
@@ -54,6 +67,10 @@ class LambdaLayer(LambdaBase):
         use_content: bool. Whether there is a content lambda; without, there
             are no keys.
         use_position: bool. Whether there are position lambdas.
+        use_position_bias: bool. Whether a learned bias is added to them, one
+            number per depth of the keys, as PyTorch Image Models (timm) does:
+            `sum over k of Q[n, h, k] position_bias[k]` in every output
+            channel of a head, at every position, whatever masks permit.
         multi_head: bool. Whether each head has its own keys, embeddings and
             values (the paper's comparison) instead of sharing one lambda.
         causal: bool. Whether a position sees only itself and those before
@@ -75,6 +92,7 @@ class LambdaLayer(LambdaBase):
         key_initializer: None for the paper's N(0, 1 / channels), or any.
         value_initializer: likewise.
         embeddings_initializer: None for the paper's N(0, 1), or any.
+        position_bias_initializer: any Keras initializer.
         kernel_regularizer: Keras regulariser of the three projections.
         embeddings_regularizer: Keras regulariser of the table.
         kernel_constraint: Keras constraint of the three projections.
@@ -100,7 +118,7 @@ class LambdaLayer(LambdaBase):
 
     Output shape:
         `(batch, *spatial, filters)`, channels head-major, in the compute
-        dtype. Zero where nothing is permitted.
+        dtype. Zero, but for the position bias, where nothing is permitted.
 
     Raises:
         ValueError: if an argument is out of its range (at construction), if
@@ -127,6 +145,7 @@ class LambdaLayer(LambdaBase):
         scope=None,
         use_content=True,
         use_position=True,
+        use_position_bias=False,
         multi_head=False,
         causal=False,
         position_embedding="relative",
@@ -141,6 +160,7 @@ class LambdaLayer(LambdaBase):
         key_initializer=None,
         value_initializer=None,
         embeddings_initializer=None,
+        position_bias_initializer="zeros",
         kernel_regularizer=None,
         embeddings_regularizer=None,
         kernel_constraint=None,
@@ -155,6 +175,7 @@ class LambdaLayer(LambdaBase):
             scope=scope,
             use_content=use_content,
             use_position=use_position,
+            use_position_bias=use_position_bias,
             multi_head=multi_head,
             position_embedding=position_embedding,
             implementation=implementation,
@@ -168,6 +189,7 @@ class LambdaLayer(LambdaBase):
             key_initializer=key_initializer,
             value_initializer=value_initializer,
             embeddings_initializer=embeddings_initializer,
+            position_bias_initializer=position_bias_initializer,
             kernel_regularizer=kernel_regularizer,
             embeddings_regularizer=embeddings_regularizer,
             kernel_constraint=kernel_constraint,
@@ -175,25 +197,6 @@ class LambdaLayer(LambdaBase):
             **kwargs,
         )
         self.causal = bool(causal)
-        self._context_shape = None
-
-    def __call__(self, inputs, context=None, **kwargs):
-        if kwargs.get("attention_mask") is not None:
-            # Keras 3 does not run `call` on symbolic tensors.
-            self._check_static(inputs.shape[1:-1])
-        # Keras 2 tells `build` the shape of the first argument only.
-        self._context_shape = None if context is None else context.shape
-        return super().__call__(inputs, context=context, **kwargs)
-
-    def build(self, inputs_shape, context_shape=None):
-        inputs_shape = tuple(inputs_shape)
-        context_shape = tuple(
-            context_shape or self._context_shape or inputs_shape
-        )
-        self._check_shapes(inputs_shape, context_shape)
-        self._build_shapes = [inputs_shape, context_shape]
-        self._build(inputs_shape, context_shape)
-        super().build(inputs_shape)
 
     @tf.autograph.experimental.do_not_convert
     def call(
@@ -264,6 +267,15 @@ class LambdaLayer(LambdaBase):
             return ops.Geometry.of([ops.causal_axis(grid[0], past)])
         return ops.Geometry.of(map(ops.same_axis, grid, entries))
 
+    @property
+    def _is_causal(self):
+        return self.causal
+
+    def _past(self):
+        """Entries for a query and its past, stride and dilation."""
+        (scope,) = scope_per_axis("scope", self.scope, 1) or (1,)
+        return scope // 2 + 1, 1, 1
+
     def _check_static(self, grid):
         if self.position_embedding is not None and None in tuple(grid):
             raise ValueError(
@@ -290,34 +302,16 @@ class LambdaLayer(LambdaBase):
                 "use_position=False, or position_embedding='explicit' and "
                 "`embeddings` in every call."
             )
-        batches = inputs_shape[0], context_shape[0]
-        if None not in batches and batches[0] != batches[1]:
-            raise ValueError(
-                "`inputs` and `context` must have the same batch size. "
-                f"Received: {batches[0]} and {batches[1]}."
-            )
+        check_batches(inputs_shape, context_shape)
 
     def _check_call(
         self, inputs, context, attention_mask, context_mask, embeddings
     ):
         self._check_shapes(tuple(inputs.shape), tuple(context.shape))
-        batch, *grid = context.shape[:-1]
-        n, m = (_positions(x) for x in (inputs, context))
-        if context_mask is not None:
-            _check_shape(
-                "context_mask",
-                context_mask.shape,
-                ((batch, m), (batch, *grid)),
-                "(batch, context positions) or (batch, *spatial)",
-            )
-        if attention_mask is not None:
-            _check_shape(
-                "attention_mask",
-                attention_mask.shape,
-                ((n, m), (batch, n, m)),
-                "(n, m) or (batch, n, m): query by context positions. (Padding "
-                "of a batch is `context_mask`)",
-            )
+        check_context_mask(context_mask, context)
+        batch = context.shape[0]
+        n, m = (num_positions(x) for x in (inputs, context))
+        check_attention_mask(attention_mask, batch, n, m)
         wants = self.use_position and self.position_embedding is None
         if wants != (embeddings is not None):
             raise ValueError(
@@ -331,7 +325,7 @@ class LambdaLayer(LambdaBase):
             heads = (self.num_heads,) if self.multi_head else ()
             intra = (self.intra_depth,) if self.intra_depth > 1 else ()
             shape = (n, m, *heads, self.key_dim, *intra)
-            _check_shape(
+            check_shape(
                 "embeddings",
                 embeddings.shape,
                 (shape, (batch, *shape)),
@@ -347,33 +341,3 @@ class LambdaLayer(LambdaBase):
         config = super().get_config()
         config.update(causal=self.causal)
         return config
-
-    def get_build_config(self):
-        return {"shapes": self._build_shapes} if self.built else None
-
-    def build_from_config(self, config):
-        if config is not None:
-            self.build(*config["shapes"])
-
-
-def _positions(x):
-    """The number of positions of `(batch, *spatial, channels)`, or None."""
-    return x.shape[1:-1].num_elements()
-
-
-def _check_shape(name, shape, allowed, meaning):
-    """Raises a ValueError unless a static shape may be an allowed one."""
-    if not any(_fits(shape, wanted) for wanted in allowed):
-        shapes = " or ".join(str(wanted) for wanted in allowed)
-        raise ValueError(
-            f"`{name}` must have the shape {meaning}; here {shapes}. Received: "
-            f"{tuple(shape)}."
-        )
-
-
-def _fits(shape, wanted):
-    """Whether a static shape may be the wanted one; None fits anything."""
-    return len(shape) == len(wanted) and all(
-        None in (have, want) or have == want
-        for have, want in zip(shape, wanted, strict=True)
-    )

@@ -1,12 +1,17 @@
 """The networks of the paper, in the manner of `keras.applications`."""
 
 from lambdanet_tf.models.cloning import clone_network
+from lambdanet_tf.models.fine_tuning import freeze
+from lambdanet_tf.models.fine_tuning import rates_by_depth
 from lambdanet_tf.models.images import decode_predictions
 from lambdanet_tf.models.images import preprocess_input
 from lambdanet_tf.models.mobilenet import MobileNet
 from lambdanet_tf.models.named import LambdaMobileNetV2
+from lambdanet_tf.models.named import LambdaResNet26RPT256
+from lambdanet_tf.models.named import LambdaResNet26T
 from lambdanet_tf.models.named import LambdaResNet50
 from lambdanet_tf.models.named import LambdaResNet50C4
+from lambdanet_tf.models.named import LambdaResNet50TS
 from lambdanet_tf.models.named import LambdaResNet101
 from lambdanet_tf.models.named import LambdaResNet101C4
 from lambdanet_tf.models.named import LambdaResNet152
@@ -58,6 +63,9 @@ __all__ = [
     "LambdaResNet270C4",
     "LambdaResNet350C4",
     "LambdaResNet420C4",
+    "LambdaResNet26T",
+    "LambdaResNet26RPT256",
+    "LambdaResNet50TS",
     "LambdaResNetSmall",
     "ResNet50",
     "ResNetRS50",
@@ -71,10 +79,12 @@ __all__ = [
     "build",
     "clone_network",
     "decode_predictions",
+    "freeze",
     "load_weights",
     "named_weights",
     "names",
     "preprocess_input",
+    "rates_by_depth",
     "save_weights",
     "set_weights",
     "weights_as_bytes",

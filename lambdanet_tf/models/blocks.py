@@ -1,19 +1,24 @@
 """The parts of a network: convolution with normalisation, stem, block.
 
 Layer names are an address book that saved weights rely on:
-`stem_conv{1..}`, `stage{2..}_block{1..}_{conv1|conv2|lambda|conv3|se}`,
+`stem_conv{1..}`, `stage{2..}_block{1..}_{conv1|MIDDLE|conv3|se}`,
 `stage{2..}_block{1..}_shortcut`, and `predictions` (in `head.py`); a
-normalisation has its layer's name and `_norm`.
+normalisation has its layer's name and `_norm`. MIDDLE is `conv2`, `lambda`, or
+one of the names in `LETTER_OF_LAYER`.
 """
 
 import dataclasses
 
 import tensorflow as tf
 
+from lambdanet_tf.arguments import fraction
 from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.layers import RelativeAttention
 from lambdanet_tf.layers import RelativePositionEmbedding
 from lambdanet_tf.layers import SqueezeExcite
 from lambdanet_tf.layers import StochasticDepth
+
+_LEAST_KEY_DIM = 20  # per head: Bello et al. (2019), section 4.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +44,10 @@ class LayerOptions:
     norm_epsilon: float = 1e-3
     use_sync_bn: bool = False
     implementation: str = "auto"
+
+    def __post_init__(self):
+        fraction("norm_momentum", self.norm_momentum)
+        fraction("norm_epsilon", self.norm_epsilon)
 
 
 def conv(x, filters, kernel_size, options, name, strides=1, depthwise=False):
@@ -116,10 +125,8 @@ def position_embedding(spec, stage):
 
 
 def lambda_layer(x, width, spec, options, name, strides, embedding):
-    """A lambda layer, then average pooling where it strides.
-
-    `embedding` is a layer that several lambda layers share, or `"relative"`.
-    """
+    """A lambda layer, then average pooling where it strides."""
+    name = f"{name}_lambda"
     x = LambdaLayer(
         filters=width,
         num_heads=spec.num_heads,
@@ -128,6 +135,7 @@ def lambda_layer(x, width, spec, options, name, strides, embedding):
         scope=spec.scope,
         use_content=spec.use_content,
         use_position=spec.use_position,
+        use_position_bias=spec.use_position_bias,
         key_normalization=spec.key_normalization,
         query_normalization=spec.query_normalization,
         use_batch_norm=spec.use_batch_norm,
@@ -139,11 +147,114 @@ def lambda_layer(x, width, spec, options, name, strides, embedding):
         kernel_regularizer=options.kernel_regularizer,
         name=name,
     )(x)
+    x = _pool(x, spec.lambda_pool, strides, name)
+    return norm(x, options, name)
+
+
+def convolution(x, width, spec, options, name, strides, embedding):
+    """A 3x3 convolution."""
+    del spec, embedding
+    x = conv(x, width, 3, options, f"{name}_conv2", strides)
+    return norm(x, options, f"{name}_conv2")
+
+
+def global_attention(x, width, spec, options, name, strides, embedding):
+    """Attention over the whole map, then average pooling where it strides."""
+    del embedding
+    name = f"{name}_attention"
+    x = _attention(x, width, spec, options, name)
+    x = _pool(x, spec.attention_pool, strides, name)
+    return norm(x, options, name)
+
+
+def local_attention(x, width, spec, options, name, strides, embedding):
+    """The same within a scope (Ramachandran et al., 2019)."""
+    del embedding
+    name = f"{name}_local_attention"
+    scope = spec.attention_scope
+    x = _attention(x, width, spec, options, name, scope=scope)
+    x = _pool(x, spec.attention_pool, strides, name)
+    return norm(x, options, name)
+
+
+def axial_attention(x, width, spec, options, name, strides, embedding):
+    """Attention along the height, then along the width (Wang et al., 2020).
+
+    Two attention maps in place of one, each normalised.
+    """
+    del embedding
+    height, name = f"{name}_height_attention", f"{name}_width_attention"
+    x = _attention(x, width, spec, options, height, axis=1)
+    x = norm(x, options, height, activate=False)
+    x = _attention(x, width, spec, options, name, axis=2)
+    x = _pool(x, spec.attention_pool, strides, name)
+    return norm(x, options, name)
+
+
+def parallel_attention(x, width, spec, options, name, strides, embedding):
+    """A convolution of most channels beside global attention of the others.
+
+    The attention-augmented convolution of Bello et al. (2019), section 3.2,
+    whose heads a 1x1 convolution mixes.
+    """
+    del embedding
+    heads, name = spec.attention_heads, f"{name}_parallel"
+    values = max(int(spec.parallel_values * width) // heads, 1) * heads
+    keys = max(int(spec.parallel_keys * width) // heads, _LEAST_KEY_DIM)
+    attended = _attention(
+        x, values, spec, options, f"{name}_attention", key_dim=keys
+    )
+    attended = _pool(
+        attended, spec.attention_pool, strides, f"{name}_attention"
+    )
+    attended = conv(attended, values, 1, options, f"{name}_mix")
+    convolved = conv(x, width - values, 3, options, f"{name}_conv", strides)
+    x = tf.keras.layers.Concatenate(name=f"{name}_concat")(
+        [convolved, attended]
+    )
+    return norm(x, options, name)
+
+
+def _attention(x, filters, spec, options, name, **arguments):
+    arguments.setdefault("key_dim", spec.attention_key_dim)
+    return RelativeAttention(
+        filters=filters,
+        num_heads=spec.attention_heads,
+        kernel_regularizer=options.kernel_regularizer,
+        name=name,
+        **arguments,
+    )(x)
+
+
+def _pool(x, window, strides, name):
+    """Average pooling where a block strides."""
     if strides == 1:
         return x
     return tf.keras.layers.AveragePooling2D(
-        spec.lambda_pool, strides, "same", name=f"{name}_pool"
+        window, strides, "same", name=f"{name}_pool"
     )(x)
+
+
+# The middle of a block by its letter in `specs.LETTERS`: a function of a map,
+# its width, `ResNetSpec`, `LayerOptions`, the block's name, strides, and the
+# embeddings that its lambda layer shares (`"relative"` for its own).
+MIDDLES = {
+    "C": convolution,
+    "L": lambda_layer,
+    "A": global_attention,
+    "S": local_attention,
+    "X": axial_attention,
+    "P": parallel_attention,
+}
+# The layer that tells the letter of a block, behind the block's name.
+LETTER_OF_LAYER = {
+    "conv2": "C",
+    "lambda": "L",
+    "attention": "A",
+    "local_attention": "S",
+    "width_attention": "X",
+    "parallel_attention": "P",
+}
 
 
 def shortcut(x, filters, spec, options, name, strides):
@@ -169,11 +280,11 @@ def bottleneck(
     drop_rate=0.0,
     embedding="relative",
 ):
-    """A residual block with a convolution or a lambda layer in its middle.
+    """A residual block with a convolution or something else in its middle.
 
     Args:
         x: feature map.
-        letter: of the middle, `"C"` or `"L"`.
+        letter: of the middle, a key of `MIDDLES`.
         width: channels of the middle; the block has `spec.expansion` times as
             many.
         spec: `ResNetSpec` of the network.
@@ -195,13 +306,7 @@ def bottleneck(
         )
     x = conv(x, width, 1, options, f"{name}_conv1")
     x = norm(x, options, f"{name}_conv1")
-    if letter == "C":
-        middle = f"{name}_conv2"
-        x = conv(x, width, 3, options, middle, strides)
-    else:
-        middle = f"{name}_lambda"
-        x = lambda_layer(x, width, spec, options, middle, strides, embedding)
-    x = norm(x, options, middle)
+    x = MIDDLES[letter](x, width, spec, options, name, strides, embedding)
     x = conv(x, filters, 1, options, f"{name}_conv3")
     x = norm(x, options, f"{name}_conv3", activate=False, zero_gamma=True)
     if use_se:

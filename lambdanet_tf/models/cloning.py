@@ -5,8 +5,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from lambdanet_tf.layers import LambdaConv
-from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativePositionEmbedding
 
 
@@ -17,15 +15,15 @@ def clone_network(
 ) -> tf.keras.Model:
     """Copies a network, with new weights, sharing embeddings as it does.
 
-    `tf.keras.models.clone_model` gives each lambda layer a table of its own.
+    `tf.keras.models.clone_model` gives each layer a table of its own.
 
     Args:
         model: a functional model.
         input_tensors: Keras tensors to build on, of another size for instance;
             None for inputs like the model's.
         clone_layer: function of a layer and its config that returns its copy;
-            None for the same layer. The config of a lambda layer that shares
-            its table holds the copy of that table.
+            None for the same layer. The config of a layer that shares its table
+            holds the copy of that table.
 
     Returns:
         A functional model.
@@ -34,9 +32,7 @@ def clone_network(
 
     def clone(layer):
         config = layer.get_config()
-        if isinstance(layer, (LambdaLayer, LambdaConv)) and isinstance(
-            config["position_embedding"], dict
-        ):
+        if isinstance(config.get("position_embedding"), dict):
             table = layer.position_embedding
             if id(table) not in tables:
                 tables[id(table)] = RelativePositionEmbedding.from_config(

@@ -5,8 +5,8 @@ import tensorflow as tf
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.layers import Dropout
+from lambdanet_tf.models.pretrained import load_initial
 from lambdanet_tf.models.weights import HEAD
-from lambdanet_tf.models.weights import load_weights
 
 
 def finish(
@@ -14,6 +14,7 @@ def finish(
     maps,
     last,
     name,
+    spec,
     *,
     include_top,
     weights,
@@ -21,7 +22,6 @@ def finish(
     classes,
     classifier_activation,
     endpoints,
-    dropout_rate,
     kernel_regularizer,
 ):
     """Makes the model of a graph: head, and weights if given.
@@ -31,21 +31,27 @@ def finish(
         maps: dict of the last map of each stage, `"c2"` to `"c5"`.
         last: the map that the classifier sees.
         name: of the model.
+        spec: of the network.
         include_top: whether there is a classifier.
-        weights: None, or what `load_weights` takes.
+        weights: None, or what `load_initial` takes.
         pooling: without a classifier: None, `"avg"` or `"max"`.
         classes: number of classes.
         classifier_activation: of the classifier; None for logits.
         endpoints: None, or the names of the maps to return instead.
-        dropout_rate: before the classifier.
         kernel_regularizer: of the classifier.
     """
+    if not isinstance(include_top, bool):
+        raise ValueError(
+            "`include_top` must be True or False. Received: include_top="
+            f"{include_top!r}. The arguments of a network, such as `pattern`, "
+            "are given by keyword."
+        )
     if endpoints is not None:
         outputs = {name: maps[name] for name in _known(endpoints, maps)}
     elif include_top:
         x = _pooled(last, "avg")
-        if dropout_rate > 0:
-            x = Dropout(dropout_rate, name="dropout")(x)
+        if spec.dropout_rate > 0:
+            x = Dropout(spec.dropout_rate, name="dropout")(x)
         outputs = tf.keras.layers.Dense(
             positive_int("classes", classes),
             activation=classifier_activation,
@@ -59,7 +65,7 @@ def finish(
         outputs = last if pooling is None else _pooled(last, pooling)
     model = tf.keras.Model(inputs, outputs, name=name)
     if weights is not None:
-        load_weights(model, weights, skip=_absent(endpoints, maps))
+        load_initial(model, spec, weights, _absent(endpoints, maps))
     return model
 
 
@@ -83,5 +89,5 @@ def _absent(endpoints, maps):
     if endpoints is None:
         return ()
     cut = max(list(maps).index(name) for name in endpoints)
-    stages = (f"stage{name[1:]}_" for name in list(maps)[cut + 1 :])
-    return (HEAD, "head_", *stages)
+    rest = (name.replace("c", "stage") for name in list(maps)[cut + 1 :])
+    return (HEAD, *(f"{name}_" for name in rest))

@@ -1,41 +1,51 @@
 """What goes into a network and what comes out: images, names of classes."""
 
+import pathlib
+
 import tensorflow as tf
 
-# Mean and standard deviation of ImageNet's channels, of pixels in [0, 255].
-IMAGENET_MEAN = (123.675, 116.28, 103.53)
-IMAGENET_STD = (58.395, 57.12, 57.375)
+from lambdanet_tf.specs import IMAGENET_MEAN
+from lambdanet_tf.specs import IMAGENET_STD
 
 
-def _scale_and_offset(channels):
-    """Of x -> scale * x + offset; ImageNet's for colour, else to [-1, 1]."""
+def _scale_and_offset(channels, mean, std):
+    """Of x -> scale * x + offset; not of color images: to [-1, 1]."""
     if channels != 3:
         return [1 / 127.5] * channels, [-1.0] * channels
-    statistics = list(zip(IMAGENET_MEAN, IMAGENET_STD, strict=True))
-    scale = [1 / std for _, std in statistics]
-    return scale, [-mean / std for mean, std in statistics]
+    scale = [1 / deviation for deviation in std]
+    return scale, [-m / d for m, d in zip(mean, std, strict=True)]
 
 
-def preprocess_input(images):
-    """What a model built with `include_preprocessing=False` takes.
+def preprocess_input(images, mean=IMAGENET_MEAN, std=IMAGENET_STD):
+    """Normalizes images for models built with `include_preprocessing=False`.
 
-    Colour images get zero mean and unit variance over ImageNet, images with
+    Color images get zero mean and unit variance over ImageNet, images with
     another number of channels the range [-1, 1].
 
     Args:
         images: array or tensor of pixels in [0, 255], channels last.
+        mean: of each channel of color images, in [0, 255].
+        std: their standard deviations.
 
     Returns:
         float32 tensor of the same shape.
+
+    Raises:
+        ValueError: if the number of channels is unknown.
     """
     images = tf.cast(images, tf.float32)
-    scale, offset = _scale_and_offset(images.shape[-1])
+    if images.shape.rank is None or images.shape[-1] is None:
+        raise ValueError(
+            "`images` must have a known number of channels, their last axis. "
+            f"Received: images of shape {images.shape}."
+        )
+    scale, offset = _scale_and_offset(images.shape[-1], mean, std)
     return images * tf.constant(scale) + tf.constant(offset)
 
 
-def preprocessing(images):
+def preprocessing(images, mean=IMAGENET_MEAN, std=IMAGENET_STD):
     """The same as a layer of the model, in float32 under any precision."""
-    scale, offset = _scale_and_offset(images.shape[-1])
+    scale, offset = _scale_and_offset(images.shape[-1], mean, std)
     return tf.keras.layers.Rescaling(
         scale, offset, dtype="float32", name="preprocessing"
     )(images)
@@ -96,8 +106,7 @@ def decode_predictions(predictions, top=5, class_names=None):
     Args:
         predictions: array `(batch, classes)` of scores.
         top: how many classes to return.
-        class_names: a name per class; None for the 1000 classes of ImageNet,
-            whose list Keras downloads.
+        class_names: a name per class; None for the 1000 classes of ImageNet.
 
     Returns:
         Per example a list of (class index, class name, score), best first.
@@ -132,14 +141,12 @@ def decode_predictions(predictions, top=5, class_names=None):
 
 
 def _imagenet_names(classes):
-    """Names of ImageNet's classes, by way of Keras."""
+    """Names of ImageNet's classes, such as `golden_retriever`."""
     if classes != 1000:
         raise ValueError(
             "`class_names` can be left out only for the 1000 classes of "
             f"ImageNet. Received: predictions of {classes} classes."
         )
-    identity = tf.eye(1000).numpy()
-    decoded = tf.keras.applications.imagenet_utils.decode_predictions(
-        identity, top=1
-    )
-    return [best[0][1] for best in decoded]
+    path = pathlib.Path(__file__).parent / "imagenet_classes.txt"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [line.split()[1] for line in lines if not line.startswith("#")]

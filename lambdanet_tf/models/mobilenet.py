@@ -26,7 +26,6 @@ def MobileNet(
     kernel_initializer="he_normal",
     kernel_regularizer=None,
     norm_momentum=0.99,
-    norm_epsilon=1e-3,
     use_sync_bn=False,
     **changes,
 ):
@@ -37,7 +36,8 @@ def MobileNet(
 
     The arguments are those of `ResNet`, with a `MobileNetSpec` for `spec`; any
     of its attributes can be changed by keyword, for instance
-    `MobileNetV2(lambda_blocks=(10, 16))`. Height and width can be None.
+    `MobileNetV2(lambda_blocks=(10, 16))`. Height and width can be None. The
+    `endpoints` are `"c1"` to `"c5"`, and `"head"`, which the classifier sees.
 
     Returns:
         A `tf.keras.Model`, as `ResNet` does.
@@ -54,7 +54,7 @@ def MobileNet(
         kernel_initializer=kernel_initializer,
         kernel_regularizer=kernel_regularizer,
         norm_momentum=norm_momentum,
-        norm_epsilon=norm_epsilon,
+        norm_epsilon=spec.norm_epsilon,
         use_sync_bn=use_sync_bn,
         implementation=implementation,
     )
@@ -65,19 +65,19 @@ def MobileNet(
     maps = feature_maps(x, spec, options)
     x = list(maps.values())[-1]
     x = blocks.conv(x, spec.head_filters, 1, options, "head_conv")
-    last = blocks.norm(x, options, "head_conv")
+    maps["head"] = blocks.norm(x, options, "head_conv")
     return finish(
         inputs,
         maps,
-        last,
+        maps["head"],
         name or spec.name,
+        spec,
         include_top=include_top,
         weights=weights,
         pooling=pooling,
         classes=classes,
         classifier_activation=classifier_activation,
         endpoints=endpoints,
-        dropout_rate=spec.dropout_rate,
         kernel_regularizer=kernel_regularizer,
     )
 

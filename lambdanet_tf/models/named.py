@@ -88,6 +88,21 @@ ResNetRS200 = _resnet_rs(200)
 ResNetRS270 = _resnet_rs(270)
 ResNetRS350 = _resnet_rs(350)
 ResNetRS420 = _resnet_rs(420)
+LambdaResNet26T = _builder(
+    specs.LAMBDA_RESNET_26T,
+    "Builds timm's `lambda_resnet26t`, with weights: 26 layers, local lambda "
+    "layers in c4 and c5.",
+)
+LambdaResNet50TS = _builder(
+    specs.LAMBDA_RESNET_50TS,
+    "Builds timm's `lambda_resnet50ts`, with weights: 50 layers, local lambda "
+    "layers in c3 to c5, SiLU.",
+)
+LambdaResNet26RPT256 = _builder(
+    specs.LAMBDA_RESNET_26RPT_256,
+    "Builds timm's `lambda_resnet26rpt_256`, with weights: 26 layers, global "
+    "lambda layers in c4 and c5.",
+)
 LambdaMobileNetV2 = _builder(
     specs.LAMBDA_MOBILENET_V2,
     "Builds MobileNetV2 with the 10th and 16th blocks as lambda blocks (Table "
@@ -96,10 +111,12 @@ LambdaMobileNetV2 = _builder(
 
 
 def ResNet50(*args, pattern="CCCC", **changes):
-    """Builds ResNet-50 with any stages as lambda stages.
+    """Builds ResNet-50 with any stages as lambda or attention stages.
 
     The networks of Tables 3, 4 and 8 to 12. `pattern` has a letter for each
-    of c2 to c5: C for convolutions, L for lambda layers.
+    of c2 to c5: C for convolutions, L for lambda layers, A, S and X for
+    global, local and axial attention, P for convolutions beside global
+    attention.
     """
     stages = specs.uniform_stages(pattern, specs.TABLE_19[0].blocks)
     return ResNet(specs.RESNET_50, *args, **{"stages": stages, **changes})

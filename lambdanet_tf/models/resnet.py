@@ -23,11 +23,10 @@ def ResNet(
     kernel_initializer="he_normal",
     kernel_regularizer=None,
     norm_momentum=0.99,
-    norm_epsilon=1e-3,
     use_sync_bn=False,
     **changes,
 ):
-    """Builds a residual network of convolution and lambda blocks.
+    """Builds a residual network of convolution, lambda and attention blocks.
 
     The rows of `lambdanet_tf.specs.RESNETS` are the published networks; the
     functions named after them call this one. Any attribute of the row can be
@@ -39,12 +38,17 @@ def ResNet(
     Args:
         spec: `ResNetSpec`, the network.
         include_top: bool. Whether to end in a classifier.
-        weights: None, or a file or run folder as `load_weights` takes it.
+        weights: None; "imagenet" for published weights, of the networks that
+            have them, fetched once into Keras' cache; or a path: of an `.npz`
+            file or a run folder as `load_weights` takes it, or of a
+            `.safetensors` file of timm. ImageNet's classifier is left out
+            where `classes` is not 1000. Other image sizes: see `load_initial`
+            in `lambdanet_tf.models.pretrained`.
         input_tensor: None, or a Keras tensor of images to build on.
         input_shape: (height, width, channels); None for the recommended size
-            and 3 channels. With a local `scope`, height and width can be None
-            and the network takes images of any size; with a global one it
-            takes those it was built for.
+            and 3 channels. With a local `scope` and no letters A, X and P,
+            height and width can be None and the network takes images of any
+            size; otherwise it takes those it was built for.
         pooling: without a classifier, None for the last map, `"avg"` or
             `"max"` for its mean or maximum over positions.
         classes: int. Number of classes.
@@ -61,7 +65,6 @@ def ResNet(
         kernel_regularizer: of every kernel, and of nothing else.
         norm_momentum: of every batch normalisation, also of those in the
             lambda layers.
-        norm_epsilon: of the same.
         use_sync_bn: whether replicas share the statistics of a batch.
         **changes: attributes of `spec` to change, by keyword.
 
@@ -73,6 +76,7 @@ def ResNet(
     Raises:
         ValueError: if an argument is unknown or out of range, the images are
             smaller than the total stride, or the weights do not fit.
+        OSError: if published weights cannot be fetched.
     """
     spec = specs.changed(spec, changes)
     options = blocks.LayerOptions(
@@ -81,27 +85,29 @@ def ResNet(
         kernel_initializer=kernel_initializer,
         kernel_regularizer=kernel_regularizer,
         norm_momentum=norm_momentum,
-        norm_epsilon=norm_epsilon,
+        norm_epsilon=spec.norm_epsilon,
         use_sync_bn=use_sync_bn,
         implementation=implementation,
     )
     inputs, images = image_input(
         input_tensor, input_shape, spec.image_size, spec.stride
     )
-    x = preprocessing(images) if include_preprocessing else images
+    x = images
+    if include_preprocessing:
+        x = preprocessing(images, spec.image_mean, spec.image_std)
     maps = feature_maps(x, spec, options)
     return finish(
         inputs,
         maps,
         maps[f"c{len(spec.stages) + 1}"],
         name or spec.name,
+        spec,
         include_top=include_top,
         weights=weights,
         pooling=pooling,
         classes=classes,
         classifier_activation=classifier_activation,
         endpoints=endpoints,
-        dropout_rate=spec.dropout_rate,
         kernel_regularizer=kernel_regularizer,
     )
 

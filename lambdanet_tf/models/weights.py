@@ -44,16 +44,26 @@ def save_weights(model: tf.keras.Model, path: str | os.PathLike) -> None:
     path = os.fspath(path)
     if not path.endswith(".npz"):
         raise ValueError(f"`path` must end in '.npz'. Received: {path}.")
+    write_whole(path, weights_as_bytes(model))
+
+
+def write_whole(path: str, content: bytes) -> None:
+    """Writes a file whole or not at all."""
     partial = f"{path}.partial"
     with tf.io.gfile.GFile(partial, "wb") as file:
-        file.write(weights_as_bytes(model))
+        file.write(content)
     tf.io.gfile.rename(partial, path, overwrite=True)
 
 
 def weights_as_bytes(model: tf.keras.Model) -> bytes:
     """Returns what `save_weights` writes."""
     arrays = {k: np.asarray(w) for k, w in named_weights(model).items()}
-    header = json.dumps({"version": FORMAT, "model": model.name})
+    return arrays_as_bytes(arrays, model.name)
+
+
+def arrays_as_bytes(arrays: dict[str, np.ndarray], name: str) -> bytes:
+    """Returns the file of a model's weights; `name` is the model's."""
+    header = json.dumps({"version": FORMAT, "model": name})
     buffer = io.BytesIO()
     np.savez(buffer, format=np.array(header), **arrays)
     return buffer.getvalue()
@@ -85,12 +95,28 @@ def load_weights(
         ValueError: if weights are missing, unexpected or of another shape; no
             weight has then been changed.
     """
-    path = _file(os.fspath(path))
     skip = (skip,) if isinstance(skip, str) else tuple(skip)
-    saved, origin = _read(path)
-    return set_weights(
-        model, saved, f"{path}, saved from {origin!r},", skip, skip_mismatch
-    )
+    saved, origin = read_weights(path)
+    return set_weights(model, saved, origin, skip, skip_mismatch)
+
+
+def read_weights(
+    path: str | os.PathLike,
+) -> tuple[dict[str, np.ndarray], str]:
+    """Reads the arrays of a file that `save_weights` wrote.
+
+    Args:
+        path: of the file, or the folder of a run, which holds one.
+
+    Returns:
+        dict of arrays by name, and where they are from, for messages.
+
+    Raises:
+        ValueError: if it is no such file.
+    """
+    path = _file(os.fspath(path))
+    saved, model_name = _read(path)
+    return saved, f"{path}, saved from {model_name!r},"
 
 
 def set_weights(
@@ -138,20 +164,32 @@ def set_weights(
 
 def _file(path):
     """The weights file that a path names; it may be a run folder."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ValueError(
+            f"`weights` must be None or a path. Received: {path!r}."
+        )
+    path = os.fspath(path)
     if path.endswith(".weights.h5"):
         raise ValueError(
             f"{path} is a file of Keras: load it into the model that it was "
             "saved from with Keras' own `model.load_weights`, and save that "
             "with `lambdanet_tf.models.save_weights`, which reads everywhere."
         )
+    if path.endswith(".safetensors"):
+        raise ValueError(
+            f"{path} is a file of another project: give it to the builder of "
+            "its network, as in `LambdaResNet26T(weights=path)`, or convert "
+            "it by `python -m lambdanet_tf.convert`."
+        )
     file = path
     if tf.io.gfile.isdir(path):
         file = os.path.join(path, RUN_WEIGHTS)
     if not tf.io.gfile.exists(file):
         raise ValueError(
-            "`weights` must be None, an '.npz' file that "
-            "`lambdanet_tf.models.save_weights` wrote, or the folder of a run, "
-            f"which holds {RUN_WEIGHTS}. There is no {file}."
+            "`weights` must be None, 'imagenet', an '.npz' file that "
+            "`lambdanet_tf.models.save_weights` wrote, the folder of a run, "
+            f"which holds {RUN_WEIGHTS}, or a '.safetensors' file of timm. "
+            f"There is no {file}."
         )
     return file
 

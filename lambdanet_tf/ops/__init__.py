@@ -10,7 +10,12 @@ Letters of the einsum equations, those of the paper:
 Positions of 1-D, 2-D and 3-D grids are flattened row-major into n or m.
 """
 
+from lambdanet_tf.ops.attention import block_sizes
+from lambdanet_tf.ops.attention import relative_attention
 from lambdanet_tf.ops.causal import causal_content_output
+from lambdanet_tf.ops.causal import causal_content_step
+from lambdanet_tf.ops.causal import content_state_spec
+from lambdanet_tf.ops.causal import initial_state
 from lambdanet_tf.ops.content import apply_content_lambda
 from lambdanet_tf.ops.content import content_lambda
 from lambdanet_tf.ops.content import content_output
@@ -25,6 +30,7 @@ from lambdanet_tf.ops.keys import KEY_NORMALIZATIONS
 from lambdanet_tf.ops.keys import normalize_keys
 from lambdanet_tf.ops.keys import where
 from lambdanet_tf.ops.masked import masked_content_output
+from lambdanet_tf.ops.nonfinite import nan_where
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.pairs import pairwise_position_output
 from lambdanet_tf.ops.pairs import relative_index
@@ -34,6 +40,7 @@ from lambdanet_tf.ops.plan import Dims
 from lambdanet_tf.ops.plan import Plan
 from lambdanet_tf.ops.plan import plan_for
 from lambdanet_tf.ops.plan import planning_for
+from lambdanet_tf.ops.position import position_bias_output
 from lambdanet_tf.ops.position import position_output
 
 __all__ = [
@@ -45,18 +52,25 @@ __all__ = [
     "Geometry",
     "Plan",
     "apply_content_lambda",
+    "block_sizes",
     "causal_axis",
     "causal_content_output",
+    "causal_content_step",
     "center_of",
     "content_lambda",
     "content_output",
+    "content_state_spec",
+    "initial_state",
     "masked_content_output",
+    "nan_where",
     "normalize_keys",
     "pair_embeddings",
     "pairwise_position_output",
     "plan_for",
     "planning_for",
+    "position_bias_output",
     "position_output",
+    "relative_attention",
     "relative_index",
     "same_axis",
     "size",

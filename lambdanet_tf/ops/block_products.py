@@ -51,11 +51,8 @@ def lambda_first(queries, values, table, blocks):
 
 def apply_lambdas(queries, lambdas, blocks):
     """Applies `(batch, blocks, queries of a block, k, v)` to the queries."""
-    heads, key_dim = queries.shape[-2:]
-    queries = _blocks_first(blocks.cut_queries(queries), blocks)
-    shape = [tf.shape(queries)[0], *lambdas.shape[1:3], heads, key_dim]
-    outputs = tf.matmul(tf.reshape(queries, shape), lambdas)
-    return _joined(outputs, blocks)
+    outputs = tf.matmul(blocks.query_blocks(queries), lambdas)
+    return blocks.joined(outputs)
 
 
 def query_first(queries, values, table, blocks):
@@ -69,9 +66,8 @@ def query_first(queries, values, table, blocks):
     heads, key_dim = queries.shape[-2:]
     value_dim, intra = values.shape[-2:]
     counts = math.prod(blocks.counts)
-    queries = _blocks_first(blocks.cut_queries(queries), blocks)
     queries = tf.reshape(
-        queries, [-1, blocks.queries, heads, key_dim]
+        blocks.query_blocks(queries), [-1, blocks.queries, heads, key_dim]
     )  # [b * x, t, h, k]
     size = tf.shape(queries)[0]
     queries = tf.transpose(queries, [1, 0, 2, 3])  # [t, b * x, h, k]
@@ -90,7 +86,7 @@ def query_first(queries, values, table, blocks):
     outputs = tf.reshape(
         outputs, [-1, counts, blocks.queries, heads, value_dim]
     )
-    return _joined(outputs, blocks)
+    return blocks.joined(outputs)
 
 
 def _intra_second(kernel):
@@ -129,25 +125,3 @@ def _context_middle(values, blocks):
     windows = tf.transpose(windows, order)
     depth = blocks.context * values.shape[-1]
     return tf.reshape(windows, [-1, depth, values.shape[-2]])
-
-
-def _blocks_first(x, blocks):
-    """`(b, (count, size) per axis, ...)` -> `(b, counts, sizes, ...)`."""
-    rank = blocks.rank
-    if rank == 1:
-        return x
-    rest = range(2 * rank + 1, len(x.shape))
-    order = [0, *range(1, 2 * rank, 2), *range(2, 2 * rank + 1, 2), *rest]
-    return tf.transpose(x, order)
-
-
-def _joined(outputs, blocks):
-    """`(b, x, t, h, v)` -> `(b, n, h, v)`."""
-    rest = outputs.shape[3:]
-    rank = blocks.rank
-    shape = [tf.shape(outputs)[0], *blocks.counts, *blocks.sizes, *rest]
-    outputs = tf.reshape(outputs, shape)
-    if rank > 1:
-        pairs = [i for a in range(rank) for i in (1 + a, 1 + rank + a)]
-        outputs = tf.transpose(outputs, [0, *pairs, 2 * rank + 1, 2 * rank + 2])
-    return blocks.join_queries(outputs)

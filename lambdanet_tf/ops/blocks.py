@@ -33,6 +33,11 @@ class BlockedAxis:
         return -(-self.axis.queries // self.size)
 
     @property
+    def is_single(self):
+        """Whether one block is known to hold all queries."""
+        return self.axis.is_static and self.count == 1
+
+    @property
     def step(self):
         return self.size * self.axis.stride
 
@@ -44,7 +49,7 @@ class BlockedAxis:
     @property
     def inner(self):
         """The axis that every block sees."""
-        if self.count == 1:
+        if self.is_single:
             return self.axis
         return dataclasses.replace(
             self.axis,
@@ -63,7 +68,10 @@ class BlockedAxis:
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """A static geometry cut into blocks."""
+    """A geometry cut into blocks; their number may be known at run time only.
+
+    Sizes that are not static need an axis of stride 1 that keeps the size.
+    """
 
     axes: tuple[BlockedAxis, ...]
 
@@ -72,7 +80,9 @@ class Blocks:
         """Blocks of the given numbers of queries per axis."""
         return cls(
             tuple(
-                BlockedAxis(axis, min(size, axis.queries))
+                BlockedAxis(
+                    axis, min(size, axis.queries) if axis.is_static else size
+                )
                 for axis, size in zip(geometry.axes, sizes, strict=True)
             )
         )
@@ -122,13 +132,47 @@ class Blocks:
             values = _windows(values, first + 2 * index, blocked)
         return values
 
+    def query_blocks(self, queries):
+        """`(batch, n, *rest)` -> `(batch, blocks, queries of one, *rest)`."""
+        rest = queries.shape[2:]
+        queries = self._blocks_first(self.cut_queries(queries))
+        shape = [tf.shape(queries)[0], math.prod(self.counts), self.queries]
+        return tf.reshape(queries, [*shape, *rest])
+
+    def context_blocks(self, values):
+        """`(batch, *context, *rest)` -> `(batch, blocks, context, *rest)`."""
+        rest = values.shape[1 + self.rank :]
+        values = self._blocks_first(self.windows(values))
+        shape = [tf.shape(values)[0], math.prod(self.counts), self.context]
+        return tf.reshape(values, [*shape, *rest])
+
+    def joined(self, outputs):
+        """The inverse of `query_blocks`."""
+        rest, rank = outputs.shape[3:], self.rank
+        shape = [tf.shape(outputs)[0], *self.counts, *self.sizes, *rest]
+        outputs = tf.reshape(outputs, shape)
+        if rank > 1:
+            pairs = [i for a in range(rank) for i in (1 + a, 1 + rank + a)]
+            rest = range(2 * rank + 1, len(outputs.shape))
+            outputs = tf.transpose(outputs, [0, *pairs, *rest])
+        return self.join_queries(outputs)
+
+    def _blocks_first(self, x):
+        """`(b, (count, size) per axis, ...)` -> `(b, counts, sizes, ...)`."""
+        rank = self.rank
+        if rank == 1:
+            return x
+        rest = range(2 * rank + 1, len(x.shape))
+        order = [0, *range(1, 2 * rank, 2), *range(2, 2 * rank + 1, 2), *rest]
+        return tf.transpose(x, order)
+
     def cut_queries(self, queries):
         """`(batch, n, ...)` -> `(batch, count, size, ..., *rest)` per axis."""
         rest = queries.shape[2:]
         grid = [blocked.axis.queries for blocked in self.axes]
         queries = tf.reshape(queries, [tf.shape(queries)[0], *grid, *rest])
         fills = [b.count * b.size - b.axis.queries for b in self.axes]
-        if any(fills):
+        if any(not isinstance(fill, int) or fill for fill in fills):
             pads = [(0, 0), *((0, f) for f in fills)] + [(0, 0)] * len(rest)
             queries = tf.pad(queries, pads)
         pairs = [n for b in self.axes for n in (b.count, b.size)]
@@ -140,7 +184,10 @@ class Blocks:
         whole = [b.count * b.size for b in self.axes]
         outputs = tf.reshape(outputs, [tf.shape(outputs)[0], *whole, *rest])
         grid = [blocked.axis.queries for blocked in self.axes]
-        if whole != grid:
+        if not all(
+            b.axis.is_static and size == n
+            for b, size, n in zip(self.axes, whole, grid, strict=True)
+        ):
             sizes = [-1, *grid, *rest]
             outputs = tf.slice(outputs, [0] * len(sizes), sizes)
         return tf.reshape(
@@ -154,17 +201,18 @@ def _windows(values, axis, blocked):
     Overlapping windows are shifted rows of whole steps, side by side. The
     gradient of `tf.slice` is a padding; that of a strided slice is slower.
     """
-    if blocked.count == 1:
+    if blocked.is_single:
         return tf.expand_dims(values, axis)
     sizes = tf.unstack(tf.shape(values))
     # Three axes, whatever the rank: slices know at most eight.
     outer, inner = math.prod(sizes[:axis]), math.prod(sizes[axis + 1 :])
     values = tf.reshape(values, [outer, blocked.axis.context, inner])
     before, after = blocked.pads
-    if before < 0 or after < 0:
+    if blocked.axis.is_static and (before < 0 or after < 0):
         kept = blocked.axis.context + min(before, 0) + min(after, 0)
         values = tf.slice(values, [0, max(-before, 0), 0], [-1, kept, -1])
-    values = tf.pad(values, [(0, 0), (max(before, 0), max(after, 0)), (0, 0)])
+        before, after = max(before, 0), max(after, 0)
+    values = tf.pad(values, [(0, 0), (before, after), (0, 0)])
     steps = blocked.count + blocked.pieces - 1
     values = tf.reshape(values, [outer, steps, blocked.step * inner])
     shifted = [

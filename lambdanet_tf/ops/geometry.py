@@ -59,6 +59,15 @@ class Axis:
         )
 
     @property
+    def is_global(self):
+        """Whether every query is known to see every context position."""
+        return (
+            self.is_static
+            and self.stride == self.dilation == 1
+            and self.queries - 1 <= self.padding < self.taps + 1 - self.context
+        )
+
+    @property
     def padding_after(self):
         """Positions that the last query reads behind the context's end."""
         reach = (self.queries - 1) * self.stride + self.span
@@ -160,6 +169,11 @@ class Geometry:
         return all(axis.is_static for axis in self.axes)
 
     @property
+    def is_global(self):
+        """Whether every query is known to see every context position."""
+        return all(axis.is_global for axis in self.axes)
+
+    @property
     def is_causal(self):
         """Whether this is a sequence whose queries see only their past."""
         return self.rank == 1 and self.axes[0].is_causal
@@ -183,6 +197,10 @@ class Geometry:
     @property
     def dilations(self):
         return tuple(axis.dilation for axis in self.axes)
+
+    def along(self, axis):
+        """The geometry of one axis alone."""
+        return Geometry((self.axes[axis],))
 
     def crop(self, table):
         """The part of the table that is used, `(*taps, key_dim, intra)`."""

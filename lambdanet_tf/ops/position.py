@@ -60,8 +60,9 @@ def position_output(
             without a mask.
         attention_mask: None or boolean `(n, m)` or `(batch, n, m)`; True =
             may interact. With a geometry it needs static sizes.
-        causal: bool. Whether query n sees positions up to n only; with a
-            geometry that is the geometry's.
+        causal: bool. Whether query n sees positions up to n only. With a
+            geometry, which then says so itself, whether NaN of later
+            positions is kept from it.
 
     Returns:
         `(batch, n, heads, value_dim)`.
@@ -82,12 +83,31 @@ def position_output(
         )
     if attention_mask is not None:
         return _masked(queries, values, embeddings, geometry, attention_mask)
-    if not geometry.is_causal:
+    if not (causal or geometry.is_causal):
         return _planned(queries, values, embeddings, geometry, implementation)
     # An algorithm may multiply what comes later by zero.
     values, bad = finite(values)
     outputs = _planned(queries, values, embeddings, geometry, implementation)
     return poisoned_within_scope(outputs, bad, geometry.axes[0])
+
+
+def position_bias_output(queries, bias):
+    """Computes what the queries read from a bias of the position lambdas.
+
+    The bias is the same for all positions, value channels and examples.
+
+    Args:
+        queries: `(batch, n, heads, key_dim)`.
+        bias: `(key_dim,)`, or `(heads * key_dim,)` for one per head.
+
+    Returns:
+        `(batch, n, heads, 1)`.
+    """
+    (heads, key_dim) = queries.shape[-2:]
+    if bias.shape[0] == key_dim:
+        return tf.einsum("bnhk,k->bnh", queries, bias)[..., None]
+    bias = tf.reshape(bias, [heads, key_dim])
+    return tf.einsum("bnhk,hk->bnh", queries, bias)[..., None]
 
 
 def _planned(queries, values, table, geometry, implementation):

@@ -1,15 +1,14 @@
-"""A network for inference: batch normalisation folded into its neighbours.
+"""Folds batch normalization into the linear layers before it.
 
-At inference a batch normalisation is an affine map of each channel, and a
+In inference a batch normalization is an affine map of each channel, and a
 linear layer in front of it can compute that map itself:
 
     gamma (W x - mean) / sqrt(variance + epsilon) + beta = (s W) x + b,
     s = gamma / sqrt(variance + epsilon),   b = beta - s mean.
 
-The function stays the same, up to rounding. What cannot be folded stays: the
-normalisation after a lambda layer scales each channel of each head, which
-neither the values (shared by all heads) nor the queries (shared by all values
-of a head) can take over.
+The function stays the same, up to rounding. The normalization after a lambda
+layer cannot be folded: it scales each channel of each head, and the values are
+shared by all heads, the queries by all values of a head.
 """
 
 import numpy as np
@@ -27,8 +26,8 @@ FOLDABLE = (
 )
 
 
-class _BiasInsteadOfNorm(LambdaBase):
-    """A lambda layer whose queries and values have a bias and no norm."""
+class _BiasForNorm(LambdaBase):
+    """Replaces the norms of queries and values by biases."""
 
     def _projection(self, name, units, scale=1.0):
         dense = super()._projection(name, units, scale)
@@ -39,56 +38,58 @@ class _BiasInsteadOfNorm(LambdaBase):
         return None
 
 
-class FoldedLambdaLayer(_BiasInsteadOfNorm, LambdaLayer):
-    """A `LambdaLayer` for inference, its two norms folded."""
+class FoldedLambdaLayer(_BiasForNorm, LambdaLayer):
+    """A `LambdaLayer` for inference with both of its norms folded."""
 
 
-class FoldedLambdaConv(_BiasInsteadOfNorm, LambdaConv):
-    """A `LambdaConv` for inference, its two norms folded."""
+class FoldedLambdaConv(_BiasForNorm, LambdaConv):
+    """A `LambdaConv` for inference with both of its norms folded."""
 
 
 _FOLDED = {LambdaLayer: FoldedLambdaLayer, LambdaConv: FoldedLambdaConv}
 
 
-class _Folded(tf.keras.layers.Layer):
-    """Stands where a folded norm stood, and is called as it was."""
+class _Identity(tf.keras.layers.Layer):
+    """Takes the place and the call arguments of a folded norm."""
 
     def call(self, inputs, training=None, mask=None):
         return inputs
 
 
-def fold_batch_norm(model, implementation=None):
-    """Returns a copy of a model for inference.
+def fold_batch_norm(
+    model: tf.keras.Model, implementation: str | None = None
+) -> tf.keras.Model:
+    """Copies a model for inference, with batch normalization folded.
 
     Args:
-        model: a functional `tf.keras.Model`.
-        implementation: the algorithm of its lambda layers; None keeps theirs.
+        model: a functional model.
+        implementation: algorithm of its lambda layers; None keeps theirs.
 
     Returns:
-        A `tf.keras.Model` of the same function, with weights of its own.
+        A functional model of the same function, with weights of its own.
     """
     norms = _folded_norms(model)
-    absorbed = {norm.name for norm in norms.values()}
+    folded_names = {norm.name for norm in norms.values()}
 
     def clone(layer, config):
-        if layer.name in absorbed:
-            return _Folded(name=layer.name)
+        if layer.name in folded_names:
+            return _Identity(name=layer.name)
         if layer.name in norms:
             config["use_bias"] = True
-        if isinstance(layer, (LambdaLayer, LambdaConv)):
-            if implementation is not None:
-                config["implementation"] = implementation
+        if implementation and isinstance(layer, (LambdaLayer, LambdaConv)):
+            config["implementation"] = implementation
+        if type(layer) in _FOLDED:
             return _FOLDED[type(layer)](**config)
         return type(layer).from_config(config)
 
     folded = clone_network(model, clone_layer=clone)
     for layer in model.layers:
-        if layer.name in absorbed or not layer.weights:
+        if layer.name in folded_names or not layer.weights:
             continue
         copy = folded.get_layer(layer.name)
         if layer.name in norms:
             _set_folded(copy, layer, norms[layer.name])
-        elif isinstance(layer, (LambdaLayer, LambdaConv)):
+        elif type(layer) in _FOLDED:
             _set_lambda_weights(copy, layer)
         else:
             copy.set_weights(layer.get_weights())
@@ -96,7 +97,7 @@ def fold_batch_norm(model, implementation=None):
 
 
 def _folded_norms(model):
-    """Maps the name of a layer to the norm behind it that it can absorb."""
+    """Maps the names of layers to the norms that can be folded into them."""
     readers = {}
     for layer in model.layers:
         for tensor in tf.nest.flatten(layer.input):
@@ -119,12 +120,13 @@ def _folded_norms(model):
 
 
 def _is_called_once(layer):
-    # `input` and `output` are those of the first call only; there is no other
-    # name for this in both Kerases.
+    # Both Kerases have no public name for this; `input` and `output` are
+    # those of the first call only.
     return len(layer._inbound_nodes) == 1
 
 
 def _set_folded(copy, layer, norm):
+    """Sets kernel and bias of a copy to those of a layer and its norm."""
     scale, shift = _affine(norm)
     weights = layer.get_weights()
     kernel = weights[0].astype(np.float64)
@@ -137,6 +139,7 @@ def _set_folded(copy, layer, norm):
 
 
 def _set_lambda_weights(copy, layer):
+    """Sets the weights of a copy to those of a lambda layer and its norms."""
     for name in ("query", "value"):
         norm = getattr(layer, f"{name}_norm")
         dense = getattr(copy, name)
@@ -145,13 +148,15 @@ def _set_lambda_weights(copy, layer):
             dense.set_weights([kernel, np.zeros(kernel.shape[-1])])
         else:
             _set_folded(dense, getattr(layer, name), norm)
+    if layer.position_bias is not None:
+        copy.position_bias.assign(layer.position_bias)
     for name in ("key", "position_embedding"):
         if getattr(layer, name) is not None:
             getattr(copy, name).set_weights(getattr(layer, name).get_weights())
 
 
 def _affine(norm):
-    """The scale and the shift of each channel, in float64."""
+    """Returns scale and shift of each channel, in float64."""
     gamma = _array(norm.gamma) if norm.scale else 1.0
     beta = _array(norm.beta) if norm.center else 0.0
     variance = _array(norm.moving_variance)

@@ -1,56 +1,168 @@
-"""The card that travels with an export: what it is, in words and numbers."""
+"""The model card of an export: what it is, for what, and how good.
+
+In the manner of Mitchell et al., "Model Cards for Model Reporting", 2019
+(https://arxiv.org/abs/1810.03993).
+"""
 
 import hashlib
 import json
+import pathlib
 import platform
+from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
 import lambdanet_tf
-from lambdanet_tf.serving.portable import FORMATS
+from lambdanet_tf import analysis
+from lambdanet_tf.serving.formats import FORMATS
+from lambdanet_tf.serving.inference import Inference
+from lambdanet_tf.serving.options import ExportOptions
 
 CARD_FILE = "assets.extra/model_card.md"
 
+_NAMED_CLASSES = 20
+_OUTPUTS = """\
+| signature | input | outputs |
+|---|---|---|
+| `serving_default` | `images`: float32, see above | `logits`, `probabilities` \
+(float32, one per class), `classes` (int64, the most likely), `top_labels` \
+(string) and `top_probabilities` (float32), best first |
+| `serving_bytes` | `image_bytes`: string, JPEG or PNG | the same |
+| `classify` | `inputs`: string, `tf.train.Example` with `image/encoded` | \
+`classes` (string) and `scores` (float32), best first |
+| `features` | `images`: float32, see above | `features`: float32, the inputs \
+of the classifier |"""
+_LIMITS = """\
+- Every image gets one of the classes, also an image that shows none of them.
+- The probabilities are not calibrated: do not read them as frequencies.
+- Nothing is known about images of another origin than the training images
+  (another camera, place, time or population), nor about groups among them.
+- Before it decides anything about people, measure it on images of its use."""
 
-def model_card(folder, name, model, network, options, facts):
-    """Describes an export that has just been written.
+
+def write(
+    folder: pathlib.Path,
+    name: str,
+    model: tf.keras.Model,
+    network: Inference,
+    options: ExportOptions,
+    metadata: Mapping[str, Any],
+) -> None:
+    """Writes the card of an export whose other files are complete.
 
     Args:
-        folder: where its files are.
-        name: the name that clients ask for.
-        model: the `tf.keras.Model` that was trained.
-        network: the `Inference` that is served.
-        options: its `ServingOptions`.
-        facts: dict of what the model cannot know itself; the keys used are
-            "builder", "arguments", "recipe", "metrics", "flops", "run",
-            "command" and "versions".
-
-    Returns:
-        Markdown.
+        folder: the version folder.
+        name: of the model on the server.
+        model: the Keras model.
+        network: what is served of it.
+        options: of the export.
+        metadata: origin of the model. The keys used are "model", "arguments",
+            "recipe", "metrics", "run", "command", "calibration" and
+            "versions"; what is missing is "not recorded".
     """
     sections = {
-        "Model": _model_rows(model, network, options, facts),
-        "Training": _training_rows(facts),
-        "Input": _input_rows(network, options),
-        "Made with": {
-            **facts.get("versions", {}),
-            "exported by lambdanet_tf": lambdanet_tf.__version__,
-            "exported on TensorFlow": tf.__version__,
-            "exported on Python": platform.python_version(),
-        },
+        "Model": _table(_model_rows(model, network, options, metadata)),
+        "Intended use and limits": _intended_use(network, options, metadata),
+        "Training": _table(_training_rows(metadata)),
+        "Input": _table(_input_rows(network, options)),
+        "Outputs": _OUTPUTS,
+        "Made with": _table(
+            {
+                **metadata.get("versions", {}),
+                "exported by lambdanet_tf": lambdanet_tf.__version__,
+                "exported on TensorFlow": tf.__version__,
+                "exported on Python": platform.python_version(),
+            }
+        ),
+        "Checksums": _table(_checksums(folder), ("file", "SHA-256")),
     }
-    parts = [f"# {name}"]
-    for title, rows in sections.items():
-        parts.append(f"## {title}\n\n{_table(('', ''), rows.items())}")
-    parts.append(f"## Outputs\n\n{_OUTPUTS}")
-    parts.append(
-        "## Checksums\n\n"
-        + _table(("file", "SHA-256"), file_checksums(folder).items())
+    parts = [f"## {title}\n\n{text}" for title, text in sections.items()]
+    text = "\n\n".join([f"# {name}", *parts]) + "\n"
+    (folder / CARD_FILE).write_text(text, encoding="utf-8")
+
+
+def _model_rows(model, network, options, metadata):
+    rows = {
+        "architecture": metadata.get("model", model.name),
+        "arguments": json.dumps(metadata.get("arguments", {})),
+        "parameters": f"{model.count_params():,}",
+        "parameters served": f"{_num_elements(network.weights):,}",
+        "weights stored as": options.weights_dtype,
+        "FLOPs per image": _flops(model, options),
+        "classes": str(network.num_classes),
+    }
+    if options.formats:
+        files = [f"`{FORMATS[name]}`" for name in options.formats]
+        rows["other runtimes"] = ", ".join(files)
+    if "calibration" in metadata:
+        rows["ranges of int8 chosen by"] = metadata["calibration"]
+    if options.xla:
+        rows["XLA"] = (
+            "`serving_default_xla` needs a server with XLA switched on"
+        )
+    return rows
+
+
+def _flops(model, options):
+    """FLOPs of the paper's convention, 2 per multiply-add."""
+    height, width, _ = options.image_shape(model.inputs[0].shape[1:])
+    counts = analysis.analyze(model, (height, width), executed=False)
+    text = f"{counts.total('flops') / 1e6:,.1f} million, 2 per multiply-add"
+    if counts.not_counted:
+        text += f", without {', '.join(counts.not_counted)}"
+    return text
+
+
+def _intended_use(network, options, metadata):
+    names = options.class_names(network.num_classes)
+    named = ", ".join(names[:_NAMED_CLASSES])
+    if len(names) > _NAMED_CLASSES:
+        named += ", ... (all in `assets/labels.txt`)"
+    source = metadata.get("recipe", {}).get("data")
+    images = f"the images of `{source}`" if source else "its training images"
+    accuracy = metadata.get("metrics", {}).get("accuracy")
+    known = "Its accuracy is not recorded."
+    if accuracy is not None:
+        known = (
+            f"Its accuracy on test images of the same origin: {accuracy:.2%}."
+        )
+    return (
+        f"Classifies images like {images} into {len(names)} classes: {named}. "
+        f"{known}\n\n{_LIMITS}"
     )
-    return "\n\n".join(parts) + "\n"
 
 
-def file_checksums(folder):
+def _training_rows(metadata):
+    recipe = metadata.get("recipe", {})
+    rows = {
+        "data": recipe.get("data", "not recorded"),
+        "recipe": recipe.get("name", "not recorded"),
+    }
+    for name, value in metadata.get("metrics", {}).items():
+        rows[name] = f"{value:.4g}" if isinstance(value, float) else value
+    rows["run"] = metadata.get("run") or "not recorded"
+    rows["command"] = metadata.get("command") or "not recorded"
+    return rows
+
+
+def _input_rows(network, options):
+    channels = network.input_shape[-1]
+    sizes = ["any" if size is None else size for size in network.input_shape]
+    colors = {1: "gray", 3: "red, green, blue"}[channels]
+    return {
+        "images": f"float32 `(batch, {', '.join(map(str, sizes))})`, values "
+        "in [0, 255] (clipped; NaN and infinity are errors)",
+        "channels": colors,
+        "encoded images": "JPEG or PNG of at most "
+        f"{options.max_pixels:,} pixels; inside the model, "
+        f"{options.crop(network.input_shape)}",
+        "normalization": "inside the model",
+    }
+
+
+def _checksums(folder):
     """Maps the files of an export, but for its card, to their SHA-256."""
     return {
         file.relative_to(folder).as_posix(): hashlib.sha256(
@@ -61,73 +173,11 @@ def file_checksums(folder):
     }
 
 
-_OUTPUTS = """\
-| signature | input | outputs |
-|---|---|---|
-| `serving_default` | `images`: float32, see above | `logits`, `probabilities` \
-(float32, one per class), `classes` (int64, the likeliest), `top_labels` \
-(string) and `top_probabilities` (float32), best first |
-| `serving_bytes` | `image_bytes`: string, JPEG or PNG | the same |
-| `classify` | `inputs`: string, `tf.train.Example` with `image/encoded` | \
-`classes` (string) and `scores` (float32), best first |
-| `features` | `images`: float32, see above | `features`: float32, what the \
-classifier sees |"""
-
-
-def _model_rows(model, network, options, facts):
-    rows = {
-        "architecture": facts.get("builder", model.name),
-        "arguments": json.dumps(facts.get("arguments", {})),
-        "parameters": f"{model.count_params():,}",
-        "parameters served": f"{_num_elements(network.weights):,}",
-        "weights stored as": options.weights_dtype,
-        "operations per image": facts.get("flops", "not counted"),
-        "classes": str(network.classes),
-    }
-    if options.formats:
-        rows["for other runtimes"] = ", ".join(
-            f"`{FORMATS[name].FILE}`" for name in options.formats
-        )
-    if options.xla:
-        rows["XLA"] = (
-            "`serving_default_xla` needs a server with XLA switched on"
-        )
-    return rows
-
-
-def _training_rows(facts):
-    recipe = facts.get("recipe", {})
-    rows = {
-        "data": recipe.get("data", "not recorded"),
-        "recipe": recipe.get("name", "not recorded"),
-    }
-    for name, value in facts.get("metrics", {}).items():
-        rows[name] = f"{value:.4g}" if isinstance(value, float) else value
-    rows["run"] = facts.get("run", "not recorded")
-    rows["command"] = facts.get("command", "not recorded")
-    return rows
-
-
-def _input_rows(network, options):
-    channels = network.input_shape[-1]
-    sizes = ["any" if size is None else size for size in network.input_shape]
-    colours = {1: "grey", 3: "red, green, blue"}[channels]
-    return {
-        "images": f"float32 `(batch, {', '.join(map(str, sizes))})`, values "
-        "in [0, 255] (clipped; NaN and infinity are errors)",
-        "channels": colours,
-        "encoded images": "JPEG or PNG of at most "
-        f"{options.max_pixels:,} pixels; inside the model, "
-        f"{options.crop(network.input_shape)}",
-        "normalisation": "inside the model",
-    }
-
-
-def _num_elements(weights):
+def _num_elements(weights: Iterable[tf.Variable]) -> int:
     return sum(weight.shape.num_elements() for weight in weights)
 
 
-def _table(head, rows):
+def _table(rows: Mapping[str, Any], head: tuple[str, str] = ("", "")) -> str:
     lines = [f"| {' | '.join(head)} |", "|---|---|"]
-    lines += [f"| {key} | {value} |" for key, value in rows]
+    lines += [f"| {key} | {value} |" for key, value in rows.items()]
     return "\n".join(lines)

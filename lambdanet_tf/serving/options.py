@@ -1,40 +1,45 @@
-"""What an export is asked to be."""
+"""Options of an export."""
 
 import dataclasses
 
 from lambdanet_tf import data
 from lambdanet_tf import ops
-from lambdanet_tf.serving.encoded_images import MAX_PIXELS
-from lambdanet_tf.serving.portable import FORMATS
+from lambdanet_tf.arguments import one_of
+from lambdanet_tf.arguments import positive_int
+from lambdanet_tf.serving.formats import FORMATS
 
-WEIGHTS_DTYPES = ("float32", "bfloat16")
-IMAGE_DTYPES = ("float32", "bfloat16")
+DTYPES = ("float32", "bfloat16")
+# 32 million pixels take 96 MiB as decoded color.
+MAX_PIXELS = 2**25
 
 
 @dataclasses.dataclass(frozen=True)
-class ServingOptions:
-    """How a model is exported.
+class ExportOptions:
+    """Options of an export.
 
     Attributes:
-        labels: a name per class; None for "0", "1", ...
+        labels: a name for each class; None for "0", "1", ...
         image_size: (height, width) that encoded images are resized to; None
-            for the model's. A model of any image size needs one.
-        evaluation_crop: float. The part of an encoded image that is taken,
-            see `EvaluationCrop`; 1 for all of it.
-        image_dtype: what its pixels are rounded to: "float32" or "bfloat16",
-            as the images that the network was evaluated on.
-        top: int. How many of the likeliest classes are named.
-        max_pixels: int. Height times width of an encoded image that is
-            decoded; a larger one is an error.
+            for the model's. Required for a model of any image size.
+        evaluation_crop: side of the central square that is cut from an encoded
+            image, as a fraction of its shorter side; 1 keeps the whole image,
+            see `data.EvaluationCrop`.
+        image_dtype: "float32", or "bfloat16" if the pixels were rounded to it
+            when the model was evaluated.
+        top: number of most likely classes that are named.
+        max_pixels: largest height times width of an encoded image.
         weights_dtype: "float32", or "bfloat16" to store and hold the weights
             in half the space; the computation stays in float32.
-        implementation: the algorithm of the lambda layers; None lets the plan
-            choose.
-        xla: bool. Whether there is a signature `serving_default_xla` as well,
-            compiled by XLA. A server needs a flag to run it, but not to load
-            the model and run the others.
-        formats: which files for other runtimes are written besides, of
-            "tflite" and "onnx".
+        implementation: algorithm of the lambda layers, one of
+            `ops.IMPLEMENTATIONS`; None lets the plan choose.
+        xla: whether to add the signature `serving_default_xla`, compiled by
+            XLA. A server loads it in any case and runs it only if XLA is
+            switched on.
+        formats: files for other runtimes, of "tflite", "tflite_int8" and
+            "onnx".
+
+    Raises:
+        ValueError: if a value is not allowed.
     """
 
     labels: tuple[str, ...] | None = None
@@ -49,70 +54,78 @@ class ServingOptions:
     formats: tuple[str, ...] = ()
 
     def __post_init__(self):
-        for name in ("top", "max_pixels"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int):
-                _refuse(name, "a positive integer", value)
-            if value < 1:
-                _refuse(name, "a positive integer", value)
-        share = self.evaluation_crop
-        if not isinstance(share, int | float) or not 0 < share <= 1:
-            _refuse("evaluation_crop", "above 0, and at most 1", share)
-        for name, allowed in (
-            ("image_dtype", IMAGE_DTYPES),
-            ("weights_dtype", WEIGHTS_DTYPES),
-            ("implementation", (None, *ops.IMPLEMENTATIONS)),
-        ):
-            if getattr(self, name) not in allowed:
-                _refuse(name, f"one of {allowed}", getattr(self, name))
+        positive_int("top", self.top)
+        positive_int("max_pixels", self.max_pixels)
+        crop = self.evaluation_crop
+        if not isinstance(crop, int | float) or not 0 < crop <= 1:
+            raise ValueError(
+                "`evaluation_crop` must be above 0 and at most 1. Received: "
+                f"evaluation_crop={crop!r}."
+            )
+        one_of("image_dtype", self.image_dtype, DTYPES)
+        one_of("weights_dtype", self.weights_dtype, DTYPES)
+        one_of(
+            "implementation", self.implementation, (None, *ops.IMPLEMENTATIONS)
+        )
         for name in self.formats:
-            if name not in FORMATS:
-                _refuse("formats", f"some of {tuple(FORMATS)}", name)
+            one_of("formats", name, FORMATS)
         for label in self.labels or ():
             if not isinstance(label, str) or "\n" in label or "\r" in label:
-                _refuse("labels", "one line of text per class", label)
+                raise ValueError(
+                    "`labels` must be one line of text for each class. "
+                    f"Received: {label!r}."
+                )
 
-    def image_shape(self, input_shape):
-        """(height, width, channels) that encoded images are brought to."""
+    def image_shape(self, input_shape: tuple) -> tuple[int, int, int]:
+        """Returns (height, width, channels) of decoded images.
+
+        Args:
+            input_shape: of the model, without the batch.
+
+        Raises:
+            ValueError: if `image_size` is missing or is not the model's, or
+                the model takes neither gray nor color images.
+        """
         *size, channels = input_shape
         if channels not in (1, 3):
             raise ValueError(
                 "`model` must take images of 1 or 3 channels. Received: an "
                 f"input of shape {tuple(input_shape)}."
             )
-        wanted = tuple(self.image_size or size)
-        if None in wanted:
+        height, width = self.image_size or size
+        if height is None or width is None:
             raise ValueError(
                 "`image_size` must be given for a model of any image size: "
-                "(height, width) for encoded images. Received: None."
+                "(height, width) of decoded images. Received: None."
             )
-        fixed = [known for known in size if known is not None]
-        if fixed and tuple(size) != wanted:
+        if any(
+            fixed not in (None, wanted)
+            for fixed, wanted in zip(size, (height, width), strict=True)
+        ):
             raise ValueError(
                 f"`image_size` must be the model's, {tuple(size)}. Received: "
-                f"{wanted}."
+                f"{(height, width)}."
             )
-        return (*wanted, channels)
+        return height, width, channels
 
-    def crop(self, input_shape):
-        """The `EvaluationCrop` that encoded images go through."""
+    def crop(self, input_shape: tuple) -> data.EvaluationCrop:
+        """Returns the evaluation preprocessing of encoded images."""
+        height, width, _ = self.image_shape(input_shape)
         return data.EvaluationCrop(
-            self.image_shape(input_shape)[:2],
-            self.evaluation_crop,
-            self.image_dtype,
+            (height, width), self.evaluation_crop, self.image_dtype
         )
 
-    def checked_labels(self, classes):
-        """The names of so many classes."""
+    def class_names(self, num_classes: int) -> tuple[str, ...]:
+        """Returns a name for each class.
+
+        Raises:
+            ValueError: if `labels` has another number of names.
+        """
         if self.labels is None:
-            return tuple(str(index) for index in range(classes))
-        if len(self.labels) != classes:
+            return tuple(map(str, range(num_classes)))
+        if len(self.labels) != num_classes:
             raise ValueError(
-                f"`labels` must hold {classes} names, one per class of the "
-                f"model. Received: {len(self.labels)}."
+                f"`labels` must hold {num_classes} names, one for each class "
+                f"of the model. Received: {len(self.labels)} names."
             )
         return tuple(self.labels)
-
-
-def _refuse(name, expected, received):
-    raise ValueError(f"`{name}` must be {expected}. Received: {received!r}.")

@@ -1,26 +1,46 @@
-"""The module that is saved: signatures with names of our own."""
+"""Signatures of an export: tensors or encoded images to classes.
+
+Each element of a batch is decoded on its own. If one cannot be decoded, the
+whole request is refused with the indices of the broken elements. The size of
+an image is read from its header before memory is allocated for its pixels.
+"""
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
-from lambdanet_tf.serving import encoded_images
+from lambdanet_tf import data
+from lambdanet_tf.data import decode
+from lambdanet_tf.serving.inference import Inference
+from lambdanet_tf.serving.options import ExportOptions
 
 CLASSIFY_METHOD = "tensorflow/serving/classify"
+ENCODED_FEATURE = "image/encoded"
+
+# Images of one request that are decoded at the same time.
+_PARALLEL = 4
 
 
 class ServingModule(tf.Module):
-    """A network behind named signatures, as plain functions of tensors.
+    """A classifier as a `tf.Module` with named signatures.
 
-    The module holds the variables that the inference graph reads, the labels
-    and nothing else: no optimiser and no Keras object, so it loads where
-    Keras is absent.
+    It holds the variables that inference reads and the labels, and no Keras
+    object, so it loads where Keras is not installed.
 
     Args:
-        network: `Inference`.
-        labels_file: path of a text file with one class name per line.
-        options: `ServingOptions`.
+        network: the classifier.
+        labels_file: a text file with one class name per line.
+        options: of the export.
     """
 
-    def __init__(self, network, labels_file, options):
+    def __init__(
+        self,
+        network: Inference,
+        labels_file: pathlib.Path,
+        options: ExportOptions,
+    ):
         super().__init__(name="serving")
         self.network = network
         self.labels_file = tf.saved_model.Asset(str(labels_file))
@@ -34,15 +54,15 @@ class ServingModule(tf.Module):
             ),
             default_value="",
         )
-        self.top = min(options.top, network.classes)
+        self.top = min(options.top, network.num_classes)
         self.options = options
-        self._functions = self._signatures()
+        self._functions = self._traced()
 
-    def signatures(self):
-        """Returns what `tf.saved_model.save` wants: names to functions."""
+    def signatures(self) -> dict[str, Any]:
+        """Returns the signatures for `tf.saved_model.save`, by name."""
         return dict(self._functions)
 
-    def _signatures(self):
+    def _traced(self):
         images = tf.TensorSpec(
             (None, *self.network.input_shape), tf.float32, name="images"
         )
@@ -56,40 +76,37 @@ class ServingModule(tf.Module):
             "classify": (self._classify, strings("inputs")),
             "features": (self._features, images),
         }
-        compiled = {
+        if self.options.xla:
+            functions["serving_default_xla"] = (
+                self._serving_default_xla,
+                images,
+            )
+        return {
             name: tf.function(function, input_signature=[spec])
             for name, (function, spec) in functions.items()
         }
-        if self.options.xla:
-            compiled["serving_default_xla"] = tf.function(
-                self._serving_default_xla, input_signature=[images]
-            )
-        return compiled
 
     def _serving_default(self, images):
-        images = encoded_images.check_images(images)
-        return self._answer(self.network(images)[1])
+        return self._outputs(self.network(check_images(images))[1])
 
     def _serving_default_xla(self, images):
         network = tf.function(self.network, jit_compile=True)
-        images = encoded_images.check_images(images)
-        return self._answer(network(images)[1])
+        return self._outputs(network(check_images(images))[1])
 
     def _serving_bytes(self, image_bytes):
-        images = self._decode(encoded_images.decode_batch, image_bytes)
-        return self._answer(self.network(images)[1])
+        images = self._decode(decode_batch, image_bytes)
+        return self._outputs(self.network(images)[1])
 
     def _classify(self, inputs):
-        images = self._decode(encoded_images.decode_examples, inputs)
-        answer = self._answer(self.network(images)[1])
+        images = self._decode(decode_examples, inputs)
+        outputs = self._outputs(self.network(images)[1])
         return {
-            "classes": answer["top_labels"],
-            "scores": answer["top_probabilities"],
+            "classes": outputs["top_labels"],
+            "scores": outputs["top_probabilities"],
         }
 
     def _features(self, images):
-        images = encoded_images.check_images(images)
-        return {"features": self.network(images)[0]}
+        return {"features": self.network(check_images(images))[0]}
 
     def _decode(self, decoder, strings):
         return decoder(
@@ -99,7 +116,7 @@ class ServingModule(tf.Module):
             self.options.max_pixels,
         )
 
-    def _answer(self, logits):
+    def _outputs(self, logits):
         probabilities = tf.nn.softmax(logits)
         scores, indices = tf.math.top_k(probabilities, self.top)
         return {
@@ -109,3 +126,147 @@ class ServingModule(tf.Module):
             "top_labels": self.labels.lookup(tf.cast(indices, tf.int64)),
             "top_probabilities": scores,
         }
+
+
+def check_images(images: tf.Tensor) -> tf.Tensor:
+    """Clips images to [0, 255] and rejects NaN, infinity and empty batches.
+
+    Args:
+        images: float32 `(batch, height, width, channels)`.
+
+    Raises:
+        tf.errors.InvalidArgumentError: when run; it names the indices of the
+            images that are not finite.
+    """
+    finite = tf.reduce_all(tf.math.is_finite(images), axis=[1, 2, 3])
+    message = "these images hold values that are not finite"
+    with tf.control_dependencies(_assertions(finite, message)):
+        return tf.clip_by_value(images, 0.0, 255.0)
+
+
+def decode_batch(
+    encoded: tf.Tensor,
+    crop: data.EvaluationCrop,
+    channels: int,
+    max_pixels: int,
+) -> tf.Tensor:
+    """Decodes a batch of JPEG and PNG images to one size.
+
+    Args:
+        encoded: string `(batch,)`.
+        crop: evaluation preprocessing.
+        channels: 1 for gray, 3 for color; images are converted.
+        max_pixels: largest height times width of an image.
+
+    Returns:
+        float32 `(batch, height, width, channels)` in [0, 255].
+
+    Raises:
+        tf.errors.InvalidArgumentError: when run; it names the indices of the
+            images that cannot be decoded.
+    """
+
+    def preprocess(image_bytes):
+        pixels = crop(checked_image(image_bytes, channels, max_pixels))
+        return tf.cast(pixels, tf.float32)
+
+    shape = (*crop.size, channels)
+    return _map_or_refuse(preprocess, encoded, shape, max_pixels)
+
+
+def decode_examples(
+    serialized: tf.Tensor,
+    crop: data.EvaluationCrop,
+    channels: int,
+    max_pixels: int,
+) -> tf.Tensor:
+    """Decodes the images of a batch of serialized `tf.train.Example`.
+
+    Args:
+        serialized: string `(batch,)`; each example has the feature
+            `image/encoded`, a JPEG or PNG image.
+        crop: as for `decode_batch`, and so are the rest.
+        channels: see there.
+        max_pixels: see there.
+
+    Returns:
+        As `decode_batch`.
+
+    Raises:
+        tf.errors.InvalidArgumentError: as `decode_batch`.
+    """
+    features = {ENCODED_FEATURE: tf.io.FixedLenFeature([], tf.string)}
+
+    def preprocess(example):
+        parsed = tf.io.parse_single_example(example, features)
+        image = checked_image(parsed[ENCODED_FEATURE], channels, max_pixels)
+        return tf.cast(crop(image), tf.float32)
+
+    shape = (*crop.size, channels)
+    return _map_or_refuse(preprocess, serialized, shape, max_pixels)
+
+
+def checked_image(
+    encoded: tf.Tensor, channels: int, max_pixels: int
+) -> data.EncodedImage:
+    """Validates an encoded JPEG or PNG.
+
+    Args:
+        encoded: scalar string.
+        channels: 1 for gray, 3 for color.
+        max_pixels: largest height times width of the image.
+
+    Raises:
+        tf.errors.InvalidArgumentError: when run, if the header is broken or
+            promises more pixels.
+    """
+    size = decode.header_size(encoded)
+    # The product of two sides below 2**32 may overflow int64.
+    height, width = tf.unstack(size)
+    fits = (height > 0) & (width > 0)
+    fits &= height <= max_pixels // tf.maximum(width, 1)
+    with tf.control_dependencies([tf.debugging.Assert(fits, [size])]):
+        return data.EncodedImage(tf.identity(encoded), channels)
+
+
+def _map_or_refuse(
+    preprocess: Callable, elements: tf.Tensor, shape: tuple, max_pixels: int
+) -> tf.Tensor:
+    """Maps a function over a batch and names the elements on which it fails."""
+
+    def attempt(element):
+        # Only a dataset can catch an error inside a graph.
+        decoded = tf.data.Dataset.from_tensors(element).map(
+            lambda element: (tf.ensure_shape(preprocess(element), shape), True)
+        )
+        failed = tf.data.Dataset.from_tensors((tf.zeros(shape), False))
+        caught = decoded.ignore_errors(log_warning=False)
+        return caught.concatenate(failed).take(1).get_single_element()
+
+    images, decoded = tf.map_fn(
+        attempt,
+        elements,
+        fn_output_signature=(
+            tf.TensorSpec(shape, tf.float32),
+            tf.TensorSpec([], tf.bool),
+        ),
+        parallel_iterations=_PARALLEL,
+    )
+    message = f"these images are no JPEG or PNG of at most {max_pixels} pixels"
+    with tf.control_dependencies(_assertions(decoded, message)):
+        return tf.identity(images)
+
+
+def _assertions(valid, message):
+    """Assertions that a batch is not empty and all of its images are valid."""
+    invalid = tf.where(~valid)[:, 0]
+    return [
+        tf.debugging.Assert(
+            tf.size(valid) > 0, ["the batch must hold at least one image"]
+        ),
+        tf.debugging.Assert(
+            tf.equal(tf.size(invalid), 0),
+            [f"{message}, by index:", invalid],
+            summarize=16,
+        ),
+    ]

@@ -1,80 +1,82 @@
-"""Checkpoints: everything that a run needs to continue as if never stopped."""
+"""Checkpoints: everything that a run needs to resume as if never stopped."""
 
-import json
 import os
 import shutil
+from collections.abc import Iterable
+from typing import Any
 
 import tensorflow as tf
 
-from lambdanet_tf.training.kernels import raw_variable
-from lambdanet_tf.training.kernels import size_in_bytes
-from lambdanet_tf.training.stopping import check_finite
+from lambdanet_tf.environment import tf_variable
+from lambdanet_tf.training.averages import Averages
+from lambdanet_tf.training.preemption import check_finite
+from lambdanet_tf.training.run_state import RunState
 
-FOLDER = "checkpoints"
 _KEPT = 2
 
 
 class Checkpoints:
-    """The checkpoints of a run.
+    """The checkpoints of a run, of which the last two are kept.
 
-    A checkpoint holds the model's weights, the optimiser's variables with the
-    averages, and a small record of the run (its progress so far), all in one
-    unit: a process that is killed while writing leaves the former one valid.
+    A checkpoint holds the weights, the averages, the variables of the optimizer
+    and the state of the run in one unit: a process that is killed while
+    writing leaves the former one valid.
 
     Args:
-        model: built `tf.keras.Model`.
-        optimizer: built `RecipeOptimizer`.
-        read_from: str. The folder of the checkpoints.
-        write_to: str or None. Where this process writes, if elsewhere.
+        model: built.
+        optimizer: built.
+        averages: of the model.
+        read_from: the folder of the checkpoints.
+        write_to: where this process writes, if elsewhere.
     """
 
-    def __init__(self, model, optimizer, read_from, write_to=None):
-        self._weights = [raw_variable(w) for w in model.weights]
-        self._record = tf.Variable("", dtype=tf.string, trainable=False)
+    def __init__(
+        self,
+        model: tf.keras.Model,
+        optimizer: tf.keras.optimizers.Optimizer,
+        averages: Averages,
+        read_from: str,
+        write_to: str | None = None,
+    ):
+        self._weights = [tf_variable(w) for w in model.weights]
+        self._state = tf.Variable("", dtype=tf.string, trainable=False)
+        slots = [tf_variable(v) for v in optimizer.variables]
         self._checkpoint = tf.train.Checkpoint(
             weights=self._weights,
-            optimizer=[raw_variable(v) for v in optimizer.variables],
-            record=self._record,
+            optimizer=slots,
+            averages=averages.variables,
+            state=self._state,
+        )
+        self._size = size_in_bytes(
+            [*self._weights, *slots, *averages.variables]
         )
         self._read_from = read_from
-        self._manager = tf.train.CheckpointManager(
-            self._checkpoint, write_to or read_from, max_to_keep=_KEPT
-        )
+        self._write_to = write_to or read_from
+        self._manager = None
 
-    def save(self, step, record):
+    def save(self, state: RunState, kept: str = "") -> None:
         """Writes a checkpoint.
 
         Args:
-            step: int.
-            record: JSON-able object.
+            state: of the run.
+            kept: which good weights there are, for the message.
 
         Raises:
-            NotFinite: if a weight is not a number; nothing is written then.
+            NotFinite: if a weight is not finite; nothing is written then.
         """
-        self.check_weights(step, "Nothing was saved since.")
-        self._record.assign(json.dumps(record))
-        self._manager.save(checkpoint_number=step)
+        self.check_weights(state.step, kept)
+        self._state.assign(state.to_json())
+        if self._manager is None:
+            self._manager = tf.train.CheckpointManager(
+                self._checkpoint, self._write_to, max_to_keep=_KEPT
+            )
+        self._manager.save(checkpoint_number=state.step)
 
-    def check_weights(self, step, kept):
-        """Raises unless all weights of the model are finite.
-
-        The loss can be finite although a weight is not: on a CPU, ReLU turns
-        what is no number into 0.
-
-        Args:
-            step: int.
-            kept: str. Which good weights there are, in words.
-
-        Raises:
-            NotFinite: naming the step and the good weights.
-        """
-        check_finite(float(self._sum()), step, kept)
-
-    def restore(self):
+    def restore(self) -> RunState | None:
         """Reads the newest checkpoint.
 
         Returns:
-            Its record, or None if there is none.
+            The state of the run, or None if there is no checkpoint.
 
         Raises:
             ValueError: if it does not fit the network.
@@ -88,9 +90,33 @@ class Checkpoints:
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise ValueError(
                 f"The checkpoint {path} does not fit this network and "
-                f"optimiser: {error}"
+                f"optimizer: {error}"
             ) from error
-        return json.loads(self._record.numpy().decode())
+        return RunState.from_json(self._state.numpy().decode())
+
+    def check_weights(self, step: int, kept: str) -> None:
+        """Raises unless all weights of the model are finite.
+
+        On a CPU, ReLU maps NaN to 0, so the loss can hide NaN weights.
+
+        Args:
+            step: as for `check_finite`.
+            kept: likewise.
+
+        Raises:
+            NotFinite: if one is not.
+        """
+        check_finite(float(self._sum()), step, kept)
+
+    def check_room(self) -> None:
+        """Raises unless the disk has room for the checkpoints and the weights.
+
+        On other file systems than the local ones nothing is checked.
+
+        Raises:
+            OSError: naming both amounts.
+        """
+        check_room(os.path.dirname(self._write_to), self._size)
 
     @tf.function
     def _sum(self):
@@ -101,25 +127,32 @@ class Checkpoints:
         return tf.add_n(sums)
 
 
-def check_room(folder, model, optimizer):
-    """Raises unless the disk has room for a run's checkpoints and weights.
+def check_room(folder: str, checkpoint_size: int) -> None:
+    """Raises unless a folder's disk has room for a run.
 
     Args:
-        folder: str. The run folder, which exists. On other file systems than
-            the local ones nothing is checked.
-        model: built `tf.keras.Model`.
-        optimizer: built `RecipeOptimizer`.
+        folder: its nearest parent that exists counts. Of other file systems
+            than the local ones nothing is known.
+        checkpoint_size: bytes of a checkpoint.
 
     Raises:
-        OSError: naming the folder and both amounts.
+        OSError: naming both amounts.
     """
-    if not os.path.isdir(folder):
+    if "://" in folder:
         return
-    # To read a variable may take all processes of a run.
-    one = size_in_bytes([*model.weights, *optimizer.variables])
-    needed, free = (_KEPT + 2) * one, shutil.disk_usage(folder).free
+    there = os.path.abspath(folder)
+    while not os.path.isdir(there):
+        there = os.path.dirname(there)
+    # One more is written before the oldest is removed; and the best weights.
+    needed, free = (_KEPT + 2) * checkpoint_size, shutil.disk_usage(there).free
     if free < needed:
         raise OSError(
             f"The run folder {folder} needs {needed / 2**20:,.0f} MiB for "
             f"checkpoints and weights; {free / 2**20:,.0f} MiB are free."
         )
+
+
+def size_in_bytes(weights: Iterable[Any]) -> int:
+    """Returns the memory of weights; of several workers, none is read."""
+    variables = [tf_variable(weight) for weight in weights]
+    return sum(v.shape.num_elements() * v.dtype.size for v in variables)

@@ -1,82 +1,91 @@
-"""Accuracy, and a few test images with the network's answers."""
+"""Metrics and predictions of a model on an image set."""
+
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf import data
+from lambdanet_tf.training.pipeline import InputPipeline
 from lambdanet_tf.training.steps import evaluation_step
 from lambdanet_tf.training.steps import prediction_step
 
-_MOST_ANSWERS = 2000
+_MOST_PREDICTIONS = 2000
 
 
 class Evaluation:
-    """Evaluates a model on the splits of its image set.
+    """Evaluates a model; create it in the scope of the model's strategy.
 
     Args:
-        model: `tf.keras.Model` that returns logits.
-        inputs: `Inputs`.
-        strategy: `tf.distribute.Strategy`.
+        model: returns logits.
+        pipeline: the input pipeline of the run.
     """
 
-    def __init__(self, model, inputs, strategy):
-        self._inputs, self._strategy = inputs, strategy
-        self._evaluate = evaluation_step(model, strategy)
-        self._predict = prediction_step(model, strategy)
+    def __init__(self, model: tf.keras.Model, pipeline: InputPipeline):
+        self._pipeline = pipeline
+        self._evaluate = evaluation_step(model)
+        self._predict = prediction_step(model)
 
-    def figures(self, split, prefix=""):
-        """Loss and accuracies over a split.
+    def metrics(self, source: data.Source, prefix: str = "") -> dict[str, Any]:
+        """Returns loss and accuracies over a source.
 
         Args:
-            split: `Split`.
-            prefix: str. Put before each name.
+            source: of the pipeline's image set.
+            prefix: put before each name.
 
         Returns:
-            A dictionary of floats: loss, accuracy, top5_accuracy, images (how
-            many could be read).
+            `loss` (without label smoothing), `accuracy`, `top5_accuracy` where
+            there are more than 5 classes, `images`: how many could be read.
+
+        Raises:
+            ValueError: if none could be read.
         """
         sums = np.zeros(4)
-        for batch in self._inputs.evaluation(split):
+        for batch in self._pipeline.evaluation(source):
             sums += self._evaluate(batch).numpy()
         if not sums[3]:
             raise ValueError("None of the evaluation images could be read.")
-        names = ("loss", "accuracy", "top5_accuracy")
-        figures = {
-            prefix + name: float(value / sums[3])
-            for name, value in zip(names, sums[:3], strict=True)
-        }
-        return {**figures, f"{prefix}images": int(sums[3])}
+        loss, top1, top5 = (float(x) for x in sums[:3] / sums[3])
+        metrics = {"loss": loss, "accuracy": top1}
+        if len(self._pipeline.images.classes) > 5:
+            metrics["top5_accuracy"] = top5
+        metrics["images"] = int(sums[3])
+        return {prefix + name: value for name, value in metrics.items()}
 
-    def answers(self, split):
-        """The first images of a split with the network's answers.
+    def predictions(
+        self, source: data.Source
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns the first images of a source with their predictions.
 
         Args:
-            split: `Split`.
+            source: of the pipeline's image set.
 
         Returns:
-            Three arrays: images, labels, probabilities; of some thousand
-            images at most, those of this process.
+            Images, labels and probabilities of some thousand images at most,
+            those of this process: float32 `(number, height, width, channels)`,
+            int64 `(number,)`, float32 `(number, classes)`.
         """
         columns, count = [], 0
-        for batch in self._inputs.evaluation(split):
+        for batch in self._pipeline.evaluation(source):
+            images, labels, weights = batch
             probabilities = self._predict(batch)
             columns.append(
-                [self._local(x) for x in (*batch[:2], probabilities, batch[2])]
+                [
+                    self._local(x)
+                    for x in (images, labels, probabilities, weights)
+                ]
             )
             count += len(columns[-1][0])
-            if count >= _MOST_ANSWERS:
+            if count >= _MOST_PREDICTIONS:
                 break
         images, labels, probabilities, weights = (
             np.concatenate(column) for column in zip(*columns, strict=True)
         )
         kept = weights > 0
-        return images[kept], labels[kept], probabilities[kept]
+        return images[kept], labels[kept].argmax(-1), probabilities[kept]
 
     def _local(self, value):
-        parts = self._strategy.experimental_local_results(value)
-        return np.concatenate([_floats(part) for part in parts])
-
-
-def _floats(tensor):
-    if tensor.dtype == tf.bfloat16:
-        tensor = tf.cast(tensor, tf.float32)
-    return tensor.numpy()
+        parts = self._pipeline.strategy.experimental_local_results(value)
+        return np.concatenate(
+            [tf.cast(part, tf.float32).numpy() for part in parts]
+        )

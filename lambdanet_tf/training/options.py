@@ -1,60 +1,65 @@
-"""Where and how a recipe runs: nothing that changes what it computes."""
+"""Where and how a recipe runs: nothing that changes what it computes.
+
+Nothing here imports TensorFlow.
+"""
 
 import dataclasses
+import json
+import os
+
+from lambdanet_tf import flags
+from lambdanet_tf.flags import field
 
 STRATEGIES = ("auto", "default", "mirrored", "multiworker", "tpu")
 
 
 @dataclasses.dataclass(frozen=True)
 class RunOptions:
-    """Where and how a recipe runs.
+    """Where and how a recipe runs. Each field is a flag, with this help.
 
-    Attributes:
-        runs: str. The folder in which every run gets a folder of its own.
-        run: str. The folder of this run, instead; if it holds a run that is
-            not finished, that run is continued.
-        resume: bool. Whether the run must already exist.
-        data_dir: str. Where TensorFlow Datasets keeps its sets ("": default).
-        strategy: str. One of `STRATEGIES`.
-        tpu: str. Name or address of a TPU, or `"local"`.
-        replicas: int. How many parts of a CPU to use as devices of a mirrored
-            strategy, to try it out (0: GPUs).
-        steps_per_execution: int. Steps of one call to the device.
-        jit_compile: bool. Whether XLA compiles the step (one device only).
-        deterministic: bool. Whether equal runs give equal bits; slower.
-        checkpoint_steps: int. Steps between checkpoints (0: only by epochs).
-        checkpoint_epochs: int. Epochs between checkpoints.
+    Raises:
+        ValueError: if a field has a value that is not allowed.
     """
 
-    runs: str = "runs"
-    run: str = ""
-    resume: bool = False
-    data_dir: str = ""
-    strategy: str = "auto"
-    tpu: str = ""
-    replicas: int = 0
-    steps_per_execution: int = 1
-    jit_compile: bool = False
-    deterministic: bool = False
-    checkpoint_steps: int = 0
-    checkpoint_epochs: int = 1
+    runs: str = field(
+        "runs", "the folder in which every run gets its own", metavar="FOLDER"
+    )
+    run: str = field(
+        "", "the folder of this run; resumed if it is there", metavar="FOLDER"
+    )
+    resume: bool = field(False, "refuse to begin a new run: --run must exist")
+    data_dir: str = field(
+        "", "where TensorFlow Datasets keeps its sets", metavar="FOLDER"
+    )
+    strategy: str = field(
+        "auto",
+        f"the devices: {', '.join(STRATEGIES)}",
+        choices=STRATEGIES,
+        metavar="KIND",
+    )
+    tpu: str = field("", "name or address of a TPU, or local", metavar="NAME")
+    replicas: int = field(
+        0, "parts of the CPU to train on, to try mirrored (0: GPUs)", low=0
+    )
+    steps_per_execution: int = field(
+        1, "steps of one call to the device", low=1
+    )
+    jit_compile: bool = field(False, "compile the step with XLA (one device)")
+    deterministic: bool = field(
+        False, "make equal runs give equal bits; slower"
+    )
+    checkpoint_steps: int = field(
+        0, "steps between checkpoints (0: by epochs)", low=0
+    )
+    checkpoint_epochs: int = field(1, "epochs between checkpoints", low=1)
 
     def __post_init__(self):
-        if self.strategy not in STRATEGIES:
-            raise ValueError(
-                f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: "
-                f"{self.strategy!r}."
-            )
-        for name, least in (
-            ("replicas", 0),
-            ("steps_per_execution", 1),
-            ("checkpoint_steps", 0),
-            ("checkpoint_epochs", 1),
-        ):
-            if getattr(self, name) < least:
-                raise ValueError(
-                    f"`{name}` must be at least {least}. Received: "
-                    f"{getattr(self, name)}."
-                )
+        flags.check(self)
         if self.resume and not self.run:
-            raise ValueError("`resume` needs the folder of a run.")
+            raise ValueError("`resume` needs the folder of a run: --run.")
+
+
+def number_of_workers() -> int:
+    """Returns how many processes train together, by the variable TF_CONFIG."""
+    cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
+    return len(cluster.get("worker", [])) + len(cluster.get("chief", []))

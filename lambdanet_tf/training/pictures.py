@@ -1,47 +1,45 @@
-"""The pictures of a run: learning curves, and test images with answers."""
+"""The pictures of a run: learning curves, and test images with predictions."""
 
 import io
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from lambdanet_tf.environment import require
 
-_BLUE, _ORANGE = "#3366aa", "#dd7722"
+_BLUE, _ORANGE, _LIGHT = "#3366aa", "#dd7722", "#99bbdd"
 _GREEN, _RED = "#2e8b57", "#c8102e"
-_COLUMNS = 10
-_ROWS = 6
+# Letters of a prediction's title.
+_LONGEST_LINE = 14
+_LONGEST_NAME = 19
 
 
-def learning_curves(rows, best_epoch, test_accuracy=None):
-    """The loss, accuracy and learning rate of each epoch.
+def learning_curves(
+    rows: Sequence[dict[str, Any]],
+    best_epoch: int,
+    test_accuracy: float | None = None,
+    label_smoothing: float = 0.0,
+) -> bytes:
+    """Draws loss, accuracy and learning rate of each epoch.
 
     Args:
-        rows: list of dictionaries, the lines of metrics.csv.
-        best_epoch: int. The epoch whose weights were kept.
-        test_accuracy: float or None.
+        rows: the lines of metrics.csv.
+        best_epoch: the epoch whose weights were kept.
+        test_accuracy: a point of its own, if given.
+        label_smoothing: of the training loss; the label says so.
 
     Returns:
-        The bytes of a PNG file.
+        A PNG file.
     """
-    figure = _figure(11, 3.6)
+    figure = _figure(11, 4.0)
     losses, accuracies, rates = figure.subplots(
         1, 3, gridspec_kw={"width_ratios": [3, 3, 2]}
     )
-    epochs = [row["epoch"] for row in rows]
-    for axes, name, factor in (
-        (losses, "loss", 1),
-        (accuracies, "accuracy", 100),
-    ):
-        for prefix, label, colour in (
-            ("", "training (varied)", _BLUE),
-            ("validation_", "validation", _ORANGE),
-        ):
-            values = [factor * row.get(prefix + name, np.nan) for row in rows]
-            if not np.all(np.isnan(values)):
-                axes.plot(epochs, values, color=colour, label=label)
-        axes.axvline(best_epoch, color="grey", linewidth=0.8, linestyle=":")
-        axes.set(xlabel="epoch", title=name)
-    losses.set_ylim(bottom=0)
+    smoothed = f", labels smoothed by {label_smoothing:g}"
+    _plot_pair(losses, rows, "loss", smoothed if label_smoothing else "")
+    _plot_pair(accuracies, rows, "accuracy", "", factor=100)
+    losses.set(title="loss", ylim=(0, None))
     accuracies.set(title="accuracy, %", ylim=_accuracy_limits(rows))
     if test_accuracy is not None:
         accuracies.plot(
@@ -53,49 +51,72 @@ def learning_curves(rows, best_epoch, test_accuracy=None):
             linestyle="none",
             label=f"test: {test_accuracy:.2%}",
         )
-    rates.plot(epochs, [row["learning_rate"] for row in rows], color="black")
-    rates.set(xlabel="epoch", title="learning rate", ylim=(0, None))
-    losses.legend(frameon=False)
-    accuracies.legend(frameon=False, loc="lower right")
+    epochs = [row["epoch"] for row in rows]
+    rates.plot(
+        epochs, [row["learning_rate"] for row in rows], color="black",
+        marker=_marker(rows),
+    )  # fmt: skip
+    rates.set(title="learning rate", ylim=(0, None))
+    for axes in (losses, accuracies):
+        axes.axvline(
+            best_epoch,
+            color="grey",
+            linewidth=0.8,
+            linestyle=":",
+            label=f"best epoch: {best_epoch}",
+        )
+        axes.legend(
+            frameon=False, fontsize=8, loc="upper center",
+            bbox_to_anchor=(0.5, -0.16), ncols=2,
+        )  # fmt: skip
     for axes in (losses, accuracies, rates):
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
+        axes.set(xlabel="epoch")
+        _whole_epochs(axes, epochs)
+        _plain(axes)
     return _png(figure)
 
 
-def predictions(images, labels, probabilities, classes):
-    """Test images with the network's answers: all mistakes, then right ones.
+def predictions(
+    images: np.ndarray,
+    labels: np.ndarray,
+    probabilities: np.ndarray,
+    classes: Sequence[str],
+) -> bytes:
+    """Draws test images with their predictions: mistakes, then the others.
 
     Args:
-        images: array `(number, height, width, channels)`, in [0, 255].
-        labels: int array `(number,)`.
-        probabilities: array `(number, classes)`.
-        classes: sequence of str. The names of the labels.
+        images: `(number, height, width, channels)`, in [0, 255].
+        labels: ints `(number,)`.
+        probabilities: `(number, classes)`.
+        classes: the names of the labels.
 
     Returns:
-        The bytes of a PNG file.
+        A PNG file.
     """
-    answers = probabilities.argmax(axis=1)
-    wrong = np.flatnonzero(answers != labels)
-    right = np.flatnonzero(answers == labels)
-    space = _COLUMNS * _ROWS
+    predicted = probabilities.argmax(axis=1)
+    wrong = np.flatnonzero(predicted != labels)
+    right = np.flatnonzero(predicted == labels)
+    longest = max(len(name) for name in classes)
+    columns, num_rows, width = (10, 6, 1.15) if longest < 4 else (6, 5, 1.9)
+    space = columns * num_rows
     shown_wrong = wrong[: space // 2]
     spread = np.linspace(0, len(right) - 1, num=min(space, len(right)))
     spread = right[spread.astype(int)] if len(right) else right
     shown = np.concatenate([shown_wrong, spread])[:space]
 
-    num_rows = max(-(-len(shown) // _COLUMNS), 1)
-    figure = _figure(1.15 * _COLUMNS, 1.32 * num_rows + 0.7)
-    grid = figure.subplots(num_rows, _COLUMNS, squeeze=False).ravel()
+    num_rows = max(-(-len(shown) // columns), 1)
+    height = width + (0.2 if longest < 4 else 0.5)
+    figure = _figure(width * columns, height * num_rows + 0.7)
+    grid = figure.subplots(num_rows, columns, squeeze=False).ravel()
     for axes in grid[len(shown) :]:
         axes.set_axis_off()
     for axes, index in zip(grid, shown, strict=False):
-        _draw_answer(
+        _draw_prediction(
             axes,
             images[index],
-            truth=classes[labels[index]],
-            answer=classes[answers[index]],
-            confidence=probabilities[index].max(),
+            classes[int(labels[index])],
+            classes[int(predicted[index])],
+            probabilities[index].max(),
         )
     which = "all of them" if len(shown_wrong) == len(wrong) else "some of them"
     first = f" ({which} first, in red)" if len(wrong) else ""
@@ -106,41 +127,64 @@ def predictions(images, labels, probabilities, classes):
     return _png(figure)
 
 
-def rate_curve(updates, rates, updates_per_epoch, title):
-    """The learning rate over a whole training.
+def rate_curve(
+    steps: np.ndarray, rates: np.ndarray, steps_per_epoch: int, title: str
+) -> bytes:
+    """Draws the learning rate over a whole training.
 
     Args:
-        updates: array of updates of the weights, from the first to the last.
-        rates: array of the learning rate at each of them.
-        updates_per_epoch: float.
-        title: str.
+        steps: from the first to the last, or some of them.
+        rates: the learning rate at each of them.
+        steps_per_epoch: for the axis.
+        title: of the picture.
 
     Returns:
-        The bytes of a PNG file.
+        A PNG file.
     """
     figure = _figure(8, 3.6)
     axes = figure.subplots()
     peak = int(np.argmax(rates))
-    axes.plot(updates / updates_per_epoch, rates, color=_BLUE)
+    axes.plot(steps / steps_per_epoch, rates, color=_BLUE)
     axes.plot(
-        [updates[peak] / updates_per_epoch],
+        [steps[peak] / steps_per_epoch],
         [rates[peak]],
         color=_ORANGE,
         marker="o",
         linestyle="none",
-        label=f"peak {rates[peak]:.4g}, after {updates[peak]:,.0f} updates",
+        label=f"peak {rates[peak]:.4g}, after {steps[peak]:,.0f} steps",
     )
     axes.set(xlabel="epoch", ylabel="learning rate", ylim=(0, None))
-    axes.set(xlim=(0, updates[-1] / updates_per_epoch), title=title)
+    axes.set(xlim=(0, steps[-1] / steps_per_epoch), title=title)
     axes.legend(frameon=False, loc="upper right")
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    _plain(axes)
     return _png(figure)
 
 
-def _draw_answer(axes, image, truth, answer, confidence):
-    is_right = truth == answer
-    colour = _GREEN if is_right else _RED
+def _plot_pair(axes, rows, name, note, factor=1):
+    """Plots a metric on training and validation images."""
+    for key, label, color in (
+        (name, f"training (augmented{note})", _BLUE),
+        (f"validation_{name}", "validation", _ORANGE),
+    ):
+        values = [factor * row.get(key, np.nan) for row in rows]
+        if not np.all(np.isnan(values)):
+            axes.plot(
+                [row["epoch"] for row in rows],
+                values,
+                color=color,
+                marker=_marker(rows),
+                label=label,
+            )
+
+
+def _marker(rows):
+    """A single epoch is a point: a line of one point cannot be seen."""
+    return "o" if len(rows) == 1 else None
+
+
+def _draw_prediction(axes, image, truth, predicted, probability):
+    is_right = truth == predicted
+    color = _GREEN if is_right else _RED
     image = np.clip(image / 255.0, 0.0, 1.0)
     if image.shape[-1] == 1:
         axes.imshow(image[..., 0], cmap="gray_r", vmin=0, vmax=1)
@@ -148,18 +192,38 @@ def _draw_answer(axes, image, truth, answer, confidence):
         axes.imshow(image)
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
-        spine.set(color=colour, linewidth=1.2 if is_right else 3.5)
-    mark = "✓" if is_right else "✗"
-    title = f"{mark} {answer}  {confidence:.0%}"
-    if not is_right:
-        title = f"{mark} {answer}, not {truth}"
+        spine.set(color=color, linewidth=1.2 if is_right else 3.5)
     axes.set_title(
-        title,
-        color=colour,
+        prediction_title(truth, predicted, probability),
+        color=color,
         fontsize=9,
         pad=3,
         fontweight="normal" if is_right else "bold",
     )
+
+
+def prediction_title(truth: str, predicted: str, probability: float) -> str:
+    """Returns the title of a prediction: lines that fit above its image."""
+    short_truth, short = _shortened(truth), _shortened(predicted)
+    if truth != predicted:
+        lines = [f"✗ {short},", f"not {short_truth}"]
+    else:
+        lines = [f"✓ {short}", f"{probability:.0%}"]
+    both = "  ".join(lines) if truth == predicted else " ".join(lines)
+    return both if len(both) <= _LONGEST_LINE else "\n".join(lines)
+
+
+def _shortened(name):
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[: _LONGEST_NAME - 1]}…"
+
+
+def _whole_epochs(axes, epochs):
+    ticker = require("matplotlib.ticker", extra="plot")
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+    if len(epochs) == 1:  # There are no whole numbers around a single one.
+        axes.set_xlim(epochs[0] - 1, epochs[0] + 1)
 
 
 def _accuracy_limits(rows):
@@ -168,6 +232,11 @@ def _accuracy_limits(rows):
     later = rows[len(rows) // 10 :]
     low = min(100 * row[name] for row in later for name in names if name in row)
     return max(min(low - 2, 95), 0), 100.5
+
+
+def _plain(axes):
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _figure(width, height):

@@ -1,65 +1,116 @@
-"""The report of a run, for people."""
+"""The end of a run: predictions, pictures and the report."""
 
+from typing import Any
+
+import numpy as np
+
+from lambdanet_tf import runs
+from lambdanet_tf.training import pictures
+from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.progress import duration
 
+_EXAMPLES = 16
 
-def report(record, data_description, num_parameters, pictures):
-    """A run in Markdown.
+
+def write_report(
+    folder: runs.RunFolder,
+    run: runs.Run,
+    rows: list[dict[str, Any]],
+    predictions: tuple[np.ndarray, np.ndarray, np.ndarray],
+    facts: dict[str, str],
+    with_pictures: bool = True,
+) -> None:
+    """Writes report.md, the pictures and examples.npz.
 
     Args:
-        record: dict. What run.json holds.
-        data_description: str.
-        num_parameters: int.
-        pictures: sequence of (title, file name).
-
-    Returns:
-        A text.
+        folder: where to.
+        run: finished.
+        rows: the lines of metrics.csv.
+        predictions: test images, their labels and the probabilities of all
+            classes, as `Evaluation.predictions` returns them.
+        facts: further lines of the report's table, and under "data" the
+            description of the images.
+        with_pictures: whether to draw pictures.
     """
-    recipe, metrics = record["recipe"], record["metrics"]
-    best = metrics["best_epoch"]
+    images, labels, probabilities = predictions
+    folder.write_examples(images[:_EXAMPLES], labels[:_EXAMPLES])
+    drawn = []
+    if with_pictures:
+        metrics = run.metrics
+        smoothing = run.recipe["label_smoothing"]
+        curves = pictures.learning_curves(
+            rows, metrics["best_epoch"], metrics["accuracy"], smoothing
+        )
+        folder.write_bytes(runs.CURVES_FILE, curves)
+        picture = pictures.predictions(
+            images, labels, probabilities, run.classes
+        )
+        folder.write_bytes(runs.PREDICTIONS_FILE, picture)
+        drawn = [
+            ("Learning curves", runs.CURVES_FILE),
+            ("Predictions", runs.PREDICTIONS_FILE),
+        ]
+    folder.write_text(runs.REPORT_FILE, report(run, facts, drawn))
+
+
+def report(
+    run: runs.Run, facts: dict[str, str], drawn: list[tuple[str, str]]
+) -> str:
+    """Returns a finished run in Markdown.
+
+    Args:
+        run: finished.
+        facts: as for `write_report`.
+        drawn: title and file of each picture.
+    """
+    recipe, metrics = run.recipe, run.metrics
+    facts = dict(facts)
+    description = facts.pop("data")
     lines = [
-        f"# {record['model']['builder']} on {recipe['data']}",
+        f"# {run.model} on {recipe['data']}",
         "",
-        f"**{metrics['accuracy']:.2%}** of {metrics['test_images']} test images"
-        f" right (top 5: {metrics['top5_accuracy']:.2%}), with the weights of "
-        f"epoch {best} of {recipe['epochs']}.",
+        f"{accuracy_text(metrics)}, with the weights of epoch "
+        f"{metrics['best_epoch']} of {recipe['epochs']}.",
         "",
-        *_table(_results(record, num_parameters)),
+        *_table([*_results(run), *facts.items()]),
         "",
-        data_description,
+        description,
         "The best epoch is chosen by the validation images, never by the test "
         "images."
         if "validation_accuracy" in metrics
         else "The weights are those of the last epoch.",
         "",
     ]
-    for title, name in pictures:
+    for title, name in drawn:
         lines += [f"![{title}]({name})", ""]
     fields = [(f"`{k}`", f"`{v}`") for k, v in recipe.items()]
     lines += ["## Recipe", "", *_table(fields)]
-    versions = [(name, value) for name, value in record["versions"].items()]
-    lines += ["", "## Versions", "", *_table(versions), ""]
+    lines += ["", "## Versions", "", *_table(run.versions.items()), ""]
     return "\n".join(lines)
 
 
-def _results(record, num_parameters):
-    metrics = record["metrics"]
-    rows = [
-        ("test accuracy", f"{metrics['accuracy']:.2%}"),
-        ("test loss", f"{metrics['loss']:.4f}"),
-    ]
+def accuracy_text(metrics: Any) -> str:
+    """Returns the accuracy on the test images in words."""
+    text = f"Test accuracy **{metrics['accuracy']:.2%}**"
+    if "top5_accuracy" in metrics:
+        text += f" (top 5: {metrics['top5_accuracy']:.2%})"
+    return f"{text} of {count(metrics['test_images'], 'image')}"
+
+
+def _results(run):
+    metrics = run.metrics
+    rows = [("test loss", f"{metrics['loss']:.4f}")]
     if "validation_accuracy" in metrics:
         rows.append(
             ("validation accuracy", f"{metrics['validation_accuracy']:.2%}")
         )
     return [
         *rows,
-        ("parameters", f"{num_parameters:,}"),
         ("training time", duration(metrics["seconds"])),
         ("images per second", f"{metrics['images_per_second']:,.0f}"),
         ("device", metrics["device"]),
-        ("seed", record["recipe"]["seed"]),
-        ("command", f"`{record['command']}`"),
+        ("seed", run.recipe["seed"]),
+        ("command", f"`{run.command}`"),
     ]
 
 

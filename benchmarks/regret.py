@@ -1,0 +1,153 @@
+"""Draws geometries at random and compares `auto` with the best algorithm.
+
+    python -m benchmarks.regret --write docs
+
+The regret of a geometry is the time of `auto` divided by that of the fastest
+algorithm, whole layers, float32, CPU; the same algorithm counts 1, whatever
+the clock says. All algorithms of a geometry take turns.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import statistics
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf
+
+from benchmarks import report
+from benchmarks.engine import Line
+from benchmarks.engine import steps
+from benchmarks.timing import interleaved
+
+SEED = 2102
+NUMBER = 60
+LARGEST = 2.5e7  # floats of position lambdas in a batch
+SLOWEST = 4e10  # operations of an algorithm that is timed
+
+
+def draw_line(generator):
+    """Draws a layer: rank, sizes, scope, depths, heads, batch."""
+    while True:
+        rank = generator.choice([1, 2, 2, 3])
+        low, high = {1: (16, 4096), 2: (4, 64), 3: (3, 16)}[rank]
+        grid = tuple(
+            round(low * (high / low) ** generator.random()) for _ in range(rank)
+        )
+        heads = generator.choice([1, 2, 4, 8])
+        value_dim = generator.choice([8, 16, 32, 64, 128])
+        line = Line(
+            grid,
+            heads * value_dim,
+            generator.choice([None, 3, 5, 7, 9, 15, 23, 31]),
+            generator.choice([1, 2, 4, 8]),
+            key_dim=generator.choice([8, 16, 16, 32]),
+            intra_depth=generator.choice([1, 1, 1, 2, 4]),
+            causal=rank == 1 and generator.random() < 0.5,
+            num_heads=heads,
+        )
+        size = line.batch * line.positions * line.key_dim * value_dim
+        if size <= LARGEST:
+            return line
+
+
+def regrets(line, repetitions):
+    """Times every algorithm of a line; returns figures by phase."""
+    built = {}
+    for name in line.contestants():
+        if name == "auto":
+            continue
+        layer, forward, training = steps(line, name)
+        if layer.plan.operations * line.batch <= SLOWEST:
+            built[name] = (forward, training)
+    layer, _, _ = steps(line, "auto")
+    figures = {}
+    for phase, index, plan in (
+        ("forward", 0, layer.inference_plan),
+        ("training", 1, layer.plan),
+    ):
+        functions = {name: pair[index] for name, pair in built.items()}
+        times = interleaved(functions, repetitions)
+        best = min(times, key=lambda name: times[name][0])
+        figures[phase] = {
+            "auto": plan.algorithm,
+            "best": best,
+            "regret": times[plan.algorithm][0] / times[best][0],
+            "milliseconds": {n: 1e3 * t[0] for n, t in times.items()},
+        }
+    return figures
+
+
+def picture(rows, path):
+    """Draws the distribution of the regret, forward and training."""
+    import matplotlib  # noqa: PLC0415
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt  # noqa: PLC0415
+
+    figure, axis = plt.subplots(figsize=(7, 3.8))
+    for phase, color in (("forward", "#3366aa"), ("training", "#dd7722")):
+        values = sorted(row[phase]["regret"] for row in rows)
+        share = [(i + 1) / len(values) for i in range(len(values))]
+        axis.step(values, share, where="post", color=color, label=phase)
+    axis.set(
+        xlabel="time of auto / time of the fastest algorithm",
+        ylabel="share of geometries",
+        title=f"{len(rows)} geometries drawn at random",
+        ylim=(0, 1.02),
+    )
+    axis.grid(alpha=0.3)
+    axis.legend(loc="lower right")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def sentences(rows):
+    """The figures in words, and the geometries of the largest regret."""
+    lines = []
+    for phase in ("forward", "training"):
+        values = [row[phase]["regret"] for row in rows]
+        worst = max(rows, key=lambda row: row[phase]["regret"])
+        same = sum(value == 1.0 for value in values)
+        lines.append(
+            f"{phase.capitalize()}: the choice is the fastest in {same} of "
+            f"{len(rows)} geometries; median {statistics.median(values):.2f}, "
+            f"worst {max(values):.2f} ({worst['line']}, batch "
+            f"{worst['batch']}: {worst[phase]['auto']} for "
+            f"{worst[phase]['best']})."
+        )
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--write", help="folder of engine.md")
+    parser.add_argument("--number", type=int, default=NUMBER)
+    parser.add_argument("--repetitions", type=int, default=9)
+    arguments = parser.parse_args()
+    generator, rows = random.Random(SEED), []
+    for index in range(arguments.number):
+        line = draw_line(generator)
+        row = {"line": line.name, "batch": line.batch}
+        rows.append({**row, **regrets(line, arguments.repetitions)})
+        tf.keras.backend.clear_session()
+        texts = [
+            f"{phase} {rows[-1][phase]['auto']} "
+            f"{rows[-1][phase]['regret']:.2f} ({rows[-1][phase]['best']})"
+            for phase in ("forward", "training")
+        ]
+        print(index, line.name, f"batch {line.batch}:", *texts, flush=True)
+    print(sentences(rows))
+    if arguments.write:
+        folder = pathlib.Path(arguments.write)
+        (folder / "regret.json").write_text(json.dumps(rows, indent=1))
+        picture(rows, folder / "regret.png")
+        report.insert(folder, "regret", sentences(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+"""Times timm's networks in PyTorch beside ours on the same cores, in pairs.
+
+    python -m benchmarks.networks --timm
+    python -m benchmarks.networks --timm --networks LambdaResNet26T --batch 1 8
+
+Each contestant is a process of its own, so that threads and memory of one do
+not disturb the other; a pair of them takes turns, in random order. Reported is
+the ratio of the two times of a turn: whatever slows the machine slows both.
+Weights are random, images 256x256, float32; a training step is the forward
+pass with batch statistics, the gradients of all weights and a step of SGD with
+momentum.
+"""
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+THREADS = len(os.sched_getaffinity(0))
+NETWORKS = ("LambdaResNet26T", "LambdaResNet50TS", "LambdaResNet26RPT256")
+PHASES = ("inference", "training")
+BATCHES = (1, 8, 32)
+OURS = ("graph", "xla", "folded")
+THEIRS = ("eager", "channels_last", "compiled")
+IMAGE_SIZE = 256
+_WARM_UP = 3  # runs that are not counted: tracing, compiling, caches
+_PAUSE = 0.02  # seconds, for threads of the last one that still spin
+
+
+def ours(name, kind, phase, batch):
+    """A function that runs a network of ours once."""
+    import tensorflow as tf  # noqa: PLC0415
+
+    from benchmarks.networks import compiled_steps  # noqa: PLC0415
+    from lambdanet_tf import models  # noqa: PLC0415
+    from lambdanet_tf import serving  # noqa: PLC0415
+
+    tf.config.threading.set_intra_op_parallelism_threads(THREADS)
+    model = models.build(name, classifier_activation=None)
+    if kind == "folded":
+        model = serving.fold_batch_norm(model)
+    inference, training = compiled_steps(
+        model, batch, IMAGE_SIZE, jit_compile=kind == "xla"
+    )
+    step = inference if phase == "inference" else training
+    return lambda: step().numpy()
+
+
+def theirs(name, kind, phase, batch):
+    """A function that runs the same network of timm once."""
+    import torch  # noqa: PLC0415
+
+    from benchmarks import timm_networks  # noqa: PLC0415
+    from lambdanet_tf import specs  # noqa: PLC0415
+
+    torch.set_num_threads(THREADS)
+    network = timm_networks.build(specs.RESNETS[name], image_size=IMAGE_SIZE)
+    images = torch.rand(batch, 3, IMAGE_SIZE, IMAGE_SIZE)
+    if kind == "channels_last":
+        network = network.to(memory_format=torch.channels_last)
+        images = images.to(memory_format=torch.channels_last)
+    network.train(phase == "training")
+    labels = torch.arange(batch) % 1000
+    optimizer = torch.optim.SGD(network.parameters(), 1e-6, momentum=0.9)
+    forward = torch.compile(network) if kind == "compiled" else network
+
+    def inference():
+        with torch.inference_mode():
+            forward(images)
+
+    def training():
+        optimizer.zero_grad()
+        losses = torch.nn.functional.cross_entropy(forward(images), labels)
+        losses.backward()
+        optimizer.step()
+
+    return inference if phase == "inference" else training
+
+
+class Contestant:
+    """A process that runs one network when it is told to.
+
+    Args:
+        side: "ours" or "theirs".
+        name: of the network.
+        kind: of `OURS` or `THEIRS`.
+        phase: of `PHASES`.
+        batch: int.
+    """
+
+    def __init__(self, side, name, kind, phase, batch):
+        command = [sys.executable, "-m", "benchmarks.timm_speed"]
+        command += [side, name, kind, phase, str(batch)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._receive()
+
+    def run(self):
+        """Seconds of one run."""
+        self._process.stdin.write("run\n")
+        self._process.stdin.flush()
+        return self._receive()
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def _receive(self):
+        line = self._process.stdout.readline()
+        if not line.startswith("seconds "):
+            self.close()
+            raise RuntimeError(f"{self._process.args} failed: see above.")
+        return float(line.split()[1])
+
+
+def serve(side, name, kind, phase, batch):
+    """The process of a contestant: a line in, a run, its seconds out."""
+    make = {"ours": ours, "theirs": theirs}[side]
+    step = make(name, kind, phase, int(batch))
+    for _ in range(_WARM_UP):
+        step()
+    print("seconds 0", flush=True)
+    for _ in sys.stdin:
+        begin = time.perf_counter()
+        step()
+        print(f"seconds {time.perf_counter() - begin}", flush=True)
+
+
+def duel(name, kinds, phase, batch, turns):
+    """Times a pair in turns; returns a row of figures, or None if one fails.
+
+    Args:
+        name: of the network.
+        kinds: ours and theirs.
+        phase: of `PHASES`.
+        batch: int.
+        turns: int.
+    """
+    pair, order = {}, random.Random(0)
+    try:
+        for side, kind in zip(("ours", "theirs"), kinds, strict=True):
+            pair[side] = Contestant(side, name, kind, phase, batch)
+        times = {side: [] for side in pair}
+        for _ in range(turns):
+            for side in order.sample(list(pair), 2):
+                time.sleep(_PAUSE)
+                times[side].append(pair[side].run())
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return None
+    finally:
+        for contestant in pair.values():
+            contestant.close()
+    ratios = [
+        slow / fast
+        for fast, slow in zip(times["ours"], times["theirs"], strict=True)
+    ]
+    return {
+        "network": name,
+        "phase": phase,
+        "batch": batch,
+        "ours": kinds[0],
+        "theirs": kinds[1],
+        "turns": turns,
+        "images_per_second": {
+            side: batch / statistics.median(seconds)
+            for side, seconds in times.items()
+        },
+        "fastest_images_per_second": {
+            side: batch / min(seconds) for side, seconds in times.items()
+        },
+        "ratio": statistics.median(ratios),
+        "interval": median_interval(ratios),
+        "seconds": times,
+    }
+
+
+def median_interval(numbers, confidence=0.95):
+    """An interval for the median of what the numbers are drawn from.
+
+    From one order statistic to another, by the binomial distribution; the
+    whole range where there are too few numbers.
+    """
+    numbers, n = sorted(numbers), len(numbers)
+    tail, low = 0.0, 0
+    coefficient = 0.5**n
+    for k in range(n // 2):
+        tail += coefficient
+        if 2 * tail > 1 - confidence:
+            break
+        low = k + 1
+        coefficient *= (n - k) / (k + 1)
+    low = max(low - 1, 0)
+    return numbers[low], numbers[n - 1 - low]
+
+
+def measure(arguments):
+    """All duels that the command line asks for; returns their rows."""
+    rows = []
+    for name in arguments.networks or NETWORKS:
+        for phase in PHASES:
+            for batch in arguments.batch or BATCHES:
+                for kinds in _kinds(arguments, phase):
+                    row = duel(name, kinds, phase, batch, arguments.turns)
+                    if row is not None:
+                        rows.append(row)
+                        print(json.dumps(row), flush=True)
+    return rows
+
+
+def _kinds(arguments, phase):
+    """Pairs of ours and theirs; a folded network cannot be trained."""
+    return [
+        (one, other)
+        for one in arguments.ours
+        for other in arguments.theirs
+        if phase == "inference" or one != "folded"
+    ]
+
+
+def add_arguments(parser):
+    """The arguments of the comparison."""
+    group = parser.add_argument_group("beside timm (extra `timm`)")
+    group.add_argument(
+        "--timm", action="store_true", help="time timm's networks beside ours"
+    )
+    group.add_argument("--ours", nargs="+", choices=OURS, default=["graph"])
+    group.add_argument(
+        "--theirs", nargs="+", choices=THEIRS, default=["eager", "compiled"]
+    )
+    group.add_argument("--turns", type=int, default=25)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    for name in ("side", "name", "kind", "phase", "batch"):
+        parser.add_argument(name)
+    serve(**vars(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Files of timm's networks to files of ours, and back, without a loss."""
+
+import os
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lambdanet_tf import specs
+from lambdanet_tf.arguments import did_you_mean
+from lambdanet_tf.models import timm_layout
+from lambdanet_tf.models.pretrained import PUBLISHED
+from lambdanet_tf.models.pretrained import fetch
+from lambdanet_tf.models.safetensors import read_safetensors
+from lambdanet_tf.models.safetensors import write_safetensors
+from lambdanet_tf.models.timm_layout import TimmTensor
+from lambdanet_tf.models.weights import arrays_as_bytes
+from lambdanet_tf.models.weights import read_weights
+from lambdanet_tf.models.weights import write_whole
+
+
+def import_from_timm(
+    source: str | os.PathLike,
+    destination: str | os.PathLike,
+    network: str | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> tuple[TimmTensor, ...]:
+    """Converts weights of timm to a file that `load_weights` reads.
+
+    Args:
+        source: a `.safetensors` file, or the name of a network with published
+            weights, timm's or ours, whose file is fetched into Keras' cache.
+        destination: the `.npz` file to write.
+        network: a name of `lambdanet_tf.specs.RESNETS`; None for the published
+            network that has the weights of the source.
+        changes: of attributes of the network's row, by name.
+
+    Returns:
+        What went where, for `table`.
+
+    Raises:
+        ValueError: if an argument is wrong, timm cannot express the network,
+            or the weights are not all of its.
+        OSError: if published weights cannot be fetched.
+    """
+    destination = _with_ending("destination", destination, ".npz")
+    source = os.fspath(source)
+    if not source.endswith(".safetensors"):
+        network = network or _published_name(source)
+        source = fetch(_published_name(source))
+    elif not tf.io.gfile.exists(source):
+        raise ValueError(f"`source` must exist. There is no {source}.")
+    state = read_safetensors(source)
+    spec = _spec(network or _recognized(state, source), changes)
+    tensors = timm_layout.timm_tensors(spec)
+    arrays = timm_layout.from_timm(tensors, state, source)
+    write_whole(destination, arrays_as_bytes(arrays, spec.name))
+    return _with_shapes(tensors, state)
+
+
+def export_to_timm(
+    source: str | os.PathLike,
+    destination: str | os.PathLike,
+    network: str,
+    changes: Mapping[str, Any] | None = None,
+) -> tuple[TimmTensor, ...]:
+    """Converts weights of ours to a state dict that timm reads.
+
+    Args:
+        source: an `.npz` file that `save_weights` wrote, or a run folder.
+        destination: the `.safetensors` file to write.
+        network: as for `import_from_timm`, and so are the rest.
+        changes: see there.
+
+    Returns:
+        See there.
+
+    Raises:
+        ValueError: see there.
+    """
+    destination = _with_ending("destination", destination, ".safetensors")
+    arrays, origin = read_weights(source)
+    tensors = timm_layout.timm_tensors(_spec(network, changes))
+    state = timm_layout.to_timm(tensors, arrays, origin)
+    write_safetensors(destination, state)
+    return _with_shapes(tensors, state)
+
+
+def table(tensors: Sequence[TimmTensor]) -> str:
+    """Returns what went where as text, a line for each tensor of timm."""
+    rows = [("timm", "shape", "lambdanet_tf")]
+    for tensor in tensors:
+        shape = "x".join(map(str, tensor.shape)) or "1"
+        ours = ", ".join(tensor.names)
+        if tensor.layout == "counter":
+            ours = "(a counter: 0 in timm's file, not in ours)"
+        if tensor.layout == "no_bias":
+            ours = "(zeros: the network has no position bias)"
+        rows.append((tensor.key, shape, ours))
+    widths = [max(len(row[i]) for row in rows) for i in range(2)]
+    lines = [f"{k:{widths[0]}}  {s:>{widths[1]}}  {o}" for k, s, o in rows]
+    lines.insert(1, "-" * max(map(len, lines)))
+    return "\n".join(lines)
+
+
+def _with_ending(name, path, ending):
+    path = os.fspath(path)
+    if not path.endswith(ending):
+        raise ValueError(f"`{name}` must end in {ending!r}. Received: {path}.")
+    return path
+
+
+def _published_name(source):
+    """Our name of a network with published weights, from either name."""
+    names = {}
+    for name, published in PUBLISHED.items():
+        model_name = published.timm_name.split(".")[0]
+        for alias in (name, model_name, published.timm_name):
+            names[alias] = name
+    found = names.get(source.removeprefix("timm/"))
+    if found is None:
+        raise ValueError(
+            "`source` must be a '.safetensors' file or one of "
+            f"{', '.join(names)}. Received: {source}."
+            f"{did_you_mean(source, names)}"
+        )
+    return found
+
+
+def _recognized(state, source):
+    """The published network whose names and shapes a state dict has."""
+    for name in PUBLISHED:
+        tensors = timm_layout.timm_tensors(specs.RESNETS[name])
+        shapes = {tensor.key: tensor.shape for tensor in tensors}
+        if shapes.keys() == state.keys():
+            return name
+    raise ValueError(
+        "`network` must be given for weights of other networks than "
+        f"{', '.join(PUBLISHED)}. Received: network=None, {source}."
+    )
+
+
+def _spec(network, changes):
+    if network not in specs.RESNETS:
+        raise ValueError(
+            f"`network` must be a residual network. Received: {network!r}."
+            f"{did_you_mean(str(network), specs.RESNETS)} There are: "
+            f"{', '.join(specs.RESNETS)}."
+        )
+    return specs.changed(specs.RESNETS[network], dict(changes or {}))
+
+
+def _with_shapes(tensors, state):
+    """The tensors with the sizes that they have in a state dict."""
+    return tuple(
+        TimmTensor(t.key, np.shape(state[t.key]), t.names, t.layout, t.units)
+        for t in tensors
+    )

@@ -1,0 +1,146 @@
+"""Image sets by name, as recipes and the command line give them."""
+
+import dataclasses
+import functools
+import re
+
+from lambdanet_tf.arguments import did_you_mean
+from lambdanet_tf.data.arrays import load_digits
+from lambdanet_tf.data.arrays import read_arrays
+from lambdanet_tf.data.fake import fake_known_set
+from lambdanet_tf.data.fake import fake_set
+from lambdanet_tf.data.folders import read_folder
+from lambdanet_tf.data.idx import read_idx
+from lambdanet_tf.data.image_set import ImageSet
+from lambdanet_tf.data.records import read_records
+from lambdanet_tf.data.tfds import read_tfds
+
+SOURCES = {
+    "digits": "scikit-learn's 1,797 handwritten digits",
+    "tfds:NAME": "a set of TensorFlow Datasets, such as tfds:cifar10",
+    "folder:PATH": "images in a folder for each class",
+    "records:PATH": (
+        "TFRecord files: ImageNet, or one's own with their names of classes in "
+        "PATH/classes.txt; records:PATH,classes=N,first_label=1"
+    ),
+    "arrays:FILE": "an .npz file with x_train, y_train, x_test, y_test",
+    "idx:FOLDER": "files in the format of MNIST, such as Fashion-MNIST",
+    "fake:HEIGHTxWIDTHxCHANNELS": (
+        "random images, for benchmarks and dry runs: "
+        "fake:224x224x3,classes=1000,images=1281167"
+    ),
+}
+# What may stand behind the place, as ",option=number".
+_OPTIONS = {
+    "folder": ("channels",),
+    "records": ("classes", "first_label", "channels"),
+    "fake": ("classes", "images", "test_images"),
+}
+
+
+def load_images(
+    name: str,
+    validation_split: float = 0.1,
+    data_dir: str | None = None,
+    shuffle_buffer: int = 16_384,
+    download: bool = True,
+) -> ImageSet:
+    """Loads an image set by its name.
+
+    Args:
+        name: see `SOURCES`.
+        validation_split: share of the training images that becomes the
+            validation set, which chooses the best epoch.
+        data_dir: where TensorFlow Datasets keeps its sets; None for the
+            default.
+        shuffle_buffer: images among which the next one is drawn, where they
+            are read one after the other (`tfds:` and `records:`).
+        download: whether to download and prepare a set of TensorFlow Datasets
+            that is not prepared.
+
+    Raises:
+        ValueError: if there is no such set, or it cannot be read.
+        ImportError: if an optional package is missing.
+    """
+    kind, _, place = name.partition(":")
+    place, options = _split_options(kind, place)
+    readers = {
+        "tfds": functools.partial(
+            read_tfds,
+            data_dir=data_dir,
+            shuffle_buffer=shuffle_buffer,
+            download=download,
+        ),
+        "folder": read_folder,
+        "records": functools.partial(
+            read_records, shuffle_buffer=shuffle_buffer
+        ),
+        "arrays": read_arrays,
+        "idx": read_idx,
+        "fake": fake_set,
+    }
+    if name == "digits":
+        return load_digits(validation_split)
+    if kind in readers and place:
+        images = readers[kind](place, validation_split, **options)
+        return dataclasses.replace(images, name=name)
+    raise ValueError(
+        f"`data` must be one of {', '.join(SOURCES)}. Received: {name!r}."
+        f"{did_you_mean(kind, ['digits', *readers])}"
+    )
+
+
+def dry_run_images(
+    name: str,
+    validation_split: float = 0.1,
+    data_dir: str | None = None,
+    shuffle_buffer: int = 16_384,
+) -> ImageSet:
+    """Loads an image set without downloading anything.
+
+    Random images of the same number, classes and channels take the place of a
+    well-known set that is not there (`KNOWN_SIZES` in
+    `lambdanet_tf.data.fake`); the description says so.
+
+    Args:
+        name: see `load_images`, as for the rest.
+        validation_split: see there.
+        data_dir: see there.
+        shuffle_buffer: see there.
+
+    Raises:
+        ValueError: if there is no such set, or it is not there and its sizes
+            are not known.
+        ImportError: if an optional package is missing.
+    """
+    try:
+        return load_images(
+            name, validation_split, data_dir, shuffle_buffer, download=False
+        )
+    except (ImportError, ValueError) as error:
+        fake = fake_known_set(name, validation_split, _reason(error))
+        if fake is None:
+            raise
+        return fake
+
+
+def _split_options(kind, place):
+    """Splits "PATH,classes=10" into "PATH" and {"classes": 10}."""
+    options = {}
+    while match := re.fullmatch(r"(.*),(\w+)=([^,/=]*)", place):
+        place, name, value = match.groups()
+        allowed = _OPTIONS.get(kind, ())
+        if name not in allowed or not value.isdecimal():
+            takes = [f"{option}=NUMBER" for option in allowed]
+            raise ValueError(
+                f"`data` must have options that {kind}: takes "
+                f"({', '.join(takes) or 'none'}). "
+                f"Received: {name}={value}.{did_you_mean(name, allowed)}"
+            )
+        options[name] = int(value)
+    return place, options
+
+
+def _reason(error):
+    """The first sentence of an error."""
+    return str(error).split(". ")[0].rstrip(".")

@@ -1,0 +1,260 @@
+"""The paper's experiments for the Model Garden.
+
+A `lambda_resnet...` experiment and its twin `resnet...` differ in the network
+alone, and the same builder makes both: in the letters of `stages` and, at 350
+epochs and on COCO, in squeeze-and-excitation, which a ResNet-RS has in every
+stage (`se_ratio: 0` takes it away, for the first rows of Table 14).
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from official.core import config_definitions as core
+from official.modeling import optimization
+from official.vision.configs import common
+from official.vision.configs import image_classification as classification
+from official.vision.configs import maskrcnn
+
+from lambdanet_tf import specs
+from lambdanet_tf.garden.backbones import Backbone
+from lambdanet_tf.garden.backbones import LambdaResNet
+
+_FAMILIES = {"lambda_resnet": "LambdaResNet", "resnet_rs": "ResNetRS"}
+_COCO_DEPTHS = (101, 152, 200)
+_IMAGENET_IMAGES = 1_281_167
+_IMAGENET_BATCH = 4096
+_IMAGENET_STEPS = _IMAGENET_IMAGES // _IMAGENET_BATCH  # of an epoch
+_COCO_BATCH = 256
+_COCO_STEPS = 130_000
+_RESTRICTIONS = [
+    "task.train_data.is_training != None",
+    "task.validation_data.is_training != None",
+]
+
+
+def backbone(name: str, **changes: Any) -> Backbone:
+    """Returns the config of a backbone.
+
+    Args:
+        name: of a network of `lambdanet_tf.specs.RESNETS`.
+        **changes: further fields of `LambdaResNet`.
+    """
+    return Backbone(
+        type="lambda_resnet", lambda_resnet=LambdaResNet(name=name, **changes)
+    )
+
+
+def imagenet_90(pattern: str) -> core.ExperimentConfig:
+    """Returns the vanilla setting of Tables 3 to 12: ResNet-50, 90 epochs.
+
+    Args:
+        pattern: a letter for each of c2 to c5, C or L.
+    """
+    stages = specs.uniform_stages(pattern, specs.TABLE_19[0].blocks)
+    return _imagenet(
+        backbone("ResNet50", stages=list(stages)),
+        image_size=224,
+        epochs=90,
+        weight_decay=1e-4,
+    )
+
+
+def imagenet_350(family: str, row: specs.TrainingRow) -> core.ExperimentConfig:
+    """Returns the training of a row of Table 20, 350 epochs.
+
+    Args:
+        family: `"LambdaResNet"` or `"ResNetRS"`.
+        row: of `lambdanet_tf.specs.TABLE_20`.
+    """
+    augmentation = common.Augmentation(
+        type="randaug",
+        randaug=common.RandAugment(
+            num_layers=2,
+            magnitude=row.randaugment_magnitude,
+            # As published; the Model Garden's configs have 10.
+            translate_const=100,
+        ),
+    )
+    return _imagenet(
+        backbone(f"{family}{row.depth}", drop_path_rate=row.drop_path_rate),
+        image_size=row.image_size,
+        epochs=350,
+        weight_decay=4e-5,
+        dropout_rate=row.dropout_rate,
+        aug_type=augmentation,
+    )
+
+
+def _imagenet(
+    network, image_size, epochs, weight_decay, dropout_rate=0.0, aug_type=None
+):
+    """What all classification has in common: Section 4 and Appendix F.
+
+    The data are the Model Garden's TFRecords, labels from 1 to 1000.
+    """
+    return core.ExperimentConfig(
+        runtime=core.RuntimeConfig(mixed_precision_dtype="bfloat16"),
+        task=classification.ImageClassificationTask(
+            model=classification.ImageClassificationModel(
+                num_classes=1001,
+                input_size=[image_size, image_size, 3],
+                backbone=network,
+                dropout_rate=dropout_rate,
+                norm_activation=common.NormActivation(
+                    norm_momentum=0.9999, norm_epsilon=1e-3, use_sync_bn=True
+                ),
+            ),
+            losses=classification.Losses(
+                l2_weight_decay=weight_decay, label_smoothing=0.1
+            ),
+            train_data=classification.DataConfig(
+                input_path="imagenet-2012-tfrecord/train*",
+                is_training=True,
+                global_batch_size=_IMAGENET_BATCH,
+                dtype="bfloat16",
+                aug_type=aug_type,
+            ),
+            validation_data=classification.DataConfig(
+                input_path="imagenet-2012-tfrecord/valid*",
+                is_training=False,
+                global_batch_size=_IMAGENET_BATCH,
+                dtype="bfloat16",
+                drop_remainder=False,
+            ),
+        ),
+        trainer=_trainer(
+            train_steps=epochs * _IMAGENET_STEPS,
+            interval=_IMAGENET_STEPS,
+            validation_steps=-1,
+            optimizer=_imagenet_optimizer(epochs * _IMAGENET_STEPS),
+        ),
+        restrictions=list(_RESTRICTIONS),
+    )
+
+
+def _imagenet_optimizer(steps):
+    """Linear warm-up of 5 epochs, then cosine; averages of all weights."""
+    warmup = 5 * _IMAGENET_STEPS
+    return {
+        "ema": {"average_decay": 0.9999, "trainable_weights_only": False},
+        "learning_rate": {
+            "type": "cosine",
+            "cosine": {
+                "initial_learning_rate": 0.1 * _IMAGENET_BATCH / 256,
+                "decay_steps": steps - warmup,
+                "offset": warmup,
+            },
+        },
+        "warmup": {
+            "type": "linear",
+            "linear": {"warmup_steps": warmup, "warmup_learning_rate": 0.0},
+        },
+    }
+
+
+def maskrcnn_coco(name: str) -> core.ExperimentConfig:
+    """Returns Mask R-CNN on COCO: Appendix F.3, Table 14.
+
+    From scratch at 1024 px, 130,000 steps of 256 images, scales from 0.1 to 2.
+    Heads, normalization and evaluation, which the paper does not describe, are
+    those of the Model Garden's `maskrcnn_resnetfpn_coco`. No paths are dropped.
+
+    Args:
+        name: of a network of `lambdanet_tf.specs.RESNETS`.
+    """
+    return core.ExperimentConfig(
+        runtime=core.RuntimeConfig(mixed_precision_dtype="bfloat16"),
+        task=maskrcnn.MaskRCNNTask(
+            annotation_file="coco/instances_val2017.json",
+            model=maskrcnn.MaskRCNN(
+                num_classes=91,
+                input_size=[1024, 1024, 3],
+                include_mask=True,
+                backbone=backbone(name, drop_path_rate=0.0),
+            ),
+            losses=maskrcnn.Losses(l2_weight_decay=4e-5),
+            train_data=maskrcnn.DataConfig(
+                input_path="coco/train*",
+                is_training=True,
+                global_batch_size=_COCO_BATCH,
+                parser=maskrcnn.Parser(
+                    aug_rand_hflip=True, aug_scale_min=0.1, aug_scale_max=2.0
+                ),
+            ),
+            validation_data=maskrcnn.DataConfig(
+                input_path="coco/val*",
+                is_training=False,
+                global_batch_size=8,
+                drop_remainder=False,
+            ),
+        ),
+        trainer=_trainer(
+            train_steps=_COCO_STEPS,
+            interval=500,
+            validation_steps=5000 // 8,
+            optimizer=_coco_optimizer(),
+        ),
+        restrictions=list(_RESTRICTIONS),
+    )
+
+
+def _coco_optimizer():
+    """0.32 after 1000 steps; a tenth of it at 90, 95 and 97.5 per cent."""
+    shares, rate = (0.9, 0.95, 0.975), 0.32
+    return {
+        "learning_rate": {
+            "type": "stepwise",
+            "stepwise": {
+                "boundaries": [round(s * _COCO_STEPS) for s in shares],
+                "values": [rate, rate / 10, rate / 100, rate / 1000],
+            },
+        },
+        "warmup": {
+            "type": "linear",
+            "linear": {"warmup_steps": 1000, "warmup_learning_rate": 0.0},
+        },
+    }
+
+
+def _trainer(train_steps, interval, validation_steps, optimizer):
+    """Momentum 0.9, and everything periodic at one interval."""
+    return core.TrainerConfig(
+        train_steps=train_steps,
+        validation_steps=validation_steps,
+        validation_interval=interval,
+        steps_per_loop=interval,
+        summary_interval=interval,
+        checkpoint_interval=interval,
+        optimizer_config=optimization.OptimizationConfig(
+            {
+                "optimizer": {"type": "sgd", "sgd": {"momentum": 0.9}},
+                **optimizer,
+            }
+        ),
+    )
+
+
+def _experiments() -> dict[str, Callable[[], core.ExperimentConfig]]:
+    found = {
+        "lambda_resnet_imagenet_90": functools.partial(imagenet_90, "LLLL"),
+        "resnet_imagenet_90": functools.partial(imagenet_90, "CCCC"),
+    }
+    for prefix, family in _FAMILIES.items():
+        for row in specs.TABLE_20:
+            name = f"{prefix}{row.depth}_imagenet_{row.image_size}"
+            found[name] = functools.partial(imagenet_350, family, row)
+        for depth in _COCO_DEPTHS:
+            name = f"{prefix}{depth}_maskrcnn_coco"
+            found[name] = functools.partial(maskrcnn_coco, f"{family}{depth}")
+    # The smallest of each, to begin with.
+    for task, first in (
+        ("imagenet", "lambda_resnet50_imagenet_128"),
+        ("maskrcnn_coco", "lambda_resnet101_maskrcnn_coco"),
+    ):
+        found[f"lambda_resnet_{task}"] = found[first]
+    return found
+
+
+# Functions that return the config of an experiment, by its name.
+EXPERIMENTS = _experiments()

@@ -1,0 +1,77 @@
+"""Layers whose keys and values may come from a second input."""
+
+from lambdanet_tf.layers.base import BaseLayer
+from lambdanet_tf.layers.grids import check_shape
+from lambdanet_tf.layers.grids import num_positions
+
+
+class ContextLayer(BaseLayer):
+    """A layer called on `inputs` and, optionally, a `context` of its own.
+
+    Subclasses check the two shapes in `_check_shapes`, create their weights in
+    `_build`, and raise in `_check_static` if an `attention_mask` needs static
+    sizes.
+    """
+
+    _context_shape = None
+
+    def __call__(self, inputs, context=None, **kwargs):
+        if kwargs.get("attention_mask") is not None:
+            # Keras 3 does not run `call` on symbolic tensors.
+            self._check_static(inputs.shape[1:-1])
+        # Keras 2 tells `build` the shape of the first argument only.
+        self._context_shape = None if context is None else context.shape
+        return super().__call__(inputs, context=context, **kwargs)
+
+    def build(self, inputs_shape, context_shape=None):
+        inputs_shape = tuple(inputs_shape)
+        context_shape = tuple(
+            context_shape or self._context_shape or inputs_shape
+        )
+        self._check_shapes(inputs_shape, context_shape)
+        self._build_shapes = [inputs_shape, context_shape]
+        self._build(inputs_shape, context_shape)
+        super().build(inputs_shape)
+
+    def get_build_config(self):
+        return {"shapes": self._build_shapes} if self.built else None
+
+    def build_from_config(self, config):
+        if config is not None:
+            self.build(*config["shapes"])
+
+
+def check_batches(inputs_shape, context_shape):
+    """Raises a ValueError if two shapes have different batch sizes."""
+    batches = inputs_shape[0], context_shape[0]
+    if None not in batches and batches[0] != batches[1]:
+        raise ValueError(
+            "`inputs` and `context` must have the same batch size. "
+            f"Received: {batches[0]} and {batches[1]}."
+        )
+
+
+def check_context_mask(context_mask, context):
+    """Raises a ValueError unless a mask has the context's positions."""
+    if context_mask is None:
+        return
+    batch, *grid = context.shape[:-1]
+    check_shape(
+        "context_mask",
+        context_mask.shape,
+        ((batch, num_positions(context)), (batch, *grid)),
+        "(batch, context positions) or (batch, *spatial)",
+    )
+
+
+def check_attention_mask(attention_mask, batch, n, m):
+    """Raises a ValueError unless a mask is one of n by m positions."""
+    if attention_mask is None:
+        return
+    check_shape(
+        "attention_mask",
+        attention_mask.shape,
+        ((n, m), (batch, n, m)),
+        "(n, m) or (batch, n, m): query by context positions. (Padding of a "
+        "batch is `context_mask`)",
+    )

@@ -1,0 +1,76 @@
+"""Tensors on grids: shapes, masks of padding, and checks of both."""
+
+import functools
+
+import tensorflow as tf
+
+from lambdanet_tf import ops
+
+
+def grid_of(x):
+    """Spatial sizes of `(batch, *spatial, channels)`: int, or scalar tensor."""
+    return tuple(ops.size(x, axis) for axis in range(1, len(x.shape) - 1))
+
+
+def flatten(x):
+    """`(batch, *spatial, channels)` -> `(batch, positions, channels)`."""
+    sizes = x.shape[1:-1]
+    positions = -1 if None in sizes else sizes.num_elements()
+    return tf.reshape(x, [tf.shape(x)[0], positions, x.shape[-1]])
+
+
+def unflatten(x, grid):
+    """`(batch, n, heads, value_dim)` -> `(batch, *grid, filters)`."""
+    heads, value_dim = x.shape[2:]
+    return tf.reshape(x, [tf.shape(x)[0], *grid, heads * value_dim])
+
+
+def padding_mask(x, *masks):
+    """`(batch, positions)`, False where any mask says padding, or None.
+
+    Counts the mask that Keras propagates with `x`.
+    """
+    masks = [
+        tf.reshape(tf.cast(mask, tf.bool), [tf.shape(x)[0], -1])
+        for mask in (getattr(x, "_keras_mask", None), *masks)
+        if mask is not None
+    ]
+    return functools.reduce(tf.logical_and, masks) if masks else None
+
+
+def check_grid(name, shape):
+    """Raises a ValueError unless a shape is `(batch, *spatial, channels)`."""
+    if not 3 <= len(shape) <= 5 or 0 in shape[1:]:
+        raise ValueError(
+            f"`{name}` must have the shape (batch, *spatial, channels) with "
+            "one to three spatial axes, each of at least one position. "
+            f"Received: {tuple(shape)}."
+        )
+
+
+def split(x, *depths):
+    """`(batch, n, channels)` -> `(batch, n, *depths)`."""
+    return tf.reshape(x, [tf.shape(x)[0], ops.size(x, 1), *depths])
+
+
+def num_positions(x):
+    """The number of positions of `(batch, *spatial, channels)`, or None."""
+    return x.shape[1:-1].num_elements()
+
+
+def check_shape(name, shape, allowed, meaning):
+    """Raises a ValueError unless a static shape may be an allowed one."""
+    if not any(_fits(shape, wanted) for wanted in allowed):
+        shapes = " or ".join(str(wanted) for wanted in allowed)
+        raise ValueError(
+            f"`{name}` must have the shape {meaning}; here {shapes}. Received: "
+            f"{tuple(shape)}."
+        )
+
+
+def _fits(shape, wanted):
+    """Whether a static shape may be the wanted one; None fits anything."""
+    return len(shape) == len(wanted) and all(
+        None in (have, want) or have == want
+        for have, want in zip(shape, wanted, strict=True)
+    )

@@ -1,0 +1,119 @@
+"""What lambda layers and attention have in common: projections to heads."""
+
+import tensorflow as tf
+
+from lambdanet_tf.arguments import positive_int
+from lambdanet_tf.layers.base import BaseLayer
+from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
+
+
+class ProjectionLayer(BaseLayer):
+    """A layer that projects its inputs to queries, keys and values of heads.
+
+    Subclasses set `_position_embedding_argument`, the argument of that name.
+    """
+
+    _initialized = ("query", "key", "value", "embeddings")
+
+    def __init__(
+        self,
+        filters,
+        num_heads,
+        query_initializer,
+        key_initializer,
+        value_initializer,
+        embeddings_initializer,
+        kernel_regularizer,
+        embeddings_regularizer,
+        kernel_constraint,
+        embeddings_constraint,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.num_heads = positive_int("num_heads", num_heads)
+        self.filters = None if filters is None else self._divisible(filters)
+        get = tf.keras.initializers.get
+        self.query_initializer = get(query_initializer)
+        self.key_initializer = get(key_initializer)
+        self.value_initializer = get(value_initializer)
+        self.embeddings_initializer = get(embeddings_initializer)
+        get = tf.keras.regularizers.get
+        self.kernel_regularizer = get(kernel_regularizer)
+        self.embeddings_regularizer = get(embeddings_regularizer)
+        get = tf.keras.constraints.get
+        self.kernel_constraint = get(kernel_constraint)
+        self.embeddings_constraint = get(embeddings_constraint)
+
+    def _divisible(self, filters):
+        filters = positive_int("filters", filters)
+        if filters % self.num_heads:
+            raise ValueError(
+                "`filters` must be divisible by `num_heads`. Received: "
+                f"filters={filters}, num_heads={self.num_heads}."
+            )
+        return filters
+
+    def _projection(self, name, units, scale=1.0):
+        """A Dense without bias; N(0, scale / channels) by default."""
+        initializer = getattr(self, f"{name}_initializer")
+        return tf.keras.layers.Dense(
+            units,
+            use_bias=False,
+            kernel_initializer=initializer
+            or tf.keras.initializers.VarianceScaling(
+                scale, "fan_in", "untruncated_normal"
+            ),
+            kernel_regularizer=self.kernel_regularizer,
+            kernel_constraint=self.kernel_constraint,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _build_sublayer(self, layer, shape):
+        with tf.name_scope(layer.name):  # keeps tf_keras' names apart
+            layer.build(shape)
+
+    def get_config(self):
+        config = super().get_config()
+        argument = self._position_embedding_argument
+        if isinstance(argument, RelativePositionEmbedding):
+            # Keras marks an object as shared from its second time on, and
+            # copies what it was given the first time: so, twice.
+            tf.keras.layers.serialize(argument)
+            argument = tf.keras.layers.serialize(argument)
+        config.update(
+            filters=self.filters,
+            num_heads=self.num_heads,
+            position_embedding=argument,
+        )
+        for name in self._initialized:
+            config[f"{name}_initializer"] = tf.keras.initializers.serialize(
+                getattr(self, f"{name}_initializer")
+            )
+        for name in ("kernel", "embeddings"):
+            config[f"{name}_regularizer"] = tf.keras.regularizers.serialize(
+                getattr(self, f"{name}_regularizer")
+            )
+            config[f"{name}_constraint"] = tf.keras.constraints.serialize(
+                getattr(self, f"{name}_constraint")
+            )
+        return config
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        if isinstance(config.get("position_embedding"), dict):
+            config["position_embedding"] = tf.keras.layers.deserialize(
+                config["position_embedding"]
+            )
+        return cls(**config)
+
+
+def check_channels(inputs_shape, context_shape):
+    """Raises a ValueError unless the last axes of two shapes are static."""
+    if None in (inputs_shape[-1], context_shape[-1]):
+        raise ValueError(
+            "The channels of the inputs and the context must be static. "
+            f"Received: shapes {tuple(inputs_shape)}, {tuple(context_shape)}."
+        )

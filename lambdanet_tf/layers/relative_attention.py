@@ -1,0 +1,466 @@
+"""Softmax attention with relative positions."""
+
+import tensorflow as tf
+
+from lambdanet_tf import ops
+from lambdanet_tf.arguments import positive_int
+from lambdanet_tf.arguments import scope_per_axis
+from lambdanet_tf.layers.context import ContextLayer
+from lambdanet_tf.layers.context import check_attention_mask
+from lambdanet_tf.layers.context import check_batches
+from lambdanet_tf.layers.context import check_context_mask
+from lambdanet_tf.layers.grids import check_grid
+from lambdanet_tf.layers.grids import flatten
+from lambdanet_tf.layers.grids import grid_of
+from lambdanet_tf.layers.grids import num_positions
+from lambdanet_tf.layers.grids import padding_mask
+from lambdanet_tf.layers.grids import split
+from lambdanet_tf.layers.grids import unflatten
+from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
+from lambdanet_tf.layers.projections import ProjectionLayer
+from lambdanet_tf.layers.projections import check_channels
+
+
+@tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
+class RelativeAttention(ContextLayer, ProjectionLayer):
+    """Multi-head softmax attention with relative positions on any grid.
+
+    The attention that lambda layers are compared with, on the same sequences,
+    images and volumes: global, local (`scope`), or along one axis (`axis`;
+    axial attention is a layer per axis, one after the other). `LambdaLayer`
+    takes its place without attention maps.
+
+        Q = X Wq / sqrt(k)   K = C Wk   V = C Wv
+        S[b, h, n, m] = Q[b, n, h] . (K[b, m, h] + E[n, m])
+        Y[b, n, h]    = sum over m of softmax over m (S)[b, h, n, m] V[b, m, h]
+
+    X are the inputs, C the context (X by default), k the depth of a head's
+    keys. E depends on m - n alone and is shared by the heads: a learned
+    embedding per axis, added up (Bello et al., 2019, section 3.1; Srinivas et
+    al., 2021; Vaswani et al., 2021), or one table of all axes jointly, as
+    lambda layers have. As in Bello et al. (2019), the scale applies to both
+    terms, and tables start at N(0, 1 / k). Projections have no bias and start
+    at N(0, 1 / channels), and nothing follows the heads, as in the residual
+    blocks of Ramachandran et al. (2019) and Srinivas et al. (2021), where a
+    1x1 convolution does. Ramachandran et al. (2019) concatenate two halves in
+    place of the sum: per-axis tables of which one half is zero each; and do
+    not scale. Positions outside the map are never attended to.
+
+    Arithmetic of a local scope runs in blocks of queries with a halo, so that
+    its memory is linear in the number of positions; scores of axes by
+    themselves are added before the softmax, which runs in float32. NaN and
+    infinity reach the queries that may see them, and no others.
+
+    The sublayers are attributes: `query`, `key`, `value` (Dense without bias,
+    channels head-major), and the tables `position_embedding` or
+    `axis1_embedding` and so on, axes numbered as `axis` is.
+
+    Args:
+        filters: int. Output channels. None: as many as the inputs have. Must
+            be divisible by `num_heads`.
+        num_heads: int. Attention maps per position.
+        key_dim: int. Depth of a head's queries and keys. None: as many as its
+            values have, `filters / num_heads`.
+        scope: None for global attention, an odd int, or one odd int per axis:
+            positions up to `scope // 2` away are seen.
+        axis: None to attend over all spatial axes at once, or the axis of the
+            inputs along which positions see each other, 1 for height and 2
+            for width of an image. Lines across it do not interact.
+        use_content: bool. Whether scores depend on keys; without, there are
+            none.
+        position_embedding: "per_axis", "joint", None for scores without
+            positions, or a `RelativePositionEmbedding` (a joint table) to
+            share between layers.
+        causal: bool. Whether a position sees only itself and those before it.
+            With one spatial axis, or along `axis`.
+        query_initializer: None for N(0, 1 / channels), or any Keras
+            initializer; so are the next two.
+        key_initializer: see there.
+        value_initializer: see there.
+        embeddings_initializer: None for N(0, 1 / k), or any.
+        kernel_regularizer: Keras regularizer of the three projections.
+        embeddings_regularizer: Keras regularizer of the tables.
+        kernel_constraint: Keras constraint of the three projections.
+        embeddings_constraint: Keras constraint of the tables.
+
+    Call arguments:
+        inputs: `(batch, *spatial, channels)`, one to three spatial axes, of
+            any size. Static sizes where attention is global and has
+            positions.
+        context: None for the inputs, or a tensor like them with its own
+            channels: on the same grid, or with any number of positions if
+            attention is global, without positions and not causal.
+        attention_mask: None, `(n, m)` or `(batch, n, m)`, bool or 0 and 1: 1
+            where query position n may interact with context position m.
+            Positions are flattened row-major; with `axis` they are those
+            along it. Forms all pairs; sizes must then be static, unless
+            attention is global and without positions.
+        context_mask: None or `(batch, m)` or `(batch, *context spatial)`: 0
+            where the context is padding. A mask that Keras propagates with
+            the context counts as one.
+
+    Output shape:
+        `(batch, *spatial, filters)`, channels head-major, in the compute
+        dtype. Zero where nothing is permitted.
+
+    Raises:
+        ValueError: if an argument is out of its range (at construction), if
+            shapes do not fit or a needed size is unknown (at build or call).
+
+    Cost: parameters c h (2 k + v) + r k for c channels and r table entries in
+    all; with m context positions for a query, about 2 n m h (k + v)
+    operations and 8 n m h bytes of scores and weights per example.
+
+    Example:
+        >>> images = tf.random.normal([2, 14, 14, 256])
+        >>> RelativeAttention(num_heads=8, scope=7)(images).shape
+        TensorShape([2, 14, 14, 256])
+
+    Reference: [Bello et al., 2019](https://arxiv.org/abs/1904.09925),
+    [Ramachandran et al., 2019](https://arxiv.org/abs/1906.05909) (local),
+    [Ho et al., 2019](https://arxiv.org/abs/1912.12180) and [Wang et al.,
+    2020](https://arxiv.org/abs/2003.07853) (axial), [Srinivas et al.,
+    2021](https://arxiv.org/abs/2101.11605), [Vaswani et al.,
+    2021](https://arxiv.org/abs/2103.12731).
+    """
+
+    def __init__(
+        self,
+        filters=None,
+        num_heads=8,
+        key_dim=None,
+        scope=None,
+        axis=None,
+        use_content=True,
+        position_embedding="per_axis",
+        causal=False,
+        query_initializer=None,
+        key_initializer=None,
+        value_initializer=None,
+        embeddings_initializer=None,
+        kernel_regularizer=None,
+        embeddings_regularizer=None,
+        kernel_constraint=None,
+        embeddings_constraint=None,
+        **kwargs,
+    ):
+        super().__init__(
+            filters=filters,
+            num_heads=num_heads,
+            query_initializer=query_initializer,
+            key_initializer=key_initializer,
+            value_initializer=value_initializer,
+            embeddings_initializer=embeddings_initializer,
+            kernel_regularizer=kernel_regularizer,
+            embeddings_regularizer=embeddings_regularizer,
+            kernel_constraint=kernel_constraint,
+            embeddings_constraint=embeddings_constraint,
+            **kwargs,
+        )
+        self.key_dim = (
+            None if key_dim is None else positive_int("key_dim", key_dim)
+        )
+        self.scope = scope_per_axis("scope", scope)
+        self.axis = None if axis is None else positive_int("axis", axis)
+        self.use_content = bool(use_content)
+        self._position_embedding_argument = self._known(position_embedding)
+        self.position_embedding: RelativePositionEmbedding | None = None
+        if isinstance(position_embedding, RelativePositionEmbedding):
+            self.position_embedding = position_embedding
+        self.causal = bool(causal)
+
+    def _known(self, argument):
+        is_table = isinstance(argument, RelativePositionEmbedding)
+        if not is_table and argument not in ("per_axis", "joint", None):
+            raise ValueError(
+                "`position_embedding` must be 'per_axis', 'joint', None or a "
+                "`RelativePositionEmbedding` layer of this Keras. Received: "
+                f"position_embedding={argument!r}."
+            )
+        if argument is None and not self.use_content:
+            raise ValueError(
+                "`use_content` cannot be False without a "
+                "`position_embedding`: there would be no scores."
+            )
+        return argument
+
+    @property
+    def value_dim(self):
+        """Channels of one head's output; known once the layer is built."""
+        return self.value.units // self.num_heads
+
+    @property
+    def key_depth(self):
+        """Depth of a head's queries; known once the layer is built."""
+        return self.query.units // self.num_heads
+
+    # A property would be a path of its own in the files of tf_keras.
+    def tables(self):
+        """Returns the tables of relative positions, once the layer is built."""
+        if self.position_embedding is not None:
+            return (self.position_embedding,)
+        return tuple(getattr(self, name) for name in self._table_names)
+
+    def _build(self, inputs_shape, context_shape):
+        check_channels(inputs_shape, context_shape)
+        channels, context_channels = inputs_shape[-1], context_shape[-1]
+        filters = self.filters or self._divisible(channels)
+        depth = self.key_dim or filters // self.num_heads
+        units = self.num_heads * depth
+        self.query = self._projection("query", units)
+        self._build_sublayer(self.query, (None, None, channels))
+        self.key = None
+        if self.use_content:
+            self.key = self._projection("key", units)
+            self._build_sublayer(self.key, (None, None, context_channels))
+        self.value = self._projection("value", filters)
+        self._build_sublayer(self.value, (None, None, context_channels))
+        self._build_tables(self._attended(inputs_shape[1:-1]), depth)
+
+    def _build_tables(self, grid, depth):
+        """Creates the tables of a grid, or checks the one that is shared."""
+        self._table_names = ()
+        scopes = scope_per_axis("scope", self.scope, rank=len(grid))
+        shared = self.position_embedding
+        if shared is not None:
+            self._check_shared(depth)
+            if not shared.built:
+                self._build_sublayer(shared, (None, *grid, depth))
+        elif self._position_embedding_argument == "joint":
+            self.position_embedding = self._table(
+                "position_embedding", self.scope, grid, depth
+            )
+        elif self._position_embedding_argument == "per_axis":
+            first = self.axis or 1
+            numbers = range(first, first + len(grid))
+            self._table_names = tuple(f"axis{i}_embedding" for i in numbers)
+            for index, name in enumerate(self._table_names):
+                scope = None if scopes is None else scopes[index]
+                size = grid[index : index + 1]
+                setattr(self, name, self._table(name, scope, size, depth))
+
+    def _table(self, name, scope, grid, depth):
+        table = RelativePositionEmbedding(
+            key_dim=depth,
+            scope=scope,
+            embeddings_initializer=self.embeddings_initializer
+            or tf.keras.initializers.RandomNormal(stddev=depth**-0.5),
+            embeddings_regularizer=self.embeddings_regularizer,
+            embeddings_constraint=self.embeddings_constraint,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        self._build_sublayer(table, (None, *grid, depth))
+        return table
+
+    def _check_shared(self, depth):
+        """Raises a ValueError unless a shared table is one for this layer."""
+        ours = {"key_dim": depth, "intra_depth": 1, "num_heads": None}
+        ours["scope"] = self.scope
+        theirs = {name: getattr(self.position_embedding, name) for name in ours}
+        if ours != theirs:
+            raise ValueError(
+                "`position_embedding` is shared, and must have this layer's "
+                f"{ours}. Received: {theirs}."
+            )
+
+    @tf.autograph.experimental.do_not_convert
+    def call(
+        self,
+        inputs,
+        context=None,
+        attention_mask=None,
+        context_mask=None,
+        mask=None,
+        training=None,  # Keras 2 gives it to every layer
+    ):
+        if context is None:
+            context, present = inputs, padding_mask(inputs, mask, context_mask)
+            queried = present
+        else:
+            context = tf.convert_to_tensor(context)
+            present = padding_mask(context, context_mask)
+            queried = padding_mask(inputs, mask)
+        if attention_mask is not None:
+            attention_mask = tf.cast(attention_mask, tf.bool)
+        self._check_call(inputs, context, attention_mask, context_mask)
+        c = self._lines(tf.cast(context, self.compute_dtype))
+        x, spoilt = self._lines(inputs), None
+        if present is not None:
+            present = self._mask_of_lines(present, context)  # [b, m]
+            c = ops.where(present[..., None], c, 0.0)
+        if queried is not None:
+            x, spoilt = _finite(x, self._mask_of_lines(queried, inputs))
+
+        queries = self._heads(self.query, x)  # [b, n, h, k]
+        queries *= self.key_depth**-0.5
+        keys = self._heads(self.key, c) if self.use_content else None
+        values = self._heads(self.value, c)  # [b, m, h, v]
+        outputs = ops.relative_attention(
+            queries,
+            keys,
+            values,
+            self._embeddings(),
+            self._geometry(self._attended(grid_of(context))),
+            self._pairs_of_lines(attention_mask, inputs),
+            present,
+            self.causal,
+        )  # [b, n, h, v]
+        if spoilt is not None:
+            outputs = ops.nan_where(outputs, spoilt)
+        outputs = self._grid_of_lines(outputs, inputs)  # [b, *grid, h * v]
+        return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
+
+    def _heads(self, projection, x):
+        """`(batch, n, channels)` -> `(batch, n, heads, depth)`."""
+        depth = projection.units // self.num_heads
+        return split(projection(x), self.num_heads, depth)
+
+    def _attended(self, grid):
+        """The sizes of the axes along which positions see each other."""
+        grid = tuple(grid)
+        return grid if self.axis is None else grid[self.axis - 1 : self.axis]
+
+    def _axes_of_lines(self, x):
+        """The axes of a tensor, those along which positions do not see first.
+
+        The batch, the other spatial axes, the attended one, channels.
+        """
+        rank = len(x.shape)
+        others = [i for i in range(rank - 1) if i != self.axis]
+        return [*others, self.axis, rank - 1]
+
+    def _lines(self, x):
+        """`(batch, *spatial, channels)` -> `(batch of lines, n, channels)`."""
+        if self.axis is None:
+            return flatten(x)
+        length, channels = ops.size(x, self.axis), x.shape[-1]
+        x = tf.transpose(x, self._axes_of_lines(x))
+        return tf.reshape(x, [-1, length, channels])
+
+    def _grid_of_lines(self, outputs, inputs):
+        """`(batch of lines, n, heads, v)` -> `(batch, *spatial, filters)`."""
+        if self.axis is None:
+            return unflatten(outputs, grid_of(inputs))
+        order = self._axes_of_lines(inputs)
+        sizes = [ops.size(inputs, axis) for axis in order[:-1]]
+        filters = self.num_heads * self.value_dim
+        outputs = tf.reshape(outputs, [*sizes, filters])
+        inverse = [order.index(axis) for axis in range(len(order))]
+        return tf.transpose(outputs, inverse)
+
+    def _mask_of_lines(self, mask, x):
+        """`(batch, positions)` of a tensor -> `(batch of lines, n)`."""
+        mask = tf.reshape(mask, [tf.shape(x)[0], *grid_of(x), 1])
+        return self._lines(mask)[..., 0]
+
+    def _pairs_of_lines(self, attention_mask, inputs):
+        """A mask of examples, repeated for each of their lines."""
+        if attention_mask is None or self.axis is None:
+            return attention_mask
+        if len(attention_mask.shape) == 2:
+            return attention_mask
+        lines = 1
+        for axis in self._axes_of_lines(inputs)[1:-2]:
+            lines *= ops.size(inputs, axis)
+        return tf.repeat(attention_mask, lines, axis=0)
+
+    def _embeddings(self):
+        """The tables `(*entries, key_dim)`: one of all axes, one each, none."""
+        tables = [
+            tf.cast(tf.convert_to_tensor(table.embeddings), self.compute_dtype)
+            for table in self.tables()
+        ]
+        tables = tuple(table[..., 0] for table in tables)  # no intra-depth
+        if self.position_embedding is not None:
+            return tables[0]
+        return tables or None
+
+    def _geometry(self, grid):
+        """What a query sees of a grid; None where that is everything."""
+        static = tuple(size if isinstance(size, int) else None for size in grid)
+        entries = scope_per_axis("scope", self.scope, rank=len(grid))
+        if self.position_embedding is not None:
+            entries = self.position_embedding.entries_for(static)
+        elif self.tables():
+            entries = tuple(
+                table.entries_for((size,))[0]
+                for table, size in zip(self.tables(), static, strict=True)
+            )
+        if entries is None:
+            return None
+        if self.causal:
+            # A table keeps its center; what lies behind it is never used.
+            past = entries[0] // 2 + 1
+            return ops.Geometry.of([ops.causal_axis(grid[0], past)])
+        return ops.Geometry.of(map(ops.same_axis, grid, entries))
+
+    @property
+    def _has_geometry(self):
+        """Whether what a query sees depends on where it is."""
+        return (
+            self._position_embedding_argument is not None
+            or self.scope is not None
+        )
+
+    def _check_static(self, grid):
+        if self._has_geometry and None in self._attended(grid):
+            raise ValueError(
+                "`attention_mask` needs inputs of static spatial sizes in a "
+                "layer with positions or a scope. Received: "
+                f"{tuple(grid)}. Fix the sizes, or use `context_mask` for "
+                "padding and `causal` for sequences."
+            )
+
+    def _check_shapes(self, inputs_shape, context_shape):
+        check_grid("inputs", inputs_shape)
+        check_grid("context", context_shape)
+        grids = inputs_shape[1:-1], context_shape[1:-1]
+        if self.axis is not None and self.axis > len(grids[0]):
+            raise ValueError(
+                "`axis` must be a spatial axis of the inputs, counted from 1. "
+                f"Received: axis={self.axis}, inputs of shape {inputs_shape}."
+            )
+        if self.causal and len(self._attended(grids[0])) != 1:
+            raise ValueError(
+                "`causal=True` needs inputs with one spatial axis, or an "
+                f"`axis`. Received: inputs of shape {inputs_shape}."
+            )
+        bound = self._has_geometry or self.causal or self.axis is not None
+        if bound and grids[0] != grids[1]:
+            raise ValueError(
+                "Positions, a `scope`, an `axis` and `causal` need a `context` "
+                f"on the grid of the `inputs`. Received: {grids[0]} and "
+                f"{grids[1]}. Use position_embedding=None and none of the "
+                "others."
+            )
+        check_batches(inputs_shape, context_shape)
+
+    def _check_call(self, inputs, context, attention_mask, context_mask):
+        self._check_shapes(tuple(inputs.shape), tuple(context.shape))
+        check_context_mask(context_mask, context)
+        sizes = [num_positions(x) for x in (inputs, context)]
+        if self.axis is not None:
+            sizes = [inputs.shape[self.axis]] * 2
+        check_attention_mask(attention_mask, context.shape[0], *sizes)
+
+    def compute_output_shape(self, inputs_shape):
+        filters = self.filters or inputs_shape[-1]
+        return (*inputs_shape[:-1], filters)
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            key_dim=self.key_dim,
+            scope=self.scope,
+            axis=self.axis,
+            use_content=self.use_content,
+            causal=self.causal,
+        )
+        return config
+
+
+def _finite(x, present):
+    """Zeros in place of NaN and infinity at padding, and where that was."""
+    bad = ~present & ~tf.reduce_all(tf.math.is_finite(x), axis=-1)  # [b, n]
+    return tf.where(bad[..., None], tf.zeros([], x.dtype), x), bad

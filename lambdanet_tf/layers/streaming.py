@@ -1,0 +1,229 @@
+"""Streaming: causal lambda layers called piece by piece, with a fixed state."""
+
+import tensorflow as tf
+
+from lambdanet_tf import ops
+from lambdanet_tf.layers.grids import check_grid
+from lambdanet_tf.layers.grids import padding_mask
+from lambdanet_tf.layers.grids import unflatten
+from lambdanet_tf.layers.lambda_base import LambdaBase
+
+_CONTENT = ("content", "key_sum", "key_maximum")
+
+
+class Streaming(LambdaBase):
+    """Adds `initial_state` and `step` to the base of lambda layers.
+
+    Subclasses say in `_is_causal` whether they stream, and in `_past` what
+    their queries see: the entries of the table that lie at or before the
+    query, the stride and the dilation.
+    """
+
+    def state_spec(
+        self, batch_size: int | None = None
+    ) -> dict[str, tf.TensorSpec]:
+        """Returns the shapes and dtypes of a state, for a signature.
+
+        Args:
+            batch_size: int, or None if it varies.
+
+        Returns:
+            From name to specification. The content part has, with g = 1 or
+            `num_heads` if `multi_head`: "content", `(batch, g, key_dim,
+            intra_depth, value_dim)`; "key_sum" and "key_maximum", `(batch, g,
+            key_dim, intra_depth)`, with softmax, and the former with l2. The
+            position part has the last "values", `(batch, (p - 1) * dilation,
+            g, value_dim, intra_depth)` in the compute dtype, with p entries
+            for the query and its past: `scope // 2 + 1` in `LambdaLayer`,
+            `kernel_size` in `LambdaConv`. No size depends on how many
+            positions were seen.
+
+        Raises:
+            ValueError: if the layer is not built, not causal, or needs all of
+                its past: a global or explicit position part.
+        """
+        self._check_streams()
+        groups, parts = self._num_groups, {}
+        if self.use_content:
+            parts = ops.content_state_spec(
+                self.key_dim,
+                self.value_dim,
+                self.intra_depth,
+                self.key_normalization,
+                self.compute_dtype,
+            )
+        if self._window():
+            shape = [None, self._window(), self.value_dim, self.intra_depth]
+            parts["values"] = tf.TensorSpec(shape, self.compute_dtype)
+        spec = {}
+        for name, part in parts.items():
+            axis = 2 if name == "values" else 1
+            shape = [batch_size, *part.shape[1:]]
+            shape.insert(axis, groups)
+            spec[name] = tf.TensorSpec(shape, part.dtype, name)
+        return spec
+
+    def initial_state(
+        self, batch_size: int | tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Creates the state of sequences of which nothing was seen yet.
+
+        Args:
+            batch_size: int or scalar tensor. Number of sequences.
+
+        Returns:
+            A dictionary of tensors for `step`, see `state_spec`.
+
+        Raises:
+            ValueError: as `state_spec`.
+        """
+        return ops.initial_state(self.state_spec(), batch_size)
+
+    @tf.autograph.experimental.do_not_convert
+    def step(
+        self,
+        inputs: tf.Tensor,
+        state: dict[str, tf.Tensor],
+        mask: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Computes the outputs of the next positions, in inference.
+
+        Equal to the outputs that a call on the whole sequence, with
+        `training=False`, has at these positions.
+
+        Args:
+            inputs: `(batch, n, channels)`: one or several new positions, a
+                multiple of `strides`.
+            state: of the positions before, from `initial_state` or a step.
+            mask: None or boolean `(batch, n)`; False = padding, which later
+                positions do not see.
+
+        Returns:
+            `(batch, n / strides, filters)`, and the next state.
+
+        Raises:
+            ValueError: as `state_spec`; if shapes do not fit, or the state
+                is not of this layer.
+        """
+        inputs = tf.cast(tf.convert_to_tensor(inputs), self.compute_dtype)
+        self._check_step(inputs, state)
+        present = padding_mask(inputs, mask)
+        taps, stride, dilation = self._past()
+        queried = None if present is None else present[:, ::stride]
+        queries = self._queries(inputs[:, ::stride], queried, False)
+        keys = self._keys(inputs)  # [b, n, g, k, u]
+        values = self._values(inputs, present, False)  # [b, n, g, v, u]
+        if "values" in state:
+            values = tf.concat([state["values"], values], axis=1)
+        window, length = self._window(), ops.size(inputs, 1)
+        axis = ops.valid_axis(window + length, taps, stride, dilation)
+        geometry = ops.Geometry.of([axis]) if self.use_position else None
+        before, after = iter(self._content_states(state)), []
+
+        def content(queries, keys, values):
+            queries = tf.repeat(queries, stride, 1) if stride > 1 else queries
+            outputs, group = ops.causal_content_step(
+                queries,
+                keys,
+                values[:, window:],
+                next(before),
+                self.key_normalization,
+                present,
+            )
+            after.append(group)
+            return outputs[:, ::stride]
+
+        def position(queries, values, table):
+            return ops.position_output(
+                queries,
+                values,
+                table,
+                geometry,
+                self._step_plan(geometry),
+                causal=True,
+            )
+
+        outputs = self._apply(
+            content, position, queries, keys, values, self._table()
+        )  # [b, n / stride, h, v]
+        state = {
+            name: tf.stack([group[name] for group in after], axis=1)
+            for name in _CONTENT
+            if name in state
+        }
+        if window:
+            state["values"] = values[:, length:]
+        return unflatten(outputs, [ops.size(outputs, 1)]), state
+
+    def _step_plan(self, geometry):
+        """As planned, but no transform that mixes later positions in."""
+        plan = self._plan_of(geometry, training=False)
+        if self.implementation != "auto" or plan.algorithm != "spectral":
+            return plan
+        return plan.alternatives[0]
+
+    def _window(self):
+        """How many values before the new positions are kept."""
+        taps, _, dilation = self._past()
+        return (taps - 1) * dilation if self.use_position else 0
+
+    def _content_states(self, state):
+        """The running sums of each group, without the axis of groups."""
+        parts = {
+            name: tf.unstack(state[name], self._num_groups, axis=1)
+            for name in _CONTENT
+            if name in state
+        }
+        names, groups = list(parts), zip(*parts.values(), strict=True)
+        return [dict(zip(names, group, strict=True)) for group in groups]
+
+    def _check_streams(self):
+        if not self.built:
+            raise ValueError(
+                f"Layer {self.name!r} must be built before it has a state: "
+                "call it, or its `build`, once."
+            )
+        if not self._is_causal:
+            raise ValueError(
+                f"Layer {self.name!r} cannot stream: its outputs depend on "
+                "positions that come later. `LambdaLayer` needs causal=True, "
+                "`LambdaConv` padding='causal'."
+            )
+        if self.use_position and self.position_embedding is None:
+            raise ValueError(
+                f"Layer {self.name!r} cannot stream: with position_embedding="
+                "'explicit' every pair of positions has its own embedding."
+            )
+        if self.use_position and self.scope is None:
+            raise ValueError(
+                f"Layer {self.name!r} cannot stream: with scope=None every "
+                "value that was ever seen keeps its own embedding, and the "
+                "state would grow. Give `scope` an odd number, or leave the "
+                "position part out with use_position=False."
+            )
+
+    def _check_step(self, inputs, state):
+        spec = self.state_spec(inputs.shape[0])
+        check_grid("inputs", tuple(inputs.shape))
+        channels, stride = self.query.kernel.shape[0], self._past()[1]
+        if inputs.shape[2:] != (channels,):
+            raise ValueError(
+                "`inputs` must have the shape (batch, new positions, "
+                f"{channels}). Received: {tuple(inputs.shape)}."
+            )
+        if (inputs.shape[1] or 0) % stride:
+            raise ValueError(
+                "`inputs` of a step must have a multiple of `strides` "
+                f"positions. Received: {inputs.shape[1]} positions, strides="
+                f"{stride}."
+            )
+        shapes = {name: tuple(x.shape) for name, x in state.items()}
+        if shapes.keys() != spec.keys() or not all(
+            spec[name].shape.is_compatible_with(shape)
+            for name, shape in shapes.items()
+        ):
+            wanted = {name: tuple(x.shape) for name, x in spec.items()}
+            raise ValueError(
+                f"`state` must come from this layer and batch, {wanted}. "
+                f"Received: {shapes}."
+            )

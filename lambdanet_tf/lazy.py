@@ -1,0 +1,45 @@
+"""Packages that import their names when they are first used.
+
+TensorFlow takes seconds to import. A command that prints its help or refuses a
+flag needs none of it, but Python imports the packages around a module first.
+"""
+
+import ast
+import importlib
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+
+def attach(
+    package: str, file: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Makes the names of a package's stub available at their first use.
+
+    Args:
+        package: `__name__` of the package.
+        file: its `__file__`; the imports of the `.pyi` file beside it, all of
+            the form `from module import name`, are the names.
+
+    Returns:
+        `__getattr__`, `__dir__` and `__all__` for the package.
+    """
+    stub = pathlib.Path(file).with_suffix(".pyi")
+    modules = {
+        alias.name: statement.module
+        for statement in ast.parse(stub.read_text(encoding="utf-8")).body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+
+    def getattr_of_package(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(
+                f"module {package!r} has no attribute {name!r}"
+            )
+        return getattr(importlib.import_module(modules[name]), name)
+
+    def dir_of_package() -> list[str]:
+        return sorted(modules)
+
+    return getattr_of_package, dir_of_package, sorted(modules)

@@ -1,0 +1,224 @@
+"""Weights that a network begins with: published ones, or those of a file."""
+
+import contextlib
+import dataclasses
+import os
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from lambdanet_tf import specs
+from lambdanet_tf.models import timm_layout
+from lambdanet_tf.models.safetensors import read_safetensors
+from lambdanet_tf.models.weights import HEAD
+from lambdanet_tf.models.weights import arrays_as_bytes
+from lambdanet_tf.models.weights import named_weights
+from lambdanet_tf.models.weights import read_weights
+from lambdanet_tf.models.weights import set_weights
+from lambdanet_tf.models.weights import write_whole
+
+IMAGENET_CLASSES = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """Where the weights of a network are published.
+
+    Attributes:
+        timm_name: what timm calls them.
+        address: of the `.safetensors` file.
+    """
+
+    timm_name: str
+    address: str
+
+
+def _on_hub(timm_name):
+    hub = "https://huggingface.co/timm"
+    return Published(
+        timm_name, f"{hub}/{timm_name}/resolve/main/model.safetensors"
+    )
+
+
+# By R. Wightman, under the Apache License 2.0.
+PUBLISHED = {
+    "LambdaResNet26T": _on_hub("lambda_resnet26t.c1_in1k"),
+    "LambdaResNet50TS": _on_hub("lambda_resnet50ts.a1h_in1k"),
+    "LambdaResNet26RPT256": _on_hub("lambda_resnet26rpt_256.c1_in1k"),
+}
+
+
+def load_initial(
+    model: tf.keras.Model,
+    spec: specs.ResNetSpec | specs.MobileNetSpec,
+    weights: str | os.PathLike,
+    skip: Sequence[str] = (),
+) -> None:
+    """Sets the weights that `weights=` of a builder names, or none and raises.
+
+    ImageNet's classifier is left out of a network with another number of
+    classes. Tables of a global scope are cropped to a smaller map, exactly,
+    and interpolated, with a warning, to a larger one.
+
+    Args:
+        model: what the builder has built.
+        spec: of the network.
+        weights: "imagenet", a `.safetensors` file of timm, or what
+            `load_weights` takes.
+        skip: beginnings of the names of weights that the model lacks.
+
+    Raises:
+        ValueError: if there are no such weights, or they do not fit.
+        OSError: if published weights cannot be fetched.
+    """
+    arrays, origin = read_initial(spec, weights)
+    ours = named_weights(model)
+    if _is_other_classifier(ours, arrays):
+        skip = (*skip, f"{HEAD}/")
+    if getattr(spec, "scope", 0) is None:
+        arrays = _fit_tables(ours, arrays, model.name)
+    set_weights(model, arrays, origin, skip)
+
+
+def read_initial(spec, weights):
+    """Reads what `weights=` names.
+
+    Returns:
+        Arrays by our names, and where they are from, for messages.
+
+    Raises:
+        ValueError: see `load_initial`.
+        OSError: likewise.
+    """
+    weights = os.fspath(weights)
+    if weights == "imagenet":
+        return _published(spec)
+    if not weights.endswith(".safetensors"):
+        return read_weights(weights)
+    if not tf.io.gfile.exists(weights):
+        raise ValueError(f"`weights` must exist. There is no {weights}.")
+    tensors = timm_layout.timm_tensors(spec)
+    state = read_safetensors(weights)
+    return timm_layout.from_timm(tensors, state, weights), weights
+
+
+def fetch(name: str) -> str:
+    """Returns the path of a network's published file, fetched if needed.
+
+    It lies in Keras' cache, `~/.keras/models` or `$KERAS_HOME/models`.
+
+    Args:
+        name: of a network of `PUBLISHED`.
+
+    Raises:
+        OSError: if it cannot be fetched.
+    """
+    published = PUBLISHED[name]
+    try:
+        return tf.keras.utils.get_file(
+            f"{published.timm_name}.safetensors",
+            published.address,
+            cache_subdir="models",
+            cache_dir=os.environ.get("KERAS_HOME"),
+        )
+    except Exception as error:  # Keras raises no narrower class.
+        raise OSError(
+            f"The weights of {name} cannot be fetched ({error}): download "
+            f"{published.address} by other means and give the path of the "
+            "file, as in `weights='model.safetensors'`."
+        ) from error
+
+
+def _published(spec):
+    """The arrays of published weights, by way of the caches."""
+    if spec.name not in PUBLISHED:
+        raise ValueError(
+            "`weights='imagenet'` is there for the networks "
+            f"{', '.join(PUBLISHED)}. Received: {spec.name}. The paper's "
+            "author published no weights."
+        )
+    timm_layout.check_expressible(spec)
+    path = fetch(spec.name)
+    converted = f"{path.removesuffix('.safetensors')}.npz"
+    if tf.io.gfile.exists(converted):
+        with contextlib.suppress(ValueError):  # Damaged: convert again.
+            return read_weights(converted)
+    row = specs.RESNETS[spec.name]  # Whatever of it `spec` changes.
+    tensors = timm_layout.timm_tensors(row, IMAGENET_CLASSES, 3, row.image_size)
+    try:
+        state = read_safetensors(path)
+        arrays = timm_layout.from_timm(tensors, state, path)
+    except ValueError as error:
+        os.remove(path)
+        raise ValueError(
+            f"What {PUBLISHED[spec.name].address} sent is not the weights of "
+            f"{spec.name}, and has been removed: {error} Try again, or "
+            "download it by other means and give the path of the file."
+        ) from error
+    write_whole(converted, arrays_as_bytes(arrays, spec.name))
+    return arrays, path
+
+
+def _is_other_classifier(ours, arrays):
+    """Whether a file's classifier is ImageNet's, and the model's another."""
+    key = f"{HEAD}/bias"
+    return (
+        key in ours
+        and key in arrays
+        and arrays[key].shape == (IMAGENET_CLASSES,)
+        and tuple(ours[key].shape) != (IMAGENET_CLASSES,)
+    )
+
+
+def _fit_tables(ours, arrays, model_name):
+    """The arrays, with tables for the maps that a model sees."""
+    arrays, stretched = dict(arrays), False
+    for name, weight in ours.items():
+        table = arrays.get(name)
+        if not name.endswith("/embeddings") or table is None:
+            continue
+        entries = tuple(weight.shape[:2])
+        stretched |= any(
+            want > have
+            for want, have in zip(entries, table.shape, strict=False)
+        )
+        arrays[name] = resize_table(table, entries)
+    if stretched:
+        warnings.warn(
+            f"The images of {model_name!r} are larger than those that its "
+            "weights were trained on: the position embeddings are "
+            "interpolated, linearly. Fine-tune them at this size.",
+            stacklevel=2,
+        )
+    return arrays
+
+
+def resize_table(table: np.ndarray, entries: Sequence[int]) -> np.ndarray:
+    """Fits a table of relative positions to maps of another size.
+
+    The center stays the center. On an axis with fewer entries the outer ones
+    are cut off, which is exact: the others keep their meaning. On an axis with
+    more, neighbors are interpolated linearly, the ends staying the ends.
+
+    Args:
+        table: `(*entries, ...)`.
+        entries: odd number of relative positions for each of the first axes.
+
+    Returns:
+        The table with these numbers of entries.
+    """
+    for axis, wanted in enumerate(entries):
+        have = table.shape[axis]
+        if wanted <= have:
+            first = (have - wanted) // 2
+            rows = np.arange(first, first + wanted)
+            table = np.take(table, rows, axis)
+            continue
+        places = np.linspace(0, have - 1, wanted)
+        low = np.minimum(places.astype(int), have - 2)
+        share = (places - low).reshape([-1] + [1] * (table.ndim - 1 - axis))
+        below, above = np.take(table, low, axis), np.take(table, low + 1, axis)
+        table = ((1 - share) * below + share * above).astype(table.dtype)
+    return table

@@ -1,0 +1,280 @@
+"""Softmax attention with relative positions, in blocks of queries.
+
+    S[b, h, n, m] = Q[b, n, h] . (K[b, m, h] + E[n, m])
+    Y[b, n, h]    = sum over m of  softmax over m (S)[b, h, n, m] V[b, m, h]
+
+E is the embedding of a relative position, shared by the heads: of all axes
+jointly, or the sum of one embedding per axis. Letters beside those of the
+package: x blocks of a map, t queries of a block, s its context.
+"""
+
+import itertools
+import math
+
+import tensorflow as tf
+
+from lambdanet_tf.ops.blocks import Blocks
+from lambdanet_tf.ops.geometry import size
+from lambdanet_tf.ops.keys import MASKED_LOGIT
+from lambdanet_tf.ops.keys import sum_dtype
+from lambdanet_tf.ops.keys import where
+from lambdanet_tf.ops.nonfinite import finite
+from lambdanet_tf.ops.nonfinite import nan_where
+from lambdanet_tf.ops.pairs import gather_pairs
+from lambdanet_tf.ops.pairs import relative_index
+
+# Positions per axis that sizes known at run time only are taken for.
+_UNKNOWN_SIZE = 64
+
+
+def relative_attention(
+    queries,
+    keys,
+    values,
+    embeddings=None,
+    geometry=None,
+    attention_mask=None,
+    context_mask=None,
+    causal=False,
+):
+    """Computes multi-head softmax attention with relative positions.
+
+    Args:
+        queries: `(batch, n, heads, key_dim)`, already scaled; query positions
+            flattened row-major.
+        keys: `(batch, m, heads, key_dim)`, or None for scores of positions
+            alone.
+        values: `(batch, m, heads, value_dim)`.
+        embeddings: None for scores of content alone. With a geometry the
+            table of relative positions, `(*entries, key_dim)`, or a tuple of
+            tables `(entries, key_dim)`, one per axis, whose embeddings add up.
+        geometry: a `Geometry`, which says what a query may see; or None: all
+            context positions.
+        attention_mask: None or boolean `(n, m)` or `(batch, n, m)`; True =
+            may interact. With a geometry it needs static sizes.
+        context_mask: None or boolean `(batch, m)`; False = padding.
+        causal: bool. Without a geometry, whether query n sees positions up to
+            n only; with one, that is the geometry's.
+
+    Returns:
+        `(batch, n, heads, value_dim)`; zero where nothing is permitted. NaN
+        and infinity reach the queries that may see them and no others. The
+        softmax runs in float32 or wider.
+
+    Raises:
+        ValueError: if a mask needs static sizes that `geometry` does not have.
+
+    Cost: 2 b x t h s (2 k + v) operations with x blocks of t queries and a
+    context of s positions each; largest intermediate b x h t s. A global
+    geometry is one block: n m pairs. With a local scope it is linear in n.
+    """
+    blocks = None
+    if geometry is not None:
+        blocks = _blocks(geometry, queries, values, attention_mask)
+    permitted = _permitted(
+        blocks, queries, values, attention_mask, context_mask, causal
+    )
+    bad = None
+    if permitted is not None:
+        values, bad = finite(values)
+        if keys is not None:
+            keys, bad_keys = finite(keys)
+            bad |= bad_keys
+    queries = _heads_first(_of_queries(queries, blocks))  # [b, x, h, t, k]
+    values = _heads_first(_of_context(values, blocks))  # [b, x, h, s, v]
+    scores = []
+    if keys is not None:
+        keys = _heads_first(_of_context(keys, blocks))  # [b, x, h, s, k]
+        scores += [tf.matmul(queries, keys, transpose_b=True)]
+    if isinstance(embeddings, tuple):
+        scores += [_scores_per_axis(queries, embeddings, blocks)]
+    elif embeddings is not None:
+        table = geometry.crop(embeddings)
+        pairs = gather_pairs(table, blocks.rank, blocks.index())  # [t, s, k]
+        scores += [_scores_of_pairs(queries, pairs, axis=3)]
+    outputs = _attend(tf.add_n(scores), values, permitted)
+    if bad is not None:
+        bad = _of_context(tf.cast(bad, tf.float32), blocks)  # [b, x, s]
+        seen = tf.matmul(tf.cast(permitted, tf.float32), bad[..., None])
+        outputs = nan_where(outputs, seen[..., 0] > 0)
+    return outputs[:, 0] if blocks is None else blocks.joined(outputs)
+
+
+def _attend(scores, values, permitted):
+    """Values weighted by a softmax of `(b, x, h, t, s)`: `(b, x, t, h, v)`.
+
+    (`tf.einsum` would add up half precisions in half precision on a CPU.)
+    """
+    dtype = values.dtype
+    scores = tf.cast(scores, sum_dtype(dtype))
+    if permitted is not None:
+        scores = where(permitted[:, :, None], scores, MASKED_LOGIT)
+    weights = tf.cast(tf.nn.softmax(scores), dtype)
+    outputs = _heads_first(tf.matmul(weights, values))  # [b, x, t, h, v]
+    if permitted is None:
+        return outputs
+    some = tf.reduce_any(permitted, axis=-1)[..., None, None]  # [b, x, t, 1, 1]
+    return where(some, outputs, 0.0)
+
+
+def _scores_of_pairs(queries, pairs, axis):
+    """Scores of queries with the embeddings of their pairs.
+
+    Args:
+        queries: `(..., t, ..., key_dim)`.
+        pairs: `(t, s, key_dim)`.
+        axis: int. That of t.
+
+    Returns:
+        `(..., t, ..., s)`.
+    """
+    order = list(range(len(queries.shape)))
+    order = [axis, *order[:axis], *order[axis + 1 :]]
+    queries = tf.transpose(queries, order)  # [t, ..., k]
+    sizes = tf.unstack(tf.shape(queries))
+    rows = tf.reshape(queries, [pairs.shape[0], -1, pairs.shape[2]])
+    scores = tf.matmul(rows, pairs, transpose_b=True)
+    scores = tf.reshape(scores, [*sizes[:-1], pairs.shape[1]])
+    return tf.transpose(scores, [order.index(i) for i in range(len(order))])
+
+
+def _scores_per_axis(queries, tables, blocks):
+    """Scores of one table per axis, added up, `(b, x, h, t, s)`.
+
+    Each axis has its own scores of few context positions; only their sum is
+    formed for every pair.
+    """
+    sizes = tf.unstack(tf.shape(queries))[:3]
+    rank = blocks.rank
+    queries = tf.reshape(queries, [-1, *blocks.sizes, queries.shape[-1]])
+    total = None
+    for axis, table in enumerate(tables):
+        inner = blocks.inner.along(axis)
+        pairs = gather_pairs(inner.crop(table), 1, relative_index(inner))
+        scores = _scores_of_pairs(queries, pairs, axis=1 + axis)
+        context = [1] * rank
+        context[axis] = inner.axes[0].context
+        scores = tf.reshape(scores, [-1, *context])  # [b x h t, s of the axis]
+        total = scores if total is None else total + scores
+    return tf.reshape(total, [*sizes, blocks.queries, blocks.context])
+
+
+def _permitted(blocks, queries, values, attention_mask, context_mask, causal):
+    """Which pairs count: boolean `(b or 1, x or 1, t, s)`; None for all."""
+    parts = []
+    if blocks is None:
+        if causal:
+            n, m = size(queries, 1), size(values, 1)
+            pairs = tf.linalg.band_part(tf.ones([n, m], tf.bool), -1, 0)
+            parts += [pairs[None, None]]
+    else:
+        if not blocks.inner.is_global:
+            parts += [blocks.index()[None, None] >= 0]
+        parts += _inside(blocks)
+    if attention_mask is not None:
+        by_example = len(attention_mask.shape) == 3
+        rows = attention_mask if by_example else attention_mask[None]
+        parts += [rows[:, None]]
+    if context_mask is not None:
+        real = _of_context(tf.cast(context_mask, tf.int32), blocks)
+        n = size(queries, 1) if blocks is None else blocks.queries
+        rows = tf.ones([n, 1], tf.bool)
+        parts += [rows & (real > 0)[:, :, None]]
+    total = None
+    for part in parts:
+        total = part if total is None else total & part
+    return total
+
+
+def _inside(blocks):
+    """Which positions of the blocks' windows lie on the map, as a list."""
+    if all(axis.is_single for axis in blocks.axes):
+        return []
+    context = [blocked.axis.context for blocked in blocks.axes]
+    ones = blocks.context_blocks(tf.ones([1, *context], tf.int32))
+    return [ones[:, :, None] > 0]
+
+
+def _heads_first(x):
+    """`(b, x, t, h, ...)` -> `(b, x, h, t, ...)`, and back."""
+    return tf.transpose(x, [0, 1, 3, 2, 4])
+
+
+def _of_queries(queries, blocks):
+    """`(batch, n, ...)` -> `(batch, x, t, ...)`."""
+    return queries[:, None] if blocks is None else blocks.query_blocks(queries)
+
+
+def _of_context(x, blocks):
+    """`(batch, m, ...)` -> `(batch, x, s, ...)`."""
+    if blocks is None:
+        return x[:, None]
+    context = [blocked.axis.context for blocked in blocks.axes]
+    x = tf.reshape(x, [tf.shape(x)[0], *context, *x.shape[2:]])
+    return blocks.context_blocks(x)
+
+
+def _blocks(geometry, queries, values, attention_mask):
+    """The blocks of a call; one for all where pairs are masked."""
+    if attention_mask is None:
+        num_heads, key_dim = queries.shape[2:]
+        sizes = block_sizes(geometry, num_heads, key_dim, values.shape[-1])
+        return Blocks.of(geometry, sizes)
+    if not geometry.is_static:
+        raise ValueError(
+            "`attention_mask` needs a `geometry` of static sizes. Received: "
+            "sizes that are known at run time only."
+        )
+    return Blocks.of(geometry, geometry.queries)
+
+
+def block_sizes(geometry, num_heads, key_dim, value_dim):
+    """Chooses how many queries per axis a block of local attention has.
+
+    Larger blocks have fewer copies of their context; smaller ones fewer pairs
+    out of scope. A size that divides the scope's reach leaves no context
+    unread. What a training step holds is the smallest: the scores and their
+    softmax, and the windows of keys and values.
+
+    Args:
+        geometry: `Geometry`; unknown sizes count as large.
+        num_heads: int.
+        key_dim: int.
+        value_dim: int.
+
+    Returns:
+        Tuple of int; the whole axis where its scope is global.
+    """
+    best = None
+    for sizes in itertools.product(*map(_candidates, geometry.axes)):
+        blocks = Blocks.of(geometry, sizes)
+        counts = math.prod(
+            axis.count
+            if axis.axis.is_static
+            else -(-_UNKNOWN_SIZE // axis.size)
+            for axis in blocks.axes
+        )
+        pairs = 2 * blocks.queries * num_heads
+        windows = num_heads * (key_dim + value_dim)
+        held = counts * blocks.context * (pairs + windows)
+        if best is None or held < best[0]:
+            best = held, sizes
+    return best[1]
+
+
+def _count(blocked):
+    if blocked.axis.is_static:
+        return blocked.count
+    return -(-_UNKNOWN_SIZE // blocked.size)
+
+
+def _candidates(axis):
+    """Divisors of the scope's reach, and the whole axis."""
+    reach = axis.taps - 1
+    sizes = {n for n in range(1, reach + 1) if reach % n == 0} or {1}
+    if not axis.is_static:
+        return sorted(sizes)
+    whole = {axis.queries}
+    if axis.is_global:
+        return sorted(whole)
+    return sorted(whole | {n for n in sizes if n < axis.queries})

@@ -1,0 +1,225 @@
+"""Files for other runtimes: TFLite, TFLite with 8-bit integers, and ONNX.
+
+Each maps float32 `images` of one size to float32 `logits` and `probabilities`,
+as the signature `serving_default` does.
+"""
+
+import contextlib
+import os
+import pathlib
+import sys
+import warnings
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.lite.python.convert import ConverterError
+
+from lambdanet_tf.environment import require
+from lambdanet_tf.environment import require_all
+from lambdanet_tf.serving.inference import Inference
+
+# The file of each format in a version folder.
+FORMATS = {
+    "tflite": "assets.extra/model.tflite",
+    "tflite_int8": "assets.extra/model_int8.tflite",
+    "onnx": "assets.extra/model.onnx",
+}
+
+# With a free batch the TFLite converter makes transpositions of more than the
+# six axes that its runtime has, for LambdaResNet-50 among others.
+_TFLITE_BATCH = 1
+_ONNX_OPSET = 17
+
+# A batch of images to outputs by name.
+Runner = Callable[[np.ndarray], dict[str, np.ndarray]]
+
+
+def check_installed(names: Sequence[str]) -> None:
+    """Raises an ImportError if a format lacks an extra."""
+    if "onnx" in names:
+        require_all({"tf2onnx": "onnx", "onnxruntime": "onnx"})
+
+
+def write(
+    folder: pathlib.Path,
+    names: Sequence[str],
+    network: Inference,
+    image_shape: tuple[int, int, int],
+    calibration: np.ndarray | None = None,
+) -> None:
+    """Converts a network and writes the files into a version folder.
+
+    Args:
+        folder: the version folder.
+        names: keys of `FORMATS`.
+        network: the classifier.
+        image_shape: (height, width, channels).
+        calibration: float32 images `(images, height, width, channels)` in
+            [0, 255] that choose the ranges of 8-bit integers.
+
+    Raises:
+        ImportError: if a format needs an extra that is not installed.
+        ValueError: if a converter or a runtime rejects the network, or
+            "tflite_int8" has no images for calibration.
+    """
+    for name in names:
+        if name == "onnx":
+            content = _to_onnx(_traceable(network, (None, *image_shape)))
+        else:
+            function = _traceable(network, (_TFLITE_BATCH, *image_shape))
+            content = _to_tflite(name, function, calibration)
+        file = folder / FORMATS[name]
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(content)
+
+
+def written(folder: pathlib.Path) -> list[str]:
+    """Returns the names of the formats that an export holds."""
+    return [n for n, file in FORMATS.items() if (folder / file).is_file()]
+
+
+def load(folder: pathlib.Path, name: str) -> Runner:
+    """Loads a file of an export into its runtime.
+
+    Raises:
+        ImportError: if the format needs an extra that is not installed.
+    """
+    content = (folder / FORMATS[name]).read_bytes()
+    return _onnx_runner(content) if name == "onnx" else _tflite_runner(content)
+
+
+def _traceable(network, shape):
+    """The network for images of one shape: converters need every size."""
+    images = tf.TensorSpec(shape, tf.float32, name="images")
+
+    @tf.function(input_signature=[images])
+    def classify(images):
+        logits = network.compute(tf.clip_by_value(images, 0.0, 255.0))[1]
+        return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
+
+    return classify
+
+
+def _to_tflite(name, function, calibration):
+    """Converts to operations that are built into the TFLite runtime."""
+    concrete = function.get_concrete_function()
+    holder = tf.Module()
+    holder.weights = concrete.graph.variables
+    converter = tf.lite.TFLiteConverter.from_concrete_functions(
+        [concrete], holder
+    )
+    if name == "tflite_int8":
+        _quantize(converter, calibration)
+    try:
+        with _quiet():
+            content = converter.convert()
+        _tflite_runner(content)
+    except (ConverterError, RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"`formats` must suit the model. TFLite rejects it as {name!r}: "
+            f"{_reason(error)}"
+        ) from error
+    return content
+
+
+def _quantize(converter, calibration):
+    """Makes a converter store and compute in 8-bit integers."""
+    if calibration is None or not len(calibration):
+        raise ValueError(
+            "`formats` can hold 'tflite_int8' only with images of the training "
+            "set, which choose the ranges of its integers. Export a run whose "
+            "data set is here, or pass them as `calibration`."
+        )
+
+    def representative_dataset():
+        for image in calibration:
+            yield [image[np.newaxis].astype(np.float32)]
+
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    converter.representative_dataset = representative_dataset
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+
+
+def _reason(error):
+    """What a converter rejects, without the position and the whole graph."""
+    _, found, reason = str(error).rpartition("failed while converting: ")
+    return reason.partition("<unknown>")[0].strip() if found else str(error)
+
+
+def _tflite_runner(content: bytes) -> Runner:
+    """Returns a function of a batch of images, which run one at a time."""
+    with _quiet(), warnings.catch_warnings():
+        # Its successor `ai_edge_litert` is a package of its own.
+        warnings.filterwarnings("ignore", r"\s*Warning: tf.lite.Interpreter")
+        interpreter: Any = tf.lite.Interpreter(model_content=content)
+        interpreter.allocate_tensors()
+    run = interpreter.get_signature_runner()
+
+    def outputs(images):
+        single = [run(images=image[np.newaxis]) for image in images]
+        return {
+            name: np.concatenate([each[name] for each in single])
+            for name in single[0]
+        }
+
+    return outputs
+
+
+def _to_onnx(function):
+    """Converts to an ONNX model that ONNX Runtime loads."""
+    converter = require("tf2onnx.convert", extra="onnx")
+    try:
+        with _quiet():
+            model, _ = converter.from_function(
+                function,
+                input_signature=function.input_signature,
+                opset=_ONNX_OPSET,
+            )
+        content = model.SerializeToString()
+        # The converter keeps operations that it does not know, so only the
+        # runtime tells.
+        _onnx_runner(content)
+    except Exception as error:  # the runtime's errors share no other type
+        raise ValueError(
+            f"`formats` must suit the model. ONNX rejects it: {error}"
+        ) from error
+    return content
+
+
+def _onnx_runner(content: bytes) -> Runner:
+    runtime = require("onnxruntime", extra="onnx")
+    session = runtime.InferenceSession(
+        content, providers=["CPUExecutionProvider"]
+    )
+    names = [output.name for output in session.get_outputs()]
+
+    def outputs(images):
+        arrays = session.run(names, {"images": images})
+        return dict(zip(names, arrays, strict=True))
+
+    return outputs
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Silences reports of converters and runtimes about accepted graphs.
+
+    C++ writes some of them past Python's `sys.stderr`. A rejected graph is an
+    exception.
+    """
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel("ERROR")
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    try:
+        with open(os.devnull, "w", encoding="utf-8") as nothing:
+            os.dup2(nothing.fileno(), 2)
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        logger.setLevel(level)

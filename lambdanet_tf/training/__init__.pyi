@@ -1,0 +1,17 @@
+from lambdanet_tf.runs import RunFolder as RunFolder
+from lambdanet_tf.training.averages import Averages as Averages
+from lambdanet_tf.training.averages import UseAverages as UseAverages
+from lambdanet_tf.training.loop import train as train
+from lambdanet_tf.training.network import compile_network as compile_network
+from lambdanet_tf.training.network import recipe_network as recipe_network
+from lambdanet_tf.training.optimizer import WarmupSchedule as WarmupSchedule
+from lambdanet_tf.training.optimizer import recipe_optimizer as recipe_optimizer
+from lambdanet_tf.training.optimizer import recipe_schedule as recipe_schedule
+from lambdanet_tf.training.options import RunOptions as RunOptions
+from lambdanet_tf.training.pipeline import InputPipeline as InputPipeline
+from lambdanet_tf.training.preemption import NotFinite as NotFinite
+from lambdanet_tf.training.preemption import Stopped as Stopped
+from lambdanet_tf.training.recipe import Recipe as Recipe
+from lambdanet_tf.training.recipes import RECIPES as RECIPES
+from lambdanet_tf.training.recipes import read_recipe as read_recipe
+from lambdanet_tf.training.recipes import resolve as resolve

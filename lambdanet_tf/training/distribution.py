@@ -1,0 +1,156 @@
+"""Devices: the `tf.distribute` strategy of a run."""
+
+import tensorflow as tf
+
+from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.training.options import RunOptions
+from lambdanet_tf.training.options import number_of_workers
+
+
+def create_strategy(options: RunOptions) -> tf.distribute.Strategy:
+    """Creates the distribution strategy of a run.
+
+    Call it before anything else is computed: clusters and parts of a CPU can
+    only be set up at the start of a process.
+
+    Args:
+        options: which strategy, on what.
+
+    Raises:
+        ValueError: if the strategy does not fit the machine, the Keras or the
+            other options.
+    """
+    if options.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    kind = strategy_kind(options)
+    _check_keras(kind)
+    if options.jit_compile and kind != "default":
+        raise ValueError(
+            "`jit_compile` is for one device. On a TPU everything is compiled "
+            f"without it. Received: strategy {kind}."
+        )
+    if number_of_workers() > 1 and not options.run:
+        raise ValueError(
+            "Several processes need one folder that all can read: --run."
+        )
+    if kind == "tpu":
+        return _tpu_strategy(options.tpu)
+    if kind == "multiworker":
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    if kind == "mirrored":
+        return _mirrored_strategy(options.replicas)
+    return tf.distribute.get_strategy()
+
+
+def strategy_kind(options: RunOptions) -> str:
+    """Returns what `auto` means here: one of the other `STRATEGIES`."""
+    if options.strategy != "auto":
+        return options.strategy
+    if options.tpu:
+        return "tpu"
+    if number_of_workers() > 1:
+        return "multiworker"
+    gpus = tf.config.list_physical_devices("GPU")
+    return "mirrored" if options.replicas > 1 or len(gpus) > 1 else "default"
+
+
+def number_of_hosts(strategy: tf.distribute.Strategy) -> int:
+    """Returns how many machines read images and feed the devices."""
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        return strategy.extended.num_hosts
+    return max(number_of_workers(), 1)
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether this process writes the run folder."""
+    resolver = strategy.cluster_resolver
+    if resolver is None or number_of_workers() < 2:
+        return True
+    return resolver.task_type == "chief" or (
+        resolver.task_type == "worker" and resolver.task_id == 0
+    )
+
+
+def is_cpu(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether a run computes on CPUs."""
+    on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    return not on_tpu and not tf.config.list_physical_devices("GPU")
+
+
+def describe(strategy: tf.distribute.Strategy) -> str:
+    """Returns the devices in words."""
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        return f"{strategy.num_replicas_in_sync} TPU cores"
+    device = "CPU" if is_cpu(strategy) else "GPU"
+    number = strategy.num_replicas_in_sync
+    if number == 1:
+        return f"1 {device}"
+    workers = number_of_workers()
+    where = f" on {workers} machines" if workers > 1 else ""
+    return f"{number} {device} replicas{where}"
+
+
+def wait_for_all(strategy: tf.distribute.Strategy) -> None:
+    """Waits until all processes of a run are here."""
+
+    @tf.function
+    def meet():
+        ones = strategy.run(lambda: tf.constant(1.0))
+        return strategy.reduce("sum", ones, axis=None)
+
+    meet()
+
+
+def _check_keras(kind):
+    if kind in ("multiworker", "tpu") and KERAS_3:
+        raise ValueError(
+            f"The strategy {kind} trains on tf_keras; Keras 3 fails there. Set "
+            "the environment variable TF_USE_LEGACY_KERAS=1 before TensorFlow "
+            "is imported (train.py does that by itself)."
+        )
+
+
+def _mirrored_strategy(replicas):
+    gpus = tf.config.list_logical_devices("GPU") if not replicas else []
+    if gpus:
+        return tf.distribute.MirroredStrategy([gpu.name for gpu in gpus])
+    if replicas:
+        _divide_cpu(replicas)
+    cpus = tf.config.list_logical_devices("CPU")
+    if len(cpus) < 2:
+        raise ValueError(
+            "`strategy` mirrored needs several devices. Received: one CPU. "
+            "Give --replicas 2 to try it on parts of the CPU."
+        )
+    names = [cpu.name for cpu in cpus[: replicas or None]]
+    # The default collectives have been seen to fail between CPUs when a
+    # process makes several strategies.
+    reduction = tf.distribute.ReductionToOneDevice()
+    return tf.distribute.MirroredStrategy(names, cross_device_ops=reduction)
+
+
+def _divide_cpu(replicas):
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    parts = [tf.config.LogicalDeviceConfiguration()] * replicas
+    try:
+        tf.config.set_logical_device_configuration(cpu, parts)
+    except RuntimeError as error:
+        if len(tf.config.list_logical_devices("CPU")) < replicas:
+            raise ValueError(
+                "`replicas` must be chosen before TensorFlow has computed "
+                f"anything. Received: {replicas}."
+            ) from error
+
+
+def _tpu_strategy(name):
+    name = name or "local"
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ValueError, tf.errors.OpError, RuntimeError) as error:
+        raise ValueError(
+            f"Cannot use the TPU {name!r}: {error} A TPU needs the package "
+            "tensorflow-tpu in the place of tensorflow; see docs/training.md."
+        ) from error
+    return tf.distribute.TPUStrategy(resolver)

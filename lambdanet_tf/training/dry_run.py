@@ -1,0 +1,391 @@
+"""Dry run: reports model size, memory and speed without training."""
+
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lambdanet_tf import data
+from lambdanet_tf import runs
+from lambdanet_tf.analysis import Analysis
+from lambdanet_tf.analysis import analyze
+from lambdanet_tf.environment import keras_version
+from lambdanet_tf.training import pictures
+from lambdanet_tf.training.checkpoints import check_room
+from lambdanet_tf.training.checkpoints import size_in_bytes
+from lambdanet_tf.training.distribution import create_strategy
+from lambdanet_tf.training.distribution import describe
+from lambdanet_tf.training.distribution import is_chief
+from lambdanet_tf.training.distribution import is_cpu
+from lambdanet_tf.training.distribution import number_of_hosts
+from lambdanet_tf.training.loop import Setup
+from lambdanet_tf.training.loop import set_up
+from lambdanet_tf.training.optimizer import recipe_schedule
+from lambdanet_tf.training.options import RunOptions
+from lambdanet_tf.training.pipeline import InputPipeline
+from lambdanet_tf.training.preemption import check_finite
+from lambdanet_tf.training.prerequisites import check_prerequisites
+from lambdanet_tf.training.prerequisites import has_pictures
+from lambdanet_tf.training.progress import count
+from lambdanet_tf.training.progress import duration
+from lambdanet_tf.training.recipe import Recipe
+from lambdanet_tf.training.steps import training_step
+
+_POINTS = 1000  # of the curve
+_LABEL_WIDTH = 16
+_SECONDS = 3.0  # of the pipeline, and of the steps
+_LARGEST_BATCH = 32  # of the pipeline alone, so that several fit into that time
+_PATIENCE = 60.0  # seconds of a first step, after which one more is enough
+
+
+def dry_run(
+    recipe: Recipe,
+    options: RunOptions | None = None,
+    print_fn: Callable[[str], Any] = print,
+) -> None:
+    """Reports model size, memory and speed of a run, without the run.
+
+    Takes real steps on the devices of the run, and leaves one picture, of the
+    learning rate: see `picture_path`. Nothing is downloaded: where a well-known
+    image set is missing, random images take its place.
+
+    Args:
+        recipe: of the run.
+        options: of the run.
+        print_fn: shows a line of text.
+
+    Raises:
+        ValueError: if the recipe does not fit its data, network or devices, or
+            a step does not fit into the memory of a machine without GPU.
+        ImportError: if optional packages are missing.
+        OSError: if the run folder could not be written, or has no room for the
+            checkpoints.
+        NotFinite: if the loss of the first step is not finite.
+    """
+    options = options or RunOptions()
+    check_prerequisites(recipe, options, False, print_fn)
+    strategy = create_strategy(options)
+    speaks = is_chief(strategy)
+
+    def row(label, text):
+        if speaks:
+            print_fn(f"{label:{_LABEL_WIDTH}} {text}")
+
+    path = picture_path(recipe, options)
+    folder = runs.RunFolder(os.path.dirname(path))
+    if speaks:
+        folder.check_writable()
+        print_fn(f"Dry run of the recipe {recipe.name}: nothing is trained.")
+    setup = set_up(recipe, options, strategy, data.dry_run_images)
+    counted = analyze(setup.model, executed=False)
+    for label, text in _plan(recipe, setup, counted):
+        row(label, text)
+    memory = step_memory(recipe, setup, counted)
+    if speaks:
+        check_room(folder.path, memory.weights + memory.slots + memory.averages)
+    if speaks and has_pictures():
+        picture = rate_picture(recipe, setup.pipeline.steps_per_epoch)
+        folder.write_bytes(os.path.basename(path), picture)
+        row("", f"drawn in {path}")
+    row("memory", memory.text)
+    check_memory(recipe, memory, strategy)
+    _measure(recipe, options, setup, row, speaks)
+
+
+def picture_path(recipe: Recipe, options: RunOptions) -> str:
+    """Returns where the picture goes: beside the run folder, never into it.
+
+    Returns:
+        `<runs>/dry-run-<recipe>.png`; with a folder for the run,
+        `dry-run-<name of the folder>.png` beside it.
+    """
+    run = options.run.rstrip("/")
+    folder, name = os.path.split(run) if run else (options.runs, recipe.name)
+    return os.path.join(folder or ".", f"dry-run-{name}.png")
+
+
+def rate_picture(recipe: Recipe, steps_per_epoch: int) -> bytes:
+    """Draws the learning rate over a whole run; returns a PNG file."""
+    schedule = recipe_schedule(recipe, steps_per_epoch)
+    steps = np.linspace(0, schedule.num_steps, _POINTS).round()
+    steps = np.union1d(steps, [schedule.warmup_steps])
+    return pictures.rate_curve(
+        steps,
+        np.array(schedule(steps.astype("float32"))),
+        steps_per_epoch,
+        title=f"Learning rate of {recipe.name}",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class StepMemory:
+    """About what a training step needs on each device, in bytes.
+
+    Attributes:
+        weights: of the model.
+        slots: of the optimizer: momentum and the like.
+        averages: of the weights.
+        gradients: of all trainable weights.
+        activations: outputs of all layers for the batch of a device, and what
+            lambda layers hold besides (`lambdanet_tf.analysis`): the backward
+            pass reads them.
+    """
+
+    weights: int
+    slots: int
+    averages: int
+    gradients: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(dataclasses.astuple(self))
+
+    @property
+    def text(self) -> str:
+        """All of it in words."""
+        parts = ", ".join(
+            f"{field.name} {_mib(getattr(self, field.name))}"
+            for field in dataclasses.fields(self)
+        )
+        return f"about {_mib(self.total)} MiB on each device: {parts}"
+
+
+def step_memory(recipe: Recipe, setup: Setup, counted: Analysis) -> StepMemory:
+    """Counts the memory that a training step needs on each device.
+
+    All but the activations is exact. What TensorFlow, its kernels and the
+    input pipeline take is not in it.
+
+    Args:
+        recipe: of the run.
+        setup: of the run.
+        counted: the analysis of the model.
+    """
+    images = recipe.batch_size // setup.strategy.num_replicas_in_sync
+    return StepMemory(
+        weights=size_in_bytes(setup.model.weights),
+        slots=size_in_bytes(setup.optimizer.variables),
+        averages=size_in_bytes(setup.averages.variables),
+        gradients=size_in_bytes(setup.model.trainable_weights),
+        activations=images * counted.total("activation_bytes"),
+    )
+
+
+def check_memory(
+    recipe: Recipe, memory: StepMemory, strategy: tf.distribute.Strategy
+) -> None:
+    """Raises if a step cannot fit into the memory of a machine without GPU.
+
+    Raises:
+        ValueError: naming both amounts.
+    """
+    if not is_cpu(strategy) or not hasattr(os, "sysconf"):
+        return
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    replicas = strategy.num_replicas_in_sync // number_of_hosts(strategy)
+    needed = memory.total * replicas
+    if needed > there:
+        raise ValueError(
+            f"`batch_size` {recipe.batch_size} is too large for this machine: "
+            f"a step needs about {needed / 2**30:,.0f} GiB, and it has "
+            f"{there / 2**30:,.0f} GiB. No step was taken."
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class StepTimes:
+    """The first steps of a run.
+
+    Attributes:
+        loss: of the first step.
+        first_seconds: of the first step, compiling included.
+        seconds: of a later step.
+    """
+
+    loss: float
+    first_seconds: float
+    seconds: float
+
+
+def time_steps(recipe: Recipe, options: RunOptions, setup: Setup) -> StepTimes:
+    """Takes the first steps of a run, for some seconds.
+
+    All processes of a run take the same number of steps.
+
+    Args:
+        recipe: of the run.
+        options: of the run.
+        setup: of the run; its weights change.
+
+    Raises:
+        NotFinite: if the loss is not finite.
+    """
+    with setup.strategy.scope():
+        take_steps = training_step(
+            setup.model,
+            setup.optimizer,
+            setup.averages,
+            recipe,
+            options.jit_compile,
+        )
+    batches = iter(setup.pipeline.training())
+
+    def timed(first, steps, vote):
+        start = time.perf_counter()
+        sums = take_steps(
+            batches,
+            tf.constant(first, tf.int64),
+            tf.constant(steps),
+            tf.constant(float(vote)),
+        )
+        return sums.numpy(), time.perf_counter() - start
+
+    sums, first_seconds = timed(0, 1, vote=0)
+    check_finite(float(sums[0]), 1, "A dry run keeps no weights.")
+    steps, seconds, votes = 0, 0.0, 0.0
+    while not votes:
+        enough = seconds >= _SECONDS or first_seconds >= _PATIENCE
+        number = options.steps_per_execution
+        (*_, votes), taken = timed(1 + steps, number, vote=enough)
+        steps, seconds = steps + number, seconds + taken
+    return StepTimes(float(sums[0] / sums[2]), first_seconds, seconds / steps)
+
+
+def input_throughput(
+    pipeline: InputPipeline,
+    shard: data.Shard | None = None,
+    show: Callable[[data.Throughput], Any] | None = None,
+) -> data.Throughput:
+    """Measures the training pipeline of this process, alone.
+
+    Args:
+        pipeline: of the run.
+        shard: None for all images.
+        show: is given the throughput so far, now and then.
+    """
+    batch_size = min(pipeline.recipe.batch_size, _LARGEST_BATCH)
+    return data.throughput(pipeline.dataset(shard, batch_size), _SECONDS, show)
+
+
+def whole_run(
+    recipe: Recipe,
+    steps_per_epoch: int,
+    step_seconds: float,
+    input_rate: float,
+) -> str:
+    """Returns in words how long all steps of a run take.
+
+    Args:
+        recipe: of the run.
+        steps_per_epoch: of the run.
+        step_seconds: of one step.
+        input_rate: images per second of all input pipelines.
+    """
+    steps = recipe.epochs * steps_per_epoch
+    input_seconds = recipe.batch_size / input_rate
+    seconds = steps * max(step_seconds, input_seconds)
+    limit = "the step"
+    if input_seconds > step_seconds:
+        limit = f"the input pipeline ({input_seconds:.3g} s for a batch)"
+    return (
+        f"about {duration(seconds)} for {count(steps, 'step')}, limited by "
+        f"{limit}; evaluation and saving come on top"
+    )
+
+
+def _plan(recipe, setup, counted) -> Iterator[tuple[str, str]]:
+    """What is known without measuring: labels and texts."""
+    pipeline = setup.pipeline
+    shape = "x".join(map(str, pipeline.image_shape))
+    classes = setup.model.output_shape[-1]
+    yield "model", f"{recipe.model}, images {shape}, {classes:,} classes"
+    yield "parameters", f"{counted.total('parameters'):,}, trainable"
+    yield "operations", _operations_text(counted)
+    software = f"TensorFlow {tf.__version__}, {keras_version()}"
+    yield (
+        "devices",
+        f"{describe(setup.strategy)}; {recipe.precision}; {software}",
+    )
+    yield "images", pipeline.images.description
+    yield "batch", _batch_text(recipe, setup.strategy.num_replicas_in_sync)
+    schedule = recipe_schedule(recipe, pipeline.steps_per_epoch)
+    yield (
+        "steps",
+        f"{pipeline.steps_per_epoch:,} an epoch, "
+        f"{count(recipe.epochs, 'epoch')}: {schedule.num_steps:,}",
+    )
+    yield (
+        "learning rate",
+        f"up to {schedule.peak:.4g} in {count(schedule.warmup_steps, 'step')} "
+        f"of warm-up, then {recipe.schedule} until {schedule.num_steps:,}",
+    )
+
+
+def _operations_text(counted):
+    flops, unit = counted.total("flops") / 1e9, "GFLOPs"
+    if flops < 1:
+        flops, unit = 1e3 * flops, "MFLOPs"
+    text = f"{flops:,.4g} {unit} an image, forward"
+    if counted.not_counted:
+        text += f", without {', '.join(counted.not_counted)}"
+    return f"{text} (2 per multiply-add)"
+
+
+def _batch_text(recipe, replicas):
+    text = count(recipe.batch_size, "image")
+    if replicas > 1:
+        text += f", {recipe.batch_size // replicas:,} on each replica"
+    if recipe.gradient_accumulation_steps > 1:
+        text += f"; an update every {recipe.gradient_accumulation_steps} steps"
+    return text
+
+
+def _measure(recipe, options, setup, row, speaks):
+    """Runs the pipeline alone, then the first steps."""
+
+    def show(label, text):
+        if speaks and sys.stdout.isatty():  # The next text overwrites it.
+            print(f"{label:{_LABEL_WIDTH}} {text}", end="\r", flush=True)
+
+    shard = data.Shard(0, number_of_hosts(setup.strategy))
+    flow = input_throughput(
+        setup.pipeline,
+        shard,
+        lambda flow: show(
+            "input pipeline", f"{_rate(flow.images_per_second)} images/s"
+        ),
+    )
+    rate = flow.images_per_second * shard.count
+    row(
+        "input pipeline",
+        f"{_rate(rate)} images/s alone ({flow.images:,} in {flow.seconds:.1f} "
+        f"s; the first batch came after {flow.first_seconds:.1f} s)",
+    )
+    show("first step", "compiling ...")
+    times = time_steps(recipe, options, setup)
+    row(
+        "first step",
+        f"loss {times.loss:.4f} after {times.first_seconds:.1f} s, compiling "
+        "included",
+    )
+    per_second = _rate(recipe.batch_size / times.seconds)
+    row("next steps", f"{times.seconds:.3g} s each, {per_second} images/s")
+    steps_per_epoch = setup.pipeline.steps_per_epoch
+    row("whole run", whole_run(recipe, steps_per_epoch, times.seconds, rate))
+
+
+def _rate(number):
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2f}"
+
+
+def _mib(number):
+    digits = 0 if number >= 10 * 2**20 else 1
+    return f"{number / 2**20:,.{digits}f}"

@@ -1,0 +1,67 @@
+"""Signals that ask a run to stop, and the exceptions that end one."""
+
+import math
+import signal
+from typing import Any
+
+
+class Stopped(Exception):
+    """The run was asked to stop; it can be resumed."""
+
+
+class NotFinite(Exception):
+    """The loss or a weight is NaN or infinite."""
+
+
+class StopRequest:
+    """Notes the signals that ask this process to stop.
+
+    A preempted machine sends SIGTERM; Ctrl-C sends SIGINT. The run then ends
+    its step, saves and exits; a second signal ends the process at once.
+
+    Use it as a context manager in the main thread; elsewhere it notes nothing.
+
+    Attributes:
+        received: name of the signal, or None.
+    """
+
+    def __init__(self):
+        self.received: str | None = None
+        self._former = {}
+
+    def __enter__(self) -> "StopRequest":
+        for number in (signal.SIGTERM, signal.SIGINT):
+            try:
+                self._former[number] = signal.signal(number, self._note)
+            except ValueError:  # Not in the main thread.
+                break
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._restore()
+
+    def _note(self, number, frame):
+        self.received = signal.Signals(number).name
+        self._restore()
+
+    def _restore(self):
+        while self._former:
+            signal.signal(*self._former.popitem())
+
+
+def check_finite(value: float, step: int, kept: str) -> None:
+    """Raises unless a loss, or a sum that contains one, is finite.
+
+    Args:
+        value: the loss.
+        step: training step at which it was read, for the message.
+        kept: which good weights there are, for the message.
+
+    Raises:
+        NotFinite: if it is NaN or infinite.
+    """
+    if not math.isfinite(value):
+        raise NotFinite(
+            f"Loss or weights became {value} by step {step}. {kept} A lower "
+            "learning rate, a longer warm-up or --global-clipnorm may help."
+        )

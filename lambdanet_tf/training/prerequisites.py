@@ -1,0 +1,85 @@
+"""What a run needs before anything is built: packages, file systems."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from lambdanet_tf.environment import is_there
+from lambdanet_tf.environment import require
+from lambdanet_tf.environment import require_all
+from lambdanet_tf.training.options import RunOptions
+from lambdanet_tf.training.recipe import Recipe
+
+_GCS_PLUGIN = "tensorflow_io_gcs_filesystem"
+
+
+def check_prerequisites(
+    recipe: Recipe,
+    options: RunOptions,
+    needs_data: bool = True,
+    print_fn: Callable[[str], Any] = print,
+) -> None:
+    """Raises unless the packages and file systems of a run are there.
+
+    Without matplotlib a run makes no pictures, which is said.
+
+    Args:
+        recipe: of the run.
+        options: of the run.
+        needs_data: whether the images must be there; a dry run does without.
+        print_fn: shows a line of text.
+
+    Raises:
+        ImportError: naming all packages that are missing, and their extras.
+        ValueError: naming a path whose file system TensorFlow does not know.
+    """
+    needed = {}
+    if needs_data and recipe.data == "digits":
+        needed["sklearn"] = "data"
+    if needs_data and recipe.data.startswith("tfds:"):
+        needed["tensorflow_datasets"] = "tfds"
+    if recipe.randaugment_layers:
+        needed["official"] = "garden"
+    require_all(needed)
+    _, _, place = recipe.data.partition(":")
+    for path in (
+        options.run,
+        options.runs,
+        options.data_dir,
+        recipe.initial_weights,
+        place,
+    ):
+        check_file_system(path)
+    if not has_pictures():
+        print_fn(
+            "matplotlib is not installed: the run makes no pictures. It comes "
+            'with the extra `plot`: pip install "lambdanet-tf[plot]".'
+        )
+
+
+def has_pictures() -> bool:
+    """Returns whether pictures can be drawn."""
+    return is_there("matplotlib")
+
+
+def check_file_system(path: str) -> None:
+    """Raises a ValueError unless TensorFlow knows the file system of a path."""
+    scheme, found, _ = os.fspath(path).partition("://")
+    if not found or scheme in tf.io.gfile.get_registered_schemes():
+        return
+    if scheme == "gs" and is_there(_GCS_PLUGIN):
+        require(_GCS_PLUGIN, extra="tpu")  # Which registers it.
+        return
+    hint = ""
+    if scheme == "gs":
+        hint = (
+            " Google Cloud Storage needs tensorflow-io-gcs-filesystem, for "
+            "Python below 3.13: it comes with the extra `tpu`, pip install "
+            '"lambdanet-tf[tpu]".'
+        )
+    raise ValueError(
+        f"This TensorFlow cannot read or write {scheme}:// paths. Received: "
+        f"{path!r}.{hint}"
+    )

@@ -1,0 +1,230 @@
+"""A recipe: everything that decides what a training run computes.
+
+Where and how it runs (devices, folders, how often to save) is in
+`lambdanet_tf.training.options`; the recipes that there are, in
+`lambdanet_tf.training.recipes`. Nothing here imports TensorFlow.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from lambdanet_tf import flags
+from lambdanet_tf.flags import field
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """A training recipe. Each field is a flag of train.py, with this help.
+
+    The defaults are the paper's: what its recipes have in common.
+
+    Attributes:
+        name: of the recipe.
+        summary: what it trains, in a line.
+        command: the command that runs it.
+        result: hardware, time and accuracy, or "not run".
+
+    Raises:
+        ValueError: if a field has a value that is not allowed.
+    """
+
+    name: str = "custom"
+    summary: str = dataclasses.field(default="", compare=False)
+    command: str = dataclasses.field(default="", compare=False)
+    result: str = dataclasses.field(default="not run", compare=False)
+
+    # The data.
+    data: str = field(
+        "digits",
+        "the images: digits, folder:PATH, records:PATH, idx:PATH, arrays:FILE "
+        "or tfds:NAME (docs/training.md)",
+        metavar="SET",
+    )
+    validation_split: float = field(
+        0.02,
+        "share of the training images that chooses the best epoch",
+        low=0,
+        high=0.9,
+    )
+    shuffle_buffer: int = field(
+        16_384,
+        "images among which the next is drawn, where sets are streams",
+        low=1,
+    )
+    image_size: int = field(
+        224, "height and width of the images, in pixels", low=1
+    )
+    evaluation_crop: float = field(
+        0.875,
+        "side of the central square that is evaluated (1: whole image)",
+        low=0.01,
+        high=1,
+    )
+
+    # The augmentation of training images.
+    augmentation: str = field(
+        "random_crop",
+        "none; affine; pad_crop: shifts; random_crop: boxes of any size",
+        choices=("none", "affine", "pad_crop", "random_crop"),
+        metavar="KIND",
+    )
+    flip: bool = field(True, "mirror half of the training images")
+    min_area: float = field(
+        0.08, "random_crop: smallest share of the image", low=1e-6, high=1
+    )
+    padding: int = field(
+        4, "pad_crop: shift by at most this many pixels", low=0
+    )
+    rotation: float = field(
+        0.0, "affine: at most this many degrees", low=0, high=180
+    )
+    shift: float = field(0.0, "affine: at most this many pixels", low=0)
+    zoom: float = field(
+        0.0, "affine: size times 1 - zoom to 1 + zoom", low=0, high=0.9
+    )
+    randaugment_layers: int = field(
+        0, "distortions of RandAugment for each image", low=0, high=100
+    )
+    randaugment_magnitude: float = field(
+        10.0, "strength of RandAugment", low=0, high=100
+    )
+    mixup: float = field(
+        0.0, "mix images and labels: alpha of Beta (0: none)", low=0
+    )
+    cutmix: float = field(
+        0.0, "exchange boxes of images: alpha of Beta (0: none)", low=0
+    )
+
+    # The model.
+    model: str = field(
+        "LambdaResNetSmall", "a network of lambdanet_tf.models", metavar="NAME"
+    )
+    model_arguments: Mapping[str, Any] = field(
+        {}, "further keyword arguments of the network's builder"
+    )
+    initial_weights: str = field(
+        "",
+        "weights to begin from: a file or a run folder; what has another "
+        "shape, such as a head for other classes, is left out",
+        metavar="FILE",
+    )
+    dropout_rate: float = field(
+        0.0, "dropout before the classifier", low=0, below=1
+    )
+    drop_path_rate: float = field(
+        0.0, "stochastic depth: rate of the deepest blocks", low=0, below=1
+    )
+    norm_momentum: float = field(
+        0.9999, "decay of the statistics of batch normalization", low=0, high=1
+    )
+    precision: str = field(
+        "float32",
+        "float32, mixed_bfloat16 or mixed_float16",
+        choices=("float32", "mixed_bfloat16", "mixed_float16"),
+        metavar="KIND",
+    )
+
+    # The optimization.
+    epochs: int = field(90, "passes over the training images", low=1)
+    batch_size: int = field(
+        4096, "images of a step, all devices together", low=1
+    )
+    gradient_accumulation_steps: int = field(
+        1,
+        "steps whose mean gradient makes one update (Keras 3, one device)",
+        low=1,
+    )
+    optimizer: str = field(
+        "sgd",
+        "sgd, rmsprop or adam",
+        choices=("sgd", "rmsprop", "adam"),
+        metavar="NAME",
+    )
+    learning_rate: float = field(
+        0.1, "peak learning rate for `base_batch_size` images", low=0
+    )
+    base_batch_size: int = field(
+        256,
+        "the rate grows as images of an update / base_batch_size (0: not)",
+        low=0,
+    )
+    warmup_epochs: float = field(5.0, "epochs of linear warm-up from 0", low=0)
+    schedule: str = field(
+        "cosine",
+        "after the warm-up: cosine, exponential or constant",
+        choices=("cosine", "exponential", "constant"),
+        metavar="NAME",
+    )
+    decay_rate: float = field(
+        0.99, "exponential: factor of each decay", low=0, high=1
+    )
+    decay_epochs: float = field(
+        3.0, "exponential: epochs between two decays", low=1e-9
+    )
+    momentum: float = field(0.9, "momentum (adam: beta 1)", low=0, below=1)
+    weight_decay: float = field(
+        1e-4, "coefficient d of the penalty d/2 |w|^2 of kernels", low=0, high=1
+    )
+    label_smoothing: float = field(
+        0.1, "probability spread over all classes", low=0, below=1
+    )
+    global_clipnorm: float = field(
+        0.0, "bound on the norm of all gradients together (0: none)", low=0
+    )
+    ema_decay: float = field(
+        0.9999,
+        "decay of the moving average of weights and statistics (0: none)",
+        low=0,
+        below=1,
+    )
+    seed: int = field(
+        0,
+        "seed of weights, order and augmentation",
+        low=0,
+        high=2**31 - 1,
+    )
+
+    def __post_init__(self):
+        flags.check(self)
+        if self.mixup and self.cutmix:
+            raise ValueError(
+                "`mixup` and `cutmix` must not both be used. Received: "
+                f"mixup={self.mixup}, cutmix={self.cutmix}."
+            )
+        if self.weight_decay and "kernel_regularizer" in self.model_arguments:
+            raise ValueError(
+                "`weight_decay` must be 0 if `model_arguments` has a "
+                "`kernel_regularizer`, which takes its place. Received: "
+                f"weight_decay={self.weight_decay}."
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns name and fields as JSON can hold them, without the notes."""
+        fields = dataclasses.asdict(self)
+        return {
+            each.name: fields[each.name]
+            for each in dataclasses.fields(self)
+            if each.compare
+        }
+
+
+def from_dict(fields: Mapping[str, Any]) -> Recipe:
+    """Returns the recipe whose `to_dict` is given.
+
+    Raises:
+        ValueError: if a field is unknown or its value is not allowed.
+    """
+    fields = dict(fields)
+    name = fields.pop("name", "custom")
+    return flags.replace(Recipe(name=name), fields)
+
+
+def differences(recorded: Recipe, asked: Recipe) -> dict[str, tuple[Any, Any]]:
+    """Returns the fields in which two recipes differ, with both values."""
+    before, after = recorded.to_dict(), asked.to_dict()
+    return {
+        name: (before[name], after[name])
+        for name in before
+        if name != "name" and before[name] != after[name]
+    }

@@ -1,0 +1,135 @@
+"""The record of a run, run.json: writing it, and resuming by it."""
+
+import dataclasses
+import os
+import sys
+from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any
+
+import lambdanet_tf
+from lambdanet_tf import data
+from lambdanet_tf import environment
+from lambdanet_tf import runs
+from lambdanet_tf.training.options import RunOptions
+from lambdanet_tf.training.progress import count
+from lambdanet_tf.training.recipe import Recipe
+from lambdanet_tf.training.recipe import differences
+from lambdanet_tf.training.recipe import from_dict
+
+
+def run_record(
+    status: str,
+    recipe: Recipe,
+    options: RunOptions,
+    images: data.ImageSet,
+    arguments: Mapping[str, Any],
+    metrics: Mapping[str, Any],
+) -> runs.Run:
+    """Returns what run.json holds about a run.
+
+    Args:
+        status: one of `runs.STATUSES`.
+        recipe: of the run.
+        options: of the run.
+        images: the image set.
+        arguments: of the network's builder.
+        metrics: what it has reached.
+    """
+    size = {"height": recipe.image_size, "width": recipe.image_size}
+    pixels = {"channels": images.channels, "minimum": 0, "maximum": 255}
+    versions = {
+        "lambdanet_tf": lambdanet_tf.__version__,
+        **environment.versions(),
+    }
+    return runs.Run(
+        status=status,
+        model=recipe.model,
+        arguments=arguments,
+        classes=tuple(images.classes),
+        image={**size, **pixels},
+        recipe=recipe.to_dict(),
+        options=dataclasses.asdict(options),
+        metrics=metrics,
+        versions=versions,
+        command=_command(),
+    )
+
+
+def recorded_recipe(run: runs.Run) -> Recipe:
+    """Returns the recipe of a run that is there."""
+    return from_dict(run.recipe)
+
+
+def check_resumable(
+    folder: runs.RunFolder,
+    recipe: Recipe,
+    print_fn: Callable[[str], Any] = print,
+) -> None:
+    """Raises unless a folder has no run, or one that can be resumed.
+
+    Args:
+        folder: of the run.
+        recipe: the recipe that was asked for; it may have more epochs.
+        print_fn: is told how the learning rate goes on then.
+
+    Raises:
+        ValueError: if the run is of another recipe or Keras, or has failed.
+    """
+    if not folder.exists():
+        return
+    run = folder.read()
+    changed = differences(recorded_recipe(run), recipe)
+    before, after = changed.pop("epochs", (0, 0))
+    if after < before:
+        changed["epochs"] = (before, after)
+    if changed:
+        texts = [
+            f"{name} is {old!r}, not {new!r}"
+            for name, (old, new) in changed.items()
+        ]
+        raise ValueError(
+            f"{folder.path} was begun with another recipe: {'; '.join(texts)}. "
+            "Resume it without these changes, or choose another folder. (Only "
+            "`epochs` can grow.)"
+        )
+    _check_same_keras(run)
+    _check_not_failed(run)
+    if after > before:
+        print_fn(
+            f"Resuming {folder.path} with {count(after, 'epoch')} in place of "
+            f"{before}: from here on the learning rate is that of a run of "
+            f"{count(after, 'epoch')} ({recipe.schedule})."
+        )
+
+
+def _check_same_keras(run):
+    """A checkpoint is of one Keras; only its weights move to the other."""
+    theirs = str(run.versions.get("keras", ""))
+    if theirs.startswith("keras 3") != environment.KERAS_3:
+        value = "0" if theirs.startswith("keras 3") else "1"
+        raise ValueError(
+            f"{run.folder} was begun with {theirs}; this is "
+            f"{environment.keras_version()}. Resume it with the environment "
+            f"variable TF_USE_LEGACY_KERAS={value}."
+        )
+
+
+def _check_not_failed(run):
+    """A run whose loss was not finite would fail again."""
+    if run.status == "failed":
+        raise ValueError(
+            f"{run.folder} has failed and would fail again. "
+            f"{run.metrics.get('reason', '')} Begin a new run: --recipe-file "
+            f"{os.path.join(run.folder, runs.RUN_FILE)}"
+        )
+
+
+def _command():
+    """The command line of this process, as a person would type it."""
+    name = os.path.basename(sys.argv[0])
+    if name == "train.py":
+        return " ".join(["python", name, *sys.argv[1:]])
+    if name.startswith("lambdanet-"):
+        return " ".join([name, *sys.argv[1:]])
+    return "lambdanet_tf.training.train"
