@@ -25,7 +25,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-tpu lint format bench tables tpu-compile \
-	notebooks constraints clean
+	tpu-calibration notebooks constraints clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' \
@@ -75,6 +75,11 @@ tables: $(VENV)/.dev  ## Recompute the paper's tables; write docs/.
 
 tpu-compile: $(TPU_VENV)/.tpu  ## Compile all for TPUs, go on if stopped (hours).
 	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile $(TPU_ARGS)
+
+tpu-calibration: $(TPU_VENV)/.tpu $(VENV)/.dev  ## Hold estimates for TPUs against the paper (hours).
+	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile --chips v3 \
+		--only ResNet $(TPU_ARGS)
+	$(BIN)/python -m benchmarks.tpu_calibration
 
 notebooks: $(VENV)/.dev  ## Execute the notebooks of examples/ in place.
 	$(BIN)/python -m examples.notebooks
