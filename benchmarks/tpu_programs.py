@@ -147,8 +147,8 @@ PAPERS_ORDER = (
 )
 
 IMPLEMENTATIONS = (
-    "auto", "query_first", "lambda_first", "spectral", "conv2d", "depthwise",
-    "unfolded", "einsum",
+    "auto", "query_first", "lambda_first", "batch_last", "spectral", "conv2d",
+    "depthwise", "unfolded", "einsum",
 )  # fmt: skip
 # As in c4 and in c2 of a ResNet-50 for 224 px.
 LAYERS = tuple(

@@ -33,15 +33,15 @@ def batch_last(queries, values, table, blocks):
         `(batch, n, heads, value_dim)`.
 
     Cost: 2 b n s k u v operations for blocks with a context of s positions,
-    and 2 b n h k v; intermediate b n k v.
+    and 2 b n h k v that are no product of matrices; intermediate b n k v.
     """
-    lambdas = position_lambdas(values, table, blocks)  # [v, x, k, t, b]
-    queries = cut_queries(queries, blocks)  # [x, h, k, t, b]
+    lambdas = _position_lambdas(values, table, blocks)  # [v, x, k, t * b]
+    queries = _queries_last(queries, blocks)  # [x, h, k, t * b]
     outputs = tf.reduce_sum(queries * lambdas[:, :, None], axis=3)
-    return join_outputs(outputs, blocks)
+    return _joined(outputs, blocks)
 
 
-def position_lambdas(values, table, blocks):
+def _position_lambdas(values, table, blocks):
     """Computes the position lambdas.
 
     Args:
@@ -50,7 +50,8 @@ def position_lambdas(values, table, blocks):
         blocks: `Blocks` of the geometry.
 
     Returns:
-        `(value_dim, x, key_dim, t, batch)`.
+        `(value_dim, x, key_dim, t * batch)`: as one axis these two fill the
+        tiles whatever the batch.
     """
     batch, value_dim = size(values, 0), values.shape[-2]
     windows = _windows(values, blocks)  # [b, v * counts, steps, f]
@@ -58,12 +59,12 @@ def position_lambdas(values, table, blocks):
     lambdas = tf.nn.conv2d(windows, kernel, 1, "VALID")
     lambdas = tf.transpose(lambdas, [1, 2, 3, 0])
     counts = math.prod(blocks.counts)
-    shape = [value_dim, counts, table.shape[-2], blocks.queries, batch]
+    shape = [value_dim, counts, table.shape[-2], blocks.queries * batch]
     return tf.reshape(lambdas, shape)
 
 
-def cut_queries(queries, blocks):
-    """`(batch, n, heads, key_dim)` -> `(x, heads, key_dim, t, batch)`."""
+def _queries_last(queries, blocks):
+    """`(batch, n, heads, key_dim)` -> `(x, heads, key_dim, t * batch)`."""
     batch, (heads, key_dim) = size(queries, 0), queries.shape[-2:]
     rank = blocks.rank
     queries = blocks.cut_queries(queries)  # [b, (count, size) per axis, h, k]
@@ -74,16 +75,15 @@ def cut_queries(queries, blocks):
         *range(2, 2 * rank + 1, 2),
         0,
     ]
-    shape = [math.prod(blocks.counts), heads, key_dim, blocks.queries, batch]
+    shape = [math.prod(blocks.counts), heads, key_dim, blocks.queries * batch]
     return tf.reshape(tf.transpose(queries, order), shape)
 
 
-def join_outputs(outputs, blocks):
-    """`(value_dim, x, heads, t, batch)` -> `(batch, n, heads, value_dim)`."""
+def _joined(outputs, blocks):
+    """`(value_dim, x, heads, t * batch)` -> `(batch, n, heads, value_dim)`."""
     rank = blocks.rank
     value_dim, heads = outputs.shape[0], outputs.shape[2]
-    batch = size(outputs, 4)
-    shape = [value_dim, *blocks.counts, heads, *blocks.sizes, batch]
+    shape = [value_dim, *blocks.counts, heads, *blocks.sizes, -1]
     pairs = [i for a in range(rank) for i in (1 + a, rank + 2 + a)]
     order = [2 * rank + 2, *pairs, rank + 1, 0]
     outputs = tf.transpose(tf.reshape(outputs, shape), order)
@@ -104,7 +104,7 @@ def _windows(values, blocks):
         values = _window(values, 2 * index, blocked)
     values = _steps(values, 2 * rank - 2, blocks.axes[-1])
     # [(count, s) per leading axis, steps, f, u, v, b]
-    leading, last = 2 * rank - 2, blocks.axes[-1]
+    leading = 2 * rank - 2
     order = [
         leading + 4,
         leading + 3,
