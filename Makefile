@@ -26,8 +26,8 @@ TPU_INSTALL := $(TPU_VENV)/bin/python $(PIP_INSTALL)
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-newest test-legacy test-tpu lint format bench tables tpu-compile \
-	notebooks constraints clean
+.PHONY: help demo test test-slow test-newest test-legacy test-tpu lint format \
+	bench tables tpu-compile tpu-calibration notebooks constraints clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' \
@@ -84,6 +84,11 @@ tables: $(VENV)/.dev  ## Recompute the paper's tables; write docs/.
 
 tpu-compile: $(TPU_VENV)/.tpu  ## Compile all for TPUs, go on if stopped (hours).
 	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile $(TPU_ARGS)
+
+tpu-calibration: $(TPU_VENV)/.tpu $(VENV)/.dev  ## Hold estimates for TPUs against the paper (hours).
+	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile --chips v3 \
+		--only ResNet $(TPU_ARGS)
+	$(BIN)/python -m benchmarks.tpu_calibration
 
 notebooks: $(VENV)/.dev  ## Execute the notebooks of examples/ in place.
 	$(BIN)/python -m examples.notebooks

@@ -84,7 +84,7 @@ def test_the_steps_of_a_network(model):
 @pytest.mark.parametrize(
     "implementation",
     ["einsum", "conv2d", "depthwise", "unfolded", "lambda_first",
-     "query_first", "spectral"],
+     "query_first", "batch_last", "spectral"],
 )  # fmt: skip
 def test_every_implementation_of_a_layer(implementation):
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
