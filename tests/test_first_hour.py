@@ -32,11 +32,6 @@ SMALL = [
 ]
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    return tmp_path_factory.mktemp("home")
-
-
 def write_pictures(folder, classes, rng):
     """Writes 12 pictures of each class, each class with a color of its own.
 
@@ -84,7 +79,13 @@ def output_of(process, encoding="utf-8"):
     return output
 
 
-def test_own_pictures_from_a_dry_run_to_predictions(home, rng):
+def test_own_pictures_from_a_dry_run_to_predictions(tmp_path, rng):
+    train_in_two_parts(tmp_path, rng)
+    fine_tune(tmp_path, rng)
+    export(tmp_path)
+
+
+def train_in_two_parts(home, rng):
     write_pictures(home / "flags", ["blue sky", "green", "red"], rng)
     train = ["--data=folder:flags", *SMALL]
 
@@ -124,7 +125,7 @@ def test_own_pictures_from_a_dry_run_to_predictions(home, rng):
     }
 
 
-def test_fine_tuning_export_and_predictions(home, rng):
+def fine_tune(home, rng):
     write_pictures(home / "paint", ["matt", "gloss"], rng)
     output = output_of(
         command(
@@ -138,6 +139,8 @@ def test_fine_tuning_export_and_predictions(home, rng):
     )
     assert "predictions" in output  # The head that has another size.
 
+
+def export(home):
     output = output_of(command(home, "export", "--run=runs/two"))
     assert "same" in output
     (version,) = (home / "exported").glob("*/1")
@@ -148,11 +151,11 @@ def test_fine_tuning_export_and_predictions(home, rng):
     assert "gloss" in output
 
 
-def test_the_smoke_recipe(home):
+def test_the_smoke_recipe(tmp_path):
     pytest.importorskip("sklearn", reason="needs the extra `data`")
     run = ["--recipe=smoke", "--run=runs/smoke"]
-    assert "359 test images" in output_of(command(home, "train", *run))
-    assert "same" in output_of(command(home, "export", *run[1:]))
+    assert "359 test images" in output_of(command(tmp_path, "train", *run))
+    assert "same" in output_of(command(tmp_path, "export", *run[1:]))
 
 
 def test_a_long_sequence(rng):
