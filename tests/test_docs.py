@@ -225,12 +225,17 @@ def test_every_command_is_understood(
     monkeypatch.setattr(sys, "argv", [program, *arguments])
     monkeypatch.delitem(sys.modules, program, raising=False)
     with pytest.raises(Parsed):
-        try:
-            runpy.run_module(program, run_name="__main__", alter_sys=True)
-        except ImportError as error:
-            if (error.name or "").startswith(("lambdanet_tf", "benchmarks")):
-                raise
-            pytest.skip(f"{program}: {error}")
+        run_module(program)
+
+
+def run_module(program):
+    """Runs `python -m program`; skips the test where an extra is missing."""
+    try:
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    except ImportError as error:
+        if (error.name or "").startswith(("lambdanet_tf", "benchmarks")):
+            raise
+        pytest.skip(f"{program}: {error}")
 
 
 def slugs(page):
