@@ -14,6 +14,7 @@ TPU_ARGS ?=
 
 BIN := $(VENV)/bin
 TPU_VENV := $(VENV)-tpu
+DOCS_VENV := $(VENV)-docs
 NEWEST_VENV := $(VENV)-newest
 LEGACY_VENV := $(VENV)-legacy
 CONSTRAINTS := requirements/constraints.txt
@@ -27,7 +28,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-newest test-legacy test-tpu lint format \
-	bench tables tpu-compile tpu-calibration notebooks constraints clean
+	bench tables tpu-compile tpu-calibration docs notebooks constraints clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' \
@@ -90,6 +91,12 @@ tpu-calibration: $(TPU_VENV)/.tpu $(VENV)/.dev  ## Hold estimates for TPUs again
 		--only ResNet $(TPU_ARGS)
 	$(BIN)/python -m benchmarks.tpu_calibration
 
+docs: $(DOCS_VENV)/.docs  ## Build the site of the pages and docstrings, strictly.
+	$(DOCS_VENV)/bin/python -m website.stage build/pages
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build \
+		--config-file website/mkdocs.yml
+	@echo "Open build/site/index.html"
+
 notebooks: $(VENV)/.dev  ## Execute the notebooks of examples/ in place.
 	$(BIN)/python -m examples.notebooks
 
@@ -101,7 +108,7 @@ constraints: $(VENV)/.pip  ## Resolve the pinned versions anew.
 		--output-file $(CONSTRAINTS)
 
 clean:  ## Remove the environment and all caches; keep runs/ and exported/.
-	rm -rf $(VENV) $(TPU_VENV) $(NEWEST_VENV) $(LEGACY_VENV) build dist *.egg-info
+	rm -rf $(VENV) $(DOCS_VENV) $(TPU_VENV) $(NEWEST_VENV) $(LEGACY_VENV) build dist *.egg-info
 	rm -rf .hypothesis .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -161,6 +168,15 @@ $(TPU_VENV)/.tpu: pyproject.toml $(CONSTRAINTS) requirements/tpu-compile.txt
 	@$(TPU_INSTALL) --upgrade pip
 	@$(TPU_INSTALL) --build-constraint $(CONSTRAINTS) --editable . tf_keras \
 		--requirement requirements/tpu-compile.txt
+	@touch $@
+
+# The reference is read from the sources: TensorFlow is not needed.
+$(DOCS_VENV)/.docs: pyproject.toml
+	@echo "Installing MkDocs ..."
+	@$(PYTHON) -m venv $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/python -m pip install --quiet \
+		--disable-pip-version-check --upgrade "pip>=25.1"
+	@$(DOCS_VENV)/bin/python -m pip install --quiet --group docs
 	@touch $@
 
 $(VENV)/.pip:
