@@ -92,6 +92,11 @@ def read_initial(spec, weights):
         ValueError: see `load_initial`.
         OSError: likewise.
     """
+    if not isinstance(weights, str | os.PathLike):
+        raise ValueError(
+            "`weights` must be None, 'imagenet' or a path. Received: "
+            f"{weights!r}."
+        )
     weights = os.fspath(weights)
     if weights == "imagenet":
         return _published(spec)
