@@ -49,8 +49,7 @@ test: lint  ## Lint, check types, test under Keras 3 and under tf_keras.
 test-slow: $(VENV)/.dev  ## Run the tests that take long; some under both Kerases.
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m slow
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m slow \
-		tests/test_serving_verify.py tests/test_garden_export.py \
-		tests/test_garden_tasks.py
+		tests/test_serving_verify.py tests/test_garden_*.py
 
 test-tpu: $(TPU_VENV)/.tpu  ## Compile LambdaResNet-50 for TPUs; needs none.
 	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile --check $(TPU_ARGS)
