@@ -206,6 +206,11 @@ def nearest_flag(flag: str, flags: Iterable[str]) -> str:
     return did_you_mean("--" + name, ["--" + known for known in names])
 
 
+def json_object(text: str) -> dict[str, Any]:
+    """Reads a JSON object, as the `type` of a flag that is in no dataclass."""
+    return _Reader(dict)(text)
+
+
 class _Reader:
     """Reads the value of a flag from its text."""
 

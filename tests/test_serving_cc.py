@@ -8,9 +8,12 @@ import pytest
 from tests import serve_check
 from tests.serving_run import SHAPE
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("g++") is None, reason="needs a C++ compiler, g++"
-)
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.skipif(
+        shutil.which("g++") is None, reason="needs a C++ compiler, g++"
+    ),
+]
 
 
 def test_an_export_runs_in_cc_with_xla_off(

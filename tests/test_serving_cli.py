@@ -175,8 +175,8 @@ def test_what_does_not_fit_leaves_nothing(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--arguments=[5]"], "not a JSON object"),
-        (["--arguments=classes=5"], "not a JSON object"),
+        (["--arguments=[5]"], "must be a JSON object"),
+        (["--arguments=classes=5"], "must be a JSON object"),
         (["--weights=net.npz"], "--weights and --model belong together"),
         (["--weights=a", "--model=b", "--run=c"], "either --run or --weights"),
         (["--labels=labels.txt"], "--labels belongs to --weights"),

@@ -9,6 +9,8 @@ from lambdanet_tf import models
 from lambdanet_tf import specs
 from lambdanet_tf.models.resnet import drop_rates
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize("row", specs.TABLE_19, ids=lambda row: row.depth)
 def test_blocks_give_the_depth_of_the_name(row):
