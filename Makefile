@@ -47,8 +47,7 @@ test: lint  ## Lint, check types, test under Keras 3 and under tf_keras.
 test-slow: $(VENV)/.dev  ## Run the tests that take long; some under both Kerases.
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "slow and not every_lane"
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m slow \
-		tests/test_serving_verify.py tests/test_garden_export.py \
-		tests/test_garden_tasks.py
+		tests/test_serving_verify.py tests/test_garden_*.py
 
 test-newest: $(NEWEST_VENV)/.wheel  ## Test the wheel alone with the newest TensorFlow.
 	$(NEWEST_VENV)/bin/python -c 'import tensorflow as tf; print(tf.__version__)'
