@@ -134,8 +134,8 @@ STAGES = {
         blocks=1,
         train_images=2_000,
         validation_images=1_000,
-        epochs=6,
-        rates=(0.1, 0.4, 1.6),
+        epochs=4,
+        rates=(0.2, 0.8),
         seeds={
             **dict.fromkeys(MAIN, (0, 1, 2)),
             **dict.fromkeys(DELFT, (0, 1, 2)),
@@ -190,6 +190,7 @@ def recipe(name, stage, data, seed, rate):
         "warmup_epochs": 1.0,
         "learning_rate": rate,
         "dropout_rate": 0.0,
+        "ema_decay": 0.98,
         "seed": seed,
         **arm.changes,
     }
