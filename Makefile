@@ -14,9 +14,11 @@ TPU_ARGS ?=
 
 BIN := $(VENV)/bin
 TPU_VENV := $(VENV)-tpu
+NEWEST_VENV := $(VENV)-newest
+LEGACY_VENV := $(VENV)-legacy
 CONSTRAINTS := requirements/constraints.txt
-PIP_INSTALL := -m pip install --quiet --disable-pip-version-check \
-	--constraint $(CONSTRAINTS)
+PIP := -m pip install --quiet --disable-pip-version-check
+PIP_INSTALL := $(PIP) --constraint $(CONSTRAINTS)
 INSTALL := $(BIN)/python $(PIP_INSTALL)
 TPU_INSTALL := $(TPU_VENV)/bin/python $(PIP_INSTALL)
 
@@ -24,8 +26,8 @@ TPU_INSTALL := $(TPU_VENV)/bin/python $(PIP_INSTALL)
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-tpu lint format bench tables tpu-compile \
-	notebooks constraints clean
+.PHONY: help demo test test-slow test-newest test-legacy test-tpu lint format \
+	bench tables tpu-compile tpu-calibration notebooks constraints clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' \
@@ -36,20 +38,27 @@ demo: $(VENV)/.demo  ## Train on handwritten digits, export, predict.
 	$(BIN)/python export.py
 	$(BIN)/python export.py --predict
 
-# What these test is the same under both Kerases: once is enough.
-KERAS_FREE := $(addprefix --ignore=tests/test_,augment.py data.py data_sets.py ops.py \
-	oracle.py recipes.py schedule.py serving_cc.py serving_clients.py \
-	serving_configs.py serving_load.py specs.py \
-	tpu_compile.py tpu_operations.py)
-
 test: lint  ## Lint, check types, test under Keras 3 and under tf_keras.
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
-	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) $(KERAS_FREE)
+	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) \
+		-m "not slow and not once"
 
 test-slow: $(VENV)/.dev  ## Run the tests that take long; some under both Kerases.
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m slow
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m slow \
-		tests/test_serving_verify.py
+		tests/test_serving_verify.py tests/test_garden_export.py \
+		tests/test_garden_tasks.py
+
+test-newest: $(NEWEST_VENV)/.wheel  ## Test the wheel alone with the newest TensorFlow.
+	$(NEWEST_VENV)/bin/python -c 'import tensorflow as tf; print(tf.__version__)'
+	cd $(NEWEST_VENV)/lane && ../bin/python -m pytest -m every_lane
+	@$(NEWEST_VENV)/bin/python $(PIP) "$$(echo dist/*.whl)[data,plot]" tf_keras
+	cd $(NEWEST_VENV)/lane && TF_USE_LEGACY_KERAS=1 ../bin/python -m pytest \
+		-m every_lane
+
+test-legacy: $(LEGACY_VENV)/.wheel  ## Test with TensorFlow 2.15 and its addons.
+	cd $(LEGACY_VENV)/lane && ../bin/python -m pytest -W default \
+		$(PYTEST_ARGS) -m "every_lane or addons"
 
 test-tpu: $(TPU_VENV)/.tpu  ## Compile LambdaResNet-50 for TPUs; needs none.
 	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile --check $(TPU_ARGS)
@@ -76,6 +85,11 @@ tables: $(VENV)/.dev  ## Recompute the paper's tables; write docs/.
 tpu-compile: $(TPU_VENV)/.tpu  ## Compile all for TPUs, go on if stopped (hours).
 	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile $(TPU_ARGS)
 
+tpu-calibration: $(TPU_VENV)/.tpu $(VENV)/.dev  ## Hold estimates for TPUs against the paper (hours).
+	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile --chips v3 \
+		--only ResNet $(TPU_ARGS)
+	$(BIN)/python -m benchmarks.tpu_calibration
+
 notebooks: $(VENV)/.dev  ## Execute the notebooks of examples/ in place.
 	$(BIN)/python -m examples.notebooks
 
@@ -87,7 +101,7 @@ constraints: $(VENV)/.pip  ## Resolve the pinned versions anew.
 		--output-file $(CONSTRAINTS)
 
 clean:  ## Remove the environment and all caches; keep runs/ and exported/.
-	rm -rf $(VENV) $(TPU_VENV) build dist *.egg-info
+	rm -rf $(VENV) $(TPU_VENV) $(NEWEST_VENV) $(LEGACY_VENV) build dist *.egg-info
 	rm -rf .hypothesis .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -103,6 +117,40 @@ $(VENV)/.dev: $(VENV)/.pip pyproject.toml $(CONSTRAINTS)
 	@echo "Installing TensorFlow and the development tools ..."
 	@$(INSTALL) --build-constraint $(CONSTRAINTS) --editable ".[dev]"
 	@touch $@ $(VENV)/.demo
+
+# The lanes of other versions have the wheel, and the tests without the package
+# beside them.
+SOURCES := $(shell find lambdanet_tf tests -name '*.py*') README.md pyproject.toml
+
+LANE_FILES := tests benchmarks docs examples README.md pyproject.toml
+
+dist/.wheel: $(VENV)/.pip $(SOURCES)
+	@rm -rf dist
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
+		--build-constraint $(CONSTRAINTS) --wheel-dir dist .
+	@touch $@
+
+$(NEWEST_VENV)/.wheel: dist/.wheel
+	@echo "Installing the wheel with the newest TensorFlow ..."
+	@rm -rf $(NEWEST_VENV)
+	@$(PYTHON) -m venv $(NEWEST_VENV)
+	@$(NEWEST_VENV)/bin/python $(PIP) dist/*.whl pytest hypothesis
+	@mkdir $(NEWEST_VENV)/lane
+	@cp -R $(LANE_FILES) $(NEWEST_VENV)/lane
+	@touch $@
+
+$(LEGACY_VENV)/.wheel: dist/.wheel requirements/legacy.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 12))' || { \
+		echo "TensorFlow 2.15 needs Python 3.10 or 3.11. Name one:" \
+		"PYTHON=python3.11 make $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "Installing the wheel with TensorFlow 2.15 ..."
+	@rm -rf $(LEGACY_VENV)
+	@$(PYTHON) -m venv $(LEGACY_VENV)
+	@$(LEGACY_VENV)/bin/python $(PIP) "$$(echo dist/*.whl)[data,plot]" \
+		--requirement requirements/legacy.txt
+	@mkdir $(LEGACY_VENV)/lane
+	@cp -R $(LANE_FILES) $(LEGACY_VENV)/lane
+	@touch $@
 
 $(TPU_VENV)/.tpu: pyproject.toml $(CONSTRAINTS) requirements/tpu-compile.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

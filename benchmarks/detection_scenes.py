@@ -10,6 +10,7 @@ import os
 import numpy as np
 import tensorflow as tf
 from official.vision.data import tf_example_builder
+from official.vision.dataloaders import tf_example_decoder
 
 from lambdanet_tf import data
 
@@ -34,16 +35,13 @@ class Scene:
         image: uint8 `(height, width, 3)`.
         masks: bool `(objects, height, width)`, the visible part of each.
         labels: int `(objects,)`, from 1; 0 is the background.
+        boxes: pixels of top, left, bottom, right: `(objects, 4)`.
     """
 
     image: np.ndarray
     masks: np.ndarray
     labels: np.ndarray
-
-    @property
-    def boxes(self) -> np.ndarray:
-        """Pixels of top, left, bottom, right: int `(objects, 4)`."""
-        return np.array([_box(mask) for mask in self.masks])
+    boxes: np.ndarray
 
 
 def write_scenes(folder: str, images: str) -> None:
@@ -104,7 +102,8 @@ def make_scene(
         color = rng.uniform(0, 255, 3) * (0.3 + 0.7 * picture)
         image = image * (1 - alpha) + color * alpha
     image = np.clip(image, 0, 255).astype(np.uint8)
-    return Scene(image, np.array(masks), np.array(found))
+    boxes = np.array([_box(mask) for mask in masks])
+    return Scene(image, np.array(masks), np.array(found), boxes)
 
 
 def as_example(scene: Scene, index: int) -> tf.train.Example:
@@ -118,6 +117,23 @@ def as_example(scene: Scene, index: int) -> tf.train.Example:
     builder.add_instance_mask_matrices_feature(scene.masks.astype(np.uint8))
     builder.add_ints_feature("image/object/is_crowd", [0] * len(scene.labels))
     return builder.example
+
+
+def read_scenes(path: str, number: int) -> list[Scene]:
+    """Reads the first scenes of a file of `write_scenes`."""
+    decoder = tf_example_decoder.TfExampleDecoder(include_mask=True)
+    scenes = []
+    for record in tf.data.TFRecordDataset(path).take(number):
+        found = {k: v.numpy() for k, v in decoder.decode(record).items()}
+        scenes.append(
+            Scene(
+                found["image"],
+                found["groundtruth_instance_masks"] > 0,
+                found["groundtruth_classes"],
+                found["groundtruth_boxes"] * SIZE,
+            )
+        )
+    return scenes
 
 
 def _pictures(source):

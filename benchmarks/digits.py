@@ -35,7 +35,7 @@ FACTS_FILE = "benchmark.json"
 BUDGETS = {
     "default": {},
     "short": {"epochs": 12},
-    "few": {"epochs": 20, "holdout": 0.9, "batch_size": 16},
+    "few": {"epochs": 20, "validation_split": 0.9, "batch_size": 16},
 }
 DEFAULT = "LambdaResNetSmall"
 _LAMBDA = {"stages": ["LL", "LL", "LL"]}
@@ -54,7 +54,7 @@ VARIANTS = {
         "query_normalization": "softmax",
     },
     "L2 of keys": {**_LAMBDA, "key_normalization": "l2"},
-    "no normalisation of keys": {**_LAMBDA, "key_normalization": None},
+    "no normalization of keys": {**_LAMBDA, "key_normalization": None},
     "no batch norm of queries, values": {**_LAMBDA, "use_batch_norm": False},
 }
 
@@ -111,7 +111,7 @@ def run(runs, budget, variant, seed):
         training.train(
             training.resolve("digits", fields),
             training.RunOptions(run=str(folder)),
-            say=lambda text: None,
+            print_fn=lambda text: None,
         )
         tf.keras.backend.clear_session()
     (folder / FACTS_FILE).write_text(json.dumps(facts))

@@ -14,7 +14,7 @@ PAPER = {
     "position only": 78.1,
     "softmax of keys and queries": 78.1,
     "L2 of keys": 78.0,
-    "no normalisation of keys": 70.0,
+    "no normalization of keys": 70.0,
     "no batch norm of queries, values": 76.2,
 }
 DOCUMENT = "digits.md"

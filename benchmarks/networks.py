@@ -31,6 +31,7 @@ NETWORKS = {
     "ResNetRS50-SE": lambda **kw: models.ResNetRS50(**kw),
     "LambdaResNet50": lambda **kw: models.LambdaResNet50(**kw),
 }
+IMAGE_SIZE = 224
 # What each is compared with, and the paper's ratio of throughputs (TPUv3).
 COMPARED = {
     "CCLL": ("CCCC", "4980/7240 = 0.69 (Table 12)"),
@@ -82,7 +83,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--networks", nargs="+")
     parser.add_argument("--batch", type=int, nargs="+")
-    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--size", type=int, help="of the images (224; 256)")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--write", help="folder of engine.md")
     timm_speed.add_arguments(parser)
@@ -98,9 +99,9 @@ def main():
 
 def compare(arguments, batch):
     """Times all networks at a batch, prints the rows and writes the table."""
-    inference, training = {}, {}
+    inference, training, size = {}, {}, arguments.size or IMAGE_SIZE
     for name in arguments.networks or NETWORKS:
-        inference[name], training[name] = steps(name, batch, arguments.size)
+        inference[name], training[name] = steps(name, batch, size)
     figures = {
         "inference": interleaved(inference, arguments.repetitions),
         "training": interleaved(training, arguments.repetitions),
@@ -115,7 +116,7 @@ def compare(arguments, batch):
             lines.append(_row(name, phase, times, batch))
             print(lines[-1], flush=True)
     if arguments.write:
-        title = f"Batch {batch}, {arguments.size} px."
+        title = f"Batch {batch}, {size} px."
         report.insert(
             pathlib.Path(arguments.write),
             "networks",

@@ -3,15 +3,12 @@
     pip install torch timm lambda-networks
 
 Both compute the lambda layer of the paper with biases of their own; weights
-and values do not matter for the time. timm is loaded file by file, because
-the whole of it needs torchvision.
+and values do not matter for the time.
 """
 
-import functools
 import importlib.util
-import pathlib
-import sys
-import types
+
+from benchmarks import timm_networks
 
 THREADS = 2
 
@@ -71,29 +68,15 @@ def _timm(line):
     """timm's LambdaLayer: `r` for a local scope, `feat_size` for global."""
     if not _plain_image(line) or line.intra_depth > 1:
         return {}
-    layer = _timm_layer()
-    if layer is None:
+    if timm_networks.missing() is not None:
         return {}
+    layer = timm_networks.module("timm.layers.lambda_layer").LambdaLayer
     common = {"num_heads": line.num_heads, "dim_head": line.key_dim}
     if line.scope is not None:
         return {"timm conv": layer(line.filters, r=line.scope, **common)}
     return {
         "timm table": layer(line.filters, feat_size=line.grid, r=None, **common)
     }
-
-
-@functools.cache
-def _timm_layer():
-    """The class, from its own file; None where timm is not installed."""
-    spec = importlib.util.find_spec("timm")
-    if spec is None:
-        return None
-    root = pathlib.Path(spec.origin).parent
-    for name, folder in (("timm", root), ("timm.layers", root / "layers")):
-        package = types.ModuleType(name)
-        package.__path__ = [str(folder)]
-        sys.modules[name] = package
-    return importlib.import_module("timm.layers.lambda_layer").LambdaLayer
 
 
 def _lucidrains(line):

@@ -31,21 +31,26 @@ def missing():
     return None
 
 
-def byobnet():
-    """The module `timm.models.byobnet`."""
+def module(name):
+    """A module of timm, such as `timm.models.byobnet`."""
     with contextlib.suppress(ImportError):
         importlib.import_module("torchvision")
     if "torchvision" not in sys.modules:
-        for name in _TORCHVISION:
-            module = types.ModuleType(name)
-            module.__path__ = []  # So that it may hold others.
-            module.__spec__ = importlib.machinery.ModuleSpec(name, None)
-            module.__getattr__ = _placeholder
-            sys.modules[name] = module
-            parent, _, child = name.rpartition(".")
-            if parent:
-                setattr(sys.modules[parent], child, module)
-    return importlib.import_module("timm.models.byobnet")
+        for part in _TORCHVISION:
+            _stand_in(part)
+    return importlib.import_module(name)
+
+
+def _stand_in(name):
+    """Puts an empty module in the place of one that is not there."""
+    empty = types.ModuleType(name)
+    empty.__path__ = []  # So that it may hold others.
+    empty.__spec__ = importlib.machinery.ModuleSpec(name, None)
+    empty.__getattr__ = _placeholder
+    sys.modules[name] = empty
+    parent, _, child = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], child, empty)
 
 
 def _placeholder(name):
@@ -62,19 +67,20 @@ def build(spec, classes=1000, image_size=256):
     Args:
         spec: `ResNetSpec`.
         classes: int.
-        image_size: height and width, which a global scope depends on.
+        image_size: height and width, or both, which a global scope depends
+            on.
 
     Returns:
         A `torch.nn.Module` of images `(batch, 3, height, width)` to logits.
     """
-    module = byobnet()
+    byobnet = module("timm.models.byobnet")
     stages = []
     for letters, width, strides in zip(
         spec.stages, spec.widths, spec.strides, strict=True
     ):
         stages.append(
             tuple(
-                module.ByoBlockCfg(
+                byobnet.ByoBlockCfg(
                     type={"C": "bottle", "L": "self_attn"}[letter],
                     d=1,
                     c=spec.expansion * width,
@@ -87,7 +93,7 @@ def build(spec, classes=1000, image_size=256):
         )
     scope = spec.scope if isinstance(spec.scope, int | None) else spec.scope[0]
     filters = spec.stem_filters
-    configuration = module.ByoModelCfg(
+    configuration = byobnet.ByoModelCfg(
         blocks=tuple(stages),
         downsample="avg" if spec.shortcut == "pool" else "conv1x1",
         stem_type="7x7" if spec.stem_kernel_size == 7 else "3x3",
@@ -102,12 +108,10 @@ def build(spec, classes=1000, image_size=256):
         },
     )
     size = {} if scope else {"img_size": image_size}
-    return module.ByobNet(configuration, num_classes=classes, **size)
+    return byobnet.ByobNet(configuration, num_classes=classes, **size)
 
 
 def published(timm_name, image_size=256):
     """A network of timm by its name, with random weights."""
-    byobnet()
-    timm = importlib.import_module("timm")
     size = {"img_size": image_size} if "rpt" in timm_name else {}
-    return timm.create_model(timm_name, pretrained=False, **size)
+    return module("timm").create_model(timm_name, pretrained=False, **size)

@@ -2,23 +2,25 @@
 
     python -m benchmarks.networks --timm
     python -m benchmarks.networks --timm --networks LambdaResNet26T --batch 1 8
+    python -m benchmarks.networks --timm --ours graph xla folded
 
 Each contestant is a process of its own, so that threads and memory of one do
 not disturb the other; a pair of them takes turns, in random order. Reported is
 the ratio of the two times of a turn: whatever slows the machine slows both.
 Weights are random, images 256x256, float32; a training step is the forward
 pass with batch statistics, the gradients of all weights and a step of SGD with
-momentum.
+momentum. A pair takes turns until its time is over, or as often as it may.
 """
 
 import argparse
-import json
 import os
 import random
 import statistics
 import subprocess
 import sys
 import time
+
+from benchmarks import timm_networks
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -29,11 +31,12 @@ BATCHES = (1, 8, 32)
 OURS = ("graph", "xla", "folded")
 THEIRS = ("eager", "channels_last", "compiled")
 IMAGE_SIZE = 256
+_FEW = 6  # turns, at the least: with fewer there is no interval of 95 %
 _WARM_UP = 3  # runs that are not counted: tracing, compiling, caches
 _PAUSE = 0.02  # seconds, for threads of the last one that still spin
 
 
-def ours(name, kind, phase, batch):
+def ours(name, kind, phase, batch, size):
     """A function that runs a network of ours once."""
     import tensorflow as tf  # noqa: PLC0415
 
@@ -42,26 +45,27 @@ def ours(name, kind, phase, batch):
     from lambdanet_tf import serving  # noqa: PLC0415
 
     tf.config.threading.set_intra_op_parallelism_threads(THREADS)
-    model = models.build(name, classifier_activation=None)
+    model = models.build(
+        name, input_shape=(size, size, 3), classifier_activation=None
+    )
     if kind == "folded":
         model = serving.fold_batch_norm(model)
     inference, training = compiled_steps(
-        model, batch, IMAGE_SIZE, jit_compile=kind == "xla"
+        model, batch, size, jit_compile=kind == "xla"
     )
     step = inference if phase == "inference" else training
     return lambda: step().numpy()
 
 
-def theirs(name, kind, phase, batch):
+def theirs(name, kind, phase, batch, size):
     """A function that runs the same network of timm once."""
     import torch  # noqa: PLC0415
 
-    from benchmarks import timm_networks  # noqa: PLC0415
     from lambdanet_tf import specs  # noqa: PLC0415
 
     torch.set_num_threads(THREADS)
-    network = timm_networks.build(specs.RESNETS[name], image_size=IMAGE_SIZE)
-    images = torch.rand(batch, 3, IMAGE_SIZE, IMAGE_SIZE)
+    network = timm_networks.build(specs.RESNETS[name], image_size=size)
+    images = torch.rand(batch, 3, size, size)
     if kind == "channels_last":
         network = network.to(memory_format=torch.channels_last)
         images = images.to(memory_format=torch.channels_last)
@@ -92,11 +96,12 @@ class Contestant:
         kind: of `OURS` or `THEIRS`.
         phase: of `PHASES`.
         batch: int.
+        size: of the images.
     """
 
-    def __init__(self, side, name, kind, phase, batch):
+    def __init__(self, side, name, kind, phase, batch, size):
         command = [sys.executable, "-m", "benchmarks.timm_speed"]
-        command += [side, name, kind, phase, str(batch)]
+        command += [side, name, kind, phase, str(batch), str(size)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -121,10 +126,10 @@ class Contestant:
         return float(line.split()[1])
 
 
-def serve(side, name, kind, phase, batch):
+def serve(side, name, kind, phase, batch, size):
     """The process of a contestant: a line in, a run, its seconds out."""
     make = {"ours": ours, "theirs": theirs}[side]
-    step = make(name, kind, phase, int(batch))
+    step = make(name, kind, phase, int(batch), int(size))
     for _ in range(_WARM_UP):
         step()
     print("seconds 0", flush=True)
@@ -134,7 +139,7 @@ def serve(side, name, kind, phase, batch):
         print(f"seconds {time.perf_counter() - begin}", flush=True)
 
 
-def duel(name, kinds, phase, batch, turns):
+def duel(name, kinds, phase, batch, size, turns, seconds):
     """Times a pair in turns; returns a row of figures, or None if one fails.
 
     Args:
@@ -142,14 +147,18 @@ def duel(name, kinds, phase, batch, turns):
         kinds: ours and theirs.
         phase: of `PHASES`.
         batch: int.
-        turns: int.
+        size: of the images.
+        turns: at most.
+        seconds: after which there are no more turns than a few.
     """
     pair, order = {}, random.Random(0)
     try:
         for side, kind in zip(("ours", "theirs"), kinds, strict=True):
-            pair[side] = Contestant(side, name, kind, phase, batch)
-        times = {side: [] for side in pair}
-        for _ in range(turns):
+            pair[side] = Contestant(side, name, kind, phase, batch, size)
+        times, begin = {side: [] for side in pair}, time.perf_counter()
+        for turn in range(turns):
+            if turn >= _FEW and time.perf_counter() - begin > seconds:
+                break
             for side in order.sample(list(pair), 2):
                 time.sleep(_PAUSE)
                 times[side].append(pair[side].run())
@@ -159,17 +168,23 @@ def duel(name, kinds, phase, batch, turns):
     finally:
         for contestant in pair.values():
             contestant.close()
+    row = {"network": name, "phase": phase, "batch": batch, "size": size}
+    return {
+        **row,
+        "ours": kinds[0],
+        "theirs": kinds[1],
+        **figures(times, batch),
+    }
+
+
+def figures(times, batch):
+    """Medians, fastest runs and ratios of the times of a pair."""
     ratios = [
         slow / fast
         for fast, slow in zip(times["ours"], times["theirs"], strict=True)
     ]
     return {
-        "network": name,
-        "phase": phase,
-        "batch": batch,
-        "ours": kinds[0],
-        "theirs": kinds[1],
-        "turns": turns,
+        "turns": len(ratios),
         "images_per_second": {
             side: batch / statistics.median(seconds)
             for side, seconds in times.items()
@@ -179,7 +194,6 @@ def duel(name, kinds, phase, batch, turns):
         },
         "ratio": statistics.median(ratios),
         "interval": median_interval(ratios),
-        "seconds": times,
     }
 
 
@@ -204,16 +218,37 @@ def median_interval(numbers, confidence=0.95):
 
 def measure(arguments):
     """All duels that the command line asks for; returns their rows."""
-    rows = []
-    for name in arguments.networks or NETWORKS:
-        for phase in PHASES:
-            for batch in arguments.batch or BATCHES:
-                for kinds in _kinds(arguments, phase):
-                    row = duel(name, kinds, phase, batch, arguments.turns)
-                    if row is not None:
-                        rows.append(row)
-                        print(json.dumps(row), flush=True)
+    if reason := timm_networks.missing():
+        raise SystemExit(reason)
+    pairs = [
+        (name, phase, batch, kinds)
+        for name in arguments.networks or NETWORKS
+        for phase in PHASES
+        for batch in arguments.batch or BATCHES
+        for kinds in _kinds(arguments, phase)
+    ]
+    size, rows = arguments.size or IMAGE_SIZE, []
+    for name, phase, batch, kinds in pairs:
+        row = duel(
+            name, kinds, phase, batch, size, arguments.turns, arguments.seconds
+        )
+        if row is not None:
+            rows.append(row)
+            print(line(row), flush=True)
+    if not rows:
+        raise SystemExit("No pair could be measured: see above.")
     return rows
+
+
+def line(row):
+    """A row as text."""
+    low, high = row["interval"]
+    return (
+        f"{row['network']}, {row['phase']}, batch {row['batch']}: timm "
+        f"({row['theirs']}) takes {row['ratio']:.2f} times as long as ours "
+        f"({row['ours']}), {low:.2f} to {high:.2f} in {row['turns']} turns; "
+        f"ours {row['images_per_second']['ours']:.2f} images/s"
+    )
 
 
 def _kinds(arguments, phase):
@@ -237,11 +272,14 @@ def add_arguments(parser):
         "--theirs", nargs="+", choices=THEIRS, default=["eager", "compiled"]
     )
     group.add_argument("--turns", type=int, default=25)
+    group.add_argument(
+        "--seconds", type=float, default=60, help="of a pair's turns (60)"
+    )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    for name in ("side", "name", "kind", "phase", "batch"):
+    for name in ("side", "name", "kind", "phase", "batch", "size"):
         parser.add_argument(name)
     serve(**vars(parser.parse_args()))
 

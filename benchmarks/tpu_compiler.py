@@ -83,7 +83,15 @@ def _figures(compiled):
         "flops": cost["flops"],
         "bytes_accessed": cost["bytes accessed"],
         "optimal_seconds": cost.get("optimal_seconds"),
+        "cycles": _cycles(compiled.as_text()),
     }
+
+
+def _cycles(text):
+    """The sum of what the compiler's listing expects of each instruction."""
+    entry = text[text.index("\nENTRY ") :]
+    found = re.findall(r'"estimated_cycles":"(\d+)"', entry)
+    return sum(map(int, found))
 
 
 def _artifact(text):

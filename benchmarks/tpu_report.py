@@ -1,5 +1,6 @@
 """Results of compiling for TPUs, as a line and as the tables of docs/."""
 
+import math
 import re
 
 from benchmarks.tpu_programs import CHIPS
@@ -43,6 +44,17 @@ def memory(result):
         + result["temporaries"]
         + result["code"]
     )
+
+
+def estimate(result):
+    """The compiler's estimate of a program, in seconds.
+
+    It counts -1 for each operation that it cannot cost; what is over a whole
+    number is the time of the others. A program of more than a second would be
+    taken for a shorter one.
+    """
+    seconds = result["optimal_seconds"]
+    return seconds - math.floor(seconds)
 
 
 def refusal(message):

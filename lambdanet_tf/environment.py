@@ -11,22 +11,26 @@ from typing import Any
 
 import tensorflow as tf
 
+_BACKEND = (
+    "lambdanet_tf needs Keras to compute with TensorFlow: set the environment "
+    "variable KERAS_BACKEND=tensorflow before Keras is imported (now: "
+    f"{os.environ.get('KERAS_BACKEND', 'not set')}; ~/.keras/keras.json may "
+    "say otherwise)."
+)
+
 # Keras 3 has `tf.keras.ops`; tf_keras and the Keras of TensorFlow 2.15 are
 # Keras 2.
-KERAS_3 = hasattr(tf.keras, "ops")
+try:
+    KERAS_3 = hasattr(tf.keras, "ops")
+except ImportError as error:  # Of a backend that is not installed.
+    raise ImportError(f"Keras cannot be imported. {_BACKEND}") from error
 
 
 def check_backend() -> None:
     """Raises an ImportError unless Keras computes with TensorFlow."""
     backend = tf.keras.backend.backend() if KERAS_3 else "tensorflow"
     if backend != "tensorflow":
-        raise ImportError(
-            "lambdanet_tf needs Keras to compute with TensorFlow. Received: "
-            f"the backend {backend!r}. Set the environment variable "
-            "KERAS_BACKEND=tensorflow before Keras is imported (now: "
-            f"{os.environ.get('KERAS_BACKEND', 'not set')}; ~/.keras/keras.json"
-            " may say otherwise)."
-        )
+        raise ImportError(f"Keras has the backend {backend!r}. {_BACKEND}")
 
 
 def keras_version() -> str:

@@ -206,13 +206,18 @@ def nearest_flag(flag: str, flags: Iterable[str]) -> str:
     return did_you_mean("--" + name, ["--" + known for known in names])
 
 
+def json_object(text: str) -> dict[str, Any]:
+    """Reads a JSON object, as the `type` of a flag that is in no dataclass."""
+    return _Reader(dict)(text)
+
+
 class _Reader:
     """Reads the value of a flag from its text."""
 
     def __init__(self, kind):
         self._kind = kind
 
-    def __call__(self, text):
+    def __call__(self, text: str) -> Any:
         if self._kind is str:
             return text
         try:

@@ -4,7 +4,6 @@ TensorFlow is imported and configured here, before any test module uses it:
 logical devices and threads cannot change once TensorFlow has run something.
 """
 
-import importlib.util
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -15,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import serving
+from lambdanet_tf.environment import is_there
 from lambdanet_tf.runs import RunFolder
 from tests.serving_run import write_run
 
@@ -34,6 +34,16 @@ def _configure_tensorflow():
 
 
 _configure_tensorflow()
+
+# What these import at their top is in the extra `dev`, but not in every lane.
+_IMPORTED = {
+    "test_notebooks.py": "nbclient",
+    "test_serving_clients.py": "tensorflow_serving",
+    "test_serving_configs.py": "tensorflow_serving",
+}
+collect_ignore = [
+    file for file, module in _IMPORTED.items() if not is_there(module)
+]
 
 # The same examples at every run, and no time limit: the first call of an
 # example traces and compiles. `--hypothesis-profile=explore` draws new ones.
@@ -55,14 +65,16 @@ def _missing(marker):
     if marker == "garden":
         if hasattr(tf.keras, "ops"):
             return "needs TF_USE_LEGACY_KERAS=1"
-        if importlib.util.find_spec("official") is None:
+        if not is_there("official"):
             return "needs the extra `garden`"
+    if marker == "addons" and not is_there("tensorflow_addons"):
+        return "needs tensorflow-addons: `make test-legacy`"
     return None
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        for marker in ("gpu", "tpu", "garden"):
+        for marker in ("gpu", "tpu", "garden", "addons"):
             if item.get_closest_marker(marker) and (reason := _missing(marker)):
                 item.add_marker(pytest.mark.skip(reason=reason))
 

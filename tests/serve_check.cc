@@ -3,8 +3,8 @@
 //
 //   serve_check MODEL_FOLDER SIGNATURE INPUT IMAGES.bin OUTPUT OUTPUT.bin DIM...
 //
-// IMAGES.bin holds float32 numbers of the shape DIM...; OUTPUT.bin receives
-// those of the output.
+// IMAGES.bin holds numbers of the input's dtype and of the shape DIM...;
+// OUTPUT.bin receives those of the output.
 
 #include <cstdint>
 #include <fstream>
@@ -43,10 +43,10 @@ int main(int argc, char** argv) {
 
   tensorflow::TensorShape shape;
   for (int i = 7; i < argc; ++i) shape.AddDim(std::stoll(argv[i]));
-  tensorflow::Tensor images(tensorflow::DT_FLOAT, shape);
+  const auto& info = found->second.inputs().at(input);
+  tensorflow::Tensor images(info.dtype(), shape);
   std::ifstream file(argv[4], std::ios::binary);
-  file.read(reinterpret_cast<char*>(images.flat<float>().data()),
-            images.TotalBytes());
+  file.read(static_cast<char*>(images.data()), images.TotalBytes());
   if (!file) {
     std::cerr << "the file of images is too short\n";
     return 1;
@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
 
   std::vector<tensorflow::Tensor> outputs;
   status = bundle.GetSession()->Run(
-      {{found->second.inputs().at(input).name(), images}},
+      {{info.name(), images}},
       {found->second.outputs().at(output).name()}, {}, &outputs);
   if (!status.ok()) {
     std::cerr << "run: " << status.ToString() << "\n";

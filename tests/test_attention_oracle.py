@@ -5,6 +5,8 @@ import pytest
 
 from tests import attention_oracle
 
+pytestmark = pytest.mark.once
+
 
 def random_weights(rng, channels, heads, key, value, tables=()):
     weights = {

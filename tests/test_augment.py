@@ -11,6 +11,8 @@ from lambdanet_tf.data.decode import EncodedImage
 from lambdanet_tf.data.randaugment import make_randaugment
 from lambdanet_tf.environment import require
 
+pytestmark = pytest.mark.once
+
 SEED = tf.constant([3, 5])
 
 

@@ -256,7 +256,7 @@ def compiled():
         pipeline.training(),
         steps_per_epoch=2,
         shuffle=False,
-        validation_data=pipeline.evaluation(pipeline.images.validation),
+        validation_data=pipeline.scan(pipeline.images.validation),
         verbose=0,
     )
     return recipe, pipeline, model, history.history
@@ -310,6 +310,25 @@ def test_the_loss_of_a_fit_has_the_penalty_once(compiled):
     penalty = recipe.weight_decay / 2 * squares
     assert logs["loss"] == pytest.approx(data_loss + penalty, rel=1e-4)
     assert penalty > 1e-3
+
+
+def test_a_scan_is_evaluated_as_its_images_are(compiled):
+    _, pipeline, model, history = compiled
+    source = pipeline.images.validation
+    images, labels = map(
+        np.concatenate, zip(*pipeline.scan(source), strict=True)
+    )
+    assert len(images) == source.num_images == 143
+    # Batches of `evaluation` are filled up: 49 images of weight 0.
+    padded = model.evaluate(pipeline.evaluation(source), verbose=0)
+    logs = model.evaluate(pipeline.scan(source), verbose=0, return_dict=True)
+    logits = model.predict_on_batch(images)
+    correct = np.argmax(logits, 1) == np.argmax(labels, 1)
+    assert logs["accuracy"] == pytest.approx(np.mean(correct))
+    assert padded[1] == pytest.approx(np.mean(correct))
+    assert logs["loss"] == pytest.approx(history["val_loss"][0], rel=1e-5)
+    whole = model.evaluate(images, labels, verbose=0)
+    assert logs["loss"] == pytest.approx(whole[0], rel=1e-4)
 
 
 def test_few_classes_have_no_top_5():

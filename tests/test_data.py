@@ -13,6 +13,8 @@ from lambdanet_tf.data import augment
 from lambdanet_tf.data.pipeline import element_seed
 from lambdanet_tf.environment import require
 
+pytestmark = pytest.mark.once
+
 SHAPE = (8, 8, 3)
 
 

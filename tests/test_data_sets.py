@@ -17,6 +17,8 @@ from tests.test_data import png
 from tests.test_data import read_once
 from tests.test_data import sizes
 
+pytestmark = pytest.mark.once
+
 # TFRecords.
 
 

@@ -160,8 +160,8 @@ def test_begins_from_a_weight_file(tmp_path):
         np.testing.assert_array_equal(weight, wanted[name], err_msg=name)
 
 
-@pytest.mark.parametrize("name", ["MobileNetV2", "LambdaMobileNetV2"])
-def test_mobile_networks_have_the_map_of_their_classifier(name):
+def test_mobile_networks_have_the_map_of_their_classifier():
+    name = "LambdaMobileNetV2"
     backbone = build(64, kind="lambda_mobilenet", name=name)
     assert sorted(backbone.output_specs) == ["1", "2", "3", "4", "5"]
     maps = backbone(tf.zeros([1, 64, 64, 3]))
@@ -229,7 +229,7 @@ def test_rows_of_a_mobile_network_can_be_configured():
     ("fields", "message"),
     [
         ({"name": "LambdaResNet51"}, "`name` must be one of.*LambdaResNet50'"),
-        ({"stages": ["CX", "C"]}, "`stages` must hold"),
+        ({"stages": ["CZ", "C"]}, "`stages` must hold"),
         ({"stages": "CCLL"}, "`stages` must be tuple"),
         ({"widths": 64}, "`widths` must be tuple"),
         ({"widths": [8, 0]}, "`widths` must be a positive integer"),
@@ -241,7 +241,7 @@ def test_rows_of_a_mobile_network_can_be_configured():
         ({"use_content": 1}, "`use_content` must be bool"),
         ({"padding": "valid"}, "`padding` must be one of"),
         ({"implementation": "fast"}, "`implementation` must be one of"),
-        ({"weights": 3}, "`weights` must be None or a path"),
+        ({"weights": 3}, "`weights` must be None, 'imagenet' or"),
         ({"weights": "missing.npz"}, "`weights` must be None.*missing.npz"),
     ],
 )

@@ -21,8 +21,8 @@ garden_tasks = pytest.importorskip("tests.garden_tasks")
 
 pytestmark = [
     pytest.mark.garden,
-    # The Model Garden's own.
-    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),  # The Model Garden's own.
 ]
 
 

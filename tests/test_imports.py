@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "lambdanet_tf"
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -16,6 +16,8 @@ from lambdanet_tf import ops
 from tests import cases
 from tests import checks
 
+pytestmark = pytest.mark.every_lane
+
 SIZES = {1: (2, 3, 5, 7, 11), 2: (2, 3, 5), 3: (1, 2, 3)}
 
 

@@ -10,6 +10,8 @@ from lambdanet_tf import ops
 from tests import checks
 from tests import oracle
 
+pytestmark = pytest.mark.once
+
 AXES = {
     "same": ops.same_axis,
     "valid": ops.valid_axis,

@@ -5,6 +5,8 @@ import pytest
 
 from tests import oracle
 
+pytestmark = pytest.mark.once
+
 
 def random_weights(rng, *, channels, heads, key, value, depth=1, table=()):
     return {

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from lambdanet_tf import models
 from lambdanet_tf import specs
+from lambdanet_tf.convert.command_line import main
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.models import pretrained
 from lambdanet_tf.models.safetensors import write_safetensors
@@ -345,6 +346,19 @@ def test_a_hub_that_is_not_there(tmp_path, monkeypatch):
     with pytest.raises(OSError, match=f"download {address} by other means"):
         build("tiny", weights="imagenet")
     assert cached(tmp_path) == []
+
+
+def test_the_command_fetches_by_name(hub, files, tmp_path, capsys):
+    ours = tmp_path / "ours.npz"
+    arguments = ["from-timm", "tiny", str(ours)]
+    serve(hub, "tiny", files[NAME].read_bytes())
+    assert main(arguments) == 2
+    assert "is not the weights of tiny" in capsys.readouterr().err
+    assert cached(tmp_path) == []
+    assert not ours.exists()
+    serve(hub, "tiny", files["tiny"].read_bytes())
+    assert main(arguments) == 0
+    assert_golden(build("tiny", weights=ours))
 
 
 def test_what_a_killed_download_left_is_not_kept(hub, files, tmp_path):

@@ -15,6 +15,8 @@ from lambdanet_tf.training import resolve
 from lambdanet_tf.training.recipe import differences
 from lambdanet_tf.training.recipes import listing
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_row_says_what_how_and_with_what_result(name):

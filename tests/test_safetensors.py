@@ -8,6 +8,8 @@ import pytest
 from lambdanet_tf.models.safetensors import read_safetensors
 from lambdanet_tf.models.safetensors import write_safetensors
 
+pytestmark = pytest.mark.once
+
 
 def entry(dtype, shape, begin, end):
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}

@@ -8,6 +8,8 @@ from lambdanet_tf.training import WarmupSchedule
 from lambdanet_tf.training import recipe_schedule
 from lambdanet_tf.training.optimizer import peak_learning_rate
 
+pytestmark = pytest.mark.once
+
 
 def test_cosine_at_every_step():
     schedule = WarmupSchedule(1.6, num_steps=100, warmup_steps=20)

@@ -148,7 +148,7 @@ def test_a_weights_file_is_exported(folder, tmp_path, monkeypatch, capsys):
         ({"labels": "none.txt"}, "`--labels` must be a text file with a class"),
         ({"labels": __file__}, "`labels` must hold 5 names"),
         ({"arguments": '{"clases": 5}'}, "`clases` is not an argument of"),
-        ({"arguments": '{"stages": 5}'}, "arguments must be those of"),
+        ({"arguments": '{"stages": 5}'}, "`stages` must be tuple"),
         (
             {"arguments": json.dumps({**SQUARE, "widths": [16]})},
             "`weights` must fit the model",
@@ -175,8 +175,8 @@ def test_what_does_not_fit_leaves_nothing(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--arguments=[5]"], "not a JSON object"),
-        (["--arguments=classes=5"], "not a JSON object"),
+        (["--arguments=[5]"], "must be a JSON object"),
+        (["--arguments=classes=5"], "must be a JSON object"),
         (["--weights=net.npz"], "--weights and --model belong together"),
         (["--weights=a", "--model=b", "--run=c"], "either --run or --weights"),
         (["--labels=labels.txt"], "--labels belongs to --weights"),

@@ -35,6 +35,8 @@ from tests.served import start_server
 from tests.serving_run import CLASSES
 from tests.serving_run import SHAPE
 
+pytestmark = pytest.mark.once
+
 CLIENTS = {"grpc": GrpcClient, "rest": RestClient}
 both_clients = pytest.mark.parametrize("protocol", CLIENTS)
 WITHOUT_TENSORFLOW = """

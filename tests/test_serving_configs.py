@@ -14,6 +14,8 @@ from lambdanet_tf.serving import warmup
 from tests.served import EXAMPLE
 from tests.served import ROOT
 
+pytestmark = pytest.mark.once
+
 # tensorflow-serving-api lacks these messages. Their fields and numbers are
 # those of TF Serving's session_bundle_config.proto and monitoring_config.proto.
 INT64 = "google.protobuf.Int64Value"

@@ -13,6 +13,8 @@ from examples.serving import pictures
 from examples.serving.errors import ServingError
 from examples.serving.errors import of_status
 
+pytestmark = pytest.mark.once
+
 
 class Sleeper:
     """A client that takes a known time."""

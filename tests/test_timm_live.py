@@ -5,11 +5,14 @@ pytest -m slow tests/test_timm_live.py
 """
 
 import importlib
+import json
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from benchmarks import networks
 from benchmarks import timm_networks
 from lambdanet_tf import convert
 from lambdanet_tf import models
@@ -89,9 +92,7 @@ def test_the_names_are_timms(name):
 @every_network
 @pytest.mark.parametrize("size", [(128, 192), (160, 224), (256, 256)])
 def test_logits_are_timms(name, size, torch, tmp_path):
-    if "RPT" in name:
-        size = (size[0], size[0])
-    network = timm_networks.published(timm_golden.TIMM_NAMES[name], size[0])
+    network = timm_networks.published(timm_golden.TIMM_NAMES[name], size)
     state = random_state(network, seed=sum(size))
     load(torch, network, state)
     path = tmp_path / "model.safetensors"
@@ -130,6 +131,27 @@ def test_what_timm_can_express_it_computes(variant, torch, tmp_path):
     images = images.astype(np.float32)
     expected = logits_of(torch, network, images)
     checks.assert_close(model(images), expected, 2e-5)
+
+
+def test_the_benchmark_at_small_size(tmp_path, monkeypatch, capsys):
+    (tmp_path / "engine.md").write_text(
+        "<!-- timm:begin -->\n\nold\n\n<!-- timm:end -->\n"
+    )
+    command = "--timm --networks LambdaResNet26T --batch 1 --size 64 --turns 2"
+    command += f" --ours graph --theirs eager --write {tmp_path}"
+    monkeypatch.setattr(sys, "argv", ["networks", *command.split()])
+    networks.main()
+    rows = json.loads((tmp_path / "timm_speed.json").read_text())
+    assert [row["phase"] for row in rows] == ["inference", "training"]
+    for row in rows:
+        low, high = row["interval"]
+        assert 0 < low <= row["ratio"] <= high
+        assert row["turns"] == 2
+    document = (tmp_path / "engine.md").read_text()
+    assert "old" not in document
+    assert f"**{rows[0]['ratio']:.2f}**" in document
+    assert (tmp_path / "timm_speed.png").stat().st_size > 1000
+    assert "LambdaResNet26T, training, batch 1" in capsys.readouterr().out
 
 
 def test_timm_reads_what_is_exported(torch, tmp_path):

@@ -16,6 +16,8 @@ from lambdanet_tf.training import resolve
 from lambdanet_tf.training.steps import evaluation_step
 from lambdanet_tf.training.steps import update_step
 
+pytestmark = pytest.mark.once
+
 BATCH, SIZE = 2, 32
 IMAGES = types.SimpleNamespace(channels=3, classes=range(5))
 # A block of every kind: convolution, SE, local and global lambda layers.
@@ -82,7 +84,7 @@ def test_the_steps_of_a_network(model):
 @pytest.mark.parametrize(
     "implementation",
     ["einsum", "conv2d", "depthwise", "unfolded", "lambda_first",
-     "query_first", "spectral"],
+     "query_first", "batch_last", "spectral"],
 )  # fmt: skip
 def test_every_implementation_of_a_layer(implementation):
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")

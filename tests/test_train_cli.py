@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -97,7 +96,6 @@ except SystemExit as end:
     code = end.code
 sys.exit(code)
 """
-    start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=ROOT,
@@ -107,7 +105,6 @@ sys.exit(code)
     )
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
-    assert time.perf_counter() - start < 5  # 0.2 s on a quiet machine.
 
 
 def test_the_console_command_is_there():

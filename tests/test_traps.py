@@ -4,7 +4,6 @@ Wrong forms are written out and shown to be far from the layer, so that a test
 that could not fail would be noticed.
 """
 
-import importlib
 import inspect
 import json
 
@@ -19,6 +18,8 @@ from lambdanet_tf.layers.randomness import random_streams
 from tests import cases
 from tests import checks
 from tests import oracle
+
+pytestmark = pytest.mark.every_lane
 
 _SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
 
@@ -294,8 +295,9 @@ def test_config_tells_the_truth(layer_type):
 
 def test_other_keras_is_refused():
     # A Keras 3 layer in a tf_keras model runs, and is never trained.
-    other = importlib.import_module("tf_keras" if KERAS_3 else "keras")
-    assert other.layers.Layer is not tf.keras.layers.Layer
+    other = pytest.importorskip("tf_keras" if KERAS_3 else "keras")
+    if other.layers.Layer is tf.keras.layers.Layer:
+        pytest.skip("TensorFlow 2.15 has one Keras")
     for case in cases.CASES:
         layer = case.make()
         tensors = {
@@ -372,6 +374,8 @@ def test_large_logits(form, normalization, size, policy, tolerance):
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_softmax_of_many_positions_in_half_precision(policy):
+    if tf.__version__ < "2.16" and policy == "mixed_float16":
+        pytest.skip("this TensorFlow adds up float16 in float16 on CPUs")
     # 40,000 equal keys: each has a probability of 2.5e-5, below float16's
     # normal numbers, and their sum exceeds what bfloat16 can count to.
     layer = layers.LambdaLayer(

@@ -17,6 +17,8 @@ from tests.test_resnet import some_images
 from tests.test_resnet import tiny
 from tests.test_resnet import vary
 
+pytestmark = pytest.mark.every_lane
+
 # Shared embeddings, squeeze-and-excitation, a hybrid stage.
 ARGUMENTS = {
     "stages": ("LL", "CLL", "L"),

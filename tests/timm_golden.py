@@ -2,10 +2,10 @@
 
 import functools
 import pathlib
-import zlib
 
 import numpy as np
 
+from examples.golden_weights import state_dict
 from lambdanet_tf import models
 from lambdanet_tf import specs
 from lambdanet_tf.models import timm_layout
@@ -38,14 +38,6 @@ def tensors(spec, classes=1000, image_size=256):
     return timm_layout.timm_tensors(spec, classes, 3, image_size)
 
 
-def state_dict(spec, **arguments):
-    """The golden weights of a network of timm, by its keys."""
-    return {
-        tensor.key: _value(tensor.key, tensor.shape)
-        for tensor in tensors(spec, **arguments)
-    }
-
-
 @functools.cache
 def weights(spec):
     """The same by our names."""
@@ -67,20 +59,3 @@ def network(name, **arguments):
     )
     models.set_weights(model, weights(specs.RESNETS[name]), "golden")
     return model
-
-
-def _value(key, shape):
-    rng = np.random.default_rng(zlib.crc32(key.encode()))
-    if key.endswith("num_batches_tracked"):
-        return np.zeros(shape, np.int64)
-    if key.endswith("running_var"):
-        value = rng.uniform(0.5, 1.5, shape)
-    elif key.endswith(("running_mean", ".bias")):
-        value = 0.1 * rng.standard_normal(shape)
-    elif len(shape) == 1:
-        value = rng.uniform(0.5, 1.5, shape)
-    elif key.endswith("pos_emb") or "conv_lambda" in key:
-        value = 0.05 * rng.standard_normal(shape)
-    else:
-        value = rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
-    return value.astype(np.float32)

@@ -1,10 +1,12 @@
 """The command `python -m lambdanet_tf.convert`."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 
+import tensorflow as tf
+
+from lambdanet_tf import flags
 from lambdanet_tf.convert.timm import export_to_timm
 from lambdanet_tf.convert.timm import import_from_timm
 from lambdanet_tf.convert.timm import table
@@ -14,7 +16,7 @@ examples:
   python -m lambdanet_tf.convert from-timm lambda_resnet26t weights.npz
   python -m lambdanet_tf.convert from-timm model.safetensors weights.npz
   python -m lambdanet_tf.convert to-timm runs/NAME model.safetensors \\
-      --network LambdaResNet26T --changes '{"stages": ["CC", "CL", "LL"]}'
+      --network LambdaResNet26T --changes '{"scope": 7}'
 
 Only axes are permuted: there and back gives the same bits. Networks that timm
 cannot express are refused with the reason.
@@ -46,22 +48,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         command.add_argument(
             "--changes",
-            type=json.loads,
+            type=flags.json_object,
             default={},
             metavar="JSON",
             help="attributes of the network that differ, as an object",
         )
-    flags = parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
     convert = (
-        import_from_timm if flags.command == "from-timm" else export_to_timm
+        import_from_timm if given.command == "from-timm" else export_to_timm
     )
     try:
         converted = convert(
-            flags.source, flags.destination, flags.network, flags.changes
+            given.source, given.destination, given.network, given.changes
         )
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, tf.errors.OpError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(table(converted))
-    print(f"Wrote {flags.destination}")
+    print(f"Wrote {given.destination}")
     return 0

@@ -12,7 +12,7 @@ from lambdanet_tf import specs
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.models import timm_layout
 from lambdanet_tf.models.pretrained import PUBLISHED
-from lambdanet_tf.models.pretrained import fetch
+from lambdanet_tf.models.pretrained import read_published
 from lambdanet_tf.models.safetensors import read_safetensors
 from lambdanet_tf.models.safetensors import write_safetensors
 from lambdanet_tf.models.timm_layout import TimmTensor
@@ -48,11 +48,13 @@ def import_from_timm(
     destination = _with_ending("destination", destination, ".npz")
     source = os.fspath(source)
     if not source.endswith(".safetensors"):
-        network = network or _published_name(source)
-        source = fetch(_published_name(source))
+        published = _published_name(source)
+        network = network or published
+        state, source = read_published(published)
     elif not tf.io.gfile.exists(source):
         raise ValueError(f"`source` must exist. There is no {source}.")
-    state = read_safetensors(source)
+    else:
+        state = read_safetensors(source)
     spec = _spec(network or _recognized(state, source), changes)
     tensors = timm_layout.timm_tensors(spec)
     arrays = timm_layout.from_timm(tensors, state, source)
@@ -130,11 +132,10 @@ def _published_name(source):
 
 
 def _recognized(state, source):
-    """The published network whose names and shapes a state dict has."""
+    """The published network whose names a state dict has."""
     for name in PUBLISHED:
         tensors = timm_layout.timm_tensors(specs.RESNETS[name])
-        shapes = {tensor.key: tensor.shape for tensor in tensors}
-        if shapes.keys() == state.keys():
+        if {tensor.key for tensor in tensors} == state.keys():
             return name
     raise ValueError(
         "`network` must be given for weights of other networks than "

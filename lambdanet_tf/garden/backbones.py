@@ -41,8 +41,9 @@ def _config_class(title, spec_class, network):
 
     Attributes:
         name: of the network, one of `lambdanet_tf.models.names()`.
-        weights: None, or a weight file or run folder to begin from, as
-            `lambdanet_tf.models.load_weights` takes it.
+        weights: None, or what to begin from, as `lambdanet_tf.models.build`
+            takes it: a weight file, a run folder, a `.safetensors` file of
+            timm, or `"imagenet"`.
         implementation: algorithm of the lambda layers.
     """
     return dataclasses.make_dataclass(
@@ -99,7 +100,7 @@ class NetworkBackbone(tf_keras.Model):
         image_shape: (height, width, channels); height and width can be None
             where the lambda layers are local.
         changes: attributes of the network's spec to change.
-        weights: None, or what `lambdanet_tf.models.load_weights` takes.
+        weights: None, or what `lambdanet_tf.models.build` takes.
         **arguments: of the builders of `lambdanet_tf.models`: implementation,
             regularizer and normalization.
 

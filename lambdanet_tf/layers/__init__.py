@@ -1,5 +1,6 @@
 """Lambda layers, attention, and the small layers that their networks need."""
 
+from lambdanet_tf import environment
 from lambdanet_tf.layers.dropout import Dropout
 from lambdanet_tf.layers.lambda_conv import LambdaConv
 from lambdanet_tf.layers.lambda_layer import LambdaLayer
@@ -7,6 +8,8 @@ from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 from lambdanet_tf.layers.relative_attention import RelativeAttention
 from lambdanet_tf.layers.squeeze_excite import SqueezeExcite
 from lambdanet_tf.layers.stochastic_depth import StochasticDepth
+
+environment.check_backend()
 
 __all__ = [
     "Dropout",

@@ -92,6 +92,11 @@ def read_initial(spec, weights):
         ValueError: see `load_initial`.
         OSError: likewise.
     """
+    if not isinstance(weights, str | os.PathLike):
+        raise ValueError(
+            "`weights` must be None, 'imagenet' or a path. Received: "
+            f"{weights!r}."
+        )
     weights = os.fspath(weights)
     if weights == "imagenet":
         return _published(spec)
@@ -131,6 +136,41 @@ def fetch(name: str) -> str:
         ) from error
 
 
+def read_published(name: str) -> tuple[dict[str, np.ndarray], str]:
+    """Reads the published file of a network, fetched if needed.
+
+    What is not the network's is removed from Keras' cache.
+
+    Args:
+        name: of a network of `PUBLISHED`.
+
+    Returns:
+        Arrays by timm's names, and the path of the file.
+
+    Raises:
+        OSError: if it cannot be fetched.
+        ValueError: if what was fetched is not the weights of the network.
+    """
+    path = fetch(name)
+    try:
+        state = read_safetensors(path)
+        timm_layout.check_state(_published_tensors(name), state, path)
+    except ValueError as error:
+        os.remove(path)
+        raise ValueError(
+            f"What {PUBLISHED[name].address} sent is not the weights of "
+            f"{name}, and has been removed: {error} Try again, or "
+            "download it by other means and give the path of the file."
+        ) from error
+    return state, path
+
+
+def _published_tensors(name):
+    """What a published file must hold, whatever a user's network changes."""
+    row = specs.RESNETS[name]
+    return timm_layout.timm_tensors(row, IMAGENET_CLASSES, 3, row.image_size)
+
+
 def _published(spec):
     """The arrays of published weights, by way of the caches."""
     if spec.name not in PUBLISHED:
@@ -140,23 +180,12 @@ def _published(spec):
             "author published no weights."
         )
     timm_layout.check_expressible(spec)
-    path = fetch(spec.name)
-    converted = f"{path.removesuffix('.safetensors')}.npz"
+    converted = f"{fetch(spec.name).removesuffix('.safetensors')}.npz"
     if tf.io.gfile.exists(converted):
         with contextlib.suppress(ValueError):  # Damaged: convert again.
             return read_weights(converted)
-    row = specs.RESNETS[spec.name]  # Whatever of it `spec` changes.
-    tensors = timm_layout.timm_tensors(row, IMAGENET_CLASSES, 3, row.image_size)
-    try:
-        state = read_safetensors(path)
-        arrays = timm_layout.from_timm(tensors, state, path)
-    except ValueError as error:
-        os.remove(path)
-        raise ValueError(
-            f"What {PUBLISHED[spec.name].address} sent is not the weights of "
-            f"{spec.name}, and has been removed: {error} Try again, or "
-            "download it by other means and give the path of the file."
-        ) from error
+    state, path = read_published(spec.name)
+    arrays = timm_layout.from_timm(_published_tensors(spec.name), state, path)
     write_whole(converted, arrays_as_bytes(arrays, spec.name))
     return arrays, path
 

@@ -98,7 +98,7 @@ def from_timm(
     Raises:
         ValueError: if anything is missing, unexpected or of another shape.
     """
-    _check_state(tensors, state, origin)
+    check_state(tensors, state, origin)
     arrays = {}
     for tensor in tensors:
         to_ours, _ = _LAYOUTS[tensor.layout]
@@ -145,7 +145,7 @@ def to_timm(
                 f"`weights` must fit the network. {origin} has {tensor.names} "
                 f"of shapes {[array.shape for array in given]}: {error}."
             ) from error
-    _check_state(tensors, state, origin)
+    check_state(tensors, state, origin)
     return state
 
 
@@ -350,7 +350,11 @@ _LAYOUTS = {
 }
 
 
-def _check_state(tensors, state, origin):
+def check_state(
+    tensors: tuple[TimmTensor, ...],
+    state: Mapping[str, np.ndarray],
+    origin: str,
+) -> None:
     """Raises a ValueError that says how a state dict is not as listed."""
     _check_names([tensor.key for tensor in tensors], state, origin)
     for tensor in tensors:

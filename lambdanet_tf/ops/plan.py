@@ -38,6 +38,8 @@ class Device:
         fourier: operations per second of fast Fourier transforms.
         spectral: whether transforms are worth while (half precisions are
             computed in float32 there).
+        lanes: the last axis of an intermediate is stored in multiples of this
+            many numbers.
     """
 
     flops: float
@@ -49,14 +51,16 @@ class Device:
     training: float
     fourier: float
     spectral: bool
+    lanes: int = 1
 
 
-# cpu: fitted to `make bench`. gpu and tpu: from the vendors' figures of an
-# H200 and a v4, with the matrix unit's width as `inner`; not measured here.
+# cpu: fitted to `make bench`. gpu: from the vendors' figures of an H200, not
+# measured here. tpu: the rates of products and of moving that the compiler's
+# estimates for a core of v3 assume, in bfloat16; never measured.
 DEVICES = {
     "cpu": Device(4.1e11, 4.5, 3.25e10, 1.0, 0.16, 8e-5, 2.4, 2e10, True),
     "gpu": Device(4e13, 64, 4e12, 0.3, 0.3, 8e-6, 3.0, 1e12, False),
-    "tpu": Device(1e14, 128, 1.2e12, 0.3, 0.3, 4e-6, 3.0, 1e11, False),
+    "tpu": Device(5.4e13, 128, 8.4e11, 0.3, 0.3, 4e-6, 3.0, 1e11, False, 128),
 }
 
 # The model's batch: enough for the table's own cost to be shared.
@@ -152,7 +156,9 @@ def plan_for(geometry, dims, implementation="auto", device=None, training=True):
 @functools.lru_cache(maxsize=1024)
 def _chosen(geometry, dims, implementation, device, training):
     best = {}
-    names = AUTO if implementation == "auto" else (implementation, *AUTO)
+    names = _considered(DEVICES[device])
+    if implementation != "auto":
+        names.append(implementation)
     for name in names:
         plans = list(
             _COSTS[name](
@@ -161,8 +167,7 @@ def _chosen(geometry, dims, implementation, device, training):
                 functools.partial(_Work, DEVICES[device], training),
             )
         )
-        worth = DEVICES[device].spectral or name == implementation
-        if plans and (worth or name != "spectral"):
+        if plans:
             best[name] = min(plans, key=_preference)
     if implementation == "auto":
         implementation = min(best, key=lambda name: best[name].seconds)
@@ -172,6 +177,16 @@ def _chosen(geometry, dims, implementation, device, training):
         "Position lambdas of %s on %s: %s", geometry.context, device, chosen
     )
     return dataclasses.replace(chosen, alternatives=tuple(others))
+
+
+def _considered(device):
+    """The algorithms that `"auto"` chooses from."""
+    names = ["lambda_first", "query_first", "conv2d"]
+    if device.spectral:
+        names.append("spectral")
+    if device.lanes > 1:
+        names.append("batch_last")
+    return names
 
 
 def target_device():
@@ -240,10 +255,10 @@ def _lambda_first(geometry, dims, new_work):
     for blocks in _all_blocks(geometry):
         x, t, s = math.prod(blocks.counts), blocks.queries, blocks.context
         work = new_work()
-        work.cut(blocks, u * v, h * k + h * v)
+        work.cut(blocks, u * v, h * k + h * v, last=v)
         work.product(t * k, s * u, x * v)
         work.product(t * x * h, k, v)
-        work.move(x * t * k * v, 4)
+        work.move(x * t * k * v, 4, last=v)
         work.move_table(t * s * k * u, 4)
         yield work.plan("lambda_first", blocks.sizes, x * t * k * v)
 
@@ -253,12 +268,24 @@ def _query_first(geometry, dims, new_work):
     for blocks in _all_blocks(geometry):
         x, t, s = math.prod(blocks.counts), blocks.queries, blocks.context
         work = new_work()
-        work.cut(blocks, u * v, h * k + h * v)
+        work.cut(blocks, u * v, h * k + h * v, last=v)
         work.product(x * t * h, k, s * u)
         work.product(x * t * h, s * u, v)
-        work.move(x * t * h * s * u, 4)
+        work.move(x * t * h * s * u, 4, last=s * u)
         work.move_table(t * s * k * u, 4)
         yield work.plan("query_first", blocks.sizes, x * t * h * s * u)
+
+
+def _batch_last(geometry, dims, new_work):
+    h, k, v, u = dataclasses.astuple(dims)
+    for blocks in _all_blocks(geometry):
+        x, t, s = math.prod(blocks.counts), blocks.queries, blocks.context
+        work = new_work()
+        work.cut(blocks, u * v, h * k + h * v)
+        work.product(t * k, s * u, x * v)
+        work.move(x * t * k * v, 4)
+        work.move_table(t * s * k * u, 4)
+        yield work.plan("batch_last", blocks.sizes, x * t * k * v)
 
 
 def _spectral(geometry, dims, new_work):
@@ -346,12 +373,12 @@ _COSTS = {
     "unfolded": _unfolded,
     "lambda_first": _lambda_first,
     "query_first": _query_first,
+    "batch_last": _batch_last,
     "spectral": _spectral,
 }
 IMPLEMENTATIONS = ("auto", *_COSTS)
-# What needs no static size, and what `auto` considers.
+# What needs no static size.
 CONVOLUTIONS = ("conv2d", "depthwise", "unfolded")
-AUTO = ("lambda_first", "query_first", "spectral", "conv2d")
 
 
 class _Work:
@@ -390,8 +417,17 @@ class _Work:
         seconds = passes * operations * slowdown / self.device.flops
         self.seconds += seconds + self.device.launch
 
-    def move(self, floats, times):
-        """Intermediates of an example, read or written so many times."""
+    def move(self, floats, times, last=None):
+        """Intermediates of an example, read or written so many times.
+
+        Args:
+            floats: their number.
+            times: how often each is read or written.
+            last: length of the last axis; None where that is the batch, or
+                so long that filling it up does not matter.
+        """
+        if last is not None:
+            floats *= -(-last // self.device.lanes) * self.device.lanes / last
         self._move(_BATCH * floats, times)
 
     def move_table(self, floats, times):
@@ -404,21 +440,22 @@ class _Work:
         factor = self.device.training if self.training else 1.0
         self.seconds += factor * (seconds + self.device.launch)
 
-    def cut(self, blocks, values, queries):
+    def cut(self, blocks, values, queries, last=None):
         """Values into windows; queries and outputs into blocks and back.
 
         Args:
             blocks: `Blocks`.
             values: floats of values at a context position.
             queries: floats of queries and outputs at a query position.
+            last: length of the last axis of these, as in `move`.
         """
         counts = math.prod(blocks.counts)
         cuts = sum(axis.count > 1 for axis in blocks.axes)
-        self.move(counts * blocks.context * values, 2 + 2 * cuts)
+        self.move(counts * blocks.context * values, 2 + 2 * cuts, last)
         ragged = any(axis.axis.queries % axis.size for axis in blocks.axes)
         passes = 2 * (cuts > 0 and blocks.rank > 1) + 6 * ragged
         if passes:
-            self.move(counts * blocks.queries * queries, passes)
+            self.move(counts * blocks.queries * queries, passes, last)
 
     def plan(self, algorithm, sizes, floats):
         return Plan(

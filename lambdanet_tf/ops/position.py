@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from lambdanet_tf.ops.batch_last import batch_last
 from lambdanet_tf.ops.block_products import lambda_first
 from lambdanet_tf.ops.block_products import query_first
 from lambdanet_tf.ops.blocks import Blocks
@@ -30,6 +31,7 @@ _WHOLE = {
 _BLOCKED = {
     "lambda_first": lambda_first,
     "query_first": query_first,
+    "batch_last": batch_last,
     "spectral": spectral,
 }
 

@@ -4,10 +4,8 @@ TensorFlow takes seconds to import, so nothing here imports it before the
 flags are read.
 """
 
-import argparse
 import importlib
 import importlib.util
-import json
 import os
 import pathlib
 import sys
@@ -141,23 +139,13 @@ def _add_model(group):
     )
     group.add_argument(
         "--arguments",
-        type=_json_object,
+        type=flags.json_object,
         metavar="JSON",
         help='arguments of that network, as {"classes": 10}',
     )
     group.add_argument(
         "--labels", metavar="FILE", help="its class names, one per line"
     )
-
-
-def _json_object(text):
-    try:
-        fields = json.loads(text)
-    except json.JSONDecodeError:
-        fields = None
-    if not isinstance(fields, dict):
-        raise argparse.ArgumentTypeError(f"not a JSON object: {text}")
-    return fields
 
 
 def _add_export(group):

@@ -130,7 +130,7 @@ def compile_network(
             loss=tf.keras.losses.CategoricalCrossentropy(
                 from_logits=True, label_smoothing=recipe.label_smoothing
             ),
-            metrics=metrics,
+            weighted_metrics=metrics,
             jit_compile=False,
         )
     return model

@@ -195,6 +195,29 @@ class InputPipeline:
 
         return self.strategy.distribute_datasets_from_function(make)
 
+    def scan(self, source: data.Source) -> tf.data.Dataset:
+        """Returns each image of a source once, as Keras' `evaluate` takes them.
+
+        Elements are (images, labels), on no device; the last batch may be
+        smaller. (In those of `evaluation`, which have a static shape, Keras
+        would divide the loss by images that are none.)
+        """
+
+        def real(images, labels, weights):
+            is_real = weights > 0.0
+            labels = tf.one_hot(labels, len(self.images.classes))
+            return images[is_real], labels[is_real]
+
+        crop = evaluation_crop(self.recipe)
+        return data.evaluation_batches(
+            source,
+            min(self.recipe.batch_size, _LARGEST_EVALUATION_BATCH),
+            crop,
+            self.image_shape,
+            dtype=crop.dtype,
+            bad_images=self.bad_images,
+        ).map(real)
+
     def _share(self, batch_size):
         replicas = self.strategy.num_replicas_in_sync
         if batch_size % replicas:

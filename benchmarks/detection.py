@@ -1,0 +1,147 @@
+"""Trains Mask R-CNN on scenes: a lambda network, and its convolutional twin.
+
+    export TF_USE_LEGACY_KERAS=1
+    python -m benchmarks.detection --networks lambda --seeds 0
+    python -m benchmarks.detection --report docs       # what there is so far
+
+The experiment is `lambda_resnet_maskrcnn_coco` with `detection.yaml`; the
+scenes show scikit-learn's digits, or the clothes of a folder of Fashion-MNIST
+(`--fashion FOLDER`). Each run has a folder of its own; those that are finished
+are not repeated, one that was interrupted is continued.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf
+from official.common import distribute_utils
+from official.core import task_factory
+from official.core import train_lib
+from official.core import train_utils
+from official.vision import registry_imports  # noqa: F401
+from official.vision.serving import export_saved_model_lib
+
+from benchmarks import detection_report
+from benchmarks import detection_scenes
+from lambdanet_tf import environment
+from lambdanet_tf import garden
+
+EXPERIMENT = "lambda_resnet_maskrcnn_coco"
+CONFIG_FILE = pathlib.Path(__file__).with_name("detection.yaml")
+# They differ in the letters alone.
+NETWORKS = {
+    "lambda": ["CC", "CC", "CL", "LL"],
+    "convolution": ["CC", "CC", "CC", "CC"],
+}
+SIZE = [detection_scenes.SIZE] * 2
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--networks", nargs="*", choices=NETWORKS, default=())
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--fashion", metavar="FOLDER", help="of IDX files")
+    parser.add_argument("--steps", type=int, help="other than the config's")
+    parser.add_argument("--runs", default="runs/detection", metavar="FOLDER")
+    parser.add_argument("--report", metavar="FOLDER", help="of detection.md")
+    options = parser.parse_args()
+    runs = pathlib.Path(options.runs)
+    images = f"idx:{options.fashion}" if options.fashion else "digits"
+    pictures = "clothes" if options.fashion else "digits"
+    records = runs / "scenes" / pictures
+    if options.networks:
+        detection_scenes.write_scenes(str(records), images)
+    for seed in options.seeds:
+        for network in options.networks:
+            folder = runs / f"{pictures}-{network}-{seed}"
+            facts = {"pictures": pictures, "network": network, "seed": seed}
+            row = run(folder, facts, records, options.steps)
+            print(detection_report.text_row(row), flush=True)
+    if options.report:
+        detection_report.write(runs, pathlib.Path(options.report))
+
+
+def run(folder, facts, records, steps=None):
+    """Trains, evaluates and exports one detector, unless that is done."""
+    if (row := detection_report.read(folder)) is not None:
+        return row
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    params = experiment(facts["network"], facts["seed"], records, steps)
+    train_utils.serialize_config(params, str(folder))
+    tf.keras.utils.set_random_seed(facts["seed"])
+    strategy = distribute_utils.get_distribution_strategy(
+        params.runtime.distribution_strategy
+    )
+    with strategy.scope():
+        task = task_factory.get_task(params.task, logging_dir=str(folder))
+    start = time.perf_counter()
+    model, metrics = train_lib.run_experiment(
+        distribution_strategy=strategy,
+        task=task,
+        mode="train_and_post_eval",
+        params=params,
+        model_dir=str(folder),
+    )
+    seconds = time.perf_counter() - start
+    export(params, folder)
+    row = {
+        **facts,
+        "parameters": model.count_params(),
+        "backbone_parameters": model.backbone.count_params(),
+        "steps": params.trainer.train_steps,
+        "seconds": seconds if is_new else None,
+        "metrics": {name: float(value) for name, value in metrics.items()},
+        "versions": environment.versions(),
+    }
+    text = json.dumps(row, indent=1, sort_keys=True)
+    (folder / detection_report.FACTS_FILE).write_text(text + "\n")
+    tf.keras.backend.clear_session()
+    return row
+
+
+def experiment(network, seed, records, steps=None):
+    """The config of a run."""
+    garden.register()
+    params = train_utils.parse_configuration(
+        train_utils.ParseConfigOptions(
+            experiment=EXPERIMENT,
+            config_file=[str(CONFIG_FILE)],
+            params_override="",
+        ),
+        print_return=False,
+    )
+    task = params.task
+    task.model.backbone.lambda_resnet.stages = NETWORKS[network]
+    task.train_data.input_path = str(records / "train.tfrecord")
+    task.train_data.seed = seed
+    task.validation_data.input_path = str(records / "heldout.tfrecord")
+    if steps is not None:
+        decay = params.trainer.optimizer_config.learning_rate.cosine
+        decay.decay_steps = max(1, steps - decay.offset)
+        params.trainer.train_steps = steps
+    params.validate()
+    return params
+
+
+def export(params, folder):
+    """Exports what was trained, for one image at a time, with its masks."""
+    export_saved_model_lib.export_inference_graph(
+        input_type="image_tensor",
+        batch_size=1,
+        input_image_size=SIZE,
+        params=params,
+        checkpoint_path=tf.train.latest_checkpoint(str(folder)),
+        export_dir=str(folder / detection_report.EXPORT),
+        export_checkpoint_subdir="checkpoint",
+        export_saved_model_subdir="saved_model",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,262 @@
+"""Holds the TPU compiler's estimates against the paper's measurements.
+
+    make tpu-calibration       compiles what is missing, then the two below
+    python -m benchmarks.tpu_calibration --write docs
+
+Table 20 has the seconds of a step, Table 12 images per second, both for 8
+cores of TPUv3. One factor, common to all networks, is fitted.
+"""
+
+import argparse
+import dataclasses
+import itertools
+import json
+import math
+import pathlib
+import statistics
+
+from benchmarks import report
+from benchmarks.tpu_programs import BATCH
+from benchmarks.tpu_programs import PATTERNS
+from benchmarks.tpu_programs import PROGRAMS
+from benchmarks.tpu_report import estimate
+from lambdanet_tf.specs import TABLE_20
+
+DOCUMENT = "tpu_compile.md"
+PICTURE = "tpu_calibration.png"
+IMAGES = 1024  # of a step that the paper timed, on 8 cores
+CORES = 8
+# Table 12 of the paper: images per second of training on 8 cores.
+THROUGHPUTS = {
+    "CCCC": 7240,
+    "LCCC": 1880,
+    "LLCC": 1280,
+    "LLLC": 1160,
+    "LLLL": 1160,
+    "CLLL": 2200,
+    "CCLL": 4980,
+    "CCCL": 7160,
+}
+ORDERS = {"auto": "", "einsum": " einsum"}
+MARKERS = {"12": "s", "20": "o"}
+COLORS = {"auto": "#3366aa", "einsum": "#dd7722"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A network that the paper timed.
+
+    Attributes:
+        table: number of the paper's table.
+        network: name, with a place for the order of summation.
+        image_size: height and width.
+        measured: seconds of a step with `IMAGES` images on `CORES` cores.
+    """
+
+    table: str
+    network: str
+    image_size: int
+    measured: float
+
+    @property
+    def label(self):
+        return f"{self.network.format('')}, {self.image_size} px"
+
+    def estimates(self, results):
+        """Seconds of the same images by the compiler, per order."""
+        found = {}
+        for order, suffix in ORDERS.items():
+            if order == "einsum" and "CCCC" in self.network:
+                continue  # it has no lambda layer
+            network = self.network.format(suffix)
+            key = f"{network}, {self.image_size} px, batch {BATCH}"
+            result = results.get(f"{key} on v3")
+            if key not in PROGRAMS:
+                raise KeyError(key)
+            if result is not None and result["status"] == "ok":
+                found[order] = IMAGES / CORES / BATCH * estimate(result)
+        return found
+
+
+ROWS = (
+    *(
+        Row("12", f"ResNet50 {pattern}{{}}", 224, IMAGES / THROUGHPUTS[pattern])
+        for pattern in PATTERNS
+    ),
+    *(
+        Row("20", f"LambdaResNet{x.depth}{{}}", x.image_size, x.step_seconds)
+        for x in TABLE_20
+    ),
+)
+
+
+def fit(pairs):
+    """Fits one factor to (estimate, measured) pairs.
+
+    Returns:
+        A dict: `factor`, the geometric mean of measured to estimate; `scatter`,
+        the standard deviation of the ratio as a factor, and `worst`, its
+        largest departure from the mean; `ranks`, the rank correlation.
+    """
+    ratios = [math.log(measured / guess) for guess, measured in pairs]
+    mean = statistics.fmean(ratios)
+    return {
+        "number": len(pairs),
+        "factor": math.exp(mean),
+        "scatter": math.exp(statistics.stdev(ratios)),
+        "worst": math.exp(max(abs(ratio - mean) for ratio in ratios)),
+        "ranks": statistics.correlation(*map(ranks, zip(*pairs, strict=True))),
+        "inverted": inverted(pairs),
+    }
+
+
+def ranks(values):
+    """The rank of each value; equal values share the mean of theirs."""
+    return [
+        sum(other < value for other in values)
+        + (sum(other == value for other in values) - 1) / 2
+        for value in values
+    ]
+
+
+def inverted(pairs):
+    """The largest measured ratio of two networks that are ranked wrongly."""
+    worst = 1.0
+    for (guess, time), (other, others) in itertools.combinations(pairs, 2):
+        if (guess - other) * (time - others) < 0:
+            worst = max(worst, time / others, others / time)
+    return worst
+
+
+def fits(results):
+    """The fit of each order and table that at least three networks have."""
+    found = {}
+    for order in ORDERS:
+        pairs = {
+            table: [
+                (row.estimates(results)[order], row.measured)
+                for row in ROWS
+                if row.table == table and order in row.estimates(results)
+            ]
+            for table in MARKERS
+        }
+        pairs["12 and 20"] = [*pairs["12"], *pairs["20"]]
+        for table, points in pairs.items():
+            if len(points) > 2:
+                found[order, table] = fit(points)
+    return found
+
+
+def table(results, factor):
+    """A line per network: measured, estimated, and what `auto` saves."""
+    lines = [
+        "| Table | network | paper, s | `einsum`, s | `auto`, s "
+        "| `auto` / paper | `auto` / `einsum` |",
+        "|" + "---|" * 7,
+    ]
+    for row in ROWS:
+        found = row.estimates(results)
+        auto, einsum = found.get("auto"), found.get("einsum")
+        cells = [
+            row.table,
+            row.label,
+            f"{row.measured:.3f}",
+            f"{factor * einsum:.3f}" if einsum else "",
+            f"{factor * auto:.3f}" if auto else "",
+            f"{factor * auto / row.measured:.2f}" if auto else "",
+            f"{auto / einsum:.2f}" if auto and einsum else "",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def fit_table(found):
+    lines = [
+        "| order | Table | networks | factor | scatter | worst | rank "
+        "correlation | largest ratio ranked wrongly |",
+        "|" + "---|" * 8,
+    ]
+    for (order, number), x in found.items():
+        lines.append(
+            f"| `{order}` | {number} | {x['number']} | {x['factor']:.2f} "
+            f"| {x['scatter']:.2f} | {x['worst']:.2f} | {x['ranks']:.3f} "
+            f"| {x['inverted']:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def section(results):
+    """The text of the section, and the factor that is common to all."""
+    found = fits(results)
+    whole = found["auto", "12 and 20"]
+    missing = [
+        row.label
+        for row in ROWS
+        if "einsum" not in row.estimates(results) and "CCCC" not in row.network
+    ]
+    texts = [
+        f"![Estimate against measurement]({PICTURE})",
+        table(results, whole["factor"]),
+        f"Estimates are multiplied by {whole['factor']:.2f}, the factor of "
+        "`auto` over both tables. A *scatter* of 1.10 says that the ratio of "
+        "measured to estimated time varies by 10 % from network to network.",
+        fit_table(found),
+    ]
+    if missing:
+        texts.append(
+            f"Not compiled with the paper's order: {'; '.join(missing)}."
+        )
+    return "\n\n".join(texts), whole["factor"]
+
+
+def picture(results, factor, path):
+    """Draws the estimates against the measurements, both logarithmic."""
+    import matplotlib  # noqa: PLC0415
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt  # noqa: PLC0415
+
+    figure, axis = plt.subplots(figsize=(6.4, 5.6))
+    for order, number in itertools.product(ORDERS, MARKERS):
+        points = [
+            (row.measured, factor * row.estimates(results)[order])
+            for row in ROWS
+            if row.table == number and order in row.estimates(results)
+        ]
+        if points:
+            axis.scatter(
+                *zip(*points, strict=True),
+                marker=MARKERS[number],
+                color=COLORS[order],
+                alpha=0.75,
+                label=f"{order}, Table {number}",
+            )
+    limits = [0.9 * min(x.measured for x in ROWS), 1.15 * ROWS[-1].measured]
+    axis.plot(limits, limits, color="black", linewidth=0.8)
+    axis.set(
+        xscale="log",
+        yscale="log",
+        xlabel="measured by the paper, seconds for 1024 images",
+        ylabel=f"the compiler's estimate, times {factor:.2f}",
+        title="Training steps on 8 cores of TPUv3",
+    )
+    axis.grid(alpha=0.3, which="both")
+    axis.legend(loc="lower right")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--write", default="docs", help="folder of the results")
+    folder = pathlib.Path(parser.parse_args(arguments).write)
+    results = json.loads((folder / "tpu_compile.json").read_text())
+    text, factor = section(results)
+    report.insert(folder, "calibration", text, DOCUMENT)
+    picture(results, factor, folder / PICTURE)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Runs a SavedModel in C++, through the loader that TF Serving itself calls."""
+
+import hashlib
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import tensorflow as tf
+
+SOURCE = pathlib.Path(__file__).with_name("serve_check.cc")
+
+
+def build(folder):
+    """Builds the program against the libraries of the TensorFlow wheel.
+
+    Building takes 20 seconds, so it is kept for the next run of the tests.
+
+    Args:
+        folder: to keep it in.
+
+    Returns:
+        The path of the program.
+    """
+    inputs = SOURCE.read_bytes() + tf.__version__.encode()
+    program = folder / hashlib.sha256(inputs).hexdigest()[:16]
+    if not program.exists():
+        libraries = tf.sysconfig.get_lib()
+        # `--no-as-needed`: kernels register themselves, nothing names them.
+        subprocess.run(
+            [
+                *("g++", "-O1", "-w", *tf.sysconfig.get_compile_flags()),
+                *(str(SOURCE), "-o", f"{program}.new"),
+                *(f"-L{libraries}", f"-Wl,--no-as-needed,-rpath,{libraries}"),
+                *("-l:libtensorflow_cc.so.2",),
+                *("-l:libtensorflow_framework.so.2",),
+            ],
+            check=True,
+        )
+        os.replace(f"{program}.new", program)
+    return program
+
+
+def run(program, model, images, scratch, signature, input_name, output):
+    """Runs the program; returns a float32 output, or its error message."""
+    images.tofile(scratch / "images.bin")
+    arguments = [
+        *(program, model, signature, input_name, scratch / "images.bin"),
+        *(output, scratch / "output.bin", *images.shape),
+    ]
+    finished = subprocess.run(
+        [str(argument) for argument in arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if finished.returncode:
+        return finished.stderr
+    numbers = np.fromfile(scratch / "output.bin", np.float32)
+    return numbers.reshape(len(images), -1)

@@ -1,0 +1,255 @@
+"""The pages: their code runs, their commands parse, their links lead somewhere.
+
+A comment before a fenced block excuses it:
+
+    <!-- not run: why it cannot run here -->      code, or a command
+    <!-- tf_keras: why it needs tf_keras -->      code that Keras 3 cannot run
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import itertools
+import pathlib
+import re
+import runpy
+import shlex
+import sys
+import urllib.parse
+
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf.serving import cli as export_cli
+from lambdanet_tf.training import cli as train_cli
+
+ROOT = pathlib.Path(__file__).parent.parent
+PAGES = sorted(
+    {
+        *ROOT.glob("*.md"),
+        *ROOT.glob(".github/**/*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("examples/**/*.md"),
+    }
+)
+LANGUAGES = {"", "bash", "bibtex", "console", "python", "sh", "text", "toml"}
+SHELLS = {"bash", "console", "sh"}
+ENDS = {"&&", "||", "|", ";", "&"}
+
+FENCE = re.compile(
+    r"(?:^<!-- (?P<mark>not run|tf_keras):(?P<reason>[^>]*)-->\n+)?"
+    r"^```(?P<language>\w*)\n(?P<source>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+LINK = re.compile(
+    r"\]\((?P<markdown>[^()\s]+)\)|(?:src|href)=\"(?P<html>[^\"]+)\""
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    page: pathlib.Path
+    line: int
+    language: str
+    source: str
+    mark: str
+    reason: str
+
+    @property
+    def place(self):
+        return f"{name(self.page)}:{self.line}"
+
+
+def name(page):
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page):
+    text = page.read_text(encoding="utf-8")
+    for found in FENCE.finditer(text):
+        yield Block(
+            page,
+            text.count("\n", 0, found.start("source")) + 1,
+            found["language"],
+            found["source"],
+            found["mark"] or "",
+            (found["reason"] or "").strip(),
+        )
+
+
+def is_run_here(block):
+    legacy = not hasattr(tf.keras, "ops")
+    return block.mark != "not run" and (block.mark != "tf_keras" or legacy)
+
+
+def all_blocks(*languages):
+    return [b for p in PAGES for b in blocks(p) if b.language in languages]
+
+
+WITH_CODE = [
+    page
+    for page in PAGES
+    if any(b.language == "python" and b.mark != "not run" for b in blocks(page))
+]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=name)
+def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "__main__"}
+    for block in blocks(page):
+        if block.language == "python" and is_run_here(block):
+            # The line numbers of a traceback are those of the page.
+            source = "\n" * (block.line - 1) + block.source
+            code = compile(source, name(page), "exec")
+            try:
+                exec(code, namespace)
+            except ModuleNotFoundError as error:
+                pytest.skip(f"{block.place} needs {error.name}")
+
+
+def test_every_block_has_a_language_and_every_excuse_a_reason():
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        found = list(blocks(page))
+        assert text.count("```") == 2 * len(found), name(page)
+        for block in found:
+            assert block.language in LANGUAGES, block.place
+            assert not block.mark or len(block.reason) > 10, block.place
+        excuses = re.findall(r"<!-- (?:not run|tf_keras)", text)
+        marked = [block for block in found if block.mark]
+        assert len(excuses) == len(marked), f"{name(page)}: a stray excuse"
+
+
+class Parsed(BaseException):
+    """A command line was understood; what follows is not run."""
+
+
+@pytest.fixture
+def parse_only(monkeypatch):
+    """Ends every command as soon as argparse has understood its arguments."""
+    parse = argparse.ArgumentParser.parse_known_args
+    depth = itertools.count()
+
+    def parse_known_args(self, *arguments, **options):
+        is_outermost = next(depth) == 0  # Else it parses a subcommand.
+        namespace, unknown = parse(self, *arguments, **options)
+        if is_outermost and not unknown:
+            raise Parsed
+        return namespace, unknown
+
+    monkeypatch.setattr(
+        argparse.ArgumentParser, "parse_known_args", parse_known_args
+    )
+
+
+def command_lines(block):
+    """Yields the words of each command of a block, without its environment."""
+    text = block.source.replace("\\\n", " ")
+    if block.language == "console":
+        text = "\n".join(re.findall(r"^\$ (.*)$", text, re.MULTILINE))
+    line = ""
+    for part in text.splitlines():
+        line += part + "\n"
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:  # A quotation goes on in the next line.
+            continue
+        line = ""
+        for is_end, command in itertools.groupby(words, ENDS.__contains__):
+            command = list(command)
+            while command and re.match(r"\w+=", command[0]):
+                command.pop(0)
+            if command and not is_end:
+                yield command
+    assert not line, f"{block.place}: {line}"
+
+
+def our_commands():
+    """Yields each command of the pages that this repository answers for."""
+    for block in all_blocks(*SHELLS):
+        if block.mark == "not run":
+            continue
+        for program, *arguments in command_lines(block):
+            program = pathlib.PurePath(program).name
+            if program in ("python", "python3") and arguments:
+                program, *arguments = arguments
+                if program == "-m":
+                    program, *arguments = arguments
+            known = ("lambdanet", "benchmarks.", "examples.", "tests.")
+            if program in TOOLS or program.startswith(known):
+                yield pytest.param(program, arguments, id=block.place)
+
+
+def parse_train(arguments):
+    if arguments == ["--help"]:
+        return
+    train_cli.new_recipe(train_cli.make_parser().parse(arguments))
+
+
+def parse_export(arguments):
+    if arguments == ["--help"]:
+        return
+    export_cli.make_parser().parse(arguments)
+
+
+def parse_make(arguments):
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = [word for word in arguments if "=" not in word]
+    for target in targets:
+        assert re.search(rf"^{target}:.*## ", makefile, re.MULTILINE), target
+
+
+TOOLS = {
+    "train.py": parse_train,
+    "export.py": parse_export,
+    "lambdanet-train": parse_train,
+    "lambdanet-export": parse_export,
+    "make": parse_make,
+}
+
+
+@pytest.mark.parametrize(("program", "arguments"), list(our_commands()))
+def test_every_command_is_understood(
+    program, arguments, parse_only, monkeypatch
+):
+    if program in TOOLS:
+        with contextlib.suppress(Parsed):
+            TOOLS[program](arguments)
+        return
+    monkeypatch.setattr(sys, "argv", [program, *arguments])
+    monkeypatch.delitem(sys.modules, program, raising=False)
+    with pytest.raises(Parsed):
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+
+
+def slugs(page):
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    seen = {}
+    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        heading = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        count = seen[slug] = seen.get(slug, -1) + 1
+        yield f"{slug}-{count}" if count else slug
+    yield from re.findall(r"<a (?:id|name)=\"([^\"]+)\"", text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_link_leads_somewhere(page):
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    text = re.sub(r"`[^`\n]*`", "", text)
+    for found in LINK.finditer(text):
+        link = urllib.parse.urlsplit(found["markdown"] or found["html"])
+        if link.scheme:
+            assert link.scheme in ("https", "mailto"), found[0]
+            continue
+        target = page
+        if link.path:
+            target = page.parent / urllib.parse.unquote(link.path)
+        assert target.exists(), found[0]
+        assert target.resolve().is_relative_to(ROOT), found[0]
+        if link.fragment:
+            assert link.fragment in slugs(target), found[0]

@@ -1,0 +1,166 @@
+"""The first hour of a new user, with the commands that pip installs.
+
+One's own pictures from a dry run to predictions through an export, in a folder
+without the repository, on a narrow terminal that cannot encode everything.
+Every lane walks it: in `make test-newest` with the wheel alone.
+"""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf.environment import is_there
+from lambdanet_tf.layers import LambdaLayer
+
+pytestmark = pytest.mark.every_lane
+
+SMALL = [
+    "--image-size=16",
+    '--model-arguments={"stages": ["L", "C"], "widths": [4, 8], '
+    '"strides": [1, 2]}',
+    "--epochs=3",
+    "--warmup-epochs=1",
+    "--batch-size=8",
+]
+
+
+def write_pictures(folder, classes, rng):
+    """Writes 12 pictures of each class, each class with a color of its own.
+
+    Two files of the first class cannot be decoded.
+    """
+    for index, name in enumerate(classes):
+        (folder / name).mkdir(parents=True)
+        for number in range(12):
+            pixels = rng.integers(0, 80, (20 + number, 24, 3))
+            pixels[..., index % 3] += 150
+            pixels = tf.constant(pixels, tf.uint8)
+            jpeg = number % 2
+            encode = tf.io.encode_jpeg if jpeg else tf.io.encode_png
+            path = folder / name / f"{number}.{'jpg' if jpeg else 'png'}"
+            path.write_bytes(encode(pixels).numpy())
+    first = folder / classes[0]
+    (first / "cut.jpg").write_bytes((first / "1.jpg").read_bytes()[:200])
+    (first / "empty.png").write_bytes(b"")
+    (first / "notes.txt").write_text("not an image")
+    if is_there("PIL"):
+        from PIL import Image  # noqa: PLC0415 - not in every lane
+
+        picture = Image.open(first / "0.png")
+        picture.save(first / "web.webp")
+        picture.save(first / "scan.tiff")
+
+
+def command(home, name, *arguments, **changes):
+    """Starts a console command as a user does, in a folder of their own."""
+    program = pathlib.Path(sys.executable).with_name(f"lambdanet-{name}")
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    return subprocess.Popen(
+        [program, *arguments],
+        cwd=home,
+        env={**environment, "COLUMNS": "40", **changes},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def output_of(process, encoding="utf-8"):
+    output = process.communicate(timeout=900)[0].decode(encoding)
+    assert process.returncode == 0, output
+    assert "Traceback" not in output
+    return output
+
+
+def test_own_pictures_from_a_dry_run_to_predictions(tmp_path, rng):
+    train_in_two_parts(tmp_path, rng)
+    fine_tune(tmp_path, rng)
+    export(tmp_path)
+
+
+def train_in_two_parts(home, rng):
+    write_pictures(home / "flags", ["blue sky", "green", "red"], rng)
+    train = ["--data=folder:flags", *SMALL]
+
+    output = output_of(command(home, "train", *train, "--dry-run"))
+    assert "3 classes" in output
+    assert not (home / "runs").exists()
+
+    # Killed as soon as there is a checkpoint; the same command goes on.
+    first = command(home, "train", *train, "--run=runs/one", "--epochs=30")
+    checkpoints = home / "runs" / "one" / "checkpoints"
+    deadline = time.monotonic() + 600
+    while not list(checkpoints.glob("*.index")):
+        assert first.poll() is None, first.communicate()[0].decode()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    output = output_of(
+        command(
+            home,
+            "train",
+            *train,
+            "--run=runs/one",
+            "--epochs=30",
+            PYTHONIOENCODING="cp1252",
+        ),
+        "cp1252",
+    )
+    assert "Resuming at step" in output
+    assert re.search(r"accuracy: [\d.]+% of", output)
+    assert "cut.jpg" in output or "2 images" in output
+    assert {path.name for path in (home / "runs" / "one").iterdir()} >= {
+        "best.weights.npz",
+        "metrics.csv",
+        "report.md",
+        "run.json",
+    }
+
+
+def fine_tune(home, rng):
+    write_pictures(home / "paint", ["matt", "gloss"], rng)
+    output = output_of(
+        command(
+            home,
+            "train",
+            "--data=folder:paint",
+            *SMALL,
+            "--initial-weights=runs/one",
+            "--run=runs/two",
+        )
+    )
+    assert "predictions" in output  # The head that has another size.
+
+
+def export(home):
+    output = output_of(command(home, "export", "--run=runs/two"))
+    assert "same" in output
+    (version,) = (home / "exported").glob("*/1")
+    assert (version / "saved_model.pb").is_file()
+    assert "same" in output_of(command(home, "export", "--verify"))
+    output = output_of(command(home, "export", "--predict"))
+    assert "matt" in output
+    assert "gloss" in output
+
+
+def test_the_smoke_recipe(tmp_path):
+    pytest.importorskip("sklearn", reason="needs the extra `data`")
+    run = ["--recipe=smoke", "--run=runs/smoke"]
+    assert "359 test images" in output_of(command(tmp_path, "train", *run))
+    assert "same" in output_of(command(tmp_path, "export", *run[1:]))
+
+
+def test_a_long_sequence(rng):
+    inputs = tf.keras.Input((4096, 8))
+    outputs = LambdaLayer(num_heads=2, key_dim=4)(inputs)
+    model = tf.keras.Model(inputs, outputs)
+    x = rng.normal(size=(1, 4096, 8)).astype(np.float32)
+    assert np.isfinite(model.predict(x, verbose=0)).all()

@@ -1,0 +1,53 @@
+"""The figures of the comparison with timm, from times that are given."""
+
+import itertools
+
+import pytest
+
+from benchmarks import timm_report
+from benchmarks import timm_speed
+
+
+def test_figures_are_of_the_ratios_of_turns():
+    # A slow machine in the second half: the medians of either would mislead.
+    times = {"ours": [1.0, 1.0, 4.0, 4.0], "theirs": [2.0, 2.1, 8.0, 8.4]}
+    found = timm_speed.figures(times, batch=8)
+    assert found["ratio"] == pytest.approx(2.05)
+    assert found["interval"] == pytest.approx((2.0, 2.1))
+    assert found["images_per_second"]["ours"] == pytest.approx(8 / 2.5)
+    assert found["fastest_images_per_second"]["theirs"] == pytest.approx(4)
+    assert found["turns"] == 4
+
+
+@pytest.mark.parametrize("n", [6, 9, 12])
+def test_the_interval_holds_the_median_in_95_of_100_cases(n):
+    low, high = timm_speed.median_interval(range(n))
+    assert low == n - 1 - high
+    # Every way in which n numbers fall below and above the median.
+    below = [sum(way) for way in itertools.product((0, 1), repeat=n)]
+
+    def confidence(rank):
+        """Of the interval from the number of a rank, from 0, to its mirror."""
+        held = [rank < count < n - rank for count in below]
+        return sum(held) / len(held)
+
+    assert confidence(low) >= 0.95
+    assert confidence(low + 1) < 0.95
+
+
+def test_a_row_of_the_table():
+    row = {
+        "network": "LambdaResNet26T",
+        "phase": "training",
+        "batch": 8,
+        "ours": "graph",
+        "theirs": "compiled",
+        **timm_speed.figures({"ours": [2.0] * 6, "theirs": [3.0] * 6}, 8),
+    }
+    cells = timm_report.table([row]).splitlines()[-1].split(" | ")
+    assert cells[3:] == ["graph", "4.00", "compiled", "2.67"] + [
+        "**1.50**",
+        "1.50 to 1.50 |",
+    ]
+    assert "3.00 to" not in timm_speed.line(row)
+    assert "1.50 times as long as ours (graph)" in timm_speed.line(row)
