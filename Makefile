@@ -25,7 +25,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-tpu lint format bench tables tpu-compile \
-	tpu-calibration notebooks constraints clean
+	tpu-calibration gpu-programs notebooks constraints clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' \
@@ -80,6 +80,9 @@ tpu-calibration: $(TPU_VENV)/.tpu $(VENV)/.dev  ## Hold estimates for TPUs again
 	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile --chips v3 \
 		--only ResNet $(TPU_ARGS)
 	$(BIN)/python -m benchmarks.tpu_calibration
+
+gpu-programs: $(TPU_VENV)/.tpu  ## Write the programs of the GPU benchmark; needs no GPU.
+	$(TPU_VENV)/bin/python -m benchmarks.gpu.lower
 
 notebooks: $(VENV)/.dev  ## Execute the notebooks of examples/ in place.
 	$(BIN)/python -m examples.notebooks

@@ -40,6 +40,8 @@ class Program:
         changes: fields of the recipe to replace, or the layer's arguments.
         image_size: height and width of the images, or of the layer's map.
         batch: images of a core.
+        precision: Keras's policy.
+        training: whether a layer's gradients are computed too.
     """
 
     name: str
@@ -47,6 +49,8 @@ class Program:
     changes: Mapping[str, Any]
     image_size: int
     batch: int
+    precision: str = "mixed_bfloat16"
+    training: bool = True
 
     @property
     def key(self):
