@@ -13,13 +13,16 @@ import argparse
 import contextlib
 import dataclasses
 import importlib
+import importlib.util
 import json
 import os
 import pathlib
 import platform
 import random
 import statistics
+import sys
 import time
+import types
 import zipfile
 
 # Otherwise JAX takes most of the memory, and PyTorch finds none.
@@ -152,7 +155,7 @@ class Peers:
         if self.torch is not None:
             self.torch.backends.cuda.matmul.allow_tf32 = True  # as XLA does
             self.torch.backends.cudnn.allow_tf32 = True
-        self.timm = self._module("timm.layers.lambda_layer")
+        self.timm = self._timm_layer()
         self.lucidrains = self._module("lambda_networks")
 
     def _module(self, name):
@@ -161,9 +164,32 @@ class Peers:
         except ImportError as error:
             self.failures[name] = str(error)
             return None
+        self.failures.pop(name, None)
         package = importlib.import_module(name.partition(".")[0])
         self.versions[package.__name__] = getattr(package, "__version__", "?")
         return module
+
+    def _timm_layer(self):
+        """The module alone where the whole of timm cannot be imported.
+
+        The whole needs torchvision.
+        """
+        name = "timm.layers.lambda_layer"
+        module = self._module(name)
+        if module is not None or self.torch is None:
+            return module
+        spec = importlib.util.find_spec("timm")
+        if spec is None:
+            return None
+        root = pathlib.Path(spec.origin).parent
+        for package, folder in (
+            ("timm", root),
+            ("timm.layers", root / "layers"),
+        ):
+            stub = types.ModuleType(package)
+            stub.__path__ = [str(folder)]
+            sys.modules[package] = stub
+        return self._module(name)
 
     def layers(self, layer):
         """The peers' layers of the geometry, on the CPU still."""
@@ -184,9 +210,10 @@ class Peers:
         return found
 
     def network(self, name):
-        if self.torch is None or "timm" not in self.versions:
+        timm = sys.modules.get("timm")
+        if self.torch is None or not hasattr(timm, "create_model"):
             return {}
-        return {"timm": importlib.import_module("timm").create_model(name)}
+        return {"timm": timm.create_model(name)}
 
     def contestants(self, entry, compiled):
         """Functions for the group of an entry, in PyTorch, eager or compiled.
