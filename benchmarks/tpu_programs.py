@@ -125,6 +125,13 @@ NETWORKS = (
     _hybrid(420, 320),
 )
 
+# Stored results of what `auto` chose before it had `batch_last`: `lambda_first`
+# in its place. They are shown, not compiled.
+EARLIER = tuple(
+    dataclasses.replace(program, name=f"{program.name} blocks")
+    for program in NETWORKS
+)
+
 # The same with the order of summation of the paper's listing, for
 # `benchmarks.tpu_calibration`: what is quick to compile comes first.
 PAPERS_ORDER = (
