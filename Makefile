@@ -52,10 +52,11 @@ test-slow: $(VENV)/.dev  ## Run the tests that take long; some under both Kerase
 
 test-newest: $(NEWEST_VENV)/.wheel  ## Test the wheel alone with the newest TensorFlow.
 	$(NEWEST_VENV)/bin/python -c 'import tensorflow as tf; print(tf.__version__)'
-	cd $(NEWEST_VENV)/lane && ../bin/python -m pytest -m every_lane
+	cd $(NEWEST_VENV)/lane && ../bin/python -m pytest $(PYTEST_ARGS) \
+		-m every_lane
 	@$(NEWEST_VENV)/bin/python $(PIP) "$$(echo dist/*.whl)[data,plot]" tf_keras
 	cd $(NEWEST_VENV)/lane && TF_USE_LEGACY_KERAS=1 ../bin/python -m pytest \
-		-m every_lane
+		$(PYTEST_ARGS) -m every_lane
 
 test-legacy: $(LEGACY_VENV)/.wheel  ## Test with TensorFlow 2.15 and its addons.
 	cd $(LEGACY_VENV)/lane && ../bin/python -m pytest -W default \
@@ -144,7 +145,8 @@ $(NEWEST_VENV)/.wheel: dist/.wheel
 	@echo "Installing the wheel with the newest TensorFlow ..."
 	@rm -rf $(NEWEST_VENV)
 	@$(PYTHON) -m venv $(NEWEST_VENV)
-	@$(NEWEST_VENV)/bin/python $(PIP) dist/*.whl pytest hypothesis
+	@$(NEWEST_VENV)/bin/python $(PIP) dist/*.whl pytest pytest-xdist \
+		hypothesis
 	@mkdir $(NEWEST_VENV)/lane
 	@cp -R $(LANE_FILES) $(NEWEST_VENV)/lane
 	@touch $@
