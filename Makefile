@@ -44,7 +44,7 @@ test: lint  ## Lint, check types, test under Keras 3 and under tf_keras.
 		-m "not slow and not once"
 
 test-slow: $(VENV)/.dev  ## Run the tests that take long; some under both Kerases.
-	$(BIN)/python -m pytest $(PYTEST_ARGS) -m slow
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "slow and not every_lane"
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m slow \
 		tests/test_serving_verify.py tests/test_garden_export.py \
 		tests/test_garden_tasks.py
