@@ -72,7 +72,9 @@ def test_algorithms_are_the_same_function(name, algorithm):
     )
 
 
-@pytest.mark.parametrize("algorithm", ["lambda_first", "query_first"])
+@pytest.mark.parametrize(
+    "algorithm", ["lambda_first", "query_first", "batch_last"]
+)
 @pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (4, 9), (7, 4), (5, 5)])
 @pytest.mark.parametrize("name", ["same 7x9", "strided", "dilated"])
 def test_block_sizes_are_the_same_function(name, sizes, algorithm):
@@ -238,6 +240,24 @@ def test_the_choice_follows_the_geometry():
         for size in (7, 56)
     }
     assert chosen == {7: "query_first", 56: "spectral"}
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu", "tpu"])
+def test_the_batch_comes_last_where_arrays_are_stored_in_tiles(device):
+    """Measured on no TPU: what docs/tpu_compile.md estimates."""
+    plans = {
+        size: paper_layer_plan(size, 23, filters, device=device)
+        for size, filters in ((56, 64), (14, 256))
+    }
+    considered = {
+        size: [plan.algorithm, *(x.algorithm for x in plan.alternatives)]
+        for size, plan in plans.items()
+    }
+    if device == "tpu":
+        assert plans[56].algorithm == "batch_last"
+        assert plans[14].algorithm == "query_first"
+    for names in considered.values():
+        assert ("batch_last" in names) == (device == "tpu")
 
 
 def test_plans_are_made_for_another_device():
