@@ -293,7 +293,7 @@ def _batch_last(geometry, dims, new_work):
         work.cut(blocks, u * v, h * k + h * v)
         work.product(t * k, s * u, x * v)
         # Three times as often as a product alone: transposed, multiplied and
-        # added up. Fitted to the TPU compiler's estimates.
+        # added up. Chosen so that the TPU compiler's estimates are ranked.
         work.move(x * t * k * v, 12)
         work.move_table(t * s * k * u, 4)
         yield work.plan("batch_last", blocks.sizes, x * t * k * v)
