@@ -167,9 +167,20 @@ def command_lines(block):
     assert not line, f"{block.place}: {line}"
 
 
+def inline_commands():
+    """Yields `python ...` and `lambdanet-...` inside a line, as blocks."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        # Of the same length, so that the lines are those of the page.
+        text = FENCE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+        for found in re.finditer(r"`((?:python|lambdanet)[ -][^`\n]+)`", text):
+            line = text.count("\n", 0, found.start()) + 1
+            yield Block(page, line, "sh", found[1], "", "")
+
+
 def our_commands():
     """Yields each command of the pages that this repository answers for."""
-    for block in all_blocks(*SHELLS):
+    for block in [*all_blocks(*SHELLS), *inline_commands()]:
         if block.mark == "not run":
             continue
         for program, *arguments in command_lines(block):
