@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from lambdanet_tf.serving import cli as export_cli
 from lambdanet_tf.training import cli as train_cli
+from website import stage
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = sorted(
@@ -277,3 +278,17 @@ def test_every_link_leads_somewhere(page):
         assert target.resolve().is_relative_to(ROOT), found[0]
         if link.fragment:
             assert link.fragment in slugs(target), found[0]
+
+
+def test_the_site_has_what_its_navigation_names(tmp_path):
+    stage.stage(tmp_path / "pages")
+    config = (ROOT / "website/mkdocs.yml").read_text(encoding="utf-8")
+    named = re.findall(r": (\S+\.(?:md|ipynb))$", config, re.MULTILINE)
+    assert len(named) > 30
+    for page in named:
+        assert (tmp_path / "pages" / page).is_file(), page
+    layers = (tmp_path / "pages/reference/layers.md").read_text()
+    assert "::: lambdanet_tf.layers.lambda_layer.LambdaLayer" in layers
+    assert "::: lambdanet_tf.runs" in (
+        tmp_path / "pages/reference/runs.md"
+    ).read_text(encoding="utf-8")
