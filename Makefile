@@ -28,7 +28,8 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-newest test-legacy test-tpu lint format \
-	bench tables tpu-compile tpu-calibration docs notebooks constraints clean
+	bench tables tpu-compile tpu-calibration gpu-programs docs notebooks \
+	constraints clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' \
@@ -47,15 +48,15 @@ test: lint  ## Lint, check types, test under Keras 3 and under tf_keras.
 test-slow: $(VENV)/.dev  ## Run the tests that take long; some under both Kerases.
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "slow and not every_lane"
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m slow \
-		tests/test_serving_verify.py tests/test_garden_export.py \
-		tests/test_garden_tasks.py
+		tests/test_serving_verify.py tests/test_garden_*.py
 
 test-newest: $(NEWEST_VENV)/.wheel  ## Test the wheel alone with the newest TensorFlow.
 	$(NEWEST_VENV)/bin/python -c 'import tensorflow as tf; print(tf.__version__)'
-	cd $(NEWEST_VENV)/lane && ../bin/python -m pytest -m every_lane
+	cd $(NEWEST_VENV)/lane && ../bin/python -m pytest $(PYTEST_ARGS) \
+		-m every_lane
 	@$(NEWEST_VENV)/bin/python $(PIP) "$$(echo dist/*.whl)[data,plot]" tf_keras
 	cd $(NEWEST_VENV)/lane && TF_USE_LEGACY_KERAS=1 ../bin/python -m pytest \
-		-m every_lane
+		$(PYTEST_ARGS) -m every_lane
 
 test-legacy: $(LEGACY_VENV)/.wheel  ## Test with TensorFlow 2.15 and its addons.
 	cd $(LEGACY_VENV)/lane && ../bin/python -m pytest -W default \
@@ -96,6 +97,9 @@ docs: $(DOCS_VENV)/.docs  ## Build the site of the pages and docstrings, strictl
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build \
 		--config-file website/mkdocs.yml
 	@echo "Open build/site/index.html"
+
+gpu-programs: $(TPU_VENV)/.tpu  ## Write the programs of the GPU benchmark; needs no GPU.
+	$(TPU_VENV)/bin/python -m benchmarks.gpu.lower
 
 notebooks: $(VENV)/.dev  ## Execute the notebooks of examples/ in place.
 	$(BIN)/python -m examples.notebooks
@@ -141,7 +145,8 @@ $(NEWEST_VENV)/.wheel: dist/.wheel
 	@echo "Installing the wheel with the newest TensorFlow ..."
 	@rm -rf $(NEWEST_VENV)
 	@$(PYTHON) -m venv $(NEWEST_VENV)
-	@$(NEWEST_VENV)/bin/python $(PIP) dist/*.whl pytest hypothesis
+	@$(NEWEST_VENV)/bin/python $(PIP) dist/*.whl pytest pytest-xdist \
+		hypothesis
 	@mkdir $(NEWEST_VENV)/lane
 	@cp -R $(LANE_FILES) $(NEWEST_VENV)/lane
 	@touch $@

@@ -90,13 +90,17 @@ def all_blocks(*languages):
 
 
 WITH_CODE = [
-    page
+    pytest.param(
+        page,
+        marks=pytest.mark.every_lane if page == ROOT / "README.md" else (),
+        id=name(page),
+    )
     for page in PAGES
     if any(b.language == "python" and b.mark != "not run" for b in blocks(page))
 ]
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=name)
+@pytest.mark.parametrize("page", WITH_CODE)
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "__main__"}

@@ -10,6 +10,8 @@ import tensorflow as tf
 from lambdanet_tf import layers
 from lambdanet_tf import models
 from lambdanet_tf import specs
+from lambdanet_tf.models.safetensors import write_safetensors
+from tests import timm_golden
 
 garden = pytest.importorskip("lambdanet_tf.garden", exc_type=ImportError)
 exp_factory = pytest.importorskip("official.core.exp_factory")
@@ -158,6 +160,19 @@ def test_begins_from_a_weight_file(tmp_path):
     wanted = models.named_weights(source)
     for name, weight in models.named_weights(backbone).items():
         np.testing.assert_array_equal(weight, wanted[name], err_msg=name)
+
+
+@pytest.mark.slow
+def test_begins_from_a_file_of_timm(tmp_path):
+    name = "LambdaResNet26T"
+    path = tmp_path / "model.safetensors"
+    spec = specs.RESNETS[name]
+    state = timm_golden.state_dict(spec, image_size=spec.image_size)
+    write_safetensors(path, state)
+    backbone = garden.NetworkBackbone(name, (64, 64, 3), weights=str(path))
+    wanted = timm_golden.weights(spec)
+    for key, weight in models.named_weights(backbone).items():
+        np.testing.assert_array_equal(weight, wanted[key], err_msg=key)
 
 
 def test_mobile_networks_have_the_map_of_their_classifier():
