@@ -115,6 +115,7 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
                 pytest.skip(f"{block.place} needs {error.name}")
 
 
+@pytest.mark.once
 def test_every_block_has_a_language_and_every_excuse_a_reason():
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
@@ -266,6 +267,7 @@ def slugs(page):
     yield from re.findall(r"<a (?:id|name)=\"([^\"]+)\"", text)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_link_leads_somewhere(page):
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
@@ -284,6 +286,7 @@ def test_every_link_leads_somewhere(page):
             assert link.fragment in slugs(target), found[0]
 
 
+@pytest.mark.once
 def test_the_site_has_what_its_navigation_names(tmp_path):
     stage.stage(tmp_path / "pages")
     config = (ROOT / "website/mkdocs.yml").read_text(encoding="utf-8")
