@@ -133,7 +133,7 @@ $(VENV)/.dev: $(VENV)/.pip pyproject.toml $(CONSTRAINTS)
 # beside them.
 SOURCES := $(shell find lambdanet_tf tests -name '*.py*') README.md pyproject.toml
 
-LANE_FILES := tests benchmarks docs examples README.md pyproject.toml
+LANE_FILES := tests benchmarks docs examples website README.md pyproject.toml
 
 dist/.wheel: $(VENV)/.pip $(SOURCES)
 	@rm -rf dist

@@ -73,7 +73,7 @@ def scope_per_axis(name: str, value: Any, rank: int | None = None) -> Any:
     sizes = value if isinstance(value, tuple) else (value,)
     if any(size % 2 == 0 for size in sizes):
         raise ValueError(
-            f"`{name}` must be odd, so that a scope has a centre. Received: "
+            f"`{name}` must be odd, so that a scope has a center. Received: "
             f"{name}={value}."
         )
     return value

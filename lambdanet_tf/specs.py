@@ -175,7 +175,7 @@ class ResNetSpec:
         se_ratio: of squeeze-and-excitation, in the block's output channels;
             0 for none.
         se_stages: the stages that have it, named from 2.
-        activation: after every normalisation but the last of a block.
+        activation: after every normalization but the last of a block.
         norm_epsilon: of every batch normalization, also of those in the
             lambda layers.
         padding: of strided convolutions and pooling: `"same"`, TensorFlow's,
@@ -189,7 +189,7 @@ class ResNetSpec:
         use_position_bias: whether these have a bias.
         key_normalization: `"softmax"`, `"l2"` or None, over positions.
         query_normalization: None, or `"softmax"` over `key_dim`.
-        use_batch_norm: whether queries and values are batch-normalised.
+        use_batch_norm: whether queries and values are batch-normalized.
         share_embeddings: whether the lambda layers of a stage that see maps of
             the same size share their position embeddings.
         attention_heads: of the attention layers; so are the remaining
@@ -538,7 +538,7 @@ class MobileNetSpec:
         dropout_rate: before the classifier.
         stem_filters: of the first convolution.
         head_filters: of the last convolution.
-        activation: after every normalisation but the last of a block.
+        activation: after every normalization but the last of a block.
         norm_epsilon: as in `ResNetSpec`.
         padding: of strided convolutions, as in `ResNetSpec`.
         num_heads: of the lambda convolutions; so are the remaining ones.

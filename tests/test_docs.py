@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from lambdanet_tf.serving import cli as export_cli
 from lambdanet_tf.training import cli as train_cli
+from website import stage
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = sorted(
@@ -114,6 +115,7 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
                 pytest.skip(f"{block.place} needs {error.name}")
 
 
+@pytest.mark.once
 def test_every_block_has_a_language_and_every_excuse_a_reason():
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
@@ -171,9 +173,20 @@ def command_lines(block):
     assert not line, f"{block.place}: {line}"
 
 
+def inline_commands():
+    """Yields `python ...` and `lambdanet-...` inside a line, as blocks."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        # Of the same length, so that the lines are those of the page.
+        text = FENCE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+        for found in re.finditer(r"`((?:python|lambdanet)[ -][^`\n]+)`", text):
+            line = text.count("\n", 0, found.start()) + 1
+            yield Block(page, line, "sh", found[1], "", "")
+
+
 def our_commands():
     """Yields each command of the pages that this repository answers for."""
-    for block in all_blocks(*SHELLS):
+    for block in [*all_blocks(*SHELLS), *inline_commands()]:
         if block.mark == "not run":
             continue
         for program, *arguments in command_lines(block):
@@ -254,6 +267,7 @@ def slugs(page):
     yield from re.findall(r"<a (?:id|name)=\"([^\"]+)\"", text)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_link_leads_somewhere(page):
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
@@ -270,3 +284,18 @@ def test_every_link_leads_somewhere(page):
         assert target.resolve().is_relative_to(ROOT), found[0]
         if link.fragment:
             assert link.fragment in slugs(target), found[0]
+
+
+@pytest.mark.once
+def test_the_site_has_what_its_navigation_names(tmp_path):
+    stage.stage(tmp_path / "pages")
+    config = (ROOT / "website/mkdocs.yml").read_text(encoding="utf-8")
+    named = re.findall(r": (\S+\.(?:md|ipynb))$", config, re.MULTILINE)
+    assert len(named) > 30
+    for page in named:
+        assert (tmp_path / "pages" / page).is_file(), page
+    layers = (tmp_path / "pages/reference/layers.md").read_text()
+    assert "::: lambdanet_tf.layers.lambda_layer.LambdaLayer" in layers
+    assert "::: lambdanet_tf.runs" in (
+        tmp_path / "pages/reference/runs.md"
+    ).read_text(encoding="utf-8")

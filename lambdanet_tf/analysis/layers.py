@@ -1,7 +1,7 @@
 """What one layer costs, by the paper's conventions.
 
 Operations are 2 per multiply-add of convolutions and matrix products;
-normalisations, activations and pooling count nothing. In a lambda layer the
+normalizations, activations and pooling count nothing. In a lambda layer the
 scope is clipped to the map, and the layer is counted before any pooling that
 follows it. With n query and m context positions, r = min(scope, size) per
 axis, and g = 1 (or h groups with `multi_head`):

@@ -29,7 +29,7 @@ class LambdaConv(Streaming):
     The position lambdas are a convolution of the values with the table of
     relative positions, so that strides, dilation and padding mean what they
     mean in `tf.keras.layers.Conv1D`, `Conv2D` and `Conv3D`: output i stands
-    where that convolution centres its window, and its queries are taken
+    where that convolution centers its window, and its queries are taken
     there. The content lambda stays global (up to the query's own position
     with padding "causal"). Any spatial size, also unknown ones. `LambdaLayer`
     has the equations, and adds global scope, masks and a separate context.

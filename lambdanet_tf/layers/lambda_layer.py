@@ -83,18 +83,18 @@ class LambdaLayer(ContextLayer, Streaming):
             Calls with an `attention_mask` or `embeddings` form all pairs.
         key_normalization: "softmax", "l2" or None, over context positions.
         query_normalization: None, or "softmax" over `key_dim`.
-        use_batch_norm: bool. Batch normalisation of queries and values.
+        use_batch_norm: bool. Batch normalization of queries and values.
         norm_momentum: float. Its momentum.
         norm_epsilon: float. Its epsilon.
         use_sync_bn: bool. Whether its statistics span all replicas.
         query_initializer: None for the paper's N(0, 1 / (key_dim channels)),
-            or any Keras initialiser.
+            or any Keras initializer.
         key_initializer: None for the paper's N(0, 1 / channels), or any.
         value_initializer: likewise.
         embeddings_initializer: None for the paper's N(0, 1), or any.
         position_bias_initializer: any Keras initializer.
-        kernel_regularizer: Keras regulariser of the three projections.
-        embeddings_regularizer: Keras regulariser of the table.
+        kernel_regularizer: Keras regularizer of the three projections.
+        embeddings_regularizer: Keras regularizer of the table.
         kernel_constraint: Keras constraint of the three projections.
         embeddings_constraint: Keras constraint of the table.
 

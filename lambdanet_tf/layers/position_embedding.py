@@ -38,8 +38,8 @@ class RelativePositionEmbedding(BaseLayer):
         num_heads: None, or the number of heads of a multi-head lambda layer,
             each with a table of its own.
         embeddings_initializer: None for the paper's N(0, 1), or any Keras
-            initialiser.
-        embeddings_regularizer: Keras regulariser.
+            initializer.
+        embeddings_regularizer: Keras regularizer.
         embeddings_constraint: Keras constraint.
 
     Input shape:

@@ -1,9 +1,9 @@
-"""The parts of a network: convolution with normalisation, stem, block.
+"""The parts of a network: convolution with normalization, stem, block.
 
 Layer names are an address book that saved weights rely on:
 `stem_conv{1..}`, `stage{2..}_block{1..}_{conv1|MIDDLE|conv3|se}`,
 `stage{2..}_block{1..}_shortcut`, and `predictions` (in `head.py`); a
-normalisation has its layer's name and `_norm`. MIDDLE is `conv2`, `lambda`, or
+normalization has its layer's name and `_norm`. MIDDLE is `conv2`, `lambda`, or
 one of the names in `LETTER_OF_LAYER`.
 """
 
@@ -30,7 +30,7 @@ class LayerOptions:
         padding: `"same"`, as TensorFlow pads, or `"symmetric"`.
         kernel_initializer: of the convolutions.
         kernel_regularizer: of convolutions, projections and classifier.
-        norm_momentum: of every batch normalisation.
+        norm_momentum: of every batch normalization.
         norm_epsilon: of the same.
         use_sync_bn: whether replicas share the statistics of a batch.
         implementation: algorithm of the lambda layers.
@@ -79,7 +79,7 @@ def conv(x, filters, kernel_size, options, name, strides=1, depthwise=False):
 
 
 def norm(x, options, name, activate=True, zero_gamma=False):
-    """Batch normalisation, then the activation unless it is switched off."""
+    """Batch normalization, then the activation unless it is switched off."""
     x = tf.keras.layers.BatchNormalization(
         momentum=options.norm_momentum,
         epsilon=options.norm_epsilon,
@@ -180,7 +180,7 @@ def local_attention(x, width, spec, options, name, strides, embedding):
 def axial_attention(x, width, spec, options, name, strides, embedding):
     """Attention along the height, then along the width (Wang et al., 2020).
 
-    Two attention maps in place of one, each normalised.
+    Two attention maps in place of one, each normalized.
     """
     del embedding
     height, name = f"{name}_height_attention", f"{name}_width_attention"

@@ -55,7 +55,7 @@ def ResNet(
         classifier_activation: str, callable or None. None returns logits.
             Always float32, also under mixed precision.
         name: of the model; None for the row's.
-        include_preprocessing: whether the model normalises images in [0, 255]
+        include_preprocessing: whether the model normalizes images in [0, 255]
             itself. If not, it takes what `preprocess_input` returns.
         endpoints: None, or names among `"c2"` to `"c5"` (strides 4 to 32 in
             the published networks). The model then returns a dictionary of
@@ -63,7 +63,7 @@ def ResNet(
         implementation: algorithm of the lambda layers.
         kernel_initializer: of the convolutions.
         kernel_regularizer: of every kernel, and of nothing else.
-        norm_momentum: of every batch normalisation, also of those in the
+        norm_momentum: of every batch normalization, also of those in the
             lambda layers.
         use_sync_bn: whether replicas share the statistics of a batch.
         **changes: attributes of `spec` to change, by keyword.

@@ -21,7 +21,7 @@ class BlockedAxis:
     """One axis cut into `count` blocks of `size` queries.
 
     A block reads `pieces` steps of the context, one step being the context
-    positions between the first queries of neighbouring blocks. A single block
+    positions between the first queries of neighboring blocks. A single block
     reads the context as it is.
     """
 

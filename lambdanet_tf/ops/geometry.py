@@ -25,8 +25,8 @@ class Axis:
         queries: int or scalar tensor. Number of query positions.
         taps: int. Entries of the table that are used, counted from `first`.
         first: int. The first entry of the table that is used.
-        stride: int. Context positions between neighbouring queries.
-        dilation: int. Context positions between neighbouring entries.
+        stride: int. Context positions between neighboring queries.
+        dilation: int. Context positions between neighboring entries.
         padding: int or scalar tensor. Context positions between the first
             query's entry `first` and context position 0; may be negative.
     """
@@ -146,7 +146,7 @@ def causal_axis(context, taps, stride=1, dilation=1):
 
 
 def center_of(axis):
-    """Context position of the centre of the first query's (odd) table."""
+    """Context position of the center of the first query's (odd) table."""
     return (axis.taps // 2) * axis.dilation - axis.padding
 
 
