@@ -14,6 +14,7 @@ TPU_ARGS ?=
 
 BIN := $(VENV)/bin
 TPU_VENV := $(VENV)-tpu
+DOCS_VENV := $(VENV)-docs
 NEWEST_VENV := $(VENV)-newest
 LEGACY_VENV := $(VENV)-legacy
 CONSTRAINTS := requirements/constraints.txt
@@ -27,7 +28,8 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-newest test-legacy test-tpu lint format \
-	bench tables tpu-compile tpu-calibration notebooks constraints clean
+	bench tables tpu-compile tpu-calibration gpu-programs docs notebooks \
+	constraints clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' \
@@ -44,16 +46,17 @@ test: lint  ## Lint, check types, test under Keras 3 and under tf_keras.
 		-m "not slow and not once"
 
 test-slow: $(VENV)/.dev  ## Run the tests that take long; some under both Kerases.
-	$(BIN)/python -m pytest $(PYTEST_ARGS) -m slow
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "slow and not every_lane"
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m slow \
 		tests/test_serving_verify.py tests/test_garden_*.py
 
 test-newest: $(NEWEST_VENV)/.wheel  ## Test the wheel alone with the newest TensorFlow.
 	$(NEWEST_VENV)/bin/python -c 'import tensorflow as tf; print(tf.__version__)'
-	cd $(NEWEST_VENV)/lane && ../bin/python -m pytest -m every_lane
+	cd $(NEWEST_VENV)/lane && ../bin/python -m pytest $(PYTEST_ARGS) \
+		-m every_lane
 	@$(NEWEST_VENV)/bin/python $(PIP) "$$(echo dist/*.whl)[data,plot]" tf_keras
 	cd $(NEWEST_VENV)/lane && TF_USE_LEGACY_KERAS=1 ../bin/python -m pytest \
-		-m every_lane
+		$(PYTEST_ARGS) -m every_lane
 
 test-legacy: $(LEGACY_VENV)/.wheel  ## Test with TensorFlow 2.15 and its addons.
 	cd $(LEGACY_VENV)/lane && ../bin/python -m pytest -W default \
@@ -89,6 +92,15 @@ tpu-calibration: $(TPU_VENV)/.tpu $(VENV)/.dev  ## Hold estimates for TPUs again
 		--only ResNet $(TPU_ARGS)
 	$(BIN)/python -m benchmarks.tpu_calibration
 
+docs: $(DOCS_VENV)/.docs  ## Build the site of the pages and docstrings, strictly.
+	$(DOCS_VENV)/bin/python -m website.stage build/pages
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build \
+		--config-file website/mkdocs.yml
+	@echo "Open build/site/index.html"
+
+gpu-programs: $(TPU_VENV)/.tpu  ## Write the programs of the GPU benchmark; needs no GPU.
+	$(TPU_VENV)/bin/python -m benchmarks.gpu.lower
+
 notebooks: $(VENV)/.dev  ## Execute the notebooks of examples/ in place.
 	$(BIN)/python -m examples.notebooks
 
@@ -100,7 +112,7 @@ constraints: $(VENV)/.pip  ## Resolve the pinned versions anew.
 		--output-file $(CONSTRAINTS)
 
 clean:  ## Remove the environment and all caches; keep runs/ and exported/.
-	rm -rf $(VENV) $(TPU_VENV) $(NEWEST_VENV) $(LEGACY_VENV) build dist *.egg-info
+	rm -rf $(VENV) $(DOCS_VENV) $(TPU_VENV) $(NEWEST_VENV) $(LEGACY_VENV) build dist *.egg-info
 	rm -rf .hypothesis .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -133,7 +145,8 @@ $(NEWEST_VENV)/.wheel: dist/.wheel
 	@echo "Installing the wheel with the newest TensorFlow ..."
 	@rm -rf $(NEWEST_VENV)
 	@$(PYTHON) -m venv $(NEWEST_VENV)
-	@$(NEWEST_VENV)/bin/python $(PIP) dist/*.whl pytest hypothesis
+	@$(NEWEST_VENV)/bin/python $(PIP) dist/*.whl pytest pytest-xdist \
+		hypothesis
 	@mkdir $(NEWEST_VENV)/lane
 	@cp -R $(LANE_FILES) $(NEWEST_VENV)/lane
 	@touch $@
@@ -160,6 +173,15 @@ $(TPU_VENV)/.tpu: pyproject.toml $(CONSTRAINTS) requirements/tpu-compile.txt
 	@$(TPU_INSTALL) --upgrade pip
 	@$(TPU_INSTALL) --build-constraint $(CONSTRAINTS) --editable . tf_keras \
 		--requirement requirements/tpu-compile.txt
+	@touch $@
+
+# The reference is read from the sources: TensorFlow is not needed.
+$(DOCS_VENV)/.docs: pyproject.toml
+	@echo "Installing MkDocs ..."
+	@$(PYTHON) -m venv $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/python -m pip install --quiet \
+		--disable-pip-version-check --upgrade "pip>=25.1"
+	@$(DOCS_VENV)/bin/python -m pip install --quiet --group docs
 	@touch $@
 
 $(VENV)/.pip:

@@ -56,14 +56,14 @@ def draw_line(generator):
 
 def regrets(line, repetitions):
     """Times every algorithm of a line; returns figures by phase."""
-    built = {}
-    for name in line.contestants():
-        if name == "auto":
-            continue
-        layer, forward, training = steps(line, name)
-        if layer.plan.operations * line.batch <= SLOWEST:
-            built[name] = (forward, training)
     layer, _, _ = steps(line, "auto")
+    chosen = {layer.plan.algorithm, layer.inference_plan.algorithm}
+    built = {}
+    for name in sorted({*line.contestants(), *chosen} - {"auto"}):
+        contestant, forward, training = steps(line, name)
+        operations = contestant.plan.operations * line.batch
+        if operations <= SLOWEST or name in chosen:
+            built[name] = (forward, training)
     figures = {}
     for phase, index, plan in (
         ("forward", 0, layer.inference_plan),
@@ -146,7 +146,8 @@ def main():
         folder = pathlib.Path(arguments.write)
         (folder / "regret.json").write_text(json.dumps(rows, indent=1))
         picture(rows, folder / "regret.png")
-        report.insert(folder, "regret", sentences(rows))
+        text = f"![Distribution](regret.png)\n\n{sentences(rows)}"
+        report.insert(folder, "regret", text)
 
 
 if __name__ == "__main__":

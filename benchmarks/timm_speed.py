@@ -67,7 +67,9 @@ def theirs(name, kind, phase, batch, size):
     network = timm_networks.build(specs.RESNETS[name], image_size=size)
     images = torch.rand(batch, 3, size, size)
     if kind == "channels_last":
-        network = network.to(memory_format=torch.channels_last)
+        for weight in network.parameters():
+            if weight.dim() == 4:  # Not the 3-D convolutions.
+                weight.data = weight.data.to(memory_format=torch.channels_last)
         images = images.to(memory_format=torch.channels_last)
     network.train(phase == "training")
     labels = torch.arange(batch) % 1000

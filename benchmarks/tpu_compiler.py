@@ -52,7 +52,7 @@ def compile_for(text, topology):
     jax.config.update("jax_enable_x64", True)  # counters of steps are int64
     chips = topologies.get_topology_desc(platform="tpu", topology_name=topology)
     core = jax.sharding.SingleDeviceSharding(chips.devices[0])
-    inputs, outputs = _signature(text)
+    inputs, outputs = signature(text)
     stub = export.export(
         jax.jit(lambda *_: tuple(jnp.zeros(x.shape, x.dtype) for x in outputs)),
         platforms=["tpu"],
@@ -60,7 +60,7 @@ def compile_for(text, topology):
     exported = dataclasses.replace(
         stub,
         fun_name="step",
-        mlir_module_serialized=_artifact(text),
+        mlir_module_serialized=artifact(text),
         module_kept_var_idx=tuple(range(len(inputs))),
     )
     arguments = [
@@ -94,18 +94,19 @@ def _cycles(text):
     return sum(map(int, found))
 
 
-def _artifact(text):
+def artifact(text, version=None):
+    """The portable artifact of a text, of the current version or another."""
     # The one operation of another dialect; it stands for an identity.
     text = re.sub(
         r"= mhlo\.copy (%\w+)(?: \{[^\n]*?\})? : (tensor<[^>]*>)",
         r"= stablehlo.reshape \1 : (\2) -> \2",
         text,
     )
-    version = stablehlo.get_current_version()
+    version = version or stablehlo.get_current_version()
     return stablehlo.serialize_portable_artifact_str(text, version)
 
 
-def _signature(text):
+def signature(text):
     """The arguments and the results of the function `main`."""
     lines = (x for x in text.splitlines() if "func.func @main(" in x)
     head = re.sub(r'loc\("[^"]*"\)|loc\(#?\w+\)', "", next(lines))

@@ -26,11 +26,12 @@ STEPS_PER_EPOCH = 1_281_167 // 4096
 PASSES = 3
 
 
-def lower(program):
+def lower(program, device="tpu"):
     """The StableHLO of a program, and what is expected of it.
 
     Args:
         program: `Program`.
+        device: that algorithms are chosen for.
 
     Returns:
         The text, and a dict: `parameters`; `counted_flops`, the products that
@@ -38,8 +39,8 @@ def lower(program):
         `algorithms`, how often each is used; `without_kernel` and `double`, see
         `benchmarks.tpu_operations`.
     """
-    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    with planning_for("tpu"):
+    tf.keras.mixed_precision.set_global_policy(program.precision)
+    with planning_for(device):
         make = _recipe_step if program.recipe else _layer_step
         step, arguments, facts = make(program)
         compiled = tf.function(step, jit_compile=True)
@@ -61,7 +62,7 @@ def _recipe_step(program):
             "model_arguments": {**model_arguments, "use_sync_bn": True},
             "image_size": program.image_size,
             "batch_size": program.batch * CORES,
-            "precision": "mixed_bfloat16",
+            "precision": program.precision,
         },
     )
     model = recipe_network(recipe, IMAGENET)
@@ -77,28 +78,32 @@ def _recipe_step(program):
 
 
 def _layer_step(program):
-    """The gradients of a layer with respect to its inputs and its weights."""
+    """The outputs of a layer, or the gradients of its inputs and weights."""
     shape = (program.image_size, program.image_size, program.changes["filters"])
     inputs = tf.keras.Input(shape)
     model = tf.keras.Model(inputs, LambdaLayer(**program.changes)(inputs))
 
     def step(images):
+        if not program.training:
+            return model(images, training=False)
         with tf.GradientTape() as tape:
             tape.watch(images)
             outputs = tf.cast(model(images, training=True), tf.float32)
             loss = tf.reduce_sum(outputs**2)
         return tape.gradient(loss, [images, *model.trainable_variables])
 
-    images = tf.TensorSpec([program.batch, *shape], tf.bfloat16)
+    dtype = tf.bfloat16 if "bfloat16" in program.precision else tf.float32
+    images = tf.TensorSpec([program.batch, *shape], dtype)
     return step, (images,), _facts(model, program)
 
 
 def _facts(model, program):
     analysis = analyze(model)
     flops = analysis.total("executed_flops")
+    passes = PASSES if program.training else 1
     algorithms = [x.algorithm for x in analysis.layers if x.algorithm]
     return {
         "parameters": model.count_params(),
-        "counted_flops": PASSES * program.batch * flops,
+        "counted_flops": passes * program.batch * flops,
         "algorithms": {a: algorithms.count(a) for a in sorted({*algorithms})},
     }

@@ -40,6 +40,8 @@ class Program:
         changes: fields of the recipe to replace, or the layer's arguments.
         image_size: height and width of the images, or of the layer's map.
         batch: images of a core.
+        precision: Keras's policy.
+        training: whether a layer's gradients are computed too.
     """
 
     name: str
@@ -47,6 +49,8 @@ class Program:
     changes: Mapping[str, Any]
     image_size: int
     batch: int
+    precision: str = "mixed_bfloat16"
+    training: bool = True
 
     @property
     def key(self):
@@ -119,6 +123,13 @@ NETWORKS = (
     _hybrid(350, 288),
     _hybrid(350, 320),
     _hybrid(420, 320),
+)
+
+# Stored results of what `auto` chose before it had `batch_last`: `lambda_first`
+# in its place. They are shown, not compiled.
+EARLIER = tuple(
+    dataclasses.replace(program, name=f"{program.name} blocks")
+    for program in NETWORKS
 )
 
 # The same with the order of summation of the paper's listing, for

@@ -4,9 +4,11 @@ import math
 import re
 
 from benchmarks.tpu_programs import CHIPS
+from benchmarks.tpu_programs import EARLIER
 from benchmarks.tpu_programs import GIB
 from benchmarks.tpu_programs import LAYERS
 from benchmarks.tpu_programs import NETWORKS
+from benchmarks.tpu_programs import PAPERS_ORDER
 
 NETWORK_COLUMNS = (
     "network",
@@ -95,7 +97,8 @@ def sections(results):
     Returns:
         Dict from the name of the section to its text.
     """
-    networks = _table(NETWORK_COLUMNS, NETWORKS, _network, results)
+    programs = (*NETWORKS, *EARLIER, *PAPERS_ORDER)
+    networks = _table(NETWORK_COLUMNS, programs, _network, results)
     return {
         "networks": "\n\n".join([networks, *_missing(results)]),
         "layers": _table(LAYER_COLUMNS, LAYERS, _layer, results),

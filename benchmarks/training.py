@@ -21,18 +21,19 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import time
 
 import tensorflow as tf
-from lambdanet_tf.training.forecast import input_throughput
-from lambdanet_tf.training.forecast import time_steps
-from lambdanet_tf.training.inputs import Inputs
-from lambdanet_tf.training.parts import make_parts
-from lambdanet_tf.training.parts import open_devices
 
 from benchmarks import report
 from benchmarks import training_files
 from lambdanet_tf import data
+from lambdanet_tf.runs import RunFolder
+from lambdanet_tf.training import InputPipeline
 from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import resolve
+from lambdanet_tf.training.distribution import create_strategy
+from lambdanet_tf.training.dry_run import input_throughput
+from lambdanet_tf.training.dry_run import time_steps
 from lambdanet_tf.training.loop import Training
+from lambdanet_tf.training.loop import set_up
 from lambdanet_tf.training.steps import update_step
 
 IMAGES = 256  # of a set on the disk
@@ -40,7 +41,7 @@ CROP = {
     "image_size": 224,
     "augmentation": "random_crop",
     "flip": True,
-    "holdout": 0.0,
+    "validation_split": 0.0,
 }
 PIPELINES = {
     "digits in memory, 8 px, affine": {},
@@ -97,43 +98,38 @@ def overhead(folder, name):
         Dict from contestant to its epochs' seconds per step.
     """
     recipe = resolve("digits", _placed(NETWORKS[name], folder))
-    run = os.path.join(folder, f"run{len(os.listdir(folder))}")
-    options = RunOptions(run=run, checkpoint_epochs=recipe.epochs)
-    training = Training(recipe, options, lambda text: None)
-    per_epoch = training.inputs.steps_per_epoch
-    step = tf.function(
-        update_step(
-            training.model,
-            training.optimizer,
-            training.strategy,
-            recipe.batch_size,
-            recipe.label_smoothing,
-        ),
-        autograph=False,
-    )
-    fed = iter(training.inputs.pipeline())
-    held = next(fed)
+    run = RunFolder(os.path.join(folder, f"run{len(os.listdir(folder))}"))
     times = {"loop": [], "fed": [], "held": []}
-    book, end_epoch = training.book, training.book.end_epoch
 
     def seconds_of(next_batch):
         time.sleep(PAUSE)
         start = time.perf_counter()
-        sums = [step(*next_batch()) for _ in range(per_epoch)]
+        sums = [
+            step(*next_batch(), tf.constant(number, tf.int64))
+            for number in range(per_epoch)
+        ]
         tf.add_n(sums).numpy()
         return (time.perf_counter() - start) / per_epoch
 
-    def take_turns():
-        row = end_epoch()
+    def take_turns(model, row):
         times["loop"].append(recipe.batch_size / row["images_per_second"])
         times["fed"].append(seconds_of(lambda: next(fed)))
         times["held"].append(seconds_of(lambda: held))
         time.sleep(PAUSE)
-        book.start_clock()
-        return row
 
-    book.end_epoch = take_turns
-    training.run()
+    # The checkpoint after each epoch stops the clock of the loop.
+    options = RunOptions(run=run.path, checkpoint_epochs=1)
+    training = Training(recipe, options, run, lambda text: None, take_turns)
+    per_epoch = training.pipeline.steps_per_epoch
+    step = tf.function(
+        update_step(
+            training.model, training.setup.optimizer, training.averages, recipe
+        )
+    )
+    fed = iter(training.pipeline.training())
+    held = next(fed)
+    training.restore()
+    training.loop()
     # The first epoch compiles; the second may still fill buffers.
     return {name: taken[2:] for name, taken in times.items()}
 
@@ -144,9 +140,9 @@ def pipelines(folder):
     for name, fields in PIPELINES.items():
         recipe = resolve("digits", _placed(fields, folder))
         images = data.load_images(
-            recipe.data, recipe.holdout, None, recipe.shuffle_buffer
+            recipe.data, recipe.validation_split, None, recipe.shuffle_buffer
         )
-        flow = input_throughput(Inputs(recipe, images))
+        flow = input_throughput(InputPipeline(recipe, images))
         rates[name] = flow.images_per_second
     rates[BARE] = bare_decoding(folder)
     return rates
@@ -189,9 +185,8 @@ def scaling(folder, replicas, batch_size):
         replicas=replicas if replicas > 1 else 0,
         strategy="mirrored" if replicas > 1 else "default",
     )
-    strategy = open_devices(options)
-    parts = make_parts(recipe, options, strategy)
-    return batch_size / time_steps(recipe, options, parts, strategy).seconds
+    setup = set_up(recipe, options, create_strategy(options))
+    return batch_size / time_steps(recipe, options, setup).seconds
 
 
 def in_child(cores, folder, function, *arguments):

@@ -217,7 +217,7 @@ class _Reader:
     def __init__(self, kind):
         self._kind = kind
 
-    def __call__(self, text):
+    def __call__(self, text: str) -> Any:
         if self._kind is str:
             return text
         try:

@@ -267,6 +267,11 @@ class ResNetSpec:
 
 def _check_spec(spec):
     """Raises a ValueError for a spec that is no network."""
+    if spec.attention_scope is None:
+        raise ValueError(
+            "`attention_scope` must be odd; global attention has the letter A. "
+            "Received: attention_scope=None."
+        )
     check_types(spec)
     if not spec.stages or any(
         not s or set(s) - set(LETTERS) for s in spec.stages
@@ -305,11 +310,7 @@ def _check_spec(spec):
     )
     if spec.attention_key_dim is not None:
         positive_int("attention_key_dim", spec.attention_key_dim)
-    if scope_per_axis("attention_scope", spec.attention_scope) is None:
-        raise ValueError(
-            "`attention_scope` must be odd; global attention has the letter A. "
-            "Received: attention_scope=None."
-        )
+    scope_per_axis("attention_scope", spec.attention_scope)
     for field, choices in (
         ("shortcut", ("pool", "conv")),
         ("padding", ("same", "symmetric")),

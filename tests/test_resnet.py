@@ -584,7 +584,7 @@ def test_names_of_imagenet():
         ({"key_normalization": "l1"}, "`key_normalization` must be one of"),
         ({"implementation": "fastest"}, "`implementation` must be one of"),
         ({"weights": "nowhere.npz"}, "There is no nowhere.npz"),
-        ({"weights": "imagenet"}, "`weights` must be None.*imagenet"),
+        ({"weights": "imagenet"}, "`weights='imagenet'` is there for"),
         ({"classes": 0}, "`classes` must be"),
         ({"include_top": "LLLL"}, "`include_top`.*'LLLL'.*by keyword"),
         ({"dropout_rate": -0.1}, "`dropout_rate`.*-0.1"),

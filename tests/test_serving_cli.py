@@ -148,7 +148,7 @@ def test_a_weights_file_is_exported(folder, tmp_path, monkeypatch, capsys):
         ({"labels": "none.txt"}, "`--labels` must be a text file with a class"),
         ({"labels": __file__}, "`labels` must hold 5 names"),
         ({"arguments": '{"clases": 5}'}, "`clases` is not an argument of"),
-        ({"arguments": '{"stages": 5}'}, "arguments must be those of"),
+        ({"arguments": '{"stages": 5}'}, "`stages` must be tuple"),
         (
             {"arguments": json.dumps({**SQUARE, "widths": [16]})},
             "`weights` must fit the model",

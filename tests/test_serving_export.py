@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import serving
+from lambdanet_tf.analysis import trainable_parameters
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.runs import WEIGHTS_FILE
 from lambdanet_tf.runs import RunFolder
@@ -197,7 +198,10 @@ def test_only_what_inference_reads_is_saved(small_run, small_export):
 
 def test_the_card_says_what_a_stranger_must_know(small_run, small_export):
     card = (small_export / "assets.extra/model_card.md").read_text()
-    assert f"| parameters | {small_run[1].count_params():,} |" in card
+    assert (
+        f"| trainable parameters | {trainable_parameters(small_run[1]):,} |"
+        in card
+    )
     for fact in (
         "LambdaResNetSmall",
         "[0, 255]",

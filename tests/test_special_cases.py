@@ -98,7 +98,7 @@ def test_a_lambda_per_position_is_spatial_attention(rng):
         for i in range(7)
         for j in range(7)
     )
-    checks.assert_close(layer(x), x * gates[..., None], 1e-12)
+    checks.assert_close(layer(x), x * np.expand_dims(gates, -1), 1e-12)
     convolution = LambdaConv(
         channels,
         7,

@@ -94,7 +94,7 @@ def test_drop_path_schedules():
         ({"shortcut": "identity"}, "`shortcut` must be one of"),
         ({"padding": "valid"}, "`padding` must be one of"),
         ({"attention_heads": 0}, "`attention_heads` must be a positive"),
-        ({"attention_key_dim": 1.5}, "`attention_key_dim` must be a positive"),
+        ({"attention_key_dim": 1.5}, "`attention_key_dim` must be int"),
         ({"attention_scope": 4}, "`attention_scope` must be odd"),
         ({"attention_scope": None}, "`attention_scope`.*letter A"),
         ({"attention_pool": -1}, "`attention_pool` must be a positive"),

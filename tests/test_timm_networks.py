@@ -59,7 +59,7 @@ EXPRESSIBLE = {
 def networks_and_algorithms():
     for name in timm_golden.TIMM_NAMES:
         for algorithm in ops.IMPLEMENTATIONS:
-            slow = name != "LambdaResNet26T" and algorithm != "auto"
+            slow = algorithm != "auto"
             marks = [pytest.mark.slow] * slow
             yield pytest.param(name, algorithm, marks=marks)
 

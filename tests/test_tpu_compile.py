@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from benchmarks import tpu_calibration
 from benchmarks import tpu_compile
 from benchmarks import tpu_report
 from benchmarks.tpu_programs import GIB
@@ -262,3 +263,46 @@ def test_every_row_of_table_20_is_compiled():
     for row in TABLE_20:
         name = f"LambdaResNet{row.depth}, {row.image_size} px, batch 32"
         assert name in PROGRAMS
+
+
+# Against the paper's measurements.
+
+
+def test_a_fit_finds_the_factor_and_what_is_ranked_wrongly():
+    exact = tpu_calibration.fit([(1.0, 1.5), (2.0, 3.0), (4.0, 6.0)])
+    assert exact["factor"] == pytest.approx(1.5)
+    assert exact["scatter"] == pytest.approx(1.0)
+    assert exact["ranks"] == pytest.approx(1.0)
+    assert exact["inverted"] == 1.0
+    wrong = tpu_calibration.fit([(1.0, 1.5), (2.0, 6.0), (4.0, 3.0)])
+    assert wrong["worst"] == pytest.approx(2.0, rel=1e-3)
+    assert wrong["ranks"] == pytest.approx(0.5)
+    assert wrong["inverted"] == pytest.approx(2.0)
+
+
+def test_equal_values_share_a_rank():
+    assert tpu_calibration.ranks([3, 1, 3, 2]) == [2.5, 0, 2.5, 1]
+
+
+def test_the_rows_of_the_paper_that_are_compiled_are_compared():
+    rows = tpu_calibration.ROWS
+    assert len(rows) == 21
+    results = {
+        f"LambdaResNet50{order}, {size} px, batch 32 on v3": {
+            **GOOD,
+            "optimal_seconds": seconds - operations,
+        }
+        for order, size, seconds, operations in (
+            ("", 128, 0.010, 3),
+            ("", 160, 0.016, 0),
+            (" einsum", 128, 0.020, 5),
+        )
+    }
+    for row in rows[-2:]:
+        key = f"{row.network.format('')}, {row.image_size} px, batch 32 on v3"
+        results[key] = {**GOOD, "optimal_seconds": 0.5}
+    text, factor = tpu_calibration.section(results)
+    (line,) = [x for x in text.splitlines() if "LambdaResNet50, 128" in x][:1]
+    auto, einsum = f"{factor * 0.04:.3f}", f"{factor * 0.08:.3f}"
+    assert line.startswith(f"| 20 | LambdaResNet50, 128 px | 0.058 | {auto} |")
+    assert line.endswith(f"| {einsum} | {auto} | 1.00 |")

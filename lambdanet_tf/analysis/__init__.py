@@ -3,6 +3,7 @@
 from lambdanet_tf.analysis.layers import LayerCount
 from lambdanet_tf.analysis.model import Analysis
 from lambdanet_tf.analysis.model import analyze
+from lambdanet_tf.analysis.model import trainable_parameters
 from lambdanet_tf.analysis.parts import PartNorms
 from lambdanet_tf.analysis.parts import lambda_layers
 from lambdanet_tf.analysis.parts import layer_part
@@ -24,4 +25,5 @@ __all__ = [
     "position_table_figure",
     "receptive_field",
     "receptive_field_figure",
+    "trainable_parameters",
 ]

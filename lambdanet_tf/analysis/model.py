@@ -133,7 +133,15 @@ def analyze(model, image_size=None, executed=True):
     )
 
 
-def trainable_parameters(weights, counted):
+def trainable_parameters(model: tf.keras.Model) -> int:
+    """Counts the trainable parameters of a model, as the paper does.
+
+    Keras' `count_params` counts the statistics of batch normalization, too.
+    """
+    return _new_parameters(model.trainable_weights, {})
+
+
+def _new_parameters(weights, counted):
     """Numbers in the weights that are not in `counted`, which they join."""
     new = {id(w): w for w in weights if id(w) not in counted}
     counted.update(new)
@@ -168,7 +176,7 @@ def _count(layer, executed, counted, unknown):
         name=layer.name,
         kind=type(layer).__name__,
         output_shape=shape,
-        parameters=trainable_parameters(layer.trainable_weights, counted),
+        parameters=_new_parameters(layer.trainable_weights, counted),
         flops=flops or 0,
         executed_flops=executed,
         activation_bytes=activation,

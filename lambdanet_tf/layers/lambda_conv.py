@@ -44,11 +44,12 @@ class LambdaConv(Streaming):
         dilation_rate: int, or one per axis. Cannot be above 1 together with
             `strides`, as in Keras.
         padding: "same", "valid", or (one spatial axis) "causal".
-        num_heads, key_dim, intra_depth, use_content, use_position,
-            use_position_bias, multi_head, position_embedding, implementation,
-            key_normalization, query_normalization, use_batch_norm,
-            norm_momentum, norm_epsilon, use_sync_bn, and the initialisers,
-            regularisers and constraints: as in `LambdaLayer`, except that
+        num_heads: int. This and `key_dim`, `intra_depth`, `use_content`,
+            `use_position`, `use_position_bias`, `multi_head`,
+            `position_embedding`, `implementation`, `key_normalization`,
+            `query_normalization`, `use_batch_norm`, `norm_momentum`,
+            `norm_epsilon`, `use_sync_bn`, the initializers, regularizers and
+            constraints are as in `LambdaLayer`, except that
             `position_embedding` cannot be "explicit".
 
     Input shape:

@@ -38,6 +38,7 @@ from lambdanet_tf.ops.plan import DEVICES
 from lambdanet_tf.ops.plan import IMPLEMENTATIONS
 from lambdanet_tf.ops.plan import Dims
 from lambdanet_tf.ops.plan import Plan
+from lambdanet_tf.ops.plan import best_plan
 from lambdanet_tf.ops.plan import plan_for
 from lambdanet_tf.ops.plan import planning_for
 from lambdanet_tf.ops.position import position_bias_output
@@ -52,6 +53,7 @@ __all__ = [
     "Geometry",
     "Plan",
     "apply_content_lambda",
+    "best_plan",
     "block_sizes",
     "causal_axis",
     "causal_content_output",

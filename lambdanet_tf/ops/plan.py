@@ -160,15 +160,7 @@ def _chosen(geometry, dims, implementation, device, training):
     if implementation != "auto":
         names.append(implementation)
     for name in names:
-        plans = list(
-            _COSTS[name](
-                geometry,
-                dims,
-                functools.partial(_Work, DEVICES[device], training),
-            )
-        )
-        if plans:
-            best[name] = min(plans, key=_preference)
+        best[name] = best_plan(geometry, dims, name, DEVICES[device], training)
     if implementation == "auto":
         implementation = min(best, key=lambda name: best[name].seconds)
     chosen = best.pop(implementation)
@@ -177,6 +169,23 @@ def _chosen(geometry, dims, implementation, device, training):
         "Position lambdas of %s on %s: %s", geometry.context, device, chosen
     )
     return dataclasses.replace(chosen, alternatives=tuple(others))
+
+
+def best_plan(geometry, dims, algorithm, device, training=True):
+    """Chooses the blocks of one algorithm.
+
+    Args:
+        geometry: a static `Geometry`.
+        dims: `Dims`.
+        algorithm: one of `IMPLEMENTATIONS`, not `"auto"`.
+        device: a `Device`, of `DEVICES` or not.
+        training: bool. Whether gradients count.
+
+    Returns:
+        The `Plan` with the smallest estimate.
+    """
+    new_work = functools.partial(_Work, device, training)
+    return min(_COSTS[algorithm](geometry, dims, new_work), key=_preference)
 
 
 def _considered(device):

@@ -87,7 +87,7 @@ def _model_rows(model, network, options, metadata):
     rows = {
         "architecture": metadata.get("model", model.name),
         "arguments": json.dumps(metadata.get("arguments", {})),
-        "parameters": f"{model.count_params():,}",
+        "trainable parameters": f"{analysis.trainable_parameters(model):,}",
         "parameters served": f"{_num_elements(network.weights):,}",
         "weights stored as": options.weights_dtype,
         "FLOPs per image": _flops(model, options),

@@ -16,6 +16,7 @@ from lambdanet_tf import data
 from lambdanet_tf import environment
 from lambdanet_tf import models
 from lambdanet_tf import runs
+from lambdanet_tf.analysis import trainable_parameters
 from lambdanet_tf.training.averages import Averages
 from lambdanet_tf.training.checkpoints import Checkpoints
 from lambdanet_tf.training.distribution import create_strategy
@@ -216,7 +217,8 @@ class Training:
         """Restores the newest checkpoint, if there is one."""
         recipe, per_epoch = self.recipe, self.pipeline.steps_per_epoch
         self.print_fn(
-            f"{recipe.model}: {self.model.count_params():,} parameters; "
+            f"{recipe.model}: {trainable_parameters(self.model):,} "
+            f"trainable parameters; "
             f"{environment.keras_version()}, TensorFlow {tf.__version__}, "
             f"{describe(self.strategy)}\n{self.pipeline.images.description}\n"
             f"{count(recipe.epochs, 'epoch')} of {count(per_epoch, 'step')}, "
@@ -267,7 +269,7 @@ class Training:
         bad = self.pipeline.bad_images.names()
         if bad:
             self.output.write_text(runs.BAD_IMAGES_FILE, "\n".join(bad) + "\n")
-        parameters = f"{self.model.count_params():,}"
+        parameters = f"{trainable_parameters(self.model):,}, trainable"
         write_report(
             self.output,
             run,

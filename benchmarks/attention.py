@@ -1,0 +1,261 @@
+"""Measures Table 4: memory and time of attention and of lambda layers.
+
+    python -m benchmarks.attention --memory --write docs    # about 20 minutes
+    python -m benchmarks.attention --time --write docs      # about 5 minutes
+    python -m benchmarks.attention --write docs             # what there is
+
+Memory is what XLA's compiler for CPUs assigns to one training step in float32:
+inputs, weights, gradients and everything in between, with buffers reused. The
+program is compiled, not executed, so that a step of terabytes has a figure
+too. A training step is the gradient of a sum of squares with respect to inputs
+and weights, with batch statistics, of the layers of one stage in a row, each
+with a shortcut. Figures already in `attention.json` are not computed again.
+"""
+
+import argparse
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import tempfile
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf
+
+from benchmarks import attention_report
+from benchmarks.timing import interleaved
+from lambdanet_tf.analysis.memory import GIB
+from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.layers import RelativeAttention
+from lambdanet_tf.layers import RelativePositionEmbedding
+
+KEY_DIM = 16
+# A layer of a stage: a function of its channels and of the table of relative
+# positions that the lambda layers of the stage may share.
+LAYERS = {
+    "global attention": [lambda d, _: RelativeAttention(d)],
+    "axial attention": [
+        lambda d, _: RelativeAttention(d, axis=1),
+        lambda d, _: RelativeAttention(d, axis=2),
+    ],
+    "local attention 7x7": [lambda d, _: RelativeAttention(d, scope=7)],
+    "lambda, all pairs": [lambda d, _: LambdaLayer(d, implementation="einsum")],
+    "lambda, all pairs, shared": [
+        lambda d, table: LambdaLayer(
+            d, implementation="einsum", position_embedding=table
+        )
+    ],
+    "lambda": [lambda d, _: LambdaLayer(d)],
+    "lambda, shared": [
+        lambda d, table: LambdaLayer(d, position_embedding=table)
+    ],
+    "lambda convolution 7x7": [lambda d, _: LambdaLayer(d, scope=7)],
+}
+SHARED = tuple(name for name in LAYERS if name.endswith("shared"))
+BATCHES = (1, 8, 32, 128, 512)
+SIDES = (16, 24, 32, 48, 64, 96)
+PAPER_BATCH = 128
+LIMITS = (16, 80)  # GiB: a core of a TPU v3, an A100 or H100
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A stage: so many layers in a row, on square maps."""
+
+    batch: int
+    side: int
+    filters: int
+    layers: int = 1
+
+    @property
+    def shape(self):
+        return (self.batch, self.side, self.side, self.filters)
+
+    def key(self, name):
+        """What a figure of this case is called in the file."""
+        size = f"{self.side}x{self.side}x{self.filters}"
+        return f"{name} | {self.layers} of {size}, batch {self.batch}"
+
+
+def image(batch, side=64):
+    """One layer on a map of 64 channels."""
+    return Case(batch, side, 64)
+
+
+def stages(batch):
+    """The stages of ResNet-50 at 224 px."""
+    rows = ((56, 64, 3), (28, 128, 4), (14, 256, 6), (7, 512, 3))
+    return [Case(batch, *row) for row in rows]
+
+
+def memory_cases(name):
+    """The cases whose memory the tables and curves of a layer need."""
+    cases = stages(PAPER_BATCH)
+    if name not in SHARED:  # One layer has nothing to share with.
+        cases += [image(batch) for batch in BATCHES]
+        cases += [image(PAPER_BATCH, side) for side in SIDES]
+    return list(dict.fromkeys(cases))
+
+
+def training_step(name, case, jit_compile):
+    """A function of a map: its gradient and that of all weights."""
+    table = RelativePositionEmbedding(key_dim=KEY_DIM)
+    if name in SHARED:
+        table.build([None, case.side, case.side, KEY_DIM])
+    layers = [
+        [make(case.filters, table) for make in LAYERS[name]]
+        for _ in range(case.layers)
+    ]
+    for layer in (layer for row in layers for layer in row):
+        layer.build(case.shape)
+    # A table that layers share is a weight of each of them.
+    weights = {
+        id(weight): weight
+        for row in layers
+        for layer in row
+        for weight in layer.trainable_variables
+    }
+
+    @tf.function(autograph=False, jit_compile=jit_compile)
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = x
+            for row in layers:
+                residual = y
+                for layer in row:
+                    y = layer(y, training=True)
+                y = residual + y
+            loss = tf.reduce_sum(tf.square(y))
+        return tape.gradient(loss, [x, *weights.values()])
+
+    return step
+
+
+class Compiler:
+    """XLA's compiler for CPUs, which reports what it assigns to buffers."""
+
+    def __init__(self, folder):
+        # Read when the first program is compiled.
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = (
+            f"{flags} --xla_dump_to={folder} --xla_dump_hlo_as_text"
+        )
+        self._folder = pathlib.Path(folder)
+
+    def bytes_of(self, function, shape):
+        """Bytes of a compiled function of one float32 tensor."""
+        for path in self._folder.iterdir():
+            path.unlink()
+        function.experimental_get_compiler_ir(tf.TensorSpec(shape))(
+            stage="optimized_hlo"
+        )
+        (report,) = self._folder.glob("*memory-usage-report.txt")
+        first = report.read_text().splitlines()[0]
+        return int(first.removeprefix("Total bytes used: ").split()[0])
+
+
+def largest_batch(bytes_of, limit):
+    """The largest batch whose step fits, given figures of smaller ones.
+
+    Bytes grow with the batch by nearly the same number for each example.
+
+    Args:
+        bytes_of: function from a batch to bytes.
+        limit: bytes.
+    """
+    low, high = 0, None
+    guess, slope = 1, bytes_of(2) - bytes_of(1)
+    while high is None or high - low > 1:
+        used = bytes_of(guess)
+        if used <= limit:
+            low = guess
+        else:
+            high = guess
+        guess += round((limit - used) / slope - 0.5)
+        guess = max(guess, low + 1)
+        if high is not None:
+            guess = min(guess, high - 1)
+    return low
+
+
+def measure_memory(figures, names, save):
+    """Compiles what `figures` lacks, and finds where each stops fitting."""
+    with tempfile.TemporaryDirectory() as folder:
+        compiler = Compiler(folder)
+
+        def of(name, case):
+            key = case.key(name)
+            if key not in figures["bytes"]:
+                tf.keras.backend.clear_session()
+                step = training_step(name, case, jit_compile=True)
+                figures["bytes"][key] = compiler.bytes_of(step, case.shape)
+                save()
+                gib = figures["bytes"][key] / GIB
+                print(f"{key}: {gib:.3f} GiB", flush=True)
+            return figures["bytes"][key]
+
+        def of_image(name, batch):
+            return of(name, image(batch))
+
+        for name in names:
+            for case in memory_cases(name):
+                of(name, case)
+            if name in SHARED:
+                continue
+            used = functools.partial(of_image, name)
+            figures["largest_batch"][name] = [
+                largest_batch(used, gib * GIB) for gib in LIMITS
+            ]
+            save()
+
+
+def measure_time(figures, names, repetitions, batch):
+    """Times a training step of each stage, the layers taking turns."""
+    figures["seconds"] = {}
+    for case in [image(1), *stages(batch)]:
+        inputs = tf.random.stateless_normal(case.shape, (0, 1))
+        functions = {}
+        for name in names:
+            if name in SHARED and case.layers == 1:
+                continue
+            step = training_step(name, case, jit_compile=False)
+            functions[name] = functools.partial(step, inputs)
+        for name, times in interleaved(functions, repetitions).items():
+            figures["seconds"][case.key(name)] = times
+            print(f"{case.key(name)}: {1e3 * times[0]:.1f} ms", flush=True)
+        tf.keras.backend.clear_session()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--memory", action="store_true", help="compile")
+    parser.add_argument("--time", action="store_true", help="run and time")
+    parser.add_argument("--layers", nargs="+", choices=LAYERS, default=LAYERS)
+    parser.add_argument("--repetitions", type=int, default=9)
+    parser.add_argument("--batch", type=int, default=4, help="of --time")
+    parser.add_argument("--write", default="docs", help="folder of the page")
+    options = parser.parse_args()
+    path = pathlib.Path(options.write) / "attention.json"
+    figures = {"bytes": {}, "largest_batch": {}, "seconds": {}}
+    if path.exists():
+        figures = json.loads(path.read_text())
+
+    def save():
+        path.write_text(json.dumps(figures, indent=1) + "\n")
+
+    if options.memory:
+        measure_memory(figures, options.layers, save)
+    if options.time:
+        measure_time(
+            figures, options.layers, options.repetitions, options.batch
+        )
+        figures["time_batch"] = options.batch
+        save()
+    attention_report.write(figures, path.parent)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,402 @@
+"""Compares convolutions, lambda layers and attention on Fashion-MNIST.
+
+    python -m benchmarks.study --data FOLDER --stage small
+    python -m benchmarks.study --data FOLDER --stage full
+    python -m benchmarks.study --stage small --report docs  # what there is
+
+FOLDER holds the IDX files of Fashion-MNIST (Debian's package
+dataset-fashion-mnist puts them into /usr/share/datasets/fashion-mnist). The
+protocol is docs/study.md. Each run has a folder of its own; those that are
+finished are not repeated, one that was interrupted is continued.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import struct
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks import delft
+from benchmarks import study_report
+from lambdanet_tf import models
+from lambdanet_tf import training
+from lambdanet_tf.analysis import analyze
+from lambdanet_tf.data.idx import read_idx
+from lambdanet_tf.data.idx import read_idx_file
+
+FACTS_FILE = "study.json"
+SPLIT_SEED = 20_260_101
+SEARCH_SEED = 1000  # no seed of a final run
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """A network and what differs in its training.
+
+    Attributes:
+        letter: of all its blocks, a key of `specs.LETTERS`; or a string of
+            one for each of the three stages.
+        arguments: of the network, beside the widths of the letter.
+        changes: fields of the recipe.
+        mixes_pixels: whether its lambda layers mix pixels and channels.
+        rate_of: the arm whose learning rate it takes; None to search one.
+        against: the arm that it is compared with.
+    """
+
+    letter: str
+    arguments: dict = dataclasses.field(default_factory=dict)
+    changes: dict = dataclasses.field(default_factory=dict)
+    mixes_pixels: bool = False
+    rate_of: str | None = None
+    against: str | None = "lambda layers"
+
+
+MAIN = {
+    "lambda layers": Arm("L", against=None),
+    "convolutions": Arm("C"),
+    "global attention": Arm("A"),
+    "local attention": Arm("S"),
+}
+DELFT = {
+    "pixels mixed": Arm("L", mixes_pixels=True, rate_of="lambda layers"),
+    "no averages": Arm(
+        "L",
+        changes={"ema_decay": 0.0},
+        rate_of="lambda layers",
+    ),
+    "no averages, decay inverted": Arm(
+        "L",
+        changes={"ema_decay": 0.0, "norm_momentum": delft.INVERTED_DECAY},
+        rate_of="lambda layers",
+        against="no averages",
+    ),
+}
+# Tables 8 to 12. Each takes its own search of the rate.
+ABLATIONS = {
+    "content only": Arm("L", {"use_position": False}),
+    "position only": Arm("L", {"use_content": False}),
+    "scope 3": Arm("L", {"scope": 3}),
+    "scope 7": Arm("L", {"scope": 7}),
+    "1 head": Arm("L", {"num_heads": 1}),
+    "8 heads, depth 8": Arm("L", {"num_heads": 8, "key_dim": 8}),
+    "scope 7, intra-depth 4": Arm("L", {"scope": 7, "intra_depth": 4}),
+    "softmax of queries too": Arm("L", {"query_normalization": "softmax"}),
+    "L2 of keys": Arm("L", {"key_normalization": "l2"}),
+    "keys not normalized": Arm("L", {"key_normalization": None}),
+    "queries, values not normalized": Arm("L", {"use_batch_norm": False}),
+    "C-L-L": Arm("CLL"),
+    "C-C-L": Arm("CCL"),
+    "L-C-C": Arm("LCC"),
+}
+ARMS = {**MAIN, **DELFT, **ABLATIONS}
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """What all runs of a stage have in common.
+
+    Attributes:
+        widths: by letter, so that the parameters of the main arms agree
+            within 5 %.
+        blocks: in each of the three stages of the network.
+        train_images: a stratified sample.
+        validation_images: another, for the search of the rate.
+        rates: of the search, per 256 images.
+        seeds: of each arm; the first ones of an ablation.
+    """
+
+    image_size: int
+    widths: dict[str, tuple[int, ...]]
+    blocks: int
+    train_images: int
+    validation_images: int
+    epochs: int
+    rates: tuple[float, ...]
+    seeds: dict[str, tuple[int, ...]]
+
+
+STAGES = {
+    "small": Stage(
+        image_size=14,
+        widths={
+            "L": (16, 32, 64),
+            "C": (15, 30, 62),
+            "A": (16, 36, 72),
+            "S": (16, 36, 72),
+        },
+        blocks=1,
+        train_images=2_000,
+        validation_images=1_000,
+        epochs=4,
+        rates=(0.2, 0.8),
+        seeds={
+            **dict.fromkeys(MAIN, (0, 1, 2)),
+            **dict.fromkeys(DELFT, (0, 1, 2)),
+        },
+    ),
+    "full": Stage(
+        image_size=28,
+        widths={
+            "L": (32, 64, 128),
+            "C": (29, 58, 114),
+            "A": (36, 72, 132),
+            "S": (36, 72, 132),
+        },
+        blocks=2,
+        train_images=10_000,
+        validation_images=5_000,
+        epochs=8,
+        rates=(0.05, 0.1, 0.2, 0.4, 0.8),
+        seeds={
+            **dict.fromkeys(MAIN, (0, 1, 2, 3, 4)),
+            **dict.fromkeys({**DELFT, **ABLATIONS}, (0, 1, 2)),
+        },
+    ),
+}
+
+
+def model_arguments(arm, stage):
+    """The arguments of `LambdaResNetSmall` that make an arm's network."""
+    letters = arm.letter if len(arm.letter) == 3 else 3 * arm.letter
+    return {
+        "stages": [letter * stage.blocks for letter in letters],
+        "widths": list(stage.widths.get(arm.letter, stage.widths["L"])),
+        "scope": None,
+        "attention_heads": 4,
+        **arm.arguments,
+    }
+
+
+def recipe(name, stage, data, seed, rate):
+    """The recipe of a run: the digits' one with what the protocol says."""
+    arm = ARMS[name]
+    fields = {
+        "data": data,
+        "image_size": stage.image_size,
+        "validation_split": 0.0,  # the weights are those of the last epoch
+        "augmentation": "pad_crop",
+        "padding": 2 if stage.image_size > 20 else 1,
+        "flip": True,
+        "model_arguments": model_arguments(arm, stage),
+        "epochs": stage.epochs,
+        "batch_size": 64,
+        "warmup_epochs": 1.0,
+        "learning_rate": rate,
+        "dropout_rate": 0.0,
+        "ema_decay": 0.98,
+        "seed": seed,
+        **arm.changes,
+    }
+    return training.resolve("digits", fields)
+
+
+def split_data(source, folder, stage):
+    """Writes the images of the search and of the final runs as IDX folders.
+
+    In `search` the test part is the validation images: a search never reads
+    the test images. In `final` it is the test images of the set.
+
+    Args:
+        source: folder of the IDX files.
+        folder: where `search-fashion` and `final-fashion` are written.
+        stage: for the numbers of images.
+    """
+    if (folder / "final-fashion" / "classes.txt").exists():
+        return
+    classes = read_idx(str(source), 0.0).classes
+    images, labels, test_images, test_labels = (
+        read_idx_file(str(_find(source, name)))
+        for name in (
+            "train-images-idx3-ubyte",
+            "train-labels-idx1-ubyte",
+            "t10k-images-idx3-ubyte",
+            "t10k-labels-idx1-ubyte",
+        )
+    )
+    generator = np.random.default_rng(SPLIT_SEED)
+    train, validation = _stratified(
+        labels,
+        (stage.train_images, stage.validation_images),
+        generator,
+    )
+    parts = {
+        "search": (images[validation], labels[validation]),
+        "final": (test_images, test_labels),
+    }
+    for name, (last_images, last_labels) in parts.items():
+        part = folder / f"{name}-fashion"
+        part.mkdir(parents=True, exist_ok=True)
+        for file, array in (
+            ("train-images-idx3-ubyte", images[train]),
+            ("train-labels-idx1-ubyte", labels[train]),
+            ("t10k-images-idx3-ubyte", last_images),
+            ("t10k-labels-idx1-ubyte", last_labels),
+        ):
+            write_idx(part / file, array)
+        (part / "classes.txt").write_text("\n".join(classes) + "\n")
+
+
+def write_idx(path, array):
+    """Writes an array of bytes as an IDX file."""
+    head = bytes([0, 0, 8, array.ndim])
+    head += struct.pack(f">{array.ndim}i", *array.shape)
+    path.write_bytes(head + array.astype(np.uint8).tobytes())
+
+
+def _find(folder, name):
+    plain = pathlib.Path(folder) / name
+    return plain if plain.exists() else plain.with_name(f"{name}.gz")
+
+
+def _stratified(labels, counts, generator):
+    """Disjoint index arrays with the same number of each class in each."""
+    classes = np.unique(labels)
+    parts = [[] for _ in counts]
+    for label in classes:
+        members = generator.permutation(np.flatnonzero(labels == label))
+        start = 0
+        for part, count in zip(parts, counts, strict=True):
+            share = count // len(classes)
+            part.append(members[start : start + share])
+            start += share
+    return [np.sort(np.concatenate(part)) for part in parts]
+
+
+def plan(stage, names):
+    """The arms, in order: first the searches, then final runs by seed."""
+    searched = [name for name in names if ARMS[name].rate_of is None]
+    seeds = sorted({seed for name in names for seed in stage.seeds[name]})
+    final = [
+        (name, seed)
+        for seed in seeds
+        for name in names
+        if seed in stage.seeds[name]
+    ]
+    return searched, final
+
+
+def run(folder, name, stage, data, seed, rate):
+    """Trains one network, unless that is done; returns its facts."""
+    facts = read(folder)
+    if facts is not None:
+        return facts
+    arm = ARMS[name]
+    mixing = contextlib.nullcontext()
+    if arm.mixes_pixels:
+        mixing = delft.mixing_lambda_blocks()
+    with mixing:
+        training.train(
+            recipe(name, stage, data, seed, rate),
+            training.RunOptions(run=str(folder)),
+            print_fn=lambda text: None,
+        )
+    tf.keras.backend.clear_session()
+    facts = {"arm": name, "seed": seed, "rate": rate}
+    facts["is_search"] = seed == SEARCH_SEED
+    (folder / FACTS_FILE).write_text(json.dumps(facts))
+    return read(folder)
+
+
+def read(folder):
+    """What is known about a finished run; None if it is not finished."""
+    if not (folder / FACTS_FILE).exists():
+        return None
+    record = json.loads((folder / "run.json").read_text())
+    return {
+        **json.loads((folder / FACTS_FILE).read_text()),
+        "versions": record["versions"],
+        **record["metrics"],
+    }
+
+
+def search(folder, name, stage):
+    """The rate of the best validation accuracy, the lower of equal ones."""
+    rows = []
+    for rate in stage.rates:
+        data = f"idx:{folder / 'data' / 'search-fashion'}"
+        slug = f"search-{_slug(name)}-{rate:g}"
+        row = run(folder / slug, name, stage, data, SEARCH_SEED, rate)
+        rows.append(row)
+        print(f"search  {text_row(row)}", flush=True)
+    return max(rows, key=lambda row: (row["accuracy"], -row["rate"]))["rate"]
+
+
+def study(folder, stage, names):
+    """Searches the rates and trains the final networks of a stage."""
+    searched, final = plan(stage, names)
+    rates = {name: search(folder, name, stage) for name in searched}
+    data = f"idx:{folder / 'data' / 'final-fashion'}"
+    for number, (name, seed) in enumerate(final, start=1):
+        source = ARMS[name].rate_of or name
+        if source not in rates:
+            rates[source] = search(folder, source, stage)
+        target = folder / f"final-{_slug(name)}-{seed}"
+        row = run(target, name, stage, data, seed, rates[source])
+        print(f"{number}/{len(final)}  {text_row(row)}", flush=True)
+
+
+def sizes(stage):
+    """Trainable parameters and FLOPs of an image, by arm of a stage."""
+    found = {}
+    for name in stage.seeds:
+        arm = ARMS[name]
+        shape = (stage.image_size, stage.image_size, 1)
+        model = models.LambdaResNetSmall(
+            input_shape=shape, classes=10, **model_arguments(arm, stage)
+        )
+        analysis = analyze(model)
+        found[name] = {
+            "parameters": analysis.total("parameters"),
+            "flops": analysis.total("flops"),
+        }
+        tf.keras.backend.clear_session()
+    return found
+
+
+def text_row(row):
+    """One line about a run."""
+    return (
+        f"{row['arm']}, seed {row['seed']}, rate {row['rate']:g}: "
+        f"{row['accuracy']:.2%}, {row['seconds']:.0f} s"
+    )
+
+
+def _slug(name):
+    return name.lower().replace(", ", "-").replace(" ", "_")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", metavar="FOLDER", help="of the IDX files")
+    parser.add_argument("--stage", choices=STAGES, default="small")
+    parser.add_argument("--arms", nargs="+", choices=ARMS)
+    parser.add_argument("--runs", default="runs/study", metavar="FOLDER")
+    parser.add_argument("--report", metavar="FOLDER", help="of study.md")
+    options = parser.parse_args()
+    stage = STAGES[options.stage]
+    folder = pathlib.Path(options.runs) / options.stage
+    if options.data:
+        split_data(options.data, folder / "data", stage)
+        study(folder, stage, options.arms or tuple(stage.seeds))
+    if options.report:
+        rows = [read(path) for path in sorted(folder.glob("*-*"))]
+        rows = [row for row in rows if row is not None]
+        against = {name: ARMS[name].against for name in stage.seeds}
+        study_report.write(
+            options.stage,
+            rows,
+            sizes(stage),
+            against,
+            pathlib.Path(options.report),
+        )
+
+
+if __name__ == "__main__":
+    main()
