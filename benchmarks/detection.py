@@ -80,7 +80,7 @@ def run(folder, facts, records, steps=None):
     )
     with strategy.scope():
         task = task_factory.get_task(params.task, logging_dir=str(folder))
-    start = time.perf_counter()
+    start = time.process_time()  # The machine may have other work.
     model, metrics = train_lib.run_experiment(
         distribution_strategy=strategy,
         task=task,
@@ -88,14 +88,14 @@ def run(folder, facts, records, steps=None):
         params=params,
         model_dir=str(folder),
     )
-    seconds = time.perf_counter() - start
     export(params, folder)
+    seconds = time.process_time() - start
     row = {
         **facts,
         "parameters": model.count_params(),
         "backbone_parameters": model.backbone.count_params(),
         "steps": params.trainer.train_steps,
-        "seconds": seconds if is_new else None,
+        "cpu_seconds": seconds if is_new else None,
         "metrics": {name: float(value) for name, value in metrics.items()},
         "versions": environment.versions(),
     }

@@ -71,10 +71,10 @@ def write(runs, folder):
 def table(rows):
     """Every run, and what they ran on."""
     heads = ["pictures", "network", "parameters", "backbone", "seed", "steps"]
-    heads += [*METRICS, "time"]
+    heads += [*METRICS, "CPU time"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for row in rows:
-        seconds = row["seconds"]
+        seconds = row.get("cpu_seconds")
         cells = [
             row["pictures"],
             row["network"],
@@ -83,7 +83,7 @@ def table(rows):
             str(row["seed"]),
             f"{row['steps']:,}",
             *(f"{100 * row['metrics'][name]:.1f}" for name in METRICS.values()),
-            f"{seconds / 60:.0f} min" if seconds else "resumed",
+            f"{seconds / 60:.0f} min" if seconds else "",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     versions = rows[0]["versions"]
@@ -126,7 +126,7 @@ def picture(records, exports, path):
             draw(axis, found, texts)
     for axis, title in zip(axes[:, 0], ["truth", *exports], strict=True):
         axis.set_ylabel(title)
-    figure.savefig(path, dpi=100)
+    figure.savefig(path, dpi=90)
 
 
 def detections(detect, image):
@@ -153,8 +153,9 @@ def detections(detect, image):
 
 
 def draw(axis, scene, texts):
-    """Draws a scene: its masks, boxes and texts."""
-    image = scene.image / 255
+    """Draws a scene: its masks, boxes and texts on the image in grey."""
+    image = scene.image.mean(axis=-1, keepdims=True) / 255
+    image = np.repeat(image, 3, axis=-1)
     colors = require("matplotlib.colors", extra="plot")
     for number, (mask, box, text) in enumerate(
         zip(scene.masks, scene.boxes, texts, strict=True)
