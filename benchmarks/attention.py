@@ -1,7 +1,7 @@
 """Measures Table 4: memory and time of attention and of lambda layers.
 
-    python -m benchmarks.attention --memory --write docs    # about 20 minutes
-    python -m benchmarks.attention --time --write docs      # about 5 minutes
+    python -m benchmarks.attention --memory --write docs    # about 10 minutes
+    python -m benchmarks.attention --time --write docs      # about 10 minutes
     python -m benchmarks.attention --write docs             # what there is
 
 Memory is what XLA's compiler for CPUs assigns to one training step in float32:
@@ -235,7 +235,7 @@ def main():
     parser.add_argument("--time", action="store_true", help="run and time")
     parser.add_argument("--layers", nargs="+", choices=LAYERS, default=LAYERS)
     parser.add_argument("--repetitions", type=int, default=9)
-    parser.add_argument("--batch", type=int, default=4, help="of --time")
+    parser.add_argument("--batch", type=int, default=2, help="of --time")
     parser.add_argument("--write", default="docs", help="folder of the page")
     options = parser.parse_args()
     path = pathlib.Path(options.write) / "attention.json"

@@ -27,8 +27,10 @@ def write(stage, rows, sizes, against, folder):
     final = [row for row in rows if not row["is_search"]]
     parts = [arms_table(rows, sizes)]
     if final:
+        name = f"study_{stage}.png"
         parts += [differences_table(final, against), conditions(final)]
-        picture(final, against, folder / f"study_{stage}.png")
+        parts += [f"![Test accuracies and their differences]({name})"]
+        picture(final, against, folder / name)
     report.insert(folder, stage, "\n\n".join(parts), DOCUMENT)
 
 
