@@ -19,6 +19,8 @@ from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativeAttention
 from tests import closed_form
 
+pytestmark = pytest.mark.once
+
 FIGURES = tables.read_figures("tests/paper_tables.json")
 BLOCKS = {row.depth: row.blocks for row in specs.TABLE_19}
 

@@ -14,6 +14,8 @@ from lambdanet_tf.serving import fold_batch_norm
 from tests import checks
 from tests import test_resnet
 
+pytestmark = pytest.mark.once
+
 LETTERS = "SAXP"
 SPEC = dataclasses.replace(
     test_resnet.TINY,

@@ -10,6 +10,8 @@ from tests.test_attention import built
 from tests.test_attention import copy_weights
 from tests.test_attention import normal
 
+pytestmark = pytest.mark.once
+
 _SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
 
 

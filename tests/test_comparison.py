@@ -7,6 +7,8 @@ from benchmarks import comparison_report
 from lambdanet_tf import models
 from lambdanet_tf.analysis import analyze
 
+pytestmark = pytest.mark.once
+
 
 def test_networks_have_a_source():
     for key, network in comparison.NETWORKS.items():

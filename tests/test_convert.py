@@ -17,6 +17,8 @@ from lambdanet_tf.models.safetensors import write_safetensors
 from tests import timm_golden
 from tests.test_timm_networks import TINY
 
+pytestmark = pytest.mark.once
+
 CHANGES = {"scope": None, "use_position_bias": False}
 
 

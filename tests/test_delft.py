@@ -13,6 +13,8 @@ from lambdanet_tf import models
 from lambdanet_tf.layers import LambdaLayer
 from tests import checks
 
+pytestmark = pytest.mark.once
+
 _BATCH, _SIZE, _CHANNELS, _HEADS, _KEY = 3, 4, 8, 2, 5
 _N = _SIZE * _SIZE
 

@@ -26,6 +26,8 @@ from lambdanet_tf.training.dry_run import whole_run
 from lambdanet_tf.training.loop import set_up
 from tests.test_resume import free_ports
 
+pytestmark = pytest.mark.once
+
 ROOT = pathlib.Path(__file__).parent.parent
 MIB = 2**20
 

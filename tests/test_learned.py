@@ -11,6 +11,8 @@ from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativePositionEmbedding
 from tests import checks
 
+pytestmark = pytest.mark.once
+
 _SMALL = {"num_heads": 2, "key_dim": 3, "use_batch_norm": False}
 
 

@@ -22,6 +22,8 @@ from tests import timm_golden
 from tests.test_resnet import some_images
 from tests.test_timm_networks import TINY
 
+pytestmark = pytest.mark.once
+
 NAME = "LambdaResNet26T"
 GLOBAL = "LambdaResNet26RPT256"
 SQUARE = (256, 256, 3)

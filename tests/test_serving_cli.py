@@ -22,6 +22,8 @@ from tests.serving_run import CLASSES
 from tests.serving_run import shake
 from tests.serving_run import write_run
 
+pytestmark = pytest.mark.once
+
 ROOT = pathlib.Path(__file__).parents[1]
 SQUARE = {**ARGUMENTS, "input_shape": [8, 8, 1]}
 

@@ -21,6 +21,8 @@ from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.serving import warmup
 from tests.serving_run import shake
 
+pytestmark = pytest.mark.once
+
 SIZE = 12
 # Height and width of the test images of each mode: odd, elongated, smaller
 # than the network's, down to a single pixel.

@@ -10,6 +10,8 @@ from benchmarks import study_report
 from lambdanet_tf import models
 from lambdanet_tf.data.idx import read_idx_file
 
+pytestmark = pytest.mark.once
+
 NAMES = [
     f"{part}-{kind}-ubyte"
     for part in ("train", "t10k")

@@ -24,6 +24,8 @@ from lambdanet_tf.training import resolve
 from lambdanet_tf.training.progress import Progress
 from lambdanet_tf.training.progress import count
 
+pytestmark = pytest.mark.once
+
 ROOT = pathlib.Path(__file__).parent.parent
 SMOKE = ["--recipe", "smoke", "--epochs", "1"]
 
