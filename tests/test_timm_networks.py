@@ -58,10 +58,11 @@ EXPRESSIBLE = {
 
 def networks_and_algorithms():
     for name in timm_golden.TIMM_NAMES:
-        for algorithm in ops.IMPLEMENTATIONS:
-            slow = algorithm != "auto"
-            marks = [pytest.mark.slow] * slow
-            yield pytest.param(name, algorithm, marks=marks)
+        yield name, "auto"
+    # Of local and of global lambda layers.
+    for name in ("LambdaResNet26T", "LambdaResNet26RPT256"):
+        for algorithm in ops.IMPLEMENTATIONS[1:]:
+            yield pytest.param(name, algorithm, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize(
