@@ -64,6 +64,7 @@ def test_graph_equals_eager_and_is_traced_once(case):
     assert len(traces) == 1
 
 
+@pytest.mark.once
 @every_case
 def test_xla(case):
     model = make_model(case)
@@ -117,6 +118,7 @@ def test_weights_file_is_bit_equal(case, tmp_path):
     np.testing.assert_array_equal(restored(data), expected)
 
 
+@pytest.mark.once
 @every_case
 def test_saved_model_is_bit_equal(case, tmp_path):
     model = make_model(case)
@@ -171,6 +173,7 @@ def test_half_precision_is_close_to_single(case, policy):
     checks.assert_close(tf.cast(output, tf.float32), model(data), tolerance)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("implementation", ops.IMPLEMENTATIONS)
 @pytest.mark.parametrize(
     ("layer_type", "arguments", "inputs"),
@@ -205,6 +208,7 @@ def test_every_implementation_compiles_in_every_precision(
         checks.assert_close(output, expected, tolerance)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("implementation", ops.IMPLEMENTATIONS)
 @pytest.mark.parametrize("layer_type", [layers.LambdaLayer, layers.LambdaConv])
 def test_unknown_sizes_are_computed_or_refused(layer_type, implementation, rng):

@@ -164,6 +164,7 @@ few = hypothesis.settings(
 )
 
 
+@pytest.mark.once
 @every_implementation
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @few
@@ -173,6 +174,7 @@ def test_any_layer_equals_the_reference(rank, implementation, data):
     agree(layers.LambdaLayer, drawn, implementation, "float64", jointly=True)
 
 
+@pytest.mark.once
 @every_implementation
 @few
 @hypothesis.given(drawn=drawn_convolutions())
