@@ -244,6 +244,8 @@ models.save_weights(model, sys.argv[1])
 
 
 def test_files_of_the_other_keras(tmp_path):
+    if KERAS_3:
+        pytest.importorskip("tf_keras")
     model, path = saved(tmp_path)
     back = str(tmp_path / "back.npz")
     legacy = "1" if KERAS_3 else "0"
