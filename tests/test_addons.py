@@ -93,7 +93,7 @@ def averaged_model(tfa, rng, first_update):
     for step in range(12):
         x = tf.constant(rng.normal(size=(8, 3)), tf.float32)
         with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(model(x, training=True)))
+            loss = tf.reduce_mean(tf.square(model(x, training=True) - 1.0))
         trained = model.trainable_variables
         gradients = tape.gradient(loss, trained)
         optimizer.apply_gradients(zip(gradients, trained, strict=True))
