@@ -285,6 +285,12 @@ class Training:
             f"{runs.WEIGHTS_FILE}, report.md, metrics.csv, run.json"
             + (", curves.png, predictions.png" if has_pictures() else "")
         )
+        if bad:
+            self.print_fn(
+                f"{count(len(bad), 'image')} could not be read and "
+                f"{'was' if len(bad) == 1 else 'were'} left out: "
+                f"{self.folder.file(runs.BAD_IMAGES_FILE)}"
+            )
         return self.folder
 
     def _take_steps(self, batches, request):
