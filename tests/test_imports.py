@@ -1,11 +1,15 @@
 """Which room of the package may import which, read from the sources."""
 
 import ast
+import os
 import pathlib
 import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
+
+from lambdanet_tf import environment
 
 pytestmark = pytest.mark.once
 
@@ -142,3 +146,29 @@ serving.export_run, serving.verify_export
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_another_backend_of_keras_is_refused_in_a_sentence(backend):
+    done = subprocess.run(
+        [sys.executable, "-c", "from lambdanet_tf import layers"],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "KERAS_BACKEND": backend,
+            "TF_USE_LEGACY_KERAS": "0",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert "set the environment variable KERAS_BACKEND=tensorflow" in last
+
+
+def test_a_backend_that_can_be_imported_is_refused_too(monkeypatch):
+    monkeypatch.setattr(tf.keras.backend, "backend", lambda: "jax")
+    monkeypatch.setattr(environment, "KERAS_3", True)
+    with pytest.raises(ImportError, match="the backend 'jax'.*tensorflow"):
+        environment.check_backend()
