@@ -53,7 +53,7 @@ test-slow: $(VENV)/.dev  ## Run the tests that take long; some under both Kerase
 test-newest: $(NEWEST_VENV)/.wheel  ## Test the wheel alone with the newest TensorFlow.
 	$(NEWEST_VENV)/bin/python -c 'import tensorflow as tf; print(tf.__version__)'
 	cd $(NEWEST_VENV)/lane && ../bin/python -m pytest $(PYTEST_ARGS) \
-		-m every_lane
+		-m "every_lane and not once"
 	@$(NEWEST_VENV)/bin/python $(PIP) "$$(echo dist/*.whl)[data,plot]" tf_keras
 	cd $(NEWEST_VENV)/lane && TF_USE_LEGACY_KERAS=1 ../bin/python -m pytest \
 		$(PYTEST_ARGS) -m every_lane tests/test_first_hour.py \
@@ -61,7 +61,7 @@ test-newest: $(NEWEST_VENV)/.wheel  ## Test the wheel alone with the newest Tens
 
 test-legacy: $(LEGACY_VENV)/.wheel  ## Test with TensorFlow 2.15 and its addons.
 	cd $(LEGACY_VENV)/lane && ../bin/python -m pytest -W default \
-		$(PYTEST_ARGS) -m "every_lane or addons"
+		$(PYTEST_ARGS) -m "addons or every_lane and not once"
 
 test-tpu: $(TPU_VENV)/.tpu  ## Compile LambdaResNet-50 for TPUs; needs none.
 	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile --check $(TPU_ARGS)

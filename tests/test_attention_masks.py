@@ -13,6 +13,8 @@ from tests import checks
 from tests.test_attention import built
 from tests.test_attention import normal
 
+pytestmark = pytest.mark.once
+
 _SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
 
 

@@ -22,6 +22,8 @@ from lambdanet_tf.analysis.operations import operation_flops
 from tests import checks
 from tests import oracle
 
+pytestmark = pytest.mark.once
+
 DIMS = ops.Dims(num_heads=2, key_dim=3, value_dim=5, intra_depth=2)
 GEOMETRIES = {
     "same 7x9": [ops.same_axis(7, 5), ops.same_axis(9, 3)],

@@ -12,6 +12,8 @@ from lambdanet_tf import layers
 from lambdanet_tf import ops
 from tests import checks
 
+pytestmark = pytest.mark.once
+
 _SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
 _PLAIN = {**_SIZE, "use_batch_norm": False}
 

@@ -10,6 +10,8 @@ from lambdanet_tf import serving
 from lambdanet_tf.serving import formats
 from tests.serving_run import SHAPE
 
+pytestmark = pytest.mark.once
+
 BOTH = ("tflite", "onnx")
 
 

@@ -17,6 +17,8 @@ from lambdanet_tf.serving import standalone
 from lambdanet_tf.serving import warmup
 from tests.serving_run import SHAPE
 
+pytestmark = pytest.mark.once
+
 CROP = data.EvaluationCrop(SHAPE[:2])
 
 

@@ -12,6 +12,8 @@ from tests.serving_run import CLASSES
 from tests.serving_run import SHAPE
 from tests.serving_run import shake
 
+pytestmark = pytest.mark.once
+
 SIGNATURES = ["serving_default", "serving_bytes", "classify", "features"]
 FILES = ["tflite", "onnx"]
 SMALL = {"stages": ("CL", "LL"), "widths": (8, 8), "strides": (1, 2)}
