@@ -10,7 +10,6 @@ that was interrupted is continued. The runs of the default recipe are commands,
 """
 
 import argparse
-import json
 import os
 import pathlib
 import subprocess
@@ -22,12 +21,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 
 from benchmarks import digits_report
+from benchmarks import finished_runs
 from lambdanet_tf import models
 from lambdanet_tf import training
 
 ROOT = pathlib.Path(__file__).parents[1]
 SEEDS = (0, 1, 2)
-FACTS_FILE = "benchmark.json"
 
 # What a run may use; everything else is the recipe's. Few images: a tenth of
 # those that are not test images, in small batches, so that there are nearly as
@@ -78,7 +77,8 @@ def main():
         row = run(runs, budget, variant, seed)
         print(f"{number}/{len(plan)}  {text_row(row)}", flush=True)
     if options.report:
-        rows = [r for r in map(read, runs.glob("*")) if r is not None]
+        rows = [finished_runs.read(folder) for folder in runs.glob("*")]
+        rows = [row for row in rows if row is not None]
         digits_report.write(rows, parameters(), pathlib.Path(options.report))
 
 
@@ -99,7 +99,7 @@ def run(runs, budget, variant, seed):
     """Trains one network, unless that is done; returns its row."""
     slug = variant.lower().replace(", ", "-").replace(" ", "_")
     folder = runs / f"{budget}-{slug}-{seed}"
-    row = read(folder)
+    row = finished_runs.read(folder)
     if row is not None:
         return row
     facts = {"budget": budget, "variant": variant, "seed": seed}
@@ -114,8 +114,7 @@ def run(runs, budget, variant, seed):
             print_fn=lambda text: None,
         )
         tf.keras.backend.clear_session()
-    (folder / FACTS_FILE).write_text(json.dumps(facts))
-    return read(folder)
+    return finished_runs.write(folder, facts)
 
 
 def command(folder, seed):
@@ -128,18 +127,6 @@ def command(folder, seed):
     if done.returncode:
         sys.exit(f"train.py failed:\n{done.stdout}{done.stderr}")
     return time.perf_counter() - start if is_new else None
-
-
-def read(folder):
-    """What is known about a finished run; None if it is not finished."""
-    if not (folder / FACTS_FILE).exists():
-        return None
-    record = json.loads((folder / "run.json").read_text())
-    return {
-        **json.loads((folder / FACTS_FILE).read_text()),
-        "versions": record["versions"],
-        **record["metrics"],
-    }
 
 
 def text_row(row):

@@ -13,7 +13,6 @@ finished are not repeated, one that was interrupted is continued.
 import argparse
 import contextlib
 import dataclasses
-import json
 import os
 import pathlib
 import struct
@@ -24,6 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import delft
+from benchmarks import finished_runs
 from benchmarks import study_report
 from lambdanet_tf import models
 from lambdanet_tf import training
@@ -31,7 +31,6 @@ from lambdanet_tf.analysis import analyze
 from lambdanet_tf.data.idx import read_idx
 from lambdanet_tf.data.idx import read_idx_file
 
-FACTS_FILE = "study.json"
 SPLIT_SEED = 20_260_101
 SEARCH_SEED = 1000  # no seed of a final run
 
@@ -284,7 +283,7 @@ def plan(stage, names):
 
 def run(folder, name, stage, data, seed, rate):
     """Trains one network, unless that is done; returns its facts."""
-    facts = read(folder)
+    facts = finished_runs.read(folder)
     if facts is not None:
         return facts
     arm = ARMS[name]
@@ -300,20 +299,7 @@ def run(folder, name, stage, data, seed, rate):
     tf.keras.backend.clear_session()
     facts = {"arm": name, "seed": seed, "rate": rate}
     facts["is_search"] = seed == SEARCH_SEED
-    (folder / FACTS_FILE).write_text(json.dumps(facts))
-    return read(folder)
-
-
-def read(folder):
-    """What is known about a finished run; None if it is not finished."""
-    if not (folder / FACTS_FILE).exists():
-        return None
-    record = json.loads((folder / "run.json").read_text())
-    return {
-        **json.loads((folder / FACTS_FILE).read_text()),
-        "versions": record["versions"],
-        **record["metrics"],
-    }
+    return finished_runs.write(folder, facts)
 
 
 def search(folder, name, stage):
@@ -386,7 +372,7 @@ def main():
         split_data(options.data, folder / "data", stage)
         study(folder, stage, options.arms or tuple(stage.seeds))
     if options.report:
-        rows = [read(path) for path in sorted(folder.glob("*-*"))]
+        rows = [finished_runs.read(path) for path in sorted(folder.glob("*-*"))]
         rows = [row for row in rows if row is not None]
         against = {name: ARMS[name].against for name in stage.seeds}
         study_report.write(

@@ -13,7 +13,10 @@ Nothing here imports TensorFlow.
 import argparse
 import dataclasses
 import json
+import os
+import sys
 import typing
+from collections.abc import Callable
 from collections.abc import Container
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -23,6 +26,9 @@ from typing import NoReturn
 
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.arguments import one_of
+
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
 
 _KINDS = {
     int: "a whole number",
@@ -204,6 +210,40 @@ def nearest_flag(flag: str, flags: Iterable[str]) -> str:
     if len(name) > 1 and len(starting) == 1:
         return f" Did you mean '--{starting[0]}'?"
     return did_you_mean("--" + name, ["--" + known for known in names])
+
+
+def program(script: str, command: str) -> str:
+    """Returns what this process was started as: a script or its command."""
+    name = os.path.basename(sys.argv[0])
+    return command if name.startswith("lambdanet") else script
+
+
+def run(
+    action: Callable[[], int],
+    program: str,
+    also: tuple[type[Exception], ...] = (),
+) -> int:
+    """Runs a command; what goes wrong becomes one line and an exit code.
+
+    Args:
+        action: the command. It returns its exit code.
+        program: what the line begins with.
+        also: errors that become a line, beside ImportError, OSError and
+            ValueError.
+
+    Returns:
+        The exit code: the action's, `EXIT_USAGE` or `EXIT_INTERRUPTED`.
+    """
+    # TensorFlow's C++ reports, among others, an error for a missing GPU.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
+        return action()
+    except KeyboardInterrupt:
+        print(f"\n{program}: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except (ImportError, OSError, ValueError, *also) as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return EXIT_USAGE
 
 
 def json_object(text: str) -> dict[str, Any]:

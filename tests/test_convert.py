@@ -144,7 +144,7 @@ def test_what_is_refused_writes_nothing(theirs, tmp_path, capsys):
         assert main(arguments) == 2
         captured = capsys.readouterr()
         assert captured.out == ""
-        assert captured.err.startswith("error: ")
+        assert captured.err.startswith("python -m lambdanet_tf.convert: ")
         assert re.search(message, captured.err)
         assert sorted(tmp_path.iterdir()) == before
     with pytest.raises(SystemExit):

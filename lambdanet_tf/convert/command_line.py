@@ -1,7 +1,6 @@
 """The command `python -m lambdanet_tf.convert`."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -54,16 +53,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             help="attributes of the network that differ, as an object",
         )
     given = parser.parse_args(arguments)
+    return flags.run(
+        lambda: _convert(given), parser.prog, also=(tf.errors.OpError,)
+    )
+
+
+def _convert(given):
+    """Converts a file, and prints what went where; returns the exit code."""
     convert = (
         import_from_timm if given.command == "from-timm" else export_to_timm
     )
-    try:
-        converted = convert(
-            given.source, given.destination, given.network, given.changes
-        )
-    except (ValueError, OSError, tf.errors.OpError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    converted = convert(
+        given.source, given.destination, given.network, given.changes
+    )
     print(table(converted))
     print(f"Wrote {given.destination}")
     return 0

@@ -6,17 +6,13 @@ flags are read.
 
 import importlib
 import importlib.util
-import os
 import pathlib
-import sys
 from collections.abc import Sequence
 
 from lambdanet_tf import flags
 from lambdanet_tf import serving
 
 EXIT_DIFFERENT = 1
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
 
 _DESCRIPTION = """\
 Exports a trained model for TF Serving, and verifies the export.
@@ -27,7 +23,7 @@ Exports a trained model for TF Serving, and verifies the export.
 """
 _EPILOG = f"""\
 exit codes: 0 exported; {EXIT_DIFFERENT} the export differs from Keras;
-{EXIT_USAGE} wrong use
+{flags.EXIT_USAGE} wrong use
 """
 
 # The flags that are fields of `ExportOptions`.
@@ -50,22 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    # TensorFlow's C++ reports, among others, an error for a missing GPU.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    try:
-        given = make_parser().parse(arguments)
-        _check(given)
-        if given.predict is not None:
-            return _predict(given)
-        if given.verify is not None:
-            return _verify(given)
-        return _export(given)
-    except KeyboardInterrupt:
-        print(f"\n{program()}: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    except (ImportError, OSError, RuntimeError, ValueError) as error:
-        print(f"{program()}: {error}", file=sys.stderr)
-        return EXIT_USAGE
+    return flags.run(
+        lambda: _run_command(arguments), program(), also=(RuntimeError,)
+    )
 
 
 def make_parser() -> flags.Parser:
@@ -95,8 +78,18 @@ def make_parser() -> flags.Parser:
 
 def program() -> str:
     """Returns what this command is called by."""
-    name = os.path.basename(sys.argv[0])
-    return "lambdanet-export" if name.startswith("lambdanet") else "export.py"
+    return flags.program("export.py", "lambdanet-export")
+
+
+def _run_command(arguments):
+    """Exports, verifies or predicts, as the flags say."""
+    given = make_parser().parse(arguments)
+    _check(given)
+    if given.predict is not None:
+        return _predict(given)
+    if given.verify is not None:
+        return _verify(given)
+    return _export(given)
 
 
 def _check(given):

@@ -18,10 +18,8 @@ from lambdanet_tf.training.recipes import RECIPES
 from lambdanet_tf.training.recipes import listing
 from lambdanet_tf.training.recipes import resolve
 
-EXIT_USAGE = 2
 EXIT_NOT_FINITE = 3
 EXIT_STOPPED = 75  # "Temporary failure, try again" in sysexits.h.
-EXIT_INTERRUPTED = 130
 
 _DESCRIPTION = """\
 Trains a lambda network.
@@ -37,7 +35,8 @@ Trains a lambda network.
   train.py --run runs/mine --epochs 80      more epochs for that run
 """
 _EPILOG = f"""\
-exit codes: 0 finished; {EXIT_USAGE} wrong use; {EXIT_NOT_FINITE} the loss is no
+exit codes: 0 finished; {flags.EXIT_USAGE} wrong use; {EXIT_NOT_FINITE} \
+the loss is no
 longer finite; {EXIT_STOPPED} stopped by a signal, to be resumed with --run
 """
 
@@ -51,28 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    # TensorFlow's C++ reports, among others, an error for a missing GPU.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    try:
-        given = make_parser().parse(arguments)
-        if given.list_recipes:
-            print("\n".join(listing()))
-            return 0
-        if given.recipe and given.recipe_file:
-            raise ValueError("Give either --recipe or --recipe-file, not both.")
-        options = RunOptions(**flags.given(given, RunOptions))
-        if not given.recipe_file and not options.run:
-            new_recipe(given)  # What is wrong with it is said at once.
-        if "tensorflow" not in sys.modules:
-            choose_keras(options)
-        launch = importlib.import_module("lambdanet_tf.training.launch")
-        return launch.launch(given, options)
-    except KeyboardInterrupt:
-        print(f"\n{program()}: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    except (ValueError, ImportError, OSError) as error:
-        print(f"{program()}: {error}", file=sys.stderr)
-        return EXIT_USAGE
+    return flags.run(lambda: _train(arguments), program())
 
 
 def make_parser() -> flags.Parser:
@@ -116,6 +94,23 @@ def make_parser() -> flags.Parser:
     return parser
 
 
+def _train(arguments):
+    """Trains, reports or lists, as the flags say; returns the exit code."""
+    given = make_parser().parse(arguments)
+    if given.list_recipes:
+        print("\n".join(listing()))
+        return 0
+    if given.recipe and given.recipe_file:
+        raise ValueError("Give either --recipe or --recipe-file, not both.")
+    options = RunOptions(**flags.given(given, RunOptions))
+    if not given.recipe_file and not options.run:
+        new_recipe(given)  # What is wrong with it is said at once.
+    if "tensorflow" not in sys.modules:
+        choose_keras(options)
+    launch = importlib.import_module("lambdanet_tf.training.launch")
+    return launch.launch(given, options)
+
+
 def new_recipe(given: argparse.Namespace) -> Recipe:
     """Returns the recipe of a new run that the flags ask for.
 
@@ -149,8 +144,7 @@ def choose_keras(options: RunOptions) -> None:
 
 def program() -> str:
     """Returns what this command is called by."""
-    name = os.path.basename(sys.argv[0])
-    return "lambdanet-train" if name.startswith("lambdanet") else "train.py"
+    return flags.program("train.py", "lambdanet-train")
 
 
 if __name__ == "__main__":
