@@ -135,13 +135,23 @@ def picture(rows, variants, budgets, path):
                     [place - 0.3, place + 0.3],
                     color=_BLUE,
                     linewidth=2,
+                    label="mean",
                 )
             axis.plot(
-                shares, [place] * len(shares), "o", color=_BLUE, alpha=0.5
+                shares,
+                [place] * len(shares),
+                "o",
+                color=_BLUE,
+                alpha=0.5,
+                label="a run, of one seed",
             )
             axis.axhline(place, color=_GREY, linewidth=0.5, zorder=0)
         axis.set(title=TITLES[budget], xlabel="test accuracy, %")
         axis.grid(axis="x", alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_yticks(places, variants)
+    entries = dict(zip(*axes[0].get_legend_handles_labels()[::-1], strict=True))
+    figure.legend(
+        entries.values(), entries.keys(), loc="outside lower center", ncols=2
+    )
     figure.savefig(path, dpi=110)

@@ -130,24 +130,37 @@ def picture(figures, path):
     }
     rows = figures["rows"][::-1]
     figure, axes = plt.subplots(
-        1, 2, figsize=(12, 0.38 * len(rows) + 1.6), sharey=True
+        1,
+        2,
+        figsize=(12, 0.38 * len(rows) + 1.6),
+        sharex=True,
+        sharey=True,
+        layout="constrained",
     )
+    largest = 1.0
     for axis, phase in zip(axes, ("forward", "training"), strict=True):
         for index, (label, names) in enumerate(groups.items()):
             ratios = [_ratio(row, phase, names) or 0 for row in rows]
+            largest = max(largest, *ratios)
             positions = [i + 0.2 - 0.4 * index for i in range(len(rows))]
             axis.barh(positions, ratios, 0.38, label=label)
         axis.axvline(1.0, color="black", linewidth=1)
         axis.set_xscale("log")
-        axis.set_xlim(0.5, 100)
-        axis.set_xticks([0.5, 1, 2, 5, 10, 20, 50, 100])
-        axis.set_xticklabels(["0.5", "1", "2", "5", "10", "20", "50", "100"])
         axis.set_xlabel(f"{phase} time, as a multiple of auto's (log scale)")
         axis.grid(axis="x", alpha=0.3)
+    ticks = [0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500]
+    end = next(tick for tick in ticks if tick >= largest)
+    axes[0].set_xlim(0.5, end)
+    axes[0].set_ylim(-0.6, len(rows) - 0.4)
+    ticks = ticks[: ticks.index(end) + 1]
+    axes[0].set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes[0].set_yticks(range(len(rows)), [_label(row) for row in rows])
-    axes[1].legend(loc="lower right", fontsize=8)
+    figure.legend(
+        *axes[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=len(groups),
+    )
     figure.suptitle("How much longer other ways take than `auto`")
-    figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
