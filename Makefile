@@ -18,6 +18,7 @@ DOCS_VENV := $(VENV)-docs
 NEWEST_VENV := $(VENV)-newest
 LEGACY_VENV := $(VENV)-legacy
 CONSTRAINTS := requirements/constraints.txt
+comma := ,
 PIP := -m pip install --quiet --disable-pip-version-check
 PIP_INSTALL := $(PIP) --constraint $(CONSTRAINTS)
 INSTALL := $(BIN)/python $(PIP_INSTALL)
@@ -142,28 +143,26 @@ dist/.wheel: $(VENV)/.pip $(SOURCES)
 		--build-constraint $(CONSTRAINTS) --wheel-dir dist .
 	@touch $@
 
+# $(call install_lane,ENVIRONMENT,REQUIREMENTS)
+define install_lane
+	@echo "Installing the wheel in $(1) ..."
+	@rm -rf $(1)
+	@$(PYTHON) -m venv $(1)
+	@$(1)/bin/python $(PIP) $(2)
+	@mkdir $(1)/lane
+	@cp -R $(LANE_FILES) $(1)/lane
+	@touch $(1)/.wheel
+endef
+
 $(NEWEST_VENV)/.wheel: dist/.wheel
-	@echo "Installing the wheel with the newest TensorFlow ..."
-	@rm -rf $(NEWEST_VENV)
-	@$(PYTHON) -m venv $(NEWEST_VENV)
-	@$(NEWEST_VENV)/bin/python $(PIP) dist/*.whl pytest pytest-xdist \
-		hypothesis
-	@mkdir $(NEWEST_VENV)/lane
-	@cp -R $(LANE_FILES) $(NEWEST_VENV)/lane
-	@touch $@
+	$(call install_lane,$(NEWEST_VENV),dist/*.whl pytest pytest-xdist hypothesis)
 
 $(LEGACY_VENV)/.wheel: dist/.wheel requirements/legacy.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 12))' || { \
 		echo "TensorFlow 2.15 needs Python 3.10 or 3.11. Name one:" \
 		"PYTHON=python3.11 make $(MAKECMDGOALS)" >&2; exit 1; }
-	@echo "Installing the wheel with TensorFlow 2.15 ..."
-	@rm -rf $(LEGACY_VENV)
-	@$(PYTHON) -m venv $(LEGACY_VENV)
-	@$(LEGACY_VENV)/bin/python $(PIP) "$$(echo dist/*.whl)[data,plot]" \
-		--requirement requirements/legacy.txt
-	@mkdir $(LEGACY_VENV)/lane
-	@cp -R $(LANE_FILES) $(LEGACY_VENV)/lane
-	@touch $@
+	$(call install_lane,$(LEGACY_VENV),"$$(echo dist/*.whl)[data$(comma)plot]" \
+		--requirement requirements/legacy.txt)
 
 $(TPU_VENV)/.tpu: pyproject.toml $(CONSTRAINTS) requirements/tpu-compile.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import serving
+from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.environment import is_there
 from lambdanet_tf.runs import RunFolder
 from tests.serving_run import write_run
@@ -63,7 +64,7 @@ def _missing(marker):
     if marker == "tpu" and not tf.config.list_physical_devices("TPU"):
         return "needs a TPU"
     if marker == "garden":
-        if hasattr(tf.keras, "ops"):
+        if KERAS_3:
             return "needs TF_USE_LEGACY_KERAS=1"
         if not is_there("official"):
             return "needs the extra `garden`"

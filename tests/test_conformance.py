@@ -15,13 +15,13 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import ops
+from lambdanet_tf.environment import KERAS_3
 from tests import cases
 from tests import checks
 
 every_case = pytest.mark.parametrize(
     "case", cases.CASES, ids=lambda case: case.name
 )
-KERAS_3 = hasattr(tf.keras, "ops")
 
 
 def make_model(case, **kwargs):

@@ -18,8 +18,8 @@ import sys
 import urllib.parse
 
 import pytest
-import tensorflow as tf
 
+from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.serving import cli as export_cli
 from lambdanet_tf.training import cli as train_cli
 from website import stage
@@ -81,7 +81,7 @@ def blocks(page):
 
 
 def is_run_here(block):
-    legacy = not hasattr(tf.keras, "ops")
+    legacy = not KERAS_3
     return block.mark != "not run" and (block.mark != "tf_keras" or legacy)
 
 
