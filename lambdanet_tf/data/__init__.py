@@ -17,7 +17,11 @@ from lambdanet_tf.data.folders import read_folder
 from lambdanet_tf.data.idx import read_idx
 from lambdanet_tf.data.image_set import ImageSet
 from lambdanet_tf.data.pipeline import evaluation_batches
+from lambdanet_tf.data.pipeline import joined_batches
+from lambdanet_tf.data.pipeline import scan_images
 from lambdanet_tf.data.pipeline import training_batches
+from lambdanet_tf.data.pseudo_labels import read_pseudo_labels
+from lambdanet_tf.data.pseudo_labels import unlabelled_images
 from lambdanet_tf.data.records import read_records
 from lambdanet_tf.data.source import IndexedSource
 from lambdanet_tf.data.source import Shard
@@ -45,13 +49,17 @@ __all__ = [
     "evaluation_batches",
     "fake_set",
     "image_dtype",
+    "joined_batches",
     "load_digits",
     "load_images",
     "read_arrays",
     "read_folder",
     "read_idx",
+    "read_pseudo_labels",
     "read_records",
     "read_tfds",
+    "scan_images",
     "throughput",
     "training_batches",
+    "unlabelled_images",
 ]

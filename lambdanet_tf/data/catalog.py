@@ -124,6 +124,12 @@ def dry_run_images(
         return fake
 
 
+def is_image_set(name: str) -> bool:
+    """Returns whether a text is meant as the name of an image set."""
+    kinds = {source.partition(":")[0] for source in SOURCES}
+    return name.partition(":")[0] in kinds
+
+
 def _split_options(kind, place):
     """Splits "PATH,classes=10" into "PATH" and {"classes": 10}."""
     options = {}

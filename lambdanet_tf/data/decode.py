@@ -28,6 +28,11 @@ class ArrayImage:
         """Returns all pixels."""
         return self._array
 
+    def encoded(self) -> tf.Tensor:
+        """Returns the bytes of a PNG file, the values rounded to 8 bits."""
+        rounded = tf.round(tf.cast(self._array, tf.float32))
+        return tf.io.encode_png(tf.saturate_cast(rounded, tf.uint8))
+
     def crop(
         self,
         top: tf.Tensor,
@@ -63,6 +68,10 @@ class EncodedImage:
             lambda: tf.cast(header_size(self._encoded), tf.int32),
             lambda: tf.shape(self.whole())[:2],
         )
+
+    def encoded(self) -> tf.Tensor:
+        """Returns the bytes of the file."""
+        return self._encoded
 
     def whole(self) -> tf.Tensor:
         """Returns all pixels, uint8."""

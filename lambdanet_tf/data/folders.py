@@ -114,6 +114,32 @@ def read_folder(
     )
 
 
+def find_images(path: str) -> list[str]:
+    """Lists the image files in a folder and below it, sorted.
+
+    Args:
+        path: the folder, on any file system that `tf.io.gfile` knows.
+
+    Raises:
+        ValueError: if there is no such folder, or no image in it.
+    """
+    if not tf.io.gfile.isdir(path):
+        raise ValueError(f"There is no folder {path!r}.")
+    endings = _ENDINGS + _PILLOW_ENDINGS
+    found = [
+        os.path.join(folder, file)
+        for folder, _, files in tf.io.gfile.walk(path)
+        for file in files
+        if _ending(file) in endings and not file.startswith(".")
+    ]
+    if not found:
+        raise ValueError(
+            f"{path} must hold images ({', '.join(endings)}), in it or in "
+            "folders of it. Received: none."
+        )
+    return sorted(found)
+
+
 @dataclasses.dataclass(frozen=True)
 class _Listing:
     """The images in the folders of the classes, and notes on what is not."""

@@ -26,7 +26,8 @@ def mixup(
         float32 images, and float32 labels `(batch, num_classes)` as
         probabilities.
     """
-    images, labels = _as_floats(images, labels, num_classes)
+    images = tf.cast(images, tf.float32)
+    labels = probabilities(labels, num_classes)
     share = beta([tf.shape(images)[0]], seed, alpha)
     wide = share[:, tf.newaxis, tf.newaxis, tf.newaxis]
     mixed = wide * images + (1.0 - wide) * tf.roll(images, -1, axis=0)
@@ -57,7 +58,8 @@ def cutmix(
     Returns:
         As `mixup`.
     """
-    images, labels = _as_floats(images, labels, num_classes)
+    images = tf.cast(images, tf.float32)
+    labels = probabilities(labels, num_classes)
     batch, height, width = tf.unstack(tf.shape(images)[:3])
     side = tf.sqrt(1.0 - beta([batch], seed, alpha))
     centers = tf.random.stateless_uniform(
@@ -80,15 +82,16 @@ def beta(shape: list, seed: tf.Tensor, alpha: float) -> tf.Tensor:
     return first / (first + second)
 
 
+def probabilities(labels: tf.Tensor, num_classes: int) -> tf.Tensor:
+    """Returns float32 labels `(batch, num_classes)`: one-hot, if of classes."""
+    if labels.shape.rank == 1:
+        labels = tf.one_hot(labels, num_classes)
+    return tf.cast(labels, tf.float32)
+
+
 def _inside(length, center, side):
     """Which of `length` pixels lie inside a box, for each of a batch."""
     size = tf.cast(length, tf.float32)
     middle, half = center * size, side * size / 2.0
     pixels = tf.range(size)[tf.newaxis, :] + 0.5
     return tf.abs(pixels - middle[:, tf.newaxis]) < half[:, tf.newaxis]
-
-
-def _as_floats(images, labels, num_classes):
-    if labels.shape.rank == 1:
-        labels = tf.one_hot(labels, num_classes)
-    return tf.cast(images, tf.float32), tf.cast(labels, tf.float32)

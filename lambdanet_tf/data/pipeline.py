@@ -47,7 +47,8 @@ def training_batches(
         bad_images: notes what cannot be read.
 
     Returns:
-        A dataset of (images, labels), int32 labels unless `mix` changes them.
+        A dataset of (images, labels), the labels those of the source unless
+        `mix` changes them.
     """
 
     def prepare(element):
@@ -63,7 +64,7 @@ def training_batches(
 
     signature = (
         tf.TensorSpec(image_shape, dtype),
-        tf.TensorSpec([], tf.int32),
+        source.label_spec,
         tf.TensorSpec([], tf.int64),
     )
     elements = source.stream(seed, start, shard or EVERYTHING)
@@ -71,6 +72,49 @@ def training_batches(
         _map_images(source, elements, prepare, signature, bad_images)
         .batch(batch_size, drop_remainder=True)
         .map(finish, num_parallel_calls=tf.data.AUTOTUNE)
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def joined_batches(
+    labelled: tf.data.Dataset,
+    pseudo_labelled: tf.data.Dataset,
+    mix: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Batch],
+    seed: int = 0,
+    start: int = 0,
+    shard: Shard | None = None,
+) -> tf.data.Dataset:
+    """Joins batches of labelled and of pseudo-labelled images, one by one.
+
+    Args:
+        labelled: batches of images and int32 labels.
+        pseudo_labelled: batches of images and float32 probabilities.
+        mix: as for `training_batches`, on the joined batch; its labels are
+            probabilities.
+        seed: of what `mix` draws.
+        start: batches, of all shards together, that were left out.
+        shard: that of the batches; None for all.
+
+    Returns:
+        A dataset of (images, labels).
+    """
+    shard = shard or EVERYTHING
+
+    def join(number, pair):
+        (images, labels), (others, probabilities) = pair
+        one_hot = tf.one_hot(labels, probabilities.shape[-1])
+        position = start + number * shard.count + shard.index
+        mixed, labels = mix(
+            tf.concat([images, others], axis=0),
+            tf.concat([one_hot, probabilities], axis=0),
+            element_seed(~seed, position),
+        )
+        return tf.cast(mixed, images.dtype), labels
+
+    return (
+        tf.data.Dataset.zip((labelled, pseudo_labelled))
+        .enumerate()
+        .map(join, num_parallel_calls=tf.data.AUTOTUNE)
         .prefetch(tf.data.AUTOTUNE)
     )
 
@@ -111,7 +155,7 @@ def evaluation_batches(
 
     signature = (
         tf.TensorSpec(image_shape, dtype),
-        tf.TensorSpec([], tf.int32),
+        source.label_spec,
         tf.TensorSpec([], tf.float32),
     )
     if num_batches is None:
@@ -130,13 +174,44 @@ def evaluation_batches(
     )
 
 
+def scan_images(
+    source: Source,
+    prepare: Callable[[Image], tuple[tf.Tensor, ...]],
+    signature: tuple[tf.TensorSpec, ...],
+    start: int = 0,
+    bad_images: BadImages | None = None,
+) -> tf.data.Dataset:
+    """Maps a function over each image once, in a fixed order, without labels.
+
+    Args:
+        source: the images.
+        prepare: from an image to tensors.
+        signature: what `prepare` returns, fully defined.
+        start: images to leave out at the beginning.
+        bad_images: notes what cannot be read, and is left out.
+
+    Returns:
+        A dataset of what `prepare` returns.
+    """
+    return _map_images(
+        source,
+        source.scan().skip(start),
+        lambda element: prepare(source.decode(element)[0]),
+        signature,
+        bad_images,
+        check_labels=False,
+    )
+
+
 def element_seed(seed: int, position: tf.Tensor) -> tf.Tensor:
     """Returns the seed of everything random about one element of a stream."""
     mixed = tf.stack([tf.cast(seed, tf.int64), position])
     return tf.random.experimental.stateless_fold_in(mixed, 1)
 
 
-def _map_images(source, elements, prepare, signature, bad_images):
+def _map_images(
+    source, elements, prepare, signature, bad_images, check_labels=True
+):
     """Maps `prepare` over elements; the second tensor it returns is the label.
 
     Where images can fail, those that do are left out.
@@ -144,7 +219,10 @@ def _map_images(source, elements, prepare, signature, bad_images):
     if source.can_fail:
         bad_images = bad_images or BadImages()
         return bad_images.map_or_skip(
-            elements, prepare, signature, source.num_classes
+            elements,
+            prepare,
+            signature,
+            source.num_classes if check_labels else None,
         )
 
     def checked(element):

@@ -278,11 +278,12 @@ def _part_files(path):
                 "well). Received: none."
             )
     for files in found.values():
-        _check_complete(path, files)
+        check_complete(path, files)
     return found
 
 
-def _check_complete(path, files):
+def check_complete(path: str, files: Sequence[str]) -> None:
+    """Raises a ValueError unless all files `-of-` their number are there."""
     name = os.path.basename(files[0])
     if "-of-" in name:
         announced = int(name.rsplit("-of-", 1)[1].split(".")[0])

@@ -51,11 +51,13 @@ class Source(abc.ABC):
             left out and noted, see `BadImages`.
         num_classes: labels outside [0, num_classes) make an image a bad one;
             None if all labels are known to be right.
+        label_spec: of a label: a class, or a probability for each class.
     """
 
     num_images: int
     can_fail: bool = False
     num_classes: int | None = None
+    label_spec: tf.TensorSpec = tf.TensorSpec([], tf.int32)
 
     @abc.abstractmethod
     def stream(
@@ -80,7 +82,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def decode(self, element: Element) -> tuple[Image, tf.Tensor]:
-        """Returns the image of an element, and its label as int32."""
+        """Returns the image of an element, and its label: `label_spec`."""
 
 
 class IndexedSource(Source):

@@ -15,3 +15,5 @@ from lambdanet_tf.training.recipe import Recipe as Recipe
 from lambdanet_tf.training.recipes import RECIPES as RECIPES
 from lambdanet_tf.training.recipes import read_recipe as read_recipe
 from lambdanet_tf.training.recipes import resolve as resolve
+from lambdanet_tf.training.teacher import LabelOptions as LabelOptions
+from lambdanet_tf.training.teacher import label_images as label_images

@@ -1,5 +1,6 @@
 """The input pipeline of a recipe: its images as batches for all replicas."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from lambdanet_tf.data.randaugment import make_randaugment
 from lambdanet_tf.training.recipe import Recipe
 
 _LARGEST_EVALUATION_BATCH = 128
+_LARGEST_SEED = 2**31 - 1
 
 
 def recipe_augment(recipe: Recipe) -> Callable[..., tf.Tensor]:
@@ -63,7 +65,7 @@ def evaluation_crop(recipe: Recipe) -> data.EvaluationCrop:
 
 
 def one_hot_and_mix(recipe: Recipe, num_classes: int) -> Callable[..., Any]:
-    """Returns what makes one-hot labels of a batch, and mixes its images.
+    """Returns what makes labels one-hot, and mixes the images of a batch.
 
     The result is a function `(images, labels, seed) -> (images, labels)`.
     """
@@ -75,14 +77,16 @@ def one_hot_and_mix(recipe: Recipe, num_classes: int) -> Callable[..., Any]:
             return functools.partial(mix, num_classes=num_classes, alpha=alpha)
     return lambda images, labels, seed: (
         images,
-        tf.one_hot(labels, num_classes),
+        mixing.probabilities(labels, num_classes),
     )
 
 
 class InputPipeline:
     """The batches of a recipe, for all replicas of a strategy.
 
-    Labels are one-hot: float32 `(batch, classes)`.
+    Labels are one-hot: float32 `(batch, classes)`. With pseudo-labels a part
+    of each training batch is pseudo-labelled, and its labels are the
+    probabilities of the teacher; an epoch is a pass over the labelled images.
 
     Args:
         recipe: sizes, augmentation, seed.
@@ -92,12 +96,13 @@ class InputPipeline:
 
     Attributes:
         image_shape: (height, width, channels).
-        steps_per_epoch: whole batches of the training images.
+        steps_per_epoch: whole batches of the labelled training images.
 
     The arguments are attributes, too.
 
     Raises:
-        ValueError: if the batch does not fit the training set or the replicas.
+        ValueError: if the batch does not fit the training set or the replicas,
+            or there are no such pseudo-labels.
     """
 
     def __init__(
@@ -107,29 +112,40 @@ class InputPipeline:
         strategy: tf.distribute.Strategy | None = None,
         bad_images: data.BadImages | None = None,
     ):
-        self.recipe, self.images = recipe, images
+        self.recipe = recipe
+        self._pseudo_labelled = None
+        if recipe.pseudo_labels:
+            self._pseudo_labelled = data.read_pseudo_labels(
+                recipe.pseudo_labels,
+                images.classes,
+                images.channels,
+                recipe.shuffle_buffer,
+            )
+            images = _with_note(images, recipe, self._pseudo_labelled)
+        self.images = images
         self.strategy = strategy or tf.distribute.get_strategy()
         self.bad_images = bad_images or data.BadImages()
         size = recipe.image_size
         self.image_shape = (size, size, images.channels)
-        self.steps_per_epoch = images.train.num_images // recipe.batch_size
+        self._per_replica = self._share(recipe.batch_size)
+        replicas = self.strategy.num_replicas_in_sync
+        labelled = replicas * self._labelled(self._per_replica)
+        self.steps_per_epoch = images.train.num_images // labelled
         if not self.steps_per_epoch:
             raise ValueError(
                 "`batch_size` must not be larger than the training set. "
                 f"Received: {recipe.batch_size} for {images.train.num_images} "
                 "images."
             )
-        self._per_replica = self._share(recipe.batch_size)
 
     def training(self, step: int = 0) -> tf.distribute.DistributedDataset:
         """Returns the endless training batches from a step on.
 
         Elements are (images, labels).
         """
-        start = step * self.recipe.batch_size
 
         def make(context):
-            return self.dataset(_shard(context), start=start)
+            return self.dataset(_shard(context), step=step)
 
         return self.strategy.distribute_datasets_from_function(make)
 
@@ -137,27 +153,51 @@ class InputPipeline:
         self,
         shard: data.Shard | None = None,
         batch_size: int | None = None,
-        start: int = 0,
+        step: int = 0,
     ) -> tf.data.Dataset:
         """Returns the endless training batches of one shard, on no device.
 
         Args:
             shard: None for all images.
             batch_size: None for the batch of one replica.
-            start: images (of all shards together) to leave out.
+            step: the first one.
         """
         recipe = self.recipe
-        return data.training_batches(
-            self.images.train,
-            batch_size or self._per_replica,
-            recipe_augment(recipe),
-            self.image_shape,
-            mix=one_hot_and_mix(recipe, len(self.images.classes)),
-            seed=recipe.seed,
-            start=start,
+        size = batch_size or self._per_replica
+        mix = one_hot_and_mix(recipe, len(self.images.classes))
+        batches = functools.partial(
+            data.training_batches,
+            augment=recipe_augment(recipe),
+            image_shape=self.image_shape,
             shard=shard,
             dtype=data.image_dtype(recipe.precision),
             bad_images=self.bad_images,
+        )
+        replicas = self.strategy.num_replicas_in_sync
+        if self._pseudo_labelled is None:
+            start = step * replicas * size
+            return batches(
+                self.images.train, size, mix=mix, seed=recipe.seed, start=start
+            )
+        labelled = self._labelled(size)
+        others = size - labelled
+        return data.joined_batches(
+            batches(
+                self.images.train,
+                labelled,
+                seed=recipe.seed,
+                start=step * replicas * labelled,
+            ),
+            batches(
+                self._pseudo_labelled,
+                others,
+                seed=_LARGEST_SEED - recipe.seed,
+                start=step * replicas * others,
+            ),
+            mix,
+            recipe.seed,
+            start=step * replicas,
+            shard=shard,
         )
 
     def evaluation(
@@ -218,6 +258,20 @@ class InputPipeline:
             bad_images=self.bad_images,
         ).map(real)
 
+    def _labelled(self, batch_size):
+        """How many images of a batch are labelled ones."""
+        if self._pseudo_labelled is None:
+            return batch_size
+        ratio = self.recipe.pseudo_label_ratio
+        labelled = round(batch_size / (1.0 + ratio))
+        if not 0 < labelled < batch_size:
+            raise ValueError(
+                "`pseudo_label_ratio` must leave both kinds of images in the "
+                f"batch of a replica. Received: {ratio} for {batch_size} "
+                "images."
+            )
+        return labelled
+
     def _share(self, batch_size):
         replicas = self.strategy.num_replicas_in_sync
         if batch_size % replicas:
@@ -226,6 +280,16 @@ class InputPipeline:
                 f"Received: {batch_size} for {replicas} replicas."
             )
         return batch_size // replicas
+
+
+def _with_note(images, recipe, pseudo_labelled):
+    """The image set, with the pseudo-labelled images in its description."""
+    note = (
+        f" {pseudo_labelled.num_images:,} pseudo-labelled images of "
+        f"{recipe.pseudo_labels}, {recipe.pseudo_label_ratio:g} for each "
+        "labelled one."
+    )
+    return dataclasses.replace(images, description=images.description + note)
 
 
 def _shard(context):

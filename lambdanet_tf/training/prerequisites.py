@@ -49,6 +49,7 @@ def check_prerequisites(
         options.runs,
         options.data_dir,
         recipe.initial_weights,
+        recipe.pseudo_labels,
         place,
     ):
         check_file_system(path)

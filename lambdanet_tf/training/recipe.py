@@ -62,6 +62,16 @@ class Recipe:
         high=1,
     )
 
+    # Images that a teacher has labelled.
+    pseudo_labels: str = field(
+        "",
+        "pseudo-labelled images beside the labelled ones (docs/training.md)",
+        metavar="FOLDER",
+    )
+    pseudo_label_ratio: float = field(
+        1.0, "pseudo-labelled images for each labelled one", low=1e-3, high=1e3
+    )
+
     # The augmentation of training images.
     augmentation: str = field(
         "random_crop",

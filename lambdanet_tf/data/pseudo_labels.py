@@ -1,0 +1,166 @@
+"""Pseudo-labelled images: TFRecords with the probabilities of a teacher.
+
+    pseudo-00000-of-00003.tfrecord    the images, `write_example`
+    classes.txt                       the names of the classes, one a line
+
+A record is a `tf.train.Example` as ImageNet's (`image/encoded`,
+`image/class/label`, from 0) with `image/class/probabilities`, a number for
+each class.
+"""
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from lambdanet_tf.data.catalog import is_image_set
+from lambdanet_tf.data.catalog import load_images
+from lambdanet_tf.data.decode import EncodedImage
+from lambdanet_tf.data.folders import FileSource
+from lambdanet_tf.data.folders import find_images
+from lambdanet_tf.data.image_set import CLASS_FILES
+from lambdanet_tf.data.image_set import read_class_names
+from lambdanet_tf.data.records import RecordSource
+from lambdanet_tf.data.records import check_complete
+from lambdanet_tf.data.records import count_records
+from lambdanet_tf.data.source import Element
+from lambdanet_tf.data.source import Source
+
+FILE_NAME = "pseudo-{number:05d}-of-{count:05d}.tfrecord"
+
+
+class PseudoLabelSource(RecordSource):
+    """Images in TFRecord files whose labels are probabilities.
+
+    Args:
+        files: paths on any file system that `tf.io.gfile` knows.
+        counts: the number of records in each file.
+        num_classes: number of classes.
+        shuffle_buffer: records among which the next one is drawn.
+        channels: 3 for color, 1 for gray.
+
+    Raises:
+        ValueError: if there is no record.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[str],
+        counts: np.ndarray,
+        num_classes: int,
+        shuffle_buffer: int,
+        channels: int = 3,
+    ):
+        super().__init__(
+            files, counts, num_classes, 0, shuffle_buffer, channels
+        )
+        self.num_classes = None  # Probabilities need no check of a range.
+        self.label_spec = tf.TensorSpec([num_classes], tf.float32)
+        self._features = _features(num_classes)
+
+    def decode(self, element: Element) -> tuple[EncodedImage, tf.Tensor]:
+        example = tf.io.parse_single_example(element["record"], self._features)
+        image = EncodedImage(example["image/encoded"], self._channels)
+        return image, example["image/class/probabilities"]
+
+
+def read_pseudo_labels(
+    folder: str,
+    classes: Sequence[str],
+    channels: int = 3,
+    shuffle_buffer: int = 16_384,
+) -> PseudoLabelSource:
+    """Opens the images that a teacher has labelled.
+
+    Args:
+        folder: what `python -m lambdanet_tf.training.pseudo_label` has written.
+        classes: the names of the classes of the labelled images.
+        channels: 3 for color, 1 for gray.
+        shuffle_buffer: records among which the next one is drawn.
+
+    Raises:
+        ValueError: if the folder holds no such files, not all of them, or
+            those of other classes.
+    """
+    pattern = os.path.join(folder, "pseudo-*-of-*.tfrecord")
+    files = sorted(tf.io.gfile.glob(pattern))
+    names = read_class_names(folder) if files else None
+    if names is None:
+        raise ValueError(
+            "`pseudo_labels` must be a folder with files "
+            f"pseudo-*-of-*.tfrecord and {CLASS_FILES[0]}, which python -m "
+            f"lambdanet_tf.training.pseudo_label writes. Received: {folder!r}."
+        )
+    check_complete(folder, files)
+    if names != tuple(classes):
+        raise ValueError(
+            "`pseudo_labels` must be of the same classes, in the same order, "
+            f"as the data. Received: {', '.join(names[:5])} ... "
+            f"({len(names)} in {folder}) and {', '.join(classes[:5])} ... "
+            f"({len(classes)})."
+        )
+    counts = np.array([count_records(file) for file in files])
+    return PseudoLabelSource(
+        files, counts, len(names), shuffle_buffer, channels
+    )
+
+
+def unlabelled_images(
+    images: str, channels: int = 3, data_dir: str | None = None
+) -> Source:
+    """Opens images without labels.
+
+    Args:
+        images: a folder with image files in it or below; or an image set as
+            `load_images` takes it, whose training images are meant and whose
+            labels are not used.
+        channels: 3 for color, 1 for gray.
+        data_dir: where TensorFlow Datasets keeps its sets.
+
+    Returns:
+        A source whose labels mean nothing.
+
+    Raises:
+        ValueError: if there is no such folder or set, or no image in it.
+        ImportError: if an optional package is missing.
+    """
+    if is_image_set(images):
+        return load_images(images, 0.0, data_dir).train
+    files = find_images(images)
+    return FileSource(files, np.zeros(len(files), np.int32), channels)
+
+
+def write_example(encoded: bytes, probabilities: np.ndarray) -> bytes:
+    """Returns the record of an image.
+
+    Args:
+        encoded: the bytes of an image file.
+        probabilities: array `(classes,)`.
+    """
+    bytes_list = tf.train.BytesList(value=[encoded])
+    label = tf.train.Int64List(value=[int(np.argmax(probabilities))])
+    values = tf.train.FloatList(value=probabilities)
+    feature = {
+        "image/encoded": tf.train.Feature(bytes_list=bytes_list),
+        "image/class/label": tf.train.Feature(int64_list=label),
+        "image/class/probabilities": tf.train.Feature(float_list=values),
+    }
+    features = tf.train.Features(feature=feature)
+    return tf.train.Example(features=features).SerializeToString()
+
+
+def read_probabilities(record: bytes) -> np.ndarray:
+    """Returns the probabilities of a record, float32 `(classes,)`."""
+    example = tf.train.Example.FromString(record)
+    values = example.features.feature["image/class/probabilities"]
+    return np.array(values.float_list.value, np.float32)
+
+
+def _features(num_classes):
+    return {
+        "image/encoded": tf.io.FixedLenFeature([], tf.string),
+        "image/class/probabilities": tf.io.FixedLenFeature(
+            [num_classes], tf.float32
+        ),
+    }

@@ -1,0 +1,256 @@
+"""A teacher: the pseudo-labels that a trained network gives to images.
+
+After Noisy Student (Xie et al., 2020), as the paper does for Table 5: the
+images that the teacher is certain of are kept, with its probabilities as soft
+labels, and each class gives equally many if that is asked for.
+"""
+
+import collections
+import dataclasses
+import json
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lambdanet_tf import data
+from lambdanet_tf import flags
+from lambdanet_tf import runs
+from lambdanet_tf.data import pseudo_labels
+from lambdanet_tf.data.image_set import CLASS_FILES
+from lambdanet_tf.training.pipeline import evaluation_crop
+from lambdanet_tf.training.record import recorded_recipe
+
+REPORT_FILE = "pseudo_labels.json"
+_PROGRESS_FILE = "unfinished.json"
+_PART = "part-{:05d}.tfrecord"
+_IMAGES_PER_FILE = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelOptions:
+    """Which pseudo-labels are kept. Each field is a flag, with this help.
+
+    Raises:
+        ValueError: if a field has a value that is not allowed.
+    """
+
+    threshold: float = flags.field(
+        0.5, "least probability of an image's class", low=0, high=1
+    )
+    images_per_class: int = flags.field(
+        0,
+        "images of each class: the most certain, or all of them and some again "
+        "where there are fewer (0: as many as there are)",
+        low=0,
+    )
+    batch_size: int = flags.field(128, "images of a prediction", low=1)
+    data_dir: str = flags.field(
+        "", "where TensorFlow Datasets keeps its sets", metavar="FOLDER"
+    )
+
+    def __post_init__(self):
+        flags.check(self)
+
+
+def label_images(
+    run: runs.Run,
+    images: str,
+    folder: str,
+    options: LabelOptions | None = None,
+    print_fn: Callable[[str], Any] = print,
+) -> dict[str, Any]:
+    """Writes images with the predictions of a run as their labels.
+
+    The images are read in pieces of some thousand; called again after it was
+    stopped, it goes on with the piece at which it was.
+
+    Args:
+        run: the teacher, a finished run.
+        images: as for `data.unlabelled_images`.
+        folder: where the pseudo-labels will be.
+        options: which are kept.
+        print_fn: shows a line of text.
+
+    Returns:
+        What the file `pseudo_labels.json` holds: the arguments, how many
+        images were read, could not be read and were kept, and of each class.
+
+    Raises:
+        ValueError: if the run has not finished, there are no such images, none
+            is kept, or the folder holds something else.
+        ImportError: if an optional package is missing.
+        OSError: if the folder cannot be written.
+    """
+    options = options or LabelOptions()
+    run.require_finished()
+    source = data.unlabelled_images(
+        images, run.image["channels"], options.data_dir or None
+    )
+    facts = {
+        "run": run.folder,
+        "images": images,
+        **dataclasses.asdict(options),
+    }
+    output = runs.RunFolder(folder)
+    _begin(output, facts)
+    bad_images = data.BadImages(output.file(runs.BAD_IMAGES_FILE))
+    parts = _label(run, source, output, options, bad_images, print_fn)
+    numbers = _choose(_predictions(parts), options.images_per_class)
+    if not numbers.sum():
+        raise ValueError(
+            "`threshold` must keep some of the images. Received: "
+            f"{options.threshold}, which none of {source.num_images} images "
+            "reaches."
+        )
+    kept = _write(parts, numbers, output, run.classes)
+    report = {
+        **facts,
+        "images_read": source.num_images,
+        "bad_images": len(bad_images.names()),
+        "certain": len(numbers),
+        "kept": sum(kept.values()),
+        "kept_of_each_class": {name: kept[name] for name in run.classes},
+    }
+    output.write_text(REPORT_FILE, json.dumps(report, indent=2) + "\n")
+    for file in [*parts, output.file(_PROGRESS_FILE)]:
+        tf.io.gfile.remove(file)
+    return report
+
+
+def _begin(output, facts):
+    """Begins a folder, or finds that it was begun in the same way."""
+    text = json.dumps(facts, indent=2) + "\n"
+    if output.exists(_PROGRESS_FILE):
+        with tf.io.gfile.GFile(output.file(_PROGRESS_FILE), "rb") as stream:
+            if stream.read().decode() == text:
+                return
+        raise ValueError(
+            f"{output.path} was begun with another run, other images or other "
+            "options. Give the same ones, or choose another folder."
+        )
+    if tf.io.gfile.exists(output.path) and tf.io.gfile.listdir(output.path):
+        raise ValueError(
+            "`folder` must be a new or an empty one. Received: "
+            f"{output.path!r}."
+        )
+    output.check_writable()
+    output.write_text(_PROGRESS_FILE, text)
+
+
+def _label(run, source, output, options, bad_images, print_fn):
+    """Writes the images that the teacher is certain of; returns the files."""
+    model = run.load_model()
+    crop = evaluation_crop(recorded_recipe(run))
+    height, width, channels = model.input_shape[1:]
+    size = (crop.size[0], crop.size[1]) if height is None else (height, width)
+
+    def prepare(image):
+        return tf.cast(crop(image), crop.dtype), image.encoded()
+
+    signature = (
+        tf.TensorSpec((*size, channels), crop.dtype),
+        tf.TensorSpec([], tf.string),
+    )
+    files = []
+    for start in range(0, source.num_images, _IMAGES_PER_FILE):
+        name = _PART.format(len(files))
+        files.append(output.file(name))
+        if output.exists(name):
+            continue
+        batches = (
+            data.scan_images(source, prepare, signature, start, bad_images)
+            .take(_IMAGES_PER_FILE)
+            .batch(options.batch_size)
+        )
+        records = []
+        for pixels, encoded in batches:
+            logits = tf.cast(model(pixels, training=False), tf.float32)
+            probabilities = tf.nn.softmax(logits).numpy()
+            records += [
+                pseudo_labels.write_example(image, row)
+                for image, row in zip(
+                    encoded.numpy(), probabilities, strict=True
+                )
+                if row.max() >= options.threshold
+            ]
+        _write_records(output, name, records)
+        done = min(start + _IMAGES_PER_FILE, source.num_images)
+        print_fn(
+            f"{done:,} of {source.num_images:,} images, "
+            f"{len(records):,} of the last {done - start:,} with a probability "
+            f"of {options.threshold:g} or more"
+        )
+    return files
+
+
+def _write_records(output, name, records):
+    """Writes a TFRecord file, whole or not at all."""
+    temporary = output.file(f".{name}")
+    with tf.io.TFRecordWriter(temporary) as writer:
+        for record in records:
+            writer.write(record)
+    tf.io.gfile.rename(temporary, output.file(name), overwrite=True)
+
+
+def _read(files: Sequence[str]) -> Iterator[bytes]:
+    for record in tf.data.TFRecordDataset(list(files)):
+        yield record.numpy()
+
+
+def _predictions(files):
+    """Class and probability of each image: int and float `(number,)`."""
+    rows = [pseudo_labels.read_probabilities(record) for record in _read(files)]
+    classes = np.array([row.argmax() for row in rows], np.int64)
+    return classes, np.array([row.max() for row in rows])
+
+
+def _choose(predictions, images_per_class):
+    """How often each image is kept: all once, or equally many of a class."""
+    classes, certainties = predictions
+    if not images_per_class:
+        return np.ones(len(classes), np.int64)
+    numbers = np.zeros(len(classes), np.int64)
+    for label in np.unique(classes):
+        members = np.flatnonzero(classes == label)
+        order = members[np.argsort(-certainties[members], kind="stable")]
+        chosen = np.resize(order, images_per_class)
+        np.add.at(numbers, chosen, 1)
+    return numbers
+
+
+def _write(parts, numbers, output, classes):
+    """Writes the final files; returns how many of each class they hold."""
+    total = int(numbers.sum())
+    count = -(-total // _IMAGES_PER_FILE)
+    kept, records, number = collections.Counter(), [], 0
+
+    def flush():
+        nonlocal number
+        name = pseudo_labels.FILE_NAME.format(number=number, count=count)
+        _write_records(output, name, records)
+        records.clear()
+        number += 1
+
+    for record, times in zip(_read(parts), numbers, strict=True):
+        label = int(pseudo_labels.read_probabilities(record).argmax())
+        for _ in range(times):
+            records.append(record)
+            kept[classes[label]] += 1
+            if len(records) == _IMAGES_PER_FILE:
+                flush()
+    if records:
+        flush()
+    output.write_text(CLASS_FILES[0], "\n".join(classes) + "\n")
+    return kept
+
+
+def table(report: dict[str, Any]) -> str:
+    """Returns how many pseudo-labels each class has, as lines of text."""
+    counts = report["kept_of_each_class"]
+    width = max(map(len, counts))
+    lines = [f"{name:{width}}  {number:>9,}" for name, number in counts.items()]
+    return "\n".join([*lines, f"{'together':{width}}  {report['kept']:>9,}"])
