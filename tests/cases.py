@@ -12,10 +12,24 @@ import sys
 import typing
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from lambdanet_tf import layers
+from lambdanet_tf import ops
 from tests.checks import randomize
+
+# The algorithms are operations of TensorFlow alone.
+every_implementation = pytest.mark.parametrize(
+    "implementation",
+    [
+        ops.IMPLEMENTATIONS[0],
+        *(
+            pytest.param(name, marks=pytest.mark.once_a_version)
+            for name in ops.IMPLEMENTATIONS[1:]
+        ),
+    ],
+)
 
 
 @dataclasses.dataclass(frozen=True)

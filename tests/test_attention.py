@@ -137,6 +137,7 @@ def test_blocks_equal_the_reference(kind, padded, rng):
     checks.assert_equals_oracle(layer, call, rng, jointly=True)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (4, 2), (7, 9), (3, 1)])
 def test_any_block_size_is_the_same_function(sizes, rng, monkeypatch):
     x = rng.normal(size=[2, 7, 9, 3])
@@ -264,6 +265,7 @@ def cut(point, scope):
     return {**point, **tables}
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", WRONG_FORMS)
 def test_wrong_form_is_far_from_the_layer(name, rng):
     changes, transform = WRONG_FORMS[name]

@@ -89,12 +89,14 @@ def all_blocks(*languages):
     return [b for p in PAGES for b in blocks(p) if b.language in languages]
 
 
+# What these pages show is tested under both Kerases elsewhere.
+LONG = [ROOT / "docs" / name for name in ("models.md", "serving.md")]
+MARKS = {
+    ROOT / "README.md": pytest.mark.every_lane,
+    **dict.fromkeys(LONG, pytest.mark.once),
+}
 WITH_CODE = [
-    pytest.param(
-        page,
-        marks=pytest.mark.every_lane if page == ROOT / "README.md" else (),
-        id=name(page),
-    )
+    pytest.param(page, marks=MARKS.get(page, ()), id=name(page))
     for page in PAGES
     if any(b.language == "python" and b.mark != "not run" for b in blocks(page))
 ]
@@ -230,6 +232,7 @@ TOOLS = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.filterwarnings("ignore")  # Of what a command imports.
 @pytest.mark.parametrize(("program", "arguments"), list(our_commands()))
 def test_every_command_is_understood(

@@ -12,7 +12,6 @@ import tensorflow as tf
 from hypothesis import strategies
 
 from lambdanet_tf import layers
-from lambdanet_tf import ops
 from tests import cases
 from tests import checks
 
@@ -151,9 +150,6 @@ def agree(layer_type, drawn, implementation, dtype, jointly):
     checks.assert_equals_oracle(layer, call, rng, training, jointly)
 
 
-every_implementation = pytest.mark.parametrize(
-    "implementation", ops.IMPLEMENTATIONS
-)
 few = hypothesis.settings(
     max_examples=25,
     suppress_health_check=[
@@ -165,7 +161,7 @@ few = hypothesis.settings(
 
 
 @pytest.mark.once
-@every_implementation
+@cases.every_implementation
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @few
 @hypothesis.given(data=strategies.data())
@@ -175,7 +171,7 @@ def test_any_layer_equals_the_reference(rank, implementation, data):
 
 
 @pytest.mark.once
-@every_implementation
+@cases.every_implementation
 @few
 @hypothesis.given(drawn=drawn_convolutions())
 def test_any_convolution_equals_the_reference(implementation, drawn):
@@ -203,7 +199,7 @@ SINGLE_PRECISION = {
 }
 
 
-@every_implementation
+@cases.every_implementation
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("kind", SINGLE_PRECISION)
 def test_single_precision(kind, training, implementation, rng):

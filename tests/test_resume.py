@@ -84,6 +84,7 @@ def figures(folder):
     return rows
 
 
+@pytest.mark.slow
 def test_stopped_and_killed_runs_end_with_the_same_bits(start, tmp_path):
     """One run in peace; one that gets SIGTERM, then SIGKILL somewhere."""
     chance = random.Random(2102)
@@ -132,10 +133,8 @@ def free_ports(number):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [2, 3])
-def test_workers_go_on_when_one_was_killed_and_came_back(
-    start, tmp_path, number
-):
+def test_workers_go_on_when_one_was_killed_and_came_back(start, tmp_path):
+    number = 3
     run = tmp_path / "run"
     workers = [f"127.0.0.1:{port}" for port in free_ports(number)]
 

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import models
-from lambdanet_tf import ops
 from lambdanet_tf.serving import fold_batch_norm
+from tests import cases
 from tests.serving_run import shake
 
 Conv2D = tf.keras.layers.Conv2D
@@ -184,7 +184,7 @@ def test_shared_embeddings_stay_shared(rng):
     assert first.position_embedding is second.position_embedding
 
 
-@pytest.mark.parametrize("implementation", ops.IMPLEMENTATIONS)
+@cases.every_implementation
 def test_the_algorithm_can_be_chosen(implementation, rng):
     inputs = tf.keras.Input((7, 5, 6))
     layer = layers.LambdaLayer(num_heads=2, key_dim=3, scope=5)

@@ -12,7 +12,6 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import layers
-from lambdanet_tf import ops
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers.randomness import random_streams
 from tests import cases
@@ -429,7 +428,7 @@ def test_l2_of_tiny_keys(rng):
 # Nothing permitted -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("implementation", ops.IMPLEMENTATIONS)
+@cases.every_implementation
 @pytest.mark.parametrize("normalization", ["softmax", "l2", None])
 @pytest.mark.parametrize("form", ["mask", "padding", "causal"])
 def test_nothing_permitted_gives_zero(form, normalization, implementation, rng):
@@ -578,7 +577,7 @@ def spoilt(x, positions, rng):
 
 
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("implementation", ops.IMPLEMENTATIONS)
+@cases.every_implementation
 @pytest.mark.parametrize("normalization", ["softmax", "l2", None])
 def test_nan_in_padding_stays_there(
     normalization, implementation, training, rng
@@ -633,7 +632,7 @@ def test_nan_reaches_whom_a_mask_permits(normalization, heads, by_example, rng):
                 )
 
 
-@pytest.mark.parametrize("implementation", ops.IMPLEMENTATIONS)
+@cases.every_implementation
 @pytest.mark.parametrize(
     ("layer_type", "arguments"),
     [
