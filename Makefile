@@ -29,8 +29,8 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-newest test-legacy test-tpu lint format \
-	bench tables tpu-compile tpu-calibration gpu-programs docs notebooks \
-	constraints clean
+	bench tables tpu-compile tpu-calibration detection-tpu gpu-programs docs \
+	notebooks constraints clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' \
@@ -94,6 +94,11 @@ tpu-calibration: $(TPU_VENV)/.tpu $(VENV)/.dev  ## Hold estimates for TPUs again
 	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile --chips v3 \
 		--only ResNet $(TPU_ARGS)
 	$(BIN)/python -m benchmarks.tpu_calibration
+
+detection-tpu: $(TPU_VENV)/.tpu  ## Compile steps of Mask R-CNN for TPUs (hours).
+	@$(TPU_INSTALL) --build-constraint $(CONSTRAINTS) --editable ".[garden]"
+	$(TPU_VENV)/bin/python -m benchmarks.detection_tpu --write docs \
+		--chips v3 v5e
 
 docs: $(DOCS_VENV)/.docs  ## Build the site of the pages and docstrings, strictly.
 	$(DOCS_VENV)/bin/python -m website.stage build/pages

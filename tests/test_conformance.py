@@ -119,6 +119,7 @@ def test_weights_file_is_bit_equal(case, tmp_path):
 
 
 @pytest.mark.once
+@pytest.mark.slow
 @every_case
 def test_saved_model_is_bit_equal(case, tmp_path):
     model = make_model(case)

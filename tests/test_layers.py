@@ -151,7 +151,7 @@ def agree(layer_type, drawn, implementation, dtype, jointly):
 
 
 few = hypothesis.settings(
-    max_examples=25,
+    max_examples=12,
     suppress_health_check=[
         hypothesis.HealthCheck.too_slow,
         hypothesis.HealthCheck.function_scoped_fixture,

@@ -76,7 +76,12 @@ def test_another_file_is_noticed(small_run, small_export, other, tmp_path, rng):
             (None, None, 3),
             {**SMALL, "scope": 5, "share_embeddings": True},
         ),
-        ("LambdaResNetSmall", (9, 8, 1), {**SMALL, "scope": None}),
+        pytest.param(
+            "LambdaResNetSmall",
+            (9, 8, 1),
+            {**SMALL, "scope": None},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["hybrid", "any size, shared embeddings", "global"],
 )

@@ -1,0 +1,154 @@
+"""Compiles training steps of Mask R-CNN at full size with a TPU's compiler.
+
+    make detection-tpu
+
+One image on one core, mixed bfloat16: the step that the Model Garden's task
+takes, of the registered experiments. Needs no TPU, but the compiler of
+`make tpu-compile` and the extra `garden`. Each program is compiled in a
+process of its own, and what is done is not repeated.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import sys
+import time
+
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from benchmarks import report
+from benchmarks import tpu_compile
+from benchmarks import tpu_report
+from benchmarks.tpu_programs import CHIPS
+from benchmarks.tpu_programs import GIB
+
+DOCUMENT = "detection.md"
+RESULTS = "detection_tpu.json"
+CHILD = (sys.executable, "-m", "benchmarks.detection_tpu", "--child")
+EXPERIMENTS = tuple(
+    f"{family}{depth}_maskrcnn_coco"
+    for depth in (101, 152, 200)
+    for family in ("lambda_resnet", "resnet_rs")
+)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--write", help="folder of the docs")
+    parser.add_argument("--chips", nargs="+", choices=CHIPS, default=("v3",))
+    parser.add_argument("--only", nargs="+", choices=EXPERIMENTS)
+    parser.add_argument("--timeout", type=int, default=1800, help="seconds")
+    options = parser.parse_args()
+    if options.child:
+        child(*options.child)
+        return
+    folder = pathlib.Path(options.write)
+    path = folder / RESULTS
+    results = json.loads(path.read_text()) if path.exists() else {}
+    for name in options.only or EXPERIMENTS:
+        for chip in options.chips:
+            key = f"{name} on {chip}"
+            if key in results and tpu_compile.is_done(
+                results[key], options.timeout
+            ):
+                continue
+            results[key] = tpu_compile.compile_in_child(
+                name, chip, options.timeout, CHILD
+            )
+            print(f"{key}: {tpu_report.summary(chip, results[key])}")
+            text = json.dumps(results, indent=1, sort_keys=True)
+            path.write_text(text + "\n")
+    report.insert(folder, "tpu", table(results), DOCUMENT)
+
+
+def child(name, chip):
+    """Compiles the step of an experiment; prints the result as JSON."""
+    import jax  # noqa: PLC0415 - only here, where the compiler is installed
+
+    from benchmarks.tpu_compiler import compile_for  # noqa: PLC0415
+
+    start = time.perf_counter()
+    text, facts = lower(name)
+    lowered = time.perf_counter()
+    try:
+        result = {"status": "ok", **compile_for(text, CHIPS[chip].topology)}
+    except jax.errors.JaxRuntimeError as error:
+        result = tpu_report.refusal(str(error))
+    facts["lowering_seconds"] = round(lowered - start, 1)
+    facts["compile_seconds"] = round(time.perf_counter() - lowered, 1)
+    print(json.dumps({**facts, **result}))
+
+
+def lower(name, overrides=None):
+    """The StableHLO of a training step with one image, and its parameters.
+
+    Args:
+        name: of an experiment.
+        overrides: of its config.
+    """
+    import tensorflow as tf  # noqa: PLC0415
+    from official.core import exp_factory  # noqa: PLC0415
+    from official.core import task_factory  # noqa: PLC0415
+    from official.vision import registry_imports  # noqa: F401, PLC0415
+
+    from lambdanet_tf import garden  # noqa: PLC0415
+    from lambdanet_tf.ops import planning_for  # noqa: PLC0415
+
+    garden.register()
+    params = exp_factory.get_exp_config(name)
+    params.override(overrides or {})
+    params.task.train_data.global_batch_size = 1
+    # The record is never read: what it would hold is all that is asked.
+    params.task.train_data.input_path = __file__
+    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    task = task_factory.get_task(params.task)
+    inputs = task.build_inputs(params.task.train_data).element_spec
+    with planning_for("tpu"):
+        model = task.build_model()
+        optimizer = task.create_optimizer(params.trainer.optimizer_config)
+        variables = model.trainable_variables
+        # Makes the optimizer's own variables, which a compiled step cannot.
+        optimizer.apply_gradients([(tf.zeros_like(v), v) for v in variables])
+
+        def step(images, labels):
+            return task.train_step((images, labels), model, optimizer)
+
+        compiled = tf.function(step, jit_compile=True)
+        text = compiled.experimental_get_compiler_ir(*inputs)(
+            stage="stablehlo", platform_name="CPU"
+        )
+    return text, {"parameters": model.count_params()}
+
+
+def table(results):
+    """What each program needs of the memory of a core."""
+    lines = [
+        "| experiment | TPU | result | arguments, GiB | temporaries, GiB "
+        "| total, GiB |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in EXPERIMENTS:
+        for chip in CHIPS:
+            result = results.get(f"{name} on {chip}")
+            if result is None:
+                continue
+            if result["status"] != "ok":
+                text = tpu_report.summary(chip, result)
+                lines.append(f"| `{name}` | {chip} | {text} | | | |")
+                continue
+            needed = tpu_report.memory(result)
+            fits = "fits" if needed <= CHIPS[chip].hbm else "does not fit"
+            lines.append(
+                f"| `{name}` | {chip} | {fits} "
+                f"| {result['arguments'] / GIB:.2f} "
+                f"| {result['temporaries'] / GIB:.2f} "
+                f"| {needed / GIB:.2f} of {CHIPS[chip].hbm // GIB} |"
+            )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
