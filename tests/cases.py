@@ -31,7 +31,7 @@ every_implementation = pytest.mark.parametrize(
         ),
     ],
 )
-# Inference is part of training: what the planned one computes holds for all.
+# Inference has statistics of its own, whatever the algorithm.
 every_implementation_in_training = pytest.mark.parametrize(
     ("implementation", "training"),
     [
