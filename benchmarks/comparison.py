@@ -26,6 +26,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 
 from benchmarks import comparison_report
+from benchmarks import vision_transformer
 from benchmarks.networks import compiled_steps
 from benchmarks.timing import interleaved
 from lambdanet_tf import models
@@ -121,6 +122,11 @@ NETWORKS = {
                 ("EfficientNetV2L", 480, 85.7),
             ),
         ),
+        *_rows(
+            "ViT",
+            vision_transformer,
+            (("DeiTSmall", 224, 79.8), ("DeiTBase", 224, 81.8)),
+        ),
     )
 }
 # What two cores time in some 20 minutes.
@@ -140,6 +146,8 @@ CHOSEN = (
     "EfficientNetB3, 300 px",
     "EfficientNetB4, 380 px",
     "EfficientNetV2S, 384 px",
+    "DeiTSmall, 224 px",
+    "DeiTBase, 224 px",
 )
 
 

@@ -16,12 +16,15 @@ SOURCES = {
     "github.com/tensorflow/tpu (350 epochs)",
     "EfficientNet": "Tan and Le, 2019, arXiv:1905.11946, Table 2",
     "EfficientNetV2": "Tan and Le, 2021, arXiv:2104.00298, Table 7",
+    "ViT": "Touvron et al., 2021, arXiv:2012.12877, Table 5 (DeiT, 300 epochs, "
+    "without distillation)",
 }
 COLORS = {
     "LambdaResNet": "#3366aa",
     "ResNet-RS": "#777777",
     "EfficientNet": "#cc3311",
     "EfficientNetV2": "#ee9955",
+    "ViT": "#228833",
 }
 # Seconds of a training step of 1024 images on 8 TPUv3 cores, bfloat16: the
 # paper's Table 20, and the same README (its batch is 128 a core).

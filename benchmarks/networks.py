@@ -7,21 +7,24 @@
 Images per second of all networks, taking turns, on the CPU in float32. A
 training step is the forward pass with batch statistics, the gradient of the
 cross-entropy with respect to all weights, and a step of SGD with momentum.
+Networks that are compared take turns in pairs as well; the ratio is the median
+of the turns, with the interval of 95 % for it.
 With `--timm` (extra `timm`), the networks of `benchmarks.timm_speed` instead.
 """
 
 import argparse
 import os
 import pathlib
+import statistics
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 
 from benchmarks import report
+from benchmarks import timing
 from benchmarks import timm_report
 from benchmarks import timm_speed
-from benchmarks.timing import interleaved
 from lambdanet_tf import models
 
 NETWORKS = {
@@ -85,6 +88,7 @@ def main():
     parser.add_argument("--batch", type=int, nargs="+")
     parser.add_argument("--size", type=int, help="of the images (224; 256)")
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=15, help="turns (15)")
     parser.add_argument("--write", help="folder of engine.md")
     timm_speed.add_arguments(parser)
     arguments = parser.parse_args()
@@ -102,18 +106,22 @@ def compare(arguments, batch):
     inference, training, size = {}, {}, arguments.size or IMAGE_SIZE
     for name in arguments.networks or NETWORKS:
         inference[name], training[name] = steps(name, batch, size)
-    figures = {
-        "inference": interleaved(inference, arguments.repetitions),
-        "training": interleaved(training, arguments.repetitions),
-    }
+    phases = {"inference": inference, "training": training}
     lines = [
         "| network | phase | images/s | slowest to fastest | compared with | "
         "ratio | the paper's (TPUv3) |",
         "|" + "---|" * 7,
     ]
-    for phase, times in figures.items():
+    for phase, functions in phases.items():
+        times = timing.interleaved(functions, arguments.repetitions)
         for name in times:
-            lines.append(_row(name, phase, times, batch))
+            ratios = []
+            if name in COMPARED and COMPARED[name][0] in functions:
+                other = functions[COMPARED[name][0]]
+                ratios = timing.paired_ratios(
+                    functions[name], other, arguments.pairs
+                )
+            lines.append(_row(name, phase, times[name], ratios, batch))
             print(lines[-1], flush=True)
     if arguments.write:
         title = f"Batch {batch}, {size} px."
@@ -124,14 +132,16 @@ def compare(arguments, batch):
         )
 
 
-def _row(name, phase, times, batch):
+def _row(name, phase, times, ratios, batch):
     """One line of the table."""
-    middle, fast, slow = times[name]
+    middle, fast, slow = times
     cells = [name, phase, f"{batch / middle:.2f}"]
     cells.append(f"{batch / slow:.2f}-{batch / fast:.2f}")
-    other, paper = COMPARED.get(name, (None, ""))
-    if other in times:
-        cells += [other, f"{times[other][0] / middle:.2f}", paper]
+    if ratios:
+        other, paper = COMPARED[name]
+        low, high = timing.median_interval(ratios)
+        ratio = f"{statistics.median(ratios):.2f} ({low:.2f} to {high:.2f})"
+        cells += [other, ratio, paper]
     else:
         cells += ["", "", ""]
     return "| " + " | ".join(cells) + " |"

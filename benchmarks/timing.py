@@ -41,6 +41,55 @@ def interleaved(functions, repetitions):
     }
 
 
+def paired_ratios(first, second, turns):
+    """How many times as long a function takes as another, turn by turn.
+
+    Whatever slows the machine slows both of a turn, so the ratios vary less
+    than the times.
+
+    Args:
+        first: function without arguments.
+        second: the one whose time is divided by that of `first`.
+        turns: int.
+
+    Returns:
+        A list of ratios.
+    """
+    order, ratios = [first, second], []
+    shuffled = random.Random(0)
+    for function in order:
+        function()
+    for _ in range(turns):
+        shuffled.shuffle(order)
+        taken = {}
+        for function in order:
+            time.sleep(_PAUSE)
+            start = time.perf_counter()
+            function()
+            taken[function] = time.perf_counter() - start
+        ratios.append(taken[second] / taken[first])
+    return ratios
+
+
+def median_interval(numbers, confidence=0.95):
+    """An interval for the median of what the numbers are drawn from.
+
+    From one order statistic to another, by the binomial distribution; the
+    whole range where there are too few numbers.
+    """
+    numbers, n = sorted(numbers), len(numbers)
+    tail, low = 0.0, 0
+    coefficient = 0.5**n
+    for k in range(n // 2):
+        tail += coefficient
+        if 2 * tail > 1 - confidence:
+            break
+        low = k + 1
+        coefficient *= (n - k) / (k + 1)
+    low = max(low - 1, 0)
+    return numbers[low], numbers[n - 1 - low]
+
+
 def peak_megabytes(function):
     """MiB that the first call of a `tf.function` adds at its peak (Linux).
 

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 
+from benchmarks import timing
 from benchmarks import timm_networks
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -195,27 +196,8 @@ def figures(times, batch):
             side: batch / min(seconds) for side, seconds in times.items()
         },
         "ratio": statistics.median(ratios),
-        "interval": median_interval(ratios),
+        "interval": timing.median_interval(ratios),
     }
-
-
-def median_interval(numbers, confidence=0.95):
-    """An interval for the median of what the numbers are drawn from.
-
-    From one order statistic to another, by the binomial distribution; the
-    whole range where there are too few numbers.
-    """
-    numbers, n = sorted(numbers), len(numbers)
-    tail, low = 0.0, 0
-    coefficient = 0.5**n
-    for k in range(n // 2):
-        tail += coefficient
-        if 2 * tail > 1 - confidence:
-            break
-        low = k + 1
-        coefficient *= (n - k) / (k + 1)
-    low = max(low - 1, 0)
-    return numbers[low], numbers[n - 1 - low]
 
 
 def measure(arguments):

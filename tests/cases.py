@@ -23,10 +23,24 @@ from tests.checks import randomize
 every_implementation = pytest.mark.parametrize(
     "implementation",
     [
-        ops.IMPLEMENTATIONS[0],
+        "auto",
         *(
             pytest.param(name, marks=pytest.mark.once_a_version)
-            for name in ops.IMPLEMENTATIONS[1:]
+            for name in ops.IMPLEMENTATIONS
+            if name != "auto"
+        ),
+    ],
+)
+# Inference has statistics of its own, whatever the algorithm.
+every_implementation_in_training = pytest.mark.parametrize(
+    ("implementation", "training"),
+    [
+        ("auto", False),
+        ("auto", True),
+        *(
+            pytest.param(name, True, marks=pytest.mark.once_a_version)
+            for name in ops.IMPLEMENTATIONS
+            if name != "auto"
         ),
     ],
 )

@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks import comparison
 from benchmarks import comparison_report
+from benchmarks import vision_transformer
 from lambdanet_tf import models
 from lambdanet_tf.analysis import analyze
 
@@ -22,6 +23,17 @@ def test_networks_have_a_source():
     )
     # Table 20: 0.38 s for 1024 images.
     assert published["LambdaResNet152, 224 px"] == pytest.approx(0.38 / 1024)
+
+
+@pytest.mark.parametrize(
+    ("build", "parameters"),
+    [
+        (vision_transformer.DeiTSmall, 22_050_664),
+        (vision_transformer.DeiTBase, 86_567_656),
+    ],
+)
+def test_vision_transformers_have_the_published_size(build, parameters):
+    assert build(input_shape=(224, 224, 3)).count_params() == parameters
 
 
 def test_seconds_at_an_accuracy():

@@ -199,8 +199,7 @@ SINGLE_PRECISION = {
 }
 
 
-@cases.every_implementation
-@pytest.mark.parametrize("training", [False, True])
+@cases.every_implementation_in_training
 @pytest.mark.parametrize("kind", SINGLE_PRECISION)
 def test_single_precision(kind, training, implementation, rng):
     arguments, grid = SINGLE_PRECISION[kind]

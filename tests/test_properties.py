@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import ops
+from tests import cases
 from tests import checks
 
 pytestmark = pytest.mark.once
@@ -310,8 +311,7 @@ def test_mask_kinds_agree(rng):
         )
 
 
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("implementation", ops.IMPLEMENTATIONS)
+@cases.every_implementation_in_training
 @pytest.mark.parametrize(
     "arguments",
     [
