@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import statistics
 
 from benchmarks import report
 
@@ -11,8 +12,34 @@ def write(rows, folder):
     folder = pathlib.Path(folder)
     (folder / "timm_speed.json").write_text(json.dumps(rows, indent=1) + "\n")
     picture(rows, folder / "timm_speed.png")
-    text = "![Times of timm over ours](timm_speed.png)\n\n" + table(rows)
-    report.insert(folder, "timm", text)
+    parts = ["![Times of timm over ours](timm_speed.png)", table(rows)]
+    report.insert(folder, "timm", "\n\n".join([*parts, summary(rows)]))
+
+
+def summary(rows):
+    """The ratios in a sentence for each phase and each of timm's forms."""
+    sentences = []
+    for phase in ("inference", "training"):
+        for theirs in dict.fromkeys(row["theirs"] for row in rows):
+            chosen = [
+                row
+                for row in rows
+                if row["phase"] == phase and row["theirs"] == theirs
+            ]
+            if not chosen:
+                continue
+            ratios = [row["ratio"] for row in chosen]
+            losing = [row for row in chosen if row["ratio"] < 1]
+            text = (
+                f"{phase.capitalize()}, timm {theirs}: it takes "
+                f"{statistics.median(ratios):.2f} times as long (median of "
+                f"{len(ratios)} rows; {min(ratios):.2f} to {max(ratios):.2f})"
+            )
+            names = [f"{r['network']}, batch {r['batch']}" for r in losing]
+            if names:
+                text += f", and is faster for {'; '.join(names)}"
+            sentences.append(f"- {text}.")
+    return "\n".join(sentences)
 
 
 def table(rows):

@@ -51,4 +51,8 @@ def test_a_row_of_the_table():
         "1.50 to 1.50 |",
     ]
     assert "3.00 to" not in timm_speed.line(row)
+    assert timm_report.summary([row, {**row, "ratio": 0.5}]) == (
+        "- Training, timm compiled: it takes 1.00 times as long (median of 2 "
+        "rows; 0.50 to 1.50), and is faster for LambdaResNet26T, batch 8."
+    )
     assert "1.50 times as long as ours (graph)" in timm_speed.line(row)
