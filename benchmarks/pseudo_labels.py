@@ -6,9 +6,8 @@
 A tenth of the training images of each class keep their labels, a fifth of
 those choose the epoch; the other nine tenths are files without labels. The
 teacher trains on the labelled images, labels the others, and a student trains
-on both. As a control another network trains on the labelled images alone for as
-many images, counted with repetitions, as the student. Each run has a folder of
-its own; those that are finished are not repeated.
+on both, in as many steps, with as many labelled images in each. Each run has a
+folder of its own; those that are finished are not repeated.
 """
 
 import argparse
@@ -38,15 +37,12 @@ RATIO = 7
 THRESHOLD = 0.8
 ARMS = {
     "labelled images alone (the teacher)": {},
-    "labelled images alone, as many images in all as the student": {
-        "epochs": EPOCHS * (1 + RATIO),
-    },
     "with pseudo-labels (the student)": {
         "batch_size": BATCH_SIZE * (1 + RATIO),
         "pseudo_label_ratio": float(RATIO),
     },
 }
-TEACHER, CONTROL, STUDENT = ARMS
+TEACHER, STUDENT = ARMS
 
 
 def main():
@@ -79,8 +75,7 @@ def digits():
 
 def run_folder(runs, arm, seed):
     """The folder of a run."""
-    names = {TEACHER: "teacher", CONTROL: "control", STUDENT: "student"}
-    return runs / f"{names[arm]}-{seed}"
+    return runs / f"{'teacher' if arm == TEACHER else 'student'}-{seed}"
 
 
 def write_images(folder):
