@@ -64,6 +64,7 @@ def rows():
         yield pytest.param(name, spec, marks=[pytest.mark.slow] * slow)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("name", "spec"), list(rows()))
 def test_exact_parameters(name, spec):
     arguments = {"kernel_initializer": "zeros"}  # quick to draw
@@ -417,6 +418,7 @@ def assert_trains_in_half(model):
     assert np.isfinite(model.train_on_batch(images, np.arange(4)))
 
 
+@pytest.mark.once
 def test_compiled_by_xla():
     model = tiny(share_embeddings=True, drop_path_rate=0.2)
     images = some_images(2, 16, 16, 3)

@@ -103,6 +103,7 @@ def streams(draw):
     return layer_type, arguments, pieces, draw(st.booleans())
 
 
+@pytest.mark.once
 @hypothesis.settings(max_examples=30)
 @hypothesis.given(streams())
 def test_pieces_equal_the_whole(case):

@@ -149,6 +149,7 @@ def test_the_record_holds_the_recipe(finished_run):
 # Resuming.
 
 
+@pytest.mark.once
 def test_a_stopped_run_ends_as_if_it_had_not_been(finished_run, tmp_path):
     """Stopped by a real signal; resumed with several steps in a call."""
 
@@ -185,6 +186,7 @@ def test_a_signal_is_noted_once_and_then_as_before():
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+@pytest.mark.once
 def test_a_finished_run_can_be_given_more_epochs(finished_run, tmp_path):
     """From its last step on it is a run of so many epochs."""
     shutil.copytree(finished_run.path, tmp_path / "run")

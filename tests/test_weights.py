@@ -128,6 +128,7 @@ def test_skipped_weights_stay(tmp_path):
     assert_equal(other, model, but=("stage4", "stem"))
 
 
+@pytest.mark.once_a_version
 @pytest.mark.parametrize(
     ("arguments", "messages"),
     [
@@ -215,6 +216,7 @@ def test_a_run_folder_is_a_path(tmp_path):
         models.load_weights(model, tmp_path.parent)
 
 
+@pytest.mark.once_a_version
 def test_arrays_of_text_change_nothing(tmp_path):
     _, path = saved(tmp_path)
     with np.load(path) as archive:
