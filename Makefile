@@ -50,6 +50,7 @@ test-slow: $(VENV)/.dev  ## Run the tests that take long; some under both Kerase
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "slow and not every_lane"
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m slow \
 		tests/test_serving_verify.py tests/test_garden_*.py \
+		tests/test_conformance.py::test_model_export \
 		tests/test_resume.py::test_stopped_and_killed_runs_end_with_the_same_bits
 
 test-newest: $(NEWEST_VENV)/.wheel  ## Test the wheel alone with the newest TensorFlow.

@@ -141,6 +141,7 @@ def test_saved_model_is_bit_equal(case, tmp_path):
         checks.assert_close(model(data), expected, 1e-6)
 
 
+@pytest.mark.slow
 @every_case
 def test_model_export(case, tmp_path):
     model = make_model(case)
