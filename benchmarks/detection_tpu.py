@@ -13,7 +13,6 @@ import json
 import os
 import pathlib
 import sys
-import time
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -66,28 +65,17 @@ def main():
 
 def child(name, chip):
     """Compiles the step of an experiment; prints the result as JSON."""
-    import jax  # noqa: PLC0415 - only here, where the compiler is installed
+    # Only here, where the compiler is installed.
+    from benchmarks import tpu_child  # noqa: PLC0415
 
-    from benchmarks.tpu_compiler import compile_for  # noqa: PLC0415
-
-    start = time.perf_counter()
-    text, facts = lower(name)
-    lowered = time.perf_counter()
-    try:
-        result = {"status": "ok", **compile_for(text, CHIPS[chip].topology)}
-    except jax.errors.JaxRuntimeError as error:
-        result = tpu_report.refusal(str(error))
-    facts["lowering_seconds"] = round(lowered - start, 1)
-    facts["compile_seconds"] = round(time.perf_counter() - lowered, 1)
-    print(json.dumps({**facts, **result}))
+    tpu_child.compile_and_print(lambda: lower(name), chip)
 
 
-def lower(name, overrides=None):
+def lower(name):
     """The StableHLO of a training step with one image, and its parameters.
 
     Args:
         name: of an experiment.
-        overrides: of its config.
     """
     import tensorflow as tf  # noqa: PLC0415
     from official.core import exp_factory  # noqa: PLC0415
@@ -99,7 +87,6 @@ def lower(name, overrides=None):
 
     garden.register()
     params = exp_factory.get_exp_config(name)
-    params.override(overrides or {})
     params.task.train_data.global_batch_size = 1
     # The record is never read: what it would hold is all that is asked.
     params.task.train_data.input_path = __file__

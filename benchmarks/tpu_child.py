@@ -25,8 +25,18 @@ from benchmarks.tpu_report import refusal
 
 
 def main(key, chip):
+    compile_and_print(lambda: lower(PROGRAMS[key]), chip)
+
+
+def compile_and_print(lower_program, chip):
+    """Lowers and compiles a program; prints the result as JSON.
+
+    Args:
+        lower_program: function that returns StableHLO and a dict of facts.
+        chip: one of `CHIPS`.
+    """
     start = time.perf_counter()
-    text, facts = lower(PROGRAMS[key])
+    text, facts = lower_program()
     lowered = time.perf_counter()
     try:
         result = {"status": "ok", **compile_for(text, CHIPS[chip].topology)}

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from benchmarks import finished_runs
 from benchmarks import study
 from benchmarks import study_report
 from lambdanet_tf import models
@@ -92,7 +93,7 @@ def test_a_study_from_front_to_back(source, tmp_path):
     folder = tmp_path / "runs"
     study.split_data(source, folder / "data", TINY)
     study.study(folder, TINY, tuple(TINY.seeds))
-    rows = [study.read(path) for path in folder.glob("*-*")]
+    rows = [finished_runs.read(path) for path in folder.glob("*-*")]
     assert sorted(row["is_search"] for row in rows) == [False] * 4 + [True] * 2
     assert {row["test_images"] for row in rows} == {20, 30}
     times = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}

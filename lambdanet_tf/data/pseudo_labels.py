@@ -16,53 +16,17 @@ import tensorflow as tf
 
 from lambdanet_tf.data.catalog import is_image_set
 from lambdanet_tf.data.catalog import load_images
-from lambdanet_tf.data.decode import EncodedImage
 from lambdanet_tf.data.folders import FileSource
 from lambdanet_tf.data.folders import find_images
 from lambdanet_tf.data.image_set import CLASS_FILES
 from lambdanet_tf.data.image_set import read_class_names
+from lambdanet_tf.data.records import PROBABILITIES
 from lambdanet_tf.data.records import RecordSource
 from lambdanet_tf.data.records import check_complete
 from lambdanet_tf.data.records import count_records
-from lambdanet_tf.data.source import Element
 from lambdanet_tf.data.source import Source
 
 FILE_NAME = "pseudo-{number:05d}-of-{count:05d}.tfrecord"
-
-
-class PseudoLabelSource(RecordSource):
-    """Images in TFRecord files whose labels are probabilities.
-
-    Args:
-        files: paths on any file system that `tf.io.gfile` knows.
-        counts: the number of records in each file.
-        num_classes: number of classes.
-        shuffle_buffer: records among which the next one is drawn.
-        channels: 3 for color, 1 for gray.
-
-    Raises:
-        ValueError: if there is no record.
-    """
-
-    def __init__(
-        self,
-        files: Sequence[str],
-        counts: np.ndarray,
-        num_classes: int,
-        shuffle_buffer: int,
-        channels: int = 3,
-    ):
-        super().__init__(
-            files, counts, num_classes, 0, shuffle_buffer, channels
-        )
-        self.num_classes = None  # Probabilities need no check of a range.
-        self.label_spec = tf.TensorSpec([num_classes], tf.float32)
-        self._features = _features(num_classes)
-
-    def decode(self, element: Element) -> tuple[EncodedImage, tf.Tensor]:
-        example = tf.io.parse_single_example(element["record"], self._features)
-        image = EncodedImage(example["image/encoded"], self._channels)
-        return image, example["image/class/probabilities"]
 
 
 def read_pseudo_labels(
@@ -70,7 +34,7 @@ def read_pseudo_labels(
     classes: Sequence[str],
     channels: int = 3,
     shuffle_buffer: int = 16_384,
-) -> PseudoLabelSource:
+) -> RecordSource:
     """Opens the images that a teacher has labelled.
 
     Args:
@@ -101,8 +65,14 @@ def read_pseudo_labels(
             f"({len(classes)})."
         )
     counts = np.array([count_records(file) for file in files])
-    return PseudoLabelSource(
-        files, counts, len(names), shuffle_buffer, channels
+    return RecordSource(
+        files,
+        counts,
+        len(names),
+        first_label=0,
+        shuffle_buffer=shuffle_buffer,
+        channels=channels,
+        soft_labels=True,
     )
 
 
@@ -144,7 +114,7 @@ def write_example(encoded: bytes, probabilities: np.ndarray) -> bytes:
     feature = {
         "image/encoded": tf.train.Feature(bytes_list=bytes_list),
         "image/class/label": tf.train.Feature(int64_list=label),
-        "image/class/probabilities": tf.train.Feature(float_list=values),
+        PROBABILITIES: tf.train.Feature(float_list=values),
     }
     features = tf.train.Features(feature=feature)
     return tf.train.Example(features=features).SerializeToString()
@@ -153,14 +123,5 @@ def write_example(encoded: bytes, probabilities: np.ndarray) -> bytes:
 def read_probabilities(record: bytes) -> np.ndarray:
     """Returns the probabilities of a record, float32 `(classes,)`."""
     example = tf.train.Example.FromString(record)
-    values = example.features.feature["image/class/probabilities"]
+    values = example.features.feature[PROBABILITIES]
     return np.array(values.float_list.value, np.float32)
-
-
-def _features(num_classes):
-    return {
-        "image/encoded": tf.io.FixedLenFeature([], tf.string),
-        "image/class/probabilities": tf.io.FixedLenFeature(
-            [num_classes], tf.float32
-        ),
-    }

@@ -24,10 +24,12 @@ from lambdanet_tf.data.source import StreamedSource
 # ILSVRC 2012 as it is usually converted: files and images of each part.
 _IMAGENET = {("train", 1024): 1_281_167, ("test", 128): 50_000}
 _IMAGENET_CLASSES = 1000
+_ENCODED = {"image/encoded": tf.io.FixedLenFeature([], tf.string)}
 _FEATURES = {
-    "image/encoded": tf.io.FixedLenFeature([], tf.string),
+    **_ENCODED,
     "image/class/label": tf.io.FixedLenFeature([], tf.int64),
 }
+PROBABILITIES = "image/class/probabilities"
 _HEADER, _FOOTER = 12, 4
 _CHECKED_RECORDS = 32
 
@@ -57,7 +59,8 @@ class RecordSource(StreamedSource):
     """Encoded images in TFRecord files.
 
     A record is a `tf.train.Example` with the features `image/encoded`, the
-    bytes of an image file, and `image/class/label`.
+    bytes of an image file, and `image/class/label`; with soft labels
+    `image/class/probabilities` in the place of that.
 
     Of a damaged file the records before the damage are read. One more element
     stands for the rest: it cannot be decoded, and its name says from which
@@ -71,6 +74,7 @@ class RecordSource(StreamedSource):
         shuffle_buffer: records among which the next one is drawn.
         channels: 3 for color, 1 for gray.
         subset: the records to read; None for all.
+        soft_labels: whether the labels are probabilities of the classes.
 
     Raises:
         ValueError: if there is no record.
@@ -85,18 +89,26 @@ class RecordSource(StreamedSource):
         shuffle_buffer: int,
         channels: int = 3,
         subset: EvenlySpaced | None = None,
+        soft_labels: bool = False,
     ):
         ends = np.cumsum(counts)
         if subset is not None:
             numbers = np.split(np.arange(ends[-1]), ends[:-1])
             counts = np.array([subset.contains(n).sum() for n in numbers])
-        super().__init__(counts, shuffle_buffer, num_classes)
+        # Probabilities have no range of classes to check.
+        checked = None if soft_labels else num_classes
+        super().__init__(counts, shuffle_buffer, checked)
         self._files = list(files)
         self._bytes = [tf.io.gfile.stat(file).length for file in files]
         self._first_numbers = np.concatenate([[0], ends[:-1]])
         self._first_label = first_label
         self._channels = channels
         self._subset = subset
+        self._features = _FEATURES
+        if soft_labels:
+            self.label_spec = tf.TensorSpec([num_classes], tf.float32)
+            row = tf.io.FixedLenFeature([num_classes], tf.float32)
+            self._features = {**_ENCODED, PROBABILITIES: row}
 
     def read_piece(self, number: tf.Tensor) -> tf.data.Dataset:
         records = read_file(
@@ -111,9 +123,11 @@ class RecordSource(StreamedSource):
         return records
 
     def decode(self, element: Element) -> tuple[EncodedImage, tf.Tensor]:
-        example = tf.io.parse_single_example(element["record"], _FEATURES)
-        label = tf.cast(example["image/class/label"], tf.int32)
+        example = tf.io.parse_single_example(element["record"], self._features)
         image = EncodedImage(example["image/encoded"], self._channels)
+        if PROBABILITIES in example:
+            return image, example[PROBABILITIES]
+        label = tf.cast(example["image/class/label"], tf.int32)
         return image, label - self._first_label
 
 

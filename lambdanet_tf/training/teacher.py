@@ -5,8 +5,8 @@ images that the teacher is certain of are kept, with its probabilities as soft
 labels, and each class gives equally many if that is asked for.
 """
 
-import collections
 import dataclasses
+import itertools
 import json
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -99,21 +99,23 @@ def label_images(
     _begin(output, facts)
     bad_images = data.BadImages(output.file(runs.BAD_IMAGES_FILE))
     parts = _label(run, source, output, options, bad_images, print_fn)
-    numbers = _choose(_predictions(parts), options.images_per_class)
+    labels, certainties = _predictions(parts)
+    numbers = _choose(labels, certainties, options.images_per_class)
     if not numbers.sum():
         raise ValueError(
             "`threshold` must keep some of the images. Received: "
             f"{options.threshold}, which none of {source.num_images} images "
             "reaches."
         )
-    kept = _write(parts, numbers, output, run.classes)
+    _write(parts, numbers, output, run.classes)
+    kept = np.bincount(labels, numbers, len(run.classes)).astype(int).tolist()
     report = {
         **facts,
         "images_read": source.num_images,
         "bad_images": len(bad_images.names()),
         "certain": len(numbers),
-        "kept": sum(kept.values()),
-        "kept_of_each_class": {name: kept[name] for name in run.classes},
+        "kept": sum(kept),
+        "kept_of_each_class": dict(zip(run.classes, kept, strict=True)),
     }
     output.write_text(REPORT_FILE, json.dumps(report, indent=2) + "\n")
     for file in [*parts, output.file(_PROGRESS_FILE)]:
@@ -145,14 +147,12 @@ def _label(run, source, output, options, bad_images, print_fn):
     """Writes the images that the teacher is certain of; returns the files."""
     model = run.load_model()
     crop = evaluation_crop(recorded_recipe(run))
-    height, width, channels = model.input_shape[1:]
-    size = (crop.size[0], crop.size[1]) if height is None else (height, width)
 
     def prepare(image):
         return tf.cast(crop(image), crop.dtype), image.encoded()
 
     signature = (
-        tf.TensorSpec((*size, channels), crop.dtype),
+        tf.TensorSpec((*crop.size, run.image["channels"]), crop.dtype),
         tf.TensorSpec([], tf.string),
     )
     files = []
@@ -204,18 +204,17 @@ def _read(files: Sequence[str]) -> Iterator[bytes]:
 def _predictions(files):
     """Class and probability of each image: int and float `(number,)`."""
     rows = [pseudo_labels.read_probabilities(record) for record in _read(files)]
-    classes = np.array([row.argmax() for row in rows], np.int64)
-    return classes, np.array([row.max() for row in rows])
+    labels = np.array([row.argmax() for row in rows], np.int64)
+    return labels, np.array([row.max() for row in rows])
 
 
-def _choose(predictions, images_per_class):
+def _choose(labels, certainties, images_per_class):
     """How often each image is kept: all once, or equally many of a class."""
-    classes, certainties = predictions
     if not images_per_class:
-        return np.ones(len(classes), np.int64)
-    numbers = np.zeros(len(classes), np.int64)
-    for label in np.unique(classes):
-        members = np.flatnonzero(classes == label)
+        return np.ones(len(labels), np.int64)
+    numbers = np.zeros(len(labels), np.int64)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
         order = members[np.argsort(-certainties[members], kind="stable")]
         chosen = np.resize(order, images_per_class)
         np.add.at(numbers, chosen, 1)
@@ -223,29 +222,17 @@ def _choose(predictions, images_per_class):
 
 
 def _write(parts, numbers, output, classes):
-    """Writes the final files; returns how many of each class they hold."""
-    total = int(numbers.sum())
-    count = -(-total // _IMAGES_PER_FILE)
-    kept, records, number = collections.Counter(), [], 0
-
-    def flush():
-        nonlocal number
+    """Writes the final files: each image as often as its number says."""
+    count = -(-int(numbers.sum()) // _IMAGES_PER_FILE)
+    records = itertools.chain.from_iterable(
+        itertools.repeat(record, times)
+        for record, times in zip(_read(parts), numbers, strict=True)
+    )
+    for number in range(count):
         name = pseudo_labels.FILE_NAME.format(number=number, count=count)
-        _write_records(output, name, records)
-        records.clear()
-        number += 1
-
-    for record, times in zip(_read(parts), numbers, strict=True):
-        label = int(pseudo_labels.read_probabilities(record).argmax())
-        for _ in range(times):
-            records.append(record)
-            kept[classes[label]] += 1
-            if len(records) == _IMAGES_PER_FILE:
-                flush()
-    if records:
-        flush()
+        piece = itertools.islice(records, _IMAGES_PER_FILE)
+        _write_records(output, name, piece)
     output.write_text(CLASS_FILES[0], "\n".join(classes) + "\n")
-    return kept
 
 
 def table(report: dict[str, Any]) -> str:
