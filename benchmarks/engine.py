@@ -23,10 +23,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 
+from benchmarks import opening
 from benchmarks import peers
 from benchmarks import report
 from benchmarks.timing import interleaved
 from benchmarks.timing import peak_megabytes
+from lambdanet_tf import ops
 from lambdanet_tf.layers import LambdaLayer
 
 EINSUM_LIMIT = 800  # positions; beyond, the paper's table has gigabytes
@@ -63,6 +65,23 @@ class Line:
     @property
     def shape(self):
         return (self.batch, *self.grid, self.filters)
+
+    @property
+    def geometry(self):
+        """How the table of the layer lies over its grid."""
+        taps = [self.scope or 2 * size - 1 for size in self.grid]
+        if self.causal:
+            past = taps[0] // 2 + 1
+            return ops.Geometry.of([ops.causal_axis(self.grid[0], past)])
+        return ops.Geometry.of(map(ops.same_axis, self.grid, taps))
+
+    @property
+    def dims(self):
+        """The channel sizes of its position lambdas."""
+        value_dim = self.filters // self.num_heads
+        return ops.Dims(
+            self.num_heads, self.key_dim, value_dim, self.intra_depth
+        )
 
     def layer(self, implementation):
         """A lambda layer of this package."""
@@ -218,7 +237,9 @@ def main():
         folder = pathlib.Path(arguments.write)
         figures = {"matrix_rate": rate, "rows": rows}
         (folder / "engine.json").write_text(json.dumps(figures, indent=1))
-        report.write(figures, folder)
+        text = f"{report.table(figures)}\n\n{report.summary(figures)}"
+        report.insert(folder, "bench", text)
+        opening.write(folder)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,18 @@
 """Draws geometries at random and compares `auto` with the best algorithm.
 
     python -m benchmarks.regret --write docs
+    python -m benchmarks.regret --seed 1 --file runs/regret.json
+    python -m benchmarks.regret --fit runs/regret.json
 
 The regret of a geometry is the time of `auto` divided by that of the fastest
 algorithm, whole layers, float32, CPU; the same algorithm counts 1, whatever
-the clock says. All algorithms of a geometry take turns.
+the clock says. All algorithms of a geometry take turns. What is in the file is
+kept: a draw that was stopped is continued. `--fit` measures nothing: it fits
+the row of CPUs to a file, and says what it would choose in the other one.
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import pathlib
@@ -18,13 +23,19 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 
+from benchmarks import device_fit
 from benchmarks import report
 from benchmarks.engine import Line
 from benchmarks.engine import steps
 from benchmarks.timing import interleaved
+from lambdanet_tf import ops
 
 SEED = 2102
 NUMBER = 60
+PHASES = ("forward", "training")
+FILE = pathlib.Path("docs/regret.json")
+CPU = ops.DEVICES["cpu"]
+CONSIDERED = ("lambda_first", "query_first", "conv2d", "spectral")  # by `auto`
 LARGEST = 2.5e7  # floats of position lambdas in a batch
 SLOWEST = 4e10  # operations of an algorithm that is timed
 
@@ -109,7 +120,7 @@ def picture(rows, path):
 def sentences(rows):
     """The figures in words, and the geometries of the largest regret."""
     lines = []
-    for phase in ("forward", "training"):
+    for phase in PHASES:
         values = [row[phase]["regret"] for row in rows]
         worst = max(rows, key=lambda row: row[phase]["regret"])
         same = sum(value == 1.0 for value in values)
@@ -123,28 +134,82 @@ def sentences(rows):
     return "\n".join(lines)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--write", help="folder of engine.md")
-    parser.add_argument("--number", type=int, default=NUMBER)
-    parser.add_argument("--repetitions", type=int, default=9)
-    arguments = parser.parse_args()
-    generator, rows = random.Random(SEED), []
-    for index in range(arguments.number):
+def measured(row, phase):
+    """A geometry in one phase, for `device_fit`."""
+    layer = {**row["layer"], "grid": tuple(row["layer"]["grid"])}
+    line = Line(**layer)
+    times = row[phase]["milliseconds"]
+    return device_fit.Measured(
+        line.geometry, line.dims, phase == "training", times, CONSIDERED
+    )
+
+
+def fit(rows, others):
+    """Fits the row of CPUs; returns it and what it chooses, in words."""
+    fitted = device_fit.fit(
+        [measured(row, phase) for row in rows for phase in PHASES], CPU
+    )
+    lines = [f"{CPU}", f"{fitted}"]
+    for name, drawn in (("fitted", rows), ("the other draw", others)):
+        for phase in PHASES:
+            texts = []
+            for device in (CPU, fitted):
+                values = [measured(row, phase).regret(device) for row in drawn]
+                mean = statistics.geometric_mean(values)
+                texts.append(
+                    f"median {statistics.median(values):.3f}, mean "
+                    f"{mean:.3f}, worst {max(values):.2f}"
+                )
+            lines.append(f"{name}, {phase}: {' -> '.join(texts)}")
+    return fitted, "\n".join(lines)
+
+
+def draw(seed, number, repetitions, file):
+    """Measures geometries and keeps each; returns all rows of the file."""
+    rows = json.loads(file.read_text()) if file.exists() else []
+    generator = random.Random(seed)
+    for index in range(number):
         line = draw_line(generator)
-        row = {"line": line.name, "batch": line.batch}
-        rows.append({**row, **regrets(line, arguments.repetitions)})
+        if index < len(rows):
+            if rows[index]["layer"] != json.loads(json.dumps(_fields(line))):
+                raise SystemExit(f"{file} is of another draw: move it away.")
+            continue
+        row = {"line": line.name, "batch": line.batch, "layer": _fields(line)}
+        rows.append({**row, **regrets(line, repetitions)})
+        file.write_text(json.dumps(rows, indent=1) + "\n")
         tf.keras.backend.clear_session()
         texts = [
             f"{phase} {rows[-1][phase]['auto']} "
             f"{rows[-1][phase]['regret']:.2f} ({rows[-1][phase]['best']})"
-            for phase in ("forward", "training")
+            for phase in PHASES
         ]
         print(index, line.name, f"batch {line.batch}:", *texts, flush=True)
+    return rows
+
+
+def _fields(line):
+    return dataclasses.asdict(line)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--write", help="folder of engine.md")
+    parser.add_argument("--seed", type=int, default=SEED, help="of the draw")
+    parser.add_argument("--file", type=pathlib.Path, default=FILE)
+    parser.add_argument("--fit", type=pathlib.Path, help="a file of a draw")
+    parser.add_argument("--number", type=int, default=NUMBER)
+    parser.add_argument("--repetitions", type=int, default=9)
+    arguments = parser.parse_args()
+    if arguments.fit:
+        files = arguments.fit, arguments.file
+        print(fit(*(json.loads(file.read_text()) for file in files))[1])
+        return
+    rows = draw(
+        arguments.seed, arguments.number, arguments.repetitions, arguments.file
+    )
     print(sentences(rows))
     if arguments.write:
         folder = pathlib.Path(arguments.write)
-        (folder / "regret.json").write_text(json.dumps(rows, indent=1))
         picture(rows, folder / "regret.png")
         text = f"![Distribution](regret.png)\n\n{sentences(rows)}"
         report.insert(folder, "regret", text)

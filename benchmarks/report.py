@@ -1,4 +1,4 @@
-"""The engine's figures as text, as a table in the docs, and as a picture."""
+"""The engine's figures as text, and as tables in the docs."""
 
 import statistics
 
@@ -10,7 +10,7 @@ def _median(row, phase, name):
     return row[phase][name][0] if name in row[phase] else None
 
 
-def _ratio(row, phase, names):
+def ratio(row, phase, names):
     """How many times longer the best of some contestants takes than auto."""
     times = [_median(row, phase, name) for name in names]
     times = [time for time in times if time is not None]
@@ -55,7 +55,7 @@ def _table_row(row, rate):
     share = row["operations"] / forward[0] / rate
     pairs = [
         "/".join(
-            _format(_ratio(row, phase, names(phase)))
+            _format(ratio(row, phase, names(phase)))
             for phase in ("forward", "training")
         )
         for names in (
@@ -85,8 +85,8 @@ def summary(figures):
     sentences = []
     for phase in ("forward", "training"):
         rows = figures["rows"]
-        fastest = [_ratio(row, phase, _ours(row, phase)) for row in rows]
-        peers = [_ratio(row, phase, PEERS) for row in rows]
+        fastest = [ratio(row, phase, _ours(row, phase)) for row in rows]
+        peers = [ratio(row, phase, PEERS) for row in rows]
         peers = [ratio for ratio in peers if ratio is not None]
         worst = max(1 / ratio for ratio in fastest)
         text = f"{phase.capitalize()}: `auto` at most {worst:.2f} times the "
@@ -101,12 +101,6 @@ def summary(figures):
     return "\n".join(sentences)
 
 
-def write(figures, folder):
-    """Puts the table into `engine.md` and draws `engine.png`."""
-    insert(folder, "bench", f"{table(figures)}\n\n{summary(figures)}")
-    picture(figures, folder / "engine.png")
-
-
 def insert(folder, section, text, document="engine.md"):
     """Replaces what stands between the marks of a section of a document."""
     document = folder / document
@@ -115,55 +109,3 @@ def insert(folder, section, text, document="engine.md"):
     before, rest = whole.split(begin)
     after = rest.split(end)[1]
     document.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
-
-
-def picture(figures, path):
-    """Bars of training time, relative to auto, for every line."""
-    import matplotlib  # noqa: PLC0415
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt  # noqa: PLC0415
-
-    groups = {
-        "einsum, conv2d, depthwise: the best": NAIVE,
-        "timm, lucidrains (PyTorch): the best": PEERS,
-    }
-    rows = figures["rows"][::-1]
-    figure, axes = plt.subplots(
-        1,
-        2,
-        figsize=(12, 0.38 * len(rows) + 1.6),
-        sharex=True,
-        sharey=True,
-        layout="constrained",
-    )
-    largest = 1.0
-    for axis, phase in zip(axes, ("forward", "training"), strict=True):
-        for index, (label, names) in enumerate(groups.items()):
-            ratios = [_ratio(row, phase, names) or 0 for row in rows]
-            largest = max(largest, *ratios)
-            positions = [i + 0.2 - 0.4 * index for i in range(len(rows))]
-            axis.barh(positions, ratios, 0.38, label=label)
-        axis.axvline(1.0, color="black", linewidth=1)
-        axis.set_xscale("log")
-        axis.set_xlabel(f"{phase} time, as a multiple of auto's (log scale)")
-        axis.grid(axis="x", alpha=0.3)
-    ticks = [0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500]
-    end = next(tick for tick in ticks if tick >= largest)
-    axes[0].set_xlim(0.5, end)
-    axes[0].set_ylim(-0.6, len(rows) - 0.4)
-    ticks = ticks[: ticks.index(end) + 1]
-    axes[0].set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes[0].set_yticks(range(len(rows)), [_label(row) for row in rows])
-    figure.legend(
-        *axes[0].get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=len(groups),
-    )
-    figure.suptitle("How much longer other ways take than `auto`")
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
-
-
-def _label(row):
-    return f"{row['line']}  [{row['algorithm']}]"

@@ -13,11 +13,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 
+from benchmarks import report
 from examples.serving.load import Measurement
 
+DOCUMENT, SECTION = "serving_speed.md", "exports"
 HEAD = """\
-# The speed of exports
-
 Written by `python -m benchmarks.serving --write docs` (in `make bench`), all
 in one run: {cores} CPU cores, TensorFlow {version}, float32. The machine is
 shared and noisy: read ratios rather than milliseconds, and no ratio within
@@ -77,13 +77,12 @@ def text(figures):
 
 
 def write(figures, folder):
-    """Writes `serving_speed.md` and `serving_speed.png`."""
+    """Puts the tables into `serving_speed.md`, draws `serving_speed.png`."""
     head = HEAD.format(cores=os.cpu_count(), version=tf.__version__)
-    file = folder / "serving_speed.md"
-    page = f"{head}\n{text(figures)}\n"
-    file.write_text(page, encoding="utf-8")
-    picture(page, folder / "serving_speed.png")
-    print(f"Wrote {file} and the picture beside it")
+    section = f"{head}\n{text(figures)}"
+    report.insert(folder, SECTION, section, DOCUMENT)
+    picture(section, folder / "serving_speed.png")
+    print(f"Wrote {folder / DOCUMENT} and the picture beside it")
 
 
 def _section(title, explanation, table):
@@ -259,5 +258,5 @@ def _draw_ratios(axis, rows, names, clients):
 
 
 if __name__ == "__main__":
-    page = pathlib.Path(__file__).parents[1] / "docs" / "serving_speed.md"
+    page = pathlib.Path(__file__).parents[1] / "docs" / DOCUMENT
     picture(page.read_text(encoding="utf-8"), page.with_suffix(".png"))

@@ -14,12 +14,10 @@ momentum. A pair takes turns until its time is over, or as often as it may.
 
 import argparse
 import os
-import random
 import statistics
-import subprocess
 import sys
-import time
 
+from benchmarks import contestants
 from benchmarks import timing
 from benchmarks import timm_networks
 
@@ -32,9 +30,6 @@ BATCHES = (1, 8, 32)
 OURS = ("graph", "xla", "folded")
 THEIRS = ("eager", "channels_last", "compiled")
 IMAGE_SIZE = 256
-_FEW = 6  # turns, at the least: with fewer there is no interval of 95 %
-_WARM_UP = 3  # runs that are not counted: tracing, compiling, caches
-_PAUSE = 0.02  # seconds, for threads of the last one that still spin
 
 
 def ours(name, kind, phase, batch, size):
@@ -90,58 +85,6 @@ def theirs(name, kind, phase, batch, size):
     return inference if phase == "inference" else training
 
 
-class Contestant:
-    """A process that runs one network when it is told to.
-
-    Args:
-        side: "ours" or "theirs".
-        name: of the network.
-        kind: of `OURS` or `THEIRS`.
-        phase: of `PHASES`.
-        batch: int.
-        size: of the images.
-    """
-
-    def __init__(self, side, name, kind, phase, batch, size):
-        command = [sys.executable, "-m", "benchmarks.timm_speed"]
-        command += [side, name, kind, phase, str(batch), str(size)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self._receive()
-
-    def run(self):
-        """Seconds of one run."""
-        self._process.stdin.write("run\n")
-        self._process.stdin.flush()
-        return self._receive()
-
-    def close(self):
-        self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
-
-    def _receive(self):
-        line = self._process.stdout.readline()
-        if not line.startswith("seconds "):
-            self.close()
-            raise RuntimeError(f"{self._process.args} failed: see above.")
-        return float(line.split()[1])
-
-
-def serve(side, name, kind, phase, batch, size):
-    """The process of a contestant: a line in, a run, its seconds out."""
-    make = {"ours": ours, "theirs": theirs}[side]
-    step = make(name, kind, phase, int(batch), int(size))
-    for _ in range(_WARM_UP):
-        step()
-    print("seconds 0", flush=True)
-    for _ in sys.stdin:
-        begin = time.perf_counter()
-        step()
-        print(f"seconds {time.perf_counter() - begin}", flush=True)
-
-
 def duel(name, kinds, phase, batch, size, turns, seconds):
     """Times a pair in turns; returns a row of figures, or None if one fails.
 
@@ -154,23 +97,15 @@ def duel(name, kinds, phase, batch, size, turns, seconds):
         turns: at most.
         seconds: after which there are no more turns than a few.
     """
-    pair, order = {}, random.Random(0)
+    commands = {
+        side: ("benchmarks.timm_speed", (side, name, kind, phase, batch, size))
+        for side, kind in zip(("ours", "theirs"), kinds, strict=True)
+    }
     try:
-        for side, kind in zip(("ours", "theirs"), kinds, strict=True):
-            pair[side] = Contestant(side, name, kind, phase, batch, size)
-        times, begin = {side: [] for side in pair}, time.perf_counter()
-        for turn in range(turns):
-            if turn >= _FEW and time.perf_counter() - begin > seconds:
-                break
-            for side in order.sample(list(pair), 2):
-                time.sleep(_PAUSE)
-                times[side].append(pair[side].run())
+        times = contestants.take_turns(commands, turns, seconds)
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return None
-    finally:
-        for contestant in pair.values():
-            contestant.close()
     row = {"network": name, "phase": phase, "batch": batch, "size": size}
     return {
         **row,
@@ -263,9 +198,14 @@ def add_arguments(parser):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    for name in ("side", "name", "kind", "phase", "batch", "size"):
+    parser.add_argument("side", choices=("ours", "theirs"))
+    for name in ("name", "kind", "phase"):
         parser.add_argument(name)
-    serve(**vars(parser.parse_args()))
+    for name in ("batch", "size"):
+        parser.add_argument(name, type=int)
+    arguments = vars(parser.parse_args())
+    make = {"ours": ours, "theirs": theirs}[arguments.pop("side")]
+    contestants.serve(make(**arguments))
 
 
 if __name__ == "__main__":

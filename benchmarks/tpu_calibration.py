@@ -93,6 +93,24 @@ ROWS = (
 )
 
 
+def throughputs(results):
+    """Training images per second of Table 12's networks, relative to CCCC's.
+
+    Returns:
+        Dict from pattern to the paper's measurement and the estimate of the
+        engine's choice (None if it is not compiled), on 8 cores of TPUv3.
+    """
+    rows = {row.network.split()[-1][:4]: row for row in ROWS[: len(PATTERNS)]}
+    plain = rows["CCCC"]
+    base = plain.estimates(results)["auto"]
+    found = {}
+    for pattern, row in rows.items():
+        estimated = row.estimates(results).get("auto")
+        share = None if estimated is None else base / estimated
+        found[pattern] = plain.measured / row.measured, share
+    return found
+
+
 def fit(pairs):
     """Fits one factor to (estimate, measured) pairs.
 

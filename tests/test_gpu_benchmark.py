@@ -111,18 +111,8 @@ def test_the_table_compares_the_choice_with_the_best():
     )
     *_, line = gpu_report.layer_table(figures).splitlines()
     assert line.startswith("| 14x14, d=256, scope 23, batch 64 | training")
-    chosen = gpu_report.choice(figures["groups"]["layer"], gpu_report.GPU)
+    measured = gpu_report.measured(figures["groups"]["layer"])
+    chosen = measured.choice(gpu_report.GPU)
     times = {"lambda_first": "2.000", "query_first": "1.000"}
     assert f"| {chosen} | {times[chosen]} |" in line
     assert "| 3.000 |" in line
-
-
-def test_a_fit_never_chooses_worse_than_the_row_it_began_with():
-    slow_query = {"lambda_first": 1e-3, "query_first": 9e-3}
-    for figures in (
-        figures_of(slow_query),
-        figures_of(dict(zip(slow_query, [9e-3, 1e-3], strict=True))),
-    ):
-        rows = list(figures["groups"].values())
-        before = gpu_report.regret(rows, gpu_report.GPU)
-        assert gpu_report.regret(rows, gpu_report.fit(rows)) <= before

@@ -6,13 +6,11 @@ The programs are TensorFlow's, compiled by XLA through JAX, on one card.
 """
 
 import argparse
-import dataclasses
-import itertools
 import json
-import math
 import pathlib
 import shutil
 
+from benchmarks import device_fit
 from benchmarks import report
 from benchmarks.gpu.programs import Layer
 from lambdanet_tf import ops
@@ -22,33 +20,25 @@ GPU = ops.DEVICES["gpu"]
 ALGORITHMS = ("lambda_first", "query_first", "batch_last")
 CONSIDERED = ("lambda_first", "query_first", "conv2d")  # by `auto`
 PEERS = ("timm", "lucidrains")
-STEPS = (0.5, 0.8, 1.25, 2.0)  # by which a fit changes a rate
-ROUNDS = 6
 FITTED = ("flops", "inner", "bandwidth", "convolution_training", "launch")
 
 
-def plans(group, device):
-    """Seconds that a row of `DEVICES` expects of each measured algorithm."""
+def measured(group):
+    """The algorithms of a layer that were timed, as `Measured`."""
     layer = group["layer"]
     size = layer["image_size"]
     axes = [ops.same_axis(size, layer["scope"] or 2 * size - 1)] * 2
-    geometry = ops.Geometry.of(axes)
-    dims = ops.Dims(4, 16, layer["filters"] // 4)
-    measured = [line["contestant"] for line in group["lines"]]
-    return {
-        name: ops.best_plan(
-            geometry, dims, name, device, group["training"]
-        ).seconds
-        for name in measured
-        if name in ops.IMPLEMENTATIONS
-    }
-
-
-def choice(group, device):
-    """The algorithm that `auto` would choose with a row of `DEVICES`."""
-    expected = plans(group, device)
-    names = [name for name in expected if name in CONSIDERED]
-    return min(names, key=expected.__getitem__)
+    return device_fit.Measured(
+        ops.Geometry.of(axes),
+        ops.Dims(4, 16, layer["filters"] // 4),
+        group["training"],
+        {
+            line["contestant"]: line["median"]
+            for line in group["lines"]
+            if line["contestant"] in ops.IMPLEMENTATIONS
+        },
+        CONSIDERED,
+    )
 
 
 def seconds(group, name):
@@ -56,45 +46,6 @@ def seconds(group, name):
         if line["contestant"] == name:
             return line["median"]
     return None
-
-
-def ratio(group, device):
-    """Time of the choice, in units of that of the fastest algorithm."""
-    ours = [seconds(group, name) for name in plans(group, device)]
-    return seconds(group, choice(group, device)) / min(ours)
-
-
-def regret(groups, device):
-    """The mean logarithm of the ratios, and a little for wrong estimates.
-
-    The second part leads a search on where no single step changes a choice.
-    """
-    total = 0.0
-    for group in groups:
-        total += math.log(ratio(group, device))
-        errors = [
-            math.log(expected / seconds(group, name))
-            for name, expected in plans(group, device).items()
-        ]
-        mean = sum(errors) / len(errors)
-        spread = sum((error - mean) ** 2 for error in errors) / len(errors)
-        total += 0.05 * math.sqrt(spread)
-    return total / len(groups)
-
-
-def fit(groups, device=GPU):
-    """Fits a row of `DEVICES` to measured layers, one rate at a time."""
-    best, lowest = device, regret(groups, device)
-    for _ in range(ROUNDS):
-        before = lowest
-        for field, step in itertools.product(FITTED, STEPS):
-            value = step * getattr(best, field)
-            tried = dataclasses.replace(best, **{field: value})
-            if (found := regret(groups, tried)) < lowest:
-                best, lowest = tried, found
-        if lowest == before:
-            break
-    return best
 
 
 def _milliseconds(value):
@@ -117,7 +68,8 @@ def layer_table(figures, device=GPU):
     head += ["compiled", "temporaries, MiB"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for group in _layers(figures):
-        chosen = choice(group, device)
+        row = measured(group)
+        chosen = row.choice(device)
         memory = next(
             line["temporaries"]
             for line in group["lines"]
@@ -131,7 +83,7 @@ def layer_table(figures, device=GPU):
             chosen,
             _milliseconds(seconds(group, chosen)),
             *(_milliseconds(seconds(group, name)) for name in names),
-            f"{ratio(group, device):.2f}",
+            f"{row.regret(device):.2f}",
             _milliseconds(_best_peer(group, "eager")),
             _milliseconds(_best_peer(group, "compiled")),
             f"{memory / 2**20:.0f}",
@@ -167,7 +119,7 @@ def _layers(figures):
     return [
         group
         for group in figures["groups"].values()
-        if group["layer"] is not None and plans(group, GPU)
+        if group["layer"] is not None and measured(group).expected(GPU)
     ]
 
 
@@ -176,10 +128,11 @@ def section(figures):
     machine, groups = figures["machine"], _layers(figures)
     packages = [f"{k} {v}" for k, v in machine["packages"].items()]
     where = ", ".join([f"jax {machine['jax']}", *packages])
-    fitted = fit(groups)
-    ratios = [ratio(group, device) for device in (GPU, fitted)
-              for group in groups]  # fmt: skip
-    worst = max(ratios[: len(groups)]), max(ratios[len(groups) :])
+    rows = [measured(group) for group in groups]
+    fitted = device_fit.fit(rows, GPU, FITTED)
+    worst = [
+        max(row.regret(device) for row in rows) for device in (GPU, fitted)
+    ]
     texts = [
         f"One {machine['device']}; {where}. TensorFlow's programs, compiled "
         "by XLA through JAX; PyTorch's layers by PyTorch.",
@@ -213,7 +166,8 @@ def picture(figures, path):
     figure, axis = plt.subplots(figsize=(9, 0.36 * len(groups) + 1.4))
     for index, kind in enumerate(("eager", "compiled")):
         ratios = [
-            (_best_peer(group, kind) or 0) / seconds(group, choice(group, GPU))
+            (_best_peer(group, kind) or 0)
+            / seconds(group, measured(group).choice(GPU))
             for group in groups
         ]
         rows = [i + 0.2 - 0.4 * index for i in range(len(groups))]

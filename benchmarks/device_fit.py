@@ -1,0 +1,117 @@
+"""Fits a row of `DEVICES` to measured layers: to choose well, not to foretell.
+
+What is minimized is the regret: how much longer the algorithm that `auto`
+would take needs than the fastest one that was measured.
+"""
+
+import dataclasses
+import itertools
+import math
+
+from lambdanet_tf import ops
+
+FITTED = (
+    "flops",
+    "inner",
+    "bandwidth",
+    "convolution",
+    "convolution_training",
+    "launch",
+    "training",
+    "fourier",
+)
+STEPS = (0.5, 0.8, 0.9, 1.1, 1.25, 2.0)  # by which a fit changes a rate
+ROUNDS = 8
+FURTHEST = 8.0  # from where it began; the rates are of something real
+# Two plans whose estimates differ by less are chosen about equally often: a
+# search is not led by where no single step changes a choice.
+DOUBT = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A layer whose algorithms were timed.
+
+    Attributes:
+        geometry: `ops.Geometry`.
+        dims: `ops.Dims`.
+        training: whether gradients were timed.
+        seconds: dict from algorithm to its time.
+        considered: the algorithms that `auto` chooses from.
+    """
+
+    geometry: ops.Geometry
+    dims: ops.Dims
+    training: bool
+    seconds: dict[str, float]
+    considered: tuple[str, ...]
+
+    def expected(self, device):
+        """Seconds that a row of `DEVICES` expects of those that `auto` takes.
+
+        They are estimates of the position part, for a batch of 8.
+        """
+        return {
+            name: ops.best_plan(
+                self.geometry, self.dims, name, device, self.training
+            ).seconds
+            for name in self.considered
+            if name in self.seconds
+        }
+
+    def choice(self, device):
+        """The algorithm that `auto` would take with a row of `DEVICES`."""
+        expected = self.expected(device)
+        return min(expected, key=expected.__getitem__)
+
+    def regret(self, device):
+        """Time of the choice over that of the fastest algorithm."""
+        return self.seconds[self.choice(device)] / min(self.seconds.values())
+
+    def doubtful_regret(self, device):
+        """Mean logarithm of the regret, if estimates err by `DOUBT`."""
+        expected = self.expected(device)
+        least, best = min(expected.values()), min(self.seconds.values())
+        weights = {
+            name: (least / seconds) ** (1 / DOUBT)
+            for name, seconds in expected.items()
+        }
+        total = sum(
+            weight * math.log(self.seconds[name] / best)
+            for name, weight in weights.items()
+        )
+        return total / sum(weights.values())
+
+
+def loss(rows, device):
+    """What a fit makes small: the mean regret, sure and doubtful."""
+    logs = [math.log(row.regret(device)) for row in rows]
+    doubtful = [row.doubtful_regret(device) for row in rows]
+    return sum(logs + doubtful) / len(rows)
+
+
+def fit(rows, device, fields=FITTED):
+    """Fits a row of `DEVICES` to measured layers, one rate at a time.
+
+    Args:
+        rows: list of `Measured`.
+        device: `ops.Device` to begin with.
+        fields: rates that may change.
+
+    Returns:
+        The best `ops.Device` found; never one with a larger loss.
+    """
+    best, lowest = device, loss(rows, device)
+    for _ in range(ROUNDS):
+        before = lowest
+        for field, step in itertools.product(fields, STEPS):
+            value = step * getattr(best, field)
+            change = value / getattr(device, field)
+            if not 1 / FURTHEST <= change <= FURTHEST:
+                continue
+            tried = dataclasses.replace(best, **{field: value})
+            if (found := loss(rows, tried)) < lowest:
+                best, lowest = tried, found
+        if lowest == before:
+            break
+    return best
