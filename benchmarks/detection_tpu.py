@@ -60,7 +60,7 @@ def main():
             print(f"{key}: {tpu_report.summary(chip, results[key])}")
             text = json.dumps(results, indent=1, sort_keys=True)
             path.write_text(text + "\n")
-    report.insert(folder, "tpu", table(results), DOCUMENT)
+            report.insert(folder, "tpu", table(results), DOCUMENT)
 
 
 def child(name, chip):

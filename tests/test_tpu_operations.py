@@ -68,6 +68,7 @@ def nothing_wrong(found):
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", NETWORKS)
 def test_the_steps_of_a_network(model):
     recipe = {"optimizer": "rmsprop"}
