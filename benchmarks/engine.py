@@ -33,6 +33,8 @@ from lambdanet_tf.layers import LambdaLayer
 
 EINSUM_LIMIT = 800  # positions; beyond, the paper's table has gigabytes
 OPERATIONS_LIMIT = 3e10  # of a convolution, per call
+HOPELESS = 20  # times the estimate of `auto`
+PARTIAL = "engine.partial.json"  # of a run that was stopped
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,11 +164,19 @@ def steps(line, implementation):
     return layer, forward, training
 
 
+def is_hopeless(plan, chosen):
+    """Whether an algorithm would only cost time and memory to be timed."""
+    return plan.seconds > HOPELESS * chosen.seconds
+
+
 def time_line(line, with_peers, repetitions):
     """All contestants of one line, interleaved."""
     layers, forward, training = {}, {}, {}
     for name in line.contestants():
-        layers[name], forward[name], training[name] = steps(line, name)
+        layer, *functions = steps(line, name)
+        if name != "auto" and is_hopeless(layer.plan, layers["auto"].plan):
+            continue
+        layers[name], (forward[name], training[name]) = layer, functions
     if with_peers:
         for name, (run, train) in peers.steps(line).items():
             forward[name], training[name] = run, train
@@ -227,12 +237,20 @@ def main():
         return
     rate = matrix_rate()
     print(f"A 2048 x 2048 product: {rate / 1e9:.0f} Gop/s", flush=True)
+    partial = pathlib.Path(arguments.write or ".", PARTIAL)
     rows = []
+    if arguments.write and partial.exists():
+        rows = json.loads(partial.read_text())
+    done = {(row["line"], row["batch"]) for row in rows}
     for line in LINES:
         if arguments.lines and arguments.lines not in line.name:
             continue
+        if (line.name, line.batch) in done:
+            continue
         rows.append(time_line(line, arguments.peers, arguments.repetitions))
         print(report.text_row(rows[-1]), flush=True)
+        if arguments.write:
+            partial.write_text(json.dumps(rows))
     if arguments.write:
         folder = pathlib.Path(arguments.write)
         figures = {"matrix_rate": rate, "rows": rows}
@@ -240,6 +258,7 @@ def main():
         text = f"{report.table(figures)}\n\n{report.summary(figures)}"
         report.insert(folder, "bench", text)
         opening.write(folder)
+        partial.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ One export a network, with batch normalization folded, as `export.py --onnx`
 writes it: TensorFlow runs the SavedModel in a session, as TF Serving does, the
 others its `model.onnx`, OpenVINO with the batch fixed. Each runtime is a
 process of its own; they take turns. Their probabilities of the same images are
-compared first.
+compared first. With `--write`, rows that `runtimes.json` has are kept.
 """
 
 import argparse
@@ -240,20 +240,23 @@ def main():
     if arguments.child:
         child(*arguments.child)
         return
-    rows = []
+    folder = arguments.write and pathlib.Path(arguments.write)
+    file = folder and folder / FIGURES
+    rows = json.loads(file.read_text()) if file and file.exists() else []
+    done = {(row["network"], row["batch"]) for row in rows}
     for name in arguments.networks:
+        batches = [n for n in arguments.batch if (name, n) not in done]
         with tempfile.TemporaryDirectory() as scratch:
-            folder = export(name, scratch)
-            for batch in arguments.batch:
-                rows.append(
-                    duel(
-                        name, folder, batch, arguments.turns, arguments.seconds
-                    )
+            exported = batches and export(name, scratch)
+            for batch in batches:
+                row = duel(
+                    name, exported, batch, arguments.turns, arguments.seconds
                 )
-                print(text_row(rows[-1]), flush=True)
-    if arguments.write:
-        folder = pathlib.Path(arguments.write)
-        (folder / FIGURES).write_text(json.dumps(rows, indent=1) + "\n")
+                rows.append(row)
+                print(text_row(row), flush=True)
+                if file:
+                    file.write_text(json.dumps(rows, indent=1) + "\n")
+    if folder:
         report.insert(folder, "runtimes", text(rows), DOCUMENT)
 
 

@@ -19,6 +19,23 @@ def interleaved(functions, repetitions):
     Returns:
         Dict from name to (median, minimum, maximum), in seconds.
     """
+    return {
+        name: (statistics.median(taken), min(taken), max(taken))
+        for name, taken in turns(functions, repetitions).items()
+    }
+
+
+def turns(functions, repetitions, slow=_SLOW):
+    """The same, each call by itself.
+
+    Args:
+        functions: dict from name to a function without arguments.
+        repetitions: int. Counted calls of each.
+        slow: seconds. What takes longer is called a few times only.
+
+    Returns:
+        Dict from name to a list of seconds, in the order of the turns.
+    """
     times = {name: [] for name in functions}
     for function in functions.values():
         function()
@@ -28,17 +45,14 @@ def interleaved(functions, repetitions):
         # Whoever follows a slow or foreign contestant finds a cold cache.
         shuffled.shuffle(order)
         for name, function in order:
-            if times[name] and times[name][0] > _SLOW and repetition >= _FEW:
+            if times[name] and times[name][0] > slow and repetition >= _FEW:
                 continue
             # Threads of the one before may still be spinning.
             time.sleep(_PAUSE)
             start = time.perf_counter()
             function()
             times[name].append(time.perf_counter() - start)
-    return {
-        name: (statistics.median(taken), min(taken), max(taken))
-        for name, taken in times.items()
-    }
+    return times
 
 
 def paired_ratios(first, second, turns):

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from benchmarks import opening
 from benchmarks import tpu_calibration
 from benchmarks import tpu_compile
 from benchmarks import tpu_report
@@ -306,3 +307,26 @@ def test_the_rows_of_the_paper_that_are_compiled_are_compared():
     auto, einsum = f"{factor * 0.04:.3f}", f"{factor * 0.08:.3f}"
     assert line.startswith(f"| 20 | LambdaResNet50, 128 px | 0.058 | {auto} |")
     assert line.endswith(f"| {einsum} | {auto} | 1.00 |")
+
+
+def test_throughputs_are_relative_to_convolutions():
+    keys = {
+        pattern: f"ResNet50 {pattern}, 224 px, batch 32 on v3"
+        for pattern in ("CCCC", "LLLL")
+    }
+    results = {
+        keys["CCCC"]: {**GOOD, "optimal_seconds": 0.02},
+        keys["LLLL"]: {**GOOD, "optimal_seconds": 0.08},
+    }
+    found = tpu_calibration.throughputs(results)
+    assert found["CCCC"] == (1.0, 1.0)
+    assert found["LLLL"] == pytest.approx((1160 / 7240, 0.25))
+    assert found["CCLL"][1] is None
+
+
+def test_the_page_opens_with_a_picture_of_stored_figures(tmp_path):
+    docs = pathlib.Path(__file__).parents[1] / "docs"
+    for name in ("engine.json", "tpu_compile.json"):
+        shutil.copy(docs / name, tmp_path)
+    opening.write(tmp_path)
+    assert (tmp_path / opening.PICTURE).stat().st_size > 10_000

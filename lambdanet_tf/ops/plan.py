@@ -31,8 +31,12 @@ class Device:
         flops: operations per second of a large matrix product.
         inner: inner length at which a product runs at half that rate.
         bandwidth: bytes per second of reading and writing intermediates.
-        convolution: rate of a convolution, as a share of `flops`.
+        gathering: the same of the table of all pairs of a block.
+        convolution: rate of a convolution, as a share of `flops`; above 1
+            where the products with padding, which count here, are skipped.
         convolution_training: the same with its gradients.
+        convolution_inner: products of an output number at which a convolution
+            runs at half of these rates.
         launch: seconds that a small operation takes, whatever its size.
         training: how much longer moving takes with the gradients.
         fourier: operations per second of fast Fourier transforms.
@@ -45,8 +49,10 @@ class Device:
     flops: float
     inner: float
     bandwidth: float
+    gathering: float
     convolution: float
     convolution_training: float
+    convolution_inner: float
     launch: float
     training: float
     fourier: float
@@ -54,13 +60,18 @@ class Device:
     lanes: int = 1
 
 
-# cpu: fitted to `make bench`. gpu: from the vendors' figures of an H200, not
-# measured here. tpu: the rates of products and of moving that the compiler's
-# estimates for a core of v3 assume, in bfloat16; never measured.
+# cpu: fitted to the lines of `make bench` and to layers drawn at random
+# (`benchmarks.regret`). gpu: from the vendors' figures of an H200, not measured
+# here. tpu: the rates of products and of moving that the compiler's estimates
+# for a core of v3 assume, in bfloat16; never measured.
 DEVICES = {
-    "cpu": Device(4.1e11, 4.5, 3.25e10, 1.0, 0.16, 8e-5, 2.4, 2e10, True),
-    "gpu": Device(4e13, 64, 4e12, 0.3, 0.3, 8e-6, 3.0, 1e12, False),
-    "tpu": Device(5.4e13, 128, 8.4e11, 0.3, 0.3, 4e-6, 3.0, 1e11, False, 128),
+    "cpu": Device(
+        4e11, 6.8, 2e10, 7.2e9, 1.2, 0.3, 60, 8.8e-5, 2.4, 2.3e10, True
+    ),
+    "gpu": Device(4e13, 64, 4e12, 4e12, 0.3, 0.3, 0, 8e-6, 3.0, 1e12, False),
+    "tpu": Device(
+        5.4e13, 128, 8.4e11, 8.4e11, 0.3, 0.3, 0, 4e-6, 3.0, 1e11, False, 128
+    ),
 }
 
 # The model's batch: enough for the table's own cost to be shared.
@@ -255,7 +266,7 @@ def _einsum(geometry, dims, new_work):
     work.product(n * k, m * u, v)
     work.product(n * h, k, v)
     work.move(n * k * v, 4)
-    work.move_table(n * m * k * u, 4)
+    work.gather_table(n * m * k * u)
     yield work.plan("einsum", geometry.queries, n * k * v)
 
 
@@ -268,7 +279,7 @@ def _lambda_first(geometry, dims, new_work):
         work.product(t * k, s * u, x * v)
         work.product(t * x * h, k, v)
         work.move(x * t * k * v, 4, last=v)
-        work.move_table(t * s * k * u, 4)
+        work.gather_table(t * s * k * u)
         yield work.plan("lambda_first", blocks.sizes, x * t * k * v)
 
 
@@ -281,7 +292,7 @@ def _query_first(geometry, dims, new_work):
         work.product(x * t * h, k, s * u)
         work.product(x * t * h, s * u, v)
         work.move(x * t * h * s * u, 4, last=s * u)
-        work.move_table(t * s * k * u, 4)
+        work.gather_table(t * s * k * u)
         yield work.plan("query_first", blocks.sizes, x * t * h * s * u)
 
 
@@ -295,7 +306,7 @@ def _batch_last(geometry, dims, new_work):
         # Three times as often as a product alone: transposed, multiplied and
         # added up. Chosen so that the TPU compiler's estimates are ranked.
         work.move(x * t * k * v, 12)
-        work.move_table(t * s * k * u, 4)
+        work.gather_table(t * s * k * u)
         yield work.plan("batch_last", blocks.sizes, x * t * k * v)
 
 
@@ -337,7 +348,7 @@ def _spectral_of_a_sequence(geometry, dims, work):
             for level in range(levels)
         ]
         work.product(inner.queries * k, piece * u, pieces * v)
-        work.move_table(inner.queries * piece * k * u, 4)
+        work.gather_table(inner.queries * piece * k * u)
     else:
         pieces, parts = 1, [(axis, 1)]
     for part, count in parts:
@@ -371,6 +382,7 @@ def _convolution(name, geometry, dims, work, taps, copies):
     h, k, v, u = dataclasses.astuple(dims)
     n, device = math.prod(geometry.queries), work.device
     share = device.convolution_training if work.training else device.convolution
+    share *= taps * u / (taps * u + device.convolution_inner)
     work.product(n * v, taps * u, k, share)
     work.product(n * h * copies, k, v)
     work.move(n * k * v * copies, 6)
@@ -439,15 +451,20 @@ class _Work:
         """
         if last is not None:
             floats *= -(-last // self.device.lanes) * self.device.lanes / last
-        self._move(_BATCH * floats, times)
+        self._move(_BATCH * floats, times, self.device.bandwidth)
 
     def move_table(self, floats, times):
         """Intermediates of the table, once for a batch."""
         self.table_memory = max(self.table_memory, floats * _FLOAT)
-        self._move(floats, times)
+        self._move(floats, times, self.device.bandwidth)
 
-    def _move(self, floats, times):
-        seconds = floats * _FLOAT * times / self.device.bandwidth
+    def gather_table(self, floats):
+        """The table of all pairs of a block, once for a batch."""
+        self.table_memory = max(self.table_memory, floats * _FLOAT)
+        self._move(floats, 4, self.device.gathering)
+
+    def _move(self, floats, times, bandwidth):
+        seconds = floats * _FLOAT * times / bandwidth
         factor = self.device.training if self.training else 1.0
         self.seconds += factor * (seconds + self.device.launch)
 
