@@ -64,24 +64,29 @@ def serve(step):
         print(f"seconds {time.perf_counter() - begin}", flush=True)
 
 
-def take_turns(commands, turns, seconds):
+def take_turns(commands, turns, seconds, optional=()):
     """Times contestants in turns, each turn in a random order.
 
     Args:
         commands: dict from name to the arguments of a `Contestant`.
         turns: at most.
         seconds: after which there are no more turns than a few.
+        optional: names of contestants that are left out if they cannot begin.
 
     Returns:
         Dict from name to the seconds of each turn.
 
     Raises:
-        RuntimeError: if one of the processes ends.
+        RuntimeError: if one of the other processes ends, or one in a run.
     """
     running, order = {}, random.Random(0)
     try:
         for name, command in commands.items():
-            running[name] = Contestant(*command)
+            try:
+                running[name] = Contestant(*command)
+            except RuntimeError:
+                if name not in optional:
+                    raise
         times, begin = {name: [] for name in running}, time.perf_counter()
         for turn in range(turns):
             if turn >= _FEW and time.perf_counter() - begin > seconds:

@@ -107,9 +107,8 @@ def fit(rows, device, fields=FITTED):
     for _ in range(ROUNDS):
         before = lowest
         for field, step in itertools.product(fields, STEPS):
-            value = step * getattr(best, field)
-            change = value / getattr(device, field)
-            if not 1 / FURTHEST <= change <= FURTHEST:
+            value, start = step * getattr(best, field), getattr(device, field)
+            if not start / FURTHEST <= value <= start * FURTHEST:
                 continue
             tried = dataclasses.replace(best, **{field: value})
             if (found := loss(rows, tried)) < lowest:

@@ -125,8 +125,10 @@ def images_of(name, batch):
 def duel(name, folder, batch, turns, seconds):
     """Times the installed runtimes at a batch size; returns a row of figures.
 
+    A runtime that refuses the file is missing in the row.
+
     Raises:
-        RuntimeError: if a runtime fails.
+        RuntimeError: if a runtime fails later.
         ValueError: if one computes something else.
     """
     outputs = folder.parent / "outputs"
@@ -138,7 +140,8 @@ def duel(name, folder, batch, turns, seconds):
         )
         for runtime in installed()
     }
-    times = contestants.take_turns(commands, turns, seconds)
+    others = [runtime for runtime in commands if runtime != PLAIN]
+    times = contestants.take_turns(commands, turns, seconds, optional=others)
     arrays = {runtime: np.load(_file(outputs, runtime)) for runtime in times}
     difference = max(
         float(np.abs(array - arrays[PLAIN]).max()) for array in arrays.values()
@@ -200,7 +203,9 @@ def text_row(row):
 
 def text(rows):
     """A table, and who wins how often."""
-    others = list(rows[0]["ratios"])
+    others = [
+        name for name in RUNTIMES if any(name in r["ratios"] for r in rows)
+    ]
     head = ["network", "batch", f"{PLAIN}, images/s"]
     head += [f"{other}, images/s" for other in others]
     head += [f"{other}'s time / {PLAIN}'s (95 %)" for other in others]
@@ -208,22 +213,29 @@ def text(rows):
     for row in rows:
         rates = row["images_per_second"]
         cells = [row["network"], str(row["batch"])]
-        cells += [f"{rates[name]:.2f}" for name in (PLAIN, *others)]
+        for name in (PLAIN, *others):
+            cells.append(f"{rates[name]:.2f}" if name in rates else "refused")
         for other in others:
-            middle, low, high = row["ratios"][other]
-            cells.append(f"**{middle:.2f}** ({low:.2f} to {high:.2f})")
+            cells.append(_ratio_text(row["ratios"].get(other)))
         lines.append(cells)
     sentences = []
     for other in others:
-        ratios = [row["ratios"][other][0] for row in rows]
+        ratios = [r["ratios"][other][0] for r in rows if other in r["ratios"]]
         faster = sum(ratio < 1 for ratio in ratios)
         sentences.append(
             f"- {other} takes {statistics.median(ratios):.2f} times as long as "
-            f"{PLAIN} (median of {len(rows)} rows; {min(ratios):.2f} to "
+            f"{PLAIN} (median of {len(ratios)} rows; {min(ratios):.2f} to "
             f"{max(ratios):.2f}) and is faster in {faster} of them."
         )
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     return f"{table}\n\n" + "\n".join(sentences)
+
+
+def _ratio_text(figures):
+    if figures is None:
+        return ""
+    middle, low, high = figures
+    return f"**{middle:.2f}** ({low:.2f} to {high:.2f})"
 
 
 def main():

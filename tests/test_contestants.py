@@ -37,3 +37,9 @@ def test_a_contestant_that_fails_ends_the_comparison(sleeper):
     commands = {"good": (sleeper, [0.0]), "bad": (sleeper, ["no number"])}
     with pytest.raises(RuntimeError, match="sleeper.*failed"):
         contestants.take_turns(commands, turns=1, seconds=1)
+
+
+def test_an_optional_contestant_may_refuse_to_begin(sleeper):
+    commands = {"good": (sleeper, [0.0]), "bad": (sleeper, ["no number"])}
+    times = contestants.take_turns(commands, 1, 1, optional=["bad"])
+    assert list(times) == ["good"]

@@ -40,6 +40,16 @@ def test_the_text_says_who_wins():
     assert text.endswith("is faster in 1 of them.")
 
 
+def test_a_runtime_that_refuses_a_network_is_named():
+    ratios = {"ONNX Runtime": (1.0, 1.0, 1.0), "OpenVINO": (0.5, 0.5, 0.5)}
+    rows = [row("LLLL", **ratios), row("CCCC")]
+    text = runtimes.text(rows)
+    assert "| CCCC | 8 | 10.00 | refused | refused |  |  |" in text
+    assert (
+        "OpenVINO takes 0.50 times as long as TensorFlow (median of 1" in text
+    )
+
+
 def test_ratios_are_those_of_turns():
     # A machine that slows down in the middle: 2.0 in every turn.
     first, second = [1.0, 1.0, 5.0, 5.0], [2.0, 2.0, 10.0, 10.0]

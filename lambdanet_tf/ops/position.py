@@ -105,9 +105,9 @@ def position_bias_output(queries, bias):
     """
     (heads, key_dim) = queries.shape[-2:]
     if bias.shape[0] == key_dim:
-        return tf.einsum("bnhk,k->bnh", queries, bias)[..., None]
+        return tf.expand_dims(tf.einsum("bnhk,k->bnh", queries, bias), -1)
     bias = tf.reshape(bias, [heads, key_dim])
-    return tf.einsum("bnhk,hk->bnh", queries, bias)[..., None]
+    return tf.expand_dims(tf.einsum("bnhk,hk->bnh", queries, bias), -1)
 
 
 def _planned(queries, values, table, geometry, implementation):
