@@ -50,16 +50,15 @@ def main():
     for name in options.only or EXPERIMENTS:
         for chip in options.chips:
             key = f"{name} on {chip}"
-            if key in results and tpu_compile.is_done(
+            if key not in results or not tpu_compile.is_done(
                 results[key], options.timeout
             ):
-                continue
-            results[key] = tpu_compile.compile_in_child(
-                name, chip, options.timeout, CHILD
-            )
-            print(f"{key}: {tpu_report.summary(chip, results[key])}")
-            text = json.dumps(results, indent=1, sort_keys=True)
-            path.write_text(text + "\n")
+                results[key] = tpu_compile.compile_in_child(
+                    name, chip, options.timeout, CHILD
+                )
+                print(f"{key}: {tpu_report.summary(chip, results[key])}")
+                text = json.dumps(results, indent=1, sort_keys=True)
+                path.write_text(text + "\n")
             report.insert(folder, "tpu", table(results), DOCUMENT)
 
 

@@ -39,14 +39,12 @@ class Measured:
         dims: `ops.Dims`.
         training: whether gradients were timed.
         seconds: dict from algorithm to its time.
-        considered: the algorithms that `auto` chooses from.
     """
 
     geometry: ops.Geometry
     dims: ops.Dims
     training: bool
     seconds: dict[str, float]
-    considered: tuple[str, ...]
 
     def expected(self, device):
         """Seconds that a row of `DEVICES` expects of those that `auto` takes.
@@ -57,7 +55,7 @@ class Measured:
             name: ops.best_plan(
                 self.geometry, self.dims, name, device, self.training
             ).seconds
-            for name in self.considered
+            for name in ops.considered(device)
             if name in self.seconds
         }
 
@@ -92,13 +90,12 @@ def loss(rows, device):
     return sum(logs + doubtful) / len(rows)
 
 
-def fit(rows, device, fields=FITTED):
+def fit(rows, device):
     """Fits a row of `DEVICES` to measured layers, one rate at a time.
 
     Args:
         rows: list of `Measured`.
         device: `ops.Device` to begin with.
-        fields: rates that may change.
 
     Returns:
         The best `ops.Device` found; never one with a larger loss.
@@ -106,7 +103,7 @@ def fit(rows, device, fields=FITTED):
     best, lowest = device, loss(rows, device)
     for _ in range(ROUNDS):
         before = lowest
-        for field, step in itertools.product(fields, STEPS):
+        for field, step in itertools.product(FITTED, STEPS):
             value, start = step * getattr(best, field), getattr(device, field)
             if not start / FURTHEST <= value <= start * FURTHEST:
                 continue

@@ -13,9 +13,9 @@ With `--timm` (extra `timm`), the networks of `benchmarks.timm_speed` instead.
 """
 
 import argparse
+import math
 import os
 import pathlib
-import statistics
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -115,13 +115,12 @@ def compare(arguments, batch):
     for phase, functions in phases.items():
         times = timing.interleaved(functions, arguments.repetitions)
         for name in times:
-            ratios = []
+            ratio = None
             if name in COMPARED and COMPARED[name][0] in functions:
-                other = functions[COMPARED[name][0]]
-                ratios = timing.paired_ratios(
-                    functions[name], other, arguments.pairs
-                )
-            lines.append(_row(name, phase, times[name], ratios, batch))
+                pair = {x: functions[x] for x in (name, COMPARED[name][0])}
+                taken = timing.turns(pair, arguments.pairs, slow=math.inf)
+                ratio = timing.ratio(*taken.values())
+            lines.append(_row(name, phase, times[name], ratio, batch))
             print(lines[-1], flush=True)
     if arguments.write:
         title = f"Batch {batch}, {size} px."
@@ -132,16 +131,15 @@ def compare(arguments, batch):
         )
 
 
-def _row(name, phase, times, ratios, batch):
+def _row(name, phase, times, ratio, batch):
     """One line of the table."""
     middle, fast, slow = times
     cells = [name, phase, f"{batch / middle:.2f}"]
     cells.append(f"{batch / slow:.2f}-{batch / fast:.2f}")
-    if ratios:
+    if ratio:
         other, paper = COMPARED[name]
-        low, high = timing.median_interval(ratios)
-        ratio = f"{statistics.median(ratios):.2f} ({low:.2f} to {high:.2f})"
-        cells += [other, ratio, paper]
+        median, low, high = ratio
+        cells += [other, f"{median:.2f} ({low:.2f} to {high:.2f})", paper]
     else:
         cells += ["", "", ""]
     return "| " + " | ".join(cells) + " |"

@@ -37,7 +37,6 @@ NUMBER = 60
 PHASES = ("forward", "training")
 FILE = pathlib.Path("docs/regret.json")
 CPU = ops.DEVICES["cpu"]
-CONSIDERED = ("lambda_first", "query_first", "conv2d", "spectral")  # by `auto`
 LARGEST = 2.5e7  # floats of position lambdas in a batch
 FIRST_TURNS = 2
 SLOW = 0.2  # seconds; slower than this, a few turns are enough
@@ -164,7 +163,7 @@ def measured(row, phase):
     line = Line(**layer)
     times = row[phase]["milliseconds"]
     return device_fit.Measured(
-        line.geometry, line.dims, phase == "training", times, CONSIDERED
+        line.geometry, line.dims, phase == "training", times
     )
 
 

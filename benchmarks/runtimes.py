@@ -158,17 +158,11 @@ def duel(name, folder, batch, turns, seconds):
             for runtime, seconds in times.items()
         },
         "ratios": {
-            runtime: ratio_of(times[PLAIN], seconds)
+            runtime: timing.ratio(times[PLAIN], seconds)
             for runtime, seconds in times.items()
             if runtime != PLAIN
         },
     }
-
-
-def ratio_of(first, second):
-    """How many times as long the second takes: median, low and high."""
-    ratios = [b / a for a, b in zip(first, second, strict=True)]
-    return statistics.median(ratios), *timing.median_interval(ratios)
 
 
 def installed():
@@ -258,8 +252,10 @@ def main():
     done = {(row["network"], row["batch"]) for row in rows}
     for name in arguments.networks:
         batches = [n for n in arguments.batch if (name, n) not in done]
+        if not batches:
+            continue
         with tempfile.TemporaryDirectory() as scratch:
-            exported = batches and export(name, scratch)
+            exported = export(name, scratch)
             for batch in batches:
                 row = duel(
                     name, exported, batch, arguments.turns, arguments.seconds

@@ -55,34 +55,21 @@ def turns(functions, repetitions, slow=_SLOW):
     return times
 
 
-def paired_ratios(first, second, turns):
-    """How many times as long a function takes as another, turn by turn.
+def ratio(first, second):
+    """How many times as long the second of two takes, turn by turn.
 
     Whatever slows the machine slows both of a turn, so the ratios vary less
     than the times.
 
     Args:
-        first: function without arguments.
-        second: the one whose time is divided by that of `first`.
-        turns: int.
+        first: list of seconds, one a turn.
+        second: the same of the other.
 
     Returns:
-        A list of ratios.
+        The median, and the low and high end of its interval of 95 %.
     """
-    order, ratios = [first, second], []
-    shuffled = random.Random(0)
-    for function in order:
-        function()
-    for _ in range(turns):
-        shuffled.shuffle(order)
-        taken = {}
-        for function in order:
-            time.sleep(_PAUSE)
-            start = time.perf_counter()
-            function()
-            taken[function] = time.perf_counter() - start
-        ratios.append(taken[second] / taken[first])
-    return ratios
+    ratios = [b / a for a, b in zip(first, second, strict=True)]
+    return statistics.median(ratios), *median_interval(ratios)
 
 
 def median_interval(numbers, confidence=0.95):

@@ -117,12 +117,9 @@ def duel(name, kinds, phase, batch, size, turns, seconds):
 
 def figures(times, batch):
     """Medians, fastest runs and ratios of the times of a pair."""
-    ratios = [
-        slow / fast
-        for fast, slow in zip(times["ours"], times["theirs"], strict=True)
-    ]
+    median, *interval = timing.ratio(times["ours"], times["theirs"])
     return {
-        "turns": len(ratios),
+        "turns": len(times["ours"]),
         "images_per_second": {
             side: batch / statistics.median(seconds)
             for side, seconds in times.items()
@@ -130,8 +127,8 @@ def figures(times, batch):
         "fastest_images_per_second": {
             side: batch / min(seconds) for side, seconds in times.items()
         },
-        "ratio": statistics.median(ratios),
-        "interval": timing.median_interval(ratios),
+        "ratio": median,
+        "interval": tuple(interval),
     }
 
 

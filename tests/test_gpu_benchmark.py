@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from benchmarks import device_fit
 from benchmarks.gpu import report as gpu_report
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -116,3 +117,16 @@ def test_the_table_compares_the_choice_with_the_best():
     times = {"lambda_first": "2.000", "query_first": "1.000"}
     assert f"| {chosen} | {times[chosen]} |" in line
     assert "| 3.000 |" in line
+
+
+def test_a_fit_never_chooses_worse_than_the_row_it_began_with():
+    slow_query = {"lambda_first": 1e-3, "query_first": 9e-3}
+    for figures in (
+        figures_of(slow_query),
+        figures_of(dict(zip(slow_query, [9e-3, 1e-3], strict=True))),
+    ):
+        rows = [gpu_report.measured(figures["groups"]["layer"])]
+        before = device_fit.loss(rows, gpu_report.GPU)
+        fitted = device_fit.fit(rows, gpu_report.GPU)
+        assert device_fit.loss(rows, fitted) <= before
+        assert rows[0].regret(fitted) <= rows[0].regret(gpu_report.GPU)

@@ -18,9 +18,7 @@ from lambdanet_tf import ops
 DOCUMENT = "gpu.md"
 GPU = ops.DEVICES["gpu"]
 ALGORITHMS = ("lambda_first", "query_first", "batch_last")
-CONSIDERED = ("lambda_first", "query_first", "conv2d")  # by `auto`
 PEERS = ("timm", "lucidrains")
-FITTED = ("flops", "inner", "bandwidth", "convolution_training", "launch")
 
 
 def measured(group):
@@ -37,7 +35,6 @@ def measured(group):
             for line in group["lines"]
             if line["contestant"] in ops.IMPLEMENTATIONS
         },
-        CONSIDERED,
     )
 
 
@@ -129,7 +126,7 @@ def section(figures):
     packages = [f"{k} {v}" for k, v in machine["packages"].items()]
     where = ", ".join([f"jax {machine['jax']}", *packages])
     rows = [measured(group) for group in groups]
-    fitted = device_fit.fit(rows, GPU, FITTED)
+    fitted = device_fit.fit(rows, GPU)
     worst = [
         max(row.regret(device) for row in rows) for device in (GPU, fitted)
     ]

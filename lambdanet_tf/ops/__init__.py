@@ -39,6 +39,7 @@ from lambdanet_tf.ops.plan import IMPLEMENTATIONS
 from lambdanet_tf.ops.plan import Dims
 from lambdanet_tf.ops.plan import Plan
 from lambdanet_tf.ops.plan import best_plan
+from lambdanet_tf.ops.plan import considered
 from lambdanet_tf.ops.plan import plan_for
 from lambdanet_tf.ops.plan import planning_for
 from lambdanet_tf.ops.position import position_bias_output
@@ -59,6 +60,7 @@ __all__ = [
     "causal_content_output",
     "causal_content_step",
     "center_of",
+    "considered",
     "content_lambda",
     "content_output",
     "content_state_spec",

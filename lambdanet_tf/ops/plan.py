@@ -167,7 +167,7 @@ def plan_for(geometry, dims, implementation="auto", device=None, training=True):
 @functools.lru_cache(maxsize=1024)
 def _chosen(geometry, dims, implementation, device, training):
     best = {}
-    names = _considered(DEVICES[device])
+    names = considered(DEVICES[device])
     if implementation != "auto":
         names.append(implementation)
     for name in names:
@@ -199,8 +199,12 @@ def best_plan(geometry, dims, algorithm, device, training=True):
     return min(_COSTS[algorithm](geometry, dims, new_work), key=_preference)
 
 
-def _considered(device):
-    """The algorithms that `"auto"` chooses from."""
+def considered(device):
+    """Returns the algorithms that `"auto"` chooses from, as a list.
+
+    Args:
+        device: a `Device`, of `DEVICES` or not.
+    """
     names = ["lambda_first", "query_first", "conv2d"]
     if device.spectral:
         names.append("spectral")
