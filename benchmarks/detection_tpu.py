@@ -99,11 +99,12 @@ def lower(name):
         # Makes the optimizer's own variables, which a compiled step cannot.
         optimizer.apply_gradients([(tf.zeros_like(v), v) for v in variables])
 
-        def step(images, labels):
-            return task.train_step((images, labels), model, optimizer)
+        def step(*tensors):
+            batch = tf.nest.pack_sequence_as(inputs, tensors)
+            return task.train_step(batch, model, optimizer)
 
         compiled = tf.function(step, jit_compile=True)
-        text = compiled.experimental_get_compiler_ir(*inputs)(
+        text = compiled.experimental_get_compiler_ir(*tf.nest.flatten(inputs))(
             stage="stablehlo", platform_name="CPU"
         )
     return text, {"parameters": model.count_params()}
