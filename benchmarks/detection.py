@@ -80,7 +80,7 @@ def run(folder, facts, records, steps=None):
     )
     with strategy.scope():
         task = task_factory.get_task(params.task, logging_dir=str(folder))
-    start = time.process_time()  # The machine may have other work.
+    start, start_cpu = time.monotonic(), time.process_time()
     model, metrics = train_lib.run_experiment(
         distribution_strategy=strategy,
         task=task,
@@ -89,13 +89,15 @@ def run(folder, facts, records, steps=None):
         model_dir=str(folder),
     )
     export(params, folder)
-    seconds = time.process_time() - start
+    seconds = time.monotonic() - start
+    cpu_seconds = time.process_time() - start_cpu
     row = {
         **facts,
         "parameters": model.count_params(),
         "backbone_parameters": model.backbone.count_params(),
         "steps": params.trainer.train_steps,
-        "cpu_seconds": seconds if is_new else None,
+        "seconds": seconds if is_new else None,
+        "cpu_seconds": cpu_seconds if is_new else None,
         "metrics": {name: float(value) for name, value in metrics.items()},
         "versions": environment.versions(),
     }

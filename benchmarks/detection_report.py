@@ -1,6 +1,7 @@
 """The results of the detectors: a table and a picture for the docs."""
 
 import json
+import statistics
 
 import numpy as np
 import tensorflow as tf
@@ -8,6 +9,7 @@ from official.vision.ops import mask_ops
 
 from benchmarks import detection_scenes
 from benchmarks import report
+from benchmarks import study_report
 from lambdanet_tf.environment import require
 
 EXPORT = "export"
@@ -71,10 +73,10 @@ def write(runs, folder):
 def table(rows):
     """Every run, and what they ran on."""
     heads = ["pictures", "network", "parameters", "backbone", "seed", "steps"]
-    heads += [*METRICS, "CPU time"]
+    heads += [*METRICS, "minutes", "CPU minutes"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for row in rows:
-        seconds = row.get("cpu_seconds")
+        times = [row.get("seconds"), row.get("cpu_seconds")]
         cells = [
             row["pictures"],
             row["network"],
@@ -83,7 +85,7 @@ def table(rows):
             str(row["seed"]),
             f"{row['steps']:,}",
             *(f"{100 * row['metrics'][name]:.1f}" for name in METRICS.values()),
-            f"{seconds / 60:.0f} min" if seconds else "",
+            *("" if time is None else f"{time / 60:.0f}" for time in times),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     versions = rows[0]["versions"]
@@ -93,8 +95,36 @@ def table(rows):
         f"AP in per cent, of {detection_scenes.PARTS['heldout']} held-out "
         f"scenes; the least mask AP50 is {least:.1f}. {versions['keras']}, "
         f"TensorFlow {versions['tensorflow']}, Python {versions['python']}.",
+        *differences(rows),
     ]
     return "\n".join(lines)
+
+
+def differences(rows):
+    """How far the networks are apart in AP, seed by seed: a list of lines."""
+    lines = []
+    for pictures in sorted({row["pictures"] for row in rows}):
+        for kind in ("boxes AP", "masks AP"):
+            found = {
+                (row["network"], row["seed"]): row["metrics"][METRICS[kind]]
+                for row in rows
+                if row["pictures"] == pictures
+            }
+            pairs = [
+                100 * (found["lambda", seed] - found["convolution", seed])
+                for seed in sorted({row["seed"] for row in rows})
+                if {("lambda", seed), ("convolution", seed)} <= found.keys()
+            ]
+            half = study_report.interval(pairs)
+            if half is not None:
+                lines += [
+                    "",
+                    f"{kind}, {pictures}, lambda layers less convolutions, "
+                    f"seed by seed: {statistics.mean(pairs):+.1f} points on "
+                    f"average ({', '.join(f'{x:+.1f}' for x in pairs)}; the "
+                    f"95 % t-interval of the mean: ±{half:.1f}).",
+                ]
+    return lines
 
 
 def picture(records, exports, path):

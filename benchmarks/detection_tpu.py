@@ -17,11 +17,18 @@ import sys
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import tensorflow as tf
+from official.core import exp_factory
+from official.core import task_factory
+from official.vision import registry_imports  # noqa: F401
+
 from benchmarks import report
 from benchmarks import tpu_compile
 from benchmarks import tpu_report
 from benchmarks.tpu_programs import CHIPS
 from benchmarks.tpu_programs import GIB
+from lambdanet_tf import garden
+from lambdanet_tf.ops import planning_for
 
 DOCUMENT = "detection.md"
 RESULTS = "detection_tpu.json"
@@ -67,29 +74,21 @@ def child(name, chip):
     # Only here, where the compiler is installed.
     from benchmarks import tpu_child  # noqa: PLC0415
 
-    tpu_child.compile_and_print(lambda: lower(name), chip)
-
-
-def lower(name):
-    """The StableHLO of a training step with one image, and its parameters.
-
-    Args:
-        name: of an experiment.
-    """
-    import tensorflow as tf  # noqa: PLC0415
-    from official.core import exp_factory  # noqa: PLC0415
-    from official.core import task_factory  # noqa: PLC0415
-    from official.vision import registry_imports  # noqa: F401, PLC0415
-
-    from lambdanet_tf import garden  # noqa: PLC0415
-    from lambdanet_tf.ops import planning_for  # noqa: PLC0415
-
     garden.register()
     params = exp_factory.get_exp_config(name)
-    params.task.train_data.global_batch_size = 1
     # The record is never read: what it would hold is all that is asked.
     params.task.train_data.input_path = __file__
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    tpu_child.compile_and_print(lambda: lower(params), chip)
+
+
+def lower(params):
+    """The StableHLO of a training step with one image, and its parameters.
+
+    Args:
+        params: config of an experiment; the batch is made one image.
+    """
+    params.task.train_data.global_batch_size = 1
     task = task_factory.get_task(params.task)
     inputs = task.build_inputs(params.task.train_data).element_spec
     with planning_for("tpu"):

@@ -7,6 +7,7 @@ documented: the versions are pinned in requirements/tpu-compile.txt.
 """
 
 import dataclasses
+import math
 import os
 import re
 
@@ -19,6 +20,7 @@ os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "true")
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import export
 from jax.experimental import topologies
 from jax.extend.mlir.dialects import stablehlo
@@ -102,8 +104,21 @@ def artifact(text, version=None):
         r"= stablehlo.reshape \1 : (\2) -> \2",
         text,
     )
+    text = re.sub(r'dense<"0x(\w+)">(?= : tensor<((?:\d+x)+)i1>)', _bytes, text)
     version = version or stablehlo.get_current_version()
     return stablehlo.serialize_portable_artifact_str(text, version)
+
+
+def _bytes(found):
+    """Booleans, which TensorFlow packs eight to a byte, as a byte each."""
+    packed, sizes = found.groups()
+    count = math.prod(int(size) for size in sizes.split("x") if size)
+    values = np.unpackbits(
+        np.frombuffer(bytes.fromhex(packed), np.uint8),
+        count=count,
+        bitorder="little",
+    )
+    return f'dense<"0x{values.tobytes().hex().upper()}">'
 
 
 def signature(text):
