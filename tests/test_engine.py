@@ -5,6 +5,7 @@ here float64 shows that the orders of summation are the same function, for
 geometries and block sizes that small layers never reach.
 """
 
+import dataclasses
 import json
 import math
 import subprocess
@@ -85,6 +86,51 @@ def test_block_sizes_are_the_same_function(name, sizes, algorithm):
         value_and_gradients(axes, ops.Plan(algorithm, sizes)),
         value_and_gradients(axes, "einsum"),
     )
+
+
+# A batch that fills the tiles of a TPU, one that does not, one unknown.
+@pytest.mark.parametrize("batch", [128, 3, None])
+@pytest.mark.parametrize("algorithm", ["batch_last", "lambda_first"])
+@pytest.mark.parametrize("name", ["same 7x9", "strided", "causal", "volume"])
+def test_queries_read_the_sum_of_both_lambdas(name, algorithm, batch):
+    rng = np.random.default_rng(5)
+    geometry = ops.Geometry.of(GEOMETRIES[name])
+    h, k, v, u = dataclasses.astuple(DIMS)
+    shapes = (
+        (batch or 4, math.prod(geometry.queries), h, k),
+        (batch or 4, math.prod(geometry.context), v, u),
+        (*(axis.taps for axis in geometry.axes), k, u),
+        (batch or 4, k, v),
+    )
+    tensors = [tf.constant(rng.normal(size=shape)) for shape in shapes]
+
+    def ours(*tensors):
+        return ops.lambda_output(*tensors, geometry, algorithm)
+
+    def both(queries, values, table, content):
+        shape = [-1, *geometry.context, v, u]
+        values = tf.reshape(values, shape)
+        position = ops.position_output(
+            queries, values, table, geometry, "einsum"
+        )
+        return position + tf.einsum("bnhk,bkv->bnhv", queries, content)
+
+    def with_gradients(function):
+        def differentiated(*tensors):
+            with tf.GradientTape() as tape:
+                tape.watch(tensors)
+                outputs = function(*tensors)
+                loss = tf.reduce_sum(outputs * tf.cos(outputs))
+            return [outputs, *tape.gradient(loss, tensors)]
+
+        signature = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
+        if batch is None:
+            for index in (0, 1, 3):
+                shape = [None, *tensors[index].shape[1:]]
+                signature[index] = tf.TensorSpec(shape, tf.float64)
+        return tf.function(differentiated, input_signature=signature)
+
+    assert_same(with_gradients(ours)(*tensors), with_gradients(both)(*tensors))
 
 
 @pytest.mark.parametrize("columns", [1, 2, 4, 9])

@@ -273,17 +273,40 @@ class LambdaBase(ProjectionLayer):
         table = tf.convert_to_tensor(self.position_embedding.embeddings)
         return tf.cast(table, self.compute_dtype)
 
-    def _apply(self, content, position, queries, keys, values, embeddings):
-        """Adds up what the queries read from content and position lambdas.
+    def _parts(self, content, position):
+        """What reads the two parts one after the other, for `_apply`."""
 
-        The functions take one group of what `_groups` yields; the result,
-        with the position bias, is `(batch, n, heads, value_dim)`.
+        def read(queries, keys, values, embeddings):
+            parts = [content(queries, keys, values)] if self.use_content else []
+            if self.use_position:
+                parts.append(position(queries, values, embeddings))
+            return tf.add_n(parts)
+
+        return read
+
+    def _sum(self, present, geometry, plan):
+        """What reads their sum, where one content lambda serves all queries."""
+
+        def read(queries, keys, values, embeddings):
+            content = ops.content_lambda(
+                keys, values, self.key_normalization, present
+            )
+            return ops.lambda_output(
+                queries, values, embeddings, content, geometry, plan
+            )
+
+        return read
+
+    def _apply(self, read, queries, keys, values, embeddings):
+        """Reads the lambdas of all groups, and the position bias.
+
+        `read` takes what `_groups` yields; the result is `(batch, n, heads,
+        value_dim)`.
         """
-        outputs = []
-        for q, k, v, e in self._groups(queries, keys, values, embeddings):
-            parts = [content(q, k, v)] if self.use_content else []
-            parts += [position(q, v, e)] if self.use_position else []
-            outputs.append(tf.add_n(parts))
+        outputs = [
+            read(*group)
+            for group in self._groups(queries, keys, values, embeddings)
+        ]
         outputs = outputs[0] if len(outputs) == 1 else tf.concat(outputs, 2)
         if self.position_bias is None:
             return outputs

@@ -191,16 +191,20 @@ class LambdaConv(Streaming):
         queries = self._queries(centers, queried, training)  # [b, n, h, k]
         keys = self._keys(context)  # [b, m, g, k, u]
         values = self._values(context, present, training)  # [b, m, g, v, u]
-        content = functools.partial(
-            self._content_output, present=present, length=grid[0]
-        )
-        position = functools.partial(
-            ops.position_output,
-            geometry=self._geometry(grid),
-            implementation=self._plan(grid, training),
-        )
+        geometry, plan = self._geometry(grid), self._plan(grid, training)
+        has_both = self.use_content and self.use_position
+        if has_both and self.padding != "causal":
+            read = self._sum(present, geometry, plan)
+        else:
+            content = functools.partial(
+                self._content_output, present=present, length=grid[0]
+            )
+            position = functools.partial(
+                ops.position_output, geometry=geometry, implementation=plan
+            )
+            read = self._parts(content, position)
         outputs = self._apply(
-            content, position, queries, keys, values, self._table()
+            read, queries, keys, values, self._table()
         )  # [b, n, h, v]
         outputs = unflatten(outputs, [axis.queries for axis in axes])
         return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))

@@ -228,22 +228,27 @@ class LambdaLayer(ContextLayer, Streaming):
         keys = self._keys(c)  # [b, m, g, k, u]
         values = self._values(c, present, training)  # [b, m, g, v, u]
         embeddings = self._embeddings(embeddings)  # [..., g, k, u]
-        content = functools.partial(
-            ops.content_output,
-            normalization=self.key_normalization,
-            context_mask=present,
-            attention_mask=attention_mask,
-            causal=self.causal,
-        )
-        position = functools.partial(
-            ops.position_output,
-            geometry=self._geometry(grid),
-            implementation=self._plan(grid, training),
-            attention_mask=attention_mask,
-            causal=self.causal,
-        )
+        geometry, plan = self._geometry(grid), self._plan(grid, training)
+        has_both = self.use_content and self.use_position
+        if has_both and attention_mask is None and not self.causal:
+            read = self._sum(present, geometry, plan)
+        else:
+            masks = {"attention_mask": attention_mask, "causal": self.causal}
+            content = functools.partial(
+                ops.content_output,
+                normalization=self.key_normalization,
+                context_mask=present,
+                **masks,
+            )
+            position = functools.partial(
+                ops.position_output,
+                geometry=geometry,
+                implementation=plan,
+                **masks,
+            )
+            read = self._parts(content, position)
         outputs = self._apply(
-            content, position, queries, keys, values, embeddings
+            read, queries, keys, values, embeddings
         )  # [b, n, h, v]
         outputs = unflatten(outputs, grid_of(inputs))  # [b, *grid, h * v]
         return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))

@@ -144,7 +144,8 @@ class Streaming(LambdaBase):
             )
 
         outputs = self._apply(
-            content, position, queries, keys, values, self._table()
+            self._parts(content, position),
+            *(queries, keys, values, self._table()),
         )  # [b, n / stride, h, v]
         state = {
             name: tf.stack([group[name] for group in after], axis=1)

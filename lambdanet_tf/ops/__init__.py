@@ -42,6 +42,7 @@ from lambdanet_tf.ops.plan import best_plan
 from lambdanet_tf.ops.plan import considered
 from lambdanet_tf.ops.plan import plan_for
 from lambdanet_tf.ops.plan import planning_for
+from lambdanet_tf.ops.position import lambda_output
 from lambdanet_tf.ops.position import position_bias_output
 from lambdanet_tf.ops.position import position_output
 
@@ -65,6 +66,7 @@ __all__ = [
     "content_output",
     "content_state_spec",
     "initial_state",
+    "lambda_output",
     "masked_content_output",
     "nan_where",
     "normalize_keys",

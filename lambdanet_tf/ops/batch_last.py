@@ -2,7 +2,8 @@
 
 TPUs store the last two axes of an array in tiles of 8 by 128. Arrays that end
 in 16 channels waste most of a tile; with the batch last nothing is padded, and
-the positions are cut along leading axes, where cutting is cheap.
+the positions are cut along leading axes, where cutting is cheap. The content
+lambda is read in the same layout, so that queries are transposed once.
 
 Letters beside those of the package: t queries of a block, s its context, x
 blocks of a map, f context positions of a step.
@@ -14,8 +15,10 @@ import tensorflow as tf
 
 from lambdanet_tf.ops.geometry import size
 
+LANES = 128  # numbers in a row of a tile
 
-def batch_last(queries, values, table, blocks):
+
+def batch_last(queries, values, table, blocks, content=None):
     """Position lambdas as a convolution over blocks, applied elementwise.
 
     The last axis of the map is a convolution over steps of a block, the
@@ -28,6 +31,8 @@ def batch_last(queries, values, table, blocks):
         values: `(batch, *context, value_dim, intra_depth)`.
         table: `(*taps, key_dim, intra_depth)`, already cropped.
         blocks: `Blocks` of the geometry.
+        content: None, or a content lambda `(batch, key_dim, value_dim)` that
+            the queries read as well.
 
     Returns:
         `(batch, n, heads, value_dim)`.
@@ -35,9 +40,19 @@ def batch_last(queries, values, table, blocks):
     Cost: 2 b n s k u v operations for blocks with a context of s positions,
     and 2 b n h k v that are no product of matrices; intermediate b n k v.
     """
-    lambdas = _position_lambdas(values, table, blocks)  # [v, x, k, t * b]
-    queries = _queries_last(queries, blocks)  # [x, h, k, t * b]
-    outputs = tf.reduce_sum(queries * lambdas[:, :, None], axis=3)
+    lambdas = _position_lambdas(values, table, blocks)  # [v, x, k, t, b]
+    queries = _queries_last(queries, blocks)  # [x, h, k, t, b]
+    read = [lambdas]
+    if content is not None:
+        content = tf.transpose(content, [2, 1, 0])  # [v, k, b]
+        read.append(content[:, None, :, None])
+    if not _fills_lanes(queries.shape[-1]):
+        queries = _merged(queries)
+        read = [_merged(_tiled(x, blocks.queries)) for x in read]
+    # Apart, so that a device need not store the sum of the lambdas.
+    outputs = tf.add_n(
+        [tf.reduce_sum(queries * x[:, :, None], axis=3) for x in read]
+    )
     return _joined(outputs, blocks)
 
 
@@ -50,8 +65,7 @@ def _position_lambdas(values, table, blocks):
         blocks: `Blocks` of the geometry.
 
     Returns:
-        `(value_dim, x, key_dim, t * batch)`: as one axis these two fill the
-        tiles whatever the batch.
+        `(value_dim, x, key_dim, t, batch)`.
     """
     batch, value_dim = size(values, 0), values.shape[-2]
     windows = _windows(values, blocks)  # [b, v * counts, steps, f]
@@ -59,12 +73,27 @@ def _position_lambdas(values, table, blocks):
     lambdas = tf.nn.conv2d(windows, kernel, 1, "VALID")
     lambdas = tf.transpose(lambdas, [1, 2, 3, 0])
     counts = math.prod(blocks.counts)
-    shape = [value_dim, counts, table.shape[-2], blocks.queries * batch]
+    shape = [value_dim, counts, table.shape[-2], blocks.queries, batch]
     return tf.reshape(lambdas, shape)
 
 
+def _fills_lanes(batch):
+    """Whether examples fill rows of tiles by themselves; None if unknown."""
+    return batch is not None and batch % LANES == 0
+
+
+def _tiled(x, queries):
+    """`(..., 1 or t, b)` -> `(..., t, b)`."""
+    return tf.tile(x, [1, 1, 1, queries // x.shape[3], 1])
+
+
+def _merged(x):
+    """`(..., t, b)` -> `(..., t * b)`, which fills the tiles of any batch."""
+    return tf.reshape(x, [*x.shape[:-2], -1])
+
+
 def _queries_last(queries, blocks):
-    """`(batch, n, heads, key_dim)` -> `(x, heads, key_dim, t * batch)`."""
+    """`(batch, n, heads, key_dim)` -> `(x, heads, key_dim, t, batch)`."""
     batch, (heads, key_dim) = size(queries, 0), queries.shape[-2:]
     rank = blocks.rank
     queries = blocks.cut_queries(queries)  # [b, (count, size) per axis, h, k]
@@ -75,12 +104,12 @@ def _queries_last(queries, blocks):
         *range(2, 2 * rank + 1, 2),
         0,
     ]
-    shape = [math.prod(blocks.counts), heads, key_dim, blocks.queries * batch]
+    shape = [math.prod(blocks.counts), heads, key_dim, blocks.queries, batch]
     return tf.reshape(tf.transpose(queries, order), shape)
 
 
 def _joined(outputs, blocks):
-    """`(value_dim, x, heads, t * batch)` -> `(batch, n, heads, value_dim)`."""
+    """`(value_dim, x, heads, ...)` -> `(batch, n, heads, value_dim)`."""
     rank = blocks.rank
     value_dim, heads = outputs.shape[0], outputs.shape[2]
     shape = [value_dim, *blocks.counts, heads, *blocks.sizes, -1]

@@ -6,6 +6,7 @@ from lambdanet_tf.ops.batch_last import batch_last
 from lambdanet_tf.ops.block_products import lambda_first
 from lambdanet_tf.ops.block_products import query_first
 from lambdanet_tf.ops.blocks import Blocks
+from lambdanet_tf.ops.content import apply_content_lambda
 from lambdanet_tf.ops.convolution import conv2d
 from lambdanet_tf.ops.convolution import depthwise
 from lambdanet_tf.ops.convolution import unfolded
@@ -91,6 +92,36 @@ def position_output(
     return poisoned_within_scope(outputs, bad, geometry.axes[0])
 
 
+def lambda_output(
+    queries, values, embeddings, content, geometry=None, implementation="auto"
+):
+    """Computes what the queries read from content plus position lambdas.
+
+    The paper's lambda_n = lambda_c + lambda_p_n (Equation 1), without masks.
+
+    Args:
+        queries: `(batch, n, heads, key_dim)`.
+        values: as in `position_output`.
+        embeddings: as in `position_output`.
+        content: the content lambda, `(batch, key_dim, value_dim)`.
+        geometry: as in `position_output`.
+        implementation: as in `position_output`.
+
+    Returns:
+        `(batch, n, heads, value_dim)`.
+    """
+    if geometry is not None:
+        plan = _plan(queries, values, geometry, implementation)
+        if plan.algorithm == "batch_last":
+            values, table = _on_grid(values, embeddings, geometry)
+            blocks = Blocks.of(geometry, plan.sizes)
+            return batch_last(queries, values, table, blocks, content)
+    outputs = position_output(
+        queries, values, embeddings, geometry, implementation
+    )
+    return apply_content_lambda(queries, content) + outputs
+
+
 def position_bias_output(queries, bias):
     """Computes what the queries read from a bias of the position lambdas.
 
@@ -111,16 +142,25 @@ def position_bias_output(queries, bias):
 
 
 def _planned(queries, values, table, geometry, implementation):
-    plan = implementation
-    if not isinstance(plan, Plan):
-        dims = Dims(*queries.shape[-2:], *values.shape[-2:])
-        plan = plan_for(geometry, dims, implementation)
-    shape = [tf.shape(values)[0], *geometry.context, *values.shape[-2:]]
-    values, table = tf.reshape(values, shape), geometry.crop(table)
+    plan = _plan(queries, values, geometry, implementation)
+    values, table = _on_grid(values, table, geometry)
     if plan.algorithm in _WHOLE:
         return _WHOLE[plan.algorithm](queries, values, table, geometry)
     blocks = Blocks.of(geometry, plan.sizes)
     return _BLOCKED[plan.algorithm](queries, values, table, blocks)
+
+
+def _plan(queries, values, geometry, implementation):
+    if isinstance(implementation, Plan):
+        return implementation
+    dims = Dims(*queries.shape[-2:], *values.shape[-2:])
+    return plan_for(geometry, dims, implementation)
+
+
+def _on_grid(values, table, geometry):
+    """`(batch, *context, value_dim, intra_depth)`, and the table cropped."""
+    shape = [tf.shape(values)[0], *geometry.context, *values.shape[-2:]]
+    return tf.reshape(values, shape), geometry.crop(table)
 
 
 def _masked(queries, values, table, geometry, attention_mask):
