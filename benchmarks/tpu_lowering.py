@@ -53,9 +53,16 @@ def lower(program, device="tpu"):
     return text, facts
 
 
-def _recipe_step(program):
+def program_analysis(program, device="tpu"):
+    """The `Analysis` of a recipe's network, planned for a device."""
+    tf.keras.mixed_precision.set_global_policy(program.precision)
+    with planning_for(device):
+        return analyze(recipe_network(_recipe(program), IMAGENET))
+
+
+def _recipe(program):
     model_arguments = program.changes.get("model_arguments", {})
-    recipe = resolve(
+    return resolve(
         program.recipe,
         {
             **program.changes,
@@ -65,6 +72,10 @@ def _recipe_step(program):
             "precision": program.precision,
         },
     )
+
+
+def _recipe_step(program):
+    recipe = _recipe(program)
     model = recipe_network(recipe, IMAGENET)
     optimizer = recipe_optimizer(recipe, STEPS_PER_EPOCH)
     averages = Averages(model, recipe.ema_decay)

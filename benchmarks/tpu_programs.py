@@ -15,18 +15,22 @@ class Chip:
         topology: as the compiler names it.
         hbm: bytes of memory of a core. Source: Google's documentation of
             Cloud TPU; a chip of v3 has two cores that share nothing.
+        flops: operations per second of a core in bfloat16, by the same.
+        bandwidth: bytes per second of a core's memory, by the same.
     """
 
     topology: str
     hbm: int
+    flops: float
+    bandwidth: float
 
 
 CHIPS = {
-    "v3": Chip("v3:2x2", 16 * GIB),
-    "v4": Chip("v4:2x2x1", 32 * GIB),
-    "v5e": Chip("v5e:2x2", 16 * GIB),
-    "v5p": Chip("v5p:2x2x1", 95 * GIB),
-    "v6e": Chip("v6e:2x2", 32 * GIB),
+    "v3": Chip("v3:2x2", 16 * GIB, 61.5e12, 450e9),
+    "v4": Chip("v4:2x2x1", 32 * GIB, 275e12, 1228e9),
+    "v5e": Chip("v5e:2x2", 16 * GIB, 197e12, 819e9),
+    "v5p": Chip("v5p:2x2x1", 95 * GIB, 459e12, 2765e9),
+    "v6e": Chip("v6e:2x2", 32 * GIB, 918e12, 1640e9),
 }
 
 
@@ -58,6 +62,7 @@ class Program:
 
 
 BATCH = 32  # of a core: the paper's 4096 images on 128 cores
+TIMED = 128  # of a core, where the paper timed steps: 1024 images on 8 cores
 
 
 def _hybrid(depth, image_size, batch=BATCH, implementation="auto"):
@@ -75,13 +80,13 @@ def _hybrid(depth, image_size, batch=BATCH, implementation="auto"):
     return Program(name, "imagenet_350", changes, image_size, batch)
 
 
-def _vanilla(pattern, implementation="auto"):
+def _vanilla(pattern, implementation="auto", batch=BATCH):
     name, arguments = f"ResNet50 {pattern}", {"pattern": pattern}
     if implementation != "auto":
         arguments["implementation"] = implementation
         name += f" {implementation}"
     changes = {"model_arguments": arguments}
-    return Program(name, "imagenet_90", changes, 224, BATCH)
+    return Program(name, "imagenet_90", changes, 224, batch)
 
 
 def _mobile(name):
@@ -101,20 +106,21 @@ def _layer(implementation, image_size, filters):
 # Table 12.
 PATTERNS = ("CCCC", "LLLL", "CCCL", "CCLL", "CLLL", "LCCC", "LLCC", "LLLC")
 
-# Table 20's sizes. Its times per step are those of 1024 images on 8 cores of
-# v3, so some are compiled with 128 images as well.
+# Table 12's patterns and Table 20's sizes; those that the paper timed with 128
+# images on a core are compiled with as many as well, where that is quick.
 NETWORKS = (
     _hybrid(50, 128),
     _hybrid(50, 160),
-    _hybrid(50, 128, batch=128),
+    _hybrid(50, 128, batch=TIMED),
     _mobile("MobileNetV2"),
     _mobile("LambdaMobileNetV2"),
     *map(_vanilla, PATTERNS),
+    *(_vanilla(pattern, batch=TIMED) for pattern in PATTERNS),
     _hybrid(101, 160),
     _hybrid(101, 192),
     _hybrid(152, 192),
     _hybrid(152, 224),
-    _hybrid(152, 224, batch=128),
+    _hybrid(152, 224, batch=TIMED),
     _hybrid(152, 256),
     _hybrid(152, 288),
     _hybrid(200, 320),
