@@ -72,26 +72,26 @@ def table(results, programs, floors):
         "|" + "---|" * 9,
     ]
     seconds = {
-        program: estimate(results[f"{program.key} on {CHIP}"])
+        program.key: estimate(results[f"{program.key} on {CHIP}"])
         for program in programs
     }
-    (plain,) = (seconds[x] for x in programs if x.name == "ResNet50 CCCC")
+    (plain,) = (x.key for x in programs if x.name == "ResNet50 CCCC")
     throughputs = tpu_calibration.throughputs(results)
     for program in programs:
         least = floors[program.key]
         cells = [
             program.name,
             str(program.image_size),
-            f"{1e3 * seconds[program]:.1f}",
+            f"{1e3 * seconds[program.key]:.1f}",
             f"{1e3 * least['all']:.1f}",
-            f"{seconds[program] / least['all']:.2f}",
+            f"{seconds[program.key] / least['all']:.2f}",
             f"{1e3 * least['lambda']:.1f}",
         ]
         pattern = program.name.removeprefix("ResNet50 ")
         shares = ["", "", ""]
         if pattern in throughputs:
             shares = [f"{share:.2f}" for share in throughputs[pattern]]
-            shares.append(f"{plain / least['all']:.2f}")
+            shares.append(f"{seconds[plain] / least['all']:.2f}")
         lines.append("| " + " | ".join([*cells, *shares]) + " |")
     return "\n".join(lines)
 
