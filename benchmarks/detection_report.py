@@ -105,16 +105,15 @@ def differences(rows):
     lines = []
     for pictures in sorted({row["pictures"] for row in rows}):
         for kind in ("boxes AP", "masks AP"):
-            found = {
-                (row["network"], row["seed"]): row["metrics"][METRICS[kind]]
-                for row in rows
-                if row["pictures"] == pictures
-            }
-            pairs = [
-                100 * (found["lambda", seed] - found["convolution", seed])
-                for seed in sorted({row["seed"] for row in rows})
-                if {("lambda", seed), ("convolution", seed)} <= found.keys()
+            by_seed = [
+                {
+                    row["seed"]: 100 * row["metrics"][METRICS[kind]]
+                    for row in rows
+                    if (row["pictures"], row["network"]) == (pictures, network)
+                }
+                for network in ("lambda", "convolution")
             ]
+            pairs = study_report.seed_by_seed(*by_seed)
             half = study_report.interval(pairs)
             if half is not None:
                 lines += [

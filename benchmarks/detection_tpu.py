@@ -25,6 +25,7 @@ from official.vision import registry_imports  # noqa: F401
 from benchmarks import report
 from benchmarks import tpu_compile
 from benchmarks import tpu_report
+from benchmarks.tpu_lowering import stablehlo
 from benchmarks.tpu_programs import CHIPS
 from benchmarks.tpu_programs import GIB
 from lambdanet_tf import garden
@@ -103,9 +104,7 @@ def lower(params):
             return task.train_step(batch, model, optimizer)
 
         compiled = tf.function(step, jit_compile=True)
-        text = compiled.experimental_get_compiler_ir(*tf.nest.flatten(inputs))(
-            stage="stablehlo", platform_name="CPU"
-        )
+        text = stablehlo(compiled, tf.nest.flatten(inputs))
     return text, {"parameters": model.count_params()}
 
 

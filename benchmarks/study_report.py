@@ -52,7 +52,11 @@ def interval(numbers):
 
 def paired(rows, arm, other):
     """Differences of two arms, seed by seed, as a list."""
-    one, two = accuracies(rows, arm), accuracies(rows, other)
+    return seed_by_seed(accuracies(rows, arm), accuracies(rows, other))
+
+
+def seed_by_seed(one, two):
+    """Differences of two dicts by seed, of the seeds that both have."""
     return [one[seed] - two[seed] for seed in sorted(one.keys() & two.keys())]
 
 

@@ -37,9 +37,9 @@ THROUGHPUTS = {
     "CCLL": 4980,
     "CCCL": 7160,
 }
+FULL = f"auto, {TIMED}"
 # What the names end in, and images on a core. `blocks` is what `auto` chose
 # before it had `batch_last`.
-FULL = f"auto, {TIMED}"
 ORDERS = {
     "blocks": (" blocks", BATCH),
     "einsum": (" einsum", BATCH),
@@ -47,9 +47,12 @@ ORDERS = {
     FULL: ("", TIMED),
 }
 MARKERS = {"12": "s", "20": "o"}
-COLORS = dict(
-    zip(ORDERS, ("#3366aa", "#dd7722", "#99cc99", "#44aa55"), strict=True)
-)
+COLORS = {
+    "blocks": "#3366aa",
+    "einsum": "#dd7722",
+    "auto": "#99cc99",
+    FULL: "#44aa55",
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -45,12 +45,16 @@ def lower(program, device="tpu"):
         step, arguments, facts = make(program)
         compiled = tf.function(step, jit_compile=True)
         found = audit(compiled.get_concrete_function(*arguments))
-        text = compiled.experimental_get_compiler_ir(*arguments)(
-            stage="stablehlo", platform_name="CPU"
-        )
+        text = stablehlo(compiled, arguments)
     facts["without_kernel"] = [*found.without_kernel, *found.dynamic]
     facts["double"] = list(found.double)
     return text, facts
+
+
+def stablehlo(compiled, arguments):
+    """The StableHLO of a `tf.function`, from a flat list of `tf.TensorSpec`."""
+    make = compiled.experimental_get_compiler_ir(*arguments)
+    return make(stage="stablehlo", platform_name="CPU")
 
 
 def program_analysis(program, device="tpu"):

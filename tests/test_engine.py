@@ -52,9 +52,16 @@ def value_and_gradients(axes, plan, intra_depth=DIMS.intra_depth):
         (*(axis.taps for axis in axes), k, intra_depth),
     )
     tensors = [tf.constant(rng.normal(size=shape)) for shape in shapes]
+    return with_gradients(
+        lambda *tensors: ops.position_output(*tensors, geometry, plan), tensors
+    )
+
+
+def with_gradients(function, tensors):
+    """Outputs of a function, and the gradients of a sum of them."""
     with tf.GradientTape() as tape:
         tape.watch(tensors)
-        outputs = ops.position_output(*tensors, geometry, plan)
+        outputs = function(*tensors)
         loss = tf.reduce_sum(outputs * tf.cos(outputs))
     return [outputs, *tape.gradient(loss, tensors)]
 
@@ -115,22 +122,16 @@ def test_queries_read_the_sum_of_both_lambdas(name, algorithm, batch):
         )
         return position + tf.einsum("bnhk,bkv->bnhv", queries, content)
 
-    def with_gradients(function):
-        def differentiated(*tensors):
-            with tf.GradientTape() as tape:
-                tape.watch(tensors)
-                outputs = function(*tensors)
-                loss = tf.reduce_sum(outputs * tf.cos(outputs))
-            return [outputs, *tape.gradient(loss, tensors)]
-
-        signature = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
-        if batch is None:
-            for index in (0, 1, 3):
-                shape = [None, *tensors[index].shape[1:]]
-                signature[index] = tf.TensorSpec(shape, tf.float64)
-        return tf.function(differentiated, input_signature=signature)
-
-    assert_same(with_gradients(ours)(*tensors), with_gradients(both)(*tensors))
+    signature = [tf.TensorSpec(shape, tf.float64) for shape in shapes]
+    if batch is None:
+        for index in (0, 1, 3):
+            shape = [None, *shapes[index][1:]]
+            signature[index] = tf.TensorSpec(shape, tf.float64)
+    traced = tf.function(
+        lambda *tensors: with_gradients(ours, tensors),
+        input_signature=signature,
+    )
+    assert_same(traced(*tensors), with_gradients(both, tensors))
 
 
 @pytest.mark.parametrize("columns", [1, 2, 4, 9])

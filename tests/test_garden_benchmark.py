@@ -5,6 +5,8 @@ import re
 import numpy as np
 import pytest
 
+from benchmarks.tpu_programs import GIB
+
 pytest.importorskip("lambdanet_tf.garden", exc_type=ImportError)
 detection_report = pytest.importorskip("benchmarks.detection_report")
 detection_tpu = pytest.importorskip("benchmarks.detection_tpu")
@@ -14,8 +16,6 @@ pytestmark = [
     pytest.mark.garden,
     pytest.mark.filterwarnings("ignore"),  # The Model Garden's own.
 ]
-
-GIB = 2**30
 
 
 def row(network, seed, mask_ap, **times):

@@ -78,7 +78,7 @@ def _position_lambdas(values, table, blocks):
 
 
 def _fills_lanes(batch):
-    """Whether examples fill rows of tiles by themselves; None if unknown."""
+    """Whether examples fill rows of tiles by themselves, as far as is known."""
     return batch is not None and batch % LANES == 0
 
 

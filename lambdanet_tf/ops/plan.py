@@ -15,6 +15,7 @@ import math
 import tensorflow as tf
 
 from lambdanet_tf.arguments import one_of
+from lambdanet_tf.ops.batch_last import LANES
 from lambdanet_tf.ops.blocks import Blocks
 from lambdanet_tf.ops.spectral import half_axis
 from lambdanet_tf.ops.spectral import halvings
@@ -70,7 +71,7 @@ DEVICES = {
     ),
     "gpu": Device(4e13, 64, 4e12, 4e12, 0.3, 0.3, 0, 8e-6, 3.0, 1e12, False),
     "tpu": Device(
-        5.4e13, 128, 8.4e11, 8.4e11, 0.3, 0.3, 0, 4e-6, 3.0, 1e11, False, 128
+        5.4e13, 128, 8.4e11, 8.4e11, 0.3, 0.3, 0, 4e-6, 3.0, 1e11, False, LANES
     ),
 }
 

@@ -110,15 +110,14 @@ def lambda_output(
     Returns:
         `(batch, n, heads, value_dim)`.
     """
+    plan = None
     if geometry is not None:
         plan = _plan(queries, values, geometry, implementation)
         if plan.algorithm == "batch_last":
             values, table = _on_grid(values, embeddings, geometry)
             blocks = Blocks.of(geometry, plan.sizes)
             return batch_last(queries, values, table, blocks, content)
-    outputs = position_output(
-        queries, values, embeddings, geometry, implementation
-    )
+    outputs = position_output(queries, values, embeddings, geometry, plan)
     return apply_content_lambda(queries, content) + outputs
 
 
