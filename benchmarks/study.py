@@ -11,8 +11,11 @@ finished are not repeated, one that was interrupted is continued.
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import dataclasses
+import itertools
+import multiprocessing
 import os
 import pathlib
 import struct
@@ -45,7 +48,6 @@ class Arm:
         arguments: of the network, beside the widths of the letter.
         changes: fields of the recipe.
         mixes_pixels: whether its lambda layers mix pixels and channels.
-        rate_of: the arm whose learning rate it takes; None to search one.
         against: the arm that it is compared with.
     """
 
@@ -53,7 +55,6 @@ class Arm:
     arguments: dict = dataclasses.field(default_factory=dict)
     changes: dict = dataclasses.field(default_factory=dict)
     mixes_pixels: bool = False
-    rate_of: str | None = None
     against: str | None = "lambda layers"
 
 
@@ -64,20 +65,15 @@ MAIN = {
     "local attention": Arm("S"),
 }
 DELFT = {
-    "pixels mixed": Arm("L", mixes_pixels=True, rate_of="lambda layers"),
-    "no averages": Arm(
-        "L",
-        changes={"ema_decay": 0.0},
-        rate_of="lambda layers",
-    ),
+    "pixels mixed": Arm("L", mixes_pixels=True),
+    "no averages": Arm("L", changes={"ema_decay": 0.0}),
     "no averages, decay inverted": Arm(
         "L",
         changes={"ema_decay": 0.0, "norm_momentum": delft.INVERTED_DECAY},
-        rate_of="lambda layers",
         against="no averages",
     ),
 }
-# Tables 8 to 12. Each takes its own search of the rate.
+# Tables 8 to 12.
 ABLATIONS = {
     "content only": Arm("L", {"use_position": False}),
     "position only": Arm("L", {"use_content": False}),
@@ -108,6 +104,8 @@ class Stage:
         train_images: a stratified sample.
         validation_images: another, for the search of the rate.
         rates: of the search, per 256 images.
+        searched: arms with a search of their own; the others take the rate of
+            the lambda layers.
         seeds: of each arm; the first ones of an ablation.
     """
 
@@ -118,9 +116,14 @@ class Stage:
     validation_images: int
     epochs: int
     rates: tuple[float, ...]
+    searched: tuple[str, ...]
     seeds: dict[str, tuple[int, ...]]
 
 
+SEEDS = {
+    **dict.fromkeys(MAIN, (0, 1, 2, 3, 4)),
+    **dict.fromkeys({**DELFT, **ABLATIONS}, (0, 1, 2)),
+}
 STAGES = {
     "small": Stage(
         image_size=14,
@@ -131,14 +134,12 @@ STAGES = {
             "S": (16, 36, 72),
         },
         blocks=1,
-        train_images=2_000,
-        validation_images=1_000,
-        epochs=4,
-        rates=(0.2, 0.8),
-        seeds={
-            **dict.fromkeys(MAIN, (0, 1, 2)),
-            **dict.fromkeys(DELFT, (0, 1, 2)),
-        },
+        train_images=10_000,
+        validation_images=5_000,
+        epochs=6,
+        rates=(0.2, 0.5, 1.2),
+        searched=tuple(MAIN),
+        seeds=SEEDS,
     ),
     "full": Stage(
         image_size=28,
@@ -153,10 +154,8 @@ STAGES = {
         validation_images=5_000,
         epochs=8,
         rates=(0.05, 0.1, 0.2, 0.4, 0.8),
-        seeds={
-            **dict.fromkeys(MAIN, (0, 1, 2, 3, 4)),
-            **dict.fromkeys({**DELFT, **ABLATIONS}, (0, 1, 2)),
-        },
+        searched=(*MAIN, *ABLATIONS),
+        seeds=SEEDS,
     ),
 }
 
@@ -270,7 +269,9 @@ def _stratified(labels, counts, generator):
 
 def plan(stage, names):
     """The arms, in order: first the searches, then final runs by seed."""
-    searched = [name for name in names if ARMS[name].rate_of is None]
+    searched = [name for name in names if name in stage.searched]
+    if "lambda layers" not in searched:
+        searched.insert(0, "lambda layers")
     seeds = sorted({seed for name in names for seed in stage.seeds[name]})
     final = [
         (name, seed)
@@ -302,30 +303,55 @@ def run(folder, name, stage, data, seed, rate):
     return finished_runs.write(folder, facts)
 
 
-def search(folder, name, stage):
-    """The rate of the best validation accuracy, the lower of equal ones."""
-    rows = []
-    for rate in stage.rates:
-        data = f"idx:{folder / 'data' / 'search-fashion'}"
-        slug = f"search-{_slug(name)}-{rate:g}"
-        row = run(folder / slug, name, stage, data, SEARCH_SEED, rate)
-        rows.append(row)
-        print(f"search  {text_row(row)}", flush=True)
-    return max(rows, key=lambda row: (row["accuracy"], -row["rate"]))["rate"]
+def run_all(tasks, jobs):
+    """Facts of all runs, in order; `jobs` of them at once.
+
+    Args:
+        tasks: list of arguments of `run`.
+        jobs: processes, which share the cores.
+    """
+    if jobs == 1:
+        yield from itertools.starmap(run, tasks)
+        return
+    threads = max((os.cpu_count() or 1) // jobs, 1)
+    os.environ["TF_NUM_INTRAOP_THREADS"] = str(threads)
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(jobs, spawn) as pool:
+        yield from pool.map(run, *zip(*tasks, strict=True))
 
 
-def study(folder, stage, names):
+def study(folder, stage, names, jobs=1):
     """Searches the rates and trains the final networks of a stage."""
     searched, final = plan(stage, names)
-    rates = {name: search(folder, name, stage) for name in searched}
-    data = f"idx:{folder / 'data' / 'final-fashion'}"
-    for number, (name, seed) in enumerate(final, start=1):
-        source = ARMS[name].rate_of or name
-        if source not in rates:
-            rates[source] = search(folder, source, stage)
-        target = folder / f"final-{_slug(name)}-{seed}"
-        row = run(target, name, stage, data, seed, rates[source])
-        print(f"{number}/{len(final)}  {text_row(row)}", flush=True)
+    data = {
+        part: f"idx:{folder / 'data' / part}-fashion"
+        for part in ("search", "final")
+    }
+    searches = [
+        (
+            folder / f"search-{_slug(name)}-{rate:g}",
+            *(name, stage, data["search"], SEARCH_SEED, rate),
+        )
+        for name in searched
+        for rate in stage.rates
+    ]
+    best = {}
+    for number, row in enumerate(run_all(searches, jobs), start=1):
+        print(f"search {number}/{len(searches)}  {text_row(row)}", flush=True)
+        # The lower rate of equal ones.
+        found = (row["accuracy"], -row["rate"])
+        best[row["arm"]] = max(best.get(row["arm"], found), found)
+    rates = {name: -rate for name, (_, rate) in best.items()}
+    tasks = [
+        (
+            folder / f"final-{_slug(name)}-{seed}",
+            *(name, stage, data["final"], seed),
+            rates.get(name, rates["lambda layers"]),
+        )
+        for name, seed in final
+    ]
+    for number, row in enumerate(run_all(tasks, jobs), start=1):
+        print(f"{number}/{len(tasks)}  {text_row(row)}", flush=True)
 
 
 def sizes(stage):
@@ -363,6 +389,7 @@ def main():
     parser.add_argument("--data", metavar="FOLDER", help="of the IDX files")
     parser.add_argument("--stage", choices=STAGES, default="small")
     parser.add_argument("--arms", nargs="+", choices=ARMS)
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
     parser.add_argument("--runs", default="runs/study", metavar="FOLDER")
     parser.add_argument("--report", metavar="FOLDER", help="of study.md")
     options = parser.parse_args()
@@ -370,7 +397,7 @@ def main():
     folder = pathlib.Path(options.runs) / options.stage
     if options.data:
         split_data(options.data, folder / "data", stage)
-        study(folder, stage, options.arms or tuple(stage.seeds))
+        study(folder, stage, options.arms or tuple(stage.seeds), options.jobs)
     if options.report:
         rows = [finished_runs.read(path) for path in sorted(folder.glob("*-*"))]
         rows = [row for row in rows if row is not None]

@@ -25,6 +25,7 @@ TINY = dataclasses.replace(
     validation_images=20,
     epochs=1,
     rates=(0.1, 0.2),
+    searched=("lambda layers",),
     seeds={"lambda layers": (0, 1), "pixels mixed": (0, 1)},
 )
 
@@ -82,17 +83,22 @@ def test_searches_come_first_and_seeds_in_pairs():
     searched, final = study.plan(TINY, tuple(TINY.seeds))
     assert searched == ["lambda layers"]
     assert final[:2] == [("lambda layers", 0), ("pixels mixed", 0)]
-    stage = study.STAGES["full"]
-    _, final = study.plan(stage, tuple(stage.seeds))
-    assert len(final) == 4 * 5 + 17 * 3
-    assert study.SEARCH_SEED not in {seed for _, seed in final}
+    searched, _ = study.plan(TINY, ("pixels mixed",))
+    assert searched == ["lambda layers"]  # It needs the rate.
+    for name, arms in (("small", 4), ("full", 4 + 14)):
+        stage = study.STAGES[name]
+        searched, final = study.plan(stage, tuple(stage.seeds))
+        assert len(searched) == arms
+        assert len(final) == 4 * 5 + 17 * 3
+        assert study.SEARCH_SEED not in {seed for _, seed in final}
 
 
 @pytest.mark.slow
-def test_a_study_from_front_to_back(source, tmp_path):
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_study_from_front_to_back(source, tmp_path, jobs):
     folder = tmp_path / "runs"
     study.split_data(source, folder / "data", TINY)
-    study.study(folder, TINY, tuple(TINY.seeds))
+    study.study(folder, TINY, tuple(TINY.seeds), jobs)
     rows = [finished_runs.read(path) for path in folder.glob("*-*")]
     assert sorted(row["is_search"] for row in rows) == [False] * 4 + [True] * 2
     assert {row["test_images"] for row in rows} == {20, 30}
