@@ -29,8 +29,8 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-newest test-legacy test-tpu lint format \
-	bench tables tpu-compile tpu-calibration detection-tpu gpu-programs docs \
-	notebooks constraints clean
+	bench tables tpu-compile tpu-calibration comparison-tpu detection-tpu \
+	gpu-programs docs notebooks constraints clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' \
@@ -95,6 +95,10 @@ tpu-calibration: $(TPU_VENV)/.tpu $(VENV)/.dev  ## Hold estimates for TPUs again
 	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile --chips v3 \
 		--only ResNet $(TPU_ARGS)
 	$(BIN)/python -m benchmarks.tpu_calibration
+
+comparison-tpu: $(TPU_VENV)/.tpu $(VENV)/.dev  ## Compile the contestants' steps for a TPU (an hour).
+	$(TPU_VENV)/bin/python -m benchmarks.comparison_tpu $(TPU_ARGS)
+	$(BIN)/python -m benchmarks.comparison --rounds 0
 
 detection-tpu: $(TPU_VENV)/.tpu  ## Compile steps of Mask R-CNN for TPUs (hours).
 	@$(TPU_INSTALL) --build-constraint $(CONSTRAINTS) --editable ".[garden]"

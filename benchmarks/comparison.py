@@ -55,6 +55,14 @@ class Network:
     def key(self):
         return f"{self.name}, {self.image_size} px"
 
+    def model(self):
+        """The network with random weights, up to its logits."""
+        return self.build(
+            weights=None,
+            input_shape=(self.image_size, self.image_size, 3),
+            classifier_activation=None,
+        )
+
 
 def _lambda_resnets():
     return [
@@ -153,13 +161,8 @@ CHOSEN = (
 
 def measure(network, batch, repetitions):
     """Builds a network and times it: seconds an image, in both phases."""
-    size = network.image_size
-    model = network.build(
-        weights=None,
-        input_shape=(size, size, 3),
-        classifier_activation=None,
-    )
-    inference, training = compiled_steps(model, batch, size)
+    model = network.model()
+    inference, training = compiled_steps(model, batch, network.image_size)
     # One after the other: the graph of the second need not be in memory yet.
     times = {
         **interleaved({"inference": inference}, repetitions),
@@ -199,8 +202,8 @@ def main():
         print(json.dumps(found))
         return
     folder = pathlib.Path(options.write)
-    path = folder / "comparison.json"
-    rounds = json.loads(path.read_text()) if path.exists() else []
+    path = folder / comparison_report.ROUNDS
+    rounds = comparison_report.stored_rounds(folder)
     keys = NETWORKS if options.networks == ["all"] else options.networks
     for number in range(options.rounds):
         if number == len(rounds):
@@ -212,7 +215,7 @@ def main():
             rounds[number]["networks"][key] = found
             path.write_text(json.dumps(rounds, indent=1) + "\n")
             print(key, found, flush=True)
-    comparison_report.write(NETWORKS, rounds, folder)
+    comparison_report.write(NETWORKS, folder)
 
 
 if __name__ == "__main__":

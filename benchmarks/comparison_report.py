@@ -1,13 +1,18 @@
 """Speed and published accuracy of networks: the table and the picture."""
 
+import json
 import math
 import statistics
 
 from benchmarks import report
+from benchmarks import tpu_report
 from lambdanet_tf.environment import require
 from lambdanet_tf.specs import TABLE_20
 
 DOCUMENT = "comparison.md"
+ROUNDS = "comparison.json"
+ESTIMATES = "comparison_tpu.json"
+CORES = 8  # of the TPUv3 that times are published for
 PHASES = ("training", "inference")
 # Where the accuracies are from: ImageNet alone, no further images.
 SOURCES = {
@@ -92,18 +97,68 @@ def seconds_at(points, top1):
     return None
 
 
-def write(networks, rounds, folder):
+def stored_rounds(folder):
+    """What `benchmarks.comparison` has measured: a list of rounds."""
+    return _stored(folder / ROUNDS, [])
+
+
+def estimated_steps(folder, chip="v3"):
+    """Seconds an image of training on 8 cores, by the compiler's estimate."""
+    results = _stored(folder / ESTIMATES, {})
+    return {
+        key.removesuffix(f" on {chip}"): tpu_report.estimate(result)
+        / (result["images"] * CORES)
+        for key, result in results.items()
+        if key.endswith(f" on {chip}") and result["status"] == "ok"
+    }
+
+
+def _stored(path, default):
+    return json.loads(path.read_text()) if path.exists() else default
+
+
+def write(networks, folder):
     """Writes the tables into `comparison.md` and draws `comparison.png`.
 
     Args:
         networks: dict from keys to `Network`.
-        rounds: list of what `benchmarks.comparison` measured.
-        folder: path of the page.
+        folder: path of the page, and of what was measured and estimated.
     """
+    rounds, estimates = stored_rounds(folder), estimated_steps(folder)
+    panels = {"training, 8 TPUv3 cores, published": published_steps()}
+    if estimates:
+        text = estimates_table(networks, estimates)
+        text += "\n\n" + ratios(networks, {"training, TPUv3": estimates})
+        report.insert(folder, "estimated", text, DOCUMENT)
+        panels["the same, its compiler's estimate"] = estimates
     if rounds:
-        text = f"{table(networks, rounds)}\n\n{ratios(networks, rounds)}"
+        found = {phase: medians(rounds, phase) for phase in PHASES}
+        text = f"{table(networks, rounds)}\n\n{ratios(networks, found)}"
         report.insert(folder, "measured", text, DOCUMENT)
-    picture(networks, rounds, folder / "comparison.png")
+        panels |= {f"{phase}, this CPU": found[phase] for phase in PHASES}
+    picture(networks, panels, folder / "comparison.png")
+
+
+def estimates_table(networks, estimates):
+    """Every network: images per second by the estimate, and as published."""
+    published = published_steps()
+    lines = [
+        "| network | top-1 | the compiler's estimate, images/s | published, "
+        "images/s | published / estimate |",
+        "|---|---|---|---|---|",
+    ]
+    for key, network in networks.items():
+        if key not in estimates:
+            continue
+        rate = 1 / estimates[key]
+        cells = [key, f"{network.top1:.1f}", f"{rate:,.0f}"]
+        if key in published:
+            known = 1 / published[key]
+            cells += [f"{known:,.0f}", f"{known / rate:.2f}"]
+        else:
+            cells += ["", ""]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def table(networks, rounds):
@@ -133,23 +188,34 @@ def table(networks, rounds):
     return "\n".join(lines)
 
 
-def ratios(networks, rounds):
-    """How many times faster LambdaResNets are at equal accuracy."""
+def ratios(networks, columns):
+    """How many times faster LambdaResNets are at equal accuracy.
+
+    Args:
+        networks: dict from keys to `Network`.
+        columns: dict from what was timed to seconds an image, by key.
+    """
     lines = [
-        "| at the accuracy of | training: LambdaResNet is faster by | "
-        "inference |",
-        "|---|---|---|",
+        "| at the accuracy of | "
+        + " | ".join(f"{name}: LambdaResNet is faster by" for name in columns)
+        + " |",
+        "|---" * (1 + len(columns)) + "|",
     ]
-    found = {phase: medians(rounds, phase) for phase in PHASES}
     for key, network in networks.items():
-        if network.family == "LambdaResNet" or key not in found["training"]:
+        if network.family == "LambdaResNet":
+            continue
+        if not any(key in seconds for seconds in columns.values()):
             continue
         cells = []
-        for phase in PHASES:
-            ours = family_points(networks, found[phase], "LambdaResNet")
+        for seconds in columns.values():
+            ours = family_points(networks, seconds, "LambdaResNet")
             at = seconds_at(ours, network.top1)
-            ratio = None if at is None else found[phase][key] / at
-            cells.append("no such accuracy" if at is None else f"{ratio:.2f}")
+            if key not in seconds:
+                cells.append("")
+            elif at is None:
+                cells.append("no such accuracy")
+            else:
+                cells.append(f"{seconds[key] / at:.2f}")
         lines.append(f"| {key} ({network.top1}) | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -163,12 +229,14 @@ def family_points(networks, seconds, family):
     ]
 
 
-def picture(networks, rounds, path):
-    """Accuracy over time for an image: published on TPUs, and measured."""
-    panels = {"training, 8 TPUv3 cores, published": published_steps()}
-    if rounds:
-        panels["training, this CPU"] = medians(rounds, "training")
-        panels["inference, this CPU"] = medians(rounds, "inference")
+def picture(networks, panels, path):
+    """Accuracy over time for an image, in panels.
+
+    Args:
+        networks: dict from keys to `Network`.
+        panels: dict from a title to seconds an image, by key.
+        path: of the picture.
+    """
     figure = require("matplotlib.figure", extra="plot").Figure(
         figsize=(4.6 * len(panels) + 0.6, 4.8), layout="constrained"
     )

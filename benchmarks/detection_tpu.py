@@ -9,7 +9,6 @@ process of its own, and what is done is not repeated.
 """
 
 import argparse
-import json
 import os
 import pathlib
 import sys
@@ -53,21 +52,14 @@ def main():
         child(*options.child)
         return
     folder = pathlib.Path(options.write)
-    path = folder / RESULTS
-    results = json.loads(path.read_text()) if path.exists() else {}
-    for name in options.only or EXPERIMENTS:
-        for chip in options.chips:
-            key = f"{name} on {chip}"
-            if key not in results or not tpu_compile.is_done(
-                results[key], options.timeout
-            ):
-                results[key] = tpu_compile.compile_in_child(
-                    name, chip, options.timeout, CHILD
-                )
-                print(f"{key}: {tpu_report.summary(chip, results[key])}")
-                text = json.dumps(results, indent=1, sort_keys=True)
-                path.write_text(text + "\n")
-            report.insert(folder, "tpu", table(results), DOCUMENT)
+    results = tpu_compile.compile_all(
+        options.only or EXPERIMENTS,
+        options.chips,
+        options.timeout,
+        folder / RESULTS,
+        CHILD,
+    )
+    report.insert(folder, "tpu", table(results), DOCUMENT)
 
 
 def child(name, chip):

@@ -97,8 +97,17 @@ def is_done(result, timeout):
     return result["status"] in FINAL
 
 
-def compile_all(keys, chips, timeout, path):
-    """Compiles what the file lacks; returns all results."""
+def compile_all(keys, chips, timeout, path, command=CHILD):
+    """Compiles what the file lacks; returns all results.
+
+    Args:
+        keys: of the programs.
+        chips: of `CHIPS`.
+        timeout: seconds of one compilation.
+        path: the file, JSON; stored after each program.
+        command: of a process that compiles the program named by its last two
+            arguments, a key and a chip, and prints the result.
+    """
     results = json.loads(path.read_text()) if path.exists() else {}
     jobs = [(key, chip) for chip in chips for key in keys]
     for number, (key, chip) in enumerate(jobs, start=1):
@@ -107,7 +116,7 @@ def compile_all(keys, chips, timeout, path):
             continue
         place = f"[{number}/{len(jobs)}]"
         print(f"{place} {key} on {chip} ... ", end="", flush=True)
-        result = compile_in_child(key, chip, timeout)
+        result = compile_in_child(key, chip, timeout, command)
         print(tpu_report.summary(chip, result), flush=True)
         results[f"{key} on {chip}"] = result
         scratch = path.with_suffix(".partial")

@@ -1,9 +1,12 @@
 """The comparison of networks: accuracies, times at an accuracy, the page."""
 
+import json
+
 import pytest
 
 from benchmarks import comparison
 from benchmarks import comparison_report
+from benchmarks import comparison_tpu
 from benchmarks import vision_transformer
 from lambdanet_tf import models
 from lambdanet_tf.analysis import analyze
@@ -53,17 +56,33 @@ def tiny_network(**arguments):
     )
 
 
-def test_measuring_and_the_page(tmp_path):
-    networks = {
-        network.key: network
-        for network in (
-            comparison.Network(family, family, size, top1, tiny_network)
-            for family, size, top1 in (
-                ("LambdaResNet", 8, 70.0),
-                ("EfficientNet", 12, 75.0),
-            )
+def tiny_networks():
+    networks = (
+        comparison.Network(family, family, size, top1, tiny_network)
+        for family, size, top1 in (
+            ("LambdaResNet", 8, 70.0),
+            ("EfficientNet", 12, 75.0),
         )
-    }
+    )
+    return {network.key: network for network in networks}
+
+
+def written_page(folder, networks, **files):
+    """The text of a page that is written beside some stored results."""
+    for name, content in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    page = folder / comparison_report.DOCUMENT
+    page.write_text(
+        "<!-- estimated:begin -->\n<!-- estimated:end -->\n"
+        "<!-- measured:begin -->\n<!-- measured:end -->\n"
+    )
+    comparison_report.write(networks, folder)
+    assert (folder / "comparison.png").exists()
+    return page.read_text()
+
+
+def test_measuring_and_the_page(tmp_path):
+    networks = tiny_networks()
     key, network = next(iter(networks.items()))
     found = comparison.measure(network, batch=2, repetitions=1)
     size = analyze(tiny_network(input_shape=(8, 8, 3))).total("parameters")
@@ -74,10 +93,42 @@ def test_measuring_and_the_page(tmp_path):
         {"batch": 2, "networks": dict(zip(networks, pair, strict=True))}
         for pair in ((found, slower), (found, slower))
     ]
-    page = tmp_path / comparison_report.DOCUMENT
-    page.write_text("<!-- measured:begin -->\n<!-- measured:end -->\n")
-    comparison_report.write(networks, rounds, tmp_path)
-    text = page.read_text()
+    text = written_page(tmp_path, networks, comparison=rounds)
     assert f"| {key} | " in text
-    assert "| EfficientNet, 12 px (75.0) | no such accuracy |" in text
-    assert (tmp_path / "comparison.png").exists()
+    none = "no such accuracy"
+    assert f"| EfficientNet, 12 px (75.0) | {none} | {none} |" in text
+
+
+def test_estimates_and_the_page(tmp_path):
+    networks = {
+        key: comparison.NETWORKS[key]
+        for key in (
+            "LambdaResNet50, 128 px",  # 77.4 %
+            "LambdaResNet152, 288 px",  # 84.0 %
+            "EfficientNetB6, 528 px",  # 84.0 %
+            "EfficientNetB7, 600 px",
+        )
+    }
+    # The compiler counts -1 for what it cannot cost.
+    seconds = dict(zip(networks, (0.032, 0.064, 0.256 - 3), strict=False))
+    estimates = {
+        f"{key} on v3": {"status": "ok", "images": 32, "optimal_seconds": s}
+        for key, s in seconds.items()
+    }
+    estimates["EfficientNetB7, 600 px on v3"] = {"status": "out of memory"}
+    text = written_page(tmp_path, networks, comparison_tpu=estimates)
+    # 32 images on each of 8 cores in 32 ms; published: 1024 in 80 ms.
+    published = comparison_report.published_steps()["LambdaResNet50, 128 px"]
+    ratio = 1 / published / 8000
+    assert f"| 8,000 | {1 / published:,.0f} | {ratio:.2f} |" in text
+    assert "| EfficientNetB6, 528 px (84.0) | 4.00 |" in text
+    assert "EfficientNetB7" not in text
+
+
+def test_a_step_is_lowered_for_the_compiler():
+    network = tiny_networks()["EfficientNet, 12 px"]
+    text, facts = comparison_tpu.lower(network, 2)
+    assert facts["images"] == 2
+    assert facts["parameters"] == network.model().count_params()
+    assert "tensor<2x12x12x" in text
+    assert "tensor<?" not in text

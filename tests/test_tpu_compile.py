@@ -149,7 +149,7 @@ def compiled(monkeypatch):
     """Which programs are compiled, and with what result."""
     calls, results = [], {}
 
-    def compile_in_child(key, chip, timeout):
+    def compile_in_child(key, chip, timeout, command):
         calls.append((key, chip))
         result = results.get((key, chip), GOOD)
         if isinstance(result, BaseException):
