@@ -293,6 +293,40 @@ def test_training_goes_on_without_unreadable_images(folder, tmp_path):
     assert len(bad.names()) == 3
 
 
+@pytest.mark.parametrize("can_fail", [False, True])
+def test_no_pipeline_waits_for_a_tuner_at_its_end(can_fail, folder):
+    source = data.ArraySource(np.zeros((4, *SHAPE)), np.arange(4))
+    if can_fail:
+        source = data.read_folder(str(folder), validation_split=0.0).test
+
+    def batches(mix=None):
+        return data.training_batches(
+            source, 2, lambda image, seed: whole(image), SHAPE, mix
+        )
+
+    def unmixed(pixels, labels, seed):
+        return pixels, labels
+
+    def soft(pixels, labels, seed):
+        return pixels, tf.one_hot(labels, 10)
+
+    pipelines = {
+        "training": batches(),
+        "joined": data.joined_batches(batches(), batches(soft), unmixed),
+        "evaluation": data.evaluation_batches(source, 2, whole, SHAPE),
+        "scan": data.scan_images(
+            source, lambda image: (whole(image),), (tf.TensorSpec(SHAPE),)
+        ),
+    }
+    tuned = {
+        name
+        for name, pipeline in pipelines.items()
+        if pipeline.map(lambda *batch: batch).options().autotune.enabled
+        is not False
+    }
+    assert not tuned
+
+
 def test_only_unreadable_images_are_an_error(tmp_path):
     (tmp_path / "a").mkdir()
     for i in range(5):

@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from lambdanet_tf.data.parallel import THREADS
+
 _MOST_IN_A_ROW = 1000
 
 
@@ -74,7 +76,7 @@ class BadImages:
             return name, is_good, outputs
 
         return (
-            elements.map(attempt, num_parallel_calls=tf.data.AUTOTUNE)
+            elements.map(attempt, num_parallel_calls=THREADS)
             .scan(tf.constant(0), self._count)
             .filter(lambda is_good, outputs: is_good)
             .map(lambda is_good, outputs: outputs)

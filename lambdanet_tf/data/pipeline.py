@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from lambdanet_tf.data.bad_images import BadImages
 from lambdanet_tf.data.decode import Image
+from lambdanet_tf.data.parallel import THREADS
+from lambdanet_tf.data.parallel import without_tuner
 from lambdanet_tf.data.source import EVERYTHING
 from lambdanet_tf.data.source import Shard
 from lambdanet_tf.data.source import Source
@@ -71,7 +73,7 @@ def training_batches(
     return (
         _map_images(source, elements, prepare, signature, bad_images)
         .batch(batch_size, drop_remainder=True)
-        .map(finish, num_parallel_calls=tf.data.AUTOTUNE)
+        .map(finish, num_parallel_calls=THREADS)
         .prefetch(tf.data.AUTOTUNE)
     )
 
@@ -114,7 +116,7 @@ def joined_batches(
     return (
         tf.data.Dataset.zip((labelled, pseudo_labelled))
         .enumerate()
-        .map(join, num_parallel_calls=tf.data.AUTOTUNE)
+        .map(join, num_parallel_calls=THREADS)
         .prefetch(tf.data.AUTOTUNE)
     )
 
@@ -216,6 +218,7 @@ def _map_images(
 
     Where images can fail, those that do are left out.
     """
+    elements = without_tuner(elements)
     if source.can_fail:
         bad_images = bad_images or BadImages()
         return bad_images.map_or_skip(
@@ -231,4 +234,4 @@ def _map_images(
             for x, spec in zip(prepare(element), signature, strict=True)
         )
 
-    return elements.map(checked, num_parallel_calls=tf.data.AUTOTUNE)
+    return elements.map(checked, num_parallel_calls=THREADS)
