@@ -64,27 +64,24 @@ def query_first(queries, values, table, blocks):
     positions; intermediate b n h s u.
     """
     heads, key_dim = queries.shape[-2:]
-    value_dim, intra = values.shape[-2:]
-    counts = math.prod(blocks.counts)
+    intra, counts = values.shape[-1], math.prod(blocks.counts)
     queries = tf.reshape(
         blocks.query_blocks(queries), [-1, blocks.queries, heads, key_dim]
     )  # [b * x, t, h, k]
-    size = tf.shape(queries)[0]
-    queries = tf.transpose(queries, [1, 0, 2, 3])  # [t, b * x, h, k]
-    queries = tf.reshape(queries, [blocks.queries, size * heads, key_dim])
-    depth = blocks.context * intra
     kernel = gather_pairs(table, blocks.rank, blocks.index())  # [t, s, k, u]
     if intra > 1:
         kernel = tf.transpose(kernel, [0, 1, 3, 2])
+    depth = blocks.context * intra
     kernel = tf.reshape(kernel, [blocks.queries, depth, key_dim])
-    scores = tf.matmul(queries, kernel, transpose_b=True)  # [t, b x h, s u]
-    scores = tf.reshape(scores, [blocks.queries, size, heads, depth])
-    scores = tf.transpose(scores, [1, 0, 2, 3])  # [b * x, t, h, s * u]
-    scores = tf.reshape(scores, [size, blocks.queries * heads, depth])
     context = _context_middle(values, blocks)  # [b * x, s * u, v]
-    outputs = tf.matmul(scores, context)
+    # Heads stay an axis of their own: where they are merged with another one
+    # before a product, a TPU's compiler copies all scores around each product.
+    queries = tf.transpose(queries, [1, 0, 2, 3])
+    scores = tf.einsum("tbhk,tsk->tbhs", queries, kernel)
+    scores = tf.transpose(scores, [1, 0, 2, 3])
+    outputs = tf.einsum("bths,bsv->bthv", scores, context)
     outputs = tf.reshape(
-        outputs, [-1, counts, blocks.queries, heads, value_dim]
+        outputs, [-1, counts, blocks.queries, heads, values.shape[-2]]
     )
     return blocks.joined(outputs)
 
