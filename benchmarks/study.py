@@ -11,7 +11,6 @@ finished are not repeated, one that was interrupted is continued.
 """
 
 import argparse
-import concurrent.futures
 import contextlib
 import dataclasses
 import itertools
@@ -315,9 +314,12 @@ def run_all(tasks, jobs):
         return
     threads = max((os.cpu_count() or 1) // jobs, 1)
     os.environ["TF_NUM_INTRAOP_THREADS"] = str(threads)
-    spawn = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(jobs, spawn) as pool:
-        yield from pool.map(run, *zip(*tasks, strict=True))
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap(_run, tasks)
+
+
+def _run(task):
+    return run(*task)
 
 
 def study(folder, stage, names, jobs=1):
