@@ -37,13 +37,16 @@ THROUGHPUTS = {
     "CCLL": 4980,
     "CCCL": 7160,
 }
+CLOCK = 940e6  # cycles a second of TPUv3: Norrie et al. (2021), IEEE Micro 41
 FULL = f"auto, {TIMED}"
-# What the names end in, and images on a core. `blocks` is what `auto` chose
-# before it had `batch_last`.
+PAPERS = f"einsum, {TIMED}"  # as the paper timed
+# What the names end in, and images on a core. `blocks` is what `auto` was in an
+# earlier engine, see `benchmarks.tpu_programs`.
 ORDERS = {
     "blocks": (" blocks", BATCH),
     "einsum": (" einsum", BATCH),
     "auto": ("", BATCH),
+    PAPERS: (" einsum", TIMED),
     FULL: ("", TIMED),
 }
 MARKERS = {"12": "s", "20": "o"}
@@ -51,6 +54,7 @@ COLORS = {
     "blocks": "#3366aa",
     "einsum": "#dd7722",
     "auto": "#99cc99",
+    PAPERS: "#aa3311",
     FULL: "#44aa55",
 }
 
@@ -79,18 +83,25 @@ class Row:
         network = self.network.format(suffix)
         return f"{network}, {self.image_size} px, batch {batch} on v3"
 
-    def estimates(self, results):
-        """Seconds of the same images by the compiler, per order."""
+    def estimates(self, results, figure=estimate):
+        """Seconds of the same images by the compiler, per order.
+
+        Args:
+            results: of `benchmarks.tpu_compile`.
+            figure: from a result to seconds, or None.
+        """
         found = {}
         for order, (suffix, batch) in ORDERS.items():
-            if order == "einsum" and "CCCC" in self.network:
-                continue  # it has no lambda layer
-            key = self._key(suffix, batch)
-            if order == "blocks" and key not in results:
-                key = self._key("", batch)  # the same choice
-            result = results.get(key)
-            if result is not None and result["status"] == "ok":
-                found[order] = IMAGES / CORES / batch * estimate(result)
+            if "CCCC" in self.network:
+                if order == "einsum":
+                    continue  # it has no lambda layer
+                suffix = ""
+            result = results.get(self._key(suffix, batch))
+            if result is None or result["status"] != "ok":
+                continue
+            seconds = figure(result)
+            if seconds is not None:
+                found[order] = IMAGES / CORES / batch * seconds
         return found
 
 
@@ -104,6 +115,14 @@ ROWS = (
         for x in TABLE_20
     ),
 )
+
+
+def listed(result):
+    """Seconds by the cycles in the compiler's listing of a program.
+
+    None of results that were stored without it.
+    """
+    return result["cycles"] / CLOCK if "cycles" in result else None
 
 
 def throughputs(results):
@@ -165,10 +184,10 @@ def inverted(pairs):
 def fits(results):
     """The fit of each order and table that at least three networks have.
 
-    `FULL` is left out: neither the paper's order nor the others' batch.
+    Those of another batch are left out.
     """
     found = {}
-    for order in [name for name in ORDERS if name != FULL]:
+    for order in [name for name, (_, size) in ORDERS.items() if size == BATCH]:
         pairs = {
             table: [
                 (row.estimates(results)[order], row.measured)
@@ -214,6 +233,39 @@ def _seconds(seconds, factor):
     return "" if seconds is None else f"{factor * seconds:.3f}"
 
 
+def papers_table(results):
+    """The paper's order and batch, by both figures of the compiler."""
+    lines = [
+        "| Table | network | paper, s | estimate, s | paper / estimate | "
+        "cycles, s | paper / cycles |",
+        "|" + "---|" * 7,
+    ]
+    pairs = []
+    for row in ROWS:
+        seconds = row.estimates(results).get(PAPERS)
+        if seconds is None:
+            continue
+        cycles = row.estimates(results, listed).get(PAPERS, math.nan)
+        pairs.append((seconds, cycles, row.measured))
+        lines.append(
+            f"| {row.table} | {row.label} | {row.measured:.3f} | {seconds:.3f} "
+            f"| {row.measured / seconds:.2f} | {cycles:.3f} "
+            f"| {row.measured / cycles:.2f} |"
+        )
+    if len(pairs) > 2:
+        fitted = [
+            fit([(pair[i], pair[2]) for pair in pairs])["scatter"]
+            for i in (0, 1)
+        ]
+        lines += [
+            "",
+            "Scatter of the estimate {:.2f}, of the cycles {:.2f}.".format(
+                *fitted
+            ),
+        ]
+    return "\n".join(lines)
+
+
 def fit_table(found):
     """A line per order of summation and table."""
     lines = [
@@ -237,7 +289,8 @@ def section(results):
     missing = [
         row.label
         for row in ROWS
-        if "einsum" not in row.estimates(results) and "CCCC" not in row.network
+        if "CCCC" not in row.network
+        and not {"einsum", PAPERS} & row.estimates(results).keys()
     ]
     texts = [
         f"![Estimate against measurement]({PICTURE})",
@@ -246,6 +299,9 @@ def section(results):
         "`blocks` over both tables. A *scatter* of 1.10 says that the ratio of "
         "measured to estimated time varies by 10 % from network to network.",
         fit_table(found),
+        f"With {TIMED} images on a core and the paper's order, as the paper "
+        f"timed, and by cycles at {CLOCK / 1e6:.0f} MHz:",
+        papers_table(results),
     ]
     if missing:
         texts.append(
