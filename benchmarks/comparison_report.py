@@ -5,6 +5,7 @@ import math
 import statistics
 
 from benchmarks import report
+from benchmarks import tpu_calibration
 from benchmarks import tpu_report
 from lambdanet_tf.environment import require
 from lambdanet_tf.specs import TABLE_20
@@ -102,11 +103,17 @@ def stored_rounds(folder):
     return _stored(folder / ROUNDS, [])
 
 
-def estimated_steps(folder, chip="v3"):
-    """Seconds an image of training on 8 cores, by the compiler's estimate."""
+def estimated_steps(folder, figure, chip="v3"):
+    """Seconds an image of training on 8 cores, by the compiler.
+
+    Args:
+        folder: path of the page.
+        figure: from a result of a compilation to seconds of its step.
+        chip: key of `CHIPS`.
+    """
     results = _stored(folder / ESTIMATES, {})
     return {
-        key.removesuffix(f" on {chip}"): tpu_report.estimate(result)
+        key.removesuffix(f" on {chip}"): figure(result)
         / (result["images"] * CORES)
         for key, result in results.items()
         if key.endswith(f" on {chip}") and result["status"] == "ok"
@@ -124,13 +131,17 @@ def write(networks, folder):
         networks: dict from keys to `Network`.
         folder: path of the page, and of what was measured and estimated.
     """
-    rounds, estimates = stored_rounds(folder), estimated_steps(folder)
+    rounds = stored_rounds(folder)
+    figures = {
+        "the estimate": estimated_steps(folder, tpu_report.estimate),
+        "its cycles": estimated_steps(folder, tpu_calibration.listed),
+    }
     panels = {"training, 8 TPUv3 cores, published": published_steps()}
-    if estimates:
-        text = estimates_table(networks, estimates)
-        text += "\n\n" + ratios(networks, {"training, TPUv3": estimates})
+    if any(figures.values()):
+        text = estimates_table(networks, figures)
+        text += "\n\n" + ratios(networks, figures)
         report.insert(folder, "estimated", text, DOCUMENT)
-        panels["the same, its compiler's estimate"] = estimates
+        panels["training, TPUv3, the compiler's cycles"] = figures["its cycles"]
     if rounds:
         found = {phase: medians(rounds, phase) for phase in PHASES}
         text = f"{table(networks, rounds)}\n\n{ratios(networks, found)}"
@@ -139,24 +150,34 @@ def write(networks, folder):
     picture(networks, panels, folder / "comparison.png")
 
 
-def estimates_table(networks, estimates):
-    """Every network: images per second by the estimate, and as published."""
-    published = published_steps()
+def estimates_table(networks, figures):
+    """Every network: images per second by the compiler, and as published.
+
+    Args:
+        networks: dict from keys to `Network`.
+        figures: dict from a figure of the compiler to seconds an image, by
+            key.
+    """
+    columns = {"published": published_steps(), **figures}
     lines = [
-        "| network | top-1 | the compiler's estimate, images/s | published, "
-        "images/s | published / estimate |",
-        "|---|---|---|---|---|",
+        "| network | top-1 | "
+        + " | ".join(f"{name}, images/s" for name in columns)
+        + " | "
+        + " | ".join(f"published / {name}" for name in figures)
+        + " |",
+        "|---" * (2 + len(columns) + len(figures)) + "|",
     ]
     for key, network in networks.items():
-        if key not in estimates:
+        if not any(key in seconds for seconds in figures.values()):
             continue
-        rate = 1 / estimates[key]
-        cells = [key, f"{network.top1:.1f}", f"{rate:,.0f}"]
-        if key in published:
-            known = 1 / published[key]
-            cells += [f"{known:,.0f}", f"{known / rate:.2f}"]
-        else:
-            cells += ["", ""]
+        rates = {
+            name: 1 / seconds[key] if key in seconds else None
+            for name, seconds in columns.items()
+        }
+        known = rates["published"]
+        cells = [key, f"{network.top1:.1f}"]
+        cells += [f"{rate:,.0f}" if rate else "" for rate in rates.values()]
+        cells += [f"{known / rates[x]:.2f}" if known else "" for x in figures]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -237,6 +258,7 @@ def picture(networks, panels, path):
         panels: dict from a title to seconds an image, by key.
         path: of the picture.
     """
+    ticker = require("matplotlib.ticker", extra="plot")
     figure = require("matplotlib.figure", extra="plot").Figure(
         figsize=(4.6 * len(panels) + 0.6, 4.8), layout="constrained"
     )
@@ -249,6 +271,9 @@ def picture(networks, panels, path):
                 times = [1e3 * time for time in times]
                 axis.plot(times, top1, "o-", c=color, label=family)
         axis.set(xscale="log", xlabel="milliseconds an image", title=title)
+        axis.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_minor_formatter(ticker.NullFormatter())
         axis.grid(alpha=0.3, which="both")
         axis.spines[["top", "right"]].set_visible(False)
         if axis.get_legend_handles_labels()[0]:

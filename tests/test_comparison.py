@@ -112,16 +112,25 @@ def test_estimates_and_the_page(tmp_path):
     # The compiler counts -1 for what it cannot cost.
     seconds = dict(zip(networks, (0.032, 0.256, 0.256 - 3), strict=False))
     estimates = {
-        f"{key} on v3": {"status": "ok", "images": 32, "optimal_seconds": s}
-        for key, s in seconds.items()
+        f"{key} on v3": {
+            "status": "ok",
+            "images": 32,
+            "optimal_seconds": s,
+            "cycles": 940_000 * cycles,
+        }
+        for (key, s), cycles in zip(
+            seconds.items(), (32, 32 * 2**0.5, 64), strict=True
+        )
     }
     estimates["EfficientNetB7, 600 px on v3"] = {"status": "out of memory"}
     text = written_page(tmp_path, networks, comparison_tpu=estimates)
-    # 32 images on each of 8 cores in 32 ms.
+    # 32 images on each of 8 cores in 32 ms, by both figures.
     published = comparison_report.published_steps()["LambdaResNet152, 224 px"]
     ratio = 1 / published / 8000
-    assert f"| 8,000 | {1 / published:,.0f} | {ratio:.2f} |" in text
-    assert "| EfficientNetB6, 528 px (84.0) | 2.00 |" in text
+    assert f"| {1 / published:,.0f} | 8,000 | 8,000 | {ratio:.2f} |" in text
+    # Two thirds of the way from 32 to 256 ms, and to 45 ms.
+    cycles = 64 / 32 / 2 ** (1 / 3)
+    assert f"| EfficientNetB6, 528 px (84.0) | 2.00 | {cycles:.2f} |" in text
     assert "EfficientNetB7" not in text
 
 
