@@ -177,11 +177,11 @@ def conditions(rows):
 
 def picture(rows, against, path):
     """Test accuracy of every run, and the differences with intervals."""
+    arms = [arm for arm in against if accuracies(rows, arm)][::-1]
     figure = require("matplotlib.figure", extra="plot").Figure(
-        figsize=(11, 0.45 * len(against) + 1.6), layout="constrained"
+        figsize=(11, 0.45 * len(arms) + 1.6), layout="constrained"
     )
     left, right = figure.subplots(1, 2, sharey=True)
-    arms = [arm for arm in against if accuracies(rows, arm)][::-1]
     for place, arm in enumerate(arms):
         numbers = list(accuracies(rows, arm).values())
         left.plot(numbers, [place] * len(numbers), "o", c=_BLUE, alpha=0.5)
