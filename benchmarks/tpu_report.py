@@ -138,7 +138,10 @@ def _missing(results):
             if f"{p.key} on {chip}" not in results
         ]
         if names:
-            sentences.append(f"Not tried for {chip}: {'; '.join(names)}.")
+            sentences.append(
+                f"Not compiled for {chip} as the engine stands: "
+                f"{'; '.join(names)}."
+            )
     return sentences
 
 

@@ -236,13 +236,9 @@ def test_the_tables():
     ):
         assert f"\n{line}" in networks
     v3, v5e = networks.splitlines()[-3::2]
-    assert v3.startswith("Not tried for v3: LambdaResNet50 at 128 px, batch 1")
-    assert v5e.startswith("Not tried for v5e: LambdaResNet50 at 160 px, ")
-    *_, line = sections["layers"].splitlines()
-    assert line == (
-        "| 14 | 256 | auto: 4 query_first | v3 | compiles | 60 | 2048 | 3.0 | "
-        "8 | 4.00 |"
-    )
+    text = "Not compiled for {} as the engine stands: LambdaResNet50 at {} px, "
+    assert v3.startswith(text.format("v3", 128) + "batch 1")
+    assert v5e.startswith(text.format("v5e", 160))
 
 
 def test_the_tables_name_faults_of_what_compiles():
