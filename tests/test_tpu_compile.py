@@ -331,13 +331,13 @@ def test_throughputs_are_relative_to_convolutions():
         for pattern in ("CCCC", "LLLL")
     }
     results = {
-        keys["CCCC"]: {**GOOD, "optimal_seconds": 0.02},
-        keys["LLLL"]: {**GOOD, "optimal_seconds": 0.08},
+        keys["CCCC"]: {**GOOD, "optimal_seconds": 0.02, "cycles": 1_000},
+        keys["LLLL"]: {**GOOD, "optimal_seconds": 0.08, "cycles": 5_000},
     }
     found = tpu_calibration.throughputs(results)
-    assert found["CCCC"] == (1.0, 1.0)
-    assert found["LLLL"] == pytest.approx((1160 / 7240, 0.25))
-    assert found["CCLL"][1] is None
+    assert found["CCCC"] == (1.0, 1.0, 1.0)
+    assert found["LLLL"] == pytest.approx((1160 / 7240, 0.25, 0.2))
+    assert found["CCLL"][1:] == (None, None)
 
 
 def test_a_floor_is_that_of_products_or_of_bytes():
