@@ -13,7 +13,6 @@ from lambdanet_tf.specs import TABLE_20
 DOCUMENT = "comparison.md"
 ROUNDS = "comparison.json"
 ESTIMATES = "comparison_tpu.json"
-CORES = 8  # of the TPUv3 that times are published for
 PHASES = ("training", "inference")
 # Where the accuracies are from: ImageNet alone, no further images.
 SOURCES = {
@@ -114,7 +113,7 @@ def estimated_steps(folder, figure, chip="v3"):
     results = _stored(folder / ESTIMATES, {})
     return {
         key.removesuffix(f" on {chip}"): figure(result)
-        / (result["images"] * CORES)
+        / (result["images"] * tpu_calibration.CORES)
         for key, result in results.items()
         if key.endswith(f" on {chip}") and result["status"] == "ok"
     }

@@ -239,6 +239,11 @@ def test_the_tables():
     text = "Not compiled for {} as the engine stands: LambdaResNet50 at {} px, "
     assert v3.startswith(text.format("v3", 128) + "batch 1")
     assert v5e.startswith(text.format("v5e", 160))
+    *_, line = sections["layers"].splitlines()
+    assert line == (
+        "| 14 | 256 | auto: 4 query_first | v3 | compiles | 60 | 2048 | 3.0 | "
+        "8 | 4.00 |"
+    )
 
 
 def test_the_tables_name_faults_of_what_compiles():
