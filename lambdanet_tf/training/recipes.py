@@ -92,6 +92,32 @@ _ROWS = (
         warmup_epochs=0.0,
         **_SMALL_SETS,
     ),
+    # Half of its blocks have lambda layers, on maps of 14x14 and 7x7, where
+    # their products are few.
+    Recipe(
+        name="fashion_mnist",
+        summary="0.64 M parameters on the 60,000 images of Fashion-MNIST",
+        command="python train.py --recipe fashion_mnist",
+        result="not run",
+        data="tfds:fashion_mnist",
+        image_size=28,
+        evaluation_crop=1.0,
+        augmentation="pad_crop",
+        padding=2,
+        validation_split=0.0,
+        model_arguments={
+            "stages": ["CL", "CL"],
+            "widths": [64, 128],
+            "strides": [2, 2],
+        },
+        epochs=18,
+        batch_size=128,
+        learning_rate=0.8,
+        weight_decay=5e-4,
+        warmup_epochs=2.0,
+        norm_momentum=0.9,
+        ema_decay=0.998,
+    ),
     # The network and the schedule of the study of de Alvear Cardenas and de
     # Vries (Delft, 2021), whose own layer mixed pixels and channels.
     dataclasses.replace(
