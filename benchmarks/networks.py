@@ -23,7 +23,6 @@ import tensorflow as tf
 
 from benchmarks import report
 from benchmarks import timing
-from benchmarks import timm_report
 from benchmarks import timm_speed
 from lambdanet_tf import models
 
@@ -93,9 +92,7 @@ def main():
     timm_speed.add_arguments(parser)
     arguments = parser.parse_args()
     if arguments.timm:
-        rows = timm_speed.measure(arguments)
-        if arguments.write:
-            timm_report.write(rows, arguments.write)
+        timm_speed.measure(arguments)
         return
     for batch in arguments.batch or [8]:
         compare(arguments, batch)

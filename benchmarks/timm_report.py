@@ -1,16 +1,22 @@
 """The comparison with timm as a table and a picture in the docs."""
 
 import json
-import pathlib
 import statistics
 
 from benchmarks import report
 
+FIGURES = "timm_speed.json"
+
+
+def stored(folder):
+    """The rows that were written."""
+    path = folder / FIGURES
+    return json.loads(path.read_text()) if path.exists() else []
+
 
 def write(rows, folder):
     """Puts the table into `engine.md`, draws the picture, keeps the figures."""
-    folder = pathlib.Path(folder)
-    (folder / "timm_speed.json").write_text(json.dumps(rows, indent=1) + "\n")
+    (folder / FIGURES).write_text(json.dumps(rows, indent=1) + "\n")
     picture(rows, folder / "timm_speed.png")
     parts = ["![Times of timm over ours](timm_speed.png)", table(rows)]
     report.insert(folder, "timm", "\n\n".join([*parts, summary(rows)]))

@@ -10,16 +10,19 @@ the ratio of the two times of a turn: whatever slows the machine slows both.
 Weights are random, images 256x256, float32; a training step is the forward
 pass with batch statistics, the gradients of all weights and a step of SGD with
 momentum. A pair takes turns until its time is over, or as often as it may.
+With `--write`, pairs that `timm_speed.json` has are not timed again.
 """
 
 import argparse
 import os
+import pathlib
 import statistics
 import sys
 
 from benchmarks import contestants
 from benchmarks import timing
 from benchmarks import timm_networks
+from benchmarks import timm_report
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -133,9 +136,12 @@ def figures(times, batch):
 
 
 def measure(arguments):
-    """All duels that the command line asks for; returns their rows."""
+    """Times the pairs that the command line asks for and writes their rows."""
     if reason := timm_networks.missing():
         raise SystemExit(reason)
+    folder = arguments.write and pathlib.Path(arguments.write)
+    rows = timm_report.stored(folder) if folder else []
+    done = {_pair(row) for row in rows}
     pairs = [
         (name, phase, batch, kinds)
         for name in arguments.networks or NETWORKS
@@ -143,17 +149,25 @@ def measure(arguments):
         for batch in arguments.batch or BATCHES
         for kinds in _kinds(arguments, phase)
     ]
-    size, rows = arguments.size or IMAGE_SIZE, []
+    size = arguments.size or IMAGE_SIZE
     for name, phase, batch, kinds in pairs:
+        if (name, phase, batch, size, *kinds) in done:
+            continue
         row = duel(
             name, kinds, phase, batch, size, arguments.turns, arguments.seconds
         )
         if row is not None:
             rows.append(row)
             print(line(row), flush=True)
+            if folder:
+                timm_report.write(rows, folder)
     if not rows:
         raise SystemExit("No pair could be measured: see above.")
-    return rows
+
+
+def _pair(row):
+    fields = ("network", "phase", "batch", "size", "ours", "theirs")
+    return tuple(row[field] for field in fields)
 
 
 def line(row):

@@ -1,5 +1,6 @@
 """The figures of the comparison with timm, from times that are given."""
 
+import argparse
 import itertools
 
 import pytest
@@ -56,3 +57,41 @@ def test_a_row_of_the_table():
         "rows; 0.50 to 1.50), and is faster for LambdaResNet26T, batch 8."
     )
     assert "1.50 times as long as ours (graph)" in timm_speed.line(row)
+
+
+def test_a_comparison_goes_on_where_it_was_stopped(monkeypatch, tmp_path):
+    parser = argparse.ArgumentParser()
+    timm_speed.add_arguments(parser)
+    for name in ("--networks", "--batch", "--size", "--write"):
+        parser.add_argument(name)
+    arguments = parser.parse_args(["--timm", "--theirs", "eager"])
+    arguments.networks, arguments.batch = ["LambdaResNet26T"], [1, 8]
+    arguments.write = str(tmp_path)
+    (tmp_path / "engine.md").write_text(
+        "<!-- timm:begin -->\n<!-- timm:end -->"
+    )
+    timed = []
+
+    def duel(name, kinds, phase, batch, size, turns, seconds):
+        if len(timed) == 3:
+            raise KeyboardInterrupt
+        timed.append((phase, batch))
+        times = {"ours": [2.0] * 6, "theirs": [3.0] * 6}
+        row = {"network": name, "phase": phase, "batch": batch, "size": size}
+        figures = timm_speed.figures(times, batch)
+        return {**row, "ours": kinds[0], "theirs": kinds[1], **figures}
+
+    monkeypatch.setattr(timm_speed, "duel", duel)
+    monkeypatch.setattr(timm_speed.timm_networks, "missing", lambda: "")
+    with pytest.raises(KeyboardInterrupt):
+        timm_speed.measure(arguments)
+    assert (
+        "| LambdaResNet26T | training | 1 |"
+        in (tmp_path / "engine.md").read_text()
+    )
+    first = timed.copy()
+    timed.clear()
+    timm_speed.measure(arguments)
+    assert first == [("inference", 1), ("inference", 8), ("training", 1)]
+    assert timed == [("training", 8)]
+    assert len(timm_report.stored(tmp_path)) == 4
