@@ -138,28 +138,37 @@ def _mean(numbers):
     return text if half is None else f"{text} ± {half:.2f}"
 
 
-def differences_table(rows, against):
-    """Paired differences with intervals and corrected p-values."""
+def compared(rows, against):
+    """Paired differences of the arms that have them, with their p-values.
+
+    Returns:
+        Dict from an arm to its differences, p, and p after Holm's correction.
+    """
     pairs = {
         arm: paired(rows, arm, other) for arm, other in against.items() if other
     }
     raw = {arm: p_value(numbers) for arm, numbers in pairs.items()}
     adjusted = holm({arm: p for arm, p in raw.items() if p is not None})
+    return {arm: (pairs[arm], raw[arm], adjusted[arm]) for arm in adjusted}
+
+
+def differences_table(rows, against):
+    """Paired differences with intervals and corrected p-values."""
+    found = compared(rows, against)
     lines = [
         "| difference of test accuracy, points | by seed | mean | p | "
         "p, Holm | |",
         "|" + "---|" * 6,
     ]
-    for arm, numbers in pairs.items():
-        if arm not in adjusted:
-            continue
+    for arm in [arm for arm in against if arm in found]:
+        numbers, raw, adjusted = found[arm]
         by_seed = ", ".join(f"{number:+.2f}" for number in numbers)
-        p, found = adjusted[arm], "no difference found"
-        if p < 1 - CONFIDENCE:
-            found = "more" if statistics.mean(numbers) > 0 else "less"
+        verdict = "no difference found"
+        if adjusted < 1 - CONFIDENCE:
+            verdict = "more" if statistics.mean(numbers) > 0 else "less"
         lines.append(
             f"| {arm} - {against[arm]} | {by_seed} | {_mean(numbers)} | "
-            f"{raw[arm]:.3f} | {p:.3f} | {found} |"
+            f"{raw:.3f} | {adjusted:.3f} | {verdict} |"
         )
     return "\n".join(lines)
 
@@ -182,6 +191,8 @@ def picture(rows, against, path):
         figsize=(11, 0.45 * len(arms) + 1.6), layout="constrained"
     )
     left, right = figure.subplots(1, 2, sharey=True)
+    found = compared(rows, against)
+    usual = statistics.mode(filter(None, against.values()))
     for place, arm in enumerate(arms):
         numbers = list(accuracies(rows, arm).values())
         left.plot(numbers, [place] * len(numbers), "o", c=_BLUE, alpha=0.5)
@@ -191,20 +202,24 @@ def picture(rows, against, path):
             c=_BLUE,
             linewidth=2,
         )
-        other = against[arm]
-        pairs = paired(rows, arm, other) if other else []
-        if len(pairs) > 1:
+        if arm in found:
+            differences, _, p = found[arm]
+            is_found = p < 1 - CONFIDENCE
             right.errorbar(
-                statistics.mean(pairs),
+                statistics.mean(differences),
                 place,
-                xerr=interval(pairs),
+                xerr=interval(differences),
                 fmt="o",
-                c=_BLACK,
+                c=_BLACK if is_found else _GREY,
+                mfc=_BLACK if is_found else "white",
                 capsize=4,
             )
+            text = f"{statistics.mean(differences):+.2f}"
+            if against[arm] != usual:
+                text += f" (from {against[arm]})"
             right.annotate(
-                f"against {other}",
-                (statistics.mean(pairs), place),
+                text,
+                (statistics.mean(differences), place),
                 textcoords="offset points",
                 xytext=(0, 7),
                 ha="center",
@@ -217,7 +232,8 @@ def picture(rows, against, path):
     left.set(xlabel="test accuracy, %", title="Every run, and the mean")
     right.set(
         xlabel="points of accuracy",
-        title=f"Paired differences, {CONFIDENCE:.0%} t-intervals",
+        title=f"Paired differences from {usual}\n{CONFIDENCE:.0%} "
+        "t-intervals; filled: a difference after Holm's correction",
     )
     for axis in (left, right):
         axis.grid(axis="x", alpha=0.3)
