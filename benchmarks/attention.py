@@ -25,6 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 
 from benchmarks import attention_report
+from benchmarks import report
 from benchmarks.timing import interleaved
 from lambdanet_tf.analysis.memory import GIB
 from lambdanet_tf.layers import LambdaLayer
@@ -239,9 +240,9 @@ def main():
     parser.add_argument("--write", default="docs", help="folder of the page")
     options = parser.parse_args()
     path = pathlib.Path(options.write) / "attention.json"
-    figures = {"bytes": {}, "largest_batch": {}, "seconds": {}}
-    if path.exists():
-        figures = json.loads(path.read_text())
+    figures = report.stored(
+        path, {"bytes": {}, "largest_batch": {}, "seconds": {}}
+    )
 
     def save():
         path.write_text(json.dumps(figures, indent=1) + "\n")

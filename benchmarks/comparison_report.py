@@ -1,6 +1,5 @@
 """Speed and published accuracy of networks: the table and the picture."""
 
-import json
 import math
 import statistics
 
@@ -99,7 +98,7 @@ def seconds_at(points, top1):
 
 def stored_rounds(folder):
     """What `benchmarks.comparison` has measured: a list of rounds."""
-    return _stored(folder / ROUNDS, [])
+    return report.stored(folder / ROUNDS, [])
 
 
 def estimated_steps(folder, figure, chip="v3"):
@@ -110,17 +109,13 @@ def estimated_steps(folder, figure, chip="v3"):
         figure: from a result of a compilation to seconds of its step.
         chip: key of `CHIPS`.
     """
-    results = _stored(folder / ESTIMATES, {})
+    results = report.stored(folder / ESTIMATES, {})
     return {
         key.removesuffix(f" on {chip}"): figure(result)
         / (result["images"] * tpu_calibration.CORES)
         for key, result in results.items()
         if key.endswith(f" on {chip}") and result["status"] == "ok"
     }
-
-
-def _stored(path, default):
-    return json.loads(path.read_text()) if path.exists() else default
 
 
 def write(networks, folder):

@@ -30,8 +30,7 @@ _COLORS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#00a0a0")
 
 def read(folder):
     """What is known about a finished run; None if it is not finished."""
-    path = folder / FACTS_FILE
-    return json.loads(path.read_text()) if path.exists() else None
+    return report.stored(folder / FACTS_FILE, None)
 
 
 def text_row(row):

@@ -238,9 +238,7 @@ def main():
     rate = matrix_rate()
     print(f"A 2048 x 2048 product: {rate / 1e9:.0f} Gop/s", flush=True)
     partial = pathlib.Path(arguments.write or ".", PARTIAL)
-    rows = []
-    if arguments.write and partial.exists():
-        rows = json.loads(partial.read_text())
+    rows = report.stored(partial, []) if arguments.write else []
     done = {(row["line"], row["batch"]) for row in rows}
     for line in LINES:
         if arguments.lines and arguments.lines not in line.name:

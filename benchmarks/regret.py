@@ -189,7 +189,7 @@ def fit(rows, others):
 
 def draw(seed, number, repetitions, file):
     """Measures geometries and keeps each; returns all rows of the file."""
-    rows = json.loads(file.read_text()) if file.exists() else []
+    rows = report.stored(file, [])
     generator = random.Random(seed)
     for index in range(number):
         line = draw_line(generator)

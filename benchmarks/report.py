@@ -1,5 +1,6 @@
 """The engine's figures as text, and as tables in the docs."""
 
+import json
 import statistics
 
 NAIVE = ("einsum", "conv2d", "depthwise")  # the algorithms of other packages
@@ -99,6 +100,18 @@ def summary(figures):
             )
         sentences.append(text + ".")
     return "\n".join(sentences)
+
+
+def stored(path, default):
+    """What a JSON file holds.
+
+    Args:
+        path: of the file, or None.
+        default: what to return where there is no file.
+    """
+    if path is None or not path.exists():
+        return default
+    return json.loads(path.read_text())
 
 
 def insert(folder, section, text, document="engine.md"):

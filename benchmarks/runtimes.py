@@ -246,9 +246,9 @@ def main():
     if arguments.child:
         child(*arguments.child)
         return
-    folder = arguments.write and pathlib.Path(arguments.write)
+    folder = pathlib.Path(arguments.write) if arguments.write else None
     file = folder and folder / FIGURES
-    rows = json.loads(file.read_text()) if file and file.exists() else []
+    rows = report.stored(file, [])
     done = {(row["network"], row["batch"]) for row in rows}
     for name in arguments.networks:
         batches = [n for n in arguments.batch if (name, n) not in done]

@@ -1,5 +1,6 @@
 """The results of `benchmarks.study`: statistics, tables and a picture."""
 
+import dataclasses
 import json
 import statistics
 
@@ -138,37 +139,55 @@ def _mean(numbers):
     return text if half is None else f"{text} ± {half:.2f}"
 
 
-def compared(rows, against):
-    """Paired differences of the arms that have them, with their p-values.
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """An arm beside the one that it is compared with.
 
-    Returns:
-        Dict from an arm to its differences, p, and p after Holm's correction.
+    Attributes:
+        differences: seed by seed, in points.
+        p: of a paired t-test.
+        corrected: the same after Holm's correction.
     """
+
+    differences: list[float]
+    p: float
+    corrected: float
+
+    @property
+    def is_found(self):
+        """Whether this counts as a difference."""
+        return self.corrected < 1 - CONFIDENCE
+
+
+def compared(rows, against):
+    """Dict from the arms that have pairs of seeds to their `Comparison`."""
     pairs = {
         arm: paired(rows, arm, other) for arm, other in against.items() if other
     }
     raw = {arm: p_value(numbers) for arm, numbers in pairs.items()}
-    adjusted = holm({arm: p for arm, p in raw.items() if p is not None})
-    return {arm: (pairs[arm], raw[arm], adjusted[arm]) for arm in adjusted}
+    raw = {arm: p for arm, p in raw.items() if p is not None}
+    corrected = holm(raw)
+    return {
+        arm: Comparison(pairs[arm], raw[arm], corrected[arm]) for arm in raw
+    }
 
 
 def differences_table(rows, against):
     """Paired differences with intervals and corrected p-values."""
-    found = compared(rows, against)
     lines = [
         "| difference of test accuracy, points | by seed | mean | p | "
         "p, Holm | |",
         "|" + "---|" * 6,
     ]
-    for arm in [arm for arm in against if arm in found]:
-        numbers, raw, adjusted = found[arm]
+    for arm, found in compared(rows, against).items():
+        numbers = found.differences
         by_seed = ", ".join(f"{number:+.2f}" for number in numbers)
         verdict = "no difference found"
-        if adjusted < 1 - CONFIDENCE:
+        if found.is_found:
             verdict = "more" if statistics.mean(numbers) > 0 else "less"
         lines.append(
             f"| {arm} - {against[arm]} | {by_seed} | {_mean(numbers)} | "
-            f"{raw:.3f} | {adjusted:.3f} | {verdict} |"
+            f"{found.p:.3f} | {found.corrected:.3f} | {verdict} |"
         )
     return "\n".join(lines)
 
@@ -203,10 +222,11 @@ def picture(rows, against, path):
             linewidth=2,
         )
         if arm in found:
-            differences, _, p = found[arm]
-            is_found = p < 1 - CONFIDENCE
+            differences = found[arm].differences
+            mean = statistics.mean(differences)
+            is_found = found[arm].is_found
             right.errorbar(
-                statistics.mean(differences),
+                mean,
                 place,
                 xerr=interval(differences),
                 fmt="o",
@@ -214,12 +234,12 @@ def picture(rows, against, path):
                 mfc=_BLACK if is_found else "white",
                 capsize=4,
             )
-            text = f"{statistics.mean(differences):+.2f}"
+            text = f"{mean:+.2f}"
             if against[arm] != usual:
                 text += f" (from {against[arm]})"
             right.annotate(
                 text,
-                (statistics.mean(differences), place),
+                (mean, place),
                 textcoords="offset points",
                 xytext=(0, 7),
                 ha="center",
@@ -231,9 +251,9 @@ def picture(rows, against, path):
     left.set_yticks(range(len(arms)), arms)
     left.set(xlabel="test accuracy, %", title="Every run, and the mean")
     right.set(
-        xlabel="points of accuracy",
-        title=f"Paired differences from {usual}\n{CONFIDENCE:.0%} "
-        "t-intervals; filled: a difference after Holm's correction",
+        xlabel=f"points of accuracy, {CONFIDENCE:.0%} t-intervals\n"
+        "filled: a difference after Holm's correction",
+        title=f"Paired differences from {usual}",
     )
     for axis in (left, right):
         axis.grid(axis="x", alpha=0.3)

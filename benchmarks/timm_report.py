@@ -8,12 +8,6 @@ from benchmarks import report
 FIGURES = "timm_speed.json"
 
 
-def stored(folder):
-    """The rows that were written."""
-    path = folder / FIGURES
-    return json.loads(path.read_text()) if path.exists() else []
-
-
 def write(rows, folder):
     """Puts the table into `engine.md`, draws the picture, keeps the figures."""
     (folder / FIGURES).write_text(json.dumps(rows, indent=1) + "\n")

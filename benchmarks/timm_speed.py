@@ -20,6 +20,7 @@ import statistics
 import sys
 
 from benchmarks import contestants
+from benchmarks import report
 from benchmarks import timing
 from benchmarks import timm_networks
 from benchmarks import timm_report
@@ -139,8 +140,8 @@ def measure(arguments):
     """Times the pairs that the command line asks for and writes their rows."""
     if reason := timm_networks.missing():
         raise SystemExit(reason)
-    folder = arguments.write and pathlib.Path(arguments.write)
-    rows = timm_report.stored(folder) if folder else []
+    folder = pathlib.Path(arguments.write) if arguments.write else None
+    rows = report.stored(folder and folder / timm_report.FIGURES, [])
     done = {_pair(row) for row in rows}
     pairs = [
         (name, phase, batch, kinds)

@@ -108,7 +108,7 @@ def compile_all(keys, chips, timeout, path, command=CHILD):
         command: of a process that compiles the program named by its last two
             arguments, a key and a chip, and prints the result.
     """
-    results = json.loads(path.read_text()) if path.exists() else {}
+    results = report.stored(path, {})
     jobs = [(key, chip) for chip in chips for key in keys]
     for number, (key, chip) in enumerate(jobs, start=1):
         stored = results.get(f"{key} on {chip}")

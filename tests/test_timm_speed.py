@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 
+from benchmarks import report
 from benchmarks import timing
 from benchmarks import timm_report
 from benchmarks import timm_speed
@@ -94,4 +95,4 @@ def test_a_comparison_goes_on_where_it_was_stopped(monkeypatch, tmp_path):
     timm_speed.measure(arguments)
     assert first == [("inference", 1), ("inference", 8), ("training", 1)]
     assert timed == [("training", 8)]
-    assert len(timm_report.stored(tmp_path)) == 4
+    assert len(report.stored(tmp_path / timm_report.FIGURES, [])) == 4
