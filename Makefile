@@ -96,7 +96,7 @@ tpu-calibration: $(TPU_VENV)/.tpu $(VENV)/.dev  ## Hold estimates for TPUs again
 		--only ResNet $(TPU_ARGS)
 	$(BIN)/python -m benchmarks.tpu_calibration
 
-comparison-tpu: $(TPU_VENV)/.tpu $(VENV)/.dev  ## Compile the contestants' steps for a TPU (an hour).
+comparison-tpu: $(TPU_VENV)/.tpu $(VENV)/.dev  ## Compile the contestants' steps for a TPU (hours).
 	$(TPU_VENV)/bin/python -m benchmarks.comparison_tpu $(TPU_ARGS)
 	$(BIN)/python -m benchmarks.comparison --rounds 0
 
