@@ -30,6 +30,7 @@ from benchmarks import vision_transformer
 from benchmarks.networks import compiled_steps
 from benchmarks.timing import interleaved
 from lambdanet_tf import models
+from lambdanet_tf.layers import BatchNormalization
 from lambdanet_tf.specs import TABLE_20
 
 
@@ -56,12 +57,24 @@ class Network:
         return f"{self.name}, {self.image_size} px"
 
     def model(self):
-        """The network with random weights, up to its logits."""
-        return self.build(
+        """The network with random weights, up to its logits.
+
+        All have the same batch normalization: what is compared are networks.
+        """
+        model = self.build(
             weights=None,
             input_shape=(self.image_size, self.image_size, 3),
             classifier_activation=None,
         )
+        return tf.keras.models.clone_model(model, clone_function=_renormed)
+
+
+def _renormed(layer):
+    """A copy of a layer, with this package's batch normalization for Keras'."""
+    layer_type = type(layer)
+    if layer_type is tf.keras.layers.BatchNormalization:
+        layer_type = BatchNormalization
+    return layer_type.from_config(layer.get_config())
 
 
 def _lambda_resnets():

@@ -2,6 +2,7 @@
 
     python -m benchmarks.networks
     python -m benchmarks.networks --networks CCCC LLLL --batch 4
+    python -m benchmarks.networks --norm --write docs
     python -m benchmarks.networks --timm --write docs
 
 Images per second of all networks, taking turns, on the CPU in float32. A
@@ -9,6 +10,7 @@ training step is the forward pass with batch statistics, the gradient of the
 cross-entropy with respect to all weights, and a step of SGD with momentum.
 Networks that are compared take turns in pairs as well; the ratio is the median
 of the turns, with the interval of 95 % for it.
+With `--norm`, each beside itself with Keras' own batch normalization instead.
 With `--timm` (extra `timm`), the networks of `benchmarks.timm_speed` instead.
 """
 
@@ -16,6 +18,7 @@ import argparse
 import math
 import os
 import pathlib
+import unittest.mock
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -24,6 +27,7 @@ import tensorflow as tf
 from benchmarks import report
 from benchmarks import timing
 from benchmarks import timm_speed
+from lambdanet_tf import layers
 from lambdanet_tf import models
 
 NETWORKS = {
@@ -89,13 +93,16 @@ def main():
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--pairs", type=int, default=15, help="turns (15)")
     parser.add_argument("--write", help="folder of engine.md")
+    parser.add_argument(
+        "--norm", action="store_true", help="beside Keras' normalization"
+    )
     timm_speed.add_arguments(parser)
     arguments = parser.parse_args()
     if arguments.timm:
         timm_speed.measure(arguments)
         return
     for batch in arguments.batch or [8]:
-        compare(arguments, batch)
+        (compare_norms if arguments.norm else compare)(arguments, batch)
 
 
 def compare(arguments, batch):
@@ -125,6 +132,42 @@ def compare(arguments, batch):
             pathlib.Path(arguments.write),
             "networks",
             "\n".join([title, "", *lines]),
+        )
+
+
+def compare_norms(arguments, batch):
+    """Times networks beside themselves with Keras' batch normalization."""
+    size = arguments.size or IMAGE_SIZE
+    lines = [
+        "| network | phase | time with Keras' layer / with this one |",
+        "|" + "---|" * 3,
+    ]
+    for name in arguments.networks or NETWORKS:
+        ours = steps(name, batch, size)
+        theirs = steps(name, batch, size)
+        with unittest.mock.patch.object(
+            layers.BatchNormalization,
+            "call",
+            tf.keras.layers.BatchNormalization.call,
+        ):
+            for step in theirs:
+                step()  # traced with it
+        for phase, *pair in zip(
+            ("inference", "training"), ours, theirs, strict=True
+        ):
+            functions = dict(zip(("ours", "theirs"), pair, strict=True))
+            taken = timing.turns(functions, arguments.pairs, slow=math.inf)
+            median, low, high = timing.ratio(*taken.values())
+            lines.append(
+                f"| {name} | {phase} | {median:.2f} ({low:.2f} to {high:.2f}) |"
+            )
+            print(lines[-1], flush=True)
+        tf.keras.backend.clear_session()
+    if arguments.write:
+        report.insert(
+            pathlib.Path(arguments.write),
+            "norms",
+            "\n".join([f"Batch {batch}, {size} px.", "", *lines]),
         )
 
 

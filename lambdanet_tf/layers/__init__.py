@@ -1,6 +1,7 @@
 """Lambda layers, attention, and the small layers that their networks need."""
 
 from lambdanet_tf import environment
+from lambdanet_tf.layers.batch_normalization import BatchNormalization
 from lambdanet_tf.layers.dropout import Dropout
 from lambdanet_tf.layers.lambda_conv import LambdaConv
 from lambdanet_tf.layers.lambda_layer import LambdaLayer
@@ -12,6 +13,7 @@ from lambdanet_tf.layers.stochastic_depth import StochasticDepth
 environment.check_backend()
 
 __all__ = [
+    "BatchNormalization",
     "Dropout",
     "LambdaConv",
     "LambdaLayer",

@@ -7,6 +7,7 @@ from lambdanet_tf.arguments import fraction
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
+from lambdanet_tf.layers.batch_normalization import BatchNormalization
 from lambdanet_tf.layers.grids import split
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 from lambdanet_tf.layers.projections import ProjectionLayer
@@ -190,7 +191,7 @@ class LambdaBase(ProjectionLayer):
     def _norm(self, name, units):
         if not self.use_batch_norm:
             return None
-        norm = tf.keras.layers.BatchNormalization(
+        norm = BatchNormalization(
             momentum=self.norm_momentum,
             epsilon=self.norm_epsilon,
             synchronized=self.use_sync_bn,

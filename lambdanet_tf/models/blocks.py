@@ -12,6 +12,7 @@ import dataclasses
 import tensorflow as tf
 
 from lambdanet_tf.arguments import fraction
+from lambdanet_tf.layers import BatchNormalization
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativeAttention
 from lambdanet_tf.layers import RelativePositionEmbedding
@@ -80,7 +81,7 @@ def conv(x, filters, kernel_size, options, name, strides=1, depthwise=False):
 
 def norm(x, options, name, activate=True, zero_gamma=False):
     """Batch normalization, then the activation unless it is switched off."""
-    x = tf.keras.layers.BatchNormalization(
+    x = BatchNormalization(
         momentum=options.norm_momentum,
         epsilon=options.norm_epsilon,
         synchronized=options.use_sync_bn,
