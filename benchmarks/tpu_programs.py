@@ -143,10 +143,7 @@ EARLIER = tuple(
 # `benchmarks.tpu_calibration`: what is quick to compile comes first.
 PAPERS_ORDER = (
     _hybrid(50, 128, "einsum", TIMED),
-    *(
-        _vanilla(pattern, "einsum", TIMED)
-        for pattern in ("CCLL", "LLLL", "CCCL", "LCCC")
-    ),
+    *(_vanilla(pattern, "einsum", TIMED) for pattern in PATTERNS[1:]),
     _hybrid(50, 128, "einsum"),
     _vanilla("CCCL", "einsum"),
     _vanilla("CCLL", "einsum"),

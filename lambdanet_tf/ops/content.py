@@ -84,8 +84,5 @@ def content_lambda(keys, values, normalization="softmax", context_mask=None):
 
 def apply_content_lambda(queries, content):
     """Applies `(batch, k, v)` to queries: -> `(batch, n, heads, v)`."""
-    (heads, key_dim), value_dim = queries.shape[2:], content.shape[-1]
-    batch, positions = tf.shape(queries)[0], size(queries, 1)
-    rows = tf.reshape(queries, [batch, positions * heads, key_dim])
-    outputs = tf.matmul(rows, content)
-    return tf.reshape(outputs, [batch, positions, heads, value_dim])
+    # Heads stay an axis of their own: see `query_first`.
+    return tf.einsum("bnhk,bkv->bnhv", queries, content)
