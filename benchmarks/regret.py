@@ -8,7 +8,8 @@ The regret of a geometry is the time of `auto` divided by that of the fastest
 algorithm: the largest median of the ratios turn by turn, whole layers, float32,
 CPU; the same algorithm counts 1. All algorithms of a geometry take turns, a few
 at first; those that are not far behind the fastest go on. What is in the file
-is kept: a draw that was stopped is continued. `--fit` measures nothing: it fits
+is kept, unless `auto` chooses otherwise by now: a draw that was stopped is
+continued. `--fit` measures nothing: it fits
 the row of CPUs to a file, and says what it would choose in the other one.
 """
 
@@ -196,18 +197,28 @@ def draw(seed, number, repetitions, file):
         if index < len(rows):
             if rows[index]["layer"] != json.loads(json.dumps(_fields(line))):
                 raise SystemExit(f"{file} is of another draw: move it away.")
-            continue
+            if _is_current(rows[index]):
+                continue
         row = {"line": line.name, "batch": line.batch, "layer": _fields(line)}
-        rows.append({**row, **regrets(line, repetitions)})
+        row |= regrets(line, repetitions)
+        rows[index : index + 1] = [row]
         file.write_text(json.dumps(rows, indent=1) + "\n")
         tf.keras.backend.clear_session()
         texts = [
-            f"{phase} {rows[-1][phase]['auto']} "
-            f"{rows[-1][phase]['regret']:.2f} ({rows[-1][phase]['best']})"
+            f"{phase} {row[phase]['auto']} {row[phase]['regret']:.2f} "
+            f"({row[phase]['best']})"
             for phase in PHASES
         ]
         print(index, line.name, f"batch {line.batch}:", *texts, flush=True)
     return rows
+
+
+def _is_current(row):
+    """Whether `auto` would choose as it did when a row was measured."""
+    return all(
+        measured(row, phase).choice(CPU) == row[phase]["auto"]
+        for phase in PHASES
+    )
 
 
 def _fields(line):

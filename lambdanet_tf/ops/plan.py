@@ -78,6 +78,8 @@ DEVICES = {
 # The model's batch: enough for the table's own cost to be shared.
 _BATCH = 8
 _FLOAT = 4
+# What a convolution of a volume takes beside its products, on small grids.
+_VOLUME_LAUNCHES = 6
 _HUGE_TABLE = 2**28  # bytes; smaller blocks have smaller tables
 _target = []  # what `planning_for` says, innermost last
 
@@ -359,7 +361,8 @@ def _spectral_of_a_sequence(geometry, dims, work):
     for part, count in parts:
         points = transform_length(part)
         work.transform(points, count * (u * v + k * v), k * u)
-        work.move(2 * count * points * k * v, 2 + u)
+        # Spectra are complex, and the transforms copy what they read and write.
+        work.move(2 * count * points * k * v, 3 * (2 + u))
     n = math.prod(geometry.queries)
     work.product(n * h, k, v)
     work.move(n * k * v, 4 + 2 * len(parts))
@@ -391,6 +394,7 @@ def _convolution(name, geometry, dims, work, taps, copies):
     work.product(n * v, taps * u, k, share)
     work.product(n * h * copies, k, v)
     work.move(n * k * v * copies, 6)
+    work.launch(_VOLUME_LAUNCHES if geometry.rank == 3 else 1)
     return work.plan(name, (), n * k * v * copies)
 
 
@@ -427,6 +431,11 @@ class _Work:
         """The same of the table, once for a batch."""
         self.table_operations += 2 * rows * inner * columns
         self._multiply(1, rows, inner, columns, 1.0)
+
+    def launch(self, times):
+        """Operations that are small."""
+        factor = self.device.training if self.training else 1.0
+        self.seconds += factor * times * self.device.launch
 
     def transform(self, points, rows, table_rows):
         """Fast Fourier transforms of real numbers, each of so many points."""
