@@ -31,7 +31,12 @@ def write(folder):
 
     figures = json.loads((folder / "engine.json").read_text())
     results = json.loads((folder / "tpu_compile.json").read_text())
-    rows = figures["rows"][::-1]
+    others = set().union(*_GROUPS.values())
+    rows = [
+        row
+        for row in figures["rows"][::-1]
+        if report.ratio(row, "forward", others)  # else nothing to draw
+    ]
     figure = plt.figure(
         figsize=(15, 0.36 * len(rows) + 1.8), layout="constrained"
     )
