@@ -378,6 +378,14 @@ CASES = [
         _IMAGE,
         any_size=True,
     ),
+    Case(
+        "batch_normalization",
+        layers.BatchNormalization,
+        {"momentum": 0.8, "epsilon": 0.01},
+        _IMAGE,
+        any_size=True,
+        trainable=2,
+    ),
     Case("dropout", layers.Dropout, {"rate": 0.3}, _IMAGE, any_size=True),
 ]
 
