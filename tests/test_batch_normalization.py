@@ -8,6 +8,7 @@ from lambdanet_tf import layers
 from lambdanet_tf.environment import KERAS_3
 from tests import checks
 
+pytestmark = pytest.mark.every_lane
 Theirs = tf.keras.layers.BatchNormalization
 EPSILON, MOMENTUM = 1e-3, 0.8
 
