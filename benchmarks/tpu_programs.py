@@ -93,13 +93,13 @@ def _mobile(name):
     return Program(name, "mobilenet_350", {"model": name}, 224, BATCH)
 
 
-def _layer(implementation, image_size, filters):
+def _layer(implementation, image_size, filters, batch=BATCH):
     return Program(
         f"{implementation}, d={filters}",
         "",
         {"filters": filters, "scope": 23, "implementation": implementation},
         image_size,
-        BATCH,
+        batch,
     )
 
 
@@ -175,6 +175,10 @@ LAYERS = tuple(
     _layer(implementation, image_size, filters)
     for image_size, filters in ((14, 256), (28, 256), (56, 64))
     for implementation in IMPLEMENTATIONS
+) + tuple(
+    # Between the two others the best algorithm depends on the batch.
+    _layer(implementation, 28, 256, TIMED)
+    for implementation in ("batch_last", "query_first", "lambda_first")
 )
 
 PROGRAMS = {

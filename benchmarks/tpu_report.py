@@ -26,6 +26,7 @@ NETWORK_COLUMNS = (
 LAYER_COLUMNS = (
     "map",
     "channels",
+    "batch",
     "algorithm",
     "TPU",
     "result",
@@ -34,6 +35,7 @@ LAYER_COLUMNS = (
     "operations, GFLOP",
     "bytes moved, MiB",
     "estimate, ms",
+    "cycles, million",
 )
 
 
@@ -168,10 +170,12 @@ def _layer(program, chip, result):
     if algorithm == "auto" and "algorithms" in result:
         algorithm = f"auto: {_algorithms(result)}"
     channels = program.changes["filters"]
-    cells = [str(program.image_size), str(channels), algorithm, chip]
+    cells = [str(program.image_size), str(channels), str(program.batch)]
+    cells += [algorithm, chip]
     if result["status"] != "ok":
         return [*cells, _shortfall(result)]
-    seconds = result["optimal_seconds"]
+    more = "+" if result["optimal_seconds"] < 0 else ""
+    cycles = result.get("cycles")
     return [
         *cells,
         _faults(result) or "compiles",
@@ -179,7 +183,8 @@ def _layer(program, chip, result):
         f"{result['temporaries'] / 2**20:.0f}",
         f"{result['flops'] / 1e9:.1f}",
         f"{result['bytes_accessed'] / 2**20:.0f}",
-        f"{1e3 * seconds:.2f}" if seconds > 0 else "",
+        f"{1e3 * estimate(result):.2f}{more}",
+        f"{cycles / 1e6:.2f}" if cycles else "",
     ]
 
 
