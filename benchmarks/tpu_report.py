@@ -132,7 +132,7 @@ def _missing(results):
     """Sentences that name what was not tried, one per chip that was."""
     sentences = []
     for chip in CHIPS:
-        if not any(name.endswith(f" on {chip}") for name in results):
+        if not any(f"{p.key} on {chip}" in results for p in NETWORKS):
             continue
         names = [
             f"{p.name} at {p.image_size} px, batch {p.batch}"
