@@ -46,12 +46,16 @@ COMPARED = {
 }
 
 
-def steps(name, batch, size):
-    """Compiled inference and training step of a network."""
-    model = NETWORKS[name](
+def build(name, size):
+    """A network of `NETWORKS`, up to its logits."""
+    return NETWORKS[name](
         input_shape=(size, size, 3), weights=None, classifier_activation=None
     )
-    return compiled_steps(model, batch, size)
+
+
+def steps(name, batch, size):
+    """Compiled inference and training step of a network."""
+    return compiled_steps(build(name, size), batch, size)
 
 
 def compiled_steps(model, batch, size, jit_compile=False):
@@ -126,13 +130,7 @@ def compare(arguments, batch):
                 ratio = timing.ratio(*taken.values())
             lines.append(_row(name, phase, times[name], ratio, batch))
             print(lines[-1], flush=True)
-    if arguments.write:
-        title = f"Batch {batch}, {size} px."
-        report.insert(
-            pathlib.Path(arguments.write),
-            "networks",
-            "\n".join([title, "", *lines]),
-        )
+    _write(arguments, batch, "networks", lines)
 
 
 def compare_norms(arguments, batch):
@@ -143,8 +141,8 @@ def compare_norms(arguments, batch):
         "|" + "---|" * 3,
     ]
     for name in arguments.networks or NETWORKS:
-        ours = steps(name, batch, size)
-        theirs = steps(name, batch, size)
+        model = build(name, size)
+        ours, theirs = (compiled_steps(model, batch, size) for _ in range(2))
         with unittest.mock.patch.object(
             layers.BatchNormalization,
             "call",
@@ -163,12 +161,15 @@ def compare_norms(arguments, batch):
             )
             print(lines[-1], flush=True)
         tf.keras.backend.clear_session()
+    _write(arguments, batch, "norms", lines)
+
+
+def _write(arguments, batch, section, lines):
+    """Writes a table into its section of engine.md, if that is wanted."""
     if arguments.write:
-        report.insert(
-            pathlib.Path(arguments.write),
-            "norms",
-            "\n".join([f"Batch {batch}, {size} px.", "", *lines]),
-        )
+        title = f"Batch {batch}, {arguments.size or IMAGE_SIZE} px."
+        text = "\n".join([title, "", *lines])
+        report.insert(pathlib.Path(arguments.write), section, text)
 
 
 def _row(name, phase, times, ratio, batch):

@@ -66,6 +66,11 @@ class Case:
     batched: bool = True  # the output has a batch axis
     trainable: int = 0  # trainable weights, counted by hand
 
+    @property
+    def has_own_config(self):
+        """Whether the layer says itself what it keeps, not Keras."""
+        return self.layer.get_config.__module__.startswith("lambdanet_tf")
+
     def make(self, **kwargs):
         return self.layer(**self.arguments, **kwargs)
 

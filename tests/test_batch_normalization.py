@@ -78,8 +78,8 @@ def test_gradients_are_those_of_keras(rank, training, rng):
             loss = tf.reduce_sum(outputs * tf.constant(upstream, dtype))
         sources = [inputs, *map(checks.raw, layer.trainable_weights)]
         gradients[dtype] = tape.gradient(loss, sources)
-    for ours, exact in zip(*gradients.values(), strict=True):
-        checks.assert_close(exact, ours, 2e-5)
+    for exact, ours in zip(*gradients.values(), strict=True):
+        checks.assert_close(ours, exact, 2e-5)
 
 
 def test_one_example_normalizes_to_the_offset(rng):
@@ -156,7 +156,7 @@ def test_what_the_operation_cannot_is_computed_by_keras(arguments, call, rng):
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_a_network_has_one_operation_for_each(training, rng):
+def test_it_is_one_operation(training, rng):
     x = tf.constant(rng.normal(size=[2, 4, 4, 6]), tf.float32)
     layer = built(layers.BatchNormalization, x.shape, rng)
     names = operations(layer, x, training=training)

@@ -229,7 +229,10 @@ def test_long_sequences_stay_small():
         return len(graph.as_graph_def().SerializeToString())
 
     for arguments in ({}, {"causal": True}, {"scope": 511}):
-        assert stored(16384, **arguments) < stored(2048, **arguments) + 2**17
+        # On the shorter one "auto" may take blocks, of another graph.
+        short = stored(2048, implementation="spectral", **arguments)
+        assert stored(2048, **arguments) < short + 2**16
+        assert stored(16384, **arguments) < short + 2**16
 
 
 @pytest.mark.parametrize("implementation", ["auto", "lambda_first"])

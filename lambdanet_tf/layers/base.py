@@ -15,18 +15,12 @@ _OF_EVERY_LAYER = frozenset(
 )
 
 
-class BaseLayer(tf.keras.layers.Layer):
-    """A Keras layer with clear errors for wrong arguments and tensors.
+class CheckedCall:
+    """Clear errors for wrong tensors, before a Keras layer that follows.
 
     A Keras 3 layer accepts a symbolic tensor of tf_keras without a word, and
     the model then does not own the layer's weights.
     """
-
-    def __init__(self, **kwargs):
-        unknown = [name for name in kwargs if name not in _OF_EVERY_LAYER]
-        if unknown:
-            _refuse_argument(type(self), unknown[0])
-        super().__init__(**kwargs)
 
     def __call__(self, inputs, *args, **kwargs):
         for tensor in tf.nest.flatten((inputs, args, kwargs)):
@@ -35,6 +29,16 @@ class BaseLayer(tf.keras.layers.Layer):
         if KERAS_3 and tf.is_tensor(training):
             kwargs["training"] = _known(training, self.name)
         return super().__call__(inputs, *args, **kwargs)
+
+
+class BaseLayer(CheckedCall, tf.keras.layers.Layer):
+    """A Keras layer with clear errors for wrong arguments and tensors."""
+
+    def __init__(self, **kwargs):
+        unknown = [name for name in kwargs if name not in _OF_EVERY_LAYER]
+        if unknown:
+            _refuse_argument(type(self), unknown[0])
+        super().__init__(**kwargs)
 
 
 def _refuse_argument(layer_type, name):

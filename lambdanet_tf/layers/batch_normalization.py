@@ -3,12 +3,13 @@
 import tensorflow as tf
 
 from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.layers.base import CheckedCall
 
 _FUSED = (tf.float16, tf.bfloat16, tf.float32)
 
 
 @tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
-class BatchNormalization(tf.keras.layers.BatchNormalization):
+class BatchNormalization(CheckedCall, tf.keras.layers.BatchNormalization):
     """Normalizes every channel over a batch, by one operation.
 
     The function, the arguments and the weights of Keras' layer. Keras 3 adds it

@@ -434,8 +434,7 @@ class _Work:
 
     def launch(self, times):
         """Operations that are small."""
-        factor = self.device.training if self.training else 1.0
-        self.seconds += factor * times * self.device.launch
+        self._wait(times * self.device.launch)
 
     def transform(self, points, rows, table_rows):
         """Fast Fourier transforms of real numbers, each of so many points."""
@@ -479,8 +478,12 @@ class _Work:
 
     def _move(self, floats, times, bandwidth):
         seconds = floats * _FLOAT * times / bandwidth
+        self._wait(seconds + self.device.launch)
+
+    def _wait(self, seconds):
+        """Time that is not spent on products; longer with the gradients."""
         factor = self.device.training if self.training else 1.0
-        self.seconds += factor * (seconds + self.device.launch)
+        self.seconds += factor * seconds
 
     def cut(self, blocks, values, queries, last=None):
         """Values into windows; queries and outputs into blocks and back.
