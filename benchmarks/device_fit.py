@@ -38,22 +38,29 @@ class Measured:
         geometry: `ops.Geometry`.
         dims: `ops.Dims`.
         training: whether gradients were timed.
+        batch: examples of a batch.
         seconds: dict from algorithm to its time.
     """
 
     geometry: ops.Geometry
     dims: ops.Dims
     training: bool
+    batch: int
     seconds: dict[str, float]
 
     def expected(self, device):
         """Seconds that a row of `DEVICES` expects of those that `auto` takes.
 
-        They are estimates of the position part, for a batch of 8.
+        They are estimates of the position part.
         """
         return {
             name: ops.best_plan(
-                self.geometry, self.dims, name, device, self.training
+                self.geometry,
+                self.dims,
+                name,
+                device,
+                self.training,
+                self.batch,
             ).seconds
             for name in ops.considered(device)
             if name in self.seconds

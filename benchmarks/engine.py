@@ -180,15 +180,15 @@ def time_line(line, with_peers, repetitions):
     if with_peers:
         for name, (run, train) in peers.steps(line).items():
             forward[name], training[name] = run, train
-    plan = layers["auto"].plan
+    plan, inference = layers["auto"].plan, layers["auto"].inference_plan
     return {
         "line": line.name,
         "grid": line.grid,
         "batch": line.batch,
         "plan": str(plan),
         "algorithm": plan.algorithm,
-        "inference": str(layers["auto"].inference_plan),
-        "operations": plan.operations * line.batch,
+        "inference": str(inference),
+        "operations": inference.operations * line.batch,
         "forward": interleaved(forward, repetitions),
         "training": interleaved(training, repetitions),
         "memory": {
@@ -251,6 +251,8 @@ def main():
             partial.write_text(json.dumps(rows))
     if arguments.write:
         folder = pathlib.Path(arguments.write)
+        order = [(line.name, line.batch) for line in LINES]
+        rows.sort(key=lambda row: order.index((row["line"], row["batch"])))
         figures = {"matrix_rate": rate, "rows": rows}
         (folder / "engine.json").write_text(json.dumps(figures, indent=1))
         text = f"{report.table(figures)}\n\n{report.summary(figures)}"

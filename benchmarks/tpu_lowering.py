@@ -61,7 +61,8 @@ def program_analysis(program, device="tpu"):
     """The `Analysis` of a recipe's network, planned for a device."""
     tf.keras.mixed_precision.set_global_policy(program.precision)
     with planning_for(device):
-        return analyze(recipe_network(_recipe(program), IMAGENET))
+        network = recipe_network(_recipe(program), IMAGENET)
+        return analyze(network, batch_size=program.batch)
 
 
 def _recipe(program):
@@ -95,7 +96,7 @@ def _recipe_step(program):
 def _layer_step(program):
     """The outputs of a layer, or the gradients of its inputs and weights."""
     shape = (program.image_size, program.image_size, program.changes["filters"])
-    inputs = tf.keras.Input(shape)
+    inputs = tf.keras.Input(shape, batch_size=program.batch)
     model = tf.keras.Model(inputs, LambdaLayer(**program.changes)(inputs))
 
     def step(images):
@@ -113,7 +114,7 @@ def _layer_step(program):
 
 
 def _facts(model, program):
-    analysis = analyze(model)
+    analysis = analyze(model, batch_size=program.batch)
     flops = analysis.total("executed_flops")
     passes = PASSES if program.training else 1
     algorithms = [x.algorithm for x in analysis.layers if x.algorithm]

@@ -1,6 +1,8 @@
 """What is compiled for a TPU: a table, without TensorFlow."""
 
 import dataclasses
+import itertools
+import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -93,11 +95,13 @@ def _mobile(name):
     return Program(name, "mobilenet_350", {"model": name}, 224, BATCH)
 
 
-def _layer(implementation, image_size, filters, batch=BATCH):
+def _layer(implementation, image_size, filters, batch=BATCH, **changes):
+    named = [f"{name}={value}" for name, value in changes.items()]
     return Program(
-        f"{implementation}, d={filters}",
+        ", ".join([f"{implementation}, d={filters}", *named]),
         "",
-        {"filters": filters, "scope": 23, "implementation": implementation},
+        {"filters": filters, "scope": 23, "implementation": implementation}
+        | changes,
         image_size,
         batch,
     )
@@ -178,9 +182,43 @@ LAYERS = tuple(
 ) + tuple(
     # Between the two others the best algorithm depends on the batch.
     _layer(implementation, 28, 256, TIMED)
-    for implementation in ("batch_last", "query_first", "lambda_first")
+    for implementation in IMPLEMENTATIONS[:4]
 )
 
+
+def _draw(generator):
+    """Draws a layer, by each algorithm that `auto` may take on a TPU."""
+    while True:
+        side = round(10 * 6.4 ** generator.random())
+        heads = generator.choice([4, 8])
+        filters = heads * generator.choice([16, 32, 64, 128])
+        batch = generator.choice([8, 32, 128])
+        changes = {
+            "scope": generator.choice([None, 7, 15, 23]),
+            "num_heads": heads,
+            "key_dim": generator.choice([8, 16, 32]),
+            "intra_depth": generator.choice([1, 1, 1, 4]),
+        }
+        lambdas = filters // heads * changes["key_dim"]
+        if batch * side**2 * lambdas <= DRAWN_FLOATS:
+            return tuple(
+                _layer(implementation, side, filters, batch, **changes)
+                for implementation in IMPLEMENTATIONS[1:4]
+            )
+
+
+# For `benchmarks.tpu_regret`.
+SEED, NUMBER = 7, 20
+DRAWN_FLOATS = 1e8  # of position lambdas in a batch
+_generator = random.Random(SEED)
+DRAWN = tuple(_draw(_generator) for _ in range(NUMBER))
+
 PROGRAMS = {
-    program.key: program for program in (*NETWORKS, *PAPERS_ORDER, *LAYERS)
+    program.key: program
+    for program in (
+        *NETWORKS,
+        *PAPERS_ORDER,
+        *LAYERS,
+        *itertools.chain.from_iterable(DRAWN),
+    )
 }

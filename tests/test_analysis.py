@@ -17,6 +17,7 @@ from lambdanet_tf.analysis import tables
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativeAttention
+from lambdanet_tf.ops import planning_for
 from tests import closed_form
 
 pytestmark = pytest.mark.once
@@ -279,6 +280,30 @@ def test_other_image_sizes_share_what_the_network_shares(scope):
     large = models.LambdaResNetSmall(**arguments, input_shape=(12, 10, 1))
     counted = analyze(small, image_size=(12, 10), executed=False)
     assert counted.layers == analyze(large, executed=False).layers
+
+
+def test_algorithms_are_those_of_a_batch():
+    images = tf.keras.Input((28, 28, 256))
+    with planning_for("tpu"):
+        model = tf.keras.Model(images, LambdaLayer(scope=23)(images))
+        rows = {
+            batch: analyze(model, executed=False, batch_size=batch).layers[-1]
+            for batch in (None, 32, 128)
+        }
+    assert rows[128].algorithm == "batch_last"
+    assert rows[32].algorithm != "batch_last"
+    for row in rows.values():
+        assert row.flops == rows[None].flops
+        assert row.output_shape == (28, 28, 256)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_operations_are_those_of_one_image_of_a_batch(batch):
+    images = tf.keras.Input((6, 5, 4), name="images")
+    layer = LambdaLayer(8, 2, 3, scope=3, implementation="einsum")
+    model = tf.keras.Model(images, layer(images))
+    counted = analyze(model, batch_size=batch)
+    assert counted.layers == analyze(model).layers
 
 
 def test_layers_that_are_called_twice_are_named():

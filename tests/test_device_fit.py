@@ -12,7 +12,7 @@ NAMES = ("lambda_first", "query_first", "spectral", "conv2d")
 def measured(size, **milliseconds):
     geometry = ops.Geometry.of([ops.same_axis(size, 7)] * 2)
     return device_fit.Measured(
-        geometry, ops.Dims(4, 16, 32), False, milliseconds
+        geometry, ops.Dims(4, 16, 32), False, 8, milliseconds
     )
 
 

@@ -298,7 +298,7 @@ def test_the_choice_follows_the_geometry():
 def test_the_batch_comes_last_where_arrays_are_stored_in_tiles(device):
     """Measured on no TPU: what docs/tpu_compile.md estimates."""
     plans = {
-        size: paper_layer_plan(size, 23, filters, device=device)
+        size: paper_layer_plan(size, 23, filters, device=device, batch=32)
         for size, filters in ((56, 64), (14, 256))
     }
     considered = {
@@ -310,6 +310,43 @@ def test_the_batch_comes_last_where_arrays_are_stored_in_tiles(device):
         assert plans[14].algorithm == "query_first"
     for names in considered.values():
         assert ("batch_last" in names) == (device == "tpu")
+
+
+def test_the_choice_follows_the_batch():
+    def chosen(device, size, filters, batch):
+        plan = paper_layer_plan(size, 23, filters, device=device, batch=batch)
+        return plan.algorithm
+
+    # A batch that fills the lanes of a tile; the cost of a table shared.
+    assert chosen("tpu", 28, 256, 128) == "batch_last"
+    assert chosen("tpu", 28, 256, 32) != "batch_last"
+    unknown = paper_layer_plan(28, 23, 256, device="tpu")
+    assert unknown == paper_layer_plan(
+        28, 23, 256, device="tpu", batch=ops.TYPICAL_BATCH
+    )
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_call_plans_for_its_own_batch(traced, rng, monkeypatch):
+    planned = []
+
+    def plan_for(*arguments, batch=None, **others):
+        planned.append(batch)
+        return ops.plan.plan_for(*arguments, batch=batch, **others)
+
+    x = tf.constant(rng.normal(size=[3, 5, 6, 8]), tf.float32)
+    layer = layers.LambdaLayer(8, scope=3)
+    layer.build((None, 5, 6, 8))
+    monkeypatch.setattr(ops, "plan_for", plan_for)
+    call = tf.function(layer, autograph=False) if traced else layer
+    outputs = call(x)
+    assert planned == [3]
+    checks.assert_close(layer(x[:1])[0], outputs[0], 1e-5)
+    assert planned[1:] == [1]
+    tf.function(layer, autograph=False).get_concrete_function(
+        tf.TensorSpec([None, 5, 6, 8])
+    )
+    assert planned[2:] == [None]
 
 
 def test_plans_are_made_for_another_device():

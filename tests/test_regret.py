@@ -22,7 +22,7 @@ def measured(monkeypatch):
             row[phase] |= {"auto": chosen, "best": chosen}
         return row
 
-    monkeypatch.setattr(regret, "regrets", instead)
+    monkeypatch.setattr(regret, "time_line", instead)
     return lines
 
 

@@ -30,6 +30,7 @@ def measured(group):
         ops.Geometry.of(axes),
         ops.Dims(4, 16, layer["filters"] // 4),
         group["training"],
+        group["batch"],
         {
             line["contestant"]: line["median"]
             for line in group["lines"]

@@ -6,6 +6,7 @@ import math
 
 import tensorflow as tf
 
+from lambdanet_tf import ops
 from lambdanet_tf.analysis.layers import LayerCount
 from lambdanet_tf.analysis.layers import attention_bytes
 from lambdanet_tf.analysis.layers import lambda_bytes
@@ -22,7 +23,7 @@ from lambdanet_tf.specs import LETTERS
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-    """The costs of a model for one image.
+    """The costs of a model for one image of a batch.
 
     Attributes:
         name: of the model.
@@ -87,7 +88,7 @@ class Analysis:
         return "\n".join(lines)
 
 
-def analyze(model, image_size=None, executed=True):
+def analyze(model, image_size=None, executed=True, batch_size=None):
     """Counts what a model costs for one image.
 
     Args:
@@ -99,6 +100,9 @@ def analyze(model, image_size=None, executed=True):
             that size.
         executed: whether to trace the model, which takes seconds, and count
             `executed_flops`; they are 0 otherwise.
+        batch_size: int. Images that are computed at once, which algorithms are
+            chosen for, on a copy of the model; None for that of the model,
+            which is unknown as a rule.
 
     Returns:
         An `Analysis`.
@@ -106,25 +110,28 @@ def analyze(model, image_size=None, executed=True):
     Raises:
         ValueError: if the model takes images of any size and none is given.
     """
-    *size, channels = model.inputs[0].shape[1:]
-    if image_size is not None:
-        wanted = image_size
-        if isinstance(image_size, int):
-            wanted = [image_size] * len(size)
-        if list(wanted) != size:
-            images = tf.keras.Input((*wanted, channels), name="images")
-            model = clone_network(model, input_tensors=images)
-            size = list(wanted)
+    built_batch, *size, channels = model.inputs[0].shape
+    wanted, batch = list(size), batch_size or built_batch
+    if isinstance(image_size, int):
+        wanted = [image_size] * len(size)
+    elif image_size is not None:
+        wanted = list(image_size)
+    if (batch, wanted) != (built_batch, size):
+        images = tf.keras.Input(
+            (*wanted, channels), batch_size=batch, name="images"
+        )
+        model, size = clone_network(model, input_tensors=images), wanted
     if None in size:
         raise ValueError(
             "`image_size` must be given for a model that takes images of any "
             f"size. Received: image_size=None, a model of {tuple(size)}."
         )
     image_shape = (*size, channels)
-    traced = executed_flops(model, image_shape) if executed else {}
+    batch = batch or ops.TYPICAL_BATCH
+    traced = executed_flops(model, (batch, *image_shape)) if executed else {}
     counted, layers, unknown = set(), [], []
     for layer in model.layers:
-        flops = traced.get(layer.name, 0)
+        flops = traced.get(layer.name, 0) // batch
         layers.append(_count(layer, flops, counted, unknown))
     # No public name says how often a layer was called, in either Keras.
     again = [x.name for x in model.layers if len(x._inbound_nodes) > 1]

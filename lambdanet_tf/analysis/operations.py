@@ -2,8 +2,8 @@
 
 TensorFlow's own profiler knows no einsum, so the products are counted here:
 einsum, matrix products, convolutions and fast Fourier transforms, from the
-shapes of their operands in the graph of one image. A node belongs to the layer
-in whose scope it lies.
+shapes of their operands in the graph of a batch. A node belongs to the layer in
+whose scope it lies.
 """
 
 import collections
@@ -12,18 +12,18 @@ import math
 import tensorflow as tf
 
 
-def executed_flops(model, image_shape):
+def executed_flops(model, shape):
     """Operations of every layer of a model in inference, 2 per multiply-add.
 
     Args:
         model: a Keras model with one input.
-        image_shape: (height, width, channels).
+        shape: (batch, height, width, channels).
 
     Returns:
         Counter from layer name to operations.
     """
     names = {layer.name for layer in model.layers}
-    spec = tf.TensorSpec((1, *image_shape), tf.float32)
+    spec = tf.TensorSpec(shape, tf.float32)
     function = tf.function(lambda images: model(images, training=False))
     graph = function.get_concrete_function(spec).graph
     flops = collections.Counter()

@@ -15,8 +15,8 @@ _OF_EVERY_LAYER = frozenset(
 )
 
 
-class CheckedCall:
-    """Clear errors for wrong tensors, before a Keras layer that follows.
+class CheckedCall(tf.keras.layers.Layer):
+    """A Keras layer with clear errors for wrong tensors.
 
     A Keras 3 layer accepts a symbolic tensor of tf_keras without a word, and
     the model then does not own the layer's weights.
@@ -31,7 +31,7 @@ class CheckedCall:
         return super().__call__(inputs, *args, **kwargs)
 
 
-class BaseLayer(CheckedCall, tf.keras.layers.Layer):
+class BaseLayer(CheckedCall):
     """A Keras layer with clear errors for wrong arguments and tensors."""
 
     def __init__(self, **kwargs):

@@ -182,10 +182,10 @@ class LambdaBase(ProjectionLayer):
                 initializer=self.position_bias_initializer,
                 trainable=True,
             )
-        self._built_grid = tuple(inputs_shape[1:-1])
-        self._built_plans = None
+        batch, *grid = inputs_shape[:-1]
+        geometry = None if None in grid else self._geometry(grid)
         self._built_plans = tuple(
-            self._plan(self._built_grid, training) for training in (0, 1)
+            self._plan(geometry, training, batch) for training in (False, True)
         )
 
     def _norm(self, name, units):
@@ -207,7 +207,7 @@ class LambdaBase(ProjectionLayer):
 
         Made at build: which algorithm computes the position part, in blocks
         of which size, its operations and memory, and the alternatives. A call
-        on another grid makes a plan of its own.
+        on another grid, or on a batch of a known size, makes a plan of its own.
         """
         return self._built_plans[1]
 
@@ -216,18 +216,12 @@ class LambdaBase(ProjectionLayer):
         """The `lambdanet_tf.ops.Plan` for calls with `training=False`."""
         return self._built_plans[0]
 
-    def _plan(self, grid, training):
+    def _plan(self, geometry, training, batch=None):
+        """The plan of a call; None without a table."""
         if self.position_embedding is None:
             return None
         # Keras 2 may say `training` with a tensor: then it can be both.
         training = tf.is_tensor(training) or bool(training)
-        grid = tuple(size if isinstance(size, int) else None for size in grid)
-        if self._built_plans is not None and grid == self._built_grid:
-            return self._built_plans[training]
-        geometry = None if None in grid else self._geometry(grid)
-        return self._plan_of(geometry, training)
-
-    def _plan_of(self, geometry, training):
         dims = ops.Dims(
             self.num_heads // self._num_groups,
             self.key_dim,
@@ -235,7 +229,11 @@ class LambdaBase(ProjectionLayer):
             self.intra_depth,
         )
         return ops.plan_for(
-            geometry, dims, self.implementation, training=training
+            geometry,
+            dims,
+            self.implementation,
+            training=training,
+            batch=batch,
         )
 
     def _queries(self, x, present, training):

@@ -191,7 +191,8 @@ class LambdaConv(Streaming):
         queries = self._queries(centers, queried, training)  # [b, n, h, k]
         keys = self._keys(context)  # [b, m, g, k, u]
         values = self._values(context, present, training)  # [b, m, g, v, u]
-        geometry, plan = self._geometry(grid), self._plan(grid, training)
+        geometry = self._geometry(grid)
+        plan = self._plan(geometry, training, inputs.shape[0])
         has_both = self.use_content and self.use_position
         if has_both and self.padding != "causal":
             read = self._sum(present, geometry, plan)

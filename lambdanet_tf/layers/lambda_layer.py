@@ -228,7 +228,8 @@ class LambdaLayer(ContextLayer, Streaming):
         keys = self._keys(c)  # [b, m, g, k, u]
         values = self._values(c, present, training)  # [b, m, g, v, u]
         embeddings = self._embeddings(embeddings)  # [..., g, k, u]
-        geometry, plan = self._geometry(grid), self._plan(grid, training)
+        geometry = self._geometry(grid)
+        plan = self._plan(geometry, training, context.shape[0])
         has_both = self.use_content and self.use_position
         if has_both and attention_mask is None and not self.causal:
             read = self._sum(present, geometry, plan)

@@ -158,7 +158,7 @@ class Streaming(LambdaBase):
 
     def _step_plan(self, geometry):
         """As planned, but no transform that mixes later positions in."""
-        plan = self._plan_of(geometry, training=False)
+        plan = self._plan(geometry, training=False)
         if self.implementation != "auto" or plan.algorithm != "spectral":
             return plan
         return plan.alternatives[0]

@@ -36,6 +36,7 @@ from lambdanet_tf.ops.pairs import pairwise_position_output
 from lambdanet_tf.ops.pairs import relative_index
 from lambdanet_tf.ops.plan import DEVICES
 from lambdanet_tf.ops.plan import IMPLEMENTATIONS
+from lambdanet_tf.ops.plan import TYPICAL_BATCH
 from lambdanet_tf.ops.plan import Dims
 from lambdanet_tf.ops.plan import Plan
 from lambdanet_tf.ops.plan import best_plan
@@ -50,6 +51,7 @@ __all__ = [
     "DEVICES",
     "IMPLEMENTATIONS",
     "KEY_NORMALIZATIONS",
+    "TYPICAL_BATCH",
     "Axis",
     "Dims",
     "Geometry",

@@ -61,25 +61,25 @@ class Device:
     lanes: int = 1
 
 
-# cpu: fitted to the lines of `make bench` and to layers drawn at random
-# (`benchmarks.regret`). gpu: from the vendors' figures of an H200, not measured
-# here. tpu: the rates of products and of moving that the compiler's estimates
-# for a core of v3 assume, in bfloat16; never measured.
+# cpu: fitted to layers drawn at random (`benchmarks.regret`). gpu: from the
+# vendors' figures of an H200, not measured here. tpu: fitted to what the
+# compiler of v3 expects of layers drawn at random, in bfloat16
+# (`benchmarks.tpu_regret`); never measured.
 DEVICES = {
     "cpu": Device(
-        4e11, 6.8, 2e10, 7.2e9, 1.2, 0.3, 60, 8.8e-5, 2.4, 2.3e10, True
+        1.4e11, 4.1, 1e10, 8.7e9, 1.2, 0.22, 52, 1.1e-5, 2.6, 1.4e10, True
     ),
     "gpu": Device(4e13, 64, 4e12, 4e12, 0.3, 0.3, 0, 8e-6, 3.0, 1e12, False),
     "tpu": Device(
-        5.4e13, 128, 8.4e11, 8.4e11, 0.3, 0.3, 0, 4e-6, 3.0, 1e11, False, LANES
+        3e13, 64, 4.5e11, 2.8e12, 0.3, 0.3, 0, 4e-6, 2.0, 1e11, False, LANES
     ),
 }
 
-# The model's batch: enough for the table's own cost to be shared.
-_BATCH = 8
+# What a batch of unknown size is taken for: enough to share the table's cost.
+TYPICAL_BATCH = 8
 _FLOAT = 4
-# What a convolution of a volume takes beside its products, on small grids.
-_VOLUME_LAUNCHES = 6
+# What a convolution takes beside its products, for each axis.
+_AXIS_LAUNCHES = 2
 _HUGE_TABLE = 2**28  # bytes; smaller blocks have smaller tables
 _target = []  # what `planning_for` says, innermost last
 
@@ -107,8 +107,8 @@ class Plan:
         memory: bytes of the largest intermediate, per example.
         table_memory: bytes of the largest intermediate of the table, once for
             a batch.
-        seconds: estimate for a batch of 8; a figure to compare, not a
-            promise.
+        seconds: estimate for a batch, of 8 if its size is unknown; a figure
+            to compare, not a promise.
         alternatives: the best plan of every other algorithm that `"auto"`
             considers, fastest first.
     """
@@ -133,7 +133,14 @@ class Plan:
         )
 
 
-def plan_for(geometry, dims, implementation="auto", device=None, training=True):
+def plan_for(
+    geometry,
+    dims,
+    implementation="auto",
+    device=None,
+    training=True,
+    batch=None,
+):
     """Chooses how a position output is computed.
 
     Args:
@@ -143,6 +150,7 @@ def plan_for(geometry, dims, implementation="auto", device=None, training=True):
         implementation: one of `IMPLEMENTATIONS`.
         device: key of `DEVICES`, or None for `target_device()`.
         training: bool. Whether gradients count.
+        batch: int. Examples of a batch; None where that is unknown.
 
     Returns:
         The `Plan` with the smallest estimate, of the named algorithm or, for
@@ -155,7 +163,9 @@ def plan_for(geometry, dims, implementation="auto", device=None, training=True):
     one_of("implementation", implementation, IMPLEMENTATIONS)
     if geometry is not None and geometry.is_static:
         device = device or target_device()
-        return _chosen(geometry, dims, implementation, device, bool(training))
+        return _chosen(
+            geometry, dims, implementation, device, bool(training), batch
+        )
     if implementation == "auto":
         return Plan("conv2d")
     if implementation not in CONVOLUTIONS:
@@ -168,13 +178,15 @@ def plan_for(geometry, dims, implementation="auto", device=None, training=True):
 
 
 @functools.lru_cache(maxsize=1024)
-def _chosen(geometry, dims, implementation, device, training):
+def _chosen(geometry, dims, implementation, device, training, batch):
     best = {}
     names = considered(DEVICES[device])
     if implementation != "auto":
         names.append(implementation)
     for name in names:
-        best[name] = best_plan(geometry, dims, name, DEVICES[device], training)
+        best[name] = best_plan(
+            geometry, dims, name, DEVICES[device], training, batch
+        )
     if implementation == "auto":
         implementation = min(best, key=lambda name: best[name].seconds)
     chosen = best.pop(implementation)
@@ -185,7 +197,7 @@ def _chosen(geometry, dims, implementation, device, training):
     return dataclasses.replace(chosen, alternatives=tuple(others))
 
 
-def best_plan(geometry, dims, algorithm, device, training=True):
+def best_plan(geometry, dims, algorithm, device, training=True, batch=None):
     """Chooses the blocks of one algorithm.
 
     Args:
@@ -194,11 +206,14 @@ def best_plan(geometry, dims, algorithm, device, training=True):
         algorithm: one of `IMPLEMENTATIONS`, not `"auto"`.
         device: a `Device`, of `DEVICES` or not.
         training: bool. Whether gradients count.
+        batch: int. Examples of a batch; None where that is unknown.
 
     Returns:
         The `Plan` with the smallest estimate.
     """
-    new_work = functools.partial(_Work, device, training)
+    new_work = functools.partial(
+        _Work, device, training, batch or TYPICAL_BATCH
+    )
     return min(_COSTS[algorithm](geometry, dims, new_work), key=_preference)
 
 
@@ -312,7 +327,9 @@ def _batch_last(geometry, dims, new_work):
         work.product(t * k, s * u, x * v)
         # Transposed, multiplied and added up. Chosen so that the TPU
         # compiler's estimates for a full last axis (128 examples) are ranked.
-        work.move(x * t * k * v, 7)
+        work.move(x * t * k * v, 5)
+        # As it comes out of the product; then merged with t, if that fills.
+        work.move(x * t * k * v, 2, last=work.batch)
         work.gather_table(t * s * k * u)
         yield work.plan("batch_last", blocks.sizes, x * t * k * v)
 
@@ -394,7 +411,7 @@ def _convolution(name, geometry, dims, work, taps, copies):
     work.product(n * v, taps * u, k, share)
     work.product(n * h * copies, k, v)
     work.move(n * k * v * copies, 6)
-    work.launch(_VOLUME_LAUNCHES if geometry.rank == 3 else 1)
+    work.launch(_AXIS_LAUNCHES * geometry.rank)
     return work.plan(name, (), n * k * v * copies)
 
 
@@ -416,16 +433,17 @@ CONVOLUTIONS = ("conv2d", "depthwise", "unfolded")
 class _Work:
     """Adds up what a batch costs."""
 
-    def __init__(self, device, training):
+    def __init__(self, device, training, batch):
         self.device = device
         self.training = training
+        self.batch = batch
         self.operations = self.table_operations = self.table_memory = 0
         self.seconds = 0.0
 
     def product(self, rows, inner, columns, share=1.0):
         """A matrix product: `(rows, inner)` by `(inner, columns)`."""
         self.operations += 2 * rows * inner * columns
-        self._multiply(_BATCH, rows, inner, columns, share)
+        self._multiply(self.batch, rows, inner, columns, share)
 
     def product_of_table(self, rows, inner, columns):
         """The same of the table, once for a batch."""
@@ -442,7 +460,7 @@ class _Work:
         self.operations += rows * each
         self.table_operations += table_rows * each
         passes = 3 if self.training else 1
-        total = passes * (_BATCH * rows + table_rows) * each
+        total = passes * (self.batch * rows + table_rows) * each
         self.seconds += total / self.device.fourier + self.device.launch
 
     def _multiply(self, times, rows, inner, columns, share):
@@ -459,12 +477,12 @@ class _Work:
         Args:
             floats: their number.
             times: how often each is read or written.
-            last: length of the last axis; None where that is the batch, or
-                so long that filling it up does not matter.
+            last: length of the last axis; None where it is so long that
+                filling it up does not matter.
         """
         if last is not None:
             floats *= -(-last // self.device.lanes) * self.device.lanes / last
-        self._move(_BATCH * floats, times, self.device.bandwidth)
+        self._move(self.batch * floats, times, self.device.bandwidth)
 
     def move_table(self, floats, times):
         """Intermediates of the table, once for a batch."""

@@ -153,7 +153,7 @@ def _plan(queries, values, geometry, implementation):
     if isinstance(implementation, Plan):
         return implementation
     dims = Dims(*queries.shape[-2:], *values.shape[-2:])
-    return plan_for(geometry, dims, implementation)
+    return plan_for(geometry, dims, implementation, batch=values.shape[0])
 
 
 def _on_grid(values, table, geometry):
