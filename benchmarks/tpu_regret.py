@@ -86,7 +86,7 @@ def all_measured(results, measure):
 
 
 def sentences(results):
-    """The regret on every chip, by either measure, in words."""
+    """The regret on every chip, by every measure, in words."""
     lines = []
     for measure in MEASURES:
         for chip, rows in all_measured(results, measure).items():

@@ -304,6 +304,8 @@ def test_operations_are_those_of_one_image_of_a_batch(batch):
     model = tf.keras.Model(images, layer(images))
     counted = analyze(model, batch_size=batch)
     assert counted.layers == analyze(model).layers
+    with pytest.raises(ValueError, match="`batch_size`.*positive.*-1"):
+        analyze(model, batch_size=-1)
 
 
 def test_layers_that_are_called_twice_are_named():

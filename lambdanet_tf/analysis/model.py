@@ -13,6 +13,7 @@ from lambdanet_tf.analysis.layers import lambda_bytes
 from lambdanet_tf.analysis.layers import layer_flops
 from lambdanet_tf.analysis.layers import state_bytes
 from lambdanet_tf.analysis.operations import executed_flops
+from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativeAttention
@@ -108,10 +109,13 @@ def analyze(model, image_size=None, executed=True, batch_size=None):
         An `Analysis`.
 
     Raises:
-        ValueError: if the model takes images of any size and none is given.
+        ValueError: if the model takes images of any size and none is given, or
+            if `batch_size` is not positive.
     """
     built_batch, *size, channels = model.inputs[0].shape
-    wanted, batch = list(size), batch_size or built_batch
+    wanted, batch = list(size), built_batch
+    if batch_size is not None:
+        batch = positive_int("batch_size", batch_size)
     if isinstance(image_size, int):
         wanted = [image_size] * len(size)
     elif image_size is not None:
