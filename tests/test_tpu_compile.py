@@ -267,7 +267,7 @@ def test_the_document_has_places_for_the_tables(compiled, tmp_path):
     assert run_all(tmp_path) == 0
     text = (tmp_path / "tpu_compile.md").read_text()
     assert "3.00 of 16 | 0.003 (101)" in text
-    assert text.count("<!--") == 8
+    assert text.count("<!--") == 10
 
 
 def test_every_row_of_table_20_is_compiled():
