@@ -23,6 +23,14 @@ NETWORK_COLUMNS = (
     "operations, TFLOP",
     "algorithms",
 )
+ORDER_COLUMNS = (
+    "network",
+    "TPU",
+    "`auto`, ms",
+    "the paper's order, ms",
+    "ratio of estimates",
+    "ratio of cycles",
+)
 LAYER_COLUMNS = (
     "map",
     "channels",
@@ -102,9 +110,42 @@ def sections(results):
     programs = (*NETWORKS, *EARLIER, *PAPERS_ORDER)
     networks = _table(NETWORK_COLUMNS, programs, _network, results)
     return {
-        "networks": "\n\n".join([networks, *_missing(results)]),
+        "networks": "\n\n".join(
+            [networks, *_missing(results), orders(results)]
+        ),
         "layers": _table(LAYER_COLUMNS, LAYERS, _layer, results),
     }
+
+
+def orders(results):
+    """A table of networks compiled by `auto` and by the paper's order.
+
+    Args:
+        results: as in `sections`.
+
+    Returns:
+        Markdown: how many times longer the paper's order takes, by the estimate
+        and by the cycles of the listing.
+    """
+    lines = ["| " + " | ".join(ORDER_COLUMNS) + " |"]
+    lines.append("|" + "---|" * len(ORDER_COLUMNS))
+    for program in PAPERS_ORDER:
+        auto = program.key.replace(" einsum", "")
+        for chip in CHIPS:
+            pair = [
+                results.get(f"{key} on {chip}") for key in (auto, program.key)
+            ]
+            if not all(x and x["status"] == "ok" for x in pair):
+                continue
+            ours, papers = map(estimate, pair)
+            cells = [auto, chip, f"{1e3 * ours:.1f}", f"{1e3 * papers:.1f}"]
+            cells.append(f"{papers / ours:.2f}")
+            cycles = [x.get("cycles") for x in pair]
+            if all(cycles):
+                cells.append(f"{cycles[1] / cycles[0]:.2f}")
+            cells += [""] * (len(ORDER_COLUMNS) - len(cells))
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def _shortfall(result):
