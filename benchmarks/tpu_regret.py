@@ -3,8 +3,8 @@
     make tpu-compile TPU_ARGS="--chips v3 --only num_heads"
     python -m benchmarks.tpu_regret --write docs
 
-The first command compiles layers drawn at random, by every algorithm that
-`auto` may take on a TPU; the second holds its choice against the compiler's
+The first command compiles layers drawn at random, by the algorithms that `auto`
+takes on a TPU, but `conv2d`; the second holds its choice against the compiler's
 estimates of the whole layer's training step, the cycles of its listing, and the
 geometric mean of the two, of which neither alone follows what was measured
 (docs/tpu_compile.md). `--fit` fits the row of TPUs to the mean.
@@ -23,6 +23,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from benchmarks import device_fit
 from benchmarks import regret
 from benchmarks import report
+from benchmarks.engine import Line
 from benchmarks.tpu_compile import DOCUMENT
 from benchmarks.tpu_programs import CHIPS
 from benchmarks.tpu_programs import DRAWN
@@ -55,20 +56,12 @@ def measured(group, chip, results, measure):
             return None
         name = program.changes["implementation"]
         found[name] = MEASURES[measure](result)
-    changes, side = group[0].changes, group[0].image_size
-    taps = changes["scope"] or 2 * side - 1
-    heads = changes["num_heads"]
+    program = group[0]
+    layer = {**program.changes}
+    del layer["implementation"]
+    line = Line((program.image_size,) * 2, batch=program.batch, **layer)
     return device_fit.Measured(
-        ops.Geometry.of([ops.same_axis(side, taps)] * 2),
-        ops.Dims(
-            heads,
-            changes["key_dim"],
-            changes["filters"] // heads,
-            changes["intra_depth"],
-        ),
-        group[0].training,
-        group[0].batch,
-        found,
+        line.geometry, line.dims, program.training, line.batch, found
     )
 
 

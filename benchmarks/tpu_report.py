@@ -1,5 +1,6 @@
 """Results of compiling for TPUs, as a line and as the tables of docs/."""
 
+import functools
 import math
 import re
 
@@ -127,25 +128,23 @@ def orders(results):
         Markdown: how many times longer the paper's order takes, by the estimate
         and by the cycles of the listing.
     """
-    lines = ["| " + " | ".join(ORDER_COLUMNS) + " |"]
-    lines.append("|" + "---|" * len(ORDER_COLUMNS))
-    for program in PAPERS_ORDER:
-        auto = program.key.replace(" einsum", "")
-        for chip in CHIPS:
-            pair = [
-                results.get(f"{key} on {chip}") for key in (auto, program.key)
-            ]
-            if not all(x and x["status"] == "ok" for x in pair):
-                continue
-            ours, papers = map(estimate, pair)
-            cells = [auto, chip, f"{1e3 * ours:.1f}", f"{1e3 * papers:.1f}"]
-            cells.append(f"{papers / ours:.2f}")
-            cycles = [x.get("cycles") for x in pair]
-            if all(cycles):
-                cells.append(f"{cycles[1] / cycles[0]:.2f}")
-            cells += [""] * (len(ORDER_COLUMNS) - len(cells))
-            lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    row = functools.partial(_order, results)
+    return _table(ORDER_COLUMNS, PAPERS_ORDER, row, results)
+
+
+def _order(results, program, chip, papers):
+    """Cells of a network by both; none where one was not compiled."""
+    auto = program.key.replace(" einsum", "")
+    ours = results.get(f"{auto} on {chip}", {})
+    if not ours.get("status") == papers["status"] == "ok":
+        return []
+    seconds = estimate(ours), estimate(papers)
+    cells = [auto, chip, *(f"{1e3 * x:.1f}" for x in seconds)]
+    cells.append(f"{seconds[1] / seconds[0]:.2f}")
+    cycles = ours.get("cycles"), papers.get("cycles")
+    if all(cycles):
+        cells.append(f"{cycles[1] / cycles[0]:.2f}")
+    return cells
 
 
 def _shortfall(result):
@@ -162,8 +161,9 @@ def _table(columns, programs, row, results):
     for program in programs:
         for chip in CHIPS:
             result = results.get(f"{program.key} on {chip}")
-            if result is not None:
-                cells = row(program, chip, result)
+            if result is None:
+                continue
+            if cells := row(program, chip, result):
                 cells += [""] * (len(columns) - len(cells))
                 lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -229,10 +229,7 @@ def test_long_sequences_stay_small():
         return len(graph.as_graph_def().SerializeToString())
 
     for arguments in ({}, {"causal": True}, {"scope": 511}):
-        # On the shorter one "auto" may take blocks, of another graph.
-        short = stored(2048, implementation="spectral", **arguments)
-        assert stored(2048, **arguments) < short + 2**16
-        assert stored(16384, **arguments) < short + 2**16
+        assert stored(16384, **arguments) < stored(2048, **arguments) + 2**16
 
 
 @pytest.mark.parametrize("implementation", ["auto", "lambda_first"])
@@ -298,7 +295,7 @@ def test_the_choice_follows_the_geometry():
 def test_the_batch_comes_last_where_arrays_are_stored_in_tiles(device):
     """Measured on no TPU: what docs/tpu_compile.md estimates."""
     plans = {
-        size: paper_layer_plan(size, 23, filters, device=device, batch=32)
+        size: paper_layer_plan(size, 23, filters, device=device)
         for size, filters in ((56, 64), (14, 256))
     }
     considered = {

@@ -12,6 +12,7 @@ import shutil
 
 from benchmarks import device_fit
 from benchmarks import report
+from benchmarks.engine import Line
 from benchmarks.gpu.programs import Layer
 from lambdanet_tf import ops
 
@@ -24,13 +25,13 @@ PEERS = ("timm", "lucidrains")
 def measured(group):
     """The algorithms of a layer that were timed, as `Measured`."""
     layer = group["layer"]
-    size = layer["image_size"]
-    axes = [ops.same_axis(size, layer["scope"] or 2 * size - 1)] * 2
+    grid = (layer["image_size"],) * 2
+    line = Line(grid, layer["filters"], layer["scope"], group["batch"])
     return device_fit.Measured(
-        ops.Geometry.of(axes),
-        ops.Dims(4, 16, layer["filters"] // 4),
+        line.geometry,
+        line.dims,
         group["training"],
-        group["batch"],
+        line.batch,
         {
             line["contestant"]: line["median"]
             for line in group["lines"]

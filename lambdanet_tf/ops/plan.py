@@ -325,8 +325,7 @@ def _batch_last(geometry, dims, new_work):
         work = new_work()
         work.cut(blocks, u * v, h * k + h * v)
         work.product(t * k, s * u, x * v)
-        # Transposed, multiplied and added up. Chosen so that the TPU
-        # compiler's estimates for a full last axis (128 examples) are ranked.
+        # Transposed, multiplied and added up.
         work.move(x * t * k * v, 5)
         # As it comes out of the product; then merged with t, if that fills.
         work.move(x * t * k * v, 2, last=work.batch)
