@@ -41,20 +41,26 @@ GEOMETRIES = {
 }
 
 
-def value_and_gradients(axes, plan, intra_depth=DIMS.intra_depth):
+def value_and_gradients(axes, plan, dims=DIMS):
     """Output and gradients of one algorithm on fixed random tensors."""
+    geometry = ops.Geometry.of(axes)
+    return with_gradients(
+        lambda *tensors: ops.position_output(*tensors, geometry, plan),
+        random_tensors(axes, dims),
+    )
+
+
+def random_tensors(axes, dims):
+    """Queries, values and table of two examples, always the same."""
     rng = np.random.default_rng(3)
     geometry = ops.Geometry.of(axes)
-    h, k, v, _ = (getattr(DIMS, f) for f in DIMS.__dataclass_fields__)
+    h, k, v, u = dataclasses.astuple(dims)
     shapes = (
         (2, math.prod(geometry.queries), h, k),
-        (2, *geometry.context, v, intra_depth),
-        (*(axis.taps for axis in axes), k, intra_depth),
+        (2, *geometry.context, v, u),
+        (*(axis.taps for axis in axes), k, u),
     )
-    tensors = [tf.constant(rng.normal(size=shape)) for shape in shapes]
-    return with_gradients(
-        lambda *tensors: ops.position_output(*tensors, geometry, plan), tensors
-    )
+    return [tf.constant(rng.normal(size=shape)) for shape in shapes]
 
 
 def with_gradients(function, tensors):
@@ -134,22 +140,47 @@ def test_queries_read_the_sum_of_both_lambdas(name, algorithm, batch):
     assert_same(traced(*tensors), with_gradients(both, tensors))
 
 
+# Few value channels of all blocks are one product, many one for each block.
+@pytest.mark.parametrize("value_dim", [5, 33])
 @pytest.mark.parametrize("columns", [1, 2, 4, 9])
 @pytest.mark.parametrize("name", ["same 7x9", "strided", "dilated", "valid"])
-def test_spectral_blocks_are_the_same_function(name, columns):
+def test_spectral_blocks_are_the_same_function(name, columns, value_dim):
     axes = GEOMETRIES[name]
     rows = ops.Geometry.of(axes).queries[0]
+    dims = dataclasses.replace(DIMS, value_dim=value_dim)
     assert_same(
-        value_and_gradients(axes, ops.Plan("spectral", (rows, columns))),
-        value_and_gradients(axes, "einsum"),
+        value_and_gradients(axes, ops.Plan("spectral", (rows, columns)), dims),
+        value_and_gradients(axes, "einsum", dims),
     )
 
 
-def test_half_precision_keeps_the_spectrum_in_float32():
+@pytest.mark.parametrize("name", ["volume", "wider than the map"])
+def test_spectral_blocks_of_many_channels_have_second_gradients(name):
+    dims = ops.Dims(num_heads=2, key_dim=2, value_dim=32, intra_depth=2)
+    axes = GEOMETRIES[name]
+    geometry = ops.Geometry.of(axes)
+
+    def second(algorithm):
+        def output(*tensors):
+            return ops.position_output(*tensors, geometry, algorithm)
+
+        def flat(*tensors):
+            found = with_gradients(output, tensors)
+            return tf.concat([tf.reshape(x, [-1]) for x in found], axis=0)
+
+        # Small ones, for the cosines of large sums show their rounding.
+        tensors = [0.1 * tensor for tensor in random_tensors(axes, dims)]
+        return with_gradients(flat, tensors)
+
+    assert_same(second("spectral"), second("einsum"))
+
+
+@pytest.mark.parametrize("value_dim", [5, 32])
+def test_half_precision_keeps_the_spectrum_in_float32(value_dim):
     axes = GEOMETRIES["same 7x9"]
     geometry = ops.Geometry.of(axes)
     rng = np.random.default_rng(0)
-    shapes = ((1, 63, 2, 3), (1, 7, 9, 5, 1), (5, 3, 3, 1))
+    shapes = ((1, 63, 2, 3), (1, 7, 9, value_dim, 1), (5, 3, 3, 1))
     wide = [tf.constant(rng.normal(size=s), tf.float32) for s in shapes]
     half = [tf.cast(tensor, tf.bfloat16) for tensor in wide]
     exact = ops.position_output(

@@ -17,6 +17,7 @@ import tensorflow as tf
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.ops.batch_last import LANES
 from lambdanet_tf.ops.blocks import Blocks
+from lambdanet_tf.ops.spectral import are_apart
 from lambdanet_tf.ops.spectral import half_axis
 from lambdanet_tf.ops.spectral import halvings
 from lambdanet_tf.ops.spectral import num_frequencies
@@ -352,10 +353,11 @@ def _spectral(geometry, dims, new_work):
         work.product(rows, 2 * frequencies, t * k * x * v)
         work.product(rows * t * x * h, k, v)
         work.move(2 * frequencies * x * t * k * v, 2)
-        work.move(rows * x * t * k * v, 4)
+        # A product and its reader; in between a transposition, or none.
+        work.move(rows * x * t * k * v, 2 if are_apart(v) else 4)
         entries = math.prod(geometry.taps[1:]) * k * u
-        work.product_of_table(2 * frequencies, first.taps, entries)
-        work.move_table(4 * frequencies * t * s * k * u, 6)
+        work.product_of_table(4 * frequencies, first.taps, entries)
+        work.move_table(4 * frequencies * t * s * k * u, 4)
         yield work.plan("spectral", blocks.sizes, rows * x * t * k * v)
 
 

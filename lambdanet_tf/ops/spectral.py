@@ -29,6 +29,8 @@ from lambdanet_tf.ops.pairs import pair_embeddings
 
 # Queries of the smallest piece of a causal sequence, computed as pairs.
 PIECE = 64
+# Value channels from which on a block is a product of its own.
+_WIDE = 32
 
 
 def spectral(queries, values, table, blocks):
@@ -61,18 +63,50 @@ def _image_lambdas(values, table, blocks):
     """`(batch, *context, v, u)` -> `(batch, blocks, queries, k, v)`."""
     forward, kernel, inverse = transforms(blocks.axes[0].axis)
     rest = Blocks(blocks.axes[1:])
-    context = _context(values, forward, rest)
-    kernel = _kernel(table, kernel, rest)
-    lambdas = tf.matmul(kernel, context)  # [f, 2 * t * k, b * x * v]
-    lambdas = tf.matmul(
-        tf.constant(inverse, values.dtype),
-        tf.reshape(lambdas, [inverse.shape[1], -1]),
-    )  # [rows, t * k * b * x * v]
     key_dim, value_dim = table.shape[-2], values.shape[-2]
     rows, counts = blocks.sizes[0], math.prod(rest.counts)
-    shape = [rows * rest.queries, key_dim, -1, counts, value_dim]
-    lambdas = tf.reshape(lambdas, shape)
+    apart = are_apart(value_dim)
+    context = _context(values, forward, rest, apart)
+    kernel = _kernel(table, kernel, rest)
+    inverse = tf.constant(inverse, values.dtype)
+    shape = [rows * rest.queries, key_dim]
+    if apart:
+        lambdas = _product_for_all(kernel, context)  # [b * x, f, 2 * t * k, v]
+        width = rest.queries * key_dim * value_dim
+        lambdas = tf.reshape(lambdas, [-1, inverse.shape[1], width])
+        lambdas = tf.matmul(inverse, lambdas)  # [b * x, rows, t * k * v]
+        return tf.reshape(lambdas, [-1, counts, *shape, value_dim])
+    lambdas = tf.matmul(kernel, context)  # [f, 2 * t * k, b * x * v]
+    lambdas = tf.reshape(lambdas, [inverse.shape[1], -1])
+    lambdas = tf.matmul(inverse, lambdas)  # [rows, t * k * b * x * v]
+    lambdas = tf.reshape(lambdas, [*shape, -1, counts, value_dim])
     return tf.transpose(lambdas, [2, 3, 0, 1, 4])  # [b, x, t, k, v]
+
+
+def are_apart(value_dim):
+    """Whether every block of an example is a product of its own.
+
+    Its lambdas then come out in order, which saves a transposition; with few
+    value channels, though, such products are too narrow to be fast.
+    """
+    return value_dim >= _WIDE
+
+
+@tf.custom_gradient
+def _product_for_all(kernel, context):
+    """`(f, rows, inner)` by `(groups, f, inner, columns)`.
+
+    The gradient that TensorFlow has for this writes the kernel's for each
+    group before it adds them up.
+    """
+
+    def gradient(upstream):
+        return (
+            tf.einsum("gfrc,gfic->fri", upstream, context),
+            tf.matmul(kernel, upstream, transpose_a=True),
+        )
+
+    return tf.matmul(kernel, context), gradient
 
 
 def _sequence_lambdas(values, table, blocks):
@@ -234,8 +268,11 @@ def transforms(axis):
     return forward, kernel, inverse.T
 
 
-def _context(values, forward, rest):
-    """Spectrum of the values, `(f, 2 * u * s, b * x * v)`."""
+def _context(values, forward, rest, apart):
+    """Spectrum of the values, `(f, 2 * u * s, b * x * v)`.
+
+    Of blocks that are `apart`, `(b * x, f, 2 * u * s, v)`.
+    """
     sizes = tf.unstack(tf.shape(values))
     value_dim, intra = values.shape[-2:]
     values = tf.matmul(
@@ -245,41 +282,31 @@ def _context(values, forward, rest):
     values = tf.reshape(values, [sizes[0], len(forward), *sizes[2:]])
     windows = rest.windows(values, first=2)  # [b, 2f, (count, s)..., v, u]
     last = 2 + 2 * rest.rank
-    order = [
-        1,
-        last + 1,
-        *range(3, last, 2),
-        0,
-        *range(2, last, 2),
-        last,
-    ]
-    windows = tf.transpose(windows, order)  # [2f, u, s, b, x, v]
-    depth = 2 * intra * rest.context
-    return tf.reshape(windows, [len(forward) // 2, depth, -1])
+    blocks = [0, *range(2, last, 2)]
+    inner = [1, last + 1, *range(3, last, 2)]
+    order = blocks + inner if apart else inner + blocks
+    windows = tf.transpose(windows, [*order, last])
+    shape = [len(forward) // 2, 2 * intra * rest.context]
+    shape = [-1, *shape, value_dim] if apart else [*shape, -1]
+    return tf.reshape(windows, shape)
 
 
 def _kernel(table, transform, rest):
     """Spectrum of the pairs of a block, `(f, 2 * t * k, 2 * u * s)`."""
     rank, (key_dim, intra) = rest.rank, table.shape[-2:]
-    count = len(transform) // 2
+    real, imaginary = transform[::2], transform[1::2]
+    # The real matrix of a complex product.
+    transform = np.stack([real, -imaginary, imaginary, real], axis=1)
+    count, taps = len(real), table.shape[1:-2]
     spectrum = tf.matmul(
-        tf.constant(transform, table.dtype),
+        tf.constant(transform.reshape(4 * count, -1), table.dtype),
         tf.reshape(table, [table.shape[0], -1]),
     )
-    taps = table.shape[1:-2]
-    spectrum = tf.reshape(spectrum, [count, 2, *taps, key_dim, intra])
-    axes = [*range(2, 2 + rank), 0, 1, 2 + rank, 3 + rank]
-    spectrum = tf.transpose(spectrum, axes)  # [*taps, f, 2, k, u]
-    pairs = gather_pairs(spectrum, rank, rest.index())  # [t, s, f, 2, k, u]
-    real, imaginary = tf.unstack(
-        tf.transpose(pairs, [2, 0, 4, 3, 5, 1]), axis=3
-    )  # [f, t, k, u, s]
-    complex_product = tf.stack(
-        [
-            tf.stack([real, -imaginary], axis=3),
-            tf.stack([imaginary, real], axis=3),
-        ],
-        axis=1,
-    )  # [f, 2, t, k, 2, u, s]
-    depth = 2 * intra * rest.context
-    return tf.reshape(complex_product, [count, -1, depth])
+    spectrum = tf.reshape(spectrum, [count, 2, 2, *taps, key_dim, intra])
+    last = 3 + rank
+    order = [*range(3, last), 0, 1, last, 2, last + 1]
+    spectrum = tf.transpose(spectrum, order)  # [*taps, f, 2, k, 2, u]
+    index = tf.transpose(rest.index())
+    pairs = gather_pairs(spectrum, rank, index)  # [s, t, f, 2, k, 2, u]
+    pairs = tf.transpose(pairs, [2, 3, 1, 4, 5, 6, 0])
+    return tf.reshape(pairs, [count, -1, 2 * intra * rest.context])
