@@ -357,7 +357,7 @@ def _spectral(geometry, dims, new_work):
         work.move(rows * x * t * k * v, 2 if are_apart(v) else 4)
         entries = math.prod(geometry.taps[1:]) * k * u
         work.product_of_table(4 * frequencies, first.taps, entries)
-        work.move_table(4 * frequencies * t * s * k * u, 4)
+        work.move_table(4 * frequencies * t * s * k * u, 6)
         yield work.plan("spectral", blocks.sizes, rows * x * t * k * v)
 
 
