@@ -68,7 +68,7 @@ class Device:
 # (`benchmarks.tpu_regret`); never measured.
 DEVICES = {
     "cpu": Device(
-        1.4e11, 4.1, 1e10, 8.7e9, 1.2, 0.22, 52, 1.1e-5, 2.6, 1.4e10, True
+        1.4e11, 4.1, 1e10, 8.7e9, 1.25, 0.22, 52, 1.1e-5, 2.6, 1.4e10, True
     ),
     "gpu": Device(4e13, 64, 4e12, 4e12, 0.3, 0.3, 0, 8e-6, 3.0, 1e12, False),
     "tpu": Device(
