@@ -257,16 +257,15 @@ def papers_table(results):
             f"| {row.measured / cycles:.2f} |"
         )
     if len(pairs) > 2:
-        fitted = [
-            fit([(pair[i], pair[2]) for pair in pairs])["scatter"]
-            for i in (0, 1)
-        ]
-        lines += [
-            "",
-            "Scatter of the estimate {:.2f}, of the cycles {:.2f}.".format(
-                *fitted
-            ),
-        ]
+        texts = []
+        for index, name in enumerate(("the estimate", "the cycles")):
+            found = fit([(pair[index], pair[2]) for pair in pairs])
+            texts.append(
+                f"by {name} factor {found['factor']:.2f}, scatter "
+                f"{found['scatter']:.2f}, rank correlation "
+                f"{found['ranks']:.3f}"
+            )
+        lines += ["", f"{len(pairs)} networks: {'; '.join(texts)}."]
     return "\n".join(lines)
 
 

@@ -148,6 +148,10 @@ EARLIER = tuple(
 PAPERS_ORDER = (
     _hybrid(50, 128, "einsum", TIMED),
     *(_vanilla(pattern, "einsum", TIMED) for pattern in PATTERNS[1:]),
+    _hybrid(50, 160, "einsum", TIMED),
+    _hybrid(101, 160, "einsum", TIMED),
+    _hybrid(101, 192, "einsum", TIMED),
+    _hybrid(152, 192, "einsum", TIMED),
     _hybrid(50, 128, "einsum"),
     _vanilla("CCCL", "einsum"),
     _vanilla("CCLL", "einsum"),
