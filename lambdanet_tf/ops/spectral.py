@@ -306,7 +306,6 @@ def _kernel(table, transform, rest):
     last = 3 + rank
     order = [*range(3, last), 0, 1, last, 2, last + 1]
     spectrum = tf.transpose(spectrum, order)  # [*taps, f, 2, k, 2, u]
-    index = tf.transpose(rest.index())
-    pairs = gather_pairs(spectrum, rank, index)  # [s, t, f, 2, k, 2, u]
-    pairs = tf.transpose(pairs, [2, 3, 1, 4, 5, 6, 0])
+    pairs = gather_pairs(spectrum, rank, rest.index())  # [t, s, f, 2, k, 2, u]
+    pairs = tf.transpose(pairs, [2, 3, 0, 4, 5, 6, 1])
     return tf.reshape(pairs, [count, -1, 2 * intra * rest.context])
