@@ -257,15 +257,13 @@ def papers_table(results):
             f"| {row.measured / cycles:.2f} |"
         )
     if len(pairs) > 2:
-        texts = []
-        for index, name in enumerate(("the estimate", "the cycles")):
-            found = fit([(pair[index], pair[2]) for pair in pairs])
-            texts.append(
-                f"by {name} factor {found['factor']:.2f}, scatter "
-                f"{found['scatter']:.2f}, rank correlation "
-                f"{found['ranks']:.3f}"
+        found = {
+            (PAPERS, f"12 and 20, by {name}"): fit(
+                [(pair[index], pair[2]) for pair in pairs]
             )
-        lines += ["", f"{len(pairs)} networks: {'; '.join(texts)}."]
+            for index, name in enumerate(("the estimate", "the cycles"))
+        }
+        lines += ["", fit_table(found)]
     return "\n".join(lines)
 
 
