@@ -140,23 +140,20 @@ def test_queries_read_the_sum_of_both_lambdas(name, algorithm, batch):
     assert_same(traced(*tensors), with_gradients(both, tensors))
 
 
-# Few value channels of all blocks are one product, many one for each block.
-@pytest.mark.parametrize("value_dim", [5, 33])
 @pytest.mark.parametrize("columns", [1, 2, 4, 9])
 @pytest.mark.parametrize("name", ["same 7x9", "strided", "dilated", "valid"])
-def test_spectral_blocks_are_the_same_function(name, columns, value_dim):
+def test_spectral_blocks_are_the_same_function(name, columns):
     axes = GEOMETRIES[name]
     rows = ops.Geometry.of(axes).queries[0]
-    dims = dataclasses.replace(DIMS, value_dim=value_dim)
     assert_same(
-        value_and_gradients(axes, ops.Plan("spectral", (rows, columns)), dims),
-        value_and_gradients(axes, "einsum", dims),
+        value_and_gradients(axes, ops.Plan("spectral", (rows, columns))),
+        value_and_gradients(axes, "einsum"),
     )
 
 
 @pytest.mark.parametrize("name", ["volume", "wider than the map"])
-def test_spectral_blocks_of_many_channels_have_second_gradients(name):
-    dims = ops.Dims(num_heads=2, key_dim=2, value_dim=32, intra_depth=2)
+def test_spectral_has_second_gradients(name):
+    dims = ops.Dims(num_heads=2, key_dim=2, value_dim=3, intra_depth=2)
     axes = GEOMETRIES[name]
     geometry = ops.Geometry.of(axes)
 
@@ -175,12 +172,11 @@ def test_spectral_blocks_of_many_channels_have_second_gradients(name):
     assert_same(second("spectral"), second("einsum"))
 
 
-@pytest.mark.parametrize("value_dim", [5, 32])
-def test_half_precision_keeps_the_spectrum_in_float32(value_dim):
+def test_half_precision_keeps_the_spectrum_in_float32():
     axes = GEOMETRIES["same 7x9"]
     geometry = ops.Geometry.of(axes)
     rng = np.random.default_rng(0)
-    shapes = ((1, 63, 2, 3), (1, 7, 9, value_dim, 1), (5, 3, 3, 1))
+    shapes = ((1, 63, 2, 3), (1, 7, 9, 5, 1), (5, 3, 3, 1))
     wide = [tf.constant(rng.normal(size=s), tf.float32) for s in shapes]
     half = [tf.cast(tensor, tf.bfloat16) for tensor in wide]
     exact = ops.position_output(

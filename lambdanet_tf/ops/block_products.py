@@ -51,8 +51,15 @@ def lambda_first(queries, values, table, blocks):
 
 def apply_lambdas(queries, lambdas, blocks):
     """Applies `(batch, blocks, queries of a block, k, v)` to the queries."""
-    outputs = tf.matmul(blocks.query_blocks(queries), lambdas)
-    return blocks.joined(outputs)
+    queries = blocks.query_blocks(queries)  # [b, x, t, h, k]
+    heads, (key_dim, value_dim) = queries.shape[-2], lambdas.shape[-2:]
+    # oneDNN is faster with one axis of matrices than with several.
+    outputs = tf.matmul(
+        tf.reshape(queries, [-1, heads, key_dim]),
+        tf.reshape(lambdas, [-1, key_dim, value_dim]),
+    )
+    shape = [-1, math.prod(blocks.counts), blocks.queries, heads, value_dim]
+    return blocks.joined(tf.reshape(outputs, shape))
 
 
 def query_first(queries, values, table, blocks):

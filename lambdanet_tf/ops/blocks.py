@@ -100,6 +100,11 @@ class Blocks:
         return tuple(axis.size for axis in self.axes)
 
     @property
+    def grid(self):
+        """Queries per axis."""
+        return tuple(blocked.axis.queries for blocked in self.axes)
+
+    @property
     def inner(self):
         """The geometry that every block sees."""
         return Geometry(tuple(axis.inner for axis in self.axes))
@@ -169,8 +174,7 @@ class Blocks:
     def cut_queries(self, queries):
         """`(batch, n, ...)` -> `(batch, count, size, ..., *rest)` per axis."""
         rest = queries.shape[2:]
-        grid = [blocked.axis.queries for blocked in self.axes]
-        queries = tf.reshape(queries, [tf.shape(queries)[0], *grid, *rest])
+        queries = tf.reshape(queries, [tf.shape(queries)[0], *self.grid, *rest])
         fills = [b.count * b.size - b.axis.queries for b in self.axes]
         if any(not isinstance(fill, int) or fill for fill in fills):
             pads = [(0, 0), *((0, f) for f in fills)] + [(0, 0)] * len(rest)
@@ -183,15 +187,14 @@ class Blocks:
         rest = outputs.shape[1 + 2 * self.rank :]
         whole = [b.count * b.size for b in self.axes]
         outputs = tf.reshape(outputs, [tf.shape(outputs)[0], *whole, *rest])
-        grid = [blocked.axis.queries for blocked in self.axes]
         if not all(
             b.axis.is_static and size == n
-            for b, size, n in zip(self.axes, whole, grid, strict=True)
+            for b, size, n in zip(self.axes, whole, self.grid, strict=True)
         ):
-            sizes = [-1, *grid, *rest]
+            sizes = [-1, *self.grid, *rest]
             outputs = tf.slice(outputs, [0] * len(sizes), sizes)
         return tf.reshape(
-            outputs, [tf.shape(outputs)[0], math.prod(grid), *rest]
+            outputs, [tf.shape(outputs)[0], math.prod(self.grid), *rest]
         )
 
 

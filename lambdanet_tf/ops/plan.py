@@ -17,7 +17,6 @@ import tensorflow as tf
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.ops.batch_last import LANES
 from lambdanet_tf.ops.blocks import Blocks
-from lambdanet_tf.ops.spectral import are_apart
 from lambdanet_tf.ops.spectral import half_axis
 from lambdanet_tf.ops.spectral import halvings
 from lambdanet_tf.ops.spectral import num_frequencies
@@ -353,8 +352,8 @@ def _spectral(geometry, dims, new_work):
         work.product(rows, 2 * frequencies, t * k * x * v)
         work.product(rows * t * x * h, k, v)
         work.move(2 * frequencies * x * t * k * v, 2)
-        # A product and its reader; in between a transposition, or none.
-        work.move(rows * x * t * k * v, 2 if are_apart(v) else 4)
+        work.move(rows * x * t * k * v, 2)
+        work.move(math.prod(geometry.queries) * h * (k + v), 2)
         entries = math.prod(geometry.taps[1:]) * k * u
         work.product_of_table(4 * frequencies, first.taps, entries)
         work.move_table(4 * frequencies * t * s * k * u, 6)

@@ -29,8 +29,7 @@ from lambdanet_tf.ops.pairs import pair_embeddings
 
 # Queries of the smallest piece of a causal sequence, computed as pairs.
 PIECE = 64
-# Value channels from which on a block is a product of its own.
-_WIDE = 32
+_SWAPPED = [1, 0, 2, 3, 4]
 
 
 def spectral(queries, values, table, blocks):
@@ -54,59 +53,79 @@ def spectral(queries, values, table, blocks):
     """
     dtype = values.dtype
     wide = tf.float64 if dtype == tf.float64 else tf.float32
-    of_rank = _sequence_lambdas if blocks.rank == 1 else _image_lambdas
-    lambdas = of_rank(tf.cast(values, wide), tf.cast(table, wide), blocks)
-    return apply_lambdas(queries, tf.cast(lambdas, dtype), blocks)
+    values, table = tf.cast(values, wide), tf.cast(table, wide)
+    if blocks.rank == 1:
+        lambdas = tf.cast(_sequence_lambdas(values, table, blocks), dtype)
+        return apply_lambdas(queries, lambdas, blocks)
+    lambdas = tf.cast(_image_lambdas(values, table, blocks), dtype)
+    return _apply_rows(queries, lambdas, blocks)
 
 
 def _image_lambdas(values, table, blocks):
-    """`(batch, *context, v, u)` -> `(batch, blocks, queries, k, v)`."""
+    """`(batch, *context, v, u)` -> `(rows, batch, blocks, queries, k, v)`."""
     forward, kernel, inverse = transforms(blocks.axes[0].axis)
     rest = Blocks(blocks.axes[1:])
-    key_dim, value_dim = table.shape[-2], values.shape[-2]
-    rows, counts = blocks.sizes[0], math.prod(rest.counts)
-    apart = are_apart(value_dim)
-    context = _context(values, forward, rest, apart)
-    kernel = _kernel(table, kernel, rest)
-    inverse = tf.constant(inverse, values.dtype)
-    shape = [rows * rest.queries, key_dim]
-    if apart:
-        lambdas = _product_for_all(kernel, context)  # [b * x, f, 2 * t * k, v]
-        width = rest.queries * key_dim * value_dim
-        lambdas = tf.reshape(lambdas, [-1, inverse.shape[1], width])
-        lambdas = tf.matmul(inverse, lambdas)  # [b * x, rows, t * k * v]
-        return tf.reshape(lambdas, [-1, counts, *shape, value_dim])
-    lambdas = tf.matmul(kernel, context)  # [f, 2 * t * k, b * x * v]
-    lambdas = tf.reshape(lambdas, [inverse.shape[1], -1])
-    lambdas = tf.matmul(inverse, lambdas)  # [rows, t * k * b * x * v]
-    lambdas = tf.reshape(lambdas, [*shape, -1, counts, value_dim])
-    return tf.transpose(lambdas, [2, 3, 0, 1, 4])  # [b, x, t, k, v]
-
-
-def are_apart(value_dim):
-    """Whether every block of an example is a product of its own.
-
-    Its lambdas then come out in order, which saves a transposition; with few
-    value channels, though, such products are too narrow to be fast.
-    """
-    return value_dim >= _WIDE
+    context = _context(values, forward, rest)  # [f, b * x, s * 2 * u, v]
+    kernel = _kernel(table, kernel, rest)  # [f, 2, t * k, s * 2 * u]
+    lambdas = _filtered(kernel, context, tf.constant(inverse, values.dtype))
+    shape = [math.prod(rest.counts), rest.queries, *table.shape[-2:-1]]
+    return tf.reshape(lambdas, [len(inverse), -1, *shape, values.shape[-2]])
 
 
 @tf.custom_gradient
-def _product_for_all(kernel, context):
-    """`(f, rows, inner)` by `(groups, f, inner, columns)`.
+def _filtered(kernel, context, inverse):
+    """Multiplies spectra, block by block, and transforms the product back.
 
-    The gradient that TensorFlow has for this writes the kernel's for each
-    group before it adds them up.
+    Every block of an example is a product of its own, with real and imaginary
+    parts as an outer axis, so that no lambda is transposed. The gradient takes
+    all blocks at once: TensorFlow's writes the kernel's for each of them
+    before it adds them up.
+
+    Args:
+        kernel: `(f, 2, outer, inner)`.
+        context: `(f, blocks, inner, v)`.
+        inverse: `(queries, 2 * f)`, a constant.
+
+    Returns:
+        `(queries, blocks, outer, v)`.
     """
+    count, _, outer, inner = kernel.shape
+    queries, value_dim = inverse.shape[0], context.shape[-1]
+    products = tf.matmul(kernel[:, :, None], context[:, None])
+    lambdas = tf.matmul(inverse, tf.reshape(products, [2 * count, -1]))
 
     def gradient(upstream):
-        return (
-            tf.einsum("gfrc,gfic->fri", upstream, context),
-            tf.matmul(kernel, upstream, transpose_a=True),
-        )
+        upstream = tf.transpose(upstream, [0, 2, 1, 3])
+        upstream = tf.reshape(upstream, [queries, -1])
+        upstream = tf.matmul(inverse, upstream, transpose_a=True)
+        upstream = tf.reshape(upstream, [count, 2 * outer, -1])
+        windows = tf.transpose(context, [0, 2, 1, 3])
+        windows = tf.reshape(windows, [count, inner, -1])
+        of_kernel = tf.matmul(upstream, windows, transpose_b=True)
+        matrix = tf.reshape(kernel, [count, 2 * outer, inner])
+        of_context = tf.matmul(matrix, upstream, transpose_a=True)
+        of_context = tf.reshape(of_context, [count, inner, -1, value_dim])
+        of_context = tf.transpose(of_context, [0, 2, 1, 3])
+        return tf.reshape(of_kernel, kernel.shape), of_context, None
 
-    return tf.matmul(kernel, context), gradient
+    return tf.reshape(lambdas, [queries, -1, outer, value_dim]), gradient
+
+
+def _apply_rows(queries, lambdas, blocks):
+    """Applies `(rows, batch, blocks, queries, k, v)` to the queries."""
+    rows, positions = blocks.grid[0], math.prod(blocks.grid[1:])
+
+    def swapped(x, sizes):  # (batch, rows) <-> (rows, batch)
+        shape = x.shape[2:]
+        x = tf.transpose(tf.reshape(x, [*sizes, positions, *shape]), _SWAPPED)
+        return tf.reshape(x, [-1, positions, *shape])
+
+    lambdas = tf.reshape(lambdas, [-1, *lambdas.shape[2:]])
+    outputs = apply_lambdas(
+        swapped(queries, [-1, rows]), lambdas, Blocks(blocks.axes[1:])
+    )
+    outputs = swapped(outputs, [rows, -1])
+    return tf.reshape(outputs, [-1, rows * positions, *outputs.shape[2:]])
 
 
 def _sequence_lambdas(values, table, blocks):
@@ -268,31 +287,26 @@ def transforms(axis):
     return forward, kernel, inverse.T
 
 
-def _context(values, forward, rest, apart):
-    """Spectrum of the values, `(f, 2 * u * s, b * x * v)`.
-
-    Of blocks that are `apart`, `(b * x, f, 2 * u * s, v)`.
-    """
-    sizes = tf.unstack(tf.shape(values))
+def _context(values, forward, rest):
+    """Spectrum of the values, `(f, b * x, s * 2 * u, v)`."""
+    batch, grid = tf.shape(values)[0], [b.axis.context for b in rest.axes]
     value_dim, intra = values.shape[-2:]
+    count = len(forward) // 2
     values = tf.matmul(
         tf.constant(forward, values.dtype),
-        tf.reshape(values, [sizes[0], forward.shape[1], -1]),
+        tf.reshape(values, [batch, forward.shape[1], -1]),
     )
-    values = tf.reshape(values, [sizes[0], len(forward), *sizes[2:]])
-    windows = rest.windows(values, first=2)  # [b, 2f, (count, s)..., v, u]
-    last = 2 + 2 * rest.rank
-    blocks = [0, *range(2, last, 2)]
-    inner = [1, last + 1, *range(3, last, 2)]
-    order = blocks + inner if apart else inner + blocks
-    windows = tf.transpose(windows, [*order, last])
-    shape = [len(forward) // 2, 2 * intra * rest.context]
-    shape = [-1, *shape, value_dim] if apart else [*shape, -1]
-    return tf.reshape(windows, shape)
+    values = tf.reshape(values, [batch, count, 2, *grid, value_dim, intra])
+    last = 3 + rest.rank
+    order = [1, 0, *range(3, last), 2, last + 1, last]
+    values = tf.transpose(values, order)  # [f, b, *context, 2, u, v]
+    values = tf.reshape(values, [-1, *grid, 2 * intra, value_dim])
+    windows = rest.context_blocks(values)  # [f * b, x, s, 2 * u, v]
+    return tf.reshape(windows, [count, -1, rest.context * 2 * intra, value_dim])
 
 
 def _kernel(table, transform, rest):
-    """Spectrum of the pairs of a block, `(f, 2 * t * k, 2 * u * s)`."""
+    """Spectrum of the pairs of a block, `(f, 2, t * k, s * 2 * u)`."""
     rank, (key_dim, intra) = rest.rank, table.shape[-2:]
     real, imaginary = transform[::2], transform[1::2]
     # The real matrix of a complex product.
@@ -307,5 +321,5 @@ def _kernel(table, transform, rest):
     order = [*range(3, last), 0, 1, last, 2, last + 1]
     spectrum = tf.transpose(spectrum, order)  # [*taps, f, 2, k, 2, u]
     pairs = gather_pairs(spectrum, rank, rest.index())  # [t, s, f, 2, k, 2, u]
-    pairs = tf.transpose(pairs, [2, 3, 0, 4, 5, 6, 1])
-    return tf.reshape(pairs, [count, -1, 2 * intra * rest.context])
+    pairs = tf.transpose(pairs, [2, 3, 0, 4, 1, 5, 6])
+    return tf.reshape(pairs, [count, 2, -1, rest.context * 2 * intra])
