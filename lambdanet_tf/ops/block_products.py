@@ -51,15 +51,25 @@ def lambda_first(queries, values, table, blocks):
 
 def apply_lambdas(queries, lambdas, blocks):
     """Applies `(batch, blocks, queries of a block, k, v)` to the queries."""
-    queries = blocks.query_blocks(queries)  # [b, x, t, h, k]
-    heads, (key_dim, value_dim) = queries.shape[-2], lambdas.shape[-2:]
-    # oneDNN is faster with one axis of matrices than with several.
-    outputs = tf.matmul(
-        tf.reshape(queries, [-1, heads, key_dim]),
-        tf.reshape(lambdas, [-1, key_dim, value_dim]),
-    )
-    shape = [-1, math.prod(blocks.counts), blocks.queries, heads, value_dim]
+    outputs = apply_each(blocks.query_blocks(queries), lambdas)
+    shape = [-1, math.prod(blocks.counts), blocks.queries, *outputs.shape[1:]]
     return blocks.joined(tf.reshape(outputs, shape))
+
+
+def apply_each(queries, lambdas):
+    """Applies to every query position its own lambda.
+
+    oneDNN is faster with one axis of matrices than with several.
+
+    Args:
+        queries: `(*positions, heads, key_dim)`.
+        lambdas: `(*positions, key_dim, value_dim)`.
+
+    Returns:
+        `(positions, heads, value_dim)`.
+    """
+    queries = tf.reshape(queries, [-1, *queries.shape[-2:]])
+    return tf.matmul(queries, tf.reshape(lambdas, [-1, *lambdas.shape[-2:]]))
 
 
 def query_first(queries, values, table, blocks):

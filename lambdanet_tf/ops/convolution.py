@@ -7,6 +7,7 @@ position lambdas are a convolution of the values whose kernel is the table
 
 import tensorflow as tf
 
+from lambdanet_tf.ops.block_products import apply_each
 from lambdanet_tf.ops.geometry import Axis
 from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.geometry import size
@@ -46,10 +47,10 @@ def _fold_value_depth(values, rank):
 
 def _apply_folded(queries, lambdas, value_dim):
     """Applies `(b * v, *queries, k)` to `(b, n, h, k)`."""
-    positions = size(queries, 1)
-    shape = [tf.shape(queries)[0], value_dim, positions, lambdas.shape[-1]]
-    lambdas = tf.reshape(lambdas, shape)
-    return tf.matmul(queries, tf.transpose(lambdas, [0, 2, 3, 1]))
+    (heads, key_dim), positions = queries.shape[-2:], size(queries, 1)
+    lambdas = tf.reshape(lambdas, [-1, value_dim, positions, key_dim])
+    outputs = apply_each(queries, tf.transpose(lambdas, [0, 2, 3, 1]))
+    return tf.reshape(outputs, [-1, positions, heads, value_dim])
 
 
 def unfolded(queries, values, table, geometry):
