@@ -178,20 +178,23 @@ PAPERS_ORDER = (
 )
 
 IMPLEMENTATIONS = (
-    "auto", "query_first", "lambda_first", "batch_last", "spectral", "conv2d",
-    "depthwise", "unfolded", "einsum",
+    "auto", "query_first", "lambda_first", "batch_last", "spectral_batch_last",
+    "spectral", "conv2d", "depthwise", "unfolded", "einsum",
 )  # fmt: skip
 # What `auto` takes on a TPU, but `conv2d`, which compiles for minutes.
-DRAWN_ALGORITHMS = ("query_first", "lambda_first", "batch_last")
+DRAWN_ALGORITHMS = (
+    "query_first", "lambda_first", "batch_last", "spectral_batch_last",
+)  # fmt: skip
 # As in c4, in its first block and in c2 of a ResNet-50 for 224 px.
 LAYERS = tuple(
     _layer(implementation, image_size, filters)
     for image_size, filters in ((14, 256), (28, 256), (56, 64))
     for implementation in IMPLEMENTATIONS
 ) + tuple(
-    # Between the two others the best algorithm depends on the batch.
-    _layer(implementation, 28, 256, TIMED)
-    for implementation in ("auto", *DRAWN_ALGORITHMS)
+    # On larger maps the best algorithm depends on the batch.
+    _layer(implementation, image_size, filters, TIMED)
+    for image_size, filters in ((28, 256), (56, 64))
+    for implementation in ("auto", *DRAWN_ALGORITHMS, "einsum")
 )
 
 

@@ -2,9 +2,24 @@
 
 import tensorflow as tf
 
+from lambdanet_tf import ops
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
+
+
+class Projection(tf.keras.layers.Dense):
+    """Dense that keeps the axes of its inputs apart on TPUs.
+
+    Keras merges them for one product of two matrices, and a TPU copies what
+    it has stored with the batch last.
+    """
+
+    def call(self, inputs):
+        if ops.target_device() != "tpu":
+            return super().call(inputs)
+        kernel = tf.convert_to_tensor(self.kernel)
+        return tf.einsum("...c,cd->...d", tf.cast(inputs, kernel.dtype), kernel)
 
 
 class ProjectionLayer(BaseLayer):
@@ -57,7 +72,7 @@ class ProjectionLayer(BaseLayer):
     def _projection(self, name, units, scale=1.0):
         """A Dense without bias; N(0, scale / channels) by default."""
         initializer = getattr(self, f"{name}_initializer")
-        return tf.keras.layers.Dense(
+        return Projection(
             units,
             use_bias=False,
             kernel_initializer=initializer

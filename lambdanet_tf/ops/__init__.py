@@ -43,6 +43,7 @@ from lambdanet_tf.ops.plan import best_plan
 from lambdanet_tf.ops.plan import considered
 from lambdanet_tf.ops.plan import plan_for
 from lambdanet_tf.ops.plan import planning_for
+from lambdanet_tf.ops.plan import target_device
 from lambdanet_tf.ops.position import lambda_output
 from lambdanet_tf.ops.position import position_bias_output
 from lambdanet_tf.ops.position import position_output
@@ -82,6 +83,7 @@ __all__ = [
     "relative_index",
     "same_axis",
     "size",
+    "target_device",
     "valid_axis",
     "where",
 ]

@@ -130,7 +130,7 @@ def _windows(values, blocks):
     order = [*range(1, rank + 1), rank + 2, rank + 1, 0]
     values = tf.transpose(values, order)  # [*context, u, v, b]
     for index, blocked in enumerate(blocks.axes[:-1]):
-        values = _window(values, 2 * index, blocked)
+        values = window(values, 2 * index, blocked)
     values = _steps(values, 2 * rank - 2, blocks.axes[-1])
     # [(count, s) per leading axis, steps, f, u, v, b]
     leading = 2 * rank - 2
@@ -156,7 +156,7 @@ def _window_size(blocks):
     return leading * (last.axis.context if last.count == 1 else last.step)
 
 
-def _window(values, axis, blocked):
+def window(values, axis, blocked):
     """Replaces an axis by (blocks, context of a block)."""
     if blocked.count == 1:
         return tf.expand_dims(values, axis)
@@ -201,7 +201,7 @@ def _kernel(table, blocks):
     rank, last = blocks.rank, blocks.axes[-1]
     key_dim, intra = table.shape[-2:]
     for index, blocked in enumerate(blocks.axes):
-        table = _toeplitz(table, 2 * index, blocked.inner)
+        table = toeplitz(table, 2 * index, blocked.inner)
     # [(t, s) per axis, k, u]
     pieces = 1 if last.count == 1 else last.pieces
     shape = table.shape.as_list()
@@ -224,7 +224,7 @@ def _kernel(table, blocks):
     return tf.reshape(tf.transpose(table, order), shape)
 
 
-def _toeplitz(table, axis, inner):
+def toeplitz(table, axis, inner):
     """Replaces an axis of taps by (queries, context), zero out of scope.
 
     Copies of the padded table, one for every query, are laid end to end and

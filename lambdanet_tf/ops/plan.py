@@ -180,7 +180,7 @@ def plan_for(
 @functools.lru_cache(maxsize=1024)
 def _chosen(geometry, dims, implementation, device, training, batch):
     best = {}
-    names = considered(DEVICES[device])
+    names = considered(DEVICES[device], geometry.rank)
     if implementation != "auto":
         names.append(implementation)
     for name in names:
@@ -217,22 +217,25 @@ def best_plan(geometry, dims, algorithm, device, training=True, batch=None):
     return min(_COSTS[algorithm](geometry, dims, new_work), key=_preference)
 
 
-def considered(device):
+def considered(device, rank):
     """Returns the algorithms that `"auto"` chooses from, as a list.
 
     Args:
         device: a `Device`, of `DEVICES` or not.
+        rank: int. Axes of the geometry.
     """
     names = ["lambda_first", "query_first", "conv2d"]
     if device.spectral:
         names.append("spectral")
     if device.lanes > 1:
         names.append("batch_last")
+        if rank > 1:
+            names.append("spectral_batch_last")
     return names
 
 
 def target_device():
-    """The key of `DEVICES` that plans are made for.
+    """Returns the key of `DEVICES` that plans are made for.
 
     What `planning_for` says, or else the best device of this process.
     """
@@ -360,6 +363,36 @@ def _spectral(geometry, dims, new_work):
         yield work.plan("spectral", blocks.sizes, rows * x * t * k * v)
 
 
+def _spectral_batch_last(geometry, dims, new_work):
+    if geometry.rank == 1:
+        (plan,) = _spectral(geometry, dims, new_work)
+        yield dataclasses.replace(plan, algorithm="spectral_batch_last")
+        return
+    h, k, v, u = dataclasses.astuple(dims)
+    for blocks in _all_blocks(geometry):
+        if blocks.counts[0] > 1:
+            continue
+        first, rest = blocks.axes[0].axis, Blocks(blocks.axes[1:])
+        rows, frequencies = first.queries, num_frequencies(first)
+        width = math.prod(geometry.context[1:])
+        x, t, s = math.prod(rest.counts), rest.queries, rest.context
+        work = new_work()
+        work.cut(rest, 2 * frequencies * u * v, rows * (h * k + h * v))
+        # The examples are columns too, so that their number is no limit.
+        work.product(width * u * v, first.context, 2 * frequencies)
+        work.product(x * v, 2 * s * u, 2 * frequencies * t * k)
+        work.product(t * k * x * v, 2 * frequencies, rows)
+        lambdas = t * k * x * v
+        # A compiler lets the longer of two axes fill the rows of tiles.
+        last = max(work.batch, rows)
+        work.move(2 * frequencies * lambdas, 2, last=last)
+        work.move(rows * lambdas, 2, last=last)
+        entries = math.prod(geometry.taps[1:]) * k * u
+        work.product_of_table(2 * frequencies, first.taps, entries)
+        work.move_table(4 * frequencies * t * s * k * u, 6)
+        yield work.plan("spectral_batch_last", blocks.sizes, rows * lambdas)
+
+
 def _spectral_of_a_sequence(geometry, dims, work):
     h, k, v, u = dataclasses.astuple(dims)
     (axis,) = geometry.axes
@@ -424,6 +457,7 @@ _COSTS = {
     "query_first": _query_first,
     "batch_last": _batch_last,
     "spectral": _spectral,
+    "spectral_batch_last": _spectral_batch_last,
 }
 IMPLEMENTATIONS = ("auto", *_COSTS)
 # What needs no static size.

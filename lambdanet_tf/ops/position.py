@@ -21,6 +21,7 @@ from lambdanet_tf.ops.plan import Dims
 from lambdanet_tf.ops.plan import Plan
 from lambdanet_tf.ops.plan import plan_for
 from lambdanet_tf.ops.spectral import spectral
+from lambdanet_tf.ops.spectral_batch_last import spectral_batch_last
 
 # What reads a geometry as it is, and what reads it in blocks.
 _WHOLE = {
@@ -34,7 +35,11 @@ _BLOCKED = {
     "query_first": query_first,
     "batch_last": batch_last,
     "spectral": spectral,
+    "spectral_batch_last": spectral_batch_last,
 }
+
+# What reads the content lambda as well.
+_WITH_CONTENT = ("batch_last", "spectral_batch_last")
 
 
 def position_output(
@@ -113,10 +118,11 @@ def lambda_output(
     plan = None
     if geometry is not None:
         plan = _plan(queries, values, geometry, implementation)
-        if plan.algorithm == "batch_last":
+        if plan.algorithm in _WITH_CONTENT:
             values, table = _on_grid(values, embeddings, geometry)
             blocks = Blocks.of(geometry, plan.sizes)
-            return batch_last(queries, values, table, blocks, content)
+            algorithm = _BLOCKED[plan.algorithm]
+            return algorithm(queries, values, table, blocks, content)
     outputs = position_output(queries, values, embeddings, geometry, plan)
     return apply_content_lambda(queries, content) + outputs
 

@@ -1,0 +1,152 @@
+"""Outputs through the spectrum of the first axis, with the batch as last axis.
+
+What `spectral` computes, laid out as TPUs store it (see `batch_last`): three
+matrix products follow each other without a transposition between them, and
+the queries read their lambdas elementwise.
+
+Letters beside those of the package: f frequencies, c real and imaginary part,
+r rows of queries, t and s queries and context positions of a block of the
+other axes, x their blocks.
+"""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from lambdanet_tf.ops.batch_last import toeplitz
+from lambdanet_tf.ops.batch_last import window
+from lambdanet_tf.ops.blocks import Blocks
+from lambdanet_tf.ops.content import apply_content_lambda
+from lambdanet_tf.ops.geometry import size
+from lambdanet_tf.ops.keys import sum_dtype
+from lambdanet_tf.ops.spectral import spectral
+from lambdanet_tf.ops.spectral import transforms
+
+
+def spectral_batch_last(queries, values, table, blocks, content=None):
+    """Computes the position output by frequencies of the first axis.
+
+    bfloat16 stays what it is, so spectra are rounded to it: an error of some
+    2^-9 of the largest lambda of a column, as an output rounded to bfloat16
+    has of itself. float16 is computed in float32. Sequences are left to
+    `spectral`.
+
+    Args:
+        queries: `(batch, n, heads, key_dim)`.
+        values: `(batch, *context, value_dim, intra_depth)`.
+        table: `(*taps, key_dim, intra_depth)`, already cropped.
+        blocks: `Blocks` of the geometry; the first axis is one block.
+        content: None, or a content lambda `(batch, key_dim, value_dim)` that
+            the queries read as well.
+
+    Returns:
+        `(batch, n, heads, value_dim)`.
+
+    Cost: with F frequencies and, on the other axes, w queries and blocks with
+    a context of s positions: 8 b w s F k u v + 4 b n F k v operations, and
+    2 b n h k v that are no product of matrices; intermediate b n k v.
+    """
+    if blocks.rank == 1:
+        outputs = spectral(queries, values, table, blocks)
+        if content is not None:
+            outputs += apply_content_lambda(queries, content)
+        return outputs
+    dtype = values.dtype
+    if dtype == tf.float16:
+        tensors = (queries, values, table, content)
+        queries, values, table, content = (
+            None if x is None else tf.cast(x, tf.float32) for x in tensors
+        )
+    lambdas = _lambdas(values, table, blocks, content)  # [t, k, x, v, r, b]
+    queries = _queries_last(queries, blocks)  # [t, h, k, x, 1, r, b]
+    outputs = tf.reduce_sum(queries * lambdas[:, None], axis=2)
+    return tf.cast(_joined(outputs, blocks), dtype)
+
+
+def _lambdas(values, table, blocks, content):
+    """The sum of both lambdas, `(t, k, x, v, r, b)`."""
+    forward, kernel, inverse = transforms(blocks.axes[0].axis)
+    rest = Blocks(blocks.axes[1:])
+    count, batch = len(forward) // 2, size(values, 0)
+    key_dim, value_dim = table.shape[-2], values.shape[-2]
+    inverse = tf.constant(inverse.reshape(-1, count, 2), values.dtype)
+    context = _spectrum(values, forward, rest)  # [f, c * s * u, x * v, b]
+    kernel = _kernel(table, kernel, rest)  # [f, c, t * k, c * s * u]
+    if content is not None:
+        # One more row of the context per key channel, at frequency zero.
+        content = tf.transpose(content, [1, 2, 0])[None]  # [1, k, v, b]
+        content = tf.tile(content, [count, 1, math.prod(rest.counts), 1])
+        context = tf.concat([context, content], 1)
+        same = np.zeros([count, 2, rest.queries, key_dim, key_dim])
+        same[0, 0] = (2 * count - 1) * np.eye(key_dim)
+        same = tf.constant(same.reshape(count, 2, -1, key_dim), kernel.dtype)
+        kernel = tf.concat([kernel, same], 3)
+    products = tf.einsum("fcts,fsvb->fctvb", kernel, context)
+    lambdas = tf.einsum("rfc,fctvb->tvrb", inverse, products)
+    shape = [rest.queries, key_dim, math.prod(rest.counts), value_dim]
+    return tf.reshape(lambdas, [*shape, blocks.grid[0], batch])
+
+
+def _spectrum(values, forward, rest):
+    """`(b, *context, v, u)` -> `(f, c * s * u, x * v, b)`."""
+    batch, (value_dim, intra) = size(values, 0), values.shape[-2:]
+    rank, count = rest.rank, len(forward) // 2
+    order = [*range(1, rank + 2), rank + 3, rank + 2, 0]
+    values = tf.transpose(values, order)  # [*context, u, v, b]
+    shape = [count, 2, *values.shape[1:-1], batch]
+    values = tf.reshape(values, [values.shape[0], -1, value_dim, batch])
+    forward = tf.constant(forward.reshape(count, 2, -1), values.dtype)
+    spectrum = tf.einsum("fcr,rsvb->fcsvb", forward, values)
+    spectrum = tf.reshape(spectrum, shape)
+    for index, blocked in enumerate(rest.axes):
+        spectrum = window(spectrum, 2 + 2 * index, blocked)
+    # [f, c, (x, s) per axis, u, v, b]
+    last = 2 + 2 * rank
+    order = [0, 1, *range(3, last, 2), last, *range(2, last, 2)]
+    spectrum = tf.transpose(spectrum, [*order, last + 1, last + 2])
+    return tf.reshape(spectrum, [count, 2 * rest.context * intra, -1, batch])
+
+
+def _kernel(table, transform, rest):
+    """`(*taps, k, u)` -> `(f, c, t * k, c * s * u)`."""
+    count, dtype = len(transform) // 2, sum_dtype(table.dtype)
+    taps = tf.reshape(tf.cast(table, dtype), [table.shape[0], -1])
+    spectrum = tf.matmul(tf.constant(transform, dtype), taps)
+    spectrum = tf.cast(spectrum, table.dtype)
+    spectrum = tf.reshape(spectrum, [count, 2, *table.shape[1:]])
+    for index, blocked in enumerate(rest.axes):
+        spectrum = toeplitz(spectrum, 2 + 2 * index, blocked.inner)
+    # [f, c, (t, s) per axis, k, u]
+    last = 2 + 2 * rest.rank
+    order = [1, 0, *range(2, last, 2), last, *range(3, last, 2), last + 1]
+    shape = [2, count, rest.queries * table.shape[-2], -1]
+    spectrum = tf.reshape(tf.transpose(spectrum, order), shape)
+    real, imaginary = tf.unstack(spectrum)
+    # The real matrix of a complex product.
+    rows = [[real, -imaginary], [imaginary, real]]
+    return tf.stack([tf.concat(row, -1) for row in rows], 1)
+
+
+def _queries_last(queries, blocks):
+    """`(batch, n, heads, key_dim)` -> `(t, h, k, x, 1, r, b)`."""
+    batch, (heads, key_dim) = size(queries, 0), queries.shape[-2:]
+    last, rest = 2 * blocks.rank, Blocks(blocks.axes[1:])
+    queries = blocks.cut_queries(queries)  # [b, (count, size) per axis, h, k]
+    order = [1, *range(4, last + 1, 2), last + 1, last + 2]
+    order += [*range(3, last, 2), 2, 0]
+    shape = [rest.queries, heads, key_dim, math.prod(rest.counts), 1]
+    queries = tf.transpose(queries, order)
+    return tf.reshape(queries, [*shape, blocks.grid[0], batch])
+
+
+def _joined(outputs, blocks):
+    """`(t, heads, x, v, r, batch)` -> `(batch, n, heads, v)`."""
+    rest, batch = Blocks(blocks.axes[1:]), size(outputs, 5)
+    rank, heads, value_dim = rest.rank, outputs.shape[1], outputs.shape[3]
+    shape = [*rest.sizes, heads, *rest.counts, value_dim]
+    shape += [1, blocks.grid[0], batch]
+    pairs = [i for axis in range(rank) for i in (1 + rank + axis, axis)]
+    last = 2 * rank + 1
+    order = [last + 3, last + 1, last + 2, *pairs, rank, last]
+    return blocks.join_queries(tf.transpose(tf.reshape(outputs, shape), order))
