@@ -26,8 +26,9 @@ DOCUMENT = "tpu_compile.md"
 CHILD = (sys.executable, "-m", "benchmarks.tpu_child")
 CHECKED = ("LambdaResNet50, 128 px, batch 32", "auto, d=64, 56 px, batch 32")
 # How far the compiler's count may be from that of `lambdanet_tf.analysis`,
-# which knows products alone.
-TOLERANCE = 0.05
+# which knows products alone, and takes each to have two gradients: those with
+# the constant matrices of a transform have one.
+TOLERANCE = 0.08
 FINAL = ("ok", "out of memory")
 
 
