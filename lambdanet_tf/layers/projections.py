@@ -19,7 +19,11 @@ class Projection(tf.keras.layers.Dense):
         if ops.target_device() != "tpu":
             return super().call(inputs)
         kernel = tf.convert_to_tensor(self.kernel)
-        return tf.einsum("...c,cd->...d", tf.cast(inputs, kernel.dtype), kernel)
+        # Named axes: the gradient of an ellipsis has no static shape.
+        axes = "abcdefgh"[: inputs.shape.rank - 1]
+        return tf.einsum(
+            f"{axes}y,yz->{axes}z", tf.cast(inputs, kernel.dtype), kernel
+        )
 
 
 class ProjectionLayer(BaseLayer):
