@@ -135,6 +135,63 @@ def test_content_lambda(normalization, masked, rng):
         checks.assert_close(output[b], expected, 1e-12)
 
 
+def past_content(queries, keys, values, normalization):
+    """The causal content output by all pairs of positions, in TensorFlow."""
+    length = keys.shape[1]
+    seen = np.tril(np.ones([length, length], bool))[..., None, None]
+    pairs = tf.tile(keys[:, None], [1, length, 1, 1, 1])  # [b, n, m, k, u]
+    if normalization == "softmax":
+        pairs = tf.nn.softmax(tf.where(seen, pairs, -np.inf), axis=2)
+    elif normalization == "l2":
+        pairs = tf.where(seen, pairs, 0.0)
+        pairs /= tf.sqrt(tf.reduce_sum(pairs**2, axis=2, keepdims=True))
+    pairs = tf.where(seen, pairs, 0.0)
+    return tf.einsum("bnhk,bnmku,bmvu->bnhv", queries, pairs, values)
+
+
+# 512 positions are one group of chunks.
+@pytest.mark.parametrize("normalization", ops.KEY_NORMALIZATIONS)
+@pytest.mark.parametrize("length", [1, 15, 16, 33, 512, 513, 1100])
+def test_causal_content_output(length, normalization, rng):
+    intra = int(rng.integers(1, 3))
+    # Some keys are far above and far below all before them.
+    keys = rng.normal(size=[2, length, 2, intra])
+    keys += 300 * (rng.uniform(size=keys.shape) < 0.02)
+    keys -= 300 * (rng.uniform(size=keys.shape) < 0.02)
+    tensors = [
+        tf.constant(rng.normal(size=[2, length, 3, 2])),
+        tf.constant(keys),
+        tf.constant(rng.normal(size=[2, length, 2, intra])),
+    ]
+    weights = rng.normal(size=[2, length, 3, 2])
+
+    def run(function):
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            outputs = function(*tensors, normalization)
+            loss = tf.reduce_sum(weights * outputs)
+        return [outputs, *tape.gradient(loss, tensors)]
+
+    found, expected = run(ops.causal_content_output), run(past_content)
+    # Those of the only key are zero, but for rounding.
+    scale = max(np.abs(x).max() for x in expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12 * scale)
+
+
+@pytest.mark.parametrize("normalization", ops.KEY_NORMALIZATIONS)
+def test_what_comes_later_changes_no_bit(normalization, rng):
+    length, first = 600, 533
+    shapes = ([1, length, 2, 3], [1, length, 3, 1], [1, length, 4, 1])
+    one = [rng.normal(size=shape).astype("float32") for shape in shapes]
+    other = [x.copy() for x in one]
+    for x, fill in zip(other, (np.nan, np.inf, 1e30), strict=True):
+        x[:, first:] = fill
+    run = ops.causal_content_output
+    found = run(*one, normalization)[:, :first]
+    np.testing.assert_array_equal(found, run(*other, normalization)[:, :first])
+
+
 def test_same_geometry_as_tensorflow(rng):
     # The sizes and alignment of SAME, from TensorFlow itself.
     windows = [(3, 1, 1), (3, 2, 1), (5, 3, 1), (3, 1, 2), (7, 1, 1)]

@@ -1,6 +1,7 @@
 """Exports of runs, version folders, and what stands in them."""
 
 import dataclasses
+import gc
 import hashlib
 import json
 import os
@@ -24,6 +25,17 @@ from tests.serving_run import ARGUMENTS
 from tests.serving_run import CLASSES
 from tests.serving_run import RUN
 from tests.serving_run import SHAPE
+
+
+@pytest.fixture(autouse=True)
+def _freed():
+    """Frees loaded models between tests.
+
+    CPython 3.11 crashes where its collector does so in the middle of one, if
+    the tests of `TPUStrategy` ran before in the same process.
+    """
+    yield
+    gc.collect()
 
 
 def dense_model(**arguments):

@@ -190,11 +190,13 @@ def test_an_image_that_is_not_finite_is_named(session, signature, value):
 
 
 def test_pixels_outside_the_range_count_as_its_ends(session):
-    images = np.array([-1e30, 0.0, 255.0, 1e30], np.float32)
-    images = np.broadcast_to(images[:, None, None, None], (4, *SHAPE))
-    logits = session.run("serving_default", {"images": images})["logits"]
-    np.testing.assert_array_equal(logits[0], logits[1])
-    np.testing.assert_array_equal(logits[2], logits[3])
+    def run(*pixels):
+        images = np.array(pixels, np.float32)[:, None, None, None]
+        images = np.broadcast_to(images, (len(pixels), *SHAPE))
+        return session.run("serving_default", {"images": images})["logits"]
+
+    # The place of an example in its batch may change its last bits.
+    np.testing.assert_array_equal(run(-1e30, 1e30), run(0.0, 255.0))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The content lambda of sequences whose positions see only their past.
 
 Letters beside those of the package: j chunks, c positions of a chunk (s where
-they are summed over).
+they are summed over), p pieces of a chunk.
 """
 
 import tensorflow as tf
@@ -9,15 +9,16 @@ import tensorflow as tf
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.keys import MASKED_LOGIT
 from lambdanet_tf.ops.keys import TINY
-from lambdanet_tf.ops.keys import all_intra
 from lambdanet_tf.ops.keys import sum_dtype
 from lambdanet_tf.ops.keys import where
 from lambdanet_tf.ops.nonfinite import finite
 from lambdanet_tf.ops.nonfinite import nan_where
 
-CHUNK = 16
-# Enough for 2**20 chunks, where their number is known only at run time.
-_MOST_ROUNDS = 20
+CHUNK = 16  # positions
+GROUP = 32  # chunks whose running sums are one product
+# Where the number of chunks is known only at run time.
+_MOST_ROUNDS = 3
+_MOST_SHIFTS = 20  # enough for 2**20 chunks
 
 
 def causal_content_output(
@@ -41,8 +42,9 @@ def causal_content_output(
     Returns:
         `(batch, n, heads, value_dim)`.
 
-    Cost: about 2 b n k u (v + h v + c h) operations with chunks of c
-    positions; largest intermediate b n c k u.
+    Cost: about 2 b n u (k v + h k v + h c k + h c v) operations with chunks
+    of c positions; largest intermediates b n h k u, b n h c u and
+    b n k v u / c.
     """
     (key_dim, intra_depth), value_dim = keys.shape[2:], values.shape[2]
     spec = content_state_spec(
@@ -137,7 +139,7 @@ def causal_content_step(
         `(batch, n, heads, value_dim)`, and the state after these positions.
     """
     length = size(keys, 1)
-    chunk = min(CHUNK, keys.shape[1] or CHUNK)
+    chunk = _chunk_size(keys.shape[1])
     dtype = sum_dtype(keys.dtype)
     wide = tf.cast(keys, dtype)
     fill = MASKED_LOGIT if normalization == "softmax" else 0.0
@@ -146,23 +148,50 @@ def causal_content_step(
         wide = where(present, wide, fill)
         values = where(present, values, 0.0)
     values, bad = finite(values)
+    wide, bad_keys = finite(wide)
+    # A zero in a product hides what comes later, but not NaN or infinity.
+    bad |= bad_keys
+    # Intra-depth goes first: what follows is products of matrices.
+    wide = _chunks(tf.transpose(wide, [0, 3, 1, 2]), length, chunk, fill)
+    values = tf.transpose(tf.cast(values, dtype), [0, 3, 1, 2])
+    values = _chunks(values, length, chunk)  # [b, u, j, c, v]
+    queries = _chunks(tf.cast(queries, dtype)[:, None], length, chunk)
+    state = _swapped(state)  # [b, u, k, ...]
     attend = _softmax if normalization == "softmax" else _linear
-    earlier, sums, scores, values, state = attend(
-        _chunks(tf.cast(queries, dtype), length, chunk),
-        _chunks(wide, length, chunk, fill),
-        _chunks(tf.cast(values, dtype), length, chunk),
-        normalization,
-        state,
+    earlier, sums, scores, state = attend(
+        queries, wide, values, normalization, state
     )
-    outputs = tf.einsum("bjchku,bjkuv->bjchv", earlier, sums)
-    outputs += tf.einsum("bjchsu,bjsvu->bjchv", scores, values)
-    heads, value_dim = outputs.shape[-2:]
+    outputs = _read(earlier, sums) + _read(scores, values)
+    heads, value_dim = queries.shape[-2], values.shape[-1]
     shape = [tf.shape(keys)[0], _whole(length, chunk), heads, value_dim]
-    outputs = tf.cast(tf.reshape(outputs, shape)[:, :length], keys.dtype)
+    outputs = _first(tf.reshape(outputs, shape), length, 1)
+    outputs = tf.cast(outputs, keys.dtype)
+    state = _swapped(state)
     seen = tf.cumsum(tf.cast(bad, tf.int32), axis=1) > 0
     # Whoever sees the sums sees the position that is not finite.
     state["content"] = nan_where(state["content"], seen[:, -1:])
     return nan_where(outputs, seen), state
+
+
+def _swapped(state):
+    """Exchanges key channels and intra-depth of every part of a state."""
+    orders = {3: [0, 2, 1], 4: [0, 2, 1, 3]}
+    return {
+        name: tf.transpose(part, orders[len(part.shape)])
+        for name, part in state.items()
+    }
+
+
+def _read(queries, lambdas):
+    """`(b, u, j, c, h, x)` by `(b, u, j, x, v)` -> `(b, j, c * h, v)`."""
+    batch, chunks = size(lambdas, 0), size(lambdas, 2)
+    _, intra, _, chunk, heads, depth = queries.shape
+    queries = tf.transpose(queries, [0, 2, 3, 4, 1, 5])
+    shape = [batch, chunks, chunk * heads, intra * depth]
+    queries = tf.reshape(queries, shape)
+    lambdas = tf.transpose(lambdas, [0, 2, 1, 3, 4])
+    shape = [batch, chunks, intra * depth, lambdas.shape[-1]]
+    return tf.matmul(queries, tf.reshape(lambdas, shape))
 
 
 def _softmax(queries, keys, values, _, state):
@@ -171,100 +200,208 @@ def _softmax(queries, keys, values, _, state):
     Maximum and sum of exponents are kept apart: their logarithm in one number
     would lose the digits of a small difference of large logits.
     """
-    start = tf.stop_gradient(state["key_maximum"])[:, None]  # [b, 1, k, u]
-    top = tf.stop_gradient(_running_maximum(keys, start))  # [b, j, c, k, u]
-    ends = tf.concat([start, top[:, :, -1]], axis=1)  # [b, j + 1, k, u]
-    own = tf.exp(keys - ends[:, 1:, None])
-    sums = tf.einsum("bjsku,bjsvu->bjkuv", own, values)
-    totals = tf.reduce_sum(own, axis=2)[..., None]
-    sums = tf.concat([sums, totals], axis=-1)  # [b, j, k, u, v + 1]
+    start = tf.stop_gradient(state["key_maximum"])[:, :, None]  # [b, u, 1, k]
+    top = tf.stop_gradient(_running_maximum(keys, start))  # [b, u, j, c, k]
+    ends = tf.concat([start, top[..., -1, :]], axis=2)  # [b, u, j + 1, k]
+    own, halves = tf.exp(keys - top), _halves(keys, top)
+    totals = _totals(own, halves)  # [b, u, j, c, k]
+    weights = tf.exp(keys - ends[:, :, 1:, None])
+    sums = tf.matmul(weights, values, transpose_a=True)
+    sums = tf.concat([sums, totals[..., -1, :, None]], axis=-1)
     before = [state["content"], state["key_sum"][..., None]]
-    before = tf.concat(before, axis=-1)[:, None]
-    sums = _running_sum(tf.concat([before, sums], axis=1), ends)
+    before = tf.concat(before, axis=-1)[:, :, None]
+    sums = _running_sum(tf.concat([before, sums], axis=2), ends)
+    sums, last = tf.split(sums, [size(keys, 2), 1], axis=2)
     state = {
-        "content": sums[:, -1, ..., :-1],
-        "key_sum": sums[:, -1, ..., -1],
-        "key_maximum": ends[:, -1],
+        "content": last[:, :, 0, :, :-1],
+        "key_sum": last[:, :, 0, :, -1],
+        "key_maximum": ends[:, :, -1],
     }
-    sums, totals = sums[:, :-1, ..., :-1], sums[:, :-1, ..., -1]
-    carry = tf.exp(ends[:, :-1, None] - top)  # [b, j, c, k, u]
-    past = _past(keys.shape[2])[:, :, None, None]
-    pairs = keys[:, :, None] - top[:, :, :, None]  # [b, j, c, s, k, u]
-    pairs = tf.exp(tf.where(past, pairs, MASKED_LOGIT))
-    totals = carry * totals[:, :, None] + tf.reduce_sum(pairs, axis=3)
-    queries = queries[..., None] / totals[:, :, :, None]  # [b, j, c, h, k, u]
-    scores = tf.einsum("bjchku,bjcsku->bjchsu", queries, pairs)
-    return queries * carry[:, :, :, None], sums, scores, values, state
+    sums, before = tf.split(sums, [values.shape[-1], 1], axis=-1)
+    carry = tf.exp(ends[:, :, :-1, None] - top)  # [b, u, j, c, k]
+    totals += carry * before[:, :, :, None, :, 0]
+    queries = queries / totals[..., None, :]  # [b, u, j, c, h, k]
+    scores = _scores(queries, own, halves)
+    return queries * carry[..., None, :], sums, scores, state
+
+
+def _halves(keys, top):
+    """Factors of the pairs whose key is in the half before the query's.
+
+    The exponent of such a pair, relative to the maximum that the query sees,
+    is the key's relative to the maximum at the end of its half, and that one's
+    relative to the query's: neither is ever positive.
+
+    Returns:
+        For pieces of 2, 4, 8 ... positions a tuple, `(b, u, j, p, half, k)`:
+        factors of the keys of the first half, and of the queries of the second.
+    """
+    factors = []
+    for half in _shifts(keys.shape[3]):
+        first, _ = _cut(keys, half)
+        tops, second = _cut(top, half)
+        middle = tops[..., -1:, :]
+        factors.append((tf.exp(first - middle), tf.exp(middle - second)))
+    return factors
+
+
+def _totals(own, halves):
+    """Sums of the exponents that a query sees in its chunk, `(b, u, j, c, k)`.
+
+    Args:
+        own: of its own position, `(b, u, j, c, k)`.
+        halves: see `_halves`.
+    """
+    totals = own
+    for _, decay in halves:
+        first, second = _cut(totals, decay.shape[4])
+        totals = _joined(first, second + decay * first[..., -1:, :])
+    return totals
+
+
+def _scores(queries, own, halves):
+    """How queries weigh positions of their chunk, `(b, u, j, c, h, s)`."""
+    scores = tf.reduce_sum(queries * own[..., None, :], -1, keepdims=True)
+    for weights, decay in halves:
+        half = weights.shape[4]
+        _, second = _cut(queries, half)  # [b, u, j, p, half, h, k]
+        sizes = [size(second, axis) for axis in range(6)]
+        flat = [*sizes[:4], -1, queries.shape[-1]]
+        second = tf.reshape(second * decay[..., None, :], flat)
+        across = tf.matmul(second, weights, transpose_b=True)
+        across = tf.reshape(across, [*sizes, half])
+        first, second = _cut(scores, half)
+        first = tf.pad(first, [[0, 0]] * 6 + [[0, half]])
+        scores = _joined(first, tf.concat([across, second], -1))
+    return scores
+
+
+def _cut(x, half):
+    """`(b, u, j, c, ...)` -> two times `(b, u, j, p, half, ...)`."""
+    chunk = x.shape[3]
+    shape = [size(x, 0), x.shape[1], size(x, 2), chunk // (2 * half), 2, half]
+    return tf.unstack(tf.reshape(x, [*shape, *x.shape[4:]]), axis=4)
+
+
+def _joined(first, second):
+    """Undoes `_cut`."""
+    x = tf.concat([first, second], axis=4)
+    shape = [size(x, 0), x.shape[1], size(x, 2), x.shape[3] * x.shape[4]]
+    return tf.reshape(x, [*shape, *x.shape[5:]])
 
 
 def _linear(queries, keys, values, normalization, state):
     """As `_softmax`, for keys that are summed as they are."""
-    sums = tf.einsum("bjsku,bjsvu->bjkuv", keys, values)
-    sums = tf.concat([state["content"][:, None], sums], axis=1)
-    sums = tf.cumsum(sums, axis=1)  # [b, j + 1, k, u, v]
-    next_state = {"content": sums[:, -1]}
-    queries = queries[..., None]  # [b, j, c, h, k, 1]
+    chunks = size(keys, 2)
+    sums = tf.matmul(keys, values, transpose_a=True)
+    sums = tf.concat([state["content"][:, :, None], sums], axis=2)
+    sums = tf.cumsum(sums, axis=2)  # [b, u, j + 1, k, v]
+    sums, last = tf.split(sums, [chunks, 1], axis=2)
+    next_state = {"content": last[:, :, 0]}
     if normalization == "l2":
-        energy = tf.cumsum(keys**2, axis=2)
-        whole = tf.concat([state["key_sum"][:, None], energy[:, :, -1]], 1)
-        whole = tf.cumsum(whole, axis=1)  # [b, j + 1, k, u]
-        next_state["key_sum"] = whole[:, -1]
-        energy += whole[:, :-1, None]
+        energy = tf.cumsum(keys**2, axis=3)
+        whole = [state["key_sum"][:, :, None], energy[..., -1, :]]
+        whole = tf.cumsum(tf.concat(whole, 2), axis=2)  # [b, u, j + 1, k]
+        next_state["key_sum"] = whole[:, :, -1]
+        energy += whole[:, :, :-1, None]
         scale = tf.math.rsqrt(tf.maximum(energy, TINY))
-        queries *= scale[:, :, :, None]
-    queries = all_intra(queries, keys)
-    scores = tf.einsum("bjchku,bjsku->bjchsu", queries, keys)
-    past = _past(keys.shape[2])[:, None, :, None]
-    scores = where(past, scores, 0.0)
-    return queries, sums[:, :-1], scores, values, next_state
+        queries *= scale[..., None, :]
+    else:
+        queries = tf.tile(queries, [1, keys.shape[1], 1, 1, 1, 1])
+    _, intra, _, chunk, heads, key_dim = queries.shape
+    batch = size(keys, 0)
+    flat = [batch, intra, chunks, chunk * heads, key_dim]
+    scores = tf.matmul(tf.reshape(queries, flat), keys, transpose_b=True)
+    shape = [batch, intra, chunks, chunk, heads, chunk]
+    past = _past(chunk)[:, None]
+    scores = where(past, tf.reshape(scores, shape), 0.0)
+    return queries, sums, scores, next_state
 
 
 def _running_maximum(keys, start):
-    """Maximum over `start` and all positions up to each, `(b, j, c, k, u)`."""
+    """Maximum over `start` and all positions up to each, `(b, u, j, c, k)`."""
     inside = keys
-    for shift in _shifts(keys.shape[2]):
-        inside = tf.maximum(inside, _moved(inside, shift, 2, keys.dtype.min))
-    ends = inside[:, :, -1]
-    for shift in _shifts(ends.shape[1]):
-        ends = tf.maximum(ends, _moved(ends, shift, 1, keys.dtype.min))
-    before = _moved(ends, 1, 1, keys.dtype.min)
-    return tf.maximum(inside, tf.maximum(before, start)[:, :, None])
+    for shift in _shifts(keys.shape[3]):
+        inside = tf.maximum(inside, _moved(inside, shift, 3))
+    ends = inside[..., -1, :]
+    for shift in _shifts(ends.shape[2]):
+        ends = tf.maximum(ends, _moved(ends, shift, 2))
+    before = tf.maximum(_moved(ends, 1, 2), start)
+    return tf.maximum(inside, before[:, :, :, None])
 
 
-def _running_sum(sums, ends):
-    """Inclusive sums over chunks, each rescaled to its own chunk's end."""
-    for shift in _shifts(sums.shape[1]):
-        decay = tf.exp(ends[:, :-shift] - ends[:, shift:])[..., None]
-        decay = tf.pad(decay, _pads(decay, _clipped(shift, sums, 1), 1))
-        sums += _moved(sums, shift, 1) * decay
-    return sums
+def _running_sum(sums, ends, rounds=_MOST_ROUNDS):
+    """Inclusive sums over chunks, each rescaled to its own chunk's end.
+
+    Args:
+        sums: `(b, u, j, k, w)`, each relative to the maximum at its end.
+        ends: `(b, u, j, k)`, the maxima, which never fall.
+        rounds: int. How often groups of chunks are formed, where the number
+            of chunks is known only at run time.
+    """
+    count = sums.shape[2]
+    if (count or GROUP + 1) <= GROUP or rounds == 0:
+        return _group_sums(sums, ends)
+    chunks = size(sums, 2)
+    sums = _chunks(sums, chunks, GROUP)  # [b, u, j, c, k, w]
+    ends = _chunks(ends, chunks, GROUP, ends.dtype.max)
+    inside = _group_sums(sums, ends)
+    groups = ends[..., -1, :]
+    before = _running_sum(inside[..., -1, :, :], groups, rounds - 1)
+    decay = tf.exp(_moved(groups, 1, 2)[..., None, :] - ends)
+    sums = inside + decay[..., None] * _moved(before, 1, 2, 0.0)[:, :, :, None]
+    shape = [size(sums, 0), sums.shape[1], _whole(chunks, GROUP)]
+    sums = tf.reshape(sums, [*shape, *sums.shape[-2:]])
+    return _first(sums, chunks, 2)
+
+
+def _group_sums(sums, ends):
+    """As `_running_sum`, over `(..., j, k, w)` and `(..., j, k)` at once."""
+    last = len(sums.shape) - 1
+    order = [*range(last - 2), last - 1, last - 2, last]
+    ends = tf.linalg.matrix_transpose(ends)  # [..., k, j]
+    decay = ends[..., None, :] - ends[..., None]
+    past = _past(size(ends, last - 1))
+    decay = tf.exp(where(past, decay, MASKED_LOGIT))
+    return tf.transpose(tf.matmul(decay, tf.transpose(sums, order)), order)
 
 
 def _shifts(count):
     """1, 2, 4 ...: every round doubles the reach (Hillis and Steele)."""
-    rounds = _MOST_ROUNDS if count is None else max(count - 1, 0).bit_length()
+    rounds = _MOST_SHIFTS if count is None else max(count - 1, 0).bit_length()
     return [2**index for index in range(rounds)]
 
 
-def _moved(x, shift, axis, fill=0.0):
+def _first(x, count, axis):
+    """The first `count` entries along an axis."""
+    if x.shape[axis] is not None and x.shape[axis] == count:
+        return x
+    # The gradient of `tf.slice` pads, at a third of the time of a subscript's.
+    sizes = [count if i == axis else -1 for i in range(len(x.shape))]
+    shape = [None if i == axis else n for i, n in enumerate(x.shape)]
+    return tf.ensure_shape(tf.slice(x, [0] * len(sizes), sizes), shape)
+
+
+def _moved(x, shift, axis, fill=None):
     """Shifts an axis towards its end, filling the beginning."""
-    shift = _clipped(shift, x, axis)
+    if x.shape[axis] is None:
+        shift = tf.minimum(shift, tf.shape(x)[axis])
     cut = [slice(None)] * axis + [slice(size(x, axis) - shift)]
-    moved = tf.pad(x[tuple(cut)], _pads(x, shift, axis), constant_values=fill)
+    pads = [[shift if i == axis else 0, 0] for i in range(len(x.shape))]
+    fill = x.dtype.min if fill is None else fill
+    moved = tf.pad(x[tuple(cut)], pads, constant_values=fill)
     return tf.ensure_shape(moved, x.shape)
-
-
-def _clipped(shift, x, axis):
-    is_known = x.shape[axis] is not None
-    return shift if is_known else tf.minimum(shift, tf.shape(x)[axis])
-
-
-def _pads(x, before, axis):
-    return [[before if i == axis else 0, 0] for i in range(len(x.shape))]
 
 
 def _past(chunk):
     return tf.linalg.band_part(tf.ones([chunk, chunk], tf.bool), -1, 0)
+
+
+def _chunk_size(length):
+    """`CHUNK`, or the power of two that holds a short sequence."""
+    if length is None:
+        return CHUNK
+    return min(CHUNK, 2 ** max(length - 1, 0).bit_length())
 
 
 def _whole(length, chunk):
@@ -272,9 +409,10 @@ def _whole(length, chunk):
 
 
 def _chunks(x, length, chunk, fill=0.0):
-    """`(batch, n, ...)` -> `(batch, chunks, chunk, ...)`, filled at the end."""
+    """`(b, u, n, ...)` -> `(b, u, chunks, chunk, ...)`, filled at the end."""
     whole = _whole(length, chunk)
-    pads = [[0, 0], [0, whole - length]] + [[0, 0]] * (len(x.shape) - 2)
+    pads = [[0, 0], [0, 0], [0, whole - length]]
+    pads += [[0, 0]] * (len(x.shape) - 3)
     x = tf.pad(x, pads, constant_values=tf.cast(fill, x.dtype))
-    shape = [tf.shape(x)[0], whole // chunk, chunk, *x.shape[2:]]
+    shape = [tf.shape(x)[0], x.shape[1], whole // chunk, chunk, *x.shape[3:]]
     return tf.reshape(x, shape)
