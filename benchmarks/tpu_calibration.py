@@ -83,6 +83,11 @@ class Row:
         network = self.network.format(suffix)
         return f"{network}, {self.image_size} px, batch {batch} on v3"
 
+    def paper_memory(self, results):
+        """What the paper's program needs of a core's memory, if too much."""
+        suffix, batch = ORDERS[PAPERS]
+        return results.get(self._key(suffix, batch), {}).get("used")
+
     def estimates(self, results, figure=estimate):
         """Seconds of the same images by the compiler, per order.
 
@@ -287,12 +292,14 @@ def section(results):
     """The text of the section, and the factor that is common to all."""
     found = fits(results)
     whole = found["blocks", "12 and 20"]
-    missing = [
-        row.label
+    missing = {
+        row.label: row.paper_memory(results)
         for row in ROWS
         if "CCCC" not in row.network
         and not {"einsum", PAPERS} & row.estimates(results).keys()
-    ]
+    }
+    too_large = [f"{label} ({used})" for label, used in missing.items() if used]
+    missing = [label for label, used in missing.items() if not used]
     texts = [
         f"![Estimate against measurement]({PICTURE})",
         table(results, whole["factor"]),
@@ -304,6 +311,11 @@ def section(results):
         f"timed, and by cycles at {CLOCK / 1e6:.0f} MHz:",
         papers_table(results),
     ]
+    if too_large:
+        texts.append(
+            f"Larger than a core's memory in the paper's order, with {TIMED} "
+            f"images: {'; '.join(too_large)}."
+        )
     if missing:
         texts.append(
             f"Not compiled with the paper's order: {'; '.join(missing)}."

@@ -337,6 +337,8 @@ def test_the_rows_of_the_paper_that_are_compiled_are_compared():
     results[key] = {**GOOD, "optimal_seconds": 0.029, "cycles": 94_000_000}
     key = "ResNet50 CCCC, 224 px, batch 128 on v3"
     results[key] = {**GOOD, "optimal_seconds": 0.02}
+    key = "LambdaResNet350 einsum, 320 px, batch 128 on v3"
+    results[key] = {"status": "out of memory", "used": "29.2G of 15.5G"}
     text, factor = tpu_calibration.section(results)
     (line,) = [x for x in text.splitlines() if "LambdaResNet50, 128" in x][:1]
     blocks, einsum = f"{factor * 0.04:.3f}", f"{factor * 0.08:.3f}"
@@ -350,6 +352,9 @@ def test_the_rows_of_the_paper_that_are_compiled_are_compared():
         in text
     )
     assert "| 12 | ResNet50 CCCC, 224 px | 0.141 | 0.020 | 7.07 | nan |" in text
+    assert "images: LambdaResNet350, 320 px (29.2G of 15.5G).\n" in text
+    assert "LambdaResNet350, 320 px;" not in text
+    assert "LambdaResNet350, 288 px;" in text
 
 
 def test_throughputs_are_relative_to_convolutions():
