@@ -383,24 +383,6 @@ def test_a_call_plans_for_its_own_batch(traced, rng, monkeypatch):
     assert planned[2:] == [None]
 
 
-def test_projections_keep_their_axes_apart_on_a_tpu(rng):
-    layer = layers.LambdaLayer(8, scope=3, num_heads=2, key_dim=4)
-    images = tf.constant(rng.normal(size=(2, 6, 5, 8)), tf.float32)
-    expected = layer(images)
-    rows = tf.TensorSpec([2, 30, 8])
-
-    def operations():
-        traced = tf.function(layer.query).get_concrete_function(rows)
-        return {x.type for x in traced.graph.get_operations()}
-
-    assert "Einsum" not in operations()
-    with ops.planning_for("tpu"):
-        np.testing.assert_allclose(layer(images), expected, atol=1e-5)
-        found = operations()
-    assert "Einsum" in found
-    assert "MatMul" not in found
-
-
 def test_plans_are_made_for_another_device():
     with ops.planning_for("tpu"):
         inside = paper_layer_plan(28, 23, 128)

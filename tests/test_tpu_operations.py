@@ -85,7 +85,7 @@ def test_the_steps_of_a_network(model):
 @pytest.mark.parametrize(
     "implementation",
     ["einsum", "conv2d", "depthwise", "unfolded", "lambda_first",
-     "query_first", "batch_last", "spectral"],
+     "query_first", "batch_last", "spectral", "spectral_batch_last"],
 )  # fmt: skip
 def test_every_implementation_of_a_layer(implementation):
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")

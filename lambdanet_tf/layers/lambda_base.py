@@ -12,6 +12,7 @@ from lambdanet_tf.layers.grids import split
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 from lambdanet_tf.layers.projections import ProjectionLayer
 from lambdanet_tf.layers.projections import check_channels
+from lambdanet_tf.layers.projections import project
 
 
 class LambdaBase(ProjectionLayer):
@@ -236,9 +237,23 @@ class LambdaBase(ProjectionLayer):
             batch=batch,
         )
 
-    def _queries(self, x, present, training):
+    def _project(self, x, context):
+        """Projects to queries, keys (or None) and values, not normalized.
+
+        Args:
+            x: `(batch, n, channels)`.
+            context: `(batch, m, channels)`; the same tensor where it is x.
+        """
+        layers = [self.key, self.value] if self.use_content else [self.value]
+        if context is x:
+            queries, *rest = project(x, [self.query, *layers])
+        else:
+            queries, rest = self.query(x), project(context, layers)
+        keys = rest[0] if self.use_content else None
+        return queries, keys, rest[-1]
+
+    def _queries(self, queries, present, training):
         """`(batch, n, channels)` -> `(batch, n, heads, key_dim)`."""
-        queries = self.query(x)
         if self.query_norm is not None:
             queries = _normed(self.query_norm, queries, present, training)
         queries = split(queries, self.num_heads, self.key_dim)
@@ -249,17 +264,15 @@ class LambdaBase(ProjectionLayer):
             )
         return queries
 
-    def _keys(self, context):
+    def _keys(self, keys):
         """`(batch, m, channels)` -> `(batch, m, groups, key_dim, intra)`."""
-        if not self.use_content:
+        if keys is None:
             return None
-        return split(
-            self.key(context), self._num_groups, self.key_dim, self.intra_depth
-        )
+        return split(keys, self._num_groups, self.key_dim, self.intra_depth)
 
-    def _values(self, context, present, training):
+    def _values(self, values, present, training):
         """`(batch, m, channels)` -> `(batch, m, groups, value_dim, intra)`."""
-        values = _present(self.value(context), present)
+        values = _present(values, present)
         if self.value_norm is not None:
             values = self.value_norm(values, training=training, mask=present)
             values = _present(values, present)
@@ -302,15 +315,17 @@ class LambdaBase(ProjectionLayer):
         `read` takes what `_groups` yields; the result is `(batch, n, heads,
         value_dim)`.
         """
+        queries = ops.relaid_gradient(queries)
         outputs = [
             read(*group)
             for group in self._groups(queries, keys, values, embeddings)
         ]
         outputs = outputs[0] if len(outputs) == 1 else tf.concat(outputs, 2)
-        if self.position_bias is None:
-            return outputs
-        bias = tf.cast(tf.convert_to_tensor(self.position_bias), queries.dtype)
-        return outputs + ops.position_bias_output(queries, bias)
+        if self.position_bias is not None:
+            bias = tf.convert_to_tensor(self.position_bias)
+            bias = tf.cast(bias, queries.dtype)
+            outputs += ops.position_bias_output(queries, bias)
+        return ops.relaid(outputs)
 
     def _groups(self, queries, keys, values, embeddings):
         """Yields queries, and the keys, values and embeddings they share.

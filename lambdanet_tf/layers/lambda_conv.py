@@ -185,12 +185,15 @@ class LambdaConv(Streaming):
             queried = tf.reshape(
                 self._at_centers(on_grid, axes), [tf.shape(inputs)[0], -1]
             )
-        centers = flatten(self._at_centers(inputs, axes))
-        context = flatten(inputs)
+        centers = self._at_centers(inputs, axes)
+        x = c = flatten(inputs)
+        if centers is not inputs:
+            x = flatten(centers)
 
-        queries = self._queries(centers, queried, training)  # [b, n, h, k]
-        keys = self._keys(context)  # [b, m, g, k, u]
-        values = self._values(context, present, training)  # [b, m, g, v, u]
+        queries, keys, values = self._project(x, c)  # [b, n or m, channels]
+        queries = self._queries(queries, queried, training)  # [b, n, h, k]
+        keys = self._keys(keys)  # [b, m, g, k, u]
+        values = self._values(values, present, training)  # [b, m, g, v, u]
         geometry = self._geometry(grid)
         plan = self._plan(geometry, training, inputs.shape[0])
         has_both = self.use_content and self.use_position

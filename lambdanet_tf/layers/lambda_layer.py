@@ -221,12 +221,15 @@ class LambdaLayer(ContextLayer, Streaming):
         self._check_call(
             inputs, context, attention_mask, context_mask, embeddings
         )
-        x, c = flatten(inputs), flatten(tf.cast(context, self.compute_dtype))
+        x = c = flatten(inputs)
+        if context is not inputs:
+            c = flatten(tf.cast(context, self.compute_dtype))
         grid = grid_of(context)
 
-        queries = self._queries(x, queried, training)  # [b, n, h, k]
-        keys = self._keys(c)  # [b, m, g, k, u]
-        values = self._values(c, present, training)  # [b, m, g, v, u]
+        queries, keys, values = self._project(x, c)  # [b, n or m, channels]
+        queries = self._queries(queries, queried, training)  # [b, n, h, k]
+        keys = self._keys(keys)  # [b, m, g, k, u]
+        values = self._values(values, present, training)  # [b, m, g, v, u]
         embeddings = self._embeddings(embeddings)  # [..., g, k, u]
         geometry = self._geometry(grid)
         plan = self._plan(geometry, training, context.shape[0])

@@ -110,9 +110,11 @@ class Streaming(LambdaBase):
         present = padding_mask(inputs, mask)
         taps, stride, dilation = self._past()
         queried = None if present is None else present[:, ::stride]
-        queries = self._queries(inputs[:, ::stride], queried, False)
-        keys = self._keys(inputs)  # [b, n, g, k, u]
-        values = self._values(inputs, present, False)  # [b, n, g, v, u]
+        x = inputs[:, ::stride] if stride > 1 else inputs
+        queries, keys, values = self._project(x, inputs)
+        queries = self._queries(queries, queried, False)
+        keys = self._keys(keys)  # [b, n, g, k, u]
+        values = self._values(values, present, False)  # [b, n, g, v, u]
         if "values" in state:
             values = tf.concat([state["values"], values], axis=1)
         window, length = self._window(), ops.size(inputs, 1)

@@ -29,6 +29,8 @@ from lambdanet_tf.ops.geometry import valid_axis
 from lambdanet_tf.ops.keys import KEY_NORMALIZATIONS
 from lambdanet_tf.ops.keys import normalize_keys
 from lambdanet_tf.ops.keys import where
+from lambdanet_tf.ops.layout import relaid
+from lambdanet_tf.ops.layout import relaid_gradient
 from lambdanet_tf.ops.masked import masked_content_output
 from lambdanet_tf.ops.nonfinite import nan_where
 from lambdanet_tf.ops.pairs import pair_embeddings
@@ -79,6 +81,8 @@ __all__ = [
     "planning_for",
     "position_bias_output",
     "position_output",
+    "relaid",
+    "relaid_gradient",
     "relative_attention",
     "relative_index",
     "same_axis",
