@@ -1,5 +1,6 @@
 """Results of compiling for TPUs, as a line and as the tables of docs/."""
 
+import collections
 import functools
 import math
 import re
@@ -175,15 +176,22 @@ def _missing(results):
     for chip in CHIPS:
         if not any(f"{p.key} on {chip}" in results for p in NETWORKS):
             continue
-        names = [
-            f"{p.name} at {p.image_size} px, batch {p.batch}"
-            for p in NETWORKS
-            if f"{p.key} on {chip}" not in results
+        missing = collections.defaultdict(lambda: collections.defaultdict(list))
+        for p in NETWORKS:
+            if f"{p.key} on {chip}" not in results:
+                missing[p.batch][p.image_size].append(p.name)
+        parts = [
+            f"with {batch} images "
+            + "; ".join(
+                f"at {size} px {', '.join(names)}"
+                for size, names in sorted(sizes.items())
+            )
+            for batch, sizes in sorted(missing.items())
         ]
-        if names:
+        if parts:
             sentences.append(
                 f"Not compiled for {chip} as the engine stands: "
-                f"{'; '.join(names)}."
+                f"{'; '.join(parts)}."
             )
     return sentences
 

@@ -243,9 +243,10 @@ def test_the_tables():
     v3, v5e = (
         line for line in networks.splitlines() if line.startswith("Not ")
     )
-    text = "Not compiled for {} as the engine stands: LambdaResNet50 at {} px, "
-    assert v3.startswith(text.format("v3", 128) + "batch 1")
-    assert v5e.startswith(text.format("v5e", 160))
+    text = "Not compiled for {} as the engine stands: with 32 images at 160 px "
+    assert v3.startswith(text.format("v3") + "LambdaResNet101; at 192 px ")
+    assert v5e.startswith(text.format("v5e") + "LambdaResNet50, LambdaResNet10")
+    assert "; with 128 images at 128 px LambdaResNet50; at 224 px " in v3
     start = "| 14 | 256 | 32 | auto: 4 query_first"
     figures = "compiles | 60 | 2048 | 3.0 | 8 | 4.00"
     assert sections["layers"].splitlines()[-2:] == [
