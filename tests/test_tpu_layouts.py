@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import ops
+from lambdanet_tf.analysis.operations import operation_flops
 from tests import checks
 
 LAYERS = {
@@ -219,3 +220,16 @@ def test_a_layer_in_half_precision(name):
     with ops.planning_for("tpu"):
         assert count(layer) == 1
         assert count(gradient) == 2
+
+
+def test_a_change_of_layout_is_no_operation():
+    layer = built("global", "mixed_bfloat16")
+    spec = tf.TensorSpec([2, 6, 5, 7], tf.bfloat16)
+
+    def flops():
+        return sum(map(operation_flops, operations(layer, spec)))
+
+    expected = flops()
+    assert expected > 2 * 2 * 30 * 7 * (6 + 3 + 5)  # the projections
+    with ops.planning_for("tpu"):
+        assert flops() == expected

@@ -3,7 +3,8 @@
 TensorFlow's own profiler knows no einsum, so the products are counted here:
 einsum, matrix products, convolutions and fast Fourier transforms, from the
 shapes of their operands in the graph of a batch. A node belongs to the layer in
-whose scope it lies.
+whose scope it lies. A product with an identity matrix, which changes a layout
+on TPUs (`lambdanet_tf.ops.relaid`), moves numbers and is not counted.
 """
 
 import collections
@@ -36,6 +37,8 @@ def executed_flops(model, shape):
 def operation_flops(operation):
     """Operations of a node of a graph; 0 unless it is a product."""
     if operation.type in ("Einsum", "XlaEinsum"):
+        if any(x.op.type.startswith("MatrixDiag") for x in operation.inputs):
+            return 0
         return 2 * _einsum_products(operation)
     if operation.type in ("MatMul", "BatchMatMul", "BatchMatMulV2"):
         transposed = "transpose_a" if operation.type == "MatMul" else "adj_x"
