@@ -233,3 +233,17 @@ def test_a_change_of_layout_is_no_operation():
     assert expected > 2 * 2 * 30 * 7 * (6 + 3 + 5)  # the projections
     with ops.planning_for("tpu"):
         assert flops() == expected
+
+
+def test_a_product_with_another_diagonal_is_one():
+    spec = tf.TensorSpec([2, 30, 10], tf.bfloat16)
+
+    def flops(diagonal):
+        def run(x):
+            matrix = tf.linalg.diag(tf.cast(diagonal, x.dtype))
+            return tf.einsum("bnc,cd->bnd", x, matrix)
+
+        return sum(map(operation_flops, operations(run, spec)))
+
+    assert flops(tf.ones([10])) == 0
+    assert flops(tf.range(10)) == 2 * 2 * 30 * 10 * 10

@@ -37,7 +37,7 @@ def executed_flops(model, shape):
 def operation_flops(operation):
     """Operations of a node of a graph; 0 unless it is a product."""
     if operation.type in ("Einsum", "XlaEinsum"):
-        if any(x.op.type.startswith("MatrixDiag") for x in operation.inputs):
+        if any(map(_is_identity, operation.inputs)):
             return 0
         return 2 * _einsum_products(operation)
     if operation.type in ("MatMul", "BatchMatMul", "BatchMatMulV2"):
@@ -55,6 +55,14 @@ def operation_flops(operation):
     if operation.type in ("RFFT", "IRFFT"):
         return _fourier_operations(operation)
     return 0
+
+
+def _is_identity(tensor):
+    """Whether a tensor of a graph comes from `tf.eye`."""
+    if not tensor.op.type.startswith("MatrixDiag"):
+        return False
+    diagonal = tf.get_static_value(tensor.op.inputs[0])
+    return diagonal is not None and (diagonal == 1).all()
 
 
 def _fourier_operations(operation):
