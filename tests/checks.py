@@ -5,8 +5,10 @@ lambda layer against `tests/oracle.py`, and attention against
 `tests/attention_oracle.py`, forward and backward.
 """
 
+import copy
 import inspect
 import json
+import pickle
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +19,22 @@ from tests import oracle
 
 # Relative to the largest entry. A wrong formula is wrong by far more.
 TOLERANCE = {"float32": 1e-5, "float64": 1e-11}
+
+
+def _through_file(model, folder):
+    model.save(folder / "model.keras")
+    return tf.keras.models.load_model(folder / "model.keras")
+
+
+# Every way of Keras to make a model of a model: functions of it and a folder.
+COPIES = {
+    "keras_file": _through_file,
+    "clone_model": lambda model, _: tf.keras.models.clone_model(model),
+    "deepcopy": lambda model, _: copy.deepcopy(model),
+    "pickle": lambda model, _: pickle.loads(pickle.dumps(model)),
+    "from_config": lambda model, _: type(model).from_config(model.get_config()),
+    "json": lambda model, _: tf.keras.models.model_from_json(model.to_json()),
+}
 
 
 def assert_close(actual, expected, tolerance):

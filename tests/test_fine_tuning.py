@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf import layers
 from lambdanet_tf import models
 from tests import checks
 from tests.test_resnet import some_images
@@ -66,6 +67,74 @@ def test_frozen_parts_stay(up_to, inside):
     models.freeze(model, None)
     assert len(backbone.trainable_weights) > 0
     assert all(layer.trainable for layer in model.layers)
+
+
+def trained(model):
+    """The names of the weights that are trained, or follow the training."""
+    named = models.named_weights(model)
+    weights = {id(weight) for weight in model.trainable_weights}
+    norms = [
+        layer
+        for layer in model._flatten_layers()
+        if isinstance(layer, layers.BatchNormalization) and layer.trainable
+    ]
+    for norm in norms:
+        weights |= {id(norm.moving_mean), id(norm.moving_variance)}
+    return {name for name, weight in named.items() if id(weight) in weights}
+
+
+def test_frozen_parts_of_files_stay(tmp_path):
+    model = network()
+    assert trained(model) == set(values(model))
+    for up_to, normalization in (("stage2", False), (None, True)):
+        models.freeze(model, up_to, normalization=normalization)
+        copied = checks.COPIES["keras_file"](model, tmp_path)
+        left = trained(model)
+        assert trained(copied) == left
+        parts = {"stage3", "head"} if up_to else {*PARTS, "head"}
+        assert {part_of(name) for name in left} == parts
+        models.freeze(copied, None)
+        assert trained(copied) == set(values(copied))
+        models.freeze(copied, "stage3")
+        assert {part_of(name) for name in trained(copied)} == {"head"}
+
+
+@pytest.mark.parametrize("outer", [around, tf.keras.layers.TimeDistributed])
+def test_freezing_sets_all_that_is_inside(outer):
+    backbone = network(include_top=False, pooling="avg")
+    inputs = tf.keras.Input((2, 16, 16, 3))
+    model = outer(backbone)
+    if outer is not around:
+        model = tf.keras.Model(inputs, model(inputs))
+    backbone.trainable = False
+    for layer in backbone.layers[:20]:
+        layer.trainable = True
+    models.freeze(model, "stage2")
+    assert {part_of(name) for name in trained(backbone)} == {"stage3"}
+    assert len(trained(backbone)) == len(
+        [name for name in values(backbone) if part_of(name) == "stage3"]
+    )
+
+
+def test_normalizations_inside_lambda_layers_are_frozen():
+    model = network()
+    models.freeze(model, None, normalization=True)
+    norms = ("gamma", "beta", "moving_mean", "moving_variance")
+    still = {n for n in values(model) if n.split("/")[-1] in norms}
+    assert any("lambda" in name for name in still)
+    assert trained(model) == set(values(model)) - still
+    before = values(model)
+    model.compile("sgd", loss())
+    model.fit(some_images(8, 16, 16, 3), np.arange(8) % 5, verbose=0)
+    for name, value in values(model).items():
+        same = np.array_equal(value, before[name])
+        assert same == (name in still), name
+    # Any model, also where layers are made in layers.
+    inputs = tf.keras.Input((5, 6))
+    outputs = tf.keras.Sequential([layers.LambdaLayer(6, 2, 3)])(inputs)
+    model = tf.keras.Model(inputs, outputs)
+    models.freeze(model, None, normalization=True)
+    assert len(model.trainable_weights) == 4
 
 
 def test_parts_that_are_not_there():

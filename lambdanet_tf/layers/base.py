@@ -1,6 +1,7 @@
 """What every layer of this package checks before anything else."""
 
 import inspect
+import json
 
 import tensorflow as tf
 
@@ -30,15 +31,87 @@ class CheckedCall(tf.keras.layers.Layer):
             kwargs["training"] = _known(training, self.name)
         return super().__call__(inputs, *args, **kwargs)
 
+    def get_config(self):
+        config = super().get_config()
+        if self.activity_regularizer is not None:  # tf_keras leaves it out.
+            config["activity_regularizer"] = tf.keras.regularizers.serialize(
+                self.activity_regularizer
+            )
+        if not getattr(self, "autocast" if KERAS_3 else "_autocast"):
+            config["autocast"] = False  # Both leave it out.
+        return config
+
 
 class BaseLayer(CheckedCall):
-    """A Keras layer with clear errors for wrong arguments and tensors."""
+    """A Keras layer whose sublayers follow it, with clear errors.
 
-    def __init__(self, **kwargs):
+    Sublayers are attributes. They are frozen with the layer, whenever it was
+    frozen, and compute in its precision. What was set for one of them alone
+    stands in the configuration.
+
+    Args:
+        sublayers: None, or by attribute what is set for a sublayer alone, as
+            in the configuration: "trainable", "dtype".
+        **kwargs: of any Keras layer.
+    """
+
+    def __init__(self, sublayers=None, **kwargs):
         unknown = [name for name in kwargs if name not in _OF_EVERY_LAYER]
         if unknown:
             _refuse_argument(type(self), unknown[0])
         super().__init__(**kwargs)
+        # As text: a dictionary would become a part of saved files.
+        self._given_settings = json.dumps(sublayers or {})
+        self._given_trainable = self.trainable
+
+    @property
+    def dtype_policy(self):
+        return super().dtype_policy
+
+    @dtype_policy.setter
+    def dtype_policy(self, policy):
+        tf.keras.layers.Layer.dtype_policy.__set__(self, policy)
+        for layer in self._sublayers().values():
+            layer.dtype_policy = policy
+
+    def _sublayers(self):
+        """The sublayers that exist, by attribute."""
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if isinstance(value, tf.keras.layers.Layer)
+        }
+
+    def _settings(self):
+        """What is set for sublayers alone, before they are made."""
+        settings = json.loads(self._given_settings)
+        if self.trainable != self._given_trainable:  # since set for all
+            for said in settings.values():
+                said.pop("trainable", None)
+        return settings
+
+    def _of_sublayer(self, name):
+        """The arguments that a sublayer gets from this layer."""
+        ours = {"trainable": self.trainable, "dtype": self.dtype_policy}
+        return {"name": name, **ours, **self._settings().get(name, {})}
+
+    def _build_sublayer(self, layer, shape):
+        with tf.name_scope(layer.name):  # keeps tf_keras' names apart
+            layer.build(shape)
+
+    def get_config(self):
+        config = super().get_config()
+        settings = {} if self.built else self._settings()
+        for name, layer in self._sublayers().items():
+            settings[name] = {}
+            if layer.trainable != self.trainable:
+                settings[name]["trainable"] = layer.trainable
+            if layer.dtype_policy.name != self.dtype_policy.name:
+                settings[name]["dtype"] = layer.get_config()["dtype"]
+        settings = {name: said for name, said in settings.items() if said}
+        if settings:
+            config["sublayers"] = settings
+        return config
 
 
 def _refuse_argument(layer_type, name):

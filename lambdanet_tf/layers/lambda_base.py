@@ -122,8 +122,7 @@ class LambdaBase(ProjectionLayer):
             embeddings_initializer=self.embeddings_initializer,
             embeddings_regularizer=self.embeddings_regularizer,
             embeddings_constraint=self.embeddings_constraint,
-            dtype=self.dtype_policy,
-            name="position_embedding",
+            **self._of_sublayer("position_embedding"),
         )
 
     def _compatible(self, shared):
@@ -141,7 +140,7 @@ class LambdaBase(ProjectionLayer):
                 f"{ours}, with use_position=True. Received: {theirs}, "
                 f"use_position={self.use_position}."
             )
-        return shared
+        return self._shared(shared)
 
     @property
     def value_dim(self):
@@ -196,8 +195,7 @@ class LambdaBase(ProjectionLayer):
             momentum=self.norm_momentum,
             epsilon=self.norm_epsilon,
             synchronized=self.use_sync_bn,
-            dtype=self.dtype_policy,
-            name=name,
+            **self._of_sublayer(name),
         )
         self._build_sublayer(norm, (None, None, units))
         return norm

@@ -107,13 +107,15 @@ class ProjectionLayer(BaseLayer):
             ),
             kernel_regularizer=self.kernel_regularizer,
             kernel_constraint=self.kernel_constraint,
-            dtype=self.dtype_policy,
-            name=name,
+            **self._of_sublayer(name),
         )
 
-    def _build_sublayer(self, layer, shape):
-        with tf.name_scope(layer.name):  # keeps tf_keras' names apart
-            layer.build(shape)
+    def _shared(self, table):
+        """A table that was made for several layers, frozen with this one."""
+        said = self._of_sublayer("position_embedding")["trainable"]
+        if not (said and self.trainable):  # it may be frozen by itself
+            table.trainable = said
+        return table
 
     def get_config(self):
         config = super().get_config()
@@ -148,7 +150,7 @@ class ProjectionLayer(BaseLayer):
             config["position_embedding"] = tf.keras.layers.deserialize(
                 config["position_embedding"]
             )
-        return cls(**config)
+        return super().from_config(config)
 
 
 def check_channels(inputs_shape, context_shape):

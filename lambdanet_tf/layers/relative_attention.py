@@ -166,7 +166,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         self._position_embedding_argument = self._known(position_embedding)
         self.position_embedding: RelativePositionEmbedding | None = None
         if isinstance(position_embedding, RelativePositionEmbedding):
-            self.position_embedding = position_embedding
+            self.position_embedding = self._shared(position_embedding)
         self.causal = bool(causal)
 
     def _known(self, argument):
@@ -247,8 +247,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             or tf.keras.initializers.RandomNormal(stddev=depth**-0.5),
             embeddings_regularizer=self.embeddings_regularizer,
             embeddings_constraint=self.embeddings_constraint,
-            dtype=self.dtype_policy,
-            name=name,
+            **self._of_sublayer(name),
         )
         self._build_sublayer(table, (None, *grid, depth))
         return table

@@ -57,8 +57,7 @@ class SqueezeExcite(BaseLayer):
         self.reduce = self._dense(units, self.activation, "reduce")
         self.expand = self._dense(channels, "sigmoid", "expand")
         for dense, size in ((self.reduce, channels), (self.expand, units)):
-            with tf.name_scope(dense.name):
-                dense.build((None, size))
+            self._build_sublayer(dense, (None, size))
         super().build(input_shape)
 
     def _dense(self, units, activation, name):
@@ -69,8 +68,7 @@ class SqueezeExcite(BaseLayer):
                 self.kernel_initializer
             ),
             kernel_regularizer=self.kernel_regularizer,
-            dtype=self.dtype_policy,
-            name=name,
+            **self._of_sublayer(name),
         )
 
     def call(self, inputs):
@@ -79,7 +77,7 @@ class SqueezeExcite(BaseLayer):
         gates = self.expand(self.reduce(gates))
         for axis in axes:
             gates = tf.expand_dims(gates, axis)
-        return inputs * gates
+        return inputs * tf.cast(gates, inputs.dtype)
 
     def compute_output_shape(self, input_shape):
         return tuple(input_shape)

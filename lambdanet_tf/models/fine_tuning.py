@@ -17,7 +17,9 @@ from lambdanet_tf.environment import KERAS_3
 _PART = re.compile(r"(stem|stage\d+)_")
 
 
-def freeze(model: tf.keras.Model, up_to: str | None) -> None:
+def freeze(
+    model: tf.keras.Model, up_to: str | None, normalization: bool = False
+) -> None:
     """Freezes the parts of a network up to one; the others will be trained.
 
     Frozen layers keep their weights and their statistics: their batch
@@ -26,7 +28,10 @@ def freeze(model: tf.keras.Model, up_to: str | None) -> None:
     Args:
         model: a network of `lambdanet_tf.models`, or a model around one.
         up_to: the last part to freeze, such as "stem" or "stage4"; None
-            freezes nothing.
+            freezes no part.
+        normalization: whether every batch normalization is frozen, too, also
+            those inside lambda layers, which are not in `model.layers`. Any
+            model will do, then, if `up_to` is None.
 
     Raises:
         ValueError: if the network has no such part.
@@ -35,8 +40,21 @@ def freeze(model: tf.keras.Model, up_to: str | None) -> None:
     parts = list(dict.fromkeys(part for _, part in layers if part))
     one_of("up_to", up_to, (None, *parts))
     frozen = parts[: parts.index(up_to) + 1] if up_to is not None else ()
+    _set_trainable(model, True)
     for layer, part in layers:
-        layer.trainable = part not in frozen
+        if part in frozen:
+            _set_trainable(layer, False)
+    if normalization:
+        for layer, _ in layers:
+            for inner in layer._flatten_layers():
+                if isinstance(inner, tf.keras.layers.BatchNormalization):
+                    _set_trainable(inner, False)
+
+
+def _set_trainable(layer, value):
+    """Sets a layer and all inside; Keras 3 skips what has the value itself."""
+    layer.trainable = not value
+    layer.trainable = value
 
 
 def rates_by_depth(
@@ -125,8 +143,10 @@ def _rates(model, decay) -> Iterator[tuple]:
 def _layers(model) -> Iterator[tuple]:
     """Every layer, also of models inside, and its part; None for the head."""
     for layer in model.layers:
-        if isinstance(layer, tf.keras.Model):
-            yield from _layers(layer)
+        wraps = isinstance(layer, tf.keras.layers.Wrapper)
+        inner = layer.layer if wraps else layer
+        if isinstance(inner, tf.keras.Model):
+            yield from _layers(inner)
         else:
             match = _PART.match(layer.name)
             yield layer, match[1] if match else None
