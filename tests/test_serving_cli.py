@@ -157,6 +157,7 @@ def test_a_weights_file_is_exported(folder, tmp_path, monkeypatch, capsys):
         ),
         ({"evaluation_crop": 0.0}, "`evaluation_crop` must be above 0"),
         ({"weights_dtype": "float16"}, "`weights_dtype` must be one of"),
+        ({"device": "TPU"}, "`device` must be one of"),
         ({"destination": "gs://bucket"}, "`destination` must be a local fo"),
         ({"version": 0}, "`version` must be a positive integer"),
     ],

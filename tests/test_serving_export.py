@@ -269,6 +269,7 @@ def test_weights_in_half_the_space(small_run, tmp_path, rng):
         ({"max_pixels": 1.5}, "`max_pixels` must be .* max_pixels=1.5"),
         ({"weights_dtype": "int8"}, "`weights_dtype` must be one of .*'int8'"),
         ({"implementation": "magic"}, "`implementation` must be one of"),
+        ({"device": "abacus"}, "`device` must be one of .*'abacus'"),
         ({"formats": ("tflit",)}, "`formats` must be one .* mean 'tflite'"),
         ({"image_size": (9, 9)}, r"the model's, \(8, 7\). Received: \(9, 9\)"),
         ({"evaluation_crop": 0}, "`evaluation_crop` must be above 0"),

@@ -1,4 +1,4 @@
-"""What lambda layers do on TPUs alone: one projection, and changes of layout.
+"""What lambda layers do on TPUs alone: changes of layout.
 
 Nothing here runs on a TPU: layers are called, or traced, as for one.
 """
@@ -86,44 +86,6 @@ def test_a_stream_on_a_tpu(rng):
     with ops.planning_for("tpu"):
         outputs, _ = layer.step(sequence, state)
     checks.assert_close(outputs, expected, 1e-10)
-
-
-def widths_of_products(layer, *specs):
-    """The last axis of every product that reads an input of a function."""
-    products = ("Einsum", "MatMul", "BatchMatMulV2")
-    return sorted(
-        operation.outputs[0].shape[-1]
-        for operation in operations(layer, *specs)
-        if operation.type in products
-        and any(x.op.type == "Reshape" for x in operation.inputs[:1])
-        and operation.inputs[0].shape[-1] in (4, 7)
-    )
-
-
-def test_one_product_projects_on_a_tpu():
-    layer = built("plain", "float32")
-    spec = tf.TensorSpec([2, 6, 5, 7])
-    assert widths_of_products(layer, spec) == [3, 5, 6]
-    with ops.planning_for("tpu"):
-        assert widths_of_products(layer, spec) == [3 + 5 + 6]
-
-
-def test_two_products_where_the_context_is_another():
-    layer = layers.LambdaLayer(**SIZES, scope=3)
-    specs = tf.TensorSpec([2, 6, 5, 7]), tf.TensorSpec([2, 6, 5, 4])
-    layer.build(*(tuple(spec.shape) for spec in specs))
-    with ops.planning_for("tpu"):
-        assert widths_of_products(layer, *specs) == [6, 3 + 5]
-
-
-def test_projections_keep_their_axes_apart_on_a_tpu():
-    query = built("plain").query
-    rows = tf.TensorSpec([2, 30, 7], tf.float64)
-    assert "Einsum" not in {x.type for x in operations(query, rows)}
-    with ops.planning_for("tpu"):
-        found = {x.type for x in operations(query, rows)}
-    assert "Einsum" in found
-    assert "MatMul" not in found
 
 
 # Changes of layout.

@@ -12,7 +12,6 @@ from lambdanet_tf.layers.grids import split
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 from lambdanet_tf.layers.projections import ProjectionLayer
 from lambdanet_tf.layers.projections import check_channels
-from lambdanet_tf.layers.projections import project
 
 
 class LambdaBase(ProjectionLayer):
@@ -242,13 +241,8 @@ class LambdaBase(ProjectionLayer):
             x: `(batch, n, channels)`.
             context: `(batch, m, channels)`; the same tensor where it is x.
         """
-        layers = [self.key, self.value] if self.use_content else [self.value]
-        if context is x:
-            queries, *rest = project(x, [self.query, *layers])
-        else:
-            queries, rest = self.query(x), project(context, layers)
-        keys = rest[0] if self.use_content else None
-        return queries, keys, rest[-1]
+        keys = self.key(context) if self.use_content else None
+        return self.query(x), keys, self.value(context)
 
     def _queries(self, queries, present, training):
         """`(batch, n, channels)` -> `(batch, n, heads, key_dim)`."""

@@ -2,50 +2,9 @@
 
 import tensorflow as tf
 
-from lambdanet_tf import ops
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
-
-
-class Projection(tf.keras.layers.Dense):
-    """Dense that keeps the axes of its inputs apart on TPUs.
-
-    Keras merges them for one product of two matrices, and a TPU copies what
-    it has stored with the batch last.
-    """
-
-    def call(self, inputs):
-        if ops.target_device() != "tpu":
-            return super().call(inputs)
-        return _product(inputs, tf.convert_to_tensor(self.kernel))
-
-
-def project(inputs, projections):
-    """Projects the same inputs several times.
-
-    One product on TPUs, so that the inputs, and their gradient, go through
-    memory once. Elsewhere as many as there are: CPUs lose by the split.
-
-    Args:
-        inputs: `(batch, *positions, channels)`.
-        projections: list of built `Projection` layers.
-
-    Returns:
-        List of `(batch, *positions, units)`, one for each projection.
-    """
-    if ops.target_device() != "tpu":
-        return [projection(inputs) for projection in projections]
-    kernels = [tf.convert_to_tensor(layer.kernel) for layer in projections]
-    outputs = _product(inputs, tf.concat(kernels, axis=1))
-    return tf.split(outputs, [layer.units for layer in projections], axis=-1)
-
-
-def _product(inputs, kernel):
-    # Named axes: the gradient of an ellipsis has no static shape.
-    axes = "abcdefgh"[: inputs.shape.rank - 1]
-    inputs = tf.cast(inputs, kernel.dtype)
-    return tf.einsum(f"{axes}y,yz->{axes}z", inputs, kernel)
 
 
 class ProjectionLayer(BaseLayer):
@@ -98,7 +57,7 @@ class ProjectionLayer(BaseLayer):
     def _projection(self, name, units, scale=1.0):
         """A Dense without bias; N(0, scale / channels) by default."""
         initializer = getattr(self, f"{name}_initializer")
-        return Projection(
+        return tf.keras.layers.Dense(
             units,
             use_bias=False,
             kernel_initializer=initializer

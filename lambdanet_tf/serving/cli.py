@@ -32,6 +32,7 @@ _OPTIONS = (
     "image_size",
     "evaluation_crop",
     "implementation",
+    "device",
     "xla",
     "formats",
 )
@@ -182,6 +183,11 @@ def _add_export(group):
         "--implementation",
         metavar="NAME",
         help="algorithm of the lambda layers (planned)",
+    )
+    group.add_argument(
+        "--device",
+        metavar="NAME",
+        help="what the export will run on: cpu, gpu or tpu (cpu)",
     )
     group.add_argument(
         "--xla",

@@ -24,6 +24,7 @@ import tensorflow as tf
 from tensorflow.python.saved_model import fingerprinting_utils
 
 from lambdanet_tf import data
+from lambdanet_tf import ops
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.serving import formats
@@ -132,7 +133,9 @@ def export_model(
     options = options or ExportOptions()
     metadata = dict(metadata or {})
     formats.check_installed(options.formats)
-    network = Inference(model, options.weights_dtype, options.implementation)
+    network = Inference(
+        model, options.weights_dtype, options.implementation, options.device
+    )
     labels = options.class_names(network.num_classes)
     image_shape = options.image_shape(network.input_shape)
     if calibration is not None:
@@ -146,7 +149,8 @@ def export_model(
         )
         if warmup.can_write():
             warmup.write(folder, name, warmup.requests_for(image_shape))
-        model_card.write(folder, name, model, network, options, metadata)
+        with ops.planning_for(options.device):  # operations depend on it
+            model_card.write(folder, name, model, network, options, metadata)
     return final
 
 

@@ -14,16 +14,20 @@ shared by all heads, the queries by all values of a head.
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf.layers import BatchNormalization
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers.lambda_base import LambdaBase
+from lambdanet_tf.layers.projections import ProjectionLayer
 from lambdanet_tf.models.cloning import clone_network
 
+# These very classes: a subclass may compute something else.
 FOLDABLE = (
     tf.keras.layers.Conv2D,
     tf.keras.layers.DepthwiseConv2D,
     tf.keras.layers.Dense,
 )
+_NORMS = (tf.keras.layers.BatchNormalization, BatchNormalization)
 
 
 class _BiasForNorm(LambdaBase):
@@ -52,6 +56,10 @@ _FOLDED = {LambdaLayer: FoldedLambdaLayer, LambdaConv: FoldedLambdaConv}
 class _Identity(tf.keras.layers.Layer):
     """Takes the place and the call arguments of a folded norm."""
 
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
     def call(self, inputs, training=None, mask=None):
         return inputs
 
@@ -61,12 +69,16 @@ def fold_batch_norm(
 ) -> tf.keras.Model:
     """Copies a model for inference, with batch normalization folded.
 
+    Low-rank updates (LoRA) become a part of the kernels. What is quantized
+    keeps its norm. A layer with sublayers that it did not make itself cannot be
+    copied, and is the model's.
+
     Args:
         model: a functional model.
         implementation: algorithm of its lambda layers; None keeps theirs.
 
     Returns:
-        A functional model of the same function, with weights of its own.
+        A functional model of the same function.
     """
     norms = _folded_norms(model)
     folded_names = {norm.name for norm in norms.values()}
@@ -76,6 +88,9 @@ def fold_batch_norm(
             return _Identity(name=layer.name)
         if layer.name in norms:
             config["use_bias"] = True
+            config = {k: x for k, x in config.items() if "lora" not in k}
+        if _is_changed(layer):
+            return layer
         if implementation and isinstance(layer, (LambdaLayer, LambdaConv)):
             config["implementation"] = implementation
         if type(layer) in _FOLDED:
@@ -87,6 +102,8 @@ def fold_batch_norm(
         if layer.name in folded_names or not layer.weights:
             continue
         copy = folded.get_layer(layer.name)
+        if copy is layer:
+            continue
         if layer.name in norms:
             _set_folded(copy, layer, norms[layer.name])
         elif type(layer) in _FOLDED:
@@ -109,14 +126,52 @@ def _folded_norms(model):
         following = readers.get(id(layer.output), [])
         if (
             len(following) == 1
-            and isinstance(following[0], tf.keras.layers.BatchNormalization)
-            and isinstance(layer, FOLDABLE)
-            and layer.activation is tf.keras.activations.linear
+            and type(layer) in FOLDABLE
+            and _is_linear(layer)
+            and type(following[0]) in _NORMS
+            and _is_of_channels(following[0], layer)
             and _is_called_once(layer)
             and _is_called_once(following[0])
         ):
             norms[layer.name] = following[0]
     return norms
+
+
+def _is_linear(layer):
+    """Whether a layer is its kernel and bias, of numbers that are not coded."""
+    quantized = getattr(layer, "quantization_mode", None)
+    return layer.activation is tf.keras.activations.linear and not quantized
+
+
+def _is_of_channels(norm, layer):
+    """Whether a norm's axis is that of the filters of a layer."""
+    rank = len(layer.output.shape)
+    [axis] = tf.nest.flatten(norm.axis)
+    data_format = getattr(layer, "data_format", "channels_last")
+    return axis % rank == (1 if data_format == "channels_first" else rank - 1)
+
+
+def _is_changed(layer):
+    """Whether a layer's sublayers are others than it makes itself."""
+    if not isinstance(layer, tf.keras.layers.Layer):  # an operation of Keras 3
+        return False
+    if isinstance(layer, ProjectionLayer):
+        projections = [layer.query, layer.key, layer.value]
+        if not all(map(_is_projection, filter(None, projections))):
+            return True
+    return type(layer) not in _FOLDED and any(
+        getattr(part, "lora_enabled", False)
+        or getattr(part, "quantization_mode", None)
+        for part in layer._flatten_layers(include_self=False)
+    )
+
+
+def _is_projection(layer):
+    return (
+        type(layer) is tf.keras.layers.Dense
+        and _is_linear(layer)
+        and not layer.use_bias
+    )
 
 
 def _is_called_once(layer):
@@ -128,14 +183,12 @@ def _is_called_once(layer):
 def _set_folded(copy, layer, norm):
     """Sets kernel and bias of a copy to those of a layer and its norm."""
     scale, shift = _affine(norm)
-    weights = layer.get_weights()
-    kernel = weights[0].astype(np.float64)
+    kernel, bias = _kernel(layer), _array(layer.bias) if layer.use_bias else 0.0
     if isinstance(layer, tf.keras.layers.DepthwiseConv2D):
         kernel *= scale.reshape(kernel.shape[-2:])
     else:
         kernel *= scale
-    bias = shift + (scale * weights[1] if len(weights) > 1 else 0.0)
-    copy.set_weights([kernel, bias])
+    copy.set_weights([kernel, shift + scale * bias])
 
 
 def _set_lambda_weights(copy, layer):
@@ -144,15 +197,24 @@ def _set_lambda_weights(copy, layer):
         norm = getattr(layer, f"{name}_norm")
         dense = getattr(copy, name)
         if norm is None:
-            [kernel] = getattr(layer, name).get_weights()
+            kernel = _kernel(getattr(layer, name))
             dense.set_weights([kernel, np.zeros(kernel.shape[-1])])
         else:
             _set_folded(dense, getattr(layer, name), norm)
     if layer.position_bias is not None:
         copy.position_bias.assign(layer.position_bias)
-    for name in ("key", "position_embedding"):
-        if getattr(layer, name) is not None:
-            getattr(copy, name).set_weights(getattr(layer, name).get_weights())
+    if layer.key is not None:
+        copy.key.set_weights([_kernel(layer.key)])
+    if layer.position_embedding is not None:
+        table = layer.position_embedding.get_weights()
+        copy.position_embedding.set_weights(table)
+
+
+def _kernel(layer):
+    """Returns the kernel of a linear layer, in float64."""
+    # Keras 2 has a name of its own for that of a depthwise convolution.
+    kernel = getattr(layer, "depthwise_kernel", None)
+    return _array(layer.kernel if kernel is None else kernel)
 
 
 def _affine(norm):

@@ -3,6 +3,7 @@
 import tensorflow as tf
 from tensorflow.python.framework import convert_to_constants
 
+from lambdanet_tf import ops
 from lambdanet_tf.serving.folding import fold_batch_norm
 
 # Kernels and tables from this size on are stored in bfloat16; biases and
@@ -23,6 +24,8 @@ class Inference(tf.Module):
             logits or softmax probabilities.
         weights_dtype: "float32" or "bfloat16".
         implementation: algorithm of the lambda layers; None keeps theirs.
+        device: key of `ops.DEVICES`. What the algorithms are planned for,
+            whichever device this process has.
 
     Attributes:
         input_shape: (height, width, channels); None is any size.
@@ -40,17 +43,21 @@ class Inference(tf.Module):
         model: tf.keras.Model,
         weights_dtype: str = "float32",
         implementation: str | None = None,
+        device: str = "cpu",
     ):
         super().__init__(name="inference")
         self.input_shape = _input_shape(model)
         classifier_of(model)  # an error here names the user's layers
-        network = _features_and_logits(fold_batch_norm(model, implementation))
+        with ops.planning_for(device):
+            folded = fold_batch_norm(model, implementation)
+            network = _features_and_logits(folded)
         self.num_classes = network.outputs[1].shape[-1]
 
         # Only this function holds the Keras model: an attribute of a module
         # would be saved with it.
         def compute(images):
-            features, logits = network(images, training=False)
+            with ops.planning_for(device):  # whoever traces it, and when
+                features, logits = network(images, training=False)
             return tf.cast(features, tf.float32), tf.cast(logits, tf.float32)
 
         images = tf.TensorSpec(

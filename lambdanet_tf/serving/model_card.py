@@ -90,6 +90,7 @@ def _model_rows(model, network, options, metadata):
         "trainable parameters": f"{analysis.trainable_parameters(model):,}",
         "parameters served": f"{_num_elements(network.weights):,}",
         "weights stored as": options.weights_dtype,
+        "planned for": options.device,
         "FLOPs per image": _flops(model, options),
         "classes": str(network.num_classes),
     }

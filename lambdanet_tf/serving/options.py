@@ -32,6 +32,9 @@ class ExportOptions:
             in half the space; the computation stays in float32.
         implementation: algorithm of the lambda layers, one of
             `ops.IMPLEMENTATIONS`; None lets the plan choose.
+        device: what the export is planned for, one of `ops.DEVICES`: that on
+            which it will run, whichever one it is made on. On every device it
+            computes the same function.
         xla: whether to add the signature `serving_default_xla`, compiled by
             XLA. A server loads it in any case and runs it only if XLA is
             switched on.
@@ -50,6 +53,7 @@ class ExportOptions:
     max_pixels: int = MAX_PIXELS
     weights_dtype: str = "float32"
     implementation: str | None = None
+    device: str = "cpu"
     xla: bool = False
     formats: tuple[str, ...] = ()
 
@@ -67,6 +71,7 @@ class ExportOptions:
         one_of(
             "implementation", self.implementation, (None, *ops.IMPLEMENTATIONS)
         )
+        one_of("device", self.device, ops.DEVICES)
         for name in self.formats:
             one_of("formats", name, FORMATS)
         for label in self.labels or ():
