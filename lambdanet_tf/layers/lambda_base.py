@@ -274,8 +274,7 @@ class LambdaBase(ProjectionLayer):
         """The table `(*entries, [heads,] key_dim, intra_depth)`, or None."""
         if self.position_embedding is None:
             return None
-        table = tf.convert_to_tensor(self.position_embedding.embeddings)
-        return tf.cast(table, self.compute_dtype)
+        return tf.convert_to_tensor(self.position_embedding.embeddings)
 
     def _parts(self, content, position):
         """What reads the two parts one after the other, for `_apply`."""

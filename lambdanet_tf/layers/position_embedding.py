@@ -7,7 +7,10 @@ import tensorflow as tf
 from lambdanet_tf import ops
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
+from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers.base import BaseLayer
+
+_AUTOCAST = "autocast" if KERAS_3 else "experimental_autocast"
 
 
 @tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
@@ -98,6 +101,8 @@ class RelativePositionEmbedding(BaseLayer):
             regularizer=self.embeddings_regularizer,
             constraint=self.embeddings_constraint,
             trainable=True,
+            # Gathered first, so that its gradient is added up in float32.
+            **{_AUTOCAST: False},
         )
         super().build(input_shape)
 
@@ -142,10 +147,8 @@ class RelativePositionEmbedding(BaseLayer):
             ops.same_axis(size, taps)
             for size, taps in zip(grid, self.entries_for(grid), strict=True)
         )
-        table = tf.cast(
-            tf.convert_to_tensor(self.embeddings), self.compute_dtype
-        )
-        pairs = ops.pair_embeddings(table, geometry)
+        table = tf.convert_to_tensor(self.embeddings)
+        pairs = ops.pair_embeddings(table, geometry, self.compute_dtype)
         return pairs if self.intra_depth > 1 else tf.squeeze(pairs, -1)
 
     def compute_output_shape(self, input_shape):

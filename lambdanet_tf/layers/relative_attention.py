@@ -366,11 +366,10 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
 
     def _embeddings(self):
         """The tables `(*entries, key_dim)`: one of all axes, one each, none."""
-        tables = [
-            tf.cast(tf.convert_to_tensor(table.embeddings), self.compute_dtype)
+        tables = tuple(
+            tf.convert_to_tensor(table.embeddings)[..., 0]  # no intra-depth
             for table in self.tables()
-        ]
-        tables = tuple(table[..., 0] for table in tables)  # no intra-depth
+        )
         if self.position_embedding is not None:
             return tables[0]
         return tables or None

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from lambdanet_tf import ops
 from lambdanet_tf.layers.base import BaseLayer
 
 
@@ -10,7 +11,8 @@ class SqueezeExcite(BaseLayer):
     """Multiplies each channel by a gate computed from the mean of the map.
 
     With z the mean of the inputs over positions, the output is
-    inputs * sigmoid(W2 act(W1 z + b1) + b2).
+    inputs * sigmoid(W2 act(W1 z + b1) + b2). Under half precisions the gate is
+    computed in float32.
 
     Args:
         ratio: float. Units of the first dense layer, in channels; rounded
@@ -73,11 +75,15 @@ class SqueezeExcite(BaseLayer):
 
     def call(self, inputs):
         axes = list(range(1, inputs.shape.rank - 1))
-        gates = tf.reduce_mean(inputs, axes)  # (batch, channels)
-        gates = self.expand(self.reduce(gates))
+        # The mean, and the gradient of a gate, are sums over the map.
+        wide = tf.cast(inputs, ops.sum_dtype(inputs.dtype))
+        gates = tf.reduce_mean(wide, axes)  # (batch, channels)
+        for dense in (self.reduce, self.expand):
+            gates = _apply(dense, gates)
         for axis in axes:
             gates = tf.expand_dims(gates, axis)
-        return inputs * tf.cast(gates, inputs.dtype)
+        gates = tf.cast(gates, wide.dtype)
+        return tf.cast(wide * gates, inputs.dtype)
 
     def compute_output_shape(self, input_shape):
         return tuple(input_shape)
@@ -95,3 +101,15 @@ class SqueezeExcite(BaseLayer):
             ),
         )
         return config
+
+
+def _apply(dense, x):
+    """Calls a Dense layer; the sums over examples of its gradients are wide."""
+    is_wide = tf.as_dtype(dense.compute_dtype).size >= 4
+    if is_wide or getattr(dense, "quantization_mode", None):
+        return dense(x)
+    kernel, bias = (
+        tf.cast(tf.convert_to_tensor(weight), x.dtype)
+        for weight in (dense.kernel, dense.bias)
+    )
+    return dense.activation(tf.matmul(x, kernel) + bias)

@@ -80,7 +80,11 @@ def _known(endpoints, maps):
 
 def _pooled(x, pooling):
     if pooling == "avg":
-        return tf.keras.layers.GlobalAveragePooling2D(name="pool")(x)
+        # tf_keras would add up half precisions in half precision.
+        dtype = "float32" if tf.as_dtype(x.dtype).size < 4 else None
+        return tf.keras.layers.GlobalAveragePooling2D(name="pool", dtype=dtype)(
+            x
+        )
     return tf.keras.layers.GlobalMaxPooling2D(name="pool")(x)
 
 

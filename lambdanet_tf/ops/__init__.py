@@ -28,14 +28,15 @@ from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.geometry import valid_axis
 from lambdanet_tf.ops.keys import KEY_NORMALIZATIONS
 from lambdanet_tf.ops.keys import normalize_keys
+from lambdanet_tf.ops.keys import sum_dtype
 from lambdanet_tf.ops.keys import where
 from lambdanet_tf.ops.layout import relaid
 from lambdanet_tf.ops.layout import relaid_gradient
 from lambdanet_tf.ops.masked import masked_content_output
 from lambdanet_tf.ops.nonfinite import nan_where
 from lambdanet_tf.ops.pairs import pair_embeddings
-from lambdanet_tf.ops.pairs import pairwise_position_output
 from lambdanet_tf.ops.pairs import relative_index
+from lambdanet_tf.ops.pairwise import pairwise_position_output
 from lambdanet_tf.ops.plan import DEVICES
 from lambdanet_tf.ops.plan import IMPLEMENTATIONS
 from lambdanet_tf.ops.plan import TYPICAL_BATCH
@@ -87,6 +88,7 @@ __all__ = [
     "relative_index",
     "same_axis",
     "size",
+    "sum_dtype",
     "target_device",
     "valid_axis",
     "where",

@@ -22,9 +22,13 @@ from lambdanet_tf.ops.nonfinite import finite
 from lambdanet_tf.ops.nonfinite import nan_where
 from lambdanet_tf.ops.pairs import gather_pairs
 from lambdanet_tf.ops.pairs import relative_index
+from lambdanet_tf.ops.precision import factor_dtype
 
 # Positions per axis that sizes known at run time only are taken for.
 _UNKNOWN_SIZE = 64
+# Positions whose shares float16 still tells apart: 2^-14 is its smallest
+# normal number.
+_FLOAT16_CONTEXT = 2**14
 
 
 def relative_attention(
@@ -74,6 +78,10 @@ def relative_attention(
     permitted = _permitted(
         blocks, queries, values, attention_mask, context_mask, causal
     )
+    dtype = values.dtype
+    inner = _factor_dtype(dtype, blocks, values)
+    queries, values = tf.cast(queries, inner), tf.cast(values, inner)
+    keys = None if keys is None else tf.cast(keys, inner)
     bad = None
     if permitted is not None:
         values, bad = finite(values)
@@ -85,14 +93,17 @@ def relative_attention(
     scores = []
     if keys is not None:
         keys = _heads_first(_of_context(keys, blocks))  # [b, x, h, s, k]
-        scores += [tf.matmul(queries, keys, transpose_b=True)]
+        scores += [_wide(tf.matmul(queries, keys, transpose_b=True))]
     if isinstance(embeddings, tuple):
         scores += [_scores_per_axis(queries, embeddings, blocks)]
     elif embeddings is not None:
         table = geometry.crop(embeddings)
-        pairs = gather_pairs(table, blocks.rank, blocks.index())  # [t, s, k]
-        scores += [_scores_of_pairs(queries, pairs, axis=3)]
+        pairs = gather_pairs(
+            table, blocks.rank, blocks.index(), inner
+        )  # [t, s, k]
+        scores += [_wide(_scores_of_pairs(queries, pairs, axis=3))]
     outputs = _attend(tf.add_n(scores), values, permitted)
+    outputs = tf.cast(outputs, dtype)
     if bad is not None:
         bad = _of_context(tf.cast(bad, tf.float32), blocks)  # [b, x, s]
         seen = tf.matmul(tf.cast(permitted, tf.float32), bad[..., None])
@@ -100,21 +111,29 @@ def relative_attention(
     return outputs[:, 0] if blocks is None else blocks.joined(outputs)
 
 
-def _attend(scores, values, permitted):
-    """Values weighted by a softmax of `(b, x, h, t, s)`: `(b, x, t, h, v)`.
+def _factor_dtype(dtype, blocks, values):
+    """As `factor_dtype`; float16 has no share of one among many positions."""
+    context = values.shape[1] if blocks is None else blocks.context
+    inner = factor_dtype(dtype)
+    if inner == tf.float16 and (context is None or context > _FLOAT16_CONTEXT):
+        return sum_dtype(dtype)
+    return inner
 
-    (`tf.einsum` would add up half precisions in half precision on a CPU.)
-    """
-    dtype = values.dtype
-    scores = tf.cast(scores, sum_dtype(dtype))
+
+def _attend(scores, values, permitted):
+    """Values weighted by a softmax of `(b, x, h, t, s)`: `(b, x, t, h, v)`."""
     if permitted is not None:
         scores = where(permitted[:, :, None], scores, MASKED_LOGIT)
-    weights = tf.cast(tf.nn.softmax(scores), dtype)
+    weights = tf.cast(tf.nn.softmax(scores), values.dtype)
     outputs = _heads_first(tf.matmul(weights, values))  # [b, x, t, h, v]
     if permitted is None:
         return outputs
     some = tf.reduce_any(permitted, axis=-1)[..., None, None]  # [b, x, t, 1, 1]
     return where(some, outputs, 0.0)
+
+
+def _wide(scores):
+    return tf.cast(scores, sum_dtype(scores.dtype))
 
 
 def _scores_of_pairs(queries, pairs, axis):
@@ -150,8 +169,12 @@ def _scores_per_axis(queries, tables, blocks):
     total = None
     for axis, table in enumerate(tables):
         inner = blocks.inner.along(axis)
-        pairs = gather_pairs(inner.crop(table), 1, relative_index(inner))
+        pairs = gather_pairs(
+            inner.crop(table), 1, relative_index(inner), queries.dtype
+        )
         scores = _scores_of_pairs(queries, pairs, axis=1 + axis)
+        # The gradient of what follows is a sum over the other axes.
+        scores = _wide(scores)
         context = [1] * rank
         context[axis] = inner.axes[0].context
         scores = tf.reshape(scores, [-1, *context])  # [b x h t, s of the axis]

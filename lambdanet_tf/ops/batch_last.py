@@ -69,7 +69,9 @@ def _position_lambdas(values, table, blocks):
     """
     batch, value_dim = size(values, 0), values.shape[-2]
     windows = _windows(values, blocks)  # [b, v * counts, steps, f]
-    kernel = _kernel(table, blocks)  # [1, pieces, f, k * t]
+    kernel = _kernel(
+        tf.cast(table, values.dtype), blocks
+    )  # [1, pieces, f, k * t]
     lambdas = tf.nn.conv2d(windows, kernel, 1, "VALID")
     lambdas = tf.transpose(lambdas, [1, 2, 3, 0])
     counts = math.prod(blocks.counts)

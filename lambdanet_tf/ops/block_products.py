@@ -34,7 +34,9 @@ def lambda_first(queries, values, table, blocks):
     counts = math.prod(blocks.counts)
     # Gathered with the context first, which saves a transposition.
     index = tf.transpose(blocks.index())
-    kernel = gather_pairs(table, blocks.rank, index)  # [s, t, k, u]
+    kernel = gather_pairs(
+        table, blocks.rank, index, values.dtype
+    )  # [s, t, k, u]
     kernel = _intra_second(kernel)  # [s * u, t, k]
     depth = kernel.shape[0]
     lambdas = tf.matmul(
@@ -85,7 +87,9 @@ def query_first(queries, values, table, blocks):
     queries = tf.reshape(
         blocks.query_blocks(queries), [-1, blocks.queries, heads, key_dim]
     )  # [b * x, t, h, k]
-    kernel = gather_pairs(table, blocks.rank, blocks.index())  # [t, s, k, u]
+    kernel = gather_pairs(
+        table, blocks.rank, blocks.index(), values.dtype
+    )  # [t, s, k, u]
     if intra > 1:
         kernel = tf.transpose(kernel, [0, 1, 3, 2])
     depth = blocks.context * intra

@@ -31,6 +31,7 @@ def conv2d(queries, values, table, geometry):
     rank, value_dim = geometry.rank, values.shape[-2]
     values = _fold_value_depth(values, rank)
     kernel = tf.transpose(table, [*range(rank), rank + 1, rank])
+    kernel = tf.cast(kernel, values.dtype)
     lambdas = _valid_convolution(_padded(values, geometry), kernel, geometry)
     return _apply_folded(queries, lambdas, value_dim)
 
@@ -75,6 +76,7 @@ def unfolded(queries, values, table, geometry):
     ]
     values = tf.concat(shifted, axis=-1)  # [b * v, queries, ..., taps * u]
     kernel = tf.transpose(table, [*range(1, rank), 0, rank + 1, rank])
+    kernel = tf.cast(kernel, values.dtype)
     channels = first.taps * intra
     kernel = tf.reshape(kernel, [1, *geometry.taps[1:], channels, -1])
     rest = Geometry((Axis(first.queries, first.queries, 1), *geometry.axes[1:]))
@@ -96,7 +98,7 @@ def depthwise(queries, values, table, geometry):
     )  # [b, *context, v * u]
     values = _padded(values, geometry)
     kernel = tf.tile(
-        tf.einsum("...ku->...uk", table),
+        tf.einsum("...ku->...uk", tf.cast(table, values.dtype)),
         [1] * geometry.rank + [value_dim, 1],
     )  # [*taps, v * u, k]
     lambdas = _depthwise(values, kernel, geometry)

@@ -22,7 +22,9 @@ def einsum(queries, values, table, geometry):
     b n k v.
     """
     index = relative_index(geometry)
-    embeddings = gather_pairs(table, geometry.rank, index)  # [n, m, k, u]
+    embeddings = gather_pairs(
+        table, geometry.rank, index, values.dtype
+    )  # [n, m, k, u]
     shape = [tf.shape(values)[0], embeddings.shape[1], *values.shape[-2:]]
     values = tf.reshape(values, shape)  # [b, m, v, u]
     lambdas = tf.einsum("nmku,bmvu->bnkv", embeddings, values)

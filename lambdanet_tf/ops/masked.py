@@ -9,6 +9,7 @@ from lambdanet_tf.ops.keys import sum_dtype
 from lambdanet_tf.ops.keys import where
 from lambdanet_tf.ops.nonfinite import finite
 from lambdanet_tf.ops.nonfinite import poisoned
+from lambdanet_tf.ops.precision import content_dtype
 
 
 def masked_content_output(
@@ -31,8 +32,9 @@ def masked_content_output(
     Cost: b n m k u exponentials and as much memory: the price of a softmax
     of its own for every query.
     """
-    dtype = sum_dtype(keys.dtype)
-    keys = tf.cast(keys, dtype)
+    dtype, wide = values.dtype, sum_dtype(keys.dtype)
+    queries = tf.cast(queries, content_dtype(dtype))
+    keys, values = tf.cast(keys, wide), tf.cast(values, queries.dtype)
     values, bad = finite(values)
     mask = attention_mask
     if len(mask.shape) == 2:
@@ -44,11 +46,11 @@ def masked_content_output(
         weights = tf.cast(where(permitted, weights, 0.0), values.dtype)
         lambdas = tf.einsum("bnmku,bmvu->bnkv", weights, values)
         outputs = tf.einsum("bnkv,bnhk->bnhv", lambdas, queries)
-        return poisoned(outputs, bad, mask)
+        return poisoned(tf.cast(outputs, dtype), bad, mask)
     keys, bad_keys = finite(keys)
-    scaled = tf.cast(queries, dtype)[..., None]  # [b, n, h, k, 1]
+    scaled = tf.cast(queries, wide)[..., None]  # [b, n, h, k, 1]
     if normalization == "l2":
-        permitted = tf.cast(mask, dtype)
+        permitted = tf.cast(mask, wide)
         permitted += tf.zeros_like(keys[:, :1, :1, 0])  # [b, n, m]
         energy = tf.einsum("bnm,bmku->bnku", permitted, keys**2)
         scaled *= tf.math.rsqrt(tf.maximum(energy, TINY))[:, :, None]
@@ -58,4 +60,4 @@ def masked_content_output(
     scores = where(mask[:, None, ..., None], scores, 0.0)
     scores = tf.cast(scores, values.dtype)
     outputs = tf.einsum("bhnmu,bmvu->bnhv", scores, values)
-    return poisoned(outputs, bad | bad_keys, mask)
+    return poisoned(tf.cast(outputs, dtype), bad | bad_keys, mask)

@@ -12,14 +12,17 @@ from lambdanet_tf.ops.convolution import depthwise
 from lambdanet_tf.ops.convolution import unfolded
 from lambdanet_tf.ops.einsum import einsum
 from lambdanet_tf.ops.geometry import size
+from lambdanet_tf.ops.keys import sum_dtype
 from lambdanet_tf.ops.nonfinite import finite
 from lambdanet_tf.ops.nonfinite import poisoned_within_scope
 from lambdanet_tf.ops.pairs import pair_embeddings
-from lambdanet_tf.ops.pairs import pairwise_position_output
 from lambdanet_tf.ops.pairs import relative_index
+from lambdanet_tf.ops.pairwise import pairwise_position_output
 from lambdanet_tf.ops.plan import Dims
 from lambdanet_tf.ops.plan import Plan
 from lambdanet_tf.ops.plan import plan_for
+from lambdanet_tf.ops.plan import target_device
+from lambdanet_tf.ops.precision import factor_dtype
 from lambdanet_tf.ops.spectral import spectral
 from lambdanet_tf.ops.spectral_batch_last import spectral_batch_last
 
@@ -38,8 +41,11 @@ _BLOCKED = {
     "spectral_batch_last": spectral_batch_last,
 }
 
-# What reads the content lambda as well.
+# What reads the content lambda as well; made for TPUs.
 _WITH_CONTENT = ("batch_last", "spectral_batch_last")
+
+# Whose gradients add up shifted copies, in the dtype of these.
+_WIDE = ("depthwise", "unfolded")
 
 
 def position_output(
@@ -119,10 +125,9 @@ def lambda_output(
     if geometry is not None:
         plan = _plan(queries, values, geometry, implementation)
         if plan.algorithm in _WITH_CONTENT:
-            values, table = _on_grid(values, embeddings, geometry)
-            blocks = Blocks.of(geometry, plan.sizes)
-            algorithm = _BLOCKED[plan.algorithm]
-            return algorithm(queries, values, table, blocks, content)
+            return _computed(
+                plan, queries, values, embeddings, geometry, content
+            )
     outputs = position_output(queries, values, embeddings, geometry, plan)
     return apply_content_lambda(queries, content) + outputs
 
@@ -139,20 +144,39 @@ def position_bias_output(queries, bias):
     Returns:
         `(batch, n, heads, 1)`.
     """
-    (heads, key_dim) = queries.shape[-2:]
+    dtype, (heads, key_dim) = queries.dtype, queries.shape[-2:]
+    queries, bias = (tf.cast(x, factor_dtype(dtype)) for x in (queries, bias))
     if bias.shape[0] == key_dim:
-        return tf.expand_dims(tf.einsum("bnhk,k->bnh", queries, bias), -1)
-    bias = tf.reshape(bias, [heads, key_dim])
-    return tf.expand_dims(tf.einsum("bnhk,hk->bnh", queries, bias), -1)
+        outputs = tf.einsum("bnhk,k->bnh", queries, bias)
+    else:
+        bias = tf.reshape(bias, [heads, key_dim])
+        outputs = tf.einsum("bnhk,hk->bnh", queries, bias)
+    return tf.cast(outputs[..., None], dtype)
 
 
 def _planned(queries, values, table, geometry, implementation):
     plan = _plan(queries, values, geometry, implementation)
+    return _computed(plan, queries, values, table, geometry)
+
+
+def _computed(plan, queries, values, table, geometry, *content):
+    """Runs a plan, with sums over positions in float32 or wider."""
+    dtype = values.dtype
+    wide = plan.algorithm in _WIDE or (
+        plan.algorithm in _WITH_CONTENT and target_device() != "tpu"
+    )
+    inner = sum_dtype(dtype) if wide else factor_dtype(dtype)
+    queries, values, *content = (
+        tf.cast(x, inner) for x in (queries, values, *content)
+    )
     values, table = _on_grid(values, table, geometry)
     if plan.algorithm in _WHOLE:
-        return _WHOLE[plan.algorithm](queries, values, table, geometry)
-    blocks = Blocks.of(geometry, plan.sizes)
-    return _BLOCKED[plan.algorithm](queries, values, table, blocks)
+        outputs = _WHOLE[plan.algorithm](queries, values, table, geometry)
+    else:
+        blocks = Blocks.of(geometry, plan.sizes)
+        algorithm = _BLOCKED[plan.algorithm]
+        outputs = algorithm(queries, values, table, blocks, *content)
+    return tf.cast(outputs, dtype)
 
 
 def _plan(queries, values, geometry, implementation):
@@ -175,7 +199,7 @@ def _masked(queries, values, table, geometry, attention_mask):
             "sizes that are known at run time only."
         )
     inside = relative_index(geometry) >= 0
-    pairs = pair_embeddings(table, geometry)
+    pairs = pair_embeddings(table, geometry, factor_dtype(values.dtype))
     return pairwise_position_output(
         queries, values, pairs, attention_mask & inside
     )

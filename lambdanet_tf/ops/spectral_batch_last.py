@@ -27,10 +27,9 @@ from lambdanet_tf.ops.spectral import transforms
 def spectral_batch_last(queries, values, table, blocks, content=None):
     """Computes the position output by frequencies of the first axis.
 
-    bfloat16 stays what it is, so spectra are rounded to it: an error of some
-    2^-9 of the largest lambda of a column, as an output rounded to bfloat16
-    has of itself. float16 is computed in float32. Sequences are left to
-    `spectral`.
+    bfloat16 stays what it is on a TPU, so spectra are rounded to it: an error
+    of some 2^-9 of the largest lambda of a column, as an output rounded to
+    bfloat16 has of itself. Sequences are left to `spectral`.
 
     Args:
         queries: `(batch, n, heads, key_dim)`.
@@ -52,16 +51,10 @@ def spectral_batch_last(queries, values, table, blocks, content=None):
         if content is not None:
             outputs += apply_content_lambda(queries, content)
         return outputs
-    dtype = values.dtype
-    if dtype == tf.float16:
-        tensors = (queries, values, table, content)
-        queries, values, table, content = (
-            None if x is None else tf.cast(x, tf.float32) for x in tensors
-        )
     lambdas = _lambdas(values, table, blocks, content)  # [t, k, x, v, r, b]
     queries = _queries_last(queries, blocks)  # [t, h, k, x, 1, r, b]
     outputs = tf.reduce_sum(queries * lambdas[:, None], axis=2)
-    return tf.cast(_joined(outputs, blocks), dtype)
+    return _joined(outputs, blocks)
 
 
 def _lambdas(values, table, blocks, content):
@@ -72,7 +65,9 @@ def _lambdas(values, table, blocks, content):
     key_dim, value_dim = table.shape[-2], values.shape[-2]
     inverse = tf.constant(inverse.reshape(-1, count, 2), values.dtype)
     context = _spectrum(values, forward, rest)  # [f, c * s * u, x * v, b]
-    kernel = _kernel(table, kernel, rest)  # [f, c, t * k, c * s * u]
+    kernel = _kernel(
+        table, kernel, rest, values.dtype
+    )  # [f, c, t * k, c * s * u]
     if content is not None:
         # One more row of the context per key channel, at frequency zero.
         content = tf.transpose(content, [1, 2, 0])[None]  # [1, k, v, b]
@@ -108,12 +103,12 @@ def _spectrum(values, forward, rest):
     return tf.reshape(spectrum, [count, 2 * rest.context * intra, -1, batch])
 
 
-def _kernel(table, transform, rest):
+def _kernel(table, transform, rest, dtype):
     """`(*taps, k, u)` -> `(f, c, t * k, c * s * u)`."""
-    count, dtype = len(transform) // 2, sum_dtype(table.dtype)
-    taps = tf.reshape(tf.cast(table, dtype), [table.shape[0], -1])
-    spectrum = tf.matmul(tf.constant(transform, dtype), taps)
-    spectrum = tf.cast(spectrum, table.dtype)
+    count, wide = len(transform) // 2, sum_dtype(table.dtype)
+    taps = tf.reshape(tf.cast(table, wide), [table.shape[0], -1])
+    spectrum = tf.matmul(tf.constant(transform, wide), taps)
+    spectrum = tf.cast(spectrum, dtype)
     spectrum = tf.reshape(spectrum, [count, 2, *table.shape[1:]])
     for index, blocked in enumerate(rest.axes):
         spectrum = toeplitz(spectrum, 2 + 2 * index, blocked.inner)

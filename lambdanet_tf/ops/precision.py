@@ -1,0 +1,37 @@
+"""In which precision sums over positions run: float32 or wider.
+
+Matrix units multiply numbers of half precision and add up in float32; so does
+TensorFlow in `tf.matmul` on a CPU. Its other operations there add up in the
+dtype that they are given: in bfloat16 a sum of ones ends at 256, or not far
+above.
+"""
+
+import tensorflow as tf
+
+from lambdanet_tf.ops.keys import sum_dtype
+from lambdanet_tf.ops.plan import target_device
+
+
+def factor_dtype(dtype):
+    """Returns what factors of sums over positions are cast to.
+
+    Args:
+        dtype: that of a layer's numbers.
+
+    Returns:
+        A half precision itself on the devices whose matrix units know it and
+        add up in float32; otherwise float32 or wider.
+    """
+    narrow = {"tpu": (tf.bfloat16,), "gpu": (tf.bfloat16, tf.float16)}
+    if dtype in narrow.get(target_device(), ()):
+        return dtype
+    return sum_dtype(dtype)
+
+
+def content_dtype(dtype):
+    """As `factor_dtype`, of a sum over all positions.
+
+    That can be larger than any float16, and the share of one position among
+    thousands smaller.
+    """
+    return sum_dtype(dtype) if dtype == tf.float16 else factor_dtype(dtype)
