@@ -10,6 +10,7 @@ import json
 import math
 import subprocess
 import sys
+import threading
 
 import hypothesis
 import numpy as np
@@ -388,6 +389,108 @@ def test_plans_are_made_for_another_device():
         inside = paper_layer_plan(28, 23, 128)
     assert inside == paper_layer_plan(28, 23, 128, device="tpu")
     assert inside.algorithm != "spectral"
+
+
+def test_plans_for_another_device_hold_in_one_thread():
+    inside, outside = threading.Event(), threading.Event()
+    seen = []
+
+    def other():
+        inside.wait(10)
+        seen.append(ops.target_device())
+        with ops.planning_for("gpu"):
+            seen.append(ops.target_device())
+            outside.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with ops.planning_for("tpu"):
+        inside.set()
+        outside.wait(10)
+        assert ops.target_device() == "tpu"
+    thread.join()
+    assert seen[:2] == ["cpu", "gpu"]
+    assert ops.target_device() == "cpu"
+
+
+def devices_seen(run):
+    """What `target_device` says where a function of no arguments is called."""
+    seen = []
+
+    def call(*_):
+        seen.append(ops.target_device())
+        return tf.constant(0)
+
+    run(call)
+    return set(seen)
+
+
+def in_replicas(call):
+    tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).run(call)
+
+
+def in_traced_replicas(call):
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    tf.function(lambda: strategy.run(call))()
+
+
+def in_replicas_that_trace(call):
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    strategy.run(lambda: tf.function(call)())
+
+
+def in_a_graph(call):
+    with tf.Graph().as_default():
+        call()
+
+
+def in_a_loop(call):
+    @tf.function
+    def run():
+        return tf.while_loop(lambda i: i < 2, lambda i: i + 1 + call(), [0])
+
+    run()
+
+
+PLACES = {
+    "eager": lambda call: call(),
+    "function": lambda call: tf.function(call)(),
+    "loop": in_a_loop,
+    "graph": in_a_graph,
+    "data set": lambda call: next(iter(tf.data.Dataset.range(2).map(call))),
+    "replicas": in_replicas,
+    "traced replicas": in_traced_replicas,
+    "replicas that trace": in_replicas_that_trace,
+}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("place", PLACES)
+def test_where_plans_for_another_device_are_made(place):
+    assert devices_seen(PLACES[place]) == {"cpu"}
+    with ops.planning_for("gpu"), ops.planning_for("tpu"):
+        assert devices_seen(PLACES[place]) == {"tpu"}
+    assert devices_seen(PLACES[place]) == {"cpu"}
+
+
+@pytest.mark.once
+def test_replicas_of_two_threads_keep_their_plans_apart():
+    seen, both = {}, threading.Barrier(2, timeout=30)
+
+    def run(device):
+        with ops.planning_for(device):
+            both.wait()
+            seen[device] = devices_seen(in_traced_replicas)
+            both.wait()
+
+    threads = [
+        threading.Thread(target=run, args=[device]) for device in ("tpu", "gpu")
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == {"tpu": {"tpu"}, "gpu": {"gpu"}}
 
 
 def test_unknown_device_is_an_error():

@@ -249,14 +249,25 @@ def test_future_changes_nothing(kind, implementation, rng):
         implementation=implementation,
     )
     changed = x.copy()
-    changed[:, now + 1 :] = 100 * normal(rng, 2, length - now - 1, 5)
+    changed[:, now + 1 :] = 1e4 * normal(rng, 2, length - now - 1, 5)
     past = now // stride + 1
-    checks.assert_close(layer(changed)[:, :past], layer(x)[:, :past], 1e-5)
+    np.testing.assert_array_equal(layer(changed)[:, :past], layer(x)[:, :past])
     checks.assert_far(layer(changed)[:, past:], layer(x)[:, past:])
     # The present must count: otherwise a layer shifted by one would pass.
     changed = x.copy()
     changed[:, now] += 1
     checks.assert_far(layer(changed)[:, past - 1], layer(x)[:, past - 1], 1e-3)
+
+
+@pytest.mark.parametrize("scope", [None, 5])
+def test_future_changes_nothing_in_attention(scope, rng):
+    x = normal(rng, 2, 40, 6)
+    layer = layers.RelativeAttention(num_heads=2, scope=scope, causal=True)
+    expected = layer(x)[:, :21]
+    changed = np.concatenate([x[:, :21], 1e4 * normal(rng, 2, 19, 6)], 1)
+    np.testing.assert_array_equal(layer(changed)[:, :21], expected)
+    changed[:, 20] += 1
+    checks.assert_far(layer(changed)[:, 20], expected[:, 20], 1e-3)
 
 
 def test_causal_is_a_triangular_mask(rng):

@@ -136,6 +136,21 @@ def test_every_position_equals_the_reference(name, rng):
     checks.assert_far(fresh, expected[:, -1:])
 
 
+@pytest.mark.once
+@every_layer
+@pytest.mark.parametrize("implementation", ops.IMPLEMENTATIONS)
+def test_later_positions_of_a_step_change_no_bit(name, implementation, rng):
+    layer = make(name, 40, implementation=implementation)
+    before, x = normal(rng, 2, 11, CHANNELS), normal(rng, 2, 40, CHANNELS)
+    _, state = layer.step(before, layer.initial_state(2))
+    expected = layer.step(x, state)[0][:, :23]
+    changed = x.copy()
+    changed[:, 23:] *= 1e4
+    actual = layer.step(changed, state)[0]
+    np.testing.assert_array_equal(actual[:, :23], expected)
+    checks.assert_far(actual[:, 23:], layer.step(x, state)[0][:, 23:])
+
+
 @every_layer
 def test_half_precision_is_close_to_single(name, rng):
     layer = make(name)

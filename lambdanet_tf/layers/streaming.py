@@ -141,7 +141,7 @@ class Streaming(LambdaBase):
                 values,
                 table,
                 geometry,
-                self._step_plan(geometry),
+                self._plan(geometry, training=False),
                 causal=True,
             )
 
@@ -157,13 +157,6 @@ class Streaming(LambdaBase):
         if window:
             state["values"] = values[:, length:]
         return unflatten(outputs, [ops.size(outputs, 1)]), state
-
-    def _step_plan(self, geometry):
-        """As planned, but no transform that mixes later positions in."""
-        plan = self._plan(geometry, training=False)
-        if self.implementation != "auto" or plan.algorithm != "spectral":
-            return plan
-        return plan.alternatives[0]
 
     def _window(self):
         """How many values before the new positions are kept."""

@@ -11,6 +11,8 @@ import functools
 import itertools
 import logging
 import math
+import threading
+import weakref
 
 import tensorflow as tf
 
@@ -81,7 +83,10 @@ _FLOAT = 4
 # What a convolution takes beside its products, for each axis.
 _AXIS_LAUNCHES = 2
 _HUGE_TABLE = 2**28  # bytes; smaller blocks have smaller tables
-_target = []  # what `planning_for` says, innermost last
+# What `planning_for` says in a thread, innermost last; also by the graph that
+# is outermost there.
+_targets = threading.local()
+_targets_of_graph = weakref.WeakKeyDictionary()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,10 +242,15 @@ def considered(device, rank):
 def target_device():
     """Returns the key of `DEVICES` that plans are made for.
 
-    What `planning_for` says, or else the best device of this process.
+    What `planning_for` says in this thread or, in a replica of a strategy, in
+    the one that runs it; or else the best device of this process.
     """
-    if _target:
-        return _target[-1]
+    targets = getattr(_targets, "stack", None)
+    if not targets:
+        # A replica has a thread of its own, but the graph of its strategy's.
+        targets = _targets_of_graph.get(_outermost_graph())
+    if targets:
+        return targets[-1]
     for device in ("TPU", "GPU"):
         if tf.config.list_logical_devices(device):
             return device.lower()
@@ -251,6 +261,9 @@ def target_device():
 def planning_for(device):
     """Makes plans for a device that this process may not have.
 
+    Holds in the thread that enters it, for what it traces, and for the
+    replicas of the strategies that it runs; other threads do not see it.
+
     Args:
         device: key of `DEVICES`.
 
@@ -258,11 +271,31 @@ def planning_for(device):
         ValueError: if it is not one.
     """
     one_of("device", device, DEVICES)
-    _target.append(device)
+    if not hasattr(_targets, "stack"):
+        _targets.stack = []
+    targets, graph = _targets.stack, _outermost_graph()
+    before = _targets_of_graph.get(graph)
+    _targets_of_graph[graph] = targets
+    targets.append(device)
     try:
         yield
     finally:
-        _target.pop()
+        targets.pop()
+        if before is None:
+            del _targets_of_graph[graph]
+        else:
+            _targets_of_graph[graph] = before
+
+
+def _outermost_graph():
+    """Returns the default graph around all functions that are being traced.
+
+    Every thread has its own where nothing is traced, also eagerly.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    while getattr(graph, "outer_graph", None) is not None:
+        graph = graph.outer_graph
+    return graph
 
 
 def _preference(plan):

@@ -41,6 +41,10 @@ _BLOCKED = {
     "spectral_batch_last": spectral_batch_last,
 }
 
+# What adds up later positions and takes them off again, to rounding, where a
+# geometry is not causal by itself.
+_MIXING = ("spectral", "spectral_batch_last")
+
 # What reads the content lambda as well; made for TPUs.
 _WITH_CONTENT = ("batch_last", "spectral_batch_last")
 
@@ -73,8 +77,9 @@ def position_output(
         attention_mask: None or boolean `(n, m)` or `(batch, n, m)`; True =
             may interact. With a geometry it needs static sizes.
         causal: bool. Whether query n sees positions up to n only. With a
-            geometry, which then says so itself, whether NaN of later
-            positions is kept from it.
+            geometry, which then says so itself, whether later positions
+            change no bit of it: NaN is kept from it, and algorithms that
+            would mix positions give way to another.
 
     Returns:
         `(batch, n, heads, value_dim)`.
@@ -99,7 +104,10 @@ def position_output(
         return _planned(queries, values, embeddings, geometry, implementation)
     # An algorithm may multiply what comes later by zero.
     values, bad = finite(values)
-    outputs = _planned(queries, values, embeddings, geometry, implementation)
+    plan = _plan(queries, values, geometry, implementation)
+    if plan.algorithm in _MIXING and not geometry.is_causal:
+        plan = _without_mixing(plan, queries, values, geometry)
+    outputs = _planned(queries, values, embeddings, geometry, plan)
     return poisoned_within_scope(outputs, bad, geometry.axes[0])
 
 
@@ -184,6 +192,14 @@ def _plan(queries, values, geometry, implementation):
         return implementation
     dims = Dims(*queries.shape[-2:], *values.shape[-2:])
     return plan_for(geometry, dims, implementation, batch=values.shape[0])
+
+
+def _without_mixing(plan, queries, values, geometry):
+    """The best plan of an algorithm that leaves positions apart."""
+    for other in plan.alternatives:
+        if other.algorithm not in _MIXING:
+            return other
+    return _plan(queries, values, geometry, "lambda_first")
 
 
 def _on_grid(values, table, geometry):
