@@ -91,14 +91,15 @@ def all_blocks(*languages):
 
 # What these pages show is tested under both Kerases elsewhere.
 LONG = [ROOT / "docs" / name for name in ("models.md", "serving.md")]
-MARKS = {
-    ROOT / "README.md": pytest.mark.every_lane,
-    **dict.fromkeys(LONG, pytest.mark.once),
-}
+MARKS = dict.fromkeys(LONG, pytest.mark.once)
+# The code of README.md is run, and its result judged, in test_learning.py.
 WITH_CODE = [
     pytest.param(page, marks=MARKS.get(page, ()), id=name(page))
     for page in PAGES
-    if any(b.language == "python" and b.mark != "not run" for b in blocks(page))
+    if page != ROOT / "README.md"
+    and any(
+        b.language == "python" and b.mark != "not run" for b in blocks(page)
+    )
 ]
 
 

@@ -92,7 +92,7 @@ class LambdaConv(Streaming):
         key_normalization="softmax",
         query_normalization=None,
         use_batch_norm=True,
-        norm_momentum=0.99,
+        norm_momentum=0.9,
         norm_epsilon=1e-3,
         use_sync_bn=False,
         query_initializer=None,

@@ -84,7 +84,9 @@ class LambdaLayer(ContextLayer, Streaming):
         key_normalization: "softmax", "l2" or None, over context positions.
         query_normalization: None, or "softmax" over `key_dim`.
         use_batch_norm: bool. Batch normalization of queries and values.
-        norm_momentum: float. Its momentum.
+        norm_momentum: float. Its momentum. With Keras' 0.99 inference needs
+            hundreds of steps to agree with training: queries begin with a
+            variance of about 1 / key_dim, moving variances with 1.
         norm_epsilon: float. Its epsilon.
         use_sync_bn: bool. Whether its statistics span all replicas.
         query_initializer: None for the paper's N(0, 1 / (key_dim channels)),
@@ -153,7 +155,7 @@ class LambdaLayer(ContextLayer, Streaming):
         key_normalization="softmax",
         query_normalization=None,
         use_batch_norm=True,
-        norm_momentum=0.99,
+        norm_momentum=0.9,
         norm_epsilon=1e-3,
         use_sync_bn=False,
         query_initializer=None,

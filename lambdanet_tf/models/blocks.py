@@ -41,7 +41,7 @@ class LayerOptions:
     padding: str = "same"
     kernel_initializer: object = "he_normal"
     kernel_regularizer: object = None
-    norm_momentum: float = 0.99
+    norm_momentum: float = 0.9
     norm_epsilon: float = 1e-3
     use_sync_bn: bool = False
     implementation: str = "auto"

@@ -25,7 +25,7 @@ def MobileNet(
     implementation="auto",
     kernel_initializer="he_normal",
     kernel_regularizer=None,
-    norm_momentum=0.99,
+    norm_momentum=0.9,
     use_sync_bn=False,
     **changes,
 ):

@@ -22,7 +22,7 @@ def ResNet(
     implementation="auto",
     kernel_initializer="he_normal",
     kernel_regularizer=None,
-    norm_momentum=0.99,
+    norm_momentum=0.9,
     use_sync_bn=False,
     **changes,
 ):
@@ -64,7 +64,8 @@ def ResNet(
         kernel_initializer: of the convolutions.
         kernel_regularizer: of every kernel, and of nothing else.
         norm_momentum: of every batch normalization, also of those in the
-            lambda layers.
+            lambda layers. With 0.99 or more inference agrees with training
+            only after hundreds of steps.
         use_sync_bn: whether replicas share the statistics of a batch.
         **changes: attributes of `spec` to change, by keyword.
 
