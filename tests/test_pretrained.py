@@ -3,9 +3,13 @@
 The hub is a server of this process on the loopback; nothing is downloaded.
 """
 
+import dataclasses
+import hashlib
 import http.server
 import json
+import re
 import threading
+import traceback
 
 import numpy as np
 import pytest
@@ -30,11 +34,14 @@ SQUARE = (256, 256, 3)
 
 
 class Hub(http.server.ThreadingHTTPServer):
-    """A hub: `files` by path, each a status, a length and the bytes sent."""
+    """A hub: `files` by path, each a status, a length and the bytes sent.
+
+    `stated` has the headers by which it describes a file before it sends it.
+    """
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.files, self.requests = {}, []
+        self.files, self.requests, self.stated = {}, [], {}
 
     def address(self, path):
         return f"http://127.0.0.1:{self.server_port}{path}"
@@ -50,6 +57,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(length))
         self.end_headers()
         self.wfile.write(content)
+
+    def do_HEAD(self):
+        self.send_response(302)
+        self.send_header("Location", "http://127.0.0.1:9/")
+        for name, value in self.server.stated.items():
+            self.send_header(name, value)
+        self.end_headers()
 
     def log_message(self, *_):
         pass
@@ -124,10 +138,12 @@ def test_addresses():
         stem, _, tag = published.timm_name.partition(".")
         assert stem == timm_golden.TIMM_NAMES[name]
         assert tag in ("c1_in1k", "a1h_in1k")
-        assert published.address == (
-            f"https://huggingface.co/timm/{published.timm_name}/resolve/main/"
-            "model.safetensors"
+        hub = f"https://huggingface.co/timm/{published.timm_name}/resolve/"
+        assert re.fullmatch(
+            f"{hub}(main|[0-9a-f]{{40}})/model.safetensors", published.address
         )
+        sha256 = published.sha256
+        assert sha256 is None or re.fullmatch("[0-9a-f]{64}", sha256)
 
 
 def test_the_lines_of_the_readme(hub, files, tmp_path):
@@ -345,9 +361,12 @@ def test_a_hub_that_is_not_there(tmp_path, monkeypatch):
     address = "http://127.0.0.1:9/model.safetensors"  # Nobody listens there.
     moved = pretrained.Published("lambda_resnet26t.c1_in1k", address)
     monkeypatch.setitem(pretrained.PUBLISHED, "tiny", moved)
-    with pytest.raises(OSError, match=f"download {address} by other means"):
+    with pytest.raises(OSError, match=f"download {address} by other") as info:
         build("tiny", weights="imagenet")
     assert cached(tmp_path) == []
+    shown = "".join(traceback.format_exception(info.value))
+    assert shown.count("Traceback") == 1
+    assert "\n" not in str(info.value)
 
 
 def test_the_command_fetches_by_name(hub, files, tmp_path, capsys):
@@ -374,6 +393,55 @@ def test_what_a_killed_download_left_is_not_kept(hub, files, tmp_path):
         build("tiny", weights="imagenet")
     assert cached(tmp_path) == []
     assert_golden(build("tiny", weights="imagenet"))
+
+
+def test_the_hash_that_is_known_is_checked(
+    hub, files, tmp_path, monkeypatch, capsys
+):
+    """Whatever the hub states, and of what lies in the cache, too."""
+    content = files["tiny"].read_bytes()
+    known = hashlib.sha256(content).hexdigest()
+    published = dataclasses.replace(pretrained.PUBLISHED["tiny"], sha256=known)
+    monkeypatch.setitem(pretrained.PUBLISHED, "tiny", published)
+    changed = bytearray(content)
+    changed[-1] ^= 1  # One bit of one weight: names and shapes are right.
+    other = hashlib.sha256(changed).hexdigest()
+    hub.stated["X-Linked-Etag"] = f'"{other}"'
+    serve(hub, "tiny", bytes(changed))
+    with pytest.raises(OSError, match=f"must be {known}. Received: {other}"):
+        build("tiny", weights="imagenet")
+    assert cached(tmp_path) == []
+    serve(hub, "tiny", content)
+    assert_golden(build("tiny", weights="imagenet"))
+    for path in tmp_path.glob("keras/**/*.safetensors"):
+        path.write_bytes(changed)
+    assert_golden(build("tiny", weights="imagenet"))
+    assert len(hub.requests) == 3
+    assert "SHA-256" not in capsys.readouterr().err
+
+
+def test_where_no_hash_is_known_the_hubs_is_checked(
+    hub, files, tmp_path, monkeypatch, capsys
+):
+    """Of the revision that it names; what was compared is said."""
+    content, revision = files["tiny"].read_bytes(), "12ab" * 10
+    stated = hashlib.sha256(content).hexdigest()
+    address = hub.address("/tiny/resolve/{}/model.safetensors")
+    moved = pretrained.Published("tiny", address.format("main"))
+    monkeypatch.setitem(pretrained.PUBLISHED, "tiny", moved)
+    hub.stated |= {"X-Repo-Commit": revision, "X-Linked-Etag": f'"{stated}"'}
+    path = f"/tiny/resolve/{revision}/model.safetensors"
+    hub.files[path] = (200, len(content), bytes(len(content)))
+    with pytest.raises(OSError, match=f"SHA-256 must be {stated}"):
+        build("tiny", weights="imagenet")
+    assert cached(tmp_path) == []
+    hub.files[path] = (200, len(content), content)
+    assert_golden(build("tiny", weights="imagenet"))
+    assert hub.requests == [path, path]
+    said = capsys.readouterr().err
+    assert f"{stated}, is what the hub states" in said
+    assert address.format(revision) in said
+    assert "knows none to compare it with" in said
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The residual networks: counts, sizes, ends, precision, training, errors."""
 
 import dataclasses
+import functools
 import inspect
 
 import numpy as np
@@ -389,14 +390,17 @@ def test_preprocessing_inside_equals_outside(channels):
     for key, weight in models.named_weights(outside).items():
         weight.assign(models.named_weights(inside)[key])
     images = some_images(2, 16, 16, channels)
-    prepared = models.preprocess_input(images)
+    prepared = models.preprocess_input(images, include_preprocessing=False)
     checks.assert_close(outside(prepared), inside(images), 1e-5)
-    if channels == 1:
-        assert models.preprocess_input(np.zeros((1, 1, 1))) == -1
-        assert models.preprocess_input(np.full((1, 1, 1), 255)) == 1
-    else:
-        mean = np.array([[[123.675, 116.28, 103.53]]])
-        np.testing.assert_allclose(models.preprocess_input(mean), 0, atol=1e-6)
+    assert models.preprocess_input(images) is images
+    if channels == 3:
+        given = models.preprocess_input(
+            images,
+            include_preprocessing=False,
+            mean=[123.675, 116.28, 103.53],
+            std=(58.395, 57.12, 57.375),
+        )
+        checks.assert_close(given, prepared, 1e-6)
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
@@ -536,17 +540,22 @@ def test_clones_share_what_the_network_shares(rng):
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_images_of_unknown_size_are_preprocessed(channels):
     images = some_images(2, 5, 7, channels)
-    expected = models.preprocess_input(images)
+    normalize = functools.partial(
+        models.preprocess_input, include_preprocessing=False
+    )
+    expected = normalize(images)
     unknown = tf.function(
-        models.preprocess_input,
+        normalize,
         input_signature=[tf.TensorSpec([None, None, None, channels])],
     )
     checks.assert_close(unknown(images), expected, 1e-6)
-    lost = tf.function(
-        models.preprocess_input, input_signature=[tf.TensorSpec(None)]
-    )
+    lost = tf.function(normalize, input_signature=[tf.TensorSpec(None)])
     with pytest.raises(ValueError, match="channels"):
         lost(images)
+    same = tf.function(
+        models.preprocess_input, input_signature=[tf.TensorSpec(None)]
+    )
+    np.testing.assert_array_equal(same(images), images)
 
 
 def test_decode_predictions():

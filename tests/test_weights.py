@@ -166,6 +166,50 @@ def test_files_that_are_no_weights(tmp_path):
         models.save_weights(network(), tmp_path / "weights.h5")
 
 
+@pytest.mark.once
+@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("model.pth", "pickle of PyTorch.*safetensors"),
+        ("model.pt", "pickle of PyTorch.*safetensors"),
+        ("MODEL.PTH.TAR", "pickle of PyTorch.*safetensors"),
+        ("pytorch_model.bin", "pickle of PyTorch.*safetensors"),
+        ("model.keras", "whole model.*load_model"),
+        ("model.h5", "whole model.*load_model"),
+        ("model.weights.h5", r"`model\.load_weights`"),
+        ("model.ckpt", "tf.train.Checkpoint"),
+        ("ckpt-1.index", "tf.train.Checkpoint"),
+        ("model.onnx", "converted model"),
+        ("model.tflite", "converted model"),
+        ("kernel.npy", "one array"),
+        ("weights.pkl", "pickle, which can run"),
+    ],
+)
+def test_files_of_other_formats(name, message, exists, tmp_path):
+    path = tmp_path / name
+    if exists:
+        path.write_bytes(b"\x80\x02}q\x00.")
+    for give in (models.load_weights, lambda m, p: tiny(weights=p)):
+        with pytest.raises(ValueError, match=message) as info:
+            give(None, path)
+        text = str(info.value)
+        assert str(path) in text
+        assert "\n" not in text
+        assert "allow_pickle" not in text
+        assert info.value.__cause__ is None
+
+
+@pytest.mark.once
+def test_what_numpy_says_of_a_pickle_is_not_passed_on(tmp_path):
+    path = tmp_path / "weights"
+    path.write_bytes(b"\x80\x02}q\x00.")
+    with pytest.raises(ValueError, match="is none, or a damaged one") as info:
+        models.load_weights(network(), path)
+    assert "pickle" not in str(info.value)
+    assert info.value.__suppress_context__
+
+
 def test_weights_without_an_address():
     class Listed(tf.keras.layers.Layer):
         def __init__(self):

@@ -106,7 +106,8 @@ class NetworkBackbone(tf_keras.Model):
 
     Call arguments:
         images: `(batch, height, width, channels)`, normalized as
-            `lambdanet_tf.models.preprocess_input` and the Model Garden do it.
+            `lambdanet_tf.models.preprocess_input` does it for networks without
+            preprocessing, and the Model Garden.
         training: bool.
 
     Output:

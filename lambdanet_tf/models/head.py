@@ -5,6 +5,7 @@ import tensorflow as tf
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.layers import Dropout
+from lambdanet_tf.models.images import check_range
 from lambdanet_tf.models.pretrained import load_initial
 from lambdanet_tf.models.weights import HEAD
 
@@ -64,6 +65,7 @@ def finish(
         one_of("pooling", pooling, (None, "avg", "max"))
         outputs = last if pooling is None else _pooled(last, pooling)
     model = tf.keras.Model(inputs, outputs, name=name)
+    check_range(model)
     if weights is not None:
         load_initial(model, spec, weights, _absent(endpoints, maps))
     return model

@@ -1,11 +1,27 @@
 """What goes into a network and what comes out: images, names of classes."""
 
+import functools
+import math
 import pathlib
+import warnings
 
+import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf.arguments import one_of
 from lambdanet_tf.specs import IMAGENET_MEAN
 from lambdanet_tf.specs import IMAGENET_STD
+
+PREPROCESSING = "preprocessing"  # The layer that normalizes images.
+_CHECKED_IMAGES = 32
+_METHODS = (
+    "fit",
+    "evaluate",
+    "predict",
+    "train_on_batch",
+    "test_on_batch",
+    "predict_on_batch",
+)
 
 
 def _scale_and_offset(channels, mean, std):
@@ -16,39 +32,166 @@ def _scale_and_offset(channels, mean, std):
     return scale, [-m / d for m, d in zip(mean, std, strict=True)]
 
 
-def preprocess_input(images, mean=IMAGENET_MEAN, std=IMAGENET_STD):
-    """Normalizes images for models built with `include_preprocessing=False`.
+def preprocess_input(
+    images, *, include_preprocessing=True, mean=None, std=None
+):
+    """Returns images as a network takes them: by default unchanged.
 
-    Color images get zero mean and unit variance over ImageNet, images with
-    another number of channels the range [-1, 1].
+    The networks take pixels in [0, 255] and normalize them inside, as
+    EfficientNet and ConvNeXt of `keras.applications` do. The function is here
+    because code for `keras.applications` calls it. A network built with
+    `include_preprocessing=False` takes what it returns with the same argument:
+    color images of zero mean and unit variance over ImageNet, images with
+    another number of channels in [-1, 1].
 
     Args:
         images: array or tensor of pixels in [0, 255], channels last.
-        mean: of each channel of color images, in [0, 255].
-        std: their standard deviations.
+        include_preprocessing: as the network was built.
+        mean: of each channel of color images, in [0, 255], if the network does
+            not normalize them; None for ImageNet's.
+        std: their standard deviations; None for ImageNet's.
 
     Returns:
-        float32 tensor of the same shape.
+        `images` itself; without preprocessing in the network a float32 tensor
+        of the same shape.
 
     Raises:
-        ValueError: if the number of channels is unknown.
+        ValueError: if `mean` or `std` are given for a network that normalizes
+            its images, or not for the three channels of color images, or if
+            the number of channels is unknown where it counts.
     """
+    one_of("include_preprocessing", include_preprocessing, (True, False))
+    if include_preprocessing:
+        _refuse(
+            "The network normalizes its images by itself. For one that does "
+            "not, set `include_preprocessing=False`.",
+            mean=mean,
+            std=std,
+        )
+        return images
     images = tf.cast(images, tf.float32)
-    if images.shape.rank is None or images.shape[-1] is None:
+    channels = None if images.shape.rank is None else images.shape[-1]
+    if channels is None:
         raise ValueError(
             "`images` must have a known number of channels, their last axis. "
             f"Received: images of shape {images.shape}."
         )
-    scale, offset = _scale_and_offset(images.shape[-1], mean, std)
+    if channels != 3:
+        _refuse(
+            f"Images of {channels} channels are scaled to [-1, 1].",
+            mean=mean,
+            std=std,
+        )
+    mean = _three("mean", IMAGENET_MEAN if mean is None else mean)
+    std = _three("std", IMAGENET_STD if std is None else std)
+    if min(std) <= 0:
+        raise ValueError(f"`std` must be positive. Received: std={std}.")
+    scale, offset = _scale_and_offset(channels, mean, std)
     return images * tf.constant(scale) + tf.constant(offset)
+
+
+def _refuse(reason, **arguments):
+    """Raises a ValueError if an argument is given in vain."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise ValueError(
+                f"`{name}` must be None here. {reason} Received: "
+                f"{name}={value!r}."
+            )
+
+
+def _three(name, values):
+    """The values as floats, if there is one for each channel of a color."""
+    try:
+        numbers = [float(value) for value in values]
+    except (TypeError, ValueError):
+        numbers = []
+    if len(numbers) != 3 or not all(map(math.isfinite, numbers)):
+        raise ValueError(
+            f"`{name}` must hold a number for each of 3 channels. Received: "
+            f"{name}={values!r}."
+        )
+    return numbers
 
 
 def preprocessing(images, mean=IMAGENET_MEAN, std=IMAGENET_STD):
     """The same as a layer of the model, in float32 under any precision."""
     scale, offset = _scale_and_offset(images.shape[-1], mean, std)
-    return tf.keras.layers.Rescaling(
-        scale, offset, dtype="float32", name="preprocessing"
-    )(images)
+    layer = tf.keras.layers.Rescaling(
+        scale, offset, dtype="float32", name=PREPROCESSING
+    )
+    layer.check_range = _RangeCheck()
+    call = layer.call
+
+    @functools.wraps(call)
+    def checked(inputs, *args, **kwargs):
+        if tf.executing_eagerly():
+            layer.check_range(inputs)
+        return call(inputs, *args, **kwargs)
+
+    layer.call = tf.autograph.experimental.do_not_convert(checked)
+    return layer(images)
+
+
+class _RangeCheck:
+    """Warns, once, of images that have been scaled or normalized before.
+
+    Values are seen in eager calls and in arrays and tensors that Keras'
+    methods are given; a compiled graph is as it is without. Once an image has
+    had pixels, nothing is looked at any more.
+    """
+
+    def __init__(self):
+        self._is_done = False
+
+    def __call__(self, images):
+        if self._is_done or not tf.as_dtype(images.dtype).is_floating:
+            return
+        values = np.asarray(images[:_CHECKED_IMAGES]).astype(np.float32)
+        if not values.size or not np.all(np.isfinite(values)):
+            return
+        low, high = float(values.min()), float(values.max())
+        if low < -3 or high > 3:
+            self._is_done = True
+            return
+        # Whole numbers may be dark pixels, and so may fractions that bicubic
+        # resizing made of them: not far below 0, though.
+        if np.all(values == np.round(values)) or (low >= -1 and high > 1):
+            return
+        ranges = "[0, 1]" if low >= 0 else "[-1, 1]"
+        if low < -1:
+            ranges = "a range of zero mean and unit variance"
+        self._is_done = True
+        warnings.warn(
+            f"The images seem to be scaled to {ranges}: they lie between "
+            f"{low:.3g} and {high:.3g}. This network takes pixels in [0, 255] "
+            "and normalizes them itself: give it images as they are, or build "
+            "it with `include_preprocessing=False`.",
+            stacklevel=3,
+        )
+
+
+def check_range(model):
+    """Lets a model check the images that its methods are given as arrays.
+
+    They run as compiled graphs, where the layer sees no values.
+    """
+    layer = next((x for x in model.layers if x.name == PREPROCESSING), None)
+    check = getattr(layer, "check_range", None)
+    if check is None or layer.input is not model.inputs[0]:
+        return  # What is computed before may put them into range.
+
+    def checked(method):
+        @functools.wraps(method)
+        def call(x=None, *args, **kwargs):
+            if isinstance(x, np.ndarray | tf.Tensor) and len(x.shape) == 4:
+                check(x)
+            return method(x, *args, **kwargs)
+
+        return call
+
+    for name in _METHODS:
+        setattr(model, name, checked(getattr(model, name)))
 
 
 def image_input(input_tensor, input_shape, recommended_size, stride):

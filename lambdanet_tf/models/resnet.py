@@ -56,7 +56,8 @@ def ResNet(
             Always float32, also under mixed precision.
         name: of the model; None for the row's.
         include_preprocessing: whether the model normalizes images in [0, 255]
-            itself. If not, it takes what `preprocess_input` returns.
+            itself. If not, it takes what `preprocess_input` returns with the
+            same argument.
         endpoints: None, or names among `"c2"` to `"c5"` (strides 4 to 32 in
             the published networks). The model then returns a dictionary of
             these feature maps, for a detector, and neither head nor pooling.

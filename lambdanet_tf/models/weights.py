@@ -29,6 +29,46 @@ FORMAT = 1
 HEAD = "predictions"  # The layer that depends on the number of classes.
 RUN_WEIGHTS = "best.weights.npz"  # The file of a run folder.
 
+_PYTORCH = (
+    "it is a pickle of PyTorch, which can run any code and is not read here. "
+    "Save the state dict by `safetensors.torch.save_file(state, "
+    "'model.safetensors')` and give that, if it is of a network of timm."
+)
+_WHOLE_MODEL = (
+    "it holds a whole model. Load that by `tf.keras.models.load_model`, after "
+    "`import lambdanet_tf`, and save its weights by "
+    "`lambdanet_tf.models.save_weights`."
+)
+_CHECKPOINT = (
+    "it is part of a checkpoint of TensorFlow. Restore that by "
+    "`tf.train.Checkpoint` into the model that it was saved from, and save its "
+    "weights by `lambdanet_tf.models.save_weights`."
+)
+_SERVED = (
+    "it is a converted model, whose weights have lost their names. Give the "
+    "weights that it was converted from."
+)
+# What files of other formats are, by their endings, and what to do.
+_FOREIGN = {
+    ".weights.h5": "it is a file of Keras: load it into the model that it was "
+    "saved from with Keras' own `model.load_weights`, and save that with "
+    "`lambdanet_tf.models.save_weights`, which reads everywhere.",
+    ".safetensors": "it is a file of another project: give it to the builder "
+    "of its network, as in `LambdaResNet26T(weights=path)`, or convert it by "
+    "`python -m lambdanet_tf.convert`.",
+    **dict.fromkeys((".pth.tar", ".pth", ".pt", ".bin"), _PYTORCH),
+    **dict.fromkeys((".keras", ".h5", ".hdf5", ".pb"), _WHOLE_MODEL),
+    **dict.fromkeys((".ckpt", ".index", ".data-00000-of-00001"), _CHECKPOINT),
+    **dict.fromkeys((".onnx", ".tflite"), _SERVED),
+    ".npy": "it is one array. Weights are an '.npz' archive that "
+    "`lambdanet_tf.models.save_weights` wrote.",
+    **dict.fromkeys(
+        (".pkl", ".pickle"),
+        "it is a pickle, which can run any code and is not read here. Weights "
+        "are an '.npz' archive that `lambdanet_tf.models.save_weights` wrote.",
+    ),
+}
+
 
 def save_weights(model: tf.keras.Model, path: str | os.PathLike) -> None:
     """Writes all weights of a model, by name.
@@ -169,21 +209,11 @@ def _file(path):
             f"`weights` must be None or a path. Received: {path!r}."
         )
     path = os.fspath(path)
-    if path.endswith(".weights.h5"):
-        raise ValueError(
-            f"{path} is a file of Keras: load it into the model that it was "
-            "saved from with Keras' own `model.load_weights`, and save that "
-            "with `lambdanet_tf.models.save_weights`, which reads everywhere."
-        )
-    if path.endswith(".safetensors"):
-        raise ValueError(
-            f"{path} is a file of another project: give it to the builder of "
-            "its network, as in `LambdaResNet26T(weights=path)`, or convert "
-            "it by `python -m lambdanet_tf.convert`."
-        )
-    file = path
-    if tf.io.gfile.isdir(path):
-        file = os.path.join(path, RUN_WEIGHTS)
+    folder = tf.io.gfile.isdir(path)
+    for ending, advice in _FOREIGN.items():
+        if path.lower().endswith(ending) and not folder:
+            raise ValueError(f"`weights` cannot be {path}: {advice}")
+    file = os.path.join(path, RUN_WEIGHTS) if folder else path
     if not tf.io.gfile.exists(file):
         raise ValueError(
             "`weights` must be None, 'imagenet', an '.npz' file that "
@@ -272,11 +302,11 @@ def _read(path):
             arrays = dict(archive)
         header = json.loads(str(arrays.pop("format")))
         version, origin = header["version"], header["model"]
-    except Exception as error:
+    except Exception:  # Advice of NumPy's, such as to allow pickles, is none.
         raise ValueError(
-            "`weights` must be a file that `save_weights` wrote. "
-            f"{path} is none: {error}."
-        ) from error
+            "`weights` must be a file that `lambdanet_tf.models.save_weights` "
+            f"wrote. {path} is none, or a damaged one."
+        ) from None
     if version != FORMAT:
         raise ValueError(
             f"`weights` must be in version {FORMAT} of the format. {path} is "
