@@ -104,6 +104,82 @@ def test_xla(case):
         checks.assert_close(compiled_gradient, gradient, 1e-5)
 
 
+def free_rank(function, tensors):
+    """A function traced for tensors of which nothing but the type is known."""
+    specs = {name: tf.TensorSpec(None, x.dtype) for name, x in tensors.items()}
+    return tf.function(function, input_signature=[specs])
+
+
+@every_case
+def test_what_is_known_since_build_counts(case):
+    layer = case.make()
+    data = tensors(case)
+    if case.attention_mask is not None:
+        data["attention_mask"] = tf.constant(case.attention_mask)
+    expected = layer(**data, training=False)
+
+    def call(data):
+        for name in ("inputs", "context"):
+            if name in data:  # Keras' own layers refuse unknown ranks.
+                assert data[name].shape.rank is None
+        return layer(**data, training=False)
+
+    unknown = free_rank(call, data)
+    checks.assert_close(unknown(data), expected, 1e-5)
+    if case.any_size:  # What can change is not held fast.
+        cut = {
+            name: x[:, 1:] if name in ("inputs", "context_mask") else x
+            for name, x in data.items()
+        }
+        expected = layer(**cut, training=False)
+        checks.assert_close(unknown(cut), expected, 1e-5)
+
+
+def everything_first():
+    """A model in which every layer of a kind sees the inputs themselves."""
+    inputs = tf.keras.Input((6, 5, 8))
+    outputs = [
+        layer(inputs)
+        for layer in (
+            layers.LambdaLayer(8, num_heads=2, key_dim=3),
+            layers.LambdaLayer(8, num_heads=2, key_dim=3, scope=3),
+            layers.LambdaConv(8, 3, num_heads=2, key_dim=3),
+            layers.RelativeAttention(8, num_heads=2),
+            layers.SqueezeExcite(),
+            layers.BatchNormalization(),
+            layers.StochasticDepth(0.5),
+        )
+    ]
+    x = tf.keras.layers.Concatenate()(outputs)
+    x = tf.keras.layers.GlobalAveragePooling2D()(x)
+    return tf.keras.Model(inputs, tf.keras.layers.Dense(1)(x))
+
+
+def test_batches_of_a_generator_have_no_static_sizes(rng):
+    model = everything_first()
+    model.compile("sgd", "mse", jit_compile=False)
+    x = rng.normal(size=[4, 6, 5, 8]).astype("float32")
+    y = np.zeros([4, 1], "float32")
+
+    def batches():
+        while True:
+            yield x, y
+
+    specs = tuple(tf.TensorSpec([None] * a.ndim, a.dtype) for a in (x, y))
+    data = tf.data.Dataset.from_generator(batches, output_signature=specs)
+    expected = model.evaluate(x, y, verbose=0)
+    predicted = model.predict(x, verbose=0)
+    for source in (batches, lambda: data):
+        found = model.evaluate(source(), steps=1, verbose=0)
+        checks.assert_close(found, expected, 1e-5)
+        found = model.predict(source(), steps=1, verbose=0)
+        checks.assert_close(found, predicted, 1e-5)
+    for source in (batches, lambda: data):
+        shuffle = {"shuffle": False} if KERAS_3 else {}
+        history = model.fit(source(), steps_per_epoch=2, verbose=0, **shuffle)
+        assert np.isfinite(history.history["loss"][0])
+
+
 @every_case
 def test_keras_file_is_bit_equal(case, tmp_path):
     model = make_model(case)

@@ -170,3 +170,32 @@ def test_quantized_layers_are_loaded(case, tmp_path):
     for way in ("keras_file", "pickle"):
         copied = checks.COPIES[way](model, tmp_path)
         np.testing.assert_array_equal(copied(data), quantized)
+
+
+CONSTANTS = {
+    case.name: case
+    for case in cases.CASES
+    if case.attention_mask is not None
+    or set(case.shapes) & {"context", "context_mask", "embeddings"}
+}
+
+
+@pytest.mark.parametrize("way", ["keras_file", "clone_model"])
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_of_a_model_are_kept(name, way, tmp_path):
+    case = CONSTANTS[name]
+    data = case.data(batch=1)
+    x = data.pop("inputs")
+    if case.attention_mask is not None:
+        data["attention_mask"] = case.attention_mask
+    inputs = tf.keras.Input(case.inputs, batch_size=1)
+    layer = case.make()
+    expected = layer(x, **data)
+    for kind in (tf.constant, np.asarray, lambda value: value.tolist()):
+        constants = {key: kind(value) for key, value in data.items()}
+        checks.assert_close(layer(x, **constants), expected, 1e-6)
+        model = tf.keras.Model(inputs, layer(inputs, **constants))
+        checks.assert_close(model(x), expected, 1e-6)
+        copied = checks.COPIES[way](model, tmp_path)
+        copied.set_weights(model.get_weights())
+        checks.assert_close(copied(x), expected, 1e-6)

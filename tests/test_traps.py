@@ -551,6 +551,43 @@ def test_propagated_mask_of_the_context():
     checks.assert_close(output, expected, 1e-5)
 
 
+@pytest.mark.parametrize("case", cases.CASES, ids=lambda case: f"{case.name}")
+def test_wrappers_see_what_a_call_takes(case):
+    # tf_keras' wrappers read the signature, and pass on what they find there.
+    layer = case.make()
+    taken = inspect.getfullargspec(layer.call).args
+    assert taken == [*inspect.signature(type(layer).call).parameters]
+    assert "inputs" in taken
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: layers.LambdaLayer(**_SIZE),
+        lambda: layers.LambdaConv(**_SIZE, kernel_size=3),
+        lambda: layers.RelativeAttention(10, 2),
+    ],
+    ids=["layer", "convolution", "attention"],
+)
+def test_masks_of_every_time_step(make):
+    tokens = np.stack([embedded(), embedded()[::-1]], axis=1)  # [5, 2, 5]
+    inputs = tf.keras.Input([2, 5], dtype="int32")
+    embedding = tf.keras.layers.Embedding(9, 7, mask_zero=True)
+    layer = make()
+    steps = tf.keras.layers.TimeDistributed(layer)(embedding(inputs))
+    model = tf.keras.Model(inputs, steps)
+    x = tf.gather(checks.raw(embedding.embeddings), tokens)
+    # As in `fit`: where a batch is static, tf_keras' wrapper has no masks for
+    # layers that are not its own.
+    free = tf.function(model, input_signature=[tf.TensorSpec([None, 2, 5])])
+    output = free(tf.constant(tokens, tf.float32))
+    for step in range(2):
+        mask = tf.constant(tokens[:, step] != 0)
+        expected = layer(x[:, step], mask=mask)
+        checks.assert_far(layer(x[:, step]), expected)
+        checks.assert_close(output[:, step], expected, 1e-5)
+
+
 def test_mask_travels_on():
     tokens = embedded(length=6)
     inputs = tf.keras.Input([6], dtype="int32")

@@ -2,7 +2,10 @@
 
 import inspect
 import json
+import numbers
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.arguments import did_you_mean
@@ -26,6 +29,7 @@ class CheckedCall(tf.keras.layers.Layer):
     def __call__(self, inputs, *args, **kwargs):
         for tensor in tf.nest.flatten((inputs, args, kwargs)):
             _refuse_foreign(tensor, self.name)
+        kwargs = {name: as_array(value) for name, value in kwargs.items()}
         training = kwargs.get("training")
         if KERAS_3 and tf.is_tensor(training):
             kwargs["training"] = _known(training, self.name)
@@ -112,6 +116,25 @@ class BaseLayer(CheckedCall):
         if settings:
             config["sublayers"] = settings
         return config
+
+
+def as_array(value: Any) -> Any:
+    """Lists of numbers as an array: so tf_keras reads constants from files."""
+    if not isinstance(value, list | tuple):
+        return value
+    leaves = tf.nest.flatten(value)
+    is_number = all(isinstance(x, numbers.Number | np.generic) for x in leaves)
+    return np.asarray(value) if is_number else value
+
+
+def not_converted(call):
+    """`do_not_convert` that keeps the signature, which tf_keras reads.
+
+    Its wrappers pass on what `call` takes by name: masks, and `training`.
+    """
+    wrapper = tf.autograph.experimental.do_not_convert(call)
+    wrapper.__signature__ = inspect.signature(call)
+    return wrapper
 
 
 def _refuse_argument(layer_type, name):

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers.base import CheckedCall
+from lambdanet_tf.layers.grids import with_shape
 
 _FUSED = (tf.float16, tf.bfloat16, tf.float32)
 
@@ -27,6 +28,13 @@ class BatchNormalization(CheckedCall, tf.keras.layers.BatchNormalization):
 
     def __init__(self, axis=-1, momentum=0.9, *args, **kwargs):
         super().__init__(axis, momentum, *args, **kwargs)
+
+    def __call__(self, inputs, *args, **kwargs):
+        if self.built and tf.is_tensor(inputs):
+            rank = self.input_spec.ndim
+            axes = {axis % rank: n for axis, n in self.input_spec.axes.items()}
+            inputs = with_shape(inputs, [axes.get(i) for i in range(rank)])
+        return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs, training=None, mask=None):
         if not KERAS_3 or not self._is_fused(inputs, training, mask):

@@ -25,13 +25,52 @@ def unflatten(x, grid):
     return tf.reshape(x, [tf.shape(x)[0], *grid, heads * value_dim])
 
 
+def known_shape(shape, other):
+    """A static shape, with the sizes of another where its own are unknown.
+
+    Generators of Python and `tf.py_function` yield tensors without sizes, or
+    even without a rank, to layers that were built with them.
+    """
+    shape = tf.TensorShape(shape)
+    if shape.rank is None:
+        return tf.TensorShape(other)
+    if shape.rank != len(other):
+        return shape
+    pairs = zip(shape, other, strict=True)
+    return tf.TensorShape([b if a is None else a for a, b in pairs])
+
+
+def with_shape(x, other):
+    """A tensor whose static shape is `known_shape`, checked at run time."""
+    if x.shape.is_fully_defined():
+        return x
+    shape = known_shape(x.shape, other)
+    if shape == x.shape:
+        return x
+    known = tf.ensure_shape(x, shape)
+    if hasattr(x, "_keras_mask"):
+        known._keras_mask = x._keras_mask
+    return known
+
+
+def with_grid_of(x, other):
+    """A tensor on the grid of another, with the sizes that are known of it."""
+    return with_shape(x, [None, *other.shape[1:-1], None])
+
+
+def same_grid(one, other):
+    """Whether two static grids may be the same; None fits anything."""
+    return tf.TensorShape(one).is_compatible_with(tf.TensorShape(other))
+
+
 def padding_mask(x, *masks):
     """`(batch, positions)`, False where any mask says padding, or None.
 
     Counts the mask that Keras propagates with `x`.
     """
+    positions = num_positions(x) or -1
     masks = [
-        tf.reshape(tf.cast(mask, tf.bool), [tf.shape(x)[0], -1])
+        tf.reshape(tf.cast(mask, tf.bool), [tf.shape(x)[0], positions])
         for mask in (getattr(x, "_keras_mask", None), *masks)
         if mask is not None
     ]
@@ -58,6 +97,11 @@ def num_positions(x):
     return x.shape[1:-1].num_elements()
 
 
+def size_of_grid(x):
+    """The number of positions: int, or scalar tensor if unknown."""
+    return num_positions(x) or tf.reduce_prod(tf.shape(x)[1:-1])
+
+
 def check_shape(name, shape, allowed, meaning):
     """Raises a ValueError unless a static shape may be an allowed one."""
     if not any(_fits(shape, wanted) for wanted in allowed):
@@ -70,6 +114,8 @@ def check_shape(name, shape, allowed, meaning):
 
 def _fits(shape, wanted):
     """Whether a static shape may be the wanted one; None fits anything."""
+    if isinstance(shape, tf.TensorShape) and shape.rank is None:
+        return True
     return len(shape) == len(wanted) and all(
         None in (have, want) or have == want
         for have, want in zip(shape, wanted, strict=True)

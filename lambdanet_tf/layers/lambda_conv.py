@@ -8,11 +8,13 @@ from lambdanet_tf import ops
 from lambdanet_tf.arguments import int_per_axis
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import scope_per_axis
+from lambdanet_tf.layers.base import not_converted
 from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
 from lambdanet_tf.layers.grids import padding_mask
 from lambdanet_tf.layers.grids import unflatten
+from lambdanet_tf.layers.grids import with_shape
 from lambdanet_tf.layers.streaming import Streaming
 
 _AXIS = {
@@ -172,10 +174,13 @@ class LambdaConv(Streaming):
             )
         self.compute_output_shape(input_shape)
         self._build(input_shape, input_shape)
+        self._rank = len(input_shape)
         super().build(input_shape)
 
-    @tf.autograph.experimental.do_not_convert
+    @not_converted
     def call(self, inputs, mask=None, training=None):
+        channels = self.value.kernel.shape[0]
+        inputs = with_shape(inputs, [None] * (self._rank - 1) + [channels])
         grid = grid_of(inputs)
         axes = self._axes(grid)
         present = padding_mask(inputs, mask)
@@ -285,6 +290,7 @@ class LambdaConv(Streaming):
         # Keras 3 asks for a symbolic tensor, and again for each real one.
         if mask is None or not tf.is_tensor(mask):
             return None
+        mask = with_shape(mask, [None] * (self._rank - 1))
         grid = [ops.size(mask, axis) for axis in range(1, mask.shape.rank)]
         return self._at_centers(mask, self._axes(grid))
 

@@ -6,7 +6,9 @@ import tensorflow as tf
 
 from lambdanet_tf import ops
 from lambdanet_tf.arguments import scope_per_axis
+from lambdanet_tf.layers.base import not_converted
 from lambdanet_tf.layers.context import ContextLayer
+from lambdanet_tf.layers.context import by_example
 from lambdanet_tf.layers.context import check_attention_mask
 from lambdanet_tf.layers.context import check_batches
 from lambdanet_tf.layers.context import check_context_mask
@@ -16,7 +18,9 @@ from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
 from lambdanet_tf.layers.grids import num_positions
 from lambdanet_tf.layers.grids import padding_mask
+from lambdanet_tf.layers.grids import same_grid
 from lambdanet_tf.layers.grids import unflatten
+from lambdanet_tf.layers.grids import with_grid_of
 from lambdanet_tf.layers.streaming import Streaming
 
 
@@ -200,7 +204,7 @@ class LambdaLayer(ContextLayer, Streaming):
         )
         self.causal = bool(causal)
 
-    @tf.autograph.experimental.do_not_convert
+    @not_converted
     def call(
         self,
         inputs,
@@ -211,11 +215,19 @@ class LambdaLayer(ContextLayer, Streaming):
         mask=None,
         training=None,
     ):
+        with_grid = self.position_embedding is not None and (
+            self.scope is None or attention_mask is not None
+        )
+        inputs = self._as_built(inputs, 0, with_grid)
         if context is None:
             context, present = inputs, padding_mask(inputs, mask, context_mask)
             queried = present
         else:
             context = tf.convert_to_tensor(context)
+            context = self._as_built(context, 1, with_grid)
+            if self.causal or self.position_embedding is not None:
+                inputs = with_grid_of(inputs, context)
+                context = with_grid_of(context, inputs)
             present = padding_mask(context, context_mask)
             queried = padding_mask(inputs, mask)
         if attention_mask is not None:
@@ -223,6 +235,8 @@ class LambdaLayer(ContextLayer, Streaming):
         self._check_call(
             inputs, context, attention_mask, context_mask, embeddings
         )
+        attention_mask = by_example(attention_mask, inputs, context)
+        embeddings = self._embeddings(embeddings, inputs, context)
         x = c = flatten(inputs)
         if context is not inputs:
             c = flatten(tf.cast(context, self.compute_dtype))
@@ -232,7 +246,6 @@ class LambdaLayer(ContextLayer, Streaming):
         queries = self._queries(queries, queried, training)  # [b, n, h, k]
         keys = self._keys(keys)  # [b, m, g, k, u]
         values = self._values(values, present, training)  # [b, m, g, v, u]
-        embeddings = self._embeddings(embeddings)  # [..., g, k, u]
         geometry = self._geometry(grid)
         plan = self._plan(geometry, training, context.shape[0])
         has_both = self.use_content and self.use_position
@@ -259,12 +272,20 @@ class LambdaLayer(ContextLayer, Streaming):
         outputs = unflatten(outputs, grid_of(inputs))  # [b, *grid, h * v]
         return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
 
-    def _embeddings(self, given):
+    def _embeddings(self, given, inputs, context):
         """`(..., [heads,] key_dim, intra_depth)`: the table, or those given."""
         if given is None:
             return self._table()
         given = tf.cast(given, self.compute_dtype)
+        depths = self._depths_of_embeddings()
+        given = by_example(given, inputs, context, depths)
         return given if self.intra_depth > 1 else given[..., None]
+
+    def _depths_of_embeddings(self):
+        """The last axes of explicit embeddings."""
+        heads = (self.num_heads,) if self.multi_head else ()
+        intra = (self.intra_depth,) if self.intra_depth > 1 else ()
+        return (*heads, self.key_dim, *intra)
 
     def _geometry(self, grid):
         """How the table lies over a grid; None without a table."""
@@ -306,7 +327,7 @@ class LambdaLayer(ContextLayer, Streaming):
             )
         grids = inputs_shape[1:-1], context_shape[1:-1]
         has_table = self.position_embedding is not None
-        if (self.causal or has_table) and grids[0] != grids[1]:
+        if (self.causal or has_table) and not same_grid(*grids):
             raise ValueError(
                 "The position part and `causal` need a `context` on the grid "
                 f"of the `inputs`. Received: {grids[0]} and {grids[1]}. Use "
@@ -333,9 +354,7 @@ class LambdaLayer(ContextLayer, Streaming):
                 f"{self._position_embedding_argument!r}."
             )
         if wants:
-            heads = (self.num_heads,) if self.multi_head else ()
-            intra = (self.intra_depth,) if self.intra_depth > 1 else ()
-            shape = (n, m, *heads, self.key_dim, *intra)
+            shape = (n, m, *self._depths_of_embeddings())
             check_shape(
                 "embeddings",
                 embeddings.shape,

@@ -9,6 +9,7 @@ from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers.base import BaseLayer
+from lambdanet_tf.layers.grids import known_shape
 
 _AUTOCAST = "autocast" if KERAS_3 else "experimental_autocast"
 
@@ -104,6 +105,7 @@ class RelativePositionEmbedding(BaseLayer):
             # Gathered first, so that its gradient is added up in float32.
             **{_AUTOCAST: False},
         )
+        self._built_shape = tuple(input_shape)
         super().build(input_shape)
 
     def _entries(self, grid):
@@ -142,7 +144,7 @@ class RelativePositionEmbedding(BaseLayer):
         return entries
 
     def call(self, inputs):
-        grid = tuple(inputs.shape[1:-1])
+        grid = tuple(known_shape(inputs.shape, self._built_shape)[1:-1])
         geometry = ops.Geometry.of(
             ops.same_axis(size, taps)
             for size, taps in zip(grid, self.entries_for(grid), strict=True)

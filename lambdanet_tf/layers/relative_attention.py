@@ -5,7 +5,9 @@ import tensorflow as tf
 from lambdanet_tf import ops
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
+from lambdanet_tf.layers.base import not_converted
 from lambdanet_tf.layers.context import ContextLayer
+from lambdanet_tf.layers.context import by_example
 from lambdanet_tf.layers.context import check_attention_mask
 from lambdanet_tf.layers.context import check_batches
 from lambdanet_tf.layers.context import check_context_mask
@@ -14,8 +16,10 @@ from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
 from lambdanet_tf.layers.grids import num_positions
 from lambdanet_tf.layers.grids import padding_mask
+from lambdanet_tf.layers.grids import same_grid
 from lambdanet_tf.layers.grids import split
 from lambdanet_tf.layers.grids import unflatten
+from lambdanet_tf.layers.grids import with_grid_of
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 from lambdanet_tf.layers.projections import ProjectionLayer
 from lambdanet_tf.layers.projections import check_channels
@@ -263,7 +267,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
                 f"{ours}. Received: {theirs}."
             )
 
-    @tf.autograph.experimental.do_not_convert
+    @not_converted
     def call(
         self,
         inputs,
@@ -273,16 +277,27 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         mask=None,
         training=None,  # Keras 2 gives it to every layer
     ):
+        with_grid = self._has_geometry and (
+            self.scope is None or attention_mask is not None
+        )
+        inputs = self._as_built(inputs, 0, with_grid)
         if context is None:
             context, present = inputs, padding_mask(inputs, mask, context_mask)
             queried = present
         else:
             context = tf.convert_to_tensor(context)
+            context = self._as_built(context, 1, with_grid)
+            if self._needs_one_grid:
+                inputs = with_grid_of(inputs, context)
+                context = with_grid_of(context, inputs)
             present = padding_mask(context, context_mask)
             queried = padding_mask(inputs, mask)
         if attention_mask is not None:
             attention_mask = tf.cast(attention_mask, tf.bool)
         self._check_call(inputs, context, attention_mask, context_mask)
+        attention_mask = by_example(
+            attention_mask, inputs, context, axis=self.axis
+        )
         c = self._lines(tf.cast(context, self.compute_dtype))
         x, spoilt = self._lines(inputs), None
         if present is not None:
@@ -401,6 +416,11 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             or self.scope is not None
         )
 
+    @property
+    def _needs_one_grid(self):
+        """Whether the context must lie on the grid of the inputs."""
+        return self._has_geometry or self.causal or self.axis is not None
+
     def _check_static(self, grid):
         if self._has_geometry and None in self._attended(grid):
             raise ValueError(
@@ -424,8 +444,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
                 "`causal=True` needs inputs with one spatial axis, or an "
                 f"`axis`. Received: inputs of shape {inputs_shape}."
             )
-        bound = self._has_geometry or self.causal or self.axis is not None
-        if bound and grids[0] != grids[1]:
+        if self._needs_one_grid and not same_grid(*grids):
             raise ValueError(
                 "Positions, a `scope`, an `axis` and `causal` need a `context` "
                 f"on the grid of the `inputs`. Received: {grids[0]} and "

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from lambdanet_tf import ops
 from lambdanet_tf.layers.base import BaseLayer
+from lambdanet_tf.layers.grids import with_shape
 
 
 @tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
@@ -60,6 +61,7 @@ class SqueezeExcite(BaseLayer):
         self.expand = self._dense(channels, "sigmoid", "expand")
         for dense, size in ((self.reduce, channels), (self.expand, units)):
             self._build_sublayer(dense, (None, size))
+        self._static_shape = (None,) * (len(input_shape) - 1) + (channels,)
         super().build(input_shape)
 
     def _dense(self, units, activation, name):
@@ -74,6 +76,7 @@ class SqueezeExcite(BaseLayer):
         )
 
     def call(self, inputs):
+        inputs = with_shape(inputs, self._static_shape)
         axes = list(range(1, inputs.shape.rank - 1))
         # The mean, and the gradient of a gate, are sums over the map.
         wide = tf.cast(inputs, ops.sum_dtype(inputs.dtype))

@@ -31,4 +31,5 @@ class StochasticDepth(Dropout):
 
     def _drawn_shape(self, inputs):
         """One draw for every example."""
-        return [tf.shape(inputs)[0]] + [1] * (inputs.shape.rank - 1)
+        shape = tf.shape(inputs)
+        return tf.concat([shape[:1], tf.ones_like(shape[1:])], axis=0)

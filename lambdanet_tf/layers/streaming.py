@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from lambdanet_tf import ops
+from lambdanet_tf.layers.base import not_converted
 from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import padding_mask
 from lambdanet_tf.layers.grids import unflatten
@@ -79,7 +80,7 @@ class Streaming(LambdaBase):
         """
         return ops.initial_state(self.state_spec(), batch_size)
 
-    @tf.autograph.experimental.do_not_convert
+    @not_converted
     def step(
         self,
         inputs: tf.Tensor,
