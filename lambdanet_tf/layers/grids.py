@@ -22,7 +22,7 @@ def flatten(x):
 def unflatten(x, grid):
     """`(batch, n, heads, value_dim)` -> `(batch, *grid, filters)`."""
     heads, value_dim = x.shape[2:]
-    return tf.reshape(x, [tf.shape(x)[0], *grid, heads * value_dim])
+    return tf.reshape(x, [-1, *grid, heads * value_dim])
 
 
 def known_shape(shape, other):
@@ -89,7 +89,7 @@ def check_grid(name, shape):
 
 def split(x, *depths):
     """`(batch, n, channels)` -> `(batch, n, *depths)`."""
-    return tf.reshape(x, [tf.shape(x)[0], ops.size(x, 1), *depths])
+    return tf.reshape(x, [-1, ops.size(x, 1), *depths])
 
 
 def num_positions(x):

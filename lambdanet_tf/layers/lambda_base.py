@@ -365,18 +365,20 @@ def _ungrouped(x):
     """`(batch, m, 1, ...)` -> `(batch, m, ...)`."""
     if x is None:
         return None
-    return tf.reshape(x, [tf.shape(x)[0], ops.size(x, 1), *x.shape[3:]])
+    return tf.reshape(x, [-1, ops.size(x, 1), *x.shape[3:]])
 
 
 def _present(x, present):
     """`(batch, m, channels)` with zeros at padding, whatever stood there."""
-    return x if present is None else ops.where(present[..., None], x, 0.0)
+    if present is None:
+        return x
+    return ops.where(tf.expand_dims(present, -1), x, 0.0)
 
 
 def _normed(norm, x, present, training):
     """Normalizes; NaN at padding does not reach the statistics."""
     if present is None:
         return norm(x, training=training)
-    real = tf.math.is_finite(x) | present[..., None]
+    real = tf.math.is_finite(x) | tf.expand_dims(present, -1)
     normed = norm(ops.where(real, x, 0.0), training=training, mask=present)
     return ops.where(real, normed, float("nan"))

@@ -186,7 +186,7 @@ class LambdaConv(Streaming):
         present = padding_mask(inputs, mask)
         queried = present
         if present is not None:
-            on_grid = tf.reshape(present, [tf.shape(inputs)[0], *grid])
+            on_grid = tf.reshape(present, [-1, *grid])
             queried = tf.reshape(
                 self._at_centers(on_grid, axes), [tf.shape(inputs)[0], -1]
             )
@@ -312,6 +312,6 @@ def _spread(queries, step):
         return queries
     rest = queries.shape[2:]
     zeros = [[0, 0]] * 2 + [[0, step - 1]] + [[0, 0]] * len(rest)
-    queries = tf.pad(queries[:, :, None], zeros)
     positions = ops.size(queries, 1) * step
-    return tf.reshape(queries, [tf.shape(queries)[0], positions, *rest])
+    queries = tf.pad(tf.expand_dims(queries, 2), zeros)
+    return tf.reshape(queries, [-1, positions, *rest])

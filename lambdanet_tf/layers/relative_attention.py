@@ -302,7 +302,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         x, spoilt = self._lines(inputs), None
         if present is not None:
             present = self._mask_of_lines(present, context)  # [b, m]
-            c = ops.where(present[..., None], c, 0.0)
+            c = ops.where(tf.expand_dims(present, -1), c, 0.0)
         if queried is not None:
             x, spoilt = _finite(x, self._mask_of_lines(queried, inputs))
 
@@ -365,8 +365,8 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
 
     def _mask_of_lines(self, mask, x):
         """`(batch, positions)` of a tensor -> `(batch of lines, n)`."""
-        mask = tf.reshape(mask, [tf.shape(x)[0], *grid_of(x), 1])
-        return self._lines(mask)[..., 0]
+        mask = tf.reshape(mask, [-1, *grid_of(x), 1])
+        return tf.squeeze(self._lines(mask), -1)
 
     def _pairs_of_lines(self, attention_mask, inputs):
         """A mask of examples, repeated for each of their lines."""
@@ -480,4 +480,4 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
 def _finite(x, present):
     """Zeros in place of NaN and infinity at padding, and where that was."""
     bad = ~present & ~tf.reduce_all(tf.math.is_finite(x), axis=-1)  # [b, n]
-    return tf.where(bad[..., None], tf.zeros([], x.dtype), x), bad
+    return tf.where(tf.expand_dims(bad, -1), tf.zeros([], x.dtype), x), bad

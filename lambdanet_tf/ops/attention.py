@@ -106,8 +106,9 @@ def relative_attention(
     outputs = tf.cast(outputs, dtype)
     if bad is not None:
         bad = _of_context(tf.cast(bad, tf.float32), blocks)  # [b, x, s]
-        seen = tf.matmul(tf.cast(permitted, tf.float32), bad[..., None])
-        outputs = nan_where(outputs, seen[..., 0] > 0)
+        bad = tf.expand_dims(bad, -1)
+        seen = tf.matmul(tf.cast(permitted, tf.float32), bad)
+        outputs = nan_where(outputs, tf.squeeze(seen, -1) > 0)
     return outputs[:, 0] if blocks is None else blocks.joined(outputs)
 
 
@@ -123,12 +124,13 @@ def _factor_dtype(dtype, blocks, values):
 def _attend(scores, values, permitted):
     """Values weighted by a softmax of `(b, x, h, t, s)`: `(b, x, t, h, v)`."""
     if permitted is not None:
-        scores = where(permitted[:, :, None], scores, MASKED_LOGIT)
+        scores = where(tf.expand_dims(permitted, 2), scores, MASKED_LOGIT)
     weights = tf.cast(tf.nn.softmax(scores), values.dtype)
     outputs = _heads_first(tf.matmul(weights, values))  # [b, x, t, h, v]
     if permitted is None:
         return outputs
-    some = tf.reduce_any(permitted, axis=-1)[..., None, None]  # [b, x, t, 1, 1]
+    some = tf.reduce_any(permitted, axis=-1, keepdims=True)
+    some = tf.expand_dims(some, -1)  # [b, x, t, 1, 1]
     return where(some, outputs, 0.0)
 
 
@@ -148,12 +150,15 @@ def _scores_of_pairs(queries, pairs, axis):
         `(..., t, ..., s)`.
     """
     order = list(range(len(queries.shape)))
-    order = [axis, *order[:axis], *order[axis + 1 :]]
-    queries = tf.transpose(queries, order)  # [t, ..., k]
+    if pairs.shape[0] > 1:
+        order = [axis, *order[:axis], *order[axis + 1 :]]
+        queries = tf.transpose(queries, order)  # [t, ..., k]
     sizes = tf.unstack(tf.shape(queries))
     rows = tf.reshape(queries, [pairs.shape[0], -1, pairs.shape[2]])
     scores = tf.matmul(rows, pairs, transpose_b=True)
     scores = tf.reshape(scores, [*sizes[:-1], pairs.shape[1]])
+    if pairs.shape[0] == 1:
+        return scores
     return tf.transpose(scores, [order.index(i) for i in range(len(order))])
 
 
@@ -188,8 +193,8 @@ def _permitted(blocks, queries, values, attention_mask, context_mask, causal):
     if blocks is None:
         if causal:
             n, m = size(queries, 1), size(values, 1)
-            pairs = tf.linalg.band_part(tf.ones([n, m], tf.bool), -1, 0)
-            parts += [pairs[None, None]]
+            pairs = tf.expand_dims(tf.range(n), 1) >= tf.range(m)
+            parts += [tf.expand_dims(tf.expand_dims(pairs, 0), 0)]
     else:
         if not blocks.inner.is_global:
             parts += [blocks.index()[None, None] >= 0]
@@ -197,12 +202,12 @@ def _permitted(blocks, queries, values, attention_mask, context_mask, causal):
     if attention_mask is not None:
         by_example = len(attention_mask.shape) == 3
         rows = attention_mask if by_example else attention_mask[None]
-        parts += [rows[:, None]]
+        parts += [tf.expand_dims(rows, 1)]
     if context_mask is not None:
         real = _of_context(tf.cast(context_mask, tf.int32), blocks)
         n = size(queries, 1) if blocks is None else blocks.queries
         rows = tf.ones([n, 1], tf.bool)
-        parts += [rows & (real > 0)[:, :, None]]
+        parts += [rows & tf.expand_dims(real > 0, 2)]
     total = None
     for part in parts:
         total = part if total is None else total & part
@@ -215,7 +220,7 @@ def _inside(blocks):
         return []
     context = [blocked.axis.context for blocked in blocks.axes]
     ones = blocks.context_blocks(tf.ones([1, *context], tf.int32))
-    return [ones[:, :, None] > 0]
+    return [tf.expand_dims(ones, 2) > 0]
 
 
 def _heads_first(x):
@@ -225,15 +230,17 @@ def _heads_first(x):
 
 def _of_queries(queries, blocks):
     """`(batch, n, ...)` -> `(batch, x, t, ...)`."""
-    return queries[:, None] if blocks is None else blocks.query_blocks(queries)
+    if blocks is None:
+        return tf.expand_dims(queries, 1)
+    return blocks.query_blocks(queries)
 
 
 def _of_context(x, blocks):
     """`(batch, m, ...)` -> `(batch, x, s, ...)`."""
     if blocks is None:
-        return x[:, None]
+        return tf.expand_dims(x, 1)
     context = [blocked.axis.context for blocked in blocks.axes]
-    x = tf.reshape(x, [tf.shape(x)[0], *context, *x.shape[2:]])
+    x = tf.reshape(x, [-1, *context, *x.shape[2:]])
     return blocks.context_blocks(x)
 
 

@@ -12,7 +12,9 @@ import math
 
 import tensorflow as tf
 
+from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.pairs import gather_pairs
+from lambdanet_tf.ops.transpose import transpose
 
 
 def lambda_first(queries, values, table, blocks):
@@ -31,7 +33,7 @@ def lambda_first(queries, values, table, blocks):
     and 2 b n h k v; intermediate b n k v.
     """
     value_dim, key_dim = values.shape[-2], table.shape[-2]
-    counts = math.prod(blocks.counts)
+    batch, counts = size(values, 0), math.prod(blocks.counts)
     # Gathered with the context first, which saves a transposition.
     index = tf.transpose(blocks.index())
     kernel = gather_pairs(
@@ -45,7 +47,7 @@ def lambda_first(queries, values, table, blocks):
         transpose_a=True,
     )  # [t * k, b * x * v]
     lambdas = tf.reshape(
-        lambdas, [blocks.queries, key_dim, -1, counts, value_dim]
+        lambdas, [blocks.queries, key_dim, batch, counts, value_dim]
     )
     lambdas = tf.transpose(lambdas, [2, 3, 0, 1, 4])  # [b, x, t, k, v]
     return apply_lambdas(queries, lambdas, blocks)
@@ -126,7 +128,7 @@ def _context_last(values, blocks):
         *range(1, 2 * rank, 2),
         2 * rank + 1,
     ]
-    return tf.transpose(windows, order)
+    return transpose(windows, order)
 
 
 def _context_middle(values, blocks):
@@ -140,6 +142,6 @@ def _context_middle(values, blocks):
         2 * rank + 2,
         2 * rank + 1,
     ]
-    windows = tf.transpose(windows, order)
+    windows = transpose(windows, order)
     depth = blocks.context * values.shape[-1]
     return tf.reshape(windows, [-1, depth, values.shape[-2]])

@@ -7,13 +7,16 @@ map is the global layer.
 """
 
 import dataclasses
+import itertools
 import math
 
 import tensorflow as tf
 
 from lambdanet_tf.ops.geometry import Axis
 from lambdanet_tf.ops.geometry import Geometry
+from lambdanet_tf.ops.geometry import ceil_div
 from lambdanet_tf.ops.pairs import relative_index
+from lambdanet_tf.ops.transpose import transpose
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +33,7 @@ class BlockedAxis:
 
     @property
     def count(self):
-        return -(-self.axis.queries // self.size)
+        return ceil_div(self.axis.queries, self.size)
 
     @property
     def is_single(self):
@@ -115,9 +118,14 @@ class Blocks:
         return math.prod(self.sizes)
 
     @property
+    def contexts(self):
+        """Context positions of a block, per axis."""
+        return tuple(axis.inner.context for axis in self.axes)
+
+    @property
     def context(self):
         """Context positions of a block."""
-        return math.prod(axis.inner.context for axis in self.axes)
+        return math.prod(self.contexts)
 
     def index(self):
         """`(queries, context)` rows of the table, -1 out of scope."""
@@ -140,62 +148,70 @@ class Blocks:
     def query_blocks(self, queries):
         """`(batch, n, *rest)` -> `(batch, blocks, queries of one, *rest)`."""
         rest = queries.shape[2:]
-        queries = self._blocks_first(self.cut_queries(queries))
-        shape = [tf.shape(queries)[0], math.prod(self.counts), self.queries]
+        queries = self._blocks_first(self.cut_queries(queries), self.sizes)
+        shape = [-1, math.prod(self.counts), self.queries]
         return tf.reshape(queries, [*shape, *rest])
 
     def context_blocks(self, values):
         """`(batch, *context, *rest)` -> `(batch, blocks, context, *rest)`."""
         rest = values.shape[1 + self.rank :]
-        values = self._blocks_first(self.windows(values))
-        shape = [tf.shape(values)[0], math.prod(self.counts), self.context]
+        values = self._blocks_first(self.windows(values), self.contexts)
+        shape = [-1, math.prod(self.counts), self.context]
         return tf.reshape(values, [*shape, *rest])
 
     def joined(self, outputs):
         """The inverse of `query_blocks`."""
         rest, rank = outputs.shape[3:], self.rank
-        shape = [tf.shape(outputs)[0], *self.counts, *self.sizes, *rest]
+        shape = [-1, *self.counts, *self.sizes, *rest]
         outputs = tf.reshape(outputs, shape)
         if rank > 1:
             pairs = [i for a in range(rank) for i in (1 + a, 1 + rank + a)]
             rest = range(2 * rank + 1, len(outputs.shape))
-            outputs = tf.transpose(outputs, [0, *pairs, *rest])
+            outputs = transpose(outputs, [0, *pairs, *rest], shape)
         return self.join_queries(outputs)
 
-    def _blocks_first(self, x):
+    def _blocks_first(self, x, sizes):
         """`(b, (count, size) per axis, ...)` -> `(b, counts, sizes, ...)`."""
         rank = self.rank
         if rank == 1:
             return x
         rest = range(2 * rank + 1, len(x.shape))
         order = [0, *range(1, 2 * rank, 2), *range(2, 2 * rank + 1, 2), *rest]
-        return tf.transpose(x, order)
+        return transpose(x, order, self.cut_shape(sizes, x.shape[rest.start :]))
+
+    def cut_shape(self, sizes, rest):
+        """The shape `(-1, (count, size) per axis, *rest)`, as a list."""
+        pairs = zip(self.counts, sizes, strict=True)
+        return [-1, *itertools.chain(*pairs), *rest]
+
+    def _flat(self, rest):
+        """Axes that may be padded: the runtime of TFLite knows five in all."""
+        return rest if self.rank < 3 else (math.prod(rest),)
 
     def cut_queries(self, queries):
         """`(batch, n, ...)` -> `(batch, count, size, ..., *rest)` per axis."""
         rest = queries.shape[2:]
-        queries = tf.reshape(queries, [tf.shape(queries)[0], *self.grid, *rest])
+        flat = self._flat(rest)
+        queries = tf.reshape(queries, [-1, *self.grid, *flat])
         fills = [b.count * b.size - b.axis.queries for b in self.axes]
         if any(not isinstance(fill, int) or fill for fill in fills):
-            pads = [(0, 0), *((0, f) for f in fills)] + [(0, 0)] * len(rest)
+            pads = [(0, 0), *((0, f) for f in fills)] + [(0, 0)] * len(flat)
             queries = tf.pad(queries, pads)
-        pairs = [n for b in self.axes for n in (b.count, b.size)]
-        return tf.reshape(queries, [tf.shape(queries)[0], *pairs, *rest])
+        return tf.reshape(queries, self.cut_shape(self.sizes, rest))
 
     def join_queries(self, outputs):
         """The inverse of `cut_queries`."""
         rest = outputs.shape[1 + 2 * self.rank :]
         whole = [b.count * b.size for b in self.axes]
-        outputs = tf.reshape(outputs, [tf.shape(outputs)[0], *whole, *rest])
+        flat = self._flat(rest)
+        outputs = tf.reshape(outputs, [-1, *whole, *flat])
         if not all(
             b.axis.is_static and size == n
             for b, size, n in zip(self.axes, whole, self.grid, strict=True)
         ):
-            sizes = [-1, *self.grid, *rest]
+            sizes = [-1, *self.grid, *flat]
             outputs = tf.slice(outputs, [0] * len(sizes), sizes)
-        return tf.reshape(
-            outputs, [tf.shape(outputs)[0], math.prod(self.grid), *rest]
-        )
+        return tf.reshape(outputs, [-1, math.prod(self.grid), *rest])
 
 
 def _windows(values, axis, blocked):

@@ -1,11 +1,13 @@
 """The content lambda of sequences whose positions see only their past.
 
 Letters beside those of the package: j chunks, c positions of a chunk (s where
-they are summed over), p pieces of a chunk.
+they are summed over), p pieces of a chunk, y = b u. No tensor has more than
+five axes, which is what the runtime of TFLite can slice and pad.
 """
 
 import tensorflow as tf
 
+from lambdanet_tf.ops.geometry import ceil_div
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.keys import MASKED_LOGIT
 from lambdanet_tf.ops.keys import TINY
@@ -138,13 +140,13 @@ def causal_content_step(
     Returns:
         `(batch, n, heads, value_dim)`, and the state after these positions.
     """
-    length = size(keys, 1)
+    length, intra = size(keys, 1), keys.shape[3]
     chunk = _chunk_size(keys.shape[1])
     dtype = sum_dtype(keys.dtype)
     wide = tf.cast(keys, dtype)
     fill = MASKED_LOGIT if normalization == "softmax" else 0.0
     if context_mask is not None:
-        present = context_mask[..., None, None]  # [b, n, 1, 1]
+        present = tf.expand_dims(tf.expand_dims(context_mask, -1), -1)
         wide = where(present, wide, fill)
         values = where(present, values, 0.0)
     values, bad = finite(values)
@@ -152,46 +154,71 @@ def causal_content_step(
     # A zero in a product hides what comes later, but not NaN or infinity.
     bad |= bad_keys
     # Intra-depth goes first: what follows is products of matrices.
-    wide = _chunks(tf.transpose(wide, [0, 3, 1, 2]), length, chunk, fill)
-    values = tf.transpose(tf.cast(values, dtype), [0, 3, 1, 2])
-    values = _chunks(values, length, chunk)  # [b, u, j, c, v]
-    queries = _chunks(tf.cast(queries, dtype)[:, None], length, chunk)
-    state = _swapped(state)  # [b, u, k, ...]
+    wide = _chunks(_intra_first(wide), length, chunk, fill)
+    values = _intra_first(tf.cast(values, dtype))
+    values = _chunks(values, length, chunk)  # [y, j, c, v]
+    heads, key_dim = queries.shape[2:]
+    queries = tf.reshape(tf.cast(queries, dtype), [-1, length, heads * key_dim])
+    queries = _chunks(queries, length, chunk)  # [b, j, c, h * k]
+    queries = _for_each_intra(queries, intra)
+    state = {name: _folded(_swapped(part)) for name, part in state.items()}
     attend = _softmax if normalization == "softmax" else _linear
     earlier, sums, scores, state = attend(
-        queries, wide, values, normalization, state
+        tf.reshape(queries, [-1, chunk, heads, key_dim]),
+        *(wide, values, normalization, state),
     )
-    outputs = _read(earlier, sums) + _read(scores, values)
-    heads, value_dim = queries.shape[-2], values.shape[-1]
-    shape = [tf.shape(keys)[0], _whole(length, chunk), heads, value_dim]
-    outputs = _first(tf.reshape(outputs, shape), length, 1)
+    outputs = _read(earlier, sums, intra) + _read(scores, values, intra)
+    value_dim = values.shape[-1]
+    shape = [-1, ceil_div(length, chunk) * chunk, heads, value_dim]
+    outputs = _first(tf.reshape(outputs, shape), length)
     outputs = tf.cast(outputs, keys.dtype)
-    state = _swapped(state)
+    state = {
+        name: _swapped(tf.reshape(part, [-1, intra, *part.shape[1:]]))
+        for name, part in state.items()
+    }
     seen = tf.cumsum(tf.cast(bad, tf.int32), axis=1) > 0
     # Whoever sees the sums sees the position that is not finite.
     state["content"] = nan_where(state["content"], seen[:, -1:])
     return nan_where(outputs, seen), state
 
 
-def _swapped(state):
-    """Exchanges key channels and intra-depth of every part of a state."""
+def _intra_first(x):
+    """`(b, n, d, u)` -> `(b * u, n, d)`."""
+    return _folded(tf.transpose(x, [0, 3, 1, 2]))
+
+
+def _for_each_intra(x, intra):
+    """`(b, j, c, d)` -> `(b * u, j, c, d)`."""
+    if intra == 1:
+        return x
+    return _folded(tf.tile(tf.expand_dims(x, 1), [1, intra, 1, 1, 1]))
+
+
+def _folded(x):
+    """`(a, b, ...)` -> `(a * b, ...)`."""
+    sizes = [size(x, axis) for axis in range(2, len(x.shape))]
+    return tf.reshape(x, [-1, *sizes])
+
+
+def _swapped(part):
+    """Exchanges key channels and intra-depth of a part of a state."""
     orders = {3: [0, 2, 1], 4: [0, 2, 1, 3]}
-    return {
-        name: tf.transpose(part, orders[len(part.shape)])
-        for name, part in state.items()
-    }
+    return tf.transpose(part, orders[len(part.shape)])
 
 
-def _read(queries, lambdas):
-    """`(b, u, j, c, h, x)` by `(b, u, j, x, v)` -> `(b, j, c * h, v)`."""
-    batch, chunks = size(lambdas, 0), size(lambdas, 2)
-    _, intra, _, chunk, heads, depth = queries.shape
-    queries = tf.transpose(queries, [0, 2, 3, 4, 1, 5])
-    shape = [batch, chunks, chunk * heads, intra * depth]
-    queries = tf.reshape(queries, shape)
-    lambdas = tf.transpose(lambdas, [0, 2, 1, 3, 4])
-    shape = [batch, chunks, intra * depth, lambdas.shape[-1]]
-    return tf.matmul(queries, tf.reshape(lambdas, shape))
+def _read(queries, lambdas, intra):
+    """`(y * j, c, h, x)` by `(y, j, x, v)` -> `(b, j, c * h, v)`."""
+    chunks, (depth, value_dim) = size(lambdas, 1), lambdas.shape[2:]
+    _, chunk, heads, _ = queries.shape
+    shape = [-1, chunks, chunk * heads, intra * depth]
+    if intra > 1:
+        # Added up over the intra-depth, too.
+        queries = tf.reshape(queries, [-1, intra, chunks, chunk * heads, depth])
+        queries = tf.transpose(queries, [0, 2, 3, 1, 4])
+        lambdas = tf.reshape(lambdas, [-1, intra, chunks, depth, value_dim])
+        lambdas = tf.transpose(lambdas, [0, 2, 1, 3, 4])
+    lambdas = tf.reshape(lambdas, [-1, chunks, intra * depth, value_dim])
+    return tf.matmul(tf.reshape(queries, shape), lambdas)
 
 
 def _softmax(queries, keys, values, _, state):
@@ -200,29 +227,36 @@ def _softmax(queries, keys, values, _, state):
     Maximum and sum of exponents are kept apart: their logarithm in one number
     would lose the digits of a small difference of large logits.
     """
-    start = tf.stop_gradient(state["key_maximum"])[:, :, None]  # [b, u, 1, k]
-    top = tf.stop_gradient(_running_maximum(keys, start))  # [b, u, j, c, k]
-    ends = tf.concat([start, top[..., -1, :]], axis=2)  # [b, u, j + 1, k]
+    chunks, value_dim = size(keys, 1), values.shape[-1]
+    start = tf.stop_gradient(state["key_maximum"])
+    start = tf.expand_dims(start, 1)  # [y, 1, k]
+    top = tf.stop_gradient(_running_maximum(keys, start))  # [y, j, c, k]
+    ends = tf.concat([start, top[:, :, -1]], axis=1)  # [y, j + 1, k]
+    before = [state["content"], tf.expand_dims(state["key_sum"], -1)]
+    before = tf.expand_dims(tf.concat(before, axis=-1), 1)
+    first, last = (
+        tf.reshape(part, [-1, 1, keys.shape[-1]])
+        for part in (ends[:, :-1], ends[:, 1:])
+    )  # [y * j, 1, k]
+    values, keys, top = _folded(values), _folded(keys), _folded(top)
     own, halves = tf.exp(keys - top), _halves(keys, top)
-    totals = _totals(own, halves)  # [b, u, j, c, k]
-    weights = tf.exp(keys - ends[:, :, 1:, None])
-    sums = tf.matmul(weights, values, transpose_a=True)
-    sums = tf.concat([sums, totals[..., -1, :, None]], axis=-1)
-    before = [state["content"], state["key_sum"][..., None]]
-    before = tf.concat(before, axis=-1)[:, :, None]
-    sums = _running_sum(tf.concat([before, sums], axis=2), ends)
-    sums, last = tf.split(sums, [size(keys, 2), 1], axis=2)
+    totals = _totals(own, halves)  # [y * j, c, k]
+    sums = tf.matmul(tf.exp(keys - last), values, transpose_a=True)
+    sums = tf.concat([sums, tf.expand_dims(totals[:, -1], -1)], axis=-1)
+    sums = tf.reshape(sums, [-1, chunks, *sums.shape[1:]])
+    sums = _running_sum(tf.concat([before, sums], axis=1), ends)
     state = {
-        "content": last[:, :, 0, :, :-1],
-        "key_sum": last[:, :, 0, :, -1],
-        "key_maximum": ends[:, :, -1],
+        "content": sums[:, -1, :, :-1],
+        "key_sum": sums[:, -1, :, -1],
+        "key_maximum": ends[:, -1],
     }
-    sums, before = tf.split(sums, [values.shape[-1], 1], axis=-1)
-    carry = tf.exp(ends[:, :, :-1, None] - top)  # [b, u, j, c, k]
-    totals += carry * before[:, :, :, None, :, 0]
-    queries = queries / totals[..., None, :]  # [b, u, j, c, h, k]
+    sums = sums[:, :-1]
+    before = tf.reshape(sums[..., -1], [-1, 1, keys.shape[-1]])
+    sums = sums[..., :value_dim]
+    carry = tf.exp(first - top)  # [y * j, c, k]
+    queries = queries / tf.expand_dims(totals + carry * before, 2)
     scores = _scores(queries, own, halves)
-    return queries * carry[..., None, :], sums, scores, state
+    return queries * tf.expand_dims(carry, 2), sums, scores, state
 
 
 def _halves(keys, top):
@@ -233,136 +267,150 @@ def _halves(keys, top):
     relative to the query's: neither is ever positive.
 
     Returns:
-        For pieces of 2, 4, 8 ... positions a tuple, `(b, u, j, p, half, k)`:
+        For pieces of 2, 4, 8 ... positions a tuple, `(y * j, p, half, k)`:
         factors of the keys of the first half, and of the queries of the second.
     """
     factors = []
-    for half in _shifts(keys.shape[3]):
+    for half in _shifts(keys.shape[1]):
         first, _ = _cut(keys, half)
         tops, second = _cut(top, half)
-        middle = tops[..., -1:, :]
+        middle = tops[:, :, -1:]
         factors.append((tf.exp(first - middle), tf.exp(middle - second)))
     return factors
 
 
 def _totals(own, halves):
-    """Sums of the exponents that a query sees in its chunk, `(b, u, j, c, k)`.
+    """Sums of the exponents that a query sees in its chunk, `(y * j, c, k)`.
 
     Args:
-        own: of its own position, `(b, u, j, c, k)`.
+        own: of its own position, `(y * j, c, k)`.
         halves: see `_halves`.
     """
     totals = own
     for _, decay in halves:
-        first, second = _cut(totals, decay.shape[4])
-        totals = _joined(first, second + decay * first[..., -1:, :])
+        first, second = _cut(totals, decay.shape[2])
+        totals = _joined(first, second + decay * first[:, :, -1:])
     return totals
 
 
 def _scores(queries, own, halves):
-    """How queries weigh positions of their chunk, `(b, u, j, c, h, s)`."""
-    scores = tf.reduce_sum(queries * own[..., None, :], -1, keepdims=True)
+    """How queries weigh positions of their chunk, `(y * j, c, h, s)`."""
+    _, chunk, heads, key_dim = queries.shape
+    scores = tf.reduce_sum(
+        queries * tf.expand_dims(own, 2), -1
+    )  # [y * j, c, h]: of the position itself
+    queries = tf.reshape(queries, [-1, chunk, heads * key_dim])
     for weights, decay in halves:
-        half = weights.shape[4]
-        _, second = _cut(queries, half)  # [b, u, j, p, half, h, k]
-        sizes = [size(second, axis) for axis in range(6)]
-        flat = [*sizes[:4], -1, queries.shape[-1]]
-        second = tf.reshape(second * decay[..., None, :], flat)
+        half = weights.shape[2]
+        _, second = _cut(queries, half)
+        second = tf.reshape(second, [-1, half, heads, key_dim])
+        decay = tf.reshape(decay, [-1, half, 1, key_dim])
+        second = tf.reshape(second * decay, [-1, half * heads, key_dim])
+        weights = tf.reshape(weights, [-1, half, key_dim])
         across = tf.matmul(second, weights, transpose_b=True)
-        across = tf.reshape(across, [*sizes, half])
-        first, second = _cut(scores, half)
-        first = tf.pad(first, [[0, 0]] * 6 + [[0, half]])
-        scores = _joined(first, tf.concat([across, second], -1))
-    return scores
+        across = tf.reshape(across, [-1, half, heads, half])
+        first, second = (
+            tf.reshape(part, [-1, half, heads, half])
+            for part in _cut(scores, half)
+        )
+        first = tf.pad(first, [[0, 0]] * 3 + [[0, half]])
+        second = tf.concat([across, second], -1)
+        # [pieces, half, h * 2 half] of every piece, and then of the chunk
+        first, second = (
+            tf.reshape(part, [-1, chunk // (2 * half), half, 2 * half * heads])
+            for part in (first, second)
+        )
+        scores = _joined(first, second)
+    return tf.reshape(scores, [-1, chunk, heads, chunk])
 
 
 def _cut(x, half):
-    """`(b, u, j, c, ...)` -> two times `(b, u, j, p, half, ...)`."""
-    chunk = x.shape[3]
-    shape = [size(x, 0), x.shape[1], size(x, 2), chunk // (2 * half), 2, half]
-    return tf.unstack(tf.reshape(x, [*shape, *x.shape[4:]]), axis=4)
+    """`(y * j, c, d)` -> two times `(y * j, p, half, d)`."""
+    _, chunk, depth = x.shape
+    x = tf.reshape(x, [-1, chunk // (2 * half), 2, half, depth])
+    return tf.unstack(x, axis=2)
 
 
 def _joined(first, second):
     """Undoes `_cut`."""
-    x = tf.concat([first, second], axis=4)
-    shape = [size(x, 0), x.shape[1], size(x, 2), x.shape[3] * x.shape[4]]
-    return tf.reshape(x, [*shape, *x.shape[5:]])
+    _, pieces, half, depth = first.shape
+    x = tf.concat([first, second], axis=2)
+    return tf.reshape(x, [-1, pieces * 2 * half, depth])
 
 
 def _linear(queries, keys, values, normalization, state):
     """As `_softmax`, for keys that are summed as they are."""
-    chunks = size(keys, 2)
+    chunk, key_dim = keys.shape[2:]
     sums = tf.matmul(keys, values, transpose_a=True)
-    sums = tf.concat([state["content"][:, :, None], sums], axis=2)
-    sums = tf.cumsum(sums, axis=2)  # [b, u, j + 1, k, v]
-    sums, last = tf.split(sums, [chunks, 1], axis=2)
-    next_state = {"content": last[:, :, 0]}
+    sums = tf.concat([tf.expand_dims(state["content"], 1), sums], axis=1)
+    sums = tf.cumsum(sums, axis=1)  # [y, j + 1, k, v]
+    next_state = {"content": sums[:, -1]}
     if normalization == "l2":
-        energy = tf.cumsum(keys**2, axis=3)
-        whole = [state["key_sum"][:, :, None], energy[..., -1, :]]
-        whole = tf.cumsum(tf.concat(whole, 2), axis=2)  # [b, u, j + 1, k]
-        next_state["key_sum"] = whole[:, :, -1]
-        energy += whole[:, :, :-1, None]
+        energy = tf.cumsum(keys**2, axis=2)
+        whole = [tf.expand_dims(state["key_sum"], 1), energy[:, :, -1]]
+        whole = tf.cumsum(tf.concat(whole, 1), axis=1)  # [y, j + 1, k]
+        next_state["key_sum"] = whole[:, -1]
+        energy += tf.expand_dims(whole[:, :-1], 2)
         scale = tf.math.rsqrt(tf.maximum(energy, TINY))
-        queries *= scale[..., None, :]
-    else:
-        queries = tf.tile(queries, [1, keys.shape[1], 1, 1, 1, 1])
-    _, intra, _, chunk, heads, key_dim = queries.shape
-    batch = size(keys, 0)
-    flat = [batch, intra, chunks, chunk * heads, key_dim]
-    scores = tf.matmul(tf.reshape(queries, flat), keys, transpose_b=True)
-    shape = [batch, intra, chunks, chunk, heads, chunk]
-    past = _past(chunk)[:, None]
-    scores = where(past, tf.reshape(scores, shape), 0.0)
-    return queries, sums, scores, next_state
+        queries *= tf.reshape(scale, [-1, chunk, 1, key_dim])
+    heads = queries.shape[2]
+    scores = tf.matmul(
+        tf.reshape(queries, [-1, chunk * heads, key_dim]),
+        tf.reshape(keys, [-1, chunk, key_dim]),
+        transpose_b=True,
+    )
+    scores = tf.reshape(scores, [-1, chunk, heads, chunk])
+    past = tf.expand_dims(_past(chunk), 1)
+    scores = where(past, scores, 0.0)
+    return queries, sums[:, :-1], scores, next_state
 
 
 def _running_maximum(keys, start):
-    """Maximum over `start` and all positions up to each, `(b, u, j, c, k)`."""
+    """Maximum over `start` and all positions up to each, `(y, j, c, k)`."""
     inside = keys
-    for shift in _shifts(keys.shape[3]):
-        inside = tf.maximum(inside, _moved(inside, shift, 3))
-    ends = inside[..., -1, :]
-    for shift in _shifts(ends.shape[2]):
-        ends = tf.maximum(ends, _moved(ends, shift, 2))
-    before = tf.maximum(_moved(ends, 1, 2), start)
-    return tf.maximum(inside, before[:, :, :, None])
+    for shift in _shifts(keys.shape[2]):
+        inside = tf.maximum(inside, _moved(inside, shift, 2))
+    ends = inside[:, :, -1]
+    for shift in _shifts(ends.shape[1]):
+        ends = tf.maximum(ends, _moved(ends, shift, 1))
+    before = tf.maximum(_moved(ends, 1, 1), start)
+    return tf.maximum(inside, tf.expand_dims(before, 2))
 
 
 def _running_sum(sums, ends, rounds=_MOST_ROUNDS):
     """Inclusive sums over chunks, each rescaled to its own chunk's end.
 
     Args:
-        sums: `(b, u, j, k, w)`, each relative to the maximum at its end.
-        ends: `(b, u, j, k)`, the maxima, which never fall.
+        sums: `(y, j, k, w)`, each relative to the maximum at its end.
+        ends: `(y, j, k)`, the maxima, which never fall.
         rounds: int. How often groups of chunks are formed, where the number
             of chunks is known only at run time.
     """
-    count = sums.shape[2]
+    count = sums.shape[1]
     if (count or GROUP + 1) <= GROUP or rounds == 0:
         return _group_sums(sums, ends)
-    chunks = size(sums, 2)
-    sums = _chunks(sums, chunks, GROUP)  # [b, u, j, c, k, w]
+    chunks, (key_dim, width) = size(sums, 1), sums.shape[2:]
+    sums = _chunks(sums, chunks, GROUP)  # [y, j, c, k, w]
     ends = _chunks(ends, chunks, GROUP, ends.dtype.max)
-    inside = _group_sums(sums, ends)
-    groups = ends[..., -1, :]
-    before = _running_sum(inside[..., -1, :, :], groups, rounds - 1)
-    decay = tf.exp(_moved(groups, 1, 2)[..., None, :] - ends)
-    sums = inside + decay[..., None] * _moved(before, 1, 2, 0.0)[:, :, :, None]
-    shape = [size(sums, 0), sums.shape[1], _whole(chunks, GROUP)]
-    sums = tf.reshape(sums, [*shape, *sums.shape[-2:]])
-    return _first(sums, chunks, 2)
+    groups = size(sums, 1)
+    inside = _group_sums(_folded(sums), _folded(ends))
+    inside = tf.reshape(inside, [-1, groups, GROUP, key_dim, width])
+    tops = ends[:, :, -1]
+    before = _running_sum(inside[:, :, -1], tops, rounds - 1)
+    decay = tf.exp(tf.expand_dims(_moved(tops, 1, 1), 2) - ends)
+    before = tf.expand_dims(_moved(before, 1, 1, 0.0), 2)
+    sums = inside + tf.expand_dims(decay, -1) * before
+    sums = tf.reshape(sums, [-1, groups * GROUP, key_dim, width])
+    return _first(sums, chunks)
 
 
 def _group_sums(sums, ends):
-    """As `_running_sum`, over `(..., j, k, w)` and `(..., j, k)` at once."""
-    last = len(sums.shape) - 1
-    order = [*range(last - 2), last - 1, last - 2, last]
-    ends = tf.linalg.matrix_transpose(ends)  # [..., k, j]
-    decay = ends[..., None, :] - ends[..., None]
-    past = _past(size(ends, last - 1))
+    """As `_running_sum`, over all of `(y, j, k, w)` and `(y, j, k)` at once."""
+    ends = tf.transpose(ends, [0, 2, 1])  # [y, k, j]
+    decay = tf.expand_dims(ends, 2) - tf.expand_dims(ends, 3)
+    past = _past(size(ends, 2))
     decay = tf.exp(where(past, decay, MASKED_LOGIT))
+    order = [0, 2, 1, 3]
     return tf.transpose(tf.matmul(decay, tf.transpose(sums, order)), order)
 
 
@@ -372,14 +420,16 @@ def _shifts(count):
     return [2**index for index in range(rounds)]
 
 
-def _first(x, count, axis):
-    """The first `count` entries along an axis."""
-    if x.shape[axis] is not None and x.shape[axis] == count:
+def _first(x, count):
+    """The first `count` entries of axis 1."""
+    if x.shape[1] is not None and x.shape[1] == count:
         return x
+    rest = x.shape[2:]
     # The gradient of `tf.slice` pads, at a third of the time of a subscript's.
-    sizes = [count if i == axis else -1 for i in range(len(x.shape))]
-    shape = [None if i == axis else n for i, n in enumerate(x.shape)]
-    return tf.ensure_shape(tf.slice(x, [0] * len(sizes), sizes), shape)
+    sizes = [-1, count, *(-1 for _ in rest)]
+    x = tf.slice(x, [0] * len(sizes), sizes)
+    # With the sizes that a slice of unknown size forgets.
+    return tf.reshape(x, [-1, count, *rest])
 
 
 def _moved(x, shift, axis, fill=None):
@@ -389,12 +439,12 @@ def _moved(x, shift, axis, fill=None):
     cut = [slice(None)] * axis + [slice(size(x, axis) - shift)]
     pads = [[shift if i == axis else 0, 0] for i in range(len(x.shape))]
     fill = x.dtype.min if fill is None else fill
-    moved = tf.pad(x[tuple(cut)], pads, constant_values=fill)
-    return tf.ensure_shape(moved, x.shape)
+    return tf.pad(x[tuple(cut)], pads, constant_values=fill)
 
 
-def _past(chunk):
-    return tf.linalg.band_part(tf.ones([chunk, chunk], tf.bool), -1, 0)
+def _past(count):
+    positions = tf.range(count)
+    return tf.expand_dims(positions, 1) >= positions
 
 
 def _chunk_size(length):
@@ -404,15 +454,9 @@ def _chunk_size(length):
     return min(CHUNK, 2 ** max(length - 1, 0).bit_length())
 
 
-def _whole(length, chunk):
-    return -(-length // chunk) * chunk
-
-
 def _chunks(x, length, chunk, fill=0.0):
-    """`(b, u, n, ...)` -> `(b, u, chunks, chunk, ...)`, filled at the end."""
-    whole = _whole(length, chunk)
-    pads = [[0, 0], [0, 0], [0, whole - length]]
-    pads += [[0, 0]] * (len(x.shape) - 3)
+    """`(y, n, ...)` -> `(y, chunks, chunk, ...)`, filled at the end."""
+    chunks, rest = ceil_div(length, chunk), x.shape[2:]
+    pads = [[0, 0], [0, chunks * chunk - length]] + [[0, 0]] * len(rest)
     x = tf.pad(x, pads, constant_values=tf.cast(fill, x.dtype))
-    shape = [tf.shape(x)[0], x.shape[1], whole // chunk, chunk, *x.shape[3:]]
-    return tf.reshape(x, shape)
+    return tf.reshape(x, [-1, chunks, chunk, *rest])

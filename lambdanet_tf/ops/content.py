@@ -75,7 +75,8 @@ def content_lambda(keys, values, normalization="softmax", context_mask=None):
     dtype = content_dtype(values.dtype)
     keys, values = tf.cast(keys, dtype), tf.cast(values, dtype)
     if context_mask is not None:
-        values = where(context_mask[..., None, None], values, 0.0)
+        present = tf.expand_dims(tf.expand_dims(context_mask, -1), -1)
+        values = where(present, values, 0.0)
     batch, (value_dim, intra) = tf.shape(keys)[0], values.shape[2:]
     depth = size(keys, 1) * intra
     keys = normalize_keys(keys, normalization, context_mask)

@@ -5,6 +5,8 @@ position lambdas are a convolution of the values whose kernel is the table
 (section 3.2 of the paper). These algorithms need no static spatial size.
 """
 
+import itertools
+
 import tensorflow as tf
 
 from lambdanet_tf.ops.block_products import apply_each
@@ -29,21 +31,19 @@ def conv2d(queries, values, table, geometry):
     b n k v.
     """
     rank, value_dim = geometry.rank, values.shape[-2]
-    values = _fold_value_depth(values, rank)
+    values = _fold_value_depth(values, geometry)
     kernel = tf.transpose(table, [*range(rank), rank + 1, rank])
     kernel = tf.cast(kernel, values.dtype)
     lambdas = _valid_convolution(_padded(values, geometry), kernel, geometry)
     return _apply_folded(queries, lambdas, value_dim)
 
 
-def _fold_value_depth(values, rank):
+def _fold_value_depth(values, geometry):
     """`(b, *context, v, u)` -> `(b * v, *context, u)`."""
+    rank = geometry.rank
     order = [0, rank + 1, *range(1, rank + 1), rank + 2]
     values = tf.transpose(values, order)
-    sizes = tf.shape(values)
-    folded = tf.concat([[sizes[0] * sizes[1]], sizes[2:]], 0)
-    static = values.shape[2:]
-    return tf.ensure_shape(tf.reshape(values, folded), [None, *static])
+    return tf.reshape(values, [-1, *geometry.context, values.shape[-1]])
 
 
 def _apply_folded(queries, lambdas, value_dim):
@@ -67,7 +67,7 @@ def unfolded(queries, values, table, geometry):
     """
     rank, first = geometry.rank, geometry.axes[0]
     intra, value_dim = values.shape[-1], values.shape[-2]
-    values = _fold_value_depth(values, rank)  # [b * v, *context, u]
+    values = _fold_value_depth(values, geometry)  # [b * v, *context, u]
     values = _padded(values, geometry)
     last = (first.queries - 1) * first.stride + 1
     shifted = [
@@ -102,9 +102,12 @@ def depthwise(queries, values, table, geometry):
         [1] * geometry.rank + [value_dim, 1],
     )  # [*taps, v * u, k]
     lambdas = _depthwise(values, kernel, geometry)
-    positions = size(queries, 1)
-    lambdas = tf.reshape(lambdas, [-1, positions, value_dim, intra, key_dim])
-    return tf.einsum("bnvuk,bnhk->bnhv", lambdas, queries)
+    positions, heads = size(queries, 1), queries.shape[-2]
+    lambdas = tf.reshape(lambdas, [-1, value_dim, intra * key_dim])
+    queries = tf.tile(queries, [1, 1, 1, intra])  # [b, n, h, u * k]
+    queries = tf.reshape(queries, [-1, heads, intra * key_dim])
+    outputs = tf.matmul(queries, lambdas, transpose_b=True)
+    return tf.reshape(outputs, [-1, positions, heads, value_dim])
 
 
 def _padded(values, geometry):
@@ -116,7 +119,12 @@ def _padded(values, geometry):
             (slice(None), *(slice(start, None) for start in starts))
         ]
         pads = [(max(before, 0), after) for before, after in pads]
-    return tf.pad(values, [(0, 0), *pads, (0, 0)])
+    padded = tf.pad(values, [(0, 0), *pads, (0, 0)])
+    if all(isinstance(pad, int) for pad in itertools.chain(*pads)):
+        return padded
+    # A converter to TFLite does not see that the channels stay what they are.
+    sizes = [size(padded, 1 + axis) for axis in range(geometry.rank)]
+    return tf.reshape(padded, [-1, *sizes, values.shape[-1]])
 
 
 def _valid_convolution(values, kernel, geometry):
@@ -160,32 +168,21 @@ def _depthwise(values, kernel, geometry):
     kernel = _all_dilated(kernel, geometry)
     if geometry.rank == 1:
         lambdas = _depthwise_2d(
-            values[:, None], kernel[None], (1, *geometry.strides)
+            tf.expand_dims(values, 1), kernel[None], (1, *geometry.strides)
         )
         return lambdas[:, 0]
     if geometry.rank == 2:
         return _depthwise_2d(values, kernel, geometry.strides)
     depth = geometry.axes[0]
     last = (depth.queries - 1) * depth.stride + 1
-    planes = [
-        _depthwise_planes(
-            values[:, tap : tap + last : depth.stride],
-            kernel[tap],
-            geometry.strides[1:],
-        )
-        for tap in range(kernel.shape[0])
-    ]
-    return tf.add_n(planes)
-
-
-def _depthwise_planes(volume, kernel, strides):
-    """A two-dimensional convolution of every plane of a volume."""
-    shape = tf.shape(volume)
-    planes = tf.reshape(
-        volume, tf.concat([[-1], shape[2:4], [volume.shape[-1]]], 0)
-    )
-    lambdas = _depthwise_2d(planes, kernel, strides)
-    return tf.reshape(lambdas, tf.concat([shape[:2], tf.shape(lambdas)[1:]], 0))
+    # Every plane of a volume is an image.
+    plane = [size(values, 2), size(values, 3), values.shape[-1]]
+    total = 0.0
+    for tap in range(kernel.shape[0]):
+        planes = values[:, tap : tap + last : depth.stride]
+        planes = tf.reshape(planes, [-1, *plane])
+        total += _depthwise_2d(planes, kernel[tap], geometry.strides[1:])
+    return tf.reshape(total, [-1, *geometry.queries, total.shape[-1]])
 
 
 def _depthwise_2d(values, kernel, strides):

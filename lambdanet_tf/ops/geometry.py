@@ -70,6 +70,9 @@ class Axis:
     @property
     def padding_after(self):
         """Positions that the last query reads behind the context's end."""
+        if self.stride == 1 and self.queries is self.context:
+            # Static, even where the size of the axis is not.
+            return _at_least_zero(self.span - 1 - self.padding)
         reach = (self.queries - 1) * self.stride + self.span
         return _at_least_zero(reach - self.padding - self.context)
 
@@ -117,14 +120,18 @@ def _at_least_zero(number):
     return max(number, 0) if isinstance(number, int) else tf.maximum(number, 0)
 
 
-def _ceil_div(number, divisor):
-    return -(-number // divisor)
+def ceil_div(number, divisor):
+    """Returns the quotient of an int or a scalar tensor, rounded up.
+
+    Of positive numbers alone: ONNX rounds the quotient of a negative one up.
+    """
+    return number if divisor == 1 else (number + divisor - 1) // divisor
 
 
 def same_axis(context, taps, stride=1, dilation=1):
     """An axis with TensorFlow's `SAME` padding: `ceil(context / stride)`."""
     span = (taps - 1) * dilation + 1
-    queries = _ceil_div(context, stride)
+    queries = ceil_div(context, stride)
     total = _at_least_zero((queries - 1) * stride + span - context)
     padding = dilation * (taps // 2) if stride == 1 else total // 2
     return Axis(context, queries, taps, 0, stride, dilation, padding)
@@ -133,13 +140,13 @@ def same_axis(context, taps, stride=1, dilation=1):
 def valid_axis(context, taps, stride=1, dilation=1):
     """An axis without padding: only windows inside the context."""
     span = (taps - 1) * dilation + 1
-    queries = _ceil_div(context - span + 1, stride)
+    queries = ceil_div(context - span + 1, stride)
     return Axis(context, queries, taps, 0, stride, dilation, 0)
 
 
 def causal_axis(context, taps, stride=1, dilation=1):
     """An axis whose last entry is the query itself, the others before it."""
-    queries = _ceil_div(context, stride)
+    queries = ceil_div(context, stride)
     return Axis(
         context, queries, taps, 0, stride, dilation, dilation * (taps - 1)
     )

@@ -24,7 +24,9 @@ def normalize_keys(keys, normalization, context_mask=None):
     """
     wide = tf.transpose(keys, [0, 2, 3, 1])
     wide = tf.cast(wide, sum_dtype(keys.dtype))
-    present = None if context_mask is None else context_mask[:, None, None]
+    present = None
+    if context_mask is not None:
+        present = tf.expand_dims(tf.expand_dims(context_mask, 1), 1)
     if normalization == "softmax":
         if present is not None:
             wide = where(present, wide, MASKED_LOGIT)

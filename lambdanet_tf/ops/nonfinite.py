@@ -7,6 +7,8 @@ not finite become NaN afterwards.
 
 import tensorflow as tf
 
+from lambdanet_tf.ops.geometry import ceil_div
+
 
 def finite(values):
     """Replaces values that are not finite by zero.
@@ -35,7 +37,7 @@ def poisoned(outputs, bad, attention_mask):
     if len(mask.shape) == 2:
         mask = mask[None]
     counts = tf.matmul(
-        tf.cast(mask, tf.float32), tf.cast(bad, tf.float32)[..., None]
+        tf.cast(mask, tf.float32), tf.expand_dims(tf.cast(bad, tf.float32), -1)
     )  # [b, n, 1]
     return nan_where(outputs, counts[..., 0] > 0)
 
@@ -54,7 +56,7 @@ def poisoned_within_scope(outputs, bad, axis):
     before = tf.maximum(axis.padding, 0)
     # A multiple of the dilation, which then is an axis of its own.
     length = tf.shape(flags)[1] + before + axis.padding_after
-    fill = -length % axis.dilation
+    fill = ceil_div(length, axis.dilation) * axis.dilation - length
     flags = tf.pad(flags, [[0, 0], [before, axis.padding_after + fill]])
     batch = tf.shape(flags)[0]
     phases = tf.reshape(flags, [batch, -1, axis.dilation])
@@ -68,4 +70,5 @@ def poisoned_within_scope(outputs, bad, axis):
 def nan_where(outputs, seen):
     """Makes `(batch, n, heads, value_dim)` NaN where `(batch, n)` says so."""
     nan = tf.cast(float("nan"), outputs.dtype)
-    return tf.where(seen[..., None, None], nan, outputs)
+    seen = tf.expand_dims(tf.expand_dims(seen, -1), -1)
+    return tf.where(seen, nan, outputs)

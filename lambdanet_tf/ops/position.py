@@ -152,14 +152,12 @@ def position_bias_output(queries, bias):
     Returns:
         `(batch, n, heads, 1)`.
     """
-    dtype, (heads, key_dim) = queries.dtype, queries.shape[-2:]
-    queries, bias = (tf.cast(x, factor_dtype(dtype)) for x in (queries, bias))
-    if bias.shape[0] == key_dim:
-        outputs = tf.einsum("bnhk,k->bnh", queries, bias)
-    else:
-        bias = tf.reshape(bias, [heads, key_dim])
-        outputs = tf.einsum("bnhk,hk->bnh", queries, bias)
-    return tf.cast(outputs[..., None], dtype)
+    bias = tf.reshape(bias, [-1, queries.shape[-1]])
+    # No `tf.einsum`: TFLite's converter writes a wrong one for unknown sizes.
+    dtype = sum_dtype(queries.dtype)
+    products = tf.cast(queries, dtype) * tf.cast(bias, dtype)
+    outputs = tf.reduce_sum(products, axis=-1, keepdims=True)
+    return tf.cast(outputs, queries.dtype)
 
 
 def _planned(queries, values, table, geometry, implementation):
@@ -204,7 +202,7 @@ def _without_mixing(plan, queries, values, geometry):
 
 def _on_grid(values, table, geometry):
     """`(batch, *context, value_dim, intra_depth)`, and the table cropped."""
-    shape = [tf.shape(values)[0], *geometry.context, *values.shape[-2:]]
+    shape = [-1, *geometry.context, *values.shape[-2:]]
     return tf.reshape(values, shape), geometry.crop(table)
 
 

@@ -26,6 +26,7 @@ from lambdanet_tf.ops.geometry import Axis
 from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.pairs import gather_pairs
 from lambdanet_tf.ops.pairs import pair_embeddings
+from lambdanet_tf.ops.transpose import transpose
 
 # Queries of the smallest piece of a causal sequence, computed as pairs.
 PIECE = 64
@@ -299,7 +300,7 @@ def _context(values, forward, rest):
     values = tf.reshape(values, [batch, count, 2, *grid, value_dim, intra])
     last = 3 + rest.rank
     order = [1, 0, *range(3, last), 2, last + 1, last]
-    values = tf.transpose(values, order)  # [f, b, *context, 2, u, v]
+    values = transpose(values, order)  # [f, b, *context, 2, u, v]
     values = tf.reshape(values, [-1, *grid, 2 * intra, value_dim])
     windows = rest.context_blocks(values)  # [f * b, x, s, 2 * u, v]
     return tf.reshape(windows, [count, -1, rest.context * 2 * intra, value_dim])
@@ -319,7 +320,7 @@ def _kernel(table, transform, rest):
     spectrum = tf.reshape(spectrum, [count, 2, 2, *taps, key_dim, intra])
     last = 3 + rank
     order = [*range(3, last), 0, 1, last, 2, last + 1]
-    spectrum = tf.transpose(spectrum, order)  # [*taps, f, 2, k, 2, u]
+    spectrum = transpose(spectrum, order)  # [*taps, f, 2, k, 2, u]
     pairs = gather_pairs(spectrum, rank, rest.index())  # [t, s, f, 2, k, 2, u]
-    pairs = tf.transpose(pairs, [2, 3, 0, 4, 1, 5, 6])
+    pairs = transpose(pairs, [2, 3, 0, 4, 1, 5, 6])
     return tf.reshape(pairs, [count, 2, -1, rest.context * 2 * intra])

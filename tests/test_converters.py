@@ -1,0 +1,128 @@
+"""Models that users convert by themselves: TFLite and ONNX beside Keras."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import layers
+from lambdanet_tf import ops
+from tests.checks import randomize
+
+# Operations of TensorFlow alone are converted.
+pytestmark = pytest.mark.once
+
+_SMALL = {"filters": 4, "num_heads": 2, "key_dim": 3}
+_FOR_TPU = ("batch_last", "spectral_batch_last")
+
+
+def _joined(inputs, branches):
+    outputs = [layer(inputs) for layer in branches]
+    return tf.keras.layers.Concatenate()(outputs)
+
+
+def images_of_any_size():
+    """Layers side by side, and one behind them that cuts the size."""
+    inputs = tf.keras.Input((None, None, 3), name="x")
+    local = {**_SMALL, "scope": 3}
+    branches = [
+        layers.LambdaLayer(**local, implementation="conv2d", intra_depth=2),
+        layers.LambdaLayer(**local, implementation="unfolded"),
+        layers.LambdaLayer(
+            **local, implementation="depthwise", intra_depth=2, multi_head=True
+        ),
+        layers.LambdaLayer(**local, use_position_bias=True),
+        layers.LambdaLayer(**_SMALL, use_position=False),
+        layers.RelativeAttention(**local),
+        layers.RelativeAttention(**local, axis=2, position_embedding="joint"),
+        layers.SqueezeExcite(1.0),
+    ]
+    outputs = _joined(inputs, branches)
+    outputs = layers.LambdaConv(**_SMALL, kernel_size=3, strides=2)(outputs)
+    return tf.keras.Model(inputs, outputs), [(2, 7, 6, 3), (1, 4, 9, 3)]
+
+
+def volumes_of_any_size():
+    inputs = tf.keras.Input((None, None, None, 3), name="x")
+    branches = [
+        layers.LambdaLayer(**_SMALL, scope=3),
+        layers.LambdaLayer(**_SMALL, scope=3, implementation="depthwise"),
+        layers.RelativeAttention(**_SMALL, scope=(1, 3, 3)),
+    ]
+    return tf.keras.Model(inputs, _joined(inputs, branches)), [(2, 2, 5, 3, 3)]
+
+
+def every_algorithm():
+    """Sizes are fixed; the batch is free, as Keras leaves it."""
+    inputs = tf.keras.Input((9, 6, 3), name="x")
+    branches = [
+        layers.LambdaLayer(**_SMALL, scope=3, implementation=name)
+        for name in ops.IMPLEMENTATIONS
+        if name not in _FOR_TPU
+    ]
+    return tf.keras.Model(inputs, _joined(inputs, branches)), [(2, 9, 6, 3)]
+
+
+def sequences():
+    inputs = tf.keras.Input((37, 5), name="x")
+    branches = [
+        layers.LambdaLayer(**_SMALL, causal=True, scope=5, intra_depth=2),
+        layers.LambdaLayer(**_SMALL, causal=True, key_normalization="l2"),
+        layers.RelativeAttention(**_SMALL, causal=True, scope=5),
+    ]
+    return tf.keras.Model(inputs, _joined(inputs, branches)), [(2, 37, 5)]
+
+
+def sequences_of_any_length():
+    inputs = tf.keras.Input((None, 5), name="x")
+    outputs = layers.LambdaConv(
+        **_SMALL, kernel_size=3, padding="causal", dilation_rate=2
+    )(inputs)
+    return tf.keras.Model(inputs, outputs), [(2, 37, 5), (1, 3, 5)]
+
+
+def by_tflite(model):
+    content = tf.lite.TFLiteConverter.from_keras_model(model).convert()
+    interpreter = tf.lite.Interpreter(model_content=content)
+    run = interpreter.get_signature_runner()
+    [name] = run.get_input_details()
+
+    def outputs(x):
+        [result] = run(**{name: x}).values()
+        return result
+
+    return outputs
+
+
+def by_onnx(model):
+    convert = pytest.importorskip("tf2onnx").convert
+    runtime = pytest.importorskip("onnxruntime")
+    spec = tf.TensorSpec(model.inputs[0].shape, tf.float32, name="x")
+    proto, _ = convert.from_function(
+        tf.function(lambda x: model(x, training=False), input_signature=[spec]),
+        input_signature=[spec],
+        opset=17,
+    )
+    session = runtime.InferenceSession(proto.SerializeToString())
+    return lambda x: session.run(None, {"x": x})[0]
+
+
+CASES = [
+    images_of_any_size,
+    pytest.param(volumes_of_any_size, marks=pytest.mark.slow),
+    every_algorithm,
+    sequences,
+    pytest.param(sequences_of_any_length, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.filterwarnings("ignore")  # converters' own
+@pytest.mark.parametrize("convert", [by_tflite, by_onnx])
+@pytest.mark.parametrize("build", CASES)
+def test_converted_models_compute_what_keras_computes(build, convert, rng):
+    model, shapes = build()
+    randomize(model, np.random.default_rng(1))
+    run = convert(model)
+    for shape in shapes:
+        x = rng.normal(size=shape).astype(np.float32)
+        wanted = model(x, training=False).numpy()
+        np.testing.assert_allclose(run(x), wanted, rtol=1e-4, atol=1e-4)
