@@ -72,6 +72,17 @@ def sequences():
     return tf.keras.Model(inputs, _joined(inputs, branches)), [(2, 37, 5)]
 
 
+def long_sequences():
+    """Of a length for which CPUs take transforms, which no file has."""
+    inputs = tf.keras.Input((512, 5), name="x")
+    outputs = layers.LambdaLayer(**_SMALL)(inputs)
+    with ops.planning_for("cpu"):
+        layer = layers.LambdaLayer(**_SMALL)
+        layer.build((None, 512, 5))
+        assert layer.inference_plan.algorithm == "spectral"
+    return tf.keras.Model(inputs, outputs), [(2, 512, 5)]
+
+
 def sequences_of_any_length():
     inputs = tf.keras.Input((None, 5), name="x")
     outputs = layers.LambdaConv(
@@ -111,6 +122,7 @@ CASES = [
     pytest.param(volumes_of_any_size, marks=pytest.mark.slow),
     every_algorithm,
     sequences,
+    long_sequences,
     pytest.param(sequences_of_any_length, marks=pytest.mark.slow),
 ]
 
@@ -121,8 +133,19 @@ CASES = [
 def test_converted_models_compute_what_keras_computes(build, convert, rng):
     model, shapes = build()
     randomize(model, np.random.default_rng(1))
-    run = convert(model)
+    with ops.planning_for("portable"):
+        run = convert(model)
     for shape in shapes:
         x = rng.normal(size=shape).astype(np.float32)
         wanted = model(x, training=False).numpy()
         np.testing.assert_allclose(run(x), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["spectral", "spectral_batch_last"])
+def test_transforms_are_refused_with_the_way_out(name):
+    layer = layers.LambdaLayer(**_SMALL, implementation=name)
+    with (
+        ops.planning_for("portable"),
+        pytest.raises(ValueError, match=r"'portable' has not\. Use 'auto'"),
+    ):
+        layer(tf.zeros([1, 100, 5]))

@@ -177,11 +177,12 @@ def _depthwise(values, kernel, geometry):
     last = (depth.queries - 1) * depth.stride + 1
     # Every plane of a volume is an image.
     plane = [size(values, 2), size(values, 3), values.shape[-1]]
-    total = 0.0
+    slices = []
     for tap in range(kernel.shape[0]):
         planes = values[:, tap : tap + last : depth.stride]
         planes = tf.reshape(planes, [-1, *plane])
-        total += _depthwise_2d(planes, kernel[tap], geometry.strides[1:])
+        slices.append(_depthwise_2d(planes, kernel[tap], geometry.strides[1:]))
+    total = tf.add_n(slices)
     return tf.reshape(total, [-1, *geometry.queries, total.shape[-1]])
 
 

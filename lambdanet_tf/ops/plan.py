@@ -42,7 +42,8 @@ class Device:
             runs at half of these rates.
         launch: seconds that a small operation takes, whatever its size.
         training: how much longer moving takes with the gradients.
-        fourier: operations per second of fast Fourier transforms.
+        fourier: operations per second of fast Fourier transforms; 0 where
+            there are none.
         spectral: whether transforms are worth while (half precisions are
             computed in float32 there).
         lanes: the last axis of an intermediate is stored in multiples of this
@@ -76,6 +77,8 @@ DEVICES = {
         3e13, 64, 4.5e11, 2.8e12, 0.3, 0.3, 0, 4e-6, 2.0, 1e11, False, LANES
     ),
 }
+# Files of TFLite and ONNX, which have no transforms.
+DEVICES["portable"] = dataclasses.replace(DEVICES["cpu"], fourier=0.0)
 
 # What a batch of unknown size is taken for: enough to share the table's cost.
 TYPICAL_BATCH = 8
@@ -162,12 +165,19 @@ def plan_for(
         `"auto"`, of all that are worth considering.
 
     Raises:
-        ValueError: if the name is unknown, or needs static sizes that
-            `geometry` does not have.
+        ValueError: if the name is unknown, needs static sizes that
+            `geometry` does not have, or transforms that the device has not.
     """
     one_of("implementation", implementation, IMPLEMENTATIONS)
     if geometry is not None and geometry.is_static:
         device = device or target_device()
+        needed = geometry.rank == 1 and implementation.startswith("spectral")
+        if needed and not DEVICES[device].fourier:
+            raise ValueError(
+                f"`implementation={implementation!r}` computes sequences by "
+                f"fast Fourier transforms, which {device!r} has not. Use "
+                "'auto' or another one."
+            )
         return _chosen(
             geometry, dims, implementation, device, bool(training), batch
         )
@@ -230,7 +240,7 @@ def considered(device, rank):
         rank: int. Axes of the geometry.
     """
     names = ["lambda_first", "query_first", "conv2d"]
-    if device.spectral:
+    if device.spectral and (rank > 1 or device.fourier):
         names.append("spectral")
     if device.lanes > 1:
         names.append("batch_last")
@@ -263,6 +273,12 @@ def planning_for(device):
 
     Holds in the thread that enters it, for what it traces, and for the
     replicas of the strategies that it runs; other threads do not see it.
+
+    "portable" is for files of TFLite and ONNX. What traces a model inside
+    makes a graph of operations that both have:
+
+        with ops.planning_for("portable"):
+            content = tf.lite.TFLiteConverter.from_keras_model(model).convert()
 
     Args:
         device: key of `DEVICES`.

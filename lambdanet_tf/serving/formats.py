@@ -33,6 +33,12 @@ FORMATS = {
 _TFLITE_BATCH = 1
 _ONNX_OPSET = 17
 
+_WAY_OUT = (
+    "\nLambda layers of a named algorithm may pass with `implementation="
+    "'auto'` in the options of the export; other layers can be replaced, or "
+    "served by the SavedModel alone, without `formats`."
+)
+
 # A batch of images to outputs by name.
 Runner = Callable[[np.ndarray], dict[str, np.ndarray]]
 
@@ -97,7 +103,8 @@ def _traceable(network, shape):
 
     @tf.function(input_signature=[images])
     def classify(images):
-        logits = network.compute(tf.clip_by_value(images, 0.0, 255.0))[1]
+        images = tf.clip_by_value(images, 0.0, 255.0)
+        logits = network.compute(images, "portable")[1]
         return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
 
     return classify
@@ -120,7 +127,7 @@ def _to_tflite(name, function, calibration):
     except (ConverterError, RuntimeError, ValueError) as error:
         raise ValueError(
             f"`formats` must suit the model. TFLite rejects it as {name!r}: "
-            f"{_reason(error)}"
+            f"{_reason(error)}{_WAY_OUT}"
         ) from error
     return content
 
@@ -184,7 +191,7 @@ def _to_onnx(function):
         _onnx_runner(content)
     except Exception as error:  # the runtime's errors share no other type
         raise ValueError(
-            f"`formats` must suit the model. ONNX rejects it: {error}"
+            f"`formats` must suit the model. ONNX rejects it: {error}{_WAY_OUT}"
         ) from error
     return content
 

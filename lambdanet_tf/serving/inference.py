@@ -31,7 +31,7 @@ class Inference(tf.Module):
         input_shape: (height, width, channels); None is any size.
         num_classes: of the classifier.
         compute: the same as a plain function, with float32 weights, to be
-            traced for images of one batch or size.
+            traced for images of one batch or size, and for any `device`.
         weights: the variables that inference reads.
 
     Raises:
@@ -55,7 +55,7 @@ class Inference(tf.Module):
 
         # Only this function holds the Keras model: an attribute of a module
         # would be saved with it.
-        def compute(images):
+        def compute(images, device=device):
             with ops.planning_for(device):  # whoever traces it, and when
                 features, logits = network(images, training=False)
             return tf.cast(features, tf.float32), tf.cast(logits, tf.float32)
@@ -63,7 +63,9 @@ class Inference(tf.Module):
         images = tf.TensorSpec(
             (None, *self.input_shape), tf.float32, name="images"
         )
-        infer = tf.function(compute, input_signature=[images])
+        infer = tf.function(
+            lambda images: compute(images), input_signature=[images]
+        )
         if weights_dtype == "bfloat16":
             infer, weights = _with_bfloat16_weights(infer, images)
         else:
