@@ -23,7 +23,7 @@ from tests.serving_run import write_run
 def _configure_tensorflow():
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration()] * 2,
+        [tf.config.LogicalDeviceConfiguration()] * 4,
     )
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)
@@ -94,16 +94,24 @@ def rng():
     return np.random.default_rng(0)
 
 
-@pytest.fixture(scope="session")
-def two_replicas():
-    """One strategy with two CPU replicas for the whole session.
-
-    The default collectives fail in a process that builds several strategies.
-    """
+def _replicas(count):
+    # The default collectives fail in a process that builds several strategies.
     return tf.distribute.MirroredStrategy(
-        ["CPU:0", "CPU:1"],
+        [f"CPU:{index}" for index in range(count)],
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
     )
+
+
+@pytest.fixture(scope="session")
+def two_replicas():
+    """One strategy with two CPU replicas for the whole session."""
+    return _replicas(2)
+
+
+@pytest.fixture(scope="session")
+def four_replicas():
+    """One strategy with four CPU replicas for the whole session."""
+    return _replicas(4)
 
 
 @pytest.fixture(scope="session")

@@ -1,16 +1,18 @@
 """BatchNormalization: Keras' layer, by one operation."""
 
+from concurrent import futures
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from lambdanet_tf import layers
-from lambdanet_tf.environment import KERAS_3
 from tests import checks
 
 pytestmark = pytest.mark.every_lane
 Theirs = tf.keras.layers.BatchNormalization
 EPSILON, MOMENTUM = 1e-3, 0.8
+MOMENTS = np.mean, np.var
 
 
 def normalized(x, weights, training):
@@ -53,11 +55,7 @@ def test_values_and_averages(rank, training, rng):
     checks.assert_close(layer(x, training=training), expected, 1e-5)
     after = layer.get_weights()
     checks.assert_close(after[2], mean, 1e-5)
-    # Keras 2's own keeps the variance of a sample for images.
-    count = x.size / shape[-1]
-    checks.assert_close(
-        after[3], variance, 1e-5 if KERAS_3 else 1 / (count - 1)
-    )
+    checks.assert_close(after[3], variance, 1e-5)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -134,25 +132,31 @@ def test_half_precision(policy, training, rng):
     checks.assert_close(layer.get_weights()[2], mean, step)
 
 
-@pytest.mark.skipif(not KERAS_3, reason="Keras 2's own layer chooses")
+@pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize(
-    ("arguments", "call"),
-    [
-        ({"axis": 1}, {}),
-        ({"dtype": "float64"}, {}),
-        ({"synchronized": True}, {"training": True}),
-        ({}, {"training": True, "mask": tf.ones([4, 5], tf.bool)}),
-    ],
+    ("arguments", "masked"),
+    [({"axis": 1}, False), ({"dtype": "float64"}, False), ({}, True)],
 )
-def test_what_the_operation_cannot_is_computed_by_keras(arguments, call, rng):
-    x = tf.constant(
-        rng.normal(size=[4, 5, 6]), arguments.get("dtype", "float32")
-    )
-    ours = built(layers.BatchNormalization, x.shape, rng, **arguments)
-    theirs = built(Theirs, x.shape, rng, **arguments)
-    theirs.set_weights(ours.get_weights())
-    assert "FusedBatchNormV3" not in operations(ours, x, **call)
-    np.testing.assert_array_equal(ours(x, **call), theirs(x, **call))
+def test_other_axes_dtypes_and_masks(arguments, masked, training, rng):
+    dtype, axis = arguments.get("dtype", "float32"), arguments.get("axis", -1)
+    x = tf.constant(rng.normal(2.0, 3.0, [4, 5, 6]), dtype)
+    mask = rng.integers(0, 2, [4, 5]).astype(bool) if masked else None
+    layer = built(layers.BatchNormalization, x.shape, rng, **arguments)
+    weights = layer.get_weights()
+    rows = np.moveaxis(np.asarray(x), axis, -1)
+    seen = rows if mask is None else rows[mask]
+    _, mean, variance = normalized(seen, weights, training)
+    if training:
+        weights[2:] = [f(seen, tuple(range(seen.ndim - 1))) for f in MOMENTS]
+    expected = np.moveaxis(normalized(rows, weights, False)[0], -1, axis)
+    mask = None if mask is None else tf.constant(mask)
+    output = layer(x, training=training, mask=mask)
+    checks.assert_close(output, expected, 1e-5)
+    checks.assert_close(layer.get_weights()[2], mean, 1e-5)
+    checks.assert_close(layer.get_weights()[3], variance, 1e-5)
+    names = operations(layer, x, training=training, mask=mask)
+    unfused = dtype == "float64" or (masked and training)
+    assert ("FusedBatchNormV3" in names) == (not unfused)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -177,3 +181,296 @@ def test_weights_and_configurations_are_those_of_keras(rng, tmp_path):
     loaded = tf.keras.models.load_model(tmp_path / "model.keras")
     assert type(loaded.layers[1]) is layers.BatchNormalization
     np.testing.assert_array_equal(loaded(x), model(x))
+
+
+def step_of(layer, upstream, **call):
+    """A function of the inputs: outputs and all gradients."""
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            outputs = layer(x, training=True, **call)
+            loss = tf.reduce_sum(tf.cast(outputs, upstream.dtype) * upstream)
+        sources = [x, *map(checks.raw, layer.trainable_weights)]
+        return [outputs, *tape.gradient(loss, sources)]
+
+    return step
+
+
+def channels_of_all_kinds(rng, shape):
+    """Near zero, far from it, farther, far and narrow, constant."""
+    means, deviations = [0, 300, 1000, 1000, 255], [1, 1, 1, 0.01, 0]
+    return rng.normal(means, deviations, [*shape, 5]).astype("float32")
+
+
+def close_channels(actual, expected, tolerance):
+    """Channel by channel: one is 1,000 where another is 1."""
+    actual, expected = (tf.cast(t, tf.float64) for t in (actual, expected))
+    # The gradient of a constant channel is nothing but rounding.
+    axes = tuple(range(len(expected.shape) - 1))
+    scale = np.maximum(np.abs(expected).max(axes), 1e-2)
+    np.testing.assert_allclose(actual / scale, expected / scale, 0, tolerance)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [("float32", 1e-5), ("float64", 1e-9)]
+    + [("mixed_bfloat16", 1e-2), ("mixed_float16", 2e-3)],
+)
+def test_xla_computes_what_eager_calls_do(dtype, tolerance, rng):
+    x = channels_of_all_kinds(rng, [6, 5, 7])
+    upstream = tf.constant(rng.normal(size=x.shape), tf.float64)
+    layer = built(layers.BatchNormalization, x.shape, rng, dtype=dtype)
+    x, start = tf.cast(x, layer.compute_dtype), layer.get_weights()
+    step, found = step_of(layer, upstream), []
+    for function in (step, tf.function(step, jit_compile=True)):
+        layer.set_weights(start)
+        found.append([*function(x), *layer.get_weights()])
+        inference = tf.function(layer, jit_compile=function is not step)
+        found[-1].append(inference(x))
+    exact = normalized(np.asarray(x, np.float64), start, True)
+    close_channels(found[0][0], exact[0], tolerance)
+    for eager, compiled in zip(*found, strict=True):
+        close_channels(compiled, eager, tolerance)
+
+
+def test_fit_compiled_by_xla(rng):
+    x = rng.normal(300.0, 1.0, [8, 4, 4, 3]).astype("float32")
+    y = rng.normal(size=[8, 2]).astype("float32")
+    trained = []
+    for jit_compile in (False, True):
+        tf.keras.utils.set_random_seed(0)
+        model = tf.keras.Sequential(
+            [
+                tf.keras.Input([4, 4, 3]),
+                layers.BatchNormalization(momentum=0.5),
+                tf.keras.layers.Flatten(),
+                tf.keras.layers.Dense(2),
+            ]
+        )
+        model.compile("sgd", "mse", jit_compile=jit_compile)
+        model.fit(x, y, batch_size=4, shuffle=False, verbose=0)
+        trained.append(model.get_weights())
+    for plain, compiled in zip(*trained, strict=True):
+        checks.assert_close(compiled, plain, 1e-4)
+
+
+def test_threads_may_share_layers(rng):
+    norms = [layers.BatchNormalization() for _ in range(3)]
+    shapes = [[2, 9, 9, channels] for channels in (4, 8, 64)]
+    xs = [tf.constant(rng.normal(size=s), tf.float32) for s in shapes]
+    alone = [norm(x).numpy() for norm, x in zip(norms, xs, strict=True)]
+    # Where they share an operation, this ends the process.
+    with futures.ThreadPoolExecutor(8) as threads:
+        turns = [i % 3 for i in range(300)]
+        outputs = threads.map(lambda i: norms[i](xs[i]).numpy(), turns)
+        for turn, output in zip(turns, outputs, strict=True):
+            np.testing.assert_array_equal(output, alone[turn])
+
+
+@pytest.mark.parametrize("compiled", [None, False, True])
+@pytest.mark.parametrize(
+    ("shape", "mask"),
+    [
+        ([0, 3, 3, 2], None),
+        ([4, 0, 2], None),
+        ([3, 5, 2], tf.zeros([3, 5], tf.bool)),
+    ],
+)
+def test_a_batch_without_values_moves_nothing(shape, mask, compiled, rng):
+    layer = built(layers.BatchNormalization, shape, rng)
+    before = layer.get_weights()
+    step = step_of(layer, tf.ones(shape), mask=mask)
+    if compiled is not None:
+        step = tf.function(step, jit_compile=compiled)
+    for tensor in step(tf.random.normal(shape)):
+        assert np.isfinite(tensor).all()
+    for kept, now in zip(before, layer.get_weights(), strict=True):
+        np.testing.assert_array_equal(now, kept)
+
+
+@pytest.mark.parametrize("compiled", [None, False, True])
+@pytest.mark.parametrize(
+    ("shape", "mask"),
+    [([1, 2], None), ([1, 1, 1, 2], None), ([1, 2, 2], [[True, False]])],
+)
+def test_one_value_has_no_variance(shape, mask, compiled, rng):
+    layer = built(layers.BatchNormalization, shape, rng)
+    *_, mean, variance = layer.get_weights()
+    mask = None if mask is None else tf.constant(mask, tf.bool)
+    step = step_of(layer, tf.ones(shape), mask=mask)
+    if compiled is not None:
+        step = tf.function(step, jit_compile=compiled)
+    x = tf.constant(rng.normal(size=shape), tf.float32)
+    for tensor in step(x):
+        assert np.isfinite(tensor).all()
+    *_, moved, shrunk = layer.get_weights()
+    first = np.reshape(x, [-1, 2])[0]
+    expected = MOMENTUM * mean + (1 - MOMENTUM) * first
+    checks.assert_close(moved, expected, 1e-5)
+    checks.assert_close(shrunk, MOMENTUM * variance, 1e-5)
+
+
+def test_padding_may_be_anything(rng):
+    x = rng.normal(size=[3, 5, 2]).astype("float32")
+    mask = rng.integers(0, 2, [3, 5]).astype(bool)
+    layer = built(layers.BatchNormalization, x.shape, rng)
+    start = layer.get_weights()
+    upstream = tf.constant(rng.normal(size=x.shape) * mask[..., None])
+    found = []
+    for padding in (0.0, np.nan, np.inf):
+        layer.set_weights(start)
+        padded = tf.constant(np.where(mask[..., None], x, padding), tf.float32)
+        with tf.GradientTape() as tape:
+            tape.watch(padded)
+            outputs = layer(padded, training=True, mask=tf.constant(mask))
+            outputs = tf.where(mask[..., None], outputs, 0.0)
+            loss = tf.reduce_sum(outputs * tf.cast(upstream, tf.float32))
+        sources = [padded, *map(checks.raw, layer.trainable_weights)]
+        found.append([outputs, *tape.gradient(loss, sources)])
+        found[-1] += layer.get_weights()
+    for zero, nan, infinite in zip(*found, strict=True):
+        np.testing.assert_array_equal(nan, zero)
+        np.testing.assert_array_equal(infinite, zero)
+
+
+def test_a_mask_of_another_rank_is_refused(rng):
+    layer = built(layers.BatchNormalization, (3, 5, 2), rng)
+    with pytest.raises(ValueError, match="one axis less than the inputs"):
+        layer(tf.ones([3, 5, 2]), training=True, mask=tf.ones([3], tf.bool))
+
+
+def test_second_derivatives(rng):
+    """Of the two passes, against those of elementary operations."""
+    x = tf.constant(rng.normal(size=[4, 3, 2]))
+    up, direction = tf.constant(rng.normal(size=[2, 4, 3, 2]))
+    layer = built(layers.BatchNormalization, x.shape, rng, dtype="float64")
+    gamma, beta, *_ = layer.get_weights()
+
+    def plain(x):
+        # `tf.nn.moments` stops a gradient that only the second one sees.
+        mean = tf.reduce_mean(x, [0, 1])
+        variance = tf.reduce_mean((x - mean) ** 2, [0, 1])
+        return gamma * (x - mean) * tf.math.rsqrt(variance + EPSILON) + beta
+
+    def second(call):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                loss = tf.reduce_sum(call(x) ** 2 * up)
+            first = inner.gradient(loss, x)
+            product = tf.reduce_sum(first * direction)
+        return outer.gradient(product, x)
+
+    def ours(x):
+        return layer(x, training=True)
+
+    expected = second(plain)
+    checks.assert_close(second(ours), expected, 1e-9)
+    for compiled in (False, True):
+        graph = tf.function(lambda: second(ours), jit_compile=compiled)
+        checks.assert_close(graph(), expected, 1e-9)
+
+
+def shared(layer_type, strategy, values, masks, upstreams, **arguments):
+    """A synchronized layer's outputs, gradients and averages, by replica."""
+    rng = np.random.default_rng(1)
+    with strategy.scope():
+        layer = built(layer_type, values[0].shape, rng, **arguments)
+
+    def step(x, mask, upstream):
+        return step_of(layer, upstream, mask=mask)(x)
+
+    def distributed(parts):
+        return strategy.experimental_distribute_values_from_function(
+            lambda context: parts[context.replica_id_in_sync_group]
+        )
+
+    parts = [distributed(part) for part in (values, masks, upstreams) if part]
+    if not masks:
+        parts.insert(1, None)
+    results = tf.function(strategy.run)(step, parts)
+    found = [strategy.experimental_local_results(r) for r in results]
+    for average in (layer.moving_mean, layer.moving_variance):
+        copies = strategy.experimental_local_results(checks.raw(average))
+        found.append([copy.numpy() for copy in copies])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_masked"),
+    [((3, 2), True), ((4, 0), False), ((2, 3, 0, 1), False)],
+)
+def test_replicas_share_a_batch(
+    sizes, is_masked, two_replicas, four_replicas, rng
+):
+    strategy = two_replicas if len(sizes) == 2 else four_replicas
+    ends = np.cumsum(sizes)[:-1]
+    x = channels_of_all_kinds(rng, [sum(sizes), 5])
+    mask = rng.integers(0, 2, x.shape[:-1]).astype(bool) if is_masked else None
+    upstream = rng.normal(size=x.shape).astype("float32")
+
+    def parts(whole):
+        if whole is None:
+            return None
+        return [tf.constant(part) for part in np.split(whole, ends)]
+
+    outputs, gradients, d_gamma, d_beta, *averages = shared(
+        layers.BatchNormalization,
+        strategy,
+        *map(parts, (x, mask, upstream)),
+        synchronized=True,
+    )
+    rng = np.random.default_rng(1)
+    alone = built(layers.BatchNormalization, x.shape, rng, synchronized=True)
+    mask = None if mask is None else tf.constant(mask)
+    step = step_of(alone, tf.constant(upstream), mask=mask)
+    exact = [*step(tf.constant(x)), *alone.get_weights()[2:]]
+    whole = np.concatenate(outputs), np.concatenate(gradients)
+    whole = *whole, sum(d_gamma), sum(d_beta)
+    for joint, expected in zip(whole, exact[:4], strict=True):
+        close_channels(joint, expected, 1e-5)
+    for copies, expected in zip(averages, exact[4:], strict=True):
+        for copy in copies:
+            close_channels(copy, expected, 1e-5)
+
+
+def test_replicas_meet_once_each_way(two_replicas, rng, monkeypatch):
+    context_type, met = tf.distribute.ReplicaContext, []
+    all_reduce = context_type.all_reduce
+
+    def counted(self, operation, value, *arguments):
+        met.extend(tf.nest.flatten(value))
+        return all_reduce(self, operation, value, *arguments)
+
+    monkeypatch.setattr(context_type, "all_reduce", counted)
+    x = tf.constant(rng.normal(size=[4, 5, 3]), tf.float32)
+    shared(
+        layers.BatchNormalization,
+        two_replicas,
+        [x, x],
+        None,
+        [x, x],
+        synchronized=True,
+    )
+    # Ends the walk through the graphs of all replicas, for each of them.
+    assert {value.op.type for value in met} == {"StopGradient"}
+    shapes = [tuple(value.shape) for value in met]
+    assert sorted(shapes) == [(2, 3), (2, 3), (2, 4, 3), (2, 4, 3)]
+
+
+def test_replicas_without_examples_keep_their_statistics(two_replicas, rng):
+    """Five examples in batches of four: the last replica gets none."""
+    with two_replicas.scope():
+        inputs = tf.keras.Input([4, 6])
+        x = layers.LambdaLayer(4, num_heads=2, key_dim=3)(inputs)
+        x = layers.BatchNormalization()(x)
+        x = tf.keras.layers.GlobalAveragePooling1D()(x)
+        model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(x))
+        model.compile(tf.keras.optimizers.SGD(1e-3), "mse", jit_compile=False)
+    x = rng.normal(size=[5, 4, 6]).astype("float32")
+    model.fit(x, np.zeros([5, 1]), batch_size=4, verbose=0)
+    for weight in model.weights:
+        for copy in two_replicas.experimental_local_results(checks.raw(weight)):
+            assert np.isfinite(copy).all()

@@ -125,9 +125,7 @@ def test_batch_statistics_move_the_averages(padded, rng):
         for average, statistic in zip(kept, (mean, variance), strict=True):
             np.testing.assert_array_equal(before[average], unmoved[average])
             expected = 0.8 * before[average] + 0.2 * statistic
-            # Keras 2's fused kernel keeps the unbiased variance.
-            tolerance = 1e-6 if average.endswith("mean") else 5e-2
-            checks.assert_close(after[average], expected, tolerance)
+            checks.assert_close(after[average], expected, 1e-6)
             checks.assert_far(before[average], expected, 0.1)
 
 
