@@ -4,6 +4,8 @@ The attribute contract stands in the docstring of `LambdaLayer`; converters
 and saved files rely on it.
 """
 
+import inspect
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -201,6 +203,52 @@ def test_initializers_are_used():
     variables = checks.reference_weights(layer)
     for number, name in enumerate(("query", "key", "value", "embeddings")):
         assert np.all(checks.raw(variables[name]).numpy() == number)
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+@pytest.mark.parametrize(
+    ("layer_type", "arguments"),
+    [
+        (layers.LambdaLayer, {"num_heads": 2, "use_position_bias": True}),
+        (layers.LambdaConv, {"filters": 6, "kernel_size": 3, "num_heads": 2}),
+        (layers.RelativeAttention, {"filters": 6, "num_heads": 2}),
+        (layers.RelativeAttention, {"num_heads": 1, "axis": 1}),
+        (layers.SqueezeExcite, {"ratio": 1.0}),
+    ],
+)
+def test_one_initializer_gives_each_weight_its_own_numbers(
+    layer_type, arguments, seed
+):
+    def values():
+        given = tf.keras.initializers.RandomNormal(seed=seed)
+        names = inspect.signature(layer_type.__init__).parameters
+        drawn = {n: given for n in names if n.endswith("_initializer")}
+        layer = layer_type(**arguments, **drawn)
+        layer(tf.zeros([1, 4, 4, 6]))
+        again = layer_type.from_config(checks.plain(layer.get_config()))
+        again(tf.zeros([1, 4, 4, 6]))
+        return [
+            [checks.raw(w).numpy().ravel() for w in one.trainable_weights]
+            for one in (layer, again)
+        ]
+
+    first, copied = values()
+    drawn = [i for i, value in enumerate(first) if np.unique(value).size > 1]
+    assert len(drawn) >= 2
+    for i in drawn:
+        for j in drawn:
+            size = min(first[i].size, first[j].size)
+            if i < j:  # Equal numbers, or as many of them as there are.
+                assert not np.allclose(first[i][:size], first[j][:size])
+        assert np.array_equal(first[i], copied[i]) == (seed is not None)
+    for one, other in zip(first, values()[0], strict=True):
+        same = seed is not None or np.unique(one).size == 1
+        assert np.array_equal(one, other) == same
+    if seed is not None:  # One weight has the numbers of the seed itself.
+        given = tf.keras.initializers.RandomNormal(seed=seed)
+        sizes = [np.ravel(given(first[i].shape)) for i in drawn]
+        same = map(np.allclose, sizes, [first[i] for i in drawn])
+        assert sum(same) == 1
 
 
 def test_frozen_layer_has_no_trainable_weights():

@@ -54,6 +54,24 @@ def vary(model, seed=0):
         weight.assign(value.astype(np.float64))
 
 
+@pytest.mark.parametrize("seed", [None, 3])
+def test_one_initializer_gives_each_kernel_its_own_numbers(seed):
+    def kernels():
+        initializer = tf.keras.initializers.HeNormal(seed=seed)
+        named = models.named_weights(tiny(kernel_initializer=initializer))
+        return {
+            name: np.ravel(weight)
+            for name, weight in named.items()
+            if "conv" in name and name.endswith("kernel")
+        }
+
+    first, again = kernels(), kernels()
+    unit = {name: value[:20] / value[0] for name, value in first.items()}
+    assert len({tuple(np.round(row, 3)) for row in unit.values()}) == len(unit)
+    for name, value in first.items():
+        assert np.array_equal(value, again[name]) == (seed is not None)
+
+
 def trainable(model):
     return sum(int(np.prod(w.shape)) for w in model.trainable_weights)
 

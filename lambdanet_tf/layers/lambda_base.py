@@ -118,7 +118,9 @@ class LambdaBase(ProjectionLayer):
             intra_depth=self.intra_depth,
             scope=self.scope,
             num_heads=self.num_heads if self.multi_head else None,
-            embeddings_initializer=self.embeddings_initializer,
+            embeddings_initializer=self._initializers(
+                self.embeddings_initializer
+            ),
             embeddings_regularizer=self.embeddings_regularizer,
             embeddings_constraint=self.embeddings_constraint,
             **self._of_sublayer("position_embedding"),
@@ -178,7 +180,7 @@ class LambdaBase(ProjectionLayer):
             self.position_bias = self.add_weight(
                 name="position_bias",
                 shape=(self._num_groups * self.key_dim,),
-                initializer=self.position_bias_initializer,
+                initializer=self._initializers(self.position_bias_initializer),
                 trainable=True,
             )
         batch, *grid = inputs_shape[:-1]

@@ -10,6 +10,7 @@ from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.grids import known_shape
+from lambdanet_tf.layers.initializers import Initializers
 
 _AUTOCAST = "autocast" if KERAS_3 else "experimental_autocast"
 
@@ -97,8 +98,10 @@ class RelativePositionEmbedding(BaseLayer):
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(*entries, *heads, self.key_dim, self.intra_depth),
-            initializer=self.embeddings_initializer
-            or tf.keras.initializers.RandomNormal(stddev=1.0),
+            initializer=Initializers()(
+                self.embeddings_initializer
+                or tf.keras.initializers.RandomNormal(stddev=1.0)
+            ),
             regularizer=self.embeddings_regularizer,
             constraint=self.embeddings_constraint,
             trainable=True,

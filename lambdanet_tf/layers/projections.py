@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.layers.base import BaseLayer
+from lambdanet_tf.layers.initializers import Initializers
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 
 
@@ -31,6 +32,7 @@ class ProjectionLayer(BaseLayer):
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
+        self._initializers = Initializers()
         self.num_heads = positive_int("num_heads", num_heads)
         self.filters = None if filters is None else self._divisible(filters)
         get = tf.keras.initializers.get
@@ -60,9 +62,11 @@ class ProjectionLayer(BaseLayer):
         return tf.keras.layers.Dense(
             units,
             use_bias=False,
-            kernel_initializer=initializer
-            or tf.keras.initializers.VarianceScaling(
-                scale, "fan_in", "untruncated_normal"
+            kernel_initializer=self._initializers(
+                initializer
+                or tf.keras.initializers.VarianceScaling(
+                    scale, "fan_in", "untruncated_normal"
+                )
             ),
             kernel_regularizer=self.kernel_regularizer,
             kernel_constraint=self.kernel_constraint,

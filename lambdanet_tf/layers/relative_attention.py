@@ -247,8 +247,10 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         table = RelativePositionEmbedding(
             key_dim=depth,
             scope=scope,
-            embeddings_initializer=self.embeddings_initializer
-            or tf.keras.initializers.RandomNormal(stddev=depth**-0.5),
+            embeddings_initializer=self._initializers(
+                self.embeddings_initializer
+                or tf.keras.initializers.RandomNormal(stddev=depth**-0.5)
+            ),
             embeddings_regularizer=self.embeddings_regularizer,
             embeddings_constraint=self.embeddings_constraint,
             **self._of_sublayer(name),

@@ -5,6 +5,7 @@ import tensorflow as tf
 from lambdanet_tf import ops
 from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.grids import with_shape
+from lambdanet_tf.layers.initializers import Initializers
 
 
 @tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
@@ -50,6 +51,7 @@ class SqueezeExcite(BaseLayer):
                 f"`ratio` must be positive. Received: ratio={ratio!r}."
             )
         self.ratio = ratio
+        self._initializers = Initializers()
         self.activation = tf.keras.activations.get(activation)
         self.kernel_initializer = tf.keras.initializers.get(kernel_initializer)
         self.kernel_regularizer = tf.keras.regularizers.get(kernel_regularizer)
@@ -68,9 +70,7 @@ class SqueezeExcite(BaseLayer):
         return tf.keras.layers.Dense(
             units,
             activation=activation,
-            kernel_initializer=tf.keras.initializers.serialize(
-                self.kernel_initializer
-            ),
+            kernel_initializer=self._initializers(self.kernel_initializer),
             kernel_regularizer=self.kernel_regularizer,
             **self._of_sublayer(name),
         )

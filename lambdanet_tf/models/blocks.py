@@ -18,6 +18,7 @@ from lambdanet_tf.layers import RelativeAttention
 from lambdanet_tf.layers import RelativePositionEmbedding
 from lambdanet_tf.layers import SqueezeExcite
 from lambdanet_tf.layers import StochasticDepth
+from lambdanet_tf.layers.initializers import Initializers
 
 _LEAST_KEY_DIM = 20  # per head: Bello et al. (2019), section 4.1
 
@@ -35,6 +36,7 @@ class LayerOptions:
         norm_epsilon: of the same.
         use_sync_bn: whether replicas share the statistics of a batch.
         implementation: algorithm of the lambda layers.
+        initializers: gives each convolution an initializer of its own.
     """
 
     activation: str = "relu"
@@ -45,6 +47,7 @@ class LayerOptions:
     norm_epsilon: float = 1e-3
     use_sync_bn: bool = False
     implementation: str = "auto"
+    initializers: Initializers = dataclasses.field(default_factory=Initializers)
 
     def __post_init__(self):
         fraction("norm_momentum", self.norm_momentum)
@@ -58,6 +61,7 @@ def conv(x, filters, kernel_size, options, name, strides=1, depthwise=False):
         margin = kernel_size // 2
         x = tf.keras.layers.ZeroPadding2D(margin, name=f"{name}_pad")(x)
         padding = "valid"
+    initializer = options.initializers(options.kernel_initializer)
     arguments = {
         "kernel_size": kernel_size,
         "strides": strides,
@@ -67,13 +71,13 @@ def conv(x, filters, kernel_size, options, name, strides=1, depthwise=False):
     }
     if depthwise:
         return tf.keras.layers.DepthwiseConv2D(
-            depthwise_initializer=options.kernel_initializer,
+            depthwise_initializer=initializer,
             depthwise_regularizer=options.kernel_regularizer,
             **arguments,
         )(x)
     return tf.keras.layers.Conv2D(
         filters,
-        kernel_initializer=options.kernel_initializer,
+        kernel_initializer=initializer,
         kernel_regularizer=options.kernel_regularizer,
         **arguments,
     )(x)
@@ -314,7 +318,7 @@ def bottleneck(
         x = SqueezeExcite(
             spec.se_ratio,
             spec.activation,
-            kernel_initializer=options.kernel_initializer,
+            kernel_initializer=options.initializers(options.kernel_initializer),
             kernel_regularizer=options.kernel_regularizer,
             name=f"{name}_se",
         )(x)
