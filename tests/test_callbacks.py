@@ -1,5 +1,7 @@
 """Compiling for `model.fit`, and averages beside Keras' own callbacks."""
 
+import contextlib
+import copy
 import os
 
 import numpy as np
@@ -40,7 +42,8 @@ class Watch(tf.keras.callbacks.Callback):
         self.begin, self.during, self.end = [], [], []
 
     def on_epoch_begin(self, epoch, logs=None):
-        self.begin.append(self.model.get_weights())
+        if self.model.built:
+            self.begin.append(self.model.get_weights())
 
     def on_test_batch_end(self, batch, logs=None):
         self.during.append(self.model.get_weights())
@@ -173,7 +176,306 @@ def test_several_steps_in_a_batch_are_refused(batches):
         fit(model, batches, [training.UseAverages(DECAY)])
 
 
+# Everyday sequences: each ends in a fit, which begins from the weights that
+# the one before trained, unless something else has set or trained weights.
+
+
+def load(model):
+    model.set_weights([np.full_like(w, 0.5) for w in model.get_weights()])
+
+
+def load_one_layer(model):
+    model.layers[-1].set_weights(
+        [np.full_like(w, 0.5) for w in model.layers[-1].get_weights()]
+    )
+
+
+FIRST = {  # The decay, and the event at which it is interrupted.
+    "fitted": (DECAY, None),
+    "fitted with another decay": (0.5, None),
+    "interrupted in validation": (DECAY, "on_test_batch_end"),
+    "interrupted at an epoch's end": (DECAY, "on_epoch_end"),
+    "interrupted in an epoch": (DECAY, "on_train_batch_end"),
+}
+THEN = {
+    "nothing": (lambda *_: None, "trained"),
+    "evaluated": (
+        lambda model, batches, _: model.evaluate(*batches, verbose=0),
+        "trained",
+    ),
+    "evaluated with the callback": (
+        lambda model, batches, use: model.evaluate(
+            *batches, verbose=0, callbacks=[use]
+        ),
+        "trained",
+    ),
+    "loaded": (lambda model, *_: load(model), "found"),
+    "loaded a layer": (lambda model, *_: load_one_layer(model), "found"),
+    "compiled": (
+        lambda model, *_: model.compile("sgd", model.loss, jit_compile=False),
+        "found",
+    ),
+    "trained without averages": (
+        lambda model, batches, _: fit(model, batches, [], epochs=1),
+        "found",
+    ),
+    "trained on a batch": (
+        lambda model, batches, _: model.train_on_batch(*batches),
+        "found",
+    ),
+}
+SEQUENCES = [("fitted", then) for then in THEN]
+SEQUENCES += [(first, "nothing") for first in FIRST if first != "fitted"]
+SEQUENCES += [(first, "loaded") for first in FIRST if first != "fitted"]
+
+
+@pytest.mark.parametrize(("first", "then"), SEQUENCES)
+def test_a_second_fit_puts_back_what_it_took_and_nothing_else(
+    first, then, batches
+):
+    (decay, event), (function, begins_from) = FIRST[first], THEN[then]
+    model, trained = small_model(), []
+    note = Each(lambda number, model: trained.append(model.get_weights()))
+    use, stop = training.UseAverages(decay), tf.keras.callbacks.Callback()
+    raises = contextlib.nullcontext()
+    if event:
+
+        def interrupt(*_, **__):
+            raise KilledError
+
+        setattr(stop, event, interrupt)
+        raises = pytest.raises(KilledError)
+    with raises:
+        fit(model, batches, [note, use, stop], epochs=1)
+    averages = model.get_weights()
+    function(model, batches, use)
+    if then.startswith("evaluated"):
+        assert_equal(model.get_weights(), averages)
+    found, watch = model.get_weights(), Watch()
+    if first == "interrupted in an epoch":
+        begins_from = "found"
+    model.optimizer.learning_rate = 0.0
+    fit(model, batches, [training.UseAverages(DECAY), watch], epochs=1)
+    if begins_from == "found":
+        assert_equal(watch.begin[0], found)
+        kernel = model.get_weights()[0]  # Averages of one value are the value.
+        np.testing.assert_allclose(kernel, found[0], rtol=1e-6, atol=1e-7)
+    else:
+        assert_equal(watch.begin[0], trained[-1])
+        assert not np.allclose(trained[-1][0], found[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_second_fit_averages_with_its_own_decay(batches, again):
+    """Also with an instance that was used before, on the same averages."""
+    model, history = small_model(), []
+    use = training.UseAverages(DECAY if again else 0.1)
+    fit(model, batches, [use], epochs=1)
+    expected = model.get_weights()
+    note = Each(lambda number, model: history.append(model.get_weights()))
+    use = use if again else training.UseAverages(DECAY)
+    fit(model, batches, [note, use], epochs=2)
+    for t, weights in enumerate(history, start=STEPS + 1):
+        decay = min(DECAY, (1 + t) / (10 + t))
+        expected = [
+            decay * a + (1 - decay) * w
+            for a, w in zip(expected, weights, strict=True)
+        ]
+    assert_equal(model.get_weights(), expected, 1e-5)
+
+
+def test_a_saved_model_is_what_was_evaluated(batches, tmp_path):
+    """Nothing of the averages is in files or copies."""
+    model = small_model()
+    path = str(tmp_path / "model.keras")
+    names = [sorted(w.name for w in model.weights)]
+    fit(model, batches, [training.UseAverages(DECAY)], epochs=1)
+    names.append(sorted(w.name for w in model.weights))
+    assert names[0] == names[1]
+    model.save(path)
+    loaded = tf.keras.models.load_model(path)
+    assert_equal(loaded.get_weights(), model.get_weights())
+    assert_equal(copy.deepcopy(model).get_weights(), model.get_weights())
+    watch = Watch()
+    fit(loaded, batches, [training.UseAverages(DECAY), watch], epochs=1)
+    assert_equal(watch.begin[0], model.get_weights())
+
+
+def test_weights_that_a_callback_sets_are_kept(batches):
+    """While the model has the averages: training goes on from there."""
+
+    class Reload(tf.keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == 0:
+                load(self.model)
+
+    model, watch = small_model(), Watch()
+    fit(model, batches, [training.UseAverages(DECAY), Reload(), watch])
+    for weight in watch.begin[1]:
+        np.testing.assert_array_equal(weight, np.full_like(weight, 0.5))
+
+
+def test_a_model_that_its_first_batch_builds_is_averaged(batches):
+    tf.keras.utils.set_random_seed(0)
+    model = tf.keras.Sequential([tf.keras.layers.Dense(3)])
+    model.compile("sgd", "mse", jit_compile=False)
+    watch, trained = Watch(), []
+    note = Each(lambda number, model: trained.append(model.get_weights()))
+    fit(model, batches, [note, training.UseAverages(DECAY), watch])
+    assert not np.allclose(watch.end[0][0], trained[STEPS - 1][0], atol=1e-4)
+    assert_equal(watch.begin[-EPOCHS + 1], trained[STEPS - 1])
+
+
+POLICIES = {
+    "mixed_bfloat16": 1e-5,
+    "mixed_float16": 1e-5,
+    "bfloat16": 1e-5,
+    "float16": 1e-5,
+    "float64": 1e-6,
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_averages_under_any_policy(batches, policy, tmp_path):
+    """In float32 at least: a small step would leave bfloat16 where it is."""
+    tf.keras.mixed_precision.set_global_policy(policy)
+    model, history, watch = small_model(), [], Watch()
+
+    def weights(model):
+        return [np.asarray(w, np.float64) for w in model.get_weights()]
+
+    expected = weights(model)
+    note = Each(lambda number, model: history.append(weights(model)))
+    use = training.UseAverages(0.9, tmp_path / "averages")
+    fit(model, batches, [note, use, watch], epochs=2)
+    assert history
+    for t, now in enumerate(history, start=1):
+        decay = min(0.9, (1 + t) / (10 + t))
+        expected = [
+            decay * a + (1 - decay) * w
+            for a, w in zip(expected, now, strict=True)
+        ]
+    averages = [variable.numpy() for variable in use._averages.variables]
+    assert {a.dtype.name for a in averages} == {
+        "float64" if policy == "float64" else "float32"
+    }
+    assert_equal(averages, expected, POLICIES[policy])
+    begin = [np.asarray(w, np.float64) for w in watch.begin[1]]
+    assert_equal(begin, history[STEPS - 1])  # bit for bit
+
+
+def test_shared_statistics_are_not_reduced_again(two_replicas):
+    """Synchronized ones are the same on all replicas already."""
+
+    def reductions(synchronized):
+        with two_replicas.scope():
+            norm = tf.keras.layers.BatchNormalization(synchronized=synchronized)
+            model = tf.keras.Sequential([tf.keras.layers.Input((3,)), norm])
+            averages = training.Averages(model, DECAY)
+        step = tf.function(
+            lambda: two_replicas.run(averages.update, args=(tf.constant(1),))
+        )
+        operations = step.get_concrete_function().graph.get_operations()
+        return sum(operation.type == "AddN" for operation in operations)
+
+    assert reductions(synchronized=False) > 0
+    assert reductions(synchronized=True) == 0
+
+
 # Beside Keras' callbacks.
+
+
+@pytest.mark.parametrize("validates", [True, False])
+def test_killed_between_two_backups(batches, tmp_path, validates):
+    """After that of `BackupAndRestore`, before that of the averages."""
+    arguments = {} if validates else {"validation_data": None}
+    peace = small_model()
+    fit(peace, batches, [training.UseAverages(DECAY)], **arguments)
+
+    class Kill(tf.keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == 1:
+                raise KilledError
+
+    backup, use = resumable(tmp_path)
+    with pytest.raises(KilledError):
+        fit(small_model(), batches, [backup, Kill(), use], **arguments)
+    again, taken = small_model(), []
+    note = Each(lambda number, model: taken.append(number))
+    fit(again, batches, [*resumable(tmp_path), note], **arguments)
+    assert len(taken) == STEPS
+    assert_equal(again.get_weights(), peace.get_weights(), 1e-6)
+
+
+def test_killed_where_no_averages_were_kept(batches, tmp_path):
+    """Older averages are used, and a warning says so; damaged ones are not."""
+
+    def kill(number, model):
+        if number == 2 * STEPS + 3:
+            raise KilledError
+
+    def callbacks():
+        _, use = resumable(tmp_path)
+        folder = os.path.join(tmp_path, "backup")
+        return [tf.keras.callbacks.BackupAndRestore(folder, save_freq=3), use]
+
+    with pytest.raises(KilledError):
+        fit(small_model(), batches, [*callbacks(), Each(kill)])
+    names = sorted(os.listdir(tmp_path / "averages"))
+    assert names == ["averages-4.npz", "averages-8.npz"]
+    (tmp_path / "averages" / names[1]).write_bytes(b"cut short")
+    with pytest.warns(UserWarning, match="those after 4 updates are used"):
+        fit(small_model(), batches, callbacks())
+
+
+def test_what_an_older_training_left_is_in_no_ones_way(batches, tmp_path):
+    folder = tmp_path / "averages"
+    folder.mkdir()
+    (folder / "averages-99.npz").write_bytes(b"of an older training")
+
+    def kill(number, model):
+        if number == STEPS + 1:
+            raise KilledError
+
+    peace = small_model()
+    fit(peace, batches, [training.UseAverages(DECAY)])
+    with pytest.raises(KilledError):
+        fit(small_model(), batches, [*resumable(tmp_path), Each(kill)])
+    assert os.listdir(folder) == [f"averages-{STEPS}.npz"]
+    again = small_model()
+    fit(again, batches, resumable(tmp_path))
+    assert_equal(again.get_weights(), peace.get_weights(), 1e-6)
+
+
+def test_weights_loaded_after_a_backup_are_not_overwritten(batches, tmp_path):
+    """In the same process, and without `BackupAndRestore`."""
+    folder, model = tmp_path / "averages", small_model()
+
+    class Break(tf.keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        fit(model, batches, [training.UseAverages(DECAY, folder), Break()])
+    load(model)
+    watch = Watch()
+    with pytest.warns(UserWarning, match="of other weights: they begin anew"):
+        fit(model, batches, [training.UseAverages(DECAY, folder), watch])
+    for weight in watch.begin[0]:
+        np.testing.assert_array_equal(weight, np.full_like(weight, 0.5))
+
+
+def test_early_stopping_restores_the_best_averages(batches):
+    model, watch = small_model(), Watch()
+    model.optimizer.learning_rate = 3.0  # The loss grows at some time.
+    stop = tf.keras.callbacks.EarlyStopping(
+        patience=1, restore_best_weights=True
+    )
+    callbacks = [training.UseAverages(DECAY), watch, stop]
+    losses = fit(model, batches, callbacks, epochs=30).history["val_loss"]
+    best = int(np.argmin(losses))
+    assert best < len(losses) - 1
+    assert_equal(model.get_weights(), watch.end[best])
 
 
 def resumable(folder):
@@ -228,6 +530,63 @@ def test_the_best_averages_can_be_kept(batches, tmp_path):
     fresh = small_model()
     fresh.load_weights(path)
     assert_equal(fresh.get_weights(), watch.end[int(np.argmin(losses))])
+
+
+@pytest.mark.parametrize("use_averages", [True, False])
+def test_the_best_stays_the_best_of_an_interrupted_training(
+    batches, tmp_path, use_averages
+):
+    """Run again in the same folder: no worse epoch takes its place."""
+    path = str(tmp_path / "best.weights.h5")
+
+    class Metric(tf.keras.callbacks.Callback):
+        """Puts a value into the logs: the second epoch is the best."""
+
+        def on_epoch_end(self, epoch, logs=None):
+            logs["score"] = [0.2, 0.9, 0.4, 0.5][epoch]
+            if epoch == kill_at:
+                raise KilledError
+
+    def callbacks():
+        keep = training.KeepBest(
+            path, "score", mode="max", save_weights_only=True
+        )
+        backup, use = resumable(tmp_path)
+        return [backup, *[use] * use_averages, watch, Metric(), keep]
+
+    watch, kill_at = Watch(), 2
+    with pytest.raises(KilledError):
+        fit(small_model(), batches, callbacks(), epochs=4)
+    best = watch.end[1]
+    fresh = small_model()
+    fresh.load_weights(path)
+    assert_equal(fresh.get_weights(), best)
+
+    kill_at = None
+    fit(small_model(), batches, callbacks(), epochs=4)
+    fresh.load_weights(path)
+    assert_equal(fresh.get_weights(), best)
+    # Another training begins with a best of its own.
+    assert not os.path.exists(f"{path}.json")
+    kill_at = 1
+    with pytest.raises(KilledError):
+        fit(small_model(), batches, callbacks(), epochs=4)
+    fresh.load_weights(path)
+    assert_equal(fresh.get_weights(), watch.end[-2])
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"filepath": "a-{epoch}.keras"}, "`filepath` must be one path"),
+        ({"filepath": "a.keras", "save_best_only": False}, "`save_best_only`"),
+        ({"filepath": "a.keras", "save_freq": 10}, "`save_freq`"),
+    ],
+)
+def test_what_contradicts_one_best_epoch_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        training.KeepBest(**arguments)
 
 
 # Compiling with a recipe.
