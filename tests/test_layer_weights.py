@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import layers
+from lambdanet_tf import models
 from tests import checks
 from tests import oracle
 
@@ -353,6 +354,30 @@ def test_shared_table_is_saved_and_restored_once(ending, tmp_path, rng):
     table.assign(tf.zeros_like(table))
     other = checks.raw(second.position_embedding.embeddings).numpy()
     assert np.all(other == 0), "the layers no longer share"
+
+
+LOSES_SHARING = {"clone_model", "from_config", "json"}
+
+
+@pytest.mark.parametrize("way", [*checks.COPIES, "clone_network"])
+def test_what_is_shared_stays_so_or_is_warned_of(way, tmp_path):
+    model = model_sharing_a_table()
+    copied = checks.COPIES.get(
+        way, lambda model, _: models.clone_network(model)
+    )
+    if way in LOSES_SHARING:
+        with pytest.warns(UserWarning, match="models.clone_network"):
+            restored = copied(model, tmp_path)
+        assert len(restored.weights) == len(model.weights) + 1
+        # A copy that shares nothing is copied in silence.
+        restored = copied(restored, tmp_path)
+        assert len(restored.weights) == len(model.weights) + 1
+        return
+    for _ in range(2):  # also a copy of the copy
+        model = copied(model, tmp_path)
+        first, second = lambda_layers(model)
+        assert first.position_embedding is second.position_embedding
+        assert len(model.trainable_weights) == 2 * 7 + 1
 
 
 def test_global_table_serves_smaller_grids(rng):

@@ -11,6 +11,7 @@ from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.layers import RelativePositionEmbedding
 
 PARTS = ("both", "content", "position")
 SOURCES = ("model", "layer")
@@ -90,6 +91,10 @@ def layer_part(layer: Any, part: str) -> Any:
     }
     if part == "content":
         config["position_embedding"] = "relative"  # Not one that is shared.
+    elif isinstance(config["position_embedding"], dict):
+        config["position_embedding"] = RelativePositionEmbedding.from_config(
+            layer.position_embedding.get_config()
+        )
     copy = type(layer).from_config({**config, "name": f"{layer.name}_{part}"})
     copy.build(layer.input.shape)
     for name in _SUBLAYERS:

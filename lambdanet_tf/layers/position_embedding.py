@@ -22,8 +22,11 @@ class RelativePositionEmbedding(BaseLayer):
     The paper's translation-equivariant embeddings E[n, m] = R[m - n]: this
     layer owns the table R. Lambda layers create one for themselves; pass one
     instance as `position_embedding` to several lambda layers and they share
-    it (the paper's "shared embeddings", Table 4). Saving keeps what is
-    shared; `tf.keras.models.clone_model` gives every layer a table of its own.
+    it (the paper's "shared embeddings", Table 4). Files (`.keras`, weights,
+    checkpoints, SavedModel), copies and pickles keep what is shared, and
+    `lambdanet_tf.models.clone_network` does. Where Keras keeps configurations
+    only (`tf.keras.models.clone_model`, JSON, HDF5) every layer gets a table
+    of its own, with a warning.
 
     The table has the shape `(*entries, key_dim, intra_depth)`, with a
     `num_heads` axis before `key_dim` when given; the intra-depth axis is kept
@@ -76,6 +79,7 @@ class RelativePositionEmbedding(BaseLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self.num_layers = 0  # that were made with this table
         self.key_dim = positive_int("key_dim", key_dim)
         self.intra_depth = positive_int("intra_depth", intra_depth)
         self.scope = scope_per_axis("scope", scope)

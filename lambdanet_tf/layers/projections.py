@@ -1,5 +1,7 @@
 """What lambda layers and attention have in common: projections to heads."""
 
+import warnings
+
 import tensorflow as tf
 
 from lambdanet_tf.arguments import positive_int
@@ -75,6 +77,7 @@ class ProjectionLayer(BaseLayer):
 
     def _shared(self, table):
         """A table that was made for several layers, frozen with this one."""
+        table.num_layers += 1
         said = self._of_sublayer("position_embedding")["trainable"]
         if not (said and self.trainable):  # it may be frozen by itself
             table.trainable = said
@@ -88,6 +91,9 @@ class ProjectionLayer(BaseLayer):
             # copies what it was given the first time: so, twice.
             tf.keras.layers.serialize(argument)
             argument = tf.keras.layers.serialize(argument)
+            shared = self.position_embedding.num_layers > 1
+            if shared and "shared_object_id" not in argument:
+                argument["is_shared"] = True  # and Keras does not record it
         config.update(
             filters=self.filters,
             num_heads=self.num_heads,
@@ -110,8 +116,18 @@ class ProjectionLayer(BaseLayer):
     def from_config(cls, config):
         config = dict(config)
         if isinstance(config.get("position_embedding"), dict):
+            table = dict(config["position_embedding"])
+            if table.pop("is_shared", False):
+                warnings.warn(
+                    f"The copy of layer {config['name']!r} gets position "
+                    "embeddings of its own, which the layer shares with "
+                    "others: `.keras` files and `lambdanet_tf.models."
+                    "clone_network` keep what is shared.",
+                    stacklevel=2,
+                )
             config["position_embedding"] = tf.keras.layers.deserialize(
-                config["position_embedding"]
+                table,
+                custom_objects={table["class_name"]: RelativePositionEmbedding},
             )
         return super().from_config(config)
 
