@@ -31,6 +31,7 @@ _OPTIONS = (
     "weights_dtype",
     "image_size",
     "evaluation_crop",
+    "classifier_activation",
     "implementation",
     "device",
     "xla",
@@ -180,6 +181,12 @@ def _add_export(group):
         "the shorter side; 1 keeps the whole image (the run's, or 1)",
     )
     group.add_argument(
+        "--classifier-activation",
+        metavar="NAME",
+        help="what makes probabilities of logits: softmax, or sigmoid for one "
+        "output or several labels at once (the network's)",
+    )
+    group.add_argument(
         "--implementation",
         metavar="NAME",
         help="algorithm of the lambda layers (planned)",
@@ -284,7 +291,8 @@ def _read_labels(path):
     if path is None:
         return ()
     try:
-        text = pathlib.Path(path).read_text(encoding="utf-8")
+        # Notepad of Windows begins with a byte order mark.
+        text = pathlib.Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(
             "`--labels` must be a text file with a class name on each line. "

@@ -31,6 +31,7 @@ from lambdanet_tf.serving import formats
 from lambdanet_tf.serving import model_card
 from lambdanet_tf.serving import warmup
 from lambdanet_tf.serving.inference import Inference
+from lambdanet_tf.serving.inference import activation_of
 from lambdanet_tf.serving.options import ExportOptions
 from lambdanet_tf.serving.signatures import CLASSIFY_METHOD
 from lambdanet_tf.serving.signatures import ServingModule
@@ -112,7 +113,7 @@ def export_model(
 
     Args:
         model: a functional `tf.keras.Model` that ends in a Dense layer of
-            logits or softmax probabilities.
+            logits, or of probabilities by softmax or sigmoid.
         destination: local folder that holds `<name>/<version>`.
         name: of the model on the server.
         version: None for the one after the highest.
@@ -136,6 +137,12 @@ def export_model(
     network = Inference(
         model, options.weights_dtype, options.implementation, options.device
     )
+    options = dataclasses.replace(
+        options,
+        classifier_activation=activation_of(
+            model, options.classifier_activation
+        ),
+    )
     labels = options.class_names(network.num_classes)
     image_shape = options.image_shape(network.input_shape)
     if calibration is not None:
@@ -145,7 +152,12 @@ def export_model(
         _write_metadata(folder, labels, options, metadata)
         _write_examples(folder, examples)
         formats.write(
-            folder, options.formats, network, image_shape, calibration
+            folder,
+            options.formats,
+            network,
+            image_shape,
+            calibration,
+            options.classifier_activation,
         )
         if warmup.can_write():
             warmup.write(folder, name, warmup.requests_for(image_shape))

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.lite.python.convert import ConverterError
 
 from lambdanet_tf.environment import require
 from lambdanet_tf.environment import require_all
 from lambdanet_tf.serving.inference import Inference
+from lambdanet_tf.serving.inference import probabilities_of
 
 # The file of each format in a version folder.
 FORMATS = {
@@ -55,6 +55,7 @@ def write(
     network: Inference,
     image_shape: tuple[int, int, int],
     calibration: np.ndarray | None = None,
+    classifier_activation: str = "softmax",
 ) -> None:
     """Converts a network and writes the files into a version folder.
 
@@ -65,6 +66,7 @@ def write(
         image_shape: (height, width, channels).
         calibration: float32 images `(images, height, width, channels)` in
             [0, 255] that choose the ranges of 8-bit integers.
+        classifier_activation: "softmax" or "sigmoid".
 
     Raises:
         ImportError: if a format needs an extra that is not installed.
@@ -73,9 +75,13 @@ def write(
     """
     for name in names:
         if name == "onnx":
-            content = _to_onnx(_traceable(network, (None, *image_shape)))
+            content = _to_onnx(
+                _traceable(network, (None, *image_shape), classifier_activation)
+            )
         else:
-            function = _traceable(network, (_TFLITE_BATCH, *image_shape))
+            function = _traceable(
+                network, (_TFLITE_BATCH, *image_shape), classifier_activation
+            )
             content = _to_tflite(name, function, calibration)
         file = folder / FORMATS[name]
         file.parent.mkdir(exist_ok=True)
@@ -97,7 +103,7 @@ def load(folder: pathlib.Path, name: str) -> Runner:
     return _onnx_runner(content) if name == "onnx" else _tflite_runner(content)
 
 
-def _traceable(network, shape):
+def _traceable(network, shape, activation):
     """The network for images of one shape: converters need every size."""
     images = tf.TensorSpec(shape, tf.float32, name="images")
 
@@ -105,7 +111,8 @@ def _traceable(network, shape):
     def classify(images):
         images = tf.clip_by_value(images, 0.0, 255.0)
         logits = network.compute(images, "portable")[1]
-        return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
+        probabilities = probabilities_of(logits, activation)
+        return {"logits": logits, "probabilities": probabilities}
 
     return classify
 
@@ -124,7 +131,7 @@ def _to_tflite(name, function, calibration):
         with _quiet():
             content = converter.convert()
         _tflite_runner(content)
-    except (ConverterError, RuntimeError, ValueError) as error:
+    except Exception as error:  # the converter's own has no public name
         raise ValueError(
             f"`formats` must suit the model. TFLite rejects it as {name!r}: "
             f"{_reason(error)}{_WAY_OUT}"

@@ -21,7 +21,7 @@ class Inference(tf.Module):
 
     Args:
         model: a functional `tf.keras.Model` that ends in a Dense layer of
-            logits or softmax probabilities.
+            logits, or of probabilities by softmax or sigmoid.
         weights_dtype: "float32" or "bfloat16".
         implementation: algorithm of the lambda layers; None keeps theirs.
         device: key of `ops.DEVICES`. What the algorithms are planned for,
@@ -83,27 +83,135 @@ def classifier_of(model: tf.keras.Model) -> tf.keras.layers.Dense:
 
     Raises:
         ValueError: if it ends in anything else, or in neither logits nor
-            softmax probabilities.
+            probabilities by softmax or sigmoid.
     """
-    last = [
-        layer
-        for layer in model.layers
-        if isinstance(layer, tf.keras.layers.Dense)
-        and layer.output is model.outputs[0]
+    dense, activations = None, []
+    if len(model.outputs) == 1:
+        dense, activations = _end(model, model.outputs[0])
+    if dense is None:
+        raise ValueError(
+            "`model` must end in a Dense layer of logits or probabilities. "
+            f"Received: {model.name!r}, whose outputs are "
+            f"{[output.name for output in model.outputs]}. Any other model is "
+            "exported by Keras: `model.export(folder)`."
+        )
+    if len(activations) > 1 or not set(activations) <= {"softmax", "sigmoid"}:
+        raise ValueError(
+            "`model` must end in logits, or in probabilities by one softmax "
+            f"or sigmoid. Received: {' and '.join(activations)}."
+        )
+    return dense
+
+
+def activation_of(model: tf.keras.Model, wanted: str | None = None) -> str:
+    """Returns what makes probabilities of a classifier's logits.
+
+    Args:
+        model: see `Inference`.
+        wanted: "softmax", "sigmoid", or None for what the model says: its own
+            activation; for logits the loss that it was compiled with, or else
+            a sigmoid of one output and a softmax of several.
+
+    Raises:
+        ValueError: as `classifier_of`; if the model has another activation;
+            if it is a softmax of one output; if a model of one output was
+            compiled with a loss of another kind.
+    """
+    units = classifier_of(model).units
+    _, activations = _end(model, model.outputs[0])
+    own = activations[0] if activations else None
+    if wanted and own and wanted != own:
+        raise ValueError(
+            "`classifier_activation` must be the model's own, where it has "
+            f"one. Received: {wanted!r} for a model that ends in {own!r}."
+        )
+    known = wanted or own or _activation_of_loss(model, units)
+    known = known or ("sigmoid" if units == 1 else "softmax")
+    if known == "softmax" and units == 1:
+        raise ValueError(
+            "A softmax of one output is 1, whatever the image. Received: a "
+            "model of one output. Give `classifier_activation='sigmoid'` for "
+            "one logit of two classes, or a Dense of 2 units."
+        )
+    return known
+
+
+def probabilities_of(logits: tf.Tensor, activation: str) -> tf.Tensor:
+    """Returns the probabilities of logits `(batch, outputs)`."""
+    return (
+        tf.sigmoid(logits) if activation == "sigmoid" else tf.nn.softmax(logits)
+    )
+
+
+def scores_of(probabilities: tf.Tensor) -> tf.Tensor:
+    """Returns the score of each class `(batch, classes)`.
+
+    They are the probabilities; one of a single output is that of class 1, and
+    what is left is that of class 0.
+    """
+    if probabilities.shape[-1] > 1:
+        return probabilities
+    return tf.concat([1.0 - probabilities, probabilities], axis=-1)
+
+
+def _end(model, output):
+    """The Dense before an output, or None, and names of what follows it."""
+    makers = {id(layer.output): layer for layer in _made_once(model)}
+    layer, names = makers.get(id(output)), []
+    while isinstance(
+        layer, tf.keras.layers.Activation | tf.keras.layers.Softmax
+    ):
+        names.append(_activation_name(layer))
+        layer = makers.get(id(layer.input))
+    if not isinstance(layer, tf.keras.layers.Dense):
+        return None, []
+    names.append(_activation_name(layer))
+    return layer, [name for name in names if name != "linear"]
+
+
+def _made_once(model):
+    """The layers that have one output."""
+    for layer in model.layers:
+        try:
+            single = layer.output is not None
+        except (AttributeError, ValueError):  # called twice, or never
+            continue
+        if single:
+            yield layer
+
+
+def _activation_name(layer):
+    if isinstance(layer, tf.keras.layers.Softmax):
+        return "softmax" if layer.axis == -1 else "softmax of another axis"
+    for name in ("linear", "softmax", "sigmoid"):
+        if layer.activation is getattr(tf.keras.activations, name):
+            return name
+    return getattr(layer.activation, "__name__", str(layer.activation))
+
+
+def _activation_of_loss(model, units):
+    """What the loss of a compiled model takes logits for, or None."""
+    losses = tf.nest.flatten(getattr(model, "loss", None))
+    names = [
+        loss
+        if isinstance(loss, str)
+        else getattr(loss, "__name__", type(loss).__name__)
+        for loss in losses
+        if loss is not None
     ]
-    if len(model.outputs) != 1 or not last:
+    plain = [name.lower().replace("_", "") for name in names]
+    if any(name.startswith(("binary", "bce")) for name in plain):
+        return "sigmoid"
+    if any("categorical" in name for name in plain):
+        return "softmax"
+    if names and units == 1:
         raise ValueError(
-            "`model` must end in a Dense layer of logits or softmax "
-            f"probabilities. Received: {model.name!r}, whose outputs are "
-            f"{[output.name for output in model.outputs]}."
+            "A model of one output must be compiled with a binary loss to be "
+            f"exported as a classifier. Received: {names[0]!r}. Give "
+            "`classifier_activation='sigmoid'` if it is the logit of a class; "
+            "anything else is exported by Keras: `model.export(folder)`."
         )
-    allowed = tf.keras.activations.linear, tf.keras.activations.softmax
-    if last[0].activation not in allowed:
-        raise ValueError(
-            "`model` must end in logits or softmax probabilities. Received: "
-            f"the activation {last[0].activation.__name__!r}."
-        )
-    return last[0]
+    return None
 
 
 def _input_shape(model):
@@ -112,13 +220,21 @@ def _input_shape(model):
             "`model` must have one input, images. Received: "
             f"{len(model.inputs)} inputs."
         )
-    return tuple(model.inputs[0].shape[1:])
+    shape = tuple(model.inputs[0].shape)
+    if len(shape) != 4:
+        raise ValueError(
+            "`model` must take images, (batch, height, width, channels). "
+            f"Received: an input of shape {shape}. A model of text, series or "
+            "volumes is exported by Keras: `model.export(folder)`."
+        )
+    return shape[1:]
 
 
 def _features_and_logits(model):
     """A model with two outputs: inputs and logits of the classifier."""
     head = classifier_of(model)
     head.activation = tf.keras.activations.linear
+    # Without a layer of an activation behind it.
     return tf.keras.Model(model.inputs, [head.input, head.output])
 
 

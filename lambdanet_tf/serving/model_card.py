@@ -27,13 +27,18 @@ _OUTPUTS = """\
 | signature | input | outputs |
 |---|---|---|
 | `serving_default` | `images`: float32, see above | `logits`, `probabilities` \
-(float32, one per class), `classes` (int64, the most likely), `top_labels` \
+(float32, one per output), `classes` (int64, the most likely), `top_labels` \
 (string) and `top_probabilities` (float32), best first |
 | `serving_bytes` | `image_bytes`: string, JPEG or PNG | the same |
 | `classify` | `inputs`: string, `tf.train.Example` with `image/encoded` | \
 `classes` (string) and `scores` (float32), best first |
 | `features` | `images`: float32, see above | `features`: float32, the inputs \
 of the classifier |"""
+_PROBABILITIES = {
+    ("softmax", False): "softmax: one class for each image",
+    ("sigmoid", False): "sigmoid: of each class by itself, several at once",
+    ("sigmoid", True): "sigmoid of one output: that of the second class",
+}
 _LIMITS = """\
 - Every image gets one of the classes, also an image that shows none of them.
 - The probabilities are not calibrated: do not read them as frequencies.
@@ -92,7 +97,10 @@ def _model_rows(model, network, options, metadata):
         "weights stored as": options.weights_dtype,
         "planned for": options.device,
         "FLOPs per image": _flops(model, options),
-        "classes": str(network.num_classes),
+        "classes": str(len(options.class_names(network.num_classes))),
+        "probabilities": _PROBABILITIES[
+            options.classifier_activation, network.num_classes == 1
+        ],
     }
     if options.formats:
         files = [f"`{FORMATS[name]}`" for name in options.formats]

@@ -9,6 +9,7 @@ from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.serving.formats import FORMATS
 
 DTYPES = ("float32", "bfloat16")
+ACTIVATIONS = ("softmax", "sigmoid")
 # 32 million pixels take 96 MiB as decoded color.
 MAX_PIXELS = 2**25
 
@@ -18,7 +19,13 @@ class ExportOptions:
     """Options of an export.
 
     Attributes:
-        labels: a name for each class; None for "0", "1", ...
+        labels: a name for each class; None for "0", "1", ... A network of
+            one output has two classes: what 0 and what 1 stand for.
+        classifier_activation: what makes probabilities of the logits:
+            "softmax" of one class among several, "sigmoid" of one output or of
+            several labels at once. None for the model's own; for logits what
+            the loss takes that the model was compiled with, or else "sigmoid"
+            for one output and "softmax" for several.
         image_size: (height, width) that encoded images are resized to; None
             for the model's. Required for a model of any image size.
         evaluation_crop: side of the central square that is cut from an encoded
@@ -46,6 +53,7 @@ class ExportOptions:
     """
 
     labels: tuple[str, ...] | None = None
+    classifier_activation: str | None = None
     image_size: tuple[int, int] | None = None
     evaluation_crop: float = 1.0
     image_dtype: str = "float32"
@@ -66,6 +74,11 @@ class ExportOptions:
                 "`evaluation_crop` must be above 0 and at most 1. Received: "
                 f"evaluation_crop={crop!r}."
             )
+        one_of(
+            "classifier_activation",
+            self.classifier_activation,
+            (None, *ACTIVATIONS),
+        )
         one_of("image_dtype", self.image_dtype, DTYPES)
         one_of("weights_dtype", self.weights_dtype, DTYPES)
         one_of(
@@ -120,12 +133,13 @@ class ExportOptions:
             (height, width), self.evaluation_crop, self.image_dtype
         )
 
-    def class_names(self, num_classes: int) -> tuple[str, ...]:
-        """Returns a name for each class.
+    def class_names(self, num_outputs: int) -> tuple[str, ...]:
+        """Returns a name for each class; two for a network of one output.
 
         Raises:
             ValueError: if `labels` has another number of names.
         """
+        num_classes = max(num_outputs, 2)
         if self.labels is None:
             return tuple(map(str, range(num_classes)))
         if len(self.labels) != num_classes:

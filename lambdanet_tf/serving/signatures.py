@@ -14,6 +14,8 @@ import tensorflow as tf
 from lambdanet_tf import data
 from lambdanet_tf.data import decode
 from lambdanet_tf.serving.inference import Inference
+from lambdanet_tf.serving.inference import probabilities_of
+from lambdanet_tf.serving.inference import scores_of
 from lambdanet_tf.serving.options import ExportOptions
 
 CLASSIFY_METHOD = "tensorflow/serving/classify"
@@ -32,7 +34,7 @@ class ServingModule(tf.Module):
     Args:
         network: the classifier.
         labels_file: a text file with one class name per line.
-        options: of the export.
+        options: of the export, with a `classifier_activation`.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class ServingModule(tf.Module):
             ),
             default_value="",
         )
-        self.top = min(options.top, network.num_classes)
+        self.top = min(options.top, max(network.num_classes, 2))
         self.options = options
         self._functions = self._traced()
 
@@ -117,12 +119,18 @@ class ServingModule(tf.Module):
         )
 
     def _outputs(self, logits):
-        probabilities = tf.nn.softmax(logits)
-        scores, indices = tf.math.top_k(probabilities, self.top)
+        probabilities = probabilities_of(
+            logits, self.options.classifier_activation
+        )
+        # Of logits, which differ where probabilities are rounded to 1.
+        of_classes = logits
+        if logits.shape[-1] == 1:
+            of_classes = tf.concat([tf.zeros_like(logits), logits], axis=-1)
+        scores, indices = tf.math.top_k(scores_of(probabilities), self.top)
         return {
             "logits": logits,
             "probabilities": probabilities,
-            "classes": tf.argmax(logits, axis=-1),
+            "classes": tf.argmax(of_classes, axis=-1),
             "top_labels": self.labels.lookup(tf.cast(indices, tf.int64)),
             "top_probabilities": scores,
         }

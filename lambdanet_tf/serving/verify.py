@@ -18,7 +18,10 @@ from lambdanet_tf.serving import warmup
 from lambdanet_tf.serving.export import read_examples
 from lambdanet_tf.serving.export import read_metadata
 from lambdanet_tf.serving.export import read_options
+from lambdanet_tf.serving.inference import activation_of
 from lambdanet_tf.serving.inference import classifier_of
+from lambdanet_tf.serving.inference import probabilities_of
+from lambdanet_tf.serving.inference import scores_of
 from lambdanet_tf.serving.standalone import run_standalone
 
 # Largest difference to Keras, relative to the largest value of an output;
@@ -182,8 +185,9 @@ def prediction_table(folder: pathlib.Path) -> str:
     images, labels = examples
     [(_, outputs)] = _run(folder, [("serving_default", {"images": images})])
     lines = [f"{'label':>12}  {'prediction':>12}  probability"]
+    scores = scores_of(outputs["probabilities"])
     for label, predicted, probabilities in zip(
-        labels, outputs["classes"], outputs["probabilities"], strict=True
+        labels, outputs["classes"], np.asarray(scores), strict=True
     ):
         lines.append(
             f"{names[label]:>12}  {names[predicted]:>12}  "
@@ -243,10 +247,17 @@ def _format_times(run, images, batch_sizes, repeats):
 def _accuracies(model, runners, images, labels):
     """Accuracy of the Keras model and of each format."""
 
-    def accuracy(scores):
-        return float(np.mean(scores.argmax(axis=-1) == labels))
+    def accuracy(logits):
+        if logits.shape[-1] == 1:
+            predicted = logits[:, 0] > 0
+        else:
+            predicted = logits.argmax(axis=-1)
+        return float(np.mean(predicted == labels))
 
-    accuracies = {"Keras": accuracy(model.predict(images, verbose=0))}
+    head = classifier_of(model)
+    network = tf.keras.Model(model.inputs, head.input)
+    keras = _outputs(network, head, images, "softmax")["logits"]
+    accuracies = {"Keras": accuracy(keras)}
     for name, run in runners.items():
         accuracies[name] = accuracy(run(images)["logits"])
     return accuracies
@@ -273,8 +284,9 @@ class _Reference:
         cropped = tf.cast(tf.stack(cropped), tf.float32)
         head = classifier_of(model)
         network = tf.keras.Model(model.inputs, head.input)
-        self._of_tensors = _outputs(network, head, images)
-        self._of_files = _outputs(network, head, cropped)
+        activation = activation_of(model, options.classifier_activation)
+        self._of_tensors = _outputs(network, head, images, activation)
+        self._of_files = _outputs(network, head, cropped, activation)
         self._encoded = [tf.io.encode_png(image).numpy() for image in pixels]
 
     def requests(self):
@@ -327,31 +339,45 @@ class _Reference:
                 yield _largest(scores, self._by_name(received, expected))
                 yield _largest(scores, -np.sort(-scores, axis=-1))
             elif name == "classes":
-                probabilities = expected["probabilities"]
+                scores = _scores(expected)
                 rows = np.arange(len(received))
-                best = probabilities.max(axis=-1)
-                yield _largest(probabilities[rows, received], best)
+                best = scores.max(axis=-1)
+                yield _largest(scores[rows, received], best)
 
     def _by_name(self, names, expected):
         """Probabilities of classes that are given by name."""
-        columns = expected["probabilities"].T
-        by_name = dict(zip(self._labels, columns, strict=True))
+        columns = _scores(expected).T
+        by_name = {}
+        for label, column in zip(self._labels, columns, strict=True):
+            by_name.setdefault(label, []).append(column)
+        # Of classes that share a name, the best one is named first.
+        shared = {
+            name: -np.sort(-np.stack(columns), axis=0)
+            for name, columns in by_name.items()
+        }
         return np.array(
             [
-                [by_name[name.decode()][row] for name in best]
+                [
+                    shared[name.decode()][np.sum(best[:place] == name), row]
+                    for place, name in enumerate(best)
+                ]
                 for row, best in enumerate(names)
             ]
         )
 
 
-def _outputs(network, head, images):
+def _scores(expected):
+    return np.asarray(scores_of(tf.constant(expected["probabilities"])))
+
+
+def _outputs(network, head, images, activation):
     features = network.predict(images, verbose=0)
     kernel, *bias = head.get_weights()
     logits = features @ kernel + sum(bias)
     return {
         "features": features,
         "logits": logits,
-        "probabilities": tf.nn.softmax(logits).numpy(),
+        "probabilities": probabilities_of(logits, activation).numpy(),
     }
 
 

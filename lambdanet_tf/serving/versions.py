@@ -9,8 +9,8 @@ import contextlib
 import os
 import pathlib
 import re
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 
 import tensorflow as tf
@@ -88,7 +88,6 @@ def new_version(
         yield folder, final
         if final.exists():
             raise FileExistsError(f"{final} has been written meanwhile")
-        folder.chmod(0o755)  # mkdtemp gives 0o700, which a server cannot read
         folder.rename(final)
     except (OSError, tf.errors.OpError) as error:
         raise OSError(
@@ -123,8 +122,10 @@ def _free_version(model_folder, version):
 def _folder_beside(final):
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
-        prefix = f"unfinished-{final.name}-"
-        return pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=final.parent))
+        name = f"unfinished-{final.name}-{secrets.token_hex(8)}"
+        folder = final.parent / name
+        folder.mkdir()  # with the rights that the user's mask leaves
+        return folder
     except OSError as error:
         raise OSError(
             f"Cannot write to {final.parent}: {error}. Choose a folder that "
