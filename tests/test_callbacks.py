@@ -690,6 +690,18 @@ def test_a_scan_is_evaluated_as_its_images_are(compiled):
     assert logs["loss"] == pytest.approx(whole[0], rel=1e-4)
 
 
+def test_accuracy_is_of_images_whatever_their_classes_weigh(compiled):
+    recipe, pipeline, model, _ = compiled
+    images, labels = next(iter(pipeline.scan(pipeline.images.validation)))
+    weights = np.where(np.argmax(labels, 1) < 5, 1.0, 10.0)
+    weights[0] = 0.0  # fills up the batch
+    expected = model.test_on_batch(images[1:], labels[1:], return_dict=True)
+    logs = model.test_on_batch(images, labels, weights, return_dict=True)
+    for name in ("accuracy", "top5_accuracy"):
+        assert logs[name] == pytest.approx(expected[name])
+    assert logs["loss"] != pytest.approx(expected["loss"])
+
+
 def test_few_classes_have_no_top_5():
     recipe = training.resolve("smoke")
     inputs = tf.keras.Input((4,))

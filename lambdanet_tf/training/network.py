@@ -84,14 +84,38 @@ def recipe_network(
     return model
 
 
+def _counted(sample_weight):
+    """1 for images that count, 0 for what fills up a batch."""
+    if sample_weight is None:
+        return None
+    return tf.cast(tf.not_equal(sample_weight, 0), tf.float32)
+
+
+@tf.keras.utils.register_keras_serializable("lambdanet_tf")
+class ImageAccuracy(tf.keras.metrics.CategoricalAccuracy):
+    """The share of images, whatever their weights in the loss are."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        return super().update_state(y_true, y_pred, _counted(sample_weight))
+
+
+@tf.keras.utils.register_keras_serializable("lambdanet_tf")
+class ImageTopKAccuracy(tf.keras.metrics.TopKCategoricalAccuracy):
+    """The share of images with their class among the likeliest."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        return super().update_state(y_true, y_pred, _counted(sample_weight))
+
+
 def compile_network(
     model: tf.keras.Model, recipe: Recipe, steps_per_epoch: int
 ) -> tf.keras.Model:
     """Compiles a network with the optimizer and the loss of a recipe.
 
-    All of it is Keras' own, for one-hot labels `(batch, classes)`, as
+    Optimizer and loss are Keras' own, for one-hot labels `(batch, classes)`, as
     `InputPipeline` gives them: categorical cross-entropy with label smoothing,
-    accuracy, and top-5 accuracy where there are more than 5 classes. (Keras
+    accuracy, and top-5 accuracy where there are more than 5 classes. Both are
+    of images, also with `class_weight`; those of weight 0 do not count. (Keras
     counts ties by the order of the classes; `train` counts them as wrong.) The
     moving averages are a callback, `UseAverages`.
 
@@ -119,11 +143,9 @@ def compile_network(
             "with several replicas under Keras 3, which treats the gradients "
             "of each replica alone. `lambdanet_tf.training.train` can do it."
         )
-    metrics = [tf.keras.metrics.CategoricalAccuracy(name="accuracy")]
+    metrics = [ImageAccuracy(name="accuracy")]
     if model.output_shape[-1] > 5:
-        metrics.append(
-            tf.keras.metrics.TopKCategoricalAccuracy(5, name="top5_accuracy")
-        )
+        metrics.append(ImageTopKAccuracy(5, name="top5_accuracy"))
     with strategy.scope():
         model.compile(
             optimizer=recipe_optimizer(recipe, steps_per_epoch),
