@@ -180,6 +180,59 @@ def test_batches_of_a_generator_have_no_static_sizes(rng):
         assert np.isfinite(history.history["loss"][0])
 
 
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"causal": True},
+        {"implementation": "lambda_first"},
+        {"implementation": "query_first"},
+    ],
+    ids=str,
+)
+def test_second_derivatives_compiled_by_xla(arguments, rng):
+    x = tf.constant(rng.normal(size=[2, 21, 3]), tf.float32)
+    layer = layers.LambdaLayer(4, 2, key_dim=2, scope=5, **arguments)
+    layer(x)
+
+    def penalty(x):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                loss = tf.reduce_sum(layer(x, training=True) ** 2)
+            penalty = tf.reduce_sum(inner.gradient(loss, x) ** 2)
+        return outer.gradient(penalty, x)
+
+    compiled = tf.function(penalty, jit_compile=True)
+    checks.assert_close(compiled(x), penalty(x), 1e-5)
+
+
+@pytest.mark.once
+@every_case
+def test_a_batch_without_examples_changes_nothing(case):
+    layer = case.make()
+    data = case.data(3)
+    call = {name: tf.constant(value) for name, value in data.items()}
+    case.call(layer, call)
+    checks.randomize(layer, np.random.default_rng(0))
+    before = layer.get_weights()
+    variables = [checks.raw(w) for w in layer.trainable_weights]
+
+    def step(empty):
+        with tf.GradientTape() as tape:
+            output = case.call(layer, empty, training=True)
+            loss = tf.reduce_sum(output)
+        return output, tape.gradient(loss, variables)
+
+    empty = {name: value[:0] for name, value in call.items()}
+    for function in (step, tf.function(step)):
+        for tensor in tf.nest.flatten(function(empty)):
+            assert tensor is None or np.isfinite(tensor).all()
+    for kept, now in zip(before, layer.get_weights(), strict=True):
+        np.testing.assert_array_equal(now, kept)
+
+
 @every_case
 def test_keras_file_is_bit_equal(case, tmp_path):
     model = make_model(case)

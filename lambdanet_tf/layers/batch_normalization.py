@@ -2,11 +2,11 @@
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers.base import CheckedCall
 from lambdanet_tf.layers.grids import with_shape
+from lambdanet_tf.ops.geometry import is_compiled_by_xla
 
 _FUSED = (tf.float16, tf.bfloat16, tf.float32)
 
@@ -134,11 +134,9 @@ class BatchNormalization(CheckedCall, tf.keras.layers.BatchNormalization):
 
     def _is_fused(self, inputs):
         """Whether the operation takes such inputs, and is safe and right."""
+        is_right = not is_compiled_by_xla()
         if tf.executing_eagerly():
             is_right = "CPU" not in inputs.device
-        else:
-            graph = tf.compat.v1.get_default_graph()
-            is_right = not GraphOrParentsInXlaContext(graph)
         is_taken = inputs.dtype in _FUSED and inputs.dtype == self.compute_dtype
         return is_right and is_taken
 

@@ -14,6 +14,7 @@ import math
 import tensorflow as tf
 
 from lambdanet_tf.ops.geometry import size
+from lambdanet_tf.ops.geometry import sliced
 
 LANES = 128  # numbers in a row of a tile
 
@@ -168,7 +169,7 @@ def window(values, axis, blocked):
     for block in range(blocked.count):
         begin, length = [0] * len(values.shape), [-1] * len(values.shape)
         begin[axis], length[axis] = block * blocked.step, reach
-        parts.append(tf.slice(values, begin, length))
+        parts.append(sliced(values, begin, length))
     return tf.stack(parts, axis)
 
 
@@ -192,7 +193,7 @@ def _padded(values, axis, blocked):
         begin, length = [0] * rank, [-1] * rank
         begin[axis] = max(-before, 0)
         length[axis] = blocked.axis.context + min(before, 0) + min(after, 0)
-        values = tf.slice(values, begin, length)
+        values = sliced(values, begin, length)
     pads = [(0, 0)] * rank
     pads[axis] = max(before, 0), max(after, 0)
     return tf.pad(values, pads)
@@ -248,7 +249,7 @@ def toeplitz(table, axis, inner):
     rows = tf.tile(rows[:, None], [1, queries, 1, 1])
     rows = tf.reshape(rows, [outer, queries * length, rest])
     begin, shorter = inner.stride * (queries - 1), length - inner.stride
-    rows = tf.slice(rows, [0, begin, 0], [-1, queries * shorter, -1])
+    rows = sliced(rows, [0, begin, 0], [-1, queries * shorter, -1])
     rows = tf.reshape(rows, [outer, queries, shorter, rest])[:, :, :context]
     return tf.reshape(
         rows, [*shape[:axis], queries, context, *shape[axis + 1 :]]

@@ -15,6 +15,7 @@ import tensorflow as tf
 from lambdanet_tf.ops.geometry import Axis
 from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.geometry import ceil_div
+from lambdanet_tf.ops.geometry import sliced
 from lambdanet_tf.ops.pairs import relative_index
 from lambdanet_tf.ops.transpose import transpose
 
@@ -210,7 +211,7 @@ class Blocks:
             for b, size, n in zip(self.axes, whole, self.grid, strict=True)
         ):
             sizes = [-1, *self.grid, *flat]
-            outputs = tf.slice(outputs, [0] * len(sizes), sizes)
+            outputs = sliced(outputs, [0] * len(sizes), sizes)
         return tf.reshape(outputs, [-1, math.prod(self.grid), *rest])
 
 
@@ -229,13 +230,13 @@ def _windows(values, axis, blocked):
     before, after = blocked.pads
     if blocked.axis.is_static and (before < 0 or after < 0):
         kept = blocked.axis.context + min(before, 0) + min(after, 0)
-        values = tf.slice(values, [0, max(-before, 0), 0], [-1, kept, -1])
+        values = sliced(values, [0, max(-before, 0), 0], [-1, kept, -1])
         before, after = max(before, 0), max(after, 0)
     values = tf.pad(values, [(0, 0), (before, after), (0, 0)])
     steps = blocked.count + blocked.pieces - 1
     values = tf.reshape(values, [outer, steps, blocked.step * inner])
     shifted = [
-        tf.slice(values, [0, piece, 0], [-1, blocked.count, -1])
+        sliced(values, [0, piece, 0], [-1, blocked.count, -1])
         for piece in range(blocked.pieces)
     ]
     pair = [blocked.count, blocked.pieces * blocked.step]

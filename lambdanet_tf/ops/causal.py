@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lambdanet_tf.ops.geometry import ceil_div
 from lambdanet_tf.ops.geometry import size
+from lambdanet_tf.ops.geometry import sliced
 from lambdanet_tf.ops.keys import MASKED_LOGIT
 from lambdanet_tf.ops.keys import TINY
 from lambdanet_tf.ops.keys import sum_dtype
@@ -427,7 +428,7 @@ def _first(x, count):
     rest = x.shape[2:]
     # The gradient of `tf.slice` pads, at a third of the time of a subscript's.
     sizes = [-1, count, *(-1 for _ in rest)]
-    x = tf.slice(x, [0] * len(sizes), sizes)
+    x = sliced(x, [0] * len(sizes), sizes)
     # With the sizes that a slice of unknown size forgets.
     return tf.reshape(x, [-1, count, *rest])
 

@@ -13,6 +13,7 @@ from lambdanet_tf.ops.block_products import apply_each
 from lambdanet_tf.ops.geometry import Axis
 from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.geometry import size
+from lambdanet_tf.ops.geometry import sliced
 
 
 def conv2d(queries, values, table, geometry):
@@ -155,7 +156,7 @@ def dilated(kernel, axis, dilation):
     sizes[axis] = taps * dilation
     kernel = tf.reshape(kernel, sizes)
     sizes[axis] = (taps - 1) * dilation + 1
-    return tf.slice(kernel, [0] * len(sizes), sizes)
+    return sliced(kernel, [0] * len(sizes), sizes)
 
 
 def _all_dilated(kernel, geometry):

@@ -13,6 +13,7 @@ import dataclasses
 import math
 
 import tensorflow as tf
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +115,28 @@ class Axis:
 def size(x, axis):
     """Returns the size of an axis: an int, or a scalar tensor if unknown."""
     return tf.shape(x)[axis] if x.shape[axis] is None else x.shape[axis]
+
+
+def is_compiled_by_xla() -> bool:
+    """Returns whether XLA compiles the function that is traced now."""
+    if tf.executing_eagerly():
+        return False
+    return GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
+def sliced(x, begin, sizes):
+    """`tf.slice` with derivatives of any order.
+
+    Its gradient is a padding, which is faster than that of a subscript; but
+    for XLA TensorFlow writes it with an operation that has no gradient.
+    """
+    if not is_compiled_by_xla():
+        return tf.slice(x, begin, sizes)
+    ends = [
+        None if isinstance(size, int) and size == -1 else first + size
+        for first, size in zip(begin, sizes, strict=True)
+    ]
+    return x[tuple(map(slice, begin, ends))]
 
 
 def _at_least_zero(number):

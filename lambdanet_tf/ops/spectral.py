@@ -157,7 +157,9 @@ def _convolved(values, table, axis):
     kernel = tf.pad(kernel, [[0, 0], [0, 0], [0, length - kernel.shape[-1]]])
     kernel = tf.roll(kernel, -axis.padding, axis=-1)
     kernel = tf.math.conj(tf.signal.rfft(kernel))  # [k, u, f]
-    values = tf.signal.rfft(values, [length])  # [b, v, u, x, f]
+    # Of an empty batch, `rfft` itself would leave the padding out.
+    fill = [[0, 0]] * 4 + [[0, length - values.shape[-1]]]
+    values = tf.signal.rfft(tf.pad(values, fill), [length])  # [b, v, u, x, f]
     products = [
         kernel[:, None, u, None] * values[:, None, :, u]  # [b, k, v, x, f]
         for u in range(kernel.shape[1])
