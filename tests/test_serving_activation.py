@@ -1,5 +1,6 @@
 """What makes probabilities of logits: one class, one output, several labels."""
 
+import concurrent.futures
 import os
 
 import numpy as np
@@ -9,6 +10,7 @@ import tensorflow as tf
 from lambdanet_tf import serving
 from lambdanet_tf.serving import formats
 from lambdanet_tf.serving.inference import activation_of
+from tests.serving_run import SHAPE
 
 BINARY = tf.keras.losses.BinaryCrossentropy(from_logits=True)
 
@@ -148,3 +150,20 @@ def test_labels_are_served_through_sigmoids_and_may_share_a_name(tmp_path, rng):
     uncompiled.set_weights(model.get_weights())
     assert serving.verify_export(folder, uncompiled, images).agrees
     assert folder.stat().st_mode & 0o777 == 0o750
+
+
+def test_eight_threads_call_one_loaded_export(small_export, rng):
+    path = str(small_export)
+    images = rng.uniform(0, 255, (8, 2, *SHAPE)).astype(np.float32)
+    one = tf.saved_model.load(path).signatures["serving_default"]
+    wanted = [one(images=tf.constant(x))["logits"].numpy() for x in images]
+    run = tf.saved_model.load(path).signatures["serving_default"]
+
+    def ten_times(x):
+        return [run(images=tf.constant(x))["logits"].numpy() for _ in range(10)]
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for received, logits in zip(
+            pool.map(ten_times, images), wanted, strict=True
+        ):
+            np.testing.assert_allclose(received, [logits] * 10, rtol=1e-5)
