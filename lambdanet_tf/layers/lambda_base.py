@@ -9,6 +9,10 @@ from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.batch_normalization import BatchNormalization
 from lambdanet_tf.layers.grids import split
+from lambdanet_tf.layers.padding import finite_padding
+from lambdanet_tf.layers.padding import propagate_nan
+from lambdanet_tf.layers.padding import split_nonfinite
+from lambdanet_tf.layers.padding import zero_padding
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 from lambdanet_tf.layers.projections import ProjectionLayer
 from lambdanet_tf.layers.projections import check_channels
@@ -236,20 +240,48 @@ class LambdaBase(ProjectionLayer):
             batch=batch,
         )
 
-    def _project(self, x, context):
-        """Projects to queries, keys (or None) and values, not normalized.
+    def _project(
+        self, x, context, query_mask, context_mask, training, hides=False
+    ):
+        """Projects and normalizes.
 
         Args:
             x: `(batch, n, channels)`.
             context: `(batch, m, channels)`; the same tensor where it is x.
-        """
-        keys = self.key(context) if self.use_content else None
-        return self.query(x), keys, self.value(context)
+            query_mask: None or boolean `(batch, n)`; False = padding.
+            context_mask: None or boolean `(batch, m)`; False = padding.
+            training: as in a call.
+            hides: bool. Whether some query may not see some real position.
 
-    def _queries(self, queries, present, training):
-        """`(batch, n, channels)` -> `(batch, n, heads, key_dim)`."""
+        Returns:
+            Queries `(batch, n, heads, key_dim)`; keys, or None, `(batch, m,
+            groups, key_dim, intra_depth)`; values `(batch, m, groups,
+            value_dim, intra_depth)`; and None or boolean `(batch, n)`, which
+            queries were not finite and are zero.
+        """
+        nonfinite = context_nonfinite = None
+        shared = context is x
+        x = finite_padding(x, query_mask)
+        if hides:
+            x, nonfinite = split_nonfinite(x)
+        if context_mask is None and shared:
+            context, context_nonfinite = x, nonfinite
+        else:
+            context = zero_padding(context, context_mask)
+            if hides:
+                context, context_nonfinite = split_nonfinite(context)
+        queries = self._queries(self.query(x), query_mask, training)
+        keys = self._keys(context, context_nonfinite)
+        values = self._values(
+            context, context_mask, context_nonfinite, training
+        )
+        return queries, keys, values, nonfinite
+
+    def _queries(self, queries, mask, training):
         if self.query_norm is not None:
-            queries = _normed(self.query_norm, queries, present, training)
+            queries = self.query_norm(
+                finite_padding(queries, mask), training=training, mask=mask
+            )
         queries = split(queries, self.num_heads, self.key_dim)
         if self.query_normalization == "softmax":
             wide = queries.dtype if queries.dtype.size > 4 else tf.float32
@@ -258,18 +290,18 @@ class LambdaBase(ProjectionLayer):
             )
         return queries
 
-    def _keys(self, keys):
-        """`(batch, m, channels)` -> `(batch, m, groups, key_dim, intra)`."""
-        if keys is None:
+    def _keys(self, context, nonfinite):
+        if not self.use_content:
             return None
+        keys = propagate_nan(self.key(context), nonfinite)
         return split(keys, self._num_groups, self.key_dim, self.intra_depth)
 
-    def _values(self, values, present, training):
-        """`(batch, m, channels)` -> `(batch, m, groups, value_dim, intra)`."""
-        values = _present(values, present)
+    def _values(self, context, mask, nonfinite, training):
+        values = self.value(context)
         if self.value_norm is not None:
-            values = self.value_norm(values, training=training, mask=present)
-            values = _present(values, present)
+            values = self.value_norm(values, training=training, mask=mask)
+        # A norm, or a bias in its place, moves zeros.
+        values = propagate_nan(zero_padding(values, mask), nonfinite)
         return split(values, self._num_groups, self.value_dim, self.intra_depth)
 
     def _table(self):
@@ -302,11 +334,11 @@ class LambdaBase(ProjectionLayer):
 
         return read
 
-    def _apply(self, read, queries, keys, values, embeddings):
+    def _apply(self, read, queries, keys, values, embeddings, nonfinite):
         """Reads the lambdas of all groups, and the position bias.
 
         `read` takes what `_groups` yields; the result is `(batch, n, heads,
-        value_dim)`.
+        value_dim)`, NaN for queries that were not finite.
         """
         queries = ops.relaid_gradient(queries)
         outputs = [
@@ -318,7 +350,7 @@ class LambdaBase(ProjectionLayer):
             bias = tf.convert_to_tensor(self.position_bias)
             bias = tf.cast(bias, queries.dtype)
             outputs += ops.position_bias_output(queries, bias)
-        return ops.relaid(outputs)
+        return propagate_nan(ops.relaid(outputs), nonfinite)
 
     def _groups(self, queries, keys, values, embeddings):
         """Yields queries, and the keys, values and embeddings they share.
@@ -368,19 +400,3 @@ def _ungrouped(x):
     if x is None:
         return None
     return tf.reshape(x, [-1, ops.size(x, 1), *x.shape[3:]])
-
-
-def _present(x, present):
-    """`(batch, m, channels)` with zeros at padding, whatever stood there."""
-    if present is None:
-        return x
-    return ops.where(tf.expand_dims(present, -1), x, 0.0)
-
-
-def _normed(norm, x, present, training):
-    """Normalizes; NaN at padding does not reach the statistics."""
-    if present is None:
-        return norm(x, training=training)
-    real = tf.math.is_finite(x) | tf.expand_dims(present, -1)
-    normed = norm(ops.where(real, x, 0.0), training=training, mask=present)
-    return ops.where(real, normed, float("nan"))

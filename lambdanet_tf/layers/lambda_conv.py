@@ -195,10 +195,9 @@ class LambdaConv(Streaming):
         if centers is not inputs:
             x = flatten(centers)
 
-        queries, keys, values = self._project(x, c)  # [b, n or m, channels]
-        queries = self._queries(queries, queried, training)  # [b, n, h, k]
-        keys = self._keys(keys)  # [b, m, g, k, u]
-        values = self._values(values, present, training)  # [b, m, g, v, u]
+        queries, keys, values, nonfinite = self._project(
+            x, c, queried, present, training, hides=self._is_causal
+        )
         geometry = self._geometry(grid)
         plan = self._plan(geometry, training, inputs.shape[0])
         has_both = self.use_content and self.use_position
@@ -213,7 +212,7 @@ class LambdaConv(Streaming):
             )
             read = self._parts(content, position)
         outputs = self._apply(
-            read, queries, keys, values, self._table()
+            read, queries, keys, values, self._table(), nonfinite
         )  # [b, n, h, v]
         outputs = unflatten(outputs, [axis.queries for axis in axes])
         return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))

@@ -242,32 +242,37 @@ class LambdaLayer(ContextLayer, Streaming):
             c = flatten(tf.cast(context, self.compute_dtype))
         grid = grid_of(context)
 
-        queries, keys, values = self._project(x, c)  # [b, n or m, channels]
-        queries = self._queries(queries, queried, training)  # [b, n, h, k]
-        keys = self._keys(keys)  # [b, m, g, k, u]
-        values = self._values(values, present, training)  # [b, m, g, v, u]
+        hides = self.causal or attention_mask is not None
+        queries, keys, values, nonfinite = self._project(
+            x, c, queried, present, training, hides
+        )
         geometry = self._geometry(grid)
         plan = self._plan(geometry, training, context.shape[0])
+        masks = {}
+        if self.position_embedding is None:  # padding has embeddings, too
+            masks = {"query_mask": queried, "context_mask": present}
+        is_masked = any(mask is not None for mask in masks.values())
         has_both = self.use_content and self.use_position
-        if has_both and attention_mask is None and not self.causal:
+        if has_both and not (hides or is_masked):
             read = self._sum(present, geometry, plan)
         else:
-            masks = {"attention_mask": attention_mask, "causal": self.causal}
+            pairs = {"attention_mask": attention_mask, "causal": self.causal}
             content = functools.partial(
                 ops.content_output,
                 normalization=self.key_normalization,
                 context_mask=present,
-                **masks,
+                **pairs,
             )
             position = functools.partial(
                 ops.position_output,
                 geometry=geometry,
                 implementation=plan,
+                **pairs,
                 **masks,
             )
             read = self._parts(content, position)
         outputs = self._apply(
-            read, queries, keys, values, embeddings
+            read, queries, keys, values, embeddings, nonfinite
         )  # [b, n, h, v]
         outputs = unflatten(outputs, grid_of(inputs))  # [b, *grid, h * v]
         return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))

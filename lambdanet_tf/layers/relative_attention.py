@@ -20,6 +20,10 @@ from lambdanet_tf.layers.grids import same_grid
 from lambdanet_tf.layers.grids import split
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.grids import with_grid_of
+from lambdanet_tf.layers.padding import finite_padding
+from lambdanet_tf.layers.padding import propagate_nan
+from lambdanet_tf.layers.padding import split_nonfinite
+from lambdanet_tf.layers.padding import zero_padding
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 from lambdanet_tf.layers.projections import ProjectionLayer
 from lambdanet_tf.layers.projections import check_channels
@@ -301,17 +305,22 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             attention_mask, inputs, context, axis=self.axis
         )
         c = self._lines(tf.cast(context, self.compute_dtype))
-        x, spoilt = self._lines(inputs), None
+        x, nonfinite, context_nonfinite = self._lines(inputs), None, None
         if present is not None:
             present = self._mask_of_lines(present, context)  # [b, m]
-            c = ops.where(tf.expand_dims(present, -1), c, 0.0)
+            c = zero_padding(c, present)
         if queried is not None:
-            x, spoilt = _finite(x, self._mask_of_lines(queried, inputs))
+            x = finite_padding(x, self._mask_of_lines(queried, inputs))
+        if self.causal or attention_mask is not None:
+            x, nonfinite = split_nonfinite(x)
+            c, context_nonfinite = split_nonfinite(c)
 
         queries = self._heads(self.query, x)  # [b, n, h, k]
         queries *= self.key_depth**-0.5
         keys = self._heads(self.key, c) if self.use_content else None
         values = self._heads(self.value, c)  # [b, m, h, v]
+        # Of what a query sees, one of the two is enough.
+        values = propagate_nan(values, context_nonfinite)
         outputs = ops.relative_attention(
             queries,
             keys,
@@ -322,8 +331,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             present,
             self.causal,
         )  # [b, n, h, v]
-        if spoilt is not None:
-            outputs = ops.nan_where(outputs, spoilt)
+        outputs = propagate_nan(outputs, nonfinite)
         outputs = self._grid_of_lines(outputs, inputs)  # [b, *grid, h * v]
         return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
 
@@ -477,9 +485,3 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             causal=self.causal,
         )
         return config
-
-
-def _finite(x, present):
-    """Zeros in place of NaN and infinity at padding, and where that was."""
-    bad = ~present & ~tf.reduce_all(tf.math.is_finite(x), axis=-1)  # [b, n]
-    return tf.where(tf.expand_dims(bad, -1), tf.zeros([], x.dtype), x), bad

@@ -112,10 +112,9 @@ class Streaming(LambdaBase):
         taps, stride, dilation = self._past()
         queried = None if present is None else present[:, ::stride]
         x = inputs[:, ::stride] if stride > 1 else inputs
-        queries, keys, values = self._project(x, inputs)
-        queries = self._queries(queries, queried, False)
-        keys = self._keys(keys)  # [b, n, g, k, u]
-        values = self._values(values, present, False)  # [b, n, g, v, u]
+        queries, keys, values, nonfinite = self._project(
+            x, inputs, queried, present, False, hides=True
+        )
         if "values" in state:
             values = tf.concat([state["values"], values], axis=1)
         window, length = self._window(), ops.size(inputs, 1)
@@ -148,7 +147,7 @@ class Streaming(LambdaBase):
 
         outputs = self._apply(
             self._parts(content, position),
-            *(queries, keys, values, self._table()),
+            *(queries, keys, values, self._table(), nonfinite),
         )  # [b, n / stride, h, v]
         state = {
             name: tf.stack([group[name] for group in after], axis=1)

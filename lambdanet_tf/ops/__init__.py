@@ -33,7 +33,6 @@ from lambdanet_tf.ops.keys import where
 from lambdanet_tf.ops.layout import relaid
 from lambdanet_tf.ops.layout import relaid_gradient
 from lambdanet_tf.ops.masked import masked_content_output
-from lambdanet_tf.ops.nonfinite import nan_where
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.pairs import relative_index
 from lambdanet_tf.ops.pairwise import pairwise_position_output
@@ -74,7 +73,6 @@ __all__ = [
     "initial_state",
     "lambda_output",
     "masked_content_output",
-    "nan_where",
     "normalize_keys",
     "pair_embeddings",
     "pairwise_position_output",

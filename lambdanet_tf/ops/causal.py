@@ -11,7 +11,7 @@ from lambdanet_tf.ops.geometry import ceil_div
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.geometry import sliced
 from lambdanet_tf.ops.keys import MASKED_LOGIT
-from lambdanet_tf.ops.keys import TINY
+from lambdanet_tf.ops.keys import inverse_length
 from lambdanet_tf.ops.keys import sum_dtype
 from lambdanet_tf.ops.keys import where
 from lambdanet_tf.ops.nonfinite import finite
@@ -352,7 +352,7 @@ def _linear(queries, keys, values, normalization, state):
         whole = tf.cumsum(tf.concat(whole, 1), axis=1)  # [y, j + 1, k]
         next_state["key_sum"] = whole[:, -1]
         energy += tf.expand_dims(whole[:, :-1], 2)
-        scale = tf.math.rsqrt(tf.maximum(energy, TINY))
+        scale = inverse_length(energy)
         queries *= tf.reshape(scale, [-1, chunk, 1, key_dim])
     heads = queries.shape[2]
     scores = tf.matmul(

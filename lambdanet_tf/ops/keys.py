@@ -5,7 +5,7 @@ import tensorflow as tf
 KEY_NORMALIZATIONS = ("softmax", "l2", None)
 # Finite, so that a difference of two is zero and not NaN.
 MASKED_LOGIT = -1e30
-TINY = 1e-12
+_TINY = 1e-12
 
 
 def normalize_keys(keys, normalization, context_mask=None):
@@ -34,8 +34,19 @@ def normalize_keys(keys, normalization, context_mask=None):
     if present is not None:
         wide = where(present, wide, 0.0)
     if normalization == "l2":
-        wide = tf.math.l2_normalize(wide, axis=-1, epsilon=TINY)
+        energy = tf.reduce_sum(wide**2, axis=-1, keepdims=True)
+        wide *= inverse_length(energy)
     return tf.cast(wide, keys.dtype)
+
+
+def inverse_length(energy):
+    """1 / sqrt(energy); zero where there is none.
+
+    Nothing can be normalized to unit length if all of it is blank; then the
+    gradient is zero, too, and not of the size of the largest factor.
+    """
+    scale = tf.math.rsqrt(tf.maximum(energy, _TINY))
+    return where(energy > _TINY, scale, 0.0)
 
 
 def sum_dtype(dtype):

@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 from lambdanet_tf.ops.keys import MASKED_LOGIT
-from lambdanet_tf.ops.keys import TINY
 from lambdanet_tf.ops.keys import all_intra
+from lambdanet_tf.ops.keys import inverse_length
 from lambdanet_tf.ops.keys import sum_dtype
 from lambdanet_tf.ops.keys import where
 from lambdanet_tf.ops.nonfinite import finite
@@ -36,6 +36,8 @@ def masked_content_output(
     queries = tf.cast(queries, content_dtype(dtype))
     keys, values = tf.cast(keys, wide), tf.cast(values, queries.dtype)
     values, bad = finite(values)
+    keys, bad_keys = finite(keys)
+    bad |= bad_keys
     mask = attention_mask
     if len(mask.shape) == 2:
         mask = mask[None]
@@ -47,17 +49,16 @@ def masked_content_output(
         lambdas = tf.einsum("bnmku,bmvu->bnkv", weights, values)
         outputs = tf.einsum("bnkv,bnhk->bnhv", lambdas, queries)
         return poisoned(tf.cast(outputs, dtype), bad, mask)
-    keys, bad_keys = finite(keys)
     scaled = tf.cast(queries, wide)[..., None]  # [b, n, h, k, 1]
     if normalization == "l2":
         permitted = tf.cast(mask, wide)
         permitted += tf.zeros_like(keys[:, :1, :1, 0])  # [b, n, m]
         energy = tf.einsum("bnm,bmku->bnku", permitted, keys**2)
-        scaled *= tf.math.rsqrt(tf.maximum(energy, TINY))[:, :, None]
+        scaled *= inverse_length(energy)[:, :, None]
     scores = tf.einsum(
         "bnhku,bmku->bhnmu", all_intra(scaled, keys), keys
     )  # [b, h, n, m, u]
     scores = where(mask[:, None, ..., None], scores, 0.0)
     scores = tf.cast(scores, values.dtype)
     outputs = tf.einsum("bhnmu,bmvu->bnhv", scores, values)
-    return poisoned(tf.cast(outputs, dtype), bad | bad_keys, mask)
+    return poisoned(tf.cast(outputs, dtype), bad, mask)

@@ -17,6 +17,7 @@ from lambdanet_tf.ops.nonfinite import finite
 from lambdanet_tf.ops.nonfinite import poisoned_within_scope
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.pairs import relative_index
+from lambdanet_tf.ops.pairwise import masked_pairs
 from lambdanet_tf.ops.pairwise import pairwise_position_output
 from lambdanet_tf.ops.plan import Dims
 from lambdanet_tf.ops.plan import Plan
@@ -60,6 +61,8 @@ def position_output(
     implementation="auto",
     attention_mask=None,
     causal=False,
+    query_mask=None,
+    context_mask=None,
 ):
     """Computes what the queries read from their position lambdas.
 
@@ -80,6 +83,9 @@ def position_output(
             geometry, which then says so itself, whether later positions
             change no bit of it: NaN is kept from it, and algorithms that
             would mix positions give way to another.
+        query_mask: None or boolean `(batch, n)`; False = padding, where given
+            embeddings may be NaN or infinity.
+        context_mask: None or boolean `(batch, m)`, likewise.
 
     Returns:
         `(batch, n, heads, value_dim)`.
@@ -96,7 +102,12 @@ def position_output(
                 mask = attention_mask
             attention_mask = tf.linalg.band_part(mask, -1, 0)
         return pairwise_position_output(
-            queries, values, embeddings, attention_mask
+            queries,
+            values,
+            embeddings,
+            attention_mask,
+            query_mask,
+            context_mask,
         )
     if attention_mask is not None:
         return _masked(queries, values, embeddings, geometry, attention_mask)
@@ -214,6 +225,4 @@ def _masked(queries, values, table, geometry, attention_mask):
         )
     inside = relative_index(geometry) >= 0
     pairs = pair_embeddings(table, geometry, factor_dtype(values.dtype))
-    return pairwise_position_output(
-        queries, values, pairs, attention_mask & inside
-    )
+    return masked_pairs(queries, values, pairs, attention_mask & inside)
