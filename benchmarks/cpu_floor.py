@@ -52,7 +52,7 @@ def position_work(model, batch):
         batch * plan.operations + plan.table_operations for plan in plans
     )
     moved = sum(
-        MOVES.get(plan.algorithm, FEWEST_MOVES) * batch * plan.memory
+        MOVES.get(plan.algorithm, FEWEST_MOVES) * batch * plan.intermediate
         for plan in plans
     )
     return operations, moved

@@ -4,6 +4,8 @@ Over randomly drawn layers and shapes, forward and with all gradients, in
 float64; in float32 as used.
 """
 
+import math
+
 import hypothesis
 import numpy as np
 import pytest
@@ -451,3 +453,43 @@ def test_blocks_leave_little_context_unread():
             (rows, columns) = ops.block_sizes(geometry, 8, 16, 16)
             assert (scope - 1) % rows == 0
             assert (scope - 1) % columns == 0
+
+
+# Memory.
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("grid", "arguments"),
+    [
+        ((12, 10), {"position_embedding": "joint"}),
+        ((12, 10), {}),
+        ((3, 40), {"position_embedding": "joint"}),
+        ((120,), {}),
+        ((120,), {"causal": True}),
+        ((120,), {"scope": 239, "position_embedding": "joint"}),
+        ((2, 12, 5), {"position_embedding": "joint"}),
+    ],
+)
+@pytest.mark.parametrize("masked", [False, True])
+def test_no_tensor_holds_an_embedding_of_every_pair(grid, arguments, masked):
+    layer = layers.RelativeAttention(32, num_heads=2, key_dim=16, **arguments)
+    shape, positions = (1, *grid, 32), math.prod(grid)
+    layer.build(shape)
+    mask = np.ones([positions, positions], bool) if masked else None
+
+    @tf.function(autograph=False)
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x, attention_mask=mask)
+        return tape.gradient(y, [x, *layer.trainable_weights])
+
+    traced = step.get_concrete_function(tf.TensorSpec(shape))
+    sizes = [
+        tensor.shape.num_elements() or 0
+        for operation in traced.graph.get_operations()
+        for tensor in operation.outputs
+    ]
+    # Scores of two heads, and of rows that are shifted away.
+    assert max(sizes) <= 3 * positions**2

@@ -18,6 +18,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies
 
+from benchmarks import plan_memory
 from lambdanet_tf import layers
 from lambdanet_tf import ops
 from lambdanet_tf.analysis.operations import operation_flops
@@ -532,6 +533,26 @@ def peak(grid, rest, implementation):
     command += [json.dumps(rest), implementation]
     output = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(output.stdout.split()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.once
+@pytest.mark.parametrize("direction", plan_memory.PASSES)
+@pytest.mark.parametrize(("grid", "scope"), plan_memory.SHAPES[:5])
+def test_plans_tell_their_memory(grid, scope, direction):
+    row = plan_memory.in_child(grid, scope, direction)
+    assert row["peak"] / 1.5 < row["planned"] < 1.5 * row["peak"]
+
+
+def test_auto_takes_a_plan_that_fits():
+    """A global map of 256x256 needed 6 GB for a training step of one image."""
+    geometry = ops.Geometry.of([ops.same_axis(256, 511)] * 2)
+    dims, device = ops.Dims(4, 16, 16), ops.DEVICES["cpu"]
+    plan = ops.plan_for(geometry, dims, device="cpu", batch=1)
+    assert plan.memory + plan.table_memory <= device.memory
+    roomy = dataclasses.replace(device, memory=math.inf)
+    fastest = ops.best_plan(geometry, dims, "spectral", roomy, batch=1)
+    assert fastest.memory + fastest.table_memory > device.memory
 
 
 @pytest.mark.slow

@@ -46,6 +46,8 @@ class Device:
             there are none.
         spectral: whether transforms are worth while (half precisions are
             computed in float32 there).
+        memory: bytes that a position part should leave room in; beyond, a
+            plan that needs less is taken, if it is not much slower.
         lanes: the last axis of an intermediate is stored in multiples of this
             many numbers.
     """
@@ -61,6 +63,7 @@ class Device:
     training: float
     fourier: float
     spectral: bool
+    memory: float
     lanes: int = 1
 
 
@@ -70,11 +73,16 @@ class Device:
 # (`benchmarks.tpu_regret`); never measured.
 DEVICES = {
     "cpu": Device(
-        1.4e11, 4.1, 1e10, 8.7e9, 1.25, 0.22, 52, 1.1e-5, 2.6, 1.4e10, True
+        *(1.4e11, 4.1, 1e10, 8.7e9, 1.25, 0.22, 52, 1.1e-5, 2.6, 1.4e10),
+        *(True, 2**32),
     ),
-    "gpu": Device(4e13, 64, 4e12, 4e12, 0.3, 0.3, 0, 8e-6, 3.0, 1e12, False),
+    "gpu": Device(
+        *(4e13, 64, 4e12, 4e12, 0.3, 0.3, 0, 8e-6, 3.0, 1e12),
+        *(False, 2**34),
+    ),
     "tpu": Device(
-        3e13, 64, 4.5e11, 2.8e12, 0.3, 0.3, 0, 4e-6, 2.0, 1e11, False, LANES
+        *(3e13, 64, 4.5e11, 2.8e12, 0.3, 0.3, 0, 4e-6, 2.0, 1e11),
+        *(False, 2**34, LANES),
     ),
 }
 # Files of TFLite and ONNX, which have no transforms.
@@ -85,7 +93,12 @@ TYPICAL_BATCH = 8
 _FLOAT = 4
 # What a convolution takes beside its products, for each axis.
 _AXIS_LAUNCHES = 2
-_HUGE_TABLE = 2**28  # bytes; smaller blocks have smaller tables
+_MAX_SLOWDOWN = 3  # of an algorithm that fits, compared with the fastest
+# Bytes; smaller blocks have smaller tables, which are held at every size of
+# the batch.
+_HUGE_TABLE = 3 * 2**27
+# What TensorFlow's libraries hold while they compute, measured on a CPU.
+_WORKSPACE = 12 * 2**20
 # What `planning_for` says in a thread, innermost last; also by the graph that
 # is outermost there.
 _targets = threading.local()
@@ -112,13 +125,16 @@ class Plan:
         operations: of an example, two for each multiply-add; 0 where sizes
             are unknown.
         table_operations: of the table, once for a batch.
-        memory: bytes of the largest intermediate, per example.
-        table_memory: bytes of the largest intermediate of the table, once for
-            a batch.
+        memory: bytes at the peak of a call, or with `training` of a step with
+            its gradients, per example. Counted, and fitted to what is
+            measured on a CPU (`benchmarks.plan_memory`).
+        table_memory: the same of the table and of libraries, once for a
+            batch.
         seconds: estimate for a batch, of 8 if its size is unknown; a figure
             to compare, not a promise.
         alternatives: the best plan of every other algorithm that `"auto"`
             considers, fastest first.
+        intermediate: bytes of the lambdas or scores, per example.
     """
 
     algorithm: str
@@ -129,6 +145,7 @@ class Plan:
     table_memory: int = 0
     seconds: float = math.inf
     alternatives: tuple["Plan", ...] = ()
+    intermediate: int = 0
 
     def __str__(self):
         blocks = "x".join(map(str, self.sizes))
@@ -203,7 +220,16 @@ def _chosen(geometry, dims, implementation, device, training, batch):
             geometry, dims, name, DEVICES[device], training, batch
         )
     if implementation == "auto":
-        implementation = min(best, key=lambda name: best[name].seconds)
+        limit = _MAX_SLOWDOWN * min(plan.seconds for plan in best.values())
+        room = DEVICES[device].memory
+        implementation = min(
+            best,
+            key=lambda name: (
+                best[name].seconds > limit,
+                not _fits(best[name], batch or TYPICAL_BATCH, room),
+                best[name].seconds,
+            ),
+        )
     chosen = best.pop(implementation)
     others = sorted(best.values(), key=lambda plan: plan.seconds)
     logging.getLogger(__name__).debug(
@@ -224,12 +250,18 @@ def best_plan(geometry, dims, algorithm, device, training=True, batch=None):
         batch: int. Examples of a batch; None where that is unknown.
 
     Returns:
-        The `Plan` with the smallest estimate.
+        The `Plan` with the smallest estimate, of those that fit if any does.
     """
-    new_work = functools.partial(
-        _Work, device, training, batch or TYPICAL_BATCH
+    batch = batch or TYPICAL_BATCH
+    new_work = functools.partial(_Work, device, training, batch)
+    return min(
+        _COSTS[algorithm](geometry, dims, new_work),
+        key=lambda plan: (
+            not _fits(plan, batch, device.memory),
+            plan.table_memory > _HUGE_TABLE + _WORKSPACE,
+            plan.seconds,
+        ),
     )
-    return min(_COSTS[algorithm](geometry, dims, new_work), key=_preference)
 
 
 def considered(device, rank):
@@ -314,9 +346,8 @@ def _outermost_graph():
     return graph
 
 
-def _preference(plan):
-    """Sorts plans of one algorithm: the fastest, unless its table is huge."""
-    return plan.table_memory > _HUGE_TABLE, plan.seconds
+def _fits(plan, batch, room):
+    return batch * plan.memory + plan.table_memory <= room
 
 
 def _all_blocks(geometry):
@@ -341,6 +372,7 @@ def _einsum(geometry, dims, new_work):
     work.product(n * h, k, v)
     work.move(n * k * v, 4)
     work.gather_table(n * m * k * u)
+    work.hold(n * k * v, 2, 4)
     yield work.plan("einsum", geometry.queries, n * k * v)
 
 
@@ -354,6 +386,8 @@ def _lambda_first(geometry, dims, new_work):
         work.product(t * x * h, k, v)
         work.move(x * t * k * v, 4, last=v)
         work.gather_table(t * s * k * u)
+        work.hold(x * s * u * v, 2, 4)
+        work.hold(x * t * k * v, 2, 4)
         yield work.plan("lambda_first", blocks.sizes, x * t * k * v)
 
 
@@ -367,6 +401,8 @@ def _query_first(geometry, dims, new_work):
         work.product(x * t * h, s * u, v)
         work.move(x * t * h * s * u, 4, last=s * u)
         work.gather_table(t * s * k * u)
+        work.hold(x * s * u * v, 2, 4)
+        work.hold(x * t * h * s * u, 2, 4)
         yield work.plan("query_first", blocks.sizes, x * t * h * s * u)
 
 
@@ -382,6 +418,8 @@ def _batch_last(geometry, dims, new_work):
         # As it comes out of the product; then merged with t, if that fills.
         work.move(x * t * k * v, 2, last=work.batch)
         work.gather_table(t * s * k * u)
+        work.hold(x * s * u * v, 2, 4)
+        work.hold(x * t * k * v, 2, 4)
         yield work.plan("batch_last", blocks.sizes, x * t * k * v)
 
 
@@ -409,6 +447,7 @@ def _spectral(geometry, dims, new_work):
         entries = math.prod(geometry.taps[1:]) * k * u
         work.product_of_table(4 * frequencies, first.taps, entries)
         work.move_table(4 * frequencies * t * s * k * u, 6)
+        work.hold_spectra(2 * frequencies, rows, x * s * u * v, x * t * k * v)
         yield work.plan("spectral", blocks.sizes, rows * x * t * k * v)
 
 
@@ -439,6 +478,7 @@ def _spectral_batch_last(geometry, dims, new_work):
         entries = math.prod(geometry.taps[1:]) * k * u
         work.product_of_table(2 * frequencies, first.taps, entries)
         work.move_table(4 * frequencies * t * s * k * u, 6)
+        work.hold_spectra(2 * frequencies, rows, x * s * u * v, lambdas)
         yield work.plan("spectral_batch_last", blocks.sizes, rows * lambdas)
 
 
@@ -462,9 +502,11 @@ def _spectral_of_a_sequence(geometry, dims, work):
         work.transform(points, count * (u * v + k * v), k * u)
         # Spectra are complex, and the transforms copy what they read and write.
         work.move(2 * count * points * k * v, 3 * (2 + u))
+        work.hold(2 * count * points * k * v, 1, 2)
     n = math.prod(geometry.queries)
     work.product(n * h, k, v)
     work.move(n * k * v, 4 + 2 * len(parts))
+    work.hold(n * k * v, 2, 4)
     return work.plan("spectral", geometry.queries, n * k * v)
 
 
@@ -494,6 +536,7 @@ def _convolution(name, geometry, dims, work, taps, copies):
     work.product(n * h * copies, k, v)
     work.move(n * k * v * copies, 6)
     work.launch(_AXIS_LAUNCHES * geometry.rank)
+    work.hold(n * k * v * copies, 2, 4)
     return work.plan(name, (), n * k * v * copies)
 
 
@@ -520,7 +563,8 @@ class _Work:
         self.device = device
         self.training = training
         self.batch = batch
-        self.operations = self.table_operations = self.table_memory = 0
+        self.operations = self.table_operations = 0
+        self.memory = self.table_memory = 0
         self.seconds = 0.0
 
     def product(self, rows, inner, columns, share=1.0):
@@ -569,12 +613,12 @@ class _Work:
 
     def move_table(self, floats, times):
         """Intermediates of the table, once for a batch."""
-        self.table_memory = max(self.table_memory, floats * _FLOAT)
+        self.table_memory += self._held(floats, 1.5, 1.5)
         self._move(floats, times, self.device.bandwidth)
 
     def gather_table(self, floats):
         """The table of all pairs of a block, once for a batch."""
-        self.table_memory = max(self.table_memory, floats * _FLOAT)
+        self.table_memory += self._held(floats, 1.5, 1.5)
         self._move(floats, 4, self.device.gathering)
 
     def _move(self, floats, times, bandwidth):
@@ -603,13 +647,41 @@ class _Work:
         if passes:
             self.move(counts * blocks.queries * queries, passes, last)
 
+    def hold(self, floats, forward, training):
+        """Numbers of an example, so many times at the peak of memory.
+
+        Args:
+            floats: their number.
+            forward: copies of them in a call.
+            training: copies of them, and of gradients, in a training step.
+        """
+        self.memory += self._held(floats, forward, training)
+
+    def hold_spectra(self, columns, rows, windows, lambdas):
+        """As `hold`, for a transform of the first axis.
+
+        Args:
+            columns: real and imaginary parts.
+            rows: queries along the first axis.
+            windows: floats of the context of all blocks in one column.
+            lambdas: floats of lambdas in one row.
+        """
+        # The gradient adds up a window's shifted pieces, each padded.
+        self.hold(columns * windows, 2, 5.4)
+        self.hold((columns + rows) * lambdas, 0.7, 1.75)
+
+    def _held(self, floats, forward, training):
+        times = training if self.training else forward
+        return math.ceil(times * floats * _FLOAT)
+
     def plan(self, algorithm, sizes, floats):
         return Plan(
             algorithm,
             sizes,
             self.operations,
             self.table_operations,
-            floats * _FLOAT,
-            self.table_memory,
+            self.memory,
+            self.table_memory + _WORKSPACE,
             self.seconds,
+            intermediate=floats * _FLOAT,
         )

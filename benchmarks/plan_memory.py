@@ -1,0 +1,96 @@
+"""The memory that plans promise, and what a process takes.
+
+python -m benchmarks.plan_memory               a line for each shape and pass
+python -m benchmarks.plan_memory GRID SCOPE PASS    one, in this process
+"""
+
+import json
+import math
+import subprocess
+import sys
+
+import tensorflow as tf
+
+from benchmarks import timing
+from lambdanet_tf import ops
+
+MIB = 2**20
+DIMS = ops.Dims(num_heads=4, key_dim=16, value_dim=16)
+# Maps and scopes, from the smallest; one example.
+SHAPES = (
+    ((28, 28), None),
+    ((56, 56), 23),
+    ((64, 64), 23),
+    ((64, 64), None),
+    ((128, 128), None),
+    ((256, 256), None),
+)
+PASSES = ("forward", "training")
+
+
+def measure(grid, scope, direction):
+    """Returns a row: what the plan says, and the peak of a first call, in MiB.
+
+    A small map goes first, so that libraries and threads do not count.
+    """
+    for sizes in ([8] * len(grid), grid):
+        plan, run = program(sizes, scope, direction)
+        peak = timing.peak_megabytes(run)
+    return {
+        "plan": str(plan).partition(":")[0],
+        "planned": (plan.memory + plan.table_memory) / MIB,
+        "peak": peak,
+    }
+
+
+def program(grid, scope, direction):
+    """The position output of a map, or its gradients, and its plan."""
+    taps = [2 * size - 1 if scope is None else scope for size in grid]
+    geometry = ops.Geometry.of(map(ops.same_axis, grid, taps))
+    training = direction == "training"
+    plan = ops.plan_for(geometry, DIMS, "auto", "cpu", training, batch=1)
+    positions = math.prod(grid)
+    shapes = (
+        [1, positions, DIMS.num_heads, DIMS.key_dim],
+        [1, positions, DIMS.value_dim, 1],
+        [*taps, DIMS.key_dim, 1],
+    )
+    inputs = [tf.random.stateless_normal(shape, (0, 1)) for shape in shapes]
+
+    def forward():
+        return ops.position_output(*inputs, geometry, plan)
+
+    def train():
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            loss = tf.reduce_sum(tf.square(forward()))
+        return tape.gradient(loss, inputs)
+
+    return plan, tf.function(train if training else forward, autograph=False)
+
+
+def in_child(grid, scope, direction):
+    """As `measure`, in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.plan_memory"]
+    command += [json.dumps(grid), json.dumps(scope), direction]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main():
+    if len(sys.argv) > 1:
+        grid, scope = map(json.loads, sys.argv[1:3])
+        print(json.dumps(measure(grid, scope, sys.argv[3])))
+        return
+    for grid, scope in SHAPES:
+        for direction in PASSES:
+            row = in_child(grid, scope, direction)
+            print(
+                f"{grid}, scope {scope}, {direction}: {row['plan']}, planned "
+                f"{row['planned']:.1f} MiB, peak {row['peak']:.1f} MiB",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
