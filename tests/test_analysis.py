@@ -214,7 +214,7 @@ def test_memory_of_attention():
 
 def test_lambda_convolution_with_strides():
     images = tf.keras.Input((8, 8, 16))
-    layer = LambdaConv(16, 5, 2, key_dim=8)
+    layer = LambdaConv(16, 5, strides=2, key_dim=8)
     counted = analyze(tf.keras.Model(images, layer(images)), executed=False)
     expected = closed_form.lambda_layer(8, 16, 2, k=8, h=4, u=1, r=5)
     assert counted.total("parameters") == expected[0]
@@ -300,7 +300,9 @@ def test_algorithms_are_those_of_a_batch():
 @pytest.mark.parametrize("batch", [1, 3])
 def test_operations_are_those_of_one_image_of_a_batch(batch):
     images = tf.keras.Input((6, 5, 4), name="images")
-    layer = LambdaLayer(8, 2, 3, scope=3, implementation="einsum")
+    layer = LambdaLayer(
+        8, num_heads=2, key_dim=3, scope=3, implementation="einsum"
+    )
     model = tf.keras.Model(images, layer(images))
     counted = analyze(model, batch_size=batch)
     assert counted.layers == analyze(model).layers

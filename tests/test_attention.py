@@ -133,7 +133,9 @@ def test_blocks_equal_the_reference(kind, padded, rng):
     call = {"inputs": rng.normal(size=[2, *grid, 3])}
     if padded:
         call["context_mask"] = rng.uniform(size=[2, *grid]) < 0.7
-    layer = RelativeAttention(4, 2, 3, **arguments, dtype="float64")
+    layer = RelativeAttention(
+        4, num_heads=2, key_dim=3, **arguments, dtype="float64"
+    )
     layer(**call)
     checks.randomize(layer, rng)
     checks.assert_equals_oracle(layer, call, rng, jointly=True)
@@ -143,7 +145,9 @@ def test_blocks_equal_the_reference(kind, padded, rng):
 @pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (4, 2), (7, 9), (3, 1)])
 def test_any_block_size_is_the_same_function(sizes, rng, monkeypatch):
     x = rng.normal(size=[2, 7, 9, 3])
-    layer = RelativeAttention(4, 2, 3, scope=(5, 3), dtype="float64")
+    layer = RelativeAttention(
+        4, num_heads=2, key_dim=3, scope=(5, 3), dtype="float64"
+    )
     layer(x)
     checks.randomize(layer, rng)
     monkeypatch.setattr(ops.attention, "block_sizes", lambda *_: sizes)
@@ -377,8 +381,10 @@ def test_scores_start_with_unit_variance(rng):
 def test_a_table_can_be_shared(rng):
     x = normal(rng, 2, 5, 6, 8)
     table = layers.RelativePositionEmbedding(key_dim=4, scope=3)
-    first = RelativeAttention(8, 2, scope=3, position_embedding=table)
-    second = RelativeAttention(8, 2, scope=3, position_embedding=table)
+    first = RelativeAttention(8, num_heads=2, scope=3, position_embedding=table)
+    second = RelativeAttention(
+        8, num_heads=2, scope=3, position_embedding=table
+    )
     inputs = tf.keras.Input([5, 6, 8])
     model = tf.keras.Model(inputs, second(first(inputs)))
     assert len(model.trainable_weights) == 7
@@ -430,18 +436,18 @@ def largest_tensor(layer, grid):
 
 @pytest.mark.parametrize("kind", ["per_axis", "joint"])
 def test_memory_of_a_local_scope_is_linear(kind):
-    local = RelativeAttention(8, 2, scope=5, position_embedding=kind)
+    local = RelativeAttention(8, num_heads=2, scope=5, position_embedding=kind)
     small, large = (largest_tensor(local, (n, n)) for n in (16, 64))
     assert large <= 17 * small
     assert large < 64**4 / 8
-    everywhere = RelativeAttention(8, 2, position_embedding=None)
+    everywhere = RelativeAttention(8, num_heads=2, position_embedding=None)
     small, large = (largest_tensor(everywhere, (n, n)) for n in (4, 16))
     assert large == 2 * 16**4
     assert large == 256 * small
 
 
 def test_memory_of_an_axis_grows_with_the_root():
-    lines = RelativeAttention(8, 2, axis=1, position_embedding=None)
+    lines = RelativeAttention(8, num_heads=2, axis=1, position_embedding=None)
     assert largest_tensor(lines, (32, 32)) == 2 * 32**3
 
 

@@ -28,7 +28,12 @@ def test_large_scores(form, policy, tolerance):
     length, rng = 20, np.random.default_rng(3)
     x = np.eye(length, dtype="float32")[None]
     layer = RelativeAttention(
-        4, 1, 4, position_embedding=None, causal=form == "causal", dtype=policy
+        4,
+        num_heads=1,
+        key_dim=4,
+        position_embedding=None,
+        causal=form == "causal",
+        dtype=policy,
     )
     layer(x)
     for dense, scale in ((layer.query, 32), (layer.key, 16)):

@@ -185,7 +185,9 @@ def test_concatenated_halves_are_tables_with_zeros(rng):
         axis1_embedding=np.concatenate([halves[0], zeros], -1)[..., None],
         axis2_embedding=np.concatenate([zeros, halves[1]], -1)[..., None],
     )
-    joint = RelativeAttention(8, 2, scope=3, position_embedding="joint")
+    joint = RelativeAttention(
+        8, num_heads=2, scope=3, position_embedding="joint"
+    )
     joint(x)
     table = np.concatenate(
         [

@@ -127,6 +127,81 @@ CONSTRUCTION = [
     ("StochasticDepth", {"rate": 1.0}, "`rate`.*1.0"),
     ("StochasticDepth", {"rate": -0.1}, "`rate`.*-0.1"),
     ("Dropout", {"rate": 1.5}, "`rate`.*1.5"),
+    # What other libraries call it, or have and lambda layers do not.
+    ("LambdaLayer", {"num_classes": 10}, "follow it with a Dense"),
+    ("LambdaConv", {"filters": 8, "kernel_size": 3, "classes": 2}, "a Dense"),
+    ("LambdaLayer", {"padding": "same"}, "`padding`.*`LambdaConv`"),
+    ("LambdaLayer", {"strides": 2}, "`strides`.*`LambdaConv`"),
+    ("LambdaLayer", {"stride": 2}, "`stride`.*`LambdaConv`"),
+    ("LambdaLayer", {"dilation_rate": 2}, "`dilation_rate`.*`LambdaConv`"),
+    ("RelativeAttention", {"strides": 2}, "follow it with AveragePooling2D"),
+    ("RelativeAttention", {"padding": "same"}, "keeps the sizes"),
+    ("LambdaLayer", {"activation": "relu"}, "an Activation layer"),
+    ("RelativeAttention", {"activation": "relu"}, "an Activation layer"),
+    ("LambdaLayer", {"dropout": 0.1}, "follow the layer with `Dropout`"),
+    ("RelativeAttention", {"dropout": 0.1}, "follow the layer with `Dropout`"),
+    ("LambdaLayer", {"use_causal_mask": True}, "causal=True"),
+    ("RelativeAttention", {"use_causal_mask": True}, "causal=True"),
+    (
+        "LambdaConv",
+        {"filters": 8, "kernel_size": 3, "use_causal_mask": True},
+        "padding='causal'",
+    ),
+    (
+        "LambdaConv",
+        {"filters": 8, "kernel_size": 3, "causal": True},
+        "'causal'",
+    ),
+    ("LambdaLayer", {"return_sequences": True}, "GlobalAveragePooling1D"),
+    ("LambdaLayer", {"use_bias": True}, "no bias"),
+    ("LambdaLayer", {"value_dim": 4}, "`filters / num_heads`"),
+    ("LambdaLayer", {"kernel_size": 3}, "Did you mean 'scope'"),
+    ("LambdaLayer", {"units": 8}, "Did you mean 'filters'"),
+    ("LambdaLayer", {"dim_out": 8}, "Did you mean 'filters'"),
+    ("LambdaLayer", {"dim": 8}, "channels of the inputs are read"),
+    ("LambdaLayer", {"dim_k": 8}, "Did you mean 'key_dim'"),
+    ("LambdaLayer", {"dim_head": 8}, "Did you mean 'key_dim'"),
+    ("LambdaLayer", {"dim_u": 2}, "Did you mean 'intra_depth'"),
+    ("LambdaLayer", {"r": 23}, "Did you mean 'scope'"),
+    ("LambdaLayer", {"n": 64}, "scope=None is global"),
+    ("LambdaConv", {"filters": 8, "kernel_size": 3, "r": 3}, "'kernel_size'"),
+    (
+        "LambdaConv",
+        {"filters": 8, "kernel_size": 3, "scope": 3},
+        "'kernel_size'",
+    ),
+    ("LambdaLayer", {"data_format": "channels_first"}, "Permute"),
+    ("LambdaLayer", {"kernel_initializer": "zeros"}, "`query_initializer`"),
+    ("LambdaLayer", {"return_attention_scores": True}, "No attention scores"),
+    ("LambdaLayer", {"attention_mask": None}, "belongs in the call"),
+    ("RelativeAttention", {"embed_dim": 8}, "Did you mean 'filters'"),
+    ("RelativeAttention", {"attention_axes": 1}, "Did you mean 'axis'"),
+    ("RelativePositionEmbedding", {"max_distance": 3}, "`scope`"),
+    ("SqueezeExcite", {"reduction": 4}, "1 / `ratio`"),
+    ("SqueezeExcite", {"filters": 4}, "those of the inputs"),
+    ("StochasticDepth", {"rate": 0.1, "survival_probability": 1}, "1 - `rate`"),
+    ("StochasticDepth", {"drop_prob": 0.1}, "`rate`"),
+    ("Dropout", {"rate": 0.1, "noise_shape": [1]}, "`StochasticDepth`"),
+    # Flags are True or False.
+    *(
+        ("LambdaLayer", {name: "no"}, f"`{name}`.*True or False.*'no'")
+        for name in (
+            *("use_content", "use_position", "use_position_bias", "causal"),
+            *("multi_head", "use_batch_norm", "use_sync_bn"),
+        )
+    ),
+    ("RelativeAttention", {"causal": 2}, "`causal`.*True or False.*2"),
+    ("RelativeAttention", {"use_content": None}, "`use_content`.*None"),
+    ("SqueezeExcite", {"ratio": "a"}, "`ratio`.*'a'"),
+    ("SqueezeExcite", {"ratio": True}, "`ratio`.*True"),
+    ("SqueezeExcite", {"ratio": float("nan")}, "`ratio`.*nan"),
+    ("SqueezeExcite", {"ratio": None}, "`ratio`.*None"),
+    ("LambdaLayer", {"norm_momentum": None}, "`norm_momentum`.*None"),
+    ("LambdaConv", {"filters": None, "kernel_size": 3}, "`filters`.*None"),
+    ("LambdaLayer", {"position_embedding": None}, "`position_embedding`.*None"),
+    ("LambdaLayer", {"position_embedding": [1]}, "`position_embedding`"),
+    ("LambdaLayer", {"scope": ()}, r"`scope`.*\(\)"),
+    ("LambdaLayer", {"scope": (3, 3, 3, 3)}, "`scope`.*1 to 3"),
 ]
 
 
@@ -138,6 +213,36 @@ CONSTRUCTION = [
 def test_construction(layer, arguments, message):
     with pytest.raises(ValueError, match=re.compile(message, re.DOTALL)):
         getattr(layers, layer)(**arguments)
+
+
+# (layer, what stands there without a name, what the message says)
+POSITIONS = [
+    ("LambdaLayer", (48, 3), "`filters` by position.*3.*num_heads=.*scope"),
+    ("LambdaLayer", (64, 8, 7), "8, 7.*num_heads, key_dim"),
+    ("LambdaConv", (8, 3, 2), "`filters`, `kernel_size`.*2.*strides="),
+    ("RelativeAttention", (8, 2), "`filters`.*2.*num_heads="),
+    ("RelativePositionEmbedding", (3, 1), "`key_dim`.*1.*intra_depth="),
+    ("SqueezeExcite", (0.5, "silu"), "`ratio`.*'silu'.*activation="),
+    ("StochasticDepth", (0.5, None, 1), "`rate`.*None, 1"),
+    ("Dropout", (0.5, None), "`rate`.*None"),
+    ("LambdaConv", (8,), "needs `kernel_size`"),
+    ("LambdaConv", (), "needs `filters` and `kernel_size`"),
+    ("Dropout", (), "needs `rate`"),
+    ("StochasticDepth", (), "needs `rate`"),
+]
+
+
+@pytest.mark.parametrize(("layer", "given", "message"), POSITIONS)
+def test_arguments_without_names(layer, given, message):
+    with pytest.raises(ValueError, match=re.compile(message, re.DOTALL)):
+        getattr(layers, layer)(*given)
+
+
+def test_arguments_given_twice():
+    with pytest.raises(ValueError, match="`filters` is given twice"):
+        layers.LambdaLayer(8, **{"filters": 8})
+    with pytest.raises(ValueError, match="`inputs` is given twice"):
+        lambda_layer()(tf.zeros([2, 5, 4]), **{"inputs": tf.zeros([2, 5, 4])})
 
 
 def conv(filters=8, kernel_size=3, **kwargs):
@@ -222,10 +327,20 @@ CALLS = {
         {"inputs": [2, 5, 4], "attention_mask": [3, 5, 5]},
         r"`attention_mask`.*\(5, 5\).*\(3, 5, 5\)",
     ),
-    "mask_broadcast": (
+    "mask_of_other_heads": (
         lambda_layer,
-        {"inputs": [2, 5, 4], "attention_mask": [1, 5]},
-        r"`attention_mask`.*\(5, 5\).*\(1, 5\)",
+        {"inputs": [2, 5, 4], "attention_mask": [2, 3, 5, 5]},
+        r"`attention_mask`.*\(2, 2, 5, 5\).*\(2, 3, 5, 5\)",
+    ),
+    "mask_without_an_axis_of_queries": (
+        lambda_layer,
+        {"inputs": [2, 5, 4], "attention_mask": [5]},
+        r"`attention_mask`.*\(5, 5\).*\(5,\)",
+    ),
+    "mask_of_padding": (
+        attention,
+        {"inputs": [2, 5, 4], "attention_mask": [2, 5]},
+        r"`attention_mask`.*\(2, 5\).*`context_mask`",
     ),
     "context_mask_of_wrong_length": (
         lambda_layer,
@@ -420,6 +535,188 @@ def test_call(name):
     inputs = tf.constant(arguments.pop("inputs"))
     with pytest.raises(ValueError, match=re.compile(message, re.DOTALL)):
         make()(inputs, **arguments)
+
+
+_TEXT, _MAP = np.zeros([2, 5, 8], "float32"), np.zeros([2, 5, 5, 8], "float32")
+
+
+def built(layer, x=_TEXT):
+    layer(tf.constant(x))
+    return layer
+
+
+def several(make):
+    return lambda: make()([tf.constant(_TEXT)] * 3)
+
+
+# name: (what is called, what the message says)
+USES = {
+    "query_key_value": (several(lambda_layer), "list of 3.*context=value"),
+    "attention_query_key_value": (several(attention), "3.*context=value"),
+    "several_to_a_convolution": (several(conv), "one tensor.*list of 3"),
+    "several_to_a_table": (several(table), "one tensor.*list of 3"),
+    "several_to_squeeze_excite": (several(layers.SqueezeExcite), "list of 3"),
+    "several_to_batch_normalization": (
+        several(layers.BatchNormalization),
+        "one tensor.*list of 3",
+    ),
+    "shortcut_and_branch": (
+        several(lambda: layers.StochasticDepth(0.5)),
+        r"list of 3.*shortcut \+ layer\(branch\)",
+    ),
+    "shortcut_and_branch_as_arguments": (
+        lambda: layers.StochasticDepth(0.5)(_TEXT, _TEXT),
+        r"2 arguments.*shortcut \+ layer\(branch\)",
+    ),
+    "several_to_dropout": (several(lambda: layers.Dropout(0.5)), "list of 3"),
+    "dictionary": (lambda: lambda_layer()({"x": _TEXT}), "one tensor.*dict"),
+    "three_positions": (
+        lambda: lambda_layer()(_TEXT, _TEXT, _TEXT),
+        "`inputs` and `context` by position.*3 arguments.*context=value",
+    ),
+    "nothing": (lambda: lambda_layer()(), "must be called on `inputs`"),
+    "none": (lambda: conv()(None), "must be called on `inputs`"),
+    "query_by_name": (
+        lambda: lambda_layer()(query=_TEXT, value=_TEXT),
+        "`query`.*`inputs` are the queries",
+    ),
+    "rows_of_different_lengths": (
+        lambda: lambda_layer()([[[1.0], [2.0]], [[1.0]]]),
+        "`inputs`.*equal lengths",
+    ),
+    "mask_of_different_lengths": (
+        lambda: lambda_layer()(_TEXT, context_mask=[[1, 1], [1]]),
+        "`context_mask`.*equal lengths",
+    ),
+    "ragged": (
+        lambda: lambda_layer()(tf.ragged.constant([[[1.0]], [[1.0], [2.0]]])),
+        "dense.*to_tensor",
+    ),
+    "causal_mask_in_a_call": (
+        lambda: lambda_layer()(_TEXT, use_causal_mask=True),
+        "`use_causal_mask`.*causal=True",
+    ),
+    "causal_mask_in_a_call_of_attention": (
+        lambda: attention()(_TEXT, use_causal_mask=True),
+        "`use_causal_mask`.*causal=True",
+    ),
+    "causal_mask_in_a_call_of_a_convolution": (
+        lambda: conv()(_TEXT, use_causal_mask=True),
+        "`use_causal_mask`.*padding='causal'",
+    ),
+    "attention_scores": (
+        lambda: attention()(_TEXT, return_attention_scores=True),
+        "`return_attention_scores`.*No attention scores",
+    ),
+    "constructor_argument_in_a_call": (
+        lambda: lambda_layer()(_TEXT, scope=3),
+        "`scope`.*belongs in the constructor",
+    ),
+    "misspelt_argument_of_a_call": (
+        lambda: lambda_layer()(_TEXT, context_masks=_TEXT),
+        "`context_masks`.*Did you mean 'context_mask'",
+    ),
+    "mask_for_a_convolution": (
+        lambda: conv()(_TEXT, context_mask=np.ones([2, 5])),
+        "`context_mask`.*has: inputs, mask",
+    ),
+    "argument_of_a_call_of_squeeze_excite": (
+        lambda: layers.SqueezeExcite()(_MAP, axis=1),
+        "`axis`.*has: inputs",
+    ),
+    **{
+        f"{name}_built_for_sequences": (
+            lambda make=make: built(make())(_MAP),
+            "built for inputs with 1 spatial axis.*2",
+        )
+        for name, make in {
+            "global": lambda_layer,
+            "local": lambda: lambda_layer(scope=3),
+            "convolution": conv,
+            "attention": attention,
+            "local_attention": lambda: attention(scope=3),
+            "joint_attention": lambda: attention(position_embedding="joint"),
+            "table": table,
+        }.items()
+    },
+    "channels_of_a_convolution": (
+        lambda: built(conv())(_TEXT[..., :4]),
+        "8.*4|4.*8",
+    ),
+    "channels_of_squeeze_excite": (
+        lambda: built(layers.SqueezeExcite())(_TEXT[..., :4]),
+        "8.*4|4.*8",
+    ),
+    "longer_than_built_for": (
+        lambda: built(lambda_layer())(np.zeros([1, 6, 8], "float32")),
+        r"\(5,\).*\(6,\).*largest.*`scope`",
+    ),
+    "attention_longer_than_built_for": (
+        lambda: built(attention())(np.zeros([1, 6, 8], "float32")),
+        r"\(5,\).*\(6,\).*largest.*`scope`",
+    ),
+    "build_without_a_shape": (lambda: lambda_layer().build(), "`inputs_shape`"),
+    "build_with_another_name": (
+        lambda: attention().build((None, 5, 4), shape=3),
+        "`inputs_shape`.*shape=",
+    ),
+    "build_for_several": (
+        lambda: lambda_layer().build([(None, 5, 4), (None, 5, 4)]),
+        "one tensor",
+    ),
+    "build_of_a_matrix": (lambda: conv().build((None, 5)), r"\(None, 5\)"),
+    "build_of_a_table": (lambda: table().build((None, 5)), r"\(None, 5\)"),
+    "plan_before_build": (lambda: lambda_layer().plan, "`plan` before it is"),
+    "inference_plan_before_build": (
+        lambda: conv().inference_plan,
+        "`inference_plan` before it is",
+    ),
+    "value_dim_before_build": (lambda: lambda_layer().value_dim, "`value_dim`"),
+    "key_depth_before_build": (lambda: attention().key_depth, "`key_depth`"),
+    "attention_value_dim": (lambda: attention().value_dim, "`value_dim`"),
+    "tables_before_build": (lambda: attention().tables(), "`tables`"),
+    "state_before_build": (
+        lambda: lambda_layer().state_spec(),
+        "must be built",
+    ),
+    "entries_before_build": (lambda: table().entries_for((5,)), "before it is"),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_use(name):
+    use, message = USES[name]
+    with pytest.raises(ValueError, match=re.compile(message, re.DOTALL)):
+        use()
+
+
+def test_a_failed_call_leaves_nothing_behind():
+    for make in (lambda_layer, attention):
+        layer = make()
+        with pytest.raises(ValueError, match="`context`"):
+            layer(_TEXT, context=np.zeros([2, 6, 3], "float32"))
+        layer.build((None, 5, 8))
+        assert layer(_TEXT).shape == (2, 5, 8)
+
+
+@pytest.mark.parametrize("make", [lambda_layer, attention, conv])
+def test_build_takes_the_name_of_other_layers(make):
+    layer = make()
+    layer.build(input_shape=(None, 5, 8))
+    assert layer(_TEXT).shape == (2, 5, 8)
+
+
+def test_channels_first():
+    tf.keras.backend.set_image_data_format("channels_first")
+    try:
+        for make in (lambda_layer, attention, conv, layers.SqueezeExcite):
+            with pytest.raises(
+                ValueError, match=r"set_image_data_format\('channels_last'\)"
+            ):
+                make()(_MAP)
+            make()(_TEXT)  # Their channels are last in either format.
+    finally:
+        tf.keras.backend.set_image_data_format("channels_last")
 
 
 def test_unknown_number_of_channels():

@@ -259,7 +259,7 @@ def test_long_sequences_stay_small():
     """What a graph of a global sequence holds grows with the length alone."""
 
     def stored(length, **arguments):
-        layer = layers.LambdaLayer(4, 2, 2, **arguments)
+        layer = layers.LambdaLayer(4, num_heads=2, key_dim=2, **arguments)
         inputs = tf.TensorSpec([1, length, 4])
         layer.build(inputs.shape)
         function = tf.function(layer, autograph=False)
@@ -276,8 +276,8 @@ def test_a_global_sequence_of_4096_positions(causal, implementation, rng):
     length, heads, keys, values = 4096, 2, 4, 3
     layer = layers.LambdaLayer(
         heads * values,
-        heads,
-        keys,
+        num_heads=heads,
+        key_dim=keys,
         causal=causal,
         use_batch_norm=False,
         implementation=implementation,

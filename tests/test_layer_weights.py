@@ -55,10 +55,10 @@ def test_weights_have_the_documented_shapes(use_batch_norm):
 
 def test_parts_that_are_off_have_no_weights():
     x = tf.zeros([1, 4, 6, 11])
-    content = layers.LambdaLayer(10, 2, 3, use_position=False)
+    content = layers.LambdaLayer(10, num_heads=2, key_dim=3, use_position=False)
     content(x)
     assert content.position_embedding is None
-    position = layers.LambdaLayer(10, 2, 3, use_content=False)
+    position = layers.LambdaLayer(10, num_heads=2, key_dim=3, use_content=False)
     position(x)
     assert position.key is None
     assert len(position.trainable_weights) == 7
@@ -91,7 +91,7 @@ def test_initial_weights_are_the_papers(layer_type):
 def test_initial_weights_follow_the_seed():
     def weights(seed):
         tf.keras.utils.set_random_seed(seed)
-        layer = layers.LambdaLayer(6, 2, 3, intra_depth=3)
+        layer = layers.LambdaLayer(6, num_heads=2, key_dim=3, intra_depth=3)
         layer(tf.zeros([1, 4, 6]))
         return [checks.raw(weight).numpy() for weight in layer.weights]
 
@@ -112,7 +112,7 @@ def test_batch_statistics_move_the_averages(padded, rng):
     if padded:
         real = rng.uniform(size=[3, 20]) < 0.6
         call["context_mask"] = real
-    layer = layers.LambdaLayer(22, 2, 3, norm_momentum=0.8)
+    layer = layers.LambdaLayer(22, num_heads=2, key_dim=3, norm_momentum=0.8)
     tensors = {name: tf.constant(value) for name, value in call.items()}
     layer(**tensors)
     checks.randomize(layer, rng)
@@ -138,7 +138,9 @@ def test_synchronised_statistics_equal_one_device(two_replicas, rng):
 
     def build():
         inputs = tf.keras.Input([5, 7])
-        layer = layers.LambdaLayer(6, 2, 3, use_sync_bn=True, norm_momentum=0.5)
+        layer = layers.LambdaLayer(
+            6, num_heads=2, key_dim=3, use_sync_bn=True, norm_momentum=0.5
+        )
         return tf.keras.Model(inputs, layer(inputs))
 
     single = build()
@@ -169,8 +171,8 @@ def test_synchronised_statistics_equal_one_device(two_replicas, rng):
 def test_regularizers_and_constraints():
     layer = layers.LambdaLayer(
         6,
-        2,
-        3,
+        num_heads=2,
+        key_dim=3,
         kernel_regularizer=tf.keras.regularizers.L2(0.1),
         embeddings_regularizer=tf.keras.regularizers.L1(0.01),
         kernel_constraint=tf.keras.constraints.NonNeg(),
@@ -199,7 +201,7 @@ def test_initializers_are_used():
         f"{name}_initializer": tf.keras.initializers.Constant(number)
         for number, name in enumerate(("query", "key", "value", "embeddings"))
     }
-    layer = layers.LambdaLayer(6, 2, 3, **constants)
+    layer = layers.LambdaLayer(6, num_heads=2, key_dim=3, **constants)
     layer(tf.zeros([1, 5, 7]))
     variables = checks.reference_weights(layer)
     for number, name in enumerate(("query", "key", "value", "embeddings")):
@@ -253,7 +255,9 @@ def test_one_initializer_gives_each_weight_its_own_numbers(
 
 
 def test_frozen_layer_has_no_trainable_weights():
-    layer = layers.LambdaLayer(6, 2, 3, trainable=False, name="frozen")
+    layer = layers.LambdaLayer(
+        6, num_heads=2, key_dim=3, trainable=False, name="frozen"
+    )
     layer(tf.zeros([1, 5, 7]))
     assert layer.name == "frozen"
     assert not layer.trainable_weights
@@ -265,8 +269,8 @@ def two_layers_sharing_a_table(implementation="auto"):
     pair = [
         layers.LambdaLayer(
             6,
-            2,
-            3,
+            num_heads=2,
+            key_dim=3,
             scope=3,
             position_embedding=table,
             implementation=implementation,
@@ -295,7 +299,7 @@ def test_shared_table_receives_the_sum_of_gradients(rng):
         checks.randomize(layer, rng)
     own = []
     for layer in pair:
-        copy = layers.LambdaLayer(6, 2, 3, scope=3)
+        copy = layers.LambdaLayer(6, num_heads=2, key_dim=3, scope=3)
         copy(x)
         variables = checks.reference_weights(copy)
         for name, variable in checks.reference_weights(layer).items():
@@ -384,9 +388,13 @@ def test_global_table_serves_smaller_grids(rng):
     # The paper shares embeddings between layers that see the same geometry;
     # a smaller grid uses the middle of the table.
     table = layers.RelativePositionEmbedding(3)
-    large = layers.LambdaLayer(6, 2, 3, position_embedding=table)
+    large = layers.LambdaLayer(
+        6, num_heads=2, key_dim=3, position_embedding=table
+    )
     large(tf.zeros([1, 5, 7, 4]))
-    small = layers.LambdaLayer(6, 2, 3, position_embedding=table)
+    small = layers.LambdaLayer(
+        6, num_heads=2, key_dim=3, position_embedding=table
+    )
     call = {"inputs": rng.normal(size=[2, 3, 4, 4]).astype("float32")}
     small(tf.constant(call["inputs"]))
     checks.randomize(small, rng)

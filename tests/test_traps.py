@@ -179,7 +179,7 @@ def test_embeddings_are_trained(build, rng):
 
 def test_functional_models_know_their_shapes(rng):
     inputs = tf.keras.Input([6, 7, 3])
-    x = layers.LambdaLayer(8, 2, 3, scope=3)(inputs)
+    x = layers.LambdaLayer(8, num_heads=2, key_dim=3, scope=3)(inputs)
     assert tuple(x.shape) == (None, 6, 7, 8)
     x = layers.LambdaConv(10, 3, strides=2, num_heads=2, key_dim=3)(x)
     assert tuple(x.shape) == (None, 3, 4, 10)
@@ -401,8 +401,8 @@ def test_softmax_of_many_positions_in_half_precision(policy):
 def test_large_queries_in_half_precision(policy, rng):
     layer = layers.LambdaLayer(
         4,
-        2,
-        3,
+        num_heads=2,
+        key_dim=3,
         query_normalization="softmax",
         use_batch_norm=False,
         query_initializer=tf.keras.initializers.RandomNormal(stddev=6e3),
@@ -751,7 +751,7 @@ class Block(tf.keras.layers.Layer):
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.inner = layers.LambdaLayer(6, 2, 3, scope=3)
+        self.inner = layers.LambdaLayer(6, num_heads=2, key_dim=3, scope=3)
 
     def build(self, input_shape):
         self.inner.build(input_shape)
@@ -764,8 +764,12 @@ class Block(tf.keras.layers.Layer):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: tf.keras.Sequential([layers.LambdaLayer(6, 2, 3)]),
-        lambda: tf.keras.layers.TimeDistributed(layers.LambdaLayer(6, 2, 3)),
+        lambda: tf.keras.Sequential(
+            [layers.LambdaLayer(6, num_heads=2, key_dim=3)]
+        ),
+        lambda: tf.keras.layers.TimeDistributed(
+            layers.LambdaLayer(6, num_heads=2, key_dim=3)
+        ),
         Block,
     ],
 )

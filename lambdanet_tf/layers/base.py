@@ -1,39 +1,82 @@
-"""What every layer of this package checks before anything else."""
+"""Base layers: errors for unknown arguments and foreign tensors."""
 
+import functools
 import inspect
 import json
-import numbers
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.layers.hints import instead_of
 
 # What either Keras takes for any layer.
 _OF_EVERY_LAYER = frozenset(
     {"activity_regularizer", "autocast", "batch_input_shape", "batch_shape"}
     | {"batch_size", "dtype", "dynamic", "input_dim", "input_shape"}
-    | {"input_dtype", "name", "trainable", "weights"}
+    | {"input_dtype", "name", "sublayers", "trainable", "weights"}
 )
 
 
 class CheckedCall(tf.keras.layers.Layer):
-    """A Keras layer with clear errors for wrong tensors.
+    """A Keras layer with clear errors for wrong tensors and call arguments.
 
     A Keras 3 layer accepts a symbolic tensor of tf_keras without a word, and
     the model then does not own the layer's weights.
     """
 
-    def __call__(self, inputs, *args, **kwargs):
-        for tensor in tf.nest.flatten((inputs, args, kwargs)):
+    # What to do with several tensors where the layer takes one.
+    _several = "Call it on each of them."
+
+    def __call__(self, *args, **kwargs):
+        for tensor in tf.nest.flatten((args, kwargs)):
             _refuse_foreign(tensor, self.name)
-        kwargs = {name: as_array(value) for name, value in kwargs.items()}
-        training = kwargs.get("training")
+        arguments = self._call_arguments(args, kwargs)
+        if arguments is None:
+            return super().__call__(*args, **kwargs)
+        training = arguments.get("training")
         if KERAS_3 and tf.is_tensor(training):
-            kwargs["training"] = _known(training, self.name)
-        return super().__call__(inputs, *args, **kwargs)
+            arguments["training"] = _known(training, self.name)
+        inputs = arguments.pop(next(iter(arguments)))
+        self._prepare(inputs, arguments)
+        return super().__call__(inputs, **arguments)
+
+    def _prepare(self, inputs, arguments):
+        """Checks and changes the arguments of a call, a dictionary."""
+
+    def _call_arguments(self, args, kwargs):
+        """The arguments of a call by name, the inputs first; lists as arrays.
+
+        None if a subclass of somebody else's takes any.
+        """
+        names = _call_names(type(self))
+        if names is None:
+            return None
+        kind, placed = type(self).__name__, _placed(names)
+        surplus = [x for x in args[len(placed) :] if hasattr(x, "shape")]
+        if surplus or len(args) > len(names):
+            raise ValueError(
+                f"{kind} takes {' and '.join(placed)} by position. Received: "
+                f"{len(args)} arguments. {self._several} By name it takes "
+                f"{', '.join(names)}."
+            )
+        arguments = dict(zip(names, args, strict=False))
+        for name in kwargs:
+            if name in arguments:
+                raise ValueError(f"`{name}` is given twice to {kind}.")
+            if name not in (*names, "training", "mask"):
+                _refuse_call_argument(type(self), name, names)
+        arguments |= kwargs
+        if arguments.get(names[0]) is None:
+            raise ValueError(
+                f"{kind} must be called on `{names[0]}`. Received: "
+                f"{', '.join(arguments) or 'nothing'}."
+            )
+        ordered = {names[0]: arguments.pop(names[0]), **arguments}
+        return {
+            name: _array(name, value, kind, self._several)
+            for name, value in ordered.items()
+        }
 
     def get_config(self):
         config = super().get_config()
@@ -60,9 +103,7 @@ class BaseLayer(CheckedCall):
     """
 
     def __init__(self, sublayers=None, **kwargs):
-        unknown = [name for name in kwargs if name not in _OF_EVERY_LAYER]
-        if unknown:
-            _refuse_argument(type(self), unknown[0])
+        check_names(type(self), kwargs)
         super().__init__(**kwargs)
         # As text: a dictionary would become a part of saved files.
         self._given_settings = json.dumps(sublayers or {})
@@ -118,15 +159,6 @@ class BaseLayer(CheckedCall):
         return config
 
 
-def as_array(value: Any) -> Any:
-    """Lists of numbers as an array: so tf_keras reads constants from files."""
-    if not isinstance(value, list | tuple):
-        return value
-    leaves = tf.nest.flatten(value)
-    is_number = all(isinstance(x, numbers.Number | np.generic) for x in leaves)
-    return np.asarray(value) if is_number else value
-
-
 def not_converted(call):
     """`do_not_convert` that keeps the signature, which tf_keras reads.
 
@@ -137,14 +169,87 @@ def not_converted(call):
     return wrapper
 
 
-def _refuse_argument(layer_type, name):
+@functools.lru_cache
+def _call_names(layer_type):
+    """The names of the arguments of `call`; None if it takes any."""
+    parameters = list(inspect.signature(layer_type.call).parameters.values())
+    kinds = {parameter.kind for parameter in parameters}
+    if kinds & {parameters[0].VAR_POSITIONAL, parameters[0].VAR_KEYWORD}:
+        return None
+    return tuple(parameter.name for parameter in parameters[1:])
+
+
+def _constructor_names(layer_type):
     parameters = inspect.signature(layer_type.__init__).parameters
-    names = [n for n in parameters if n not in ("self", "kwargs")]
-    names += ["name", "dtype", "trainable"]
+    names = [n for n in parameters if n not in ("self", "args", "kwargs")]
+    return [*names, "name", "dtype", "trainable"]
+
+
+def check_names(layer_type, names):
+    """Raises a ValueError for names that no Keras layer has as arguments."""
+    for name in names:
+        if name not in _OF_EVERY_LAYER:
+            _refuse_argument(layer_type, name)
+
+
+def _refuse_argument(layer_type, name):
+    names, kind = _constructor_names(layer_type), layer_type.__name__
+    remedy = instead_of(name, kind, names)
+    if name in (_call_names(layer_type) or ()):
+        remedy = f" It belongs in the call: layer(inputs, {name}=...)."
     raise ValueError(
-        f"`{name}` is not an argument of {layer_type.__name__}."
-        f"{did_you_mean(name, names)} It has: {', '.join(names)}."
+        f"`{name}` is not an argument of {kind}.{remedy} It has: "
+        f"{', '.join(names)}."
     )
+
+
+def _refuse_call_argument(layer_type, name, names):
+    kind = layer_type.__name__
+    remedy = instead_of(name, kind, names)
+    if name in _constructor_names(layer_type):
+        remedy = f" It belongs in the constructor: {kind}({name}=...)."
+    raise ValueError(
+        f"`{name}` is not an argument of a call of {kind}.{remedy} It has: "
+        f"{', '.join(names)}."
+    )
+
+
+def _placed(names):
+    """The tensors of a call that may be given without their names."""
+    placed = names[:2] if names[1:2] == ("context",) else names[:1]
+    return [f"`{name}`" for name in placed]
+
+
+def _array(name, value, kind, several):
+    """An argument of a call; lists of numbers as an array.
+
+    Raises:
+        ValueError: if it holds several tensors, or rows of different lengths.
+    """
+    if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
+        raise ValueError(
+            f"`{name}` of {kind} must be a dense tensor. Received: a "
+            f"{type(value).__name__}. Fill it up with `to_tensor()` or "
+            "`tf.sparse.to_dense`, and say what is padding by a mask."
+        )
+    if not isinstance(value, (list, tuple, dict)):
+        return value
+    leaves = tf.nest.flatten(value)
+    if isinstance(value, dict) or any(hasattr(x, "dtype") for x in leaves):
+        raise ValueError(
+            f"{kind} takes one tensor as `{name}`. Received: a "
+            f"{type(value).__name__} of {len(value)}. {several}"
+        )
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        array = np.asarray(None)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"`{name}` of {kind} must be numbers in rows of equal lengths. "
+            f"Received: a {type(value).__name__} of {len(value)}."
+        )
+    return array.astype("float32") if array.dtype == "float64" else array
 
 
 def _known(training, name):

@@ -2,14 +2,11 @@
 
 import tensorflow as tf
 
-from lambdanet_tf import ops
 from lambdanet_tf.layers.base import BaseLayer
-from lambdanet_tf.layers.base import as_array
-from lambdanet_tf.layers.grids import check_shape
 from lambdanet_tf.layers.grids import known_shape
-from lambdanet_tf.layers.grids import num_positions
 from lambdanet_tf.layers.grids import size_of_grid
 from lambdanet_tf.layers.grids import with_shape
+from lambdanet_tf.layers.masks import is_alike
 
 
 class ContextLayer(BaseLayer):
@@ -20,19 +17,40 @@ class ContextLayer(BaseLayer):
     sizes.
     """
 
+    _several = (
+        "Keys and values are made of the context: layer(query, context=value)."
+    )
     _context_shape = None
 
-    def __call__(self, inputs, context=None, **kwargs):
-        context = as_array(context)
-        if kwargs.get("attention_mask") is not None:
+    def __call__(self, *args, **kwargs):
+        try:
+            return super().__call__(*args, **kwargs)
+        finally:
+            if self._context_shape is not None:
+                self._context_shape = None
+
+    def _prepare(self, inputs, arguments):
+        context = arguments.get("context")
+        if not self.built and context is not None:
+            # Keras 2 tells `build` the shape of the first argument only.
+            self._context_shape = context.shape
+        mask = arguments.get("attention_mask")
+        if mask is not None and not is_alike(mask.shape):
             # Keras 3 does not run `call` on symbolic tensors.
             built = self._build_shapes[0] if self.built else inputs.shape
             self._check_static(known_shape(inputs.shape, built)[1:-1])
-        # Keras 2 tells `build` the shape of the first argument only.
-        self._context_shape = None if context is None else context.shape
-        return super().__call__(inputs, context=context, **kwargs)
 
-    def build(self, inputs_shape, context_shape=None):
+    # Keras 3 compares named arguments with those of `call`; `input_shape` is
+    # what other layers call the first.
+    def build(self, inputs_shape=None, context_shape=None, **kwargs):
+        if inputs_shape is None:
+            inputs_shape = kwargs.pop("input_shape", None)
+        if inputs_shape is None or kwargs:
+            raise ValueError(
+                "`build` must be given `inputs_shape`, and can be given "
+                f"`context_shape`. Received: inputs_shape={inputs_shape}"
+                f"{''.join(f', {name}=...' for name in kwargs)}."
+            )
         inputs_shape = tuple(inputs_shape)
         context_shape = tuple(
             context_shape or self._context_shape or inputs_shape
@@ -70,52 +88,20 @@ def check_batches(inputs_shape, context_shape):
         )
 
 
-def check_context_mask(context_mask, context):
-    """Raises a ValueError unless a mask has the context's positions."""
-    if context_mask is None:
-        return
-    batch, *grid = context.shape[:-1]
-    check_shape(
-        "context_mask",
-        context_mask.shape,
-        ((batch, num_positions(context)), (batch, *grid)),
-        "(batch, context positions) or (batch, *spatial)",
-    )
-
-
-def by_example(pairs, inputs, context, depths=(), axis=None):
-    """Gives a mask or embeddings of pairs of positions their static sizes.
+def by_example(pairs, inputs, context, depths):
+    """Gives embeddings of pairs of positions their static sizes.
 
     Args:
-        pairs: None or `(n, m, *depths)`, or that with an axis for the batch,
-            which what has no static rank is given.
+        pairs: `(n, m, *depths)`, or that with an axis for the batch, which
+            what has no static rank is given.
         inputs: `(batch, *spatial, channels)`.
         context: the same.
         depths: sizes behind the positions.
-        axis: None, or the only spatial axis that counts.
     """
-    if pairs is None:
-        return None
-    if axis is None:
-        shape = [size_of_grid(inputs), size_of_grid(context), *depths]
-    else:
-        shape = [ops.size(inputs, axis), ops.size(context, axis), *depths]
+    shape = [size_of_grid(inputs), size_of_grid(context), *depths]
     static = [size if isinstance(size, int) else None for size in shape]
     if pairs.shape.rank is None:
         pairs = tf.reshape(pairs, [-1, *shape])
         pairs = tf.broadcast_to(pairs, [tf.shape(inputs)[0], *shape])
         return tf.ensure_shape(pairs, [None, *static])
     return with_shape(pairs, [None] * (pairs.shape.rank - len(shape)) + static)
-
-
-def check_attention_mask(attention_mask, batch, n, m):
-    """Raises a ValueError unless a mask is one of n by m positions."""
-    if attention_mask is None:
-        return
-    check_shape(
-        "attention_mask",
-        attention_mask.shape,
-        ((n, m), (batch, n, m)),
-        "(n, m) or (batch, n, m): query by context positions. (Padding of a "
-        "batch is `context_mask`)",
-    )

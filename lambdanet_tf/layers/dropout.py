@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from lambdanet_tf.arguments import checked_arguments
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.randomness import uniform
@@ -31,6 +32,7 @@ class Dropout(BaseLayer):
     Reference: [Srivastava et al., 2014](https://jmlr.org/papers/v15).
     """
 
+    @checked_arguments
     def __init__(self, rate, **kwargs):
         super().__init__(**kwargs)
         self.rate = fraction("rate", rate, below_one=True)

@@ -1,10 +1,12 @@
-"""Tensors on grids: shapes, masks of padding, and checks of both."""
+"""Tensors on grids: shapes, and their checks."""
 
-import functools
+import numbers
 
 import tensorflow as tf
 
 from lambdanet_tf import ops
+
+_CHANNELS_LAST = "channels_last"
 
 
 def grid_of(x):
@@ -63,27 +65,45 @@ def same_grid(one, other):
     return tf.TensorShape(one).is_compatible_with(tf.TensorShape(other))
 
 
-def padding_mask(x, *masks):
-    """`(batch, positions)`, False where any mask says padding, or None.
-
-    Counts the mask that Keras propagates with `x`.
-    """
-    positions = num_positions(x) or -1
-    masks = [
-        tf.reshape(tf.cast(mask, tf.bool), [tf.shape(x)[0], positions])
-        for mask in (getattr(x, "_keras_mask", None), *masks)
-        if mask is not None
-    ]
-    return functools.reduce(tf.logical_and, masks) if masks else None
-
-
 def check_grid(name, shape):
     """Raises a ValueError unless a shape is `(batch, *spatial, channels)`."""
+    if not all(
+        size is None or isinstance(size, numbers.Integral) for size in shape
+    ):
+        raise ValueError(
+            f"`{name}` must be one tensor, and its shape one of integers. "
+            f"Received: the shape {shape}."
+        )
     if not 3 <= len(shape) <= 5 or 0 in shape[1:]:
         raise ValueError(
             f"`{name}` must have the shape (batch, *spatial, channels) with "
             "one to three spatial axes, each of at least one position. "
             f"Received: {tuple(shape)}."
+        )
+
+
+def check_channels_last(shape):
+    """Raises a ValueError where Keras' convolutions give channels first."""
+    if (
+        len(shape) > 3
+        and tf.keras.backend.image_data_format() != _CHANNELS_LAST
+    ):
+        raise ValueError(
+            "Maps must have their channels last. Received: inputs of shape "
+            f"{tuple(shape)}, while tf.keras.backend.image_data_format() is "
+            "'channels_first'. Begin with tf.keras.backend."
+            f"set_image_data_format({_CHANNELS_LAST!r}), or change "
+            "~/.keras/keras.json; layers that differ have `data_format`."
+        )
+
+
+def check_axes(layer, grid, axes):
+    """Raises a ValueError unless a grid has the axes of a built layer."""
+    if len(grid) != axes:
+        raise ValueError(
+            f"Layer {layer!r} was built for inputs with {axes} spatial "
+            f"{'axis' if axes == 1 else 'axes'}. Received: inputs with "
+            f"{len(grid)}. Make another layer for them."
         )
 
 

@@ -3,11 +3,13 @@
 import tensorflow as tf
 
 from lambdanet_tf import ops
+from lambdanet_tf.arguments import boolean
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.batch_normalization import BatchNormalization
+from lambdanet_tf.layers.grids import check_channels_last
 from lambdanet_tf.layers.grids import split
 from lambdanet_tf.layers.padding import finite_padding
 from lambdanet_tf.layers.padding import propagate_nan
@@ -72,20 +74,20 @@ class LambdaBase(ProjectionLayer):
         self.key_dim = positive_int("key_dim", key_dim)
         self.intra_depth = positive_int("intra_depth", intra_depth)
         self.scope = scope_per_axis("scope", scope)
-        self.use_content = bool(use_content)
-        self.use_position = bool(use_position)
+        self.use_content = boolean("use_content", use_content)
+        self.use_position = boolean("use_position", use_position)
         if not (self.use_content or self.use_position):
             raise ValueError(
                 "`use_content` and `use_position` cannot both be False: the "
                 "layer would compute nothing."
             )
-        self.use_position_bias = bool(use_position_bias)
+        self.use_position_bias = boolean("use_position_bias", use_position_bias)
         if self.use_position_bias and not self.use_position:
             raise ValueError(
                 "`use_position_bias` needs position lambdas. Received: "
                 "use_position_bias=True, use_position=False."
             )
-        self.multi_head = bool(multi_head)
+        self.multi_head = boolean("multi_head", multi_head)
         self.implementation = one_of(
             "implementation", implementation, ops.IMPLEMENTATIONS
         )
@@ -95,10 +97,10 @@ class LambdaBase(ProjectionLayer):
         self.query_normalization = one_of(
             "query_normalization", query_normalization, ("softmax", None)
         )
-        self.use_batch_norm = bool(use_batch_norm)
+        self.use_batch_norm = boolean("use_batch_norm", use_batch_norm)
         self.norm_momentum = fraction("norm_momentum", norm_momentum)
         self.norm_epsilon = fraction("norm_epsilon", norm_epsilon)
-        self.use_sync_bn = bool(use_sync_bn)
+        self.use_sync_bn = boolean("use_sync_bn", use_sync_bn)
         self.position_bias_initializer = tf.keras.initializers.get(
             position_bias_initializer
         )
@@ -150,7 +152,8 @@ class LambdaBase(ProjectionLayer):
     @property
     def value_dim(self):
         """Channels of one head's output; known once the layer is built."""
-        return self.value.units // (self._num_groups * self.intra_depth)
+        value = self._once_built("value_dim", "value")
+        return value.units // (self._num_groups * self.intra_depth)
 
     @property
     def _num_groups(self):
@@ -159,6 +162,7 @@ class LambdaBase(ProjectionLayer):
 
     def _build(self, inputs_shape, context_shape):
         """Creates and builds every sublayer."""
+        check_channels_last(inputs_shape)
         check_channels(inputs_shape, context_shape)
         channels, context_channels = inputs_shape[-1], context_shape[-1]
         filters = self.filters or self._divisible(channels)
@@ -213,12 +217,12 @@ class LambdaBase(ProjectionLayer):
         of which size, its operations and memory, and the alternatives. A call
         on another grid, or on a batch of a known size, makes a plan of its own.
         """
-        return self._built_plans[1]
+        return self._once_built("plan", "_built_plans")[1]
 
     @property
     def inference_plan(self):
         """The `lambdanet_tf.ops.Plan` for calls with `training=False`."""
-        return self._built_plans[0]
+        return self._once_built("inference_plan", "_built_plans")[0]
 
     def _plan(self, geometry, training, batch=None):
         """The plan of a call; None without a table."""

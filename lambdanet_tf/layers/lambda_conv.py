@@ -5,16 +5,19 @@ import functools
 import tensorflow as tf
 
 from lambdanet_tf import ops
+from lambdanet_tf.arguments import checked_arguments
 from lambdanet_tf.arguments import int_per_axis
 from lambdanet_tf.arguments import one_of
+from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
+from lambdanet_tf.layers.base import check_names
 from lambdanet_tf.layers.base import not_converted
 from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
-from lambdanet_tf.layers.grids import padding_mask
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.grids import with_shape
+from lambdanet_tf.layers.masks import padding_mask
 from lambdanet_tf.layers.streaming import Streaming
 
 _AXIS = {
@@ -75,10 +78,12 @@ class LambdaConv(Streaming):
     Reference: [Bello, 2021](https://arxiv.org/abs/2102.08602), section 3.2.
     """
 
+    @checked_arguments
     def __init__(
         self,
         filters,
         kernel_size,
+        *,
         strides=1,
         dilation_rate=1,
         padding="same",
@@ -108,6 +113,7 @@ class LambdaConv(Streaming):
         embeddings_constraint=None,
         **kwargs,
     ):
+        check_names(type(self), kwargs)
         if kernel_size is None or position_embedding == "explicit":
             raise ValueError(
                 "A lambda convolution needs a `kernel_size` and a table: "
@@ -117,7 +123,7 @@ class LambdaConv(Streaming):
             )
         kernel_size = scope_per_axis("kernel_size", kernel_size)
         super().__init__(
-            filters=filters,
+            filters=positive_int("filters", filters),
             num_heads=num_heads,
             key_dim=key_dim,
             intra_depth=intra_depth,
@@ -183,7 +189,7 @@ class LambdaConv(Streaming):
         inputs = with_shape(inputs, [None] * (self._rank - 1) + [channels])
         grid = grid_of(inputs)
         axes = self._axes(grid)
-        present = padding_mask(inputs, mask)
+        present = padding_mask(inputs, mask=mask)
         queried = present
         if present is not None:
             on_grid = tf.reshape(present, [-1, *grid])
@@ -252,6 +258,8 @@ class LambdaConv(Streaming):
         return x[tuple(cuts)]
 
     def _geometry(self, grid):
+        if self.position_embedding is not None:
+            self.position_embedding.entries_for((None,) * len(grid))
         return ops.Geometry.of(self._axes(grid))
 
     @property
@@ -289,8 +297,10 @@ class LambdaConv(Streaming):
         # Keras 3 asks for a symbolic tensor, and again for each real one.
         if mask is None or not tf.is_tensor(mask):
             return None
-        mask = with_shape(mask, [None] * (self._rank - 1))
-        grid = [ops.size(mask, axis) for axis in range(1, mask.shape.rank)]
+        inputs = with_shape(inputs, [None] * self._rank)
+        grid = grid_of(inputs)
+        mask = padding_mask(inputs, mask=mask)
+        mask = tf.reshape(mask, [ops.size(inputs, 0), *grid])
         return self._at_centers(mask, self._axes(grid))
 
     def get_config(self):

@@ -5,22 +5,24 @@ import functools
 import tensorflow as tf
 
 from lambdanet_tf import ops
+from lambdanet_tf.arguments import boolean
+from lambdanet_tf.arguments import checked_arguments
 from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.base import not_converted
 from lambdanet_tf.layers.context import ContextLayer
 from lambdanet_tf.layers.context import by_example
-from lambdanet_tf.layers.context import check_attention_mask
 from lambdanet_tf.layers.context import check_batches
-from lambdanet_tf.layers.context import check_context_mask
 from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import check_shape
 from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
 from lambdanet_tf.layers.grids import num_positions
-from lambdanet_tf.layers.grids import padding_mask
 from lambdanet_tf.layers.grids import same_grid
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.grids import with_grid_of
+from lambdanet_tf.layers.masks import is_alike
+from lambdanet_tf.layers.masks import padding_mask
+from lambdanet_tf.layers.masks import pairs_by_head
 from lambdanet_tf.layers.streaming import Streaming
 
 
@@ -110,13 +112,16 @@ class LambdaLayer(ContextLayer, Streaming):
         context: None for the inputs, or a tensor like them with its own
             channels: on the same grid, or with any number of positions if
             the position part is off or "explicit".
-        attention_mask: None, `(n, m)` or `(batch, n, m)`, bool or 0 and 1: 1
-            where query position n may interact with context position m.
-            Positions are flattened row-major. Sizes must be static if there
-            is a table.
-        context_mask: None or `(batch, m)` or `(batch, *context spatial)`: 0
-            where the context is padding. A mask that Keras propagates with
-            the context counts as one.
+        attention_mask: None, `(n, m)`, `(batch, n, m)` or `(batch, heads, n,
+            m)`, bool or 0 and 1: 1 where query position n may interact with
+            context position m. As in Keras, 1 stands for all of an axis, and
+            the axes of the grids may stand in the place of n and m, which
+            are flattened row-major. A mask for each head makes lambdas for
+            each. Sizes must be static if there is a table, but for `(batch,
+            1, m)`, which is as cheap as padding.
+        context_mask: None or `(batch, m)` or `(batch, *context spatial)`, or
+            without the last of these: 0 where the context is padding. A mask
+            that Keras propagates with the context counts as one.
         embeddings: `(n, m, key_dim)` or `(batch, n, m, key_dim)`; with an
             intra-depth above 1 it is the last axis; with `multi_head`,
             `num_heads` comes before `key_dim`. Only for "explicit".
@@ -142,9 +147,11 @@ class LambdaLayer(ContextLayer, Streaming):
     Reference: [Bello, 2021](https://arxiv.org/abs/2102.08602), section 3.
     """
 
+    @checked_arguments
     def __init__(
         self,
         filters=None,
+        *,
         num_heads=4,
         key_dim=16,
         intra_depth=1,
@@ -202,7 +209,7 @@ class LambdaLayer(ContextLayer, Streaming):
             embeddings_constraint=embeddings_constraint,
             **kwargs,
         )
-        self.causal = bool(causal)
+        self.causal = boolean("causal", causal)
 
     @not_converted
     def call(
@@ -216,11 +223,16 @@ class LambdaLayer(ContextLayer, Streaming):
         training=None,
     ):
         with_grid = self.position_embedding is not None and (
-            self.scope is None or attention_mask is not None
+            self.scope is None
+            or (
+                attention_mask is not None
+                and not is_alike(attention_mask.shape)
+            )
         )
         inputs = self._as_built(inputs, 0, with_grid)
         if context is None:
-            context, present = inputs, padding_mask(inputs, mask, context_mask)
+            context = inputs
+            present = padding_mask(inputs, mask=mask, context_mask=context_mask)
             queried = present
         else:
             context = tf.convert_to_tensor(context)
@@ -228,14 +240,16 @@ class LambdaLayer(ContextLayer, Streaming):
             if self.causal or self.position_embedding is not None:
                 inputs = with_grid_of(inputs, context)
                 context = with_grid_of(context, inputs)
-            present = padding_mask(context, context_mask)
-            queried = padding_mask(inputs, mask)
-        if attention_mask is not None:
-            attention_mask = tf.cast(attention_mask, tf.bool)
-        self._check_call(
-            inputs, context, attention_mask, context_mask, embeddings
+            present = padding_mask(context, context_mask=context_mask)
+            queried = padding_mask(inputs, mask=mask)
+        self._check_call(inputs, context, embeddings)
+        pairs, seen = pairs_by_head(
+            attention_mask,
+            inputs,
+            self.num_heads,
+            grid_of(inputs),
+            grid_of(context),
         )
-        attention_mask = by_example(attention_mask, inputs, context)
         embeddings = self._embeddings(embeddings, inputs, context)
         x = c = flatten(inputs)
         if context is not inputs:
@@ -246,6 +260,9 @@ class LambdaLayer(ContextLayer, Streaming):
         queries, keys, values, nonfinite = self._project(
             x, c, queried, present, training, hides
         )
+        if seen is not None:
+            values = ops.where(seen[:, :, None, None, None], values, 0.0)
+            present = seen if present is None else present & seen
         geometry = self._geometry(grid)
         plan = self._plan(geometry, training, context.shape[0])
         masks = {}
@@ -253,29 +270,49 @@ class LambdaLayer(ContextLayer, Streaming):
             masks = {"query_mask": queried, "context_mask": present}
         is_masked = any(mask is not None for mask in masks.values())
         has_both = self.use_content and self.use_position
-        if has_both and not (hides or is_masked):
+        if has_both and not (pairs or self.causal or is_masked):
             read = self._sum(present, geometry, plan)
         else:
-            pairs = {"attention_mask": attention_mask, "causal": self.causal}
-            content = functools.partial(
-                ops.content_output,
-                normalization=self.key_normalization,
-                context_mask=present,
-                **pairs,
-            )
-            position = functools.partial(
-                ops.position_output,
-                geometry=geometry,
-                implementation=plan,
-                **pairs,
-                **masks,
-            )
-            read = self._parts(content, position)
+            read = self._by_head(pairs, present, geometry, plan, masks)
         outputs = self._apply(
             read, queries, keys, values, embeddings, nonfinite
         )  # [b, n, h, v]
         outputs = unflatten(outputs, grid_of(inputs))  # [b, *grid, h * v]
         return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
+
+    def _by_head(self, pairs, present, geometry, plan, masks):
+        """What reads the two parts, of each head by itself if masks differ."""
+
+        def parts(attention_mask):
+            hidden = {"attention_mask": attention_mask, "causal": self.causal}
+            content = functools.partial(
+                ops.content_output,
+                normalization=self.key_normalization,
+                context_mask=present,
+                **hidden,
+            )
+            position = functools.partial(
+                ops.position_output,
+                geometry=geometry,
+                implementation=plan,
+                **hidden,
+                **masks,
+            )
+            return self._parts(content, position)
+
+        if len(pairs) < 2:
+            return parts(*pairs or [None])
+        remaining = iter(pairs)
+
+        def read(queries, keys, values, embeddings):
+            heads = tf.split(queries, queries.shape[2], axis=2)
+            outputs = [
+                parts(attention_mask)(head, keys, values, embeddings)
+                for head, attention_mask in zip(heads, remaining, strict=False)
+            ]
+            return tf.concat(outputs, axis=2)
+
+        return read
 
     def _embeddings(self, given, inputs, context):
         """`(..., [heads,] key_dim, intra_depth)`: the table, or those given."""
@@ -341,14 +378,10 @@ class LambdaLayer(ContextLayer, Streaming):
             )
         check_batches(inputs_shape, context_shape)
 
-    def _check_call(
-        self, inputs, context, attention_mask, context_mask, embeddings
-    ):
+    def _check_call(self, inputs, context, embeddings):
         self._check_shapes(tuple(inputs.shape), tuple(context.shape))
-        check_context_mask(context_mask, context)
         batch = context.shape[0]
         n, m = (num_positions(x) for x in (inputs, context))
-        check_attention_mask(attention_mask, batch, n, m)
         wants = self.use_position and self.position_embedding is None
         if wants != (embeddings is not None):
             raise ValueError(

@@ -5,10 +5,13 @@ import operator
 import tensorflow as tf
 
 from lambdanet_tf import ops
+from lambdanet_tf.arguments import checked_arguments
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers.base import BaseLayer
+from lambdanet_tf.layers.grids import check_axes
+from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import known_shape
 from lambdanet_tf.layers.initializers import Initializers
 
@@ -67,9 +70,11 @@ class RelativePositionEmbedding(BaseLayer):
     Reference: [Bello, 2021](https://arxiv.org/abs/2102.08602), section 3.2.
     """
 
+    @checked_arguments
     def __init__(
         self,
         key_dim=16,
+        *,
         intra_depth=1,
         scope=None,
         num_heads=None,
@@ -97,6 +102,7 @@ class RelativePositionEmbedding(BaseLayer):
         )
 
     def build(self, input_shape):
+        check_grid("inputs", tuple(input_shape))
         heads = () if self.num_heads is None else (self.num_heads,)
         entries = self._entries(tuple(input_shape[1:-1]))
         self.embeddings = self.add_weight(
@@ -137,16 +143,22 @@ class RelativePositionEmbedding(BaseLayer):
         Raises:
             ValueError: if the table does not fit the grid.
         """
+        if not self.built:
+            raise ValueError(
+                f"Layer {self.name!r} has no entries before it is built: call "
+                "it, or its `build`, once."
+            )
         heads = 0 if self.num_heads is None else 1
         entries = tuple(self.embeddings.shape[: -2 - heads])
-        needed = self._entries(grid) if len(grid) == len(entries) else None
-        if needed is None or any(map(operator.gt, needed, entries)):
+        check_axes(self.name, grid, len(entries))
+        if any(map(operator.gt, self._entries(grid), entries)):
+            built = tuple((size + 1) // 2 for size in entries)
             raise ValueError(
                 f"The position embedding {self.name!r} has entries for "
-                f"{entries} relative positions, which do not cover a grid of "
-                f"{grid}. A global embedding serves the grid that it was "
-                "built for and smaller ones: build it with the largest, or "
-                "give `scope` a number."
+                f"{entries} relative positions, of a grid of {built}, and "
+                f"serves that and smaller ones. Received: a grid of {grid}. "
+                "Build the layer for the largest grid first, or give `scope` "
+                "an odd number, which serves every size."
             )
         return entries
 

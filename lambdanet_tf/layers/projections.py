@@ -83,6 +83,15 @@ class ProjectionLayer(BaseLayer):
             table.trainable = said
         return table
 
+    def _once_built(self, attribute, needed):
+        """The private attribute `needed`, which `build` sets."""
+        if not hasattr(self, needed):
+            raise ValueError(
+                f"Layer {self.name!r} has no `{attribute}` before it is built: "
+                "call it, or its `build`, once."
+            )
+        return getattr(self, needed)
+
     def get_config(self):
         config = super().get_config()
         argument = self._position_embedding_argument

@@ -1,25 +1,29 @@
 """Softmax attention with relative positions."""
 
+import functools
+
 import tensorflow as tf
 
 from lambdanet_tf import ops
+from lambdanet_tf.arguments import boolean
+from lambdanet_tf.arguments import checked_arguments
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.base import not_converted
 from lambdanet_tf.layers.context import ContextLayer
-from lambdanet_tf.layers.context import by_example
-from lambdanet_tf.layers.context import check_attention_mask
 from lambdanet_tf.layers.context import check_batches
-from lambdanet_tf.layers.context import check_context_mask
+from lambdanet_tf.layers.grids import check_axes
+from lambdanet_tf.layers.grids import check_channels_last
 from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
-from lambdanet_tf.layers.grids import num_positions
-from lambdanet_tf.layers.grids import padding_mask
 from lambdanet_tf.layers.grids import same_grid
 from lambdanet_tf.layers.grids import split
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.grids import with_grid_of
+from lambdanet_tf.layers.masks import is_alike
+from lambdanet_tf.layers.masks import padding_mask
+from lambdanet_tf.layers.masks import pairs_by_head
 from lambdanet_tf.layers.padding import finite_padding
 from lambdanet_tf.layers.padding import propagate_nan
 from lambdanet_tf.layers.padding import split_nonfinite
@@ -98,14 +102,13 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         context: None for the inputs, or a tensor like them with its own
             channels: on the same grid, or with any number of positions if
             attention is global, without positions and not causal.
-        attention_mask: None, `(n, m)` or `(batch, n, m)`, bool or 0 and 1: 1
-            where query position n may interact with context position m.
-            Positions are flattened row-major; with `axis` they are those
-            along it. Forms all pairs; sizes must then be static, unless
-            attention is global and without positions.
-        context_mask: None or `(batch, m)` or `(batch, *context spatial)`: 0
-            where the context is padding. A mask that Keras propagates with
-            the context counts as one.
+        attention_mask: as in `LambdaLayer`; with `axis` the positions are
+            those along it. Forms all pairs; sizes must then be static, unless
+            attention is global and without positions, or the mask is
+            `(batch, 1, m)`.
+        context_mask: None or `(batch, m)` or `(batch, *context spatial)`, or
+            without the last of these: 0 where the context is padding. A mask
+            that Keras propagates with the context counts as one.
 
     Output shape:
         `(batch, *spatial, filters)`, channels head-major, in the compute
@@ -132,9 +135,11 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
     2021](https://arxiv.org/abs/2103.12731).
     """
 
+    @checked_arguments
     def __init__(
         self,
         filters=None,
+        *,
         num_heads=8,
         key_dim=None,
         scope=None,
@@ -170,12 +175,12 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         )
         self.scope = scope_per_axis("scope", scope)
         self.axis = None if axis is None else positive_int("axis", axis)
-        self.use_content = bool(use_content)
+        self.use_content = boolean("use_content", use_content)
         self._position_embedding_argument = self._known(position_embedding)
         self.position_embedding: RelativePositionEmbedding | None = None
         if isinstance(position_embedding, RelativePositionEmbedding):
             self.position_embedding = self._shared(position_embedding)
-        self.causal = bool(causal)
+        self.causal = boolean("causal", causal)
 
     def _known(self, argument):
         is_table = isinstance(argument, RelativePositionEmbedding)
@@ -195,21 +200,23 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
     @property
     def value_dim(self):
         """Channels of one head's output; known once the layer is built."""
-        return self.value.units // self.num_heads
+        return self._once_built("value_dim", "value").units // self.num_heads
 
     @property
     def key_depth(self):
         """Depth of a head's queries; known once the layer is built."""
-        return self.query.units // self.num_heads
+        return self._once_built("key_depth", "query").units // self.num_heads
 
     # A property would be a path of its own in the files of tf_keras.
     def tables(self):
         """Returns the tables of relative positions, once the layer is built."""
         if self.position_embedding is not None:
             return (self.position_embedding,)
-        return tuple(getattr(self, name) for name in self._table_names)
+        names = self._once_built("tables", "_table_names")
+        return tuple(getattr(self, name) for name in names)
 
     def _build(self, inputs_shape, context_shape):
+        check_channels_last(inputs_shape)
         check_channels(inputs_shape, context_shape)
         channels, context_channels = inputs_shape[-1], context_shape[-1]
         filters = self.filters or self._divisible(channels)
@@ -284,11 +291,16 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         training=None,  # Keras 2 gives it to every layer
     ):
         with_grid = self._has_geometry and (
-            self.scope is None or attention_mask is not None
+            self.scope is None
+            or (
+                attention_mask is not None
+                and not is_alike(attention_mask.shape)
+            )
         )
         inputs = self._as_built(inputs, 0, with_grid)
         if context is None:
-            context, present = inputs, padding_mask(inputs, mask, context_mask)
+            context = inputs
+            present = padding_mask(inputs, mask=mask, context_mask=context_mask)
             queried = present
         else:
             context = tf.convert_to_tensor(context)
@@ -296,18 +308,24 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             if self._needs_one_grid:
                 inputs = with_grid_of(inputs, context)
                 context = with_grid_of(context, inputs)
-            present = padding_mask(context, context_mask)
-            queried = padding_mask(inputs, mask)
-        if attention_mask is not None:
-            attention_mask = tf.cast(attention_mask, tf.bool)
-        self._check_call(inputs, context, attention_mask, context_mask)
-        attention_mask = by_example(
-            attention_mask, inputs, context, axis=self.axis
+            present = padding_mask(context, context_mask=context_mask)
+            queried = padding_mask(inputs, mask=mask)
+        self._check_shapes(tuple(inputs.shape), tuple(context.shape))
+        grids = (self._attended(grid_of(x)) for x in (inputs, context))
+        pairs, seen = pairs_by_head(
+            attention_mask, inputs, self.num_heads, *grids
         )
+        pairs = [
+            self._of_lines(x, inputs) if len(x.shape) == 3 else x for x in pairs
+        ]
         c = self._lines(tf.cast(context, self.compute_dtype))
         x, nonfinite, context_nonfinite = self._lines(inputs), None, None
         if present is not None:
             present = self._mask_of_lines(present, context)  # [b, m]
+        if seen is not None:
+            seen = self._of_lines(seen, inputs)
+            present = seen if present is None else present & seen
+        if present is not None:
             c = zero_padding(c, present)
         if queried is not None:
             x = finite_padding(x, self._mask_of_lines(queried, inputs))
@@ -321,16 +339,14 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         values = self._heads(self.value, c)  # [b, m, h, v]
         # Of what a query sees, one of the two is enough.
         values = propagate_nan(values, context_nonfinite)
-        outputs = ops.relative_attention(
-            queries,
-            keys,
-            values,
-            self._embeddings(),
-            self._geometry(self._attended(grid_of(context))),
-            self._pairs_of_lines(attention_mask, inputs),
-            present,
-            self.causal,
-        )  # [b, n, h, v]
+        attend = functools.partial(
+            ops.relative_attention,
+            embeddings=self._embeddings(),
+            geometry=self._geometry(self._attended(grid_of(context))),
+            context_mask=present,
+            causal=self.causal,
+        )
+        outputs = _by_head(attend, queries, keys, values, pairs)  # [b, n, h, v]
         outputs = propagate_nan(outputs, nonfinite)
         outputs = self._grid_of_lines(outputs, inputs)  # [b, *grid, h * v]
         return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
@@ -378,16 +394,14 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         mask = tf.reshape(mask, [-1, *grid_of(x), 1])
         return tf.squeeze(self._lines(mask), -1)
 
-    def _pairs_of_lines(self, attention_mask, inputs):
-        """A mask of examples, repeated for each of their lines."""
-        if attention_mask is None or self.axis is None:
-            return attention_mask
-        if len(attention_mask.shape) == 2:
-            return attention_mask
+    def _of_lines(self, mask, inputs):
+        """A mask `(batch, ...)`, repeated for each line of an example."""
+        if self.axis is None:
+            return mask
         lines = 1
         for axis in self._axes_of_lines(inputs)[1:-2]:
             lines *= ops.size(inputs, axis)
-        return tf.repeat(attention_mask, lines, axis=0)
+        return tf.repeat(mask, lines, axis=0)
 
     def _embeddings(self):
         """The tables `(*entries, key_dim)`: one of all axes, one each, none."""
@@ -406,6 +420,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         if self.position_embedding is not None:
             entries = self.position_embedding.entries_for(static)
         elif self.tables():
+            check_axes(self.name, grid, len(self.tables()))
             entries = tuple(
                 table.entries_for((size,))[0]
                 for table, size in zip(self.tables(), static, strict=True)
@@ -463,14 +478,6 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             )
         check_batches(inputs_shape, context_shape)
 
-    def _check_call(self, inputs, context, attention_mask, context_mask):
-        self._check_shapes(tuple(inputs.shape), tuple(context.shape))
-        check_context_mask(context_mask, context)
-        sizes = [num_positions(x) for x in (inputs, context)]
-        if self.axis is not None:
-            sizes = [inputs.shape[self.axis]] * 2
-        check_attention_mask(attention_mask, context.shape[0], *sizes)
-
     def compute_output_shape(self, inputs_shape):
         filters = self.filters or inputs_shape[-1]
         return (*inputs_shape[:-1], filters)
@@ -485,3 +492,26 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             causal=self.causal,
         )
         return config
+
+
+def _by_head(attend, queries, keys, values, pairs):
+    """Attends with one mask for all heads, or by itself with a mask for each.
+
+    Args:
+        attend: function of queries, keys, values and `attention_mask`.
+        queries: `(batch, n, heads, key_dim)`.
+        keys: `(batch, m, heads, key_dim)`, or None.
+        values: `(batch, m, heads, value_dim)`.
+        pairs: list of no mask, of one, or of one for each head.
+    """
+    if len(pairs) < 2:
+        mask = pairs[0] if pairs else None
+        return attend(queries, keys, values, attention_mask=mask)
+    outputs = []
+    for head, mask in enumerate(pairs):
+        own = [
+            None if x is None else x[:, :, head : head + 1]
+            for x in (queries, keys, values)
+        ]
+        outputs.append(attend(*own, attention_mask=mask))
+    return tf.concat(outputs, axis=2)

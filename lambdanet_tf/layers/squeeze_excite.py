@@ -1,9 +1,14 @@
 """Squeeze-and-excitation: a gate per channel, from the whole map."""
 
+import math
+import numbers
+
 import tensorflow as tf
 
 from lambdanet_tf import ops
+from lambdanet_tf.arguments import checked_arguments
 from lambdanet_tf.layers.base import BaseLayer
+from lambdanet_tf.layers.grids import check_channels_last
 from lambdanet_tf.layers.grids import with_shape
 from lambdanet_tf.layers.initializers import Initializers
 
@@ -37,16 +42,19 @@ class SqueezeExcite(BaseLayer):
     Reference: [Hu et al., 2018](https://arxiv.org/abs/1709.01507).
     """
 
+    @checked_arguments
     def __init__(
         self,
         ratio=0.25,
+        *,
         activation="relu",
         kernel_initializer="he_normal",
         kernel_regularizer=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if not ratio > 0:
+        is_number = isinstance(ratio, numbers.Real) and ratio is not True
+        if not (is_number and 0 < ratio < math.inf):
             raise ValueError(
                 f"`ratio` must be positive. Received: ratio={ratio!r}."
             )
@@ -57,6 +65,7 @@ class SqueezeExcite(BaseLayer):
         self.kernel_regularizer = tf.keras.regularizers.get(kernel_regularizer)
 
     def build(self, input_shape):
+        check_channels_last(input_shape)
         channels = input_shape[-1]
         units = max(1, int(channels * self.ratio))
         self.reduce = self._dense(units, self.activation, "reduce")

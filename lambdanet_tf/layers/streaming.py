@@ -5,9 +5,9 @@ import tensorflow as tf
 from lambdanet_tf import ops
 from lambdanet_tf.layers.base import not_converted
 from lambdanet_tf.layers.grids import check_grid
-from lambdanet_tf.layers.grids import padding_mask
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.lambda_base import LambdaBase
+from lambdanet_tf.layers.masks import padding_mask
 
 _CONTENT = ("content", "key_sum", "key_maximum")
 
@@ -108,7 +108,7 @@ class Streaming(LambdaBase):
         """
         inputs = tf.cast(tf.convert_to_tensor(inputs), self.compute_dtype)
         self._check_step(inputs, state)
-        present = padding_mask(inputs, mask)
+        present = padding_mask(inputs, mask=mask)
         taps, stride, dilation = self._past()
         queried = None if present is None else present[:, ::stride]
         x = inputs[:, ::stride] if stride > 1 else inputs

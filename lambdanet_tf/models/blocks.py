@@ -11,13 +11,17 @@ import dataclasses
 
 import tensorflow as tf
 
+from lambdanet_tf import ops
+from lambdanet_tf.arguments import boolean
 from lambdanet_tf.arguments import fraction
+from lambdanet_tf.arguments import one_of
 from lambdanet_tf.layers import BatchNormalization
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativeAttention
 from lambdanet_tf.layers import RelativePositionEmbedding
 from lambdanet_tf.layers import SqueezeExcite
 from lambdanet_tf.layers import StochasticDepth
+from lambdanet_tf.layers.grids import check_channels_last
 from lambdanet_tf.layers.initializers import Initializers
 
 _LEAST_KEY_DIM = 20  # per head: Bello et al. (2019), section 4.1
@@ -52,6 +56,10 @@ class LayerOptions:
     def __post_init__(self):
         fraction("norm_momentum", self.norm_momentum)
         fraction("norm_epsilon", self.norm_epsilon)
+        boolean("use_sync_bn", self.use_sync_bn)
+        one_of("implementation", self.implementation, ops.IMPLEMENTATIONS)
+        tf.keras.activations.get(self.activation)
+        check_channels_last((None, None, None, None))
 
 
 def conv(x, filters, kernel_size, options, name, strides=1, depthwise=False):
@@ -317,7 +325,7 @@ def bottleneck(
     if use_se:
         x = SqueezeExcite(
             spec.se_ratio,
-            spec.activation,
+            activation=spec.activation,
             kernel_initializer=options.initializers(options.kernel_initializer),
             kernel_regularizer=options.kernel_regularizer,
             name=f"{name}_se",

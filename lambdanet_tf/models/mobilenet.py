@@ -127,7 +127,7 @@ def lambda_block(x, row, spec, options, name, strides):
     x = LambdaConv(
         channels,
         spec.kernel_size,
-        strides,
+        strides=strides,
         num_heads=spec.num_heads,
         key_dim=spec.key_dim,
         intra_depth=spec.intra_depth,
