@@ -8,9 +8,9 @@ networks with published weights are those of PyTorch Image Models (timm).
 """
 
 import dataclasses
+import difflib
 
 from lambdanet_tf.arguments import check_types
-from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
@@ -139,6 +139,36 @@ LETTERS = {
     "X": "axial attention",
     "P": "convolution and global attention in parallel",
 }
+
+
+# Attributes that say something about a network and are not in it.
+_DESCRIPTION = ("name", "parameters", "evaluation_crop", "interpolation")
+# What networks of other libraries call an argument of every builder.
+_SYNONYMS = {
+    "classes": ("num_classes", "n_classes", "nb_classes", "num_labels"),
+    "weights": ("pretrained", "checkpoint_path", "checkpoint", "ckpt"),
+    "input_shape": ("img_size", "image_shape", "input_size", "shape")
+    + ("in_chans", "in_channels", "channels", "num_channels"),
+    "pooling": ("global_pool",),
+    "endpoints": ("features_only", "out_indices", "return_endpoints"),
+    "classifier_activation": ("activation_fn", "head_activation"),
+    "include_preprocessing": ("rescale", "include_rescaling", "normalize"),
+    "norm_momentum": ("bn_momentum", "momentum"),
+    "norm_epsilon": ("bn_eps", "bn_epsilon", "epsilon"),
+    "use_sync_bn": ("sync_bn", "synchronized"),
+    "dropout_rate": ("drop_rate", "dropout", "dropout_prob"),
+    "drop_path_rate": ("drop_connect_rate", "stochastic_depth_rate"),
+    "kernel_regularizer": ("weight_decay", "l2_regularizer"),
+    "widths": ("filters", "channels_per_stage"),
+    "num_heads": ("heads",),
+    "activation": ("act_layer",),
+}
+_OF_EVERY_BUILDER = (
+    *("include_top", "weights", "input_tensor", "input_shape", "pooling"),
+    *("classes", "classifier_activation", "name", "include_preprocessing"),
+    *("endpoints", "implementation", "kernel_initializer"),
+    *("kernel_regularizer", "norm_momentum", "use_sync_bn"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,6 +303,7 @@ def _check_spec(spec):
             "Received: attention_scope=None."
         )
     check_types(spec)
+    _check_images(spec)
     if not spec.stages or any(
         not s or set(s) - set(LETTERS) for s in spec.stages
     ):
@@ -305,19 +336,57 @@ def _check_spec(spec):
     _check_positive(
         spec,
         ("widths", "strides", "expansion", "stem_filters", "stem_strides")
-        + ("stem_kernel_size", "lambda_pool")
-        + ("attention_heads", "attention_pool"),
+        + ("stem_kernel_size", "lambda_pool", "num_heads", "key_dim")
+        + ("intra_depth", "attention_heads", "attention_pool"),
     )
+    if not (spec.use_content or spec.use_position):
+        raise ValueError(
+            "`use_content` and `use_position` cannot both be False: lambda "
+            "layers would compute nothing."
+        )
+    if any(stage < 2 for stage in spec.se_stages):
+        raise ValueError(
+            "`se_stages` must be numbers of stages, which begin with 2. "
+            f"Received: se_stages={spec.se_stages}."
+        )
     if spec.attention_key_dim is not None:
         positive_int("attention_key_dim", spec.attention_key_dim)
     scope_per_axis("attention_scope", spec.attention_scope)
+    scope_per_axis("scope", spec.scope)
     for field, choices in (
         ("shortcut", ("pool", "conv")),
         ("padding", ("same", "symmetric")),
         ("drop_path_schedule", ("stage", "block", "constant")),
         ("interpolation", ("bilinear", "bicubic")),
+        ("key_normalization", ("softmax", "l2", None)),
+        ("query_normalization", ("softmax", None)),
     ):
         one_of(field, getattr(spec, field), choices)
+
+
+def _check_images(spec):
+    """Raises a ValueError for images that no network takes, of any spec."""
+    _check_positive(spec, ("image_size",))
+    if spec.parameters < 0:
+        raise ValueError(
+            "`parameters` must be how many there are, or 0. Received: "
+            f"parameters={spec.parameters}."
+        )
+    fraction("norm_epsilon", spec.norm_epsilon)
+    if not isinstance(spec, ResNetSpec):
+        return
+    if fraction("evaluation_crop", spec.evaluation_crop) == 0:
+        raise ValueError(
+            "`evaluation_crop` must be above 0. Received: evaluation_crop=0."
+        )
+    for field in ("image_mean", "image_std"):
+        value = getattr(spec, field)
+        if len(value) != 3 or (field == "image_std" and min(value) <= 0):
+            raise ValueError(
+                f"`{field}` must be three numbers, one per color"
+                f"{', above 0' if field == 'image_std' else ''}. Received: "
+                f"{field}={value}."
+            )
 
 
 def _letters():
@@ -340,14 +409,39 @@ def changed(spec, changes):
         changes: dict from attribute to value.
     """
     fields = [field.name for field in dataclasses.fields(spec)]
+    fields = [field for field in fields if field not in _DESCRIPTION]
     for change in changes:
+        if change in _DESCRIPTION:
+            raise ValueError(
+                f"`{change}` describes {spec.name} and changes nothing in a "
+                f"network. Received: {change}={changes[change]!r}. It belongs "
+                "in a row of your own, as in `dataclasses.replace`."
+            )
         if change not in fields:
             raise ValueError(
                 f"`{change}` is not an argument of {spec.name}."
-                f"{did_you_mean(change, fields)} Besides those of every "
+                f"{_instead_of(change, fields)} Besides those of every "
                 f"builder (include_top, weights, ...): {', '.join(fields)}."
             )
     return dataclasses.replace(spec, **changes)
+
+
+def check_kind(spec, kind):
+    """Raises a ValueError unless a spec is of the kind that a builder takes."""
+    if not isinstance(spec, kind):
+        raise ValueError(
+            f"`spec` must be a {kind.__name__}; networks by name are those of "
+            f"`lambdanet_tf.models.build`. Received: {spec!r}."
+        )
+
+
+def _instead_of(name, fields):
+    """Returns " Did you mean ...?", also for a word of other libraries."""
+    ours = {name: name for name in (*fields, *_OF_EVERY_BUILDER)}
+    for argument, synonyms in _SYNONYMS.items():
+        ours |= dict.fromkeys(synonyms, argument)
+    near = difflib.get_close_matches(name, list(ours), n=1, cutoff=0.55)
+    return f" Did you mean {ours[near[0]]!r}?" if near else ""
 
 
 def hybrid_stages(row):
@@ -569,8 +663,14 @@ class MobileNetSpec:
             if isinstance(value, (list, tuple)):
                 object.__setattr__(self, field, tuple(map(_as_row, value)))
         check_types(self)
+        _check_images(self)
         one_of("padding", self.padding, ("same", "symmetric"))
-        _check_positive(self, ("stem_filters", "head_filters"))
+        _check_positive(
+            self,
+            ("stem_filters", "head_filters", "num_heads", "key_dim")
+            + ("intra_depth",),
+        )
+        scope_per_axis("kernel_size", self.kernel_size)
         if not self.rows:
             raise ValueError("`rows` must not be empty. Received: ().")
         blocks = sum(row.blocks for row in self.rows)

@@ -131,7 +131,9 @@ def test_normalizations_inside_lambda_layers_are_frozen():
         assert same == (name in still), name
     # Any model, also where layers are made in layers.
     inputs = tf.keras.Input((5, 6))
-    outputs = tf.keras.Sequential([layers.LambdaLayer(6, 2, 3)])(inputs)
+    outputs = tf.keras.Sequential(
+        [layers.LambdaLayer(6, num_heads=2, key_dim=3)]
+    )(inputs)
     model = tf.keras.Model(inputs, outputs)
     models.freeze(model, None, normalization=True)
     assert len(model.trainable_weights) == 4

@@ -17,6 +17,7 @@ from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativeAttention
+from lambdanet_tf.models import check_functional
 from lambdanet_tf.models import clone_network
 from lambdanet_tf.models.blocks import LETTER_OF_LAYER
 from lambdanet_tf.specs import LETTERS
@@ -112,7 +113,15 @@ def analyze(model, image_size=None, executed=True, batch_size=None):
         ValueError: if the model takes images of any size and none is given, or
             if `batch_size` is not positive.
     """
-    built_batch, *size, channels = model.inputs[0].shape
+    check_functional(model)
+    shape = tuple(model.inputs[0].shape)
+    if len(model.inputs) != 1 or len(shape) < 2 or shape[-1] is None:
+        raise ValueError(
+            "`model` must have one input, images or sequences: (batch, "
+            "*spatial, channels). Received: inputs of shapes "
+            f"{[tuple(x.shape) for x in model.inputs]}."
+        )
+    built_batch, *size, channels = shape
     wanted, batch = list(size), built_batch
     if batch_size is not None:
         batch = positive_int("batch_size", batch_size)

@@ -9,9 +9,11 @@ import tensorflow as tf
 
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.arguments import one_of
+from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativePositionEmbedding
+from lambdanet_tf.models import check_functional
 
 PARTS = ("both", "content", "position")
 SOURCES = ("model", "layer")
@@ -77,6 +79,10 @@ def layer_part(layer: Any, part: str) -> Any:
     """
     if one_of("part", part, PARTS) == "both":
         return layer
+    if not getattr(layer, "built", True):
+        raise ValueError(
+            f"`layer` must be built: call it once. Received: {layer.name!r}."
+        )
     if not isinstance(layer, (LambdaLayer, LambdaConv)):
         raise ValueError(
             "Only lambda layers have a content and a position part. Received: "
@@ -184,13 +190,16 @@ def receptive_field(
     Reference: Luo et al., 2016, "Understanding the effective receptive field".
     """
     one_of("source", source, SOURCES)
+    positive_int("probes", probes)
+    _check_inputs(model)
+    if not len(inputs):
+        raise ValueError("`inputs` must hold examples. Received: none.")
     layer = _named(model, layer)
     part_layer = layer_part(layer, part)
     if part_layer is None:
         raise ValueError(
             f"Layer {layer.name!r} has no {part} part. Received: part={part!r}."
         )
-    _check_inputs(model)
     prefix = tf.keras.Model(model.inputs[0], _single(layer))
     position = _position(layer, position)
     rng, total = np.random.default_rng(0), 0.0
@@ -208,7 +217,15 @@ def receptive_field(
                 * outputs
                 for _ in range(probes)
             ]
-        squares = sum(_channel_squares(tape.gradient(s, x)) for s in sums)
+        gradients = [tape.gradient(s, x) for s in sums]
+        if any(gradient is None for gradient in gradients):
+            raise ValueError(
+                f"The outputs of layer {layer.name!r} have no derivative by "
+                f"`inputs` with source={source!r}, such as where these are "
+                "integers that an Embedding looks up: use source='layer', for "
+                "a layer that comes after it."
+            )
+        squares = sum(map(_channel_squares, gradients))
         total = total + np.sqrt(squares / probes).sum(axis=0)
     return np.asarray(total / len(inputs))
 
@@ -227,16 +244,17 @@ def _channel_squares(gradient):
 def _named(model, layer):
     """The layer of a model, given itself or its name."""
     names = [own.name for own in model.layers]
-    name = layer if isinstance(layer, str) else layer.name
+    name = layer if isinstance(layer, str) else getattr(layer, "name", layer)
     if name not in names:
         raise ValueError(
             f"`layer` must be a layer of model {model.name!r}. Received: "
-            f"{name!r}.{did_you_mean(name, names)}"
+            f"{name!r}.{did_you_mean(str(name), names)}"
         )
     return model.get_layer(name)
 
 
 def _check_inputs(model):
+    check_functional(model)
     if len(model.inputs) != 1:
         raise ValueError(
             f"`model` must have one input. Received: {len(model.inputs)}."

@@ -1,5 +1,6 @@
 """The networks of the paper, in the manner of `keras.applications`."""
 
+from lambdanet_tf.models.cloning import check_functional
 from lambdanet_tf.models.cloning import clone_network
 from lambdanet_tf.models.fine_tuning import freeze
 from lambdanet_tf.models.fine_tuning import rates_by_depth
@@ -77,6 +78,7 @@ __all__ = [
     "ResNetRS420",
     "ResNet",
     "build",
+    "check_functional",
     "clone_network",
     "decode_predictions",
     "freeze",

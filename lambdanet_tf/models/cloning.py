@@ -8,6 +8,30 @@ import tensorflow as tf
 from lambdanet_tf.layers import RelativePositionEmbedding
 
 
+def check_functional(model: Any) -> None:
+    """Raises a ValueError unless the layers of a model are known as a graph.
+
+    Args:
+        model: what must be a functional model, or a Sequential with inputs.
+    """
+    if not isinstance(model, tf.keras.Model):
+        raise ValueError(
+            "`model` must be a model of `tf.keras`. Received: a "
+            f"{type(model).__module__}.{type(model).__name__}."
+        )
+    try:
+        is_graph = bool(model.inputs and model.outputs)
+    except (AttributeError, ValueError):  # As Keras 3 says it.
+        is_graph = False
+    if not is_graph:
+        raise ValueError(
+            "`model` must be a functional model, whose layers are known as a "
+            f"graph. Received: {model.name!r}, a {type(model).__name__} "
+            "without inputs. Wrap it: `images = tf.keras.Input((height, width, "
+            "channels))`, then `tf.keras.Model(images, model.call(images))`."
+        )
+
+
 def clone_network(
     model: tf.keras.Model,
     input_tensors: Any = None,
@@ -29,6 +53,7 @@ def clone_network(
     Returns:
         A functional model.
     """
+    check_functional(model)
     tables = {}
 
     def clone(layer):

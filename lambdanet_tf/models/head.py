@@ -12,6 +12,7 @@ from lambdanet_tf.models.weights import HEAD
 
 def finish(
     inputs,
+    images,
     maps,
     last,
     name,
@@ -29,6 +30,7 @@ def finish(
 
     Args:
         inputs: Keras inputs of the model.
+        images: Keras tensor of the images, which the network begins with.
         maps: dict of the last map of each stage, `"c2"` to `"c5"`.
         last: the map that the classifier sees.
         name: of the model.
@@ -47,6 +49,9 @@ def finish(
             f"{include_top!r}. The arguments of a network, such as `pattern`, "
             "are given by keyword."
         )
+    one_of("pooling", pooling, (None, "avg", "max"))
+    positive_int("classes", classes)
+    _check_source(inputs, images, weights, name)
     if endpoints is not None:
         outputs = {name: maps[name] for name in _known(endpoints, maps)}
     elif include_top:
@@ -54,7 +59,7 @@ def finish(
         if spec.dropout_rate > 0:
             x = Dropout(spec.dropout_rate, name="dropout")(x)
         outputs = tf.keras.layers.Dense(
-            positive_int("classes", classes),
+            classes,
             activation=classifier_activation,
             kernel_initializer=tf.keras.initializers.RandomNormal(stddev=0.01),
             kernel_regularizer=kernel_regularizer,
@@ -62,13 +67,27 @@ def finish(
             name=HEAD,
         )(x)
     else:
-        one_of("pooling", pooling, (None, "avg", "max"))
         outputs = last if pooling is None else _pooled(last, pooling)
     model = tf.keras.Model(inputs, outputs, name=name)
     check_range(model)
     if weights is not None:
         load_initial(model, spec, weights, _absent(endpoints, maps))
     return model
+
+
+def _check_source(inputs, images, weights, name):
+    """Raises a ValueError if weights would have to fit layers of somebody."""
+    if weights is None or inputs is images:
+        return
+    before = tf.keras.Model(inputs, images)
+    owners = [layer.name for layer in before.layers if layer.weights]
+    if owners:
+        raise ValueError(
+            f"`weights` are those of {name} alone, and `input_tensor` comes "
+            f"out of layers with weights. Received: an output of {owners}. "
+            "Build the network by itself, and call it on the tensor: "
+            f"{name}(weights=...)(input_tensor)."
+        )
 
 
 def _known(endpoints, maps):

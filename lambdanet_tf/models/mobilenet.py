@@ -3,6 +3,8 @@
 import tensorflow as tf
 
 from lambdanet_tf import specs
+from lambdanet_tf.arguments import boolean
+from lambdanet_tf.arguments import checked_arguments
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.models import blocks
 from lambdanet_tf.models.head import finish
@@ -10,6 +12,7 @@ from lambdanet_tf.models.images import image_input
 from lambdanet_tf.models.images import preprocessing
 
 
+@checked_arguments
 def MobileNet(
     spec,
     include_top=True,
@@ -34,10 +37,20 @@ def MobileNet(
     A lambda block keeps its input's channels inside and has a 5x5 lambda
     convolution in place of the depthwise one.
 
-    The arguments are those of `ResNet`, with a `MobileNetSpec` for `spec`; any
-    of its attributes can be changed by keyword, for instance
-    `MobileNetV2(lambda_blocks=(10, 16))`. Height and width can be None. The
-    `endpoints` are `"c1"` to `"c5"`, and `"head"`, which the classifier sees.
+    The arguments are those of `ResNet`, except as follows; any attribute of
+    the row can be changed by keyword, for instance
+    `MobileNetV2(lambda_blocks=(10, 16))`.
+
+    Own arguments:
+        spec: `MobileNetSpec`, the network.
+        weights: None, or the path of an `.npz` file or a run folder as
+            `load_weights` takes it.
+        input_shape: (height, width, channels); None for the recommended size
+            and 3 channels. Height and width can be None, and the network takes
+            images of any size.
+        endpoints: None, or names among `"c1"` to `"c5"` (strides 2 to 32), and
+            `"head"`, which the classifier sees. The model then returns a
+            dictionary of these feature maps, and neither head nor pooling.
 
     Returns:
         A `tf.keras.Model`, as `ResNet` does.
@@ -47,6 +60,8 @@ def MobileNet(
 
     Reference: [Sandler et al., 2018](https://arxiv.org/abs/1801.04381).
     """
+    specs.check_kind(spec, specs.MobileNetSpec)
+    boolean("include_preprocessing", include_preprocessing)
     spec = specs.changed(spec, changes)
     options = blocks.LayerOptions(
         activation=spec.activation,
@@ -68,6 +83,7 @@ def MobileNet(
     maps["head"] = blocks.norm(x, options, "head_conv")
     return finish(
         inputs,
+        images,
         maps,
         maps["head"],
         name or spec.name,

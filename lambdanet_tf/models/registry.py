@@ -38,9 +38,4 @@ def build(name: str, **arguments: Any) -> tf.keras.Model:
         key: tuple(value) if isinstance(value, list) else value
         for key, value in arguments.items()
     }
-    try:
-        return getattr(named, name)(**arguments)
-    except TypeError as error:
-        raise ValueError(
-            f"The arguments must be those of {name}: {error}."
-        ) from error
+    return getattr(named, name)(**arguments)

@@ -1,12 +1,15 @@
 """One builder for every residual network: a row of the table to a graph."""
 
 from lambdanet_tf import specs
+from lambdanet_tf.arguments import boolean
+from lambdanet_tf.arguments import checked_arguments
 from lambdanet_tf.models import blocks
 from lambdanet_tf.models.head import finish
 from lambdanet_tf.models.images import image_input
 from lambdanet_tf.models.images import preprocessing
 
 
+@checked_arguments
 def ResNet(
     spec,
     include_top=True,
@@ -80,6 +83,8 @@ def ResNet(
             smaller than the total stride, or the weights do not fit.
         OSError: if published weights cannot be fetched.
     """
+    specs.check_kind(spec, specs.ResNetSpec)
+    boolean("include_preprocessing", include_preprocessing)
     spec = specs.changed(spec, changes)
     options = blocks.LayerOptions(
         activation=spec.activation,
@@ -94,12 +99,20 @@ def ResNet(
     inputs, images = image_input(
         input_tensor, input_shape, spec.image_size, spec.stride
     )
+    given = [name for name in ("image_mean", "image_std") if name in changes]
+    if given and not (include_preprocessing and images.shape[-1] == 3):
+        raise ValueError(
+            f"`{given[0]}` is of color images, which the network normalizes. "
+            f"Received: images of shape {tuple(images.shape)}, "
+            f"include_preprocessing={include_preprocessing}."
+        )
     x = images
     if include_preprocessing:
         x = preprocessing(images, spec.image_mean, spec.image_std)
     maps = feature_maps(x, spec, options)
     return finish(
         inputs,
+        images,
         maps,
         maps[f"c{len(spec.stages) + 1}"],
         name or spec.name,

@@ -3,6 +3,7 @@
 import tensorflow as tf
 from tensorflow.python.framework import convert_to_constants
 
+from lambdanet_tf import models
 from lambdanet_tf import ops
 from lambdanet_tf.serving.folding import fold_batch_norm
 
@@ -215,6 +216,7 @@ def _activation_of_loss(model, units):
 
 
 def _input_shape(model):
+    models.check_functional(model)
     if len(model.inputs) != 1:
         raise ValueError(
             "`model` must have one input, images. Received: "
