@@ -565,7 +565,7 @@ def test_wrappers_see_what_a_call_takes(case):
     [
         lambda: layers.LambdaLayer(**_SIZE),
         lambda: layers.LambdaConv(**_SIZE, kernel_size=3),
-        lambda: layers.RelativeAttention(10, 2),
+        lambda: layers.RelativeAttention(10, num_heads=2),
     ],
     ids=["layer", "convolution", "attention"],
 )

@@ -55,9 +55,10 @@ class BatchNormalization(CheckedCall, tf.keras.layers.BatchNormalization):
         return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs, training=None, mask=None):
-        known = training or False
         if tf.is_tensor(training):
             known = tf.get_static_value(training)
+        else:
+            known = training or False
         # Keras 2 builds functional models with a tensor of unknown value.
         if known is None or self._is_left_to_keras():
             return super().call(inputs, training=training, mask=mask)

@@ -297,7 +297,8 @@ class LambdaConv(Streaming):
         # Keras 3 asks for a symbolic tensor, and again for each real one.
         if mask is None or not tf.is_tensor(mask):
             return None
-        inputs = with_shape(inputs, [None] * self._rank)
+        if self.built:
+            inputs = with_shape(inputs, [None] * self._rank)
         grid = grid_of(inputs)
         mask = padding_mask(inputs, mask=mask)
         mask = tf.reshape(mask, [ops.size(inputs, 0), *grid])
