@@ -192,7 +192,7 @@ def test_batches_of_a_generator_have_no_static_sizes(rng):
 )
 def test_second_derivatives_compiled_by_xla(arguments, rng):
     x = tf.constant(rng.normal(size=[2, 21, 3]), tf.float32)
-    layer = layers.LambdaLayer(4, 2, key_dim=2, scope=5, **arguments)
+    layer = layers.LambdaLayer(4, num_heads=2, key_dim=2, scope=5, **arguments)
     layer(x)
 
     def penalty(x):
