@@ -4,13 +4,18 @@ Each row names what the message must contain; a message that does not help is
 a failure too.
 """
 
+import inspect
 import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf import analysis
 from lambdanet_tf import layers
+from lambdanet_tf import models
+from lambdanet_tf import serving
+from lambdanet_tf import specs
 from lambdanet_tf.environment import KERAS_3
 
 _SIZE = {"num_heads": 2, "key_dim": 3}
@@ -801,3 +806,142 @@ def test_training_as_a_tensor(rng):
             call(x, tf.constant(False))
     else:
         np.testing.assert_allclose(call(x, tf.constant(False)), expected, 1e-5)
+
+
+class Subclassed(tf.keras.Model):
+    def __init__(self):
+        super().__init__(name="mine")
+        self.mixing = layers.LambdaLayer(8, **_SIZE, scope=3)
+        self.pool = tf.keras.layers.GlobalAveragePooling2D()
+        self.head = tf.keras.layers.Dense(3)
+
+    def call(self, images):
+        return self.head(self.pool(self.mixing(images)))
+
+
+def words():
+    tokens = tf.keras.Input((5,), dtype="int32")
+    x = tf.keras.layers.Embedding(7, 8)(tokens)
+    return tf.keras.Model(tokens, lambda_layer(name="mixing")(x))
+
+
+def field(model=None, inputs=_TEXT, layer="mixing", **kwargs):
+    if model is None:
+        x = tf.keras.Input((5, 8))
+        model = tf.keras.Model(x, lambda_layer(name="mixing")(x))
+    return analysis.receptive_field(model, layer, inputs, **kwargs)
+
+
+def small(**kwargs):
+    return models.LambdaResNetSmall(**kwargs)
+
+
+def behind_weights():
+    images = tf.keras.Input((8, 8, 1))
+    return small(
+        input_tensor=tf.keras.layers.Conv2D(1, 1)(images), weights="x.npz"
+    )
+
+
+# name: (what is called, what the message says)
+FUNCTIONS = {
+    "pattern_and_stages": (
+        lambda: models.ResNet50(pattern="CCLL", stages=("C",) * 4),
+        "`pattern` and `stages`.*give one",
+    ),
+    "parameters": (lambda: small(parameters=5), "`parameters` describes.*5"),
+    "crop": (lambda: small(evaluation_crop=-1.0), "`evaluation_crop`.*-1.0"),
+    "crop_of_a_row": (
+        lambda: specs.ResNetSpec("mine", ("L",), evaluation_crop=-1.0),
+        "`evaluation_crop`.*-1.0",
+    ),
+    "no_size": (lambda: small(image_size=0), "`image_size`.*0"),
+    "even_scope_of_a_row": (
+        lambda: specs.ResNetSpec(
+            "mine", ("L",), scope=4, widths=(8,), strides=(1,)
+        ),
+        "`scope`.*odd.*4",
+    ),
+    "pooling_with_a_top": (
+        lambda: small(pooling="banana"),
+        "`pooling`.*banana",
+    ),
+    "classes_without_a_top": (
+        lambda: small(include_top=False, classes=-1),
+        "`classes`.*-1",
+    ),
+    "preprocessing": (
+        lambda: small(include_preprocessing="no"),
+        "`include_preprocessing`.*True or False",
+    ),
+    "synchronized": (lambda: small(use_sync_bn=2), "`use_sync_bn`.*2"),
+    "mean_of_gray_images": (
+        lambda: small(image_mean=(1.0, 2.0, 3.0)),
+        "`image_mean`.*color",
+    ),
+    "num_classes": (lambda: small(num_classes=3), "Did you mean 'classes'"),
+    "num_class": (lambda: small(num_class=3), "Did you mean 'classes'"),
+    "pretrained": (lambda: small(pretrained=True), "Did you mean 'weights'"),
+    "drop_rate": (lambda: small(drop_rate=0.1), "'dropout_rate'"),
+    "built_by_name": (
+        lambda: models.build("MobileNetV2", scope=3),
+        "`scope` is not an argument of MobileNetV2",
+    ),
+    "no_spec": (lambda: models.ResNet(), "ResNet needs `spec`"),
+    "name_for_a_spec": (lambda: models.ResNet("x"), "`spec`.*ResNetSpec.*'x'"),
+    "weights_behind_a_layer": (behind_weights, "`weights`.*`input_tensor`"),
+    "analyze_a_subclass": (
+        lambda: analysis.analyze(Subclassed()),
+        r"'mine'.*model.call\(images\)",
+    ),
+    "export_a_subclass": (
+        lambda: serving.export_model(Subclassed(), "unused", "mine"),
+        r"'mine'.*model.call\(images\)",
+    ),
+    "clone_a_subclass": (
+        lambda: models.clone_network(Subclassed()),
+        "functional.*'mine'",
+    ),
+    "analyze_no_model": (lambda: analysis.analyze("x"), "`model`.*str"),
+    "analyze_without_inputs": (
+        lambda: analysis.analyze(tf.keras.Sequential([conv()])),
+        "functional.*without inputs",
+    ),
+    "no_probes": (lambda: field(probes=0), "`probes`.*0"),
+    "no_examples": (lambda: field(inputs=_TEXT[:0]), "`inputs`.*none"),
+    "no_layer": (lambda: field(layer=None), "`layer`.*None"),
+    "field_of_an_embedding": (
+        lambda: field(words(), np.zeros([2, 5], "int32")),
+        "Embedding.*source='layer'",
+    ),
+    "part_of_an_unbuilt_layer": (
+        lambda: analysis.layer_part(lambda_layer(), "content"),
+        "`layer` must be built",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_function(name):
+    use, message = FUNCTIONS[name]
+    with pytest.raises(ValueError, match=re.compile(message, re.DOTALL)):
+        use()
+
+
+def test_a_subclass_is_wrapped_by_what_the_error_says(tmp_path):
+    model, images = Subclassed(), tf.keras.Input((5, 5, 3))
+    wrapped = tf.keras.Model(images, model.call(images))
+    kinds = [row.kind for row in analysis.analyze(wrapped).layers]
+    assert "LambdaLayer" in kinds
+    assert serving.export_model(wrapped, tmp_path, "mine").is_dir()
+
+
+def test_a_network_documents_what_it_has():
+    text = models.MobileNetV2.__doc__
+    assert '"head"' in text
+    assert "letters A, X" not in text
+    assert models.LambdaResNetSmall().output_shape == (None, 10)
+    shown = inspect.signature(models.LambdaResNetSmall).parameters
+    assert shown["classes"].default == 10
+    for name in models.names():
+        assert "as published" not in getattr(models, name).__doc__
