@@ -21,7 +21,6 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from benchmarks import report
 from lambdanet_tf.layers import LambdaLayer
 
 KINDS = ("lambda", "attention")
@@ -404,6 +403,8 @@ def main():
     print(table(results))
     picture(results).savefig(flags.folder / "speed.png", dpi=110)
     if flags.write:
+        from benchmarks import report  # noqa: PLC0415 - of the repository
+
         image = "![Speed and memory of generation](language_model.png)"
         text = f"{table(results)}\n\n{image}"
         report.insert(flags.write, "language_model", text, "sequences.md")

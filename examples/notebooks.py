@@ -1,7 +1,8 @@
 """Executes the notebooks of this folder in place: `make notebooks`.
 
-Each runs in a fresh kernel and an empty folder, so what it writes is not kept;
-what it shows is. Metadata that differ from machine to machine are removed.
+Each runs in a fresh kernel in its own folder, as where a user opens it: it
+imports the package as installed and the modules beside it, and writes into
+temporary folders. Metadata that differ from machine to machine are removed.
 
 The notebooks of `SHORT` read the environment variable `LAMBDANET_EXAMPLES`:
 with the value "short", which the tests set, they show that every cell runs, and
@@ -11,7 +12,6 @@ their figures mean nothing.
 import os
 import pathlib
 import sys
-import tempfile
 
 import nbclient
 import nbformat
@@ -27,12 +27,12 @@ NOTEBOOKS = ("train_on_digits.ipynb", "fine_tune.ipynb", *SHORT)
 _SECONDS_PER_CELL = 3600
 
 
-def execute(name, folder, short=False):
-    """Runs a notebook of this folder from its first cell to its last.
+def execute(name, folder=FOLDER, short=False):
+    """Runs a notebook from its first cell to its last.
 
     Args:
-        name: str. One of `NOTEBOOKS`.
-        folder: path. Where the kernel runs.
+        name: str. Of the file, such as one of `NOTEBOOKS`.
+        folder: path. Where the notebook is, and its kernel runs.
         short: bool. Whether a notebook that has a short form takes it.
 
     Returns:
@@ -41,7 +41,7 @@ def execute(name, folder, short=False):
     Raises:
         nbclient.exceptions.CellExecutionError: if a cell fails.
     """
-    notebook = nbformat.read(FOLDER / name, as_version=4)
+    notebook = nbformat.read(pathlib.Path(folder, name), as_version=4)
     # The kernel is this interpreter, wherever else kernels are installed.
     notebook.metadata["kernelspec"] = {
         "name": "python3",
@@ -93,8 +93,7 @@ def _same_stream(first, second):
 def main():
     """Executes the named notebooks, or all, and writes them."""
     for name in sys.argv[1:] or NOTEBOOKS:
-        with tempfile.TemporaryDirectory() as folder:
-            notebook = execute(name, folder)
+        notebook = execute(name)
         nbformat.validate(notebook)
         nbformat.write(notebook, FOLDER / name)
         print(f"{name}: {len(notebook.cells)} cells executed")

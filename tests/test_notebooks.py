@@ -1,6 +1,7 @@
 """The example notebooks run from their first cell to their last."""
 
 import re
+import shutil
 
 import nbclient
 import nbformat
@@ -16,10 +17,26 @@ def text_of(notebook):
     return nbformat.writes(notebook)
 
 
+def files_of(folder):
+    """The files below a folder, but for compiled modules."""
+    paths = {path for path in folder.rglob("*") if path.is_file()}
+    return {path for path in paths if path.suffix != ".pyc"}
+
+
+# With the wheel alone, in `make test-newest`: it imports what a user has.
 @pytest.mark.slow
+@pytest.mark.every_lane
 @pytest.mark.parametrize("name", notebooks.NOTEBOOKS)
-def test_every_cell_runs(name, tmp_path):
-    notebook = notebooks.execute(name, tmp_path, short=True)
+def test_every_cell_runs_in_its_own_folder(name, tmp_path, monkeypatch):
+    for variable in ("TMPDIR", "IPYTHONDIR"):
+        (tmp_path / variable).mkdir()
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    examples = tmp_path / "examples"
+    shutil.copytree(notebooks.FOLDER, examples)
+    before = files_of(examples)
+    notebook = notebooks.execute(name, examples, short=True)
+    assert files_of(examples) == before
     kept = nbformat.read(notebooks.FOLDER / name, as_version=4)
     for now, then in zip(notebook.cells, kept.cells, strict=True):
         kinds = [
@@ -42,10 +59,9 @@ def test_the_kept_outputs_are_complete_and_of_no_machine(name):
     assert not re.search(FOREIGN, shown)
 
 
-def test_a_cell_that_fails_is_an_error(tmp_path, monkeypatch):
+def test_a_cell_that_fails_is_an_error(tmp_path):
     notebook = nbformat.v4.new_notebook()
     notebook.cells = [nbformat.v4.new_code_cell("assert 1 == 2, 'so it is'")]
     nbformat.write(notebook, tmp_path / "wrong.ipynb")
-    monkeypatch.setattr(notebooks, "FOLDER", tmp_path)
     with pytest.raises(nbclient.exceptions.CellExecutionError, match="so it"):
         notebooks.execute("wrong.ipynb", tmp_path)
