@@ -18,12 +18,34 @@ _BACKEND = (
     "say otherwise)."
 )
 
+_LEGACY = (
+    "the environment variable TF_USE_LEGACY_KERAS asks for tf_keras, which is "
+    "not installed: pip install tf_keras, in the minor version of TensorFlow "
+    f"({tf.__version__}). Training on TPUs and on several machines needs it."
+)
+
+
+def is_there(module: str) -> bool:
+    """Returns whether a module is installed, without importing it."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _legacy_is_missing():
+    """Whether tf_keras is asked for, with the words TensorFlow knows."""
+    asked = os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
+    return asked and not is_there("tf_keras")
+
+
 # Keras 3 has `tf.keras.ops`; tf_keras and the Keras of TensorFlow 2.15 are
 # Keras 2.
 try:
     KERAS_3 = hasattr(tf.keras, "ops")
-except ImportError as error:  # Of a backend that is not installed.
-    raise ImportError(f"Keras cannot be imported. {_BACKEND}") from error
+except ImportError as error:  # Of a Keras or a backend that is not installed.
+    reason = _LEGACY if _legacy_is_missing() else _BACKEND
+    raise ImportError(f"Keras cannot be imported: {reason}") from error
 
 
 def check_backend() -> None:
@@ -86,14 +108,6 @@ def require_all(modules: Mapping[str, str]) -> None:
             f'install "lambdanet-tf[{extras}]", in a checkout pip install '
             f'".[{extras}]".'
         )
-
-
-def is_there(module: str) -> bool:
-    """Returns whether a module is installed, without importing it."""
-    try:
-        return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 def tf_variable(weight: Any) -> tf.Variable:

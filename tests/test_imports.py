@@ -167,6 +167,26 @@ def test_another_backend_of_keras_is_refused_in_a_sentence(backend):
     assert "set the environment variable KERAS_BACKEND=tensorflow" in last
 
 
+def test_a_tf_keras_that_is_not_installed_is_named():
+    program = """
+import sys
+sys.modules["tf_keras"] = None  # as if it were not installed
+from lambdanet_tf import layers
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert "asks for tf_keras, which is not installed: pip install" in last
+    assert "KERAS_BACKEND" not in last
+
+
 def test_a_backend_that_can_be_imported_is_refused_too(monkeypatch):
     monkeypatch.setattr(tf.keras.backend, "backend", lambda: "jax")
     monkeypatch.setattr(environment, "KERAS_3", True)

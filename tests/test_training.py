@@ -18,6 +18,7 @@ from lambdanet_tf.training import NotFinite
 from lambdanet_tf.training import RunFolder
 from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import Stopped
+from lambdanet_tf.training import distribution
 from lambdanet_tf.training import resolve
 from lambdanet_tf.training import train
 from lambdanet_tf.training.averages import Averages
@@ -501,3 +502,15 @@ def test_averages_hold_all_weights_that_are_numbers():
     )
     assert isinstance(setup.averages, Averages)
     assert len(setup.averages.variables) == len(setup.model.weights)
+
+
+@pytest.mark.once
+def test_a_gpu_that_tensorflow_cannot_use_is_said(tmp_path, monkeypatch):
+    strategy = tf.distribute.get_strategy()
+    monkeypatch.setattr(distribution, "_NVIDIA_DEVICE", str(tmp_path / "none"))
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: [])
+    assert distribution.describe(strategy) == "1 CPU"
+    monkeypatch.setattr(distribution, "_NVIDIA_DEVICE", str(tmp_path))
+    assert "TF_CPP_MIN_LOG_LEVEL=0" in distribution.describe(strategy)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["GPU"])
+    assert distribution.describe(strategy) == "1 GPU"

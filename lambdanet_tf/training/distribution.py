@@ -1,10 +1,14 @@
 """Devices: the `tf.distribute` strategy of a run."""
 
+import os
+
 import tensorflow as tf
 
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.options import number_of_workers
+
+_NVIDIA_DEVICE = "/dev/nvidia0"  # What the driver makes for the first GPU.
 
 
 def create_strategy(options: RunOptions) -> tf.distribute.Strategy:
@@ -84,7 +88,7 @@ def describe(strategy: tf.distribute.Strategy) -> str:
     device = "CPU" if is_cpu(strategy) else "GPU"
     number = strategy.num_replicas_in_sync
     if number == 1:
-        return f"1 {device}"
+        return f"1 {device}{_unused_gpu()}"
     workers = number_of_workers()
     where = f" on {workers} machines" if workers > 1 else ""
     return f"{number} {device} replicas{where}"
@@ -99,6 +103,17 @@ def wait_for_all(strategy: tf.distribute.Strategy) -> None:
         return strategy.reduce("sum", ones, axis=None)
 
     meet()
+
+
+def _unused_gpu():
+    """What to say where the machine has a GPU that TensorFlow cannot use."""
+    unused = os.path.exists(_NVIDIA_DEVICE)
+    if not unused or tf.config.list_physical_devices("GPU"):
+        return ""
+    return (
+        " (TensorFlow cannot use the GPU of this machine; with the environment "
+        "variable TF_CPP_MIN_LOG_LEVEL=0 it says why)"
+    )
 
 
 def _check_keras(kind):
@@ -119,8 +134,8 @@ def _mirrored_strategy(replicas):
     cpus = tf.config.list_logical_devices("CPU")
     if len(cpus) < 2:
         raise ValueError(
-            "`strategy` mirrored needs several devices. Received: one CPU. "
-            "Give --replicas 2 to try it on parts of the CPU."
+            "`strategy` mirrored needs several devices. Received: one CPU"
+            f"{_unused_gpu()}. Give --replicas 2 to try it on parts of the CPU."
         )
     names = [cpu.name for cpu in cpus[: replicas or None]]
     # The default collectives have been seen to fail between CPUs when a
