@@ -135,12 +135,12 @@ def _bad(data, padding):
     return bad
 
 
-def _real_outputs(row, layer):
+def _real_outputs(row, layer, inputs):
     """Where outputs count, `(batch, n)`."""
     if row.context:
         return np.ones_like(REAL)
     if isinstance(layer, layers.LambdaConv):
-        return layer.compute_mask(None, tf.constant(REAL)).numpy()
+        return layer.compute_mask(inputs, tf.constant(REAL)).numpy()
     return REAL
 
 
@@ -156,7 +156,9 @@ def _call(row, layer, data, training):
     with tf.GradientTape() as tape:
         tape.watch(list(tensors.values()))
         output = layer(**tensors, **row.masks, training=training)
-        counted = tf.boolean_mask(output, _real_outputs(row, layer))
+        counted = tf.boolean_mask(
+            output, _real_outputs(row, layer, tensors["inputs"])
+        )
         loss = tf.reduce_sum(counted**2)
     gradients = tape.gradient(
         loss, [*tensors.values(), *weights], unconnected_gradients="zero"
