@@ -238,7 +238,7 @@ def test_fit_compiled_by_xla(rng):
     x = rng.normal(300.0, 1.0, [8, 4, 4, 3]).astype("float32")
     y = rng.normal(size=[8, 2]).astype("float32")
     trained = []
-    for jit_compile in (False, True):
+    for options in ({"run_eagerly": True}, {"jit_compile": True}):
         tf.keras.utils.set_random_seed(0)
         model = tf.keras.Sequential(
             [
@@ -248,11 +248,11 @@ def test_fit_compiled_by_xla(rng):
                 tf.keras.layers.Dense(2),
             ]
         )
-        model.compile("sgd", "mse", jit_compile=jit_compile)
+        model.compile("sgd", "mse", **options)
         model.fit(x, y, batch_size=4, shuffle=False, verbose=0)
         trained.append(model.get_weights())
-    for plain, compiled in zip(*trained, strict=True):
-        checks.assert_close(compiled, plain, 1e-4)
+    for eager, compiled in zip(*trained, strict=True):
+        checks.assert_close(compiled, eager, 1e-4)
 
 
 def test_threads_may_share_layers(rng):
