@@ -1,9 +1,9 @@
 """The memory that plans promise, and what a process takes.
 
-python -m benchmarks.plan_memory               a line for each shape and pass
-python -m benchmarks.plan_memory GRID SCOPE PASS    one, in this process
+A line for each shape and pass, of a process of its own.
 """
 
+import argparse
 import json
 import math
 import subprocess
@@ -71,16 +71,24 @@ def program(grid, scope, direction):
 
 def in_child(grid, scope, direction):
     """As `measure`, in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.plan_memory"]
+    command = [sys.executable, "-m", "benchmarks.plan_memory", "--case"]
     command += [json.dumps(grid), json.dumps(scope), direction]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def main():
-    if len(sys.argv) > 1:
-        grid, scope = map(json.loads, sys.argv[1:3])
-        print(json.dumps(measure(grid, scope, sys.argv[3])))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--case",
+        nargs=3,
+        metavar=("GRID", "SCOPE", "PASS"),
+        help="one, in this process, such as [28,28] null forward",
+    )
+    case = parser.parse_args().case
+    if case:
+        grid, scope = map(json.loads, case[:2])
+        print(json.dumps(measure(grid, scope, case[2])))
         return
     for grid, scope in SHAPES:
         for direction in PASSES:

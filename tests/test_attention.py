@@ -102,6 +102,13 @@ few = hypothesis.settings(
 )
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _small_maps_take_the_form_of_large_ones():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ops.attention, "_MAX_PAIRS", 0)
+        yield
+
+
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @few
 @hypothesis.given(data=strategies.data())

@@ -34,6 +34,9 @@ _FLOAT16_CONTEXT = 2**14
 # Into which the longest axis is cut: each part multiplies its own length more
 # than it keeps.
 _SHIFTED_PARTS = 4
+# Bytes of float32 up to which the embeddings of all pairs are formed, which is
+# faster.
+_MAX_PAIRS = 2**24
 
 
 def relative_attention(
@@ -177,6 +180,8 @@ def _is_large(queries, blocks):
     if not all(axis.axis.is_static for axis in blocks.axes):
         return False
     num_heads, key_dim = queries.shape[2], queries.shape[4]
+    if 4 * blocks.queries * blocks.context * key_dim <= _MAX_PAIRS:
+        return False
     counts = math.prod(blocks.counts)
     return counts == 1 or counts * num_heads < key_dim
 
