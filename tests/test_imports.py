@@ -148,22 +148,27 @@ serving.export_run, serving.verify_export
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_another_backend_of_keras_is_refused_in_a_sentence(backend):
+def refusal(program, **variables):
+    """The last line of a program that fails, in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-c", "from lambdanet_tf import layers"],
+        [sys.executable, "-c", program],
         cwd=ROOT,
-        env={
-            **os.environ,
-            "KERAS_BACKEND": backend,
-            "TF_USE_LEGACY_KERAS": "0",
-        },
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 1
-    last = done.stderr.strip().splitlines()[-1]
+    return done.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_another_backend_of_keras_is_refused_in_a_sentence(backend):
+    last = refusal(
+        "from lambdanet_tf import layers",
+        KERAS_BACKEND=backend,
+        TF_USE_LEGACY_KERAS="0",
+    )
     assert "set the environment variable KERAS_BACKEND=tensorflow" in last
 
 
@@ -173,16 +178,7 @@ import sys
 sys.modules["tf_keras"] = None  # as if it were not installed
 from lambdanet_tf import layers
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    last = done.stderr.strip().splitlines()[-1]
+    last = refusal(program, TF_USE_LEGACY_KERAS="1")
     assert "asks for tf_keras, which is not installed: pip install" in last
     assert "KERAS_BACKEND" not in last
 
