@@ -90,7 +90,7 @@ bench: $(VENV)/.dev  ## Time every algorithm and network; write docs/ (25 min).
 	$(BIN)/python -m benchmarks.serving --write docs
 
 tables: $(VENV)/.dev  ## Recompute the paper's tables; write docs/.
-	$(BIN)/python -m lambdanet_tf.analysis.tables
+	$(BIN)/python -m benchmarks.paper_tables
 
 tpu-compile: $(TPU_VENV)/.tpu  ## Compile all for TPUs, go on if stopped (hours).
 	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile $(TPU_ARGS)

@@ -26,8 +26,8 @@ import tensorflow as tf
 
 from benchmarks import attention_report
 from benchmarks import report
+from benchmarks.paper_memory import GIB
 from benchmarks.timing import interleaved
-from lambdanet_tf.analysis.memory import GIB
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativeAttention
 from lambdanet_tf.layers import RelativePositionEmbedding

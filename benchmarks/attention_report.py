@@ -1,8 +1,8 @@
 """The figures of `benchmarks.attention`: tables and a picture."""
 
 from benchmarks import report
-from lambdanet_tf.analysis.memory import GIB
-from lambdanet_tf.analysis.memory import table_4_gib
+from benchmarks.paper_memory import GIB
+from benchmarks.paper_memory import table_4_gib
 from lambdanet_tf.environment import require
 
 DOCUMENT = "attention.md"

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from benchmarks import paper_tables as tables
 from lambdanet_tf import models
 from lambdanet_tf import specs
 from lambdanet_tf import summary
 from lambdanet_tf.analysis import analyze
-from lambdanet_tf.analysis import tables
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativeAttention

@@ -1,4 +1,4 @@
-"""Recomputes the paper's tables: `python -m lambdanet_tf.analysis.tables`.
+"""Recomputes the paper's tables: `python -m benchmarks.paper_tables`.
 
 Every row that a count can check is built as a network and counted. The rows
 are those of a file of published figures; what is compared is what they print.
@@ -12,9 +12,9 @@ import json
 import pathlib
 import sys
 
+from benchmarks.paper_memory import table_4_gib
 from lambdanet_tf import models
-from lambdanet_tf.analysis.memory import table_4_gib
-from lambdanet_tf.analysis.model import analyze
+from lambdanet_tf.analysis import analyze
 
 # The one figure that the file marks as reproduced and that is not.
 _DOUBTFUL = ("MobileNetV2", "flops")
@@ -121,7 +121,7 @@ def compare(figures, tables=None):
 
 
 def compare_memory(figures):
-    """Table 4's memory, by the convention of `lambdanet_tf.analysis.memory`."""
+    """Table 4's memory, by the convention of `benchmarks.paper_memory`."""
     ours = table_4_gib()
     return [
         Comparison(
@@ -290,7 +290,7 @@ ResNet-50, each at the resolution that its stage puts out.
 def main(arguments=None):
     """Runs the command line; returns its exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m lambdanet_tf.analysis.tables",
+        prog="python -m benchmarks.paper_tables",
         description="Recompute the paper's tables beside what it prints.",
     )
     parser.add_argument(
