@@ -12,17 +12,20 @@
         checkpoints/        what a stopped run resumes from
         tensorboard/        the figures of metrics.csv for TensorBoard
 
-Every file is written beside its destination and renamed into it, so that a
-reader never meets half a file and a full disk never destroys the previous one.
+`RunFolder.claim` makes and locks the folder that a process trains in. Its files
+are written whole or not at all (`files.whole_file`).
 """
 
+import contextlib
 import csv
 import dataclasses
+import datetime
 import io
 import json
 import os
 import time
 import uuid
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -30,6 +33,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf import files
 from lambdanet_tf import models
 
 RUN_FILE = "run.json"
@@ -45,7 +49,6 @@ EVENTS = "tensorboard"
 
 FORMAT = 2
 STATUSES = ("running", "finished", "stopped", "failed")
-_NEEDED_BYTES = 16 * 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +66,7 @@ class Run:
         metrics: the figures that it reached.
         versions: the packages that it ran on.
         command: the command that started it.
+        started: when the run began, in UTC; a resumed run keeps it.
         weights: path of the weights to serve; not in the file.
         folder: path of the run folder; not in the file.
     """
@@ -77,6 +81,7 @@ class Run:
     metrics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     command: str = ""
+    started: str = ""
     weights: str = ""
     folder: str = ""
 
@@ -132,24 +137,69 @@ class RunFolder:
 
     def __init__(self, path: str | os.PathLike):
         self.path = os.fspath(path)
+        self._started = ""
+        self._made_above: list[str] = []
         self._events = None
 
     @classmethod
     def new(
         cls, base: str | os.PathLike, now: time.struct_time | None = None
     ) -> "RunFolder":
-        """Names a folder `<base>/<date>-<time>` that is not there yet.
+        """Makes a folder `<base>/<date>-<time>` that no other process has.
+
+        On a file system that is not local, where two processes can make the
+        same folder, a random number in its name tells them apart.
 
         Args:
             base: the folder of all runs.
             now: None for the local time.
+
+        Raises:
+            OSError: if the folder cannot be made.
         """
         stamp = time.strftime("%Y%m%d-%H%M%S", now or time.localtime())
-        path, number = os.path.join(base, stamp), 2
-        while tf.io.gfile.exists(path):
-            path = os.path.join(base, f"{stamp}-{number}")
-            number += 1
-        return cls(path)
+        first = path = os.path.join(base, stamp)
+        above = files.missing_folders(os.fspath(base))
+        if "://" in path:
+            return cls(f"{path}-{uuid.uuid4().hex[:8]}")
+        for number in range(2, 10_000):
+            try:
+                os.makedirs(path)
+                break
+            except FileExistsError:
+                path = f"{first}-{number}"
+            except OSError as error:
+                raise OSError(
+                    f"Cannot make a folder in --runs-dir {base}: "
+                    f"{files.reason(error)}."
+                ) from error
+        folder = cls(path)
+        folder._made_above = above
+        return folder
+
+    @contextlib.contextmanager
+    def claim(self) -> Iterator[None]:
+        """Keeps other processes from training in the folder, while it lasts.
+
+        See `files.claim_folder`.
+
+        Raises:
+            ValueError: if another process trains in the folder, or it holds
+                files, but no run.
+            OSError: if it cannot be written.
+        """
+        names = []
+        if tf.io.gfile.isdir(self.path):
+            names = sorted(map(os.fspath, tf.io.gfile.listdir(self.path)))
+        names = [name for name in names if not name.startswith(".")]
+        if names and not self.exists():
+            raise ValueError(
+                f"{self.path} is not the folder of a run: it has no "
+                f"{RUN_FILE}, but {', '.join(names[:3])}. Choose a new or an "
+                "empty folder."
+            )
+        with files.claim_folder(self.path, self._made_above):
+            yield
 
     def file(self, name: str) -> str:
         """Returns the path of one of the run's files."""
@@ -158,28 +208,6 @@ class RunFolder:
     def exists(self, name: str = RUN_FILE) -> bool:
         """Returns whether the run has a file of this name."""
         return tf.io.gfile.exists(self.file(name))
-
-    def check_writable(self) -> None:
-        """Writes and removes a few megabytes; leaves no new folder behind.
-
-        Raises:
-            OSError: naming the folder, if that fails.
-        """
-        new = _missing_folders(self.path)
-        probe = self.file(f".probe-{uuid.uuid4().hex[:8]}")
-        try:
-            tf.io.gfile.makedirs(self.path)
-            with tf.io.gfile.GFile(probe, "wb") as stream:
-                stream.write(b"\0" * _NEEDED_BYTES)
-            tf.io.gfile.remove(probe)
-            for folder in new:
-                if not tf.io.gfile.listdir(folder):
-                    tf.io.gfile.rmtree(folder)
-        except (tf.errors.OpError, OSError) as error:
-            raise OSError(
-                f"Cannot write to the run folder {self.path}: {error}. "
-                "Choose another one with --runs, or make room."
-            ) from error
 
     def read(self) -> Run:
         """Reads run.json.
@@ -228,7 +256,12 @@ class RunFolder:
         return run
 
     def write(self, run: Run) -> None:
-        """Writes run.json."""
+        """Writes run.json, with the time at which the run began."""
+        if not self._started:
+            began = self.read().started if self.exists() else ""
+            now = datetime.datetime.now(datetime.timezone.utc)
+            self._started = run.started or began or now.isoformat()
+        run = dataclasses.replace(run, started=self._started)
         self.write_text(RUN_FILE, json.dumps(run.to_dict(), indent=2) + "\n")
 
     def write_text(self, name: str, text: str) -> None:
@@ -237,16 +270,8 @@ class RunFolder:
 
     def write_bytes(self, name: str, content: bytes) -> None:
         """Writes a file, whole or not at all."""
-        temporary = self.file(f".{name}-{uuid.uuid4().hex[:8]}")
         tf.io.gfile.makedirs(self.path)
-        try:
-            with tf.io.gfile.GFile(temporary, "wb") as stream:
-                stream.write(content)
-            tf.io.gfile.rename(temporary, self.file(name), overwrite=True)
-        except (tf.errors.OpError, OSError):
-            if tf.io.gfile.exists(temporary):
-                tf.io.gfile.remove(temporary)
-            raise
+        files.write_whole(self.file(name), content)
 
     def write_examples(self, images: np.ndarray, labels: np.ndarray) -> None:
         """Writes test images and labels, whole or not at all."""
@@ -285,36 +310,29 @@ class RunFolder:
         self._events.flush()
 
 
-def _missing_folders(path):
-    """The folders that `makedirs` would make, the innermost first."""
-    missing = []
-    while path and not tf.io.gfile.exists(path):
-        missing.append(path)
-        path = os.path.dirname(path.rstrip("/"))
-    return missing
-
-
 def newest_finished_run(runs: str | os.PathLike = "runs") -> Run:
-    """Returns the newest finished run below the folder `runs`.
+    """Returns the finished run below the folder `runs` that began last.
 
     Raises:
         ValueError: if there is none; the message says what there is.
     """
-    pattern = os.path.join(os.fspath(runs), "*", RUN_FILE)
-    folders = sorted(map(os.path.dirname, tf.io.gfile.glob(pattern)))
-    passed_over = []
-    for folder in reversed(folders):
-        name = os.path.basename(folder)
+    found, others = [], []
+    for file in sorted(tf.io.gfile.glob(os.path.join(runs, "*", RUN_FILE))):
+        folder = os.path.dirname(file)
         try:
             run = RunFolder(folder).read()
         except ValueError as error:
-            passed_over.append(f"{name}: {error}")
+            others.append(f"{os.path.basename(folder)}: {error}")
             continue
         if run.status == "finished":
-            return run
-        passed_over.append(f"{name}: {run.status}")
-    found = "; ".join(passed_over) or "no run at all"
-    raise ValueError(
-        f"`runs` must hold a finished run. Received {runs}, which holds "
-        f"{found}. Train one with `python train.py`, or name a run folder."
-    )
+            found.append(run)
+        else:
+            others.append(f"{os.path.basename(folder)}: {run.status}")
+    if not found:
+        raise ValueError(
+            f"`runs` must hold a finished run. Received {runs}, which holds "
+            f"{'; '.join(others) or 'no run at all'}. Train one with `python "
+            "train.py`, or name a run folder."
+        )
+    # Versions before 0.4 did not record when; the names of their folders say.
+    return max(found, key=lambda run: (run.started, run.folder))

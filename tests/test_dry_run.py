@@ -151,7 +151,7 @@ def test_an_unwritable_folder_is_an_error_at_once(capsys, tmp_path):
     assert cli.main(arguments) == 2
     output = capsys.readouterr()
     assert output.out == ""
-    assert "Cannot write to the run folder" in output.err
+    assert "Cannot write to the folder" in output.err
 
 
 def process(*arguments, **environment):

@@ -20,7 +20,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Every room may import what it names and the rooms of the levels below it.
 LEVELS = (
     {"arguments", "environment"},
-    {"flags", "lazy"},
+    {"files", "flags", "lazy"},
     {"ops", "specs"},
     {"layers"},
     {"models"},

@@ -1,7 +1,10 @@
 """Run folders and checkpoints: nothing half-written, nothing lost."""
 
+import dataclasses
 import json
+import multiprocessing
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -37,13 +40,11 @@ def folder(tmp_path):
     return RunFolder(tmp_path / "runs" / "run")
 
 
-def test_folders_are_named_by_time_and_never_shared(tmp_path):
+def test_folders_are_named_by_time(tmp_path):
     now = time.struct_time((2031, 2, 3, 4, 5, 6, 0, 0, 0))
-    names = []
-    for _ in range(3):
-        folder = RunFolder.new(tmp_path, now)
-        folder.write_text("report.md", "mine")
-        names.append(os.path.basename(folder.path))
+    names = [
+        os.path.basename(RunFolder.new(tmp_path, now).path) for _ in range(3)
+    ]
     assert names == [
         "20310203-040506",
         "20310203-040506-2",
@@ -51,18 +52,107 @@ def test_folders_are_named_by_time_and_never_shared(tmp_path):
     ]
 
 
-def test_checking_leaves_no_folder_behind(folder, tmp_path):
-    folder.check_writable()
+@pytest.mark.once
+def test_processes_that_start_together_get_a_folder_each(tmp_path):
+    """Sixteen processes, which wait for each other at the last moment."""
+    now = time.struct_time((2031, 2, 3, 4, 5, 6, 0, 0, 0))
+    barrier, (read, write) = multiprocessing.Barrier(16), os.pipe()
+    children = []
+    for _ in range(16):
+        children.append(os.fork())
+        if not children[-1]:
+            barrier.wait(60)
+            folder = RunFolder.new(tmp_path / "runs", now)
+            with folder.claim():
+                folder.write_text("report.md", str(os.getpid()))
+            os.write(write, (folder.path + "\n").encode())
+            os._exit(0)
+    for child in children:
+        assert os.waitpid(child, 0)[1] == 0
+    paths = os.read(read, 2**16).decode().split()
+    assert len(set(paths)) == 16
+    for path in paths:
+        assert int(pathlib.Path(path, "report.md").read_text()) in children
+
+
+def test_on_other_file_systems_a_number_tells_folders_apart():
+    paths = {RunFolder.new("ram://test_runs").path for _ in range(9)}
+    assert len(paths) == 9
+    with RunFolder(paths.pop()).claim():
+        pass
+
+
+def test_a_claim_leaves_no_new_folder_behind(folder, tmp_path):
+    with folder.claim():
+        assert os.listdir(folder.path) == [".lock"]
     assert os.listdir(tmp_path) == []
-    folder.write_text("report.md", "mine")
-    folder.check_writable()
-    assert os.listdir(folder.path) == ["report.md"]
+    with RunFolder.new(tmp_path / "runs").claim():
+        pass
+    assert os.listdir(tmp_path) == []
+    with folder.claim():
+        folder.write_text("run.json", "mine")
+    with folder.claim():
+        pass
+    assert os.listdir(folder.path) == ["run.json"]
+
+
+def test_one_process_trains_in_a_folder(folder):
+    holder = """
+import sys, time
+from lambdanet_tf.runs import RunFolder
+with RunFolder(sys.argv[1]).claim():
+    print("claimed", flush=True)
+    time.sleep(600)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, folder.path],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout.readline() == "claimed\n"
+        with (
+            pytest.raises(ValueError, match="Another process writes to .*run"),
+            folder.claim(),
+        ):
+            pass
+        process.kill()  # The lock of a dead process holds nobody up.
+        process.wait()
+        with folder.claim():
+            pass
+
+
+def test_a_folder_that_is_no_run_is_left_alone(tmp_path):
+    (tmp_path / "cat.jpg").write_bytes(b"a picture")
+    with (
+        pytest.raises(ValueError, match="no run.json, but cat.jpg. Choose a"),
+        RunFolder(tmp_path).claim(),
+    ):
+        pass
+    assert os.listdir(tmp_path) == ["cat.jpg"]
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OSError, match="Cannot write to the run folder .*file"):
-        RunFolder(tmp_path / "file" / "run").check_writable()
+    folder = tmp_path / "file" / "run"
+    with (
+        pytest.raises(OSError, match="Cannot write to the folder .*file/run: "),
+        RunFolder(folder).claim(),
+    ):
+        pass
+    with pytest.raises(OSError, match="Cannot make a folder in --runs-dir"):
+        RunFolder.new(tmp_path / "file")
+
+
+def test_files_have_the_rights_of_the_umask(folder):
+    before = os.umask(0o027)
+    try:
+        with folder.claim():
+            folder.write_text("report.md", "mine")
+    finally:
+        os.umask(before)
+    assert os.stat(folder.path).st_mode & 0o777 == 0o750
+    for name in os.listdir(folder.path):
+        assert os.stat(folder.file(name)).st_mode & 0o777 == 0o640
 
 
 def test_a_failed_write_keeps_the_former_file(folder, monkeypatch):
@@ -72,7 +162,7 @@ def test_a_failed_write_keeps_the_former_file(folder, monkeypatch):
         raise tf.errors.ResourceExhaustedError(None, None, "No space left")
 
     monkeypatch.setattr(tf.io.gfile, "rename", full_disk)
-    with pytest.raises(tf.errors.ResourceExhaustedError):
+    with pytest.raises(OSError, match=r"Cannot write .*report.md: No space"):
         folder.write_text("report.md", "new")
     assert os.listdir(folder.path) == ["report.md"]
     with open(folder.file("report.md"), encoding="utf-8") as stream:
@@ -98,6 +188,7 @@ def test_a_run_comes_back_with_its_network(folder, rng):
     images = rng.uniform(0, 255, (2, 8, 8, 1))
     folder.write_examples(images, np.arange(2))
     again = folder.read()
+    run = dataclasses.replace(run, started=again.started)
     written = json.loads(json.dumps(run.to_dict()))
     assert json.loads(json.dumps(again.to_dict())) == written
     assert again.classes == ("a", "b", "c")
@@ -141,8 +232,21 @@ def test_the_newest_finished_run(tmp_path):
         RunFolder(tmp_path / name).write(run)
     assert newest_finished_run(tmp_path).folder == str(tmp_path / "1")
     shutil.rmtree(tmp_path / "1")
-    with pytest.raises(ValueError, match="holds 3: failed; 2: running"):
+    with pytest.raises(ValueError, match="holds 2: running; 3: failed"):
         newest_finished_run(tmp_path)
+
+
+def test_the_newest_run_began_last_whatever_it_is_called(tmp_path):
+    for name in ("mine", "20261124-120000", "another"):
+        RunFolder(tmp_path / name).write(
+            Run("finished", "LambdaResNetSmall", ARGUMENTS)
+        )
+    assert newest_finished_run(tmp_path).folder == str(tmp_path / "another")
+    # One that is resumed keeps its start.
+    RunFolder(tmp_path / "mine").write(
+        Run("finished", "LambdaResNetSmall", ARGUMENTS)
+    )
+    assert newest_finished_run(tmp_path).folder == str(tmp_path / "another")
 
 
 def test_versions_name_the_keras():

@@ -273,7 +273,7 @@ def test_a_failed_start_leaves_nothing(tmp_path, changes, message):
 
 def test_an_unwritable_folder_is_an_error_before_training(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OSError, match="Cannot write to the run folder"):
+    with pytest.raises(OSError, match="Cannot write to the folder"):
         run_smoke(tmp_path, {"run": str(tmp_path / "file" / "run")})
 
 

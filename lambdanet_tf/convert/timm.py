@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from lambdanet_tf import specs
 from lambdanet_tf.arguments import did_you_mean
+from lambdanet_tf.files import write_whole
 from lambdanet_tf.models import timm_layout
 from lambdanet_tf.models.pretrained import PUBLISHED
 from lambdanet_tf.models.pretrained import read_published
@@ -18,7 +19,6 @@ from lambdanet_tf.models.safetensors import write_safetensors
 from lambdanet_tf.models.timm_layout import TimmTensor
 from lambdanet_tf.models.weights import arrays_as_bytes
 from lambdanet_tf.models.weights import read_weights
-from lambdanet_tf.models.weights import write_whole
 
 
 def import_from_timm(

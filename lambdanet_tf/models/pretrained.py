@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import specs
+from lambdanet_tf.files import write_whole
 from lambdanet_tf.models import timm_layout
 from lambdanet_tf.models.safetensors import read_safetensors
 from lambdanet_tf.models.weights import HEAD
@@ -22,7 +23,6 @@ from lambdanet_tf.models.weights import arrays_as_bytes
 from lambdanet_tf.models.weights import named_weights
 from lambdanet_tf.models.weights import read_weights
 from lambdanet_tf.models.weights import set_weights
-from lambdanet_tf.models.weights import write_whole
 
 IMAGENET_CLASSES = 1000
 _NEWEST = "main"  # The branch that the hub resolves to its newest revision.

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf.models.weights import write_whole
+from lambdanet_tf.files import write_whole
 
 _MAX_HEADER = 100_000_000  # bytes, as in the reference implementation
 _METADATA = "__metadata__"

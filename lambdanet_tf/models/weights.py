@@ -25,6 +25,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf.files import write_whole
+
 FORMAT = 1
 HEAD = "predictions"  # The layer that depends on the number of classes.
 RUN_WEIGHTS = "best.weights.npz"  # The file of a run folder.
@@ -85,14 +87,6 @@ def save_weights(model: tf.keras.Model, path: str | os.PathLike) -> None:
     if not path.endswith(".npz"):
         raise ValueError(f"`path` must end in '.npz'. Received: {path}.")
     write_whole(path, weights_as_bytes(model))
-
-
-def write_whole(path: str, content: bytes) -> None:
-    """Writes a file whole or not at all."""
-    partial = f"{path}.partial"
-    with tf.io.gfile.GFile(partial, "wb") as file:
-        file.write(content)
-    tf.io.gfile.rename(partial, path, overwrite=True)
 
 
 def weights_as_bytes(model: tf.keras.Model) -> bytes:

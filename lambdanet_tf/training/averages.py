@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.environment import tf_variable
-from lambdanet_tf.models.weights import write_whole
+from lambdanet_tf.files import write_whole
 
 
 class Averages:

@@ -16,6 +16,7 @@ from lambdanet_tf import runs
 from lambdanet_tf.analysis import Analysis
 from lambdanet_tf.analysis import analyze
 from lambdanet_tf.environment import keras_version
+from lambdanet_tf.files import check_writable
 from lambdanet_tf.training import pictures
 from lambdanet_tf.training.checkpoints import check_room
 from lambdanet_tf.training.checkpoints import size_in_bytes
@@ -80,7 +81,7 @@ def dry_run(
     path = picture_path(recipe, options)
     folder = runs.RunFolder(os.path.dirname(path))
     if speaks:
-        folder.check_writable()
+        check_writable(folder.path)
         print_fn(f"Dry run of the recipe {recipe.name}: nothing is trained.")
     setup = set_up(recipe, options, strategy, data.dry_run_images)
     counted = analyze(setup.model, executed=False)

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lambdanet_tf.models.weights import write_whole
+from lambdanet_tf.files import write_whole
 
 
 class KeepBest(tf.keras.callbacks.ModelCheckpoint):

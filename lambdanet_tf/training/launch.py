@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from lambdanet_tf import flags
 from lambdanet_tf import runs
+from lambdanet_tf.files import check_file_system
 from lambdanet_tf.training.cli import EXIT_NOT_FINITE
 from lambdanet_tf.training.cli import EXIT_STOPPED
 from lambdanet_tf.training.cli import new_recipe
@@ -18,7 +19,6 @@ from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.options import number_of_workers
 from lambdanet_tf.training.preemption import NotFinite
 from lambdanet_tf.training.preemption import Stopped
-from lambdanet_tf.training.prerequisites import check_file_system
 from lambdanet_tf.training.recipe import Recipe
 from lambdanet_tf.training.recipe import differences
 from lambdanet_tf.training.recipes import read_recipe

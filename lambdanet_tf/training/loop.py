@@ -4,6 +4,7 @@ In this order: devices, data, model, optimizer (`set_up`), step, restore, loop,
 finish (`Training`).
 """
 
+import contextlib
 import dataclasses
 import tempfile
 import time
@@ -29,6 +30,7 @@ from lambdanet_tf.training.network import recipe_network
 from lambdanet_tf.training.optimizer import recipe_optimizer
 from lambdanet_tf.training.optimizer import recipe_schedule
 from lambdanet_tf.training.options import RunOptions
+from lambdanet_tf.training.options import is_chief_process
 from lambdanet_tf.training.options import number_of_workers
 from lambdanet_tf.training.pipeline import InputPipeline
 from lambdanet_tf.training.preemption import NotFinite
@@ -86,13 +88,16 @@ def train(
     check_prerequisites(recipe, options, print_fn=print_fn)
     if options.run:
         folder = runs.RunFolder(options.run)
-        check_resumable(folder, recipe, print_fn)
     else:
         folder = runs.RunFolder.new(options.runs)
-    training = Training(recipe, options, folder, print_fn, on_epoch)
-    training.restore()
-    training.loop()
-    return training.finish()
+    # Only the chief writes to the run folder.
+    chief = is_chief_process()
+    with folder.claim() if chief else contextlib.nullcontext():
+        check_resumable(folder, recipe, print_fn)
+        training = Training(recipe, options, folder, print_fn, on_epoch)
+        training.restore()
+        training.loop()
+        return training.finish()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +185,6 @@ class Training:
         self.output = folder
         if not self.is_chief:
             self.output = runs.RunFolder(tempfile.mkdtemp())
-        self.output.check_writable()
 
         resumed = tf.train.latest_checkpoint(folder.file(runs.CHECKPOINTS))
         self.setup = set_up(

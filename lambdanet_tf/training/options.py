@@ -63,3 +63,12 @@ def number_of_workers() -> int:
     """Returns how many processes train together, by the variable TF_CONFIG."""
     cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
     return len(cluster.get("worker", [])) + len(cluster.get("chief", []))
+
+
+def is_chief_process() -> bool:
+    """Returns whether this process writes the run folder, by TF_CONFIG."""
+    task = json.loads(os.environ.get("TF_CONFIG") or "{}").get("task", {})
+    return number_of_workers() < 2 or (
+        task.get("type") == "chief"
+        or (task.get("type"), task.get("index")) == ("worker", 0)
+    )

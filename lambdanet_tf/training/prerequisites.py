@@ -1,18 +1,13 @@
 """What a run needs before anything is built: packages, file systems."""
 
-import os
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
-
 from lambdanet_tf.environment import is_there
-from lambdanet_tf.environment import require
 from lambdanet_tf.environment import require_all
+from lambdanet_tf.files import check_file_system
 from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.recipe import Recipe
-
-_GCS_PLUGIN = "tensorflow_io_gcs_filesystem"
 
 
 def check_prerequisites(
@@ -63,24 +58,3 @@ def check_prerequisites(
 def has_pictures() -> bool:
     """Returns whether pictures can be drawn."""
     return is_there("matplotlib")
-
-
-def check_file_system(path: str) -> None:
-    """Raises a ValueError unless TensorFlow knows the file system of a path."""
-    scheme, found, _ = os.fspath(path).partition("://")
-    if not found or scheme in tf.io.gfile.get_registered_schemes():
-        return
-    if scheme == "gs" and is_there(_GCS_PLUGIN):
-        require(_GCS_PLUGIN, extra="tpu")  # Which registers it.
-        return
-    hint = ""
-    if scheme == "gs":
-        hint = (
-            " Google Cloud Storage needs tensorflow-io-gcs-filesystem, for "
-            "Python below 3.13: it comes with the extra `tpu`, pip install "
-            '"lambdanet-tf[tpu]".'
-        )
-    raise ValueError(
-        f"This TensorFlow cannot read or write {scheme}:// paths. Received: "
-        f"{path!r}.{hint}"
-    )

@@ -21,6 +21,8 @@ from lambdanet_tf import flags
 from lambdanet_tf import runs
 from lambdanet_tf.data import pseudo_labels
 from lambdanet_tf.data.image_set import CLASS_FILES
+from lambdanet_tf.files import check_writable
+from lambdanet_tf.files import whole_file
 from lambdanet_tf.training.pipeline import evaluation_crop
 from lambdanet_tf.training.record import recorded_recipe
 
@@ -139,7 +141,7 @@ def _begin(output, facts):
             "`folder` must be a new or an empty one. Received: "
             f"{output.path!r}."
         )
-    output.check_writable()
+    check_writable(output.path)
     output.write_text(_PROGRESS_FILE, text)
 
 
@@ -189,11 +191,12 @@ def _label(run, source, output, options, bad_images, print_fn):
 
 def _write_records(output, name, records):
     """Writes a TFRecord file, whole or not at all."""
-    temporary = output.file(f".{name}")
-    with tf.io.TFRecordWriter(temporary) as writer:
+    with (
+        whole_file(output.file(name)) as temporary,
+        tf.io.TFRecordWriter(temporary) as writer,
+    ):
         for record in records:
             writer.write(record)
-    tf.io.gfile.rename(temporary, output.file(name), overwrite=True)
 
 
 def _read(files: Sequence[str]) -> Iterator[bytes]:
