@@ -51,6 +51,9 @@ LIBRARIES = dict.fromkeys(ROOMS, TENSORFLOW) | {
     "garden": TENSORFLOW | {"official", "tf_keras"},
 }
 
+# What type checkers bring, where `TYPE_CHECKING` keeps it from running.
+STATIC = ("typing_extensions",)
+
 # A module of each extra, and of the tools.
 OPTIONAL = (
     "sklearn",
@@ -74,7 +77,18 @@ def room_of(path):
 
 def modules(source):
     """Yields every module that a source imports, at any depth."""
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    static = {
+        statement
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If)
+        and ast.unparse(node.test) == "TYPE_CHECKING"
+        for statement in node.body
+        if isinstance(statement, ast.ImportFrom) and statement.module in STATIC
+    }
+    for node in ast.walk(tree):
+        if node in static:
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -120,6 +134,8 @@ def test_a_room_imports_only_what_its_level_may(path):
         ("layers", "from tf_keras import layers"),
         ("training", "import matplotlib.pyplot as plt"),
         ("specs", "import numpy as np"),
+        ("layers", "from typing_extensions import Unpack"),
+        ("ops", "if TYPE_CHECKING:\n    from lambdanet_tf import layers"),
     ],
 )
 def test_an_import_upwards_is_an_offence(room, source):

@@ -12,6 +12,9 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import models
+from lambdanet_tf.layers.base import KerasArguments
+from lambdanet_tf.layers.lambda_base import LambdaArguments
+from lambdanet_tf.layers.projections import ProjectionArguments
 from tests import checks
 from tests import oracle
 
@@ -447,3 +450,37 @@ def test_table_called_gives_the_embedding_of_every_pair(
         source = checks.reference_weights(own)[name]
         variable.assign(checks.raw(source))
     checks.assert_close(explicit(x, embeddings=table(x)), own(x), 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("layer_type", "own", "names"),
+    [
+        (
+            layers.LambdaLayer,
+            {"filters", "scope", "causal"},
+            LambdaArguments,
+        ),
+        (
+            layers.LambdaConv,
+            {"filters", "kernel_size", "strides", "dilation_rate", "padding"},
+            LambdaArguments,
+        ),
+        (
+            layers.RelativeAttention,
+            {"filters", "num_heads", "key_dim", "scope", "axis", "use_content"}
+            | {"position_embedding", "causal"},
+            ProjectionArguments,
+        ),
+    ],
+)
+def test_static_checkers_see_what_a_constructor_passes_on(
+    layer_type, own, names
+):
+    of_keras = KerasArguments.__annotations__.keys()
+    passed_on = names.__annotations__.keys() - of_keras
+    assert passed_on
+    assert inspect.signature(layer_type).parameters.keys() == {
+        *own,
+        *passed_on,
+        "kwargs",
+    }

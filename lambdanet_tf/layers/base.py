@@ -3,19 +3,38 @@
 import functools
 import inspect
 import json
+from typing import TYPE_CHECKING
+from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf.arguments import checked_arguments
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers.hints import instead_of
 
-# What either Keras takes for any layer.
-_OF_EVERY_LAYER = frozenset(
-    {"activity_regularizer", "autocast", "batch_input_shape", "batch_shape"}
-    | {"batch_size", "dtype", "dynamic", "input_dim", "input_shape"}
-    | {"input_dtype", "name", "sublayers", "trainable", "weights"}
-)
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class KerasArguments(TypedDict, total=False):
+    """What either Keras takes for any layer, and `sublayers`."""
+
+    activity_regularizer: Any
+    autocast: bool
+    batch_input_shape: Any
+    batch_shape: Any
+    batch_size: int
+    dtype: Any
+    dynamic: bool
+    input_dim: int
+    input_dtype: Any
+    input_shape: Any
+    name: str | None
+    sublayers: dict | None
+    trainable: bool
+    weights: Any
 
 
 class CheckedCall(tf.keras.layers.Layer):
@@ -97,13 +116,16 @@ class BaseLayer(CheckedCall):
     stands in the configuration.
 
     Args:
-        sublayers: None, or by attribute what is set for a sublayer alone, as
-            in the configuration: "trainable", "dtype".
-        **kwargs: of any Keras layer.
+        **kwargs: of any Keras layer; and `sublayers`, None or by attribute what
+            is set for a sublayer alone, as in the configuration: "trainable",
+            "dtype".
     """
 
-    def __init__(self, sublayers=None, **kwargs):
-        check_names(type(self), kwargs)
+    def __init__(self, **kwargs: "Unpack[KerasArguments]"):
+        sublayers = kwargs.pop("sublayers", None)
+        for name in kwargs:
+            if name not in KerasArguments.__annotations__:
+                _refuse_argument(type(self), name)
         super().__init__(**kwargs)
         # As text: a dictionary would become a part of saved files.
         self._given_settings = json.dumps(sublayers or {})
@@ -146,6 +168,8 @@ class BaseLayer(CheckedCall):
 
     def get_config(self):
         config = super().get_config()
+        for name in _argument_names(type(self)):
+            config[name] = _serialized(name, getattr(self, name))
         settings = {} if self.built else self._settings()
         for name, layer in self._sublayers().items():
             settings[name] = {}
@@ -179,17 +203,59 @@ def _call_names(layer_type):
     return tuple(parameter.name for parameter in parameters[1:])
 
 
+def with_arguments_of(parent, before="kwargs"):
+    """Decorates a constructor whose `kwargs` go on to that of a parent.
+
+    `inspect.signature`, `help` and errors show what the parent takes by name
+    as well. Static checkers read the same names from a `TypedDict`.
+
+    Args:
+        parent: the class.
+        before: the argument in front of which those of the parent are shown.
+    """
+
+    def decorate(init):
+        shown = []
+        own = inspect.signature(init).parameters
+        for name, parameter in own.items():
+            if name == before:
+                theirs = inspect.signature(parent.__init__).parameters
+                shown += [
+                    p
+                    for p in theirs.values()
+                    if p.kind is p.KEYWORD_ONLY and p.name not in own
+                ]
+            shown.append(parameter)
+        init.__signature__ = inspect.Signature(shown)
+        return checked_arguments(init)
+
+    return decorate
+
+
+def _argument_names(layer_type):
+    """Names of the arguments of the nearest constructor of this package."""
+    for parent in layer_type.__mro__:
+        # Set by `checked_arguments`.
+        signature = getattr(vars(parent).get("__init__"), "__signature__", None)
+        if signature is not None:
+            _, *names = signature.parameters
+            return [name for name in names if name != "kwargs"]
+    return []
+
+
+def _serialized(name, value):
+    """The value of an argument for a configuration."""
+    kinds = ("activation", "constraint", "initializer", "regularizer")
+    for kind in kinds:
+        if name == kind or name.endswith(f"_{kind}"):
+            return getattr(tf.keras, f"{kind}s").serialize(value)
+    return value
+
+
 def _constructor_names(layer_type):
     parameters = inspect.signature(layer_type.__init__).parameters
     names = [n for n in parameters if n not in ("self", "args", "kwargs")]
     return [*names, "name", "dtype", "trainable"]
-
-
-def check_names(layer_type, names):
-    """Raises a ValueError for names that no Keras layer has as arguments."""
-    for name in names:
-        if name not in _OF_EVERY_LAYER:
-            _refuse_argument(layer_type, name)
 
 
 def _refuse_argument(layer_type, name):

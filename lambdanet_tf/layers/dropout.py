@@ -52,8 +52,3 @@ class Dropout(BaseLayer):
 
     def compute_output_shape(self, input_shape):
         return tuple(input_shape)
-
-    def get_config(self):
-        config = super().get_config()
-        config.update(rate=self.rate)
-        return config

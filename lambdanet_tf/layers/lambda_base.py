@@ -1,5 +1,8 @@
 """What `LambdaLayer` and `LambdaConv` have in common: their weights."""
 
+from typing import TYPE_CHECKING
+from typing import Any
+
 import tensorflow as tf
 
 from lambdanet_tf import ops
@@ -8,6 +11,7 @@ from lambdanet_tf.arguments import fraction
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
+from lambdanet_tf.layers.base import with_arguments_of
 from lambdanet_tf.layers.batch_normalization import BatchNormalization
 from lambdanet_tf.layers.grids import check_channels_last
 from lambdanet_tf.layers.grids import split
@@ -16,8 +20,33 @@ from lambdanet_tf.layers.padding import propagate_nan
 from lambdanet_tf.layers.padding import split_nonfinite
 from lambdanet_tf.layers.padding import zero_padding
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
+from lambdanet_tf.layers.projections import ProjectionArguments
 from lambdanet_tf.layers.projections import ProjectionLayer
 from lambdanet_tf.layers.projections import check_channels
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class LambdaArguments(ProjectionArguments, total=False):
+    """What `LambdaBase` takes by name, for static checkers."""
+
+    num_heads: int
+    key_dim: int
+    intra_depth: int
+    use_content: bool
+    use_position: bool
+    use_position_bias: bool
+    multi_head: bool
+    position_embedding: str | RelativePositionEmbedding
+    implementation: str
+    key_normalization: str | None
+    query_normalization: str | None
+    use_batch_norm: bool
+    norm_momentum: float
+    norm_epsilon: float
+    use_sync_bn: bool
+    position_bias_initializer: Any
 
 
 class LambdaBase(ProjectionLayer):
@@ -26,51 +55,32 @@ class LambdaBase(ProjectionLayer):
     Subclasses say which context positions a query sees, in `_geometry`.
     """
 
-    _initialized = (*ProjectionLayer._initialized, "position_bias")
-
+    @with_arguments_of(ProjectionLayer)
     def __init__(
         self,
         filters,
-        num_heads,
-        key_dim,
-        intra_depth,
         scope,
-        use_content,
-        use_position,
-        use_position_bias,
-        multi_head,
-        position_embedding,
-        implementation,
-        key_normalization,
-        query_normalization,
-        use_batch_norm,
-        norm_momentum,
-        norm_epsilon,
-        use_sync_bn,
-        query_initializer,
-        key_initializer,
-        value_initializer,
-        embeddings_initializer,
-        position_bias_initializer,
-        kernel_regularizer,
-        embeddings_regularizer,
-        kernel_constraint,
-        embeddings_constraint,
-        **kwargs,
+        /,
+        *,
+        num_heads=4,
+        key_dim=16,
+        intra_depth=1,
+        use_content=True,
+        use_position=True,
+        use_position_bias=False,
+        multi_head=False,
+        position_embedding="relative",
+        implementation="auto",
+        key_normalization="softmax",
+        query_normalization=None,
+        use_batch_norm=True,
+        norm_momentum=0.9,
+        norm_epsilon=1e-3,
+        use_sync_bn=False,
+        position_bias_initializer="zeros",
+        **kwargs: "Unpack[ProjectionArguments]",
     ):
-        super().__init__(
-            filters=filters,
-            num_heads=num_heads,
-            query_initializer=query_initializer,
-            key_initializer=key_initializer,
-            value_initializer=value_initializer,
-            embeddings_initializer=embeddings_initializer,
-            kernel_regularizer=kernel_regularizer,
-            embeddings_regularizer=embeddings_regularizer,
-            kernel_constraint=kernel_constraint,
-            embeddings_constraint=embeddings_constraint,
-            **kwargs,
-        )
+        super().__init__(filters, num_heads, **kwargs)
         self.key_dim = positive_int("key_dim", key_dim)
         self.intra_depth = positive_int("intra_depth", intra_depth)
         self.scope = scope_per_axis("scope", scope)
@@ -377,26 +387,6 @@ class LambdaBase(ProjectionLayer):
                 values[:, :, head],
                 None if embeddings is None else embeddings[..., head, :, :],
             )
-
-    def get_config(self):
-        config = super().get_config()
-        config.update(
-            key_dim=self.key_dim,
-            intra_depth=self.intra_depth,
-            scope=self.scope,
-            use_content=self.use_content,
-            use_position=self.use_position,
-            use_position_bias=self.use_position_bias,
-            multi_head=self.multi_head,
-            implementation=self.implementation,
-            key_normalization=self.key_normalization,
-            query_normalization=self.query_normalization,
-            use_batch_norm=self.use_batch_norm,
-            norm_momentum=self.norm_momentum,
-            norm_epsilon=self.norm_epsilon,
-            use_sync_bn=self.use_sync_bn,
-        )
-        return config
 
 
 def _ungrouped(x):

@@ -1,24 +1,29 @@
 """The lambda convolution."""
 
 import functools
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from lambdanet_tf import ops
-from lambdanet_tf.arguments import checked_arguments
 from lambdanet_tf.arguments import int_per_axis
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
-from lambdanet_tf.layers.base import check_names
 from lambdanet_tf.layers.base import not_converted
+from lambdanet_tf.layers.base import with_arguments_of
 from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.grids import with_shape
+from lambdanet_tf.layers.lambda_base import LambdaArguments
+from lambdanet_tf.layers.lambda_base import LambdaBase
 from lambdanet_tf.layers.masks import padding_mask
 from lambdanet_tf.layers.streaming import Streaming
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _AXIS = {
     "same": ops.same_axis,
@@ -78,7 +83,7 @@ class LambdaConv(Streaming):
     Reference: [Bello, 2021](https://arxiv.org/abs/2102.08602), section 3.2.
     """
 
-    @checked_arguments
+    @with_arguments_of(LambdaBase)
     def __init__(
         self,
         filters,
@@ -87,70 +92,20 @@ class LambdaConv(Streaming):
         strides=1,
         dilation_rate=1,
         padding="same",
-        num_heads=4,
-        key_dim=16,
-        intra_depth=1,
-        use_content=True,
-        use_position=True,
-        use_position_bias=False,
-        multi_head=False,
-        position_embedding="relative",
-        implementation="auto",
-        key_normalization="softmax",
-        query_normalization=None,
-        use_batch_norm=True,
-        norm_momentum=0.9,
-        norm_epsilon=1e-3,
-        use_sync_bn=False,
-        query_initializer=None,
-        key_initializer=None,
-        value_initializer=None,
-        embeddings_initializer=None,
-        position_bias_initializer="zeros",
-        kernel_regularizer=None,
-        embeddings_regularizer=None,
-        kernel_constraint=None,
-        embeddings_constraint=None,
-        **kwargs,
+        **kwargs: "Unpack[LambdaArguments]",
     ):
-        check_names(type(self), kwargs)
-        if kernel_size is None or position_embedding == "explicit":
+        kernel_size = scope_per_axis("kernel_size", kernel_size)
+        super().__init__(
+            positive_int("filters", filters), kernel_size, **kwargs
+        )
+        explicit = self._position_embedding_argument == "explicit"
+        if kernel_size is None or explicit:
             raise ValueError(
                 "A lambda convolution needs a `kernel_size` and a table: "
                 "global and explicit embeddings are `LambdaLayer`'s. Received: "
-                f"kernel_size={kernel_size}, "
-                f"position_embedding={position_embedding!r}."
+                f"kernel_size={kernel_size}, position_embedding="
+                f"{self._position_embedding_argument!r}."
             )
-        kernel_size = scope_per_axis("kernel_size", kernel_size)
-        super().__init__(
-            filters=positive_int("filters", filters),
-            num_heads=num_heads,
-            key_dim=key_dim,
-            intra_depth=intra_depth,
-            scope=kernel_size,
-            use_content=use_content,
-            use_position=use_position,
-            use_position_bias=use_position_bias,
-            multi_head=multi_head,
-            position_embedding=position_embedding,
-            implementation=implementation,
-            key_normalization=key_normalization,
-            query_normalization=query_normalization,
-            use_batch_norm=use_batch_norm,
-            norm_momentum=norm_momentum,
-            norm_epsilon=norm_epsilon,
-            use_sync_bn=use_sync_bn,
-            query_initializer=query_initializer,
-            key_initializer=key_initializer,
-            value_initializer=value_initializer,
-            embeddings_initializer=embeddings_initializer,
-            position_bias_initializer=position_bias_initializer,
-            kernel_regularizer=kernel_regularizer,
-            embeddings_regularizer=embeddings_regularizer,
-            kernel_constraint=kernel_constraint,
-            embeddings_constraint=embeddings_constraint,
-            **kwargs,
-        )
         self.kernel_size = kernel_size
         self.strides = int_per_axis("strides", strides)
         self.dilation_rate = int_per_axis("dilation_rate", dilation_rate)
@@ -303,17 +258,6 @@ class LambdaConv(Streaming):
         mask = padding_mask(inputs, mask=mask)
         mask = tf.reshape(mask, [ops.size(inputs, 0), *grid])
         return self._at_centers(mask, self._axes(grid))
-
-    def get_config(self):
-        config = super().get_config()
-        del config["scope"]
-        config.update(
-            kernel_size=self.kernel_size,
-            strides=self.strides,
-            dilation_rate=self.dilation_rate,
-            padding=self.padding,
-        )
-        return config
 
 
 def _spread(queries, step):

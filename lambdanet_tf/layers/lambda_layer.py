@@ -1,14 +1,15 @@
 """The lambda layer."""
 
 import functools
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from lambdanet_tf import ops
 from lambdanet_tf.arguments import boolean
-from lambdanet_tf.arguments import checked_arguments
 from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.base import not_converted
+from lambdanet_tf.layers.base import with_arguments_of
 from lambdanet_tf.layers.context import ContextLayer
 from lambdanet_tf.layers.context import by_example
 from lambdanet_tf.layers.context import check_batches
@@ -20,10 +21,15 @@ from lambdanet_tf.layers.grids import num_positions
 from lambdanet_tf.layers.grids import same_grid
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.grids import with_grid_of
+from lambdanet_tf.layers.lambda_base import LambdaArguments
+from lambdanet_tf.layers.lambda_base import LambdaBase
 from lambdanet_tf.layers.masks import is_alike
 from lambdanet_tf.layers.masks import padding_mask
 from lambdanet_tf.layers.masks import pairs_by_head
 from lambdanet_tf.layers.streaming import Streaming
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
@@ -147,68 +153,16 @@ class LambdaLayer(ContextLayer, Streaming):
     Reference: [Bello, 2021](https://arxiv.org/abs/2102.08602), section 3.
     """
 
-    @checked_arguments
+    @with_arguments_of(LambdaBase, before="scope")
     def __init__(
         self,
         filters=None,
         *,
-        num_heads=4,
-        key_dim=16,
-        intra_depth=1,
         scope=None,
-        use_content=True,
-        use_position=True,
-        use_position_bias=False,
-        multi_head=False,
         causal=False,
-        position_embedding="relative",
-        implementation="auto",
-        key_normalization="softmax",
-        query_normalization=None,
-        use_batch_norm=True,
-        norm_momentum=0.9,
-        norm_epsilon=1e-3,
-        use_sync_bn=False,
-        query_initializer=None,
-        key_initializer=None,
-        value_initializer=None,
-        embeddings_initializer=None,
-        position_bias_initializer="zeros",
-        kernel_regularizer=None,
-        embeddings_regularizer=None,
-        kernel_constraint=None,
-        embeddings_constraint=None,
-        **kwargs,
+        **kwargs: "Unpack[LambdaArguments]",
     ):
-        super().__init__(
-            filters=filters,
-            num_heads=num_heads,
-            key_dim=key_dim,
-            intra_depth=intra_depth,
-            scope=scope,
-            use_content=use_content,
-            use_position=use_position,
-            use_position_bias=use_position_bias,
-            multi_head=multi_head,
-            position_embedding=position_embedding,
-            implementation=implementation,
-            key_normalization=key_normalization,
-            query_normalization=query_normalization,
-            use_batch_norm=use_batch_norm,
-            norm_momentum=norm_momentum,
-            norm_epsilon=norm_epsilon,
-            use_sync_bn=use_sync_bn,
-            query_initializer=query_initializer,
-            key_initializer=key_initializer,
-            value_initializer=value_initializer,
-            embeddings_initializer=embeddings_initializer,
-            position_bias_initializer=position_bias_initializer,
-            kernel_regularizer=kernel_regularizer,
-            embeddings_regularizer=embeddings_regularizer,
-            kernel_constraint=kernel_constraint,
-            embeddings_constraint=embeddings_constraint,
-            **kwargs,
-        )
+        super().__init__(filters, scope, **kwargs)
         self.causal = boolean("causal", causal)
 
     @not_converted
@@ -404,8 +358,3 @@ class LambdaLayer(ContextLayer, Streaming):
     def compute_output_shape(self, inputs_shape):
         filters = self.filters or inputs_shape[-1]
         return (*inputs_shape[:-1], filters)
-
-    def get_config(self):
-        config = super().get_config()
-        config.update(causal=self.causal)
-        return config

@@ -179,22 +179,3 @@ class RelativePositionEmbedding(BaseLayer):
         heads = () if self.num_heads is None else (self.num_heads,)
         intra = () if self.intra_depth == 1 else (self.intra_depth,)
         return (positions, positions, *heads, self.key_dim, *intra)
-
-    def get_config(self):
-        config = super().get_config()
-        config.update(
-            key_dim=self.key_dim,
-            intra_depth=self.intra_depth,
-            scope=self.scope,
-            num_heads=self.num_heads,
-            embeddings_initializer=tf.keras.initializers.serialize(
-                self.embeddings_initializer
-            ),
-            embeddings_regularizer=tf.keras.regularizers.serialize(
-                self.embeddings_regularizer
-            ),
-            embeddings_constraint=tf.keras.constraints.serialize(
-                self.embeddings_constraint
-            ),
-        )
-        return config

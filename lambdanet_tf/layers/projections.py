@@ -1,13 +1,33 @@
 """What lambda layers and attention have in common: projections to heads."""
 
 import warnings
+from typing import TYPE_CHECKING
+from typing import Any
 
 import tensorflow as tf
 
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.layers.base import BaseLayer
+from lambdanet_tf.layers.base import KerasArguments
+from lambdanet_tf.layers.base import with_arguments_of
 from lambdanet_tf.layers.initializers import Initializers
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class ProjectionArguments(KerasArguments, total=False):
+    """What `ProjectionLayer` takes by name, for static checkers."""
+
+    query_initializer: Any
+    key_initializer: Any
+    value_initializer: Any
+    embeddings_initializer: Any
+    kernel_regularizer: Any
+    embeddings_regularizer: Any
+    kernel_constraint: Any
+    embeddings_constraint: Any
 
 
 class ProjectionLayer(BaseLayer):
@@ -16,21 +36,22 @@ class ProjectionLayer(BaseLayer):
     Subclasses set `_position_embedding_argument`, the argument of that name.
     """
 
-    _initialized = ("query", "key", "value", "embeddings")
-
+    @with_arguments_of(BaseLayer)
     def __init__(
         self,
         filters,
         num_heads,
-        query_initializer,
-        key_initializer,
-        value_initializer,
-        embeddings_initializer,
-        kernel_regularizer,
-        embeddings_regularizer,
-        kernel_constraint,
-        embeddings_constraint,
-        **kwargs,
+        /,
+        *,
+        query_initializer=None,
+        key_initializer=None,
+        value_initializer=None,
+        embeddings_initializer=None,
+        kernel_regularizer=None,
+        embeddings_regularizer=None,
+        kernel_constraint=None,
+        embeddings_constraint=None,
+        **kwargs: "Unpack[KerasArguments]",
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
@@ -103,22 +124,7 @@ class ProjectionLayer(BaseLayer):
             shared = self.position_embedding.num_layers > 1
             if shared and "shared_object_id" not in argument:
                 argument["is_shared"] = True  # and Keras does not record it
-        config.update(
-            filters=self.filters,
-            num_heads=self.num_heads,
-            position_embedding=argument,
-        )
-        for name in self._initialized:
-            config[f"{name}_initializer"] = tf.keras.initializers.serialize(
-                getattr(self, f"{name}_initializer")
-            )
-        for name in ("kernel", "embeddings"):
-            config[f"{name}_regularizer"] = tf.keras.regularizers.serialize(
-                getattr(self, f"{name}_regularizer")
-            )
-            config[f"{name}_constraint"] = tf.keras.constraints.serialize(
-                getattr(self, f"{name}_constraint")
-            )
+        config["position_embedding"] = argument
         return config
 
     @classmethod

@@ -1,15 +1,16 @@
 """Softmax attention with relative positions."""
 
 import functools
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from lambdanet_tf import ops
 from lambdanet_tf.arguments import boolean
-from lambdanet_tf.arguments import checked_arguments
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.base import not_converted
+from lambdanet_tf.layers.base import with_arguments_of
 from lambdanet_tf.layers.context import ContextLayer
 from lambdanet_tf.layers.context import check_batches
 from lambdanet_tf.layers.grids import check_axes
@@ -29,8 +30,12 @@ from lambdanet_tf.layers.padding import propagate_nan
 from lambdanet_tf.layers.padding import split_nonfinite
 from lambdanet_tf.layers.padding import zero_padding
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
+from lambdanet_tf.layers.projections import ProjectionArguments
 from lambdanet_tf.layers.projections import ProjectionLayer
 from lambdanet_tf.layers.projections import check_channels
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
@@ -135,7 +140,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
     2021](https://arxiv.org/abs/2103.12731).
     """
 
-    @checked_arguments
+    @with_arguments_of(ProjectionLayer)
     def __init__(
         self,
         filters=None,
@@ -147,29 +152,9 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         use_content=True,
         position_embedding="per_axis",
         causal=False,
-        query_initializer=None,
-        key_initializer=None,
-        value_initializer=None,
-        embeddings_initializer=None,
-        kernel_regularizer=None,
-        embeddings_regularizer=None,
-        kernel_constraint=None,
-        embeddings_constraint=None,
-        **kwargs,
+        **kwargs: "Unpack[ProjectionArguments]",
     ):
-        super().__init__(
-            filters=filters,
-            num_heads=num_heads,
-            query_initializer=query_initializer,
-            key_initializer=key_initializer,
-            value_initializer=value_initializer,
-            embeddings_initializer=embeddings_initializer,
-            kernel_regularizer=kernel_regularizer,
-            embeddings_regularizer=embeddings_regularizer,
-            kernel_constraint=kernel_constraint,
-            embeddings_constraint=embeddings_constraint,
-            **kwargs,
-        )
+        super().__init__(filters, num_heads, **kwargs)
         self.key_dim = (
             None if key_dim is None else positive_int("key_dim", key_dim)
         )
@@ -481,17 +466,6 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
     def compute_output_shape(self, inputs_shape):
         filters = self.filters or inputs_shape[-1]
         return (*inputs_shape[:-1], filters)
-
-    def get_config(self):
-        config = super().get_config()
-        config.update(
-            key_dim=self.key_dim,
-            scope=self.scope,
-            axis=self.axis,
-            use_content=self.use_content,
-            causal=self.causal,
-        )
-        return config
 
 
 def _by_head(attend, queries, keys, values, pairs):

@@ -100,20 +100,6 @@ class SqueezeExcite(BaseLayer):
     def compute_output_shape(self, input_shape):
         return tuple(input_shape)
 
-    def get_config(self):
-        config = super().get_config()
-        config.update(
-            ratio=self.ratio,
-            activation=tf.keras.activations.serialize(self.activation),
-            kernel_initializer=tf.keras.initializers.serialize(
-                self.kernel_initializer
-            ),
-            kernel_regularizer=tf.keras.regularizers.serialize(
-                self.kernel_regularizer
-            ),
-        )
-        return config
-
 
 def _apply(dense, x):
     """Calls a Dense layer; the sums over examples of its gradients are wide."""
