@@ -61,6 +61,7 @@ class Run:
         arguments: of its builder.
         classes: the names of the classes, in the order of the outputs.
         image: height, width, channels, and minimum and maximum of the pixels.
+        parts: how many training, validation and test images there are.
         recipe: the fields of the resolved training recipe.
         options: where and how it ran.
         metrics: the figures that it reached.
@@ -76,6 +77,7 @@ class Run:
     arguments: Mapping[str, Any]
     classes: tuple[str, ...] = ()
     image: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     recipe: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     metrics: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -229,6 +229,37 @@ def test_what_cannot_be_resumed(finished_run, tmp_path, change, message):
     assert os.listdir(folder) == ["run.json"]
 
 
+def test_a_run_goes_on_with_its_own_classes_alone(tmp_path):
+    """A class that is renamed would permute the labels."""
+    images = tmp_path / "images"
+    for name, value in (("apple", 20), ("pear", 220)):
+        (images / name).mkdir(parents=True)
+        png = tf.io.encode_png(np.full([8, 8, 3], value, np.uint8)).numpy()
+        for number in range(20):
+            (images / name / f"{number}.png").write_bytes(png)
+
+    def interrupt(model, row):
+        raise Stopped
+
+    changes = {"data": f"folder:{images}", "batch_size": 8}
+    with pytest.raises(Stopped):
+        run_smoke(tmp_path, on_epoch=interrupt, **changes)
+    before = (tmp_path / "run" / "run.json").read_text()
+    (images / "apple").rename(images / "zapple")
+    with pytest.raises(ValueError, match=r"gone: \['apple'\]; new: \['zap"):
+        run_smoke(tmp_path, **changes)
+    (images / "zapple").rename(images / "apple")
+    (images / "pear" / "0.png").unlink()
+    with pytest.raises(
+        ValueError, match="sizes of the parts: {'train': 2.*}, "
+    ):
+        run_smoke(tmp_path, **changes)
+    assert (tmp_path / "run" / "run.json").read_text() == before
+    (images / "pear" / "0.png").write_bytes(png)
+    folder = run_smoke(tmp_path, **changes)
+    assert folder.read().classes == ("apple", "pear")
+
+
 # A bad end.
 
 

@@ -43,6 +43,7 @@ from lambdanet_tf.training.progress import Progress
 from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.recipe import Recipe
 from lambdanet_tf.training.record import check_resumable
+from lambdanet_tf.training.record import check_same_images
 from lambdanet_tf.training.record import run_record
 from lambdanet_tf.training.report import write_report
 from lambdanet_tf.training.run_state import RunState
@@ -95,6 +96,7 @@ def train(
     with folder.claim() if chief else contextlib.nullcontext():
         check_resumable(folder, recipe, print_fn)
         training = Training(recipe, options, folder, print_fn, on_epoch)
+        check_same_images(folder, training.pipeline.images)
         training.restore()
         training.loop()
         return training.finish()

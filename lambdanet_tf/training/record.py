@@ -17,6 +17,8 @@ from lambdanet_tf.training.recipe import Recipe
 from lambdanet_tf.training.recipe import differences
 from lambdanet_tf.training.recipe import from_dict
 
+_PARTS = ("train", "validation", "test")
+
 
 def run_record(
     status: str,
@@ -48,6 +50,7 @@ def run_record(
         arguments=arguments,
         classes=tuple(images.classes),
         image={**size, **pixels},
+        parts=_part_sizes(images),
         recipe=recipe.to_dict(),
         options=dataclasses.asdict(options),
         metrics=metrics,
@@ -101,6 +104,45 @@ def check_resumable(
             f"{before}: from here on the learning rate is that of a run of "
             f"{count(after, 'epoch')} ({recipe.schedule})."
         )
+
+
+def check_same_images(folder: runs.RunFolder, images: data.ImageSet) -> None:
+    """Raises if the images are not those that a run was begun with.
+
+    The network's outputs would belong to other classes, or images that were
+    tested would be trained on.
+
+    Args:
+        folder: of the run; nothing is checked where it is new.
+        images: as they are now.
+
+    Raises:
+        ValueError: if the classes or the sizes of the parts differ.
+    """
+    if not folder.exists():
+        return
+    run = folder.read()
+    before, now = run.classes, tuple(images.classes)
+    sizes = _part_sizes(images)
+    if before != now:
+        gone = [name for name in before if name not in now]
+        new = [name for name in now if name not in before]
+        changes = f"gone: {gone}; new: {new}" if gone or new else "their order"
+        what = f"classes ({changes})"
+    elif run.parts and run.parts != sizes:
+        what = f"sizes of the parts: {dict(run.parts)}, not {sizes}"
+    else:
+        return
+    raise ValueError(
+        f"{folder.path} was begun with other images than {images.name} has "
+        f"now. What differs is the {what}. Resume it with the former images, "
+        "or choose another folder; --initial-weights takes its weights there."
+    )
+
+
+def _part_sizes(images):
+    parts = {name: getattr(images, name) for name in _PARTS}
+    return {k: part.num_images if part else 0 for k, part in parts.items()}
 
 
 def _check_same_keras(run):
