@@ -29,7 +29,7 @@ from lambdanet_tf.ops.content import apply_content_lambda
 SIZE = 64 * 2**20  # bytes of what is copied to measure the bandwidth
 # How often the largest intermediate, or one of its size, is written or read:
 # scores, lambdas; with a transform, before and after the inverse.
-MOVES = {"spectral": 4}
+MOVES = {"fourier": 4}
 FEWEST_MOVES = 2
 
 

@@ -62,7 +62,7 @@ class Measured:
                 self.training,
                 self.batch,
             ).seconds
-            for name in ops.considered(device, self.geometry.rank)
+            for name in ops.candidates(device, self.geometry.rank)
             if name in self.seconds
         }
 

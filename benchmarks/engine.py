@@ -98,7 +98,8 @@ class Line:
 
     def contestants(self):
         """The algorithms that can be timed here in sensible time."""
-        names = ["auto", "lambda_first", "query_first", "spectral"]
+        names = ["auto", "lambda_first", "query_first"]
+        names.append("fft" if len(self.grid) == 1 else "fourier")
         taps = [
             2 * n - 1 if self.scope is None else min(self.scope, 2 * n - 1)
             for n in self.grid
@@ -106,7 +107,9 @@ class Line:
         operations = 2 * self.batch * self.positions * math.prod(taps)
         operations *= self.key_dim * self.intra_depth * self.filters
         if operations / self.num_heads < OPERATIONS_LIMIT:
-            names += ["conv2d", "depthwise", "unfolded"]
+            names.append("conv2d")
+            if len(self.grid) < 3:
+                names.append("depthwise")
         if self.positions <= EINSUM_LIMIT:
             names.append("einsum")
         return names

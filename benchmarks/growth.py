@@ -20,7 +20,7 @@ from lambdanet_tf import ops
 MAPS = (7, 10, 14, 20, 28, 40, 56)
 SCOPES = (3, 5, 7, 9, 13, 17, 23, 31, 45)
 FILTERS, BATCH = 128, 2
-ALGORITHMS = ("query_first", "lambda_first", "spectral", "conv2d")
+ALGORITHMS = ("query_first", "lambda_first", "fourier", "conv2d")
 CONTESTANTS = ("auto", "einsum", "conv2d")
 LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 SLOWEST = 1.0  # seconds; beyond, a curve ends

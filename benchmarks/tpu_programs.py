@@ -135,7 +135,7 @@ NETWORKS = (
     _hybrid(420, 320),
 )
 
-# Stored results of an earlier engine: `lambda_first` in place of `batch_last`,
+# Stored results of an earlier engine: `lambda_first` in place of `fourier_tpu`,
 # and a `query_first` whose heads were merged with other axes. They are shown,
 # not compiled.
 EARLIER = tuple(
@@ -183,13 +183,11 @@ PAPERS_ORDER = (
 )
 
 IMPLEMENTATIONS = (
-    "auto", "query_first", "lambda_first", "batch_last", "spectral_batch_last",
-    "spectral", "conv2d", "depthwise", "unfolded", "einsum",
+    "auto", "query_first", "lambda_first", "fourier_tpu", "fourier", "conv2d",
+    "depthwise", "einsum",
 )  # fmt: skip
 # What `auto` takes on a TPU, but `conv2d`, which compiles for minutes.
-DRAWN_ALGORITHMS = (
-    "query_first", "lambda_first", "batch_last", "spectral_batch_last",
-)  # fmt: skip
+DRAWN_ALGORITHMS = ("query_first", "lambda_first", "fourier_tpu")
 # As in c4, in its first block and in c2 of a ResNet-50 for 224 px.
 LAYERS = tuple(
     _layer(implementation, image_size, filters)

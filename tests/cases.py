@@ -27,7 +27,7 @@ every_implementation = pytest.mark.parametrize(
         "auto",
         *(
             pytest.param(name, marks=pytest.mark.once_a_version)
-            for name in ops.IMPLEMENTATIONS
+            for name in ops.implementations()
             if name != "auto"
         ),
     ],
@@ -40,7 +40,7 @@ every_implementation_in_training = pytest.mark.parametrize(
         ("auto", True),
         *(
             pytest.param(name, True, marks=pytest.mark.once_a_version)
-            for name in ops.IMPLEMENTATIONS
+            for name in ops.implementations()
             if name != "auto"
         ),
     ],

@@ -290,7 +290,7 @@ def test_algorithms_are_those_of_a_batch():
             batch: analyze(model, executed=False, batch_size=batch).layers[-1]
             for batch in (None, 32, 128)
         }
-    assert rows[128].algorithm == "spectral_batch_last"
+    assert rows[128].algorithm == "fourier_tpu"
     assert rows[32].algorithm == "query_first"
     for row in rows.values():
         assert row.flops == rows[None].flops

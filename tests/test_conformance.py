@@ -316,7 +316,7 @@ def test_half_precision_is_close_to_single(case, policy):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("implementation", ops.IMPLEMENTATIONS)
+@pytest.mark.parametrize("implementation", ops.implementations())
 @pytest.mark.parametrize(
     ("layer_type", "arguments", "inputs"),
     [
@@ -351,7 +351,7 @@ def test_every_implementation_compiles_in_every_precision(
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("implementation", ops.IMPLEMENTATIONS)
+@pytest.mark.parametrize("implementation", ops.implementations(2))
 @pytest.mark.parametrize("layer_type", [layers.LambdaLayer, layers.LambdaConv])
 def test_unknown_sizes_are_computed_or_refused(layer_type, implementation, rng):
     size = "scope" if layer_type is layers.LambdaLayer else "kernel_size"

@@ -12,7 +12,6 @@ from tests.checks import randomize
 pytestmark = pytest.mark.once
 
 _SMALL = {"filters": 4, "num_heads": 2, "key_dim": 3}
-_FOR_TPU = ("batch_last", "spectral_batch_last")
 
 
 def _joined(inputs, branches):
@@ -26,7 +25,6 @@ def images_of_any_size():
     local = {**_SMALL, "scope": 3}
     branches = [
         layers.LambdaLayer(**local, implementation="conv2d", intra_depth=2),
-        layers.LambdaLayer(**local, implementation="unfolded"),
         layers.LambdaLayer(
             **local, implementation="depthwise", intra_depth=2, multi_head=True
         ),
@@ -45,7 +43,6 @@ def volumes_of_any_size():
     inputs = tf.keras.Input((None, None, None, 3), name="x")
     branches = [
         layers.LambdaLayer(**_SMALL, scope=3),
-        layers.LambdaLayer(**_SMALL, scope=3, implementation="depthwise"),
         layers.RelativeAttention(**_SMALL, scope=(1, 3, 3)),
     ]
     return tf.keras.Model(inputs, _joined(inputs, branches)), [(2, 2, 5, 3, 3)]
@@ -56,8 +53,8 @@ def every_algorithm():
     inputs = tf.keras.Input((9, 6, 3), name="x")
     branches = [
         layers.LambdaLayer(**_SMALL, scope=3, implementation=name)
-        for name in ops.IMPLEMENTATIONS
-        if name not in _FOR_TPU
+        for name in ops.implementations(2)
+        if name != "fourier_tpu"
     ]
     return tf.keras.Model(inputs, _joined(inputs, branches)), [(2, 9, 6, 3)]
 
@@ -79,7 +76,7 @@ def long_sequences():
     with ops.planning_for("cpu"):
         layer = layers.LambdaLayer(**_SMALL)
         layer.build((None, 512, 5))
-        assert layer.inference_plan.algorithm == "spectral"
+        assert layer.inference_plan.algorithm == "fft"
     return tf.keras.Model(inputs, outputs), [(2, 512, 5)]
 
 
@@ -141,9 +138,8 @@ def test_converted_models_compute_what_keras_computes(build, convert, rng):
         np.testing.assert_allclose(run(x), wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["spectral", "spectral_batch_last"])
-def test_transforms_are_refused_with_the_way_out(name):
-    layer = layers.LambdaLayer(**_SMALL, implementation=name)
+def test_transforms_are_refused_with_the_way_out():
+    layer = layers.LambdaLayer(**_SMALL, implementation="fft")
     with (
         ops.planning_for("portable"),
         pytest.raises(ValueError, match=r"'portable' has not\. Use 'auto'"),

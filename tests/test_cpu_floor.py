@@ -36,7 +36,7 @@ def test_work_is_that_of_all_layers_for_the_batch():
     pooled = tf.keras.layers.AveragePooling2D(8)(large(inputs))
     model = tf.keras.Model(inputs, small(pooled))
     names = [x.inference_plan.algorithm for x in (large, small)]
-    assert names == ["spectral", "query_first"]
+    assert names == ["fourier", "query_first"]
     operations, moved = cpu_floor.position_work(model, 3)
     # Lambdas before and after the inverse, written and read; scores.
     lambdas, scores = 56**2 * 16 * 16, 7**2 * 4 * 7**2

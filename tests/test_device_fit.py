@@ -6,7 +6,7 @@ from benchmarks import device_fit
 from lambdanet_tf import ops
 
 CPU = ops.DEVICES["cpu"]
-NAMES = ("lambda_first", "query_first", "spectral", "conv2d")
+NAMES = ("lambda_first", "query_first", "fourier", "conv2d")
 
 
 def measured(size, **milliseconds):
@@ -16,7 +16,7 @@ def measured(size, **milliseconds):
     )
 
 
-@pytest.mark.parametrize("fastest", ["spectral", "conv2d"])
+@pytest.mark.parametrize("fastest", ["fourier", "conv2d"])
 def test_a_fit_chooses_what_was_fastest(fastest):
     times = dict.fromkeys(NAMES, 3.0) | {fastest: 1.0}
     row = measured(28, **times)
@@ -40,4 +40,4 @@ def test_a_fit_to_what_no_row_explains_is_not_worse():
 def test_only_what_was_measured_is_chosen():
     row = measured(28, conv2d=2.0, einsum=1.0)
     assert row.choice(CPU) == "conv2d"
-    assert row.regret(CPU) == 2.0  # The fastest need not be considered.
+    assert row.regret(CPU) == 2.0  # The fastest need not be a candidate.

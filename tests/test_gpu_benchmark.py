@@ -19,7 +19,7 @@ from benchmarks.gpu.programs import Entry, Layer
 from benchmarks.tpu_programs import Program
 entries = []
 for training, policy in ((True, "mixed_bfloat16"), (False, "float32")):
-    for name in ("lambda_first", "batch_last"):
+    for name in ("lambda_first", "query_first"):
         changes = {"filters": 16, "scope": 3, "implementation": name}
         program = Program(name, "", changes, 5, 2, policy, training)
         entries.append(Entry(policy, name, program, Layer(5, 16, 3, 2)))
@@ -60,7 +60,7 @@ def test_programs_are_lowered_measured_and_reported(tmp_path):
     for group in figures["groups"].values():
         assert group["failures"] == {}
         lines = {line["contestant"]: line for line in group["lines"]}
-        assert set(lines) >= {"lambda_first", "batch_last"}
+        assert set(lines) >= {"lambda_first", "query_first"}
         for line in lines.values():
             assert line["repetitions"] == 3
             assert 0 < line["fastest"] <= line["median"] <= line["slowest"]

@@ -71,7 +71,7 @@ def test_relative_index(drawn):
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("implementation", ops.IMPLEMENTATIONS)
+@pytest.mark.parametrize("implementation", ops.implementations())
 @few
 @hypothesis.given(
     drawn=strategies.lists(axes(), min_size=1, max_size=2),

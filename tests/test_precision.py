@@ -130,11 +130,11 @@ ROWS = {
 }
 ROWS |= {
     name: _lambda(_MAP, scope=3, implementation=name)
-    for name in ops.IMPLEMENTATIONS
+    for name in ops.implementations(2)
     if name not in ("auto", "einsum")
 }
 ROWS["einsum"] = _lambda(_SHORT, implementation="einsum")
-ROWS["spectral_sequence"] = _lambda(_SEQUENCE, implementation="spectral")
+ROWS["fft"] = _lambda(_SEQUENCE, implementation="fft")
 
 
 # What differs between the Kerases: weights in half precision, statistics.

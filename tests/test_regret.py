@@ -14,7 +14,7 @@ def measured(monkeypatch):
 
     def instead(line, repetitions):
         lines.append(line.name)
-        times = dict.fromkeys(regret.ops.considered(regret.CPU, 2), 1.0)
+        times = dict.fromkeys(regret.ops.candidates(regret.CPU, 2), 1.0)
         row = {"layer": regret._fields(line)}
         for phase in regret.PHASES:
             row[phase] = {"milliseconds": times, "regret": 1.0}

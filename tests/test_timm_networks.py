@@ -61,7 +61,7 @@ def networks_and_algorithms():
         yield name, "auto"
     # Of local and of global lambda layers.
     for name in ("LambdaResNet26T", "LambdaResNet26RPT256"):
-        for algorithm in ops.IMPLEMENTATIONS[1:]:
+        for algorithm in ops.implementations(2)[1:]:
             yield pytest.param(name, algorithm, marks=pytest.mark.slow)
 
 

@@ -379,7 +379,7 @@ def test_a_floor_is_that_of_products_or_of_bytes():
         # Products take a second, bytes nothing.
         layer(executed_flops=chip.flops / 6, activation_bytes=0),
         # Two seconds of bytes, of lambdas.
-        layer("batch_last", 1, activation_bytes=chip.bandwidth / 5),
+        layer("fourier_tpu", 1, activation_bytes=chip.bandwidth / 5),
         # What has no products may be computed on the way.
         layer(executed_flops=0, activation_bytes=chip.bandwidth),
         # No lambdas are stored.

@@ -8,6 +8,7 @@ import tensorflow as tf
 from benchmarks.tpu_operations import audit
 from benchmarks.tpu_operations import kernels
 from lambdanet_tf import layers
+from lambdanet_tf import ops
 from lambdanet_tf.ops import planning_for
 from lambdanet_tf.training import Averages
 from lambdanet_tf.training import recipe_network
@@ -84,9 +85,8 @@ def test_the_steps_of_a_network(model):
 
 @pytest.mark.parametrize(
     "implementation",
-    ["einsum", "conv2d", "depthwise", "unfolded", "lambda_first",
-     "query_first", "batch_last", "spectral", "spectral_batch_last"],
-)  # fmt: skip
+    ops.implementations(2),
+)
 def test_every_implementation_of_a_layer(implementation):
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
     layer = layers.LambdaLayer(8, scope=3, implementation=implementation)

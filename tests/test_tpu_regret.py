@@ -9,9 +9,7 @@ from benchmarks import tpu_regret
 
 pytestmark = pytest.mark.once
 
-NAMES = (
-    "query_first", "lambda_first", "batch_last", "spectral_batch_last",
-)  # fmt: skip
+NAMES = ("query_first", "lambda_first", "fourier_tpu")
 
 
 def compiled(milliseconds, cycles, group=tpu_programs.DRAWN[0], chip="v3"):

@@ -60,7 +60,7 @@ LAYERS = (
     Layer(14, 512, None, 64),
     Layer(56, 128, 23, 32),
 )
-ALGORITHMS = ("lambda_first", "query_first", "batch_last")
+ALGORITHMS = ("lambda_first", "query_first")
 # Beyond these limits they take gigabytes, or minutes to tune.
 EINSUM_LIMIT = 28
 CONVOLUTION_LIMIT = 7

@@ -18,7 +18,7 @@ from lambdanet_tf import ops
 
 DOCUMENT = "gpu.md"
 GPU = ops.DEVICES["gpu"]
-ALGORITHMS = ("lambda_first", "query_first", "batch_last")
+ALGORITHMS = ("lambda_first", "query_first")
 PEERS = ("timm", "lucidrains")
 
 
@@ -35,7 +35,7 @@ def measured(group):
         {
             line["contestant"]: line["median"]
             for line in group["lines"]
-            if line["contestant"] in ops.IMPLEMENTATIONS
+            if line["contestant"] in ops.ALGORITHMS
         },
     )
 

@@ -3,8 +3,7 @@
 TensorFlow's own profiler knows no einsum, so the products are counted here:
 einsum, matrix products, convolutions and fast Fourier transforms, from the
 shapes of their operands in the graph of a batch. A node belongs to the layer in
-whose scope it lies. A product with an identity matrix, which changes a layout
-on TPUs (`lambdanet_tf.ops.relaid`), moves numbers and is not counted.
+whose scope it lies.
 """
 
 import collections
@@ -37,8 +36,6 @@ def executed_flops(model, shape):
 def operation_flops(operation):
     """Operations of a node of a graph; 0 unless it is a product."""
     if operation.type in ("Einsum", "XlaEinsum"):
-        if any(map(_is_identity, operation.inputs)):
-            return 0
         return 2 * _einsum_products(operation)
     if operation.type in ("MatMul", "BatchMatMul", "BatchMatMulV2"):
         transposed = "transpose_a" if operation.type == "MatMul" else "adj_x"
@@ -55,14 +52,6 @@ def operation_flops(operation):
     if operation.type in ("RFFT", "IRFFT"):
         return _fourier_operations(operation)
     return 0
-
-
-def _is_identity(tensor):
-    """Whether a tensor of a graph comes from `tf.eye`."""
-    if not tensor.op.type.startswith("MatrixDiag"):
-        return False
-    diagonal = tf.get_static_value(tensor.op.inputs[0])
-    return diagonal is not None and (diagonal == 1).all()
 
 
 def _fourier_operations(operation):

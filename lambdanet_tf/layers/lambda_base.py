@@ -98,9 +98,7 @@ class LambdaBase(ProjectionLayer):
                 "use_position_bias=True, use_position=False."
             )
         self.multi_head = boolean("multi_head", multi_head)
-        self.implementation = one_of(
-            "implementation", implementation, ops.IMPLEMENTATIONS
-        )
+        self.implementation = ops.implementation_name(implementation)
         self.key_normalization = one_of(
             "key_normalization", key_normalization, ops.KEY_NORMALIZATIONS
         )
@@ -354,7 +352,6 @@ class LambdaBase(ProjectionLayer):
         `read` takes what `_groups` yields; the result is `(batch, n, heads,
         value_dim)`, NaN for queries that were not finite.
         """
-        queries = ops.relaid_gradient(queries)
         outputs = [
             read(*group)
             for group in self._groups(queries, keys, values, embeddings)
@@ -364,7 +361,7 @@ class LambdaBase(ProjectionLayer):
             bias = tf.convert_to_tensor(self.position_bias)
             bias = tf.cast(bias, queries.dtype)
             outputs += ops.position_bias_output(queries, bias)
-        return propagate_nan(ops.relaid(outputs), nonfinite)
+        return propagate_nan(outputs, nonfinite)
 
     def _groups(self, queries, keys, values, embeddings):
         """Yields queries, and the keys, values and embeddings they share.

@@ -90,9 +90,11 @@ class LambdaLayer(ContextLayer, Streaming):
         position_embedding: "relative" for a table of its own, "explicit" if
             every call brings `embeddings`, or a `RelativePositionEmbedding`
             to share between layers.
-        implementation: str. One of `lambdanet_tf.ops.IMPLEMENTATIONS`: how
-            the position part is computed; all compute the same function.
-            Calls with an `attention_mask` or `embeddings` form all pairs.
+        implementation: str. One of `lambdanet_tf.ops.implementations()`: how
+            the position part is computed; all compute the same function. Of
+            one that does not serve the rank of the inputs, it counts as
+            "auto". Calls with an `attention_mask` or `embeddings` form all
+            pairs.
         key_normalization: "softmax", "l2" or None, over context positions.
         query_normalization: None, or "softmax" over `key_dim`.
         use_batch_norm: bool. Batch normalization of queries and values.

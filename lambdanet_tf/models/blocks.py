@@ -14,7 +14,6 @@ import tensorflow as tf
 from lambdanet_tf import ops
 from lambdanet_tf.arguments import boolean
 from lambdanet_tf.arguments import fraction
-from lambdanet_tf.arguments import one_of
 from lambdanet_tf.layers import BatchNormalization
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativeAttention
@@ -57,7 +56,7 @@ class LayerOptions:
         fraction("norm_momentum", self.norm_momentum)
         fraction("norm_epsilon", self.norm_epsilon)
         boolean("use_sync_bn", self.use_sync_bn)
-        one_of("implementation", self.implementation, ops.IMPLEMENTATIONS)
+        ops.implementation_name(self.implementation)
         tf.keras.activations.get(self.activation)
         check_channels_last((None, None, None, None))
 

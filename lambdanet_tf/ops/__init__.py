@@ -19,6 +19,9 @@ from lambdanet_tf.ops.causal import initial_state
 from lambdanet_tf.ops.content import apply_content_lambda
 from lambdanet_tf.ops.content import content_lambda
 from lambdanet_tf.ops.content import content_output
+from lambdanet_tf.ops.devices import DEVICES
+from lambdanet_tf.ops.devices import planning_for
+from lambdanet_tf.ops.devices import target_device
 from lambdanet_tf.ops.geometry import Axis
 from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.geometry import causal_axis
@@ -30,31 +33,30 @@ from lambdanet_tf.ops.keys import KEY_NORMALIZATIONS
 from lambdanet_tf.ops.keys import normalize_keys
 from lambdanet_tf.ops.keys import sum_dtype
 from lambdanet_tf.ops.keys import where
-from lambdanet_tf.ops.layout import relaid
-from lambdanet_tf.ops.layout import relaid_gradient
 from lambdanet_tf.ops.masked import masked_content_output
+from lambdanet_tf.ops.masked_position import lambda_output
+from lambdanet_tf.ops.masked_position import position_bias_output
+from lambdanet_tf.ops.masked_position import position_output
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.pairs import relative_index
 from lambdanet_tf.ops.pairwise import pairwise_position_output
-from lambdanet_tf.ops.plan import DEVICES
-from lambdanet_tf.ops.plan import IMPLEMENTATIONS
-from lambdanet_tf.ops.plan import TYPICAL_BATCH
-from lambdanet_tf.ops.plan import Dims
-from lambdanet_tf.ops.plan import Plan
-from lambdanet_tf.ops.plan import best_plan
-from lambdanet_tf.ops.plan import considered
-from lambdanet_tf.ops.plan import plan_for
-from lambdanet_tf.ops.plan import planning_for
-from lambdanet_tf.ops.plan import target_device
-from lambdanet_tf.ops.position import lambda_output
-from lambdanet_tf.ops.position import position_bias_output
-from lambdanet_tf.ops.position import position_output
+from lambdanet_tf.ops.position import ALGORITHMS
+from lambdanet_tf.ops.position.algorithm import Algorithm
+from lambdanet_tf.ops.position.choice import TYPICAL_BATCH
+from lambdanet_tf.ops.position.choice import best_plan
+from lambdanet_tf.ops.position.choice import candidates
+from lambdanet_tf.ops.position.choice import implementation_name
+from lambdanet_tf.ops.position.choice import implementations
+from lambdanet_tf.ops.position.choice import plan_for
+from lambdanet_tf.ops.position.cost import Dims
+from lambdanet_tf.ops.position.cost import Plan
 
 __all__ = [
+    "ALGORITHMS",
     "DEVICES",
-    "IMPLEMENTATIONS",
     "KEY_NORMALIZATIONS",
     "TYPICAL_BATCH",
+    "Algorithm",
     "Axis",
     "Dims",
     "Geometry",
@@ -62,14 +64,16 @@ __all__ = [
     "apply_content_lambda",
     "best_plan",
     "block_sizes",
+    "candidates",
     "causal_axis",
     "causal_content_output",
     "causal_content_step",
     "center_of",
-    "considered",
     "content_lambda",
     "content_output",
     "content_state_spec",
+    "implementation_name",
+    "implementations",
     "initial_state",
     "lambda_output",
     "masked_content_output",
@@ -80,8 +84,6 @@ __all__ = [
     "planning_for",
     "position_bias_output",
     "position_output",
-    "relaid",
-    "relaid_gradient",
     "relative_attention",
     "relative_index",
     "same_axis",

@@ -139,6 +139,21 @@ def sliced(x, begin, sizes):
     return x[tuple(map(slice, begin, ends))]
 
 
+def dilated(kernel, axis, dilation):
+    """Puts `dilation - 1` zeros between the entries along an axis."""
+    taps = kernel.shape[axis]
+    if dilation == 1 or taps == 1:
+        return kernel
+    sizes = kernel.shape.as_list()
+    zeros = [[0, 0]] * len(sizes)
+    zeros.insert(axis + 1, [0, dilation - 1])
+    kernel = tf.pad(tf.expand_dims(kernel, axis + 1), zeros)
+    sizes[axis] = taps * dilation
+    kernel = tf.reshape(kernel, sizes)
+    sizes[axis] = (taps - 1) * dilation + 1
+    return sliced(kernel, [0] * len(sizes), sizes)
+
+
 def _at_least_zero(number):
     return max(number, 0) if isinstance(number, int) else tf.maximum(number, 0)
 

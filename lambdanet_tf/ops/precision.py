@@ -8,8 +8,8 @@ above.
 
 import tensorflow as tf
 
+from lambdanet_tf.ops.devices import target_device
 from lambdanet_tf.ops.keys import sum_dtype
-from lambdanet_tf.ops.plan import target_device
 
 
 def factor_dtype(dtype):

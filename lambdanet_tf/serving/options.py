@@ -38,7 +38,7 @@ class ExportOptions:
         weights_dtype: "float32", or "bfloat16" to store and hold the weights
             in half the space; the computation stays in float32.
         implementation: algorithm of the lambda layers, one of
-            `ops.IMPLEMENTATIONS`; None lets the plan choose.
+            `ops.implementations()`; None lets the plan choose.
         device: what the export is planned for, one of `ops.DEVICES`: that on
             which it will run, whichever one it is made on. On every device it
             computes the same function.
@@ -81,9 +81,8 @@ class ExportOptions:
         )
         one_of("image_dtype", self.image_dtype, DTYPES)
         one_of("weights_dtype", self.weights_dtype, DTYPES)
-        one_of(
-            "implementation", self.implementation, (None, *ops.IMPLEMENTATIONS)
-        )
+        if self.implementation is not None:
+            ops.implementation_name(self.implementation)
         one_of("device", self.device, ops.DEVICES)
         for name in self.formats:
             one_of("formats", name, FORMATS)

@@ -5,15 +5,19 @@ position lambdas are a convolution of the values whose kernel is the table
 (section 3.2 of the paper). These algorithms need no static spatial size.
 """
 
+import dataclasses
 import itertools
+import math
 
 import tensorflow as tf
 
-from lambdanet_tf.ops.block_products import apply_each
-from lambdanet_tf.ops.geometry import Axis
-from lambdanet_tf.ops.geometry import Geometry
+from lambdanet_tf.ops.geometry import dilated
 from lambdanet_tf.ops.geometry import size
-from lambdanet_tf.ops.geometry import sliced
+from lambdanet_tf.ops.position.algorithm import Algorithm
+from lambdanet_tf.ops.position.apply import apply_each
+
+# What a convolution takes beside its products, for each axis.
+_AXIS_LAUNCHES = 2
 
 
 def conv2d(queries, values, table, geometry):
@@ -55,41 +59,10 @@ def _apply_folded(queries, lambdas, value_dim):
     return tf.reshape(outputs, [-1, positions, heads, value_dim])
 
 
-def unfolded(queries, values, table, geometry):
-    """As `conv2d`, with the first axis unfolded into channels.
-
-    The entries of the first axis become input channels, shifted copies of the
-    values, and what remains is a convolution along the other axes.
-
-    Args and returns as in `conv2d`.
-
-    Cost: as `conv2d`, and a copy of the values for every entry of
-    the first axis.
-    """
-    rank, first = geometry.rank, geometry.axes[0]
-    intra, value_dim = values.shape[-1], values.shape[-2]
-    values = _fold_value_depth(values, geometry)  # [b * v, *context, u]
-    values = _padded(values, geometry)
-    last = (first.queries - 1) * first.stride + 1
-    shifted = [
-        values[:, tap * first.dilation :][:, : last : first.stride]
-        for tap in range(first.taps)
-    ]
-    values = tf.concat(shifted, axis=-1)  # [b * v, queries, ..., taps * u]
-    kernel = tf.transpose(table, [*range(1, rank), 0, rank + 1, rank])
-    kernel = tf.cast(kernel, values.dtype)
-    channels = first.taps * intra
-    kernel = tf.reshape(kernel, [1, *geometry.taps[1:], channels, -1])
-    rest = Geometry((Axis(first.queries, first.queries, 1), *geometry.axes[1:]))
-    lambdas = _valid_convolution(values, kernel, rest)
-    return _apply_folded(queries, lambdas, value_dim)
-
-
 def depthwise(queries, values, table, geometry):
     """A depthwise convolution: the table tiled over the value channels.
 
-    Args and returns as in `conv2d`. Three axes are a sum of
-    two-dimensional convolutions over the entries of the first.
+    Args and returns as in `conv2d`, for sequences and images.
 
     Cost: as `conv2d`.
     """
@@ -144,21 +117,6 @@ def _valid_convolution(values, kernel, geometry):
     )
 
 
-def dilated(kernel, axis, dilation):
-    """Puts `dilation - 1` zeros between the entries along an axis."""
-    taps = kernel.shape[axis]
-    if dilation == 1 or taps == 1:
-        return kernel
-    sizes = kernel.shape.as_list()
-    zeros = [[0, 0]] * len(sizes)
-    zeros.insert(axis + 1, [0, dilation - 1])
-    kernel = tf.pad(tf.expand_dims(kernel, axis + 1), zeros)
-    sizes[axis] = taps * dilation
-    kernel = tf.reshape(kernel, sizes)
-    sizes[axis] = (taps - 1) * dilation + 1
-    return sliced(kernel, [0] * len(sizes), sizes)
-
-
 def _all_dilated(kernel, geometry):
     for axis, dilation in enumerate(geometry.dilations):
         kernel = dilated(kernel, axis, dilation)
@@ -172,19 +130,7 @@ def _depthwise(values, kernel, geometry):
             tf.expand_dims(values, 1), kernel[None], (1, *geometry.strides)
         )
         return lambdas[:, 0]
-    if geometry.rank == 2:
-        return _depthwise_2d(values, kernel, geometry.strides)
-    depth = geometry.axes[0]
-    last = (depth.queries - 1) * depth.stride + 1
-    # Every plane of a volume is an image.
-    plane = [size(values, 2), size(values, 3), values.shape[-1]]
-    slices = []
-    for tap in range(kernel.shape[0]):
-        planes = values[:, tap : tap + last : depth.stride]
-        planes = tf.reshape(planes, [-1, *plane])
-        slices.append(_depthwise_2d(planes, kernel[tap], geometry.strides[1:]))
-    total = tf.add_n(slices)
-    return tf.reshape(total, [-1, *geometry.queries, total.shape[-1]])
+    return _depthwise_2d(values, kernel, geometry.strides)
 
 
 def _depthwise_2d(values, kernel, strides):
@@ -196,3 +142,41 @@ def _depthwise_2d(values, kernel, strides):
     if strides[0] != strides[1]:
         lambdas = lambdas[:, :: strides[0], :: strides[1]]
     return lambdas
+
+
+def _conv2d_costs(geometry, dims, new_cost):
+    yield _plan(geometry, dims, new_cost(), copies=1)
+
+
+def _depthwise_costs(geometry, dims, new_cost):
+    yield _plan(geometry, dims, new_cost(), copies=dims.intra_depth)
+
+
+def _plan(geometry, dims, cost, copies):
+    h, k, v, u = dataclasses.astuple(dims)
+    n, device = math.prod(geometry.queries), cost.device
+    taps = math.prod(axis.span for axis in geometry.axes)
+    share = device.convolution_training if cost.training else device.convolution
+    share *= taps * u / (taps * u + device.convolution_inner)
+    cost.product(n * v, taps * u, k, share)
+    cost.product(n * h * copies, k, v)
+    cost.move(n * k * v * copies, 6)
+    cost.launch(_AXIS_LAUNCHES * geometry.rank)
+    cost.hold(n * k * v * copies, 2, 4)
+    return cost.plan((), n * k * v * copies)
+
+
+CONV2D = Algorithm(
+    run=conv2d,
+    costs=_conv2d_costs,
+    needs_static=False,
+    devices=("cpu", "gpu", "tpu", "portable"),
+)
+# By name alone: slower than `conv2d` wherever it was timed.
+DEPTHWISE = Algorithm(
+    run=depthwise,
+    costs=_depthwise_costs,
+    needs_static=False,
+    ranks=(1, 2),
+    widened=("gpu", "tpu"),
+)

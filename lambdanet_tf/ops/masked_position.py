@@ -2,15 +2,8 @@
 
 import tensorflow as tf
 
-from lambdanet_tf.ops.batch_last import batch_last
-from lambdanet_tf.ops.block_products import lambda_first
-from lambdanet_tf.ops.block_products import query_first
-from lambdanet_tf.ops.blocks import Blocks
+from lambdanet_tf.ops import position
 from lambdanet_tf.ops.content import apply_content_lambda
-from lambdanet_tf.ops.convolution import conv2d
-from lambdanet_tf.ops.convolution import depthwise
-from lambdanet_tf.ops.convolution import unfolded
-from lambdanet_tf.ops.einsum import einsum
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.keys import sum_dtype
 from lambdanet_tf.ops.nonfinite import finite
@@ -19,38 +12,11 @@ from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.pairs import relative_index
 from lambdanet_tf.ops.pairwise import masked_pairs
 from lambdanet_tf.ops.pairwise import pairwise_position_output
-from lambdanet_tf.ops.plan import Dims
-from lambdanet_tf.ops.plan import Plan
-from lambdanet_tf.ops.plan import plan_for
-from lambdanet_tf.ops.plan import target_device
+from lambdanet_tf.ops.position import ALGORITHMS
+from lambdanet_tf.ops.position.choice import plan_for
+from lambdanet_tf.ops.position.cost import Dims
+from lambdanet_tf.ops.position.cost import Plan
 from lambdanet_tf.ops.precision import factor_dtype
-from lambdanet_tf.ops.spectral import spectral
-from lambdanet_tf.ops.spectral_batch_last import spectral_batch_last
-
-# What reads a geometry as it is, and what reads it in blocks.
-_WHOLE = {
-    "einsum": einsum,
-    "conv2d": conv2d,
-    "depthwise": depthwise,
-    "unfolded": unfolded,
-}
-_BLOCKED = {
-    "lambda_first": lambda_first,
-    "query_first": query_first,
-    "batch_last": batch_last,
-    "spectral": spectral,
-    "spectral_batch_last": spectral_batch_last,
-}
-
-# What adds up later positions and takes them off again, to rounding, where a
-# geometry is not causal by itself.
-_MIXING = ("spectral", "spectral_batch_last")
-
-# What reads the content lambda as well; made for TPUs.
-_WITH_CONTENT = ("batch_last", "spectral_batch_last")
-
-# Whose gradients add up shifted copies, in the dtype of these.
-_WIDE = ("depthwise", "unfolded")
 
 
 def position_output(
@@ -75,7 +41,7 @@ def position_output(
             the embedding of every pair, `(n, m, key_dim, intra_depth)` or with
             a leading batch axis.
         geometry: a `Geometry`, or None.
-        implementation: one of `IMPLEMENTATIONS`, or a `Plan`; of a table
+        implementation: one of `implementations()`, or a `Plan`; of a table
             without a mask.
         attention_mask: None or boolean `(n, m)` or `(batch, n, m)`; True =
             may interact. With a geometry it needs static sizes.
@@ -112,13 +78,18 @@ def position_output(
     if attention_mask is not None:
         return _masked(queries, values, embeddings, geometry, attention_mask)
     if not (causal or geometry.is_causal):
-        return _planned(queries, values, embeddings, geometry, implementation)
+        plan = _plan(queries, values, geometry, implementation)
+        return position.position_output(
+            queries, values, embeddings, geometry, plan
+        )
     # An algorithm may multiply what comes later by zero.
     values, bad = finite(values)
     plan = _plan(queries, values, geometry, implementation)
-    if plan.algorithm in _MIXING and not geometry.is_causal:
+    if ALGORITHMS[plan.algorithm].mixes_positions and not geometry.is_causal:
         plan = _without_mixing(plan, queries, values, geometry)
-    outputs = _planned(queries, values, embeddings, geometry, plan)
+    outputs = position.position_output(
+        queries, values, embeddings, geometry, plan
+    )
     return poisoned_within_scope(outputs, bad, geometry.axes[0])
 
 
@@ -143,9 +114,9 @@ def lambda_output(
     plan = None
     if geometry is not None:
         plan = _plan(queries, values, geometry, implementation)
-        if plan.algorithm in _WITH_CONTENT:
-            return _computed(
-                plan, queries, values, embeddings, geometry, content
+        if ALGORITHMS[plan.algorithm].reads_content:
+            return position.position_output(
+                queries, values, embeddings, geometry, plan, content
             )
     outputs = position_output(queries, values, embeddings, geometry, plan)
     return apply_content_lambda(queries, content) + outputs
@@ -171,31 +142,6 @@ def position_bias_output(queries, bias):
     return tf.cast(outputs, queries.dtype)
 
 
-def _planned(queries, values, table, geometry, implementation):
-    plan = _plan(queries, values, geometry, implementation)
-    return _computed(plan, queries, values, table, geometry)
-
-
-def _computed(plan, queries, values, table, geometry, *content):
-    """Runs a plan, with sums over positions in float32 or wider."""
-    dtype = values.dtype
-    wide = plan.algorithm in _WIDE or (
-        plan.algorithm in _WITH_CONTENT and target_device() != "tpu"
-    )
-    inner = sum_dtype(dtype) if wide else factor_dtype(dtype)
-    queries, values, *content = (
-        tf.cast(x, inner) for x in (queries, values, *content)
-    )
-    values, table = _on_grid(values, table, geometry)
-    if plan.algorithm in _WHOLE:
-        outputs = _WHOLE[plan.algorithm](queries, values, table, geometry)
-    else:
-        blocks = Blocks.of(geometry, plan.sizes)
-        algorithm = _BLOCKED[plan.algorithm]
-        outputs = algorithm(queries, values, table, blocks, *content)
-    return tf.cast(outputs, dtype)
-
-
 def _plan(queries, values, geometry, implementation):
     if isinstance(implementation, Plan):
         return implementation
@@ -206,15 +152,9 @@ def _plan(queries, values, geometry, implementation):
 def _without_mixing(plan, queries, values, geometry):
     """The best plan of an algorithm that leaves positions apart."""
     for other in plan.alternatives:
-        if other.algorithm not in _MIXING:
+        if not ALGORITHMS[other.algorithm].mixes_positions:
             return other
     return _plan(queries, values, geometry, "lambda_first")
-
-
-def _on_grid(values, table, geometry):
-    """`(batch, *context, value_dim, intra_depth)`, and the table cropped."""
-    shape = [-1, *geometry.context, *values.shape[-2:]]
-    return tf.reshape(values, shape), geometry.crop(table)
 
 
 def _masked(queries, values, table, geometry, attention_mask):

@@ -1,35 +1,38 @@
-"""Outputs through the spectrum of the first axis, with the batch as last axis.
+"""Position lambdas by frequencies of the first axis, laid out for TPUs.
 
-What `spectral` computes, laid out as TPUs store it (see `batch_last`): three
-matrix products follow each other without a transposition between them, and
-the queries read their lambdas elementwise.
+What `fourier` computes, with the batch as the last axis: TPUs store the last
+two axes of an array in tiles of 8 by 128, and arrays that end in 16 channels
+waste most of a tile. Three matrix products follow each other without a
+transposition between them, the other axes are cut where cutting is cheap, and
+the queries are applied elementwise, to the content lambda as well.
 
 Letters beside those of the package: f frequencies, c real and imaginary part,
 r rows of queries, t and s queries and context positions of a block of the
 other axes, x their blocks.
 """
 
+import dataclasses
 import math
 
 import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf.ops.batch_last import toeplitz
-from lambdanet_tf.ops.batch_last import window
 from lambdanet_tf.ops.blocks import Blocks
-from lambdanet_tf.ops.content import apply_content_lambda
 from lambdanet_tf.ops.geometry import size
+from lambdanet_tf.ops.geometry import sliced
 from lambdanet_tf.ops.keys import sum_dtype
-from lambdanet_tf.ops.spectral import spectral
-from lambdanet_tf.ops.spectral import transforms
+from lambdanet_tf.ops.position.algorithm import Algorithm
+from lambdanet_tf.ops.position.cost import block_choices
+from lambdanet_tf.ops.position.frequencies import num_frequencies
+from lambdanet_tf.ops.position.frequencies import transforms
 
 
-def spectral_batch_last(queries, values, table, blocks, content=None):
+def fourier_tpu(queries, values, table, blocks, content=None):
     """Computes the position output by frequencies of the first axis.
 
     bfloat16 stays what it is on a TPU, so spectra are rounded to it: an error
     of some 2^-9 of the largest lambda of a column, as an output rounded to
-    bfloat16 has of itself. Sequences are left to `spectral`.
+    bfloat16 has of itself.
 
     Args:
         queries: `(batch, n, heads, key_dim)`.
@@ -46,11 +49,6 @@ def spectral_batch_last(queries, values, table, blocks, content=None):
     a context of s positions: 8 b w s F k u v + 4 b n F k v operations, and
     2 b n h k v that are no product of matrices; intermediate b n k v.
     """
-    if blocks.rank == 1:
-        outputs = spectral(queries, values, table, blocks)
-        if content is not None:
-            outputs += apply_content_lambda(queries, content)
-        return outputs
     lambdas = _lambdas(values, table, blocks, content)  # [t, k, x, v, r, b]
     queries = _queries_last(queries, blocks)  # [t, h, k, x, 1, r, b]
     outputs = tf.reduce_sum(queries * lambdas[:, None], axis=2)
@@ -95,7 +93,7 @@ def _spectrum(values, forward, rest):
     spectrum = tf.einsum("fcr,rsvb->fcsvb", forward, values)
     spectrum = tf.reshape(spectrum, shape)
     for index, blocked in enumerate(rest.axes):
-        spectrum = window(spectrum, 2 + 2 * index, blocked)
+        spectrum = _window(spectrum, 2 + 2 * index, blocked)
     # [f, c, (x, s) per axis, u, v, b]
     last = 2 + 2 * rank
     order = [0, 1, *range(3, last, 2), last, *range(2, last, 2)]
@@ -111,7 +109,7 @@ def _kernel(table, transform, rest, dtype):
     spectrum = tf.cast(spectrum, dtype)
     spectrum = tf.reshape(spectrum, [count, 2, *table.shape[1:]])
     for index, blocked in enumerate(rest.axes):
-        spectrum = toeplitz(spectrum, 2 + 2 * index, blocked.inner)
+        spectrum = _toeplitz(spectrum, 2 + 2 * index, blocked.inner)
     # [f, c, (t, s) per axis, k, u]
     last = 2 + 2 * rest.rank
     order = [1, 0, *range(2, last, 2), last, *range(3, last, 2), last + 1]
@@ -145,3 +143,108 @@ def _joined(outputs, blocks):
     last = 2 * rank + 1
     order = [last + 3, last + 1, last + 2, *pairs, rank, last]
     return blocks.join_queries(tf.transpose(tf.reshape(outputs, shape), order))
+
+
+def _window(values, axis, blocked):
+    """Replaces an axis by (blocks, context of a block)."""
+    if blocked.count == 1:
+        return tf.expand_dims(values, axis)
+    values = _padded(values, axis, blocked)
+    reach = blocked.inner.context
+    parts = []
+    for block in range(blocked.count):
+        begin, length = [0] * len(values.shape), [-1] * len(values.shape)
+        begin[axis], length[axis] = block * blocked.step, reach
+        parts.append(sliced(values, begin, length))
+    return tf.stack(parts, axis)
+
+
+def _padded(values, axis, blocked):
+    """Cuts and pads an axis to whole steps."""
+    before, after = blocked.pads
+    rank = len(values.shape)
+    if before < 0 or after < 0:
+        begin, length = [0] * rank, [-1] * rank
+        begin[axis] = max(-before, 0)
+        length[axis] = blocked.axis.context + min(before, 0) + min(after, 0)
+        values = sliced(values, begin, length)
+    pads = [(0, 0)] * rank
+    pads[axis] = max(before, 0), max(after, 0)
+    return tf.pad(values, pads)
+
+
+def _toeplitz(table, axis, inner):
+    """Replaces an axis of taps by (queries, context), zero out of scope.
+
+    Copies of the padded table, one for every query, are laid end to end and
+    cut to rows that are `stride` shorter: each row begins `stride` earlier in
+    its copy than the one before. No index, so no scatter in the gradient.
+    """
+    shape = table.shape.as_list()
+    outer, rest = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    rows = tf.reshape(table, [outer, shape[axis], rest])
+    taps, queries, context = inner.taps, inner.queries, inner.context
+    if inner.dilation > 1:
+        rows = tf.pad(
+            rows[:, :, None], [(0, 0), (0, 0), (0, inner.dilation - 1), (0, 0)]
+        )
+        rows = tf.reshape(rows, [outer, taps * inner.dilation, rest])
+    first = inner.stride * (queries - 1) - inner.padding
+    length = context + inner.stride * queries
+    rows = _placed(rows, first, length)  # entry of query 0, position c: at c +
+    rows = tf.tile(rows[:, None], [1, queries, 1, 1])
+    rows = tf.reshape(rows, [outer, queries * length, rest])
+    begin, shorter = inner.stride * (queries - 1), length - inner.stride
+    rows = sliced(rows, [0, begin, 0], [-1, queries * shorter, -1])
+    rows = tf.reshape(rows, [outer, queries, shorter, rest])[:, :, :context]
+    return tf.reshape(
+        rows, [*shape[:axis], queries, context, *shape[axis + 1 :]]
+    )
+
+
+def _placed(rows, first, length):
+    """Pads or cuts axis 1 so that row 0 comes to stand at `first`."""
+    if first < 0:
+        rows, first = rows[:, -first:], 0
+    rows = rows[:, : max(length - first, 0)]
+    after = length - first - rows.shape[1]
+    return tf.pad(rows, [(0, 0), (first, after), (0, 0)])
+
+
+def _costs(geometry, dims, new_cost):
+    h, k, v, u = dataclasses.astuple(dims)
+    for blocks in block_choices(geometry):
+        if blocks.counts[0] > 1:
+            continue
+        first, rest = blocks.axes[0].axis, Blocks(blocks.axes[1:])
+        rows, frequencies = first.queries, num_frequencies(first)
+        width = math.prod(geometry.context[1:])
+        x, t, s = math.prod(rest.counts), rest.queries, rest.context
+        cost = new_cost()
+        cost.cut(rest, 2 * frequencies * u * v, rows * (h * k + h * v))
+        # The examples are columns too, so that their number is no limit.
+        cost.product(width * u * v, first.context, 2 * frequencies)
+        cost.product(x * v, 2 * s * u, 2 * frequencies * t * k)
+        cost.product(t * k * x * v, 2 * frequencies, rows)
+        lambdas = t * k * x * v
+        # A compiler lets the longer of two axes fill the rows of tiles.
+        last = max(cost.batch, rows)
+        cost.move(2 * frequencies * lambdas, 2, last=last)
+        cost.move(rows * lambdas, 2, last=last)
+        entries = math.prod(geometry.taps[1:]) * k * u
+        cost.product_of_table(2 * frequencies, first.taps, entries)
+        cost.move_table(4 * frequencies * t * s * k * u, 6)
+        cost.hold_spectra(2 * frequencies, rows, x * s * u * v, lambdas)
+        yield cost.plan(blocks.sizes, rows * lambdas)
+
+
+FOURIER_TPU = Algorithm(
+    run=fourier_tpu,
+    costs=_costs,
+    blocked=True,
+    reads_content=True,
+    mixes_positions=True,
+    ranks=(2, 3),
+    devices=("tpu",),
+    widened=("gpu",),
+)

@@ -1,4 +1,4 @@
-"""Position outputs as dense matrix products, block by block.
+"""Lambdas first or queries first: dense matrix products, block by block.
 
     Y[b, n, h, v] =
         sum over m, k, u of  Q[b, n, h, k] E[n, m, k, u] V[b, m, v, u]
@@ -8,12 +8,16 @@ beside those of the package: t queries of a block, s its context, x blocks of a
 map.
 """
 
+import dataclasses
 import math
 
 import tensorflow as tf
 
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.pairs import gather_pairs
+from lambdanet_tf.ops.position.algorithm import Algorithm
+from lambdanet_tf.ops.position.apply import apply_lambdas
+from lambdanet_tf.ops.position.cost import block_choices
 from lambdanet_tf.ops.transpose import transpose
 
 
@@ -51,29 +55,6 @@ def lambda_first(queries, values, table, blocks):
     )
     lambdas = tf.transpose(lambdas, [2, 3, 0, 1, 4])  # [b, x, t, k, v]
     return apply_lambdas(queries, lambdas, blocks)
-
-
-def apply_lambdas(queries, lambdas, blocks):
-    """Applies `(batch, blocks, queries of a block, k, v)` to the queries."""
-    outputs = apply_each(blocks.query_blocks(queries), lambdas)
-    shape = [-1, math.prod(blocks.counts), blocks.queries, *outputs.shape[1:]]
-    return blocks.joined(tf.reshape(outputs, shape))
-
-
-def apply_each(queries, lambdas):
-    """Applies to every query position its own lambda.
-
-    oneDNN is faster with one axis of matrices than with several.
-
-    Args:
-        queries: `(*positions, heads, key_dim)`.
-        lambdas: `(*positions, key_dim, value_dim)`.
-
-    Returns:
-        `(positions, heads, value_dim)`.
-    """
-    queries = tf.reshape(queries, [-1, *queries.shape[-2:]])
-    return tf.matmul(queries, tf.reshape(lambdas, [-1, *lambdas.shape[-2:]]))
 
 
 def query_first(queries, values, table, blocks):
@@ -145,3 +126,47 @@ def _context_middle(values, blocks):
     windows = transpose(windows, order)
     depth = blocks.context * values.shape[-1]
     return tf.reshape(windows, [-1, depth, values.shape[-2]])
+
+
+def _lambda_first_costs(geometry, dims, new_cost):
+    h, k, v, u = dataclasses.astuple(dims)
+    for blocks in block_choices(geometry):
+        x, t, s = math.prod(blocks.counts), blocks.queries, blocks.context
+        cost = new_cost()
+        cost.cut(blocks, u * v, h * k + h * v, last=v)
+        cost.product(t * k, s * u, x * v)
+        cost.product(t * x * h, k, v)
+        cost.move(x * t * k * v, 4, last=v)
+        cost.gather_table(t * s * k * u)
+        cost.hold(x * s * u * v, 2, 4)
+        cost.hold(x * t * k * v, 2, 4)
+        yield cost.plan(blocks.sizes, x * t * k * v)
+
+
+def _query_first_costs(geometry, dims, new_cost):
+    h, k, v, u = dataclasses.astuple(dims)
+    for blocks in block_choices(geometry):
+        x, t, s = math.prod(blocks.counts), blocks.queries, blocks.context
+        cost = new_cost()
+        cost.cut(blocks, u * v, h * k + h * v, last=v)
+        cost.product(x * t * h, k, s * u)
+        cost.product(x * t * h, s * u, v)
+        cost.move(x * t * h * s * u, 4, last=s * u)
+        cost.gather_table(t * s * k * u)
+        cost.hold(x * s * u * v, 2, 4)
+        cost.hold(x * t * h * s * u, 2, 4)
+        yield cost.plan(blocks.sizes, x * t * h * s * u)
+
+
+LAMBDA_FIRST = Algorithm(
+    run=lambda_first,
+    costs=_lambda_first_costs,
+    blocked=True,
+    devices=("cpu", "gpu", "tpu", "portable"),
+)
+QUERY_FIRST = Algorithm(
+    run=query_first,
+    costs=_query_first_costs,
+    blocked=True,
+    devices=("cpu", "gpu", "tpu", "portable"),
+)

@@ -1,0 +1,190 @@
+"""Position lambdas of sequences by fast Fourier transforms.
+
+A sequence whose queries see only their past is halved, and its halves again,
+down to the leaves: the second half of each part reads the first half through a
+transform that holds nothing of the future, and a leaf reads itself as pairs.
+"""
+
+import dataclasses
+import math
+
+import tensorflow as tf
+
+from lambdanet_tf.ops.geometry import Geometry
+from lambdanet_tf.ops.geometry import dilated
+from lambdanet_tf.ops.keys import sum_dtype
+from lambdanet_tf.ops.pairs import pair_embeddings
+from lambdanet_tf.ops.position.algorithm import Algorithm
+from lambdanet_tf.ops.position.apply import apply_each
+from lambdanet_tf.ops.position.frequencies import circle_length
+
+LEAF = 64  # queries of the smallest part of a causal sequence
+
+
+def fft(queries, values, table, geometry):
+    """Computes the position output by transforms of the sequence.
+
+    Args:
+        queries: `(batch, n, heads, key_dim)`.
+        values: `(batch, context, value_dim, intra_depth)`.
+        table: `(taps, key_dim, intra_depth)`, already cropped.
+        geometry: a static `Geometry` of one axis.
+
+    Returns:
+        `(batch, n, heads, value_dim)`. Half precisions are computed in
+        float32.
+
+    Cost: with transforms of N points about 2.5 b (k v + u v) N log2 N + 2 b n
+    h k v operations, and log2(n / 64) / 2 times as many on causal sequences;
+    intermediate b n k v.
+    """
+    dtype = values.dtype
+    wide = sum_dtype(dtype)
+    values, table = tf.cast(values, wide), tf.cast(table, wide)
+    lambdas = tf.cast(_lambdas(values, table, geometry.axes[0]), dtype)
+    outputs = apply_each(queries, lambdas)
+    return tf.reshape(outputs, [-1, *geometry.queries, *outputs.shape[1:]])
+
+
+def _lambdas(values, table, axis):
+    """`(batch, context, v, u)` -> `(batch, queries, k, v)`."""
+    values = tf.transpose(values, [0, 2, 3, 1])[:, :, :, None]
+    if axis.is_causal:
+        lambdas = _lambdas_of_the_past(values, table, axis)
+    else:
+        lambdas = tf.squeeze(_convolved(values, table, axis), 3)
+    return tf.transpose(lambdas, [0, 3, 1, 2])
+
+
+def _convolved(values, table, axis):
+    """Position lambdas of parts that all see the same table.
+
+    Args:
+        values: `(batch, value_dim, intra_depth, parts, context)`.
+        table: `(taps, key_dim, intra_depth)`.
+        axis: `Axis` of a part.
+
+    Returns:
+        `(batch, key_dim, value_dim, parts, queries)`.
+    """
+    length = transform_length(axis)
+    kernel = dilated(tf.transpose(table, [1, 2, 0]), 2, axis.dilation)
+    kernel = tf.pad(kernel, [[0, 0], [0, 0], [0, length - kernel.shape[-1]]])
+    kernel = tf.roll(kernel, -axis.padding, axis=-1)
+    kernel = tf.math.conj(tf.signal.rfft(kernel))  # [k, u, f]
+    # Of an empty batch, `rfft` itself would leave the padding out.
+    fill = [[0, 0]] * 4 + [[0, length - values.shape[-1]]]
+    values = tf.signal.rfft(tf.pad(values, fill), [length])  # [b, v, u, x, f]
+    products = [
+        kernel[:, None, u, None] * values[:, None, :, u]  # [b, k, v, x, f]
+        for u in range(kernel.shape[1])
+    ]
+    products = products[0] if len(products) == 1 else tf.add_n(products)
+    lambdas = tf.signal.irfft(products, [length])
+    last = (axis.queries - 1) * axis.stride + 1
+    return lambdas[..., :last][..., :: axis.stride]
+
+
+def transform_length(axis):
+    """The points of the transform: a power of 2, so that nothing wraps."""
+    last_query = (axis.queries - 1) * axis.stride
+    points = max(circle_length(axis), last_query + 1, 2)
+    return 2 ** (points - 1).bit_length()
+
+
+def _lambdas_of_the_past(values, table, axis):
+    """As `_convolved`, for a causal sequence: `(batch, k, v, queries)`."""
+    leaf, levels = halvings(axis)
+    whole = leaf * 2**levels
+    batch, value_dim, intra = tf.shape(values)[0], *values.shape[1:3]
+    fill = [[0, 0]] * 4 + [[0, whole - axis.context]]
+    values = tf.pad(values, fill)
+    total = _leaf_lambdas(
+        tf.reshape(values, [batch, value_dim, intra, -1, leaf]), table, axis
+    )
+    for level in range(levels):
+        half = leaf * 2**level
+        pairs = tf.reshape(values, [batch, value_dim, intra, -1, 2, half])
+        later = half_axis(axis, half)
+        part = table[later.first : later.first + later.taps]
+        lambdas = _convolved(pairs[..., 0, :], part, later)
+        lambdas = tf.pad(
+            lambdas[..., None, :], [[0, 0]] * 4 + [[1, 0], [0, 0]]
+        )  # [b, k, v, x, 2, queries of half]
+        total += tf.reshape(lambdas, tf.shape(total))
+    return total[..., : axis.queries]
+
+
+def halvings(axis):
+    """Positions of a leaf, and how often they are doubled."""
+    leaf = LEAF * axis.stride
+    return leaf, max(-(-axis.context // leaf) - 1, 0).bit_length()
+
+
+def half_axis(axis, half):
+    """How the second half of a part sees the first."""
+    return _part_axis(axis, half, axis.padding - half)
+
+
+def leaf_axis(axis, leaf):
+    """How a leaf of a causal sequence sees itself."""
+    return _part_axis(axis, leaf, axis.padding)
+
+
+def _part_axis(axis, context, padding):
+    """`first` counts from the entries of the given axis."""
+    queries = context // axis.stride
+    return dataclasses.replace(
+        axis, context=context, queries=queries, first=0, padding=padding
+    ).cropped()
+
+
+def _leaf_lambdas(values, table, axis):
+    """Within the leaves: `(b, v, u, x, s)` -> `(b, k, v, queries)`."""
+    leaf, (key_dim, intra) = values.shape[-1], table.shape[-2:]
+    inner = leaf_axis(axis, leaf)
+    embeddings = pair_embeddings(table, Geometry((inner,)))  # [t, s, k, u]
+    kernel = tf.transpose(embeddings, [3, 1, 2, 0])  # [u, s, k, t]
+    kernel = tf.reshape(kernel, [intra * leaf, -1])
+    context = tf.transpose(values, [0, 1, 3, 2, 4])  # [b, v, x, u, s]
+    rows = tf.reshape(context, [-1, intra * leaf])
+    lambdas = tf.matmul(rows, kernel)  # [b * v * x, k * t]
+    shape = [tf.shape(values)[0], values.shape[1], tf.shape(values)[3]]
+    lambdas = tf.reshape(lambdas, [*shape, key_dim, inner.queries])
+    lambdas = tf.transpose(lambdas, [0, 3, 1, 2, 4])  # [b, k, v, x, t]
+    return tf.reshape(lambdas, [shape[0], key_dim, shape[1], -1])
+
+
+def _costs(geometry, dims, new_cost):
+    h, k, v, u = dataclasses.astuple(dims)
+    (axis,) = geometry.axes
+    cost, parts = new_cost(), [(axis, 1)]
+    if axis.is_causal:
+        leaf, levels = halvings(axis)
+        inner, leaves = leaf_axis(axis, leaf), 2**levels
+        parts = [
+            (half_axis(axis, leaf * 2**level), leaves // 2 ** (level + 1))
+            for level in range(levels)
+        ]
+        cost.product(inner.queries * k, leaf * u, leaves * v)
+        cost.gather_table(inner.queries * leaf * k * u)
+    for part, count in parts:
+        points = transform_length(part)
+        cost.transform(points, count * (u * v + k * v), k * u)
+        # Spectra are complex, and the transforms copy what they read and write.
+        cost.move(2 * count * points * k * v, 3 * (2 + u))
+        cost.hold(2 * count * points * k * v, 1, 2)
+    n = math.prod(geometry.queries)
+    cost.product(n * h, k, v)
+    cost.move(n * k * v, 4 + 2 * len(parts))
+    cost.hold(n * k * v, 2, 4)
+    yield cost.plan((), n * k * v)
+
+
+FFT = Algorithm(
+    run=fft,
+    costs=_costs,
+    mixes_positions=True,
+    ranks=(1,),
+    devices=("cpu", "gpu", "tpu"),
+)

@@ -1,0 +1,191 @@
+"""Position lambdas of images and volumes by frequencies of the first axis.
+
+Along one axis a position lambda is a convolution, which the discrete Fourier
+transform turns into one product per frequency. The other axes stay a dense
+product of blocks, and the transforms are small real matrices, so that
+everything is a matrix product, at a fraction of the operations: with a map of
+H rows, r taps and N >= H + r/2 frequencies, a column of H positions costs about
+N s + 2 H N multiplications per channel pair instead of H r s.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from lambdanet_tf.ops.blocks import Blocks
+from lambdanet_tf.ops.keys import sum_dtype
+from lambdanet_tf.ops.pairs import gather_pairs
+from lambdanet_tf.ops.position.algorithm import Algorithm
+from lambdanet_tf.ops.position.apply import apply_lambdas
+from lambdanet_tf.ops.position.cost import block_choices
+from lambdanet_tf.ops.position.frequencies import num_frequencies
+from lambdanet_tf.ops.position.frequencies import transforms
+from lambdanet_tf.ops.transpose import transpose
+
+_SWAPPED = [1, 0, 2, 3, 4]
+
+
+def fourier(queries, values, table, blocks):
+    """Computes the position output by frequencies of the first axis.
+
+    Args:
+        queries: `(batch, n, heads, key_dim)`.
+        values: `(batch, *context, value_dim, intra_depth)`.
+        table: `(*taps, key_dim, intra_depth)`, already cropped.
+        blocks: `Blocks` of the geometry; the first axis is one block.
+
+    Returns:
+        `(batch, n, heads, value_dim)`. Half precisions are computed in
+        float32.
+
+    Cost: with F frequencies and, on the other axes, w queries and blocks with
+    a context of s positions: 8 b w s F k u v + 4 b n F k v + 2 b n h k v
+    operations; intermediate b n k v.
+    """
+    dtype = values.dtype
+    wide = sum_dtype(dtype)
+    values, table = tf.cast(values, wide), tf.cast(table, wide)
+    lambdas = tf.cast(_lambdas(values, table, blocks), dtype)
+    return _apply_rows(queries, lambdas, blocks)
+
+
+def _lambdas(values, table, blocks):
+    """`(batch, *context, v, u)` -> `(rows, batch, blocks, queries, k, v)`."""
+    forward, kernel, inverse = transforms(blocks.axes[0].axis)
+    rest = Blocks(blocks.axes[1:])
+    context = _context(values, forward, rest)  # [f, b * x, s * 2 * u, v]
+    kernel = _kernel(table, kernel, rest)  # [f, 2, t * k, s * 2 * u]
+    lambdas = _filtered(kernel, context, tf.constant(inverse, values.dtype))
+    shape = [math.prod(rest.counts), rest.queries, *table.shape[-2:-1]]
+    return tf.reshape(lambdas, [len(inverse), -1, *shape, values.shape[-2]])
+
+
+@tf.custom_gradient
+def _filtered(kernel, context, inverse):
+    """Multiplies spectra, block by block, and transforms the product back.
+
+    Every block of an example is a product of its own, with real and imaginary
+    parts as an outer axis, so that no lambda is transposed. The gradient takes
+    all blocks at once: TensorFlow's writes the kernel's for each of them
+    before it adds them up.
+
+    Args:
+        kernel: `(f, 2, outer, inner)`.
+        context: `(f, blocks, inner, v)`.
+        inverse: `(queries, 2 * f)`, a constant.
+
+    Returns:
+        `(queries, blocks, outer, v)`.
+    """
+    count, _, outer, inner = kernel.shape
+    queries, value_dim = inverse.shape[0], context.shape[-1]
+    products = tf.matmul(kernel[:, :, None], context[:, None])
+    lambdas = tf.matmul(inverse, tf.reshape(products, [2 * count, -1]))
+
+    def gradient(upstream):
+        upstream = tf.transpose(upstream, [0, 2, 1, 3])
+        upstream = tf.reshape(upstream, [queries, -1])
+        upstream = tf.matmul(inverse, upstream, transpose_a=True)
+        upstream = tf.reshape(upstream, [count, 2 * outer, -1])
+        windows = tf.transpose(context, [0, 2, 1, 3])
+        windows = tf.reshape(windows, [count, inner, -1])
+        of_kernel = tf.matmul(upstream, windows, transpose_b=True)
+        matrix = tf.reshape(kernel, [count, 2 * outer, inner])
+        of_context = tf.matmul(matrix, upstream, transpose_a=True)
+        of_context = tf.reshape(of_context, [count, inner, -1, value_dim])
+        of_context = tf.transpose(of_context, [0, 2, 1, 3])
+        return tf.reshape(of_kernel, kernel.shape), of_context, None
+
+    return tf.reshape(lambdas, [queries, -1, outer, value_dim]), gradient
+
+
+def _apply_rows(queries, lambdas, blocks):
+    """Applies `(rows, batch, blocks, queries, k, v)` to the queries."""
+    rows, positions = blocks.grid[0], math.prod(blocks.grid[1:])
+
+    def swapped(x, sizes):  # (batch, rows) <-> (rows, batch)
+        shape = x.shape[2:]
+        x = tf.transpose(tf.reshape(x, [*sizes, positions, *shape]), _SWAPPED)
+        return tf.reshape(x, [-1, positions, *shape])
+
+    lambdas = tf.reshape(lambdas, [-1, *lambdas.shape[2:]])
+    outputs = apply_lambdas(
+        swapped(queries, [-1, rows]), lambdas, Blocks(blocks.axes[1:])
+    )
+    outputs = swapped(outputs, [rows, -1])
+    return tf.reshape(outputs, [-1, rows * positions, *outputs.shape[2:]])
+
+
+def _context(values, forward, rest):
+    """Spectrum of the values, `(f, b * x, s * 2 * u, v)`."""
+    batch, grid = tf.shape(values)[0], [b.axis.context for b in rest.axes]
+    value_dim, intra = values.shape[-2:]
+    count = len(forward) // 2
+    values = tf.matmul(
+        tf.constant(forward, values.dtype),
+        tf.reshape(values, [batch, forward.shape[1], -1]),
+    )
+    values = tf.reshape(values, [batch, count, 2, *grid, value_dim, intra])
+    last = 3 + rest.rank
+    order = [1, 0, *range(3, last), 2, last + 1, last]
+    values = transpose(values, order)  # [f, b, *context, 2, u, v]
+    values = tf.reshape(values, [-1, *grid, 2 * intra, value_dim])
+    windows = rest.context_blocks(values)  # [f * b, x, s, 2 * u, v]
+    return tf.reshape(windows, [count, -1, rest.context * 2 * intra, value_dim])
+
+
+def _kernel(table, transform, rest):
+    """Spectrum of the pairs of a block, `(f, 2, t * k, s * 2 * u)`."""
+    rank, (key_dim, intra) = rest.rank, table.shape[-2:]
+    real, imaginary = transform[::2], transform[1::2]
+    # The real matrix of a complex product.
+    transform = np.stack([real, -imaginary, imaginary, real], axis=1)
+    count, taps = len(real), table.shape[1:-2]
+    spectrum = tf.matmul(
+        tf.constant(transform.reshape(4 * count, -1), table.dtype),
+        tf.reshape(table, [table.shape[0], -1]),
+    )
+    spectrum = tf.reshape(spectrum, [count, 2, 2, *taps, key_dim, intra])
+    last = 3 + rank
+    order = [*range(3, last), 0, 1, last, 2, last + 1]
+    spectrum = transpose(spectrum, order)  # [*taps, f, 2, k, 2, u]
+    pairs = gather_pairs(spectrum, rank, rest.index())  # [t, s, f, 2, k, 2, u]
+    pairs = transpose(pairs, [2, 3, 0, 4, 1, 5, 6])
+    return tf.reshape(pairs, [count, 2, -1, rest.context * 2 * intra])
+
+
+def _costs(geometry, dims, new_cost):
+    h, k, v, u = dataclasses.astuple(dims)
+    for blocks in block_choices(geometry):
+        if blocks.counts[0] > 1:
+            continue
+        first, rest = blocks.axes[0].axis, Blocks(blocks.axes[1:])
+        rows, frequencies = first.queries, num_frequencies(first)
+        width = math.prod(geometry.context[1:])
+        x, t, s = math.prod(rest.counts), rest.queries, rest.context
+        cost = new_cost()
+        cost.cut(rest, 2 * frequencies * u * v, rows * (h * k + h * v))
+        cost.product(2 * frequencies, first.context, width * u * v)
+        cost.product(2 * frequencies * t * k, 2 * s * u, x * v)
+        cost.product(rows, 2 * frequencies, t * k * x * v)
+        cost.product(rows * t * x * h, k, v)
+        cost.move(2 * frequencies * x * t * k * v, 2)
+        cost.move(rows * x * t * k * v, 2)
+        cost.move(math.prod(geometry.queries) * h * (k + v), 2)
+        entries = math.prod(geometry.taps[1:]) * k * u
+        cost.product_of_table(4 * frequencies, first.taps, entries)
+        cost.move_table(4 * frequencies * t * s * k * u, 6)
+        cost.hold_spectra(2 * frequencies, rows, x * s * u * v, x * t * k * v)
+        yield cost.plan(blocks.sizes, rows * x * t * k * v)
+
+
+FOURIER = Algorithm(
+    run=fourier,
+    costs=_costs,
+    blocked=True,
+    mixes_positions=True,
+    ranks=(2, 3),
+    devices=("cpu", "portable"),
+)
