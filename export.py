@@ -2,7 +2,7 @@
 
 import sys
 
-from lambdanet_tf.serving.cli import main
+from lambdanet_tf.cli import export
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(export())

@@ -2,7 +2,7 @@
 
 import sys
 
-from lambdanet_tf.training.cli import main
+from lambdanet_tf.cli import train
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(train())

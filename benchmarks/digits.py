@@ -110,7 +110,7 @@ def run(runs, budget, variant, seed):
         fields["model_arguments"] = VARIANTS[variant]
         training.train(
             training.resolve("digits", fields),
-            training.RunOptions(run=str(folder)),
+            training.RunOptions(run_dir=str(folder)),
             print_fn=lambda text: None,
         )
         tf.keras.backend.clear_session()
@@ -121,7 +121,7 @@ def command(folder, seed):
     """Runs train.py; returns its seconds, None if it only went on."""
     is_new = not (folder / "run.json").exists()
     words = [sys.executable, str(ROOT / "train.py")]
-    words += ["--run", str(folder), "--seed", str(seed)]
+    words += ["--run-dir", str(folder), "--seed", str(seed)]
     start = time.perf_counter()
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:

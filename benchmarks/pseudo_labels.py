@@ -119,7 +119,7 @@ def run(runs, arm, seed):
         facts |= label(runs, seed)
     training.train(
         training.resolve("digits", fields),
-        training.RunOptions(run=str(folder), checkpoint_epochs=EPOCHS),
+        training.RunOptions(run_dir=str(folder), checkpoint_epochs=EPOCHS),
         print_fn=lambda text: None,
     )
     tf.keras.backend.clear_session()

@@ -293,7 +293,7 @@ def run(folder, name, stage, data, seed, rate):
     with mixing:
         training.train(
             recipe(name, stage, data, seed, rate),
-            training.RunOptions(run=str(folder)),
+            training.RunOptions(run_dir=str(folder)),
             print_fn=lambda text: None,
         )
     tf.keras.backend.clear_session()

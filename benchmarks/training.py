@@ -118,7 +118,7 @@ def overhead(folder, name):
         time.sleep(PAUSE)
 
     # The checkpoint after each epoch stops the clock of the loop.
-    options = RunOptions(run=run.path, checkpoint_epochs=1)
+    options = RunOptions(run_dir=run.path, checkpoint_epochs=1)
     training = Training(recipe, options, run, lambda text: None, take_turns)
     per_epoch = training.pipeline.steps_per_epoch
     step = tf.function(
@@ -181,7 +181,7 @@ def scaling(folder, replicas, batch_size):
     fields = {"image_size": 32, "batch_size": batch_size}
     recipe = resolve("digits", fields)
     options = RunOptions(
-        runs=folder,
+        runs_dir=folder,
         replicas=replicas if replicas > 1 else 0,
         strategy="mirrored" if replicas > 1 else "default",
     )

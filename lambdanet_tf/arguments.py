@@ -8,6 +8,7 @@ import numbers
 import typing
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 from typing import ParamSpec
 from typing import TypeVar
@@ -163,7 +164,7 @@ def check_types(instance: Any) -> None:
 
     Args:
         instance: of a dataclass with fields of numbers, texts, other classes,
-            tuples and unions of those.
+            tuples, mappings and unions of those.
     """
     for field in dataclasses.fields(instance):
         value = getattr(instance, field.name)
@@ -187,6 +188,8 @@ def _is_a(value, hint):
         return len(value) == len(arguments) and all(
             map(_is_a, value, arguments)
         )
+    if typing.get_origin(hint) is Mapping:
+        return isinstance(value, Mapping)
     if arguments:
         return any(_is_a(value, choice) for choice in arguments)
     if isinstance(value, bool):

@@ -58,6 +58,21 @@ def write_whole(path: str, content: bytes) -> None:
         stream.write(content)
 
 
+def read_text(path: str) -> str:
+    """Reads a text file.
+
+    Raises:
+        ValueError: if it cannot be read.
+    """
+    check_file_system(path)
+    try:
+        with tf.io.gfile.GFile(path, "rb") as stream:
+            # Notepad of Windows begins with a byte order mark.
+            return stream.read().decode("utf-8-sig")
+    except (tf.errors.OpError, OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"Cannot read {path!r}: {reason(error)}.") from error
+
+
 @contextlib.contextmanager
 def claim_folder(folder: str, above: Sequence[str] = ()) -> Iterator[None]:
     """Keeps other processes from claiming a folder, while it lasts.

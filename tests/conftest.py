@@ -140,7 +140,9 @@ def finished_run(tmp_path_factory):
     printed = []
     folder = training.train(
         training.resolve("smoke"),
-        training.RunOptions(run=str(tmp_path_factory.mktemp("smoke") / "run")),
+        training.RunOptions(
+            run_dir=str(tmp_path_factory.mktemp("smoke") / "run")
+        ),
         print_fn=printed.append,
     )
     folder.printed = printed

@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from benchmarks import paper_tables as tables
+from lambdanet_tf import cli
 from lambdanet_tf import models
 from lambdanet_tf import specs
-from lambdanet_tf import summary
 from lambdanet_tf.analysis import analyze
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
@@ -336,12 +336,12 @@ def test_unknown_layers_are_named():
 
 
 def test_summary_prints_a_table(capsys):
-    arguments = ["LambdaResNetSmall", "--size", "16", "--channels", "3"]
-    assert summary.main(arguments) == 0
+    arguments = ["summary", "LambdaResNetSmall", "--size", "16"]
+    assert cli.main(arguments) == 0
     text = capsys.readouterr().out
     assert text.startswith("LambdaResNetSmall at 16x16x3, per image\n")
     assert "stage4  2 L" in text
-    assert summary.main([*arguments, "--layers"]) == 0
+    assert cli.main([*arguments, "--layers"]) == 0
     assert "stage4_block2_lambda" in capsys.readouterr().out
 
 
@@ -350,8 +350,8 @@ def test_summary_is_quiet_about_tensorflow():
         k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"
     }
     done = subprocess.run(
-        [sys.executable, "-m", "lambdanet_tf.summary", "LambdaResNetSmall"]
-        + ["--size=8", "--channels=1", "--classes=10"],
+        [sys.executable, "-m", "lambdanet_tf", "summary", "LambdaResNetSmall"]
+        + ['--model-arguments={"input_shape": [8, 8, 1], "classes": 10}'],
         env=environment,
         cwd=pathlib.Path(__file__).parents[1],
         capture_output=True,
@@ -372,9 +372,9 @@ def test_stages_name_their_letters():
 
 
 def test_summary_of_an_unknown_network(capsys):
-    assert summary.main(["LambdaResNet51"]) == 2
+    assert cli.main(["summary", "LambdaResNet51"]) == 2
     assert "Did you mean 'LambdaResNet5" in capsys.readouterr().err
-    assert summary.main(["LambdaResNet50", "--size", "31"]) == 2
+    assert cli.main(["summary", "LambdaResNet50", "--size", "31"]) == 2
     assert "at least 32x32 pixels" in capsys.readouterr().err
 
 
@@ -388,5 +388,5 @@ def test_a_stream_has_a_state_of_fixed_size(tmp_path, capsys):
     counts = analyze(model, executed=False)
     assert counts.total("state_bytes") == expected
     model.save(tmp_path / "model.keras")
-    assert summary.main([str(tmp_path / "model.keras"), "--layers"]) == 0
+    assert cli.main(["summary", str(tmp_path / "model.keras"), "--layers"]) == 0
     assert f"state of a stream: {expected:,} bytes" in capsys.readouterr().out

@@ -19,9 +19,9 @@ import urllib.parse
 
 import pytest
 
+from lambdanet_tf import cli
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.serving import cli as export_cli
-from lambdanet_tf.training import cli as train_cli
 from website import stage
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -208,7 +208,7 @@ def our_commands():
 def parse_train(arguments):
     if arguments == ["--help"]:
         return
-    train_cli.new_recipe(train_cli.make_parser().parse(arguments))
+    cli.new_recipe(cli.train_parser().parse(arguments))
 
 
 def parse_export(arguments):
@@ -227,6 +227,7 @@ def parse_make(arguments):
 TOOLS = {
     "train.py": parse_train,
     "export.py": parse_export,
+    "lambdanet": cli.main,
     "lambdanet-train": parse_train,
     "lambdanet-export": parse_export,
     "make": parse_make,

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf import cli
 from lambdanet_tf import data
 from lambdanet_tf.analysis import analyze
 from lambdanet_tf.training import RunOptions
-from lambdanet_tf.training import cli
 from lambdanet_tf.training import resolve
 from lambdanet_tf.training.dry_run import StepMemory
 from lambdanet_tf.training.dry_run import check_memory
@@ -37,7 +37,7 @@ def said(tmp_path_factory):
     """What a dry run of a tiny network says, by label, and its folder."""
     folder = tmp_path_factory.mktemp("dry")
     lines = []
-    options = RunOptions(runs=str(folder / "runs"))
+    options = RunOptions(runs_dir=str(folder / "runs"))
     dry_run(resolve("smoke", {"epochs": 3}), options, lines.append)
     return {line[:16].strip(): line[17:] for line in lines}, folder
 
@@ -87,7 +87,9 @@ def test_it_works_without_the_data(tmp_path):
         "augmentation": "none",
     }
     lines = []
-    options = RunOptions(runs=str(tmp_path), data_dir=str(tmp_path / "data"))
+    options = RunOptions(
+        runs_dir=str(tmp_path), data_dir=str(tmp_path / "data")
+    )
     dry_run(resolve("imagenet_90", changes), options, lines.append)
     text = "\n".join(lines)
     assert "random images in the place of tfds:imagenet2012" in text
@@ -97,10 +99,10 @@ def test_it_works_without_the_data(tmp_path):
 
 
 def test_an_unknown_set_is_refused_without_a_download(tmp_path, capsys):
-    arguments = ["--dry-run", "--data", "tfds:cifar11", "--runs"]
-    assert cli.main([*arguments, str(tmp_path)]) == 2
+    arguments = ["--dry-run", "--data", "tfds:cifar11", "--runs-dir"]
+    assert cli.train([*arguments, str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("train.py: ")
+    assert error.startswith("lambdanet train: ")
     assert error.count("\n") == 1
     assert "cifar11" in error
 
@@ -109,10 +111,10 @@ def test_an_unknown_set_is_refused_without_a_download(tmp_path, capsys):
     ("options", "expected"),
     [
         ({}, "runs/dry-run-smoke.png"),
-        ({"runs": "other"}, "other/dry-run-smoke.png"),
-        ({"run": "runs/mine"}, "runs/dry-run-mine.png"),
-        ({"run": "mine/"}, "./dry-run-mine.png"),
-        ({"run": "gs://bucket/runs/a"}, "gs://bucket/runs/dry-run-a.png"),
+        ({"runs_dir": "other"}, "other/dry-run-smoke.png"),
+        ({"run_dir": "runs/mine"}, "runs/dry-run-mine.png"),
+        ({"run_dir": "mine/"}, "./dry-run-mine.png"),
+        ({"run_dir": "gs://bucket/runs/a"}, "gs://bucket/runs/dry-run-a.png"),
     ],
 )
 def test_the_picture_lies_beside_the_run(options, expected):
@@ -137,7 +139,7 @@ def test_a_bad_recipe_fails_as_in_training(
     command = ["--recipe", "smoke", *arguments]
     errors = []
     for extra in (["--dry-run"], []):
-        assert cli.main([*command, *extra]) == 2
+        assert cli.train([*command, *extra]) == 2
         errors.append(capsys.readouterr().err)
     assert errors[0] == errors[1]
     assert message in errors[0]
@@ -147,8 +149,8 @@ def test_a_bad_recipe_fails_as_in_training(
 def test_an_unwritable_folder_is_an_error_at_once(capsys, tmp_path):
     (tmp_path / "file").write_text("in the way")
     runs = str(tmp_path / "file" / "runs")
-    arguments = ["--dry-run", "--recipe", "smoke", "--runs", runs]
-    assert cli.main(arguments) == 2
+    arguments = ["--dry-run", "--recipe", "smoke", "--runs-dir", runs]
+    assert cli.train(arguments) == 2
     output = capsys.readouterr()
     assert output.out == ""
     assert "Cannot write to the folder" in output.err
@@ -171,7 +173,7 @@ def test_a_run_that_is_there_is_not_touched(tmp_path):
     run.mkdir(parents=True)
     (run / "notes.txt").write_text("mine")
     dry = process(
-        "--recipe", "smoke", "--run", str(run), "--replicas", "2",
+        "--recipe", "smoke", "--run-dir", str(run), "--replicas", "2",
         "--strategy", "mirrored",
     )  # fmt: skip
     output, error = dry.communicate(timeout=600)
@@ -188,7 +190,7 @@ def test_of_two_workers_one_speaks(tmp_path):
     workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
     both = [
         process(
-            "--recipe", "smoke", "--run", str(tmp_path / "run"),
+            "--recipe", "smoke", "--run-dir", str(tmp_path / "run"),
             TF_CONFIG=json.dumps(
                 {
                     "cluster": {"worker": workers},

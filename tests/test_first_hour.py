@@ -98,7 +98,7 @@ def train_in_two_parts(home, rng):
     assert not list(home.glob("runs/*/run.json"))
 
     # Killed as soon as there is a checkpoint; the same command goes on.
-    first = command(home, "train", *train, "--run=runs/one", "--epochs=30")
+    first = command(home, "train", *train, "--run-dir=runs/one", "--epochs=30")
     checkpoints = home / "runs" / "one" / "checkpoints"
     deadline = time.monotonic() + 600
     while not (checkpoints / "checkpoint").exists():  # It names the newest.
@@ -112,7 +112,7 @@ def train_in_two_parts(home, rng):
             home,
             "train",
             *train,
-            "--run=runs/one",
+            "--run-dir=runs/one",
             "--epochs=30",
             PYTHONIOENCODING="cp1252",
         ),
@@ -139,14 +139,14 @@ def fine_tune(home, rng):
             "--data=folder:paint",
             *SMALL,
             "--initial-weights=runs/one",
-            "--run=runs/two",
+            "--run-dir=runs/two",
         )
     )
     assert "predictions" in output  # The head that has another size.
 
 
 def export(home):
-    output = output_of(command(home, "export", "--run=runs/two"))
+    output = output_of(command(home, "export", "--run-dir=runs/two"))
     assert "same" in output
     (version,) = (home / "exported").glob("*/1")
     assert (version / "saved_model.pb").is_file()
@@ -158,7 +158,7 @@ def export(home):
 
 def test_the_smoke_recipe(tmp_path):
     pytest.importorskip("sklearn", reason="needs the extra `data`")
-    run = ["--recipe=smoke", "--run=runs/smoke"]
+    run = ["--recipe=smoke", "--run-dir=runs/smoke"]
     assert "359 test images" in output_of(command(tmp_path, "train", *run))
     assert "same" in output_of(command(tmp_path, "export", *run[1:]))
 

@@ -20,14 +20,16 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Every room may import what it names and the rooms of the levels below it.
 LEVELS = (
     {"arguments", "environment"},
-    {"files", "flags", "lazy"},
+    {"config", "files", "lazy"},
     {"ops", "specs"},
     {"layers"},
     {"models"},
     {"analysis", "data", "convert"},
-    {"runs", "summary"},
+    {"runs"},
     {"serving"},
     {"training", "garden"},
+    {"cli"},
+    {"__main__"},
 )
 ROOMS = {
     room: set().union(*LEVELS[:level])
@@ -39,14 +41,16 @@ for room in ("analysis", "convert", "runs", "serving", "training", "garden"):
     ROOMS[room].add("__init__")
 ROOMS["__init__"] = ROOMS["analysis"] - {"__init__"}
 ROOMS["data"] -= {"specs", "layers", "models"}
-ROOMS["ops"] = ROOMS["specs"] = ROOMS["flags"] = {"arguments"}
+ROOMS["ops"] = ROOMS["specs"] = ROOMS["config"] = {"arguments"}
 ROOMS["lazy"] = set()
 
 TENSORFLOW = {"numpy", "tensorflow"}
 LIBRARIES = dict.fromkeys(ROOMS, TENSORFLOW) | {
     "specs": set(),
     "arguments": set(),
-    "flags": set(),
+    "config": set(),
+    "cli": set(),
+    "__main__": set(),
     "lazy": set(),
     "garden": TENSORFLOW | {"official", "tf_keras"},
 }

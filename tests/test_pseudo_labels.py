@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf import cli
 from lambdanet_tf import data
 from lambdanet_tf import training
 from lambdanet_tf.data import pseudo_labels
 from lambdanet_tf.runs import RunFolder
-from lambdanet_tf.training import pseudo_label
 from lambdanet_tf.training import teacher
 from tests.serving_run import CLASSES
 from tests.serving_run import write_run
@@ -263,7 +263,7 @@ def test_a_student_trains(tmp_path):
     said = []
     folder = training.train(
         recipe,
-        training.RunOptions(run=str(tmp_path / "run")),
+        training.RunOptions(run_dir=str(tmp_path / "run")),
         print_fn=said.append,
     )
     run = folder.read()
@@ -286,13 +286,13 @@ def test_wrong_pseudo_labels_are_refused(tmp_path):
 @pytest.mark.once
 def test_command(run, pictures, tmp_path, capsys):
     out = tmp_path / "out"
-    words = [run.folder, str(pictures), str(out), "--threshold", "0"]
-    assert pseudo_label.main(words) == 0
+    words = ["label", run.folder, str(pictures), str(out), "--threshold", "0"]
+    assert cli.main(words) == 0
     captured = capsys.readouterr()
     assert "23 of 23 images" in captured.out
     assert f"Wrote {out}" in captured.out
-    assert pseudo_label.main(words) == 2
+    assert cli.main(words) == 2
     captured = capsys.readouterr()
     assert "must be a new or an empty one" in captured.err
-    assert pseudo_label.main([run.folder, str(tmp_path / "no"), "x"]) == 2
+    assert cli.main(["label", run.folder, str(tmp_path / "no"), "x"]) == 2
     assert "There is no folder" in capsys.readouterr().err

@@ -91,9 +91,9 @@ def test_stopped_and_killed_runs_end_with_the_same_bits(start, tmp_path):
     command = ["--recipe", "smoke", "--epochs", "5", "--checkpoint-steps", "7",
                "--deterministic", "--dropout-rate", "0.3"]  # fmt: skip
     peace, war = tmp_path / "peace", tmp_path / "war"
-    peaceful = start(*command, "--run", str(peace))
+    peaceful = start(*command, "--run-dir", str(peace))
 
-    first = start(*command, "--run", str(war))
+    first = start(*command, "--run-dir", str(war))
     first.wait_for(lambda: step_of(war) >= chance.randrange(7, 30))
     first.send(signal.SIGTERM)
     code, output = first.end()
@@ -101,14 +101,14 @@ def test_stopped_and_killed_runs_end_with_the_same_bits(start, tmp_path):
     assert "Stopped by a signal at step" in output
     stopped_at = step_of(war)
 
-    second = start(*command, "--run", str(war))
+    second = start(*command, "--run-dir", str(war))
     second.wait_for(lambda: step_of(war) > stopped_at)
     time.sleep(chance.random() / 2)
     second.send(signal.SIGKILL)
     assert second.end()[0] == -signal.SIGKILL
     assert json.loads((war / "run.json").read_text())["status"] == "running"
 
-    code, output = start(*command, "--run", str(war), "--resume").end()
+    code, output = start(*command, "--run-dir", str(war), "--resume").end()
     assert code == 0, output
     assert "Resuming at step" in output
     code, output = peaceful.end()
@@ -134,6 +134,7 @@ def free_ports(number):
 
 @pytest.mark.slow
 def test_workers_go_on_when_one_was_killed_and_came_back(start, tmp_path):
+    """The others end with 75, for a supervisor to start them again."""
     number = 3
     run = tmp_path / "run"
     workers = [f"127.0.0.1:{port}" for port in free_ports(number)]
@@ -143,17 +144,20 @@ def test_workers_go_on_when_one_was_killed_and_came_back(start, tmp_path):
         cluster = {"cluster": {"worker": workers}, "task": task}
         return start(
             "--recipe", "smoke", "--epochs", "12", "--batch-size", "48",
-            "--run", str(run), TF_CONFIG=json.dumps(cluster),
+            "--run-dir", str(run), TF_CONFIG=json.dumps(cluster),
         )  # fmt: skip
 
     processes = [start_worker(index) for index in range(number)]
     processes[0].wait_for(lambda: step_of(run) > 26)
     processes[-1].send(signal.SIGKILL)
     assert processes[-1].end()[0] == -signal.SIGKILL
-    processes[-1] = start_worker(number - 1)
+    ends = [process.end() for process in processes[:-1]]
+    assert [code for code, _ in ends] == [75] * (number - 1), ends
+    assert "a machine or a device was lost: " in ends[0][1]
+    assert f"The same command resumes {run}." in ends[0][1]
+    processes = [start_worker(index) for index in range(number)]
     ends = [process.end() for process in processes]
     assert [code for code, _ in ends] == [0] * number, ends
-    assert "starting again" in ends[0][1]
     assert "Resuming at step" in ends[0][1]
     record = json.loads((run / "run.json").read_text())
     assert record["status"] == "finished"
@@ -173,7 +177,7 @@ def test_a_signal_to_one_worker_stops_all(start, tmp_path):
     workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
     processes = [
         start(
-            "--recipe", "smoke", "--epochs", "200", "--run", str(run),
+            "--recipe", "smoke", "--epochs", "200", "--run-dir", str(run),
             TF_CONFIG=json.dumps(
                 {
                     "cluster": {"worker": workers},

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lambdanet_tf import data
 from lambdanet_tf import models
 from lambdanet_tf import serving
 from lambdanet_tf.runs import RunFolder
@@ -56,7 +55,7 @@ main(["--help"])
 def test_a_run_is_exported_quietly(small_run, tmp_path):
     done = in_a_shell(
         str(ROOT / "export.py"),
-        f"--runs={small_run[0].parent}",
+        f"--runs-dir={small_run[0].parent}",
         "--tflite",
         folder=tmp_path,
     )
@@ -170,7 +169,7 @@ def test_what_does_not_fit_leaves_nothing(
         changes = {"weights": folder / changes["weights"]}
     assert cli.main(flags(folder, "to", **changes)) == 2
     shown = capsys.readouterr().err
-    assert shown.startswith("export.py: ")
+    assert shown.startswith("lambdanet export: ")
     assert message in shown
     assert not [entry for entry in tmp_path.rglob("*") if entry.is_file()]
 
@@ -181,7 +180,10 @@ def test_what_does_not_fit_leaves_nothing(
         (["--arguments=[5]"], "must be a JSON object"),
         (["--arguments=classes=5"], "must be a JSON object"),
         (["--weights=net.npz"], "--weights and --model belong together"),
-        (["--weights=a", "--model=b", "--run=c"], "either --run or --weights"),
+        (
+            ["--weights=a", "--model=b", "--run-dir=c"],
+            "either --run-dir or --weights",
+        ),
         (["--labels=labels.txt"], "--labels belongs to --weights"),
         (["--int8"], "--int8 belongs to --tflite"),
         (["--verify", "--predict"], "not allowed with"),
@@ -236,7 +238,7 @@ def digits(run, split, count):
 
 
 def test_integers_are_nearly_as_accurate(digits_run, tmp_path, capsys):
-    command = [f"--run={digits_run}", f"--destination={tmp_path}"]
+    command = [f"--run-dir={digits_run}", f"--destination={tmp_path}"]
     assert cli.main([*command, "--tflite", "--int8"]) == 0
     shown = capsys.readouterr().out
     folder = serving.newest_export(tmp_path)
@@ -256,16 +258,14 @@ def test_integers_are_nearly_as_accurate(digits_run, tmp_path, capsys):
     assert "| ranges of int8 chosen by | 256 training images |" in card
 
 
-def test_a_data_set_that_is_not_here_is_named(
-    digits_run, tmp_path, monkeypatch, capsys
-):
-    def no_images(name, **options):
-        raise ValueError(f"There is no {name}.")
-
-    monkeypatch.setattr(data, "load_images", no_images)
-    command = [f"--run={digits_run}", f"--destination={tmp_path}", "--tflite"]
+def test_a_data_set_that_is_not_here_is_named(digits_run, tmp_path, capsys):
+    command = [
+        f"--run-dir={digits_run}",
+        f"--destination={tmp_path}",
+        "--tflite",
+    ]
     assert cli.main([*command, "--int8", "--data=folder:nowhere"]) == 2
-    assert "There is no folder:nowhere" in capsys.readouterr().err
+    assert "nowhere" in capsys.readouterr().err
     assert os.listdir(tmp_path) == []
 
 

@@ -81,7 +81,9 @@ def trained(images_folder, tmp_path_factory):
             "learning_rate": 0.05,
         },
     )
-    options = training.RunOptions(run=str(tmp_path_factory.mktemp("run") / "1"))
+    options = training.RunOptions(
+        run_dir=str(tmp_path_factory.mktemp("run") / "1")
+    )
     folder = training.train(recipe, options, print_fn=lambda text: None)
     return recipe, folder.read()
 

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf import cli
+from lambdanet_tf import config
 from lambdanet_tf import environment
 from lambdanet_tf.training import RECIPES
 from lambdanet_tf.training import RunOptions
-from lambdanet_tf.training import cli
+from lambdanet_tf.training import loop
 from lambdanet_tf.training import pictures
 from lambdanet_tf.training import prerequisites
 from lambdanet_tf.training import resolve
@@ -44,10 +46,10 @@ def train_py(*arguments, **environment):
 
 def refused(capsys, *arguments):
     """What is said about wrong arguments."""
-    assert cli.main(list(arguments)) == 2
+    assert cli.train(list(arguments)) == 2
     output = capsys.readouterr()
     assert output.out == ""
-    assert output.err.startswith("train.py: ")
+    assert output.err.startswith("lambdanet train: ")
     assert output.err.count("\n") == 1
     return output.err
 
@@ -57,7 +59,7 @@ def refused(capsys, *arguments):
 
 def test_help_lists_flags_and_recipes(capsys):
     with pytest.raises(SystemExit) as end:
-        cli.main(["--help"])
+        cli.train(["--help"])
     assert end.value.code == 0
     text = capsys.readouterr().out
     assert "train.py --recipe cifar10" in text
@@ -69,7 +71,7 @@ def test_help_lists_flags_and_recipes(capsys):
 
 
 def test_the_list_has_commands_and_results(capsys):
-    assert cli.main(["--list-recipes"]) == 0
+    assert cli.train(["--list-recipes"]) == 0
     text = capsys.readouterr().out
     for recipe in RECIPES.values():
         assert f"{recipe.name:15}{recipe.summary}" in text
@@ -91,7 +93,7 @@ def test_no_tensorflow_is_needed_to_say_so(arguments, code):
     program = f"""
 import sys
 sys.modules.update(dict.fromkeys(["tensorflow", "numpy", "keras"]))
-from lambdanet_tf.training.cli import main
+from lambdanet_tf.cli import train as main
 try:
     code = main({arguments!r})
 except SystemExit as end:
@@ -114,7 +116,7 @@ def test_the_console_command_is_there():
     (target,) = re.findall(r'^lambdanet-train = "(.*)"', text, re.MULTILINE)
     module, name = target.split(":")
     assert module == cli.__name__
-    assert getattr(cli, name) is cli.main
+    assert getattr(cli, name) is cli.train
 
 
 def test_an_interrupted_import_ends_quietly(tmp_path):
@@ -137,27 +139,27 @@ def test_an_interrupted_import_ends_quietly(tmp_path):
         ),
         (["--lr=3"], "Did you mean '--learning-rate'"),
         (["--recipe", "digit"], "Unknown recipe 'digit'. .*'digits'"),
-        (["--epochs", "many"], "--epochs: must be a whole number"),
+        (["--epochs", "many"], "--epochs: invalid integer value: 'many'"),
         (["--epochs"], "--epochs: expected one argument"),
         (["--strategy", "all"], "`strategy` must be one of .*'auto'"),
         (["--steps-per-execution", "0"], "`steps_per_execution` must be at"),
-        (["--recipe-file", "nothing.json"], "There is no file 'nothing.json'"),
+        (["--recipe-file", "nothing.json"], "Cannot read 'nothing.json': "),
         (["--recipe", "smoke", "--recipe-file", "x"], "not both"),
         (["--resume"], "`resume` needs the folder of a run"),
         (
-            ["--resume", "--run", "nothing"],
+            ["--resume", "--run-dir", "nothing"],
             "nothing is not the folder of a run",
         ),
         (["--data", "digit"], "`data` must be one of digits"),
         (["--model", "LambdaResNet51"], "Did you mean 'LambdaResNet50'"),
-        (["--run", "s4://bucket/run"], "cannot read or write s4:// paths"),
+        (["--run-dir", "s4://bucket/run"], "cannot read or write s4:// paths"),
     ],
 )
 def test_wrong_use(capsys, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    assert cli.main(arguments) == 2
+    assert cli.train(arguments) == 2
     error = capsys.readouterr().err
-    assert error.startswith("train.py: ")
+    assert error.startswith("lambdanet train: ")
     assert error.count("\n") == 1
     assert re.search(message, error), error
     assert os.listdir(tmp_path) == []
@@ -198,6 +200,77 @@ def test_google_cloud_storage_names_its_extra(monkeypatch):
     assert "tensorflow-io-gcs-filesystem" in tpu[: tpu.index("]")]
 
 
+# Errors and exit codes.
+
+
+def test_a_fault_keeps_its_traceback():
+    """One line is for what this package says about its input."""
+
+    def fault():
+        return int("no number")
+
+    def own_fault():
+        return list(zip(range(2), range(3), strict=True))
+
+    for action in (fault, own_fault):
+        with pytest.raises(ValueError, match="."):
+            config.run(action, "mine")
+
+
+def test_what_this_package_says_is_one_line(capsys):
+    assert config.run(lambda: resolve("no recipe"), "mine") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("mine: Unknown recipe")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "cluster", "code"),
+    [
+        (tf.errors.UnavailableError, None, 75),
+        (tf.errors.AbortedError, None, 75),
+        (tf.errors.InternalError, {"worker": ["a:1", "b:2"]}, 75),
+        (tf.errors.InternalError, None, 1),
+        (tf.errors.InvalidArgumentError, {"worker": ["a:1", "b:2"]}, 1),
+        (tf.errors.ResourceExhaustedError, None, 1),
+    ],
+)
+def test_only_a_lost_device_is_worth_another_start(
+    monkeypatch, capsys, tmp_path, kind, cluster, code
+):
+    """A supervisor repeats the command after 75 alone."""
+    task = {"type": "worker", "index": 0}
+    value = json.dumps({"cluster": cluster, "task": task}) if cluster else ""
+    monkeypatch.setenv("TF_CONFIG", value)
+
+    def lose_device(recipe, options):
+        raise kind(None, None, "socket closed\nAdditional GRPC details")
+
+    monkeypatch.setattr(loop, "train", lose_device)
+    command = [*SMOKE, "--run-dir", str(tmp_path / "run")]
+    if code == 1:
+        with pytest.raises(kind):
+            cli.train(command)
+        return
+    assert cli.train(command) == code
+    error = capsys.readouterr().err
+    assert "a machine or a device was lost: socket closed" in error
+    assert f"The same command resumes {tmp_path / 'run'}." in error
+
+
+def test_each_command_is_in_the_overview(capsys):
+    assert cli.main([]) == 2
+    assert cli.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for name in ("train", "export", "verify", "label", "summary"):
+        assert f"\n  {name} " in text
+        with pytest.raises(SystemExit) as end:
+            cli.main([name, "--help"])
+        assert end.value.code == 0
+    assert cli.main(["trian"]) == 2
+    assert "Did you mean 'train'" in capsys.readouterr().err
+
+
 # Runs.
 
 
@@ -209,7 +282,9 @@ def run(tmp_path_factory):
     (hidden / "sitecustomize.py").write_text(
         "import sys\nsys.modules['matplotlib'] = None\n"
     )
-    done = train_py(*SMOKE, "--run", str(folder), PYTHONPATH=f"{hidden}:{ROOT}")
+    done = train_py(
+        *SMOKE, "--run-dir", str(folder), PYTHONPATH=f"{hidden}:{ROOT}"
+    )
     assert done.returncode == 0, done.stderr
     return folder, done.stdout
 
@@ -236,21 +311,23 @@ def test_without_matplotlib_there_are_no_pictures(run):
 
 
 def test_a_finished_run_is_not_begun_again(run, capsys):
-    assert cli.main(["--run", str(run[0])]) == 0
+    assert cli.train(["--run-dir", str(run[0])]) == 0
     assert "is finished; there is nothing to resume" in capsys.readouterr().out
 
 
 def test_a_change_of_a_run_is_a_change_of_its_own_recipe(run, capsys):
     """Not of the default recipe."""
-    error = refused(capsys, "--run", str(run[0]), "--seed", "3")
+    error = refused(capsys, "--run-dir", str(run[0]), "--seed", "3")
     assert "begun with another recipe: seed is 0, not 3. Resume it" in error
-    error = refused(capsys, "--run", str(run[0]), "--recipe", "digits")
+    error = refused(capsys, "--run-dir", str(run[0]), "--recipe", "digits")
     assert "augmentation is 'none', not 'affine'" in error
 
 
 @pytest.mark.slow
 def test_two_parts_of_the_cpu(tmp_path):
-    done = train_py(*SMOKE, "--run", str(tmp_path / "run"), "--replicas", "2")
+    done = train_py(
+        *SMOKE, "--run-dir", str(tmp_path / "run"), "--replicas", "2"
+    )
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["metrics"]["device"] == "2 CPU replicas"
@@ -268,11 +345,11 @@ def test_ones_own_images_get_a_recipe_of_their_own(tmp_path, capsys, rng):
                 png = tf.io.encode_png(pixels.astype(np.uint8))
                 (folder / f"{index}.png").write_bytes(png.numpy())
     command = [
-        "--data", f"folder:{tmp_path / 'images'}", "--run",
+        "--data", f"folder:{tmp_path / 'images'}", "--run-dir",
         str(tmp_path / "run"), "--epochs", "2", "--batch-size", "8",
     ]  # fmt: skip
     small = '{"stages": ["L"], "widths": [8], "strides": [2]}'
-    assert cli.main([*command, "--model-arguments", small]) == 0
+    assert cli.train([*command, "--model-arguments", small]) == 0
     output = capsys.readouterr().out
     assert "Images of your own: the recipe images, at 64 pixels." in output
     assert "Warning: the warm-up of 5 epochs is as long as the run" in output
@@ -334,7 +411,7 @@ def test_nothing_is_said_if_it_is_chosen_already(monkeypatch, capsys):
 
 def test_a_tpu_that_is_not_there(tmp_path):
     done = train_py(
-        *SMOKE, "--run", str(tmp_path / "run"), "--tpu", "local",
+        *SMOKE, "--run-dir", str(tmp_path / "run"), "--tpu", "local",
         TF_USE_LEGACY_KERAS="",
     )  # fmt: skip
     assert done.returncode == 2

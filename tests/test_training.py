@@ -38,7 +38,7 @@ def silent(text):
 
 
 def run_smoke(tmp_path, options=None, on_epoch=None, **changes):
-    options = {"run": str(tmp_path / "run"), **(options or {})}
+    options = {"run_dir": str(tmp_path / "run"), **(options or {})}
     return train(
         resolve("smoke", changes), RunOptions(**options), silent, on_epoch
     )
@@ -192,7 +192,9 @@ def test_a_finished_run_can_be_given_more_epochs(finished_run, tmp_path):
     """From its last step on it is a run of so many epochs."""
     shutil.copytree(finished_run.path, tmp_path / "run")
     recipe, said = resolve("smoke", {"epochs": 3}), []
-    folder = train(recipe, RunOptions(run=str(tmp_path / "run")), said.append)
+    folder = train(
+        recipe, RunOptions(run_dir=str(tmp_path / "run")), said.append
+    )
     text = "\n".join(said)
     assert "with 3 epochs in place of 2: from here on the learning rate" in text
     assert "Resuming at step 40." in text
@@ -305,7 +307,7 @@ def test_a_failed_start_leaves_nothing(tmp_path, changes, message):
 def test_an_unwritable_folder_is_an_error_before_training(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OSError, match="Cannot write to the folder"):
-        run_smoke(tmp_path, {"run": str(tmp_path / "file" / "run")})
+        run_smoke(tmp_path, {"run_dir": str(tmp_path / "file" / "run")})
 
 
 # Other ways of computing the same.
@@ -467,7 +469,9 @@ def test_a_run_begins_from_the_weights_of_another(finished_run, tmp_path):
         },
     )
     said = []
-    folder = train(recipe, RunOptions(run=str(tmp_path / "run")), said.append)
+    folder = train(
+        recipe, RunOptions(run_dir=str(tmp_path / "run")), said.append
+    )
     (line,) = [text for text in said if text.startswith("Initial weights")]
     assert "without predictions/kernel, predictions/bias" in line
     ours = models.named_weights(folder.read().load_model())

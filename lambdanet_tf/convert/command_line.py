@@ -3,9 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-import tensorflow as tf
-
-from lambdanet_tf import flags
+from lambdanet_tf import config
 from lambdanet_tf.convert.timm import export_to_timm
 from lambdanet_tf.convert.timm import import_from_timm
 from lambdanet_tf.convert.timm import table
@@ -47,15 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         command.add_argument(
             "--changes",
-            type=flags.json_object,
+            type=config.json_object,
             default={},
             metavar="JSON",
             help="attributes of the network that differ, as an object",
         )
     given = parser.parse_args(arguments)
-    return flags.run(
-        lambda: _convert(given), parser.prog, also=(tf.errors.OpError,)
-    )
+    return config.run(lambda: _convert(given), parser.prog)
 
 
 def _convert(given):

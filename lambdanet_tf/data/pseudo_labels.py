@@ -38,7 +38,7 @@ def read_pseudo_labels(
     """Opens the images that a teacher has labelled.
 
     Args:
-        folder: what `python -m lambdanet_tf.training.pseudo_label` has written.
+        folder: what `lambdanet label` has written.
         classes: the names of the classes of the labelled images.
         channels: 3 for color, 1 for gray.
         shuffle_buffer: records among which the next one is drawn.
@@ -53,8 +53,8 @@ def read_pseudo_labels(
     if names is None:
         raise ValueError(
             "`pseudo_labels` must be a folder with files "
-            f"pseudo-*-of-*.tfrecord and {CLASS_FILES[0]}, which python -m "
-            f"lambdanet_tf.training.pseudo_label writes. Received: {folder!r}."
+            f"pseudo-*-of-*.tfrecord and {CLASS_FILES[0]}, which lambdanet "
+            f"label writes. Received: {folder!r}."
         )
     check_complete(folder, files)
     if names != tuple(classes):

@@ -9,7 +9,7 @@ import importlib.util
 import pathlib
 from collections.abc import Sequence
 
-from lambdanet_tf import flags
+from lambdanet_tf import config
 from lambdanet_tf import serving
 
 EXIT_DIFFERENT = 1
@@ -23,7 +23,7 @@ Exports a trained model for TF Serving, and verifies the export.
 """
 _EPILOG = f"""\
 exit codes: 0 exported; {EXIT_DIFFERENT} the export differs from Keras;
-{flags.EXIT_USAGE} wrong use
+{config.EXIT_USAGE} wrong use
 """
 
 # The flags that are fields of `ExportOptions`.
@@ -48,14 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    return flags.run(
-        lambda: _run_command(arguments), program(), also=(RuntimeError,)
-    )
+    return config.run(lambda: _run_command(arguments), program())
 
 
-def make_parser() -> flags.Parser:
+def make_parser() -> config.Parser:
     """Returns the parser."""
-    parser = flags.Parser(
+    parser = config.Parser(
         prog=program(),
         usage="%(prog)s [flags]",
         description=_DESCRIPTION,
@@ -80,7 +78,7 @@ def make_parser() -> flags.Parser:
 
 def program() -> str:
     """Returns what this command is called by."""
-    return flags.program("export.py", "lambdanet-export")
+    return config.program("export")
 
 
 def _run_command(arguments):
@@ -98,8 +96,8 @@ def _check(given):
     """Raises a ValueError if flags contradict each other."""
     if (given.weights is None) != (given.model is None):
         raise ValueError("--weights and --model belong together.")
-    if given.weights and given.run:
-        raise ValueError("Give either --run or --weights, not both.")
+    if given.weights and given.run_dir:
+        raise ValueError("Give either --run-dir or --weights, not both.")
     for flag in ("labels", "arguments"):
         if getattr(given, flag) is not None and not given.weights:
             raise ValueError(f"--{flag} belongs to --weights.")
@@ -109,10 +107,10 @@ def _check(given):
 
 def _add_model(group):
     group.add_argument(
-        "--run", metavar="FOLDER", help="a run (the newest finished one)"
+        "--run-dir", metavar="FOLDER", help="a run (the newest finished one)"
     )
     group.add_argument(
-        "--runs",
+        "--runs-dir",
         default="runs",
         metavar="FOLDER",
         help="the folder of all runs (runs)",
@@ -134,7 +132,7 @@ def _add_model(group):
     )
     group.add_argument(
         "--arguments",
-        type=flags.json_object,
+        type=config.json_object,
         metavar="JSON",
         help='arguments of that network, as {"classes": 10}',
     )
@@ -278,9 +276,9 @@ def _run(given):
             _read_labels(given.labels),
             weights=given.weights,
         )
-    if not given.run:
-        return runs.newest_finished_run(given.runs)
-    run = runs.RunFolder(given.run).read()
+    if not given.run_dir:
+        return runs.newest_finished_run(given.runs_dir)
+    run = runs.RunFolder(given.run_dir).read()
     if not given.unfinished:
         run.require_finished()
     return run

@@ -8,6 +8,7 @@ from lambdanet_tf.training.network import recipe_network as recipe_network
 from lambdanet_tf.training.optimizer import WarmupSchedule as WarmupSchedule
 from lambdanet_tf.training.optimizer import recipe_optimizer as recipe_optimizer
 from lambdanet_tf.training.optimizer import recipe_schedule as recipe_schedule
+from lambdanet_tf.training.options import LabelOptions as LabelOptions
 from lambdanet_tf.training.options import RunOptions as RunOptions
 from lambdanet_tf.training.pipeline import InputPipeline as InputPipeline
 from lambdanet_tf.training.preemption import NotFinite as NotFinite
@@ -16,5 +17,4 @@ from lambdanet_tf.training.recipe import Recipe as Recipe
 from lambdanet_tf.training.recipes import RECIPES as RECIPES
 from lambdanet_tf.training.recipes import read_recipe as read_recipe
 from lambdanet_tf.training.recipes import resolve as resolve
-from lambdanet_tf.training.teacher import LabelOptions as LabelOptions
 from lambdanet_tf.training.teacher import label_images as label_images

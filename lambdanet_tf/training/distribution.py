@@ -33,9 +33,9 @@ def create_strategy(options: RunOptions) -> tf.distribute.Strategy:
             "`jit_compile` is for one device. On a TPU everything is compiled "
             f"without it. Received: strategy {kind}."
         )
-    if number_of_workers() > 1 and not options.run:
+    if number_of_workers() > 1 and not options.run_dir:
         raise ValueError(
-            "Several processes need one folder that all can read: --run."
+            "Several processes need one folder that all can read: --run-dir."
         )
     if kind == "tpu":
         return _tpu_strategy(options.tpu)

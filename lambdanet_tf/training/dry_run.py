@@ -106,8 +106,10 @@ def picture_path(recipe: Recipe, options: RunOptions) -> str:
         `<runs>/dry-run-<recipe>.png`; with a folder for the run,
         `dry-run-<name of the folder>.png` beside it.
     """
-    run = options.run.rstrip("/")
-    folder, name = os.path.split(run) if run else (options.runs, recipe.name)
+    run = options.run_dir.rstrip("/")
+    folder, name = (
+        os.path.split(run) if run else (options.runs_dir, recipe.name)
+    )
     return os.path.join(folder or ".", f"dry-run-{name}.png")
 
 

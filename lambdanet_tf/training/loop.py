@@ -87,10 +87,10 @@ def train(
     """
     options = options or RunOptions()
     check_prerequisites(recipe, options, print_fn=print_fn)
-    if options.run:
-        folder = runs.RunFolder(options.run)
+    if options.run_dir:
+        folder = runs.RunFolder(options.run_dir)
     else:
-        folder = runs.RunFolder.new(options.runs)
+        folder = runs.RunFolder.new(options.runs_dir)
     # Only the chief writes to the run folder.
     chief = is_chief_process()
     with folder.claim() if chief else contextlib.nullcontext():
@@ -402,7 +402,7 @@ class Training:
         if stop:
             raise Stopped(
                 f"Stopped by a signal at step {step}. Resume with: python "
-                f"train.py --run {self.folder.path}"
+                f"train.py --run-dir {self.folder.path}"
             )
 
     def _all_stop(self, request):

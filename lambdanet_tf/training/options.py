@@ -7,8 +7,8 @@ import dataclasses
 import json
 import os
 
-from lambdanet_tf import flags
-from lambdanet_tf.flags import field
+from lambdanet_tf import config
+from lambdanet_tf.config import field
 
 STRATEGIES = ("auto", "default", "mirrored", "multiworker", "tpu")
 
@@ -21,13 +21,15 @@ class RunOptions:
         ValueError: if a field has a value that is not allowed.
     """
 
-    runs: str = field(
+    runs_dir: str = field(
         "runs", "the folder in which every run gets its own", metavar="FOLDER"
     )
-    run: str = field(
+    run_dir: str = field(
         "", "the folder of this run; resumed if it is there", metavar="FOLDER"
     )
-    resume: bool = field(False, "refuse to begin a new run: --run must exist")
+    resume: bool = field(
+        False, "refuse to begin a new run: --run-dir must exist"
+    )
     data_dir: str = field(
         "", "where TensorFlow Datasets keeps its sets", metavar="FOLDER"
     )
@@ -39,14 +41,17 @@ class RunOptions:
     )
     tpu: str = field("", "name or address of a TPU, or local", metavar="NAME")
     replicas: int = field(
-        0, "parts of the CPU to train on, to try mirrored (0: GPUs)", low=0
+        0,
+        "number of virtual CPU devices, to test MirroredStrategy without "
+        "GPUs (0: the GPUs)",
+        low=0,
     )
     steps_per_execution: int = field(
         1, "steps of one call to the device", low=1
     )
     jit_compile: bool = field(False, "compile the step with XLA (one device)")
     deterministic: bool = field(
-        False, "make equal runs give equal bits; slower"
+        False, "bitwise reproducible (enable_op_determinism); slower"
     )
     checkpoint_steps: int = field(
         0, "steps between checkpoints (0: by epochs)", low=0
@@ -54,9 +59,35 @@ class RunOptions:
     checkpoint_epochs: int = field(1, "epochs between checkpoints", low=1)
 
     def __post_init__(self):
-        flags.check(self)
-        if self.resume and not self.run:
-            raise ValueError("`resume` needs the folder of a run: --run.")
+        config.check(self)
+        if self.resume and not self.run_dir:
+            raise ValueError("`resume` needs the folder of a run: --run-dir.")
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelOptions:
+    """Which pseudo-labels are kept. Each field is a flag, with this help.
+
+    Raises:
+        ValueError: if a field has a value that is not allowed.
+    """
+
+    threshold: float = field(
+        0.5, "least probability of an image's class", low=0, high=1
+    )
+    images_per_class: int = field(
+        0,
+        "images of each class: the most certain, or all of them and some again "
+        "where there are fewer (0: as many as there are)",
+        low=0,
+    )
+    batch_size: int = field(128, "images of a prediction", low=1)
+    data_dir: str = field(
+        "", "where TensorFlow Datasets keeps its sets", metavar="FOLDER"
+    )
+
+    def __post_init__(self):
+        config.check(self)
 
 
 def number_of_workers() -> int:

@@ -40,8 +40,8 @@ def check_prerequisites(
     require_all(needed)
     _, _, place = recipe.data.partition(":")
     for path in (
-        options.run,
-        options.runs,
+        options.run_dir,
+        options.runs_dir,
         options.data_dir,
         recipe.initial_weights,
         recipe.pseudo_labels,

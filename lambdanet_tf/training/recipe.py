@@ -9,8 +9,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from lambdanet_tf import flags
-from lambdanet_tf.flags import field
+from lambdanet_tf import config
+from lambdanet_tf.config import field
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Recipe:
     )
     shuffle_buffer: int = field(
         16_384,
-        "images among which the next is drawn, where sets are streams",
+        "shuffle buffer, in images, where sets are streams",
         low=1,
     )
     image_size: int = field(
@@ -57,7 +57,7 @@ class Recipe:
     )
     evaluation_crop: float = field(
         0.875,
-        "side of the central square that is evaluated (1: whole image)",
+        "center-crop fraction for evaluation (1: no crop)",
         low=0.01,
         high=1,
     )
@@ -99,12 +99,8 @@ class Recipe:
     randaugment_magnitude: float = field(
         10.0, "strength of RandAugment", low=0, high=100
     )
-    mixup: float = field(
-        0.0, "mix images and labels: alpha of Beta (0: none)", low=0
-    )
-    cutmix: float = field(
-        0.0, "exchange boxes of images: alpha of Beta (0: none)", low=0
-    )
+    mixup: float = field(0.0, "MixUp alpha (0: off)", low=0)
+    cutmix: float = field(0.0, "CutMix alpha (0: off)", low=0)
 
     # The model.
     model: str = field(
@@ -196,7 +192,7 @@ class Recipe:
     )
 
     def __post_init__(self):
-        flags.check(self)
+        config.check(self)
         if self.mixup and self.cutmix:
             raise ValueError(
                 "`mixup` and `cutmix` must not both be used. Received: "
@@ -227,7 +223,7 @@ def from_dict(fields: Mapping[str, Any]) -> Recipe:
     """
     fields = dict(fields)
     name = fields.pop("name", "custom")
-    return flags.replace(Recipe(name=name), fields)
+    return config.replace(Recipe(name=name), fields)
 
 
 def differences(recorded: Recipe, asked: Recipe) -> dict[str, tuple[Any, Any]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
 
-from lambdanet_tf import flags
+from lambdanet_tf import config
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.specs import TABLE_20
 from lambdanet_tf.training.recipe import Recipe
@@ -211,7 +211,7 @@ def resolve(
             f"{', '.join(RECIPES)}."
         )
     changes = dict(changes or {})
-    recipe = flags.replace(RECIPES[name], changes)
+    recipe = config.replace(RECIPES[name], changes)
     if name == "imagenet_350":
         recipe = _with_table_20(recipe, changes)
     return recipe

@@ -59,11 +59,6 @@ def run_record(
     )
 
 
-def recorded_recipe(run: runs.Run) -> Recipe:
-    """Returns the recipe of a run that is there."""
-    return from_dict(run.recipe)
-
-
 def check_resumable(
     folder: runs.RunFolder,
     recipe: Recipe,
@@ -82,7 +77,7 @@ def check_resumable(
     if not folder.exists():
         return
     run = folder.read()
-    changed = differences(recorded_recipe(run), recipe)
+    changed = differences(from_dict(run.recipe), recipe)
     before, after = changed.pop("epochs", (0, 0))
     if after < before:
         changed["epochs"] = (before, after)
@@ -172,6 +167,8 @@ def _command():
     name = os.path.basename(sys.argv[0])
     if name == "train.py":
         return " ".join(["python", name, *sys.argv[1:]])
-    if name.startswith("lambdanet-"):
+    if name.startswith("lambdanet"):
         return " ".join([name, *sys.argv[1:]])
+    if name == "__main__.py":
+        return " ".join(["python -m lambdanet_tf", *sys.argv[1:]])
     return "lambdanet_tf.training.train"

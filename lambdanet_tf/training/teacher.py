@@ -17,45 +17,19 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import data
-from lambdanet_tf import flags
 from lambdanet_tf import runs
 from lambdanet_tf.data import pseudo_labels
 from lambdanet_tf.data.image_set import CLASS_FILES
 from lambdanet_tf.files import check_writable
 from lambdanet_tf.files import whole_file
+from lambdanet_tf.training.options import LabelOptions
 from lambdanet_tf.training.pipeline import evaluation_crop
-from lambdanet_tf.training.record import recorded_recipe
+from lambdanet_tf.training.recipe import from_dict
 
 REPORT_FILE = "pseudo_labels.json"
 _PROGRESS_FILE = "unfinished.json"
 _PART = "part-{:05d}.tfrecord"
 _IMAGES_PER_FILE = 4096
-
-
-@dataclasses.dataclass(frozen=True)
-class LabelOptions:
-    """Which pseudo-labels are kept. Each field is a flag, with this help.
-
-    Raises:
-        ValueError: if a field has a value that is not allowed.
-    """
-
-    threshold: float = flags.field(
-        0.5, "least probability of an image's class", low=0, high=1
-    )
-    images_per_class: int = flags.field(
-        0,
-        "images of each class: the most certain, or all of them and some again "
-        "where there are fewer (0: as many as there are)",
-        low=0,
-    )
-    batch_size: int = flags.field(128, "images of a prediction", low=1)
-    data_dir: str = flags.field(
-        "", "where TensorFlow Datasets keeps its sets", metavar="FOLDER"
-    )
-
-    def __post_init__(self):
-        flags.check(self)
 
 
 def label_images(
@@ -148,7 +122,7 @@ def _begin(output, facts):
 def _label(run, source, output, options, bad_images, print_fn):
     """Writes the images that the teacher is certain of; returns the files."""
     model = run.load_model()
-    crop = evaluation_crop(recorded_recipe(run))
+    crop = evaluation_crop(from_dict(run.recipe))
 
     def prepare(image):
         return tf.cast(crop(image), crop.dtype), image.encoded()

@@ -2,10 +2,10 @@
 
     @dataclasses.dataclass(frozen=True)
     class Options:
-        epochs: int = flags.field(90, "passes over the images", low=1)
+        epochs: int = config.field(90, "passes over the images", low=1)
 
         def __post_init__(self):
-            flags.check(self)
+            config.check(self)
 
 Nothing here imports TensorFlow.
 """
@@ -14,29 +14,24 @@ import argparse
 import dataclasses
 import json
 import os
+import pathlib
 import sys
-import typing
+import traceback
 from collections.abc import Callable
-from collections.abc import Container
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import NoReturn
 
+from lambdanet_tf.arguments import check_types
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.arguments import one_of
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
-_KINDS = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "a text",
-    dict: "a JSON object",
-}
+_PACKAGE = str(pathlib.Path(__file__).parent)
 
 
 def field(
@@ -47,18 +42,20 @@ def field(
     high: float | None = None,
     below: float | None = None,
     choices: Sequence[str] = (),
-    metavar: str = "",
+    metavar: str | None = None,
+    kind: type | None = None,
 ) -> Any:
     """Declares a field of a dataclass that is a flag, too.
 
     Args:
-        default: an int, a float, a bool, a str or a dict.
+        default: an int, a float, a bool, a str, a dict or None.
         help: what `--help` says.
         low: least allowed number.
         high: largest allowed number.
         below: number that the value must stay below.
         choices: the allowed texts.
         metavar: what stands for the value in the help.
+        kind: type of the values, if the default is None.
 
     Returns:
         What `dataclasses.field` returns.
@@ -70,26 +67,23 @@ def field(
         "below": below,
         "choices": choices,
         "metavar": metavar,
+        "kind": kind or type(default),
     }
     if isinstance(default, dict):
-        return dataclasses.field(
-            default_factory=lambda: dict(default), metadata=metadata
-        )
+        return dataclasses.field(default_factory=dict, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def check(instance: Any) -> None:
-    """Raises a ValueError unless all declared fields have allowed values."""
+    """Raises a ValueError unless all fields have allowed values."""
+    check_types(instance)
     for each in _declared(type(instance)):
-        name, value = each.name, getattr(instance, each.name)
-        if not _is_a(kind_of(type(instance), each), value):
-            kind = _KINDS[kind_of(type(instance), each)]
-            raise ValueError(
-                f"`{name}` must be {kind}. Received: {name}={value!r}."
-            )
+        value = getattr(instance, each.name)
+        if value is None:
+            continue
         if each.metadata["choices"]:
-            one_of(name, value, each.metadata["choices"])
-        _check_bounds(name, value, each.metadata)
+            one_of(each.name, value, each.metadata["choices"])
+        _check_bounds(each.name, value, each.metadata)
 
 
 def replace(instance: Any, changes: Mapping[str, Any]) -> Any:
@@ -107,11 +101,8 @@ def replace(instance: Any, changes: Mapping[str, Any]) -> Any:
     return dataclasses.replace(instance, **changes)
 
 
-def add(
-    group: Any,
-    cls: type,
-    defaults: Mapping[str, Any] | None = None,
-    skip: Container[str] = (),
+def add_flags(
+    group: Any, cls: type, defaults: Mapping[str, Any] | None = None
 ) -> None:
     """Adds a flag for each declared field of a dataclass.
 
@@ -121,26 +112,24 @@ def add(
         group: an `ArgumentParser` or an argument group of one.
         cls: the dataclass.
         defaults: values to show in the help in place of the fields' own.
-        skip: names of fields without a flag.
     """
+    shown = {**vars(cls()), **(defaults or {})}
     for each in _declared(cls):
-        if each.name in skip:
-            continue
-        kind = kind_of(cls, each)
-        shown = {**_defaults(cls), **(defaults or {})}[each.name]
-        help_text = each.metadata["help"]
-        is_explained = not shown and "(0:" in help_text
-        if shown not in ("", {}) and not is_explained:
-            text = str(shown).lower() if kind is bool else str(shown)
-            help_text = f"{help_text} ({text})"
+        kind, text = each.metadata["kind"], each.metadata["help"]
+        default = shown[each.name]
+        is_explained = not default and "(0:" in text
+        if default not in ("", {}, (), None) and not is_explained:
+            default = str(default).lower() if kind is bool else default
+            text = f"{text} ({default})"
         how: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
         if kind is not bool:
-            metavar = each.metadata["metavar"] or _metavar(kind)
-            how = {"type": _Reader(kind), "metavar": metavar}
+            reader, metavar = _READERS[kind]
+            how = {"type": reader, "metavar": each.metadata["metavar"]}
+            how["metavar"] = how["metavar"] or metavar
         group.add_argument(
             "--" + each.name.replace("_", "-"),
             default=argparse.SUPPRESS,
-            help=help_text.replace("%", "%%"),
+            help=text.replace("%", "%%"),
             **how,
         )
 
@@ -149,12 +138,6 @@ def given(namespace: argparse.Namespace, cls: type) -> dict[str, Any]:
     """Returns the fields of a dataclass whose flags were given."""
     names = [each.name for each in _declared(cls)]
     return {k: v for k, v in vars(namespace).items() if k in names}
-
-
-def kind_of(cls: type, each: dataclasses.Field) -> type:
-    """Returns the plain type of a field: int, float, bool, str or dict."""
-    hint = typing.get_type_hints(cls)[each.name]
-    return hint if hint in _KINDS else dict
 
 
 class Parser(argparse.ArgumentParser):
@@ -183,53 +166,43 @@ class Parser(argparse.ArgumentParser):
         for word in unknown:
             if word.startswith("-"):
                 flag = word.split("=", maxsplit=1)[0]
-                hint = nearest_flag(flag, self._flags())
+                hint = nearest_flag(flag, self._option_string_actions)
                 raise ValueError(f"Unknown argument {flag!r}.{hint}")
         if unknown:
             raise ValueError(f"Unexpected argument {unknown[0]!r}.")
         return namespace
 
     def error(self, message: str) -> NoReturn:
-        raise ValueError(message)
-
-    def _flags(self):
-        """All flags; those that take a value, which are meant most, first."""
-        actions = self._option_string_actions
-        return sorted(actions, key=lambda flag: actions[flag].nargs == 0)
+        """Raises a ValueError with argparse's message."""
+        raise ValueError(message.removeprefix("argument "))
 
 
 def nearest_flag(flag: str, flags: Iterable[str]) -> str:
     """Returns " Did you mean ...?" for a flag, also for its initials, or ""."""
     name = flag.lstrip("-").replace("_", "-")
-    names = [f.lstrip("-") for f in flags if f.startswith("--")]
-    for known in names:
-        initials = "".join(part[0] for part in known.split("-"))
-        if len(name) > 1 and name in (initials, initials.replace("-", "")):
-            return f" Did you mean '--{known}'?"
-    starting = [known for known in names if known.startswith(name)]
-    if len(name) > 1 and len(starting) == 1:
-        return f" Did you mean '--{starting[0]}'?"
-    return did_you_mean("--" + name, ["--" + known for known in names])
+    known = [f for f in flags if f.startswith("--") and f[:5] != "--no-"]
+    for candidate in reversed(known) if len(name) > 1 else ():
+        initials = "".join(part[0] for part in candidate[2:].split("-"))
+        if name.replace("-", "") == initials:
+            return f" Did you mean {candidate!r}?"
+    return did_you_mean("--" + name, known)
 
 
-def program(script: str, command: str) -> str:
-    """Returns what this process was started as: a script or its command."""
+def program(command: str) -> str:
+    """Returns what a command of this process is called by."""
     name = os.path.basename(sys.argv[0])
-    return command if name.startswith("lambdanet") else script
+    own = (f"{command}.py", f"lambdanet-{command}")
+    return name if name in own else f"lambdanet {command}"
 
 
-def run(
-    action: Callable[[], int],
-    program: str,
-    also: tuple[type[Exception], ...] = (),
-) -> int:
-    """Runs a command; what goes wrong becomes one line and an exit code.
+def run(action: Callable[[], int], prog: str) -> int:
+    """Runs a command; an error that this package raises becomes one line.
+
+    Any other error is a fault, and keeps its traceback.
 
     Args:
         action: the command. It returns its exit code.
-        program: what the line begins with.
-        also: errors that become a line, beside ImportError, OSError and
-            ValueError.
+        prog: what the line begins with.
 
     Returns:
         The exit code: the action's, `EXIT_USAGE` or `EXIT_INTERRUPTED`.
@@ -239,58 +212,52 @@ def run(
     try:
         return action()
     except KeyboardInterrupt:
-        print(f"\n{program}: interrupted", file=sys.stderr)
+        print(f"\n{prog}: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except (ImportError, OSError, ValueError, *also) as error:
-        print(f"{program}: {error}", file=sys.stderr)
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        if not _is_raised_here(error):
+            raise
+        print(f"{prog}: {error}", file=sys.stderr)
         return EXIT_USAGE
 
 
+def integer(text: str) -> int:
+    """Reads a whole number, also one like 1e3."""
+    if float(text) % 1:
+        raise ValueError(text)
+    return int(float(text))
+
+
 def json_object(text: str) -> dict[str, Any]:
-    """Reads a JSON object, as the `type` of a flag that is in no dataclass."""
-    return _Reader(dict)(text)
+    """Reads a JSON object."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        value = None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(
+            f"must be a JSON object. Received: {text!r}."
+        )
+    return value
 
 
-class _Reader:
-    """Reads the value of a flag from its text."""
+_READERS = {
+    int: (integer, "N"),
+    float: (float, "X"),
+    str: (str, "TEXT"),
+    dict: (json_object, "JSON"),
+}
 
-    def __init__(self, kind):
-        self._kind = kind
 
-    def __call__(self, text: str) -> Any:
-        if self._kind is str:
-            return text
-        try:
-            value = json.loads(text)
-        except json.JSONDecodeError:
-            value = text
-        if self._kind is int and isinstance(value, float) and value % 1 == 0:
-            value = int(value)
-        if not _is_a(self._kind, value):
-            raise argparse.ArgumentTypeError(
-                f"must be {_KINDS[self._kind]}. Received: {text!r}."
-            )
-        return value
+def _is_raised_here(error):
+    """Whether a `raise` of this package made an error."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    is_statement = (frame.line or "").startswith("raise")
+    return is_statement and frame.filename.startswith(_PACKAGE)
 
 
 def _declared(cls):
     return [f for f in dataclasses.fields(cls) if "help" in f.metadata]
-
-
-def _defaults(cls):
-    instance = cls()
-    return {f.name: getattr(instance, f.name) for f in _declared(cls)}
-
-
-def _is_a(kind, value):
-    if isinstance(value, bool):
-        return kind is bool
-    allowed = {float: (int, float), dict: Mapping}.get(kind, kind)
-    return isinstance(value, allowed)
-
-
-def _metavar(kind):
-    return {int: "N", float: "X", str: "TEXT", dict: "JSON"}[kind]
 
 
 def _check_bounds(name, value, bounds):
