@@ -138,8 +138,8 @@ def read_scenes(path: str, number: int) -> list[Scene]:
 
 def _pictures(source):
     """All pictures of a source, in [0, 1], and their labels."""
-    pairs = [source.decode(element) for element in source.scan()]
-    pictures = np.array([image.whole() for image, _ in pairs], np.float32)
+    pairs = [source.decode(item) for _, item in source.scan()]
+    pictures = np.array([image.decode() for image, _ in pairs], np.float32)
     return pictures / 255, np.array([int(label) for _, label in pairs])
 
 

@@ -25,7 +25,7 @@ from benchmarks import finished_runs
 from benchmarks import report
 from lambdanet_tf import data
 from lambdanet_tf import training
-from lambdanet_tf.data.image_set import three_parts
+from lambdanet_tf.data.sets import three_parts
 from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.training import teacher
 
@@ -145,9 +145,9 @@ def label(runs, seed):
     source = data.read_pseudo_labels(
         str(folder), tuple(map(str, range(10))), channels=1
     )
-    pairs = [source.decode(element) for element in source.scan()]
+    pairs = [source.decode(item) for _, item in source.scan()]
     right = [
-        truth[image.whole().numpy().tobytes()] == row.numpy().argmax()
+        truth[image.decode().numpy().tobytes()] == row.numpy().argmax()
         for image, row in pairs
     ]
     return {"pseudo_labels": len(right), "right": sum(map(int, right))}

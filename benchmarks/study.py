@@ -30,8 +30,8 @@ from benchmarks import study_report
 from lambdanet_tf import models
 from lambdanet_tf import training
 from lambdanet_tf.analysis import analyze
-from lambdanet_tf.data.idx import read_idx
-from lambdanet_tf.data.idx import read_idx_file
+from lambdanet_tf.data.arrays import read_idx
+from lambdanet_tf.data.arrays import read_idx_file
 
 SPLIT_SEED = 20_260_101
 SEARCH_SEED = 1000  # no seed of a final run

@@ -5,10 +5,9 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf.data import augment
-from lambdanet_tf.data import mixing
-from lambdanet_tf.data.decode import ArrayImage
-from lambdanet_tf.data.decode import EncodedImage
-from lambdanet_tf.data.randaugment import make_randaugment
+from lambdanet_tf.data import images
+from lambdanet_tf.data.images import ArrayImage
+from lambdanet_tf.data.images import EncodedImage
 from lambdanet_tf.environment import require
 
 pytestmark = pytest.mark.once
@@ -107,7 +106,7 @@ def test_affine_zoom_spreads_the_content_about_the_center():
 
 def test_central_crop_is_the_middle_of_the_shorter_side():
     image = ArrayImage(ramp(16, 24))
-    crop = augment.central_crop(image, size=14).numpy()
+    crop = images.central_crop(image, size=14).numpy()
     np.testing.assert_array_equal(crop[:, 0, 0], np.arange(1, 15))
     np.testing.assert_array_equal(crop[0, :, 1], np.arange(5, 19))
 
@@ -128,7 +127,7 @@ def test_a_box_of_a_file_is_the_box_of_its_pixels(encode):
     encoded = encode(ramp(40, 56))
     image = EncodedImage(encoded, channels=3)
     assert image.size().numpy().tolist() == [40, 56]
-    whole = image.whole().numpy()
+    whole = image.decode().numpy()
     # Colors at the border of a JPEG box are interpolated otherwise.
     np.testing.assert_allclose(
         image.crop(8, 16, 24, 32).numpy().astype(int),
@@ -139,7 +138,7 @@ def test_a_box_of_a_file_is_the_box_of_its_pixels(encode):
 
 def test_images_of_the_right_size_are_left_alone():
     image = ramp(9, 9)
-    assert augment.whole_image(ArrayImage(image), 9) is image
+    assert images.whole_image(ArrayImage(image), 9) is image
 
 
 # Mixtures.
@@ -153,7 +152,7 @@ def batch():
     return tf.tile(values, [1, 12, 10, 1])
 
 
-@pytest.mark.parametrize("mix", [mixing.mixup, mixing.cutmix])
+@pytest.mark.parametrize("mix", [augment.mixup, augment.cutmix])
 @pytest.mark.parametrize("kind", ["indices", "float64", "uint8"])
 def test_labels_are_weighted_as_the_pixels_are(mix, kind):
     given = LABELS if kind == "indices" else tf.one_hot(LABELS, 5, dtype=kind)
@@ -169,7 +168,7 @@ def test_labels_are_weighted_as_the_pixels_are(mix, kind):
 
 
 def test_mixup_of_two_neighbours():
-    images, labels = mixing.mixup(batch(), LABELS, SEED, 5, 0.4)
+    images, labels = augment.mixup(batch(), LABELS, SEED, 5, 0.4)
     for i, label in enumerate(labels.numpy()):
         pair = {int(LABELS[i]), int(LABELS[(i + 1) % 7])}
         assert set(np.flatnonzero(label)) <= pair
@@ -177,7 +176,7 @@ def test_mixup_of_two_neighbours():
 
 
 def test_cutmix_is_a_box():
-    images, _ = mixing.cutmix(batch(), LABELS, SEED, 5, 1.0)
+    images, _ = augment.cutmix(batch(), LABELS, SEED, 5, 1.0)
     for i, image in enumerate(images.numpy()[..., 0]):
         rows, columns = np.nonzero(image != float(LABELS[i]))
         if rows.size:
@@ -187,7 +186,7 @@ def test_cutmix_is_a_box():
 
 
 def test_beta_has_its_mean_and_variance():
-    draws = mixing.beta([20_000], SEED, 0.5).numpy()
+    draws = augment.beta([20_000], SEED, 0.5).numpy()
     assert draws.mean() == pytest.approx(0.5, abs=0.01)
     assert draws.var() == pytest.approx(1 / (4 * (2 * 0.5 + 1)), abs=0.005)
 
@@ -214,7 +213,7 @@ def only_operations(monkeypatch):
 def test_randaugment_shifts_as_far_as_the_reference(only_operations):
     """At magnitude 5: by half of 100 pixels. Model Garden mirrors the rest."""
     only_operations("TranslateX")
-    distort = make_randaugment(layers=1, magnitude=5)
+    distort = augment.make_randaugment(layers=1, magnitude=5)
     image = ramp(16, 200).numpy()
     mirrored = np.pad(image, [(0, 0), (50, 50), (0, 0)], "symmetric")
     allowed = {
@@ -222,9 +221,9 @@ def test_randaugment_shifts_as_far_as_the_reference(only_operations):
         "left": mirrored[:, 100:],
         "right": mirrored[:, :-100],
     }
-    images = tf.data.Dataset.from_tensors(image).repeat(40).map(distort)
+    pictures = tf.data.Dataset.from_tensors(image).repeat(40).map(distort)
     seen = set()
-    for result in images.as_numpy_iterator():
+    for result in pictures.as_numpy_iterator():
         fits = [k for k, v in allowed.items() if np.array_equal(v, result)]
         assert fits
         seen.update(fits)
@@ -232,9 +231,9 @@ def test_randaugment_shifts_as_far_as_the_reference(only_operations):
 
 
 def test_randaugment_keeps_shape_and_type_with_all_operations():
-    distort = make_randaugment(layers=2, magnitude=15)
+    distort = augment.make_randaugment(layers=2, magnitude=15)
     image = tf.cast(ramp(64, 64), tf.float32) + 0.4
-    images = tf.data.Dataset.from_tensors(image).repeat(30).map(distort)
-    assert images.element_spec == tf.TensorSpec((64, 64, 3), tf.uint8)
-    results = list(images.as_numpy_iterator())
+    pictures = tf.data.Dataset.from_tensors(image).repeat(30).map(distort)
+    assert pictures.element_spec == tf.TensorSpec((64, 64, 3), tf.uint8)
+    results = list(pictures.as_numpy_iterator())
     assert len({result.tobytes() for result in results}) > 20

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf.data import augment
-from lambdanet_tf.data.pipeline import element_seed
 from lambdanet_tf.environment import require
 
 pytestmark = pytest.mark.once
@@ -29,31 +28,23 @@ def jpeg(color, size=(8, 8)):
     return tf.io.encode_jpeg(pixels, quality=100).numpy()
 
 
-def whole(image):
-    return augment.whole_image(image, 8)
+def whole(image, label, position):
+    return data.whole_image(image, 8), label
 
 
-def read_once(source, bad=None, **options):
+def read_once(source):
     """All images and labels of a source."""
-    batches = data.evaluation_batches(
-        source, 4, whole, SHAPE, bad_images=bad, **options
-    )
-    images, labels, weights = (
-        np.concatenate(column) for column in zip(*batches, strict=True)
-    )
-    return images[weights > 0], labels[weights > 0]
+    batches = [batch for batch, _ in source.batches(source.scan(), whole, 4)]
+    return [np.concatenate(column) for column in zip(*batches, strict=True)]
 
 
-def training_labels(source, number, **options):
+def training_labels(source, number, seed=0, start=0, shard=None):
     """The labels of the first `number` images of a training stream."""
-    batches = data.training_batches(
-        source, 1, lambda image, seed: image.whole(), (1, 1, 1), **options
-    )
-    return [int(labels[0]) for _, labels in batches.take(number)]
+    return element_labels(source.stream(seed, start, shard).take(number))
 
 
 def element_labels(elements):
-    return [int(element["label"]) for element in elements]
+    return [int(item["label"]) for _, item in elements]
 
 
 def sizes(images):
@@ -78,7 +69,7 @@ def test_digits_are_divided_into_equal_shares_of_each_class():
     labels = element_labels(elements)
     expected = [36, 36, 35, 37, 36, 36, 36, 36, 35, 36]
     assert np.bincount(labels).tolist() == expected
-    pixels = [element["image"].numpy() for element in elements]
+    pixels = [item["image"].numpy() for _, item in elements]
     assert (np.min(pixels), np.max(pixels)) == (0, 255)
 
 
@@ -122,13 +113,13 @@ def test_streams_are_those_that_were_recorded(numbers):
     for seed, start, shard, labels, sums in DIGITS:
         elements = list(digits.stream(seed, start, shard).take(8))
         assert element_labels(elements) == labels
-        pixels = [np.sum(element["image"]) * 16 / 255 for element in elements]
+        pixels = [np.sum(item["image"]) * 16 / 255 for _, item in elements]
         np.testing.assert_allclose(pixels, sums, rtol=1e-5)
 
 
 def test_seeds_of_images_are_those_that_were_recorded():
     for seed, position, expected in SEEDS:
-        found = element_seed(seed, tf.constant(position, tf.int64))
+        found = data.element_seed(seed, tf.constant(position, tf.int64))
         assert found.numpy().tolist() == expected
 
 
@@ -154,28 +145,27 @@ def test_shards_are_the_stream_dealt_out(numbers):
         assert found == labels[index::3]
 
 
-class Pieces(data.StreamedSource):
-    """Pieces of unequal size; the label of each image is its number."""
+class Files(data.StreamedSource):
+    """Files of unequal size; the label of each image is its number."""
 
-    def __init__(self, *piece_sizes, shuffle_buffer=4):
-        super().__init__(piece_sizes, shuffle_buffer)
-        ends = np.cumsum(piece_sizes)
-        self._bounds = tf.constant([0, *ends], tf.int64)
+    def __init__(self, *sizes, shuffle_buffer=4, exact=True):
+        super().__init__(sizes, shuffle_buffer, exact=exact)
+        self._bounds = tf.constant([0, *np.cumsum(sizes)], tf.int64)
 
-    def read_piece(self, number):
+    def read_file(self, number):
         first, end = self._bounds[number], self._bounds[number + 1]
         return tf.data.Dataset.range(first, end).map(
-            lambda label: {"name": "", "label": tf.cast(label, tf.int32)}
+            lambda label: {"label": tf.cast(label, tf.int32)}
         )
 
-    def decode(self, element):
-        return data.ArrayImage(tf.zeros([1, 1, 1])), element["label"]
+    def decode(self, item):
+        return data.ArrayImage(tf.zeros([1, 1, 1])), item["label"]
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])
-def test_shards_of_pieces_resume_and_divide_the_images(count):
-    """By pieces up to four shards, by elements with five."""
-    source = Pieces(5, 1, 7, 4)
+def test_shards_of_files_resume_and_divide_the_images(count):
+    """By files up to four shards, by elements with five."""
+    source = Files(5, 1, 7, 4)
     scanned = []
     for index in range(count):
         shard = data.Shard(index, count)
@@ -187,38 +177,19 @@ def test_shards_of_pieces_resume_and_divide_the_images(count):
     assert sorted(scanned) == list(range(17))
 
 
-def test_every_pass_of_pieces_is_shuffled():
-    source = Pieces(5, 1, 7, 4)
+def test_every_pass_of_files_is_shuffled():
+    source = Files(5, 1, 7, 4)
     labels = training_labels(source, 34, seed=1)
     assert labels == element_labels(source.stream(1).take(34))
     assert sorted(labels[:17]) == sorted(labels[17:]) == list(range(17))
     assert labels[:17] != labels[17:]
     elements = list(source.stream(1, 20).take(2))
-    assert [int(element["position"]) for element in elements] == [20, 21]
+    assert [int(position) for position, _ in elements] == [20, 21]
 
 
 def test_more_shards_than_images_are_refused():
     with pytest.raises(ValueError, match="3 shards of 2 images"):
-        Pieces(2).stream(0, 0, data.Shard(2, 3))
-
-
-def test_evaluation_shards_together_are_everything(numbers):
-    """Three batches of two, the last filled with images of weight zero."""
-    labels, all_weights = [], []
-    for index in range(3):
-        batches = data.evaluation_batches(
-            numbers,
-            2,
-            lambda image: image.whole(),
-            (1, 1, 1),
-            shard=data.Shard(index, 3),
-            num_batches=2,
-        )
-        for _, some, weights in batches:
-            labels += some.numpy()[weights.numpy() > 0].tolist()
-            all_weights += weights.numpy().tolist()
-    assert sorted(labels) == list(range(11))
-    assert all_weights == [1] * 4 + [1] * 4 + [1] * 3 + [0]
+        Files(2).stream(0, 0, data.Shard(2, 3))
 
 
 # Folders.
@@ -262,13 +233,12 @@ def test_folder(folder):
     np.testing.assert_array_equal(pixels[labels == 0][0, 0, 0], [0, 0, 255])
 
 
-def test_unreadable_images_are_left_out_counted_and_named(folder, tmp_path):
-    bad = data.BadImages(str(tmp_path / "bad.txt"))
+def test_unreadable_images_are_left_out_and_named(folder):
     images = data.read_folder(str(folder), validation_split=0.0)
-    pixels, labels = read_once(images.test, bad)
+    pixels, labels = read_once(images.test)
     assert sorted(labels.tolist()) == [0] * 4 + [1] * 5
     odd = str(folder / "val" / "odd")
-    assert bad.names() == [
+    assert [line.split(": ")[0] for line in data.check_images(images)] == [
         f"{odd}/{name}" for name in ("empty.jpg", "text.png", "truncated.jpg")
     ]
     colors = pixels[labels == 0][:, 4, 4].round(-1).tolist()
@@ -278,64 +248,38 @@ def test_unreadable_images_are_left_out_counted_and_named(folder, tmp_path):
     )
 
 
-def test_training_goes_on_without_unreadable_images(folder, tmp_path):
-    bad = data.BadImages(str(tmp_path / "bad.txt"))
-    images = data.read_folder(str(folder), validation_split=0.0)
-    batches = data.training_batches(
-        images.test,
-        3,
-        lambda image, seed: augment.random_crop(image, seed, 8),
-        SHAPE,
-        bad_images=bad,
-    )
-    labels = np.concatenate([y.numpy() for _, y in batches.take(6)])
+def test_training_goes_on_without_unreadable_images(folder):
+    source = data.read_folder(str(folder), validation_split=0.0).test
+
+    def prepare(image, label, position):
+        seed = data.element_seed(0, position)
+        return augment.random_crop(image, seed, 8), label
+
+    batches = source.batches(source.stream(0), prepare, 3).take(6)
+    labels = np.concatenate([labels for (_, labels), _ in batches])
     assert labels.tolist().count(1) == 10  # Two passes of nine images.
-    assert len(bad.names()) == 3
+    positions = np.concatenate([positions for _, positions in batches])
+    assert positions[-1] == 23  # Three are missing in each pass.
 
 
-@pytest.mark.parametrize("can_fail", [False, True])
-def test_no_pipeline_waits_for_a_tuner_at_its_end(can_fail, folder):
+@pytest.mark.parametrize("may_be_corrupt", [False, True])
+def test_no_pipeline_waits_for_a_tuner_at_its_end(may_be_corrupt, folder):
     source = data.ArraySource(np.zeros((4, *SHAPE)), np.arange(4))
-    if can_fail:
+    if may_be_corrupt:
         source = data.read_folder(str(folder), validation_split=0.0).test
-
-    def batches(mix=None):
-        return data.training_batches(
-            source, 2, lambda image, seed: whole(image), SHAPE, mix
-        )
-
-    def unmixed(pixels, labels, seed):
-        return pixels, labels
-
-    def soft(pixels, labels, seed):
-        return pixels, tf.one_hot(labels, 10)
-
-    pipelines = {
-        "training": batches(),
-        "joined": data.joined_batches(batches(), batches(soft), unmixed),
-        "evaluation": data.evaluation_batches(source, 2, whole, SHAPE),
-        "scan": data.scan_images(
-            source, lambda image: (whole(image),), (tf.TensorSpec(SHAPE),)
-        ),
-    }
-    tuned = {
-        name
-        for name, pipeline in pipelines.items()
-        if pipeline.map(lambda *batch: batch).options().autotune.enabled
-        is not False
-    }
-    assert not tuned
+    for elements in (source.stream(0), source.scan()):
+        batches = source.batches(elements, whole, 2)
+        later = batches.map(lambda *batch: batch)
+        assert later.options().autotune.enabled is False
 
 
 def test_only_unreadable_images_are_an_error(tmp_path):
-    (tmp_path / "a").mkdir()
-    for i in range(5):
-        (tmp_path / "a" / f"{i}.png").write_bytes(b"nothing")
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        for i in range(5):
+            (tmp_path / name / f"{i}.png").write_bytes(b"nothing")
     source = data.read_folder(str(tmp_path), validation_split=0.0).train
-    bad = data.BadImages(str(tmp_path / "bad.txt"))
-    batches = data.training_batches(
-        source, 1, lambda image, seed: whole(image), SHAPE, bad_images=bad
-    )
+    batches = source.batches(source.stream(0), whole, 1)
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="1000 images in a row"
     ):
@@ -357,7 +301,7 @@ def test_a_folder_without_parts_is_divided(tmp_path):
     images = data.load_images(f"folder:{path},channels=1", 0.25)
     assert sizes(images) == [12, 4, 4]
     assert images.channels == 1
-    assert next(iter(images.train.scan()))["label"] == 0
+    assert element_labels(images.train.scan())[0] == 0
 
 
 def test_a_folder_with_three_parts_keeps_them(tmp_path):
@@ -406,7 +350,7 @@ def test_folder_errors(tmp_path):
 def pillow_folder(tmp_path):
     """Files for Pillow among others: animated, 16 bits, broken ones."""
     pillow = require("PIL.Image", extra="data")
-    write_folder(tmp_path, ["train", "test"], classes=("a",), number=1)
+    write_folder(tmp_path, ["train", "test"], number=1)
     folder = tmp_path / "test" / "a"
     green, red = (pillow.new("RGB", (8, 8), c) for c in ("#00ff00", "#ff0000"))
     deep = pillow.fromarray(np.full((8, 8), 77 * 256 + 5, np.uint16))
@@ -427,14 +371,16 @@ def pillow_folder(tmp_path):
     return tmp_path
 
 
-def test_webp_and_tiff_are_read_by_pillow(pillow_folder, tmp_path):
-    bad = data.BadImages(str(tmp_path / "bad.txt"))
+def test_webp_and_tiff_are_read_by_pillow(pillow_folder):
     images = data.read_folder(str(pillow_folder), validation_split=0.0)
-    pixels, _ = read_once(images.test, bad)
+    pixels, labels = read_once(images.test)
     expected = [[0] * 3, [0, 255, 0], [0, 255, 255], [77] * 3, [0, 0, 255]]
-    np.testing.assert_array_equal(pixels[:, 4, 4], expected)
+    np.testing.assert_array_equal(pixels[labels == 0, 4, 4], expected)
     folder = str(pillow_folder / "test" / "a")
-    assert bad.names() == [f"{folder}/broken.webp", f"{folder}/floats.tiff"]
+    assert [line.split(": ")[0] for line in data.check_images(images)] == [
+        f"{folder}/broken.webp",
+        f"{folder}/floats.tiff",
+    ]
 
 
 def test_webp_without_pillow_is_an_error_that_says_so(
@@ -442,6 +388,7 @@ def test_webp_without_pillow_is_an_error_that_says_so(
 ):
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(
-        ImportError, match=r"^6 of 7 images are WebP.*lambdanet-tf\[data\]"
+        ImportError,
+        match=r"^6 of 8 images are BMP, GIF, WebP.*lambdanet-tf\[data\]",
     ):
         data.read_folder(str(pillow_folder), validation_split=0.0)

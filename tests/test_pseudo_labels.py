@@ -53,8 +53,8 @@ def pictures(tmp_path_factory):
 def records(folder):
     """Images and probabilities of a folder, in the order of its files."""
     source = data.read_pseudo_labels(str(folder), CLASSES, channels=1)
-    pairs = [source.decode(element) for element in source.scan()]
-    images = np.stack([image.whole().numpy() for image, _ in pairs])
+    pairs = [source.decode(item) for _, item in source.scan()]
+    images = np.stack([image.decode().numpy() for image, _ in pairs])
     return images, np.stack([row.numpy() for _, row in pairs])
 
 

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import data
+from lambdanet_tf.data import EncodedImage
 from lambdanet_tf.serving import signatures
 from lambdanet_tf.serving import standalone
 from lambdanet_tf.serving import warmup
@@ -138,9 +139,7 @@ def test_the_promised_size_costs_no_memory(session):
 
 
 def test_the_largest_image_is_decoded_and_one_more_row_is_not():
-    decode = tf.function(
-        lambda image: signatures.checked_image(image, 1, 1200).whole()
-    )
+    decode = tf.function(lambda image: EncodedImage(image, 1, 1200).decode())
     exact = tf.io.encode_png(picture(40, 30, 1)).numpy()
     more = tf.io.encode_png(picture(41, 30, 1)).numpy()
     assert decode(tf.constant(exact)).shape == (40, 30, 1)

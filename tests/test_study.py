@@ -9,7 +9,7 @@ from benchmarks import finished_runs
 from benchmarks import study
 from benchmarks import study_report
 from lambdanet_tf import models
-from lambdanet_tf.data.idx import read_idx_file
+from lambdanet_tf.data.arrays import read_idx_file
 
 pytestmark = pytest.mark.once
 

@@ -1,22 +1,43 @@
-"""Images in memory: NumPy arrays, .npz files, scikit-learn's digits."""
+"""Images in memory: arrays, .npz and IDX files, scikit-learn's digits."""
 
+import gzip
+import io
+import os
+import pickle
+import zipfile
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf.data.decode import ArrayImage
-from lambdanet_tf.data.image_set import SPLIT_SEED
-from lambdanet_tf.data.image_set import TEST_SHARE
-from lambdanet_tf.data.image_set import ImageSet
-from lambdanet_tf.data.image_set import three_parts
-from lambdanet_tf.data.source import Element
-from lambdanet_tf.data.source import IndexedSource
+from lambdanet_tf.data.images import ArrayImage
+from lambdanet_tf.data.sets import SPLIT_SEED
+from lambdanet_tf.data.sets import TEST_SHARE
+from lambdanet_tf.data.sets import ImageSet
+from lambdanet_tf.data.sets import note_empty_classes
+from lambdanet_tf.data.sets import read_class_names
+from lambdanet_tf.data.sets import three_parts
+from lambdanet_tf.data.sources import IndexedSource
 from lambdanet_tf.environment import require
 
 Labelled = tuple[np.ndarray, np.ndarray]
 
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+_MAX_SPARE_CLASSES = 1000
+_UINT8 = 8  # The code of the type, the third byte of an IDX file.
+FASHION_MNIST = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
 
 
 class ArraySource(IndexedSource):
@@ -35,8 +56,10 @@ class ArraySource(IndexedSource):
         images, labels = check_arrays(images, labels)
         super().__init__({"image": images, "label": labels})
 
-    def decode(self, element: Element) -> tuple[ArrayImage, tf.Tensor]:
-        return ArrayImage(element["image"]), element["label"]
+    def decode(
+        self, item: dict[str, tf.Tensor]
+    ) -> tuple[ArrayImage, tf.Tensor]:
+        return ArrayImage(item["image"]), item["label"]
 
 
 def array_set(
@@ -45,6 +68,7 @@ def array_set(
     classes: Sequence[str] | None = None,
     validation_split: float = 0.1,
     name: str = "arrays",
+    notes: Sequence[str] = (),
 ) -> ImageSet:
     """Builds an `ImageSet` of images in memory.
 
@@ -55,9 +79,11 @@ def array_set(
         validation_split: share of the training images of each class that
             becomes validation images.
         name: of the set.
+        notes: remarks for the description.
 
     Raises:
-        ValueError: if the arrays do not fit together.
+        ValueError: if the arrays do not fit together, or hold what cannot be
+            pixels or labels.
     """
     images, labels = check_arrays(*train)
     indices = three_parts(
@@ -71,13 +97,7 @@ def array_set(
             "`test` must have as many channels as `train`. Received: shapes "
             f"{parts[2][0].shape} and {images.shape}."
         )
-    count = max(int(part[1].max(initial=-1)) for part in parts) + 1
-    classes = list(classes or map(str, range(count)))
-    if count > len(classes):
-        raise ValueError(
-            "`classes` must name every label. Received: "
-            f"{len(classes)} names, labels up to {count - 1}."
-        )
+    classes = _name_classes(classes, [part[1] for part in parts])
     sources = [ArraySource(*part) if len(part[1]) else None for part in parts]
     return ImageSet.build(
         name,
@@ -85,7 +105,11 @@ def array_set(
         images.shape[-1],
         sources,
         name,
-        [f"split by class with seed {SPLIT_SEED}"],
+        [
+            f"split by class with seed {SPLIT_SEED}",
+            *notes,
+            *note_empty_classes(classes, labels, "training "),
+        ],
     )
 
 
@@ -100,24 +124,101 @@ def read_arrays(path: str, validation_split: float = 0.1) -> ImageSet:
     Raises:
         ValueError: if there is no such file or an array is missing.
     """
-    if not tf.io.gfile.exists(path):
+    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
         raise ValueError(f"There is no file {path!r}.")
-    with tf.io.gfile.GFile(path, "rb") as stream, np.load(stream) as file:
-        missing = [name for name in _ARRAYS if name not in file]
-        if missing:
-            raise ValueError(
-                f"{path} must hold the arrays {', '.join(_ARRAYS)}. Missing: "
-                f"{', '.join(missing)}."
-            )
-        x_train, y_train, x_test, y_test = (file[name] for name in _ARRAYS)
-        classes = [str(c) for c in file["classes"]] if "classes" in file else ()
-    return array_set(
-        (x_train, y_train),
-        (x_test, y_test),
-        classes,
-        validation_split,
-        f"arrays:{path}",
+    with tf.io.gfile.GFile(path, "rb") as stream:
+        content = io.BytesIO(stream.read())
+    try:
+        with np.load(content) as file:
+            arrays = dict(file)
+    except (
+        AttributeError,
+        EOFError,
+        OSError,
+        TypeError,
+        ValueError,
+        pickle.UnpicklingError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        raise ValueError(
+            f"{path} must be a whole .npz file of numbers. Received: "
+            f"{str(error).splitlines()[0] if str(error) else 'nothing'}."
+        ) from error
+    missing = [name for name in _ARRAYS if name not in arrays]
+    if missing:
+        raise ValueError(
+            f"{path} must hold the arrays {', '.join(_ARRAYS)}. Missing: "
+            f"{', '.join(missing)}."
+        )
+    classes = _decode_names(path, arrays.pop("classes", np.array([], "U")))
+    x_train, y_train, x_test, y_test = (arrays.pop(name) for name in _ARRAYS)
+    try:
+        return array_set(
+            (x_train, y_train),
+            (x_test, y_test),
+            classes,
+            validation_split,
+            f"arrays:{path}",
+            [f"not read: {', '.join(arrays)}"] if arrays else (),
+        )
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def read_idx(path: str, validation_split: float = 0.1) -> ImageSet:
+    """Reads the `ImageSet` of a folder of IDX files, MNIST's own format.
+
+    The files are `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`,
+    `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`, or the same with
+    `.gz`; the last two are the test set. The names of the classes stand in
+    `classes.txt`, one a line; those of Fashion-MNIST are known if "fashion" is
+    in the path.
+
+    Args:
+        path: the folder, on any file system that `tf.io.gfile` knows.
+        validation_split: share of the training images of each class that
+            becomes validation images.
+
+    Raises:
+        ValueError: if a file is missing or damaged.
+    """
+    train, test = (
+        (
+            read_idx_file(_find(path, f"{part}-images-idx3-ubyte")),
+            read_idx_file(_find(path, f"{part}-labels-idx1-ubyte")),
+        )
+        for part in ("train", "t10k")
     )
+    classes = read_class_names(path)
+    if classes is None and "fashion" in path.lower():
+        classes = FASHION_MNIST
+    return array_set(train, test, classes, validation_split, f"idx:{path}")
+
+
+def read_idx_file(path: str) -> np.ndarray:
+    """Reads the array of bytes in an IDX file.
+
+    Args:
+        path: the file; it is decompressed if its name ends in `.gz`.
+
+    Raises:
+        ValueError: if it is none, or damaged.
+    """
+    with tf.io.gfile.GFile(path, "rb") as stream:
+        content = stream.read()
+    try:
+        content = gzip.decompress(content) if path.endswith(".gz") else content
+        rank = content[3]
+        shape = np.frombuffer(content, ">i4", rank, offset=4)
+        array = np.frombuffer(content, np.uint8, offset=4 + 4 * rank)
+        if content[:3] != bytes([0, 0, _UINT8]) or array.size != shape.prod():
+            raise ValueError(f"{array.size} bytes for the shape {shape}")
+    except (EOFError, IndexError, OSError, ValueError, zlib.error) as error:
+        raise ValueError(
+            f"{path} must be a whole IDX file of bytes. Received: {error}."
+        ) from error
+    return array.reshape(shape)
 
 
 def load_digits(validation_split: float = 0.1) -> ImageSet:
@@ -155,15 +256,79 @@ def check_arrays(images: np.ndarray, labels: np.ndarray) -> Labelled:
             "`images` must have the shape (number, height, width, channels). "
             f"Received: shape {images.shape}."
         )
+    _check_range(images)
     labels = labels.reshape(-1) if labels.shape[1:] == (1,) else labels
     if labels.shape != images.shape[:1]:
         raise ValueError(
             "`labels` must hold one class index for each image. Received: "
             f"shape {labels.shape} for images of shape {images.shape}."
         )
-    if not np.issubdtype(labels.dtype, np.integer) or np.any(labels < 0):
+    is_number = labels.dtype.kind in "iuf"
+    if not is_number or np.any((labels < 0) | (labels != np.floor(labels))):
+        least = f", minimum {labels.min(initial=0)}" if is_number else ""
         raise ValueError(
-            "`labels` must be whole numbers from 0. Received: "
-            f"{labels.dtype}, minimum {labels.min(initial=0)}."
+            "`labels` must be whole numbers from 0, the names of the classes "
+            f"in `classes`. Received: {labels.dtype}{least}."
+        )
+    if labels.max(initial=0) > np.iinfo(np.int32).max:
+        raise ValueError(
+            f"`labels` must be below 2**31. Received: {labels.max()}."
         )
     return images, labels.astype(np.int32)
+
+
+def _check_range(images):
+    """Raises a ValueError if images cannot be pixels in [0, 255]."""
+    if images.dtype.kind not in "iuf":
+        raise ValueError(
+            "`images` must be numbers in [0, 255]. Received: "
+            f"{images.dtype}. Give truth values as 0 and 255."
+        )
+    if not images.size:
+        return
+    low, high = images.min(), images.max()
+    if not (low >= 0 and high <= 255) or 0 < high <= 1:
+        raise ValueError(
+            "`images` must be pixels in [0, 255], as files have them; networks "
+            f"normalize them. Received: {images.dtype} from {low} to {high}. "
+            "Scale them to 0 (black) to 255 (white)."
+        )
+
+
+def _name_classes(classes, labels):
+    """The names of all labels; their numbers where there are no names."""
+    count = max(int(part.max(initial=-1)) for part in labels) + 1
+    if not len(classes or ()):
+        if count > max(_MAX_SPARE_CLASSES, sum(map(len, labels))):
+            raise ValueError(
+                "`labels` must be numbers of classes, from 0 without gaps. "
+                f"Received: labels up to {count - 1} for "
+                f"{sum(map(len, labels))} images."
+            )
+        return list(map(str, range(count)))
+    if count > len(classes):
+        raise ValueError(
+            "`classes` must name every label. Received: "
+            f"{len(classes)} names, labels up to {count - 1}."
+        )
+    return list(classes)
+
+
+def _decode_names(path, names):
+    if names.ndim != 1:
+        raise ValueError(
+            f"{path} must hold the names of the classes as an array of one "
+            f"axis. Received: `classes` of shape {names.shape}."
+        )
+    return [
+        name.decode() if isinstance(name, bytes) else str(name)
+        for name in names
+    ]
+
+
+def _find(path, name):
+    for file in (name, f"{name}.gz"):
+        found = os.path.join(path, file)
+        if tf.io.gfile.exists(found):
+            return found
+    raise ValueError(f"{path} must hold the file {name} or {name}.gz.")

@@ -1,57 +1,24 @@
-"""Image augmentation and resizing.
+"""Augmentation: of one image, and mixtures of the images of a batch.
 
 Every random function takes a seed (two whole numbers, as
 `tf.random.stateless_uniform`), so that the augmentation of an image depends on
 the seed of the run and the image's position in the stream alone, however many
 threads the pipeline runs on.
 
-An image is an `ArrayImage` or an `EncodedImage`, of which only what is needed
-is decoded; pixels are tensors in [0, 255].
+Pixels are tensors `(height, width, channels)` in [0, 255].
 """
+
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf.data.decode import Image
+from lambdanet_tf.data.images import Image
+from lambdanet_tf.data.images import resized
+from lambdanet_tf.environment import require
 
-Size = int | tuple[int, int]
-
-# The crop of the common ImageNet evaluation: of 256 pixels the middle 224.
-EVALUATION_SHARE = 0.875
-
-
-def whole_image(image: Image, size: Size) -> tf.Tensor:
-    """Resizes the whole of an image.
-
-    Args:
-        image: to be resized.
-        size: height and width of the result.
-
-    Returns:
-        A tensor `(height, width, channels)`.
-    """
-    return resized(image.whole(), size)
-
-
-def central_crop(
-    image: Image, size: Size, share: float = EVALUATION_SHARE
-) -> tf.Tensor:
-    """Crops the central square of an image and resizes it.
-
-    Args:
-        image: to be cropped.
-        size: height and width of the result.
-        share: the side of the square, as a share of the shorter side of the
-            image; at least one pixel.
-
-    Returns:
-        A tensor `(height, width, channels)`.
-    """
-    shape = image.size()
-    shorter = tf.cast(tf.reduce_min(shape), tf.float32)
-    side = tf.maximum(tf.cast(tf.round(share * shorter), tf.int32), 1)
-    top, left = tf.unstack((shape - side + 1) // 2)
-    return resized(image.crop(top, left, side, side), size)
+# The reference shifts by up to 100 pixels; Model Garden's own recipes use 10.
+TRANSLATE_CONST = 100.0
 
 
 def random_crop(
@@ -184,10 +151,134 @@ def affine_matrix(
     return tf.stack([xx, xy, x0, yx, yy, y0, 0.0, 0.0])
 
 
-def resized(pixels: tf.Tensor, size: Size) -> tf.Tensor:
-    """Resizes pixels bilinearly, unless they have the size."""
-    height, width = (size, size) if isinstance(size, int) else size
-    if pixels.shape[:2] == (height, width):
-        return pixels
-    pixels = tf.image.resize(pixels, [height, width])
-    return tf.ensure_shape(pixels, (height, width, pixels.shape[-1]))
+def mixup(
+    images: tf.Tensor,
+    labels: tf.Tensor,
+    seed: tf.Tensor,
+    num_classes: int,
+    alpha: float,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Mixes each image with its neighbor in the batch, as a weighted mean.
+
+    With l drawn from Beta(alpha, alpha) for each pair, image i becomes
+    l x_i + (1 - l) x_j, and so does its label; j is the place i + 1.
+
+    Args:
+        images: tensor `(batch, height, width, channels)`.
+        labels: int tensor `(batch,)` or float tensor `(batch, num_classes)`.
+        seed: int tensor `(2,)`.
+        num_classes: number of classes.
+        alpha: positive.
+
+    Returns:
+        float32 images, and float32 labels `(batch, num_classes)` as
+        probabilities.
+    """
+    images = tf.cast(images, tf.float32)
+    labels = probabilities(labels, num_classes)
+    share = beta([tf.shape(images)[0]], seed, alpha)
+    wide = share[:, tf.newaxis, tf.newaxis, tf.newaxis]
+    mixed = wide * images + (1.0 - wide) * tf.roll(images, -1, axis=0)
+    share = share[:, tf.newaxis]
+    return mixed, share * labels + (1.0 - share) * tf.roll(labels, -1, axis=0)
+
+
+def cutmix(
+    images: tf.Tensor,
+    labels: tf.Tensor,
+    seed: tf.Tensor,
+    num_classes: int,
+    alpha: float,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Replaces a box of each image by that of its neighbor in the batch.
+
+    The box has the proportions of the image and 1 - l of its area, l drawn
+    from Beta(alpha, alpha) for each pair; where it reaches over the border it
+    is cut, and the labels are weighted by the area that was really replaced.
+
+    Args:
+        images: as for `mixup`.
+        labels: as for `mixup`.
+        seed: int tensor `(2,)`.
+        num_classes: number of classes.
+        alpha: positive.
+
+    Returns:
+        As `mixup`.
+    """
+    images = tf.cast(images, tf.float32)
+    labels = probabilities(labels, num_classes)
+    batch, height, width = tf.unstack(tf.shape(images)[:3])
+    side = tf.sqrt(1.0 - beta([batch], seed, alpha))
+    centers = tf.random.stateless_uniform(
+        [2, batch], tf.random.experimental.stateless_fold_in(seed, 1)
+    )
+    inside_y = _inside(height, centers[0], side)
+    inside_x = _inside(width, centers[1], side)
+    box = inside_y[:, :, tf.newaxis] & inside_x[:, tf.newaxis, :]
+    mixed = tf.where(box[..., tf.newaxis], tf.roll(images, -1, axis=0), images)
+    kept = 1.0 - tf.reduce_mean(tf.cast(box, tf.float32), axis=[1, 2])
+    kept = kept[:, tf.newaxis]
+    return mixed, kept * labels + (1.0 - kept) * tf.roll(labels, -1, axis=0)
+
+
+def beta(shape: list, seed: tf.Tensor, alpha: float) -> tf.Tensor:
+    """Draws from the distribution Beta(alpha, alpha)."""
+    first, second = tf.unstack(
+        tf.random.stateless_gamma(tf.concat([[2], shape], axis=0), seed, alpha)
+    )
+    return first / (first + second)
+
+
+def probabilities(labels: tf.Tensor, num_classes: int) -> tf.Tensor:
+    """Returns float32 labels `(batch, num_classes)`: one-hot, if of classes."""
+    if labels.shape.rank == 1:
+        labels = tf.one_hot(labels, num_classes)
+    return tf.cast(labels, tf.float32)
+
+
+def make_randaugment(
+    layers: int, magnitude: float
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Builds a function that distorts an image at random.
+
+    It draws from TensorFlow's global generator: after a stop and a resume the
+    distortions go on at random, but are not repeated exactly. It differs from
+    the reference in two more ways, which are left as they are: what a shift
+    uncovers is mirrored instead of gray, and beyond magnitude 10 the threshold
+    of `Solarize` starts again at 0.
+
+    Args:
+        layers: number of distortions, one after the other.
+        magnitude: their strength, 0 to 10 in the reference; the paper's
+            15 goes beyond.
+
+    Returns:
+        A callable from pixels `(height, width, 3)` in [0, 255] to uint8 pixels
+        of the same shape.
+
+    Raises:
+        ImportError: if tf-models-official is not installed.
+    """
+    augment = require("official.vision.ops.augment", extra="garden")
+    distortion = augment.RandAugment(
+        num_layers=layers,
+        magnitude=magnitude,
+        translate_const=TRANSLATE_CONST,
+    )
+
+    def distort(pixels):
+        shape = pixels.shape
+        pixels = tf.clip_by_value(tf.cast(pixels, tf.float32), 0.0, 255.0)
+        pixels = distortion.distort(tf.cast(tf.round(pixels), tf.uint8))
+        return tf.ensure_shape(pixels, shape)
+
+    return distort
+
+
+def _inside(length, center, side):
+    """Which of `length` pixels lie inside a box, for each of a batch."""
+    size = tf.cast(length, tf.float32)
+    middle, half = center * size, side * size / 2.0
+    pixels = tf.range(size)[tf.newaxis, :] + 0.5
+    return tf.abs(pixels - middle[:, tf.newaxis]) < half[:, tf.newaxis]

@@ -1,21 +1,21 @@
 """Random images: for benchmarks, and for dry runs without the data."""
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.arguments import positive_int
-from lambdanet_tf.data.decode import ArrayImage
-from lambdanet_tf.data.image_set import ImageSet
-from lambdanet_tf.data.image_set import validation_count
-from lambdanet_tf.data.source import Element
-from lambdanet_tf.data.source import IndexedSource
+from lambdanet_tf.data.images import ArrayImage
+from lambdanet_tf.data.sets import ImageSet
+from lambdanet_tf.data.sets import validation_count
+from lambdanet_tf.data.sources import IndexedSource
 
 
 @dataclasses.dataclass(frozen=True)
-class Sizes:
-    """What an image set has of everything.
+class FakeSizes:
+    """The sizes of an image set.
 
     Attributes:
         shape: height, width and channels of an image. Where they differ, a
@@ -33,13 +33,13 @@ class Sizes:
 
 # Sets of TensorFlow Datasets, from its catalog.
 KNOWN_SIZES = {
-    "cifar10": Sizes((32, 32, 3), 10, 50_000, 10_000),
-    "cifar100": Sizes((32, 32, 3), 100, 50_000, 10_000),
-    "fashion_mnist": Sizes((28, 28, 1), 10, 60_000, 10_000),
-    "imagenet2012": Sizes((375, 500, 3), 1000, 1_281_167, 50_000),
-    "kmnist": Sizes((28, 28, 1), 10, 60_000, 10_000),
-    "mnist": Sizes((28, 28, 1), 10, 60_000, 10_000),
-    "svhn_cropped": Sizes((32, 32, 3), 10, 73_257, 26_032),
+    "cifar10": FakeSizes((32, 32, 3), 10, 50_000, 10_000),
+    "cifar100": FakeSizes((32, 32, 3), 100, 50_000, 10_000),
+    "fashion_mnist": FakeSizes((28, 28, 1), 10, 60_000, 10_000),
+    "imagenet2012": FakeSizes((375, 500, 3), 1000, 1_281_167, 50_000),
+    "kmnist": FakeSizes((28, 28, 1), 10, 60_000, 10_000),
+    "mnist": FakeSizes((28, 28, 1), 10, 60_000, 10_000),
+    "svhn_cropped": FakeSizes((32, 32, 3), 10, 73_257, 26_032),
 }
 
 
@@ -68,12 +68,17 @@ class FakeSource(IndexedSource):
         super().__init__({"label": labels.astype(np.int32)})
         self._shape, self._first = shape, first
 
-    def decode(self, element: Element) -> tuple[ArrayImage, tf.Tensor]:
-        seed = tf.stack([element["index"] + self._first, 0])
+    def decode(
+        self, item: dict[str, tf.Tensor]
+    ) -> tuple[ArrayImage, tf.Tensor]:
+        seed = tf.stack([item["index"] + self._first, 0])
         pixels = tf.random.stateless_uniform(
             self._shape, seed, maxval=256, dtype=tf.int32
         )
-        return ArrayImage(tf.cast(pixels, tf.uint8)), element["label"]
+        return ArrayImage(tf.cast(pixels, tf.uint8)), item["label"]
+
+    def _identity(self) -> Iterator[bytes]:
+        yield f"{self._shape} {self._first} {self.num_images}".encode()
 
 
 def fake_set(
@@ -105,7 +110,7 @@ def fake_set(
     images = positive_int("images", images)
     if test_images is None:
         test_images = -(-images // 10)
-    sizes = Sizes(
+    sizes = FakeSizes(
         (height, width, channels),
         positive_int("classes", classes),
         images,

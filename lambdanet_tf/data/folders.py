@@ -3,29 +3,32 @@
 import collections
 import dataclasses
 import os
+import unicodedata
 import warnings
+from collections.abc import Iterator
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf.data.decode import EncodedImage
-from lambdanet_tf.data.decode import convert_to_png
-from lambdanet_tf.data.image_set import PARTS
-from lambdanet_tf.data.image_set import TEST_SHARE
-from lambdanet_tf.data.image_set import ImageSet
-from lambdanet_tf.data.image_set import name_test_part
-from lambdanet_tf.data.image_set import three_parts
-from lambdanet_tf.data.source import Element
-from lambdanet_tf.data.source import IndexedSource
+from lambdanet_tf.data.images import EncodedImage
+from lambdanet_tf.data.images import open_image
+from lambdanet_tf.data.sets import CLASS_FILES
+from lambdanet_tf.data.sets import TEST_SHARE
+from lambdanet_tf.data.sets import ImageSet
+from lambdanet_tf.data.sets import find_parts
+from lambdanet_tf.data.sets import note_empty_classes
+from lambdanet_tf.data.sets import three_parts
+from lambdanet_tf.data.sources import IndexedSource
 from lambdanet_tf.environment import require
 
-_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
-_PILLOW_ENDINGS = (".webp", ".tif", ".tiff")
+_NATIVE = (".jpg", ".jpeg", ".png")
+_ENDINGS = (*_NATIVE, ".bmp", ".gif", ".webp", ".tif", ".tiff")
+_NOT_SHOWN = "__MACOSX"  # What a zip file of a Mac holds of its own.
 
 
 class FileSource(IndexedSource):
-    """Image files: JPEG, PNG, BMP, GIF; with Pillow WebP and TIFF.
+    """Image files: JPEG and PNG; with Pillow BMP, GIF, WebP and TIFF.
 
     Args:
         files: paths on any file system that `tf.io.gfile` knows.
@@ -37,7 +40,7 @@ class FileSource(IndexedSource):
         ImportError: if a file needs Pillow, which is not installed.
     """
 
-    can_fail = True
+    may_be_corrupt = True
 
     def __init__(
         self, files: Sequence[str], labels: Sequence[int], channels: int = 3
@@ -46,21 +49,25 @@ class FileSource(IndexedSource):
             {"name": np.array(files), "label": np.array(labels, np.int32)}
         )
         self._channels = channels
-        self._needs_pillow = any(map(_is_for_pillow, files))
-        if self._needs_pillow:
-            _require_pillow(files)
+        for_pillow = [file for file in files if _ending(file) not in _NATIVE]
+        if for_pillow:
+            _require_pillow(len(for_pillow), len(files))
 
-    def decode(self, element: Element) -> tuple[EncodedImage, tf.Tensor]:
-        path = element["name"]
-        encoded = tf.io.read_file(path)
-        if self._needs_pillow:  # Python in the pipeline, for these files only
-            endings = "|".join(ending[1:] for ending in _PILLOW_ENDINGS)
-            encoded = tf.cond(
-                tf.strings.regex_full_match(path, rf"(?is).*\.({endings})"),
-                lambda: convert_to_png(encoded),
-                lambda: encoded,
-            )
-        return EncodedImage(encoded, self._channels), element["label"]
+    def decode(
+        self, item: dict[str, tf.Tensor]
+    ) -> tuple[EncodedImage, tf.Tensor]:
+        encoded = tf.io.read_file(item["name"])
+        return open_image(encoded, self._channels), item["label"]
+
+    def _name(self, item):
+        return item["name"].numpy().decode()
+
+    def _identity(self) -> Iterator[bytes]:
+        # A set that was moved as a whole is the same.
+        names = self._columns["name"]
+        first = len(os.path.dirname(os.path.commonprefix([*names])))
+        yield "\n".join(name[first:] for name in names).encode()
+        yield self._columns["label"].tobytes()
 
 
 def read_folder(
@@ -70,9 +77,9 @@ def read_folder(
 
     Either `path/<class>/<image>`, of which a fifth of each class becomes the
     test set; or `path/train/<class>/<image>` and the same in `test/`, in
-    `val/` (or `validation/`), or in both. `test/` is the test set, and `val/`
-    where there is no `test/`. With both, `val/` is the validation set and
-    `validation_split` is not used.
+    `val/` (or `valid/`, `validation/`, `dev/`), or in both. `test/` is the
+    test set, and `val/` where there is no `test/`. With both, `val/` is the
+    validation set and `validation_split` is not used.
 
     Files that are left out are counted in the description and in a warning.
 
@@ -85,14 +92,14 @@ def read_folder(
     Raises:
         ValueError: if there is no such folder, no image in it, or the parts
             do not have the same classes.
-        ImportError: if there are WebP or TIFF files and Pillow is not
-            installed.
+        ImportError: if there are files for Pillow, which is not installed.
     """
-    folders = _part_folders(path)
+    folders, notes = _part_folders(path)
     listings = {part: _list_images(folder) for part, folder in folders.items()}
     train = listings["train"]
     for part, listing in listings.items():
         _check_same_classes(path, part, listing.classes, train.classes)
+        notes += listing.notes
     indices = three_parts(
         train.labels,
         0.0 if "validation" in listings else validation_split,
@@ -105,7 +112,6 @@ def read_folder(
     sources = [
         FileSource(*part, channels) if len(part[0]) else None for part in parts
     ]
-    notes = [note for listing in listings.values() for note in listing.notes]
     if notes:
         warnings.warn(f"{path}: {'; '.join(notes)}.", stacklevel=2)
     origin = f"the folder {path}"
@@ -117,6 +123,8 @@ def read_folder(
 def find_images(path: str) -> list[str]:
     """Lists the image files in a folder and below it, sorted.
 
+    Hidden folders are left out; what links reach more than once counts once.
+
     Args:
         path: the folder, on any file system that `tf.io.gfile` knows.
 
@@ -125,16 +133,21 @@ def find_images(path: str) -> list[str]:
     """
     if not tf.io.gfile.isdir(path):
         raise ValueError(f"There is no folder {path!r}.")
-    endings = _ENDINGS + _PILLOW_ENDINGS
-    found = [
-        os.path.join(folder, file)
-        for folder, _, files in tf.io.gfile.walk(path)
-        for file in files
-        if _ending(file) in endings and not file.startswith(".")
-    ]
+    found, folders, seen = [], [path], set()
+    while folders:
+        folder = folders.pop()
+        real = os.path.realpath(folder)
+        if real not in seen:
+            seen.add(real)
+            for name in _list(folder):
+                below = os.path.join(folder, name)
+                if _ending(name) in _ENDINGS:
+                    found.append(below)
+                elif tf.io.gfile.isdir(below):
+                    folders.append(below)
     if not found:
         raise ValueError(
-            f"{path} must hold images ({', '.join(endings)}), in it or in "
+            f"{path} must hold images ({', '.join(_ENDINGS)}), in it or in "
             "folders of it. Received: none."
         )
     return sorted(found)
@@ -151,52 +164,65 @@ class _Listing:
 
 
 def _part_folders(path):
-    """The folders of the parts: "train", maybe "test" and "validation"."""
+    """The folders of the parts, and notes on what is not read."""
     if not tf.io.gfile.isdir(path):
         raise ValueError(f"There is no folder {path!r}.")
-    below = set(_folders(path))
-    found = {
-        part: os.path.join(path, name)
-        for part, names in PARTS.items()
-        for name in names
-        if name in below
-    }
+    below = _folders(path)
+    # A part holds folders of classes; a class of that name holds images.
+    found = find_parts(
+        path, [name for name in below if not _is_class(path, name)]
+    )
+    notes = [
+        f"{file} is not read, the folders name the classes"
+        for file in CLASS_FILES
+        if tf.io.gfile.exists(os.path.join(path, file))
+    ]
     if not found:
-        return {"train": path}
-    found = name_test_part(found)
+        return {"train": path}, notes
     if "train" not in found or "test" not in found:
         raise ValueError(
             f"{path} must hold both train/ and test/ (or val/), or folders of "
-            f"classes alone. Received: {', '.join(sorted(below))}."
+            f"classes alone. Received: {', '.join(below)}."
         )
-    return found
+    others = sorted(set(below) - set(found.values()))
+    if others:
+        notes.append(f"not read: {', '.join(others)}")
+    return {p: os.path.join(path, name) for p, name in found.items()}, notes
+
+
+def _is_class(path, name):
+    """Whether a folder holds images, and no folders."""
+    folder = os.path.join(path, name)
+    has_images = any(_ending(file) in _ENDINGS for file in _list(folder))
+    return has_images and not _folders(folder)
 
 
 def _list_images(root):
     """Lists the images below a folder, class by class, sorted."""
-    classes = tuple(sorted(_folders(root)))
+    folders = sorted((_class_name(name), name) for name in _folders(root))
     files, labels, left_out = [], [], collections.Counter()
-    for label, name in enumerate(classes):
+    for label, (_, name) in enumerate(folders):
         folder = os.path.join(root, name)
-        for file in _visible(folder):
+        for file in _list(folder):
             path = os.path.join(folder, file)
-            if _ending(file) in _ENDINGS + _PILLOW_ENDINGS:
+            if _ending(file) in _ENDINGS:
                 files.append(path)
                 labels.append(label)
             elif tf.io.gfile.isdir(path):
                 left_out["folders"] += 1
             else:
                 left_out[_ending(file) or "without an ending"] += 1
-    for file in _visible(root):
-        if _ending(file) in _ENDINGS + _PILLOW_ENDINGS:
+    for file in _list(root):
+        if _ending(file) in _ENDINGS:
             left_out["images beside the folders of the classes"] += 1
     if not files:
+        inside = ", ".join(_list(root)[:10]) or "nothing"
         raise ValueError(
             f"{root} must hold a folder for each class, with images "
-            f"({', '.join(_ENDINGS + _PILLOW_ENDINGS)}) in it. Received: none."
+            f"({', '.join(_ENDINGS)}) in it. Received: {inside}."
         )
-    empty = sorted(set(range(len(classes))) - set(labels))
-    notes = [f"no image of {classes[label]}" for label in empty]
+    classes = tuple(name for name, _ in folders)
+    notes = note_empty_classes(classes, labels)
     if left_out:
         kinds = sorted(left_out.items())
         text = ", ".join(f"{kind}: {number}" for kind, number in kinds)
@@ -206,19 +232,35 @@ def _list_images(root):
 
 def _folders(path):
     return [
-        name.rstrip("/")
-        for name in _visible(path)
-        if tf.io.gfile.isdir(os.path.join(path, name))
+        name
+        for name in _list(path)
+        if _ending(name) not in _ENDINGS
+        and tf.io.gfile.isdir(os.path.join(path, name))
     ]
 
 
-def _visible(path):
-    names = sorted(tf.io.gfile.listdir(path))
-    return [name for name in names if not name.startswith(".")]
+def _list(path):
+    """Lists a folder, sorted, without what is hidden."""
+    try:
+        names = [name.rstrip("/") for name in tf.io.gfile.listdir(path)]
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"The names of files in {path} must be UTF-8. Received: "
+            f"{error.object!r}."
+        ) from error
+    return sorted(
+        name
+        for name in names
+        if not name.startswith(".") and name != _NOT_SHOWN
+    )
+
+
+def _class_name(folder):
+    return unicodedata.normalize("NFC", folder.strip())
 
 
 def _ending(path):
-    return os.path.splitext(path)[1].lower()
+    return os.path.splitext(path.rstrip())[1].lower()
 
 
 def _check_same_classes(path, part, classes, of_train):
@@ -230,16 +272,11 @@ def _check_same_classes(path, part, classes, of_train):
         )
 
 
-def _is_for_pillow(path):
-    return _ending(path) in _PILLOW_ENDINGS
-
-
-def _require_pillow(files):
+def _require_pillow(number, total):
     try:
         require("PIL.Image", extra="data")
     except ImportError as error:
-        number = sum(map(_is_for_pillow, files))
         raise ImportError(
-            f"{number} of {len(files)} images are WebP or TIFF files, which "
-            f"Pillow decodes. {error}"
+            f"{number} of {total} images are BMP, GIF, WebP or TIFF files, "
+            f"which Pillow decodes. {error}"
         ) from error

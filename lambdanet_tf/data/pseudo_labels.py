@@ -14,17 +14,19 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf.data.catalog import is_image_set
-from lambdanet_tf.data.catalog import load_images
 from lambdanet_tf.data.folders import FileSource
 from lambdanet_tf.data.folders import find_images
-from lambdanet_tf.data.image_set import CLASS_FILES
-from lambdanet_tf.data.image_set import read_class_names
+from lambdanet_tf.data.names import is_image_set
+from lambdanet_tf.data.names import load_images
+from lambdanet_tf.data.records import IMAGE
+from lambdanet_tf.data.records import LABEL
 from lambdanet_tf.data.records import PROBABILITIES
 from lambdanet_tf.data.records import RecordSource
 from lambdanet_tf.data.records import check_complete
 from lambdanet_tf.data.records import count_records
-from lambdanet_tf.data.source import Source
+from lambdanet_tf.data.sets import CLASS_FILES
+from lambdanet_tf.data.sets import read_class_names
+from lambdanet_tf.data.sources import Source
 
 FILE_NAME = "pseudo-{number:05d}-of-{count:05d}.tfrecord"
 
@@ -112,8 +114,8 @@ def write_example(encoded: bytes, probabilities: np.ndarray) -> bytes:
     label = tf.train.Int64List(value=[int(np.argmax(probabilities))])
     values = tf.train.FloatList(value=probabilities)
     feature = {
-        "image/encoded": tf.train.Feature(bytes_list=bytes_list),
-        "image/class/label": tf.train.Feature(int64_list=label),
+        IMAGE: tf.train.Feature(bytes_list=bytes_list),
+        LABEL: tf.train.Feature(int64_list=label),
         PROBABILITIES: tf.train.Feature(float_list=values),
     }
     features = tf.train.Features(feature=feature)

@@ -1,8 +1,11 @@
 """TFRecord files: ImageNet in its usual layout, or one's own images."""
 
+import copy
 import dataclasses
 import functools
 import os
+import re
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,48 +14,46 @@ import tensorflow as tf
 
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
-from lambdanet_tf.data.decode import EncodedImage
-from lambdanet_tf.data.image_set import CLASS_FILES
-from lambdanet_tf.data.image_set import PARTS
-from lambdanet_tf.data.image_set import ImageSet
-from lambdanet_tf.data.image_set import name_test_part
-from lambdanet_tf.data.image_set import read_class_names
-from lambdanet_tf.data.image_set import validation_count
-from lambdanet_tf.data.source import Element
-from lambdanet_tf.data.source import StreamedSource
+from lambdanet_tf.data.images import EncodedImage
+from lambdanet_tf.data.images import open_image
+from lambdanet_tf.data.sets import CLASS_FILES
+from lambdanet_tf.data.sets import ImageSet
+from lambdanet_tf.data.sets import find_parts
+from lambdanet_tf.data.sets import read_class_names
+from lambdanet_tf.data.sets import validation_count
+from lambdanet_tf.data.sources import StreamedSource
+from lambdanet_tf.data.sources import fill_up
 
 # ILSVRC 2012 as it is usually converted: files and images of each part.
 _IMAGENET = {("train", 1024): 1_281_167, ("test", 128): 50_000}
 _IMAGENET_CLASSES = 1000
-_ENCODED = {"image/encoded": tf.io.FixedLenFeature([], tf.string)}
-_FEATURES = {
-    **_ENCODED,
-    "image/class/label": tf.io.FixedLenFeature([], tf.int64),
-}
+IMAGE = "image/encoded"
+LABEL = "image/class/label"
 PROBABILITIES = "image/class/probabilities"
+_TEXT = "image/class/text"
 _HEADER, _FOOTER = 12, 4
-_CHECKED_RECORDS = 32
+_CHECKED_RECORDS, _FIRST_RECORDS = 8192, 32
 
 
 @dataclasses.dataclass(frozen=True)
-class EvenlySpaced:
+class RecordSubset:
     """Some of the records of a set, evenly spaced; or all the others.
 
     Attributes:
         chosen: how many are chosen.
         total: of how many.
-        others: whether the others are meant.
+        invert: whether it holds the others instead.
     """
 
     chosen: int
     total: int
-    others: bool = False
+    invert: bool = False
 
     def contains(self, number: Any) -> Any:
-        """Returns whether records are meant, by their int64 numbers."""
+        """Returns whether records belong to it, by their int64 numbers."""
         before = number * self.chosen // self.total
         after = (number + 1) * self.chosen // self.total
-        return (before == after) if self.others else (before != after)
+        return (before == after) if self.invert else (before != after)
 
 
 class RecordSource(StreamedSource):
@@ -62,19 +63,20 @@ class RecordSource(StreamedSource):
     bytes of an image file, and `image/class/label`; with soft labels
     `image/class/probabilities` in the place of that.
 
-    Of a damaged file the records before the damage are read. One more element
-    stands for the rest: it cannot be decoded, and its name says from which
-    record on nothing could be read.
+    Of a damaged file the records before the damage are read; each of the rest
+    is a bad image.
 
     Args:
         files: paths on any file system that `tf.io.gfile` knows.
         counts: the number of records in each file.
         num_classes: number of classes.
-        first_label: the label of the first class, in the files.
+        first_label: the label of the first class, in the files; None if the
+            records have none.
         shuffle_buffer: records among which the next one is drawn.
         channels: 3 for color, 1 for gray.
         subset: the records to read; None for all.
         soft_labels: whether the labels are probabilities of the classes.
+        exact: whether `counts` are right one by one, not only their sum.
 
     Raises:
         ValueError: if there is no record.
@@ -85,50 +87,83 @@ class RecordSource(StreamedSource):
         files: Sequence[str],
         counts: np.ndarray,
         num_classes: int,
-        first_label: int,
+        first_label: int | None,
         shuffle_buffer: int,
         channels: int = 3,
-        subset: EvenlySpaced | None = None,
+        subset: RecordSubset | None = None,
         soft_labels: bool = False,
+        exact: bool = True,
     ):
+        self._files, self._counts = list(files), np.array(counts, np.int64)
         ends = np.cumsum(counts)
+        self._firsts = np.concatenate([[0], ends[:-1]])
+        sizes = self._counts
         if subset is not None:
             numbers = np.split(np.arange(ends[-1]), ends[:-1])
-            counts = np.array([subset.contains(n).sum() for n in numbers])
+            sizes = np.array([subset.contains(n).sum() for n in numbers])
         # Probabilities have no range of classes to check.
-        checked = None if soft_labels else num_classes
-        super().__init__(counts, shuffle_buffer, checked)
-        self._files = list(files)
-        self._bytes = [tf.io.gfile.stat(file).length for file in files]
-        self._first_numbers = np.concatenate([[0], ends[:-1]])
+        is_class = first_label is not None and not soft_labels
+        super().__init__(
+            sizes, shuffle_buffer, num_classes if is_class else None, exact
+        )
         self._first_label = first_label
         self._channels = channels
         self._subset = subset
-        self._features = _FEATURES
+        self._features = {IMAGE: tf.io.FixedLenFeature([], tf.string)}
         if soft_labels:
-            self.label_spec = tf.TensorSpec([num_classes], tf.float32)
             row = tf.io.FixedLenFeature([num_classes], tf.float32)
-            self._features = {**_ENCODED, PROBABILITIES: row}
+            self._features[PROBABILITIES] = row
+        elif is_class:
+            self._features[LABEL] = tf.io.FixedLenFeature([], tf.int64)
 
-    def read_piece(self, number: tf.Tensor) -> tf.data.Dataset:
-        records = read_file(
-            tf.gather(self._files, number),
-            tf.gather(tf.constant(self._bytes, tf.int64), number),
+    def read_file(self, number: tf.Tensor) -> tf.data.Dataset:
+        records = tf.data.TFRecordDataset(tf.gather(self._files, number))
+        if self._exact:
+            records = fill_up(records, tf.gather(self._counts, number))
+        else:
+            records = records.ignore_errors()
+        if self._subset is None:
+            return records
+        first = tf.gather(self._firsts, number)
+        return (
+            records.enumerate()
+            .filter(lambda i, record: self._subset.contains(first + i))
+            .map(lambda i, record: record)
         )
-        if self._subset is not None:
-            first = tf.gather(self._first_numbers, number)
-            records = records.filter(
-                lambda element: self._subset.contains(first + element["number"])
-            )
-        return records
 
-    def decode(self, element: Element) -> tuple[EncodedImage, tf.Tensor]:
-        example = tf.io.parse_single_example(element["record"], self._features)
-        image = EncodedImage(example["image/encoded"], self._channels)
+    def decode(self, item: tf.Tensor) -> tuple[EncodedImage, tf.Tensor]:
+        example = tf.io.parse_single_example(item, self._features)
+        image = open_image(example[IMAGE], self._channels)
         if PROBABILITIES in example:
             return image, example[PROBABILITIES]
-        label = tf.cast(example["image/class/label"], tf.int32)
-        return image, label - self._first_label
+        if LABEL not in example:
+            return image, tf.constant(0)
+        return image, tf.cast(example[LABEL], tf.int32) - self._first_label
+
+    def check(self) -> Iterator[str]:
+        exact = self
+        if not self._exact:
+            exact = copy.copy(self)
+            exact._exact = True
+            exact._counts = exact._sizes = _count_each(self._files)
+        # What is lost of a damaged file is said once.
+        yield from dict.fromkeys(super(RecordSource, exact).check())
+
+    def _describe(self, file, number, item, error):
+        path = self._files[file]
+        if not item.numpy():
+            records = tf.data.TFRecordDataset(path).ignore_errors()
+            read = records.reduce(0, lambda count, record: count + 1)
+            return f"{path}: damaged, nothing read from record {read}"
+        if self._subset is not None:
+            numbers = self._firsts[file] + np.arange(int(self._counts[file]))
+            number = np.flatnonzero(self._subset.contains(numbers))[number]
+        return f"{path}: record {number}: {error}"
+
+    def _identity(self) -> Iterator[bytes]:
+        names = [os.path.basename(file) for file in self._files]
+        lengths = [tf.io.gfile.stat(file).length for file in self._files]
+        yield f"{names} {lengths} {self._sizes} {self._subset}".encode()
 
 
 def read_records(
@@ -142,11 +177,12 @@ def read_records(
     """Reads the `ImageSet` of a folder of TFRecord files.
 
     The files are `train-00000-of-01024` and so on, or `train*.tfrecord`; in
-    the same way `validation-...` (or `val`) and `test-...`. The test files are
-    the test set, and the validation files where there are no test files. With
-    both, the validation files are the validation set and `validation_split` is
-    not used. Without, the last files of the training set are the validation
-    set; or, where there are too few files, evenly spaced records.
+    the same way `validation-...` (or `val`, `valid`, `dev`) and `test-...`.
+    The test files are the test set, and the validation files where there are
+    no test files. With both, the validation files are the validation set and
+    `validation_split` is not used. Without, the last files of the training set
+    are the validation set; or, where there are too few files, evenly spaced
+    records.
 
     The names of the classes stand in `classes.txt` (or `labels.txt`) in the
     folder, one a line. ImageNet is known by its number of files or images: its
@@ -166,13 +202,14 @@ def read_records(
         ValueError: if there are no such files, one is cut off, the number of
             classes is unknown, or the first labels are not among them.
     """
-    files = _part_files(path)
+    files, notes = _part_files(path)
     counts = {part: _count(part, found) for part, found in files.items()}
     is_imagenet = counts["train"].sum() == _IMAGENET["train", 1024]
     names = _class_names(path, classes, is_imagenet)
     first_label = int(is_imagenet) if first_label is None else first_label
     one_of("first_label", first_label, (0, 1))
-    _check_first_labels(files["train"], len(names), first_label)
+    for found in files.values():
+        _check_labels(found, names, first_label)
     make_source = functools.partial(
         RecordSource,
         num_classes=len(names),
@@ -180,14 +217,19 @@ def read_records(
         shuffle_buffer=shuffle_buffer,
         channels=channels,
     )
-    sources = {part: make_source(files[part], counts[part]) for part in files}
+    sources = {
+        part: make_source(found, counts[part], exact=not _is_known(part, found))
+        for part, found in files.items()
+    }
     if validation_split and "validation" not in files:
         sources |= _hold_out(
             make_source, files["train"], counts["train"], validation_split
         )
     parts = [sources.get(part) for part in ("train", "validation", "test")]
     origin = f"TFRecords in {path}"
-    return ImageSet.build(f"records:{path}", names, channels, parts, origin)
+    return ImageSet.build(
+        f"records:{path}", names, channels, parts, origin, notes
+    )
 
 
 def count_records(path: str) -> int:
@@ -212,42 +254,15 @@ def count_records(path: str) -> int:
     return count
 
 
-def read_file(path: tf.Tensor, size: tf.Tensor) -> tf.data.Dataset:
-    """Reads the records of a file; of a damaged one those before the damage.
-
-    A damaged file ends with an empty record whose name says what happened.
-
-    Args:
-        path: scalar string tensor.
-        size: scalar int64 tensor. Bytes of the file.
-
-    Returns:
-        A dataset of {"name", "number", "record"}.
-    """
-    records = tf.data.TFRecordDataset(path).ignore_errors()
-    end = tf.data.Dataset.from_tensors(("", True))
-
-    def follow(seen, numbered):
-        number, (record, is_end) = numbered
-        what = tf.where(is_end, "damaged, nothing read from record", "record")
-        text = tf.strings.as_string(number)
-        element = {
-            "name": tf.strings.join([path, ": ", what, " ", text]),
-            "number": number,
-            "record": record,
-        }
-        is_undamaged_end = is_end & tf.equal(seen, size)
-        length = tf.cast(tf.strings.length(record), tf.int64)
-        return seen + _HEADER + length + _FOOTER, (is_undamaged_end, element)
-
-    return (
-        records.map(lambda record: (record, False))
-        .concatenate(end)
-        .enumerate()
-        .scan(tf.constant(0, tf.int64), follow)
-        .filter(lambda is_undamaged_end, element: ~is_undamaged_end)
-        .map(lambda is_undamaged_end, element: element)
-    )
+def check_complete(path: str, files: Sequence[str]) -> None:
+    """Raises a ValueError unless all files `-of-` their number are there."""
+    name = os.path.basename(files[0])
+    announced = re.search(r"-of-(\d+)", name)
+    if announced and int(announced[1]) != len(files):
+        raise ValueError(
+            f"{path} must hold all {int(announced[1])} files "
+            f"{name.split('-')[0]}-*-of-*. Received: {len(files)} of them."
+        )
 
 
 def _hold_out(make_source, files, counts, validation_split):
@@ -256,63 +271,62 @@ def _hold_out(make_source, files, counts, validation_split):
     The last files where their share makes one, else evenly spaced records.
     """
     total = int(counts.sum())
+    exact = not _is_known("train", files)
     num_train = len(files) - round(validation_split * len(files))
     if 0 < num_train < len(files):
-        held = np.array([count_records(file) for file in files[num_train:]])
+        held = _count_each(files[num_train:])
         kept = counts[:num_train].copy()
         kept[-1] += total - held.sum() - kept.sum()  # estimates add up again
         return {
-            "train": make_source(files[:num_train], kept),
+            "train": make_source(files[:num_train], kept, exact=exact),
             "validation": make_source(files[num_train:], held),
         }
     held = validation_count(validation_split, total)
-    subset = EvenlySpaced(held, total)
-    others = dataclasses.replace(subset, others=True)
+    subset = RecordSubset(held, total)
+    others = dataclasses.replace(subset, invert=True)
     return {
-        "train": make_source(files, counts, subset=others),
-        "validation": make_source(files, counts, subset=subset),
+        "train": make_source(files, counts, subset=others, exact=exact),
+        "validation": make_source(files, counts, subset=subset, exact=exact),
     }
 
 
 def _part_files(path):
-    """The files of each part: "train", "test" and maybe "validation"."""
-    found = {}
-    for part, names in PARTS.items():
-        for name in names:
-            for pattern in (f"{name}-*-of-*", f"{name}*.tfrecord*"):
-                matches = tf.io.gfile.glob(os.path.join(path, pattern))
-                if matches and part not in found:
-                    found[part] = sorted(matches)
-    found = name_test_part(found)
+    """The files of each part, and notes on what is not read."""
+    named = {}
+    for file in sorted(tf.io.gfile.glob(os.path.join(path, "*"))):
+        name = os.path.basename(file)
+        if re.search(r"-\d+-of-\d+|\.tfrecord", name):
+            part = re.match(r"[a-z]*", name, re.IGNORECASE)[0]
+            named.setdefault(part, []).append(file)
+    parts = find_parts(path, named)
+    files = {part: named.pop(name) for part, name in parts.items()}
     for part in ("train", "test"):
-        if part not in found:
+        if part not in files:
             raise ValueError(
                 f"{path} must hold TFRecord files {part}-*-of-* or "
                 f"{part}*.tfrecord (for the test set validation-*-of-* as "
-                "well). Received: none."
+                f"well). Received: {', '.join([*parts.values(), *named])}"
+                f"{'' if parts or named else 'none'}."
             )
-    for files in found.values():
-        check_complete(path, files)
-    return found
-
-
-def check_complete(path: str, files: Sequence[str]) -> None:
-    """Raises a ValueError unless all files `-of-` their number are there."""
-    name = os.path.basename(files[0])
-    if "-of-" in name:
-        announced = int(name.rsplit("-of-", 1)[1].split(".")[0])
-        if announced != len(files):
-            raise ValueError(
-                f"{path} must hold all {announced} files "
-                f"{name.split('-')[0]}-*-of-*. Received: {len(files)} of them."
-            )
+    for found in files.values():
+        check_complete(path, found)
+    notes = [f"not read: {name}*" for name in named]
+    return files, notes
 
 
 def _count(part, files):
     """The number of records in each file; with ImageNet an estimate."""
     if total := _IMAGENET.get((part, len(files))):
         return np.diff(np.linspace(0, total, len(files) + 1).astype(int))
-    return np.array([count_records(file) for file in files])
+    return _count_each(files)
+
+
+def _is_known(part, files):
+    return (part, len(files)) in _IMAGENET
+
+
+def _count_each(files):
+    return np.array([count_records(file) for file in files], np.int64)
 
 
 def _class_names(path, classes, is_imagenet):
@@ -328,7 +342,7 @@ def _class_names(path, classes, is_imagenet):
     if classes is None:
         return names
     count = positive_int("classes", classes)
-    if names and len(names) != count:
+    if names is not None and count != len(names):
         raise ValueError(
             f"`classes` must be the number of names in {path}, {len(names)}. "
             f"Received: {count}."
@@ -336,28 +350,52 @@ def _class_names(path, classes, is_imagenet):
     return names or tuple(str(i) for i in range(count))
 
 
-def _check_first_labels(files, num_classes, first_label):
-    """Looks at some records, to refuse what is wrong before training."""
-    labels, error = [], None
-    for file in dict.fromkeys([files[0], files[-1]]):
-        records = tf.data.TFRecordDataset(file).take(_CHECKED_RECORDS)
-        for record in records.ignore_errors():
-            try:
-                example = tf.io.parse_single_example(record, _FEATURES)
-            except tf.errors.InvalidArgumentError as failure:
-                error = failure
-            else:
-                labels.append(int(example["image/class/label"]) - first_label)
-    if error and not labels:
+def _check_labels(files, names, first_label):
+    """Looks at records of all files, to refuse what is wrong before training.
+
+    A stray label among the first of a file is an error, as are labels that
+    count from 1 where 0 is meant; another stray one is a bad image.
+    """
+    each = max(_CHECKED_RECORDS // len(files), 1)
+
+    def begin(file):
+        records = tf.data.TFRecordDataset(file).ignore_errors()
+        return records.take(each).enumerate()
+
+    records = tf.data.Dataset.from_tensor_slices(files).flat_map(begin)
+    features = {
+        IMAGE: tf.io.FixedLenFeature([], tf.string),
+        LABEL: tf.io.FixedLenFeature([], tf.int64),
+        _TEXT: tf.io.FixedLenFeature([], tf.string, ""),
+    }
+
+    def read(number, record):
+        example = tf.io.parse_single_example(record, features)
+        return number, example[LABEL] - first_label, example[_TEXT]
+
+    found = list(records.map(read).ignore_errors().as_numpy_iterator())
+    if not found:
         raise ValueError(
             f"{files[0]} must hold tf.train.Examples with the features "
-            f"{' and '.join(_FEATURES)}."
-        ) from error
-    for label in labels:
-        if not 0 <= label < num_classes:
+            f"{IMAGE} and {LABEL}."
+        )
+    numbers, labels = np.array([row[:2] for row in found]).T
+    is_stray = (labels < 0) | (labels >= len(names))
+    counts_from_one = np.all(labels > 0) and np.any(labels == len(names))
+    if counts_from_one or np.any(is_stray & (numbers < _FIRST_RECORDS)):
+        raise ValueError(
+            f"The labels of {len(names)} classes must be from {first_label} to "
+            f"{first_label + len(names) - 1}. Received: "
+            f"{labels[is_stray][0] + first_label} in {files[0]} or its like. "
+            "Give another number of classes, or "
+            f"first_label={1 - first_label}."
+        )
+    texts = {text.decode(errors="replace") for *_, text in found}
+    for _, label, text in found if texts <= set(names) else ():
+        if 0 <= label < len(names) and names[label] != text.decode():
             raise ValueError(
-                f"The labels of {num_classes} classes must be from "
-                f"{first_label} to {first_label + num_classes - 1}. Received: "
-                f"{label + first_label} in {files[0]} or {files[-1]}. Give "
-                "another number of classes, or first_label=0 or 1."
+                f"The labels of {files[0]} must fit its texts. Received: "
+                f"{label + first_label}, which is {names[label]!r}, for "
+                f"{text.decode()!r}. Give first_label={1 - first_label}, or "
+                "another order of the names."
             )

@@ -1,18 +1,20 @@
 """Image sets of TensorFlow Datasets, by name."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from lambdanet_tf.arguments import did_you_mean
-from lambdanet_tf.data.decode import EncodedImage
-from lambdanet_tf.data.image_set import ImageSet
-from lambdanet_tf.data.image_set import validation_count
-from lambdanet_tf.data.source import Element
-from lambdanet_tf.data.source import StreamedSource
+from lambdanet_tf.data.images import EncodedImage
+from lambdanet_tf.data.images import open_image
+from lambdanet_tf.data.sets import ImageSet
+from lambdanet_tf.data.sets import validation_count
+from lambdanet_tf.data.sources import StreamedSource
+from lambdanet_tf.data.sources import fill_up
 from lambdanet_tf.environment import require
 
-_MOST_PIECES = 64
+_MAX_FILES = 64
 
 
 class TfdsSource(StreamedSource):
@@ -30,45 +32,47 @@ class TfdsSource(StreamedSource):
     def __init__(self, builder: Any, split: str, shuffle_buffer: int):
         tfds = require("tensorflow_datasets", extra="tfds")
         info = builder.info
-        pieces = tfds.even_splits(
-            split, min(info.splits[split].num_shards, _MOST_PIECES)
+        self.splits = tfds.even_splits(
+            split, min(info.splits[split].num_shards, _MAX_FILES)
         )
         super().__init__(
-            [info.splits[piece].num_examples for piece in pieces],
+            [info.splits[part].num_examples for part in self.splits],
             shuffle_buffer,
             info.features["label"].num_classes,
         )
+        self._name = info.full_name
         self._channels = image_channels(info)
-        config = tfds.ReadConfig(
-            add_tfds_id=True, try_autocache=False, interleave_cycle_length=1
-        )
+        config = tfds.ReadConfig(try_autocache=False, interleave_cycle_length=1)
         datasets = [
             builder.as_dataset(
-                split=piece,
+                split=part,
                 shuffle_files=False,
                 decoders={"image": tfds.decode.SkipDecoding()},
                 read_config=config,
             )
-            for piece in pieces
+            for part in self.splits
         ]
         self._structure = datasets[0].element_spec
         self._variants = tf.stack(
             [tf.data.experimental.to_variant(dataset) for dataset in datasets]
         )
 
-    def read_piece(self, number: tf.Tensor) -> tf.data.Dataset:
+    def read_file(self, number: tf.Tensor) -> tf.data.Dataset:
         variant = tf.gather(self._variants, number)
         records = tf.data.experimental.from_variant(variant, self._structure)
-        return records.map(
-            lambda record: {
-                "name": record["tfds_id"],
-                "image": record["image"],
-                "label": tf.cast(record["label"], tf.int32),
-            }
-        )
+        return fill_up(records, tf.gather(self._sizes, number))
 
-    def decode(self, element: Element) -> tuple[EncodedImage, tf.Tensor]:
-        return EncodedImage(element["image"], self._channels), element["label"]
+    def decode(
+        self, item: dict[str, tf.Tensor]
+    ) -> tuple[EncodedImage, tf.Tensor]:
+        image = open_image(item["image"], self._channels)
+        return image, tf.cast(item["label"], tf.int32)
+
+    def _describe(self, file, number, item, error):
+        return f"{self._name}, {self.splits[file]}: image {number}: {error}"
+
+    def _identity(self) -> Iterator[bytes]:
+        yield f"{self._name} {[*map(str, self.splits)]} {self._sizes}".encode()
 
 
 def read_tfds(
@@ -177,6 +181,12 @@ def _check_features(tfds, name, features):
         raise ValueError(
             "`data` must be a set with an `image` and a `label`. Received: "
             f"{name}, whose features are {', '.join(features)}."
+        )
+    # Floats are kept as their bits, in a PNG file of other channels.
+    if tf.as_dtype(image.np_dtype) not in (tf.uint8, tf.uint16):
+        raise ValueError(
+            f"`data` must be a set with images of uint8. Received: {name}, "
+            f"whose images are {tf.as_dtype(image.np_dtype).name}."
         )
 
 

@@ -262,14 +262,13 @@ def data_set_images(
     )
     source = getattr(images, split)
     crop = options.crop(input_shape)
-    batches = data.training_batches(
-        source,
+    elements = source.stream(0)
+    batches = source.batches(
+        elements,
+        lambda image, label, position: (crop(image), label),
         min(count, source.num_images),
-        lambda image, seed: crop(image),
-        options.image_shape(input_shape),
-        dtype=crop.dtype,
     )
-    pixels, labels = next(iter(batches))
+    (pixels, labels), _ = next(iter(batches))
     return tf.cast(pixels, tf.float32).numpy(), labels.numpy()
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import tensorflow as tf
 
 from lambdanet_tf import data
-from lambdanet_tf.data import decode
 from lambdanet_tf.serving.inference import Inference
 from lambdanet_tf.serving.inference import probabilities_of
 from lambdanet_tf.serving.inference import scores_of
@@ -175,7 +174,7 @@ def decode_batch(
     """
 
     def preprocess(image_bytes):
-        pixels = crop(checked_image(image_bytes, channels, max_pixels))
+        pixels = crop(data.EncodedImage(image_bytes, channels, max_pixels))
         return tf.cast(pixels, tf.float32)
 
     shape = (*crop.size, channels)
@@ -207,34 +206,11 @@ def decode_examples(
 
     def preprocess(example):
         parsed = tf.io.parse_single_example(example, features)
-        image = checked_image(parsed[ENCODED_FEATURE], channels, max_pixels)
+        image = data.EncodedImage(parsed[ENCODED_FEATURE], channels, max_pixels)
         return tf.cast(crop(image), tf.float32)
 
     shape = (*crop.size, channels)
     return _map_or_refuse(preprocess, serialized, shape, max_pixels)
-
-
-def checked_image(
-    encoded: tf.Tensor, channels: int, max_pixels: int
-) -> data.EncodedImage:
-    """Validates an encoded JPEG or PNG.
-
-    Args:
-        encoded: scalar string.
-        channels: 1 for gray, 3 for color.
-        max_pixels: largest height times width of the image.
-
-    Raises:
-        tf.errors.InvalidArgumentError: when run, if the header is broken or
-            promises more pixels.
-    """
-    size = decode.header_size(encoded)
-    # The product of two sides below 2**32 may overflow int64.
-    height, width = tf.unstack(size)
-    fits = (height > 0) & (width > 0)
-    fits &= height <= max_pixels // tf.maximum(width, 1)
-    with tf.control_dependencies([tf.debugging.Assert(fits, [size])]):
-        return data.EncodedImage(tf.identity(encoded), channels)
 
 
 def _map_or_refuse(

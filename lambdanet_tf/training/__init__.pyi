@@ -1,6 +1,7 @@
 from lambdanet_tf.runs import RunFolder as RunFolder
 from lambdanet_tf.training.averages import Averages as Averages
 from lambdanet_tf.training.averages import UseAverages as UseAverages
+from lambdanet_tf.training.batches import InputPipeline as InputPipeline
 from lambdanet_tf.training.keep_best import KeepBest as KeepBest
 from lambdanet_tf.training.loop import train as train
 from lambdanet_tf.training.network import compile_network as compile_network
@@ -10,7 +11,6 @@ from lambdanet_tf.training.optimizer import recipe_optimizer as recipe_optimizer
 from lambdanet_tf.training.optimizer import recipe_schedule as recipe_schedule
 from lambdanet_tf.training.options import LabelOptions as LabelOptions
 from lambdanet_tf.training.options import RunOptions as RunOptions
-from lambdanet_tf.training.pipeline import InputPipeline as InputPipeline
 from lambdanet_tf.training.preemption import NotFinite as NotFinite
 from lambdanet_tf.training.preemption import Stopped as Stopped
 from lambdanet_tf.training.recipe import Recipe as Recipe

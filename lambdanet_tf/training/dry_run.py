@@ -18,6 +18,7 @@ from lambdanet_tf.analysis import analyze
 from lambdanet_tf.environment import keras_version
 from lambdanet_tf.files import check_writable
 from lambdanet_tf.training import pictures
+from lambdanet_tf.training.batches import InputPipeline
 from lambdanet_tf.training.checkpoints import check_room
 from lambdanet_tf.training.checkpoints import size_in_bytes
 from lambdanet_tf.training.distribution import create_strategy
@@ -29,7 +30,6 @@ from lambdanet_tf.training.loop import Setup
 from lambdanet_tf.training.loop import set_up
 from lambdanet_tf.training.optimizer import recipe_schedule
 from lambdanet_tf.training.options import RunOptions
-from lambdanet_tf.training.pipeline import InputPipeline
 from lambdanet_tf.training.preemption import check_finite
 from lambdanet_tf.training.prerequisites import check_prerequisites
 from lambdanet_tf.training.prerequisites import has_pictures
@@ -239,7 +239,7 @@ def time_steps(recipe: Recipe, options: RunOptions, setup: Setup) -> StepTimes:
             recipe,
             options.jit_compile,
         )
-    batches = iter(setup.pipeline.training())
+    batches = iter(setup.pipeline.training(count_bad=True))
 
     def timed(first, steps, vote):
         start = time.perf_counter()

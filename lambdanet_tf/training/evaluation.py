@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import data
-from lambdanet_tf.training.pipeline import InputPipeline
+from lambdanet_tf.training.batches import InputPipeline
 from lambdanet_tf.training.steps import evaluation_step
 from lambdanet_tf.training.steps import prediction_step
 
@@ -39,12 +39,18 @@ class Evaluation:
 
         Raises:
             ValueError: if none could be read.
+            RuntimeError: if an image was lost on its way here.
         """
-        sums = np.zeros(4)
+        sums = np.zeros(5)
         for batch in self._pipeline.evaluation(source):
             sums += self._evaluate(batch).numpy()
         if not sums[3]:
             raise ValueError("None of the evaluation images could be read.")
+        if sums[3] + sums[4] != source.num_images:
+            raise RuntimeError(
+                f"{source.num_images} images were to be evaluated. Evaluated: "
+                f"{sums[3]:.0f}, unreadable: {sums[4]:.0f}."
+            )
         loss, top1, top5 = (float(x) for x in sums[:3] / sums[3])
         metrics = {"loss": loss, "accuracy": top1}
         if len(self._pipeline.images.classes) > 5:
@@ -67,7 +73,7 @@ class Evaluation:
         """
         columns, count = [], 0
         for batch in self._pipeline.evaluation(source):
-            images, labels, weights = batch
+            images, labels, weights, _ = batch
             probabilities = self._predict(batch)
             columns.append(
                 [

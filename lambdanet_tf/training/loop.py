@@ -19,6 +19,7 @@ from lambdanet_tf import models
 from lambdanet_tf import runs
 from lambdanet_tf.analysis import trainable_parameters
 from lambdanet_tf.training.averages import Averages
+from lambdanet_tf.training.batches import InputPipeline
 from lambdanet_tf.training.checkpoints import Checkpoints
 from lambdanet_tf.training.distribution import create_strategy
 from lambdanet_tf.training.distribution import describe
@@ -32,7 +33,6 @@ from lambdanet_tf.training.optimizer import recipe_schedule
 from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.options import is_chief_process
 from lambdanet_tf.training.options import number_of_workers
-from lambdanet_tf.training.pipeline import InputPipeline
 from lambdanet_tf.training.preemption import NotFinite
 from lambdanet_tf.training.preemption import Stopped
 from lambdanet_tf.training.preemption import StopRequest
@@ -249,7 +249,7 @@ class Training:
         self.progress = Progress(recipe.epochs, per_epoch, recipe.batch_size)
         if self.is_chief:
             self.progress.announce("compiling the training step ...")
-        batches = iter(self.pipeline.training(self.state.step))
+        batches = iter(self.pipeline.training(self.state.step, True))
         self._clock = time.perf_counter()
         with StopRequest() as request:
             try:
@@ -270,9 +270,8 @@ class Training:
         wait_for_all(self.strategy)  # The chief may still be writing.
         models.load_weights(self.model, self.folder.file(runs.WEIGHTS_FILE))
         images = self.pipeline.images
-        metrics = self._final_metrics()
+        metrics, bad = self._final_metrics()
         run = self._write_run("finished", metrics)
-        bad = self.pipeline.bad_images.names()
         if bad:
             self.output.write_text(runs.BAD_IMAGES_FILE, "\n".join(bad) + "\n")
         parameters = f"{trainable_parameters(self.model):,}, trainable"
@@ -348,14 +347,15 @@ class Training:
         epoch = state.step // self.pipeline.steps_per_epoch
         seconds = self._elapsed(training=True)
         schedule = recipe_schedule(self.recipe, self.pipeline.steps_per_epoch)
+        validation, bad = self._validate(epoch)
         row = {
             "epoch": epoch,
             "step": state.step,
             "learning_rate": float(schedule(state.step - 1)),
             **state.training_metrics(),
-            **self._validate(epoch),
+            **validation,
             "images_per_second": state.sums[2] / seconds,
-            "bad_images": len(self.pipeline.bad_images.names()),
+            "bad_images": int(state.sums[3]) + bad,
         }
         self._elapsed()
         state.end_epoch({**row, "seconds": state.seconds})
@@ -370,10 +370,10 @@ class Training:
         """Evaluates the averages; keeps the weights if they are the best."""
         state, source = self.state, self.pipeline.images.validation
         with self.averages.in_model():
-            metrics = {}
+            metrics, bad = {}, 0
             if source is not None:
                 metrics = self.evaluation.metrics(source, "validation_")
-                del metrics["validation_images"]
+                bad = source.num_images - metrics.pop("validation_images")
             check_finite(
                 metrics.get("validation_loss", 0.0),
                 state.step,
@@ -385,7 +385,7 @@ class Training:
                 score = metrics.get("validation_accuracy", 0.0)
                 state.best = {"epoch": epoch, "score": score, **metrics}
                 self.output.write_weights(self.model)
-        return metrics
+        return metrics, bad
 
     def _maybe_save(self, request):
         """Writes a checkpoint when one is due; stops when that is asked."""
@@ -419,15 +419,25 @@ class Training:
         test = self.evaluation.metrics(self.pipeline.images.test)
         test["test_images"] = test.pop("images")
         images = state.rows[-1]["step"] * self.recipe.batch_size
-        return {
+        bad = self._names_of_bad_images(test["test_images"])
+        metrics = {
             "best_epoch": best["epoch"],
             **test,
             **{k: v for k, v in best.items() if k.startswith("validation")},
-            "bad_images": len(self.pipeline.bad_images.names()),
+            "bad_images": len(bad),
             "seconds": state.seconds,
             "images_per_second": images / max(state.training_seconds, 1e-9),
             "device": describe(self.strategy),
         }
+        return metrics, bad
+
+    def _names_of_bad_images(self, test_images):
+        """Names them, which takes a pass over all images, if there are any."""
+        images = self.pipeline.images
+        is_whole = images.test.num_images == test_images
+        if is_whole and not any(row["bad_images"] for row in self.state.rows):
+            return []
+        return list(data.check_images(images)) if self.is_chief else []
 
     def _write_run(self, status, metrics=None):
         """Writes run.json; returns what it holds."""

@@ -12,7 +12,7 @@ class RunState:
     Attributes:
         step: training steps taken.
         sums: over the images of the epoch so far: loss, top-1 accuracy,
-            number of images.
+            number of images, number of unreadable ones that were left out.
         rows: the lines of metrics.csv, one for each epoch.
         best: epoch, score and validation metrics of the best epoch; None
             before the first.
@@ -21,7 +21,7 @@ class RunState:
     """
 
     step: int = 0
-    sums: list[float] = dataclasses.field(default_factory=lambda: [0.0] * 3)
+    sums: list[float] = dataclasses.field(default_factory=lambda: [0.0] * 4)
     rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     best: dict[str, Any] | None = None
     seconds: float = 0.0
@@ -36,14 +36,14 @@ class RunState:
 
     def training_metrics(self) -> dict[str, float]:
         """Returns mean loss and accuracy of the epoch so far."""
-        loss, right, count = self.sums
+        loss, right, count, _ = self.sums
         count = max(count, 1.0)
         return {"loss": loss / count, "accuracy": right / count}
 
     def end_epoch(self, row: dict[str, Any]) -> None:
         """Adds the line of an epoch, and begins the next one."""
         self.rows.append(row)
-        self.sums = [0.0] * 3
+        self.sums = [0.0] * 4
 
     def is_best(self, metrics: dict[str, float]) -> bool:
         """Returns whether the weights are the best so far.

@@ -32,10 +32,10 @@ def training_step(
         jit_compile: whether XLA compiles the step.
 
     Returns:
-        A `tf.function`: iterator of (images, one-hot labels), int64 number of
-        the first step, int32 number of steps, float32 vote -> float32 `(4,)`:
-        over all images the sums of loss, top-1 accuracy and images; over all
-        processes the sum of the votes.
+        A `tf.function`: iterator of (images, one-hot labels, bad), int64 number
+        of the first step, int32 number of steps, float32 vote -> float32
+        `(5,)`: over all images the sums of loss, top-1 accuracy and images, and
+        of the images that were left out; over all processes that of the votes.
     """
     strategy = tf.distribute.get_strategy()
     step = update_step(model, optimizer, averages, recipe)
@@ -44,12 +44,14 @@ def training_step(
 
     @tf.function
     def take_steps(iterator, first, number, vote):
-        total = tf.zeros([3])
+        total = tf.zeros([4])
         for index in tf.range(number):
-            images, labels = next(iterator)
+            images, labels, bad = next(iterator)
             taken = first + tf.cast(index, tf.int64)
             sums = strategy.run(step, args=(images, labels, taken))
-            total += strategy.reduce("sum", sums, axis=None)
+            sums = strategy.reduce("sum", sums, axis=None)
+            bad = strategy.reduce("sum", bad, axis=None)
+            total += tf.concat([sums, [bad]], axis=0)
         votes = strategy.run(lambda: tf.identity(vote))
         votes = strategy.reduce("sum", votes, axis=None)
         return tf.concat([total, [votes]], axis=0)
@@ -130,13 +132,13 @@ def evaluation_step(model: tf.keras.Model) -> Callable[..., tf.Tensor]:
         model: returns logits.
 
     Returns:
-        A `tf.function`: (images, one-hot labels, weights) -> float32 `(4,)`:
-        the weighted sums over all images of loss, top-1 and top-5 accuracy,
-        and the sum of the weights.
+        A `tf.function`: (images, one-hot labels, weights, bad) -> float32
+        `(5,)`: the weighted sums over all images of loss, top-1 and top-5
+        accuracy, the sum of the weights, and that of the images left out.
     """
     strategy = tf.distribute.get_strategy()
 
-    def replica_step(images, labels, weights):
+    def replica_step(images, labels, weights, bad):
         logits = model(images, training=False)
         columns = [
             cross_entropy(labels, logits),
@@ -144,7 +146,7 @@ def evaluation_step(model: tf.keras.Model) -> Callable[..., tf.Tensor]:
             top_k_accuracy(labels, logits, 5),
             tf.ones_like(weights),
         ]
-        return tf.stack([tf.reduce_sum(c * weights) for c in columns])
+        return tf.stack([*(tf.reduce_sum(c * weights) for c in columns), bad])
 
     @tf.function
     def evaluate(batch):
@@ -163,12 +165,12 @@ def prediction_step(model: tf.keras.Model) -> Callable[..., Any]:
         model: returns logits.
 
     Returns:
-        A `tf.function`: (images, labels, weights) -> probabilities
+        A `tf.function`: (images, labels, weights, bad) -> probabilities
         `(batch, classes)`, for each replica.
     """
     strategy = tf.distribute.get_strategy()
 
-    def replica_step(images, labels, weights):
+    def replica_step(images, labels, weights, bad):
         logits = model(images, training=False)
         return tf.nn.softmax(tf.cast(logits, tf.float32))
 

@@ -19,11 +19,11 @@ import tensorflow as tf
 from lambdanet_tf import data
 from lambdanet_tf import runs
 from lambdanet_tf.data import pseudo_labels
-from lambdanet_tf.data.image_set import CLASS_FILES
+from lambdanet_tf.data.sets import CLASS_FILES
 from lambdanet_tf.files import check_writable
 from lambdanet_tf.files import whole_file
+from lambdanet_tf.training.batches import evaluation_crop
 from lambdanet_tf.training.options import LabelOptions
-from lambdanet_tf.training.pipeline import evaluation_crop
 from lambdanet_tf.training.recipe import from_dict
 
 REPORT_FILE = "pseudo_labels.json"
@@ -73,8 +73,7 @@ def label_images(
     }
     output = runs.RunFolder(folder)
     _begin(output, facts)
-    bad_images = data.BadImages(output.file(runs.BAD_IMAGES_FILE))
-    parts = _label(run, source, output, options, bad_images, print_fn)
+    parts, all_read = _label(run, source, output, options, print_fn)
     labels, certainties = _predictions(parts)
     numbers = _choose(labels, certainties, options.images_per_class)
     if not numbers.sum():
@@ -85,10 +84,13 @@ def label_images(
         )
     _write(parts, numbers, output, run.classes)
     kept = np.bincount(labels, numbers, len(run.classes)).astype(int).tolist()
+    bad = [] if all_read else list(source.check())
+    if bad:
+        output.write_text(runs.BAD_IMAGES_FILE, "\n".join(bad) + "\n")
     report = {
         **facts,
         "images_read": source.num_images,
-        "bad_images": len(bad_images.names()),
+        "bad_images": len(bad),
         "certain": len(numbers),
         "kept": sum(kept),
         "kept_of_each_class": dict(zip(run.classes, kept, strict=True)),
@@ -119,31 +121,28 @@ def _begin(output, facts):
     output.write_text(_PROGRESS_FILE, text)
 
 
-def _label(run, source, output, options, bad_images, print_fn):
-    """Writes the images that the teacher is certain of; returns the files."""
+def _label(run, source, output, options, print_fn):
+    """Writes the images that the teacher is certain of.
+
+    Returns the files, and whether each image was read here and now.
+    """
     model = run.load_model()
     crop = evaluation_crop(from_dict(run.recipe))
 
-    def prepare(image):
-        return tf.cast(crop(image), crop.dtype), image.encoded()
+    def prepare(image, label, position):
+        return crop(image), image.encoded()
 
-    signature = (
-        tf.TensorSpec((*crop.size, run.image["channels"]), crop.dtype),
-        tf.TensorSpec([], tf.string),
-    )
-    files = []
+    files, num_read = [], 0
     for start in range(0, source.num_images, _IMAGES_PER_FILE):
         name = _PART.format(len(files))
         files.append(output.file(name))
         if output.exists(name):
             continue
-        batches = (
-            data.scan_images(source, prepare, signature, start, bad_images)
-            .take(_IMAGES_PER_FILE)
-            .batch(options.batch_size)
-        )
+        elements = source.scan().skip(start).take(_IMAGES_PER_FILE)
+        batches = source.batches(elements, prepare, options.batch_size)
         records = []
-        for pixels, encoded in batches:
+        for (pixels, encoded), _ in batches:
+            num_read += len(pixels)
             logits = tf.cast(model(pixels, training=False), tf.float32)
             probabilities = tf.nn.softmax(logits).numpy()
             records += [
@@ -160,7 +159,7 @@ def _label(run, source, output, options, bad_images, print_fn):
             f"{len(records):,} of the last {done - start:,} with a probability "
             f"of {options.threshold:g} or more"
         )
-    return files
+    return files, num_read == source.num_images
 
 
 def _write_records(output, name, records):

@@ -7,12 +7,12 @@ import re
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.data.arrays import load_digits
 from lambdanet_tf.data.arrays import read_arrays
+from lambdanet_tf.data.arrays import read_idx
 from lambdanet_tf.data.fake import fake_known_set
 from lambdanet_tf.data.fake import fake_set
 from lambdanet_tf.data.folders import read_folder
-from lambdanet_tf.data.idx import read_idx
-from lambdanet_tf.data.image_set import ImageSet
 from lambdanet_tf.data.records import read_records
+from lambdanet_tf.data.sets import ImageSet
 from lambdanet_tf.data.tfds import read_tfds
 
 SOURCES = {
@@ -53,8 +53,8 @@ def load_images(
             validation set, which chooses the best epoch.
         data_dir: where TensorFlow Datasets keeps its sets; None for the
             default.
-        shuffle_buffer: images among which the next one is drawn, where they
-            are read one after the other (`tfds:` and `records:`).
+        shuffle_buffer: shuffle buffer, in images, where they are read one
+            after the other (`tfds:` and `records:`).
         download: whether to download and prepare a set of TensorFlow Datasets
             that is not prepared.
 
@@ -118,7 +118,8 @@ def dry_run_images(
             name, validation_split, data_dir, shuffle_buffer, download=False
         )
     except (ImportError, ValueError) as error:
-        fake = fake_known_set(name, validation_split, _reason(error))
+        reason = str(error).split(". ")[0].rstrip(".")
+        fake = fake_known_set(name, validation_split, reason)
         if fake is None:
             raise
         return fake
@@ -145,8 +146,3 @@ def _split_options(kind, place):
             )
         options[name] = int(value)
     return place, options
-
-
-def _reason(error):
-    """The first sentence of an error."""
-    return str(error).split(". ")[0].rstrip(".")

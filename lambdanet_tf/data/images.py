@@ -1,0 +1,327 @@
+"""Images: decoded as Pillow would, cropped and resized.
+
+An image is an `ArrayImage` or an `EncodedImage`, of which only what is needed
+is decoded; pixels are tensors `(height, width, channels)` in [0, 255].
+"""
+
+import dataclasses
+import io
+
+import numpy as np
+import tensorflow as tf
+
+from lambdanet_tf.environment import require
+
+Size = int | tuple[int, int]
+
+# The crop of the common ImageNet evaluation: of 256 pixels the middle 224.
+EVALUATION_SHARE = 0.875
+MAX_PIXELS = 178_956_970  # Pillow refuses more, too.
+_PNG = b"\x89PNG"
+_JPEG_END = b"\xff\xd9"
+_PILLOW_FORMATS = ("BMP", "GIF", "TIFF", "WEBP")
+# Pillow's weights of red, green and blue in gray, of 65,536.
+_GRAY = (19595, 38470, 7471)
+
+
+class ArrayImage:
+    """An image that is an array.
+
+    Args:
+        array: tensor `(height, width, channels)`.
+    """
+
+    def __init__(self, array: tf.Tensor):
+        self._array = array
+
+    def size(self) -> tf.Tensor:
+        """Returns height and width, as an int32 tensor."""
+        return tf.shape(self._array)[:2]
+
+    def decode(self) -> tf.Tensor:
+        """Returns all pixels."""
+        return self._array
+
+    def encoded(self) -> tf.Tensor:
+        """Returns the bytes of a PNG file, the values rounded to 8 bits."""
+        rounded = tf.round(tf.cast(self._array, tf.float32))
+        return tf.io.encode_png(tf.saturate_cast(rounded, tf.uint8))
+
+    def crop(
+        self,
+        top: tf.Tensor,
+        left: tf.Tensor,
+        height: tf.Tensor,
+        width: tf.Tensor,
+    ) -> tf.Tensor:
+        """Returns the pixels of a box."""
+        return self._array[top : top + height, left : left + width]
+
+
+class EncodedImage:
+    """An image that is the bytes of a JPEG or PNG file.
+
+    Pixels are those that Pillow gives: a transparent image loses its
+    transparency, CMYK becomes RGB, 16 bits become the higher 8, and gray is
+    0.299 R + 0.587 G + 0.114 B. Boxes of a JPEG file are decoded without the
+    rest of it; the size is read from the header.
+
+    Reading it fails if it is neither, is cut off, or has too many pixels.
+
+    Args:
+        encoded: scalar string tensor.
+        channels: 1 or 3.
+        max_pixels: largest height times width.
+    """
+
+    def __init__(
+        self, encoded: tf.Tensor, channels: int, max_pixels: int = MAX_PIXELS
+    ):
+        self._channels = channels
+        self._is_png = _is_png(encoded)
+        size = tf.cond(
+            self._is_png,
+            lambda: _png_size(encoded),
+            lambda: _jpeg_size(encoded),
+        )
+        # The product of two sides below 2**32 may overflow int64.
+        height, width = tf.unstack(size)
+        fits = (height > 0) & (width > 0)
+        fits &= height <= max_pixels // tf.maximum(width, 1)
+        with tf.control_dependencies([tf.debugging.Assert(fits, [size])]):
+            self._encoded = tf.identity(encoded)
+            self._size = tf.cast(size, tf.int32)
+
+    def size(self) -> tf.Tensor:
+        """Returns height and width, as an int32 tensor."""
+        return self._size
+
+    def encoded(self) -> tf.Tensor:
+        """Returns the bytes of the file."""
+        return self._encoded
+
+    def decode(self) -> tf.Tensor:
+        """Returns all pixels, uint8."""
+        pixels = tf.cond(
+            self._is_png,
+            lambda: tf.io.decode_png(self._encoded, channels=3),
+            lambda: tf.io.decode_jpeg(
+                self._encoded, channels=3, dct_method="INTEGER_ACCURATE"
+            ),
+        )
+        return self._in_channels(pixels)
+
+    def crop(
+        self,
+        top: tf.Tensor,
+        left: tf.Tensor,
+        height: tf.Tensor,
+        width: tf.Tensor,
+    ) -> tf.Tensor:
+        """Returns the pixels of a box, uint8."""
+        # Without its end a JPEG is decoded whole, which fails if it is cut
+        # off, and not if something follows it.
+        end = tf.strings.substr(self._encoded, -2, 2)
+        is_whole_jpeg = ~self._is_png & tf.equal(end, _JPEG_END)
+
+        def box_of_jpeg():
+            return self._in_channels(
+                tf.io.decode_and_crop_jpeg(
+                    self._encoded,
+                    tf.stack([top, left, height, width]),
+                    channels=3,
+                    dct_method="INTEGER_ACCURATE",
+                )
+            )
+
+        def box_of_pixels():
+            return self.decode()[top : top + height, left : left + width]
+
+        return tf.cond(is_whole_jpeg, box_of_jpeg, box_of_pixels)
+
+    def _in_channels(self, pixels):
+        if self._channels == 1:
+            weighted = tf.cast(pixels, tf.int32) * tf.constant(_GRAY)
+            gray = tf.reduce_sum(weighted, axis=-1, keepdims=True)
+            pixels = tf.cast((gray + 2**15) // 2**16, tf.uint8)
+        return tf.ensure_shape(pixels, (None, None, self._channels))
+
+
+Image = ArrayImage | EncodedImage
+
+
+def open_image(encoded: tf.Tensor, channels: int) -> EncodedImage:
+    """Opens the bytes of an image file.
+
+    JPEG and PNG are decoded by TensorFlow; BMP, GIF, TIFF and WebP by Pillow,
+    in Python, their first frame or page.
+
+    Args:
+        encoded: scalar string tensor.
+        channels: 1 or 3.
+    """
+
+    def by_pillow():
+        png = tf.numpy_function(_to_png, [encoded], tf.string, stateful=False)
+        return tf.ensure_shape(png, [])
+
+    is_native = tf.io.is_jpeg(encoded) | _is_png(encoded)
+    encoded = tf.cond(is_native, lambda: tf.identity(encoded), by_pillow)
+    return EncodedImage(encoded, channels)
+
+
+def _to_png(encoded: bytes) -> bytes:
+    """Converts what TensorFlow cannot decode to an uncompressed PNG."""
+    pillow = require("PIL.Image", extra="data")
+    try:
+        image = pillow.open(io.BytesIO(encoded), formats=_PILLOW_FORMATS)
+    except pillow.UnidentifiedImageError:
+        raise ValueError(
+            f"No JPEG, PNG, {', '.join(_PILLOW_FORMATS)}."
+        ) from None
+    with image:
+        if image.width * image.height > MAX_PIXELS:
+            raise ValueError(f"{image.width}x{image.height} pixels.")
+        if image.format == "TIFF":
+            image = _read_tiff(pillow, image)
+        if image.mode in ("I", "F"):
+            raise ValueError("Channels of 32 bits have no known range.")
+        stream = io.BytesIO()
+        is_gray = image.mode in ("1", "L", "LA")
+        image.convert("L" if is_gray else "RGB").save(
+            stream, "PNG", compress_level=0
+        )
+    return stream.getvalue()
+
+
+def _read_tiff(pillow, image):
+    """Reads a TIFF; refuses those of which Pillow makes something else."""
+    tags = image.tag_v2
+    bits, white_is_zero = set(tags.get(258, (1,))), tags.get(262) == 0
+    if set(tags.get(339, (1,))) != {1}:
+        raise ValueError("Only channels of whole numbers from 0 are read.")
+    if not bits <= {1, 2, 4, 8, 16}:
+        raise ValueError(f"Channels of {bits} bits are not read.")
+    if 16 in bits and tags.get(284, 1) != 1:
+        raise ValueError("16 bits, channel by channel, are not read.")
+    if tags.get(274, 1) != 1:
+        raise ValueError("Turned pictures are not read.")
+    if image.mode.startswith("I;16"):
+        values = (np.asarray(image) >> 8).astype(np.uint8)
+        return pillow.fromarray(255 - values if white_is_zero else values)
+    return image
+
+
+def _is_png(encoded):
+    return tf.equal(tf.strings.substr(encoded, 0, len(_PNG)), _PNG)
+
+
+def _jpeg_size(encoded):
+    shape = tf.image.extract_jpeg_shape(encoded, output_type=tf.int64)
+    return shape[:2]
+
+
+def _png_size(encoded):
+    """Height and width from the header, big-endian, of a PNG file."""
+    header = tf.io.decode_raw(tf.strings.substr(encoded, 16, 8), tf.uint8)
+    digits = tf.reshape(tf.cast(header, tf.int64), [2, 4])
+    places = tf.constant([2**24, 2**16, 2**8, 1], tf.int64)
+    return tf.reduce_sum(digits * places, axis=1)[::-1]
+
+
+def whole_image(image: Image, size: Size) -> tf.Tensor:
+    """Resizes the whole of an image.
+
+    Args:
+        image: to be resized.
+        size: height and width of the result.
+    """
+    return resized(image.decode(), size)
+
+
+def central_crop(
+    image: Image, size: Size, share: float = EVALUATION_SHARE
+) -> tf.Tensor:
+    """Crops the central square of an image and resizes it.
+
+    Args:
+        image: to be cropped.
+        size: height and width of the result.
+        share: the side of the square, as a share of the shorter side of the
+            image; at least one pixel.
+    """
+    shape = image.size()
+    shorter = tf.cast(tf.reduce_min(shape), tf.float32)
+    side = tf.maximum(tf.cast(tf.round(share * shorter), tf.int32), 1)
+    top, left = tf.unstack((shape - side + 1) // 2)
+    return resized(image.crop(top, left, side, side), size)
+
+
+def resized(pixels: tf.Tensor, size: Size) -> tf.Tensor:
+    """Resizes pixels bilinearly, unless they have the size."""
+    height, width = (size, size) if isinstance(size, int) else size
+    if pixels.shape[:2] == (height, width):
+        return pixels
+    pixels = tf.image.resize(pixels, [height, width])
+    return tf.ensure_shape(pixels, (height, width, pixels.shape[-1]))
+
+
+def image_dtype(precision: str) -> str:
+    """Returns the type in which batches of images are sent to a network.
+
+    Under mixed_bfloat16 that is bfloat16, half the bytes: the network would
+    round the pixels to it itself.
+
+    Args:
+        precision: of a recipe.
+
+    Returns:
+        "bfloat16" or "float32".
+    """
+    return "bfloat16" if precision == "mixed_bfloat16" else "float32"
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationCrop:
+    """Crops and resizes an image to the pixels that a network is evaluated on.
+
+    Call it with an `ArrayImage` or an `EncodedImage`; it returns a tensor
+    `(height, width, channels)` in [0, 255].
+
+    Attributes:
+        size: (height, width) of the result.
+        share: the side of the central square that is kept, as a share of the
+            shorter side of the image; 1 keeps the whole image, whatever its
+            proportions.
+        dtype: what the pixels are rounded to.
+
+    Raises:
+        ValueError: if a square is cut for a result that is none.
+    """
+
+    size: tuple[int, int]
+    share: float = 1.0
+    dtype: str = "float32"
+
+    def __post_init__(self):
+        height, width = self.size
+        if self.share != 1.0 and height != width:
+            raise ValueError(
+                "`evaluation_crop` must be 1 for images that are not square. "
+                f"Received: {self.share} for {height}x{width}."
+            )
+
+    def __call__(self, image: Image) -> tf.Tensor:
+        if self.share == 1.0:
+            pixels = whole_image(image, self.size)
+        else:
+            pixels = central_crop(image, self.size, self.share)
+        return tf.cast(pixels, self.dtype)
+
+    def __str__(self) -> str:
+        height, width = self.size
+        kept = "the whole image"
+        if self.share != 1.0:
+            kept = f"the central square of {self.share:g} of the shorter side"
+        rounded = "" if self.dtype == "float32" else f", in {self.dtype}"
+        return f"{kept}, resized bilinearly to {height}x{width}{rounded}"
