@@ -24,7 +24,7 @@ from benchmarks import report
 from benchmarks import timing
 from lambdanet_tf import analysis
 from lambdanet_tf import ops
-from lambdanet_tf.ops.content import apply_content_lambda
+from lambdanet_tf.ops.lambdas import lambda_output
 
 SIZE = 64 * 2**20  # bytes of what is copied to measure the bandwidth
 # How often the largest intermediate, or one of its size, is written or read:
@@ -58,9 +58,12 @@ def position_work(model, batch):
     return operations, moved
 
 
-def without_position_lambdas(queries, values, embeddings, content, *_):
-    """Stands in for `ops.lambda_output`."""
-    return apply_content_lambda(queries, content)
+def without_position_lambdas(queries, keys, values, *others):
+    """Takes the place of `ops.lambda_output`."""
+    _, _, _, normalization, masks, _ = others
+    return lambda_output(
+        queries, keys, values, None, normalization=normalization, masks=masks
+    )
 
 
 def table(times, work, rates, batch):

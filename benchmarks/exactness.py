@@ -79,11 +79,10 @@ def reference(geometry, arrays):
 def computed(geometry, arrays, implementation):
     """The same by an algorithm."""
     q, v, table, g = arrays
-    grid = (BATCH, *geometry.context, VALUE, INTRA)
     with tf.GradientTape() as tape:
         tape.watch([q, v, table])
-        output = ops.position_output(
-            q, tf.reshape(v, grid), table, geometry, implementation
+        output = ops.lambda_output(
+            q, None, v[:, :, None], table, geometry, implementation
         )
     by_q, by_v, by_table = tape.gradient(
         output, [q, v, table], output_gradients=g

@@ -58,7 +58,9 @@ def program(grid, scope, direction):
     inputs = [tf.random.stateless_normal(shape, (0, 1)) for shape in shapes]
 
     def forward():
-        return ops.position_output(*inputs, geometry, plan)
+        queries, values, table = inputs
+        values = tf.expand_dims(values, 2)
+        return ops.lambda_output(queries, None, values, table, geometry, plan)
 
     def train():
         with tf.GradientTape() as tape:

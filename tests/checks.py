@@ -8,11 +8,13 @@ lambda layer against `tests/oracle.py`, and attention against
 import copy
 import inspect
 import json
+import math
 import pickle
 
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf import ops
 from lambdanet_tf.layers import RelativeAttention
 from tests import attention_oracle
 from tests import oracle
@@ -351,3 +353,10 @@ def check_layer(case):
     check_shapes(case)
     check_half_precision(case, "mixed_bfloat16")
     check_gradients(case)
+
+
+def position_output(queries, values, table, geometry, plan="auto"):
+    """What queries read from position lambdas alone, without masks."""
+    shape = [-1, math.prod(geometry.context), 1, *values.shape[-2:]]
+    values = tf.reshape(values, shape)
+    return ops.lambda_output(queries, None, values, table, geometry, plan)

@@ -48,7 +48,7 @@ def value_and_gradients(axes, plan, dims=DIMS):
     """Output and gradients of one algorithm on fixed random tensors."""
     geometry = ops.Geometry.of(axes)
     return with_gradients(
-        lambda *tensors: ops.position_output(*tensors, geometry, plan),
+        lambda *tensors: checks.position_output(*tensors, geometry, plan),
         random_tensors(axes, dims),
     )
 
@@ -128,19 +128,21 @@ def test_queries_read_the_sum_of_both_lambdas(name, algorithm, batch):
         (batch or 4, math.prod(geometry.queries), h, k),
         (batch or 4, math.prod(geometry.context), v, u),
         (*(axis.taps for axis in geometry.axes), k, u),
-        (batch or 4, k, v),
+        (batch or 4, math.prod(geometry.context), k, u),
     )
     tensors = [tf.constant(rng.normal(size=shape)) for shape in shapes]
 
-    def ours(*tensors):
-        return ops.lambda_output(*tensors, geometry, algorithm)
+    def ours(queries, values, table, keys):
+        keys, values = keys[:, :, None], values[:, :, None]
+        return ops.lambda_output(
+            queries, keys, values, table, geometry, algorithm, None
+        )
 
-    def both(queries, values, table, content):
-        shape = [-1, *geometry.context, v, u]
-        values = tf.reshape(values, shape)
-        position = ops.position_output(
+    def both(queries, values, table, keys):
+        position = checks.position_output(
             queries, values, table, geometry, "einsum"
         )
+        content = tf.einsum("bmku,bmvu->bkv", keys, values)
         return position + tf.einsum("bnhk,bkv->bnhv", queries, content)
 
     signature = [tf.TensorSpec(shape, tf.float64) for shape in shapes]
@@ -175,7 +177,7 @@ def test_fourier_has_second_gradients(name):
 
     def second(algorithm):
         def output(*tensors):
-            return ops.position_output(*tensors, geometry, algorithm)
+            return checks.position_output(*tensors, geometry, algorithm)
 
         def flat(*tensors):
             found = with_gradients(output, tensors)
@@ -201,10 +203,10 @@ def test_half_precision_rounds_little_of_the_spectrum(
     shapes = ((1, 63, 2, 3), (1, 7, 9, 5, 1), (5, 3, 3, 1))
     wide = [tf.constant(rng.normal(size=s), tf.float32) for s in shapes]
     half = [tf.cast(tensor, dtype) for tensor in wide]
-    exact = ops.position_output(
+    exact = checks.position_output(
         *[tf.cast(tensor, tf.float32) for tensor in half], geometry, "einsum"
     )
-    ours = ops.position_output(*half, geometry, algorithm)
+    ours = checks.position_output(*half, geometry, algorithm)
     assert ours.dtype == dtype
     error = np.max(np.abs(tf.cast(ours, tf.float32) - exact))
     assert error < tolerance * np.max(np.abs(exact))
@@ -245,7 +247,7 @@ def test_plans_count_what_is_executed(implementation, geometry, depth):
         [*(a.first + a.taps for a in geometry.axes), dims.key_dim, depth],
     )
     function = tf.function(
-        lambda q, v, t: ops.position_output(q, v, t, geometry, plan),
+        lambda q, v, t: checks.position_output(q, v, t, geometry, plan),
         autograph=False,
     )
     graph = function.get_concrete_function(

@@ -86,7 +86,7 @@ def test_position_output(implementation, drawn, sizes):
     q = rng.normal(size=[batch, num_queries, heads, key])
     v = rng.normal(size=[batch, *geometry.context, value, depth])
     table = rng.normal(size=[*kernels, key, depth])
-    output = ops.position_output(
+    output = checks.position_output(
         tf.constant(q),
         tf.constant(v),
         tf.constant(table),
@@ -107,7 +107,7 @@ def test_position_output(implementation, drawn, sizes):
 def test_unknown_implementation():
     axis = ops.same_axis(3, 3)
     with pytest.raises(ValueError, match="'fast'"):
-        ops.position_output(
+        checks.position_output(
             tf.zeros([1, 3, 1, 1]),
             tf.zeros([1, 3, 1, 1]),
             tf.zeros([3, 1, 1]),
@@ -204,7 +204,7 @@ def test_same_geometry_as_tensorflow(rng):
                 x, table, stride, "SAME", dilations=dilation
             )
             geometry = ops.Geometry.of([axis])
-            output = ops.position_output(
+            output = checks.position_output(
                 tf.ones([1, expected.shape[1], 1, 1], tf.float64),
                 tf.constant(x[..., None]),
                 tf.constant(table),

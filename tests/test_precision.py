@@ -263,8 +263,8 @@ def _graph(dtype, device):
     @tf.function
     def read(queries, keys, values, table):
         geometry = ops.Geometry.of([ops.same_axis(8, 3)] * 2)
-        lambdas = ops.content_lambda(keys, values)
-        return ops.lambda_output(queries, values, table, lambdas, geometry)
+        keys, values = keys[:, :, None], values[:, :, None]
+        return ops.lambda_output(queries, keys, values, table, geometry)
 
     shapes = [1, 64, 2, 4], [1, 64, 4, 1], [1, 64, 8, 1], [3, 3, 4, 1]
     with ops.planning_for(device):

@@ -2,19 +2,21 @@
 
 import tensorflow as tf
 
+from lambdanet_tf import ops
 from lambdanet_tf.layers.base import BaseLayer
+from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import known_shape
-from lambdanet_tf.layers.grids import size_of_grid
+from lambdanet_tf.layers.grids import same_grid
 from lambdanet_tf.layers.grids import with_shape
-from lambdanet_tf.layers.masks import is_alike
 
 
 class ContextLayer(BaseLayer):
     """A layer called on `inputs` and, optionally, a `context` of its own.
 
-    Subclasses check the two shapes in `_check_shapes`, create their weights in
-    `_build`, and raise in `_check_static` if an `attention_mask` needs static
-    sizes.
+    Subclasses create their weights in `_build`, and say in `_has_geometry`
+    whether what a query sees depends on where it is, in `_needs_one_grid`
+    whether the context must lie on the grid of the inputs, in `_attended`
+    which axes of a grid see each other, and what errors advise.
     """
 
     _several = (
@@ -34,11 +36,17 @@ class ContextLayer(BaseLayer):
         if not self.built and context is not None:
             # Keras 2 tells `build` the shape of the first argument only.
             self._context_shape = context.shape
-        mask = arguments.get("attention_mask")
-        if mask is not None and not is_alike(mask.shape):
+        if self._has_geometry and _by_query(arguments.get("attention_mask")):
             # Keras 3 does not run `call` on symbolic tensors.
             built = self._build_shapes[0] if self.built else inputs.shape
-            self._check_static(known_shape(inputs.shape, built)[1:-1])
+            grid = tuple(known_shape(inputs.shape, built)[1:-1])
+            if None in self._attended(grid):
+                raise ValueError(
+                    "`attention_mask` needs inputs of static spatial sizes in "
+                    f"a layer with {self._geometry_of}. Received: {grid}. Fix "
+                    "the sizes, or use `context_mask` for padding and `causal` "
+                    "for sequences."
+                )
 
     # Keras 3 compares named arguments with those of `call`; `input_shape` is
     # what other layers call the first.
@@ -60,16 +68,6 @@ class ContextLayer(BaseLayer):
         self._build(inputs_shape, context_shape)
         super().build(inputs_shape)
 
-    def _as_built(self, x, argument, with_grid):
-        """Inputs (0) or context (1), with the static sizes known from build.
-
-        The grid only where one must be static: others can change.
-        """
-        batch, *grid, channels = self._build_shapes[argument]
-        if not with_grid:
-            grid = [None] * len(grid)
-        return with_shape(x, [None, *grid, channels])
-
     def get_build_config(self):
         return {"shapes": self._build_shapes} if self.built else None
 
@@ -77,31 +75,81 @@ class ContextLayer(BaseLayer):
         if config is not None:
             self.build(*config["shapes"])
 
+    def compute_output_shape(self, inputs_shape):
+        return (*inputs_shape[:-1], self.filters or inputs_shape[-1])
 
-def check_batches(inputs_shape, context_shape):
-    """Raises a ValueError if two shapes have different batch sizes."""
-    batches = inputs_shape[0], context_shape[0]
-    if None not in batches and batches[0] != batches[1]:
-        raise ValueError(
-            "`inputs` and `context` must have the same batch size. "
-            f"Received: {batches[0]} and {batches[1]}."
+    def _attended(self, grid):
+        """The sizes of the axes along which positions see each other."""
+        return tuple(grid)
+
+    def _with_known_sizes(self, inputs, context, attention_mask):
+        """Inputs and context with the static sizes known from build.
+
+        Those of the grid only where they must be static: others can change.
+        """
+        with_grid = self._has_geometry and (
+            self.scope is None or _by_query(attention_mask)
         )
+        inputs = self._as_built(inputs, 0, with_grid)
+        if context is None:
+            context = inputs
+        else:
+            context = self._as_built(
+                tf.convert_to_tensor(context), 1, with_grid
+            )
+            if self._needs_one_grid:
+                inputs = _with_grid_of(inputs, context)
+                context = _with_grid_of(context, inputs)
+        self._check_shapes(tuple(inputs.shape), tuple(context.shape))
+        return inputs, context
+
+    def _as_built(self, x, argument, with_grid):
+        batch, *grid, channels = self._build_shapes[argument]
+        if not with_grid:
+            grid = [None] * len(grid)
+        return with_shape(x, [None, *grid, channels])
+
+    def _check_shapes(self, inputs_shape, context_shape):
+        check_grid("inputs", inputs_shape)
+        check_grid("context", context_shape)
+        self._check_axes(inputs_shape)
+        grids = inputs_shape[1:-1], context_shape[1:-1]
+        if self._needs_one_grid and not same_grid(*grids):
+            who, remedy = self._one_grid_of
+            raise ValueError(
+                f"{who} need a `context` on the grid of the `inputs`. "
+                f"Received: {grids[0]} and {grids[1]}. {remedy}"
+            )
+        batches = inputs_shape[0], context_shape[0]
+        if None not in batches and batches[0] != batches[1]:
+            raise ValueError(
+                "`inputs` and `context` must have the same batch size. "
+                f"Received: {batches[0]} and {batches[1]}."
+            )
 
 
-def by_example(pairs, inputs, context, depths):
-    """Gives embeddings of pairs of positions their static sizes.
+def scope_of_grid(grid, entries, causal):
+    """The `Geometry` of a table, or of a scope, that lies over a grid.
 
     Args:
-        pairs: `(n, m, *depths)`, or that with an axis for the batch, which
-            what has no static rank is given.
-        inputs: `(batch, *spatial, channels)`.
-        context: the same.
-        depths: sizes behind the positions.
+        grid: sizes, int or scalar tensors.
+        entries: of the table, on each axis.
+        causal: bool.
     """
-    shape = [size_of_grid(inputs), size_of_grid(context), *depths]
-    static = [size if isinstance(size, int) else None for size in shape]
-    if pairs.shape.rank is None:
-        pairs = tf.reshape(pairs, [-1, *shape])
-        pairs = tf.broadcast_to(pairs, [tf.shape(inputs)[0], *shape])
-        return tf.ensure_shape(pairs, [None, *static])
-    return with_shape(pairs, [None] * (pairs.shape.rank - len(shape)) + static)
+    if causal:
+        # A table keeps its center; what lies behind it is never used.
+        past = entries[0] // 2 + 1
+        return ops.Geometry.of([ops.causal_axis(grid[0], past)])
+    return ops.Geometry.of(map(ops.same_axis, grid, entries))
+
+
+def _by_query(attention_mask):
+    """Whether there is a mask that differs from query to query."""
+    return attention_mask is not None and not ops.is_shared(
+        attention_mask.shape
+    )
+
+
+def _with_grid_of(x, other):
+    """A tensor on the grid of another, with the sizes that are known of it."""
+    return with_shape(x, [None, *other.shape[1:-1], None])

@@ -55,11 +55,6 @@ def with_shape(x, other):
     return known
 
 
-def with_grid_of(x, other):
-    """A tensor on the grid of another, with the sizes that are known of it."""
-    return with_shape(x, [None, *other.shape[1:-1], None])
-
-
 def same_grid(one, other):
     """Whether two static grids may be the same; None fits anything."""
     return tf.TensorShape(one).is_compatible_with(tf.TensorShape(other))

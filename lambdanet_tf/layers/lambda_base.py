@@ -15,10 +15,6 @@ from lambdanet_tf.layers.base import with_arguments_of
 from lambdanet_tf.layers.batch_normalization import BatchNormalization
 from lambdanet_tf.layers.grids import check_channels_last
 from lambdanet_tf.layers.grids import split
-from lambdanet_tf.layers.padding import finite_padding
-from lambdanet_tf.layers.padding import propagate_nan
-from lambdanet_tf.layers.padding import split_nonfinite
-from lambdanet_tf.layers.padding import zero_padding
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 from lambdanet_tf.layers.projections import ProjectionArguments
 from lambdanet_tf.layers.projections import ProjectionLayer
@@ -252,18 +248,14 @@ class LambdaBase(ProjectionLayer):
             batch=batch,
         )
 
-    def _project(
-        self, x, context, query_mask, context_mask, training, hides=False
-    ):
+    def _project(self, x, context, masks, training):
         """Projects and normalizes.
 
         Args:
             x: `(batch, n, channels)`.
             context: `(batch, m, channels)`; the same tensor where it is x.
-            query_mask: None or boolean `(batch, n)`; False = padding.
-            context_mask: None or boolean `(batch, m)`; False = padding.
+            masks: `Masks`.
             training: as in a call.
-            hides: bool. Whether some query may not see some real position.
 
         Returns:
             Queries `(batch, n, heads, key_dim)`; keys, or None, `(batch, m,
@@ -271,123 +263,44 @@ class LambdaBase(ProjectionLayer):
             value_dim, intra_depth)`; and None or boolean `(batch, n)`, which
             queries were not finite and are zero.
         """
-        nonfinite = context_nonfinite = None
-        shared = context is x
-        x = finite_padding(x, query_mask)
-        if hides:
-            x, nonfinite = split_nonfinite(x)
-        if context_mask is None and shared:
-            context, context_nonfinite = x, nonfinite
-        else:
-            context = zero_padding(context, context_mask)
-            if hides:
-                context, context_nonfinite = split_nonfinite(context)
-        queries = self._queries(self.query(x), query_mask, training)
-        keys = self._keys(context, context_nonfinite)
-        values = self._values(
-            context, context_mask, context_nonfinite, training
-        )
+        x, context, nonfinite, hidden = masks.finite_inputs(x, context)
+        queries = self._queries(self.query(x), masks.query, training)
+        keys = self._keys(context, hidden)
+        values = self._values(context, masks.context, hidden, training)
         return queries, keys, values, nonfinite
 
     def _queries(self, queries, mask, training):
         if self.query_norm is not None:
             queries = self.query_norm(
-                finite_padding(queries, mask), training=training, mask=mask
+                ops.finite_padding(queries, mask), training=training, mask=mask
             )
         queries = split(queries, self.num_heads, self.key_dim)
         if self.query_normalization == "softmax":
-            wide = queries.dtype if queries.dtype.size > 4 else tf.float32
-            queries = tf.cast(
-                tf.nn.softmax(tf.cast(queries, wide), axis=-1), queries.dtype
-            )
+            wide = tf.cast(queries, ops.sum_dtype(queries.dtype))
+            queries = tf.cast(tf.nn.softmax(wide), queries.dtype)
         return queries
 
     def _keys(self, context, nonfinite):
         if not self.use_content:
             return None
-        keys = propagate_nan(self.key(context), nonfinite)
+        keys = ops.propagate_nan(self.key(context), nonfinite)
         return split(keys, self._num_groups, self.key_dim, self.intra_depth)
 
     def _values(self, context, mask, nonfinite, training):
         values = self.value(context)
         if self.value_norm is not None:
             values = self.value_norm(values, training=training, mask=mask)
-        # A norm, or a bias in its place, moves zeros.
-        values = propagate_nan(zero_padding(values, mask), nonfinite)
+        values = ops.propagate_nan(values, nonfinite)
         return split(values, self._num_groups, self.value_dim, self.intra_depth)
 
     def _table(self):
-        """The table `(*entries, [heads,] key_dim, intra_depth)`, or None."""
+        """The table `(*entries, [groups,] key_dim, intra_depth)`, or None."""
         if self.position_embedding is None:
             return None
-        return tf.convert_to_tensor(self.position_embedding.embeddings)
+        table = tf.convert_to_tensor(self.position_embedding.embeddings)
+        return self._of_groups(table)
 
-    def _parts(self, content, position):
-        """What reads the two parts one after the other, for `_apply`."""
-
-        def read(queries, keys, values, embeddings):
-            parts = [content(queries, keys, values)] if self.use_content else []
-            if self.use_position:
-                parts.append(position(queries, values, embeddings))
-            return tf.add_n(parts)
-
-        return read
-
-    def _sum(self, present, geometry, plan):
-        """What reads their sum, where one content lambda serves all queries."""
-
-        def read(queries, keys, values, embeddings):
-            content = ops.content_lambda(
-                keys, values, self.key_normalization, present
-            )
-            return ops.lambda_output(
-                queries, values, embeddings, content, geometry, plan
-            )
-
-        return read
-
-    def _apply(self, read, queries, keys, values, embeddings, nonfinite):
-        """Reads the lambdas of all groups, and the position bias.
-
-        `read` takes what `_groups` yields; the result is `(batch, n, heads,
-        value_dim)`, NaN for queries that were not finite.
-        """
-        outputs = [
-            read(*group)
-            for group in self._groups(queries, keys, values, embeddings)
-        ]
-        outputs = outputs[0] if len(outputs) == 1 else tf.concat(outputs, 2)
-        if self.position_bias is not None:
-            bias = tf.convert_to_tensor(self.position_bias)
-            bias = tf.cast(bias, queries.dtype)
-            outputs += ops.position_bias_output(queries, bias)
-        return propagate_nan(outputs, nonfinite)
-
-    def _groups(self, queries, keys, values, embeddings):
-        """Yields queries, and the keys, values and embeddings they share.
-
-        All heads share one set, or each has its own if `multi_head`.
-
-        Args:
-            queries: `(batch, n, heads, key_dim)`.
-            keys: `(batch, m, groups, key_dim, intra_depth)` or None.
-            values: `(batch, m, groups, value_dim, intra_depth)`.
-            embeddings: `(..., [heads,] key_dim, intra_depth)` or None.
-        """
-        if not self.multi_head:
-            yield queries, _ungrouped(keys), _ungrouped(values), embeddings
-            return
-        for head in range(self.num_heads):
-            yield (
-                queries[:, :, head : head + 1],
-                None if keys is None else keys[:, :, head],
-                values[:, :, head],
-                None if embeddings is None else embeddings[..., head, :, :],
-            )
-
-
-def _ungrouped(x):
-    """`(batch, m, 1, ...)` -> `(batch, m, ...)`."""
-    if x is None:
-        return None
-    return tf.reshape(x, [-1, ops.size(x, 1), *x.shape[3:]])
+    def _of_groups(self, embeddings):
+        """Leaves out the axis of heads if there is one."""
+        only_head = self.multi_head and self.num_heads == 1
+        return tf.squeeze(embeddings, -3) if only_head else embeddings

@@ -1,6 +1,6 @@
 """The lambda convolution."""
 
-import functools
+import dataclasses
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -19,7 +19,6 @@ from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.grids import with_shape
 from lambdanet_tf.layers.lambda_base import LambdaArguments
 from lambdanet_tf.layers.lambda_base import LambdaBase
-from lambdanet_tf.layers.masks import padding_mask
 from lambdanet_tf.layers.streaming import Streaming
 
 if TYPE_CHECKING:
@@ -144,48 +143,33 @@ class LambdaConv(Streaming):
         inputs = with_shape(inputs, [None] * (self._rank - 1) + [channels])
         grid = grid_of(inputs)
         axes = self._axes(grid)
-        present = padding_mask(inputs, mask=mask)
-        queried = present
-        if present is not None:
-            on_grid = tf.reshape(present, [-1, *grid])
-            queried = tf.reshape(
-                self._at_centers(on_grid, axes), [tf.shape(inputs)[0], -1]
+        masks = ops.Masks.of_call(inputs, inputs, mask, causal=self._is_causal)
+        if masks.query is not None:
+            real = tf.reshape(masks.query, [-1, *grid])
+            real = tf.reshape(
+                self._at_centers(real, axes), [tf.shape(inputs)[0], -1]
             )
+            masks = dataclasses.replace(masks, query=real)
+        x = c = flatten(inputs)  # [b, m, channels]
         centers = self._at_centers(inputs, axes)
-        x = c = flatten(inputs)
         if centers is not inputs:
-            x = flatten(centers)
-
-        queries, keys, values, nonfinite = self._project(
-            x, c, queried, present, training, hides=self._is_causal
-        )
+            x = flatten(centers)  # [b, n, channels]
+        queries, keys, values, nonfinite = self._project(x, c, masks, training)
         geometry = self._geometry(grid)
-        plan = self._plan(geometry, training, inputs.shape[0])
-        has_both = self.use_content and self.use_position
-        if has_both and self.padding != "causal":
-            read = self._sum(present, geometry, plan)
-        else:
-            content = functools.partial(
-                self._content_output, present=present, length=grid[0]
-            )
-            position = functools.partial(
-                ops.position_output, geometry=geometry, implementation=plan
-            )
-            read = self._parts(content, position)
-        outputs = self._apply(
-            read, queries, keys, values, self._table(), nonfinite
+        outputs = ops.lambda_output(
+            queries,
+            keys,
+            values,
+            self._table(),
+            geometry,
+            self._plan(geometry, training, inputs.shape[0]),
+            self.key_normalization,
+            masks,
+            self.position_bias,
         )  # [b, n, h, v]
+        outputs = ops.propagate_nan(outputs, nonfinite)
         outputs = unflatten(outputs, [axis.queries for axis in axes])
         return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
-
-    def _content_output(self, queries, keys, values, present, length):
-        arguments = keys, values, self.key_normalization, present
-        if self.padding != "causal":
-            return ops.content_output(queries, *arguments)
-        # With the queries back at their positions.
-        (step,) = int_per_axis("strides", self.strides, 1)
-        queries = _spread(queries, step)[:, :length]
-        return ops.content_output(queries, *arguments, causal=True)[:, ::step]
 
     def _axes(self, grid):
         """The axes of the convolution, not yet cropped."""
@@ -255,17 +239,6 @@ class LambdaConv(Streaming):
         if self.built:
             inputs = with_shape(inputs, [None] * self._rank)
         grid = grid_of(inputs)
-        mask = padding_mask(inputs, mask=mask)
+        mask = ops.padding_mask(inputs, mask=mask)
         mask = tf.reshape(mask, [ops.size(inputs, 0), *grid])
         return self._at_centers(mask, self._axes(grid))
-
-
-def _spread(queries, step):
-    """`(batch, n, ...)` -> `(batch, n * step, ...)`, zeros in between."""
-    if step == 1:
-        return queries
-    rest = queries.shape[2:]
-    zeros = [[0, 0]] * 2 + [[0, step - 1]] + [[0, 0]] * len(rest)
-    positions = ops.size(queries, 1) * step
-    queries = tf.pad(tf.expand_dims(queries, 2), zeros)
-    return tf.reshape(queries, [-1, positions, *rest])

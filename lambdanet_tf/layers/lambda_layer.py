@@ -1,6 +1,5 @@
 """The lambda layer."""
 
-import functools
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -11,21 +10,16 @@ from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.base import not_converted
 from lambdanet_tf.layers.base import with_arguments_of
 from lambdanet_tf.layers.context import ContextLayer
-from lambdanet_tf.layers.context import by_example
-from lambdanet_tf.layers.context import check_batches
-from lambdanet_tf.layers.grids import check_grid
+from lambdanet_tf.layers.context import scope_of_grid
 from lambdanet_tf.layers.grids import check_shape
 from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
 from lambdanet_tf.layers.grids import num_positions
-from lambdanet_tf.layers.grids import same_grid
+from lambdanet_tf.layers.grids import size_of_grid
 from lambdanet_tf.layers.grids import unflatten
-from lambdanet_tf.layers.grids import with_grid_of
+from lambdanet_tf.layers.grids import with_shape
 from lambdanet_tf.layers.lambda_base import LambdaArguments
 from lambdanet_tf.layers.lambda_base import LambdaBase
-from lambdanet_tf.layers.masks import is_alike
-from lambdanet_tf.layers.masks import padding_mask
-from lambdanet_tf.layers.masks import pairs_by_head
 from lambdanet_tf.layers.streaming import Streaming
 
 if TYPE_CHECKING:
@@ -155,6 +149,13 @@ class LambdaLayer(ContextLayer, Streaming):
     Reference: [Bello, 2021](https://arxiv.org/abs/2102.08602), section 3.
     """
 
+    _geometry_of = "position lambdas"
+    _one_grid_of = (
+        "The position part and `causal`",
+        "Use use_position=False, or position_embedding='explicit' and "
+        "`embeddings` in every call.",
+    )
+
     @with_arguments_of(LambdaBase, before="scope")
     def __init__(
         self,
@@ -178,108 +179,57 @@ class LambdaLayer(ContextLayer, Streaming):
         mask=None,
         training=None,
     ):
-        with_grid = self.position_embedding is not None and (
-            self.scope is None
-            or (
-                attention_mask is not None
-                and not is_alike(attention_mask.shape)
-            )
+        inputs, context = self._with_known_sizes(
+            inputs, context, attention_mask
         )
-        inputs = self._as_built(inputs, 0, with_grid)
-        if context is None:
-            context = inputs
-            present = padding_mask(inputs, mask=mask, context_mask=context_mask)
-            queried = present
-        else:
-            context = tf.convert_to_tensor(context)
-            context = self._as_built(context, 1, with_grid)
-            if self.causal or self.position_embedding is not None:
-                inputs = with_grid_of(inputs, context)
-                context = with_grid_of(context, inputs)
-            present = padding_mask(context, context_mask=context_mask)
-            queried = padding_mask(inputs, mask=mask)
-        self._check_call(inputs, context, embeddings)
-        pairs, seen = pairs_by_head(
-            attention_mask,
+        self._check_embeddings(embeddings, inputs, context)
+        masks = ops.Masks.of_call(
             inputs,
+            context,
+            mask,
+            context_mask,
+            attention_mask,
             self.num_heads,
-            grid_of(inputs),
-            grid_of(context),
+            self.causal,
         )
-        embeddings = self._embeddings(embeddings, inputs, context)
-        x = c = flatten(inputs)
+        x = c = flatten(inputs)  # [b, n, channels]
         if context is not inputs:
             c = flatten(tf.cast(context, self.compute_dtype))
-        grid = grid_of(context)
-
-        hides = self.causal or attention_mask is not None
-        queries, keys, values, nonfinite = self._project(
-            x, c, queried, present, training, hides
-        )
-        if seen is not None:
-            values = ops.where(seen[:, :, None, None, None], values, 0.0)
-            present = seen if present is None else present & seen
-        geometry = self._geometry(grid)
-        plan = self._plan(geometry, training, context.shape[0])
-        masks = {}
-        if self.position_embedding is None:  # padding has embeddings, too
-            masks = {"query_mask": queried, "context_mask": present}
-        is_masked = any(mask is not None for mask in masks.values())
-        has_both = self.use_content and self.use_position
-        if has_both and not (pairs or self.causal or is_masked):
-            read = self._sum(present, geometry, plan)
-        else:
-            read = self._by_head(pairs, present, geometry, plan, masks)
-        outputs = self._apply(
-            read, queries, keys, values, embeddings, nonfinite
+        queries, keys, values, nonfinite = self._project(x, c, masks, training)
+        geometry = self._geometry(grid_of(context))
+        outputs = ops.lambda_output(
+            queries,
+            keys,
+            values,
+            self._embeddings(embeddings, inputs, context),
+            geometry,
+            self._plan(geometry, training, context.shape[0]),
+            self.key_normalization,
+            masks,
+            self.position_bias,
         )  # [b, n, h, v]
+        outputs = ops.propagate_nan(outputs, nonfinite)
         outputs = unflatten(outputs, grid_of(inputs))  # [b, *grid, h * v]
         return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
 
-    def _by_head(self, pairs, present, geometry, plan, masks):
-        """What reads the two parts, of each head by itself if masks differ."""
-
-        def parts(attention_mask):
-            hidden = {"attention_mask": attention_mask, "causal": self.causal}
-            content = functools.partial(
-                ops.content_output,
-                normalization=self.key_normalization,
-                context_mask=present,
-                **hidden,
-            )
-            position = functools.partial(
-                ops.position_output,
-                geometry=geometry,
-                implementation=plan,
-                **hidden,
-                **masks,
-            )
-            return self._parts(content, position)
-
-        if len(pairs) < 2:
-            return parts(*pairs or [None])
-        remaining = iter(pairs)
-
-        def read(queries, keys, values, embeddings):
-            heads = tf.split(queries, queries.shape[2], axis=2)
-            outputs = [
-                parts(attention_mask)(head, keys, values, embeddings)
-                for head, attention_mask in zip(heads, remaining, strict=False)
-            ]
-            return tf.concat(outputs, axis=2)
-
-        return read
-
     def _embeddings(self, given, inputs, context):
-        """`(..., [heads,] key_dim, intra_depth)`: the table, or those given."""
+        """`(..., [groups,] key_dim, intra_depth)`: the table, or given."""
         if given is None:
             return self._table()
         given = tf.cast(given, self.compute_dtype)
-        depths = self._depths_of_embeddings()
-        given = by_example(given, inputs, context, depths)
-        return given if self.intra_depth > 1 else given[..., None]
+        shape = [*map(size_of_grid, (inputs, context)), *self._depths()]
+        static = [size if isinstance(size, int) else None for size in shape]
+        if given.shape.rank is None:  # of a generator
+            given = tf.reshape(given, [-1, *shape])
+            given = tf.broadcast_to(given, [tf.shape(inputs)[0], *shape])
+            given = tf.ensure_shape(given, [None, *static])
+        batch = [None] * (given.shape.rank - len(shape))
+        given = with_shape(given, batch + static)
+        if self.intra_depth == 1:
+            given = tf.expand_dims(given, -1)
+        return self._of_groups(given)
 
-    def _depths_of_embeddings(self):
+    def _depths(self):
         """The last axes of explicit embeddings."""
         heads = (self.num_heads,) if self.multi_head else ()
         intra = (self.intra_depth,) if self.intra_depth > 1 else ()
@@ -289,13 +239,16 @@ class LambdaLayer(ContextLayer, Streaming):
         """How the table lies over a grid; None without a table."""
         if self.position_embedding is None:
             return None
-        static = tuple(size if isinstance(size, int) else None for size in grid)
-        entries = self.position_embedding.entries_for(static)
-        if self.causal:
-            # The table keeps its center; what lies behind it is never used.
-            past = entries[0] // 2 + 1
-            return ops.Geometry.of([ops.causal_axis(grid[0], past)])
-        return ops.Geometry.of(map(ops.same_axis, grid, entries))
+        entries = self.position_embedding.entries_for(grid)
+        return scope_of_grid(grid, entries, self.causal)
+
+    @property
+    def _has_geometry(self):
+        return self.position_embedding is not None
+
+    @property
+    def _needs_one_grid(self):
+        return self.causal or self._has_geometry
 
     @property
     def _is_causal(self):
@@ -306,38 +259,14 @@ class LambdaLayer(ContextLayer, Streaming):
         (scope,) = scope_per_axis("scope", self.scope, 1) or (1,)
         return scope // 2 + 1, 1, 1
 
-    def _check_static(self, grid):
-        if self.position_embedding is not None and None in tuple(grid):
-            raise ValueError(
-                "`attention_mask` needs inputs of static spatial sizes in a "
-                f"layer with position lambdas. Received: {tuple(grid)}. Fix "
-                "the sizes, or use `context_mask` for padding and `causal` "
-                "for sequences."
-            )
-
-    def _check_shapes(self, inputs_shape, context_shape):
-        check_grid("inputs", inputs_shape)
-        check_grid("context", context_shape)
+    def _check_axes(self, inputs_shape):
         if self.causal and len(inputs_shape) != 3:
             raise ValueError(
                 "`causal=True` needs inputs with one spatial axis. Received: "
                 f"inputs of shape {inputs_shape}."
             )
-        grids = inputs_shape[1:-1], context_shape[1:-1]
-        has_table = self.position_embedding is not None
-        if (self.causal or has_table) and not same_grid(*grids):
-            raise ValueError(
-                "The position part and `causal` need a `context` on the grid "
-                f"of the `inputs`. Received: {grids[0]} and {grids[1]}. Use "
-                "use_position=False, or position_embedding='explicit' and "
-                "`embeddings` in every call."
-            )
-        check_batches(inputs_shape, context_shape)
 
-    def _check_call(self, inputs, context, embeddings):
-        self._check_shapes(tuple(inputs.shape), tuple(context.shape))
-        batch = context.shape[0]
-        n, m = (num_positions(x) for x in (inputs, context))
+    def _check_embeddings(self, embeddings, inputs, context):
         wants = self.use_position and self.position_embedding is None
         if wants != (embeddings is not None):
             raise ValueError(
@@ -348,15 +277,12 @@ class LambdaLayer(ContextLayer, Streaming):
                 f"{self._position_embedding_argument!r}."
             )
         if wants:
-            shape = (n, m, *self._depths_of_embeddings())
+            positions = map(num_positions, (inputs, context))
+            shape = (*positions, *self._depths())
             check_shape(
                 "embeddings",
                 embeddings.shape,
-                (shape, (batch, *shape)),
+                (shape, (context.shape[0], *shape)),
                 "(query positions, context positions, depths), or that with a "
                 "leading axis for the batch",
             )
-
-    def compute_output_shape(self, inputs_shape):
-        filters = self.filters or inputs_shape[-1]
-        return (*inputs_shape[:-1], filters)

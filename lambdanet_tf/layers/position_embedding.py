@@ -138,7 +138,7 @@ class RelativePositionEmbedding(BaseLayer):
         """Entries per axis of the built table, checked against a grid.
 
         Args:
-            grid: tuple of spatial sizes; None where unknown.
+            grid: tuple of spatial sizes; None or a tensor where unknown.
 
         Raises:
             ValueError: if the table does not fit the grid.
@@ -148,6 +148,7 @@ class RelativePositionEmbedding(BaseLayer):
                 f"Layer {self.name!r} has no entries before it is built: call "
                 "it, or its `build`, once."
             )
+        grid = tuple(size if isinstance(size, int) else None for size in grid)
         heads = 0 if self.num_heads is None else 1
         entries = tuple(self.embeddings.shape[: -2 - heads])
         check_axes(self.name, grid, len(entries))

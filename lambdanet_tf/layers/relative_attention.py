@@ -1,6 +1,5 @@
 """Softmax attention with relative positions."""
 
-import functools
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -12,23 +11,13 @@ from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.base import not_converted
 from lambdanet_tf.layers.base import with_arguments_of
 from lambdanet_tf.layers.context import ContextLayer
-from lambdanet_tf.layers.context import check_batches
+from lambdanet_tf.layers.context import scope_of_grid
 from lambdanet_tf.layers.grids import check_axes
 from lambdanet_tf.layers.grids import check_channels_last
-from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
-from lambdanet_tf.layers.grids import same_grid
 from lambdanet_tf.layers.grids import split
 from lambdanet_tf.layers.grids import unflatten
-from lambdanet_tf.layers.grids import with_grid_of
-from lambdanet_tf.layers.masks import is_alike
-from lambdanet_tf.layers.masks import padding_mask
-from lambdanet_tf.layers.masks import pairs_by_head
-from lambdanet_tf.layers.padding import finite_padding
-from lambdanet_tf.layers.padding import propagate_nan
-from lambdanet_tf.layers.padding import split_nonfinite
-from lambdanet_tf.layers.padding import zero_padding
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 from lambdanet_tf.layers.projections import ProjectionArguments
 from lambdanet_tf.layers.projections import ProjectionLayer
@@ -139,6 +128,12 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
     2021](https://arxiv.org/abs/2101.11605), [Vaswani et al.,
     2021](https://arxiv.org/abs/2103.12731).
     """
+
+    _geometry_of = "positions or a scope"
+    _one_grid_of = (
+        "Positions, a `scope`, an `axis` and `causal`",
+        "Use position_embedding=None and none of the others.",
+    )
 
     @with_arguments_of(ProjectionLayer)
     def __init__(
@@ -275,66 +270,62 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         mask=None,
         training=None,  # Keras 2 gives it to every layer
     ):
-        with_grid = self._has_geometry and (
-            self.scope is None
-            or (
-                attention_mask is not None
-                and not is_alike(attention_mask.shape)
-            )
+        inputs, context = self._with_known_sizes(
+            inputs, context, attention_mask
         )
-        inputs = self._as_built(inputs, 0, with_grid)
-        if context is None:
-            context = inputs
-            present = padding_mask(inputs, mask=mask, context_mask=context_mask)
-            queried = present
-        else:
-            context = tf.convert_to_tensor(context)
-            context = self._as_built(context, 1, with_grid)
-            if self._needs_one_grid:
-                inputs = with_grid_of(inputs, context)
-                context = with_grid_of(context, inputs)
-            present = padding_mask(context, context_mask=context_mask)
-            queried = padding_mask(inputs, mask=mask)
-        self._check_shapes(tuple(inputs.shape), tuple(context.shape))
-        grids = (self._attended(grid_of(x)) for x in (inputs, context))
-        pairs, seen = pairs_by_head(
-            attention_mask, inputs, self.num_heads, *grids
+        masks = ops.Masks.of_call(
+            inputs,
+            context,
+            mask,
+            context_mask,
+            attention_mask,
+            self.num_heads,
+            self.causal,
+            self.axis,
         )
-        pairs = [
-            self._of_lines(x, inputs) if len(x.shape) == 3 else x for x in pairs
-        ]
+        masks = self._masks_of_lines(masks, inputs, context)
+        x = self._lines(inputs)  # [b, n, channels]
         c = self._lines(tf.cast(context, self.compute_dtype))
-        x, nonfinite, context_nonfinite = self._lines(inputs), None, None
-        if present is not None:
-            present = self._mask_of_lines(present, context)  # [b, m]
-        if seen is not None:
-            seen = self._of_lines(seen, inputs)
-            present = seen if present is None else present & seen
-        if present is not None:
-            c = zero_padding(c, present)
-        if queried is not None:
-            x = finite_padding(x, self._mask_of_lines(queried, inputs))
-        if self.causal or attention_mask is not None:
-            x, nonfinite = split_nonfinite(x)
-            c, context_nonfinite = split_nonfinite(c)
-
+        x, c, nonfinite, hidden = masks.finite_inputs(x, c)
         queries = self._heads(self.query, x)  # [b, n, h, k]
         queries *= self.key_depth**-0.5
         keys = self._heads(self.key, c) if self.use_content else None
         values = self._heads(self.value, c)  # [b, m, h, v]
         # Of what a query sees, one of the two is enough.
-        values = propagate_nan(values, context_nonfinite)
-        attend = functools.partial(
-            ops.relative_attention,
-            embeddings=self._embeddings(),
-            geometry=self._geometry(self._attended(grid_of(context))),
-            context_mask=present,
-            causal=self.causal,
-        )
-        outputs = _by_head(attend, queries, keys, values, pairs)  # [b, n, h, v]
-        outputs = propagate_nan(outputs, nonfinite)
+        values = ops.propagate_nan(values, hidden)
+        outputs = self._attend(
+            queries,
+            keys,
+            values,
+            self._geometry(self._attended(grid_of(context))),
+            masks,
+        )  # [b, n, h, v]
+        outputs = ops.propagate_nan(outputs, nonfinite)
         outputs = self._grid_of_lines(outputs, inputs)  # [b, *grid, h * v]
         return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
+
+    def _attend(self, queries, keys, values, geometry, masks):
+        """Attends with one mask for all heads, or with one for each head."""
+        outputs = []
+        count = self.num_heads if masks.by_head else 1
+        for head in range(count):
+            own = queries, keys, values
+            if masks.by_head:
+                own = (
+                    None if x is None else x[:, :, head : head + 1] for x in own
+                )
+            (pairs,) = masks.of_head(head).attention or (None,)
+            outputs += [
+                ops.relative_attention(
+                    *own,
+                    self._embeddings(),
+                    geometry,
+                    pairs,
+                    masks.permitted,
+                    self.causal,
+                )
+            ]
+        return outputs[0] if count == 1 else tf.concat(outputs, axis=2)
 
     def _heads(self, projection, x):
         """`(batch, n, channels)` -> `(batch, n, heads, depth)`."""
@@ -342,7 +333,6 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         return split(projection(x), self.num_heads, depth)
 
     def _attended(self, grid):
-        """The sizes of the axes along which positions see each other."""
         grid = tuple(grid)
         return grid if self.axis is None else grid[self.axis - 1 : self.axis]
 
@@ -374,19 +364,29 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         inverse = [order.index(axis) for axis in range(len(order))]
         return tf.transpose(outputs, inverse)
 
-    def _mask_of_lines(self, mask, x):
-        """`(batch, positions)` of a tensor -> `(batch of lines, n)`."""
-        mask = tf.reshape(mask, [-1, *grid_of(x), 1])
-        return tf.squeeze(self._lines(mask), -1)
-
-    def _of_lines(self, mask, inputs):
-        """A mask `(batch, ...)`, repeated for each line of an example."""
+    def _masks_of_lines(self, masks, inputs, context):
+        """Masks of a batch of lines, where attention runs along an axis."""
         if self.axis is None:
-            return mask
+            return masks
+        query, real = (
+            None
+            if mask is None
+            else tf.squeeze(
+                self._lines(tf.reshape(mask, [-1, *grid_of(x), 1])), -1
+            )
+            for mask, x in ((masks.query, inputs), (masks.context, context))
+        )
         lines = 1
         for axis in self._axes_of_lines(inputs)[1:-2]:
             lines *= ops.size(inputs, axis)
-        return tf.repeat(mask, lines, axis=0)
+        shared = masks.shared
+        if shared is not None:
+            shared = tf.repeat(shared, lines, axis=0)
+        pairs = tuple(
+            tf.repeat(x, lines, axis=0) if len(x.shape) == 3 else x
+            for x in masks.attention
+        )
+        return ops.Masks(query, real, shared, pairs, masks.causal)
 
     def _embeddings(self):
         """The tables `(*entries, key_dim)`: one of all axes, one each, none."""
@@ -400,23 +400,18 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
 
     def _geometry(self, grid):
         """What a query sees of a grid; None where that is everything."""
-        static = tuple(size if isinstance(size, int) else None for size in grid)
         entries = scope_per_axis("scope", self.scope, rank=len(grid))
         if self.position_embedding is not None:
-            entries = self.position_embedding.entries_for(static)
+            entries = self.position_embedding.entries_for(grid)
         elif self.tables():
             check_axes(self.name, grid, len(self.tables()))
             entries = tuple(
                 table.entries_for((size,))[0]
-                for table, size in zip(self.tables(), static, strict=True)
+                for table, size in zip(self.tables(), grid, strict=True)
             )
         if entries is None:
             return None
-        if self.causal:
-            # A table keeps its center; what lies behind it is never used.
-            past = entries[0] // 2 + 1
-            return ops.Geometry.of([ops.causal_axis(grid[0], past)])
-        return ops.Geometry.of(map(ops.same_axis, grid, entries))
+        return scope_of_grid(grid, entries, self.causal)
 
     @property
     def _has_geometry(self):
@@ -431,61 +426,15 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         """Whether the context must lie on the grid of the inputs."""
         return self._has_geometry or self.causal or self.axis is not None
 
-    def _check_static(self, grid):
-        if self._has_geometry and None in self._attended(grid):
-            raise ValueError(
-                "`attention_mask` needs inputs of static spatial sizes in a "
-                "layer with positions or a scope. Received: "
-                f"{tuple(grid)}. Fix the sizes, or use `context_mask` for "
-                "padding and `causal` for sequences."
-            )
-
-    def _check_shapes(self, inputs_shape, context_shape):
-        check_grid("inputs", inputs_shape)
-        check_grid("context", context_shape)
-        grids = inputs_shape[1:-1], context_shape[1:-1]
-        if self.axis is not None and self.axis > len(grids[0]):
+    def _check_axes(self, inputs_shape):
+        grid = inputs_shape[1:-1]
+        if self.axis is not None and self.axis > len(grid):
             raise ValueError(
                 "`axis` must be a spatial axis of the inputs, counted from 1. "
                 f"Received: axis={self.axis}, inputs of shape {inputs_shape}."
             )
-        if self.causal and len(self._attended(grids[0])) != 1:
+        if self.causal and len(self._attended(grid)) != 1:
             raise ValueError(
                 "`causal=True` needs inputs with one spatial axis, or an "
                 f"`axis`. Received: inputs of shape {inputs_shape}."
             )
-        if self._needs_one_grid and not same_grid(*grids):
-            raise ValueError(
-                "Positions, a `scope`, an `axis` and `causal` need a `context` "
-                f"on the grid of the `inputs`. Received: {grids[0]} and "
-                f"{grids[1]}. Use position_embedding=None and none of the "
-                "others."
-            )
-        check_batches(inputs_shape, context_shape)
-
-    def compute_output_shape(self, inputs_shape):
-        filters = self.filters or inputs_shape[-1]
-        return (*inputs_shape[:-1], filters)
-
-
-def _by_head(attend, queries, keys, values, pairs):
-    """Attends with one mask for all heads, or by itself with a mask for each.
-
-    Args:
-        attend: function of queries, keys, values and `attention_mask`.
-        queries: `(batch, n, heads, key_dim)`.
-        keys: `(batch, m, heads, key_dim)`, or None.
-        values: `(batch, m, heads, value_dim)`.
-        pairs: list of no mask, of one, or of one for each head.
-    """
-    if len(pairs) < 2:
-        mask = pairs[0] if pairs else None
-        return attend(queries, keys, values, attention_mask=mask)
-    outputs = []
-    for head, mask in enumerate(pairs):
-        own = [
-            None if x is None else x[:, :, head : head + 1]
-            for x in (queries, keys, values)
-        ]
-        outputs.append(attend(*own, attention_mask=mask))
-    return tf.concat(outputs, axis=2)

@@ -7,9 +7,6 @@ from lambdanet_tf.layers.base import not_converted
 from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.lambda_base import LambdaBase
-from lambdanet_tf.layers.masks import padding_mask
-
-_CONTENT = ("content", "key_sum", "key_maximum")
 
 
 class Streaming(LambdaBase):
@@ -108,70 +105,38 @@ class Streaming(LambdaBase):
         """
         inputs = tf.cast(tf.convert_to_tensor(inputs), self.compute_dtype)
         self._check_step(inputs, state)
-        present = padding_mask(inputs, mask=mask)
         taps, stride, dilation = self._past()
-        queried = None if present is None else present[:, ::stride]
-        x = inputs[:, ::stride] if stride > 1 else inputs
+        real = ops.padding_mask(inputs, mask=mask)
+        x, query_mask = inputs, real
+        if stride > 1:
+            x = inputs[:, ::stride]
+            query_mask = None if real is None else real[:, ::stride]
+        masks = ops.Masks(query_mask, real, causal=True)
         queries, keys, values, nonfinite = self._project(
-            x, inputs, queried, present, False, hides=True
+            x, inputs, masks, False
         )
-        if "values" in state:
-            values = tf.concat([state["values"], values], axis=1)
-        window, length = self._window(), ops.size(inputs, 1)
-        axis = ops.valid_axis(window + length, taps, stride, dilation)
-        geometry = ops.Geometry.of([axis]) if self.use_position else None
-        before, after = iter(self._content_states(state)), []
-
-        def content(queries, keys, values):
-            queries = tf.repeat(queries, stride, 1) if stride > 1 else queries
-            outputs, group = ops.causal_content_step(
-                queries,
-                keys,
-                values[:, window:],
-                next(before),
-                self.key_normalization,
-                present,
-            )
-            after.append(group)
-            return outputs[:, ::stride]
-
-        def position(queries, values, table):
-            return ops.position_output(
-                queries,
-                values,
-                table,
-                geometry,
-                self._plan(geometry, training=False),
-                causal=True,
-            )
-
-        outputs = self._apply(
-            self._parts(content, position),
-            *(queries, keys, values, self._table(), nonfinite),
+        positions = self._window() + ops.size(inputs, 1)
+        axis = ops.valid_axis(positions, taps, stride, dilation)
+        geometry = ops.Geometry.of([axis])
+        outputs, state = ops.lambda_step(
+            queries,
+            keys,
+            values,
+            self._table(),
+            state,
+            geometry,
+            self._plan(geometry, training=False),
+            self.key_normalization,
+            masks,
+            self.position_bias,
         )  # [b, n / stride, h, v]
-        state = {
-            name: tf.stack([group[name] for group in after], axis=1)
-            for name in _CONTENT
-            if name in state
-        }
-        if window:
-            state["values"] = values[:, length:]
+        outputs = ops.propagate_nan(outputs, nonfinite)
         return unflatten(outputs, [ops.size(outputs, 1)]), state
 
     def _window(self):
         """How many values before the new positions are kept."""
         taps, _, dilation = self._past()
         return (taps - 1) * dilation if self.use_position else 0
-
-    def _content_states(self, state):
-        """The running sums of each group, without the axis of groups."""
-        parts = {
-            name: tf.unstack(state[name], self._num_groups, axis=1)
-            for name in _CONTENT
-            if name in state
-        }
-        names, groups = list(parts), zip(*parts.values(), strict=True)
-        return [dict(zip(names, group, strict=True)) for group in groups]
 
     def _check_streams(self):
         if not self.built:

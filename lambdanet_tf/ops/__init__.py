@@ -18,7 +18,6 @@ from lambdanet_tf.ops.causal import content_state_spec
 from lambdanet_tf.ops.causal import initial_state
 from lambdanet_tf.ops.content import apply_content_lambda
 from lambdanet_tf.ops.content import content_lambda
-from lambdanet_tf.ops.content import content_output
 from lambdanet_tf.ops.devices import DEVICES
 from lambdanet_tf.ops.devices import planning_for
 from lambdanet_tf.ops.devices import target_device
@@ -33,10 +32,14 @@ from lambdanet_tf.ops.keys import KEY_NORMALIZATIONS
 from lambdanet_tf.ops.keys import normalize_keys
 from lambdanet_tf.ops.keys import sum_dtype
 from lambdanet_tf.ops.keys import where
+from lambdanet_tf.ops.lambdas import lambda_output
+from lambdanet_tf.ops.lambdas import lambda_step
 from lambdanet_tf.ops.masked import masked_content_output
-from lambdanet_tf.ops.masked_position import lambda_output
-from lambdanet_tf.ops.masked_position import position_bias_output
-from lambdanet_tf.ops.masked_position import position_output
+from lambdanet_tf.ops.masks import Masks
+from lambdanet_tf.ops.masks import finite_padding
+from lambdanet_tf.ops.masks import is_shared
+from lambdanet_tf.ops.masks import padding_mask
+from lambdanet_tf.ops.masks import propagate_nan
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.pairs import relative_index
 from lambdanet_tf.ops.pairwise import pairwise_position_output
@@ -60,6 +63,7 @@ __all__ = [
     "Axis",
     "Dims",
     "Geometry",
+    "Masks",
     "Plan",
     "apply_content_lambda",
     "best_plan",
@@ -70,20 +74,22 @@ __all__ = [
     "causal_content_step",
     "center_of",
     "content_lambda",
-    "content_output",
     "content_state_spec",
+    "finite_padding",
     "implementation_name",
     "implementations",
     "initial_state",
+    "is_shared",
     "lambda_output",
+    "lambda_step",
     "masked_content_output",
     "normalize_keys",
+    "padding_mask",
     "pair_embeddings",
     "pairwise_position_output",
     "plan_for",
     "planning_for",
-    "position_bias_output",
-    "position_output",
+    "propagate_nan",
     "relative_attention",
     "relative_index",
     "same_axis",

@@ -1,60 +1,16 @@
-"""The content output: from one lambda for all queries, masked, or causal.
+"""The content lambda, one for all queries.
 
     Lc[b, k, v] = sum over m, u of  norm(K)[b, m, k, u] V[b, m, v, u]
 
-The normalization runs over m, the context positions. A mask that differs from
-query to query makes the sum, and its normalization, differ too.
+The normalization runs over m, the context positions.
 """
 
 import tensorflow as tf
 
-from lambdanet_tf.ops.causal import causal_content_output
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.keys import normalize_keys
 from lambdanet_tf.ops.keys import where
-from lambdanet_tf.ops.masked import masked_content_output
 from lambdanet_tf.ops.precision import content_dtype
-
-
-def content_output(
-    queries,
-    keys,
-    values,
-    normalization="softmax",
-    context_mask=None,
-    attention_mask=None,
-    causal=False,
-):
-    """Computes what the queries read from the content lambda.
-
-    Args:
-        queries: `(batch, n, heads, key_dim)`.
-        keys: `(batch, m, key_dim, intra_depth)`, before normalization.
-        values: `(batch, m, value_dim, intra_depth)`.
-        normalization: one of `KEY_NORMALIZATIONS`, over the positions that a
-            query may see.
-        context_mask: None or boolean `(batch, m)`; False = padding.
-        attention_mask: None or boolean `(n, m)` or `(batch, n, m)`; True =
-            may interact.
-        causal: bool. Whether query n sees positions up to n only; n = m.
-
-    Returns:
-        `(batch, n, heads, value_dim)`; zero where nothing is permitted.
-    """
-    if attention_mask is not None:
-        if causal:
-            attention_mask = tf.linalg.band_part(attention_mask, -1, 0)
-        if context_mask is not None:
-            attention_mask &= context_mask[:, None]
-        return masked_content_output(
-            queries, keys, values, attention_mask, normalization
-        )
-    if causal:
-        return causal_content_output(
-            queries, keys, values, normalization, context_mask
-        )
-    content = content_lambda(keys, values, normalization, context_mask)
-    return apply_content_lambda(queries, content)
 
 
 def content_lambda(keys, values, normalization="softmax", context_mask=None):

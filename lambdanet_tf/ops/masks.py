@@ -1,0 +1,346 @@
+"""What queries may see: masks of every shape that Keras takes, and NaN.
+
+A product with zero hides a number, but neither NaN nor infinity, and in the
+gradient of a projection inputs that are not finite meet upstream gradients of
+zero. So projections and sums run over finite numbers only, and the outputs
+that may see a position that is not finite become NaN afterwards.
+"""
+
+import dataclasses
+import functools
+import math
+
+import tensorflow as tf
+
+from lambdanet_tf.ops.geometry import ceil_div
+from lambdanet_tf.ops.geometry import size
+from lambdanet_tf.ops.keys import where
+
+
+@dataclasses.dataclass(frozen=True)
+class Masks:
+    """What the queries of a call may see. True is real, or permitted.
+
+    Attributes:
+        query: None or boolean `(batch, n)`: which queries are not padding.
+        context: None or boolean `(batch, m)`: likewise of the context.
+        shared: None or boolean `(batch, m)`: what all queries and heads are
+            permitted to see.
+        attention: boolean `(n, m)` or `(batch, n, m)`: what single queries are
+            permitted to see. A tuple: of none, of one for all heads, or of
+            one for each head.
+        causal: bool. Whether a query sees only itself and what is before it.
+    """
+
+    query: tf.Tensor | None = None
+    context: tf.Tensor | None = None
+    shared: tf.Tensor | None = None
+    attention: tuple[tf.Tensor, ...] = ()
+    causal: bool = False
+
+    @classmethod
+    def of_call(
+        cls,
+        inputs,
+        context,
+        mask=None,
+        context_mask=None,
+        attention_mask=None,
+        num_heads=1,
+        causal=False,
+        axis=None,
+    ):
+        """Brings the masks of a call of a layer to their few forms.
+
+        Args:
+            inputs: `(batch, *spatial, channels)`.
+            context: likewise; the same tensor where there is no other.
+            mask: None, or of the inputs, see `padding_mask`.
+            context_mask: None, or of the context, see `padding_mask`.
+            attention_mask: None or 0 and 1. Its shape may be those of Keras'
+                attention: `(batch, heads, n, m)`, without heads, or without
+                both; and the same with all axes of the grids in the place of
+                n and m. The batch and any axis may be 1.
+            num_heads: int.
+            causal: bool.
+            axis: None, or the only one along which positions see each other:
+                n and m count along it.
+
+        Raises:
+            ValueError: if a mask has another shape.
+        """
+        if context is inputs:
+            both = padding_mask(inputs, mask=mask, context_mask=context_mask)
+            padding = both, both
+        else:
+            padding = (
+                padding_mask(inputs, mask=mask),
+                padding_mask(context, context_mask=context_mask),
+            )
+        if attention_mask is None:
+            return cls(*padding, causal=causal)
+        grids = _grid(inputs), _grid(context)
+        if axis is not None:
+            grids = tuple(grid[axis - 1 : axis] for grid in grids)
+        pairs = _as_pairs(
+            tf.cast(attention_mask, tf.bool),
+            *(inputs.shape[0], num_heads, *grids),
+        )  # [[[b,] h,] n, m], any of them 1
+        sizes = size(inputs, 0), *map(math.prod, grids)
+        if is_shared(pairs.shape):
+            shared = tf.reshape(pairs, [-1, size(pairs, -1)])
+            shared = _broadcast(shared, (sizes[0], sizes[2]))
+            return cls(*padding, shared, causal=causal)
+        heads = tf.unstack(pairs, axis=1) if len(pairs.shape) == 4 else [pairs]
+        heads = [
+            x[0] if len(x.shape) == 3 and x.shape[0] == 1 else x for x in heads
+        ]
+        heads = (_broadcast(x, sizes[3 - len(x.shape) :]) for x in heads)
+        return cls(*padding, None, tuple(heads), causal)
+
+    @property
+    def hides(self):
+        """Whether some query may not see some position that is real."""
+        return self.causal or self.shared is not None or bool(self.attention)
+
+    @property
+    def differs(self):
+        """Whether queries may see other positions than other queries."""
+        return self.causal or bool(self.attention)
+
+    @property
+    def by_head(self):
+        """Whether heads may see other positions than other heads."""
+        return len(self.attention) > 1
+
+    @property
+    def permitted(self):
+        """What any query may see: None or boolean `(batch, m)`."""
+        masks = [x for x in (self.context, self.shared) if x is not None]
+        return functools.reduce(tf.logical_and, masks) if masks else None
+
+    def of_head(self, head):
+        """The masks of a single head."""
+        if not self.by_head:
+            return self
+        return dataclasses.replace(self, attention=(self.attention[head],))
+
+    def pairs(self, n, m):
+        """What single queries may see: None or boolean `([batch,] n, m)`.
+
+        Args:
+            n: int or scalar tensor. Number of queries.
+            m: int or scalar tensor. Number of context positions.
+        """
+        (mask,) = self.attention or (None,)
+        if not self.causal:
+            return mask
+        mask = tf.ones([n, m], tf.bool) if mask is None else mask
+        return tf.linalg.band_part(mask, -1, 0)
+
+    def finite_inputs(self, x, context):
+        """Replaces what a projection must not read by zeros.
+
+        That is NaN and infinity at padded queries, the whole of the padded
+        context and, where a mask hides real positions, those that are not
+        finite.
+
+        Args:
+            x: `(batch, n, channels)`.
+            context: `(batch, m, channels)`; the same tensor where it is x.
+
+        Returns:
+            Both, and None or boolean `(batch, n)` and `(batch, m)`: which
+            positions were not finite, for `propagate_nan`.
+        """
+        shared = context is x and self.context is None
+        nonfinite = context_nonfinite = None
+        x = finite_padding(x, self.query)
+        if self.hides:
+            x, nonfinite = split_nonfinite(x)
+        if shared:
+            return x, x, nonfinite, nonfinite
+        context = zero_padding(context, self.context)
+        if self.hides:
+            context, context_nonfinite = split_nonfinite(context)
+        return x, context, nonfinite, context_nonfinite
+
+
+def padding_mask(x, **masks):
+    """`(batch, positions)`, False where any mask says padding, or None.
+
+    Counts the mask that Keras propagates with `x`.
+
+    Args:
+        x: `(batch, *spatial, channels)`.
+        **masks: None, or by the name that errors give it, `(batch, positions)`
+            or `(batch, *spatial)`, or for all positions along the last spatial
+            axes without these. The batch and any axis may be 1.
+
+    Raises:
+        ValueError: if a mask has another shape.
+    """
+    named = [("mask", getattr(x, "_keras_mask", None)), *masks.items()]
+    masks = [
+        _of_positions(name, mask, x) for name, mask in named if mask is not None
+    ]
+    return functools.reduce(tf.logical_and, masks) if masks else None
+
+
+def is_shared(shape):
+    """Whether an attention mask of a shape is one for all queries and heads."""
+    rank = tf.TensorShape(shape).rank or 0
+    return 2 <= rank <= 4 and shape[-2] == 1 and (rank < 4 or shape[1] == 1)
+
+
+def zero_padding(x, mask):
+    """Returns `(batch, m, ...)` with zeros where `(batch, m)` is False."""
+    return x if mask is None else where(_like(mask, x), x, 0.0)
+
+
+def finite_padding(x, mask):
+    """As `zero_padding`, of NaN and infinity alone."""
+    if mask is None:
+        return x
+    return where(_like(mask, x) | tf.math.is_finite(x), x, 0.0)
+
+
+def split_nonfinite(x):
+    """Returns x with zeros at positions that are not finite, and which are.
+
+    Args:
+        x: `(batch, n, ...)`.
+
+    Returns:
+        `(batch, n, ...)`, and boolean `(batch, n)`.
+    """
+    axes = list(range(2, len(x.shape)))
+    finite = tf.reduce_all(tf.math.is_finite(x), axis=axes)
+    return zero_padding(x, finite), tf.logical_not(finite)
+
+
+def propagate_nan(x, nonfinite):
+    """Makes `(batch, n, ...)` NaN where `(batch, n)` is True; None: nowhere."""
+    if nonfinite is None:
+        return x
+    return where(tf.logical_not(_like(nonfinite, x)), x, float("nan"))
+
+
+def seen_through(pairs, nonfinite):
+    """Which queries see a position that is not finite.
+
+    Args:
+        pairs: boolean `(n, m)` or `(batch, n, m)`; True = may interact.
+        nonfinite: boolean `(batch, m)`.
+
+    Returns:
+        Boolean `(batch, n)`.
+    """
+    pairs = pairs[None] if len(pairs.shape) == 2 else pairs
+    column = tf.expand_dims(tf.cast(nonfinite, tf.float32), -1)
+    counts = tf.matmul(tf.cast(pairs, tf.float32), column)  # [b, n, 1]
+    return counts[..., 0] > 0
+
+
+def seen_within_scope(axis, nonfinite):
+    """As `seen_through`, for queries that see the scope of one `Axis`."""
+    flags = tf.cast(nonfinite, tf.int32)
+    if isinstance(axis.padding, int) and axis.padding < 0:
+        flags = flags[:, -axis.padding :]
+    before = tf.maximum(axis.padding, 0)
+    # A multiple of the dilation, which then is an axis of its own.
+    length = tf.shape(flags)[1] + before + axis.padding_after
+    fill = ceil_div(length, axis.dilation) * axis.dilation - length
+    flags = tf.pad(flags, [[0, 0], [before, axis.padding_after + fill]])
+    batch = tf.shape(flags)[0]
+    phases = tf.reshape(flags, [batch, -1, axis.dilation])
+    sums = tf.pad(tf.cumsum(phases, axis=1), [[0, 0], [1, 0], [0, 0]])
+    seen = sums[:, axis.taps :] - sums[:, : -axis.taps]
+    seen = tf.reshape(seen, [batch, -1]) > 0
+    last = (axis.queries - 1) * axis.stride + 1
+    return seen[:, :last][:, :: axis.stride]
+
+
+def _like(mask, x):
+    """`(batch, n)` with the axes of `(batch, n, ...)`."""
+    for _ in x.shape[2:]:
+        mask = tf.expand_dims(mask, -1)
+    return mask
+
+
+def _grid(x):
+    return tuple(size(x, axis) for axis in range(1, len(x.shape) - 1))
+
+
+def _of_positions(name, mask, x):
+    """A mask as boolean `(batch, positions)`."""
+    mask = tf.cast(mask, tf.bool)
+    batch, *grid = x.shape[:-1]
+    sizes = size(x, 0), *_grid(x)
+    flat = sizes[0], math.prod(sizes[1:])
+    if mask.shape.rank is None:  # of a generator; its length tells
+        return tf.reshape(mask, flat)
+    positions = x.shape[1:-1].num_elements()
+    if _fits(mask.shape, (batch, positions)):
+        return _broadcast(mask, flat)
+    rank = mask.shape.rank
+    if not 2 <= rank <= 1 + len(grid) or not _fits(
+        mask.shape, (batch, *grid[: rank - 1])
+    ):
+        raise ValueError(
+            f"`{name}` must have the shape (batch, context positions) or "
+            f"(batch, *spatial); here {(batch, positions)} or "
+            f"{(batch, *grid)}. Received: {tuple(mask.shape)}."
+        )
+    for axis in range(rank, 1 + len(grid)):
+        mask = tf.expand_dims(mask, axis)
+    return tf.reshape(_broadcast(mask, sizes), flat)
+
+
+def _as_pairs(mask, batch, num_heads, queries, context):
+    """An attention mask with one axis of queries and one of their context."""
+    static = [
+        tuple(size if isinstance(size, int) else None for size in grid)
+        for grid in (queries, context)
+    ]
+    n, m = (tf.TensorShape(grid).num_elements() for grid in static)
+    if mask.shape.rank is None:  # of a generator; its length tells
+        return tf.reshape(mask, [-1, math.prod(queries), math.prod(context)])
+    leading = [(), (batch,), (batch, num_heads)]
+    for axes in leading:
+        if _fits(mask.shape, (*axes, n, m)):
+            return mask
+    for axes in leading:
+        if _fits(mask.shape, (*axes, *static[0], *static[1])):
+            kept = [size(mask, axis) for axis in range(len(axes))]
+            alike = set(mask.shape[len(axes) : -len(context)]) == {1}
+            if alike:
+                queries = (1,) * len(queries)
+            mask = _broadcast(mask, (*kept, *queries, *context))
+            return tf.reshape(
+                mask, [*kept, math.prod(queries), math.prod(context)]
+            )
+    raise ValueError(
+        "`attention_mask` must have the shape (n, m), (batch, n, m) or (batch, "
+        "heads, n, m): query by context positions; 1 stands for all of an "
+        f"axis. Here {(n, m)}, {(batch, n, m)} or {(batch, num_heads, n, m)}. "
+        f"Received: {tuple(mask.shape)}. (Padding of a batch is "
+        "`context_mask`.)"
+    )
+
+
+def _fits(shape, wanted):
+    """Whether a static shape may be broadcast to the wanted one."""
+    return shape.rank == len(wanted) and all(
+        have in (None, 1) or want is None or have == want
+        for have, want in zip(shape, wanted, strict=True)
+    )
+
+
+def _broadcast(mask, sizes):
+    """A mask of given sizes, int or scalar tensors."""
+    known = all(
+        isinstance(size, int) and have == size
+        for have, size in zip(mask.shape, sizes, strict=True)
+    )
+    return mask if known else tf.broadcast_to(mask, sizes)
