@@ -343,6 +343,42 @@ def test_folder_errors(tmp_path):
         data.read_folder(path, validation_split=1.5)
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["train", "valid", "test"], [20, 20, 20]),
+        (["train", "dev", "test"], [20, 20, 20]),
+        (["Train", "Test"], [18, 2, 20]),
+        (["train", "training", "test"], "one name for its train images"),
+        (["train", "val", "validation", "test"], "one name for its validation"),
+    ],
+)
+def test_parts_have_one_name_each(tmp_path, names, expected):
+    path = write_folder(tmp_path, names)
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected):
+            data.read_folder(path)
+    else:
+        assert sizes(data.read_folder(path, 0.1)) == expected
+
+
+def test_a_class_may_be_called_train(tmp_path):
+    path = write_folder(tmp_path, [""], classes=("train", "car"))
+    assert data.read_folder(path).classes == ("car", "train")
+
+
+def test_one_class_is_refused(tmp_path):
+    path = write_folder(tmp_path, [""], classes=("images",))
+    with pytest.raises(ValueError, match="two classes or more.*'images'"):
+        data.read_folder(path)
+
+
+def test_names_of_a_mac_and_of_others_are_the_same(tmp_path):
+    write_folder(tmp_path, ["train"], classes=("cafe\u0301", "b"))
+    path = write_folder(tmp_path, ["test"], classes=("caf\u00e9", "b"))
+    assert data.read_folder(path).classes == ("b", "caf\u00e9")
+
+
 # WebP and TIFF.
 
 

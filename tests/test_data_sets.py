@@ -508,3 +508,136 @@ def test_a_missing_extra_is_named():
         ImportError, match=r'pip install "lambdanet-tf\[tfds\]"'
     ):
         require("no_such_module", extra="tfds")
+
+
+# What cannot be meant is refused.
+
+
+def write_arrays(folder, **changes):
+    pixels = np.arange(20 * 16).reshape(20, 4, 4).astype(np.uint8)
+    labels = np.arange(20) % 2
+    arrays = {"x_train": pixels, "y_train": labels}
+    arrays |= {"x_test": pixels, "y_test": labels, **changes}
+    np.savez(folder / "x.npz", **arrays)
+    return f"arrays:{folder / 'x.npz'}"
+
+
+PIXELS = np.arange(20 * 16).reshape(20, 4, 4) % 256
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x_train": PIXELS / 255}, "from 0.0 to 1.0. Scale them to 0"),
+        ({"x_test": PIXELS / 255}, "from 0.0 to 1.0"),
+        ({"x_train": PIXELS / 127.5 - 1}, "from -1.0 to 1.0"),
+        ({"x_train": PIXELS * 257}, "from 0 to 65535"),
+        ({"x_train": PIXELS > 9}, "Received: bool"),
+        ({"x_train": np.full((20, 4, 4), np.nan)}, "from nan to nan"),
+        ({"x_train": np.zeros((20, 3, 4, 12))}, "as many channels"),
+        ({"y_train": np.arange(20) % 2 + 2**32}, "below 2"),
+        ({"y_train": np.arange(20) * 10**6}, "without gaps.*19000000 for 40"),
+        ({"y_train": np.array(["a", "b"] * 10)}, "in `classes`. Received: <U1"),
+        ({"y_train": np.array([0, 1] * 10, object)}, "Objects in the place"),
+        ({"classes": np.array(["a", "a"])}, "a different name.*'a' among"),
+        ({"classes": np.array(["a\nb", "c"])}, "one a line.*a.nb"),
+        ({"classes": np.array(2)}, r"of shape \(\)"),
+        ({"x_train": PIXELS[:0], "y_train": []}, "must hold training images"),
+        ({"y_train": np.zeros(20), "y_test": np.zeros(20)}, "two classes or"),
+    ],
+)
+def test_arrays_that_cannot_be_meant_are_refused(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        data.load_images(write_arrays(tmp_path, **changes))
+
+
+def test_what_is_odd_about_arrays_is_noted(tmp_path):
+    changes = {"y_train": 1.0 + np.arange(20) % 2, "x_val": PIXELS}
+    images = data.load_images(write_arrays(tmp_path, **changes))
+    assert "not read: x_val; no training image of 0" in images.description
+    names = write_arrays(tmp_path, classes=np.array([b"cat", b"dog"]))
+    assert data.load_images(names).classes == ("cat", "dog")
+
+
+@pytest.mark.parametrize("content", [b"", b"x,y", b"PK\3\4 cut", b"\x93NUMPY"])
+def test_a_file_that_is_no_npz_is_one_sentence_with_its_path(tmp_path, content):
+    path = tmp_path / "x.npz"
+    path.write_bytes(content)
+    with pytest.raises(
+        ValueError, match="x.npz must be a whole .npz"
+    ) as raised:
+        data.load_images(f"arrays:{path}")
+    assert "\n" not in str(raised.value)
+
+
+def test_records_that_count_from_one_are_refused(tmp_path):
+    """The largest label comes late in the file."""
+    labels = [1 + i % 9 for i in range(600)] + [10]
+    contents = [example(png([9] * 3), label) for label in labels]
+    write_file(tmp_path / "train.tfrecord", contents)
+    write_file(tmp_path / "test.tfrecord", contents[:50])
+    with pytest.raises(ValueError, match="Received: 10 .* or first_label=1"):
+        data.load_images(f"records:{tmp_path},classes=10")
+    images = data.load_images(f"records:{tmp_path},classes=10,first_label=1")
+    assert len(images.classes) == 10
+
+
+def test_records_whose_texts_are_of_other_classes_are_refused(tmp_path):
+    features = tf.train.Example.FromString(example(png([9] * 3), 1))
+    text = features.features.feature["image/class/text"]
+    text.bytes_list.value.append(b"cat")
+    (tmp_path / "classes.txt").write_text("cat\ndog\nfox\n")
+    for part in ("train", "test"):
+        contents = [features.SerializeToString()] * 3
+        write_file(tmp_path / f"{part}.tfrecord", contents)
+    with pytest.raises(ValueError, match="1, which is 'dog', for 'cat'"):
+        data.load_images(f"records:{tmp_path}")
+
+
+def test_parts_are_read_by_all_their_names_or_said(tmp_path):
+    contents = [example(png([i] * 3), i % 2) for i in range(8)]
+    for name in ("train", "valid", "test", "trainval"):
+        write_file(tmp_path / f"{name}.tfrecord", contents)
+    images = data.load_images(f"records:{tmp_path},classes=2")
+    assert sizes(images) == [8, 8, 8]
+    assert "not read: trainval*" in images.description
+    write_file(tmp_path / "val.tfrecord", contents)
+    with pytest.raises(ValueError, match="one name for its validation images"):
+        data.load_images(f"records:{tmp_path},classes=2")
+
+
+def test_a_changed_set_has_another_identity(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        for i in range(10):
+            (tmp_path / name / f"{i}.png").write_bytes(png([i] * 3))
+    before = data.read_folder(str(tmp_path)).identity()
+    assert data.read_folder(str(tmp_path)).identity() == before
+    assert before["classes"] == ["a", "b"]
+    (tmp_path / "a" / "0.png").rename(tmp_path / "a" / "x.png")
+    after = data.read_folder(str(tmp_path)).identity()
+    count = [part["images"] for part in before["parts"].values()]
+    assert [part["images"] for part in after["parts"].values()] == count
+    assert after["parts"] != before["parts"]
+    digits = data.load_digits().identity()["parts"]
+    assert len({part["fingerprint"] for part in digits.values()}) == 3
+
+
+def test_channels_that_no_network_takes_are_refused(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        for i in range(10):
+            (tmp_path / name / f"{i}.png").write_bytes(png([i] * 3))
+    with pytest.raises(ValueError, match="`channels` must be one of"):
+        data.load_images(f"folder:{tmp_path},channels=2")
+
+
+def test_unlabelled_records_need_no_labels_and_no_test_files(tmp_path):
+    for label in (None, -1):
+        record = tf.train.Example.FromString(example(png([9] * 3), -1))
+        if label is None:
+            del record.features.feature["image/class/label"]
+        contents = [record.SerializeToString()] * 12
+        write_file(tmp_path / "train.tfrecord", contents)
+        source = data.unlabelled_images(f"records:{tmp_path}")
+        assert len(read_once(source)[1]) == 12

@@ -63,7 +63,7 @@ def load_images(
         ImportError: if an optional package is missing.
     """
     kind, _, place = name.partition(":")
-    place, options = _split_options(kind, place)
+    place, options = split_options(kind, place)
     readers = {
         "tfds": functools.partial(
             read_tfds,
@@ -131,8 +131,16 @@ def is_image_set(name: str) -> bool:
     return name.partition(":")[0] in kinds
 
 
-def _split_options(kind, place):
-    """Splits "PATH,classes=10" into "PATH" and {"classes": 10}."""
+def split_options(kind: str, place: str) -> tuple[str, dict[str, int]]:
+    """Splits "PATH,classes=10" into "PATH" and {"classes": 10}.
+
+    Args:
+        kind: what stands before the colon.
+        place: what stands behind it.
+
+    Raises:
+        ValueError: if the kind has no such option.
+    """
     options = {}
     while match := re.fullmatch(r"(.*),(\w+)=([^,/=]*)", place):
         place, name, value = match.groups()

@@ -18,12 +18,14 @@ from lambdanet_tf.data.folders import FileSource
 from lambdanet_tf.data.folders import find_images
 from lambdanet_tf.data.names import is_image_set
 from lambdanet_tf.data.names import load_images
+from lambdanet_tf.data.names import split_options
 from lambdanet_tf.data.records import IMAGE
 from lambdanet_tf.data.records import LABEL
 from lambdanet_tf.data.records import PROBABILITIES
 from lambdanet_tf.data.records import RecordSource
 from lambdanet_tf.data.records import check_complete
 from lambdanet_tf.data.records import count_records
+from lambdanet_tf.data.records import read_unlabelled
 from lambdanet_tf.data.sets import CLASS_FILES
 from lambdanet_tf.data.sets import read_class_names
 from lambdanet_tf.data.sources import Source
@@ -97,8 +99,20 @@ def unlabelled_images(
         ValueError: if there is no such folder or set, or no image in it.
         ImportError: if an optional package is missing.
     """
+    kind, _, place = images.partition(":")
     if is_image_set(images):
-        return load_images(images, 0.0, data_dir).train
+        place, options = split_options(kind, place)
+        if kind == "records":
+            return read_unlabelled(place, options.get("channels", channels))
+        if kind == "folder" and "channels" not in options:
+            images += f",channels={channels}"
+        found = load_images(images, 0.0, data_dir)
+        if found.channels != channels:
+            raise ValueError(
+                f"`images` must have {channels} channels. Received: "
+                f"{found.channels} in {images}."
+            )
+        return found.train
     files = find_images(images)
     return FileSource(files, np.zeros(len(files), np.int32), channels)
 

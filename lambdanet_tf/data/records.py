@@ -232,6 +232,22 @@ def read_records(
     )
 
 
+def read_unlabelled(path: str, channels: int = 3) -> RecordSource:
+    """Opens the training images of a folder of TFRecord files, without labels.
+
+    Args:
+        path: as for `read_records`; test files and names are not needed.
+        channels: 3 for color, 1 for gray.
+
+    Raises:
+        ValueError: if there are no such files, or one is cut off.
+    """
+    files = _part_files(path, ("train",))[0]["train"]
+    return RecordSource(
+        files, _count_each(files), 0, None, shuffle_buffer=1, channels=channels
+    )
+
+
 def count_records(path: str) -> int:
     """Counts the records of a TFRecord file, from their lengths alone.
 
@@ -290,7 +306,7 @@ def _hold_out(make_source, files, counts, validation_split):
     }
 
 
-def _part_files(path):
+def _part_files(path, needed=("train", "test")):
     """The files of each part, and notes on what is not read."""
     named = {}
     for file in sorted(tf.io.gfile.glob(os.path.join(path, "*"))):
@@ -300,7 +316,7 @@ def _part_files(path):
             named.setdefault(part, []).append(file)
     parts = find_parts(path, named)
     files = {part: named.pop(name) for part, name in parts.items()}
-    for part in ("train", "test"):
+    for part in needed:
         if part not in files:
             raise ValueError(
                 f"{path} must hold TFRecord files {part}-*-of-* or "

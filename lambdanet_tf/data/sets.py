@@ -230,6 +230,8 @@ def three_parts(
         Three sorted arrays of indices.
     """
     fraction("validation_split", validation_split, below_one=True)
+    if not len(labels):
+        raise ValueError("`data` must hold training images. Received: none.")
     generator = np.random.default_rng(SPLIT_SEED)
     rest, test = _stratified(labels, test_share, generator)
     train, validation = _stratified(labels[rest], validation_split, generator)
