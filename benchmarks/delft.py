@@ -37,17 +37,18 @@ class MixedPixels(tf.keras.layers.Layer):
         return tf.reshape(channels_first, [-1, *inputs.shape[1:]])
 
 
-def mixing_lambda_layer(x, width, spec, options, name, *arguments):
+def mixing_lambda_layer(x, name, block):
     """A lambda layer of a block, behind mixed pixels."""
-    x = MixedPixels(name=f"{name}_mixed_pixels")(x)
-    return blocks.lambda_layer(x, width, spec, options, name, *arguments)
+    x = MixedPixels(name=f"{block.name}_mixed_pixels")(x)
+    return blocks.lambda_layer(x, name, block)
 
 
 @contextlib.contextmanager
 def mixing_lambda_blocks():
     """Builds networks whose lambda layers mix pixels and channels."""
-    blocks.MIDDLES["L"] = mixing_lambda_layer
+    right = blocks.MIDDLES["L"]
+    blocks.MIDDLES["L"] = right._replace(function=mixing_lambda_layer)
     try:
         yield
     finally:
-        blocks.MIDDLES["L"] = blocks.lambda_layer
+        blocks.MIDDLES["L"] = right

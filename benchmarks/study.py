@@ -162,13 +162,15 @@ STAGES = {
 def model_arguments(arm, stage):
     """The arguments of `LambdaResNetSmall` that make an arm's network."""
     letters = arm.letter if len(arm.letter) == 3 else 3 * arm.letter
-    return {
+    arguments = {
         "stages": [letter * stage.blocks for letter in letters],
         "widths": list(stage.widths.get(arm.letter, stage.widths["L"])),
-        "scope": None,
-        "attention_heads": 4,
-        **arm.arguments,
     }
+    if "L" in letters and arm.arguments.get("use_position", True):
+        arguments["scope"] = None
+    if set("AS") & set(letters):
+        arguments["attention_heads"] = 4
+    return {**arguments, **arm.arguments}
 
 
 def recipe(name, stage, data, seed, rate):

@@ -34,7 +34,7 @@ def stages(pattern, depth=50):
 def hybrid(depth):
     (row,) = [row for row in specs.TABLE_19 if row.depth == depth]
     c4 = ["C"] * row.blocks[2]
-    for block in row.hybrid_c4:
+    for block in row.lambda_blocks_c4:
         c4[block - 1] = "L"
     c2, c3, _, c5 = stages("CCCL", depth)
     return [c2, c3, "".join(c4), c5]

@@ -852,8 +852,26 @@ FUNCTIONS = {
     "parameters": (lambda: small(parameters=5), "`parameters` describes.*5"),
     "crop": (lambda: small(evaluation_crop=-1.0), "`evaluation_crop`.*-1.0"),
     "crop_of_a_row": (
-        lambda: specs.ResNetSpec("mine", ("L",), evaluation_crop=-1.0),
+        lambda: specs.Preset(specs.RESNET_50, 25_557_032, evaluation_crop=-1.0),
         "`evaluation_crop`.*-1.0",
+    ),
+    "two_sizes": (
+        lambda: models.LambdaResNet50(
+            image_size=64, input_shape=(96, 96, 3), endpoints=("c2",)
+        ),
+        "`image_size` changes nothing.*image_size=64.*96",
+    ),
+    "size_of_the_small_one": (
+        lambda: models.LambdaResNetSmall(image_size=16),
+        "`image_size` changes nothing.*16",
+    ),
+    "positional_pattern": (
+        lambda: models.ResNet50("LLLL"),
+        "`include_top`.*'LLLL'.*by keyword",
+    ),
+    "twice": (
+        lambda: models.LambdaResNet50(False, include_top=True),
+        "`include_top` is given twice",
     ),
     "no_size": (lambda: small(image_size=0), "`image_size`.*0"),
     "even_scope_of_a_row": (
@@ -940,6 +958,9 @@ def test_a_network_documents_what_it_has():
     text = models.MobileNetV2.__doc__
     assert '"head"' in text
     assert "letters A, X" not in text
+    shown = inspect.signature(models.MobileNetV2).parameters
+    assert "lambda_blocks" in shown
+    assert not {"stages", "scope", "image_mean"} & set(shown)
     assert models.LambdaResNetSmall().output_shape == (None, 10)
     shown = inspect.signature(models.LambdaResNetSmall).parameters
     assert shown["classes"].default == 10

@@ -196,7 +196,7 @@ def test_levels_follow_the_strides():
 
 def test_every_network_and_attribute_can_be_configured():
     elsewhere = {
-        "parameters", "image_size", "dropout_rate", "activation"
+        "image_size", "dropout_rate", "activation"
     }  # fmt: skip
     configs = (
         (garden.LambdaResNet, specs.ResNetSpec, specs.RESNETS),

@@ -45,7 +45,8 @@ def test_the_two_lambda_blocks_of_the_paper():
 
 @pytest.mark.parametrize("blocks", [(), (1,), (2, 4), (1, 2, 3, 4)])
 def test_any_blocks_can_be_lambda_blocks(blocks):
-    model = tiny(lambda_blocks=blocks, key_dim=4)
+    key_dim = {"key_dim": 4} if blocks else {}
+    model = tiny(lambda_blocks=blocks, **key_dim)
     lambdas = [x for x in model.layers if isinstance(x, LambdaConv)]
     numbers = [int(x.name.split("block")[1].split("_")[0]) for x in lambdas]
     assert tuple(sorted(numbers)) == blocks

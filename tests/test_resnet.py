@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import re
 
 import numpy as np
 import pytest
@@ -78,16 +79,16 @@ def trainable(model):
 
 def rows():
     """All published networks; those that take long to build are slow."""
-    for name, spec in {**specs.RESNETS, **specs.MOBILENETS}.items():
-        slow = spec.parameters > 30e6
-        yield pytest.param(name, spec, marks=[pytest.mark.slow] * slow)
+    for name, preset in specs.PRESETS.items():
+        slow = preset.parameters > 30e6
+        yield pytest.param(name, preset, marks=[pytest.mark.slow] * slow)
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(("name", "spec"), list(rows()))
-def test_exact_parameters(name, spec):
+@pytest.mark.parametrize(("name", "preset"), list(rows()))
+def test_exact_parameters(name, preset):
     arguments = {"kernel_initializer": "zeros"}  # quick to draw
-    assert trainable(models.build(name, **arguments)) == spec.parameters
+    assert trainable(models.build(name, **arguments)) == preset.parameters
 
 
 # The deeper ones have more blocks of the same, and take minutes each.
@@ -510,13 +511,58 @@ def test_signature_shows_the_arguments():
 
 
 def test_named_builders_show_their_arguments():
-    _, *common = inspect.signature(models.ResNet).parameters
-    for name in models.names():
-        builder = getattr(models, name)
-        signature = inspect.signature(builder)
-        assert list(signature.parameters)[:3] == common[:3]
-        for argument in common[:-1]:
-            assert f"\n    {argument}:" in builder.__doc__, (name, argument)
+    _, _, *common = inspect.signature(models.Network).parameters
+    for argument in common:
+        assert f"\n        {argument}:" in models.Network.__doc__.replace(
+            "**changes", "changes"
+        )
+    for builder in (models.ResNet, models.MobileNet):
+        shown = list(inspect.signature(builder).parameters)
+        assert shown == ["spec", *common]
+    for name, preset in specs.PRESETS.items():
+        shown = inspect.signature(getattr(models, name)).parameters
+        assert list(shown)[: len(common) - 1] == common[:-1]
+        attributes = dict(vars(preset.spec))
+        del attributes["name"]
+        assert {key: shown[key].default for key in attributes} == attributes
+        own = set(shown) - {*common, *attributes}
+        assert own == ({"pattern"} if name == "ResNet50" else set())
+
+
+@pytest.mark.once
+def test_named_builders_say_what_is_true():
+    for name, preset in specs.PRESETS.items():
+        text = " ".join(getattr(models, name).__doc__.split())
+        assert f"{preset.parameters:,} parameters; " in text
+        assert re.search(rf"images of {preset.spec.image_size} pixels", text)
+        with pytest.raises(ValueError, match="`endpoints`.*among") as info:
+            models.build(
+                name,
+                input_shape=(32, 32, 3),
+                kernel_initializer="zeros",  # quick to draw
+                endpoints=("c9",),
+                **shallow(preset.spec),
+            )
+        assert str(documented_maps(text)) in str(info.value)
+
+
+def documented_maps(text):
+    """The names of feature maps that a docstring says."""
+    first, last, *others = re.search(
+        r'feature maps "c(\d)" to "c(\d)"(?: and "(\w+)")?\.', text
+    ).groups()
+    maps = [f"c{i}" for i in range(int(first), int(last) + 1)]
+    return (*maps, *filter(None, others))
+
+
+def shallow(spec):
+    """A change that keeps the stages of a network, but is quick to build."""
+    if isinstance(spec, specs.MobileNetSpec):
+        return {}
+    return {"stages": tuple(blocks[-1] for blocks in spec.stages)}
+
+
+def test_positions_are_those_of_the_signature():
     assert "pattern" in inspect.signature(models.ResNet50).parameters
     blocks = inspect.signature(models.MobileNetV2).parameters["lambda_blocks"]
     assert blocks.default == ()

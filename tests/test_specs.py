@@ -17,7 +17,7 @@ def test_blocks_give_the_depth_of_the_name(row):
     layers = 3 * sum(row.blocks) + 2
     # 270 and 420 are rounded names: 272 and 419 layers.
     assert abs(layers - row.depth) <= 2
-    assert all(1 <= block <= row.blocks[2] for block in row.hybrid_c4)
+    assert all(1 <= block <= row.blocks[2] for block in row.lambda_blocks_c4)
 
 
 def test_hybrid_positions_of_the_paper():
@@ -101,13 +101,74 @@ def test_drop_path_schedules():
         ({"parallel_keys": 1.0}, "`parallel_keys` must be a number in"),
         ({"parallel_values": -0.1}, "`parallel_values` must be a number in"),
         ({"drop_path_schedule": "cubic"}, "`drop_path_schedule` must be"),
+        ({"se_ratio": float("nan")}, "`se_ratio` must be a number"),
+        ({"image_mean": (0.0, float("nan"), 1.0)}, "`image_mean` must be"),
+        ({"activation": ""}, "`activation` must not be empty"),
         ({"drop_path": 0.1}, "Did you mean 'drop_path_rate'"),
         ({"qwerty": 1}, "`qwerty` is not an argument of ResNet50"),
     ],
 )
 def test_wrong_specs(changes, message):
     with pytest.raises(ValueError, match=message.replace("?", r"\?")):
-        specs.changed(specs.RESNET_50, changes)
+        specs.replace(specs.RESNET_50, changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("ResNet50", {"scope": 7}, "`scope` .*no lambda layer.*scope=7"),
+        (
+            "ResNet50",
+            {"num_heads": 2, "key_dim": 8},
+            "`num_heads` and `key_dim`",
+        ),
+        ("ResNet50", {"share_embeddings": False}, "`share_embeddings`"),
+        ("ResNet50", {"attention_scope": 5}, "letter S"),
+        ("ResNet50", {"stages": "LLLL", "parallel_keys": 0.1}, "letter P"),
+        ("ResNet50", {"stages": "PPPP", "attention_key_dim": 8}, "A, S and X"),
+        ("ResNet50", {"se_stages": (2,)}, "`se_ratio` above 0"),
+        ("ResNetRS50", {"se_stages": (6,)}, "`se_ratio` above 0"),
+        ("ResNetRS50", {"drop_path_schedule": "block"}, "paths to drop"),
+        ("LambdaResNet50", {"use_position": False, "scope": 7}, "position"),
+        ("LambdaResNet50", {"strides": (1,) * 4, "lambda_pool": 2}, "strides"),
+        ("LambdaResNet50", {"attention_pool": 3}, "no attention"),
+        ("MobileNetV2", {"key_dim": 8}, "a block in `lambda_blocks`"),
+    ],
+)
+def test_what_changes_nothing_is_refused(name, changes, message):
+    if "stages" in changes:
+        changes = {**changes, "stages": tuple(changes["stages"])}
+    with pytest.raises(ValueError, match=f"nothing in this {name}") as info:
+        models.build(name, **changes)
+    assert info.match(message)
+
+
+def test_every_attribute_of_a_block_is_used_somewhere():
+    """All that `unused` can name is used by a network with every letter."""
+    spec = dataclasses.replace(
+        specs.RESNETS["LambdaResNet152"],
+        stages=("CL", "LA", "SX", "PP"),
+        attention_key_dim=8,
+    )
+    assert spec.unused() == {}
+    assert len(specs.RESNET_50.unused()) > 15
+    assert specs.LAMBDA_MOBILENET_V2.unused() == {}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"parameters": 0},
+        {"evaluation_crop": 0.0},
+        {"evaluation_crop": 1.5},
+        {"interpolation": "nearest"},
+        {"spec": "ResNet50"},
+    ],
+)
+def test_wrong_presets(changes):
+    (name,) = changes
+    with pytest.raises(ValueError, match=f"`{name}` must be"):
+        dataclasses.replace(specs.PRESETS["ResNet50"], **changes)
 
 
 @pytest.mark.parametrize("pattern", ["CCC", "CCLZ", "ccll"])

@@ -86,7 +86,7 @@ def test_the_names_are_timms(name):
     for tensor in tensors:
         assert tensor.shape == tuple(state[tensor.key].shape)
     trained = sum(p.numel() for p in network.parameters())
-    assert trained == specs.RESNETS[name].parameters
+    assert trained == specs.PRESETS[name].parameters
 
 
 @every_network
@@ -112,7 +112,7 @@ def test_logits_are_timms(name, size, torch, tmp_path):
 
 @pytest.mark.parametrize("variant", EXPRESSIBLE)
 def test_what_timm_can_express_it_computes(variant, torch, tmp_path):
-    spec = specs.changed(TINY, EXPRESSIBLE[variant])
+    spec = specs.replace(TINY, EXPRESSIBLE[variant])
     network = timm_networks.build(spec, classes=7, image_size=64)
     model = models.ResNet(
         spec,

@@ -51,7 +51,6 @@ EXPRESSIBLE = {
         "widths": (8, 24),
         "strides": (1, 2),
         "expansion": 2,
-        "share_embeddings": True,  # Of no lambda layers.
     },
 }
 
@@ -88,7 +87,7 @@ def test_outputs_are_those_of_timm(name, implementation):
 
 
 def tiny(variant, size=32, **arguments):
-    spec = specs.changed(TINY, EXPRESSIBLE[variant])
+    spec = specs.replace(TINY, EXPRESSIBLE[variant])
     model = models.ResNet(
         spec, input_shape=(size, size, 3), classes=7, **arguments
     )
@@ -152,7 +151,7 @@ def test_there_and_back_keeps_every_bit(variant):
     ],
 )
 def test_what_timm_cannot_express_is_refused(changes, reason):
-    spec = specs.changed(TINY, changes)
+    spec = specs.replace(TINY, changes)
     with pytest.raises(ValueError, match=f"cannot express tiny: .*{reason}"):
         timm_layout.timm_tensors(spec)
 
@@ -170,7 +169,7 @@ def without(state, key):
 
 
 def test_state_dicts_that_do_not_fit():
-    spec = specs.changed(TINY, EXPRESSIBLE["no_bias"])
+    spec = specs.replace(TINY, EXPRESSIBLE["no_bias"])
     tensors = timm_golden.tensors(spec, classes=7, image_size=32)
     state = timm_golden.state_dict(spec, classes=7, image_size=32)
     key, counter = "stages.1.0.self_attn.qkv.weight", "num_batches_tracked"

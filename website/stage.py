@@ -67,10 +67,7 @@ def reference(room):
     if names is None:
         return "\n".join([*lines, f"::: lambdanet_tf.{room}", ""])
     for name, module in sorted(names.items()):
-        if module.endswith(".named"):  # Made from the rows of a table.
-            lines += builder(name)
-        else:
-            lines += [f"::: {module}.{name}", ""]
+        lines += [f"::: {module}.{name}", ""]
     return "\n".join(lines)
 
 
@@ -91,20 +88,6 @@ def public_names(room):
         for name, module in names.items()
         if module.startswith(f"lambdanet_tf.{room}")
     }
-
-
-def builder(name):
-    """The section of a network, whose builder is no `def` in the source."""
-    common = "MobileNet" if "MobileNet" in name else "ResNet"
-    return [
-        f"## `{name}`",
-        "",
-        f"`{name}(*, include_top=True, weights=None, ...)`: the network of "
-        f"that name in [the table](../docs/models.md). Its arguments are those "
-        f"of [`{common}`](#lambdanet_tf.models.{common.lower()}.{common}) "
-        f"without `spec`; `help(models.{name})` shows them with its own.",
-        "",
-    ]
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativeAttention
 from lambdanet_tf.models import check_functional
 from lambdanet_tf.models import clone_network
-from lambdanet_tf.models.blocks import LETTER_OF_LAYER
+from lambdanet_tf.models.blocks import MIDDLES
 from lambdanet_tf.specs import LETTERS
 
 
@@ -171,7 +171,8 @@ def _new_parameters(weights, counted):
 def _letter(layer):
     """The letter of the block whose middle a layer is, or None."""
     *_, middle = layer.name.split("_", 2)  # stage2_block1_local_attention
-    return LETTER_OF_LAYER.get(middle)
+    letters = {layer: letter for letter, (layer, _) in MIDDLES.items()}
+    return letters.get(middle)
 
 
 def _count(layer, executed, counted, unknown):

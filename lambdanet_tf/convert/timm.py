@@ -150,7 +150,7 @@ def _spec(network, changes):
             f"{did_you_mean(str(network), specs.RESNETS)} There are: "
             f"{', '.join(specs.RESNETS)}."
         )
-    return specs.changed(specs.RESNETS[network], dict(changes or {}))
+    return specs.replace(specs.RESNETS[network], dict(changes or {}))
 
 
 def _with_shapes(tensors, state):

@@ -20,10 +20,10 @@ from lambdanet_tf.arguments import one_of
 DEFAULT = "default"
 HEAD_MAP = "head"  # What the classifier of a MobileNet sees.
 
-_NETWORKS = {**specs.RESNETS, **specs.MOBILENETS}
+_NETWORKS = {name: preset.spec for name, preset in specs.PRESETS.items()}
 # Attributes of a spec that the Model Garden has elsewhere: the classifier's
 # dropout, `norm_activation.activation` and the size of the inputs.
-_ELSEWHERE = ("name", "parameters", "image_size", "dropout_rate", "activation")
+_ELSEWHERE = ("name", "image_size", "dropout_rate", "activation")
 
 
 def _config_class(title, spec_class, network):
@@ -139,7 +139,7 @@ class NetworkBackbone(tf_keras.Model):
         }
         # A plain dict would be tracked, and so become one of Keras' own kind.
         self._config = types.MappingProxyType(config)
-        self._levels = _levels(specs.changed(_NETWORKS[network], changes))
+        self._levels = _levels(specs.replace(_NETWORKS[network], changes))
         model = models.build(
             network,
             input_tensor=tf_keras.Input(image_shape, name="images"),

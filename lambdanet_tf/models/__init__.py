@@ -1,5 +1,35 @@
 """The networks of the paper, in the manner of `keras.applications`."""
 
+from lambdanet_tf.models.builders import LambdaMobileNetV2
+from lambdanet_tf.models.builders import LambdaResNet26RPT256
+from lambdanet_tf.models.builders import LambdaResNet26T
+from lambdanet_tf.models.builders import LambdaResNet50
+from lambdanet_tf.models.builders import LambdaResNet50C4
+from lambdanet_tf.models.builders import LambdaResNet50TS
+from lambdanet_tf.models.builders import LambdaResNet101
+from lambdanet_tf.models.builders import LambdaResNet101C4
+from lambdanet_tf.models.builders import LambdaResNet152
+from lambdanet_tf.models.builders import LambdaResNet152C4
+from lambdanet_tf.models.builders import LambdaResNet200
+from lambdanet_tf.models.builders import LambdaResNet200C4
+from lambdanet_tf.models.builders import LambdaResNet270
+from lambdanet_tf.models.builders import LambdaResNet270C4
+from lambdanet_tf.models.builders import LambdaResNet350
+from lambdanet_tf.models.builders import LambdaResNet350C4
+from lambdanet_tf.models.builders import LambdaResNet420
+from lambdanet_tf.models.builders import LambdaResNet420C4
+from lambdanet_tf.models.builders import LambdaResNetSmall
+from lambdanet_tf.models.builders import MobileNetV2
+from lambdanet_tf.models.builders import ResNet50
+from lambdanet_tf.models.builders import ResNetRS50
+from lambdanet_tf.models.builders import ResNetRS101
+from lambdanet_tf.models.builders import ResNetRS152
+from lambdanet_tf.models.builders import ResNetRS200
+from lambdanet_tf.models.builders import ResNetRS270
+from lambdanet_tf.models.builders import ResNetRS350
+from lambdanet_tf.models.builders import ResNetRS420
+from lambdanet_tf.models.builders import build
+from lambdanet_tf.models.builders import names
 from lambdanet_tf.models.cloning import check_functional
 from lambdanet_tf.models.cloning import clone_network
 from lambdanet_tf.models.fine_tuning import freeze
@@ -7,36 +37,7 @@ from lambdanet_tf.models.fine_tuning import rates_by_depth
 from lambdanet_tf.models.images import decode_predictions
 from lambdanet_tf.models.images import preprocess_input
 from lambdanet_tf.models.mobilenet import MobileNet
-from lambdanet_tf.models.named import LambdaMobileNetV2
-from lambdanet_tf.models.named import LambdaResNet26RPT256
-from lambdanet_tf.models.named import LambdaResNet26T
-from lambdanet_tf.models.named import LambdaResNet50
-from lambdanet_tf.models.named import LambdaResNet50C4
-from lambdanet_tf.models.named import LambdaResNet50TS
-from lambdanet_tf.models.named import LambdaResNet101
-from lambdanet_tf.models.named import LambdaResNet101C4
-from lambdanet_tf.models.named import LambdaResNet152
-from lambdanet_tf.models.named import LambdaResNet152C4
-from lambdanet_tf.models.named import LambdaResNet200
-from lambdanet_tf.models.named import LambdaResNet200C4
-from lambdanet_tf.models.named import LambdaResNet270
-from lambdanet_tf.models.named import LambdaResNet270C4
-from lambdanet_tf.models.named import LambdaResNet350
-from lambdanet_tf.models.named import LambdaResNet350C4
-from lambdanet_tf.models.named import LambdaResNet420
-from lambdanet_tf.models.named import LambdaResNet420C4
-from lambdanet_tf.models.named import LambdaResNetSmall
-from lambdanet_tf.models.named import MobileNetV2
-from lambdanet_tf.models.named import ResNet50
-from lambdanet_tf.models.named import ResNetRS50
-from lambdanet_tf.models.named import ResNetRS101
-from lambdanet_tf.models.named import ResNetRS152
-from lambdanet_tf.models.named import ResNetRS200
-from lambdanet_tf.models.named import ResNetRS270
-from lambdanet_tf.models.named import ResNetRS350
-from lambdanet_tf.models.named import ResNetRS420
-from lambdanet_tf.models.registry import build
-from lambdanet_tf.models.registry import names
+from lambdanet_tf.models.network import Network
 from lambdanet_tf.models.resnet import ResNet
 from lambdanet_tf.models.weights import RUN_WEIGHTS
 from lambdanet_tf.models.weights import load_weights
@@ -76,6 +77,7 @@ __all__ = [
     "ResNetRS270",
     "ResNetRS350",
     "ResNetRS420",
+    "Network",
     "ResNet",
     "build",
     "check_functional",

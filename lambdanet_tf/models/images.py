@@ -114,9 +114,13 @@ def _three(name, values):
     return numbers
 
 
-def preprocessing(images, mean=IMAGENET_MEAN, std=IMAGENET_STD):
+def preprocessing(images, spec):
     """The same as a layer of the model, in float32 under any precision."""
-    scale, offset = _scale_and_offset(images.shape[-1], mean, std)
+    scale, offset = _scale_and_offset(
+        images.shape[-1],
+        getattr(spec, "image_mean", IMAGENET_MEAN),
+        getattr(spec, "image_std", IMAGENET_STD),
+    )
     layer = tf.keras.layers.Rescaling(
         scale, offset, dtype="float32", name=PREPROCESSING
     )
@@ -192,55 +196,6 @@ def check_range(model):
 
     for name in _METHODS:
         setattr(model, name, checked(getattr(model, name)))
-
-
-def image_input(input_tensor, input_shape, recommended_size, stride):
-    """The images as a Keras tensor, and the tensor the model begins with.
-
-    Args:
-        input_tensor: None or Keras tensor.
-        input_shape: None or (height, width, channels).
-        recommended_size: height and width if neither is given.
-        stride: the smallest height and width, in pixels.
-
-    Returns:
-        The inputs of the model and the images. They differ if `input_tensor`
-        has been computed from something else.
-    """
-    if input_tensor is None:
-        size = recommended_size
-        shape = tuple(input_shape or (size, size, 3))
-        _check_shape(shape, stride)
-        images = tf.keras.Input(shape, name="images")
-        return images, images
-    if not isinstance(input_tensor, type(tf.keras.Input((1,)))):
-        raise ValueError(
-            "`input_tensor` must be a tensor of `tf.keras`, as `tf.keras.Input`"
-            f" returns. Received: {type(input_tensor)}."
-        )
-    shape = tuple(input_tensor.shape[1:])
-    _check_shape(shape, stride)
-    if input_shape is not None and tuple(input_shape) != shape:
-        raise ValueError(
-            "`input_shape` and `input_tensor` must agree; give one. Received: "
-            f"input_shape={tuple(input_shape)}, input_tensor of {shape}."
-        )
-    return tf.keras.utils.get_source_inputs(input_tensor), input_tensor
-
-
-def _check_shape(shape, stride):
-    """Raises a ValueError unless images of a shape fit the network."""
-    if len(shape) != 3 or shape[-1] is None:
-        raise ValueError(
-            "`input_shape` must be (height, width, channels), with a number "
-            f"of channels. Received: {shape}."
-        )
-    if any(size is not None and size < stride for size in shape[:2]):
-        raise ValueError(
-            f"Images must have at least {stride}x{stride} pixels, the total "
-            f"stride of this network. Received: input_shape={shape}. Enlarge "
-            "the images, or change `strides`, `stem_strides` and `stem_pool`."
-        )
 
 
 def decode_predictions(predictions, top=5, class_names=None):

@@ -1,0 +1,336 @@
+"""The networks by name, in the manner of `keras.applications`.
+
+Each is a value of `lambdanet_tf.specs.PRESETS`. All take the arguments of
+`lambdanet_tf.models.Network`, by position or by name, and every attribute of
+their spec by keyword, as `inspect.signature` and `help` show them.
+"""
+
+from typing import Any
+
+import tensorflow as tf
+
+from lambdanet_tf import specs
+from lambdanet_tf.arguments import did_you_mean
+from lambdanet_tf.models.mobilenet import MobileNet
+from lambdanet_tf.models.resnet import ResNet
+from lambdanet_tf.models.signature import named
+
+_GRAY_8 = (8, 8, 1)
+
+
+def names() -> tuple[str, ...]:
+    """Returns the names of all networks."""
+    return tuple(specs.PRESETS)
+
+
+def build(name: str, **arguments: Any) -> tf.keras.Model:
+    """Builds a network by its name.
+
+    Args:
+        name: one of `names()`.
+        **arguments: of the builder of that name; lists, as JSON has them,
+            count as tuples.
+
+    Returns:
+        What the builder returns.
+
+    Raises:
+        ValueError: if there is no such network, or it has no such argument.
+    """
+    if name not in names():
+        raise ValueError(
+            f"`name` must be a network of lambdanet_tf.models. Received: "
+            f"{name!r}.{did_you_mean(str(name), names())} There are: "
+            f"{', '.join(names())}."
+        )
+    arguments = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in arguments.items()
+    }
+    return globals()[name](**arguments)
+
+
+@named(ResNet)
+def LambdaResNet50(**arguments):
+    """Builds LambdaResNet-50: 1 lambda block in c4, and all of c5.
+
+    18,963,272 parameters; images of 160 pixels; feature maps "c2" to "c5".
+    """
+    return ResNet(specs.RESNETS["LambdaResNet50"], **arguments)
+
+
+@named(ResNet)
+def LambdaResNet101(**arguments):
+    """Builds LambdaResNet-101: 3 lambda blocks in c4, and all of c5.
+
+    36,866,920 parameters; images of 192 pixels; feature maps "c2" to "c5".
+    """
+    return ResNet(specs.RESNETS["LambdaResNet101"], **arguments)
+
+
+@named(ResNet)
+def LambdaResNet152(**arguments):
+    """Builds LambdaResNet-152: 6 lambda blocks in c4, and all of c5.
+
+    51,404,696 parameters; images of 288 pixels; feature maps "c2" to "c5".
+    """
+    return ResNet(specs.RESNETS["LambdaResNet152"], **arguments)
+
+
+@named(ResNet)
+def LambdaResNet200(**arguments):
+    """Builds LambdaResNet-200: 6 lambda blocks in c4, and all of c5.
+
+    57,993,112 parameters; images of 320 pixels; feature maps "c2" to "c5".
+    """
+    return ResNet(specs.RESNETS["LambdaResNet200"], **arguments)
+
+
+@named(ResNet)
+def LambdaResNet270(**arguments):
+    """Builds LambdaResNet-270: 6 lambda blocks in c4, and all of c5.
+
+    81,366,248 parameters; images of 256 pixels; feature maps "c2" to "c5".
+    """
+    return ResNet(specs.RESNETS["LambdaResNet270"], **arguments)
+
+
+@named(ResNet)
+def LambdaResNet350(**arguments):
+    """Builds LambdaResNet-350: 6 lambda blocks in c4, and all of c5.
+
+    105,475,176 parameters; images of 320 pixels; feature maps "c2" to
+    "c5".
+    """
+    return ResNet(specs.RESNETS["LambdaResNet350"], **arguments)
+
+
+@named(ResNet)
+def LambdaResNet420(**arguments):
+    """Builds LambdaResNet-420: 8 lambda blocks in c4, and all of c5.
+
+    124,438,664 parameters; images of 320 pixels; feature maps "c2" to
+    "c5".
+    """
+    return ResNet(specs.RESNETS["LambdaResNet420"], **arguments)
+
+
+@named(ResNet)
+def LambdaResNet50C4(**arguments):
+    """Builds LambdaResNet-50-C4: all of c4 and c5 are lambda blocks.
+
+    16,242,072 parameters; images of 160 pixels; feature maps "c2" to "c5".
+    """
+    return ResNet(specs.RESNETS["LambdaResNet50C4"], **arguments)
+
+
+@named(ResNet)
+def LambdaResNet101C4(**arguments):
+    """Builds LambdaResNet-101-C4: all of c4 and c5 are lambda blocks.
+
+    25,982,120 parameters; images of 192 pixels; feature maps "c2" to "c5".
+    """
+    return ResNet(specs.RESNETS["LambdaResNet101C4"], **arguments)
+
+
+@named(ResNet)
+def LambdaResNet152C4(**arguments):
+    """Builds LambdaResNet-152-C4: all of c4 and c5 are lambda blocks.
+
+    35,077,496 parameters; images of 288 pixels; feature maps "c2" to "c5".
+    """
+    return ResNet(specs.RESNETS["LambdaResNet152C4"], **arguments)
+
+
+@named(ResNet)
+def LambdaResNet200C4(**arguments):
+    """Builds LambdaResNet-200-C4: all of c4 and c5 are lambda blocks.
+
+    41,665,912 parameters; images of 320 pixels; feature maps "c2" to "c5".
+    """
+    return ResNet(specs.RESNETS["LambdaResNet200C4"], **arguments)
+
+
+@named(ResNet)
+def LambdaResNet270C4(**arguments):
+    """Builds LambdaResNet-270-C4: all of c4 and c5 are lambda blocks.
+
+    55,786,968 parameters; images of 256 pixels; feature maps "c2" to "c5".
+    """
+    return ResNet(specs.RESNETS["LambdaResNet270C4"], **arguments)
+
+
+@named(ResNet)
+def LambdaResNet350C4(**arguments):
+    """Builds LambdaResNet-350-C4: all of c4 and c5 are lambda blocks.
+
+    69,555,336 parameters; images of 320 pixels; feature maps "c2" to "c5".
+    """
+    return ResNet(specs.RESNETS["LambdaResNet350C4"], **arguments)
+
+
+@named(ResNet)
+def LambdaResNet420C4(**arguments):
+    """Builds LambdaResNet-420-C4: all of c4 and c5 are lambda blocks.
+
+    81,443,704 parameters; images of 320 pixels; feature maps "c2" to "c5".
+    """
+    return ResNet(specs.RESNETS["LambdaResNet420C4"], **arguments)
+
+
+@named(ResNet)
+def ResNetRS50(**arguments):
+    """Builds ResNet-RS-50, the convolutional baseline.
+
+    35,691,912 parameters; images of 160 pixels; feature maps "c2" to "c5".
+    """
+    return ResNet(specs.RESNETS["ResNetRS50"], **arguments)
+
+
+@named(ResNet)
+def ResNetRS101(**arguments):
+    """Builds ResNet-RS-101, the convolutional baseline.
+
+    63,618,696 parameters; images of 192 pixels; feature maps "c2" to "c5".
+    """
+    return ResNet(specs.RESNETS["ResNetRS101"], **arguments)
+
+
+@named(ResNet)
+def ResNetRS152(**arguments):
+    """Builds ResNet-RS-152, the convolutional baseline.
+
+    86,621,576 parameters; images of 288 pixels; feature maps "c2" to "c5".
+    """
+    return ResNet(specs.RESNETS["ResNetRS152"], **arguments)
+
+
+@named(ResNet)
+def ResNetRS200(**arguments):
+    """Builds ResNet-RS-200, the convolutional baseline.
+
+    93,209,992 parameters; images of 320 pixels; feature maps "c2" to "c5".
+    """
+    return ResNet(specs.RESNETS["ResNetRS200"], **arguments)
+
+
+@named(ResNet)
+def ResNetRS270(**arguments):
+    """Builds ResNet-RS-270, the convolutional baseline.
+
+    129,861,448 parameters; images of 256 pixels; feature maps "c2" to
+    "c5".
+    """
+    return ResNet(specs.RESNETS["ResNetRS270"], **arguments)
+
+
+@named(ResNet)
+def ResNetRS350(**arguments):
+    """Builds ResNet-RS-350, the convolutional baseline.
+
+    163,956,168 parameters; images of 320 pixels; feature maps "c2" to
+    "c5".
+    """
+    return ResNet(specs.RESNETS["ResNetRS350"], **arguments)
+
+
+@named(ResNet)
+def ResNetRS420(**arguments):
+    """Builds ResNet-RS-420, the convolutional baseline.
+
+    191,891,656 parameters; images of 320 pixels; feature maps "c2" to
+    "c5".
+    """
+    return ResNet(specs.RESNETS["ResNetRS420"], **arguments)
+
+
+@named(ResNet)
+def ResNet50(*, pattern=None, **arguments):
+    """Builds ResNet-50, any stage with lambda or attention layers.
+
+    The networks of Tables 3, 4 and 8 to 12. 25,557,032 parameters; images
+    of 224 pixels; feature maps "c2" to "c5".
+
+    Args:
+        pattern: a letter for each of c2 to c5: C for convolutions, L for
+            lambda layers, A, S and X for global, local and axial attention, P
+            for convolutions in parallel with global attention. None for
+            "CCCC", or for the `stages` among the arguments, a letter per block.
+        **arguments: of `lambdanet_tf.models.ResNet`.
+    """
+    if pattern is not None and "stages" in arguments:
+        raise ValueError(
+            "`pattern` and `stages` both say what the blocks are; give one. "
+            f"Received: pattern={pattern!r}, stages={arguments['stages']!r}."
+        )
+    if pattern is not None:
+        blocks = specs.TABLE_19[0].blocks
+        arguments["stages"] = specs.uniform_stages(pattern, blocks)
+    return ResNet(specs.RESNET_50, **arguments)
+
+
+@named(ResNet)
+def LambdaResNetSmall(*, input_shape=_GRAY_8, classes=10, **arguments):
+    """Builds a small hybrid for images of 8 to 32 pixels; not the paper's.
+
+    568,154 parameters; gray images of 8 pixels, 10 classes; feature maps
+    "c2" to "c4".
+    """
+    if input_shape is _GRAY_8 and "input_tensor" in arguments:
+        input_shape = None
+    return ResNet(
+        specs.LAMBDA_RESNET_SMALL,
+        input_shape=input_shape,
+        classes=classes,
+        **arguments,
+    )
+
+
+@named(ResNet)
+def LambdaResNet26T(**arguments):
+    """Builds timm's `lambda_resnet26t`: local lambda layers in c4, c5.
+
+    10,958,272 parameters; published weights; images of 256 pixels; feature
+    maps "c2" to "c5".
+    """
+    return ResNet(specs.RESNETS["LambdaResNet26T"], **arguments)
+
+
+@named(ResNet)
+def LambdaResNet50TS(**arguments):
+    """Builds timm's `lambda_resnet50ts`: local ones in c3 to c5, SiLU.
+
+    21,536,832 parameters; published weights; images of 256 pixels; feature
+    maps "c2" to "c5".
+    """
+    return ResNet(specs.RESNETS["LambdaResNet50TS"], **arguments)
+
+
+@named(ResNet)
+def LambdaResNet26RPT256(**arguments):
+    """Builds timm's `lambda_resnet26rpt_256`: global ones in c4, c5.
+
+    10,988,688 parameters; published weights; images of 256 pixels; feature
+    maps "c2" to "c5".
+    """
+    return ResNet(specs.RESNETS["LambdaResNet26RPT256"], **arguments)
+
+
+@named(MobileNet)
+def MobileNetV2(**arguments):
+    """Builds MobileNetV2; blocks 1 to 17 can be lambda blocks.
+
+    3,504,872 parameters; images of 224 pixels; feature maps "c1" to "c5"
+    and "head".
+    """
+    return MobileNet(specs.MOBILENETS["MobileNetV2"], **arguments)
+
+
+@named(MobileNet)
+def LambdaMobileNetV2(**arguments):
+    """Builds MobileNetV2 with the 10th and 16th blocks as lambda blocks.
+
+    3,236,824 parameters; images of 224 pixels; feature maps "c1" to "c5"
+    and "head".
+    """
+    return MobileNet(specs.MOBILENETS["LambdaMobileNetV2"], **arguments)

@@ -1,0 +1,123 @@
+"""The layers that all blocks have: convolution, normalization, pooling."""
+
+import tensorflow as tf
+
+from lambdanet_tf import ops
+from lambdanet_tf.arguments import boolean
+from lambdanet_tf.arguments import fraction
+from lambdanet_tf.layers import BatchNormalization
+from lambdanet_tf.layers.grids import check_channels_last
+from lambdanet_tf.layers.initializers import Initializers
+
+
+class LayerFactory:
+    """Makes the layers of one network, with what they have in common.
+
+    Args:
+        spec: of the network, for activation, padding and `norm_epsilon`.
+        kernel_initializer: of the convolutions, each with one of its own.
+        kernel_regularizer: of convolutions, projections and classifier.
+        norm_momentum: of every batch normalization.
+        use_sync_bn: whether replicas share the statistics of a batch.
+        implementation: algorithm of the lambda layers.
+    """
+
+    def __init__(
+        self,
+        spec,
+        kernel_initializer,
+        kernel_regularizer,
+        norm_momentum,
+        use_sync_bn,
+        implementation,
+    ):
+        fraction("norm_momentum", norm_momentum)
+        boolean("use_sync_bn", use_sync_bn)
+        ops.implementation_name(implementation)
+        tf.keras.activations.get(spec.activation)
+        check_channels_last((None, None, None, None))
+        self.activation_name = spec.activation
+        self.padding = spec.padding
+        self.kernel_regularizer = kernel_regularizer
+        self.norm_arguments = {
+            "norm_momentum": norm_momentum,
+            "norm_epsilon": spec.norm_epsilon,
+            "use_sync_bn": use_sync_bn,
+        }
+        self.lambda_arguments = {
+            "implementation": implementation,
+            "kernel_regularizer": kernel_regularizer,
+            **self.norm_arguments,
+        }
+        self._kernel_initializer = kernel_initializer
+        self._initializers = Initializers()
+
+    def kernel_initializer(self):
+        """The initializer of the next kernel."""
+        return self._initializers(self._kernel_initializer)
+
+    def conv(self, x, filters, kernel_size, name, strides=1):
+        """A convolution without bias; depthwise if `filters` is None."""
+        padding = "same"
+        if self.padding == "symmetric" and strides > 1 and kernel_size > 1:
+            margin = kernel_size // 2
+            x = tf.keras.layers.ZeroPadding2D(margin, name=f"{name}_pad")(x)
+            padding = "valid"
+        arguments = {
+            "kernel_size": kernel_size,
+            "strides": strides,
+            "padding": padding,
+            "use_bias": False,
+            "name": name,
+        }
+        if filters is None:
+            return tf.keras.layers.DepthwiseConv2D(
+                depthwise_initializer=self.kernel_initializer(),
+                depthwise_regularizer=self.kernel_regularizer,
+                **arguments,
+            )(x)
+        return tf.keras.layers.Conv2D(
+            filters,
+            kernel_initializer=self.kernel_initializer(),
+            kernel_regularizer=self.kernel_regularizer,
+            **arguments,
+        )(x)
+
+    def norm(self, x, name, activate=True, zero_gamma=False):
+        """Batch normalization, then the activation unless switched off."""
+        x = BatchNormalization(
+            momentum=self.norm_arguments["norm_momentum"],
+            epsilon=self.norm_arguments["norm_epsilon"],
+            synchronized=self.norm_arguments["use_sync_bn"],
+            gamma_initializer="zeros" if zero_gamma else "ones",
+            name=f"{name}_norm",
+        )(x)
+        return self.activation(x, f"{name}_act") if activate else x
+
+    def conv_norm(
+        self, x, filters, kernel_size, name, strides=1, **norm_arguments
+    ):
+        """A convolution, its normalization and activation."""
+        x = self.conv(x, filters, kernel_size, name, strides)
+        return self.norm(x, name, **norm_arguments)
+
+    def activation(self, x, name):
+        """The network's activation."""
+        return tf.keras.layers.Activation(self.activation_name, name=name)(x)
+
+    def max_pool(self, x, name):
+        """3x3 max pooling of stride 2; padding never wins the maximum."""
+        if self.padding == "same":
+            return tf.keras.layers.MaxPooling2D(3, 2, "same", name=name)(x)
+        # With stride 1 "same" is symmetric: pool densely, keep every second.
+        x = tf.keras.layers.MaxPooling2D(3, 1, "same", name=f"{name}_dense")(x)
+        return tf.keras.layers.MaxPooling2D(1, 2, name=name)(x)
+
+
+def average_pool(x, window, strides, name):
+    """Average pooling where something strides."""
+    if strides == 1:
+        return x
+    return tf.keras.layers.AveragePooling2D(
+        window, strides, "same", name=f"{name}_pool"
+    )(x)

@@ -1,0 +1,252 @@
+"""Networks: images in, feature maps, a head, and the arguments of all."""
+
+import inspect
+from typing import Any
+
+import tensorflow as tf
+
+from lambdanet_tf import specs
+from lambdanet_tf.arguments import boolean
+from lambdanet_tf.arguments import one_of
+from lambdanet_tf.arguments import positive_int
+from lambdanet_tf.layers import Dropout
+from lambdanet_tf.models.images import check_range
+from lambdanet_tf.models.images import preprocessing
+from lambdanet_tf.models.layer_factory import LayerFactory
+from lambdanet_tf.models.pretrained import load_initial
+from lambdanet_tf.models.weights import HEAD
+
+
+def Network(
+    spec,
+    feature_maps,
+    include_top=True,
+    weights=None,
+    input_tensor=None,
+    input_shape=None,
+    pooling=None,
+    classes=1000,
+    classifier_activation="softmax",
+    name=None,
+    include_preprocessing=True,
+    endpoints=None,
+    implementation="auto",
+    kernel_initializer="he_normal",
+    kernel_regularizer=None,
+    norm_momentum=0.9,
+    use_sync_bn=False,
+    **changes: Any,
+) -> tf.keras.Model:
+    """Builds the network of a spec and of a function that makes its maps.
+
+    Args:
+        spec: `ResNetSpec` or `MobileNetSpec`.
+        feature_maps: function of preprocessed images, the changed spec and a
+            `LayerFactory` that returns maps by name, in order; the classifier
+            sees the last one.
+        include_top: bool. Whether to end in a classifier.
+        weights: None; "imagenet" for published weights, of the networks that
+            have them, fetched once into Keras' cache; or a path: of an `.npz`
+            file or a run folder as `load_weights` takes it, or of a
+            `.safetensors` file of timm. ImageNet's classifier is left out
+            where `classes` is not 1000. Other image sizes: see `load_initial`
+            in `lambdanet_tf.models.pretrained`.
+        input_tensor: None, or a Keras tensor of images to build on.
+        input_shape: (height, width, channels); None for the recommended size
+            and 3 channels. Height and width can be None, and the network takes
+            images of any size, unless a layer is global: those are lambda
+            layers with `scope=None` and the attention of most kinds.
+        pooling: without a classifier, None for the last map, `"avg"` or
+            `"max"` for its mean or maximum over positions.
+        classes: int. Number of classes.
+        classifier_activation: str, callable or None. None returns logits.
+            Always float32, also under mixed precision.
+        name: of the model; None for the spec's.
+        include_preprocessing: whether the model normalizes images in [0, 255]
+            itself. If not, it takes what `preprocess_input` returns with the
+            same argument.
+        endpoints: None, or names of maps. The model then returns a dictionary
+            of these feature maps, for a detector, and neither head nor
+            pooling.
+        implementation: algorithm of the lambda layers.
+        kernel_initializer: of the convolutions.
+        kernel_regularizer: of every kernel, and of nothing else.
+        norm_momentum: of every batch normalization, also of those in the
+            lambda layers. With 0.99 or more inference agrees with training
+            only after hundreds of steps.
+        use_sync_bn: whether replicas share the statistics of a batch.
+        **changes: attributes of `spec` to change, by keyword.
+
+    Returns:
+        A `tf.keras.Model`: images in [0, 255], `(batch, height, width,
+        channels)` -> probabilities `(batch, classes)`, or what `include_top`,
+        `pooling` and `endpoints` say.
+
+    Raises:
+        ValueError: if an argument is unknown, out of range or without effect,
+            the images are smaller than the total stride, or the weights do
+            not fit.
+        OSError: if published weights cannot be fetched.
+    """
+    boolean("include_preprocessing", include_preprocessing)
+    others = list(inspect.signature(Network).parameters)[2:-1]
+    spec = specs.replace(spec, changes, others)
+    layers = LayerFactory(
+        spec,
+        kernel_initializer,
+        kernel_regularizer,
+        norm_momentum,
+        use_sync_bn,
+        implementation,
+    )
+    _check_head(include_top, pooling, classes)
+    if "image_size" in changes and (input_tensor, input_shape) != (None, None):
+        raise ValueError(
+            "`image_size` changes nothing where `input_shape` or "
+            "`input_tensor` says the size. Received: "
+            f"image_size={spec.image_size}, input_shape={input_shape}."
+        )
+    inputs, images = _image_input(input_tensor, input_shape, spec)
+    if not (include_preprocessing and images.shape[-1] == 3):
+        _check_colors(changes, images, include_preprocessing)
+    name = name or spec.name
+    _check_source(inputs, images, weights, name)
+    x = preprocessing(images, spec) if include_preprocessing else images
+    maps = feature_maps(x, spec, layers)
+    if endpoints is not None:
+        outputs = {name: maps[name] for name in _known(endpoints, maps)}
+    elif include_top:
+        x = _pooled(list(maps.values())[-1], "avg")
+        if spec.dropout_rate > 0:
+            x = Dropout(spec.dropout_rate, name="dropout")(x)
+        outputs = tf.keras.layers.Dense(
+            classes,
+            activation=classifier_activation,
+            kernel_initializer=tf.keras.initializers.RandomNormal(stddev=0.01),
+            kernel_regularizer=kernel_regularizer,
+            dtype="float32",  # Under any precision.
+            name=HEAD,
+        )(x)
+    else:
+        outputs = _pooled(list(maps.values())[-1], pooling)
+    model = tf.keras.Model(inputs, outputs, name=name)
+    check_range(model)
+    if weights is not None:
+        load_initial(model, spec, weights, _absent(endpoints, maps))
+    return model
+
+
+def check_kind(spec, kind):
+    """Raises a ValueError unless a spec is of the kind that a builder takes."""
+    if not isinstance(spec, kind):
+        raise ValueError(
+            f"`spec` must be a {kind.__name__}; networks by name are those of "
+            f"`lambdanet_tf.models.build`. Received: {spec!r}."
+        )
+
+
+def _image_input(input_tensor, input_shape, spec):
+    """The inputs of the model and the images, as Keras tensors.
+
+    They differ if `input_tensor` has been computed from something else.
+    """
+    if input_tensor is None:
+        shape = tuple(input_shape or (spec.image_size, spec.image_size, 3))
+        _check_shape(shape, spec.stride)
+        images = tf.keras.Input(shape, name="images")
+        return images, images
+    if not isinstance(input_tensor, type(tf.keras.Input((1,)))):
+        raise ValueError(
+            "`input_tensor` must be a tensor of `tf.keras`, as `tf.keras.Input`"
+            f" returns. Received: {type(input_tensor)}."
+        )
+    shape = tuple(input_tensor.shape[1:])
+    _check_shape(shape, spec.stride)
+    if input_shape is not None and tuple(input_shape) != shape:
+        raise ValueError(
+            "`input_shape` and `input_tensor` must agree; give one. Received: "
+            f"input_shape={tuple(input_shape)}, input_tensor of {shape}."
+        )
+    return tf.keras.utils.get_source_inputs(input_tensor), input_tensor
+
+
+def _check_shape(shape, stride):
+    """Raises a ValueError unless images of a shape fit the network."""
+    if len(shape) != 3 or shape[-1] is None:
+        raise ValueError(
+            "`input_shape` must be (height, width, channels), with a number "
+            f"of channels. Received: {shape}."
+        )
+    if any(size is not None and size < stride for size in shape[:2]):
+        raise ValueError(
+            f"Images must have at least {stride}x{stride} pixels, the total "
+            f"stride of this network. Received: input_shape={shape}. Enlarge "
+            "the images, or change `strides`, `stem_strides` and `stem_pool`."
+        )
+
+
+def _check_colors(changes, images, include_preprocessing):
+    """Raises a ValueError for statistics that nothing is normalized by."""
+    for name in ("image_mean", "image_std"):
+        if name in changes:
+            raise ValueError(
+                f"`{name}` is of color images, which the network normalizes. "
+                f"Received: images of shape {tuple(images.shape)}, "
+                f"include_preprocessing={include_preprocessing}."
+            )
+
+
+def _check_head(include_top, pooling, classes):
+    if not isinstance(include_top, bool):
+        raise ValueError(
+            "`include_top` must be True or False. Received: include_top="
+            f"{include_top!r}. The arguments of a network, such as `pattern`, "
+            "are given by keyword."
+        )
+    one_of("pooling", pooling, (None, "avg", "max"))
+    positive_int("classes", classes)
+
+
+def _check_source(inputs, images, weights, name):
+    """Raises a ValueError if weights would have to fit layers of somebody."""
+    if weights is None or inputs is images:
+        return
+    before = tf.keras.Model(inputs, images)
+    owners = [layer.name for layer in before.layers if layer.weights]
+    if owners:
+        raise ValueError(
+            f"`weights` are those of {name} alone, and `input_tensor` comes "
+            f"out of layers with weights. Received: an output of {owners}. "
+            "Build the network by itself, and call it on the tensor: "
+            f"{name}(weights=...)(input_tensor)."
+        )
+
+
+def _known(endpoints, maps):
+    if not endpoints or set(endpoints) - set(maps):
+        raise ValueError(
+            f"`endpoints` must be names among {tuple(maps)}. Received: "
+            f"endpoints={endpoints!r}."
+        )
+    return endpoints
+
+
+def _pooled(x, pooling):
+    if pooling is None:
+        return x
+    if pooling == "avg":
+        # tf_keras would add up half precisions in half precision.
+        dtype = "float32" if tf.as_dtype(x.dtype).size < 4 else None
+        return tf.keras.layers.GlobalAveragePooling2D(name="pool", dtype=dtype)(
+            x
+        )
+    return tf.keras.layers.GlobalMaxPooling2D(name="pool")(x)
+
+
+def _absent(endpoints, maps):
+    """Beginnings of the names of layers that endpoints cut off."""
+    if endpoints is None:
+        return ()
+    cut = max(list(maps).index(name) for name in endpoints)
+    rest = (name.replace("c", "stage") for name in list(maps)[cut + 1 :])
+    return (HEAD, *(f"{name}_" for name in rest))

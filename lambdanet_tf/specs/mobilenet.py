@@ -1,0 +1,111 @@
+"""MobileNetV2 with lambda blocks: what can be said of one."""
+
+import dataclasses
+import math
+
+from lambdanet_tf.arguments import scope_per_axis
+from lambdanet_tf.specs.checks import check_common
+from lambdanet_tf.specs.checks import check_positive
+
+
+@dataclasses.dataclass(frozen=True)
+class InvertedRow:
+    """Inverted bottlenecks of one shape: Table 2 of MobileNetV2.
+
+    Attributes:
+        expansion: channels inside the block, in its input channels.
+        filters: output channels.
+        blocks: how many in a row.
+        strides: of the first of them.
+    """
+
+    expansion: int
+    filters: int
+    blocks: int
+    strides: int
+
+    def __post_init__(self):
+        check_positive(self, [field.name for field in dataclasses.fields(self)])
+
+
+@dataclasses.dataclass(frozen=True)
+class MobileNetSpec:
+    """A MobileNetV2 with some blocks replaced by lightweight lambda blocks.
+
+    Attributes:
+        name: of the network.
+        rows: of inverted bottlenecks, in order.
+        lambda_blocks: numbers, from 1 over the whole network, of the blocks
+            whose depthwise convolution is a lambda convolution instead, at
+            the block's input channels.
+        image_size: recommended height and width.
+        dropout_rate: before the classifier.
+        stem_filters: of the first convolution.
+        head_filters: of the last convolution.
+        activation: after every normalization but the last of a block.
+        norm_epsilon: as in `ResNetSpec`.
+        padding: of strided convolutions, as in `ResNetSpec`.
+        num_heads: of the lambda convolutions; so are the remaining ones.
+        key_dim: the paper's k.
+        intra_depth: the paper's u.
+        kernel_size: the paper's r.
+    """
+
+    name: str
+    rows: tuple[InvertedRow, ...]
+    lambda_blocks: tuple[int, ...] = ()
+    image_size: int = 224
+    dropout_rate: float = 0.2
+    stem_filters: int = 32
+    head_filters: int = 1280
+    activation: str = "relu6"
+    norm_epsilon: float = 1e-3
+    padding: str = "same"
+    num_heads: int = 4
+    key_dim: int = 32
+    intra_depth: int = 1
+    kernel_size: int = 5
+
+    def __post_init__(self):
+        for field in ("rows", "lambda_blocks"):  # Lists and dicts: from JSON.
+            value = getattr(self, field)
+            if isinstance(value, (list, tuple)):
+                object.__setattr__(self, field, tuple(map(_as_row, value)))
+        check_common(self)
+        check_positive(self, ("stem_filters", "head_filters"))
+        scope_per_axis("kernel_size", self.kernel_size)
+        if not self.rows:
+            raise ValueError("`rows` must not be empty. Received: ().")
+        blocks = sum(row.blocks for row in self.rows)
+        if not all(
+            block in range(1, blocks + 1) for block in self.lambda_blocks
+        ):
+            raise ValueError(
+                f"`lambda_blocks` must be numbers from 1 to {blocks}. Received:"
+                f" lambda_blocks={self.lambda_blocks}."
+            )
+
+    @property
+    def stride(self):
+        """Pixels of the image per position of the last map."""
+        return 2 * math.prod(row.strides for row in self.rows)  # 2: the stem.
+
+    def unused(self):
+        """Names the attributes that change nothing, as `ResNetSpec` does."""
+        if self.lambda_blocks:
+            return {}
+        names = ("num_heads", "key_dim", "intra_depth", "kernel_size")
+        return dict.fromkeys(names, "lambda layer (a block in `lambda_blocks`)")
+
+
+def _as_row(value):
+    """An `InvertedRow` of a dict of its fields; anything else as it is."""
+    if not isinstance(value, dict):
+        return value
+    fields = [field.name for field in dataclasses.fields(InvertedRow)]
+    if sorted(value) != sorted(fields):
+        raise ValueError(
+            f"`rows` must hold dictionaries of {', '.join(fields)}. Received: "
+            f"{value}."
+        )
+    return InvertedRow(**value)

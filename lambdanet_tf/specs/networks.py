@@ -1,0 +1,200 @@
+"""Every network by name: the paper's, its baselines, timm's, a small one.
+
+The counts of parameters are those of the networks built here; `make tables`
+compares them with the paper's.
+"""
+
+import dataclasses
+
+from lambdanet_tf.arguments import check_types
+from lambdanet_tf.arguments import fraction
+from lambdanet_tf.arguments import one_of
+from lambdanet_tf.arguments import positive_int
+from lambdanet_tf.specs import timm
+from lambdanet_tf.specs.mobilenet import InvertedRow
+from lambdanet_tf.specs.mobilenet import MobileNetSpec
+from lambdanet_tf.specs.paper import TABLE_19
+from lambdanet_tf.specs.paper import TABLE_20
+from lambdanet_tf.specs.resnet import ResNetSpec
+from lambdanet_tf.specs.resnet import uniform_stages
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+    """A named network: its architecture, its size and its evaluation.
+
+    Attributes:
+        spec: the architecture, all that can be changed by keyword.
+        parameters: trainable ones, with the builder's defaults.
+        evaluation_crop: center-crop fraction for evaluation.
+        interpolation: `"bilinear"` or `"bicubic"`, to resize that crop.
+    """
+
+    spec: ResNetSpec | MobileNetSpec
+    parameters: int
+    evaluation_crop: float = 0.875  # The common ImageNet evaluation.
+    interpolation: str = "bilinear"
+
+    def __post_init__(self):
+        check_types(self)
+        positive_int("parameters", self.parameters)
+        one_of("interpolation", self.interpolation, ("bilinear", "bicubic"))
+        if fraction("evaluation_crop", self.evaluation_crop) == 0:
+            raise ValueError(
+                "`evaluation_crop` must be above 0. Received: "
+                "evaluation_crop=0."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterCounts:
+    """Trainable parameters of the networks of one depth."""
+
+    lambda_resnet: int
+    lambda_resnet_c4: int
+    resnet_rs: int
+
+
+_COUNTS = {
+    50: ParameterCounts(18_963_272, 16_242_072, 35_691_912),
+    101: ParameterCounts(36_866_920, 25_982_120, 63_618_696),
+    152: ParameterCounts(51_404_696, 35_077_496, 86_621_576),
+    200: ParameterCounts(57_993_112, 41_665_912, 93_209_992),
+    270: ParameterCounts(81_366_248, 55_786_968, 129_861_448),
+    350: ParameterCounts(105_475_176, 69_555_336, 163_956_168),
+    420: ParameterCounts(124_438_664, 81_443_704, 191_891_656),
+}
+
+
+def _recommended(depth):
+    """Size, dropout and drop-path of the largest run of Table 20."""
+    if depth == 200:  # Not in Table 20: Table 15's size, the rates of 152.
+        return {
+            "image_size": 320,
+            "dropout_rate": 0.3,
+            "drop_path_rate": 0.1,
+        }
+    row = [row for row in TABLE_20 if row.depth == depth][-1]
+    return {
+        "image_size": row.image_size,
+        "dropout_rate": row.dropout_rate,
+        "drop_path_rate": row.drop_path_rate,
+    }
+
+
+def _hybrid_stages(row):
+    """The stages of a LambdaResNet: some blocks of c4, all of c5."""
+    c2, c3, c4, c5 = row.blocks
+    hybrid = ("L" if i + 1 in row.lambda_blocks_c4 else "C" for i in range(c4))
+    return "C" * c2, "C" * c3, "".join(hybrid), "L" * c5
+
+
+def _resnet_rs(row):
+    """What LambdaResNets and ResNet-RS have over a plain ResNet.
+
+    The paper does not say that squeeze-and-excitation is in c2 and c3 of a
+    LambdaResNet alone, nor that the fourth convolution of the stem strides:
+    only so do all its counts come out.
+    """
+    return ResNetSpec(
+        name=f"ResNetRS{row.depth}",
+        stages=uniform_stages("CCCC", row.blocks),
+        stem_filters=(32, 32, 64, 64),
+        stem_strides=(2, 1, 1, 2),
+        stem_kernel_size=3,
+        stem_pool=False,
+        shortcut="pool",
+        se_ratio=0.25,
+        **_recommended(row.depth),
+    )
+
+
+def _lambda_resnet(row):
+    return dataclasses.replace(
+        _resnet_rs(row),
+        name=f"LambdaResNet{row.depth}",
+        stages=_hybrid_stages(row),
+        se_stages=(2, 3),
+    )
+
+
+def _lambda_resnet_c4(row):
+    return dataclasses.replace(
+        _lambda_resnet(row),
+        name=f"LambdaResNet{row.depth}C4",
+        stages=uniform_stages("CCLL", row.blocks),
+    )
+
+
+# The setting of Tables 3, 4 and 8 to 12: a plain ResNet-50.
+RESNET_50 = ResNetSpec(
+    name="ResNet50", stages=uniform_stages("CCCC", TABLE_19[0].blocks)
+)
+
+# Not the paper's: for images of 8 to 32 pixels, such as handwritten digits.
+LAMBDA_RESNET_SMALL = ResNetSpec(
+    name="LambdaResNetSmall",
+    stages=("CL", "CL", "LL"),
+    image_size=8,
+    dropout_rate=0.3,
+    drop_path_rate=0.1,
+    widths=(32, 64, 128),
+    strides=(1, 2, 2),
+    stem_filters=(32,),
+    stem_strides=(1,),
+    stem_kernel_size=3,
+    stem_pool=False,
+    shortcut="pool",
+    scope=7,
+)
+
+# Sandler et al., arXiv:1801.04381, Table 2.
+MOBILENET_V2 = MobileNetSpec(
+    name="MobileNetV2",
+    rows=(
+        InvertedRow(1, 16, 1, 1),
+        InvertedRow(6, 24, 2, 2),
+        InvertedRow(6, 32, 3, 2),
+        InvertedRow(6, 64, 4, 2),
+        InvertedRow(6, 96, 3, 1),
+        InvertedRow(6, 160, 3, 2),
+        InvertedRow(6, 320, 1, 1),
+    ),
+)
+
+# Table 17 of the paper.
+LAMBDA_MOBILENET_V2 = dataclasses.replace(
+    MOBILENET_V2, name="LambdaMobileNetV2", lambda_blocks=(10, 16)
+)
+
+
+def _presets():
+    """Yields every network, in the order of `models.names()`."""
+    for make, field in (
+        (_lambda_resnet, "lambda_resnet"),
+        (_lambda_resnet_c4, "lambda_resnet_c4"),
+        (_resnet_rs, "resnet_rs"),
+    ):
+        for row in TABLE_19:
+            yield Preset(make(row), getattr(_COUNTS[row.depth], field))
+    yield Preset(RESNET_50, 25_557_032)
+    yield Preset(LAMBDA_RESNET_SMALL, 568_154)
+    # Crops and interpolation are those of timm's evaluation.
+    yield Preset(timm.LAMBDA_RESNET_26T, 10_958_272, 0.94, "bicubic")
+    yield Preset(timm.LAMBDA_RESNET_50TS, 21_536_832, 0.95, "bicubic")
+    yield Preset(timm.LAMBDA_RESNET_26RPT_256, 10_988_688, 0.94, "bicubic")
+    yield Preset(MOBILENET_V2, 3_504_872)
+    yield Preset(LAMBDA_MOBILENET_V2, 3_236_824)
+
+
+PRESETS = {preset.spec.name: preset for preset in _presets()}
+RESNETS = {
+    name: preset.spec
+    for name, preset in PRESETS.items()
+    if isinstance(preset.spec, ResNetSpec)
+}
+MOBILENETS = {
+    name: preset.spec
+    for name, preset in PRESETS.items()
+    if isinstance(preset.spec, MobileNetSpec)
+}

@@ -1,0 +1,314 @@
+"""Residual networks of bottleneck blocks: what can be said of one."""
+
+import dataclasses
+import math
+
+from lambdanet_tf.arguments import fraction
+from lambdanet_tf.arguments import one_of
+from lambdanet_tf.arguments import positive_int
+from lambdanet_tf.arguments import scope_per_axis
+from lambdanet_tf.specs.checks import check_common
+from lambdanet_tf.specs.checks import check_positive
+
+# Mean and standard deviation of ImageNet's channels, of pixels in [0, 255].
+IMAGENET_MEAN = (123.675, 116.28, 103.53)
+IMAGENET_STD = (58.395, 57.12, 57.375)
+
+# What stands in the middle of a residual block.
+LETTERS = {
+    "C": "3x3 convolution",
+    "L": "lambda layer",
+    "A": "global attention",
+    "S": "local attention",
+    "X": "axial attention",
+    "P": "convolution and global attention in parallel",
+}
+
+# Attributes that lambda layers take under the same names.
+LAMBDA_ARGUMENTS = (
+    *("num_heads", "key_dim", "intra_depth", "scope"),
+    *("use_content", "use_position", "use_position_bias"),
+    *("key_normalization", "query_normalization", "use_batch_norm"),
+)
+_CHOICES = {
+    "shortcut": ("pool", "conv"),
+    "drop_path_schedule": ("stage", "block", "constant"),
+    "key_normalization": ("softmax", "l2", None),
+    "query_normalization": ("softmax", None),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ResNetSpec:
+    """A residual network of bottleneck blocks, convolutional or not.
+
+    Attributes:
+        name: of the network.
+        stages: a string per stage with a letter of `LETTERS` per block.
+        image_size: recommended height and width.
+        image_mean: of the pixels in [0, 255], per channel of color images.
+        image_std: likewise, their standard deviation.
+        dropout_rate: before the classifier.
+        drop_path_rate: of the deepest residual branches.
+        drop_path_schedule: how the rate grows with depth: `"stage"` (as in
+            ResNet-RS: 2/5, 3/5, 4/5 and 1 of it), `"block"` (linearly from 0
+            at the first block) or `"constant"`.
+        widths: channels of the middle layer of a stage's blocks.
+        strides: of the first block of each stage.
+        expansion: block output channels, in widths.
+        stem_filters: of the convolutions of the stem.
+        stem_strides: of the same.
+        stem_kernel_size: of all of them.
+        stem_pool: whether 3x3 max pooling of stride 2 follows them.
+        shortcut: where it strides: `"pool"`, a 2x2 average pooling, then a
+            1x1 convolution (ResNet-D); or `"conv"`, a strided 1x1 convolution.
+        lambda_pool: window of the average pooling after a lambda layer that
+            strides.
+        se_ratio: of squeeze-and-excitation, in the block's output channels;
+            0 for none.
+        se_stages: the stages that have it, named from 2.
+        activation: after every normalization but the last of a block.
+        norm_epsilon: of every batch normalization, also of those in the
+            lambda layers.
+        padding: of strided convolutions and pooling: `"same"`, TensorFlow's,
+            or `"symmetric"`, the same on both sides. The sizes agree.
+        num_heads: of the lambda layers; so are the remaining attributes.
+        key_dim: the paper's k.
+        intra_depth: the paper's u.
+        scope: the paper's r; None for global.
+        use_content: whether they have content lambdas.
+        use_position: whether they have position lambdas.
+        use_position_bias: whether these have a bias.
+        key_normalization: `"softmax"`, `"l2"` or None, over positions.
+        query_normalization: None, or `"softmax"` over `key_dim`.
+        use_batch_norm: whether queries and values are batch-normalized.
+        share_embeddings: whether the lambda layers of a stage that see maps of
+            the same size share their position embeddings.
+        attention_heads: of the attention layers; so are the remaining
+            attributes. 8 in Ramachandran et al. (2019) and Bello et al. (2019).
+        attention_key_dim: of a head's keys; None for as many as its values.
+        attention_scope: of local attention. 7 in Table 3 and in Ramachandran
+            et al. (2019).
+        attention_pool: window of the average pooling after attention that
+            strides. 2 in Ramachandran et al. (2019) and Srinivas et al. (2021).
+        parallel_keys: of attention in parallel with a convolution, channels of
+            all heads' keys, in widths; at least 20 per head. 0.2 in Bello et
+            al. (2019).
+        parallel_values: of the same, channels that attention gives and the
+            convolution does not, in widths, rounded down to a multiple of the
+            heads. 0.1 in Bello et al. (2019).
+    """
+
+    name: str
+    stages: tuple[str, ...]
+    image_size: int = 224
+    image_mean: tuple[float, ...] = IMAGENET_MEAN
+    image_std: tuple[float, ...] = IMAGENET_STD
+    dropout_rate: float = 0.0
+    drop_path_rate: float = 0.0
+    drop_path_schedule: str = "stage"
+    widths: tuple[int, ...] = (64, 128, 256, 512)
+    strides: tuple[int, ...] = (1, 2, 2, 2)
+    expansion: int = 4
+    stem_filters: tuple[int, ...] = (64,)
+    stem_strides: tuple[int, ...] = (2,)
+    stem_kernel_size: int = 7
+    stem_pool: bool = True
+    shortcut: str = "conv"
+    lambda_pool: int = 3
+    se_ratio: float = 0.0
+    se_stages: tuple[int, ...] = (2, 3, 4, 5)
+    activation: str = "relu"
+    norm_epsilon: float = 1e-3
+    padding: str = "same"
+    num_heads: int = 4
+    key_dim: int = 16
+    intra_depth: int = 1
+    scope: int | tuple[int, int] | None = 23
+    use_content: bool = True
+    use_position: bool = True
+    use_position_bias: bool = False
+    key_normalization: str | None = "softmax"
+    query_normalization: str | None = None
+    use_batch_norm: bool = True
+    share_embeddings: bool = False
+    attention_heads: int = 8
+    attention_key_dim: int | None = None
+    attention_scope: int | tuple[int, int] = 7
+    attention_pool: int = 2
+    parallel_keys: float = 0.2
+    parallel_values: float = 0.1
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, list):  # As JSON and Keras give tuples back.
+                object.__setattr__(self, field.name, tuple(value))
+        if self.attention_scope is None:
+            raise ValueError(
+                "`attention_scope` must be odd; global attention has the "
+                "letter A. Received: attention_scope=None."
+            )
+        check_common(self)
+        _check_shapes(self)
+        _check_values(self)
+
+    @property
+    def stride(self):
+        """Pixels of the image per position of the last map."""
+        factors = (*self.stem_strides, *self.strides)
+        return math.prod(factors) * (2 if self.stem_pool else 1)
+
+    def unused(self):
+        """Lists the attributes that change nothing in this network.
+
+        Returns:
+            dict from the attribute to what the network has not.
+        """
+        return {
+            name: what
+            for names, is_there, what in _NEEDS
+            if not is_there(self)
+            for name in names
+        }
+
+
+def _has(letters, strided=False):
+    """A test of specs: whether any (strided) block has one of some letters."""
+
+    def has(spec):
+        rows = zip(spec.stages, spec.strides, strict=True)
+        if strided:
+            return any(x[0] in letters for x, strides in rows if strides > 1)
+        return any(letter in letters for x, _ in rows for letter in x)
+
+    return has
+
+
+# What attributes need to change anything; of several rows the last one counts.
+_NEEDS = (
+    (("lambda_pool",), _has("L", strided=True), "lambda layer that strides"),
+    (("attention_pool",), _has("ASXP", strided=True), "attention that strides"),
+    (
+        ("scope", "share_embeddings"),
+        lambda spec: spec.use_position,
+        "position lambdas (use_position=False)",
+    ),
+    (
+        (*LAMBDA_ARGUMENTS, "share_embeddings", "lambda_pool"),
+        _has("L"),
+        "lambda layer (letter L in `stages`)",
+    ),
+    (
+        ("attention_heads", "attention_pool"),
+        _has("ASXP"),
+        "attention (letters A, S, X and P in `stages`)",
+    ),
+    (
+        ("attention_key_dim",),
+        _has("ASX"),
+        "attention by itself (letters A, S and X in `stages`)",
+    ),
+    (
+        ("attention_scope",),
+        _has("S"),
+        "local attention (letter S in `stages`)",
+    ),
+    (
+        ("parallel_keys", "parallel_values"),
+        _has("P"),
+        "attention in parallel with a convolution (letter P in `stages`)",
+    ),
+    (
+        ("se_stages",),
+        lambda spec: (
+            spec.se_ratio > 0
+            and any(x < 2 + len(spec.stages) for x in spec.se_stages)
+        ),
+        "squeeze-and-excitation in one of its stages (`se_ratio` above 0)",
+    ),
+    (
+        ("drop_path_schedule",),
+        lambda spec: spec.drop_path_rate > 0,
+        "paths to drop (`drop_path_rate` above 0)",
+    ),
+)
+
+
+def _check_shapes(spec):
+    """Raises a ValueError unless stages and stem have all their parts."""
+    if not spec.stages or any(
+        not s or set(s) - set(LETTERS) for s in spec.stages
+    ):
+        raise ValueError(
+            "`stages` must hold a string per stage, a letter per block of "
+            f"{_letters()}. Received: stages={spec.stages!r}."
+        )
+    for first, second in (
+        ("widths", "stages"),
+        ("strides", "stages"),
+        ("stem_strides", "stem_filters"),
+    ):
+        if len(getattr(spec, first)) != len(getattr(spec, second)):
+            raise ValueError(
+                f"`{first}` must have as many entries as `{second}`. Received: "
+                f"{first}={getattr(spec, first)}, "
+                f"{second}={getattr(spec, second)}."
+            )
+    check_positive(
+        spec,
+        ("widths", "strides", "expansion", "stem_filters", "stem_strides")
+        + ("stem_kernel_size", "lambda_pool")
+        + ("attention_heads", "attention_pool"),
+    )
+    if any(stage < 2 for stage in spec.se_stages):
+        raise ValueError(
+            "`se_stages` must be numbers of stages, which begin with 2. "
+            f"Received: se_stages={spec.se_stages}."
+        )
+
+
+def _check_values(spec):
+    """Raises a ValueError unless every other value is in its range."""
+    for field in ("drop_path_rate", "parallel_keys", "parallel_values"):
+        fraction(field, getattr(spec, field), below_one=True)
+    if not 0 <= spec.se_ratio < math.inf:
+        raise ValueError(
+            "`se_ratio` must be a number from 0 on. Received: "
+            f"se_ratio={spec.se_ratio}."
+        )
+    for field in ("image_mean", "image_std"):
+        value, least = getattr(spec, field), -math.inf
+        if field == "image_std":
+            least = 0
+        if len(value) != 3 or not all(least < x < math.inf for x in value):
+            raise ValueError(
+                f"`{field}` must be three numbers, one per color"
+                f"{', above 0' if field == 'image_std' else ''}. Received: "
+                f"{field}={value}."
+            )
+    if not (spec.use_content or spec.use_position):
+        raise ValueError(
+            "`use_content` and `use_position` cannot both be False: lambda "
+            "layers would compute nothing."
+        )
+    if spec.attention_key_dim is not None:
+        positive_int("attention_key_dim", spec.attention_key_dim)
+    scope_per_axis("attention_scope", spec.attention_scope)
+    scope_per_axis("scope", spec.scope)
+    for field, choices in _CHOICES.items():
+        one_of(field, getattr(spec, field), choices)
+
+
+def uniform_stages(pattern, blocks):
+    """Returns the stages of a pattern such as `"CCLL"`, a letter per stage."""
+    if len(pattern) != len(blocks) or set(pattern) - set(LETTERS):
+        raise ValueError(
+            f"`pattern` must hold {len(blocks)} letters, one per stage, of "
+            f"{_letters()}. Received: pattern={pattern!r}."
+        )
+    return tuple(letter * n for letter, n in zip(pattern, blocks, strict=True))
+
+
+def _letters():
+    return ", ".join(f"{letter} ({what})" for letter, what in LETTERS.items())
