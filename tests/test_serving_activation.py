@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lambdanet_tf import serving
 from lambdanet_tf.serving import formats
-from lambdanet_tf.serving.inference import activation_of
+from lambdanet_tf.serving.classifier import classifier_of
 from tests.serving_run import SHAPE
 
 BINARY = tf.keras.losses.BinaryCrossentropy(from_logits=True)
@@ -41,7 +41,6 @@ def sigmoid_layer():
         (lambda: make(1, "sigmoid"), None, "sigmoid"),
         (lambda: make(1, loss=BINARY), None, "sigmoid"),
         (lambda: make(1, loss="mse"), "sigmoid", "sigmoid"),
-        (lambda: make(4), None, "softmax"),
         (lambda: make(4), "sigmoid", "sigmoid"),
         (lambda: make(4, "sigmoid"), None, "sigmoid"),
         (lambda: make(4, "softmax"), None, "softmax"),
@@ -58,7 +57,17 @@ def sigmoid_layer():
     ],
 )
 def test_activation_is_the_models(model, wanted, activation):
-    assert activation_of(model(), wanted) == activation
+    assert classifier_of(model(), wanted).activation == activation
+
+
+@pytest.mark.parametrize("loss", [None, "mse"])
+def test_an_assumed_softmax_is_said(loss, tmp_path):
+    model = make(4, loss=loss)
+    with pytest.warns(UserWarning, match="by a softmax, assumed: .*'sigmoid'"):
+        folder = serving.export_model(model, tmp_path, "m")
+    card = (folder / "assets.extra/model_card.md").read_text(encoding="utf-8")
+    assert "softmax: one class for each image (assumed: the" in card
+    assert serving.verify_export(folder).agrees
 
 
 @pytest.mark.parametrize(
@@ -122,9 +131,9 @@ def test_one_logit_is_served_through_a_sigmoid(tmp_path, rng):
     )
     of_file = formats.load(folder, "tflite")(images)
     np.testing.assert_allclose(of_file["probabilities"], wanted, rtol=1e-4)
-    assert serving.verify_export(folder, model, images).agrees
-    # What is compared is what was meant, whatever the model says now.
-    assert serving.read_options(folder).classifier_activation == "sigmoid"
+    assert serving.verify_export(folder).agrees
+    options = serving.read_metadata(folder)["options"]
+    assert options["classifier_activation"] == "sigmoid"
     assert "sigmoid of one output" in (
         folder / "assets.extra/model_card.md"
     ).read_text(encoding="utf-8")
@@ -146,9 +155,7 @@ def test_labels_are_served_through_sigmoids_and_may_share_a_name(tmp_path, rng):
     np.testing.assert_allclose(
         outputs["probabilities"], tf.sigmoid(logits), rtol=1e-5
     )
-    uncompiled = make(4)
-    uncompiled.set_weights(model.get_weights())
-    assert serving.verify_export(folder, uncompiled, images).agrees
+    assert serving.verify_export(folder).agrees
     assert folder.stat().st_mode & 0o777 == 0o750
 
 

@@ -92,16 +92,20 @@ def test_an_export_is_planned_for_where_it_runs(tmp_path):
     images = tf.keras.Input((56, 56, 3))
     x = layers.LambdaConv(16, 23, num_heads=4, use_content=False)(images)
     x = tf.keras.layers.GlobalAveragePooling2D()(x)
-    model = tf.keras.Model(images, tf.keras.layers.Dense(3)(x))
+    model = tf.keras.Model(images, tf.keras.layers.Dense(3, "softmax")(x))
     made = {}
     for device in ops.DEVICES:
         with ops.planning_for(device):
-            made[device] = serving.Inference(model, device=device)
+            made[device] = serving.Inference(
+                model, serving.ExportOptions(device=device)
+            )
     assert operations(made["cpu"]) != operations(made["tpu"])
     assert operations(made["tpu"]) != operations(made["gpu"])
     for device, expected in made.items():
         with ops.planning_for("gpu"):
-            network = serving.Inference(model, device=device)
+            network = serving.Inference(
+                model, serving.ExportOptions(device=device)
+            )
         assert operations(network) == operations(expected)
     folders, types = {}, {}
     for device in ("cpu", "tpu"):
@@ -110,7 +114,8 @@ def test_an_export_is_planned_for_where_it_runs(tmp_path):
             folders[device] = serving.export_model(
                 model, tmp_path, device, options=options
             )
-        assert serving.read_options(folders[device]).device == device
+        recorded = serving.read_metadata(folders[device])["options"]
+        assert recorded["device"] == device
         loaded = tf.saved_model.load(str(folders[device]))
         graph = loaded.signatures["serving_default_xla"].graph.as_graph_def()
         types[device] = {

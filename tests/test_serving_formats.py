@@ -30,12 +30,14 @@ def unconvertible():
     images = tf.keras.Input((4, 4, 1))
     rows = tf.keras.layers.Reshape((4, 4))(images)
     flat = tf.keras.layers.Flatten()(Inverse()(rows))
-    return tf.keras.Model(images, tf.keras.layers.Dense(3)(flat))
+    return tf.keras.Model(
+        images, tf.keras.layers.Dense(3, activation="softmax")(flat)
+    )
 
 
 def test_files_are_those_of_the_float32_network(small_run, tmp_path, rng):
-    network = serving.Inference(small_run[1], weights_dtype="bfloat16")
-    formats.write(tmp_path, BOTH, network, SHAPE)
+    options = serving.ExportOptions(weights_dtype="bfloat16", formats=BOTH)
+    formats.write(tmp_path, serving.Inference(small_run[1], options))
     images = rng.uniform(-50, 300, (3, *SHAPE)).astype(np.float32)
     wanted = small_run[1].predict(images.clip(0, 255), verbose=0)
     assert formats.written(tmp_path) == [*BOTH]
@@ -87,9 +89,9 @@ def test_integers_need_images_to_choose_their_ranges(unconvertible, tmp_path):
 
 
 def test_nothing_of_a_conversion_is_printed(small_run, tmp_path, capfd):
-    network = serving.Inference(small_run[1])
-    images = np.zeros((2, *SHAPE), np.float32)
-    formats.write(tmp_path, [*formats.FORMATS], network, SHAPE, images)
+    options = serving.ExportOptions(formats=tuple(formats.FORMATS))
+    network = serving.Inference(small_run[1], options)
+    formats.write(tmp_path, network, np.zeros((2, *SHAPE), np.float32))
     assert capfd.readouterr() == ("", "")
 
 

@@ -175,7 +175,7 @@ def test_without_the_extra_an_export_has_no_warmup_requests(
     monkeypatch.setattr(warmup, "can_write", lambda: False)
     images = tf.keras.Input(SHAPE)
     flat = tf.keras.layers.Flatten()(images)
-    model = tf.keras.Model(images, tf.keras.layers.Dense(2)(flat))
+    model = tf.keras.Model(images, tf.keras.layers.Dense(2, "softmax")(flat))
     final = serving.export_model(model, tmp_path, "m")
     assert not (final / warmup.WARMUP_FILE).exists()
     assert warmup.read(final) is None

@@ -18,6 +18,7 @@ from lambdanet_tf import training
 from lambdanet_tf.environment import require
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
+from lambdanet_tf.serving import standalone
 from lambdanet_tf.serving import warmup
 from tests.serving_run import shake
 
@@ -104,12 +105,11 @@ def evaluated(recipe, run):
 def served(folder, encoded):
     """Outputs of two signatures for these bytes, in a process of their own."""
     examples = [*map(warmup.encoded_example, encoded)]
-    requests = [
-        ("serving_bytes", {"image_bytes": np.array(encoded, "O")}),
-        ("classify", {"inputs": np.array(examples, "O")}),
+    calls = [
+        ("serving_bytes", {"image_bytes": np.array(encoded, "O")}, 0),
+        ("classify", {"inputs": np.array(examples, "O")}, 0),
     ]
-    (_, outputs), (_, classified) = serving.run_standalone(folder, requests)
-    return outputs, classified
+    return standalone.run_standalone(folder, calls)
 
 
 def assert_no_skew(folder, encoded, logits, classes):

@@ -1,15 +1,12 @@
 from lambdanet_tf.serving.export import data_set_images as data_set_images
 from lambdanet_tf.serving.export import export_model as export_model
 from lambdanet_tf.serving.export import export_run as export_run
-from lambdanet_tf.serving.export import exported_run as exported_run
 from lambdanet_tf.serving.export import options_for as options_for
-from lambdanet_tf.serving.export import read_metadata as read_metadata
-from lambdanet_tf.serving.export import read_options as read_options
 from lambdanet_tf.serving.folding import fold_batch_norm as fold_batch_norm
 from lambdanet_tf.serving.inference import Inference as Inference
 from lambdanet_tf.serving.options import ExportOptions as ExportOptions
-from lambdanet_tf.serving.standalone import run_standalone as run_standalone
 from lambdanet_tf.serving.verify import Verification as Verification
 from lambdanet_tf.serving.verify import prediction_table as prediction_table
 from lambdanet_tf.serving.verify import verify_export as verify_export
 from lambdanet_tf.serving.versions import newest_export as newest_export
+from lambdanet_tf.serving.versions import read_metadata as read_metadata

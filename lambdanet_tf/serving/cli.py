@@ -61,7 +61,7 @@ def make_parser() -> config.Parser:
     )
     action = parser.add_mutually_exclusive_group()
     for flag, text in (
-        ("--verify", "compare an export with Keras again and time it"),
+        ("--verify", "compare an export with what Keras computed, and time it"),
         ("--predict", "print the predictions of an export"),
     ):
         action.add_argument(
@@ -229,7 +229,6 @@ def _export(given):
     if importlib.util.find_spec("tensorflow_serving") is None:
         print("Without the extra `serving` there are no warm-up requests.")
     print(f"Exporting {run.weights}")
-    model = run.load_model()
     folder = serving.export_run(
         run,
         given.destination,
@@ -237,32 +236,32 @@ def _export(given):
         given.version,
         options,
         unfinished=given.unfinished,
-        model=model,
         data_set=given.data,
     )
     print(f"Wrote {folder}")
-    return _report(given, folder, run, model)
+    return _report(serving.verify_export(folder))
 
 
 def _verify(given):
-    """Compares an export with the model that it was made of, and times it."""
-    folder = _folder(given, given.verify)
-    run = serving.exported_run(folder)
+    """Compares an export with its own examples, and times it."""
+    folder = given.verify or serving.newest_export(given.destination)
     print(f"Verifying {folder}")
-    return _report(given, folder, run, run.load_model(), (1, 8, 32))
+    return _report(serving.verify_export(folder, (1, 8, 32)))
+
+
+def _report(result):
+    """Prints a verification; returns the exit code."""
+    print(result)
+    return 0 if result.agrees else EXIT_DIFFERENT
 
 
 def _predict(given):
     """Prints predictions for the test images of an export."""
-    folder = _folder(given, given.predict)
+    folder = given.predict or serving.newest_export(given.destination)
     table = serving.prediction_table(folder)
     print(f"Test images through {folder},")
     print(f"in a process with TensorFlow alone:\n\n{table}")
     return 0
-
-
-def _folder(given, name):
-    return pathlib.Path(name or serving.newest_export(given.destination))
 
 
 def _run(given):
@@ -297,27 +296,3 @@ def _read_labels(path):
             f"Received {path}, which cannot be read: {error}."
         ) from error
     return tuple(text.splitlines())
-
-
-def _report(given, folder, run, model, batch_sizes=()):
-    """Prints the comparison with Keras; returns the exit code."""
-    test_set = _test_set(given, folder, run, model)
-    result = serving.verify_export(
-        folder, model, test_set=test_set, batch_sizes=batch_sizes
-    )
-    print(result)
-    return 0 if result.agrees else EXIT_DIFFERENT
-
-
-def _test_set(given, folder, run, model):
-    """Images and labels to measure the accuracy of 8-bit integers with."""
-    options = serving.read_options(folder)
-    if "tflite_int8" not in options.formats:
-        return None
-    try:
-        return serving.data_set_images(
-            run, "test", options, model.input_shape[1:], given.data, 512
-        )
-    except (ImportError, OSError, ValueError) as error:
-        print(f"The accuracy is not measured: {error}")
-        return None

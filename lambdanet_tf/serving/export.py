@@ -3,10 +3,10 @@
 <destination>/<name>/<version>/
     saved_model.pb, variables/      what TF Serving loads
     assets/labels.txt               class names
-    assets.extra/export.json        options and metadata
+    assets.extra/export.json        options, metadata and checksums
     assets.extra/model_card.md      the card for people
-    assets.extra/examples.npz       test images, if the run kept some
-    assets.extra/example.png        the first of them, to try a client
+    assets.extra/examples.npz       images, and the Keras model's outputs
+    assets.extra/example.png        the first test image, to try a client
     assets.extra/tf_serving_warmup_requests
     assets.extra/model.tflite, model_int8.tflite, model.onnx
 """
@@ -14,35 +14,40 @@
 import dataclasses
 import json
 import os
-import pathlib
-import tempfile
+import re
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.saved_model import fingerprinting_utils
 
 from lambdanet_tf import data
-from lambdanet_tf import ops
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.serving import formats
 from lambdanet_tf.serving import model_card
+from lambdanet_tf.serving import signatures
 from lambdanet_tf.serving import warmup
+from lambdanet_tf.serving.classifier import ASSUMED
+from lambdanet_tf.serving.examples import Examples
+from lambdanet_tf.serving.examples import keras_outputs
 from lambdanet_tf.serving.inference import Inference
-from lambdanet_tf.serving.inference import activation_of
 from lambdanet_tf.serving.options import ExportOptions
-from lambdanet_tf.serving.signatures import CLASSIFY_METHOD
-from lambdanet_tf.serving.signatures import ServingModule
+from lambdanet_tf.serving.versions import METADATA_FILE
+from lambdanet_tf.serving.versions import Folder
+from lambdanet_tf.serving.versions import checksums
 from lambdanet_tf.serving.versions import new_version
 
-LABELS_FILE = "labels.txt"
-METADATA_FILE = "assets.extra/export.json"
-EXAMPLES_FILE = "assets.extra/examples.npz"
-EXAMPLE_IMAGE = "assets.extra/example.png"
+# Images of a data set: to choose the ranges of 8-bit integers, and to measure
+# their accuracy.
+_CALIBRATION_IMAGES = 256
+_TEST_IMAGES = 512
+# The folders of a path that begins at the root; not those of gs://bucket/x.
+_FOLDERS = re.compile(r"(?<![^\s:=,'\"\[(])/(?!/)(?:[^/'\"]*?/)*(?=[^\s/'\"])")
 
-Examples = tuple[np.ndarray, np.ndarray]
+# Images in [0, 255] and their labels.
+Labelled = tuple[np.ndarray, np.ndarray]
 
 
 def export_run(
@@ -52,24 +57,24 @@ def export_run(
     version: int | None = None,
     options: ExportOptions | None = None,
     unfinished: bool = False,
-    model: tf.keras.Model | None = None,
     data_set: str | None = None,
-) -> pathlib.Path:
+) -> Folder:
     """Exports the best weights of a training run.
 
     Args:
         run: the run, or the path of its folder.
-        destination: local folder that holds `<name>/<version>`.
+        destination: folder that holds `<name>/<version>`, on any file system
+            that `tf.io.gfile` knows.
         name: of the model on the server; None for the network's.
         version: None for the one after the highest.
         options: None for `options_for(run)`.
         unfinished: whether to export a run that has not finished.
-        model: the network with its weights; None loads it.
         data_set: whose training images choose the ranges of the format
-            "tflite_int8", see `data.SOURCES`; None for the run's.
+            "tflite_int8", and whose test images measure its accuracy, see
+            `data.SOURCES`; None for the run's.
 
     Returns:
-        The version folder.
+        The version folder; a string where the destination is an address.
 
     Raises:
         ValueError: if the run is missing, unfinished or not of this package,
@@ -81,11 +86,15 @@ def export_run(
     if not unfinished:
         run.require_finished()
     options = options or options_for(run)
-    model = model or run.load_model()
-    calibration = None
+    model = run.load_model()
+    calibration = test_set = None
     if "tflite_int8" in options.formats:
+        shape = model.input_shape[1:]
         calibration, _ = data_set_images(
-            run, "train", options, model.input_shape[1:], data_set
+            run, "train", options, shape, data_set, _CALIBRATION_IMAGES
+        )
+        test_set = data_set_images(
+            run, "test", options, shape, data_set, _TEST_IMAGES
         )
     return export_model(
         model,
@@ -96,6 +105,7 @@ def export_run(
         metadata_of(run),
         run.read_examples(),
         calibration,
+        test_set,
     )
 
 
@@ -106,25 +116,31 @@ def export_model(
     version: int | None = None,
     options: ExportOptions | None = None,
     metadata: Mapping[str, Any] | None = None,
-    examples: Examples | None = None,
+    examples: Labelled | None = None,
     calibration: np.ndarray | None = None,
-) -> pathlib.Path:
+    test_set: Labelled | None = None,
+) -> Folder:
     """Exports a classifier of images in [0, 255].
 
     Args:
         model: a functional `tf.keras.Model` that ends in a Dense layer of
             logits, or of probabilities by softmax or sigmoid.
-        destination: local folder that holds `<name>/<version>`.
+        destination: folder that holds `<name>/<version>`, on any file system
+            that `tf.io.gfile` knows.
         name: of the model on the server.
         version: None for the one after the highest.
         options: None for the defaults.
         metadata: origin of the model for its card, see `metadata_of`.
-        examples: test images and labels to keep with the model.
+            Absolute paths in it are cut to their last name.
+        examples: test images and labels to keep with the model, and to verify
+            it on; None for noise.
         calibration: training images `(images, height, width, channels)` that
             choose the ranges of the format "tflite_int8".
+        test_set: images and labels to measure the accuracy of files for other
+            runtimes with.
 
     Returns:
-        The version folder.
+        The version folder; a string where the destination is an address.
 
     Raises:
         ValueError: if the model or an option does not fit.
@@ -132,37 +148,32 @@ def export_model(
         OSError: if the folder cannot be written.
     """
     options = options or ExportOptions()
-    metadata = dict(metadata or {})
     formats.check_installed(options.formats)
-    network = Inference(
-        model, options.weights_dtype, options.implementation, options.device
-    )
-    options = dataclasses.replace(
-        options,
-        classifier_activation=activation_of(
-            model, options.classifier_activation
-        ),
-    )
-    labels = options.class_names(network.num_classes)
-    image_shape = options.image_shape(network.input_shape)
-    if calibration is not None:
-        metadata["calibration"] = f"{len(calibration)} training images"
-    with new_version(destination, name, version) as (folder, final):
-        _write_saved_model(folder, network, labels, options)
-        _write_metadata(folder, labels, options, metadata)
-        _write_examples(folder, examples)
-        formats.write(
-            folder,
-            options.formats,
-            network,
-            image_shape,
-            calibration,
-            options.classifier_activation,
+    network = Inference(model, options)
+    if network.activation_reason.startswith(ASSUMED):
+        warnings.warn(
+            "Logits become probabilities by a softmax, "
+            f"{network.activation_reason}. For several labels at once give "
+            "`classifier_activation='sigmoid'`; 'softmax' confirms it.",
+            stacklevel=2,
         )
+    kept = Examples.computed(model, network, examples)
+    origin: dict[str, Any] = _without_folders(metadata or {})
+    if calibration is not None:
+        origin["calibration"] = f"{len(calibration)} training images"
+    with new_version(destination, name, version) as (folder, final):
+        signatures.save(folder, network)
+        kept.write(folder)
+        formats.write(folder, network, calibration)
+        if test_set is not None:
+            origin["test_images"] = len(test_set[0])
+            origin["accuracies"] = _accuracies(
+                model, network, *test_set, folder
+            )
         if warmup.can_write():
-            warmup.write(folder, name, warmup.requests_for(image_shape))
-        with ops.planning_for(options.device):  # operations depend on it
-            model_card.write(folder, name, model, network, options, metadata)
+            warmup.write(folder, name, warmup.requests_for(network.image_shape))
+        _write_metadata(folder, network, origin)
+        model_card.write(folder, name, model, network, origin)
     return final
 
 
@@ -170,8 +181,12 @@ def options_for(run: Run, **changes: Any) -> ExportOptions:
     """Returns the options of a run's export, with some of them changed."""
     size = run.image.get("height"), run.image.get("width")
     precision = run.recipe.get("precision", "float32")
+    activation = run.arguments.get("classifier_activation", "softmax")
+    if run.recipe:  # which trains one class among several
+        activation = activation or "softmax"
     options = {
         "labels": run.classes or None,
+        "classifier_activation": activation,
         "image_size": None if None in size else size,
         "evaluation_crop": run.recipe.get("evaluation_crop", 1.0),
         "image_dtype": data.image_dtype(precision),
@@ -180,47 +195,17 @@ def options_for(run: Run, **changes: Any) -> ExportOptions:
 
 
 def metadata_of(run: Run) -> dict[str, Any]:
-    """Returns the origin of a run's export.
-
-    The model card shows it, and `exported_run` reads it.
-    """
-    weights = run.weights
-    if "://" not in weights:
-        weights = os.path.abspath(weights)
+    """Returns the origin of a run's export, which its card shows."""
     return {
         "model": run.model,
         "arguments": dict(run.arguments),
-        "weights": weights,
+        "weights": run.weights,
         "recipe": dict(run.recipe),
-        "options": dict(run.options),
         "metrics": dict(run.metrics),
         "run": os.path.basename(run.folder.rstrip("/")),
         "command": run.command,
         "versions": dict(run.versions),
     }
-
-
-def exported_run(folder: str | os.PathLike) -> Run:
-    """Returns the run that an export was made of.
-
-    Raises:
-        ValueError: if it was made of a model in hand.
-    """
-    metadata = read_metadata(folder)["metadata"]
-    if "weights" not in metadata:
-        raise ValueError(
-            "`folder` must be the export of a run or of a weights file. "
-            f"Received {folder}, the export of a model in hand: verify it "
-            "with `lambdanet_tf.serving.verify_export`."
-        )
-    return Run(
-        "finished",
-        metadata["model"],
-        metadata["arguments"],
-        recipe=metadata["recipe"],
-        options=metadata["options"],
-        weights=metadata["weights"],
-    )
 
 
 def data_set_images(
@@ -229,8 +214,8 @@ def data_set_images(
     options: ExportOptions,
     input_shape: tuple,
     name: str | None = None,
-    count: int = 256,
-) -> Examples:
+    count: int = _CALIBRATION_IMAGES,
+) -> Labelled:
     """Returns images and labels of a data set, as a model is evaluated on.
 
     Nothing is downloaded.
@@ -272,69 +257,41 @@ def data_set_images(
     return tf.cast(pixels, tf.float32).numpy(), labels.numpy()
 
 
-def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:
-    """Reads the labels, the options and the metadata of an export.
+def _accuracies(model, network, images, labels, folder):
+    """Accuracy of the Keras model and of each file for another runtime."""
 
-    Raises:
-        ValueError: if it is not a version folder that this package wrote.
-    """
-    file = pathlib.Path(folder) / METADATA_FILE
-    if not file.is_file():
-        raise ValueError(
-            "`folder` must be a version folder that this package wrote. "
-            f"Received {folder}, which holds no {METADATA_FILE}."
-        )
-    return json.loads(file.read_text(encoding="utf-8"))
+    def accuracy(logits):
+        if logits.shape[-1] == 1:
+            predicted = logits[:, 0] > 0
+        else:
+            predicted = logits.argmax(axis=-1)
+        return float(np.mean(predicted == labels))
 
-
-def read_options(folder: str | os.PathLike) -> ExportOptions:
-    """Reads the options of an export.
-
-    Raises:
-        ValueError: as `read_metadata`.
-    """
-    return ExportOptions(**read_metadata(folder)["options"])
+    activation = network.options.classifier_activation
+    found = {"Keras": keras_outputs(model, images, activation)["logits"]}
+    for name in formats.written(folder):
+        found[name] = formats.load(folder, name)(images)["logits"]
+    return {name: accuracy(logits) for name, logits in found.items()}
 
 
-def read_examples(folder: pathlib.Path) -> Examples | None:
-    """Reads the test images and labels of an export; None without any."""
-    file = folder / EXAMPLES_FILE
-    if not file.is_file():
-        return None
-    with np.load(file) as arrays:
-        return arrays["images"], arrays["labels"]
-
-
-def _write_saved_model(folder, network, labels, options):
-    with tempfile.TemporaryDirectory() as scratch:
-        labels_file = pathlib.Path(scratch, LABELS_FILE)
-        labels_file.write_text("\n".join(labels) + "\n", encoding="utf-8")
-        module = ServingModule(network, labels_file, options)
-        tf.saved_model.save(module, str(folder), signatures=module.signatures())
-    v1 = tf.compat.v1.saved_model.signature_def_utils
-    methods = v1.MethodNameUpdater(str(folder))
-    methods.replace_method_name("classify", CLASSIFY_METHOD)
-    methods.save()
-    # `tf.saved_model.save` wrote that of the file before this change.
-    fingerprinting_utils.write_fingerprint(str(folder))
-
-
-def _write_metadata(folder, labels, options, metadata):
+def _write_metadata(folder, network, metadata):
     fields = {
-        "labels": labels,
-        "options": dataclasses.asdict(options),
+        "labels": network.labels,
+        "options": dataclasses.asdict(network.options),
         "metadata": metadata,
+        "checksums": checksums(folder),
     }
-    (folder / METADATA_FILE).parent.mkdir(exist_ok=True)
     (folder / METADATA_FILE).write_text(
         json.dumps(fields, indent=2) + "\n", encoding="utf-8"
     )
 
 
-def _write_examples(folder, examples):
-    if examples is None:
-        return
-    images, labels = examples
-    np.savez(folder / EXAMPLES_FILE, images=images, labels=labels)
-    pixels = np.rint(images[0]).clip(0, 255).astype(np.uint8)
-    (folder / EXAMPLE_IMAGE).write_bytes(tf.io.encode_png(pixels).numpy())
+def _without_folders(value: Any) -> Any:
+    """The same without the folders of absolute paths in its texts."""
+    if isinstance(value, str):
+        return _FOLDERS.sub("", value)
+    if isinstance(value, Mapping):
+        return {key: _without_folders(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_folders(item) for item in value]
+    return value

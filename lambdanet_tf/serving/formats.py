@@ -18,15 +18,9 @@ import tensorflow as tf
 
 from lambdanet_tf.environment import require
 from lambdanet_tf.environment import require_all
+from lambdanet_tf.serving.classifier import probabilities_of
 from lambdanet_tf.serving.inference import Inference
-from lambdanet_tf.serving.inference import probabilities_of
-
-# The file of each format in a version folder.
-FORMATS = {
-    "tflite": "assets.extra/model.tflite",
-    "tflite_int8": "assets.extra/model_int8.tflite",
-    "onnx": "assets.extra/model.onnx",
-}
+from lambdanet_tf.serving.options import FORMATS
 
 # With a free batch the TFLite converter makes transpositions of more than the
 # six axes that its runtime has, for LambdaResNet-50 among others.
@@ -51,37 +45,27 @@ def check_installed(names: Sequence[str]) -> None:
 
 def write(
     folder: pathlib.Path,
-    names: Sequence[str],
     network: Inference,
-    image_shape: tuple[int, int, int],
     calibration: np.ndarray | None = None,
-    classifier_activation: str = "softmax",
 ) -> None:
-    """Converts a network and writes the files into a version folder.
+    """Converts a network and writes the files that its options name.
 
     Args:
         folder: the version folder.
-        names: keys of `FORMATS`.
         network: the classifier.
-        image_shape: (height, width, channels).
         calibration: float32 images `(images, height, width, channels)` in
             [0, 255] that choose the ranges of 8-bit integers.
-        classifier_activation: "softmax" or "sigmoid".
 
     Raises:
         ImportError: if a format needs an extra that is not installed.
         ValueError: if a converter or a runtime rejects the network, or
             "tflite_int8" has no images for calibration.
     """
-    for name in names:
+    for name in network.options.formats:
         if name == "onnx":
-            content = _to_onnx(
-                _traceable(network, (None, *image_shape), classifier_activation)
-            )
+            content = _to_onnx(_traceable(network, None))
         else:
-            function = _traceable(
-                network, (_TFLITE_BATCH, *image_shape), classifier_activation
-            )
+            function = _traceable(network, _TFLITE_BATCH)
             content = _to_tflite(name, function, calibration)
         file = folder / FORMATS[name]
         file.parent.mkdir(exist_ok=True)
@@ -103,9 +87,10 @@ def load(folder: pathlib.Path, name: str) -> Runner:
     return _onnx_runner(content) if name == "onnx" else _tflite_runner(content)
 
 
-def _traceable(network, shape, activation):
+def _traceable(network, batch):
     """The network for images of one shape: converters need every size."""
-    images = tf.TensorSpec(shape, tf.float32, name="images")
+    activation = network.options.classifier_activation
+    images = tf.TensorSpec((batch, *network.image_shape), tf.float32, "images")
 
     @tf.function(input_signature=[images])
     def classify(images):

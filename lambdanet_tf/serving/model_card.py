@@ -4,7 +4,6 @@ In the manner of Mitchell et al., "Model Cards for Model Reporting", 2019
 (https://arxiv.org/abs/1810.03993).
 """
 
-import hashlib
 import json
 import pathlib
 import platform
@@ -16,9 +15,10 @@ import tensorflow as tf
 
 import lambdanet_tf
 from lambdanet_tf import analysis
+from lambdanet_tf import ops
 from lambdanet_tf.serving.formats import FORMATS
 from lambdanet_tf.serving.inference import Inference
-from lambdanet_tf.serving.options import ExportOptions
+from lambdanet_tf.serving.versions import checksums
 
 CARD_FILE = "assets.extra/model_card.md"
 
@@ -52,7 +52,6 @@ def write(
     name: str,
     model: tf.keras.Model,
     network: Inference,
-    options: ExportOptions,
     metadata: Mapping[str, Any],
 ) -> None:
     """Writes the card of an export whose other files are complete.
@@ -62,16 +61,17 @@ def write(
         name: of the model on the server.
         model: the Keras model.
         network: what is served of it.
-        options: of the export.
         metadata: origin of the model. The keys used are "model", "arguments",
             "recipe", "metrics", "run", "command", "calibration" and
             "versions"; what is missing is "not recorded".
     """
+    with ops.planning_for(network.options.device):  # operations depend on it
+        model_rows = _model_rows(model, network, metadata)
     sections = {
-        "Model": _table(_model_rows(model, network, options, metadata)),
-        "Intended use and limits": _intended_use(network, options, metadata),
+        "Model": _table(model_rows),
+        "Intended use and limits": _intended_use(network.labels, metadata),
         "Training": _table(_training_rows(metadata)),
-        "Input": _table(_input_rows(network, options)),
+        "Input": _table(_input_rows(network)),
         "Outputs": _OUTPUTS,
         "Made with": _table(
             {
@@ -81,14 +81,18 @@ def write(
                 "exported on Python": platform.python_version(),
             }
         ),
-        "Checksums": _table(_checksums(folder), ("file", "SHA-256")),
+        "Checksums": _table(checksums(folder), ("file", "SHA-256")),
     }
     parts = [f"## {title}\n\n{text}" for title, text in sections.items()]
     text = "\n\n".join([f"# {name}", *parts]) + "\n"
     (folder / CARD_FILE).write_text(text, encoding="utf-8")
 
 
-def _model_rows(model, network, options, metadata):
+def _model_rows(model, network, metadata):
+    options = network.options
+    probabilities = _PROBABILITIES[
+        options.classifier_activation, network.num_classes == 1
+    ]
     rows = {
         "architecture": metadata.get("model", model.name),
         "arguments": json.dumps(metadata.get("arguments", {})),
@@ -96,11 +100,9 @@ def _model_rows(model, network, options, metadata):
         "parameters served": f"{_num_elements(network.weights):,}",
         "weights stored as": options.weights_dtype,
         "planned for": options.device,
-        "FLOPs per image": _flops(model, options),
-        "classes": str(len(options.class_names(network.num_classes))),
-        "probabilities": _PROBABILITIES[
-            options.classifier_activation, network.num_classes == 1
-        ],
+        "FLOPs per image": _flops(model, network.image_shape[:2]),
+        "classes": str(len(network.labels)),
+        "probabilities": f"{probabilities} ({network.activation_reason})",
     }
     if options.formats:
         files = [f"`{FORMATS[name]}`" for name in options.formats]
@@ -114,18 +116,16 @@ def _model_rows(model, network, options, metadata):
     return rows
 
 
-def _flops(model, options):
+def _flops(model, image_size):
     """FLOPs of the paper's convention, 2 per multiply-add."""
-    height, width, _ = options.image_shape(model.inputs[0].shape[1:])
-    counts = analysis.analyze(model, (height, width), executed=False)
+    counts = analysis.analyze(model, image_size, executed=False)
     text = f"{counts.total('flops') / 1e6:,.1f} million, 2 per multiply-add"
     if counts.not_counted:
         text += f", without {', '.join(counts.not_counted)}"
     return text
 
 
-def _intended_use(network, options, metadata):
-    names = options.class_names(network.num_classes)
+def _intended_use(names, metadata):
     named = ", ".join(names[:_NAMED_CLASSES])
     if len(names) > _NAMED_CLASSES:
         named += ", ... (all in `assets/labels.txt`)"
@@ -156,7 +156,7 @@ def _training_rows(metadata):
     return rows
 
 
-def _input_rows(network, options):
+def _input_rows(network):
     channels = network.input_shape[-1]
     sizes = ["any" if size is None else size for size in network.input_shape]
     colors = {1: "gray", 3: "red, green, blue"}[channels]
@@ -165,20 +165,9 @@ def _input_rows(network, options):
         "in [0, 255] (clipped; NaN and infinity are errors)",
         "channels": colors,
         "encoded images": "JPEG or PNG of at most "
-        f"{options.max_pixels:,} pixels; inside the model, "
-        f"{options.crop(network.input_shape)}",
+        f"{network.options.max_pixels:,} pixels; inside the model, "
+        f"{network.crop}",
         "normalization": "inside the model",
-    }
-
-
-def _checksums(folder):
-    """Maps the files of an export, but for its card, to their SHA-256."""
-    return {
-        file.relative_to(folder).as_posix(): hashlib.sha256(
-            file.read_bytes()
-        ).hexdigest()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file() and file != folder / CARD_FILE
     }
 
 

@@ -6,10 +6,16 @@ from lambdanet_tf import data
 from lambdanet_tf import ops
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
-from lambdanet_tf.serving.formats import FORMATS
+from lambdanet_tf.serving.classifier import ACTIVATIONS
 
 DTYPES = ("float32", "bfloat16")
-ACTIVATIONS = ("softmax", "sigmoid")
+
+# The file of each format in a version folder.
+FORMATS = {
+    "tflite": "assets.extra/model.tflite",
+    "tflite_int8": "assets.extra/model_int8.tflite",
+    "onnx": "assets.extra/model.onnx",
+}
 # 32 million pixels take 96 MiB as decoded color.
 MAX_PIXELS = 2**25
 

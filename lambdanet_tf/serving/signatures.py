@@ -6,22 +6,41 @@ an image is read from its header before memory is allocated for its pixels.
 """
 
 import pathlib
+import tempfile
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.saved_model import fingerprinting_utils
 
 from lambdanet_tf import data
+from lambdanet_tf.serving.classifier import probabilities_of
+from lambdanet_tf.serving.classifier import scores_of
 from lambdanet_tf.serving.inference import Inference
-from lambdanet_tf.serving.inference import probabilities_of
-from lambdanet_tf.serving.inference import scores_of
-from lambdanet_tf.serving.options import ExportOptions
+from lambdanet_tf.serving.standalone import XLA_SIGNATURE
 
+LABELS_FILE = "labels.txt"
 CLASSIFY_METHOD = "tensorflow/serving/classify"
 ENCODED_FEATURE = "image/encoded"
 
 # Images of one request that are decoded at the same time.
 _PARALLEL = 4
+
+
+def save(folder: pathlib.Path, network: Inference) -> None:
+    """Writes a SavedModel with all signatures into a version folder."""
+    with tempfile.TemporaryDirectory() as scratch:
+        labels_file = pathlib.Path(scratch, LABELS_FILE)
+        text = "\n".join(network.labels) + "\n"
+        labels_file.write_text(text, encoding="utf-8")
+        module = ServingModule(network, labels_file)
+        tf.saved_model.save(module, str(folder), signatures=module.signatures())
+    v1 = tf.compat.v1.saved_model.signature_def_utils
+    methods = v1.MethodNameUpdater(str(folder))
+    methods.replace_method_name("classify", CLASSIFY_METHOD)
+    methods.save()
+    # `tf.saved_model.save` wrote that of the file before this change. No public
+    # function writes it.
+    fingerprinting_utils.write_fingerprint(str(folder))
 
 
 class ServingModule(tf.Module):
@@ -33,15 +52,9 @@ class ServingModule(tf.Module):
     Args:
         network: the classifier.
         labels_file: a text file with one class name per line.
-        options: of the export, with a `classifier_activation`.
     """
 
-    def __init__(
-        self,
-        network: Inference,
-        labels_file: pathlib.Path,
-        options: ExportOptions,
-    ):
+    def __init__(self, network: Inference, labels_file: pathlib.Path):
         super().__init__(name="serving")
         self.network = network
         self.labels_file = tf.saved_model.Asset(str(labels_file))
@@ -55,33 +68,18 @@ class ServingModule(tf.Module):
             ),
             default_value="",
         )
-        self.top = min(options.top, max(network.num_classes, 2))
-        self.options = options
-        self._functions = self._traced()
 
-    def signatures(self) -> dict[str, Any]:
+    def signatures(self) -> dict[str, Callable]:
         """Returns the signatures for `tf.saved_model.save`, by name."""
-        return dict(self._functions)
-
-    def _traced(self):
-        images = tf.TensorSpec(
-            (None, *self.network.input_shape), tf.float32, name="images"
-        )
-
-        def strings(name):
-            return tf.TensorSpec((None,), tf.string, name=name)
-
+        images = self.network.images_spec
         functions = {
             "serving_default": (self._serving_default, images),
-            "serving_bytes": (self._serving_bytes, strings("image_bytes")),
-            "classify": (self._classify, strings("inputs")),
+            "serving_bytes": (self._serving_bytes, _strings("image_bytes")),
+            "classify": (self._classify, _strings("inputs")),
             "features": (self._features, images),
         }
-        if self.options.xla:
-            functions["serving_default_xla"] = (
-                self._serving_default_xla,
-                images,
-            )
+        if self.network.options.xla:
+            functions[XLA_SIGNATURE] = self._serving_default_xla, images
         return {
             name: tf.function(function, input_signature=[spec])
             for name, (function, spec) in functions.items()
@@ -95,11 +93,11 @@ class ServingModule(tf.Module):
         return self._outputs(network(check_images(images))[1])
 
     def _serving_bytes(self, image_bytes):
-        images = self._decode(decode_batch, image_bytes)
+        images = self._decode(image_bytes)
         return self._outputs(self.network(images)[1])
 
     def _classify(self, inputs):
-        images = self._decode(decode_examples, inputs)
+        images = self._decode(inputs, image_of_example)
         outputs = self._outputs(self.network(images)[1])
         return {
             "classes": outputs["top_labels"],
@@ -109,23 +107,26 @@ class ServingModule(tf.Module):
     def _features(self, images):
         return {"features": self.network(check_images(images))[0]}
 
-    def _decode(self, decoder, strings):
-        return decoder(
+    def _decode(self, strings, image_of=tf.identity):
+        network = self.network
+        return decode_batch(
             strings,
-            self.options.crop(self.network.input_shape),
-            self.network.input_shape[-1],
-            self.options.max_pixels,
+            network.crop,
+            network.input_shape[-1],
+            network.options.max_pixels,
+            image_of,
         )
 
     def _outputs(self, logits):
-        probabilities = probabilities_of(
-            logits, self.options.classifier_activation
-        )
+        options = self.network.options
+        probabilities = probabilities_of(logits, options.classifier_activation)
         # Of logits, which differ where probabilities are rounded to 1.
         of_classes = logits
         if logits.shape[-1] == 1:
             of_classes = tf.concat([tf.zeros_like(logits), logits], axis=-1)
-        scores, indices = tf.math.top_k(scores_of(probabilities), self.top)
+        scores = scores_of(probabilities)
+        top = min(options.top, len(self.network.labels))
+        scores, indices = tf.math.top_k(scores, top)
         return {
             "logits": logits,
             "probabilities": probabilities,
@@ -152,18 +153,20 @@ def check_images(images: tf.Tensor) -> tf.Tensor:
 
 
 def decode_batch(
-    encoded: tf.Tensor,
+    strings: tf.Tensor,
     crop: data.EvaluationCrop,
     channels: int,
     max_pixels: int,
+    image_of: Callable[[tf.Tensor], tf.Tensor] = tf.identity,
 ) -> tf.Tensor:
     """Decodes a batch of JPEG and PNG images to one size.
 
     Args:
-        encoded: string `(batch,)`.
+        strings: `(batch,)`.
         crop: evaluation preprocessing.
         channels: 1 for gray, 3 for color; images are converted.
         max_pixels: largest height times width of an image.
+        image_of: function from one of the strings to an encoded image.
 
     Returns:
         float32 `(batch, height, width, channels)` in [0, 255].
@@ -172,64 +175,23 @@ def decode_batch(
         tf.errors.InvalidArgumentError: when run; it names the indices of the
             images that cannot be decoded.
     """
-
-    def preprocess(image_bytes):
-        pixels = crop(data.EncodedImage(image_bytes, channels, max_pixels))
-        return tf.cast(pixels, tf.float32)
-
     shape = (*crop.size, channels)
-    return _map_or_refuse(preprocess, encoded, shape, max_pixels)
 
+    def decode_one(string):
+        image = data.EncodedImage(image_of(string), channels, max_pixels)
+        pixels = tf.cast(crop(image), tf.float32)
+        return tf.ensure_shape(pixels, shape), True
 
-def decode_examples(
-    serialized: tf.Tensor,
-    crop: data.EvaluationCrop,
-    channels: int,
-    max_pixels: int,
-) -> tf.Tensor:
-    """Decodes the images of a batch of serialized `tf.train.Example`.
-
-    Args:
-        serialized: string `(batch,)`; each example has the feature
-            `image/encoded`, a JPEG or PNG image.
-        crop: as for `decode_batch`, and so are the rest.
-        channels: see there.
-        max_pixels: see there.
-
-    Returns:
-        As `decode_batch`.
-
-    Raises:
-        tf.errors.InvalidArgumentError: as `decode_batch`.
-    """
-    features = {ENCODED_FEATURE: tf.io.FixedLenFeature([], tf.string)}
-
-    def preprocess(example):
-        parsed = tf.io.parse_single_example(example, features)
-        image = data.EncodedImage(parsed[ENCODED_FEATURE], channels, max_pixels)
-        return tf.cast(crop(image), tf.float32)
-
-    shape = (*crop.size, channels)
-    return _map_or_refuse(preprocess, serialized, shape, max_pixels)
-
-
-def _map_or_refuse(
-    preprocess: Callable, elements: tf.Tensor, shape: tuple, max_pixels: int
-) -> tf.Tensor:
-    """Maps a function over a batch and names the elements on which it fails."""
-
-    def attempt(element):
+    def attempt(string):
         # Only a dataset can catch an error inside a graph.
-        decoded = tf.data.Dataset.from_tensors(element).map(
-            lambda element: (tf.ensure_shape(preprocess(element), shape), True)
-        )
+        decoded = tf.data.Dataset.from_tensors(string).map(decode_one)
         failed = tf.data.Dataset.from_tensors((tf.zeros(shape), False))
         caught = decoded.ignore_errors(log_warning=False)
         return caught.concatenate(failed).take(1).get_single_element()
 
     images, decoded = tf.map_fn(
         attempt,
-        elements,
+        strings,
         fn_output_signature=(
             tf.TensorSpec(shape, tf.float32),
             tf.TensorSpec([], tf.bool),
@@ -239,6 +201,12 @@ def _map_or_refuse(
     message = f"these images are no JPEG or PNG of at most {max_pixels} pixels"
     with tf.control_dependencies(_assertions(decoded, message)):
         return tf.identity(images)
+
+
+def image_of_example(serialized: tf.Tensor) -> tf.Tensor:
+    """Returns the encoded image of a serialized `tf.train.Example`."""
+    features = {ENCODED_FEATURE: tf.io.FixedLenFeature([], tf.string)}
+    return tf.io.parse_single_example(serialized, features)[ENCODED_FEATURE]
 
 
 def _assertions(valid, message):
@@ -254,3 +222,7 @@ def _assertions(valid, message):
             summarize=16,
         ),
     ]
+
+
+def _strings(name):
+    return tf.TensorSpec((None,), tf.string, name)

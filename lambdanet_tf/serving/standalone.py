@@ -1,77 +1,66 @@
 """Runs a SavedModel in a process with TensorFlow alone, as TF Serving loads it.
 
-    python standalone.py MODEL_FOLDER REQUESTS.npz RESPONSES.npz REPEATS
+    python standalone.py MODEL_FOLDER < CALLS > OUTPUTS
 
 The process makes the import of Keras and of this package impossible before it
-imports TensorFlow, loads the tag `serve`, rejects XLA-compiled signatures, as a
-default server does, and runs every request. A failed request has one output,
-`error`. REPEATS holds a number for each request, separated by commas: where it
-is above 0, the response has an output `milliseconds`, the median of so many
-repetitions.
-
-A file of requests or responses maps `<number>/<signature>/<tensor name>` to
-the bytes of a `TensorProto`.
+imports TensorFlow, loads the tag `serve`, and runs each call: a signature, its
+inputs by name, and how often it is timed. It reads and writes pickles.
 """
 
 import importlib
 import os
-import pathlib
+import pickle
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-
 BLOCKED = ("keras", "tf_keras", "lambdanet_tf")
+XLA_SIGNATURE = "serving_default_xla"
 
-# A signature and its inputs, or outputs, by name.
-Call = tuple[str, Mapping[str, Any]]
+# A signature, its inputs by name, and the number of timed repetitions.
+Call = tuple[str, Mapping[str, Any], int]
 
 
 def run_standalone(
-    folder: str | os.PathLike,
-    requests: Sequence[Call],
-    repeats: Sequence[int] | None = None,
-) -> list[Call]:
-    """Runs requests against an export in a process with TensorFlow alone.
+    folder: str | os.PathLike, calls: Sequence[Call]
+) -> list[dict[str, Any]]:
+    """Runs calls of an export's signatures in a process with TensorFlow alone.
 
     Args:
         folder: the version folder.
-        requests: signatures and their inputs by name.
-        repeats: timed repetitions of each request; None for none.
+        calls: to run. XLA is on for the signature that is meant for it.
 
     Returns:
-        Signatures and their outputs by name, in the order of the requests. A
-        request that failed has one output, `error`.
+        The outputs of each call by name; of a timed one also `milliseconds`,
+        the median of its repetitions.
 
     Raises:
-        RuntimeError: if the model cannot be loaded.
+        RuntimeError: if the export cannot be loaded or rejects a call.
     """
-    with tempfile.TemporaryDirectory() as scratch:
-        asked = pathlib.Path(scratch, "requests.npz")
-        answered = pathlib.Path(scratch, "responses.npz")
-        _write(asked, requests)
-        counts = ",".join(map(str, repeats or [0] * len(requests)))
-        arguments = [folder, asked, answered, counts]
-        finished = subprocess.run(
-            [sys.executable, __file__, *map(str, arguments)],
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
-            capture_output=True,
-            text=True,
-            check=False,
+    finished = subprocess.run(
+        [sys.executable, __file__, os.fspath(folder)],
+        input=pickle.dumps(list(calls)),
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        capture_output=True,
+        check=False,
+    )
+    if finished.returncode:
+        raise RuntimeError(
+            f"{folder} does not load in a process with TensorFlow alone:\n"
+            + finished.stderr[-2000:].decode(errors="replace")
         )
-        if finished.returncode:
+    responses = pickle.loads(finished.stdout)
+    for (signature, _, _), outputs in zip(calls, responses, strict=True):
+        if "error" in outputs:
             raise RuntimeError(
-                f"{folder} does not load in a process with TensorFlow alone:\n"
-                f"{finished.stderr[-2000:]}"
+                f"`{signature}` of {folder} failed: {outputs['error']}"
             )
-        return _read(answered)
+    return responses
 
 
 class Session:
@@ -97,8 +86,15 @@ class Session:
         self.signatures = dict(loaded.signature_def)
         self._compiled = _compiled_by_xla(loaded)
 
-    def run(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def run(
+        self, signature: str, inputs: Mapping[str, Any], xla: bool = False
+    ) -> dict[str, Any]:
         """Returns the outputs of a signature by name.
+
+        Args:
+            signature: its name.
+            inputs: by name.
+            xla: whether XLA is on, as it is not on a default server.
 
         Raises:
             ValueError: if there is no such signature, its inputs have other
@@ -107,7 +103,7 @@ class Session:
         """
         if signature not in self.signatures:
             raise ValueError(f"Serving signature key {signature!r} not found.")
-        if signature in self._compiled:
+        if signature in self._compiled and not xla:
             raise ValueError(f"{signature!r} needs XLA, and XLA is off.")
         names = self.signatures[signature]
         if set(inputs) != set(names.inputs):
@@ -121,21 +117,13 @@ class Session:
         )
 
     def run_or_error(
-        self, signature: str, inputs: Mapping[str, Any], repeats: int = 0
+        self, signature: str, inputs: Mapping[str, Any], xla: bool = False
     ) -> dict[str, Any]:
         """Returns the outputs, or one output `error` with the message."""
         try:
-            outputs = self.run(signature, inputs)
+            return self.run(signature, inputs, xla)
         except (self._tf.errors.OpError, TypeError, ValueError) as error:
             return {"error": f"{type(error).__name__}: {error}"}
-        seconds = []
-        for _ in range(repeats):
-            start = time.perf_counter()
-            self.run(signature, inputs)
-            seconds.append(time.perf_counter() - start)
-        if seconds:
-            outputs["milliseconds"] = 1000 * statistics.median(seconds)
-        return outputs
 
 
 def _compiled_by_xla(meta_graph):
@@ -174,46 +162,33 @@ def _called(nodes):
     }
 
 
-def _write(file, calls):
-    tf = importlib.import_module("tensorflow")
-    buffers = {}
-    for number, (signature, tensors) in enumerate(calls):
-        for name, value in tensors.items():
-            proto = tf.make_tensor_proto(value).SerializeToString()
-            key = f"{number}/{signature}/{name}"
-            buffers[key] = np.frombuffer(proto, np.uint8)
-    np.savez(file, **buffers)
+def _timed(session, call):
+    """The outputs of a call, and the milliseconds that it takes."""
+    signature, inputs, repeats = call
+    xla = signature == XLA_SIGNATURE
+    outputs = session.run_or_error(signature, inputs, xla)
+    seconds = []
+    for _ in range(0 if "error" in outputs else repeats):
+        start = time.perf_counter()
+        session.run(signature, inputs, xla)
+        seconds.append(time.perf_counter() - start)
+    if seconds:
+        outputs["milliseconds"] = 1000 * statistics.median(seconds)
+    return outputs
 
 
-def _read(file):
-    tf = importlib.import_module("tensorflow")
-    framework = importlib.import_module("tensorflow.core.framework.tensor_pb2")
-    calls = {}
-    with np.load(file) as buffers:
-        for key, buffer in buffers.items():
-            number, signature, name = key.split("/")
-            proto = framework.TensorProto.FromString(buffer.tobytes())
-            _, tensors = calls.setdefault(int(number), (signature, {}))
-            tensors[name] = tf.make_ndarray(proto)
-    return [calls[number] for number in sorted(calls)]
-
-
-def _main(folder, requests, responses, repeats):
+def _main(folder):
     blocked: dict = dict.fromkeys(BLOCKED)  # None: cannot be imported
     sys.modules.update(blocked)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    calls = pickle.load(sys.stdin.buffer)
+    # What else is printed must not come between the bytes of the outputs.
+    output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
     session = Session(importlib.import_module("tensorflow"), folder)
-    _write(
-        responses,
-        [
-            (signature, session.run_or_error(signature, inputs, int(count)))
-            for (signature, inputs), count in zip(
-                _read(requests), repeats.split(","), strict=True
-            )
-        ],
-    )
+    with output:
+        pickle.dump([_timed(session, call) for call in calls], output)
 
 
 if __name__ == "__main__":
     sys.path.pop(0)  # this script's folder is the inside of a package
-    _main(*sys.argv[1:5])
+    _main(sys.argv[1])

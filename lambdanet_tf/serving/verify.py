@@ -1,35 +1,35 @@
-"""Verifies an export: TensorFlow alone computes what Keras computes."""
+"""Verifies an export: TensorFlow alone computes what Keras computed."""
 
 import dataclasses
 import os
 import pathlib
 import statistics
 import time
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from lambdanet_tf import data
 from lambdanet_tf.serving import formats
 from lambdanet_tf.serving import warmup
-from lambdanet_tf.serving.export import read_examples
-from lambdanet_tf.serving.export import read_metadata
-from lambdanet_tf.serving.export import read_options
-from lambdanet_tf.serving.inference import activation_of
-from lambdanet_tf.serving.inference import classifier_of
-from lambdanet_tf.serving.inference import probabilities_of
-from lambdanet_tf.serving.inference import scores_of
+from lambdanet_tf.serving.classifier import scores_of
+from lambdanet_tf.serving.examples import Examples
+from lambdanet_tf.serving.standalone import XLA_SIGNATURE
 from lambdanet_tf.serving.standalone import run_standalone
+from lambdanet_tf.serving.versions import checksums
+from lambdanet_tf.serving.versions import local_copy
+from lambdanet_tf.serving.versions import read_metadata
 
 # Largest difference to Keras, relative to the largest value of an output;
 # bfloat16 keeps 8 bits of a weight. For int8, with 256 values for a whole
 # tensor, the root mean square of all differences: single ones can be large.
 TOLERANCES = {"float32": 1e-4, "bfloat16": 5e-2, "int8": 0.2}
 INT8 = "tflite_int8"
-_IMAGES = 3
+
+# What is not compared by its value, and the scores that belong to it.
+_SCORES_OF_NAMES = {"top_labels": "top_probabilities", "classes": "scores"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,28 +58,34 @@ class Verification:
     """Results of a verification; `str` of it is a report.
 
     Attributes:
+        changed: files that are not those that were written. Where there are
+            any, nothing is run.
         images: how many were compared.
         signatures: a result for each signature and format.
-        accuracies: on a test set, of "Keras" and of each format.
-        test_images: of that set; 0 if there was none.
+        accuracies: of "Keras" and of each format, as measured at the export.
+        test_images: how many they were measured on.
         warmup_requests: how many succeeded; None if there are none that can
             be read here.
         bytes_on_disk: of the version folder, and of each format.
     """
 
-    images: int
-    signatures: Sequence[SignatureResult]
-    accuracies: Mapping[str, float]
-    test_images: int
-    warmup_requests: int | None
-    bytes_on_disk: Mapping[str, int]
+    changed: Sequence[str] = ()
+    images: int = 0
+    signatures: Sequence[SignatureResult] = ()
+    accuracies: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    test_images: int = 0
+    warmup_requests: int | None = None
+    bytes_on_disk: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def agrees(self) -> bool:
-        """Whether every signature and format agrees with Keras."""
-        return all(result.agrees for result in self.signatures)
+        """Whether the files, and every signature and format, are the same."""
+        results = all(result.agrees for result in self.signatures)
+        return results and not self.changed
 
     def __str__(self):
+        if self.changed:
+            return f"DIFFERENT from what was written: {', '.join(self.changed)}"
         lines = [
             f"{self.images} images through Keras, and through the export in a "
             "process with\nTensorFlow alone:\n",
@@ -100,25 +106,16 @@ class Verification:
 
 def verify_export(
     folder: str | os.PathLike,
-    model: tf.keras.Model,
-    images: np.ndarray | None = None,
-    test_set: tuple[np.ndarray, np.ndarray] | None = None,
     batch_sizes: Sequence[int] = (),
     repeats: int = 5,
 ) -> Verification:
-    """Compares an export with its Keras model.
+    """Compares an export with what its Keras model computed for its examples.
 
-    Signatures run in a process with TensorFlow alone, files for other runtimes
-    in these.
+    The export holds all that this needs. Signatures run in a process with
+    TensorFlow alone, files for other runtimes in these.
 
     Args:
         folder: the version folder.
-        model: the Keras model that was exported.
-        images: `(images, height, width, channels)` in [0, 255] to compare
-            with, rounded to whole pixels; None for test images of the export,
-            or noise if it has none.
-        test_set: images and labels to measure the accuracy of the Keras model
-            and of the files for other runtimes with.
         batch_sizes: to measure the time of each signature at.
         repeats: of each measurement.
 
@@ -126,43 +123,35 @@ def verify_export(
         ValueError: if the folder is not an export of this package.
         RuntimeError: if the export does not load or a request fails.
     """
-    folder = pathlib.Path(folder)
-    options = read_options(folder)
-    image_shape = options.image_shape(model.input_shape[1:])
-    if images is None:
-        images = _images_for(folder, image_shape)
-    images = np.rint(images).astype(np.float32)
-    reference = _Reference(model, options, images)
-    requests = reference.requests()
-    replayed = warmup.read(folder)
-    timed = warmup.requests_for(image_shape, batch_sizes)
-    untimed = requests + (replayed or [])
-    responses = _run(
-        folder, untimed + timed, [0] * len(untimed) + [repeats] * len(timed)
-    )
-    times = _milliseconds(timed, responses[len(untimed) :])
-    results = [
-        reference.compare(signature, outputs, times.get(signature, {}))
-        for signature, outputs in responses[: len(requests)]
-    ]
-    runners = {n: formats.load(folder, n) for n in formats.written(folder)}
-    for name, run in runners.items():
-        times = _format_times(run, images, batch_sizes, repeats)
-        results.append(reference.compare(name, run(images), times))
-    accuracies = {}
-    if test_set is not None and runners:
-        accuracies = _accuracies(model, runners, *test_set)
-    return Verification(
-        len(images),
-        results,
-        accuracies,
-        len(test_set[0]) if accuracies else 0,
-        None if replayed is None else len(replayed),
-        _bytes_on_disk(folder),
-    )
+    with local_copy(folder) as local:
+        fields = read_metadata(local)
+        found = checksums(local)
+        changed = [
+            name
+            for name, checksum in fields["checksums"].items()
+            if found.get(name) != checksum
+        ]
+        if changed:
+            return Verification(changed)
+        examples = Examples.read(local)
+        compare = _Comparison(examples, fields["labels"], fields["options"])
+        replayed = warmup.read(local)
+        return Verification(
+            images=len(examples.images),
+            signatures=[
+                *_of_signatures(
+                    local, compare, replayed or [], batch_sizes, repeats
+                ),
+                *_of_formats(local, compare, batch_sizes, repeats),
+            ],
+            accuracies=fields["metadata"].get("accuracies", {}),
+            test_images=fields["metadata"].get("test_images", 0),
+            warmup_requests=None if replayed is None else len(replayed),
+            bytes_on_disk=_bytes_on_disk(local),
+        )
 
 
-def prediction_table(folder: pathlib.Path) -> str:
+def prediction_table(folder: str | os.PathLike) -> str:
     """Predicts the test images of an export, with TensorFlow alone.
 
     Args:
@@ -176,18 +165,19 @@ def prediction_table(folder: pathlib.Path) -> str:
         RuntimeError: if it does not load or rejects them.
     """
     names = read_metadata(folder)["labels"]
-    examples = read_examples(folder)
-    if examples is None:
-        raise ValueError(
-            "`folder` must hold test images, as exports of runs do. Received "
-            f"{folder}, which has none."
-        )
-    images, labels = examples
-    [(_, outputs)] = _run(folder, [("serving_default", {"images": images})])
+    with local_copy(folder) as local:
+        examples = Examples.read(local)
+        if not len(examples.labels):
+            raise ValueError(
+                "`folder` must hold test images, as exports of runs do. "
+                f"Received {folder}, which has none."
+            )
+        images = {"images": examples.images.astype(np.float32)}
+        [outputs] = run_standalone(local, [("serving_default", images, 0)])
     lines = [f"{'label':>12}  {'prediction':>12}  probability"]
     scores = scores_of(outputs["probabilities"])
     for label, predicted, probabilities in zip(
-        labels, outputs["classes"], np.asarray(scores), strict=True
+        examples.labels, outputs["classes"], np.asarray(scores), strict=True
     ):
         lines.append(
             f"{names[label]:>12}  {names[predicted]:>12}  "
@@ -197,73 +187,53 @@ def prediction_table(folder: pathlib.Path) -> str:
     return "\n".join(lines)
 
 
-def _images_for(folder, image_shape):
-    """A few test images of an export, or noise."""
-    examples = read_examples(folder)
-    if examples is not None:
-        return examples[0][:_IMAGES]
-    generator = np.random.default_rng(0)
-    return generator.uniform(0, 255, (_IMAGES, *image_shape))
-
-
-def _run(folder, requests, repeats=None):
-    """Responses to requests of which none may fail."""
-    responses = run_standalone(folder, requests, repeats)
-    for signature, outputs in responses:
-        if "error" in outputs:
-            raise RuntimeError(
-                f"`{signature}` of {folder} failed: {outputs['error']}"
-            )
-    return responses
-
-
-def _milliseconds(requests, responses):
-    """Milliseconds per image, by signature and batch size."""
+def _of_signatures(folder, compare, replayed, batch_sizes, repeats):
+    """Results of the signatures, after the warm-up requests have run."""
+    requests = compare.requests(len(compare.examples.images))
+    timed = [(n, *each) for n in batch_sizes for each in compare.requests(n)]
+    responses = run_standalone(
+        folder,
+        [(*request, 0) for request in (*replayed, *requests)]
+        + [(signature, inputs, repeats) for _, signature, inputs in timed],
+    )[len(replayed) :]
     times = {}
-    for (signature, inputs), (_, outputs) in zip(
-        requests, responses, strict=True
+    for (batch, signature, _), outputs in zip(
+        timed, responses[len(requests) :], strict=True
     ):
-        batch = len(next(iter(inputs.values())))
-        milliseconds = float(outputs["milliseconds"]) / batch
-        times.setdefault(signature, {})[batch] = milliseconds
-    return times
+        times.setdefault(signature, {})[batch] = outputs["milliseconds"] / batch
+    for (signature, _), outputs in zip(requests, responses, strict=False):
+        yield compare(signature, outputs, times.get(signature, {}))
 
 
-def _format_times(run, images, batch_sizes, repeats):
-    """Milliseconds per image, by batch size."""
-    times = {}
-    for batch in batch_sizes:
-        some = images[np.arange(batch) % len(images)]
-        run(some)
-        seconds = []
-        for _ in range(repeats):
-            start = time.perf_counter()
-            run(some)
-            seconds.append(time.perf_counter() - start)
-        times[batch] = 1000 * statistics.median(seconds) / batch
-    return times
+def _of_formats(folder, compare, batch_sizes, repeats):
+    """Results of the files for other runtimes."""
+    images = compare.examples.images.astype(np.float32)
+    for name in formats.written(folder):
+        run = formats.load(folder, name)
+        times = {
+            batch: _milliseconds(run, _batch(images, batch), repeats) / batch
+            for batch in batch_sizes
+        }
+        yield compare(name, run(images), times)
 
 
-def _accuracies(model, runners, images, labels):
-    """Accuracy of the Keras model and of each format."""
-
-    def accuracy(logits):
-        if logits.shape[-1] == 1:
-            predicted = logits[:, 0] > 0
-        else:
-            predicted = logits.argmax(axis=-1)
-        return float(np.mean(predicted == labels))
-
-    head = classifier_of(model)
-    network = tf.keras.Model(model.inputs, head.input)
-    keras = _outputs(network, head, images, "softmax")["logits"]
-    accuracies = {"Keras": accuracy(keras)}
-    for name, run in runners.items():
-        accuracies[name] = accuracy(run(images)["logits"])
-    return accuracies
+def _milliseconds(run: Callable, images: np.ndarray, repeats: int) -> float:
+    """The median of a function's time, after one call that does not count."""
+    run(images)
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run(images)
+        seconds.append(time.perf_counter() - start)
+    return 1000 * statistics.median(seconds)
 
 
-def _bytes_on_disk(folder):
+def _batch(values, batch):
+    """As many values, over and over."""
+    return values[np.arange(batch) % len(values)]
+
+
+def _bytes_on_disk(folder: pathlib.Path) -> dict[str, int]:
     files = [file for file in folder.rglob("*") if file.is_file()]
     sizes = {"version folder": sum(file.stat().st_size for file in files)}
     for name in formats.written(folder):
@@ -271,47 +241,34 @@ def _bytes_on_disk(folder):
     return sizes
 
 
-class _Reference:
-    """Outputs of the Keras model for images, and differences to them."""
+class _Comparison:
+    """Compares outputs with those of the Keras model for the examples."""
 
-    def __init__(self, model, options, images):
+    def __init__(self, examples, labels, options):
+        self.examples = examples
+        self._encoded = np.array(examples.encoded(), "O")
+        self._labels = np.array([label.encode() for label in labels], "O")
         self._options = options
-        self._images = images
-        self._labels = options.class_names(model.output_shape[-1])
-        crop = options.crop(model.input_shape[1:])
-        pixels = tf.cast(images, tf.uint8)
-        cropped = [crop(data.ArrayImage(image)) for image in pixels]
-        cropped = tf.cast(tf.stack(cropped), tf.float32)
-        head = classifier_of(model)
-        network = tf.keras.Model(model.inputs, head.input)
-        activation = activation_of(model, options.classifier_activation)
-        self._of_tensors = _outputs(network, head, images, activation)
-        self._of_files = _outputs(network, head, cropped, activation)
-        self._encoded = [tf.io.encode_png(image).numpy() for image in pixels]
 
-    def requests(self):
-        """One request for each signature."""
-        images = {"images": self._images}
-        encoded = np.array(self._encoded, "O")
-        examples = np.array([*map(warmup.encoded_example, encoded)], "O")
-        return [
-            ("serving_default", images),
-            ("serving_bytes", {"image_bytes": encoded}),
-            ("classify", {"inputs": examples}),
-            ("features", images),
-        ]
+    def requests(self, batch: int) -> list[warmup.Request]:
+        """Returns a request of each signature."""
+        images = _batch(self.examples.images.astype(np.float32), batch)
+        requests = warmup.requests_of(images, _batch(self._encoded, batch))
+        if self._options["xla"]:
+            requests.append((XLA_SIGNATURE, {"images": images}))
+        return requests
 
-    def compare(
+    def __call__(
         self,
         signature: str,
         outputs: Mapping[str, Any],
         milliseconds: Mapping[int, float],
     ) -> SignatureResult:
-        """Compares the outputs of a signature or format with Keras."""
-        expected = self._of_tensors
+        """Compares the outputs of a signature or format for all examples."""
+        expected = self.examples.of_tensors
         if signature in ("serving_bytes", "classify"):
-            expected = self._of_files
-        dtype = self._options.weights_dtype
+            expected = self.examples.of_files
+        dtype = self._options["weights_dtype"]
         if signature in formats.FORMATS:
             dtype = "float32"
         difference = max(self._differences(outputs, expected))
@@ -329,56 +286,22 @@ class _Reference:
 
     def _differences(self, outputs, expected):
         """Yields the relative difference of each output."""
-        scores_of = {"top_labels": "top_probabilities", "classes": "scores"}
+        wanted = np.asarray(scores_of(expected["probabilities"]))
         for name, received in outputs.items():
             if name in expected:
                 scale = max(1.0, np.abs(expected[name]).max(initial=0))
                 yield _largest(received, expected[name]) / scale
             elif received.dtype == object:  # names of classes, best first
-                scores = outputs[scores_of[name]]
-                yield _largest(scores, self._by_name(received, expected))
-                yield _largest(scores, -np.sort(-scores, axis=-1))
+                scores = outputs[_SCORES_OF_NAMES[name]]
+                best = -np.sort(-wanted, axis=-1)[:, : scores.shape[-1]]
+                yield _largest(scores, best)
+                # Rounding may swap classes, and classes may share a name.
+                distances = np.abs(scores[..., None] - wanted[:, None])
+                distances[received[..., None] != self._labels] = np.inf
+                yield float(distances.min(axis=-1).max(initial=0))
             elif name == "classes":
-                scores = _scores(expected)
-                rows = np.arange(len(received))
-                best = scores.max(axis=-1)
-                yield _largest(scores[rows, received], best)
-
-    def _by_name(self, names, expected):
-        """Probabilities of classes that are given by name."""
-        columns = _scores(expected).T
-        by_name = {}
-        for label, column in zip(self._labels, columns, strict=True):
-            by_name.setdefault(label, []).append(column)
-        # Of classes that share a name, the best one is named first.
-        shared = {
-            name: -np.sort(-np.stack(columns), axis=0)
-            for name, columns in by_name.items()
-        }
-        return np.array(
-            [
-                [
-                    shared[name.decode()][np.sum(best[:place] == name), row]
-                    for place, name in enumerate(best)
-                ]
-                for row, best in enumerate(names)
-            ]
-        )
-
-
-def _scores(expected):
-    return np.asarray(scores_of(tf.constant(expected["probabilities"])))
-
-
-def _outputs(network, head, images, activation):
-    features = network.predict(images, verbose=0)
-    kernel, *bias = head.get_weights()
-    logits = features @ kernel + sum(bias)
-    return {
-        "features": features,
-        "logits": logits,
-        "probabilities": probabilities_of(logits, activation).numpy(),
-    }
+                chosen = wanted[np.arange(len(received)), received]
+                yield _largest(chosen, wanted.max(axis=-1))
 
 
 def _largest(received, expected):

@@ -1,75 +1,82 @@
 """Version folders: `<destination>/<name>/<integer>`, complete or absent.
 
 A server that watches `<destination>/<name>` loads every folder whose name is
-an integer, the moment it appears. So a version is written into a folder beside
-it, whose name is no integer, and renamed when it is complete.
+an integer, the moment it appears. So a version is written elsewhere, and gets
+its name when it is complete: on a disk by renaming it, in a store such as
+gs://, which cannot rename folders, by copying `saved_model.pb` last.
 """
 
 import contextlib
+import hashlib
+import json
 import os
 import pathlib
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
 from lambdanet_tf.arguments import positive_int
 
+MODEL_FILE = "saved_model.pb"
+METADATA_FILE = "assets.extra/export.json"
+
+# A local path, or the address of a folder in a store.
+Folder = pathlib.Path | str
+
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-# Such as gs://bucket. Drives of Windows have one letter, and `pathlib` drops
-# the second slash.
-_REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def list_versions(folder: str | os.PathLike) -> list[int]:
     """Returns the versions in the folder of a model, ascending."""
-    folder = pathlib.Path(folder)
-    if not folder.is_dir():
-        return []
-    return sorted(
-        int(entry.name)
-        for entry in folder.iterdir()
-        if entry.is_dir() and entry.name.isdecimal()
-    )
+    return sorted(int(name) for name in _names(folder) if name.isdecimal())
 
 
-def newest_export(destination: str | os.PathLike) -> pathlib.Path:
+def newest_export(destination: str | os.PathLike) -> Folder:
     """Returns the version folder that was written last.
 
     Raises:
         ValueError: if there is none.
     """
-    base = _local_folder("destination", destination)
     folders = [
-        file.parent
-        for file in base.glob("*/*/saved_model.pb")
-        if file.parent.name.isdecimal()
+        _join(destination, name, version)
+        for name in _names(destination)
+        for version in list_versions(_join(destination, name))
     ]
-    if not folders:
+    written = {
+        tf.io.gfile.stat(_join(folder, MODEL_FILE)).mtime_nsec: folder
+        for folder in folders
+        if tf.io.gfile.exists(_join(folder, MODEL_FILE))
+    }
+    if not written:
         raise ValueError(
-            f"`destination` must hold an exported model. Received {base}, "
-            "which holds none. Export one with `python export.py`."
+            "`destination` must hold an exported model. Received "
+            f"{os.fspath(destination)}, which holds none. Export one with "
+            "`python export.py`."
         )
-    return max(folders, key=lambda folder: folder.stat().st_mtime_ns)
+    return _folder(written[max(written)])
 
 
 @contextlib.contextmanager
 def new_version(
     destination: str | os.PathLike, name: str, version: int | None = None
-) -> Iterator[tuple[pathlib.Path, pathlib.Path]]:
+) -> Iterator[tuple[pathlib.Path, Folder]]:
     """Creates a version folder, complete or not at all.
 
     Args:
-        destination: local folder that holds `<name>/<version>`.
+        destination: folder that holds `<name>/<version>`, on any file system
+            that `tf.io.gfile` knows.
         name: of the model.
         version: None for the one after the highest. A version that exists is
             never touched.
 
     Yields:
-        The folder to write into, and the version folder that it becomes at the
-        end of the block. It is removed if the block fails.
+        A local folder to write into, and the version folder that it becomes at
+        the end of the block. It is removed if the block fails.
 
     Raises:
         ValueError: if the name is no name for a folder, or the version exists
@@ -81,30 +88,88 @@ def new_version(
             "`name` must be made of letters, digits, '.', '_' and '-', and "
             f"begin with a letter or a digit. Received: name={name!r}."
         )
-    model_folder = _local_folder("destination", destination) / name
-    final = model_folder / str(_free_version(model_folder, version))
-    folder = _folder_beside(final)
-    try:
-        yield folder, final
-        if final.exists():
-            raise FileExistsError(f"{final} has been written meanwhile")
-        folder.rename(final)
-    except (OSError, tf.errors.OpError) as error:
-        raise OSError(
-            f"Cannot write {final}: {error}. Nothing was left behind."
-        ) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    model_folder = _join(destination, name)
+    final = _folder(_join(model_folder, _free_version(model_folder, version)))
+    with contextlib.ExitStack() as stack:
+        if isinstance(final, str):
+            scratch = stack.enter_context(tempfile.TemporaryDirectory())
+            folder, publish = pathlib.Path(scratch), _upload
+        else:
+            folder, publish = _folder_beside(final), _rename
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            yield folder, final
+            if tf.io.gfile.exists(os.fspath(final)):
+                raise FileExistsError(f"{final} has been written meanwhile")
+            publish(folder, final)
+        except (OSError, tf.errors.OpError) as error:
+            raise OSError(
+                f"Cannot write {final}: {error}. Nothing was left behind."
+            ) from error
 
 
-def _local_folder(argument, path):
-    """A path, unless it names a remote store: those cannot rename folders."""
-    if _REMOTE.match(os.fspath(path)):
+@contextlib.contextmanager
+def local_copy(folder: str | os.PathLike) -> Iterator[pathlib.Path]:
+    """Gives an export as a local folder: itself, or a copy for a while."""
+    path = _folder(os.fspath(folder))
+    if isinstance(path, pathlib.Path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in (METADATA_FILE, *read_metadata(path)["checksums"]):
+            target = pathlib.Path(scratch, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if tf.io.gfile.exists(_join(path, name)):
+                tf.io.gfile.copy(_join(path, name), str(target))
+        yield pathlib.Path(scratch)
+
+
+def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:
+    """Reads what an export says of itself: the content of `export.json`.
+
+    Raises:
+        ValueError: if it is not a version folder that this package wrote.
+    """
+    file = _join(folder, METADATA_FILE)
+    if not tf.io.gfile.exists(file):
         raise ValueError(
-            f"`{argument}` must be a local folder. Received {path}. Export "
-            "into a local folder and copy it with the tools of the store."
+            "`folder` must be a version folder that this package wrote. "
+            f"Received {folder}, which holds no {METADATA_FILE}."
         )
-    return pathlib.Path(path)
+    with tf.io.gfile.GFile(file, "rb") as stream:
+        return json.loads(stream.read().decode())
+
+
+def checksums(folder: pathlib.Path) -> dict[str, str]:
+    """Returns the SHA-256 of each file in a local folder, by its path."""
+    return {
+        name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        for name in _files(folder)
+    }
+
+
+def _files(folder):
+    """Names of the files in a local folder and the folders in it."""
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+    return [file.relative_to(folder).as_posix() for file in files]
+
+
+def _names(folder):
+    """Names of the folders in a folder; none if it is not there."""
+    if not tf.io.gfile.isdir(os.fspath(folder)):
+        return []
+    # Some stores end the name of a folder in a slash.
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
+    return [name for name in names if tf.io.gfile.isdir(_join(folder, name))]
+
+
+def _join(folder, *names):
+    return os.path.join(os.fspath(folder), *map(str, names))
+
+
+def _folder(path):
+    # `pathlib` would drop the second slash of an address.
+    return path if "://" in path else pathlib.Path(path)
 
 
 def _free_version(model_folder, version):
@@ -131,3 +196,21 @@ def _folder_beside(final):
             f"Cannot write to {final.parent}: {error}. Choose a folder that "
             "can be written."
         ) from error
+
+
+def _rename(folder, final):
+    folder.rename(final)
+
+
+def _upload(folder, final):
+    """Copies a folder into a store, and all of it or nothing stays there."""
+    names = sorted(_files(folder), key=lambda name: name == MODEL_FILE)
+    try:
+        for name in names:
+            target = _join(final, name)
+            tf.io.gfile.makedirs(os.path.dirname(target))
+            tf.io.gfile.copy(str(folder / name), target)
+    except (OSError, tf.errors.OpError):
+        if tf.io.gfile.exists(final):
+            tf.io.gfile.rmtree(final)
+        raise

@@ -31,25 +31,36 @@ Request = tuple[str, Mapping[str, Any]]
 def requests_for(
     image_shape: tuple[int, int, int], batch_sizes: Sequence[int] = BATCH_SIZES
 ) -> list[Request]:
-    """Returns a request for each signature and batch size.
+    """Returns warm-up requests of each signature and batch size.
 
     Args:
         image_shape: (height, width, channels) of decoded images.
         batch_sizes: how many images the requests have.
     """
-    requests = []
     encoded = encoded_image(image_shape)
-    example = encoded_example(encoded)
-    for batch in batch_sizes:
-        images = np.full((batch, *image_shape), _GRAY, np.float32)
-        inputs = {
-            "serving_default": {"images": images},
-            "serving_bytes": {"image_bytes": np.array([encoded] * batch, "O")},
-            _CLASSIFY: {"inputs": np.array([example] * batch, "O")},
-            "features": {"images": images},
-        }
-        requests.extend(inputs.items())
-    return requests
+    return [
+        request
+        for batch in batch_sizes
+        for request in requests_of(
+            np.full((batch, *image_shape), _GRAY, np.float32), [encoded] * batch
+        )
+    ]
+
+
+def requests_of(images: np.ndarray, encoded: Sequence[bytes]) -> list[Request]:
+    """Returns a request of each signature for the same images.
+
+    Args:
+        images: float32 `(batch, height, width, channels)`.
+        encoded: a JPEG or PNG of each.
+    """
+    examples = [*map(encoded_example, encoded)]
+    return [
+        ("serving_default", {"images": images}),
+        ("serving_bytes", {"image_bytes": np.array(encoded, "O")}),
+        (_CLASSIFY, {"inputs": np.array(examples, "O")}),
+        ("features", {"images": images}),
+    ]
 
 
 def encoded_image(image_shape: tuple[int, int, int]) -> bytes:
