@@ -197,7 +197,7 @@ def test_gray_arrays_are_served_as_they_were_evaluated(tmp_path, crop, rng):
             arguments,
             ("0", "1", "2"),
             {"height": SIZE, "width": SIZE, "channels": 1},
-            dataclasses.asdict(recipe),
+            recipe=dataclasses.asdict(recipe),
         )
     )
     folder.write_weights(model)
