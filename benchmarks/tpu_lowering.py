@@ -17,6 +17,7 @@ from lambdanet_tf.training import Averages
 from lambdanet_tf.training import recipe_network
 from lambdanet_tf.training import recipe_optimizer
 from lambdanet_tf.training import resolve
+from lambdanet_tf.training.state import TrainState
 from lambdanet_tf.training.steps import update_step
 
 CORES = 128  # of the paper's batch of 4096
@@ -84,7 +85,7 @@ def _recipe_step(program):
     model = recipe_network(recipe, IMAGENET)
     optimizer = recipe_optimizer(recipe, STEPS_PER_EPOCH)
     averages = Averages(model, recipe.ema_decay)
-    step = update_step(model, optimizer, averages, recipe)
+    step = update_step(TrainState(model, optimizer, averages), recipe)
     images = tf.TensorSpec(
         [program.batch, program.image_size, program.image_size, 3], tf.bfloat16
     )

@@ -29,11 +29,12 @@ from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.training import InputPipeline
 from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import resolve
-from lambdanet_tf.training.distribution import create_strategy
+from lambdanet_tf.training.devices import create_strategy
 from lambdanet_tf.training.dry_run import input_throughput
 from lambdanet_tf.training.dry_run import time_steps
-from lambdanet_tf.training.loop import Training
+from lambdanet_tf.training.loop import prepare
 from lambdanet_tf.training.loop import set_up
+from lambdanet_tf.training.loop import train_epochs
 from lambdanet_tf.training.steps import update_step
 
 IMAGES = 256  # of a set on the disk
@@ -119,17 +120,12 @@ def overhead(folder, name):
 
     # The checkpoint after each epoch stops the clock of the loop.
     options = RunOptions(run_dir=run.path, checkpoint_epochs=1)
-    training = Training(recipe, options, run, lambda text: None, take_turns)
+    training = prepare(recipe, options, run, lambda text: None, take_turns)
     per_epoch = training.pipeline.steps_per_epoch
-    step = tf.function(
-        update_step(
-            training.model, training.setup.optimizer, training.averages, recipe
-        )
-    )
+    step = tf.function(update_step(training.state, recipe))
     fed = iter(training.pipeline.training())
     held = next(fed)
-    training.restore()
-    training.loop()
+    train_epochs(training)
     # The first epoch compiles; the second may still fill buffers.
     return {name: taken[2:] for name, taken in times.items()}
 
@@ -185,8 +181,8 @@ def scaling(folder, replicas, batch_size):
         replicas=replicas if replicas > 1 else 0,
         strategy="mirrored" if replicas > 1 else "default",
     )
-    setup = set_up(recipe, options, create_strategy(options))
-    return batch_size / time_steps(recipe, options, setup).seconds
+    parts = set_up(recipe, options, create_strategy(options))
+    return batch_size / time_steps(recipe, options, *parts).seconds
 
 
 def in_child(cores, folder, function, *arguments):

@@ -98,7 +98,7 @@ def averaged_model(tfa, rng, first_update):
         gradients = tape.gradient(loss, trained)
         optimizer.apply_gradients(zip(gradients, trained, strict=True))
         averages.update(step + first_update)
-    with averages.in_model():
+    with averages.applied():
         ours = model.get_weights()
     trained = model.get_weights()
     optimizer.assign_average_vars(model.trainable_variables)

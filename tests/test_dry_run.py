@@ -224,17 +224,17 @@ def test_the_slower_of_both_decides_the_whole_run():
 def test_what_is_kept_is_counted_exactly():
     """Of the activations, that they grow with the batch of a device."""
     recipe = resolve("digits")
-    setup = set_up(recipe, RunOptions(), tf.distribute.get_strategy())
-    counted = analyze(setup.model, executed=False)
-    memory = step_memory(recipe, setup, counted)
-    trained = sum(int(np.prod(w.shape)) for w in setup.model.trainable_weights)
-    everything = setup.model.count_params()
+    _, state = set_up(recipe, RunOptions(), tf.distribute.get_strategy())
+    counted = analyze(state.model, executed=False)
+    memory = step_memory(recipe, state, counted)
+    trained = sum(int(np.prod(w.shape)) for w in state.model.trainable_weights)
+    everything = state.model.count_params()
     assert memory.weights == 4 * everything
     assert memory.averages == 4 * everything
     assert memory.gradients == 4 * trained
     assert 0 <= memory.slots - 4 * trained < 64  # Momentum, a few numbers.
     twice = dataclasses.replace(recipe, batch_size=128)
-    more = step_memory(twice, setup, counted)
+    more = step_memory(twice, state, counted)
     assert more.activations == 2 * memory.activations > 10 * MIB
     assert re.match(r"about \d+ MiB on each device: weights 2.2", memory.text)
 
@@ -257,12 +257,12 @@ from lambdanet_tf.training.dry_run import step_memory
 from lambdanet_tf.training.loop import set_up
 from lambdanet_tf.training.steps import training_step
 recipe = resolve("digits", {"batch_size": 512, "image_size": 24})
-setup = set_up(recipe, RunOptions(), tf.distribute.get_strategy())
-memory = step_memory(recipe, setup, analyze(setup.model, executed=False))
-take = training_step(setup.model, setup.optimizer, setup.averages, recipe)
-batches = iter(setup.pipeline.training(count_bad=True))
+pipeline, state = set_up(recipe, RunOptions(), tf.distribute.get_strategy())
+memory = step_memory(recipe, state, analyze(state.model, executed=False))
+take = training_step(state, recipe)
+batches = iter(pipeline.training(count_bad=True))
 zero = tf.constant(0, tf.int64)
-arguments = batches, zero, tf.constant(1), tf.constant(0.0)
+arguments = batches, zero, tf.constant(1)
 take.get_concrete_function(*arguments)
 class Step:
     get_concrete_function = staticmethod(lambda: None)

@@ -8,6 +8,7 @@ from lambdanet_tf import models
 from lambdanet_tf.training.averages import Averages
 from lambdanet_tf.training.optimizer import recipe_optimizer
 from lambdanet_tf.training.recipe import Recipe
+from lambdanet_tf.training.state import TrainState
 from lambdanet_tf.training.steps import update_step
 
 pytest.importorskip("lambdanet_tf.garden", exc_type=ImportError)
@@ -49,12 +50,12 @@ def steps_of_train_py(network, batches):
         label_smoothing=0.1,
         ema_decay=0.0,
     )
-    step = update_step(
+    state = TrainState(
         network,
         recipe_optimizer(recipe, steps_per_epoch=6),
         Averages(network, recipe.ema_decay),
-        recipe,
     )
+    step = update_step(state, recipe)
     for number, (images, labels) in enumerate(batches):
         step(images, labels, tf.constant(number, tf.int64))
 

@@ -12,6 +12,7 @@ from lambdanet_tf.training import Recipe
 from lambdanet_tf.training import recipe_optimizer
 from lambdanet_tf.training.optimizer import apply_gradients
 from lambdanet_tf.training.optimizer import scale_loss
+from lambdanet_tf.training.state import TrainState
 from lambdanet_tf.training.steps import update_step
 
 STEPS = 6
@@ -182,7 +183,7 @@ def take_steps(strategy, make_model, batches, **fields):
         model = make_model()
         optimizer = recipe_optimizer(recipe, len(batches))
         averages = Averages(model, recipe.ema_decay)
-        step = update_step(model, optimizer, averages, recipe)
+        step = update_step(TrainState(model, optimizer, averages), recipe)
     replicas = strategy.num_replicas_in_sync
 
     @tf.function
@@ -411,7 +412,7 @@ def test_swapping_twice_changes_nothing():
     for weight in model.trainable_variables:
         weight.assign_add(tf.ones(weight.shape))
     before = model.get_weights()
-    with averages.in_model():
+    with averages.applied():
         assert averages.is_swapped
         assert not np.array_equal(model.get_weights()[0], before[0])
     assert not averages.is_swapped

@@ -13,8 +13,8 @@ from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.ops import planning_for
 from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import resolve
-from lambdanet_tf.training.distribution import create_strategy
-from lambdanet_tf.training.distribution import describe
+from lambdanet_tf.training.devices import create_strategy
+from lambdanet_tf.training.devices import describe
 from lambdanet_tf.training.loop import set_up
 from lambdanet_tf.training.steps import evaluation_step
 from lambdanet_tf.training.steps import prediction_step
@@ -53,18 +53,15 @@ class Traced:
             },
         )
         with planning_for("tpu"):
-            self.setup = set_up(self.recipe, RunOptions(), self.strategy)
-        self.pipeline, self.model = self.setup.pipeline, self.setup.model
+            self.pipeline, self.state = set_up(
+                self.recipe, RunOptions(), self.strategy
+            )
+        self.model = self.state.model
 
     def step(self, make):
         """One of the functions that make steps, for these parts."""
         with self.strategy.scope():
-            return make(
-                self.model,
-                self.setup.optimizer,
-                self.setup.averages,
-                self.recipe,
-            )
+            return make(self.state, self.recipe)
 
     def update(self):
         """One step of the replicas, as a concrete function."""
@@ -229,7 +226,6 @@ def test_nothing_in_many_steps_lacks_a_kernel(traced):
                 iter(traced.pipeline.training(count_bad=True)),
                 tf.constant(0, tf.int64),
                 tf.constant(4),
-                tf.constant(0.0),
             )
         )
     assert found.counts["CrossReplicaSum"] > 0
@@ -257,9 +253,9 @@ def test_averages_are_swapped_on_every_core(traced):
     for weight in weights:
         weight.assign_add(tf.ones_like(weight))
     moved = _values_on_cores(weights)
-    traced.setup.averages.swap()
+    traced.state.averages.swap()
     _assert_equal(_values_on_cores(weights), averages)
-    traced.setup.averages.swap()
+    traced.state.averages.swap()
     _assert_equal(_values_on_cores(weights), moved)
 
 

@@ -14,6 +14,7 @@ from lambdanet_tf.training import Averages
 from lambdanet_tf.training import recipe_network
 from lambdanet_tf.training import recipe_optimizer
 from lambdanet_tf.training import resolve
+from lambdanet_tf.training.state import TrainState
 from lambdanet_tf.training.steps import evaluation_step
 from lambdanet_tf.training.steps import update_step
 
@@ -53,7 +54,8 @@ def steps(model, changes, **recipe):
     network = recipe_network(recipe, IMAGES)
     optimizer = recipe_optimizer(recipe, 10)
     averages = Averages(network, recipe.ema_decay)
-    update = update_step(network, optimizer, averages, recipe)
+    state = TrainState(network, optimizer, averages)
+    update = update_step(state, recipe)
     images = tf.TensorSpec([BATCH, SIZE, SIZE, 3], tf.bfloat16)
     labels = tf.TensorSpec([BATCH, 5], tf.float32)
     weights = tf.TensorSpec([BATCH], tf.float32)

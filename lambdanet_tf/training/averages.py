@@ -40,7 +40,8 @@ class Averages:
             updating and swapping then do nothing.
 
     Attributes:
-        variables: list of `tf.Variable`. What a checkpoint must hold.
+        weights: list of the `tf.Variable` that are averaged.
+        variables: list of `tf.Variable`, their averages.
 
     Raises:
         ValueError: if `decay` is not in [0, 1).
@@ -49,11 +50,11 @@ class Averages:
     def __init__(self, model: tf.keras.Model, decay: float = 0.9999):
         self._decay = fraction("decay", decay, below_one=True)
         variables = [tf_variable(weight) for weight in model.weights]
-        self._weights = [v for v in variables if v.dtype.is_floating and decay]
+        self.weights = [v for v in variables if v.dtype.is_floating and decay]
         shared = _synchronized(model)
         self._of_replicas = [
             index
-            for index, weight in enumerate(self._weights)
+            for index, weight in enumerate(self.weights)
             if not weight.trainable and id(weight) not in shared
         ]
         self._averages = [
@@ -62,7 +63,7 @@ class Averages:
                 trainable=False,
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
-            for weight in self._weights
+            for weight in self.weights
         ]
         self.variables = self._averages
         self._trained: list[tf.Tensor] | None = None
@@ -81,10 +82,10 @@ class Averages:
             updates: how many there were so far, this one included: t.
             when: False leaves everything as it is.
         """
-        if not self._weights:
+        if not self.weights:
             return
         context = tf.distribute.get_replica_context()
-        means = [_widened(self._weights[index]) for index in self._of_replicas]
+        means = [_widened(self.weights[index]) for index in self._of_replicas]
         if context.num_replicas_in_sync > 1 and means:
             means = context.all_reduce("mean", means)
         statistics = dict(zip(self._of_replicas, means, strict=True))
@@ -101,7 +102,7 @@ class Averages:
             value = tf.cast(value, average.dtype)
             average.assign_sub(rate * (average - value))
 
-        for index, weight in enumerate(self._weights):
+        for index, weight in enumerate(self.weights):
             strategy.extended.update(
                 self._averages[index],
                 move,
@@ -112,15 +113,15 @@ class Averages:
     def swap(self) -> None:
         """Exchanges the weights and their averages; not inside a replica."""
         if self._trained is None:
-            self._trained = [tf.identity(weight) for weight in self._weights]
+            self._trained = [tf.identity(weight) for weight in self.weights]
             values = self._averages
         else:
             values, self._trained = self._trained, None
-        for weight, value in zip(self._weights, values, strict=True):
+        for weight, value in zip(self.weights, values, strict=True):
             weight.assign(tf.cast(value, weight.dtype))
 
     @contextlib.contextmanager
-    def in_model(self) -> Iterator[None]:
+    def applied(self) -> Iterator[None]:
         """Context manager: the model uses the averaged weights."""
         self.swap()
         try:
@@ -131,11 +132,11 @@ class Averages:
     def are_in_model(self) -> bool:
         """Returns whether the weights still are what `swap` made of them."""
         return self.is_swapped and _are_close(
-            [np.asarray(tf.identity(weight)) for weight in self._weights],
+            [np.asarray(tf.identity(weight)) for weight in self.weights],
             [
                 np.asarray(tf.cast(average, weight.dtype))
                 for average, weight in zip(
-                    self._averages, self._weights, strict=True
+                    self._averages, self.weights, strict=True
                 )
             ],
             tolerance=0.0,
@@ -144,12 +145,12 @@ class Averages:
     def restart(self) -> None:
         """Begins anew from the weights that the model has."""
         self._trained = None
-        for average, weight in zip(self._averages, self._weights, strict=True):
+        for average, weight in zip(self._averages, self.weights, strict=True):
             average.assign(_widened(weight))
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Returns the trained weights and their averages, for a file."""
-        weights = self._trained or self._weights
+        weights = self._trained or self.weights
         return {
             f"{kind}{index}": _widened(value).numpy()
             for kind, values in (
@@ -165,13 +166,13 @@ class Averages:
         The model must have these weights, or the averages in place of them:
         then it is given the weights.
         """
-        numbers = range(len(self._weights))
+        numbers = range(len(self.weights))
         weights = [arrays[f"weight{index}"] for index in numbers]
         averages = [arrays[f"average{index}"] for index in numbers]
-        now = [_widened(weight).numpy() for weight in self._weights]
+        now = [_widened(weight).numpy() for weight in self.weights]
         if not any(_are_close(now, x) for x in (weights, averages)):
             return False
-        for index, weight in enumerate(self._weights):
+        for index, weight in enumerate(self.weights):
             weight.assign(tf.cast(weights[index], weight.dtype))
             self._averages[index].assign(averages[index])
         self._trained = None

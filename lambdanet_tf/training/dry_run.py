@@ -19,30 +19,31 @@ from lambdanet_tf.environment import keras_version
 from lambdanet_tf.files import check_writable
 from lambdanet_tf.training import pictures
 from lambdanet_tf.training.batches import InputPipeline
-from lambdanet_tf.training.checkpoints import check_room
-from lambdanet_tf.training.checkpoints import size_in_bytes
-from lambdanet_tf.training.distribution import create_strategy
-from lambdanet_tf.training.distribution import describe
-from lambdanet_tf.training.distribution import is_chief
-from lambdanet_tf.training.distribution import is_cpu
-from lambdanet_tf.training.distribution import number_of_hosts
-from lambdanet_tf.training.loop import Setup
+from lambdanet_tf.training.devices import any_process
+from lambdanet_tf.training.devices import create_strategy
+from lambdanet_tf.training.devices import describe
+from lambdanet_tf.training.devices import is_cpu
+from lambdanet_tf.training.devices import number_of_hosts
 from lambdanet_tf.training.loop import set_up
 from lambdanet_tf.training.optimizer import recipe_schedule
 from lambdanet_tf.training.options import RunOptions
+from lambdanet_tf.training.options import is_chief_process
 from lambdanet_tf.training.preemption import check_finite
 from lambdanet_tf.training.prerequisites import check_prerequisites
 from lambdanet_tf.training.prerequisites import has_pictures
 from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.progress import duration
 from lambdanet_tf.training.recipe import Recipe
+from lambdanet_tf.training.state import TrainState
+from lambdanet_tf.training.state import check_room
+from lambdanet_tf.training.state import size_in_bytes
 from lambdanet_tf.training.steps import training_step
 
 _POINTS = 1000  # of the curve
 _LABEL_WIDTH = 16
 _SECONDS = 3.0  # of the pipeline, and of the steps
 _LARGEST_BATCH = 32  # of the pipeline alone, so that several fit into that time
-_PATIENCE = 60.0  # seconds of a first step, after which one more is enough
+_SLOW_STEP_SECONDS = 60.0  # A first step after which one more is enough.
 
 
 def dry_run(
@@ -72,31 +73,32 @@ def dry_run(
     options = options or RunOptions()
     check_prerequisites(recipe, options, False, print_fn)
     strategy = create_strategy(options)
-    speaks = is_chief(strategy)
+    chief = is_chief_process()
 
     def row(label, text):
-        if speaks:
+        if chief:
             print_fn(f"{label:{_LABEL_WIDTH}} {text}")
 
     path = picture_path(recipe, options)
     folder = runs.RunFolder(os.path.dirname(path))
-    if speaks:
+    if chief:
         check_writable(folder.path)
         print_fn(f"Dry run of the recipe {recipe.name}: nothing is trained.")
-    setup = set_up(recipe, options, strategy, data.dry_run_images)
-    counted = analyze(setup.model, executed=False)
-    for label, text in _plan(recipe, setup, counted):
+    pipeline, state = set_up(recipe, options, strategy, data.dry_run_images)
+    counted = analyze(state.model, executed=False)
+    for label, text in _plan(recipe, pipeline, state, counted):
         row(label, text)
-    memory = step_memory(recipe, setup, counted)
-    if speaks:
-        check_room(folder.path, memory.weights + memory.slots + memory.averages)
-    if speaks and has_pictures():
-        picture = rate_picture(recipe, setup.pipeline.steps_per_epoch)
+    memory = step_memory(recipe, state, counted)
+    if chief:
+        size = 2 * memory.weights + memory.slots + memory.averages
+        check_room(folder.path, size)
+    if chief and has_pictures():
+        picture = rate_picture(recipe, pipeline.steps_per_epoch)
         folder.write_bytes(os.path.basename(path), picture)
         row("", f"drawn in {path}")
     row("memory", memory.text)
     check_memory(recipe, memory, strategy)
-    _measure(recipe, options, setup, row, speaks)
+    _measure(recipe, options, pipeline, state, row, chief)
 
 
 def picture_path(recipe: Recipe, options: RunOptions) -> str:
@@ -161,7 +163,9 @@ class StepMemory:
         return f"about {_mib(self.total)} MiB on each device: {parts}"
 
 
-def step_memory(recipe: Recipe, setup: Setup, counted: Analysis) -> StepMemory:
+def step_memory(
+    recipe: Recipe, state: TrainState, counted: Analysis
+) -> StepMemory:
     """Counts the memory that a training step needs on each device.
 
     All but the activations is exact. What TensorFlow, its kernels and the
@@ -169,15 +173,16 @@ def step_memory(recipe: Recipe, setup: Setup, counted: Analysis) -> StepMemory:
 
     Args:
         recipe: of the run.
-        setup: of the run.
+        state: of the run.
         counted: the analysis of the model.
     """
-    images = recipe.batch_size // setup.strategy.num_replicas_in_sync
+    replicas = state.model.distribute_strategy.num_replicas_in_sync
+    images = recipe.batch_size // replicas
     return StepMemory(
-        weights=size_in_bytes(setup.model.weights),
-        slots=size_in_bytes(setup.optimizer.variables),
-        averages=size_in_bytes(setup.averages.variables),
-        gradients=size_in_bytes(setup.model.trainable_weights),
+        weights=size_in_bytes(state.model.weights),
+        slots=size_in_bytes(state.optimizer.variables),
+        averages=size_in_bytes(state.averages.variables),
+        gradients=size_in_bytes(state.model.trainable_weights),
         activations=images * counted.total("activation_bytes"),
     )
 
@@ -218,7 +223,12 @@ class StepTimes:
     seconds: float
 
 
-def time_steps(recipe: Recipe, options: RunOptions, setup: Setup) -> StepTimes:
+def time_steps(
+    recipe: Recipe,
+    options: RunOptions,
+    pipeline: InputPipeline,
+    state: TrainState,
+) -> StepTimes:
     """Takes the first steps of a run, for some seconds.
 
     All processes of a run take the same number of steps.
@@ -226,39 +236,31 @@ def time_steps(recipe: Recipe, options: RunOptions, setup: Setup) -> StepTimes:
     Args:
         recipe: of the run.
         options: of the run.
-        setup: of the run; its weights change.
+        pipeline: of the run.
+        state: of the run; its weights change.
 
     Raises:
         NotFinite: if the loss is not finite.
     """
-    with setup.strategy.scope():
-        take_steps = training_step(
-            setup.model,
-            setup.optimizer,
-            setup.averages,
-            recipe,
-            options.jit_compile,
-        )
-    batches = iter(setup.pipeline.training(count_bad=True))
+    with pipeline.strategy.scope():
+        take_steps = training_step(state, recipe, options.jit_compile)
+    batches = iter(pipeline.training(count_bad=True))
 
-    def timed(first, steps, vote):
+    def timed(first, steps):
         start = time.perf_counter()
-        sums = take_steps(
-            batches,
-            tf.constant(first, tf.int64),
-            tf.constant(steps),
-            tf.constant(float(vote)),
-        )
-        return sums.numpy(), time.perf_counter() - start
+        number = tf.constant(first, tf.int64)
+        sums = take_steps(batches, number, tf.constant(steps)).numpy()
+        return sums, time.perf_counter() - start
 
-    sums, first_seconds = timed(0, 1, vote=0)
+    sums, first_seconds = timed(0, 1)
     check_finite(float(sums[0]), 1, "A dry run keeps no weights.")
-    steps, seconds, votes = 0, 0.0, 0.0
-    while not votes:
-        enough = seconds >= _SECONDS or first_seconds >= _PATIENCE
+    steps, seconds, enough = 0, 0.0, False
+    while not enough:
         number = options.steps_per_execution
-        (*_, votes), taken = timed(1 + steps, number, vote=enough)
+        _, taken = timed(1 + steps, number)
         steps, seconds = steps + number, seconds + taken
+        slow = first_seconds >= _SLOW_STEP_SECONDS
+        enough = any_process(pipeline.strategy, slow or seconds >= _SECONDS)
     return StepTimes(float(sums[0] / sums[2]), first_seconds, seconds / steps)
 
 
@@ -304,21 +306,20 @@ def whole_run(
     )
 
 
-def _plan(recipe, setup, counted) -> Iterator[tuple[str, str]]:
+def _plan(recipe, pipeline, state, counted) -> Iterator[tuple[str, str]]:
     """What is known without measuring: labels and texts."""
-    pipeline = setup.pipeline
     shape = "x".join(map(str, pipeline.image_shape))
-    classes = setup.model.output_shape[-1]
+    classes = state.model.output_shape[-1]
     yield "model", f"{recipe.model}, images {shape}, {classes:,} classes"
     yield "parameters", f"{counted.total('parameters'):,}, trainable"
     yield "operations", _operations_text(counted)
     software = f"TensorFlow {tf.__version__}, {keras_version()}"
     yield (
         "devices",
-        f"{describe(setup.strategy)}; {recipe.precision}; {software}",
+        f"{describe(pipeline.strategy)}; {recipe.precision}; {software}",
     )
     yield "images", pipeline.images.description
-    yield "batch", _batch_text(recipe, setup.strategy.num_replicas_in_sync)
+    yield "batch", _batch_text(recipe, pipeline.strategy.num_replicas_in_sync)
     schedule = recipe_schedule(recipe, pipeline.steps_per_epoch)
     yield (
         "steps",
@@ -351,16 +352,16 @@ def _batch_text(recipe, replicas):
     return text
 
 
-def _measure(recipe, options, setup, row, speaks):
+def _measure(recipe, options, pipeline, state, row, chief):
     """Runs the pipeline alone, then the first steps."""
 
     def show(label, text):
-        if speaks and sys.stdout.isatty():  # The next text overwrites it.
+        if chief and sys.stdout.isatty():  # The next text overwrites it.
             print(f"{label:{_LABEL_WIDTH}} {text}", end="\r", flush=True)
 
-    shard = data.Shard(0, number_of_hosts(setup.strategy))
+    shard = data.Shard(0, number_of_hosts(pipeline.strategy))
     flow = input_throughput(
-        setup.pipeline,
+        pipeline,
         shard,
         lambda flow: show(
             "input pipeline", f"{_rate(flow.images_per_second)} images/s"
@@ -373,7 +374,7 @@ def _measure(recipe, options, setup, row, speaks):
         f"s; the first batch came after {flow.first_seconds:.1f} s)",
     )
     show("first step", "compiling ...")
-    times = time_steps(recipe, options, setup)
+    times = time_steps(recipe, options, pipeline, state)
     row(
         "first step",
         f"loss {times.loss:.4f} after {times.first_seconds:.1f} s, compiling "
@@ -381,7 +382,7 @@ def _measure(recipe, options, setup, row, speaks):
     )
     per_second = _rate(recipe.batch_size / times.seconds)
     row("next steps", f"{times.seconds:.3g} s each, {per_second} images/s")
-    steps_per_epoch = setup.pipeline.steps_per_epoch
+    steps_per_epoch = pipeline.steps_per_epoch
     row("whole run", whole_run(recipe, steps_per_epoch, times.seconds, rate))
 
 

@@ -1,5 +1,6 @@
 """Metrics and predictions of a model on an image set."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from lambdanet_tf.training.batches import InputPipeline
 from lambdanet_tf.training.steps import evaluation_step
 from lambdanet_tf.training.steps import prediction_step
 
-_MOST_PREDICTIONS = 2000
+_MAX_PREDICTIONS = 2000
 
 
 class Evaluation:
@@ -19,10 +20,16 @@ class Evaluation:
     Args:
         model: returns logits.
         pipeline: the input pipeline of the run.
+        check: is called after each batch; it may raise.
     """
 
-    def __init__(self, model: tf.keras.Model, pipeline: InputPipeline):
-        self._pipeline = pipeline
+    def __init__(
+        self,
+        model: tf.keras.Model,
+        pipeline: InputPipeline,
+        check: Callable[[], Any] | None = None,
+    ):
+        self._pipeline, self._check = pipeline, check or (lambda: None)
         self._evaluate = evaluation_step(model)
         self._predict = prediction_step(model)
 
@@ -44,6 +51,7 @@ class Evaluation:
         sums = np.zeros(5)
         for batch in self._pipeline.evaluation(source):
             sums += self._evaluate(batch).numpy()
+            self._check()
         if not sums[3]:
             raise ValueError("None of the evaluation images could be read.")
         if sums[3] + sums[4] != source.num_images:
@@ -82,7 +90,8 @@ class Evaluation:
                 ]
             )
             count += len(columns[-1][0])
-            if count >= _MOST_PREDICTIONS:
+            self._check()
+            if count >= _MAX_PREDICTIONS:
                 break
         images, labels, probabilities, weights = (
             np.concatenate(column) for column in zip(*columns, strict=True)

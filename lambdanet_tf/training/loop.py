@@ -1,17 +1,20 @@
 """A training run from front to back.
 
-In this order: devices, data, model, optimizer (`set_up`), step, restore, loop,
-finish (`Training`).
+In this order: `train`; devices, data and state (`prepare`); steps and epochs
+(`train_epochs`); test and report (`finish`). All that changes is the
+`TrainState`, which checkpoints hold.
 """
 
 import contextlib
 import dataclasses
+import random
 import tempfile
-import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework import config  # of determinism
 
 from lambdanet_tf import data
 from lambdanet_tf import environment
@@ -20,11 +23,10 @@ from lambdanet_tf import runs
 from lambdanet_tf.analysis import trainable_parameters
 from lambdanet_tf.training.averages import Averages
 from lambdanet_tf.training.batches import InputPipeline
-from lambdanet_tf.training.checkpoints import Checkpoints
-from lambdanet_tf.training.distribution import create_strategy
-from lambdanet_tf.training.distribution import describe
-from lambdanet_tf.training.distribution import is_chief
-from lambdanet_tf.training.distribution import wait_for_all
+from lambdanet_tf.training.devices import any_process
+from lambdanet_tf.training.devices import create_strategy
+from lambdanet_tf.training.devices import describe
+from lambdanet_tf.training.devices import is_lost
 from lambdanet_tf.training.evaluation import Evaluation
 from lambdanet_tf.training.network import network_arguments
 from lambdanet_tf.training.network import recipe_network
@@ -46,11 +48,12 @@ from lambdanet_tf.training.record import check_resumable
 from lambdanet_tf.training.record import check_same_images
 from lambdanet_tf.training.record import run_record
 from lambdanet_tf.training.report import write_report
-from lambdanet_tf.training.run_state import RunState
+from lambdanet_tf.training.state import TrainState
+from lambdanet_tf.training.state import check_room
+from lambdanet_tf.training.state import checkpoint_paths
 from lambdanet_tf.training.steps import training_step
 
-_CALLS_BETWEEN_CHECKS = 100
-_CALLS_BETWEEN_VOTES = 10
+_CALLS_BETWEEN_READS = 100
 
 PrintFn = Callable[[str], Any]
 OnEpoch = Callable[[tf.keras.Model, dict[str, Any]], Any]
@@ -65,7 +68,8 @@ def train(
     """Trains a recipe's network and writes its run folder.
 
     A run folder that is there is resumed from its last checkpoint, with more
-    epochs if the recipe has more.
+    epochs if the recipe has more. The caller's random numbers, dtype policy and
+    determinism are afterwards what they were.
 
     Args:
         recipe: what to compute.
@@ -82,7 +86,8 @@ def train(
             the run to resume.
         ImportError: if optional packages are missing.
         OSError: if the run folder cannot be written.
-        Stopped: if a signal asked to stop; the run can be resumed.
+        Stopped: if a signal asked to stop, or a TPU or another worker was
+            lost; the run can be resumed.
         NotFinite: if loss or weights became NaN or infinite.
     """
     options = options or RunOptions()
@@ -92,35 +97,132 @@ def train(
     else:
         folder = runs.RunFolder.new(options.runs_dir)
     # Only the chief writes to the run folder.
-    chief = is_chief_process()
-    with folder.claim() if chief else contextlib.nullcontext():
+    claim = folder.claim() if is_chief_process() else contextlib.nullcontext()
+    with _callers_state_restored(), StopRequest() as stop, claim:
         check_resumable(folder, recipe, print_fn)
-        training = Training(recipe, options, folder, print_fn, on_epoch)
-        check_same_images(folder, training.pipeline.images)
-        training.restore()
-        training.loop()
-        return training.finish()
+        run = prepare(recipe, options, folder, print_fn, on_epoch, stop)
+        with _end_recorded(run):
+            train_epochs(run)
+            finish(run)
+    return folder
 
 
 @dataclasses.dataclass(frozen=True)
-class Setup:
-    """The parts of a run.
+class ActiveRun:
+    """The parts of a run that do not change, and its state, which does.
 
     Attributes:
-        strategy: the devices.
-        pipeline: the batches, with the image set.
-        arguments: of the network's builder, as JSON can hold them.
-        model: returns logits.
-        optimizer: built.
-        averages: of the model.
+        folder: of the run.
+        output: where this process writes: only the chief to the run folder.
+        is_chief: whether this process is it.
+        pipeline: the batches, with the image set and the strategy.
+        state: of the run.
+        evaluation: of the model.
+        former_metrics: of a run that was finished before; it has them until
+            there are new ones.
+        stop: the signals that ask to stop.
+
+    The others are the arguments of `train`.
     """
 
-    strategy: tf.distribute.Strategy
+    recipe: Recipe
+    options: RunOptions
+    folder: runs.RunFolder
+    output: runs.RunFolder
+    is_chief: bool
     pipeline: InputPipeline
-    arguments: dict[str, Any]
-    model: tf.keras.Model
-    optimizer: tf.keras.optimizers.Optimizer
-    averages: Averages
+    state: TrainState
+    evaluation: Evaluation
+    former_metrics: dict[str, Any]
+    stop: StopRequest
+    print_fn: PrintFn
+    on_epoch: OnEpoch | None
+
+    @property
+    def checkpoints(self) -> str:
+        """The folder of the checkpoints that this process writes."""
+        return self.output.file(runs.CHECKPOINTS)
+
+    @property
+    def kept(self) -> str:
+        """Which good weights there are, in words."""
+        if self.state.best is None:
+            return "No epoch was complete, so there are no weights to keep."
+        return (
+            f"The best weights so far, of epoch {self.state.best['epoch']}, "
+            f"are in {self.folder.file(runs.WEIGHTS_FILE)}."
+        )
+
+    def write(self, status: str, metrics: dict[str, Any]) -> None:
+        """Writes run.json."""
+        self.output.write(self.record(status, metrics))
+
+    def record(self, status: str, metrics: dict[str, Any]) -> runs.Run:
+        """Returns what run.json is to hold."""
+        images = self.pipeline.images
+        arguments = network_arguments(self.recipe, images)
+        return run_record(
+            status, self.recipe, self.options, images, arguments, metrics
+        )
+
+
+# Devices, data and state.
+
+
+def prepare(
+    recipe: Recipe,
+    options: RunOptions,
+    folder: runs.RunFolder,
+    print_fn: PrintFn = print,
+    on_epoch: OnEpoch | None = None,
+    stop: StopRequest | None = None,
+) -> ActiveRun:
+    """Sets up a run, and restores its newest checkpoint if there is one.
+
+    Args:
+        recipe: as for `train`, and so are the others.
+        options: see there.
+        folder: of the run.
+        print_fn: see there.
+        on_epoch: see there.
+        stop: the signals that ask to stop; None for one that notes nothing.
+    """
+    strategy = create_strategy(options)
+    chief = is_chief_process()
+    output = folder if chief else runs.RunFolder(tempfile.mkdtemp())
+    print_fn = print_fn if chief else lambda text: None
+    checkpoints = folder.file(runs.CHECKPOINTS)
+    begun = dataclasses.replace(recipe, initial_weights="")
+    pipeline, state = set_up(
+        begun if checkpoint_paths(checkpoints) else recipe,
+        options,
+        strategy,
+        print_fn=print_fn,
+    )
+    check_same_images(folder, pipeline.images)
+    check_room(output.path, state.size_in_bytes())
+    stop = stop or StopRequest()
+    with strategy.scope():
+        check = stop.check if number_of_workers() < 2 else None
+        evaluation = Evaluation(state.model, pipeline, check)
+    former = dict(folder.read().metrics) if folder.exists() else {}
+    run = ActiveRun(
+        recipe, options, folder, output, chief, pipeline, state, evaluation,
+        former, stop, print_fn, on_epoch,
+    )  # fmt: skip
+    _print_plan(run)
+    if state.restore(checkpoints, print_fn):
+        print_fn(f"Resuming at step {state.step}.")
+        if state.best:
+            output.write_bytes(runs.WEIGHTS_FILE, state.best_weights)
+    elif folder.exists(runs.WEIGHTS_FILE):
+        raise ValueError(
+            f"{folder.path} has weights but no checkpoint to resume from. Put "
+            f"back {checkpoints}, or begin a run in another folder with "
+            f"--initial-weights {folder.path}."
+        )
+    run.write("running", run.former_metrics)
+    return run
 
 
 def set_up(
@@ -129,8 +231,8 @@ def set_up(
     strategy: tf.distribute.Strategy,
     load_images: Callable[..., data.ImageSet] = data.load_images,
     print_fn: PrintFn = print,
-) -> Setup:
-    """Creates data, model and optimizer of a run.
+) -> tuple[InputPipeline, TrainState]:
+    """Creates the batches and the state of a run.
 
     Args:
         recipe: of the run.
@@ -155,319 +257,162 @@ def set_up(
         optimizer = recipe_optimizer(recipe, pipeline.steps_per_epoch)
         optimizer.build(model.trainable_variables)
         averages = Averages(model, recipe.ema_decay)
-    arguments = network_arguments(recipe, images)
-    return Setup(strategy, pipeline, arguments, model, optimizer, averages)
+    return pipeline, TrainState(model, optimizer, averages)
 
 
-class Training:
-    """A run in progress; `train` is the way to use it.
+def _print_plan(run):
+    recipe, pipeline = run.recipe, run.pipeline
+    run.print_fn(
+        f"{recipe.model}: {trainable_parameters(run.state.model):,} "
+        f"trainable parameters; "
+        f"{environment.keras_version()}, TensorFlow {tf.__version__}, "
+        f"{describe(pipeline.strategy)}\n{pipeline.images.description}\n"
+        f"{count(recipe.epochs, 'epoch')} of "
+        f"{count(pipeline.steps_per_epoch, 'step')}, "
+        f"{count(recipe.batch_size, 'image')} each; run folder "
+        f"{run.folder.path}"
+    )
+    if recipe.warmup_epochs >= recipe.epochs:
+        run.print_fn(
+            f"Warning: the warm-up of {recipe.warmup_epochs:g} epochs is "
+            "as long as the run: the learning rate only rises. Give a "
+            "shorter --warmup-epochs."
+        )
+
+
+# Steps and epochs.
+
+
+def train_epochs(run: ActiveRun) -> None:
+    """Takes all training steps, with an evaluation after each epoch.
+
+    Where a checkpoint is due, it is written before the evaluation; after the
+    last one there is another.
 
     Args:
-        recipe: what to compute.
-        options: where and how.
-        folder: of the run.
-        print_fn: shows a line of text.
-        on_epoch: see `train`.
+        run: of `prepare`.
+
+    Raises:
+        Stopped: as `train`.
+        NotFinite: as `train`.
     """
+    recipe, state = run.recipe, run.state
+    per_epoch = run.pipeline.steps_per_epoch
+    total = recipe.epochs * per_epoch
+    with run.pipeline.strategy.scope():
+        take_steps = training_step(state, recipe, run.options.jit_compile)
+    progress = Progress(recipe.epochs, per_epoch, recipe.batch_size)
+    if run.is_chief and state.step < total:
+        progress.announce("compiling the training step ...")
+    batches = iter(run.pipeline.training(state.step, count_bad=True))
+    state.tick()
+    while True:
+        if state.step // per_epoch > len(state.rows):  # Also resumed here.
+            _end_epoch(run, progress)
+            _stop_if_asked(run)
+        if state.step == total:
+            break
+        _take_steps(run, take_steps, batches, progress)
+        if _is_due(run):
+            state.save(run.checkpoints, run.kept)
+            state.tick()
+            if any_process(run.pipeline.strategy, bool(run.stop.received)):
+                raise Stopped("Stopped by a signal")
+        _stop_if_asked(run)
+    state.save(run.checkpoints, run.kept)
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        options: RunOptions,
-        folder: runs.RunFolder,
-        print_fn: PrintFn = print,
-        on_epoch: OnEpoch | None = None,
+
+def _take_steps(run, take_steps, batches, progress):
+    """One call to the devices; shows how far the run is."""
+    state, number = run.state, _steps_until_pause(run)
+    first = tf.constant(state.step, tf.int64)
+    state.add(take_steps(batches, first, tf.constant(number)), number)
+    run.stop.at_once = False
+    shows = run.is_chief and progress.is_due()
+    if (
+        progress.start_once(state.step)
+        or shows
+        or run.stop.received
+        or _is_due(run)
+        or state.calls_to_read >= _CALLS_BETWEEN_READS
     ):
-        self.recipe, self.options, self.folder = recipe, options, folder
-        self.strategy = create_strategy(options)
-        self.is_chief = is_chief(self.strategy)
-        self.print_fn = print_fn if self.is_chief else lambda text: None
-        self.on_epoch = on_epoch
-        # Only the chief writes the run folder; the others write, and lose.
-        self.output = folder
-        if not self.is_chief:
-            self.output = runs.RunFolder(tempfile.mkdtemp())
+        check_finite(state.sums[0], state.step, run.kept)
+    state.tick(training=True)
+    if shows:
+        loss = state.training_metrics()["loss"]
+        progress.show(state.step, f"loss {loss:.4f}")
 
-        resumed = tf.train.latest_checkpoint(folder.file(runs.CHECKPOINTS))
-        self.setup = set_up(
-            dataclasses.replace(recipe, initial_weights="")
-            if resumed
-            else recipe,
-            options,
-            self.strategy,
-            print_fn=self.print_fn,
-        )
-        self.model, self.averages = self.setup.model, self.setup.averages
-        self.pipeline = self.setup.pipeline
-        with self.strategy.scope():
-            self.take_steps = training_step(
-                self.model,
-                self.setup.optimizer,
-                self.averages,
-                recipe,
-                options.jit_compile,
-            )
-            self.evaluation = Evaluation(self.model, self.pipeline)
-        self.checkpoints = Checkpoints(
-            self.model,
-            self.setup.optimizer,
-            self.averages,
-            read_from=folder.file(runs.CHECKPOINTS),
-            write_to=self.output.file(runs.CHECKPOINTS),
-        )
-        self.checkpoints.check_room()
-        self.state = RunState()
-        self._pending, self._calls, self._votes = [], 0, 0.0
 
-    def restore(self) -> None:
-        """Restores the newest checkpoint, if there is one."""
-        recipe, per_epoch = self.recipe, self.pipeline.steps_per_epoch
-        self.print_fn(
-            f"{recipe.model}: {trainable_parameters(self.model):,} "
-            f"trainable parameters; "
-            f"{environment.keras_version()}, TensorFlow {tf.__version__}, "
-            f"{describe(self.strategy)}\n{self.pipeline.images.description}\n"
-            f"{count(recipe.epochs, 'epoch')} of {count(per_epoch, 'step')}, "
-            f"{count(recipe.batch_size, 'image')} each; run folder "
-            f"{self.folder.path}"
-        )
-        if recipe.warmup_epochs >= recipe.epochs:
-            self.print_fn(
-                f"Warning: the warm-up of {recipe.warmup_epochs:g} epochs is "
-                "as long as the run: the learning rate only rises. Give a "
-                "shorter --warmup-epochs."
-            )
-        state = self.checkpoints.restore()
-        if state is not None:
-            self.state = state
-            self.print_fn(f"Resuming at step {state.step}.")
-        self._write_run("running")
+def _steps_until_pause(run):
+    """Steps of the next call: none may jump over a place to pause at."""
+    steps = run.options.steps_per_execution
+    for period in (run.pipeline.steps_per_epoch, run.options.checkpoint_steps):
+        if period:
+            steps = min(steps, period - run.state.step % period)
+    return steps
 
-    def loop(self) -> None:
-        """Takes all training steps, with an evaluation after each epoch."""
-        recipe, per_epoch = self.recipe, self.pipeline.steps_per_epoch
-        self.progress = Progress(recipe.epochs, per_epoch, recipe.batch_size)
-        if self.is_chief:
-            self.progress.announce("compiling the training step ...")
-        batches = iter(self.pipeline.training(self.state.step, True))
-        self._clock = time.perf_counter()
-        with StopRequest() as request:
-            try:
-                while self.state.step < recipe.epochs * per_epoch:
-                    self._take_steps(batches, request)
-                    if self.state.step % per_epoch == 0:
-                        self._end_epoch()
-                    self._maybe_save(request)
-            except NotFinite as error:
-                self._write_run("failed", {"reason": str(error)})
-                raise
-            except Stopped:
-                self._write_run("stopped")
-                raise
 
-    def finish(self) -> runs.RunFolder:
-        """Tests the best weights and writes the report."""
-        wait_for_all(self.strategy)  # The chief may still be writing.
-        models.load_weights(self.model, self.folder.file(runs.WEIGHTS_FILE))
-        images = self.pipeline.images
-        metrics, bad = self._final_metrics()
-        run = self._write_run("finished", metrics)
-        if bad:
-            self.output.write_text(runs.BAD_IMAGES_FILE, "\n".join(bad) + "\n")
-        parameters = f"{trainable_parameters(self.model):,}, trainable"
-        write_report(
-            self.output,
-            run,
-            self.state.rows,
-            self.evaluation.predictions(images.test),
-            {"parameters": parameters, "data": images.description},
-            with_pictures=has_pictures(),
-        )
-        self.print_fn(
-            f"\ntest accuracy: {metrics['accuracy']:.2%} of "
-            f"{count(metrics['test_images'], 'test image')} (weights of epoch "
-            f"{metrics['best_epoch']})\nwritten to {self.folder.path}/: "
-            f"{runs.WEIGHTS_FILE}, report.md, metrics.csv, run.json"
-            + (", curves.png, predictions.png" if has_pictures() else "")
-        )
-        if bad:
-            self.print_fn(
-                f"{count(len(bad), 'image')} could not be read and "
-                f"{'was' if len(bad) == 1 else 'were'} left out: "
-                f"{self.folder.file(runs.BAD_IMAGES_FILE)}"
-            )
-        return self.folder
-
-    def _take_steps(self, batches, request):
-        """One call to the devices; shows how far the run is."""
-        steps = self._steps_until_pause()
-        self._pending.append(
-            self.take_steps(
-                batches,
-                tf.constant(self.state.step, tf.int64),
-                tf.constant(steps),
-                tf.constant(float(request.received is not None)),
-            )
-        )
-        self.state.step += steps
-        self._calls += 1
-        if self.progress.start_once(self.state.step):
-            self._read_sums()
-        if self.is_chief and self.progress.is_due():
-            self._read_sums()
-            loss = self.state.training_metrics()["loss"]
-            self.progress.show(self.state.step, f"loss {loss:.4f}")
-        if len(self._pending) >= _CALLS_BETWEEN_CHECKS:
-            self._read_sums()
-
-    def _steps_until_pause(self):
-        """Steps of the next call: none may jump over a place to pause at."""
-        steps = self.options.steps_per_execution
+def _is_due(run):
+    """Whether to write a checkpoint: by steps, by epochs, or at the end."""
+    per_epoch, options = run.pipeline.steps_per_epoch, run.options
+    return any(
+        period and run.state.step % period == 0
         for period in (
-            self.pipeline.steps_per_epoch,
-            self.options.checkpoint_steps,
-        ):
-            if period:
-                steps = min(steps, period - self.state.step % period)
-        return steps
-
-    def _read_sums(self):
-        """Reads the sums of the calls so far, which waits for the devices."""
-        for sums in self._pending:
-            *sums, votes = sums.numpy()
-            self.state.add(sums)
-            self._votes += votes
-        self._pending = []
-        check_finite(self.state.sums[0], self.state.step, self._what_is_kept())
-
-    def _end_epoch(self):
-        """Validates the averages, keeps the best weights, writes metrics."""
-        self._read_sums()
-        state = self.state
-        epoch = state.step // self.pipeline.steps_per_epoch
-        seconds = self._elapsed(training=True)
-        schedule = recipe_schedule(self.recipe, self.pipeline.steps_per_epoch)
-        validation, bad = self._validate(epoch)
-        row = {
-            "epoch": epoch,
-            "step": state.step,
-            "learning_rate": float(schedule(state.step - 1)),
-            **state.training_metrics(),
-            **validation,
-            "images_per_second": state.sums[2] / seconds,
-            "bad_images": int(state.sums[3]) + bad,
-        }
-        self._elapsed()
-        state.end_epoch({**row, "seconds": state.seconds})
-        self.output.write_metrics(state.rows)
-        self.output.write_events(state.rows[-1])
-        if self.is_chief:
-            self.progress.end_epoch(state.step, _metrics_text(row))
-        if self.on_epoch is not None:
-            self.on_epoch(self.model, dict(state.rows[-1]))
-
-    def _validate(self, epoch):
-        """Evaluates the averages; keeps the weights if they are the best."""
-        state, source = self.state, self.pipeline.images.validation
-        with self.averages.in_model():
-            metrics, bad = {}, 0
-            if source is not None:
-                metrics = self.evaluation.metrics(source, "validation_")
-                bad = source.num_images - metrics.pop("validation_images")
-            check_finite(
-                metrics.get("validation_loss", 0.0),
-                state.step,
-                self._what_is_kept(),
-            )
-            if state.is_best(metrics):
-                kept = self._what_is_kept()
-                self.checkpoints.check_weights(state.step, kept)
-                score = metrics.get("validation_accuracy", 0.0)
-                state.best = {"epoch": epoch, "score": score, **metrics}
-                self.output.write_weights(self.model)
-        return metrics, bad
-
-    def _maybe_save(self, request):
-        """Writes a checkpoint when one is due; stops when that is asked."""
-        step, options = self.state.step, self.options
-        periods = (
             options.checkpoint_steps,
-            options.checkpoint_epochs * self.pipeline.steps_per_epoch,
+            options.checkpoint_epochs * per_epoch,
+            run.recipe.epochs * per_epoch,
         )
-        stop = self._all_stop(request)
-        if stop or any(p and step % p == 0 for p in periods):
-            self._read_sums()
-            self._elapsed()
-            self.checkpoints.save(self.state, self._what_is_kept())
-        if stop:
-            raise Stopped(
-                f"Stopped by a signal at step {step}. Resume with: python "
-                f"train.py --run-dir {self.folder.path}"
-            )
+    )
 
-    def _all_stop(self, request):
-        """Whether to stop: the same in all processes, which have voted."""
-        if number_of_workers() < 2:
-            return request.received is not None
-        if self._calls % _CALLS_BETWEEN_VOTES:
-            return False
-        self._read_sums()
-        return self._votes > 0
 
-    def _final_metrics(self):
-        state, best = self.state, dict(self.state.best or {})
-        test = self.evaluation.metrics(self.pipeline.images.test)
-        test["test_images"] = test.pop("images")
-        images = state.rows[-1]["step"] * self.recipe.batch_size
-        bad = self._names_of_bad_images(test["test_images"])
-        metrics = {
-            "best_epoch": best["epoch"],
-            **test,
-            **{k: v for k, v in best.items() if k.startswith("validation")},
-            "bad_images": len(bad),
-            "seconds": state.seconds,
-            "images_per_second": images / max(state.training_seconds, 1e-9),
-            "device": describe(self.strategy),
-        }
-        return metrics, bad
+def _stop_if_asked(run):
+    """Stops; several processes do that together, at the next checkpoint."""
+    if number_of_workers() < 2:
+        run.stop.check()
 
-    def _names_of_bad_images(self, test_images):
-        """Names them, which takes a pass over all images, if there are any."""
-        images = self.pipeline.images
-        is_whole = images.test.num_images == test_images
-        if is_whole and not any(row["bad_images"] for row in self.state.rows):
-            return []
-        return list(data.check_images(images)) if self.is_chief else []
 
-    def _write_run(self, status, metrics=None):
-        """Writes run.json; returns what it holds."""
-        run = run_record(
-            status,
-            self.recipe,
-            self.options,
-            self.pipeline.images,
-            self.setup.arguments,
-            metrics or {},
-        )
-        self.output.write(run)
-        return run
+def _end_epoch(run, progress):
+    """Validates the averages, keeps the best weights, writes metrics."""
+    state, per_epoch = run.state, run.pipeline.steps_per_epoch
+    check_finite(state.sums[0], state.step, run.kept)
+    state.tick(training=True)
+    schedule = recipe_schedule(run.recipe, per_epoch)
+    metrics, bad, weights = _validate(run)
+    row = {
+        "epoch": state.step // per_epoch,
+        "step": state.step,
+        "learning_rate": float(schedule(state.step - 1)),
+        **state.training_metrics(),
+        **metrics,
+        "images_per_second": state.sums[2] / max(state.epoch_seconds, 1e-9),
+        "bad_images": int(state.sums[3]) + bad,
+    }
+    state.tick()
+    state.end_epoch({**row, "seconds": state.seconds}, metrics, weights)
+    if weights:
+        run.output.write_bytes(runs.WEIGHTS_FILE, weights)
+    run.output.write_metrics(state.rows)
+    run.output.write_events(state.rows[-1])
+    if run.is_chief:
+        progress.end_epoch(state.step, _metrics_text(row))
+    if run.on_epoch is not None:
+        run.on_epoch(state.model, dict(state.rows[-1]))
 
-    def _what_is_kept(self):
-        if self.state.best is None:
-            return "No epoch was complete, so there are no weights to keep."
-        return (
-            f"The best weights so far, of epoch {self.state.best['epoch']}, "
-            f"are in {self.folder.file(runs.WEIGHTS_FILE)}."
-        )
 
-    def _elapsed(self, training=False):
-        """Adds the time since the last call; returns it."""
-        now = time.perf_counter()
-        seconds, self._clock = now - self._clock, now
-        self.state.seconds += seconds
-        if training:
-            self.state.training_seconds += seconds
-        return seconds
+def _validate(run):
+    """Metrics of the averages, unreadable images, and weights if the best."""
+    state, source = run.state, run.pipeline.images.validation
+    with state.averages.applied():
+        metrics, bad = {}, 0
+        if source is not None:
+            metrics = run.evaluation.metrics(source, "validation_")
+            bad = source.num_images - metrics.pop("validation_images")
+        loss = metrics.get("validation_loss", 0.0)
+        check_finite(loss, state.step, run.kept)
+        if not state.is_best(metrics):
+            return metrics, bad, b""
+        state.check_weights(run.kept)
+        return metrics, bad, models.weights_as_bytes(state.model)
 
 
 def _metrics_text(row):
@@ -478,3 +423,129 @@ def _metrics_text(row):
     if row["bad_images"]:
         text += f"  {count(row['bad_images'], 'bad image')}"
     return text
+
+
+# Test and report.
+
+
+def finish(run: ActiveRun) -> None:
+    """Tests the best weights and writes the report.
+
+    Args:
+        run: after `train_epochs`, which has written its last checkpoint.
+
+    Raises:
+        Stopped: as `train`.
+    """
+    run.stop.at_once = True  # Nothing below changes the state of the run.
+    run.stop.check()
+    state, images = run.state, run.pipeline.images
+    models.load_weights(state.model, run.output.file(runs.WEIGHTS_FILE))
+    metrics, bad = _final_metrics(run)
+    record = run.record("finished", metrics)
+    if bad:
+        run.output.write_text(runs.BAD_IMAGES_FILE, "\n".join(bad) + "\n")
+    parameters = f"{trainable_parameters(state.model):,}, trainable"
+    write_report(
+        run.output,
+        record,
+        state.rows,
+        run.evaluation.predictions(images.test),
+        {"parameters": parameters, "data": images.description},
+        with_pictures=has_pictures(),
+        print_fn=run.print_fn,
+    )
+    run.stop.check()
+    run.output.write(record)
+    _print_results(run, record.metrics, bad)
+
+
+def _final_metrics(run):
+    state, best = run.state, dict(run.state.best or {})
+    test = run.evaluation.metrics(run.pipeline.images.test)
+    test["test_images"] = test.pop("images")
+    images = state.step * run.recipe.batch_size
+    bad = _names_of_bad_images(run, test["test_images"])
+    metrics = {
+        "best_epoch": best["epoch"],
+        **test,
+        **{k: v for k, v in best.items() if k.startswith("validation")},
+        "bad_images": len(bad),
+        "seconds": state.seconds,
+        "images_per_second": images / max(state.training_seconds, 1e-9),
+        "device": describe(run.pipeline.strategy),
+    }
+    return metrics, bad
+
+
+def _names_of_bad_images(run, test_images):
+    """Names them, which takes a pass over all images, if there are any."""
+    images = run.pipeline.images
+    is_whole = images.test.num_images == test_images
+    if is_whole and not any(row["bad_images"] for row in run.state.rows):
+        return []
+    return list(data.check_images(images)) if run.is_chief else []
+
+
+def _print_results(run, metrics, bad):
+    run.print_fn(
+        f"\ntest accuracy: {metrics['accuracy']:.2%} of "
+        f"{count(metrics['test_images'], 'test image')} (weights of epoch "
+        f"{metrics['best_epoch']})\nwritten to {run.folder.path}/: "
+        f"{runs.WEIGHTS_FILE}, report.md, metrics.csv, run.json"
+        + (", curves.png, predictions.png" if has_pictures() else "")
+    )
+    if bad:
+        run.print_fn(
+            f"{count(len(bad), 'image')} could not be read and "
+            f"{'was' if len(bad) == 1 else 'were'} left out: "
+            f"{run.folder.file(runs.BAD_IMAGES_FILE)}"
+        )
+
+
+# How a run ends.
+
+
+@contextlib.contextmanager
+def _end_recorded(run):
+    """Saves a run that is asked to stop, and notes in run.json how it ended."""
+    folder = run.folder.path
+    try:
+        try:
+            yield
+        except Stopped:
+            if not run.stop.at_once:  # Else the last checkpoint is the state.
+                run.state.tick()
+                run.state.save(run.checkpoints, run.kept)
+            raise
+    except NotFinite as error:
+        run.write("failed", {**run.former_metrics, "reason": str(error)})
+        raise
+    except (Stopped, tf.errors.OpError) as error:
+        reason = str(error)
+        if not isinstance(error, Stopped):
+            if not is_lost(error, run.pipeline.strategy):
+                raise
+            cause = error.message.split("\n")[0]
+            reason = f"Lost a TPU or another worker ({cause})"
+        run.write("stopped", run.former_metrics)
+        raise Stopped(
+            f"{reason} at step {run.state.step}. Resume with: python train.py "
+            f"--run-dir {folder}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _callers_state_restored():
+    """Leaves random numbers, dtype policy and determinism as they were."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    policy = tf.keras.mixed_precision.global_policy()
+    deterministic = config.is_op_determinism_enabled()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+        tf.keras.mixed_precision.set_global_policy(policy)
+        if not deterministic:
+            config.disable_op_determinism()

@@ -17,16 +17,20 @@ class StopRequest:
     """Notes the signals that ask this process to stop.
 
     A preempted machine sends SIGTERM; Ctrl-C sends SIGINT. The run then ends
-    its step, saves and exits; a second signal ends the process at once.
+    its step or its batch, saves and exits; a second signal ends the process at
+    once.
 
     Use it as a context manager in the main thread; elsewhere it notes nothing.
 
     Attributes:
         received: name of the signal, or None.
+        at_once: whether it raises `Stopped` wherever the process is; from the
+            beginning, until there is something to save.
     """
 
     def __init__(self):
         self.received: str | None = None
+        self.at_once = True
         self._former = {}
 
     def __enter__(self) -> "StopRequest":
@@ -40,9 +44,16 @@ class StopRequest:
     def __exit__(self, *error: Any) -> None:
         self._restore()
 
+    def check(self) -> None:
+        """Raises `Stopped` if a signal has come."""
+        if self.received:
+            raise Stopped("Stopped by a signal")
+
     def _note(self, number, frame):
         self.received = signal.Signals(number).name
         self._restore()
+        if self.at_once:
+            self.check()
 
     def _restore(self):
         while self._former:

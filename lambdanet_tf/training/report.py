@@ -1,5 +1,6 @@
 """The end of a run: predictions, pictures and the report."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ def write_report(
     predictions: tuple[np.ndarray, np.ndarray, np.ndarray],
     facts: dict[str, str],
     with_pictures: bool = True,
+    print_fn: Callable[[str], Any] = print,
 ) -> None:
     """Writes report.md, the pictures and examples.npz.
 
@@ -31,26 +33,33 @@ def write_report(
         facts: further lines of the report's table, and under "data" the
             description of the images.
         with_pictures: whether to draw pictures.
+        print_fn: is told if they cannot be drawn.
     """
-    images, labels, probabilities = predictions
+    images, labels, _ = predictions
     folder.write_examples(images[:_EXAMPLES], labels[:_EXAMPLES])
     drawn = []
     if with_pictures:
-        metrics = run.metrics
-        smoothing = run.recipe["label_smoothing"]
-        curves = pictures.learning_curves(
-            rows, metrics["best_epoch"], metrics["accuracy"], smoothing
-        )
-        folder.write_bytes(runs.CURVES_FILE, curves)
-        picture = pictures.predictions(
-            images, labels, probabilities, run.classes
-        )
-        folder.write_bytes(runs.PREDICTIONS_FILE, picture)
-        drawn = [
-            ("Learning curves", runs.CURVES_FILE),
-            ("Predictions", runs.PREDICTIONS_FILE),
-        ]
+        try:
+            drawn = _draw(folder, run, rows, predictions)
+        except Exception as error:  # of matplotlib: the figures are worth more
+            print_fn(f"The pictures could not be drawn: {error}")
     folder.write_text(runs.REPORT_FILE, report(run, facts, drawn))
+
+
+def _draw(folder, run, rows, predictions):
+    """Draws the pictures; title and file of each."""
+    metrics = run.metrics
+    smoothing = run.recipe["label_smoothing"]
+    curves = pictures.learning_curves(
+        rows, metrics["best_epoch"], metrics["accuracy"], smoothing
+    )
+    folder.write_bytes(runs.CURVES_FILE, curves)
+    picture = pictures.predictions(*predictions, run.classes)
+    folder.write_bytes(runs.PREDICTIONS_FILE, picture)
+    return [
+        ("Learning curves", runs.CURVES_FILE),
+        ("Predictions", runs.PREDICTIONS_FILE),
+    ]
 
 
 def report(

@@ -7,43 +7,37 @@ import tensorflow as tf
 
 from lambdanet_tf.environment import tf_variable
 from lambdanet_tf.layers.randomness import random_streams
-from lambdanet_tf.training.averages import Averages
 from lambdanet_tf.training.optimizer import apply_gradients
 from lambdanet_tf.training.optimizer import scale_loss
 from lambdanet_tf.training.recipe import Recipe
+from lambdanet_tf.training.state import TrainState
 
 
 def training_step(
-    model: tf.keras.Model,
-    optimizer: tf.keras.optimizers.Optimizer,
-    averages: Averages,
-    recipe: Recipe,
-    jit_compile: bool = False,
+    state: TrainState, recipe: Recipe, jit_compile: bool = False
 ) -> Callable[..., tf.Tensor]:
     """Returns a function that takes some training steps.
 
     Call it in the scope of the model's strategy.
 
     Args:
-        model: returns logits.
-        optimizer: of `recipe_optimizer`.
-        averages: of the model.
+        state: its model, optimizer and averages are updated.
         recipe: batch size, label smoothing, seed.
         jit_compile: whether XLA compiles the step.
 
     Returns:
         A `tf.function`: iterator of (images, one-hot labels, bad), int64 number
-        of the first step, int32 number of steps, float32 vote -> float32
-        `(5,)`: over all images the sums of loss, top-1 accuracy and images, and
-        of the images that were left out; over all processes that of the votes.
+        of the first step, int32 number of steps -> float32 `(4,)`: over all
+        images the sums of loss, top-1 accuracy and images, and the number of
+        images that were left out.
     """
     strategy = tf.distribute.get_strategy()
-    step = update_step(model, optimizer, averages, recipe)
+    step = update_step(state, recipe)
     if jit_compile:
         step = tf.function(step, jit_compile=True)
 
     @tf.function
-    def take_steps(iterator, first, number, vote):
+    def take_steps(iterator, first, number):
         total = tf.zeros([4])
         for index in tf.range(number):
             images, labels, bad = next(iterator)
@@ -52,19 +46,12 @@ def training_step(
             sums = strategy.reduce("sum", sums, axis=None)
             bad = strategy.reduce("sum", bad, axis=None)
             total += tf.concat([sums, [bad]], axis=0)
-        votes = strategy.run(lambda: tf.identity(vote))
-        votes = strategy.reduce("sum", votes, axis=None)
-        return tf.concat([total, [votes]], axis=0)
+        return total
 
     return take_steps
 
 
-def update_step(
-    model: tf.keras.Model,
-    optimizer: tf.keras.optimizers.Optimizer,
-    averages: Averages,
-    recipe: Recipe,
-) -> Callable[..., tf.Tensor]:
+def update_step(state: TrainState, recipe: Recipe) -> Callable[..., tf.Tensor]:
     """Returns what one replica computes in a training step.
 
     The loss is the sum over the replica's images, divided by the batch of all
@@ -74,9 +61,7 @@ def update_step(
     seed, the step and the replica.
 
     Args:
-        model: as for `training_step`, and so are the others.
-        optimizer: see there.
-        averages: see there.
+        state: as for `training_step`.
         recipe: see there.
 
     Returns:
@@ -84,10 +69,10 @@ def update_step(
         the step -> float32 `(3,)`: over the replica's images the sums of loss
         (without regularization), top-1 accuracy and images.
     """
+    model, optimizer = state.model, state.optimizer
     variables = model.trainable_variables
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     accumulated = recipe.gradient_accumulation_steps
-    optimizer.build(variables)
 
     def step(images, labels, number):
         seed = replica_seed(recipe.seed, number)
@@ -105,7 +90,9 @@ def update_step(
         )
         apply_gradients(optimizer, gradients, variables)
         taken = number + 1
-        averages.update(taken // accumulated, tf.equal(taken % accumulated, 0))
+        state.averages.update(
+            taken // accumulated, tf.equal(taken % accumulated, 0)
+        )
         right = tf.reduce_sum(top_k_accuracy(labels, logits, 1))
         count = tf.cast(tf.shape(logits)[0], tf.float32)
         return tf.stack([loss * recipe.batch_size, right, count])

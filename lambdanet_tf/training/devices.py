@@ -65,16 +65,6 @@ def number_of_hosts(strategy: tf.distribute.Strategy) -> int:
     return max(number_of_workers(), 1)
 
 
-def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether this process writes the run folder."""
-    resolver = strategy.cluster_resolver
-    if resolver is None or number_of_workers() < 2:
-        return True
-    return resolver.task_type == "chief" or (
-        resolver.task_type == "worker" and resolver.task_id == 0
-    )
-
-
 def is_cpu(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether a run computes on CPUs."""
     on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
@@ -94,15 +84,25 @@ def describe(strategy: tf.distribute.Strategy) -> str:
     return f"{number} {device} replicas{where}"
 
 
-def wait_for_all(strategy: tf.distribute.Strategy) -> None:
-    """Waits until all processes of a run are here."""
+def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
+    """Returns whether a flag is set in any process of a run; waits for all."""
 
     @tf.function
-    def meet():
-        ones = strategy.run(lambda: tf.constant(1.0))
-        return strategy.reduce("sum", ones, axis=None)
+    def total(value):
+        values = strategy.run(lambda: tf.identity(value))
+        return strategy.reduce("sum", values, axis=None)
 
-    meet()
+    if number_of_workers() < 2:
+        return flag
+    return float(total(tf.constant(float(flag)))) > 0.0
+
+
+def is_lost(error: tf.errors.OpError, strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether an error says that a TPU or another worker is gone."""
+    remote = isinstance(strategy, tf.distribute.TPUStrategy)
+    return (remote or number_of_workers() > 1) and isinstance(
+        error, (tf.errors.AbortedError, tf.errors.UnavailableError)
+    )
 
 
 def _unused_gpu():
