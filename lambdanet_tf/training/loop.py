@@ -522,15 +522,18 @@ def _end_recorded(run):
         run.write("failed", {**run.former_metrics, "reason": str(error)})
         raise
     except (Stopped, tf.errors.OpError) as error:
-        reason = str(error)
-        if not isinstance(error, Stopped):
-            if not is_lost(error, run.pipeline.strategy):
-                raise
-            cause = error.message.split("\n")[0]
-            reason = f"Lost a TPU or another worker ({cause})"
+        lost = not isinstance(error, Stopped)
+        if lost and not is_lost(error, run.pipeline.strategy):
+            raise
         run.write("stopped", run.former_metrics)
+        if lost:
+            cause = error.message.split("\n")[0]
+            raise Stopped(
+                f"a machine or a device was lost: {cause}\n"
+                f"The same command resumes {folder}."
+            ) from error
         raise Stopped(
-            f"{reason} at step {run.state.step}. Resume with: python train.py "
+            f"{error} at step {run.state.step}. Resume with: python train.py "
             f"--run-dir {folder}"
         ) from error
 

@@ -311,7 +311,7 @@ def checkpoint_paths(folder: str) -> list[str]:
         if match:
             path = os.path.join(folder, name.split(".")[0])
             found[path] = int(match[1]), int(match[2] or 0)
-    return sorted(found, key=found.get, reverse=True)
+    return sorted(found, key=lambda path: found[path], reverse=True)
 
 
 def check_room(folder: str, checkpoint_size: int) -> None:
