@@ -18,6 +18,7 @@ from lambdanet_tf.ops.causal import content_state_spec
 from lambdanet_tf.ops.causal import initial_state
 from lambdanet_tf.ops.content import apply_content_lambda
 from lambdanet_tf.ops.content import content_lambda
+from lambdanet_tf.ops.content_masked import masked_content_output
 from lambdanet_tf.ops.devices import DEVICES
 from lambdanet_tf.ops.devices import planning_for
 from lambdanet_tf.ops.devices import target_device
@@ -34,7 +35,6 @@ from lambdanet_tf.ops.keys import sum_dtype
 from lambdanet_tf.ops.keys import where
 from lambdanet_tf.ops.lambdas import lambda_output
 from lambdanet_tf.ops.lambdas import lambda_step
-from lambdanet_tf.ops.masked import masked_content_output
 from lambdanet_tf.ops.masks import Masks
 from lambdanet_tf.ops.masks import finite_padding
 from lambdanet_tf.ops.masks import is_shared

@@ -57,8 +57,3 @@ def sum_dtype(dtype):
 def where(condition, x, otherwise):
     """`tf.where` with a number for what is not selected."""
     return tf.where(condition, x, tf.cast(otherwise, x.dtype))
-
-
-def all_intra(scaled, keys):
-    """Broadcasts the last axis of `scaled` to the intra-depth of `keys`."""
-    return scaled + tf.zeros([keys.shape[-1]], scaled.dtype)

@@ -16,9 +16,9 @@ from lambdanet_tf.ops.causal import causal_content_output
 from lambdanet_tf.ops.causal import causal_content_step
 from lambdanet_tf.ops.content import apply_content_lambda
 from lambdanet_tf.ops.content import content_lambda
+from lambdanet_tf.ops.content_masked import masked_content_output
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.keys import sum_dtype
-from lambdanet_tf.ops.masked import masked_content_output
 from lambdanet_tf.ops.masks import Masks
 from lambdanet_tf.ops.masks import propagate_nan
 from lambdanet_tf.ops.masks import seen_within_scope
@@ -183,7 +183,7 @@ def _content_output(queries, keys, values, geometry, normalization, masks):
         if masks.permitted is not None:
             pairs &= tf.expand_dims(masks.permitted, 1)
         return masked_content_output(
-            queries, keys, values, pairs, normalization
+            queries, keys, values, pairs, normalization, masks.causal
         )
     if masks.causal:
         stride = 1 if geometry is None else geometry.strides[0]

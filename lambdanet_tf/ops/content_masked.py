@@ -1,0 +1,144 @@
+"""The content output of queries that may each see other positions."""
+
+import tensorflow as tf
+
+from lambdanet_tf.ops.keys import MASKED_LOGIT
+from lambdanet_tf.ops.keys import inverse_length
+from lambdanet_tf.ops.keys import sum_dtype
+from lambdanet_tf.ops.keys import where
+from lambdanet_tf.ops.nonfinite import finite
+from lambdanet_tf.ops.nonfinite import poisoned
+from lambdanet_tf.ops.precision import content_dtype
+
+# Sums of exponentials below this are of terms that may have underflowed; the
+# square of its inverse is still a float32.
+_SMALLEST_SUM = 1e-17
+
+
+def masked_content_output(
+    queries,
+    keys,
+    values,
+    attention_mask,
+    normalization="softmax",
+    causal=False,
+):
+    """Computes the content output of queries with permitted positions each.
+
+    Args:
+        queries: `(batch, n, heads, key_dim)`.
+        keys: `(batch, m, key_dim, intra_depth)`, before normalization.
+        values: `(batch, m, value_dim, intra_depth)`.
+        attention_mask: boolean `(n, m)` or `(batch, n, m)`; True = may
+            interact.
+        normalization: see `normalize_keys`; runs, for each query, over its
+            own permitted positions.
+        causal: bool. Whether what comes later may change no bit of an output;
+            the mask alone says what a query may see.
+
+    Returns:
+        `(batch, n, heads, value_dim)`; zero where nothing is permitted.
+
+    Cost: 2 b n m u (k + h k + h v) operations; largest intermediate
+    b n m u h. With a softmax b n m k u exponentials and as much memory, the
+    price of a softmax of its own for every query, where `causal`, or where
+    all that some query may see is smaller than other keys by a factor of
+    1e17 after their exponential.
+    """
+    dtype, wide = values.dtype, sum_dtype(keys.dtype)
+    mask = attention_mask
+    if len(mask.shape) == 2:
+        mask = mask[None]
+    values, bad = finite(tf.cast(values, content_dtype(dtype)))
+    keys, bad_keys = finite(tf.cast(keys, wide))
+    keys = tf.transpose(keys, [0, 3, 1, 2])  # [b, u, m, k]
+    values = tf.transpose(values, [0, 3, 1, 2])  # [b, u, m, v]
+    queries = tf.cast(queries, wide)
+    if normalization == "softmax":
+        outputs = _softmax_output(queries, keys, values, mask, causal)
+    else:
+        scale = tf.ones_like(keys[:, :, :1])
+        if normalization == "l2":
+            permitted = tf.cast(mask[:, None], wide)
+            scale = inverse_length(tf.matmul(permitted, keys**2))
+        outputs = _linear_output(queries, keys, values, mask, scale)
+    return poisoned(tf.cast(outputs, dtype), bad | bad_keys, mask)
+
+
+def _softmax_output(queries, keys, values, mask, causal):
+    """Products of matrices, unless they would be of underflown numbers."""
+    if causal:
+        return _exact_output(queries, keys, values, mask)
+    seen = tf.reduce_any(mask, axis=1)[:, None, :, None]  # [b, 1, m, 1]
+    some = tf.reduce_any(mask, axis=2)[:, None, :, None]  # [b, 1, n, 1]
+    keys = where(seen, keys, MASKED_LOGIT)
+    largest = tf.reduce_max(keys, axis=2, keepdims=True)
+    weights = tf.exp(keys - tf.stop_gradient(largest))  # [b, u, m, k]
+    totals = tf.matmul(tf.cast(mask[:, None], keys.dtype), weights)
+    is_exact = tf.reduce_all((totals >= _SMALLEST_SUM) | ~some)
+    scale = 1.0 / where(is_exact & some, totals, 1.0)  # [b, u, n, k]
+    outputs = _linear_output(queries, weights, values, mask, scale)
+
+    def exact(queries, keys, values):
+        return _exact_output(queries, keys, values, mask)
+
+    zeros = tf.zeros_like(outputs)
+    others = _unless(is_exact, exact, zeros, queries, keys, values)
+    return tf.where(is_exact, outputs, others)
+
+
+def _unless(condition, function, otherwise, *inputs):
+    """A function of tensors, which is not computed where it is not needed.
+
+    Its gradient computes it again: that of a bare `tf.cond` keeps what both
+    branches form, and TensorFlow warns of types that it cannot infer.
+    """
+
+    @tf.custom_gradient
+    def compute(*inputs):
+        def gradient(upstream):
+            def differentiate():
+                with tf.GradientTape() as tape:
+                    tape.watch(inputs)
+                    outputs = function(*inputs)
+                return list(tape.gradient(outputs, inputs, upstream))
+
+            zeros = [tf.zeros_like(x) for x in inputs]
+            return tf.cond(condition, lambda: zeros, differentiate)
+
+        outputs = tf.cond(
+            condition, lambda: otherwise, lambda: function(*inputs)
+        )
+        return outputs, gradient
+
+    return compute(*inputs)
+
+
+def _linear_output(queries, keys, values, mask, scale):
+    """Sums keys as they are.
+
+    Args:
+        queries: `(batch, n, heads, key_dim)`.
+        keys: `(batch, intra_depth, m, key_dim)`.
+        values: `(batch, intra_depth, m, value_dim)`.
+        mask: `(batch or 1, n, m)`.
+        scale: of the queries, `(batch, intra_depth, n or 1, key_dim)`.
+    """
+    queries = queries[:, None] * scale[:, :, :, None]  # [b, u, n, h, k]
+    scores = tf.einsum("bunhk,bumk->bunhm", queries, keys)
+    scores = where(mask[:, None, :, None], scores, 0.0)
+    scores = tf.cast(scores, values.dtype)
+    outputs = tf.einsum("bunhm,bumv->bunhv", scores, values)
+    return tf.reduce_sum(outputs, axis=1)
+
+
+def _exact_output(queries, keys, values, mask):
+    """A softmax for each query; arguments as of `_linear_output`."""
+    permitted = mask[:, None, :, :, None]  # [b, 1, n, m, 1]
+    logits = where(permitted, keys[:, :, None], MASKED_LOGIT)
+    weights = tf.nn.softmax(logits, axis=3)  # [b, u, n, m, k]
+    weights = where(permitted, weights, 0.0)
+    weights = tf.cast(weights, values.dtype)
+    lambdas = tf.einsum("bunmk,bumv->bnkv", weights, values)
+    queries = tf.cast(queries, values.dtype)
+    return tf.einsum("bnkv,bnhk->bnhv", lambdas, queries)
