@@ -252,7 +252,7 @@ def test_rows_of_a_mobile_network_can_be_configured():
         ({"key_dim": "many"}, "`key_dim` must be int"),
         ({"key_dim": 0}, "`key_dim` must be a positive integer"),
         ({"scope": 4}, "`scope` must be odd"),
-        ({"se_ratio": -1.0}, "`se_ratio` must not be negative"),
+        ({"se_ratio": -1.0}, "`se_ratio` must be a number from 0 on"),
         ({"use_content": 1}, "`use_content` must be bool"),
         ({"padding": "valid"}, "`padding` must be one of"),
         ({"implementation": "fast"}, "`implementation` must be one of"),
