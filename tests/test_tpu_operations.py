@@ -61,7 +61,8 @@ def steps(model, changes, **recipe):
     weights = tf.TensorSpec([BATCH], tf.float32)
     yield trace(update, images, labels, tf.TensorSpec([], tf.int64))
     evaluate = evaluation_step(network)
-    yield evaluate.get_concrete_function((images, labels, weights))
+    batch = (images, labels, weights, tf.TensorSpec([], tf.float32))
+    yield evaluate.get_concrete_function(batch)
 
 
 def nothing_wrong(found):
