@@ -17,6 +17,7 @@ import tensorflow as tf
 from lambdanet_tf.ops.blocks import Blocks
 from lambdanet_tf.ops.keys import sum_dtype
 from lambdanet_tf.ops.pairs import gather_pairs
+from lambdanet_tf.ops.pairs import relative_index
 from lambdanet_tf.ops.position.algorithm import Algorithm
 from lambdanet_tf.ops.position.apply import apply_lambdas
 from lambdanet_tf.ops.position.cost import block_choices
@@ -151,7 +152,8 @@ def _kernel(table, transform, rest):
     last = 3 + rank
     order = [*range(3, last), 0, 1, last, 2, last + 1]
     spectrum = transpose(spectrum, order)  # [*taps, f, 2, k, 2, u]
-    pairs = gather_pairs(spectrum, rank, rest.index())  # [t, s, f, 2, k, 2, u]
+    index = relative_index(rest.inner)
+    pairs = gather_pairs(spectrum, rank, index)  # [t, s, f, 2, k, 2, u]
     pairs = transpose(pairs, [2, 3, 0, 4, 1, 5, 6])
     return tf.reshape(pairs, [count, 2, -1, rest.context * 2 * intra])
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.pairs import gather_pairs
+from lambdanet_tf.ops.pairs import relative_index
 from lambdanet_tf.ops.position.algorithm import Algorithm
 from lambdanet_tf.ops.position.apply import apply_lambdas
 from lambdanet_tf.ops.position.cost import block_choices
@@ -39,7 +40,7 @@ def lambda_first(queries, values, table, blocks):
     value_dim, key_dim = values.shape[-2], table.shape[-2]
     batch, counts = size(values, 0), math.prod(blocks.counts)
     # Gathered with the context first, which saves a transposition.
-    index = tf.transpose(blocks.index())
+    index = tf.transpose(relative_index(blocks.inner))
     kernel = gather_pairs(
         table, blocks.rank, index, values.dtype
     )  # [s, t, k, u]
@@ -71,7 +72,7 @@ def query_first(queries, values, table, blocks):
         blocks.query_blocks(queries), [-1, blocks.queries, heads, key_dim]
     )  # [b * x, t, h, k]
     kernel = gather_pairs(
-        table, blocks.rank, blocks.index(), values.dtype
+        table, blocks.rank, relative_index(blocks.inner), values.dtype
     )  # [t, s, k, u]
     if intra > 1:
         kernel = tf.transpose(kernel, [0, 1, 3, 2])
