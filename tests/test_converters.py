@@ -88,9 +88,9 @@ def sequences_of_any_length():
     return tf.keras.Model(inputs, outputs), [(2, 37, 5), (1, 3, 5)]
 
 
-def by_tflite(model):
-    content = tf.lite.TFLiteConverter.from_keras_model(model).convert()
-    interpreter = tf.lite.Interpreter(model_content=content)
+def interpreted(converter):
+    """The function of a file of TFLite, made by `converter`."""
+    interpreter = tf.lite.Interpreter(model_content=converter.convert())
     run = interpreter.get_signature_runner()
     [name] = run.get_input_details()
 
@@ -101,7 +101,18 @@ def by_tflite(model):
     return outputs
 
 
-def by_onnx(model):
+def by_tflite(model, _):
+    return interpreted(tf.lite.TFLiteConverter.from_keras_model(model))
+
+
+def by_tflite_from_saved_model(model, folder):
+    model.export(folder / "model", verbose=False)
+    return interpreted(
+        tf.lite.TFLiteConverter.from_saved_model(str(folder / "model"))
+    )
+
+
+def by_onnx(model, _):
     convert = pytest.importorskip("tf2onnx").convert
     runtime = pytest.importorskip("onnxruntime")
     spec = tf.TensorSpec(model.inputs[0].shape, tf.float32, name="x")
@@ -112,6 +123,16 @@ def by_onnx(model):
     )
     session = runtime.InferenceSession(proto.SerializeToString())
     return lambda x: session.run(None, {"x": x})[0]
+
+
+def by_onnx_from_keras(model, folder):
+    runtime = pytest.importorskip("onnxruntime")
+    model(tf.zeros([1, *(size or 4 for size in model.inputs[0].shape[1:])]))
+    file = str(folder / "model.onnx")
+    model.export(file, format="onnx", verbose=False)
+    session = runtime.InferenceSession(file)
+    [given] = session.get_inputs()
+    return lambda x: session.run(None, {given.name: x})[0]
 
 
 CASES = [
@@ -127,16 +148,71 @@ CASES = [
 @pytest.mark.filterwarnings("ignore")  # converters' own
 @pytest.mark.parametrize("convert", [by_tflite, by_onnx])
 @pytest.mark.parametrize("build", CASES)
-def test_converted_models_compute_what_keras_computes(build, convert, rng):
+def test_converted_models_compute_what_keras_computes(
+    build, convert, rng, tmp_path
+):
     model, shapes = build()
     randomize(model, np.random.default_rng(1))
     with ops.planning_for("portable"):
-        run = convert(model)
+        run = convert(model, tmp_path)
     for shape in shapes:
         x = rng.normal(size=shape).astype(np.float32)
         wanted = model(x, training=False).numpy()
         rounding = 1e-4 + 1e-6 * np.abs(wanted).max()
         np.testing.assert_allclose(run(x), wanted, rtol=1e-4, atol=rounding)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "convert", [by_tflite_from_saved_model, by_onnx_from_keras]
+)
+@pytest.mark.parametrize(
+    "build",
+    [
+        long_sequences,
+        pytest.param(images_of_any_size, marks=pytest.mark.slow),
+    ],
+)
+def test_exports_of_keras_convert(build, convert, rng, tmp_path):
+    test_converted_models_compute_what_keras_computes(
+        build, convert, rng, tmp_path
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_converted_step_streams(rng):
+    """Three positions, one after the other, in onnxruntime."""
+    convert = pytest.importorskip("tf2onnx").convert
+    runtime = pytest.importorskip("onnxruntime")
+    layer = layers.LambdaLayer(**_SMALL, causal=True, scope=5)
+    layer.build((None, 37, 5))
+    start = layer.initial_state(2)
+    state = tf.nest.flatten(start)
+    inputs = rng.normal(size=(2, 3, 5)).astype(np.float32)
+
+    def step(x, *state):
+        state = tf.nest.pack_sequence_as(start, list(state))
+        outputs, state = layer.step(x, state)
+        return [outputs, *tf.nest.flatten(state)]
+
+    specs = [tf.TensorSpec([2, 1, 5])]
+    specs += [tf.TensorSpec(x.shape, x.dtype) for x in state]
+    step = tf.function(step, input_signature=specs)
+    proto, _ = convert.from_function(step, input_signature=specs, opset=17)
+    session = runtime.InferenceSession(proto.SerializeToString())
+    names = [x.name for x in session.get_inputs()]
+    state = [x.numpy() for x in state]
+    for position in range(3):
+        values = [inputs[:, position : position + 1], *state]
+        outputs, *state = session.run(
+            None, dict(zip(names, values, strict=True))
+        )
+        np.testing.assert_allclose(
+            outputs,
+            layer(inputs)[:, position : position + 1],
+            rtol=1e-4,
+            atol=1e-5,
+        )
 
 
 def test_transforms_are_refused_with_the_way_out():
