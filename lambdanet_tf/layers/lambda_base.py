@@ -13,12 +13,10 @@ from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.base import with_arguments_of
 from lambdanet_tf.layers.batch_normalization import BatchNormalization
-from lambdanet_tf.layers.grids import check_channels_last
 from lambdanet_tf.layers.grids import split
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 from lambdanet_tf.layers.projections import ProjectionArguments
 from lambdanet_tf.layers.projections import ProjectionLayer
-from lambdanet_tf.layers.projections import check_channels
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -111,47 +109,32 @@ class LambdaBase(ProjectionLayer):
         self._position_embedding_argument = position_embedding
         self.position_embedding = self._position_embedding(position_embedding)
 
-    def _position_embedding(self, argument):
+    def _position_embedding(self, argument: Any) -> Any:
         """The layer behind the argument, or None where there is no table."""
-        if isinstance(argument, RelativePositionEmbedding):
-            return self._compatible(argument)
-        if argument not in ("relative", "explicit"):
+        is_shared = isinstance(argument, RelativePositionEmbedding)
+        if not is_shared and argument not in ("relative", "explicit"):
             raise ValueError(
                 "`position_embedding` must be 'relative', 'explicit' or a "
                 "`RelativePositionEmbedding` layer of this Keras. Received: "
                 f"position_embedding={argument!r}."
             )
-        if argument == "explicit" or not self.use_position:
-            return None
-        return RelativePositionEmbedding(
-            key_dim=self.key_dim,
-            intra_depth=self.intra_depth,
-            scope=self.scope,
-            num_heads=self.num_heads if self.multi_head else None,
-            embeddings_initializer=self._initializers(
-                self.embeddings_initializer
-            ),
-            embeddings_regularizer=self.embeddings_regularizer,
-            embeddings_constraint=self.embeddings_constraint,
-            **self._of_sublayer("position_embedding"),
-        )
-
-    def _compatible(self, shared):
-        """Returns a shared table if it is one that this layer would make."""
         ours = {
             "key_dim": self.key_dim,
             "intra_depth": self.intra_depth,
             "num_heads": self.num_heads if self.multi_head else None,
             "scope": self.scope,
         }
-        theirs = {name: getattr(shared, name) for name in ours}
-        if not self.use_position or ours != theirs:
-            raise ValueError(
-                "`position_embedding` is shared, and must have this layer's "
-                f"{ours}, with use_position=True. Received: {theirs}, "
-                f"use_position={self.use_position}."
-            )
-        return self._shared(shared)
+        if is_shared:
+            if not self.use_position:
+                raise ValueError(
+                    "`position_embedding` is shared, and needs position "
+                    "lambdas. Received: use_position=False."
+                )
+            self._check_shared(argument, **ours)
+            return self._shared(argument)
+        if argument == "explicit" or not self.use_position:
+            return None
+        return self._new_table("position_embedding", **ours)
 
     @property
     def value_dim(self):
@@ -166,22 +149,17 @@ class LambdaBase(ProjectionLayer):
 
     def _build(self, inputs_shape, context_shape):
         """Creates and builds every sublayer."""
-        check_channels_last(inputs_shape)
-        check_channels(inputs_shape, context_shape)
-        channels, context_channels = inputs_shape[-1], context_shape[-1]
-        filters = self.filters or self._divisible(channels)
-        value_units = filters // self.num_heads * self._num_groups
-        self.query = self._projection(
-            "query", self.num_heads * self.key_dim, 1.0 / self.key_dim
+        filters = self._checked_filters(inputs_shape, context_shape)
+        value_dim = filters // self.num_heads
+        self._build_projections(
+            (inputs_shape, context_shape),
+            (
+                self.num_heads * self.key_dim,
+                self._num_groups * self.key_dim * self.intra_depth,
+                self._num_groups * value_dim * self.intra_depth,
+            ),
+            query_scale=1.0 / self.key_dim,
         )
-        self._build_sublayer(self.query, (None, None, channels))
-        self.key = None
-        if self.use_content:
-            units = self._num_groups * self.key_dim * self.intra_depth
-            self.key = self._projection("key", units)
-            self._build_sublayer(self.key, (None, None, context_channels))
-        self.value = self._projection("value", value_units * self.intra_depth)
-        self._build_sublayer(self.value, (None, None, context_channels))
         self.query_norm = self._norm("query_norm", self.query.units)
         self.value_norm = self._norm("value_norm", self.value.units)
         shared = self.position_embedding

@@ -10,6 +10,7 @@ from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.base import KerasArguments
 from lambdanet_tf.layers.base import with_arguments_of
+from lambdanet_tf.layers.grids import check_channels_last
 from lambdanet_tf.layers.initializers import Initializers
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 
@@ -79,6 +80,34 @@ class ProjectionLayer(BaseLayer):
             )
         return filters
 
+    def _checked_filters(self, inputs_shape, context_shape):
+        """Returns how many channels the outputs have, for inputs that fit."""
+        check_channels_last(inputs_shape)
+        if None in (inputs_shape[-1], context_shape[-1]):
+            raise ValueError(
+                "The channels of the inputs and the context must be static. "
+                f"Received: shapes {inputs_shape}, {context_shape}."
+            )
+        return self.filters or self._divisible(inputs_shape[-1])
+
+    def _build_projections(self, shapes, units, query_scale=1.0):
+        """Creates and builds `query`, `key` (None without content), `value`.
+
+        Args:
+            shapes: of the inputs and of their context.
+            units: of the three.
+            query_scale: of the variance of the query's kernel.
+        """
+        inputs, context = ((None, None, shape[-1]) for shape in shapes)
+        self.query = self._projection("query", units[0], query_scale)
+        self._build_sublayer(self.query, inputs)
+        self.key = None
+        if self.use_content:
+            self.key = self._projection("key", units[1])
+            self._build_sublayer(self.key, context)
+        self.value = self._projection("value", units[2])
+        self._build_sublayer(self.value, context)
+
     def _projection(self, name, units, scale=1.0):
         """A Dense without bias; N(0, scale / channels) by default."""
         initializer = getattr(self, f"{name}_initializer")
@@ -95,6 +124,27 @@ class ProjectionLayer(BaseLayer):
             kernel_constraint=self.kernel_constraint,
             **self._of_sublayer(name),
         )
+
+    def _new_table(self, name, initializer=None, **arguments):
+        """A table of this layer's own; `initializer` is the default."""
+        return RelativePositionEmbedding(
+            embeddings_initializer=self._initializers(
+                self.embeddings_initializer or initializer
+            ),
+            embeddings_regularizer=self.embeddings_regularizer,
+            embeddings_constraint=self.embeddings_constraint,
+            **arguments,
+            **self._of_sublayer(name),
+        )
+
+    def _check_shared(self, table, **ours):
+        """Raises a ValueError unless a shared table has our arguments."""
+        theirs = {name: getattr(table, name) for name in ours}
+        if ours != theirs:
+            raise ValueError(
+                "`position_embedding` is shared, and must have this layer's "
+                f"{ours}. Received: {theirs}."
+            )
 
     def _shared(self, table):
         """A table that was made for several layers, frozen with this one."""
@@ -145,12 +195,3 @@ class ProjectionLayer(BaseLayer):
                 custom_objects={table["class_name"]: RelativePositionEmbedding},
             )
         return super().from_config(config)
-
-
-def check_channels(inputs_shape, context_shape):
-    """Raises a ValueError unless the last axes of two shapes are static."""
-    if None in (inputs_shape[-1], context_shape[-1]):
-        raise ValueError(
-            "The channels of the inputs and the context must be static. "
-            f"Received: shapes {tuple(inputs_shape)}, {tuple(context_shape)}."
-        )

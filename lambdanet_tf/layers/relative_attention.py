@@ -13,7 +13,6 @@ from lambdanet_tf.layers.base import with_arguments_of
 from lambdanet_tf.layers.context import ContextLayer
 from lambdanet_tf.layers.context import scope_of_grid
 from lambdanet_tf.layers.grids import check_axes
-from lambdanet_tf.layers.grids import check_channels_last
 from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
 from lambdanet_tf.layers.grids import split
@@ -21,7 +20,6 @@ from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 from lambdanet_tf.layers.projections import ProjectionArguments
 from lambdanet_tf.layers.projections import ProjectionLayer
-from lambdanet_tf.layers.projections import check_channels
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -196,20 +194,12 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         return tuple(getattr(self, name) for name in names)
 
     def _build(self, inputs_shape, context_shape):
-        check_channels_last(inputs_shape)
-        check_channels(inputs_shape, context_shape)
-        channels, context_channels = inputs_shape[-1], context_shape[-1]
-        filters = self.filters or self._divisible(channels)
+        filters = self._checked_filters(inputs_shape, context_shape)
         depth = self.key_dim or filters // self.num_heads
         units = self.num_heads * depth
-        self.query = self._projection("query", units)
-        self._build_sublayer(self.query, (None, None, channels))
-        self.key = None
-        if self.use_content:
-            self.key = self._projection("key", units)
-            self._build_sublayer(self.key, (None, None, context_channels))
-        self.value = self._projection("value", filters)
-        self._build_sublayer(self.value, (None, None, context_channels))
+        self._build_projections(
+            (inputs_shape, context_shape), (units, units, filters)
+        )
         self._build_tables(self._attended(inputs_shape[1:-1]), depth)
 
     def _build_tables(self, grid, depth):
@@ -218,7 +208,13 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         scopes = scope_per_axis("scope", self.scope, rank=len(grid))
         shared = self.position_embedding
         if shared is not None:
-            self._check_shared(depth)
+            self._check_shared(
+                shared,
+                key_dim=depth,
+                intra_depth=1,
+                num_heads=None,
+                scope=self.scope,
+            )
             if not shared.built:
                 self._build_sublayer(shared, (None, *grid, depth))
         elif self._position_embedding_argument == "joint":
@@ -235,30 +231,10 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
                 setattr(self, name, self._table(name, scope, size, depth))
 
     def _table(self, name, scope, grid, depth):
-        table = RelativePositionEmbedding(
-            key_dim=depth,
-            scope=scope,
-            embeddings_initializer=self._initializers(
-                self.embeddings_initializer
-                or tf.keras.initializers.RandomNormal(stddev=depth**-0.5)
-            ),
-            embeddings_regularizer=self.embeddings_regularizer,
-            embeddings_constraint=self.embeddings_constraint,
-            **self._of_sublayer(name),
-        )
+        normal = tf.keras.initializers.RandomNormal(stddev=depth**-0.5)
+        table = self._new_table(name, normal, key_dim=depth, scope=scope)
         self._build_sublayer(table, (None, *grid, depth))
         return table
-
-    def _check_shared(self, depth):
-        """Raises a ValueError unless a shared table is one for this layer."""
-        ours = {"key_dim": depth, "intra_depth": 1, "num_heads": None}
-        ours["scope"] = self.scope
-        theirs = {name: getattr(self.position_embedding, name) for name in ours}
-        if ours != theirs:
-            raise ValueError(
-                "`position_embedding` is shared, and must have this layer's "
-                f"{ours}. Received: {theirs}."
-            )
 
     @not_converted
     def call(
