@@ -185,32 +185,7 @@ def _train(arguments):
     except NotFinite as error:
         print(f"\n{program('train')}: {error}", file=sys.stderr)
         return EXIT_NOT_FINITE
-    except Exception as error:
-        if not _is_lost_device(error):
-            raise
-        reason = str(error).split("Additional", maxsplit=1)[0].strip()
-        print(
-            f"\n{program('train')}: a machine or a device was lost: {reason}\n"
-            f"The same command resumes {options.run_dir or 'with --run-dir'}.",
-            file=sys.stderr,
-        )
-        return EXIT_STOPPED
     return 0
-
-
-def _is_lost_device(error):
-    """Whether TensorFlow cannot go on in this process, but in a new one.
-
-    What it raises in the other workers when one is lost depends on what they
-    were waiting for.
-    """
-    errors = importlib.import_module("tensorflow").errors
-    kinds = [errors.AbortedError, errors.CancelledError]
-    kinds += [errors.DeadlineExceededError, errors.UnavailableError]
-    if number_of_workers() > 1:
-        kinds += [errors.FailedPreconditionError, errors.InternalError]
-        kinds += [errors.UnknownError]
-    return isinstance(error, tuple(kinds))
 
 
 def _recipe_to_train(given, options):

@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import signal
+import tempfile
 import time
 
 import numpy as np
@@ -147,25 +148,84 @@ def test_rates_are_true_with_checkpoints_and_after_a_stop(
 # A lost TPU or worker.
 
 
-def test_a_lost_device_ends_a_run_that_can_be_resumed(tmp_path, monkeypatch):
-    def lose(function):
+def raising(error):
+    """Returns a decorator: the function raises an error in its place."""
+
+    def decorate(function):
         def call(*arguments):
-            raise tf.errors.UnavailableError(None, None, "Socket closed")
+            raise error
 
         return call
 
-    with_calls(monkeypatch, loop, "training_step", lose)
-    with pytest.raises(tf.errors.UnavailableError):
-        run_smoke(tmp_path)  # Here it is a fault.
-    monkeypatch.setattr(devices, "number_of_workers", lambda: 2)
+    return decorate
+
+
+@pytest.mark.parametrize("place", ["data", "step"])
+def test_a_lost_device_ends_a_run_that_can_be_resumed(
+    tmp_path, monkeypatch, place
+):
+    lost = tf.errors.UnavailableError(None, None, "Socket closed\nDetails")
+    if place == "step":
+        with_calls(monkeypatch, loop, "training_step", raising(lost))
+    else:
+        monkeypatch.setattr(loop, "InputPipeline", raising(lost)(None))
     with pytest.raises(Stopped, match="lost: Socket closed\nThe same"):
-        run_smoke(tmp_path, {"strategy": "default"})
+        run_smoke(tmp_path)
     folder = RunFolder(tmp_path / "run")
-    assert folder.read().status == "stopped"
+    assert folder.exists() == (place == "step")
+    assert not folder.exists() or folder.read().status == "stopped"
     assert not folder.exists("checkpoints")
-    strategy = tf.distribute.get_strategy()
-    assert is_lost(tf.errors.AbortedError(None, None, ""), strategy)
-    assert not is_lost(tf.errors.InternalError(None, None, ""), strategy)
+
+
+@pytest.mark.once
+def test_a_fault_is_not_taken_for_a_lost_device(tmp_path, monkeypatch):
+    monkeypatch.setattr(devices, "number_of_workers", lambda: 2)
+    fault = tf.errors.InternalError(None, None, "A kernel failed")
+    with_calls(monkeypatch, loop, "training_step", raising(fault))
+    with pytest.raises(tf.errors.InternalError):
+        run_smoke(tmp_path, {"strategy": "default"})
+    assert RunFolder(tmp_path / "run").read().status == "running"
+
+
+COLLECTIVE = "Graph execution error:\n\nCollective ops is aborted by: gone"
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("kind", "message", "workers", "lost"),
+    [
+        ("UnavailableError", "Socket closed", 0, True),
+        ("UnavailableError", COLLECTIVE, 2, True),
+        ("AbortedError", "", 0, True),
+        ("CancelledError", "", 0, False),
+        ("CancelledError", "", 2, True),
+        ("DeadlineExceededError", "", 2, True),
+        ("InternalError", "A kernel failed", 2, False),
+        ("InternalError", COLLECTIVE, 2, True),
+        ("InternalError", COLLECTIVE, 0, False),
+        ("UnknownError", "", 2, False),
+        ("FailedPreconditionError", "", 2, False),
+        ("FailedPreconditionError", "the current incarnation is", 2, True),
+        ("InvalidArgumentError", "shapes", 2, False),
+        ("NotFoundError", "a file", 2, False),
+        ("ResourceExhaustedError", "", 2, False),
+    ],
+)
+def test_which_errors_say_that_a_worker_is_lost(
+    monkeypatch, kind, message, workers, lost
+):
+    monkeypatch.setattr(devices, "number_of_workers", lambda: workers)
+    error = getattr(tf.errors, kind)(None, None, message)
+    assert is_lost(error) == lost
+
+
+@pytest.mark.once
+def test_only_the_chief_leaves_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "is_chief_process", lambda: False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = run_smoke(tmp_path, epochs=1)
+    assert not tf.io.gfile.exists(folder.path)
+    assert os.listdir(tmp_path) == []
 
 
 # The end of a run.

@@ -119,6 +119,23 @@ def test_old_checkpoints_are_removed(tmp_path):
     assert sorted(kept) == ["ckpt-12-0.index", "ckpt-12-1.index"]
 
 
+def test_a_worker_removes_no_checkpoint_of_the_chief(tmp_path):
+    """All restore from the run's folder; only the chief writes there."""
+    saved(tmp_path / "run", steps=2)
+    before = sorted(os.listdir(tmp_path / "run"))
+    state = make_state()
+    assert state.restore(str(tmp_path / "run"))
+    own = tmp_path / "own"
+    state.save(str(own))
+    assert not own.exists()  # The chief does not write this state again.
+    for _ in range(3):
+        take_step(state)
+        state.save(str(own))
+    assert sorted(os.listdir(tmp_path / "run")) == before
+    kept = [f for f in os.listdir(own) if f.endswith(".index")]
+    assert sorted(kept) == ["ckpt-4-0.index", "ckpt-5-0.index"]
+
+
 def remove_index(folder, newest):
     os.remove(folder / f"{newest}.index")
 

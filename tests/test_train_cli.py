@@ -19,7 +19,6 @@ from lambdanet_tf import config
 from lambdanet_tf import environment
 from lambdanet_tf.training import RECIPES
 from lambdanet_tf.training import RunOptions
-from lambdanet_tf.training import loop
 from lambdanet_tf.training import pictures
 from lambdanet_tf.training import prerequisites
 from lambdanet_tf.training import resolve
@@ -222,40 +221,6 @@ def test_what_this_package_says_is_one_line(capsys):
     error = capsys.readouterr().err
     assert error.startswith("mine: Unknown recipe")
     assert error.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("kind", "cluster", "code"),
-    [
-        (tf.errors.UnavailableError, None, 75),
-        (tf.errors.AbortedError, None, 75),
-        (tf.errors.InternalError, {"worker": ["a:1", "b:2"]}, 75),
-        (tf.errors.InternalError, None, 1),
-        (tf.errors.InvalidArgumentError, {"worker": ["a:1", "b:2"]}, 1),
-        (tf.errors.ResourceExhaustedError, None, 1),
-    ],
-)
-def test_only_a_lost_device_is_worth_another_start(
-    monkeypatch, capsys, tmp_path, kind, cluster, code
-):
-    """A supervisor repeats the command after 75 alone."""
-    task = {"type": "worker", "index": 0}
-    value = json.dumps({"cluster": cluster, "task": task}) if cluster else ""
-    monkeypatch.setenv("TF_CONFIG", value)
-
-    def lose_device(recipe, options):
-        raise kind(None, None, "socket closed\nAdditional GRPC details")
-
-    monkeypatch.setattr(loop, "train", lose_device)
-    command = [*SMOKE, "--run-dir", str(tmp_path / "run")]
-    if code == 1:
-        with pytest.raises(kind):
-            cli.train(command)
-        return
-    assert cli.train(command) == code
-    error = capsys.readouterr().err
-    assert "a machine or a device was lost: socket closed" in error
-    assert f"The same command resumes {tmp_path / 'run'}." in error
 
 
 def test_each_command_is_in_the_overview(capsys):

@@ -9,6 +9,8 @@ from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.options import number_of_workers
 
 _NVIDIA_DEVICE = "/dev/nvidia0"  # What the driver makes for the first GPU.
+# What errors of several kinds say where a worker ended, or was started again.
+_LOST_WORKER = ("Collective ops is aborted", "current incarnation")
 
 
 def create_strategy(options: RunOptions) -> tf.distribute.Strategy:
@@ -97,11 +99,19 @@ def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
     return float(total(tf.constant(float(flag)))) > 0.0
 
 
-def is_lost(error: tf.errors.OpError, strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether an error says that a TPU or another worker is gone."""
-    remote = isinstance(strategy, tf.distribute.TPUStrategy)
-    return (remote or number_of_workers() > 1) and isinstance(
-        error, (tf.errors.AbortedError, tf.errors.UnavailableError)
+def is_lost(error: tf.errors.OpError) -> bool:
+    """Returns whether an error says that a TPU or another worker is gone.
+
+    Then this process cannot go on, but a new one can. A worker that waits for
+    one that is gone gets another error than the one that writes to it.
+    """
+    if isinstance(error, (tf.errors.AbortedError, tf.errors.UnavailableError)):
+        return True
+    if number_of_workers() < 2:
+        return False
+    waited = (tf.errors.CancelledError, tf.errors.DeadlineExceededError)
+    return isinstance(error, waited) or any(
+        text in error.message for text in _LOST_WORKER
     )
 
 

@@ -96,15 +96,29 @@ def train(
         folder = runs.RunFolder(options.run_dir)
     else:
         folder = runs.RunFolder.new(options.runs_dir)
-    # Only the chief writes to the run folder.
-    claim = folder.claim() if is_chief_process() else contextlib.nullcontext()
-    with _callers_state_restored(), StopRequest() as stop, claim:
+    with (
+        _callers_state_restored(),
+        StopRequest() as stop,
+        _written_folder(folder) as output,
+        _lost_device_stops(folder),
+    ):
         check_resumable(folder, recipe, print_fn)
-        run = prepare(recipe, options, folder, print_fn, on_epoch, stop)
+        run = prepare(recipe, options, folder, print_fn, on_epoch, stop, output)
         with _end_recorded(run):
             train_epochs(run)
             finish(run)
     return folder
+
+
+@contextlib.contextmanager
+def _written_folder(folder):
+    """Where this process writes: only the chief to the run folder."""
+    if is_chief_process():
+        with folder.claim():
+            yield folder
+    else:
+        with tempfile.TemporaryDirectory() as temporary:
+            yield runs.RunFolder(temporary)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,6 +190,7 @@ def prepare(
     print_fn: PrintFn = print,
     on_epoch: OnEpoch | None = None,
     stop: StopRequest | None = None,
+    output: runs.RunFolder | None = None,
 ) -> ActiveRun:
     """Sets up a run, and restores its newest checkpoint if there is one.
 
@@ -186,10 +201,11 @@ def prepare(
         print_fn: see there.
         on_epoch: see there.
         stop: the signals that ask to stop; None for one that notes nothing.
+        output: where this process writes; None for the run folder.
     """
     strategy = create_strategy(options)
     chief = is_chief_process()
-    output = folder if chief else runs.RunFolder(tempfile.mkdtemp())
+    output = output or folder
     print_fn = print_fn if chief else lambda text: None
     checkpoints = folder.file(runs.CHECKPOINTS)
     begun = dataclasses.replace(recipe, initial_weights="")
@@ -509,7 +525,6 @@ def _print_results(run, metrics, bad):
 @contextlib.contextmanager
 def _end_recorded(run):
     """Saves a run that is asked to stop, and notes in run.json how it ended."""
-    folder = run.folder.path
     try:
         try:
             yield
@@ -521,20 +536,32 @@ def _end_recorded(run):
     except NotFinite as error:
         run.write("failed", {**run.former_metrics, "reason": str(error)})
         raise
-    except (Stopped, tf.errors.OpError) as error:
-        lost = not isinstance(error, Stopped)
-        if lost and not is_lost(error, run.pipeline.strategy):
-            raise
+    except Stopped as error:
         run.write("stopped", run.former_metrics)
-        if lost:
-            cause = error.message.split("\n")[0]
-            raise Stopped(
-                f"a machine or a device was lost: {cause}\n"
-                f"The same command resumes {folder}."
-            ) from error
         raise Stopped(
             f"{error} at step {run.state.step}. Resume with: python train.py "
-            f"--run-dir {folder}"
+            f"--run-dir {run.folder.path}"
+        ) from error
+    except tf.errors.OpError as error:
+        if is_lost(error):
+            run.write("stopped", run.former_metrics)
+        raise
+
+
+@contextlib.contextmanager
+def _lost_device_stops(folder):
+    """Raises `Stopped` where TensorFlow says that a device was lost."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if not is_lost(error):
+            raise
+        lines = [line for line in error.message.split("\n") if line.strip()]
+        # In a compiled function "Graph execution error:" comes before it.
+        causes = [line for line in lines if "Collective ops is" in line]
+        raise Stopped(
+            f"a machine or a device was lost: {[*causes, *lines, ''][0]}\n"
+            f"The same command resumes {folder.path}."
         ) from error
 
 

@@ -91,7 +91,7 @@ class TrainState:
             progress=self._texts[0],
             best_weights=self._texts[1],
         )
-        self._paths: list[str] = []
+        self._saved: tuple[int, int] | None = None
 
     # Training.
 
@@ -216,7 +216,8 @@ class TrainState:
     def save(self, folder: str, kept: str = "") -> None:
         """Writes a checkpoint, unless this state is written already.
 
-        The last two of a run are kept.
+        The last two of a run are kept. All workers of a run must call it, each
+        with a folder of its own: they may have to read weights together.
 
         Args:
             folder: of the checkpoints.
@@ -226,18 +227,21 @@ class TrainState:
             NotFinite: if a weight is not finite; nothing is written then.
         """
         self.check_weights(kept)
-        path = os.path.join(folder, f"ckpt-{self.step}-{len(self.rows)}")
-        if path in self._paths:
+        now = self.step, len(self.rows)
+        if now == self._saved:
             return
         fields = {name: getattr(self, name) for name in _FIELDS}
         fields["version"] = __version__
         self._texts[0].assign(json.dumps(fields))
         self._texts[1].assign(self.best_weights)
         tf.io.gfile.makedirs(folder)
+        path = os.path.join(folder, "ckpt-{}-{}".format(*now))
         self._checkpoint.write(path)
-        self._paths.append(path)
-        while len(self._paths) > _MAX_TO_KEEP:
-            for file in tf.io.gfile.glob(f"{self._paths.pop(0)}.*"):
+        self._saved = now
+        paths = checkpoint_paths(folder)
+        older = paths[paths.index(path) :]  # Newer ones are damaged.
+        for old in older[_MAX_TO_KEEP:]:
+            for file in tf.io.gfile.glob(f"{old}.*"):
                 tf.io.gfile.remove(file)
 
     def restore(
@@ -257,14 +261,14 @@ class TrainState:
                 not fit the network.
         """
         paths = checkpoint_paths(folder)
-        for number, path in enumerate(paths, start=1):
+        for path in paths:
             try:
                 self._read(path, _progress(path))
             except _DAMAGE as error:
                 reason = str(getattr(error, "message", error)).split("\n")[0]
                 print_fn(f"The checkpoint {path} is damaged: {reason}")
                 continue
-            self._paths = paths[number - 1 :][::-1]
+            self._saved = self.step, len(self.rows)
             return True
         if paths:
             raise ValueError(
