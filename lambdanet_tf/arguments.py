@@ -1,5 +1,6 @@
 """Checks of arguments, with the errors that a user reads."""
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -8,6 +9,7 @@ import numbers
 import typing
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 from typing import ParamSpec
@@ -15,6 +17,30 @@ from typing import TypeVar
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
+
+
+class UserError(ValueError):
+    """What a person gave, or has, cannot be used; the text says why.
+
+    A command ends with its text in one line. Any other error is a fault, and
+    keeps its traceback.
+    """
+
+
+@contextlib.contextmanager
+def users_input() -> Iterator[None]:
+    """Makes a ValueError of what is inside a `UserError`; also a decorator.
+
+    It stands where something is looked at that a command was given: a name, a
+    file, an image set, the arguments of a network.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except ValueError as error:
+        explained = UserError(f"{error}").with_traceback(error.__traceback__)
+        raise explained from error.__cause__
 
 
 def checked_arguments(

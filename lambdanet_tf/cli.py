@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from lambdanet_tf import config
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import did_you_mean
+from lambdanet_tf.arguments import users_input
 from lambdanet_tf.config import EXIT_USAGE
 from lambdanet_tf.config import program
 from lambdanet_tf.config import run
@@ -40,6 +42,7 @@ usage: lambdanet COMMAND [flags]
   export    exports a trained network for TF Serving, and verifies the export
   verify    compares an export with Keras again, with timings
   label     labels images with a trained network, for a student to train on
+  check     names the images of a set that cannot be read
   summary   prints what a network costs
 
 lambdanet COMMAND --help has the flags.
@@ -70,6 +73,14 @@ Labels images with the predictions of a run, for a student to train on.
   train.py --data folder:my/labelled --pseudo-labels pseudo
 
 Stopped, the same command goes on where it was.
+"""
+_CHECK = """\
+Names the images of a set that cannot be read, before or after a training.
+
+  lambdanet check my/images
+  lambdanet check records:/data/imagenet
+
+exit codes: 0 all can be read; 1 some cannot
 """
 _SUMMARY = """\
 Prints parameters, operations and memory of a network.
@@ -166,7 +177,7 @@ def _train(arguments):
         print("\n".join(listing()))
         return 0
     if given.recipe and given.recipe_file:
-        raise ValueError("Give either --recipe or --recipe-file, not both.")
+        raise UserError("Give either --recipe or --recipe-file, not both.")
     options = RunOptions(**config.given(given, RunOptions))
     if not given.recipe_file and not options.run_dir:
         new_recipe(given)  # What is wrong with it is said at once.
@@ -279,6 +290,33 @@ def _label(arguments):
     return 0
 
 
+def _check(arguments):
+    parser = config.Parser(prog="lambdanet check", description=_CHECK)
+    parser.add_argument(
+        "images",
+        help="a folder of image files, or an image set as for --data of "
+        "train.py; nothing is downloaded",
+    )
+    parser.add_argument(
+        "--data-dir",
+        metavar="FOLDER",
+        help="where TensorFlow Datasets keeps its sets",
+    )
+    given = parser.parse(arguments)
+    data, name = _module("data"), given.images
+    if not data.is_image_set(name):
+        name = f"folder:{name}"
+    images = data.load_images(name, data_dir=given.data_dir, download=False)
+    print(images.description)
+    bad = 0
+    for line in data.check_images(images):
+        bad += 1
+        print(line)
+    number = sum(part.num_images for part in images.parts.values())
+    print(f"{bad:,} of {number:,} images cannot be read.")
+    return int(bad > 0)
+
+
 def _summary(arguments):
     parser = config.Parser(prog="lambdanet summary", description=_SUMMARY)
     parser.add_argument(
@@ -301,18 +339,21 @@ def _summary(arguments):
         "--layers", action="store_true", help="a row for every layer"
     )
     given = parser.parse(arguments)
+    with users_input():
+        print(_counted(given).table(every_layer=given.layers))
+    return 0
+
+
+def _counted(given):
+    """The analysis of the network that the flags name."""
     analyze = _module("analysis").analyze
     if given.model.endswith(".keras"):
         keras = importlib.import_module("tensorflow").keras
-        counts = analyze(keras.models.load_model(given.model), given.size)
-    else:
-        build = _module("models").build
-        changes: dict[str, Any] = dict(given.model_arguments)
-        if given.size is not None:
-            changes.setdefault("input_shape", (given.size, given.size, 3))
-        counts = analyze(build(given.model, **changes))
-    print(counts.table(every_layer=given.layers))
-    return 0
+        return analyze(keras.models.load_model(given.model), given.size)
+    changes: dict[str, Any] = dict(given.model_arguments)
+    if given.size is not None:
+        changes.setdefault("input_shape", (given.size, given.size, 3))
+    return analyze(_module("models").build(given.model, **changes))
 
 
 _COMMANDS = {
@@ -321,6 +362,9 @@ _COMMANDS = {
     "verify": lambda arguments: export(["--verify", *arguments]),
     "label": lambda arguments: run(
         lambda: _label(arguments), "lambdanet label"
+    ),
+    "check": lambda arguments: run(
+        lambda: _check(arguments), "lambdanet check"
     ),
     "summary": lambda arguments: run(
         lambda: _summary(arguments), "lambdanet summary"

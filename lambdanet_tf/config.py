@@ -14,9 +14,7 @@ import argparse
 import dataclasses
 import json
 import os
-import pathlib
 import sys
-import traceback
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -24,14 +22,25 @@ from collections.abc import Sequence
 from typing import Any
 from typing import NoReturn
 
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import check_types
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.arguments import one_of
+from lambdanet_tf.arguments import users_input
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
-_PACKAGE = str(pathlib.Path(__file__).parent)
+# What flags of former versions are called now.
+_RENAMED = {
+    "--arguments": "--model-arguments",
+    "--changes": "--model-arguments",
+    "--channels": """--model-arguments '{"input_shape": [H, W, C]}'""",
+    "--classes": """--model-arguments '{"classes": N}'""",
+    "--network": "--model",
+    "--run": "--run-dir",
+    "--runs": "--runs-dir",
+}
 
 
 def field(
@@ -74,8 +83,9 @@ def field(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+@users_input()
 def check(instance: Any) -> None:
-    """Raises a ValueError unless all fields have allowed values."""
+    """Raises a `UserError` unless all fields have allowed values."""
     check_types(instance)
     for each in _declared(type(instance)):
         value = getattr(instance, each.name)
@@ -90,12 +100,12 @@ def replace(instance: Any, changes: Mapping[str, Any]) -> Any:
     """Returns a copy of a dataclass with some declared fields changed.
 
     Raises:
-        ValueError: if there is no such field, or its value is not allowed.
+        UserError: if there is no such field, or its value is not allowed.
     """
     known = [each.name for each in _declared(type(instance))]
     for name in changes:
         if name not in known:
-            raise ValueError(
+            raise UserError(
                 f"Unknown field {name!r}.{did_you_mean(str(name), known)}"
             )
     return dataclasses.replace(instance, **changes)
@@ -160,21 +170,23 @@ class Parser(argparse.ArgumentParser):
             arguments: None for that of this process.
 
         Raises:
-            ValueError: in one line, if it is wrong.
+            UserError: if it is wrong.
         """
         namespace, unknown = self.parse_known_args(arguments)
         for word in unknown:
             if word.startswith("-"):
                 flag = word.split("=", maxsplit=1)[0]
+                if flag in _RENAMED:
+                    raise UserError(f"{flag} is {_RENAMED[flag]} now.")
                 hint = nearest_flag(flag, self._option_string_actions)
-                raise ValueError(f"Unknown argument {flag!r}.{hint}")
+                raise UserError(f"Unknown argument {flag!r}.{hint}")
         if unknown:
-            raise ValueError(f"Unexpected argument {unknown[0]!r}.")
+            raise UserError(f"Unexpected argument {unknown[0]!r}.")
         return namespace
 
     def error(self, message: str) -> NoReturn:
-        """Raises a ValueError with argparse's message."""
-        raise ValueError(message.removeprefix("argument "))
+        """Raises a `UserError` with argparse's message."""
+        raise UserError(message.removeprefix("argument "))
 
 
 def nearest_flag(flag: str, flags: Iterable[str]) -> str:
@@ -196,9 +208,7 @@ def program(command: str) -> str:
 
 
 def run(action: Callable[[], int], prog: str) -> int:
-    """Runs a command; an error that this package raises becomes one line.
-
-    Any other error is a fault, and keeps its traceback.
+    """Runs a command; a `UserError` becomes one line.
 
     Args:
         action: the command. It returns its exit code.
@@ -214,9 +224,7 @@ def run(action: Callable[[], int], prog: str) -> int:
     except KeyboardInterrupt:
         print(f"\n{prog}: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except (ImportError, OSError, RuntimeError, ValueError) as error:
-        if not _is_raised_here(error):
-            raise
+    except UserError as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return EXIT_USAGE
 
@@ -249,13 +257,6 @@ _READERS = {
 }
 
 
-def _is_raised_here(error):
-    """Whether a `raise` of this package made an error."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    is_statement = (frame.line or "").startswith("raise")
-    return is_statement and frame.filename.startswith(_PACKAGE)
-
-
 def _declared(cls):
     return [f for f in dataclasses.fields(cls) if "help" in f.metadata]
 
@@ -275,4 +276,4 @@ def _check_bounds(name, value, bounds):
         allowed = f"be at least {low} and below {below}"
     else:
         allowed = f"be at least {low}"
-    raise ValueError(f"`{name}` must {allowed}. Received: {name}={value!r}.")
+    raise UserError(f"`{name}` must {allowed}. Received: {name}={value!r}.")

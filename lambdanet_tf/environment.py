@@ -11,6 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from lambdanet_tf.arguments import UserError
+
 _BACKEND = (
     "lambdanet_tf needs Keras to compute with TensorFlow: set the environment "
     "variable KERAS_BACKEND=tensorflow before Keras is imported (now: "
@@ -23,6 +25,10 @@ _LEGACY = (
     "not installed: pip install tf_keras, in the minor version of TensorFlow "
     f"({tf.__version__}). Training on TPUs and on several machines needs it."
 )
+
+
+class MissingPackage(UserError, ImportError):
+    """An optional package is not installed; the text says how to get it."""
 
 
 def is_there(module: str) -> bool:
@@ -80,12 +86,12 @@ def require(module: str, extra: str) -> types.ModuleType:
         extra: the extra of `lambdanet-tf` that installs it.
 
     Raises:
-        ImportError: if it is not installed; the message is the remedy.
+        MissingPackage: if it is not installed; the message is the remedy.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(
+        raise MissingPackage(
             f"`{module}` is needed here and could not be imported "
             f"({error}). It comes with the extra `{extra}`: pip install "
             f'"lambdanet-tf[{extra}]", in a checkout pip install ".[{extra}]".'
@@ -93,7 +99,7 @@ def require(module: str, extra: str) -> types.ModuleType:
 
 
 def require_all(modules: Mapping[str, str]) -> None:
-    """Raises an ImportError that names all extras that are missing, if any.
+    """Raises a `MissingPackage` that names all extras that are missing, if any.
 
     Args:
         modules: the modules that are needed, with the extra that installs
@@ -103,7 +109,7 @@ def require_all(modules: Mapping[str, str]) -> None:
     if missing:
         extras = ",".join(dict.fromkeys(missing.values()))
         names = ", ".join(f"`{module}`" for module in missing)
-        raise ImportError(
+        raise MissingPackage(
             f"{names} cannot be imported. Install what is missing with pip "
             f'install "lambdanet-tf[{extras}]", in a checkout pip install '
             f'".[{extras}]".'

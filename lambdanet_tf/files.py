@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.environment import is_there
 from lambdanet_tf.environment import require
 
@@ -24,6 +25,10 @@ _NEEDED_BYTES = 16 * 2**20
 _GCS_PLUGIN = "tensorflow_io_gcs_filesystem"
 
 
+class FileError(UserError, OSError):
+    """A file or a folder cannot be written; the text says which, and why."""
+
+
 @contextlib.contextmanager
 def whole_file(path: str) -> Iterator[str]:
     """Yields a temporary path; what was written there is renamed to `path`.
@@ -31,7 +36,7 @@ def whole_file(path: str) -> Iterator[str]:
     So a reader never meets half a file, and a full disk keeps the former one.
 
     Raises:
-        OSError: if the file cannot be written.
+        FileError: if the file cannot be written.
     """
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}-{uuid.uuid4().hex[:8]}")
@@ -39,7 +44,7 @@ def whole_file(path: str) -> Iterator[str]:
         yield temporary
         tf.io.gfile.rename(temporary, path, overwrite=True)
     except (tf.errors.OpError, OSError) as error:
-        raise OSError(f"Cannot write {path}: {reason(error)}.") from error
+        raise FileError(f"Cannot write {path}: {reason(error)}.") from error
     finally:
         with contextlib.suppress(tf.errors.OpError, OSError):
             tf.io.gfile.remove(temporary)  # It is there after an error only.
@@ -49,7 +54,7 @@ def write_whole(path: str, content: bytes) -> None:
     """Writes a file whole or not at all.
 
     Raises:
-        OSError: if the file cannot be written.
+        FileError: if the file cannot be written.
     """
     with (
         whole_file(path) as temporary,
@@ -70,7 +75,7 @@ def read_text(path: str) -> str:
             # Notepad of Windows begins with a byte order mark.
             return stream.read().decode("utf-8-sig")
     except (tf.errors.OpError, OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"Cannot read {path!r}: {reason(error)}.") from error
+        raise UserError(f"Cannot read {path!r}: {reason(error)}.") from error
 
 
 @contextlib.contextmanager
@@ -88,7 +93,7 @@ def claim_folder(folder: str, above: Sequence[str] = ()) -> Iterator[None]:
 
     Raises:
         ValueError: if another process has claimed the folder.
-        OSError: if a few megabytes cannot be written.
+        FileError: if a few megabytes cannot be written.
     """
     above = [*missing_folders(folder)[1:], *above]
     try:
@@ -109,7 +114,7 @@ def check_writable(folder: str) -> None:
     """Writes and removes a few megabytes; leaves no new folder behind.
 
     Raises:
-        OSError: naming the folder, if that fails.
+        FileError: naming the folder, if that fails.
     """
     missing = missing_folders(folder)
     probe = os.path.join(folder, f".probe-{uuid.uuid4().hex[:8]}")
@@ -145,7 +150,7 @@ def _locked(folder):
                     return lock
             except BlockingIOError:
                 os.close(lock)
-                raise ValueError(
+                raise UserError(
                     f"Another process writes to {folder}. Wait for its end, or "
                     "choose another folder."
                 ) from None
@@ -171,7 +176,7 @@ def _remove_empty(folders):
 
 
 def _not_writable(folder, error):
-    return OSError(
+    return FileError(
         f"Cannot write to the folder {folder}: {reason(error)}. Choose another "
         "one with --run-dir or --runs-dir, or make room."
     )
@@ -197,7 +202,7 @@ def check_file_system(path: str) -> None:
             "Python below 3.13: it comes with the extra `tpu`, pip install "
             '"lambdanet-tf[tpu]".'
         )
-    raise ValueError(
+    raise UserError(
         f"This TensorFlow cannot read or write {scheme}:// paths. Received: "
         f"{path!r}.{hint}"
     )

@@ -35,6 +35,7 @@ import tensorflow as tf
 
 from lambdanet_tf import files
 from lambdanet_tf import models
+from lambdanet_tf.arguments import UserError
 
 RUN_FILE = "run.json"
 WEIGHTS_FILE = models.RUN_WEIGHTS
@@ -95,7 +96,7 @@ class Run:
                 images to its caller, or the weights do not fit.
         """
         if self.arguments.get("include_preprocessing") is False:
-            raise ValueError(
+            raise UserError(
                 "`arguments` must leave normalizing images to the model. "
                 "Received: include_preprocessing=False."
             )
@@ -123,7 +124,7 @@ class Run:
     def require_finished(self) -> None:
         """Raises a ValueError unless the run came to its end."""
         if self.status != "finished":
-            raise ValueError(
+            raise UserError(
                 f"`run` must be a finished run. Received {self.folder}, which "
                 f"is {self.status!r}. Let it finish or resume it, or export "
                 "the best weights that it has so far with `--unfinished`."
@@ -171,7 +172,7 @@ class RunFolder:
             except FileExistsError:
                 path = f"{first}-{number}"
             except OSError as error:
-                raise OSError(
+                raise files.FileError(
                     f"Cannot make a folder in --runs-dir {base}: "
                     f"{files.reason(error)}."
                 ) from error
@@ -195,7 +196,7 @@ class RunFolder:
             names = sorted(map(os.fspath, tf.io.gfile.listdir(self.path)))
         names = [name for name in names if not name.startswith(".")]
         if names and not self.exists():
-            raise ValueError(
+            raise UserError(
                 f"{self.path} is not the folder of a run: it has no "
                 f"{RUN_FILE}, but {', '.join(names[:3])}. Choose a new or an "
                 "empty folder."
@@ -219,7 +220,7 @@ class RunFolder:
                 understood.
         """
         if not self.exists():
-            raise ValueError(
+            raise UserError(
                 f"{self.path} is not the folder of a run: it has no {RUN_FILE}."
             )
         path = self.file(RUN_FILE)
@@ -227,10 +228,10 @@ class RunFolder:
             with tf.io.gfile.GFile(path, "rb") as stream:
                 fields = json.loads(stream.read().decode())
         except (OSError, ValueError, tf.errors.OpError) as error:
-            raise ValueError(f"{path} is not a JSON file: {error}.") from error
+            raise UserError(f"{path} is not a JSON file: {error}.") from error
         version = fields.get("format") if isinstance(fields, dict) else None
         if version != FORMAT:
-            raise ValueError(
+            raise UserError(
                 f"{path} has format {version}; this version of lambdanet_tf "
                 f"reads format {FORMAT}."
             )
@@ -246,12 +247,12 @@ class RunFolder:
                 **known, weights=self.file(WEIGHTS_FILE), folder=self.path
             )
         except (KeyError, TypeError) as error:
-            raise ValueError(
+            raise UserError(
                 f"{path} must describe a model, its arguments and its classes; "
                 f"{error} is missing or malformed."
             ) from error
         if run.status not in STATUSES:
-            raise ValueError(
+            raise UserError(
                 f"`status` must be one of {STATUSES}. Received {run.status!r} "
                 f"from {path}."
             )
@@ -331,7 +332,7 @@ def newest_finished_run(runs: str | os.PathLike = "runs") -> Run:
         else:
             others.append(f"{os.path.basename(folder)}: {run.status}")
     if not found:
-        raise ValueError(
+        raise UserError(
             f"`runs` must hold a finished run. Received {runs}, which holds "
             f"{'; '.join(others) or 'no run at all'}. Train one with `python "
             "train.py`, or name a run folder."

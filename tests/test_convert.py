@@ -37,7 +37,7 @@ def theirs(tmp_path):
 
 def test_there_and_back_by_the_command(theirs, tmp_path, capsys):
     ours, back = tmp_path / "ours.npz", tmp_path / "back.safetensors"
-    arguments = ["from-timm", str(theirs), str(ours), "--network", "tiny"]
+    arguments = ["from-timm", str(theirs), str(ours), "--model", "tiny"]
     assert main(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == f"Wrote {ours}"
@@ -63,7 +63,7 @@ def test_there_and_back_by_the_command(theirs, tmp_path, capsys):
     for name in models.named_weights(model):
         assert shown.count(f"{name},") == 1, name
 
-    assert main(["to-timm", str(ours), str(back), "--network", "tiny"]) == 0
+    assert main(["to-timm", str(ours), str(back), "--model", "tiny"]) == 0
     assert capsys.readouterr().out.splitlines()[:-1] == lines[:-1]
     assert back.read_bytes() == theirs.read_bytes()
 
@@ -112,20 +112,30 @@ def test_what_is_refused_writes_nothing(theirs, tmp_path, capsys):
     )
     before = sorted(tmp_path.iterdir())
     new, out = f"{tmp_path}/new.npz", f"{tmp_path}/new.safetensors"
-    tiny = ["--network", "tiny"]
+    tiny = ["--model", "tiny"]
     for arguments, message in (
         (["from-timm", "lambda_resnet26", new], "one of .*Did you mean"),
         (["from-timm", f"{theirs}.safetensors", new], "`source` must exist"),
         (["from-timm", str(theirs), new], "`network` must be given"),
         (["from-timm", str(theirs), out, *tiny], "`destination` must end in"),
         (
-            ["from-timm", str(theirs), new, "--network", "Tiny"],
+            ["from-timm", str(theirs), new, "--model", "Tiny"],
             "`network` must be a residual network. .*Did you mean 'tiny'",
         ),
         (["from-timm", str(damaged), new, *tiny], "damaged"),
         (
-            ["from-timm", str(theirs), new, *tiny, '--changes={"scope": 3}'],
+            [
+                "from-timm",
+                str(theirs),
+                new,
+                *tiny,
+                '--model-arguments={"scope": 3}',
+            ],
             "expected: .4, 1, 3, 3, 1.",
+        ),
+        (
+            ["to-timm", str(weights), out, *tiny, "--model-arguments=[]"],
+            "must be a JSON object",
         ),
         (
             ["from-timm", str(theirs), f"{tmp_path}/no/new.npz", *tiny],
@@ -133,11 +143,11 @@ def test_what_is_refused_writes_nothing(theirs, tmp_path, capsys):
         ),
         (["to-timm", str(weights), new, *tiny], "`destination` must end in"),
         (
-            ["to-timm", str(weights), out, "--network", "LambdaResNet50"],
+            ["to-timm", str(weights), out, "--model", "LambdaResNet50"],
             "timm cannot express LambdaResNet50: ",
         ),
         (
-            ["to-timm", str(weights), out, "--network", "LambdaResNet26T"],
+            ["to-timm", str(weights), out, "--model", "LambdaResNet26T"],
             "missing, such as",
         ),
     ):
@@ -147,9 +157,8 @@ def test_what_is_refused_writes_nothing(theirs, tmp_path, capsys):
         assert captured.err.startswith("python -m lambdanet_tf.convert: ")
         assert re.search(message, captured.err)
         assert sorted(tmp_path.iterdir()) == before
-    with pytest.raises(SystemExit):
-        main(["to-timm", str(weights), out, *tiny, "--changes=[]"])
-    assert "must be a JSON object" in capsys.readouterr().err
+    assert main(["to-timm", str(weights), out, *tiny, "--changes={}"]) == 2
+    assert "--changes is --model-arguments now" in capsys.readouterr().err
 
 
 def test_it_is_a_module(monkeypatch, capsys):

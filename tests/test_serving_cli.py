@@ -91,7 +91,7 @@ def flags(folder, to, **changes):
     given = {
         "weights": folder / "net.npz",
         "model": "LambdaResNetSmall",
-        "arguments": json.dumps(SQUARE),
+        "model_arguments": json.dumps(SQUARE),
         "labels": folder / "labels.txt",
         "destination": to,
         **changes,
@@ -128,10 +128,13 @@ def test_a_weights_file_is_exported(folder, tmp_path, monkeypatch, capsys):
         ({"weights": "net.weights.h5"}, "Keras' own `model.load_weights`"),
         ({"labels": "none.txt"}, "`--labels` must be a text file with a class"),
         ({"labels": __file__}, "`labels` must hold 5 names"),
-        ({"arguments": '{"clases": 5}'}, "`clases` is not an argument of"),
-        ({"arguments": '{"stages": 5}'}, "`stages` must be tuple"),
         (
-            {"arguments": json.dumps({**SQUARE, "widths": [16]})},
+            {"model_arguments": '{"clases": 5}'},
+            "`clases` is not an argument of",
+        ),
+        ({"model_arguments": '{"stages": 5}'}, "`stages` must be tuple"),
+        (
+            {"model_arguments": json.dumps({**SQUARE, "widths": [16]})},
             "`weights` must fit the model",
         ),
         ({"evaluation_crop": 0.0}, "`evaluation_crop` must be above 0"),
@@ -156,14 +159,15 @@ def test_what_does_not_fit_leaves_nothing(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--arguments=[5]"], "must be a JSON object"),
-        (["--arguments=classes=5"], "must be a JSON object"),
+        (["--model-arguments=[5]"], "must be a JSON object"),
+        (["--model-arguments=classes=5"], "must be a JSON object"),
         (["--weights=net.npz"], "--weights and --model belong together"),
         (
             ["--weights=a", "--model=b", "--run-dir=c"],
             "either --run-dir or --weights",
         ),
         (["--labels=labels.txt"], "--labels belongs to --weights"),
+        (["--arguments={}"], "--arguments is --model-arguments now"),
         (["--int8"], "--int8 belongs to --tflite"),
         (["--verify", "--predict"], "not allowed with"),
         (["--verif"], "Did you mean '--verify'?"),

@@ -17,6 +17,8 @@ import tensorflow as tf
 from lambdanet_tf import cli
 from lambdanet_tf import config
 from lambdanet_tf import environment
+from lambdanet_tf.arguments import positive_int
+from lambdanet_tf.arguments import users_input
 from lambdanet_tf.training import RECIPES
 from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import pictures
@@ -24,6 +26,7 @@ from lambdanet_tf.training import prerequisites
 from lambdanet_tf.training import resolve
 from lambdanet_tf.training.progress import Progress
 from lambdanet_tf.training.progress import count
+from tests.test_data import png
 
 pytestmark = pytest.mark.once
 
@@ -221,13 +224,33 @@ def test_what_this_package_says_is_one_line(capsys):
     error = capsys.readouterr().err
     assert error.startswith("mine: Unknown recipe")
     assert error.count("\n") == 1
+    with pytest.raises(ValueError, match="must be a positive integer"):
+        config.run(lambda: positive_int("steps", 0), "mine")
+    users = users_input()(lambda: positive_int("steps", 0))
+    assert config.run(users, "mine") == 2
+
+
+def test_images_are_checked_by_a_command(tmp_path, capsys):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for i in range(3):
+            (tmp_path / name / f"{i}.png").write_bytes(png([i, i, i]))
+    assert cli.main(["check", str(tmp_path)]) == 0
+    assert "\n0 of 6 images cannot be read." in capsys.readouterr().out
+    (tmp_path / "cat" / "2.png").write_bytes(b"a text")
+    assert cli.main(["check", f"folder:{tmp_path}"]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert f"{tmp_path}/cat/2.png" in said[-2]
+    assert said[-1] == "1 of 6 images cannot be read."
+    assert cli.main(["check", str(tmp_path / "fish")]) == 2
+    assert "fish" in capsys.readouterr().err
 
 
 def test_each_command_is_in_the_overview(capsys):
     assert cli.main([]) == 2
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
-    for name in ("train", "export", "verify", "label", "summary"):
+    for name in ("train", "export", "verify", "label", "check", "summary"):
         assert f"\n  {name} " in text
         with pytest.raises(SystemExit) as end:
             cli.main([name, "--help"])

@@ -1,9 +1,9 @@
 """The command `python -m lambdanet_tf.convert`."""
 
-import argparse
 from collections.abc import Sequence
 
 from lambdanet_tf import config
+from lambdanet_tf.arguments import users_input
 from lambdanet_tf.convert.timm import export_to_timm
 from lambdanet_tf.convert.timm import import_from_timm
 from lambdanet_tf.convert.timm import table
@@ -13,7 +13,7 @@ examples:
   python -m lambdanet_tf.convert from-timm lambda_resnet26t weights.npz
   python -m lambdanet_tf.convert from-timm model.safetensors weights.npz
   python -m lambdanet_tf.convert to-timm runs/NAME model.safetensors \\
-      --network LambdaResNet26T --changes '{"scope": 7}'
+      --model LambdaResNet26T --model-arguments '{"scope": 7}'
 
 Only axes are permuted: there and back gives the same bits. Networks that timm
 cannot express are refused with the reason.
@@ -22,11 +22,15 @@ cannot express are refused with the reason.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m lambdanet_tf.convert",
+    prog = "python -m lambdanet_tf.convert"
+    return config.run(lambda: _convert(_parser(prog).parse(arguments)), prog)
+
+
+def _parser(prog):
+    parser = config.Parser(
+        prog=prog,
         description="Convert weights between timm's networks and ours.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)
     ours = "an .npz file of `save_weights`"
@@ -39,19 +43,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add_argument("source", help=source)
         command.add_argument("destination", help=destination)
         command.add_argument(
-            "--network",
+            "--model",
             required=name == "to-timm",
             help="the network of the weights, such as LambdaResNet26T",
         )
         command.add_argument(
-            "--changes",
+            "--model-arguments",
             type=config.json_object,
             default={},
             metavar="JSON",
-            help="attributes of the network that differ, as an object",
+            help='attributes of the network that differ, as {"scope": 7}',
         )
-    given = parser.parse_args(arguments)
-    return config.run(lambda: _convert(given), parser.prog)
+    return parser
 
 
 def _convert(given):
@@ -59,9 +62,10 @@ def _convert(given):
     convert = (
         import_from_timm if given.command == "from-timm" else export_to_timm
     )
-    converted = convert(
-        given.source, given.destination, given.network, given.changes
-    )
+    with users_input():
+        converted = convert(
+            given.source, given.destination, given.model, given.model_arguments
+        )
     print(table(converted))
     print(f"Wrote {given.destination}")
     return 0

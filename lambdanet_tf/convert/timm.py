@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import specs
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.files import write_whole
 from lambdanet_tf.models import timm_layout
@@ -52,7 +53,7 @@ def import_from_timm(
         network = network or published
         state, source = read_published(published)
     elif not tf.io.gfile.exists(source):
-        raise ValueError(f"`source` must exist. There is no {source}.")
+        raise UserError(f"`source` must exist. There is no {source}.")
     else:
         state = read_safetensors(source)
     spec = _spec(network or _recognized(state, source), changes)
@@ -110,7 +111,7 @@ def table(tensors: Sequence[TimmTensor]) -> str:
 def _with_ending(name, path, ending):
     path = os.fspath(path)
     if not path.endswith(ending):
-        raise ValueError(f"`{name}` must end in {ending!r}. Received: {path}.")
+        raise UserError(f"`{name}` must end in {ending!r}. Received: {path}.")
     return path
 
 
@@ -123,7 +124,7 @@ def _published_name(source):
             names[alias] = name
     found = names.get(source.removeprefix("timm/"))
     if found is None:
-        raise ValueError(
+        raise UserError(
             "`source` must be a '.safetensors' file or one of "
             f"{', '.join(names)}. Received: {source}."
             f"{did_you_mean(source, names)}"
@@ -137,7 +138,7 @@ def _recognized(state, source):
         tensors = timm_layout.timm_tensors(specs.RESNETS[name])
         if {tensor.key for tensor in tensors} == state.keys():
             return name
-    raise ValueError(
+    raise UserError(
         "`network` must be given for weights of other networks than "
         f"{', '.join(PUBLISHED)}. Received: network=None, {source}."
     )
@@ -145,7 +146,7 @@ def _recognized(state, source):
 
 def _spec(network, changes):
     if network not in specs.RESNETS:
-        raise ValueError(
+        raise UserError(
             f"`network` must be a residual network. Received: {network!r}."
             f"{did_you_mean(str(network), specs.RESNETS)} There are: "
             f"{', '.join(specs.RESNETS)}."

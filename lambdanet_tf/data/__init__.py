@@ -17,6 +17,7 @@ from lambdanet_tf.data.images import open_image
 from lambdanet_tf.data.images import whole_image
 from lambdanet_tf.data.names import SOURCES
 from lambdanet_tf.data.names import dry_run_images
+from lambdanet_tf.data.names import is_image_set
 from lambdanet_tf.data.names import load_images
 from lambdanet_tf.data.pseudo_labels import read_pseudo_labels
 from lambdanet_tf.data.pseudo_labels import unlabelled_images
@@ -55,6 +56,7 @@ __all__ = [
     "element_seed",
     "fake_set",
     "image_dtype",
+    "is_image_set",
     "load_digits",
     "load_images",
     "open_image",

@@ -20,6 +20,7 @@ from lambdanet_tf.data.sets import find_parts
 from lambdanet_tf.data.sets import note_empty_classes
 from lambdanet_tf.data.sets import three_parts
 from lambdanet_tf.data.sources import IndexedSource
+from lambdanet_tf.environment import MissingPackage
 from lambdanet_tf.environment import require
 
 _NATIVE = (".jpg", ".jpeg", ".png")
@@ -276,7 +277,7 @@ def _require_pillow(number, total):
     try:
         require("PIL.Image", extra="data")
     except ImportError as error:
-        raise ImportError(
+        raise MissingPackage(
             f"{number} of {total} images are BMP, GIF, WebP or TIFF files, "
             f"which Pillow decodes. {error}"
         ) from error

@@ -5,6 +5,7 @@ import functools
 import re
 
 from lambdanet_tf.arguments import did_you_mean
+from lambdanet_tf.arguments import users_input
 from lambdanet_tf.data.arrays import load_digits
 from lambdanet_tf.data.arrays import read_arrays
 from lambdanet_tf.data.arrays import read_idx
@@ -38,6 +39,7 @@ _OPTIONS = {
 }
 
 
+@users_input()
 def load_images(
     name: str,
     validation_split: float = 0.1,

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf.arguments import users_input
 from lambdanet_tf.data.folders import FileSource
 from lambdanet_tf.data.folders import find_images
 from lambdanet_tf.data.names import is_image_set
@@ -33,6 +34,7 @@ from lambdanet_tf.data.sources import Source
 FILE_NAME = "pseudo-{number:05d}-of-{count:05d}.tfrecord"
 
 
+@users_input()
 def read_pseudo_labels(
     folder: str,
     classes: Sequence[str],
@@ -80,6 +82,7 @@ def read_pseudo_labels(
     )
 
 
+@users_input()
 def unlabelled_images(
     images: str, channels: int = 3, data_dir: str | None = None
 ) -> Source:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from lambdanet_tf import specs
 from lambdanet_tf.arguments import did_you_mean
+from lambdanet_tf.arguments import users_input
 from lambdanet_tf.models.mobilenet import MobileNet
 from lambdanet_tf.models.resnet import ResNet
 from lambdanet_tf.models.signature import named
@@ -23,6 +24,7 @@ def names() -> tuple[str, ...]:
     return tuple(specs.PRESETS)
 
 
+@users_input()
 def build(name: str, **arguments: Any) -> tf.keras.Model:
     """Builds a network by its name.
 

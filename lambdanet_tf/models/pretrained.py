@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import specs
+from lambdanet_tf.files import FileError
 from lambdanet_tf.files import write_whole
 from lambdanet_tf.models import timm_layout
 from lambdanet_tf.models.safetensors import read_safetensors
@@ -156,7 +157,7 @@ def fetch(name: str) -> str:
         )
     except Exception as error:  # Keras raises no narrower class.
         reason = " ".join(str(error).split())
-        raise OSError(
+        raise FileError(
             f"The weights of {name} cannot be fetched ({reason}): download "
             f"{published.address} by other means and give the path of the "
             "file, as in `weights='model.safetensors'`."
@@ -164,7 +165,7 @@ def fetch(name: str) -> str:
     found, expected = _sha256(path), published.sha256 or stated
     if expected not in (None, found):
         _remove(path)
-        raise OSError(
+        raise FileError(
             f"What {address} sent is not the weights of {name}, and has been "
             f"removed: its SHA-256 must be {expected}. Received: {found}. Try "
             "again, or download it by other means and give the path of the "

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf.arguments import users_input
 from lambdanet_tf.files import write_whole
 
 FORMAT = 1
@@ -103,6 +104,7 @@ def arrays_as_bytes(arrays: dict[str, np.ndarray], name: str) -> bytes:
     return buffer.getvalue()
 
 
+@users_input()
 def load_weights(
     model: tf.keras.Model,
     path: str | os.PathLike,

@@ -4,6 +4,8 @@ import dataclasses
 
 import tensorflow as tf
 
+from lambdanet_tf.arguments import UserError
+
 ACTIVATIONS = ("softmax", "sigmoid")
 ASSUMED = "assumed"  # How the reason for an activation begins if it is a guess.
 
@@ -44,20 +46,20 @@ def classifier_of(
     """
     dense, names = _end(model)
     if dense is None:
-        raise ValueError(
+        raise UserError(
             "`model` must end in a Dense layer of logits or probabilities. "
             f"Received: {model.name!r}, whose outputs are "
             f"{[output.name for output in model.outputs]}. Any other model is "
             "exported by Keras: `model.export(folder)`."
         )
     if len(names) > 1 or not set(names) <= set(ACTIVATIONS):
-        raise ValueError(
+        raise UserError(
             "`model` must end in logits, or in probabilities by one softmax "
             f"or sigmoid. Received: {' and '.join(names)}."
         )
     own = names[0] if names else None
     if wanted and own and wanted != own:
-        raise ValueError(
+        raise UserError(
             "`classifier_activation` must be the model's own, where it has "
             f"one. Received: {wanted!r} for a model that ends in {own!r}."
         )
@@ -68,7 +70,7 @@ def classifier_of(
     else:
         activation, reason = _of_logits(model, dense.units)
     if activation == "softmax" and dense.units == 1:
-        raise ValueError(
+        raise UserError(
             "A softmax of one output is 1, whatever the image. Received: a "
             "model of one output. Give `classifier_activation='sigmoid'` for "
             "one logit of two classes, or a Dense of 2 units."
@@ -145,7 +147,7 @@ def _of_logits(model, units):
     if any("categorical" in name for name in plain):
         return "softmax", f"that of the loss {losses[0]!r}"
     if losses and units == 1:
-        raise ValueError(
+        raise UserError(
             "A model of one output must be compiled with a binary loss to be "
             f"exported as a classifier. Received: {losses[0]!r}. Give "
             "`classifier_activation='sigmoid'` if it is the logit of a class; "

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from lambdanet_tf import config
 from lambdanet_tf import serving
+from lambdanet_tf.arguments import UserError
 
 EXIT_DIFFERENT = 1
 
@@ -95,14 +96,14 @@ def _run_command(arguments):
 def _check(given):
     """Raises a ValueError if flags contradict each other."""
     if (given.weights is None) != (given.model is None):
-        raise ValueError("--weights and --model belong together.")
+        raise UserError("--weights and --model belong together.")
     if given.weights and given.run_dir:
-        raise ValueError("Give either --run-dir or --weights, not both.")
-    for flag in ("labels", "arguments"):
+        raise UserError("Give either --run-dir or --weights, not both.")
+    for flag in ("labels", "model_arguments"):
         if getattr(given, flag) is not None and not given.weights:
-            raise ValueError(f"--{flag} belongs to --weights.")
+            raise UserError(f"--{flag.replace('_', '-')} belongs to --weights.")
     if "tflite_int8" in given.formats and "tflite" not in given.formats:
-        raise ValueError("--int8 belongs to --tflite.")
+        raise UserError("--int8 belongs to --tflite.")
 
 
 def _add_model(group):
@@ -131,7 +132,7 @@ def _add_model(group):
         help="the network of --weights, of lambdanet_tf.models",
     )
     group.add_argument(
-        "--arguments",
+        "--model-arguments",
         type=config.json_object,
         metavar="JSON",
         help='arguments of that network, as {"classes": 10}',
@@ -271,7 +272,7 @@ def _run(given):
         return runs.Run(
             "finished",
             given.model,
-            given.arguments or {},
+            given.model_arguments or {},
             _read_labels(given.labels),
             weights=given.weights,
         )
@@ -291,7 +292,7 @@ def _read_labels(path):
         # Notepad of Windows begins with a byte order mark.
         text = pathlib.Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(
+        raise UserError(
             "`--labels` must be a text file with a class name on each line. "
             f"Received {path}, which cannot be read: {error}."
         ) from error

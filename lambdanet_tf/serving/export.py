@@ -23,6 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import data
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.serving import formats
@@ -238,7 +239,7 @@ def data_set_images(
     """
     name = name or run.recipe.get("data")
     if name is None:
-        raise ValueError(
+        raise UserError(
             "`data_set` must be given for a weights file: its training images "
             "choose the ranges of 8-bit integers. Received: None."
         )

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.environment import require
 from lambdanet_tf.environment import require_all
 from lambdanet_tf.serving.classifier import probabilities_of
@@ -117,7 +118,7 @@ def _to_tflite(name, function, calibration):
             content = converter.convert()
         _tflite_runner(content)
     except Exception as error:  # the converter's own has no public name
-        raise ValueError(
+        raise UserError(
             f"`formats` must suit the model. TFLite rejects it as {name!r}: "
             f"{_reason(error)}{_WAY_OUT}"
         ) from error
@@ -127,7 +128,7 @@ def _to_tflite(name, function, calibration):
 def _quantize(converter, calibration):
     """Makes a converter store and compute in 8-bit integers."""
     if calibration is None or not len(calibration):
-        raise ValueError(
+        raise UserError(
             "`formats` can hold 'tflite_int8' only with images of the training "
             "set, which choose the ranges of its integers. Export a run whose "
             "data set is here, or pass them as `calibration`."
@@ -182,7 +183,7 @@ def _to_onnx(function):
         # runtime tells.
         _onnx_runner(content)
     except Exception as error:  # the runtime's errors share no other type
-        raise ValueError(
+        raise UserError(
             f"`formats` must suit the model. ONNX rejects it: {error}{_WAY_OUT}"
         ) from error
     return content

@@ -7,6 +7,7 @@ import tensorflow as tf
 from lambdanet_tf import data
 from lambdanet_tf import models
 from lambdanet_tf import ops
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.serving.classifier import classifier_of
 from lambdanet_tf.serving.folding import fold_batch_norm
 from lambdanet_tf.serving.options import ExportOptions
@@ -107,13 +108,13 @@ class Inference(tf.Module):
 def _input_shape(model):
     models.check_functional(model)
     if len(model.inputs) != 1:
-        raise ValueError(
+        raise UserError(
             "`model` must have one input, images. Received: "
             f"{len(model.inputs)} inputs."
         )
     shape = tuple(model.inputs[0].shape)
     if len(shape) != 4:
-        raise ValueError(
+        raise UserError(
             "`model` must take images, (batch, height, width, channels). "
             f"Received: an input of shape {shape}. A model of text, series or "
             "volumes is exported by Keras: `model.export(folder)`."

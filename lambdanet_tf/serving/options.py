@@ -4,8 +4,10 @@ import dataclasses
 
 from lambdanet_tf import data
 from lambdanet_tf import ops
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
+from lambdanet_tf.arguments import users_input
 from lambdanet_tf.serving.classifier import ACTIVATIONS
 
 DTYPES = ("float32", "bfloat16")
@@ -71,12 +73,13 @@ class ExportOptions:
     xla: bool = False
     formats: tuple[str, ...] = ()
 
+    @users_input()
     def __post_init__(self):
         positive_int("top", self.top)
         positive_int("max_pixels", self.max_pixels)
         crop = self.evaluation_crop
         if not isinstance(crop, int | float) or not 0 < crop <= 1:
-            raise ValueError(
+            raise UserError(
                 "`evaluation_crop` must be above 0 and at most 1. Received: "
                 f"evaluation_crop={crop!r}."
             )
@@ -94,7 +97,7 @@ class ExportOptions:
             one_of("formats", name, FORMATS)
         for label in self.labels or ():
             if not isinstance(label, str) or "\n" in label or "\r" in label:
-                raise ValueError(
+                raise UserError(
                     "`labels` must be one line of text for each class. "
                     f"Received: {label!r}."
                 )
@@ -111,13 +114,13 @@ class ExportOptions:
         """
         *size, channels = input_shape
         if channels not in (1, 3):
-            raise ValueError(
+            raise UserError(
                 "`model` must take images of 1 or 3 channels. Received: an "
                 f"input of shape {tuple(input_shape)}."
             )
         height, width = self.image_size or size
         if height is None or width is None:
-            raise ValueError(
+            raise UserError(
                 "`image_size` must be given for a model of any image size: "
                 "(height, width) of decoded images. Received: None."
             )
@@ -125,7 +128,7 @@ class ExportOptions:
             fixed not in (None, wanted)
             for fixed, wanted in zip(size, (height, width), strict=True)
         ):
-            raise ValueError(
+            raise UserError(
                 f"`image_size` must be the model's, {tuple(size)}. Received: "
                 f"{(height, width)}."
             )
@@ -148,7 +151,7 @@ class ExportOptions:
         if self.labels is None:
             return tuple(map(str, range(num_classes)))
         if len(self.labels) != num_classes:
-            raise ValueError(
+            raise UserError(
                 f"`labels` must hold {num_classes} names, one for each class "
                 f"of the model. Received: {len(self.labels)} names."
             )

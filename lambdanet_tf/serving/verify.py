@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.serving import formats
 from lambdanet_tf.serving import warmup
 from lambdanet_tf.serving.classifier import scores_of
@@ -168,7 +169,7 @@ def prediction_table(folder: str | os.PathLike) -> str:
     with local_copy(folder) as local:
         examples = Examples.read(local)
         if not len(examples.labels):
-            raise ValueError(
+            raise UserError(
                 "`folder` must hold test images, as exports of runs do. "
                 f"Received {folder}, which has none."
             )

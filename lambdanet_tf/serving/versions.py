@@ -20,7 +20,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import positive_int
+from lambdanet_tf.arguments import users_input
+from lambdanet_tf.files import FileError
 
 MODEL_FILE = "saved_model.pb"
 METADATA_FILE = "assets.extra/export.json"
@@ -53,7 +56,7 @@ def newest_export(destination: str | os.PathLike) -> Folder:
         if tf.io.gfile.exists(_join(folder, MODEL_FILE))
     }
     if not written:
-        raise ValueError(
+        raise UserError(
             "`destination` must hold an exported model. Received "
             f"{os.fspath(destination)}, which holds none. Export one with "
             "`python export.py`."
@@ -84,7 +87,7 @@ def new_version(
         OSError: if the folder cannot be written.
     """
     if not _MODEL_NAME.fullmatch(name):
-        raise ValueError(
+        raise UserError(
             "`name` must be made of letters, digits, '.', '_' and '-', and "
             f"begin with a letter or a digit. Received: name={name!r}."
         )
@@ -103,7 +106,7 @@ def new_version(
                 raise FileExistsError(f"{final} has been written meanwhile")
             publish(folder, final)
         except (OSError, tf.errors.OpError) as error:
-            raise OSError(
+            raise FileError(
                 f"Cannot write {final}: {error}. Nothing was left behind."
             ) from error
 
@@ -132,7 +135,7 @@ def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:
     """
     file = _join(folder, METADATA_FILE)
     if not tf.io.gfile.exists(file):
-        raise ValueError(
+        raise UserError(
             "`folder` must be a version folder that this package wrote. "
             f"Received {folder}, which holds no {METADATA_FILE}."
         )
@@ -172,12 +175,13 @@ def _folder(path):
     return path if "://" in path else pathlib.Path(path)
 
 
+@users_input()
 def _free_version(model_folder, version):
     taken = list_versions(model_folder)
     if version is None:
         return (taken[-1] if taken else 0) + 1
     if positive_int("version", version) in taken:
-        raise ValueError(
+        raise UserError(
             f"`version` must be new. Received: version={version}; "
             f"{model_folder} holds {taken}. The next one is {taken[-1] + 1}."
         )
@@ -192,7 +196,7 @@ def _folder_beside(final):
         folder.mkdir()  # with the rights that the user's mask leaves
         return folder
     except OSError as error:
-        raise OSError(
+        raise FileError(
             f"Cannot write to {final.parent}: {error}. Choose a folder that "
             "can be written."
         ) from error

@@ -4,6 +4,7 @@ import os
 
 import tensorflow as tf
 
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.options import number_of_workers
@@ -31,12 +32,12 @@ def create_strategy(options: RunOptions) -> tf.distribute.Strategy:
     kind = strategy_kind(options)
     _check_keras(kind)
     if options.jit_compile and kind != "default":
-        raise ValueError(
+        raise UserError(
             "`jit_compile` is for one device. On a TPU everything is compiled "
             f"without it. Received: strategy {kind}."
         )
     if number_of_workers() > 1 and not options.run_dir:
-        raise ValueError(
+        raise UserError(
             "Several processes need one folder that all can read: --run-dir."
         )
     if kind == "tpu":
@@ -128,7 +129,7 @@ def _unused_gpu():
 
 def _check_keras(kind):
     if kind in ("multiworker", "tpu") and KERAS_3:
-        raise ValueError(
+        raise UserError(
             f"The strategy {kind} trains on tf_keras; Keras 3 fails there. Set "
             "the environment variable TF_USE_LEGACY_KERAS=1 before TensorFlow "
             "is imported (train.py does that by itself)."
@@ -143,7 +144,7 @@ def _mirrored_strategy(replicas):
         _divide_cpu(replicas)
     cpus = tf.config.list_logical_devices("CPU")
     if len(cpus) < 2:
-        raise ValueError(
+        raise UserError(
             "`strategy` mirrored needs several devices. Received: one CPU"
             f"{_unused_gpu()}. Give --replicas 2 to try it on parts of the CPU."
         )
@@ -161,7 +162,7 @@ def _divide_cpu(replicas):
         tf.config.set_logical_device_configuration(cpu, parts)
     except RuntimeError as error:
         if len(tf.config.list_logical_devices("CPU")) < replicas:
-            raise ValueError(
+            raise UserError(
                 "`replicas` must be chosen before TensorFlow has computed "
                 f"anything. Received: {replicas}."
             ) from error
@@ -174,7 +175,7 @@ def _tpu_strategy(name):
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, tf.errors.OpError, RuntimeError) as error:
-        raise ValueError(
+        raise UserError(
             f"Cannot use the TPU {name!r}: {error} A TPU needs the package "
             "tensorflow-tpu in the place of tensorflow; see docs/training.md."
         ) from error

@@ -21,6 +21,8 @@ from lambdanet_tf import environment
 from lambdanet_tf import models
 from lambdanet_tf import runs
 from lambdanet_tf.analysis import trainable_parameters
+from lambdanet_tf.arguments import UserError
+from lambdanet_tf.arguments import users_input
 from lambdanet_tf.training.averages import Averages
 from lambdanet_tf.training.batches import InputPipeline
 from lambdanet_tf.training.devices import any_process
@@ -232,7 +234,7 @@ def prepare(
         if state.best:
             output.write_bytes(runs.WEIGHTS_FILE, state.best_weights)
     elif folder.exists(runs.WEIGHTS_FILE):
-        raise ValueError(
+        raise UserError(
             f"{folder.path} has weights but no checkpoint to resume from. Put "
             f"back {checkpoints}, or begin a run in another folder with "
             f"--initial-weights {folder.path}."
@@ -241,6 +243,7 @@ def prepare(
     return run
 
 
+@users_input()
 def set_up(
     recipe: Recipe,
     options: RunOptions,

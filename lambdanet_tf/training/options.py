@@ -8,6 +8,7 @@ import json
 import os
 
 from lambdanet_tf import config
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.config import field
 
 STRATEGIES = ("auto", "default", "mirrored", "multiworker", "tpu")
@@ -61,7 +62,7 @@ class RunOptions:
     def __post_init__(self):
         config.check(self)
         if self.resume and not self.run_dir:
-            raise ValueError("`resume` needs the folder of a run: --run-dir.")
+            raise UserError("`resume` needs the folder of a run: --run-dir.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lambdanet_tf import config
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.config import field
 
 
@@ -194,12 +195,12 @@ class Recipe:
     def __post_init__(self):
         config.check(self)
         if self.mixup and self.cutmix:
-            raise ValueError(
+            raise UserError(
                 "`mixup` and `cutmix` must not both be used. Received: "
                 f"mixup={self.mixup}, cutmix={self.cutmix}."
             )
         if self.weight_decay and "kernel_regularizer" in self.model_arguments:
-            raise ValueError(
+            raise UserError(
                 "`weight_decay` must be 0 if `model_arguments` has a "
                 "`kernel_regularizer`, which takes its place. Received: "
                 f"weight_decay={self.weight_decay}."

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lambdanet_tf import config
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.specs import TABLE_20
 from lambdanet_tf.training.recipe import Recipe
@@ -206,7 +207,7 @@ def resolve(
             allowed.
     """
     if name not in RECIPES:
-        raise ValueError(
+        raise UserError(
             f"Unknown recipe {name!r}.{did_you_mean(name, RECIPES)} There are: "
             f"{', '.join(RECIPES)}."
         )
@@ -231,9 +232,9 @@ def read_recipe(path: str, text: str) -> Recipe:
     try:
         content = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is not a JSON file: {error}.") from error
+        raise UserError(f"{path} is not a JSON file: {error}.") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path} must hold one JSON object.")
+        raise UserError(f"{path} must hold one JSON object.")
     content = dict(content.get("recipe", content))
     name = content.pop("name", "digits")
     if name in RECIPES:
@@ -266,7 +267,7 @@ def _with_table_20(recipe, changes):
     if needed <= set(changes):
         return recipe
     sizes = ", ".join(str(row.image_size) for row in rows) or "no size"
-    raise ValueError(
+    raise UserError(
         f"Table 20 has no row for {recipe.model} at {recipe.image_size} "
         f"pixels; for this depth it has {sizes}. Choose one of them with "
         "`image_size`, or give randaugment_magnitude, dropout_rate and "

@@ -11,6 +11,7 @@ import lambdanet_tf
 from lambdanet_tf import data
 from lambdanet_tf import environment
 from lambdanet_tf import runs
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.recipe import Recipe
@@ -86,7 +87,7 @@ def check_resumable(
             f"{name} is {old!r}, not {new!r}"
             for name, (old, new) in changed.items()
         ]
-        raise ValueError(
+        raise UserError(
             f"{folder.path} was begun with another recipe: {'; '.join(texts)}. "
             "Resume it without these changes, or choose another folder. (Only "
             "`epochs` can grow.)"
@@ -128,7 +129,7 @@ def check_same_images(folder: runs.RunFolder, images: data.ImageSet) -> None:
         what = f"sizes of the parts: {dict(run.parts)}, not {sizes}"
     else:
         return
-    raise ValueError(
+    raise UserError(
         f"{folder.path} was begun with other images than {images.name} has "
         f"now. What differs is the {what}. Resume it with the former images, "
         "or choose another folder; --initial-weights takes its weights there."
@@ -145,7 +146,7 @@ def _check_same_keras(run):
     theirs = str(run.versions.get("keras", ""))
     if theirs.startswith("keras 3") != environment.KERAS_3:
         value = "0" if theirs.startswith("keras 3") else "1"
-        raise ValueError(
+        raise UserError(
             f"{run.folder} was begun with {theirs}; this is "
             f"{environment.keras_version()}. Resume it with the environment "
             f"variable TF_USE_LEGACY_KERAS={value}."
@@ -155,7 +156,7 @@ def _check_same_keras(run):
 def _check_not_failed(run):
     """A run whose loss was not finite would fail again."""
     if run.status == "failed":
-        raise ValueError(
+        raise UserError(
             f"{run.folder} has failed and would fail again. "
             f"{run.metrics.get('reason', '')} Begin a new run: --recipe-file "
             f"{os.path.join(run.folder, runs.RUN_FILE)}"

@@ -18,7 +18,9 @@ import tensorflow as tf
 
 from lambdanet_tf import __version__
 from lambdanet_tf import models
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.environment import tf_variable
+from lambdanet_tf.files import FileError
 from lambdanet_tf.training.averages import Averages
 from lambdanet_tf.training.preemption import check_finite
 
@@ -271,7 +273,7 @@ class TrainState:
             self._saved = self.step, len(self.rows)
             return True
         if paths:
-            raise ValueError(
+            raise UserError(
                 f"No checkpoint in {folder} is whole. Put back a copy of that "
                 "folder, or begin a new run from the best weights with "
                 "--initial-weights."
@@ -280,7 +282,7 @@ class TrainState:
 
     def _read(self, path, fields):
         if fields is None:
-            raise ValueError(
+            raise UserError(
                 f"The checkpoint {path} is of another version of lambdanet_tf, "
                 "which run.json names: finish the run with that one, or begin "
                 "a new one from its best weights with --initial-weights."
@@ -288,7 +290,7 @@ class TrainState:
         try:
             self._checkpoint.read(path).assert_consumed()
         except (AssertionError, ValueError) as error:
-            raise ValueError(
+            raise UserError(
                 f"The checkpoint {path}, of lambdanet_tf {fields['version']}, "
                 f"does not fit this network and optimizer: {error}"
             ) from error
@@ -338,7 +340,7 @@ def check_room(folder: str, checkpoint_size: int) -> None:
     needed = (_MAX_TO_KEEP + 2) * checkpoint_size
     free = shutil.disk_usage(there).free
     if free < needed:
-        raise OSError(
+        raise FileError(
             f"The run folder {folder} needs {needed / 2**20:,.0f} MiB for "
             f"checkpoints and weights; {free / 2**20:,.0f} MiB are free."
         )

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf import runs
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.data import pseudo_labels
 from lambdanet_tf.data.sets import CLASS_FILES
 from lambdanet_tf.files import check_writable
@@ -77,7 +78,7 @@ def label_images(
     labels, certainties = _predictions(parts)
     numbers = _choose(labels, certainties, options.images_per_class)
     if not numbers.sum():
-        raise ValueError(
+        raise UserError(
             "`threshold` must keep some of the images. Received: "
             f"{options.threshold}, which none of {source.num_images} images "
             "reaches."
@@ -108,12 +109,12 @@ def _begin(output, facts):
         with tf.io.gfile.GFile(output.file(_PROGRESS_FILE), "rb") as stream:
             if stream.read().decode() == text:
                 return
-        raise ValueError(
+        raise UserError(
             f"{output.path} was begun with another run, other images or other "
             "options. Give the same ones, or choose another folder."
         )
     if tf.io.gfile.exists(output.path) and tf.io.gfile.listdir(output.path):
-        raise ValueError(
+        raise UserError(
             "`folder` must be a new or an empty one. Received: "
             f"{output.path!r}."
         )
