@@ -25,6 +25,16 @@ SHAPES = (
     ((128, 128), None),
     ((256, 256), None),
 )
+# What no factor was fitted to: of every rank and algorithm that is chosen.
+HELD_OUT = (
+    ((96, 40), 15),
+    ((40, 40), None),
+    ((30, 50), 11),
+    ((120, 80), 9),
+    ((20, 20, 20), 7),
+    ((900,), 31),
+    ((5000,), None),
+)
 PASSES = ("forward", "training")
 
 
@@ -92,7 +102,7 @@ def main():
         grid, scope = map(json.loads, case[:2])
         print(json.dumps(measure(grid, scope, case[2])))
         return
-    for grid, scope in SHAPES:
+    for grid, scope in SHAPES + HELD_OUT:
         for direction in PASSES:
             row = in_child(grid, scope, direction)
             print(

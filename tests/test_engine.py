@@ -549,7 +549,9 @@ def peak(grid, rest, implementation):
 @pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize("direction", plan_memory.PASSES)
-@pytest.mark.parametrize(("grid", "scope"), plan_memory.SHAPES[:5])
+@pytest.mark.parametrize(
+    ("grid", "scope"), plan_memory.SHAPES[:5] + plan_memory.HELD_OUT
+)
 def test_plans_tell_their_memory(grid, scope, direction):
     row = plan_memory.in_child(grid, scope, direction)
     assert row["peak"] / 1.5 < row["planned"] < 1.5 * row["peak"]

@@ -9,7 +9,6 @@ from lambdanet_tf.arguments import one_of
 from lambdanet_tf.ops.devices import DEVICES
 from lambdanet_tf.ops.devices import target_device
 from lambdanet_tf.ops.position import ALGORITHMS
-from lambdanet_tf.ops.position.cost import WORKSPACE
 from lambdanet_tf.ops.position.cost import CostModel
 from lambdanet_tf.ops.position.cost import Plan
 
@@ -18,7 +17,7 @@ TYPICAL_BATCH = 8
 _MAX_SLOWDOWN = 3  # of an algorithm that fits, compared with the fastest
 # Bytes; smaller blocks have smaller tables, which are held at every size of
 # the batch.
-_HUGE_TABLE = 3 * 2**27
+_HUGE_TABLE = 396 * 2**20
 # Names of earlier versions, which saved layers have, and what they mean now.
 _FORMER_NAMES = {
     "batch_last": "auto",
@@ -167,7 +166,7 @@ def best_plan(geometry, dims, algorithm, device, training=True, batch=None):
         ALGORITHMS[algorithm].costs(geometry, dims, new_cost),
         key=lambda plan: (
             not _fits(plan, batch, device.memory),
-            plan.table_memory > _HUGE_TABLE + WORKSPACE,
+            plan.table_memory > _HUGE_TABLE,
             plan.seconds,
         ),
     )

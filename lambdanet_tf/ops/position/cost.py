@@ -11,8 +11,8 @@ import math
 from lambdanet_tf.ops.blocks import Blocks
 
 _FLOAT = 4
-# What TensorFlow's libraries hold while they compute, measured on a CPU.
-WORKSPACE = 12 * 2**20
+# Bytes that TensorFlow's libraries hold while they compute, measured on a CPU.
+_WORKSPACE = 4 * 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,12 +209,13 @@ class CostModel:
         times = training if self.training else forward
         return math.ceil(times * floats * _FLOAT)
 
-    def plan(self, sizes, floats):
+    def plan(self, sizes, floats, workspace=_WORKSPACE):
         """Returns the `Plan`.
 
         Args:
             sizes: queries of a block per axis; empty where nothing is cut.
             floats: numbers of the lambdas or scores of an example.
+            workspace: bytes that libraries hold.
         """
         return Plan(
             self.algorithm,
@@ -222,7 +223,7 @@ class CostModel:
             self.operations,
             self.table_operations,
             self.memory,
-            self.table_memory + WORKSPACE,
+            self.table_memory + workspace,
             self.seconds,
             intermediate=floats * _FLOAT,
         )

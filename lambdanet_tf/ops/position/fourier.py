@@ -26,6 +26,8 @@ from lambdanet_tf.ops.position.frequencies import transforms
 from lambdanet_tf.ops.transpose import transpose
 
 _SWAPPED = [1, 0, 2, 3, 4]
+# Bytes that libraries hold for batches of products, measured on a CPU.
+_WORKSPACE = 12 * 2**20
 
 
 def fourier(queries, values, table, blocks):
@@ -180,7 +182,7 @@ def _costs(geometry, dims, new_cost):
         cost.product_of_table(4 * frequencies, first.taps, entries)
         cost.move_table(4 * frequencies * t * s * k * u, 6)
         cost.hold_spectra(2 * frequencies, rows, x * s * u * v, x * t * k * v)
-        yield cost.plan(blocks.sizes, rows * x * t * k * v)
+        yield cost.plan(blocks.sizes, rows * x * t * k * v, _WORKSPACE)
 
 
 FOURIER = Algorithm(
