@@ -116,22 +116,30 @@ def test_wrong_specs(changes, message):
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("ResNet50", {"scope": 7}, "`scope` .*no lambda layer.*scope=7"),
+        (
+            "ResNet50",
+            {"scope": 7},
+            r"`scope`.* L \(lambda layer\)",
+        ),
         (
             "ResNet50",
             {"num_heads": 2, "key_dim": 8},
             "`num_heads` and `key_dim`",
         ),
         ("ResNet50", {"share_embeddings": False}, "`share_embeddings`"),
-        ("ResNet50", {"attention_scope": 5}, "letter S"),
-        ("ResNet50", {"stages": "LLLL", "parallel_keys": 0.1}, "letter P"),
-        ("ResNet50", {"stages": "PPPP", "attention_key_dim": 8}, "A, S and X"),
+        ("ResNet50", {"attention_scope": 5}, r"letters S \("),
+        ("ResNet50", {"stages": "LLLL", "parallel_keys": 0.1}, r"letters P \("),
+        (
+            "ResNet50",
+            {"stages": "PPPP", "attention_key_dim": 8},
+            "letters A .*, S .*, X ",
+        ),
         ("ResNet50", {"se_stages": (2,)}, "`se_ratio` above 0"),
         ("ResNetRS50", {"se_stages": (6,)}, "`se_ratio` above 0"),
         ("ResNetRS50", {"drop_path_schedule": "block"}, "paths to drop"),
         ("LambdaResNet50", {"use_position": False, "scope": 7}, "position"),
         ("LambdaResNet50", {"strides": (1,) * 4, "lambda_pool": 2}, "strides"),
-        ("LambdaResNet50", {"attention_pool": 3}, "no attention"),
+        ("LambdaResNet50", {"attention_pool": 3}, "that strides of .*A .* P "),
         ("MobileNetV2", {"key_dim": 8}, "a block in `lambda_blocks`"),
     ],
 )
@@ -169,6 +177,23 @@ def test_wrong_presets(changes):
     (name,) = changes
     with pytest.raises(ValueError, match=f"`{name}` must be"):
         dataclasses.replace(specs.PRESETS["ResNet50"], **changes)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        specs.PRESETS["LambdaResNet50"],
+        specs.RESNETS["LambdaResNet50"],
+        specs.LAMBDA_MOBILENET_V2,
+        specs.LAMBDA_MOBILENET_V2.rows[0],
+    ],
+    ids=lambda row: type(row).__name__,
+)
+def test_every_field_is_validated(row):
+    for field in dataclasses.fields(row):
+        for wrong in (object(), -1.5, (0,)):
+            with pytest.raises(ValueError, match=f"`{field.name}`"):
+                dataclasses.replace(row, **{field.name: wrong})
 
 
 @pytest.mark.parametrize("pattern", ["CCC", "CCLZ", "ccll"])

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+from lambdanet_tf.arguments import check_types
 from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.specs.checks import check_common
 from lambdanet_tf.specs.checks import check_positive
@@ -25,6 +26,7 @@ class InvertedRow:
     strides: int
 
     def __post_init__(self):
+        check_types(self)
         check_positive(self, [field.name for field in dataclasses.fields(self)])
 
 

@@ -14,22 +14,48 @@ from lambdanet_tf.specs.checks import check_positive
 IMAGENET_MEAN = (123.675, 116.28, 103.53)
 IMAGENET_STD = (58.395, 57.12, 57.375)
 
-# What stands in the middle of a residual block.
-LETTERS = {
-    "C": "3x3 convolution",
-    "L": "lambda layer",
-    "A": "global attention",
-    "S": "local attention",
-    "X": "axial attention",
-    "P": "convolution and global attention in parallel",
-}
-
 # Attributes that lambda layers take under the same names.
 LAMBDA_ARGUMENTS = (
     *("num_heads", "key_dim", "intra_depth", "scope"),
     *("use_content", "use_position", "use_position_bias"),
     *("key_normalization", "query_normalization", "use_batch_norm"),
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Letter:
+    """What stands in the middle of a residual block.
+
+    Attributes:
+        name: in words.
+        attributes: those of `ResNetSpec` that only such blocks read.
+        pool: the one that a block that strides reads besides.
+    """
+
+    name: str
+    attributes: tuple[str, ...] = ()
+    pool: str = ""
+
+
+_ATTENTION = ("attention_heads", "attention_key_dim")
+_PARALLEL = ("attention_heads", "parallel_keys", "parallel_values")
+LETTERS = {
+    "C": Letter("3x3 convolution"),
+    "L": Letter(
+        "lambda layer", (*LAMBDA_ARGUMENTS, "share_embeddings"), "lambda_pool"
+    ),
+    "A": Letter("global attention", _ATTENTION, "attention_pool"),
+    "S": Letter(
+        "local attention", (*_ATTENTION, "attention_scope"), "attention_pool"
+    ),
+    "X": Letter("axial attention", _ATTENTION, "attention_pool"),
+    "P": Letter(
+        "convolution and global attention in parallel",
+        _PARALLEL,
+        "attention_pool",
+    ),
+}
+
 _CHOICES = {
     "shortcut": ("pool", "conv"),
     "drop_path_schedule": ("stage", "block", "constant"),
@@ -165,74 +191,44 @@ class ResNetSpec:
         Returns:
             dict from the attribute to what the network has not.
         """
-        return {
-            name: what
-            for names, is_there, what in _NEEDS
-            if not is_there(self)
-            for name in names
-        }
+        unused = {}
+        if not self.use_position:
+            lacking = "position lambdas (use_position=False)"
+            unused |= dict.fromkeys(("scope", "share_embeddings"), lacking)
+        if not self.has_se:
+            unused["se_stages"] = (
+                "squeeze-and-excitation in one of its stages (`se_ratio` "
+                "above 0)"
+            )
+        if not self.drop_path_rate:
+            unused["drop_path_schedule"] = (
+                "paths to drop (`drop_path_rate` above 0)"
+            )
+        strided = zip(self.stages, self.strides, strict=True)
+        strided = {blocks[0] for blocks, strides in strided if strides > 1}
+        for letter in LETTERS.values():
+            for name in letter.attributes:
+                unused |= _unread(name, set("".join(self.stages)))
+            unused |= _unread(letter.pool, strided, " that strides")
+        return unused
+
+    @property
+    def has_se(self):
+        """Whether a stage has squeeze-and-excitation."""
+        stages = range(2, 2 + len(self.stages))
+        return self.se_ratio > 0 and any(x in stages for x in self.se_stages)
 
 
-def _has(letters, strided=False):
-    """A test of specs: whether any (strided) block has one of some letters."""
-
-    def has(spec):
-        rows = zip(spec.stages, spec.strides, strict=True)
-        if strided:
-            return any(x[0] in letters for x, strides in rows if strides > 1)
-        return any(letter in letters for x, _ in rows for letter in x)
-
-    return has
-
-
-# What attributes need to change anything; of several rows the last one counts.
-_NEEDS = (
-    (("lambda_pool",), _has("L", strided=True), "lambda layer that strides"),
-    (("attention_pool",), _has("ASXP", strided=True), "attention that strides"),
-    (
-        ("scope", "share_embeddings"),
-        lambda spec: spec.use_position,
-        "position lambdas (use_position=False)",
-    ),
-    (
-        (*LAMBDA_ARGUMENTS, "share_embeddings", "lambda_pool"),
-        _has("L"),
-        "lambda layer (letter L in `stages`)",
-    ),
-    (
-        ("attention_heads", "attention_pool"),
-        _has("ASXP"),
-        "attention (letters A, S, X and P in `stages`)",
-    ),
-    (
-        ("attention_key_dim",),
-        _has("ASX"),
-        "attention by itself (letters A, S and X in `stages`)",
-    ),
-    (
-        ("attention_scope",),
-        _has("S"),
-        "local attention (letter S in `stages`)",
-    ),
-    (
-        ("parallel_keys", "parallel_values"),
-        _has("P"),
-        "attention in parallel with a convolution (letter P in `stages`)",
-    ),
-    (
-        ("se_stages",),
-        lambda spec: (
-            spec.se_ratio > 0
-            and any(x < 2 + len(spec.stages) for x in spec.se_stages)
-        ),
-        "squeeze-and-excitation in one of its stages (`se_ratio` above 0)",
-    ),
-    (
-        ("drop_path_schedule",),
-        lambda spec: spec.drop_path_rate > 0,
-        "paths to drop (`drop_path_rate` above 0)",
-    ),
-)
+def _unread(attribute, letters, where=""):
+    """What an attribute lacks if no block of these letters reads it."""
+    readers = {
+        letter
+        for letter, block in LETTERS.items()
+        if attribute and attribute in (*block.attributes, block.pool)
+    }
+    if not readers or letters & readers:
+        return {}
+    return {attribute: f"block{where} of {_in_words(readers)} in `stages`"}
 
 
 def _check_shapes(spec):
@@ -241,8 +237,8 @@ def _check_shapes(spec):
         not s or set(s) - set(LETTERS) for s in spec.stages
     ):
         raise ValueError(
-            "`stages` must hold a string per stage, a letter per block of "
-            f"{_letters()}. Received: stages={spec.stages!r}."
+            "`stages` must hold a string per stage, for each block one of "
+            f"{_in_words(LETTERS)}. Received: stages={spec.stages!r}."
         )
     for first, second in (
         ("widths", "stages"),
@@ -305,10 +301,11 @@ def uniform_stages(pattern, blocks):
     if len(pattern) != len(blocks) or set(pattern) - set(LETTERS):
         raise ValueError(
             f"`pattern` must hold {len(blocks)} letters, one per stage, of "
-            f"{_letters()}. Received: pattern={pattern!r}."
+            f"{_in_words(LETTERS)}. Received: pattern={pattern!r}."
         )
     return tuple(letter * n for letter, n in zip(pattern, blocks, strict=True))
 
 
-def _letters():
-    return ", ".join(f"{letter} ({what})" for letter, what in LETTERS.items())
+def _in_words(letters):
+    names = (f"{x} ({LETTERS[x].name})" for x in LETTERS if x in letters)
+    return f"the letters {', '.join(names)}"
