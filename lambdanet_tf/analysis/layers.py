@@ -24,6 +24,7 @@ table, and the sum instead of the product in tables per axis:
 
 import dataclasses
 import math
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -71,85 +72,86 @@ class LayerCount:
     state_bytes: int = 0
 
 
-def layer_flops(layer):
-    """Operations of a built layer of a model, for one image.
+class Costs(NamedTuple):
+    """What a layer costs for one image.
+
+    Attributes:
+        flops: operations by the paper's convention.
+        activations: numbers that it holds beside its output.
+        embeddings: numbers of the embeddings of all pairs of positions.
+        table: numbers of the table that they are read from.
+    """
+
+    flops: int
+    activations: int = 0
+    embeddings: int = 0
+    table: int = 0
+
+
+def layer_costs(layer):
+    """Counts what a built layer of a model costs, for one image.
 
     Returns:
-        int, or None for a layer that has weights and is not known here.
+        `Costs`, or None for a layer that has weights and is not known here.
     """
     if isinstance(layer, (LambdaLayer, LambdaConv)):
-        return _lambda_flops(layer)
+        return _lambda_costs(layer)
     if isinstance(layer, RelativeAttention):
-        return _attention_flops(layer)
+        return _attention_costs(layer)
     if isinstance(layer, SqueezeExcite):
-        return 2 * 2 * math.prod(layer.reduce.kernel.shape)
-    if type(layer) in _CONVOLUTIONS:  # Not those derived from them.
-        return 2 * _positions(layer.output) * _kernel_size(layer)
-    if isinstance(layer, tf.keras.layers.Dense):
-        return 2 * _positions(layer.output) * math.prod(layer.kernel.shape)
+        return Costs(2 * 2 * math.prod(layer.reduce.kernel.shape))
+    # Products per position; a depthwise kernel's name differs by Keras. Not
+    # of layers that are derived from convolutions.
+    if type(layer) in _CONVOLUTIONS or isinstance(layer, tf.keras.layers.Dense):
+        products = math.prod(layer.weights[0].shape)
+        return Costs(2 * _positions(layer.output) * products)
     free = isinstance(layer, tf.keras.layers.BatchNormalization)
-    return 0 if free or not layer.weights else None
+    return Costs(0) if free or not layer.weights else None
 
 
-def lambda_bytes(layer, itemsize):
-    """Memory of a lambda layer beside its output, for one image.
-
-    Returns:
-        Bytes of activations, of the embeddings of all pairs, of the table.
-    """
+def _lambda_costs(layer):
     n, m = _positions(layer.output), _positions(layer.input)
-    groups, depths = _groups(layer), layer.key_dim * layer.intra_depth
-    widths = layer.value_dim * layer.intra_depth * groups
-    activations = n * layer.num_heads * layer.key_dim + m * widths
+    h, g = layer.num_heads, layer.num_heads if layer.multi_head else 1
+    k, u, v = layer.key_dim, layer.intra_depth, layer.value_dim
+    channels = layer.input.shape[-1]
+    products = n * channels * h * k + m * channels * g * v * u + n * h * k * v
+    activations = n * h * k + m * g * v * u
     pairs = table = 0
     if layer.use_content:
-        activations += m * groups * depths
+        products += m * channels * g * k * u + m * g * k * v * u
+        activations += m * g * k * u
     if layer.use_position:
-        activations += n * groups * layer.key_dim * layer.value_dim
-        pairs = n * m * groups * depths
+        seen = _clipped(layer.scope, tuple(layer.input.shape[1:-1]))
+        products += n * math.prod(seen) * g * k * v * u
+        activations += n * g * k * v
+        pairs = n * m * g * k * u
         table = math.prod(layer.position_embedding.embeddings.shape)
-    return activations * itemsize, pairs * itemsize, table * itemsize
+    if layer.use_position_bias:
+        products += n * h * k
+    return Costs(2 * products, activations, pairs, table)
 
 
-def attention_bytes(layer, itemsize):
-    """Memory of an attention layer beside its output, for one image.
-
-    Returns:
-        As `lambda_bytes`.
-    """
-    n, heads = _positions(layer.output), layer.num_heads
-    depths = layer.key_depth * (1 + layer.use_content) + layer.value_dim
-    activations = n * heads * (depths + math.prod(_attended(layer)))
-    pairs = [size**2 for size in _attended_sizes(layer)]
-    pairs = [math.prod(pairs)] if layer.position_embedding else pairs
-    tables = [math.prod(table.embeddings.shape) for table in layer.tables()]
-    held = sum(pairs) * layer.key_depth if tables else 0
-    return activations * itemsize, held * itemsize, sum(tables) * itemsize
-
-
-def _attention_flops(layer):
+def _attention_costs(layer):
     n, m = _positions(layer.output), _positions(layer.input)
-    channels, heads = layer.input.shape[-1], layer.num_heads
-    k, v, seen = layer.key_depth, layer.value_dim, _attended(layer)
-    products = n * channels * heads * k + m * channels * heads * v
-    if layer.use_content:
-        products += m * channels * heads * k
-        products += n * math.prod(seen) * heads * k
-    if layer.tables():
-        is_joint = layer.position_embedding is not None
-        products += n * (math.prod(seen) if is_joint else sum(seen)) * heads * k
-    products += n * math.prod(seen) * heads * v
-    return 2 * products
-
-
-def _attended(layer):
-    """Positions that a query sees on each axis that it attends to."""
-    return _clipped(layer.scope, _attended_sizes(layer))
-
-
-def _attended_sizes(layer):
+    channels, h = layer.input.shape[-1], layer.num_heads
+    k, v = layer.key_depth, layer.value_dim
     sizes = tuple(layer.input.shape[1:-1])
-    return sizes if layer.axis is None else (sizes[layer.axis - 1],)
+    if layer.axis is not None:
+        sizes = (sizes[layer.axis - 1],)
+    seen = _clipped(layer.scope, sizes)  # By a query, on each axis.
+    products = n * channels * h * k + m * channels * h * v
+    products += n * math.prod(seen) * h * v
+    if layer.use_content:
+        products += m * channels * h * k + n * math.prod(seen) * h * k
+    held = k * (1 + layer.use_content) + v + math.prod(seen)
+    tables = [math.prod(table.embeddings.shape) for table in layer.tables()]
+    pairs = 0
+    if tables:
+        is_joint = layer.position_embedding is not None
+        products += n * (math.prod(seen) if is_joint else sum(seen)) * h * k
+        squares = [size**2 for size in sizes]
+        pairs = k * (math.prod(squares) if is_joint else sum(squares))
+    return Costs(2 * products, n * h * held, pairs, sum(tables))
 
 
 def _clipped(scope, sizes):
@@ -158,6 +160,11 @@ def _clipped(scope, sizes):
     if isinstance(scope, int):
         scope = (scope,) * len(sizes)
     return [min(r, size) for r, size in zip(scope, sizes, strict=True)]
+
+
+def _positions(x):
+    """Positions of a Keras tensor (batch, *positions, channels)."""
+    return math.prod(x.shape[1:-1])
 
 
 def state_bytes(layer):
@@ -169,39 +176,3 @@ def state_bytes(layer):
     return sum(
         math.prod(part.shape) * part.dtype.size for part in spec.values()
     )
-
-
-def _lambda_flops(layer):
-    n, m = _positions(layer.output), _positions(layer.input)
-    groups, channels = _groups(layer), layer.input.shape[-1]
-    k, u, v = layer.key_dim, layer.intra_depth, layer.value_dim
-    products = n * channels * layer.num_heads * k  # Queries.
-    products += m * channels * groups * v * u  # Values.
-    if layer.use_content:
-        products += m * channels * groups * k * u + m * groups * k * v * u
-    if layer.use_position:
-        products += n * _entries(layer) * groups * k * v * u
-    if layer.use_position_bias:
-        products += n * layer.num_heads * k
-    products += n * layer.num_heads * k * v
-    return 2 * products
-
-
-def _entries(layer):
-    """Relative positions of the scope, clipped to the map."""
-    return math.prod(_clipped(layer.scope, tuple(layer.input.shape[1:-1])))
-
-
-def _groups(layer):
-    return layer.num_heads if layer.multi_head else 1
-
-
-def _kernel_size(layer):
-    """Products per output position of a convolution."""
-    weight = layer.weights[0]  # Its name is not the same in both Kerases.
-    return math.prod(weight.shape)
-
-
-def _positions(x):
-    """Positions of a Keras tensor (batch, *positions, channels)."""
-    return math.prod(x.shape[1:-1])

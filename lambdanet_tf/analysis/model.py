@@ -7,16 +7,14 @@ import math
 import tensorflow as tf
 
 from lambdanet_tf import ops
+from lambdanet_tf.analysis.layers import Costs
 from lambdanet_tf.analysis.layers import LayerCount
-from lambdanet_tf.analysis.layers import attention_bytes
-from lambdanet_tf.analysis.layers import lambda_bytes
-from lambdanet_tf.analysis.layers import layer_flops
+from lambdanet_tf.analysis.layers import layer_costs
 from lambdanet_tf.analysis.layers import state_bytes
 from lambdanet_tf.analysis.operations import executed_flops
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
-from lambdanet_tf.layers import RelativeAttention
 from lambdanet_tf.models import check_functional
 from lambdanet_tf.models import clone_network
 from lambdanet_tf.models.blocks import MIDDLES
@@ -59,12 +57,7 @@ class Analysis:
         for name, layers in groups.items():
             kinds = collections.Counter(_letter(layer) for layer in layers)
             kind = " ".join(f"{kinds[k]} {k}" for k in LETTERS if kinds[k])
-            sums = {
-                field: sum(getattr(layer, field) for layer in layers)
-                for field in _SUMMED
-            }
-            shape = layers[-1].output_shape
-            rows.append(LayerCount(name, kind, shape, **sums))
+            rows.append(_sum(layers, name, kind, layers[-1].output_shape))
         return rows
 
     def table(self, every_layer=False):
@@ -72,8 +65,7 @@ class Analysis:
         rows = self.stages()
         if every_layer:
             rows = [r for r in self.layers if r.parameters or r.executed_flops]
-        sums = {field: self.total(field) for field in _SUMMED}
-        rows = [*rows, LayerCount("total", "", (), **sums)]
+        rows = [*rows, _sum(self.layers, "total")]
         lines = _aligned([_HEADER, *map(_cells, rows)])
         lines.insert(1, "-" * len(lines[0]))
         lines.insert(-1, "-" * len(lines[0]))
@@ -144,12 +136,39 @@ def analyze(model, image_size=None, executed=True, batch_size=None):
     traced = executed_flops(model, (batch, *image_shape)) if executed else {}
     counted, layers, unknown = set(), [], []
     for layer in model.layers:
+        costs = layer_costs(layer)
+        if costs is None:
+            unknown.append(layer.name)
+        weights = [w for w in layer.trainable_weights if id(w) not in counted]
+        counted.update(map(id, weights))
         flops = traced.get(layer.name, 0) // batch
-        layers.append(_count(layer, flops, counted, unknown))
+        layers.append(_count(layer, costs or Costs(0), weights, flops))
     # No public name says how often a layer was called, in either Keras.
     again = [x.name for x in model.layers if len(x._inbound_nodes) > 1]
     return Analysis(
         model.name, image_shape, tuple(layers), tuple(unknown), tuple(again)
+    )
+
+
+def _count(layer, costs, weights, executed):
+    """The row of a layer, whose new weights are given."""
+    outputs = tf.nest.flatten(layer.output)
+    shape = tuple(outputs[0].shape[1:]) if len(outputs) == 1 else ()
+    itemsize = tf.as_dtype(layer.compute_dtype).size
+    is_lambda = isinstance(layer, (LambdaLayer, LambdaConv))
+    has_plan = is_lambda and layer.use_position
+    return LayerCount(
+        name=layer.name,
+        kind=type(layer).__name__,
+        output_shape=shape,
+        parameters=_numbers(weights),
+        flops=costs.flops,
+        executed_flops=executed,
+        activation_bytes=(math.prod(shape) + costs.activations) * itemsize,
+        embedding_bytes=costs.embeddings * itemsize,
+        table_bytes=costs.table * itemsize,
+        algorithm=layer.inference_plan.algorithm if has_plan else "",
+        state_bytes=state_bytes(layer) if is_lambda else 0,
     )
 
 
@@ -158,14 +177,12 @@ def trainable_parameters(model: tf.keras.Model) -> int:
 
     Keras' `count_params` counts the statistics of batch normalization, too.
     """
-    return _new_parameters(model.trainable_weights, {})
+    weights = {id(w): w for w in model.trainable_weights}
+    return _numbers(weights.values())
 
 
-def _new_parameters(weights, counted):
-    """Numbers in the weights that are not in `counted`, which they join."""
-    new = {id(w): w for w in weights if id(w) not in counted}
-    counted.update(new)
-    return sum(math.prod(w.shape) for w in new.values())
+def _numbers(weights):
+    return sum(math.prod(weight.shape) for weight in weights)
 
 
 def _letter(layer):
@@ -175,57 +192,22 @@ def _letter(layer):
     return letters.get(middle)
 
 
-def _count(layer, executed, counted, unknown):
-    flops = layer_flops(layer)
-    if flops is None:
-        unknown.append(layer.name)
-    outputs = tf.nest.flatten(layer.output)
-    shape = tuple(outputs[0].shape[1:]) if len(outputs) == 1 else ()
-    itemsize = tf.as_dtype(layer.compute_dtype).size
-    activation = math.prod(shape) * itemsize
-    pairs, table, algorithm, state = 0, 0, "", 0
-    if isinstance(layer, (LambdaLayer, LambdaConv)):
-        if layer.use_position:
-            algorithm = layer.inference_plan.algorithm
-        inner, pairs, table = lambda_bytes(layer, itemsize)
-        state = state_bytes(layer)
-        activation += inner
-    if isinstance(layer, RelativeAttention):
-        inner, pairs, table = attention_bytes(layer, itemsize)
-        activation += inner
-    return LayerCount(
-        name=layer.name,
-        kind=type(layer).__name__,
-        output_shape=shape,
-        parameters=_new_parameters(layer.trainable_weights, counted),
-        flops=flops or 0,
-        executed_flops=executed,
-        activation_bytes=activation,
-        embedding_bytes=pairs,
-        table_bytes=table,
-        algorithm=algorithm,
-        state_bytes=state,
-    )
+def _sum(layers, name, kind="", shape=()):
+    """One row for several layers."""
+    sums = {
+        field: sum(getattr(layer, field) for layer in layers)
+        for field in _SUMMED
+    }
+    return LayerCount(name, kind, shape, **sums)
 
 
 _SUMMED = (
-    "parameters",
-    "flops",
-    "executed_flops",
-    "activation_bytes",
-    "embedding_bytes",
-    "table_bytes",
+    *("parameters", "flops", "executed_flops"),
+    *("activation_bytes", "embedding_bytes", "table_bytes"),
 )
 _HEADER = (
-    "layer",
-    "",
-    "output",
-    "parameters",
-    "MFLOPs",
-    "executed",
-    "activations MB",
-    "embeddings MB",
-    "table MB",
+    *("layer", "", "output", "parameters", "MFLOPs", "executed"),
+    *("activations MB", "embeddings MB", "table MB"),
 )
 
 

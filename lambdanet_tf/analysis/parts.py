@@ -14,17 +14,10 @@ from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativePositionEmbedding
 from lambdanet_tf.models import check_functional
+from lambdanet_tf.models import named_weights
 
 PARTS = ("both", "content", "position")
 SOURCES = ("model", "layer")
-_SUBLAYERS = (
-    "query",
-    "key",
-    "value",
-    "query_norm",
-    "value_norm",
-    "position_embedding",
-)
 _BATCH = 32
 
 
@@ -103,12 +96,9 @@ def layer_part(layer: Any, part: str) -> Any:
         )
     copy = type(layer).from_config({**config, "name": f"{layer.name}_{part}"})
     copy.build(layer.input.shape)
-    for name in _SUBLAYERS:
-        sublayer = getattr(copy, name)
-        if sublayer is not None:
-            sublayer.set_weights(getattr(layer, name).get_weights())
-    for weight, given in zip(_own(copy), _own(layer), strict=False):
-        weight.assign(given)
+    weights = named_weights(layer)
+    for name, weight in named_weights(copy).items():
+        weight.assign(weights[name])
     return copy
 
 
@@ -287,13 +277,6 @@ def _position(layer, position):
             f"output, {grid}. Received: {position or None}."
         )
     return position
-
-
-def _own(layer):
-    """The weights of a layer that are not of its sublayers."""
-    inner = [getattr(layer, name) for name in _SUBLAYERS]
-    inner = {id(w) for x in inner if x is not None for w in x.weights}
-    return [weight for weight in layer.weights if id(weight) not in inner]
 
 
 def _output(part, x, output):
