@@ -8,8 +8,8 @@ import zlib
 
 import numpy as np
 
-from lambdanet_tf.models import timm_layout
-from lambdanet_tf.models.safetensors import write_safetensors
+from lambdanet_tf.models.timm import layout as timm_layout
+from lambdanet_tf.models.timm.safetensors import write_safetensors
 
 
 def state_dict(spec, classes=1000, image_size=256):

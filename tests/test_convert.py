@@ -11,9 +11,9 @@ import pytest
 from lambdanet_tf import convert
 from lambdanet_tf import models
 from lambdanet_tf import specs
-from lambdanet_tf.convert.command_line import main
-from lambdanet_tf.models.safetensors import read_safetensors
-from lambdanet_tf.models.safetensors import write_safetensors
+from lambdanet_tf.convert import main
+from lambdanet_tf.models.timm.safetensors import read_safetensors
+from lambdanet_tf.models.timm.safetensors import write_safetensors
 from tests import timm_golden
 from tests.test_timm_networks import TINY
 
@@ -44,7 +44,7 @@ def test_there_and_back_by_the_command(theirs, tmp_path, capsys):
     assert lines[0].split() == ["timm", "shape", "lambdanet_tf"]
     rows = {line.split()[0]: line.split(None, 2)[1:] for line in lines[2:-1]}
     state = read_safetensors(theirs)
-    assert list(rows) == list(state)
+    assert rows.keys() == state.keys()
     lambda_layer = "stages.2.0.self_attn"
     assert rows[f"{lambda_layer}.conv_lambda.bias"] == [
         "4",
@@ -76,7 +76,9 @@ def test_a_changed_network_from_a_file_that_was_saved(tmp_path):
     state = read_safetensors(theirs)
     tables = [t.shape for t in moved if t.key.endswith("pos_emb")]
     assert tables == [(15, 23, 4), (7, 11, 4)]
-    assert [t.shape for t in moved] == [a.shape for a in state.values()]
+    assert {t.key: t.shape for t in moved} == {
+        key: array.shape for key, array in state.items()
+    }
     again = tmp_path / "again.npz"
     convert.import_from_timm(theirs, again, "tiny", CHANGES)
     other = models.ResNet(TINY, input_shape=(32, 48, 3), classes=7, **CHANGES)
@@ -115,7 +117,7 @@ def test_what_is_refused_writes_nothing(theirs, tmp_path, capsys):
     tiny = ["--model", "tiny"]
     for arguments, message in (
         (["from-timm", "lambda_resnet26", new], "one of .*Did you mean"),
-        (["from-timm", f"{theirs}.safetensors", new], "`source` must exist"),
+        (["from-timm", f"{theirs}.safetensors", new], "No such file"),
         (["from-timm", str(theirs), new], "`network` must be given"),
         (["from-timm", str(theirs), out, *tiny], "`destination` must end in"),
         (
@@ -131,7 +133,7 @@ def test_what_is_refused_writes_nothing(theirs, tmp_path, capsys):
                 *tiny,
                 '--model-arguments={"scope": 3}',
             ],
-            "expected: .4, 1, 3, 3, 1.",
+            "and .4, 1, 3, 3, 1. in the model",
         ),
         (
             ["to-timm", str(weights), out, *tiny, "--model-arguments=[]"],
@@ -148,7 +150,7 @@ def test_what_is_refused_writes_nothing(theirs, tmp_path, capsys):
         ),
         (
             ["to-timm", str(weights), out, "--model", "LambdaResNet26T"],
-            "missing, such as",
+            "missing in the file",
         ),
     ):
         assert main(arguments) == 2
@@ -163,6 +165,7 @@ def test_what_is_refused_writes_nothing(theirs, tmp_path, capsys):
 
 def test_it_is_a_module(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["convert", "--help"])
+    monkeypatch.delitem(sys.modules, "lambdanet_tf.convert")
     with pytest.raises(SystemExit, match="0"):
         runpy.run_module("lambdanet_tf.convert", run_name="__main__")
     assert "from-timm" in capsys.readouterr().out

@@ -10,7 +10,7 @@ import tensorflow as tf
 from lambdanet_tf import layers
 from lambdanet_tf import models
 from lambdanet_tf import specs
-from lambdanet_tf.models.safetensors import write_safetensors
+from lambdanet_tf.models.timm.safetensors import write_safetensors
 from tests import timm_golden
 
 garden = pytest.importorskip("lambdanet_tf.garden", exc_type=ImportError)

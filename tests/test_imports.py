@@ -69,6 +69,7 @@ OPTIONAL = (
     "tensorflow_serving",
     "tf2onnx",
     "onnxruntime",
+    "safetensors",
     "timm",
     "torch",
     "hypothesis",

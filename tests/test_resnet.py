@@ -667,7 +667,7 @@ def test_names_of_imagenet():
         ({"num_heads": 3}, "divisible by `num_heads`"),
         ({"key_normalization": "l1"}, "`key_normalization` must be one of"),
         ({"implementation": "fastest"}, "`implementation` must be one of"),
-        ({"weights": "nowhere.npz"}, "There is no nowhere.npz"),
+        ({"weights": "nowhere.npz"}, "No such file: nowhere.npz"),
         ({"weights": "imagenet"}, "`weights='imagenet'` is there for"),
         ({"classes": 0}, "`classes` must be"),
         ({"include_top": "LLLL"}, "`include_top`.*'LLLL'.*by keyword"),

@@ -1,12 +1,17 @@
 """Files of the safetensors format: what is read, and what is refused."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
 
-from lambdanet_tf.models.safetensors import read_safetensors
-from lambdanet_tf.models.safetensors import write_safetensors
+from lambdanet_tf import models
+from lambdanet_tf.models.pretrained import load_initial
+from lambdanet_tf.models.timm.safetensors import read_safetensors
+from lambdanet_tf.models.timm.safetensors import write_safetensors
+from tests import timm_golden
+from tests.test_timm_networks import TINY
 
 pytestmark = pytest.mark.once
 
@@ -38,14 +43,18 @@ def test_every_dtype(tmp_path):
     data += bytes([0xC0, 0x3F, 0x80, 0xFF])  # 1.5 and -infinity
     data += (-(2**40)).to_bytes(8, "little", signed=True)
     arrays = read_safetensors(write(tmp_path, header, data))
-    assert list(arrays) == ["float", "half", "brain", "integer", "empty"]
     np.testing.assert_array_equal(arrays["float"], [[1.5], [-2.25]])
     np.testing.assert_array_equal(arrays["half"], [0.5, 65504])
     np.testing.assert_array_equal(arrays["brain"], [1.5, -np.inf])
     np.testing.assert_array_equal(arrays["integer"], -(2**40))
     assert arrays["empty"].shape == (0, 3)
-    dtypes = [array.dtype.name for array in arrays.values()]
-    assert dtypes == ["float32", "float16", "float32", "int64", "float32"]
+    assert {name: array.dtype.name for name, array in arrays.items()} == {
+        "float": "float32",
+        "half": "float16",
+        "brain": "float32",
+        "integer": "int64",
+        "empty": "float32",
+    }
 
 
 def test_what_is_written_is_read(tmp_path, rng):
@@ -60,7 +69,7 @@ def test_what_is_written_is_read(tmp_path, rng):
     content = path.read_bytes()
     assert int.from_bytes(content[:8], "little") % 8 == 0
     back = read_safetensors(path)
-    assert list(back) == list(arrays)
+    assert back.keys() == arrays.keys()
     for name, array in arrays.items():
         np.testing.assert_array_equal(back[name], array)
         assert back[name].dtype == array.dtype
@@ -73,52 +82,76 @@ ONE = {"a": entry("F32", [2], 0, 8)}
 
 
 @pytest.mark.parametrize(
-    ("header", "data", "message"),
+    ("header", "data"),
     [
-        (ONE, bytes(7), "describes 8 bytes of data; there are 7"),
-        (ONE, bytes(9), "describes 8 bytes of data; there are 9"),
-        ({"a": entry("F32", [2], 4, 12)}, bytes(12), "byte 4 where 0 was"),
-        (
-            {**ONE, "b": entry("F32", [2], 4, 12)},
-            bytes(12),
-            "b begins at byte 4 where 8 was expected",
-        ),
-        (
-            {**ONE, "b": entry("F32", [2], 0, 8)},
-            bytes(8),
-            "b begins at byte 0 where 8 was expected",
-        ),
-        ({"a": entry("F32", [3], 0, 8)}, bytes(8), r"F32 of shape \(3,\)"),
-        ({"a": entry("F32", [2], 8, 0)}, bytes(8), "bytes 8 to 0"),
-        ({"a": entry("F32", [-2], 0, 8)}, bytes(8), "shape or place of a"),
-        ({"a": entry("F32", [2.0], 0, 8)}, bytes(8), "shape or place of a"),
-        ({"a": entry("F32", [True, 2], 0, 8)}, bytes(8), "shape or place"),
-        ({"a": entry("F32", 2, 0, 8)}, bytes(8), "shape or place of a"),
-        ({"a": entry("F32", [2**70], 0, 8)}, bytes(8), "cannot lie in bytes"),
-        ({"a": entry("F64", [1], 0, 8)}, bytes(8), "a is 'F64'; read are F32"),
-        ({"a": entry([], [1], 0, 8)}, bytes(8), r"a is \[\]; read are F32"),
-        ({"a": {"dtype": "F32"}}, b"", "entry of a is malformed"),
-        ({"a": 1}, b"", "entry of a is malformed"),
-        ([ONE], bytes(8), "header is no JSON object"),
-        (b'{"a": 1, "a": 1}', b"", "a name twice"),
-        (b"{", b"", "Expecting"),
-        (b"\xff\xfe", b"", "can't decode byte"),
-        (b"[" * 100_000, b"", "nested too deeply"),
+        (ONE, bytes(7)),
+        (ONE, bytes(9)),
+        ({"a": entry("F32", [2], 4, 12)}, bytes(12)),
+        ({**ONE, "b": entry("F32", [2], 4, 12)}, bytes(12)),
+        ({**ONE, "b": entry("F32", [2], 0, 8)}, bytes(8)),
+        ({"a": entry("F32", [3], 0, 8)}, bytes(8)),
+        ({"a": entry("F32", [2], 8, 0)}, bytes(8)),
+        ({"a": entry("F32", [-2], 0, 8)}, bytes(8)),
+        ({"a": entry("F32", [2**70], 0, 8)}, bytes(8)),
+        ({"a": entry("F64", [1], 0, 8)}, bytes(8)),
+        ({"a": entry("F8_E4M3", [8], 0, 8)}, bytes(8)),
+        ({"a": {"dtype": "F32"}}, b""),
+        ([ONE], bytes(8)),
+        (b"{", b""),
+        (b"\xff\xfe", b""),
+        (b"[" * 100_000, b""),
     ],
 )
-def test_damaged_files(tmp_path, header, data, message):
+def test_damaged_files(tmp_path, header, data):
     path = write(tmp_path, header, data)
-    with pytest.raises(ValueError, match="is no safetensors file") as info:
+    with pytest.raises(ValueError, match="safetensors|must be F32") as info:
         read_safetensors(path)
-    assert info.match(message)
     assert str(path) in str(info.value)
+    assert "\n" not in str(info.value)
 
 
 @pytest.mark.parametrize("length", [10**6, 2**63, 2**64 - 1])
 def test_headers_that_are_too_long(tmp_path, length):
     path = write(tmp_path, ONE, bytes(8), length=length)
-    with pytest.raises(ValueError, match=f"a header of {length}"):
+    with pytest.raises(ValueError, match="header"):
         read_safetensors(path)
+
+
+def test_a_damaged_file_changes_no_weight(tmp_path):
+    """Whole or nothing: cut anywhere, or with a wrong header."""
+    network = models.ResNet(TINY, input_shape=(32, 32, 3), classes=7)
+    path = tmp_path / "weights.safetensors"
+    write_safetensors(path, timm_golden.state_dict(TINY, classes=7))
+    whole = path.read_bytes()
+    before = [np.asarray(weight) for weight in network.weights]
+    for content in (
+        whole[:4],
+        whole[:100],
+        whole[: len(whole) // 2],
+        whole[:-1],
+        whole + b" ",
+        whole.replace(b'"F32"', b'"F16"', 1),
+        whole.replace(b"head.fc.bias", b"head.fc.bIas", 1),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="weights") as info:
+            load_initial(network, TINY, path)
+        assert "\n" not in str(info.value)
+        for weight, array in zip(network.weights, before, strict=True):
+            np.testing.assert_array_equal(np.asarray(weight), array)
+    path.write_bytes(whole)
+    load_initial(network, TINY, path)
+    head = network.get_layer("predictions").bias
+    assert np.any(np.asarray(head))
+
+
+def test_without_the_library_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    remedy = r'pip install "lambdanet-tf\[pretrained\]"'
+    with pytest.raises(ImportError, match=remedy):
+        models.LambdaResNet26T(weights="imagenet")  # Nothing is fetched.
+    with pytest.raises(ImportError, match=remedy):
+        read_safetensors(tmp_path / "any.safetensors")
 
 
 @pytest.mark.parametrize("size", [0, 7, 8, 20])
@@ -127,23 +160,3 @@ def test_the_beginning_of_a_file(tmp_path, size):
     path.write_bytes(path.read_bytes()[:size])
     with pytest.raises(ValueError, match="is no safetensors file"):
         read_safetensors(path)
-
-
-def test_files_of_the_reference_implementation(tmp_path, rng):
-    reference = pytest.importorskip("safetensors.numpy", exc_type=ImportError)
-    arrays = {
-        "a": rng.normal(size=[3, 2]).astype(np.float32),
-        "b": np.array(7),
-        "c": rng.normal(size=[5]).astype(np.float16),
-    }
-    path = tmp_path / "file.safetensors"
-    reference.save_file(arrays, path)
-    ours = read_safetensors(path)
-    del arrays["c"]
-    write_safetensors(path, arrays)
-    theirs = reference.load_file(path)
-    assert set(theirs) == set(arrays)
-    for name, array in arrays.items():
-        np.testing.assert_array_equal(ours[name], array)
-        np.testing.assert_array_equal(theirs[name], array)
-        assert theirs[name].dtype == array.dtype

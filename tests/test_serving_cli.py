@@ -123,7 +123,7 @@ def test_a_weights_file_is_exported(folder, tmp_path, monkeypatch, capsys):
     ("changes", "message"),
     [
         ({"model": "LambdaResNet"}, "`name` must be a network of"),
-        ({"weights": "none.npz"}, "There is no none.npz"),
+        ({"weights": "none.npz"}, "No such file: none.npz"),
         ({"weights": __file__}, "`weights` must be a file that"),
         ({"weights": "net.weights.h5"}, "Keras' own `model.load_weights`"),
         ({"labels": "none.txt"}, "`--labels` must be a text file with a class"),

@@ -17,8 +17,8 @@ from benchmarks import timm_networks
 from lambdanet_tf import convert
 from lambdanet_tf import models
 from lambdanet_tf import specs
-from lambdanet_tf.models import timm_layout
-from lambdanet_tf.models.safetensors import write_safetensors
+from lambdanet_tf.models.timm import layout as timm_layout
+from lambdanet_tf.models.timm.safetensors import write_safetensors
 from tests import checks
 from tests import timm_golden
 from tests.test_timm_networks import EXPRESSIBLE

@@ -7,7 +7,7 @@ import tensorflow as tf
 from lambdanet_tf import models
 from lambdanet_tf import ops
 from lambdanet_tf import specs
-from lambdanet_tf.models import timm_layout
+from lambdanet_tf.models.timm import layout as timm_layout
 from tests import checks
 from tests import timm_golden
 from tests.test_resnet import some_images
@@ -175,15 +175,21 @@ def test_state_dicts_that_do_not_fit():
     key, counter = "stages.1.0.self_attn.qkv.weight", "num_batches_tracked"
     counter = f"stages.1.0.post_attn.{counter}"
     for wrong, message in (
-        (without(state, key), f"1 missing, such as {key}"),
-        (without(state, counter), f"1 missing, such as {counter}"),
-        ({**state, "fc.weight": state[key]}, "1 unexpected, such as fc.weight"),
+        (without(state, key), f"1 missing in the file: {key}"),
+        (without(state, counter), f"1 missing in the file: {counter}"),
+        (
+            {**state, "fc.weight": state[key]},
+            "1 unexpected in the file: fc.weight",
+        ),
         (
             {**without(state, key), "a": state[key], "b": state[key]},
-            "1 missing, .* and 2 unexpected, such as a",
+            "1 missing .* 2 unexpected in the file: a, b",
         ),
-        ({**state, key: state[key][:-1]}, rf"{key} of shape \(19, 16, 1, 1\)"),
-        ({**state, key: state[key][..., 0]}, rf"{key} of shape"),
+        (
+            {**state, key: state[key][:-1]},
+            rf"{key} is \(19, 16, 1, 1\) in the file",
+        ),
+        ({**state, key: state[key][..., 0]}, rf"{key} is"),
         ({**state, key: state[key].astype(int)}, "floats.* of int64"),
         ({**state, counter: np.float32(0)}, "integers.* of float32"),
         (state, "conv_lambda.bias of theirs is not zero"),
@@ -198,9 +204,9 @@ def test_weights_of_ours_that_do_not_fit():
     tensors = timm_layout.timm_tensors(spec)
     key = "stage3_block1_lambda/query/kernel"
     for wrong, message in (
-        (without(ours, key), f"1 missing, such as {key}"),
-        ({**ours, "other": ours[key]}, "1 unexpected, such as other"),
-        ({**ours, key: ours[key][:, :-1]}, "self_attn.qkv.weight of shape"),
+        (without(ours, key), f"1 missing in the file: {key}"),
+        ({**ours, "other": ours[key]}, "1 unexpected in the file: other"),
+        ({**ours, key: ours[key][:, :-1]}, "self_attn.qkv.weight is"),
         ({**ours, key: ours[key][:-1]}, "qkv|query"),
         ({**ours, key: ours[key][0]}, key),
     ):

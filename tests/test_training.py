@@ -286,7 +286,7 @@ def test_a_loss_that_is_not_finite_names_the_good_weights(tmp_path):
         ({"batch_size": 1300}, "1300 for 1295 images"),
         ({"model": "LambdaResnet50"}, "Did you mean 'LambdaResNet50'"),
         ({"model_arguments": {"scop": 7}}, "scop"),
-        ({"initial_weights": "no.npz"}, "There is no no.npz"),
+        ({"initial_weights": "no.npz"}, "No such file: no.npz"),
         (
             {"model": "MobileNetV2", "drop_path_rate": 0.1},
             "`drop_path_rate` must be 0 for a MobileNet",

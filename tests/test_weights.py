@@ -158,7 +158,7 @@ def test_files_that_are_no_weights(tmp_path):
         (text, "is none"),
         (foreign, "is none"),
         (newer, "is in version 2"),
-        (tmp_path / "absent.npz", "There is no"),
+        (tmp_path / "absent.npz", "No such file"),
     ):
         with pytest.raises(ValueError, match=message):
             models.load_weights(network(), path)
@@ -256,7 +256,7 @@ def test_a_run_folder_is_a_path(tmp_path):
     model = network()
     models.save_weights(model, tmp_path / models.RUN_WEIGHTS)
     assert_equal(tiny(**ARGUMENTS, weights=tmp_path), model)
-    with pytest.raises(ValueError, match="best.weights.npz.*There is no"):
+    with pytest.raises(ValueError, match="No such file: .*best.weights.npz"):
         models.load_weights(model, tmp_path.parent)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from examples.golden_weights import state_dict
 from lambdanet_tf import models
 from lambdanet_tf import specs
-from lambdanet_tf.models import timm_layout
+from lambdanet_tf.models.timm import layout as timm_layout
 
 TIMM_NAMES = {
     "LambdaResNet26T": "lambda_resnet26t",

@@ -27,7 +27,7 @@ ROOMS = {
     "training": "Recipes, the loop, and parts for `model.fit`.",
     "runs": "The folder of a training run.",
     "serving": "Exports, and verifying them.",
-    "convert": "Weights of other projects.",
+    "convert": "The command that converts weights of timm.",
 }
 
 

@@ -19,6 +19,7 @@ holds JSON: the version of the format and the name of the model.
 import io
 import json
 import os
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
@@ -183,18 +184,19 @@ def set_weights(
         skip = (*skip, f"{HEAD}/")
     ours = {k: w for k, w in ours.items() if not k.startswith(skip)}
     arrays = {k: w for k, w in arrays.items() if not k.startswith(skip)}
+    shapes = {k: tuple(w.shape) for k, w in ours.items()}
     mismatched = ()
     if skip_mismatch:
         mismatched = tuple(
             key
-            for key, weight in ours.items()
-            if key in arrays and arrays[key].shape != tuple(weight.shape)
+            for key, shape in shapes.items()
+            if key in arrays and arrays[key].shape != shape
         )
-        ours = {k: w for k, w in ours.items() if k not in mismatched}
-        arrays = {k: w for k, w in arrays.items() if k not in mismatched}
-    _check_fit(ours, arrays, model.name, origin)
-    for key, weight in ours.items():
-        weight.assign(arrays[key])
+        for key in mismatched:
+            del shapes[key], arrays[key]
+    check_fit(shapes, arrays, model.name, origin)
+    for key in shapes:
+        ours[key].assign(arrays[key])
     return mismatched
 
 
@@ -212,10 +214,10 @@ def _file(path):
     file = os.path.join(path, RUN_WEIGHTS) if folder else path
     if not tf.io.gfile.exists(file):
         raise ValueError(
-            "`weights` must be None, 'imagenet', an '.npz' file that "
-            "`lambdanet_tf.models.save_weights` wrote, the folder of a run, "
-            f"which holds {RUN_WEIGHTS}, or a '.safetensors' file of timm. "
-            f"There is no {file}."
+            f"No such file: {file}. `weights` takes None, 'imagenet', an "
+            "'.npz' file that `lambdanet_tf.models.save_weights` wrote, the "
+            f"folder of a run, which holds {RUN_WEIGHTS}, or a '.safetensors' "
+            "file of timm."
         )
     return file
 
@@ -311,18 +313,30 @@ def _read(path):
     return arrays, origin
 
 
-def _check_fit(ours, saved, name, origin):
-    """Raises a ValueError that says how arrays do not fit a model."""
-    missing = [key for key in ours if key not in saved]
-    unexpected = [key for key in saved if key not in ours]
+def check_fit(
+    shapes: Mapping[str, Sequence[int | None] | None],
+    arrays: Mapping[str, np.ndarray],
+    name: str,
+    origin: str,
+) -> None:
+    """Raises a ValueError that says how arrays do not fit a model.
+
+    Args:
+        shapes: of the weights, by name; None where any size or shape fits.
+        arrays: by name.
+        name: of the model, for messages.
+        origin: where the arrays are from, likewise.
+    """
+    missing = [key for key in shapes if key not in arrays]
+    unexpected = [key for key in arrays if key not in shapes]
     misshapen = [
-        f"{key} is {saved[key].shape} in the file and {tuple(weight.shape)} in "
-        "the model"
-        for key, weight in ours.items()
-        if key in saved and saved[key].shape != tuple(weight.shape)
+        f"{key} is {arrays[key].shape} in the file and {tuple(shape)} in the "
+        "model"
+        for key, shape in shapes.items()
+        if key in arrays and not _fits(arrays[key].shape, shape)
     ]
     not_numbers = [
-        key for key in saved if not np.issubdtype(saved[key].dtype, np.number)
+        key for key in arrays if not np.issubdtype(arrays[key].dtype, np.number)
     ]
     if not (missing or unexpected or misshapen or not_numbers):
         return
@@ -347,6 +361,14 @@ def _check_fit(ours, saved, name, origin):
     raise ValueError(
         f"`weights` must fit the model. {origin} does not fit {name!r}. "
         f"Weights {' '.join(parts)}"
+    )
+
+
+def _fits(shape, expected):
+    """Whether a shape is the expected one, None for any size or any shape."""
+    return expected is None or (
+        len(shape) == len(expected)
+        and all(b in (None, a) for a, b in zip(shape, expected, strict=True))
     )
 
 

@@ -1,12 +1,13 @@
-"""The command `python -m lambdanet_tf.convert`."""
+"""The command `python -m lambdanet_tf.convert`: timm's weights and ours."""
 
+import sys
 from collections.abc import Sequence
 
 from lambdanet_tf import config
 from lambdanet_tf.arguments import users_input
-from lambdanet_tf.convert.timm import export_to_timm
-from lambdanet_tf.convert.timm import import_from_timm
-from lambdanet_tf.convert.timm import table
+from lambdanet_tf.models.timm import export_to_timm
+from lambdanet_tf.models.timm import import_from_timm
+from lambdanet_tf.models.timm import table
 
 _EPILOG = """\
 examples:
@@ -69,3 +70,7 @@ def _convert(given):
     print(table(converted))
     print(f"Wrote {given.destination}")
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -30,7 +30,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from lambdanet_tf import specs
+from lambdanet_tf.models.weights import check_fit
 
+_NETWORK = "the network of timm"
 _NORM = (
     ("weight", "gamma"),
     ("bias", "beta"),
@@ -133,7 +135,7 @@ def to_timm(
         ValueError: if anything is missing, unexpected or of another shape.
     """
     names = [name for tensor in tensors for name in tensor.names]
-    _check_names(names, arrays, origin)
+    check_fit(dict.fromkeys(names), arrays, _NETWORK, origin)
     state = {}
     for tensor in tensors:
         _, to_theirs = _LAYOUTS[tensor.layout]
@@ -167,11 +169,8 @@ def _differences(spec):
     strides = (2, *[1] * (count - 1))
     if count > 1 and not spec.stem_pool:
         strides = (*strides[:-1], 2)
-    has_se = spec.se_ratio > 0 and any(
-        stage in spec.se_stages for stage in range(2, 2 + len(spec.stages))
-    )
     for differs, reason in (
-        (has_se, "squeeze-and-excitation"),
+        (spec.has_se, "squeeze-and-excitation"),
         (spec.padding != "symmetric", "padding other than 'symmetric'"),
         (spec.norm_epsilon != 1e-5, "a norm_epsilon other than 1e-5"),
         (spec.stem_strides != strides, f"stem_strides other than {strides}"),
@@ -356,19 +355,16 @@ def check_state(
     origin: str,
 ) -> None:
     """Raises a ValueError that says how a state dict is not as listed."""
-    _check_names([tensor.key for tensor in tensors], state, origin)
+    shapes = {tensor.key: tensor.shape for tensor in tensors}
+    check_fit(shapes, state, _NETWORK, origin)
     for tensor in tensors:
         array = np.asarray(state[tensor.key])
-        fits = len(array.shape) == len(tensor.shape) and all(
-            want in (None, have)
-            for want, have in zip(tensor.shape, array.shape, strict=True)
-        )
-        if tensor.layout == "pos_emb" and fits:
-            fits = array.shape[0] % 2 == 1 and array.shape[1] % 2 == 1
-        if not fits:
+        if tensor.layout == "pos_emb" and not all(
+            size % 2 for size in array.shape[:2]
+        ):
             raise ValueError(
                 f"`weights` must fit the network. {origin} has {tensor.key} of "
-                f"shape {array.shape}; expected: {tensor.shape}."
+                f"shape {array.shape}, whose first sizes must be odd."
             )
         is_float = np.issubdtype(array.dtype, np.floating)
         if is_float == (tensor.layout == "counter"):
@@ -376,18 +372,3 @@ def check_state(
                 f"`weights` must be floats, and counters integers. {origin} "
                 f"has {tensor.key} of {array.dtype}."
             )
-
-
-def _check_names(expected, given, origin):
-    missing = [name for name in expected if name not in given]
-    unexpected = sorted(set(given) - set(expected))
-    parts = [
-        f"{len(names)} {what}, such as {names[0]}"
-        for what, names in (("missing", missing), ("unexpected", unexpected))
-        if names
-    ]
-    if parts:
-        raise ValueError(
-            f"`weights` must fit the network. {origin} does not: weights "
-            f"{' and '.join(parts)}."
-        )

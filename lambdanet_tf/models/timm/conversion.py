@@ -1,5 +1,6 @@
 """Files of timm's networks to files of ours, and back, without a loss."""
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -9,15 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import specs
-from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.files import write_whole
-from lambdanet_tf.models import timm_layout
-from lambdanet_tf.models.pretrained import PUBLISHED
-from lambdanet_tf.models.pretrained import read_published
-from lambdanet_tf.models.safetensors import read_safetensors
-from lambdanet_tf.models.safetensors import write_safetensors
-from lambdanet_tf.models.timm_layout import TimmTensor
+from lambdanet_tf.models.timm import layout
+from lambdanet_tf.models.timm.hub import PUBLISHED
+from lambdanet_tf.models.timm.hub import read_published
+from lambdanet_tf.models.timm.layout import TimmTensor
+from lambdanet_tf.models.timm.safetensors import read_safetensors
+from lambdanet_tf.models.timm.safetensors import write_safetensors
 from lambdanet_tf.models.weights import arrays_as_bytes
 from lambdanet_tf.models.weights import read_weights
 
@@ -53,12 +53,15 @@ def import_from_timm(
         network = network or published
         state, source = read_published(published)
     elif not tf.io.gfile.exists(source):
-        raise UserError(f"`source` must exist. There is no {source}.")
+        raise ValueError(
+            f"No such file: {source}. `source` takes a '.safetensors' file or "
+            "the name of published weights."
+        )
     else:
         state = read_safetensors(source)
     spec = _spec(network or _recognized(state, source), changes)
-    tensors = timm_layout.timm_tensors(spec)
-    arrays = timm_layout.from_timm(tensors, state, source)
+    tensors = layout.timm_tensors(spec)
+    arrays = layout.from_timm(tensors, state, source)
     write_whole(destination, arrays_as_bytes(arrays, spec.name))
     return _with_shapes(tensors, state)
 
@@ -85,8 +88,8 @@ def export_to_timm(
     """
     destination = _with_ending("destination", destination, ".safetensors")
     arrays, origin = read_weights(source)
-    tensors = timm_layout.timm_tensors(_spec(network, changes))
-    state = timm_layout.to_timm(tensors, arrays, origin)
+    tensors = layout.timm_tensors(_spec(network, changes))
+    state = layout.to_timm(tensors, arrays, origin)
     write_safetensors(destination, state)
     return _with_shapes(tensors, state)
 
@@ -111,7 +114,7 @@ def table(tensors: Sequence[TimmTensor]) -> str:
 def _with_ending(name, path, ending):
     path = os.fspath(path)
     if not path.endswith(ending):
-        raise UserError(f"`{name}` must end in {ending!r}. Received: {path}.")
+        raise ValueError(f"`{name}` must end in {ending!r}. Received: {path}.")
     return path
 
 
@@ -124,7 +127,7 @@ def _published_name(source):
             names[alias] = name
     found = names.get(source.removeprefix("timm/"))
     if found is None:
-        raise UserError(
+        raise ValueError(
             "`source` must be a '.safetensors' file or one of "
             f"{', '.join(names)}. Received: {source}."
             f"{did_you_mean(source, names)}"
@@ -135,10 +138,10 @@ def _published_name(source):
 def _recognized(state, source):
     """The published network whose names a state dict has."""
     for name in PUBLISHED:
-        tensors = timm_layout.timm_tensors(specs.RESNETS[name])
+        tensors = layout.timm_tensors(specs.RESNETS[name])
         if {tensor.key for tensor in tensors} == state.keys():
             return name
-    raise UserError(
+    raise ValueError(
         "`network` must be given for weights of other networks than "
         f"{', '.join(PUBLISHED)}. Received: network=None, {source}."
     )
@@ -146,7 +149,7 @@ def _recognized(state, source):
 
 def _spec(network, changes):
     if network not in specs.RESNETS:
-        raise UserError(
+        raise ValueError(
             f"`network` must be a residual network. Received: {network!r}."
             f"{did_you_mean(str(network), specs.RESNETS)} There are: "
             f"{', '.join(specs.RESNETS)}."
@@ -157,6 +160,6 @@ def _spec(network, changes):
 def _with_shapes(tensors, state):
     """The tensors with the sizes that they have in a state dict."""
     return tuple(
-        TimmTensor(t.key, np.shape(state[t.key]), t.names, t.layout, t.units)
-        for t in tensors
+        dataclasses.replace(tensor, shape=np.shape(state[tensor.key]))
+        for tensor in tensors
     )

@@ -1,8 +1,0 @@
-"""Runs `python -m lambdanet_tf.convert`."""
-
-import sys
-
-from lambdanet_tf.convert.command_line import main
-
-if __name__ == "__main__":
-    sys.exit(main())
