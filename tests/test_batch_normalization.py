@@ -438,13 +438,13 @@ def test_replicas_share_a_batch(
 
 def test_replicas_meet_once_each_way(two_replicas, rng, monkeypatch):
     context_type, met = tf.distribute.ReplicaContext, []
-    all_reduce = context_type.all_reduce
+    merge_call = context_type.merge_call
 
-    def counted(self, operation, value, *arguments):
-        met.extend(tf.nest.flatten(value))
-        return all_reduce(self, operation, value, *arguments)
+    def counted(self, function, args):
+        met.extend(args)
+        return merge_call(self, function, args)
 
-    monkeypatch.setattr(context_type, "all_reduce", counted)
+    monkeypatch.setattr(context_type, "merge_call", counted)
     x = tf.constant(rng.normal(size=[4, 5, 3]), tf.float32)
     shared(
         layers.BatchNormalization,

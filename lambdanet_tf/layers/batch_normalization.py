@@ -156,7 +156,7 @@ class BatchNormalization(CheckedCall, tf.keras.layers.BatchNormalization):
 
     def _move(self, count, *statistics):
         """Moves the averages, unless there were no values."""
-        share = tf.where(count > 0.0, 1.0 - self.momentum, 0.0)
+        share = tf.minimum(count, 1.0 - self.momentum)  # Counts are integers.
         averages = self.moving_mean, self.moving_variance
         for average, value in zip(averages, statistics, strict=True):
             old = tf.cast(average, value.dtype)
@@ -180,15 +180,16 @@ def _by_batch(inputs, gamma, beta, epsilon, mask, replica):
         replica: None, or the context of one of several replicas.
     """
     dtype, axes = gamma.dtype, tf.constant([*range(len(inputs.shape) - 1)])
-    statistics = _statistics(tf.cast(inputs, dtype), axes, mask)
-    if replica is not None:
-        statistics = _joint(replica, *statistics)
+    statistics = []
 
     @tf.custom_gradient
-    def normalize(inputs, gamma, beta, count, near, rest, variance):
+    def normalize(inputs, gamma, beta):
+        x = tf.cast(inputs, dtype)
+        count, near, rest, variance = _statistics(x, axes, mask, replica)
+        statistics[:] = count, near + rest, variance
         scale = tf.math.rsqrt(variance + epsilon)
         steepness = gamma * scale
-        outputs = (tf.cast(inputs, dtype) - near - rest) * steepness + beta
+        outputs = (x - near - rest) * steepness + beta
 
         def gradient(upstream):
             unit = (tf.cast(inputs, dtype) - near - rest) * scale
@@ -206,37 +207,37 @@ def _by_batch(inputs, gamma, beta, epsilon, mask, replica):
             if mask is not None:
                 through = tf.where(mask, through, 0.0)
             d_inputs = tf.cast((upstream - through) * steepness, inputs.dtype)
-            return d_inputs, d_gamma, d_beta, None, None, None, None
+            return d_inputs, d_gamma, d_beta
 
         return outputs, gradient
 
-    count, near, rest, variance = statistics
-    outputs = normalize(inputs, gamma, beta, *statistics)
-    return outputs, count, near + rest, variance
+    return normalize(inputs, gamma, beta), *statistics
 
 
-def _statistics(x, axes, mask):
+def _statistics(x, axes, mask, replica):
     """Count, mean (in two parts) and variance of each channel.
 
     The first part of the mean is near it, and what is squared is relative to
     it; the second part is what the first lost by rounding. So no digits are
     lost where the mean is large.
     """
-
-    def total(x):
-        x = x if mask is None else tf.where(mask, x, 0.0)
-        return tf.reduce_sum(x, axes)
-
     if mask is None:
         count = tf.cast(tf.size(x) // x.shape[-1], x.dtype)
         count = tf.fill([x.shape[-1]], count)
     else:
         count = tf.cast(tf.reduce_sum(tf.cast(mask, tf.int32), axes), x.dtype)
-    near = tf.stop_gradient(tf.math.divide_no_nan(total(x), count))
+
+    def mean(x):
+        x = x if mask is None else tf.where(mask, x, 0.0)
+        return tf.math.divide_no_nan(tf.reduce_sum(x, axes), count)
+
+    near = mean(x)
     x -= near
-    rest = tf.math.divide_no_nan(total(x), count)
-    square = tf.math.divide_no_nan(total(tf.square(x)), count)
-    return count, near, rest, tf.maximum(square - tf.square(rest), 0.0)
+    rest = mean(x)
+    variance = tf.maximum(mean(tf.square(x)) - tf.square(rest), 0.0)
+    if replica is None:
+        return count, near, rest, variance
+    return _joint(replica, count, near, rest, variance)
 
 
 def _joint(replica, *statistics):
@@ -244,37 +245,48 @@ def _joint(replica, *statistics):
 
     Every replica fills rows of its own, so that a sum holds the rows of all.
     """
-    own = tf.stack(statistics)
-    indices = np.arange(replica.num_replicas_in_sync, dtype=np.int32)
-    indices = indices[:, None, None]
-    is_own = tf.equal(indices, replica.replica_id_in_sync_group)
-    rows = tf.where(is_own, own, 0.0)
+    own = replica.replica_id_in_sync_group
+    known = tf.get_static_value(own)  # None on TPUs
+    rows = np.arange(replica.num_replicas_in_sync, dtype=np.int32)
+    is_own = rows[:, None, None] == (own if known is None else known)
+    rows = tf.where(is_own, tf.stack(statistics), 0.0)
     counts, nears, rests, variances = tf.unstack(
         _sum_over_replicas(replica, rows), axis=1
     )
-    near = statistics[1]
-    rests += tf.stop_gradient(nears - near)  # relative to this replica's
-    count = tf.reduce_sum(counts, 0)
+    near, first = statistics[1], tf.constant(0)
+    rests += nears - near  # relative to this replica's
+    count = tf.reduce_sum(counts, first)
     share = tf.math.divide_no_nan(counts, count)
-    rest = tf.reduce_sum(share * rests, 0)
-    variance = tf.reduce_sum(share * (variances + tf.square(rests - rest)), 0)
-    return count, near, rest, variance
+    rest = tf.reduce_sum(share * rests, first)
+    variance = share * (variances + tf.square(rests - rest))
+    return count, near, rest, tf.reduce_sum(variance, first)
 
 
 def _sum_over_replicas(replica, x):
     """The sum of what all replicas have.
 
-    TensorFlow's all-reduce looks for variables between its outputs and inputs,
-    and so walks into the graphs of the other replicas, unless an operation
-    without a gradient ends the walk.
+    TensorFlow's custom gradients look for variables between their outputs and
+    inputs, and so walk into the graphs of the other replicas, unless an
+    operation without a gradient ends the walk. Its own all-reduce has one more.
     """
 
     @tf.custom_gradient
     def reduce(x):
-        total = replica.all_reduce("sum", tf.stop_gradient(x))
+        total = _all_reduce(replica, tf.stop_gradient(x))
         return total, lambda upstream: _sum_over_replicas(replica, upstream)
 
     return reduce(x)
+
+
+def _all_reduce(replica, x):
+    """As `replica.all_reduce`, without a gradient."""
+    if is_compiled_by_xla():  # where replicas cannot be merged
+        return replica.all_reduce("sum", x)
+
+    def merged(strategy, x):
+        return strategy.extended.reduce_to("sum", x, destinations=x)
+
+    return replica.merge_call(merged, args=(x,))
 
 
 def _broadcast(mask, inputs):
