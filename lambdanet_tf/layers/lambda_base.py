@@ -254,7 +254,7 @@ class LambdaBase(ProjectionLayer):
             )
         queries = split(queries, self.num_heads, self.key_dim)
         if self.query_normalization == "softmax":
-            wide = tf.cast(queries, ops.sum_dtype(queries.dtype))
+            wide = tf.cast(queries, ops.accumulation_dtype(queries.dtype))
             queries = tf.cast(tf.nn.softmax(wide), queries.dtype)
         return queries
 

@@ -88,7 +88,7 @@ class SqueezeExcite(BaseLayer):
         inputs = with_shape(inputs, self._static_shape)
         axes = list(range(1, inputs.shape.rank - 1))
         # The mean, and the gradient of a gate, are sums over the map.
-        wide = tf.cast(inputs, ops.sum_dtype(inputs.dtype))
+        wide = tf.cast(inputs, ops.accumulation_dtype(inputs.dtype))
         gates = tf.reduce_mean(wide, axes)  # (batch, channels)
         for dense in (self.reduce, self.expand):
             gates = _apply(dense, gates)

@@ -12,12 +12,12 @@ Positions of 1-D, 2-D and 3-D grids are flattened row-major into n or m.
 
 from lambdanet_tf.ops.attention import block_sizes
 from lambdanet_tf.ops.attention import relative_attention
-from lambdanet_tf.ops.causal import causal_content_output
-from lambdanet_tf.ops.causal import causal_content_step
-from lambdanet_tf.ops.causal import content_state_spec
-from lambdanet_tf.ops.causal import initial_state
 from lambdanet_tf.ops.content import apply_content_lambda
 from lambdanet_tf.ops.content import content_lambda
+from lambdanet_tf.ops.content_causal import causal_content_output
+from lambdanet_tf.ops.content_causal import causal_content_step
+from lambdanet_tf.ops.content_causal import content_state_spec
+from lambdanet_tf.ops.content_causal import initial_state
 from lambdanet_tf.ops.content_masked import masked_content_output
 from lambdanet_tf.ops.devices import DEVICES
 from lambdanet_tf.ops.devices import planning_for
@@ -31,8 +31,6 @@ from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.geometry import valid_axis
 from lambdanet_tf.ops.keys import KEY_NORMALIZATIONS
 from lambdanet_tf.ops.keys import normalize_keys
-from lambdanet_tf.ops.keys import sum_dtype
-from lambdanet_tf.ops.keys import where
 from lambdanet_tf.ops.lambdas import lambda_output
 from lambdanet_tf.ops.lambdas import lambda_step
 from lambdanet_tf.ops.masks import Masks
@@ -42,7 +40,6 @@ from lambdanet_tf.ops.masks import padding_mask
 from lambdanet_tf.ops.masks import propagate_nan
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.pairs import relative_index
-from lambdanet_tf.ops.pairwise import pairwise_position_output
 from lambdanet_tf.ops.position import ALGORITHMS
 from lambdanet_tf.ops.position.algorithm import Algorithm
 from lambdanet_tf.ops.position.choice import TYPICAL_BATCH
@@ -53,6 +50,7 @@ from lambdanet_tf.ops.position.choice import implementations
 from lambdanet_tf.ops.position.choice import plan_for
 from lambdanet_tf.ops.position.cost import Dims
 from lambdanet_tf.ops.position.cost import Plan
+from lambdanet_tf.ops.precision import accumulation_dtype
 
 __all__ = [
     "ALGORITHMS",
@@ -65,6 +63,7 @@ __all__ = [
     "Geometry",
     "Masks",
     "Plan",
+    "accumulation_dtype",
     "apply_content_lambda",
     "best_plan",
     "block_sizes",
@@ -86,7 +85,6 @@ __all__ = [
     "normalize_keys",
     "padding_mask",
     "pair_embeddings",
-    "pairwise_position_output",
     "plan_for",
     "planning_for",
     "propagate_nan",
@@ -94,8 +92,6 @@ __all__ = [
     "relative_index",
     "same_axis",
     "size",
-    "sum_dtype",
     "target_device",
     "valid_axis",
-    "where",
 ]

@@ -18,12 +18,12 @@ from lambdanet_tf.ops.blocks import Blocks
 from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.keys import MASKED_LOGIT
-from lambdanet_tf.ops.keys import sum_dtype
-from lambdanet_tf.ops.keys import where
-from lambdanet_tf.ops.nonfinite import finite
-from lambdanet_tf.ops.nonfinite import nan_where
+from lambdanet_tf.ops.masks import masked_fill
+from lambdanet_tf.ops.masks import propagate_nan
+from lambdanet_tf.ops.masks import split_nonfinite
 from lambdanet_tf.ops.pairs import gather_pairs
 from lambdanet_tf.ops.pairs import relative_index
+from lambdanet_tf.ops.precision import accumulation_dtype
 from lambdanet_tf.ops.precision import factor_dtype
 
 # Positions per axis that sizes known at run time only are taken for.
@@ -94,9 +94,9 @@ def relative_attention(
     keys = None if keys is None else tf.cast(keys, inner)
     bad = None
     if permitted is not None:
-        values, bad = finite(values)
+        values, bad = split_nonfinite(values)
         if keys is not None:
-            keys, bad_keys = finite(keys)
+            keys, bad_keys = split_nonfinite(keys)
             bad |= bad_keys
     queries = _heads_first(_of_queries(queries, blocks))  # [b, x, h, t, k]
     values = _heads_first(_of_context(values, blocks))  # [b, x, h, s, v]
@@ -121,7 +121,7 @@ def relative_attention(
         bad = _of_context(tf.cast(bad, tf.float32), blocks)  # [b, x, s]
         bad = tf.expand_dims(bad, -1)
         seen = tf.matmul(tf.cast(permitted, tf.float32), bad)
-        outputs = nan_where(outputs, tf.squeeze(seen, -1) > 0)
+        outputs = propagate_nan(outputs, tf.squeeze(seen, -1) > 0)
     return outputs[:, 0] if blocks is None else blocks.joined(outputs)
 
 
@@ -130,25 +130,26 @@ def _factor_dtype(dtype, blocks, values):
     context = values.shape[1] if blocks is None else blocks.context
     inner = factor_dtype(dtype)
     if inner == tf.float16 and (context is None or context > _FLOAT16_CONTEXT):
-        return sum_dtype(dtype)
+        return accumulation_dtype(dtype)
     return inner
 
 
 def _attend(scores, values, permitted):
     """Values weighted by a softmax of `(b, x, h, t, s)`: `(b, x, t, h, v)`."""
     if permitted is not None:
-        scores = where(tf.expand_dims(permitted, 2), scores, MASKED_LOGIT)
+        mask = tf.expand_dims(permitted, 2)
+        scores = masked_fill(scores, mask, MASKED_LOGIT)
     weights = tf.cast(tf.nn.softmax(scores), values.dtype)
     outputs = _heads_first(tf.matmul(weights, values))  # [b, x, t, h, v]
     if permitted is None:
         return outputs
     some = tf.reduce_any(permitted, axis=-1, keepdims=True)
     some = tf.expand_dims(some, -1)  # [b, x, t, 1, 1]
-    return where(some, outputs, 0.0)
+    return masked_fill(outputs, some)
 
 
 def _wide(scores):
-    return tf.cast(scores, sum_dtype(scores.dtype))
+    return tf.cast(scores, accumulation_dtype(scores.dtype))
 
 
 def _scores_of_pairs(queries, pairs, axis):
@@ -208,7 +209,7 @@ def _scores_of_table(queries, table, blocks):
     others = [axis for axis in range(rank) if axis != long]
     rest = Geometry(tuple(inner[axis] for axis in others))
     rows = tf.transpose(table, [*others, long, rank])
-    rows = tf.cast(rows, sum_dtype(table.dtype))
+    rows = tf.cast(rows, accumulation_dtype(table.dtype))
     rows = gather_pairs(rows, rank - 1, relative_index(rest))  # [j, i, taps, k]
     rows = tf.transpose(rows, [0, 2, 1, 3])  # [j, taps, i, k]
     queries = tf.reshape(queries, [-1, *blocks.sizes, key_dim])

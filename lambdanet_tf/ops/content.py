@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.keys import normalize_keys
-from lambdanet_tf.ops.keys import where
+from lambdanet_tf.ops.masks import masked_fill
 from lambdanet_tf.ops.precision import content_dtype
 
 
@@ -30,9 +30,7 @@ def content_lambda(keys, values, normalization="softmax", context_mask=None):
     """
     dtype = content_dtype(values.dtype)
     keys, values = tf.cast(keys, dtype), tf.cast(values, dtype)
-    if context_mask is not None:
-        present = tf.expand_dims(tf.expand_dims(context_mask, -1), -1)
-        values = where(present, values, 0.0)
+    values = masked_fill(values, context_mask)
     batch, (value_dim, intra) = tf.shape(keys)[0], values.shape[2:]
     depth = size(keys, 1) * intra
     keys = normalize_keys(keys, normalization, context_mask)

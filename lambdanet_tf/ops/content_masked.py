@@ -4,10 +4,11 @@ import tensorflow as tf
 
 from lambdanet_tf.ops.keys import MASKED_LOGIT
 from lambdanet_tf.ops.keys import inverse_length
-from lambdanet_tf.ops.keys import sum_dtype
-from lambdanet_tf.ops.keys import where
-from lambdanet_tf.ops.nonfinite import finite
-from lambdanet_tf.ops.nonfinite import poisoned
+from lambdanet_tf.ops.masks import masked_fill
+from lambdanet_tf.ops.masks import propagate_nan
+from lambdanet_tf.ops.masks import seen_through
+from lambdanet_tf.ops.masks import split_nonfinite
+from lambdanet_tf.ops.precision import accumulation_dtype
 from lambdanet_tf.ops.precision import content_dtype
 
 # Sums of exponentials below this are of terms that may have underflowed; the
@@ -16,12 +17,7 @@ _SMALLEST_SUM = 1e-17
 
 
 def masked_content_output(
-    queries,
-    keys,
-    values,
-    attention_mask,
-    normalization="softmax",
-    causal=False,
+    queries, keys, values, pairs, normalization="softmax", causal=False
 ):
     """Computes the content output of queries with permitted positions each.
 
@@ -29,12 +25,11 @@ def masked_content_output(
         queries: `(batch, n, heads, key_dim)`.
         keys: `(batch, m, key_dim, intra_depth)`, before normalization.
         values: `(batch, m, value_dim, intra_depth)`.
-        attention_mask: boolean `(n, m)` or `(batch, n, m)`; True = may
-            interact.
+        pairs: boolean `([batch,] n, m)`; True = may interact.
         normalization: see `normalize_keys`; runs, for each query, over its
             own permitted positions.
         causal: bool. Whether what comes later may change no bit of an output;
-            the mask alone says what a query may see.
+            `pairs` alone says what a query may see.
 
     Returns:
         `(batch, n, heads, value_dim)`; zero where nothing is permitted.
@@ -45,42 +40,41 @@ def masked_content_output(
     all that some query may see is smaller than other keys by a factor of
     1e17 after their exponential.
     """
-    dtype, wide = values.dtype, sum_dtype(keys.dtype)
-    mask = attention_mask
-    if len(mask.shape) == 2:
-        mask = mask[None]
-    values, bad = finite(tf.cast(values, content_dtype(dtype)))
-    keys, bad_keys = finite(tf.cast(keys, wide))
+    dtype, wide = values.dtype, accumulation_dtype(keys.dtype)
+    pairs = pairs[None] if len(pairs.shape) == 2 else pairs
+    values, nonfinite = split_nonfinite(tf.cast(values, content_dtype(dtype)))
+    keys, nonfinite_keys = split_nonfinite(tf.cast(keys, wide))
+    queries = tf.cast(queries, wide)
     keys = tf.transpose(keys, [0, 3, 1, 2])  # [b, u, m, k]
     values = tf.transpose(values, [0, 3, 1, 2])  # [b, u, m, v]
-    queries = tf.cast(queries, wide)
     if normalization == "softmax":
-        outputs = _softmax_output(queries, keys, values, mask, causal)
+        outputs = _softmax_output(queries, keys, values, pairs, causal)
     else:
         scale = tf.ones_like(keys[:, :, :1])
         if normalization == "l2":
-            permitted = tf.cast(mask[:, None], wide)
+            permitted = tf.cast(pairs[:, None], wide)
             scale = inverse_length(tf.matmul(permitted, keys**2))
-        outputs = _linear_output(queries, keys, values, mask, scale)
-    return poisoned(tf.cast(outputs, dtype), bad | bad_keys, mask)
+        outputs = _linear_output(queries, keys, values, pairs, scale)
+    seen = seen_through(pairs, nonfinite | nonfinite_keys)
+    return propagate_nan(tf.cast(outputs, dtype), seen)
 
 
-def _softmax_output(queries, keys, values, mask, causal):
+def _softmax_output(queries, keys, values, pairs, causal):
     """Products of matrices, unless they would be of underflown numbers."""
     if causal:
-        return _exact_output(queries, keys, values, mask)
-    seen = tf.reduce_any(mask, axis=1)[:, None, :, None]  # [b, 1, m, 1]
-    some = tf.reduce_any(mask, axis=2)[:, None, :, None]  # [b, 1, n, 1]
-    keys = where(seen, keys, MASKED_LOGIT)
+        return _exact_output(queries, keys, values, pairs)
+    seen = tf.reduce_any(pairs, axis=1)[:, None, :, None]  # [b, 1, m, 1]
+    some = tf.reduce_any(pairs, axis=2)[:, None, :, None]  # [b, 1, n, 1]
+    keys = masked_fill(keys, seen, MASKED_LOGIT)
     largest = tf.reduce_max(keys, axis=2, keepdims=True)
     weights = tf.exp(keys - tf.stop_gradient(largest))  # [b, u, m, k]
-    totals = tf.matmul(tf.cast(mask[:, None], keys.dtype), weights)
+    totals = tf.matmul(tf.cast(pairs[:, None], keys.dtype), weights)
     is_exact = tf.reduce_all((totals >= _SMALLEST_SUM) | ~some)
-    scale = 1.0 / where(is_exact & some, totals, 1.0)  # [b, u, n, k]
-    outputs = _linear_output(queries, weights, values, mask, scale)
+    scale = 1.0 / masked_fill(totals, is_exact & some, 1.0)  # [b, u, n, k]
+    outputs = _linear_output(queries, weights, values, pairs, scale)
 
     def exact(queries, keys, values):
-        return _exact_output(queries, keys, values, mask)
+        return _exact_output(queries, keys, values, pairs)
 
     zeros = tf.zeros_like(outputs)
     others = _unless(is_exact, exact, zeros, queries, keys, values)
@@ -114,30 +108,30 @@ def _unless(condition, function, otherwise, *inputs):
     return compute(*inputs)
 
 
-def _linear_output(queries, keys, values, mask, scale):
+def _linear_output(queries, keys, values, pairs, scale):
     """Sums keys as they are.
 
     Args:
         queries: `(batch, n, heads, key_dim)`.
         keys: `(batch, intra_depth, m, key_dim)`.
         values: `(batch, intra_depth, m, value_dim)`.
-        mask: `(batch or 1, n, m)`.
+        pairs: `(batch or 1, n, m)`.
         scale: of the queries, `(batch, intra_depth, n or 1, key_dim)`.
     """
     queries = queries[:, None] * scale[:, :, :, None]  # [b, u, n, h, k]
     scores = tf.einsum("bunhk,bumk->bunhm", queries, keys)
-    scores = where(mask[:, None, :, None], scores, 0.0)
+    scores = masked_fill(scores, pairs[:, None, :, None])
     scores = tf.cast(scores, values.dtype)
     outputs = tf.einsum("bunhm,bumv->bunhv", scores, values)
     return tf.reduce_sum(outputs, axis=1)
 
 
-def _exact_output(queries, keys, values, mask):
+def _exact_output(queries, keys, values, pairs):
     """A softmax for each query; arguments as of `_linear_output`."""
-    permitted = mask[:, None, :, :, None]  # [b, 1, n, m, 1]
-    logits = where(permitted, keys[:, :, None], MASKED_LOGIT)
+    permitted = pairs[:, None, :, :, None]  # [b, 1, n, m, 1]
+    logits = masked_fill(keys[:, :, None], permitted, MASKED_LOGIT)
     weights = tf.nn.softmax(logits, axis=3)  # [b, u, n, m, k]
-    weights = where(permitted, weights, 0.0)
+    weights = masked_fill(weights, permitted)
     weights = tf.cast(weights, values.dtype)
     lambdas = tf.einsum("bunmk,bumv->bnkv", weights, values)
     queries = tf.cast(queries, values.dtype)

@@ -2,6 +2,9 @@
 
 import tensorflow as tf
 
+from lambdanet_tf.ops.masks import masked_fill
+from lambdanet_tf.ops.precision import accumulation_dtype
+
 KEY_NORMALIZATIONS = ("softmax", "l2", None)
 # Finite, so that a difference of two is zero and not NaN.
 MASKED_LOGIT = -1e30
@@ -23,16 +26,12 @@ def normalize_keys(keys, normalization, context_mask=None):
         transpositions more.)
     """
     wide = tf.transpose(keys, [0, 2, 3, 1])
-    wide = tf.cast(wide, sum_dtype(keys.dtype))
-    present = None
+    wide = tf.cast(wide, accumulation_dtype(keys.dtype))
     if context_mask is not None:
-        present = tf.expand_dims(tf.expand_dims(context_mask, 1), 1)
+        context_mask = tf.expand_dims(tf.expand_dims(context_mask, 1), 1)
     if normalization == "softmax":
-        if present is not None:
-            wide = where(present, wide, MASKED_LOGIT)
-        wide = tf.nn.softmax(wide)
-    if present is not None:
-        wide = where(present, wide, 0.0)
+        wide = tf.nn.softmax(masked_fill(wide, context_mask, MASKED_LOGIT))
+    wide = masked_fill(wide, context_mask)
     if normalization == "l2":
         energy = tf.reduce_sum(wide**2, axis=-1, keepdims=True)
         wide *= inverse_length(energy)
@@ -46,14 +45,4 @@ def inverse_length(energy):
     gradient is zero, too, and not of the size of the largest factor.
     """
     scale = tf.math.rsqrt(tf.maximum(energy, _TINY))
-    return where(energy > _TINY, scale, 0.0)
-
-
-def sum_dtype(dtype):
-    """What sums over positions are kept in: float32, or float64."""
-    return tf.float64 if dtype == tf.float64 else tf.float32
-
-
-def where(condition, x, otherwise):
-    """`tf.where` with a number for what is not selected."""
-    return tf.where(condition, x, tf.cast(otherwise, x.dtype))
+    return masked_fill(scale, energy > _TINY)

@@ -12,27 +12,27 @@ one head with keys, values and embeddings of their own.
 
 import tensorflow as tf
 
-from lambdanet_tf.ops.causal import causal_content_output
-from lambdanet_tf.ops.causal import causal_content_step
 from lambdanet_tf.ops.content import apply_content_lambda
 from lambdanet_tf.ops.content import content_lambda
+from lambdanet_tf.ops.content_causal import causal_content_output
+from lambdanet_tf.ops.content_causal import causal_content_step
 from lambdanet_tf.ops.content_masked import masked_content_output
 from lambdanet_tf.ops.geometry import size
-from lambdanet_tf.ops.keys import sum_dtype
 from lambdanet_tf.ops.masks import Masks
+from lambdanet_tf.ops.masks import masked_fill
 from lambdanet_tf.ops.masks import propagate_nan
 from lambdanet_tf.ops.masks import seen_within_scope
 from lambdanet_tf.ops.masks import split_nonfinite
-from lambdanet_tf.ops.masks import zero_padding
+from lambdanet_tf.ops.pairs import explicit_output
 from lambdanet_tf.ops.pairs import pair_embeddings
+from lambdanet_tf.ops.pairs import pair_output
 from lambdanet_tf.ops.pairs import relative_index
-from lambdanet_tf.ops.pairwise import masked_pairs
-from lambdanet_tf.ops.pairwise import pairwise_position_output
 from lambdanet_tf.ops.position import ALGORITHMS
 from lambdanet_tf.ops.position import position_output
 from lambdanet_tf.ops.position.choice import plan_for
 from lambdanet_tf.ops.position.cost import Dims
 from lambdanet_tf.ops.position.cost import Plan
+from lambdanet_tf.ops.precision import accumulation_dtype
 from lambdanet_tf.ops.precision import factor_dtype
 
 _UNMASKED = Masks()
@@ -77,7 +77,7 @@ def lambda_output(
         ValueError: if the plan or a mask needs static sizes that `geometry`
             does not have.
     """
-    values = zero_padding(values, masks.permitted)
+    values = masked_fill(values, masks.permitted)
     groups = _groups(queries, keys, values, embeddings, masks.by_head)
     outputs = [
         _read(*group, geometry, plan, normalization, masks.of_head(head))
@@ -119,7 +119,7 @@ def lambda_step(
     """
     sums, length = dict(state), size(values, 1)
     window = sums.pop("values", None)
-    values = zero_padding(values, masks.permitted)
+    values = masked_fill(values, masks.permitted)
     if window is not None:
         values = tf.concat([window, values], axis=1)
     stride, outputs, after = geometry.strides[0], [], []
@@ -199,10 +199,7 @@ def _content_output(queries, keys, values, geometry, normalization, masks):
 def _position_output(queries, values, embeddings, geometry, plan, masks):
     """What the queries read from their position lambdas."""
     if geometry is None:
-        pairs = masks.pairs(size(queries, 1), size(values, 1))
-        return pairwise_position_output(
-            queries, values, embeddings, pairs, masks.query, masks.permitted
-        )
+        return explicit_output(queries, values, embeddings, masks)
     if masks.attention:
         if not geometry.is_static:
             raise ValueError(
@@ -213,7 +210,7 @@ def _position_output(queries, values, embeddings, geometry, plan, masks):
         embeddings = pair_embeddings(
             embeddings, geometry, factor_dtype(values.dtype)
         )
-        return masked_pairs(queries, values, embeddings, pairs)
+        return pair_output(queries, values, embeddings, pairs)
     plan = _planned(plan, queries, values, geometry)
     if not (masks.causal or geometry.is_causal):
         return position_output(queries, values, embeddings, geometry, plan)
@@ -286,7 +283,7 @@ def _with_bias(outputs, queries, bias):
     if bias is None:
         return outputs
     # No `tf.einsum`: TFLite's converter writes a wrong one for unknown sizes.
-    dtype = sum_dtype(queries.dtype)
+    dtype = accumulation_dtype(queries.dtype)
     bias = tf.reshape(tf.cast(bias, queries.dtype), [-1, queries.shape[-1]])
     products = tf.cast(queries, dtype) * tf.cast(bias, dtype)
     read = tf.reduce_sum(products, axis=-1, keepdims=True)  # [b, n, h, 1]

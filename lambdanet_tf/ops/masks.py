@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from lambdanet_tf.ops.geometry import ceil_div
 from lambdanet_tf.ops.geometry import size
-from lambdanet_tf.ops.keys import where
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,23 +78,19 @@ class Masks:
             )
         if attention_mask is None:
             return cls(*padding, causal=causal)
-        grids = _grid(inputs), _grid(context)
+        grids = _sizes(inputs)[1:], _sizes(context)[1:]
         if axis is not None:
             grids = tuple(grid[axis - 1 : axis] for grid in grids)
-        pairs = _as_pairs(
-            tf.cast(attention_mask, tf.bool),
-            *(inputs.shape[0], num_heads, *grids),
-        )  # [[[b,] h,] n, m], any of them 1
-        sizes = size(inputs, 0), *map(math.prod, grids)
+        batch, pairs = size(inputs, 0), tf.cast(attention_mask, tf.bool)
+        pairs = _as_pairs(pairs, batch, num_heads, *grids)
         if is_shared(pairs.shape):
-            shared = tf.reshape(pairs, [-1, size(pairs, -1)])
-            shared = _broadcast(shared, (sizes[0], sizes[2]))
-            return cls(*padding, shared, causal=causal)
+            sizes = batch, math.prod(grids[1])
+            shared = tf.reshape(pairs, [-1, sizes[1]])
+            return cls(*padding, _broadcast(shared, sizes), causal=causal)
         heads = tf.unstack(pairs, axis=1) if len(pairs.shape) == 4 else [pairs]
         heads = [
             x[0] if len(x.shape) == 3 and x.shape[0] == 1 else x for x in heads
         ]
-        heads = (_broadcast(x, sizes[3 - len(x.shape) :]) for x in heads)
         return cls(*padding, None, tuple(heads), causal)
 
     @property
@@ -160,7 +155,7 @@ class Masks:
             x, nonfinite = split_nonfinite(x)
         if shared:
             return x, x, nonfinite, nonfinite
-        context = zero_padding(context, self.context)
+        context = masked_fill(context, self.context)
         if self.hides:
             context, context_nonfinite = split_nonfinite(context)
         return x, context, nonfinite, context_nonfinite
@@ -193,37 +188,49 @@ def is_shared(shape):
     return 2 <= rank <= 4 and shape[-2] == 1 and (rank < 4 or shape[1] == 1)
 
 
-def zero_padding(x, mask):
-    """Returns `(batch, m, ...)` with zeros where `(batch, m)` is False."""
-    return x if mask is None else where(_like(mask, x), x, 0.0)
+def masked_fill(x, mask, value=0.0):
+    """Returns x with a number where a mask is False.
+
+    Args:
+        x: tensor.
+        mask: None, or boolean with the first axes of x; True is real, or
+            permitted.
+        value: float.
+    """
+    if mask is None:
+        return x
+    mask = _with_rank(mask, len(x.shape))
+    return tf.where(mask, x, tf.cast(value, x.dtype))
 
 
 def finite_padding(x, mask):
-    """As `zero_padding`, of NaN and infinity alone."""
+    """Returns x with zeros for NaN and infinity where a mask is False."""
     if mask is None:
         return x
-    return where(_like(mask, x) | tf.math.is_finite(x), x, 0.0)
+    real = _with_rank(mask, len(x.shape))
+    return masked_fill(x, real | tf.math.is_finite(x))
 
 
-def split_nonfinite(x):
-    """Returns x with zeros at positions that are not finite, and which are.
+def split_nonfinite(x, depths=None):
+    """Returns x with zeros where it is not finite, and where that is.
 
     Args:
-        x: `(batch, n, ...)`.
+        x: `(batch, n, *depths)`.
+        depths: int. How many axes are depths; None for all but two.
 
     Returns:
-        `(batch, n, ...)`, and boolean `(batch, n)`.
+        `(batch, n, *depths)`, and boolean `(batch, n)`.
     """
-    axes = list(range(2, len(x.shape)))
+    axes = list(range(-(depths or len(x.shape) - 2), 0))
     finite = tf.reduce_all(tf.math.is_finite(x), axis=axes)
-    return zero_padding(x, finite), tf.logical_not(finite)
+    return masked_fill(x, finite), tf.logical_not(finite)
 
 
 def propagate_nan(x, nonfinite):
-    """Makes `(batch, n, ...)` NaN where `(batch, n)` is True; None: nowhere."""
+    """Makes x NaN where a mask of its first axes is True; None: nowhere."""
     if nonfinite is None:
         return x
-    return where(tf.logical_not(_like(nonfinite, x)), x, float("nan"))
+    return masked_fill(x, tf.logical_not(nonfinite), float("nan"))
 
 
 def seen_through(pairs, nonfinite):
@@ -261,86 +268,90 @@ def seen_within_scope(axis, nonfinite):
     return seen[:, :last][:, :: axis.stride]
 
 
-def _like(mask, x):
-    """`(batch, n)` with the axes of `(batch, n, ...)`."""
-    for _ in x.shape[2:]:
+def _with_rank(mask, rank):
+    """A mask with more axes behind its own, of size 1."""
+    for _ in range(rank - len(mask.shape)):
         mask = tf.expand_dims(mask, -1)
     return mask
-
-
-def _grid(x):
-    return tuple(size(x, axis) for axis in range(1, len(x.shape) - 1))
 
 
 def _of_positions(name, mask, x):
     """A mask as boolean `(batch, positions)`."""
     mask = tf.cast(mask, tf.bool)
-    batch, *grid = x.shape[:-1]
-    sizes = size(x, 0), *_grid(x)
+    sizes = _sizes(x)
     flat = sizes[0], math.prod(sizes[1:])
-    if mask.shape.rank is None:  # of a generator; its length tells
-        return tf.reshape(mask, flat)
-    positions = x.shape[1:-1].num_elements()
-    if _fits(mask.shape, (batch, positions)):
-        return _broadcast(mask, flat)
     rank = mask.shape.rank
-    if not 2 <= rank <= 1 + len(grid) or not _fits(
-        mask.shape, (batch, *grid[: rank - 1])
-    ):
+    if rank is None:  # of a generator; its length tells
+        return tf.reshape(mask, flat)
+    if _fits(mask, flat):
+        return _broadcast(mask, flat)
+    if rank < 2 or not _fits(mask, sizes[:rank]):
         raise ValueError(
             f"`{name}` must have the shape (batch, context positions) or "
-            f"(batch, *spatial); here {(batch, positions)} or "
-            f"{(batch, *grid)}. Received: {tuple(mask.shape)}."
+            f"(batch, *spatial); here {_static(flat)} or {_static(sizes)}. "
+            f"Received: {tuple(mask.shape)}."
         )
-    for axis in range(rank, 1 + len(grid)):
-        mask = tf.expand_dims(mask, axis)
+    mask = _with_rank(mask, len(sizes))
     return tf.reshape(_broadcast(mask, sizes), flat)
 
 
 def _as_pairs(mask, batch, num_heads, queries, context):
-    """An attention mask with one axis of queries and one of their context."""
-    static = [
-        tuple(size if isinstance(size, int) else None for size in grid)
-        for grid in (queries, context)
-    ]
-    n, m = (tf.TensorShape(grid).num_elements() for grid in static)
+    """An attention mask as `([batch or 1, [heads or 1,]] n, m)`.
+
+    One for all queries and heads has an n of 1.
+
+    Args:
+        mask: boolean.
+        batch: int or scalar tensor.
+        num_heads: int.
+        queries: tuple of the sizes of the queries' grid.
+        context: likewise.
+    """
+    n, m = math.prod(queries), math.prod(context)
     if mask.shape.rank is None:  # of a generator; its length tells
-        return tf.reshape(mask, [-1, math.prod(queries), math.prod(context)])
-    leading = [(), (batch,), (batch, num_heads)]
-    for axes in leading:
-        if _fits(mask.shape, (*axes, n, m)):
-            return mask
-    for axes in leading:
-        if _fits(mask.shape, (*axes, *static[0], *static[1])):
-            kept = [size(mask, axis) for axis in range(len(axes))]
-            alike = set(mask.shape[len(axes) : -len(context)]) == {1}
-            if alike:
-                queries = (1,) * len(queries)
-            mask = _broadcast(mask, (*kept, *queries, *context))
-            return tf.reshape(
-                mask, [*kept, math.prod(queries), math.prod(context)]
-            )
+        return _broadcast(tf.reshape(mask, [-1, n, m]), (batch, n, m))
+    leading = (), (batch,), (batch, num_heads)
+    for rows, columns in ((n,), (m,)), (queries, context):
+        for axes in leading:
+            if not _fits(mask, (*axes, *rows, *columns)):
+                continue
+            shape = mask.shape.as_list()
+            kept = [
+                1 if have == 1 else wanted
+                for have, wanted in zip(shape, axes, strict=False)
+            ]
+            alike = shape[len(axes) : -len(columns)] + kept[1:]
+            if set(alike) == {1}:
+                n, rows = 1, [1] * len(rows)
+            mask = _broadcast(mask, [*kept, *rows, *columns])
+            return tf.reshape(mask, [*kept, n, m])
+    forms = ", ".join(str(_static((*axes, n, m))) for axes in leading)
     raise ValueError(
         "`attention_mask` must have the shape (n, m), (batch, n, m) or (batch, "
         "heads, n, m): query by context positions; 1 stands for all of an "
-        f"axis. Here {(n, m)}, {(batch, n, m)} or {(batch, num_heads, n, m)}. "
-        f"Received: {tuple(mask.shape)}. (Padding of a batch is "
-        "`context_mask`.)"
+        f"axis. Here {forms}. Received: {tuple(mask.shape)}. (Padding of a "
+        "batch is `context_mask`.)"
     )
 
 
-def _fits(shape, wanted):
-    """Whether a static shape may be broadcast to the wanted one."""
-    return shape.rank == len(wanted) and all(
+def _sizes(x):
+    """All sizes but that of the channels, int or scalar tensors."""
+    return tuple(size(x, axis) for axis in range(len(x.shape) - 1))
+
+
+def _static(sizes):
+    return tuple(size if isinstance(size, int) else None for size in sizes)
+
+
+def _fits(mask, sizes):
+    """Whether a mask may be broadcast to these sizes."""
+    return mask.shape.rank == len(sizes) and all(
         have in (None, 1) or want is None or have == want
-        for have, want in zip(shape, wanted, strict=True)
+        for have, want in zip(mask.shape, _static(sizes), strict=True)
     )
 
 
 def _broadcast(mask, sizes):
     """A mask of given sizes, int or scalar tensors."""
-    known = all(
-        isinstance(size, int) and have == size
-        for have, size in zip(mask.shape, sizes, strict=True)
-    )
-    return mask if known else tf.broadcast_to(mask, sizes)
+    is_known = tuple(mask.shape) == _static(sizes) and None not in mask.shape
+    return mask if is_known else tf.broadcast_to(mask, sizes)

@@ -9,7 +9,11 @@ above.
 import tensorflow as tf
 
 from lambdanet_tf.ops.devices import target_device
-from lambdanet_tf.ops.keys import sum_dtype
+
+
+def accumulation_dtype(dtype):
+    """Returns what sums over positions are kept in: float32, or float64."""
+    return tf.float64 if dtype == tf.float64 else tf.float32
 
 
 def factor_dtype(dtype):
@@ -25,7 +29,7 @@ def factor_dtype(dtype):
     narrow = {"tpu": (tf.bfloat16,), "gpu": (tf.bfloat16, tf.float16)}
     if dtype in narrow.get(target_device(), ()):
         return dtype
-    return sum_dtype(dtype)
+    return accumulation_dtype(dtype)
 
 
 def content_dtype(dtype):
@@ -34,4 +38,8 @@ def content_dtype(dtype):
     That can be larger than any float16, and the share of one position among
     thousands smaller.
     """
-    return sum_dtype(dtype) if dtype == tf.float16 else factor_dtype(dtype)
+    return (
+        accumulation_dtype(dtype)
+        if dtype == tf.float16
+        else factor_dtype(dtype)
+    )

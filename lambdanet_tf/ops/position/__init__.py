@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from lambdanet_tf.ops.blocks import Blocks
 from lambdanet_tf.ops.devices import target_device
-from lambdanet_tf.ops.keys import sum_dtype
 from lambdanet_tf.ops.position.convolution import CONV2D
 from lambdanet_tf.ops.position.convolution import DEPTHWISE
 from lambdanet_tf.ops.position.einsum import EINSUM
@@ -22,6 +21,7 @@ from lambdanet_tf.ops.position.fourier import FOURIER
 from lambdanet_tf.ops.position.products import LAMBDA_FIRST
 from lambdanet_tf.ops.position.products import QUERY_FIRST
 from lambdanet_tf.ops.position.tpu import FOURIER_TPU
+from lambdanet_tf.ops.precision import accumulation_dtype
 from lambdanet_tf.ops.precision import factor_dtype
 
 ALGORITHMS = {
@@ -58,7 +58,7 @@ def position_output(queries, values, embeddings, geometry, plan, content=None):
     algorithm, dtype = ALGORITHMS[plan.algorithm], values.dtype
     inner = factor_dtype(dtype)
     if target_device() in algorithm.widened:
-        inner = sum_dtype(dtype)
+        inner = accumulation_dtype(dtype)
     queries, values = tf.cast(queries, inner), tf.cast(values, inner)
     shape = [-1, *geometry.context, *values.shape[-2:]]
     arguments = [queries, tf.reshape(values, shape), geometry.crop(embeddings)]

@@ -12,11 +12,11 @@ import tensorflow as tf
 
 from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.geometry import dilated
-from lambdanet_tf.ops.keys import sum_dtype
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.position.algorithm import Algorithm
 from lambdanet_tf.ops.position.apply import apply_each
 from lambdanet_tf.ops.position.frequencies import circle_length
+from lambdanet_tf.ops.precision import accumulation_dtype
 
 LEAF = 64  # queries of the smallest part of a causal sequence
 
@@ -39,7 +39,7 @@ def fft(queries, values, table, geometry):
     intermediate b n k v.
     """
     dtype = values.dtype
-    wide = sum_dtype(dtype)
+    wide = accumulation_dtype(dtype)
     values, table = tf.cast(values, wide), tf.cast(table, wide)
     lambdas = tf.cast(_lambdas(values, table, geometry.axes[0]), dtype)
     outputs = apply_each(queries, lambdas)

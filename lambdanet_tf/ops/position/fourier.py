@@ -15,7 +15,6 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.ops.blocks import Blocks
-from lambdanet_tf.ops.keys import sum_dtype
 from lambdanet_tf.ops.pairs import gather_pairs
 from lambdanet_tf.ops.pairs import relative_index
 from lambdanet_tf.ops.position.algorithm import Algorithm
@@ -23,6 +22,7 @@ from lambdanet_tf.ops.position.apply import apply_lambdas
 from lambdanet_tf.ops.position.cost import block_choices
 from lambdanet_tf.ops.position.frequencies import num_frequencies
 from lambdanet_tf.ops.position.frequencies import transforms
+from lambdanet_tf.ops.precision import accumulation_dtype
 from lambdanet_tf.ops.transpose import transpose
 
 _SWAPPED = [1, 0, 2, 3, 4]
@@ -48,7 +48,7 @@ def fourier(queries, values, table, blocks):
     operations; intermediate b n k v.
     """
     dtype = values.dtype
-    wide = sum_dtype(dtype)
+    wide = accumulation_dtype(dtype)
     values, table = tf.cast(values, wide), tf.cast(table, wide)
     lambdas = tf.cast(_lambdas(values, table, blocks), dtype)
     return _apply_rows(queries, lambdas, blocks)

@@ -20,11 +20,11 @@ import tensorflow as tf
 from lambdanet_tf.ops.blocks import Blocks
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.geometry import sliced
-from lambdanet_tf.ops.keys import sum_dtype
 from lambdanet_tf.ops.position.algorithm import Algorithm
 from lambdanet_tf.ops.position.cost import block_choices
 from lambdanet_tf.ops.position.frequencies import num_frequencies
 from lambdanet_tf.ops.position.frequencies import transforms
+from lambdanet_tf.ops.precision import accumulation_dtype
 
 
 def fourier_tpu(queries, values, table, blocks, content=None):
@@ -103,7 +103,7 @@ def _spectrum(values, forward, rest):
 
 def _kernel(table, transform, rest, dtype):
     """`(*taps, k, u)` -> `(f, c, t * k, c * s * u)`."""
-    count, wide = len(transform) // 2, sum_dtype(table.dtype)
+    count, wide = len(transform) // 2, accumulation_dtype(table.dtype)
     taps = tf.reshape(tf.cast(table, wide), [table.shape[0], -1])
     spectrum = tf.matmul(tf.constant(transform, wide), taps)
     spectrum = tf.cast(spectrum, dtype)

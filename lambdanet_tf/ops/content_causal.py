@@ -12,10 +12,10 @@ from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.geometry import sliced
 from lambdanet_tf.ops.keys import MASKED_LOGIT
 from lambdanet_tf.ops.keys import inverse_length
-from lambdanet_tf.ops.keys import sum_dtype
-from lambdanet_tf.ops.keys import where
-from lambdanet_tf.ops.nonfinite import finite
-from lambdanet_tf.ops.nonfinite import nan_where
+from lambdanet_tf.ops.masks import masked_fill
+from lambdanet_tf.ops.masks import propagate_nan
+from lambdanet_tf.ops.masks import split_nonfinite
+from lambdanet_tf.ops.precision import accumulation_dtype
 
 CHUNK = 16  # positions
 GROUP = 32  # chunks whose running sums are one product
@@ -83,7 +83,7 @@ def content_state_spec(
         of exponentials (softmax) or of squares (l2). "key_maximum", likewise,
         with softmax: exponents in the sums are relative to it.
     """
-    dtype = sum_dtype(tf.as_dtype(dtype))
+    dtype = accumulation_dtype(tf.as_dtype(dtype))
     channels = [None, key_dim, intra_depth]
     shapes = {"content": [*channels, value_dim]}
     if normalization is not None:
@@ -143,17 +143,14 @@ def causal_content_step(
     """
     length, intra = size(keys, 1), keys.shape[3]
     chunk = _chunk_size(keys.shape[1])
-    dtype = sum_dtype(keys.dtype)
+    dtype = accumulation_dtype(keys.dtype)
     wide = tf.cast(keys, dtype)
     fill = MASKED_LOGIT if normalization == "softmax" else 0.0
-    if context_mask is not None:
-        present = tf.expand_dims(tf.expand_dims(context_mask, -1), -1)
-        wide = where(present, wide, fill)
-        values = where(present, values, 0.0)
-    values, bad = finite(values)
-    wide, bad_keys = finite(wide)
+    wide = masked_fill(wide, context_mask, fill)
+    values = masked_fill(values, context_mask)
     # A zero in a product hides what comes later, but not NaN or infinity.
-    bad |= bad_keys
+    values, nonfinite = split_nonfinite(values)
+    wide, nonfinite_keys = split_nonfinite(wide)
     # Intra-depth goes first: what follows is products of matrices.
     wide = _chunks(_intra_first(wide), length, chunk, fill)
     values = _intra_first(tf.cast(values, dtype))
@@ -177,10 +174,11 @@ def causal_content_step(
         name: _swapped(tf.reshape(part, [-1, intra, *part.shape[1:]]))
         for name, part in state.items()
     }
-    seen = tf.cumsum(tf.cast(bad, tf.int32), axis=1) > 0
+    nonfinite = tf.cast(nonfinite | nonfinite_keys, tf.int32)
+    seen = tf.cumsum(nonfinite, axis=1) > 0
     # Whoever sees the sums sees the position that is not finite.
-    state["content"] = nan_where(state["content"], seen[:, -1:])
-    return nan_where(outputs, seen), state
+    state["content"] = propagate_nan(state["content"], seen[:, -1])
+    return propagate_nan(outputs, seen), state
 
 
 def _intra_first(x):
@@ -361,8 +359,8 @@ def _linear(queries, keys, values, normalization, state):
         transpose_b=True,
     )
     scores = tf.reshape(scores, [-1, chunk, heads, chunk])
-    past = tf.expand_dims(_past(chunk), 1)
-    scores = where(past, scores, 0.0)
+    past = tf.expand_dims(_past(chunk), 1)  # [c, 1, s]
+    scores = masked_fill(scores, past[None])
     return queries, sums[:, :-1], scores, next_state
 
 
@@ -409,8 +407,8 @@ def _group_sums(sums, ends):
     """As `_running_sum`, over all of `(y, j, k, w)` and `(y, j, k)` at once."""
     ends = tf.transpose(ends, [0, 2, 1])  # [y, k, j]
     decay = tf.expand_dims(ends, 2) - tf.expand_dims(ends, 3)
-    past = _past(size(ends, 2))
-    decay = tf.exp(where(past, decay, MASKED_LOGIT))
+    past = _past(size(ends, 2))[None, None]
+    decay = tf.exp(masked_fill(decay, past, MASKED_LOGIT))
     order = [0, 2, 1, 3]
     return tf.transpose(tf.matmul(decay, tf.transpose(sums, order)), order)
 
