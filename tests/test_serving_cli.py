@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf import data
 from lambdanet_tf import models
 from lambdanet_tf import serving
 from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.serving import cli
+from lambdanet_tf.serving import export
 from lambdanet_tf.serving import formats
 from tests.serving_run import ARGUMENTS
 from tests.serving_run import CLASSES
@@ -199,7 +201,7 @@ def digits_run(tmp_path_factory):
         image={"height": 8, "width": 8, "channels": 1},
         recipe=recipe,
     )
-    images, labels = digits(RunFolder(path).read(), "train", 1000)
+    images, labels = digits("train", 1000)
     head = model.layers[-1]
     features = tf.keras.Model(model.inputs, head.input).predict(
         images, verbose=0
@@ -213,11 +215,10 @@ def digits_run(tmp_path_factory):
     return path
 
 
-def digits(run, split, count):
-    """Images and labels of a run's data set, in random order."""
-    return serving.data_set_images(
-        run, split, serving.ExportOptions(), (8, 8, 1), count=count
-    )
+def digits(split, count):
+    """Images and labels of the digits, in random order."""
+    source = getattr(data.load_images("digits"), split)
+    return export.sample(source, data.EvaluationCrop((8, 8)), count)
 
 
 def test_integers_are_nearly_as_accurate(digits_run, tmp_path, capsys):
@@ -225,7 +226,7 @@ def test_integers_are_nearly_as_accurate(digits_run, tmp_path, capsys):
     assert cli.main([*command, "--tflite", "--int8"]) == 0
     shown = capsys.readouterr().out
     folder = serving.newest_export(tmp_path)
-    images, labels = digits(RunFolder(digits_run).read(), "test", 512)
+    images, labels = digits("test", 512)
     accuracy, size = {}, {}
     for name in ("tflite", "tflite_int8"):
         logits = formats.load(folder, name)(images)["logits"]

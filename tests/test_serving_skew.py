@@ -106,8 +106,8 @@ def served(folder, encoded):
     """Outputs of two signatures for these bytes, in a process of their own."""
     examples = [*map(warmup.encoded_example, encoded)]
     calls = [
-        ("serving_bytes", {"image_bytes": np.array(encoded, "O")}, 0),
-        ("classify", {"inputs": np.array(examples, "O")}, 0),
+        ("serving_bytes", {"image_bytes": np.array(encoded, "O")}, False),
+        ("classify", {"inputs": np.array(examples, "O")}, False),
     ]
     return standalone.run_standalone(folder, calls)
 

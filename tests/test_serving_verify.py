@@ -41,7 +41,7 @@ def write_anew(folder):
 
 
 def test_an_export_agrees_with_keras_without_keras(small_export):
-    result = serving.verify_export(small_export, (1, 2), 1)
+    result = serving.verify_export(small_export, (1, 2))
     assert result.agrees, str(result)
     assert result.images == 4
     assert result.warmup_requests == 12

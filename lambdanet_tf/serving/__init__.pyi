@@ -1,4 +1,3 @@
-from lambdanet_tf.serving.export import data_set_images as data_set_images
 from lambdanet_tf.serving.export import export_model as export_model
 from lambdanet_tf.serving.export import export_run as export_run
 from lambdanet_tf.serving.export import options_for as options_for

@@ -26,6 +26,12 @@ class Classifier:
     activation: str
     reason: str
 
+    def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
+        """Returns the probabilities of logits `(batch, outputs)`."""
+        if self.activation == "sigmoid":
+            return tf.sigmoid(logits)
+        return tf.nn.softmax(logits)
+
 
 def classifier_of(
     model: tf.keras.Model, wanted: str | None = None
@@ -76,13 +82,6 @@ def classifier_of(
             "one logit of two classes, or a Dense of 2 units."
         )
     return Classifier(dense, activation, reason)
-
-
-def probabilities_of(logits: tf.Tensor, activation: str) -> tf.Tensor:
-    """Returns the probabilities of logits `(batch, outputs)`."""
-    return (
-        tf.sigmoid(logits) if activation == "sigmoid" else tf.nn.softmax(logits)
-    )
 
 
 def scores_of(probabilities: tf.Tensor) -> tf.Tensor:

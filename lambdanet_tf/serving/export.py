@@ -26,13 +26,12 @@ from lambdanet_tf import data
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
+from lambdanet_tf.serving import examples as example_images
 from lambdanet_tf.serving import formats
 from lambdanet_tf.serving import model_card
 from lambdanet_tf.serving import signatures
 from lambdanet_tf.serving import warmup
 from lambdanet_tf.serving.classifier import ASSUMED
-from lambdanet_tf.serving.examples import Examples
-from lambdanet_tf.serving.examples import keras_outputs
 from lambdanet_tf.serving.inference import Inference
 from lambdanet_tf.serving.options import ExportOptions
 from lambdanet_tf.serving.versions import METADATA_FILE
@@ -90,20 +89,17 @@ def export_run(
     model = run.load_model()
     calibration = test_set = None
     if "tflite_int8" in options.formats:
-        shape = model.input_shape[1:]
-        calibration, _ = data_set_images(
-            run, "train", options, shape, data_set, _CALIBRATION_IMAGES
-        )
-        test_set = data_set_images(
-            run, "test", options, shape, data_set, _TEST_IMAGES
-        )
+        images = _data_set(run, data_set)
+        crop = options.crop(model.input_shape[1:])
+        calibration, _ = sample(images.train, crop, _CALIBRATION_IMAGES)
+        test_set = sample(images.test, crop, _TEST_IMAGES)
     return export_model(
         model,
         destination,
         name or model.name,
         version,
         options,
-        metadata_of(run),
+        _metadata_of(run),
         run.read_examples(),
         calibration,
         test_set,
@@ -131,7 +127,8 @@ def export_model(
         name: of the model on the server.
         version: None for the one after the highest.
         options: None for the defaults.
-        metadata: origin of the model for its card, see `metadata_of`.
+        metadata: origin of the model, which its card shows: any of "model",
+            "arguments", "recipe", "metrics", "run", "command" and "versions".
             Absolute paths in it are cut to their last name.
         examples: test images and labels to keep with the model, and to verify
             it on; None for noise.
@@ -151,30 +148,31 @@ def export_model(
     options = options or ExportOptions()
     formats.check_installed(options.formats)
     network = Inference(model, options)
-    if network.activation_reason.startswith(ASSUMED):
+    if network.classifier.reason.startswith(ASSUMED):
         warnings.warn(
             "Logits become probabilities by a softmax, "
-            f"{network.activation_reason}. For several labels at once give "
+            f"{network.classifier.reason}. For several labels at once give "
             "`classifier_activation='sigmoid'`; 'softmax' confirms it.",
             stacklevel=2,
         )
-    kept = Examples.computed(model, network, examples)
+    arrays = example_images.with_outputs(network, examples)
     origin: dict[str, Any] = _without_folders(metadata or {})
     if calibration is not None:
         origin["calibration"] = f"{len(calibration)} training images"
     with new_version(destination, name, version) as (folder, final):
         signatures.save(folder, network)
-        kept.write(folder)
+        (folder / METADATA_FILE).parent.mkdir()
+        example_images.write(folder, arrays)
         formats.write(folder, network, calibration)
         if test_set is not None:
             origin["test_images"] = len(test_set[0])
-            origin["accuracies"] = _accuracies(
-                model, network, *test_set, folder
+            origin["accuracies"] = formats.accuracies(
+                folder, network, *test_set
             )
         if warmup.can_write():
             warmup.write(folder, name, warmup.requests_for(network.image_shape))
         _write_metadata(folder, network, origin)
-        model_card.write(folder, name, model, network, origin)
+        model_card.write(folder, name, network, origin)
     return final
 
 
@@ -195,62 +193,22 @@ def options_for(run: Run, **changes: Any) -> ExportOptions:
     return ExportOptions(**{**options, **changes})
 
 
-def metadata_of(run: Run) -> dict[str, Any]:
-    """Returns the origin of a run's export, which its card shows."""
-    return {
-        "model": run.model,
-        "arguments": dict(run.arguments),
-        "weights": run.weights,
-        "recipe": dict(run.recipe),
-        "metrics": dict(run.metrics),
-        "run": os.path.basename(run.folder.rstrip("/")),
-        "command": run.command,
-        "versions": dict(run.versions),
-    }
-
-
-def data_set_images(
-    run: Run,
-    split: str,
-    options: ExportOptions,
-    input_shape: tuple,
-    name: str | None = None,
-    count: int = _CALIBRATION_IMAGES,
+def sample(
+    source: data.Source, crop: data.EvaluationCrop, count: int
 ) -> Labelled:
-    """Returns images and labels of a data set, as a model is evaluated on.
-
-    Nothing is downloaded.
+    """Returns images of a source, as a model is evaluated on them.
 
     Args:
-        run: its recipe names the data set.
-        split: "train" or "test".
-        options: of the export; they hold the evaluation preprocessing.
-        input_shape: of the model, without the batch.
-        name: of another data set, see `data.SOURCES`.
+        source: of images and classes.
+        crop: evaluation preprocessing.
         count: how many images at most, in random order.
 
     Returns:
         float32 images `(images, height, width, channels)` in [0, 255], and
         labels.
-
-    Raises:
-        ValueError: if there is no such data set.
-        ImportError: if it needs an extra that is not installed.
     """
-    name = name or run.recipe.get("data")
-    if name is None:
-        raise UserError(
-            "`data_set` must be given for a weights file: its training images "
-            "choose the ranges of 8-bit integers. Received: None."
-        )
-    images = data.load_images(
-        name, data_dir=run.options.get("data_dir") or None, download=False
-    )
-    source = getattr(images, split)
-    crop = options.crop(input_shape)
-    elements = source.stream(0)
     batches = source.batches(
-        elements,
+        source.stream(0),
         lambda image, label, position: (crop(image), label),
         min(count, source.num_images),
     )
@@ -258,21 +216,25 @@ def data_set_images(
     return tf.cast(pixels, tf.float32).numpy(), labels.numpy()
 
 
-def _accuracies(model, network, images, labels, folder):
-    """Accuracy of the Keras model and of each file for another runtime."""
+def _data_set(run, name):
+    """The data set of this name, or of a run. Nothing is downloaded."""
+    name = name or run.recipe.get("data")
+    if name is None:
+        raise UserError(
+            "`data_set` must be given for a weights file: its training images "
+            "choose the ranges of 8-bit integers. Received: None."
+        )
+    data_dir = run.options.get("data_dir") or None
+    return data.load_images(name, data_dir=data_dir, download=False)
 
-    def accuracy(logits):
-        if logits.shape[-1] == 1:
-            predicted = logits[:, 0] > 0
-        else:
-            predicted = logits.argmax(axis=-1)
-        return float(np.mean(predicted == labels))
 
-    activation = network.options.classifier_activation
-    found = {"Keras": keras_outputs(model, images, activation)["logits"]}
-    for name in formats.written(folder):
-        found[name] = formats.load(folder, name)(images)["logits"]
-    return {name: accuracy(logits) for name, logits in found.items()}
+def _metadata_of(run):
+    """The origin of a run's export, which its card shows."""
+    names = ("model", "arguments", "weights", "recipe", "metrics", "command")
+    return {
+        **{name: getattr(run, name) for name in (*names, "versions")},
+        "run": os.path.basename(run.folder.rstrip("/")),
+    }
 
 
 def _write_metadata(folder, network, metadata):

@@ -19,7 +19,6 @@ import tensorflow as tf
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.environment import require
 from lambdanet_tf.environment import require_all
-from lambdanet_tf.serving.classifier import probabilities_of
 from lambdanet_tf.serving.inference import Inference
 from lambdanet_tf.serving.options import FORMATS
 
@@ -88,17 +87,47 @@ def load(folder: pathlib.Path, name: str) -> Runner:
     return _onnx_runner(content) if name == "onnx" else _tflite_runner(content)
 
 
+def accuracies(
+    folder: pathlib.Path,
+    network: Inference,
+    images: np.ndarray,
+    labels: np.ndarray,
+) -> dict[str, float]:
+    """Returns the accuracy of the Keras model, and of each file of an export.
+
+    Args:
+        folder: the version folder.
+        network: the classifier.
+        images: `(images, height, width, channels)` in [0, 255].
+        labels: class of each.
+    """
+    logits = {"Keras": network.expected_outputs(images)["logits"]}
+    for name in written(folder):
+        logits[name] = load(folder, name)(images)["logits"]
+    classes = {
+        name: values[:, 0] > 0
+        if values.shape[-1] == 1
+        else values.argmax(axis=-1)
+        for name, values in logits.items()
+    }
+    return {
+        name: float(np.mean(predicted == labels))
+        for name, predicted in classes.items()
+    }
+
+
 def _traceable(network, batch):
     """The network for images of one shape: converters need every size."""
-    activation = network.options.classifier_activation
     images = tf.TensorSpec((batch, *network.image_shape), tf.float32, "images")
 
     @tf.function(input_signature=[images])
     def classify(images):
         images = tf.clip_by_value(images, 0.0, 255.0)
         logits = network.compute(images, "portable")[1]
-        probabilities = probabilities_of(logits, activation)
-        return {"logits": logits, "probabilities": probabilities}
+        return {
+            "logits": logits,
+            "probabilities": network.classifier.probabilities(logits),
+        }
 
     return classify
 

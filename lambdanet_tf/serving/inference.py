@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import data
@@ -17,7 +18,7 @@ from lambdanet_tf.serving.options import ExportOptions
 _BFLOAT16_ELEMENTS = 256
 
 
-class Inference(tf.Module):
+class Inference:
     """A trained classifier without anything that only training needs.
 
     Batch normalization is folded into the layers before it. Call it with
@@ -31,10 +32,10 @@ class Inference(tf.Module):
         options: of the export; None for the defaults.
 
     Attributes:
-        options: with the activation that the model's logits have.
-        activation_reason: why it is this one.
+        model: the Keras model.
+        classifier: its end, which makes probabilities of features.
+        options: with the activation of this classifier.
         input_shape: (height, width, channels); None is any size.
-        num_classes: outputs of the classifier.
         compute: the same as a plain function, with float32 weights, to be
             traced for images of one batch or size, and for any `device`.
         weights: the variables that inference reads.
@@ -47,24 +48,20 @@ class Inference(tf.Module):
     def __init__(
         self, model: tf.keras.Model, options: ExportOptions | None = None
     ):
-        super().__init__(name="inference")
         options = options or ExportOptions()
+        self.model = model
         self.input_shape = _input_shape(model)
-        # An error here names the user's layers.
-        classifier = classifier_of(model, options.classifier_activation)
-        self.activation_reason = classifier.reason
+        # Of the model, not of its folded copy: errors name the user's layers.
+        self.classifier = classifier_of(model, options.classifier_activation)
         self.options = dataclasses.replace(
-            options, classifier_activation=classifier.activation
+            options, classifier_activation=self.classifier.activation
         )
-        self.num_classes = classifier.dense.units
         with ops.planning_for(options.device):
             network = _features_and_logits(
                 fold_batch_norm(model, options.implementation),
-                classifier.activation,
+                self.classifier.dense.name,
             )
 
-        # Only this function holds the Keras model: an attribute of a module
-        # would be saved with it.
         def compute(images, device=options.device):
             with ops.planning_for(device):  # whoever traces it, and when
                 features, logits = network(images, training=False)
@@ -92,7 +89,7 @@ class Inference(tf.Module):
     @property
     def labels(self) -> tuple[str, ...]:
         """A name for each class; two for one output."""
-        return self.options.class_names(self.num_classes)
+        return self.options.class_names(self.classifier.dense.units)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -103,6 +100,25 @@ class Inference(tf.Module):
     def crop(self) -> data.EvaluationCrop:
         """The evaluation preprocessing of encoded images."""
         return self.options.crop(self.input_shape)
+
+    def expected_outputs(
+        self, images: np.ndarray | tf.Tensor
+    ) -> dict[str, np.ndarray]:
+        """Returns features, logits and probabilities of the Keras model.
+
+        Args:
+            images: in [0, 255].
+        """
+        head = self.classifier.dense
+        network = tf.keras.Model(self.model.inputs, head.input)
+        features = network.predict(tf.cast(images, tf.float32), verbose=0)
+        kernel, *bias = head.get_weights()
+        logits = features @ kernel + sum(bias)
+        return {
+            "features": features,
+            "logits": logits,
+            "probabilities": self.classifier.probabilities(logits).numpy(),
+        }
 
 
 def _input_shape(model):
@@ -122,9 +138,9 @@ def _input_shape(model):
     return shape[1:]
 
 
-def _features_and_logits(model, activation):
-    """A model with two outputs: inputs and logits of the classifier."""
-    head = classifier_of(model, activation).dense
+def _features_and_logits(model, name):
+    """A model of two outputs: inputs and logits of the Dense of this name."""
+    head = model.get_layer(name)
     head.activation = tf.keras.activations.linear
     # Without a layer of an activation behind it.
     return tf.keras.Model(model.inputs, [head.input, head.output])

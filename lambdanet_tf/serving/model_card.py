@@ -7,7 +7,6 @@ In the manner of Mitchell et al., "Model Cards for Model Reporting", 2019
 import json
 import pathlib
 import platform
-from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,7 +49,6 @@ _LIMITS = """\
 def write(
     folder: pathlib.Path,
     name: str,
-    model: tf.keras.Model,
     network: Inference,
     metadata: Mapping[str, Any],
 ) -> None:
@@ -59,14 +57,13 @@ def write(
     Args:
         folder: the version folder.
         name: of the model on the server.
-        model: the Keras model.
-        network: what is served of it.
+        network: the classifier.
         metadata: origin of the model. The keys used are "model", "arguments",
             "recipe", "metrics", "run", "command", "calibration" and
             "versions"; what is missing is "not recorded".
     """
     with ops.planning_for(network.options.device):  # operations depend on it
-        model_rows = _model_rows(model, network, metadata)
+        model_rows = _model_rows(network, metadata)
     sections = {
         "Model": _table(model_rows),
         "Intended use and limits": _intended_use(network.labels, metadata),
@@ -88,21 +85,23 @@ def write(
     (folder / CARD_FILE).write_text(text, encoding="utf-8")
 
 
-def _model_rows(model, network, metadata):
-    options = network.options
+def _model_rows(network, metadata):
+    model, options = network.model, network.options
+    classifier = network.classifier
     probabilities = _PROBABILITIES[
-        options.classifier_activation, network.num_classes == 1
+        classifier.activation, classifier.dense.units == 1
     ]
+    served = sum(weight.shape.num_elements() for weight in network.weights)
     rows = {
         "architecture": metadata.get("model", model.name),
         "arguments": json.dumps(metadata.get("arguments", {})),
         "trainable parameters": f"{analysis.trainable_parameters(model):,}",
-        "parameters served": f"{_num_elements(network.weights):,}",
+        "parameters served": f"{served:,}",
         "weights stored as": options.weights_dtype,
         "planned for": options.device,
         "FLOPs per image": _flops(model, network.image_shape[:2]),
         "classes": str(len(network.labels)),
-        "probabilities": f"{probabilities} ({network.activation_reason})",
+        "probabilities": f"{probabilities} ({classifier.reason})",
     }
     if options.formats:
         files = [f"`{FORMATS[name]}`" for name in options.formats]
@@ -169,10 +168,6 @@ def _input_rows(network):
         f"{network.crop}",
         "normalization": "inside the model",
     }
-
-
-def _num_elements(weights: Iterable[tf.Variable]) -> int:
-    return sum(weight.shape.num_elements() for weight in weights)
 
 
 def _table(rows: Mapping[str, Any], head: tuple[str, str] = ("", "")) -> str:

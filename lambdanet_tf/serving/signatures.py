@@ -13,7 +13,6 @@ import tensorflow as tf
 from tensorflow.python.saved_model import fingerprinting_utils
 
 from lambdanet_tf import data
-from lambdanet_tf.serving.classifier import probabilities_of
 from lambdanet_tf.serving.classifier import scores_of
 from lambdanet_tf.serving.inference import Inference
 from lambdanet_tf.serving.standalone import XLA_SIGNATURE
@@ -56,7 +55,8 @@ class ServingModule(tf.Module):
 
     def __init__(self, network: Inference, labels_file: pathlib.Path):
         super().__init__(name="serving")
-        self.network = network
+        self.network = network  # No module: nothing of it is saved but these:
+        self.weights = network.weights
         self.labels_file = tf.saved_model.Asset(str(labels_file))
         self.labels = tf.lookup.StaticHashTable(
             tf.lookup.TextFileInitializer(
@@ -72,10 +72,12 @@ class ServingModule(tf.Module):
     def signatures(self) -> dict[str, Callable]:
         """Returns the signatures for `tf.saved_model.save`, by name."""
         images = self.network.images_spec
+        image_bytes = tf.TensorSpec((None,), tf.string, "image_bytes")
+        examples = tf.TensorSpec((None,), tf.string, "inputs")
         functions = {
             "serving_default": (self._serving_default, images),
-            "serving_bytes": (self._serving_bytes, _strings("image_bytes")),
-            "classify": (self._classify, _strings("inputs")),
+            "serving_bytes": (self._serving_bytes, image_bytes),
+            "classify": (self._classify, examples),
             "features": (self._features, images),
         }
         if self.network.options.xla:
@@ -118,14 +120,13 @@ class ServingModule(tf.Module):
         )
 
     def _outputs(self, logits):
-        options = self.network.options
-        probabilities = probabilities_of(logits, options.classifier_activation)
+        probabilities = self.network.classifier.probabilities(logits)
         # Of logits, which differ where probabilities are rounded to 1.
         of_classes = logits
         if logits.shape[-1] == 1:
             of_classes = tf.concat([tf.zeros_like(logits), logits], axis=-1)
         scores = scores_of(probabilities)
-        top = min(options.top, len(self.network.labels))
+        top = min(self.network.options.top, len(self.network.labels))
         scores, indices = tf.math.top_k(scores, top)
         return {
             "logits": logits,
@@ -222,7 +223,3 @@ def _assertions(valid, message):
             summarize=16,
         ),
     ]
-
-
-def _strings(name):
-    return tf.TensorSpec((None,), tf.string, name)

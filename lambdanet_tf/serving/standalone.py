@@ -4,7 +4,7 @@
 
 The process makes the import of Keras and of this package impossible before it
 imports TensorFlow, loads the tag `serve`, and runs each call: a signature, its
-inputs by name, and how often it is timed. It reads and writes pickles.
+inputs by name, and whether it is timed. It reads and writes pickles.
 """
 
 import importlib
@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from types import ModuleType
@@ -22,8 +23,10 @@ from typing import Any
 BLOCKED = ("keras", "tf_keras", "lambdanet_tf")
 XLA_SIGNATURE = "serving_default_xla"
 
-# A signature, its inputs by name, and the number of timed repetitions.
-Call = tuple[str, Mapping[str, Any], int]
+_REPEATS = 5
+
+# A signature, its inputs by name, and whether it is timed.
+Call = tuple[str, Mapping[str, Any], bool]
 
 
 def run_standalone(
@@ -36,8 +39,7 @@ def run_standalone(
         calls: to run. XLA is on for the signature that is meant for it.
 
     Returns:
-        The outputs of each call by name; of a timed one also `milliseconds`,
-        the median of its repetitions.
+        The outputs of each call by name; of a timed one also `milliseconds`.
 
     Raises:
         RuntimeError: if the export cannot be loaded or rejects a call.
@@ -51,16 +53,10 @@ def run_standalone(
     )
     if finished.returncode:
         raise RuntimeError(
-            f"{folder} does not load in a process with TensorFlow alone:\n"
+            f"{folder} does not run in a process with TensorFlow alone:\n"
             + finished.stderr[-2000:].decode(errors="replace")
         )
-    responses = pickle.loads(finished.stdout)
-    for (signature, _, _), outputs in zip(calls, responses, strict=True):
-        if "error" in outputs:
-            raise RuntimeError(
-                f"`{signature}` of {folder} failed: {outputs['error']}"
-            )
-    return responses
+    return pickle.loads(finished.stdout)
 
 
 class Session:
@@ -77,14 +73,17 @@ class Session:
     def __init__(self, tf: ModuleType, folder: str | os.PathLike):
         v1 = tf.compat.v1
         v1.logging.set_verbosity(v1.logging.ERROR)
-        self._tf = tf
         self._session = v1.Session(graph=v1.Graph())
         with self._session.graph.as_default():
             loaded = v1.saved_model.loader.load(
                 self._session, [tf.saved_model.SERVING], str(folder)
             )
         self.signatures = dict(loaded.signature_def)
-        self._compiled = _compiled_by_xla(loaded)
+        self._compiled = {
+            name
+            for name, signature in self.signatures.items()
+            if _is_compiled(loaded.graph_def, signature)
+        }
 
     def run(
         self, signature: str, inputs: Mapping[str, Any], xla: bool = False
@@ -103,9 +102,9 @@ class Session:
         """
         if signature not in self.signatures:
             raise ValueError(f"Serving signature key {signature!r} not found.")
+        names = self.signatures[signature]
         if signature in self._compiled and not xla:
             raise ValueError(f"{signature!r} needs XLA, and XLA is off.")
-        names = self.signatures[signature]
         if set(inputs) != set(names.inputs):
             raise ValueError(
                 f"Inputs must be {sorted(names.inputs)}. Received: "
@@ -116,40 +115,23 @@ class Session:
             {names.inputs[key].name: value for key, value in inputs.items()},
         )
 
-    def run_or_error(
-        self, signature: str, inputs: Mapping[str, Any], xla: bool = False
-    ) -> dict[str, Any]:
-        """Returns the outputs, or one output `error` with the message."""
-        try:
-            return self.run(signature, inputs, xla)
-        except (self._tf.errors.OpError, TypeError, ValueError) as error:
-            return {"error": f"{type(error).__name__}: {error}"}
 
+def _is_compiled(graph, signature):
+    """Whether a signature calls a function that is compiled by XLA.
 
-def _compiled_by_xla(meta_graph):
-    """Names of the signatures that call a function compiled by XLA.
-
-    They load on any server and fail on one with XLA switched off.
+    It loads on any server and fails on one with XLA switched off.
     """
-    library = meta_graph.graph_def.library.function
-    calls = {f.signature.name: _called(f.node_def) for f in library}
-    compiled = {
-        function.signature.name
-        for function in library
-        if function.attr["_XlaMustCompile"].b
-    }
-    for _ in library:
-        compiled |= {name for name in calls if calls[name] & compiled}
-    nodes = {node.name: node for node in meta_graph.graph_def.node}
-    return {
-        name
-        for name, signature in meta_graph.signature_def.items()
-        if any(
-            _called([nodes[info.name.split(":")[0]]]) & compiled
-            for info in signature.outputs.values()
-            if info.name
-        )
-    }
+    functions = {f.signature.name: f for f in graph.library.function}
+    outputs = {i.name.split(":")[0] for i in signature.outputs.values()}
+    called = _called(node for node in graph.node if node.name in outputs)
+    seen = set()
+    while called:
+        name = called.pop()
+        if functions[name].attr["_XlaMustCompile"].b:
+            return True
+        seen.add(name)
+        called |= _called(functions[name].node_def) - seen
+    return False
 
 
 def _called(nodes):
@@ -162,18 +144,33 @@ def _called(nodes):
     }
 
 
-def _timed(session, call):
-    """The outputs of a call, and the milliseconds that it takes."""
-    signature, inputs, repeats = call
-    xla = signature == XLA_SIGNATURE
-    outputs = session.run_or_error(signature, inputs, xla)
+def median_milliseconds(call: Callable[[], Any]) -> float:
+    """Returns the median time of a function, after a call that does not count.
+
+    Args:
+        call: the function.
+    """
+    call()
     seconds = []
-    for _ in range(0 if "error" in outputs else repeats):
+    for _ in range(_REPEATS):
         start = time.perf_counter()
-        session.run(signature, inputs, xla)
+        call()
         seconds.append(time.perf_counter() - start)
-    if seconds:
-        outputs["milliseconds"] = 1000 * statistics.median(seconds)
+    return 1000 * statistics.median(seconds)
+
+
+def _answer(session, signature, inputs, is_timed):
+    """The outputs of a call, and its milliseconds."""
+
+    def run():
+        return session.run(signature, inputs, signature == XLA_SIGNATURE)
+
+    try:
+        outputs = run()
+    except Exception as error:
+        raise RuntimeError(f"`{signature}` failed: {error}") from error
+    if is_timed:
+        outputs["milliseconds"] = median_milliseconds(run)
     return outputs
 
 
@@ -186,7 +183,7 @@ def _main(folder):
     os.dup2(2, 1)
     session = Session(importlib.import_module("tensorflow"), folder)
     with output:
-        pickle.dump([_timed(session, call) for call in calls], output)
+        pickle.dump([_answer(session, *call) for call in calls], output)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,9 @@
 """Verifies an export: TensorFlow alone computes what Keras computed."""
 
 import dataclasses
+import functools
 import os
 import pathlib
-import statistics
-import time
-from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -13,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from lambdanet_tf.arguments import UserError
+from lambdanet_tf.serving import examples
 from lambdanet_tf.serving import formats
 from lambdanet_tf.serving import warmup
 from lambdanet_tf.serving.classifier import scores_of
-from lambdanet_tf.serving.examples import Examples
 from lambdanet_tf.serving.standalone import XLA_SIGNATURE
+from lambdanet_tf.serving.standalone import median_milliseconds
 from lambdanet_tf.serving.standalone import run_standalone
 from lambdanet_tf.serving.versions import checksums
 from lambdanet_tf.serving.versions import local_copy
@@ -106,9 +105,7 @@ class Verification:
 
 
 def verify_export(
-    folder: str | os.PathLike,
-    batch_sizes: Sequence[int] = (),
-    repeats: int = 5,
+    folder: str | os.PathLike, batch_sizes: Sequence[int] = ()
 ) -> Verification:
     """Compares an export with what its Keras model computed for its examples.
 
@@ -118,7 +115,6 @@ def verify_export(
     Args:
         folder: the version folder.
         batch_sizes: to measure the time of each signature at.
-        repeats: of each measurement.
 
     Raises:
         ValueError: if the folder is not an export of this package.
@@ -134,20 +130,23 @@ def verify_export(
         ]
         if changed:
             return Verification(changed)
-        examples = Examples.read(local)
-        compare = _Comparison(examples, fields["labels"], fields["options"])
-        replayed = warmup.read(local)
+        arrays, options = examples.read(local), fields["options"]
+        images, warmed = arrays["images"], warmup.read(local)
+        answers = [
+            *_of_signatures(
+                local, images, options["xla"], warmed or [], batch_sizes
+            ),
+            *_of_formats(local, images, batch_sizes),
+        ]
+        compare = _Comparison(
+            arrays, fields["labels"], options["weights_dtype"]
+        )
         return Verification(
-            images=len(examples.images),
-            signatures=[
-                *_of_signatures(
-                    local, compare, replayed or [], batch_sizes, repeats
-                ),
-                *_of_formats(local, compare, batch_sizes, repeats),
-            ],
+            images=len(images),
+            signatures=[compare(*answer) for answer in answers],
             accuracies=fields["metadata"].get("accuracies", {}),
             test_images=fields["metadata"].get("test_images", 0),
-            warmup_requests=None if replayed is None else len(replayed),
+            warmup_requests=None if warmed is None else len(warmed),
             bytes_on_disk=_bytes_on_disk(local),
         )
 
@@ -167,18 +166,18 @@ def prediction_table(folder: str | os.PathLike) -> str:
     """
     names = read_metadata(folder)["labels"]
     with local_copy(folder) as local:
-        examples = Examples.read(local)
-        if not len(examples.labels):
+        arrays = examples.read(local)
+        if not len(arrays["labels"]):
             raise UserError(
                 "`folder` must hold test images, as exports of runs do. "
                 f"Received {folder}, which has none."
             )
-        images = {"images": examples.images.astype(np.float32)}
-        [outputs] = run_standalone(local, [("serving_default", images, 0)])
+        images = {"images": arrays["images"].astype(np.float32)}
+        [outputs] = run_standalone(local, [("serving_default", images, False)])
     lines = [f"{'label':>12}  {'prediction':>12}  probability"]
     scores = scores_of(outputs["probabilities"])
     for label, predicted, probabilities in zip(
-        examples.labels, outputs["classes"], np.asarray(scores), strict=True
+        arrays["labels"], outputs["classes"], np.asarray(scores), strict=True
     ):
         lines.append(
             f"{names[label]:>12}  {names[predicted]:>12}  "
@@ -188,50 +187,49 @@ def prediction_table(folder: str | os.PathLike) -> str:
     return "\n".join(lines)
 
 
-def _of_signatures(folder, compare, replayed, batch_sizes, repeats):
-    """Results of the signatures, after the warm-up requests have run."""
-    requests = compare.requests(len(compare.examples.images))
-    timed = [(n, *each) for n in batch_sizes for each in compare.requests(n)]
-    responses = run_standalone(
+def _of_signatures(folder, images, with_xla, warmed, batch_sizes):
+    """Yields each signature, its outputs, and its times by batch size."""
+
+    def requests(batch):
+        repeated = _batch(images, batch)
+        tensors = repeated.astype(np.float32)
+        yield from warmup.requests_of(tensors, examples.encoded(repeated))
+        if with_xla:
+            yield XLA_SIGNATURE, {"images": tensors}
+
+    compared = [*requests(len(images))]
+    timed = [
+        (batch, *each) for batch in batch_sizes for each in requests(batch)
+    ]
+    outputs = run_standalone(
         folder,
-        [(*request, 0) for request in (*replayed, *requests)]
-        + [(signature, inputs, repeats) for _, signature, inputs in timed],
-    )[len(replayed) :]
+        [(*request, False) for request in (*warmed, *compared)]
+        + [(*request, True) for _, *request in timed],
+    )[len(warmed) :]
     times = {}
-    for (batch, signature, _), outputs in zip(
-        timed, responses[len(requests) :], strict=True
+    for (batch, signature, _), found in zip(
+        timed, outputs[len(compared) :], strict=True
     ):
-        times.setdefault(signature, {})[batch] = outputs["milliseconds"] / batch
-    for (signature, _), outputs in zip(requests, responses, strict=False):
-        yield compare(signature, outputs, times.get(signature, {}))
+        times.setdefault(signature, {})[batch] = found["milliseconds"] / batch
+    for (signature, _), found in zip(compared, outputs, strict=False):
+        yield signature, found, times.get(signature, {})
 
 
-def _of_formats(folder, compare, batch_sizes, repeats):
-    """Results of the files for other runtimes."""
-    images = compare.examples.images.astype(np.float32)
+def _of_formats(folder, images, batch_sizes):
+    """Yields each format, its outputs, and its times by batch size."""
+    images = images.astype(np.float32)
     for name in formats.written(folder):
         run = formats.load(folder, name)
-        times = {
-            batch: _milliseconds(run, _batch(images, batch), repeats) / batch
-            for batch in batch_sizes
-        }
-        yield compare(name, run(images), times)
+        times = {}
+        for batch in batch_sizes:
+            call = functools.partial(run, _batch(images, batch))
+            times[batch] = median_milliseconds(call) / batch
+        yield name, run(images), times
 
 
-def _milliseconds(run: Callable, images: np.ndarray, repeats: int) -> float:
-    """The median of a function's time, after one call that does not count."""
-    run(images)
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        run(images)
-        seconds.append(time.perf_counter() - start)
-    return 1000 * statistics.median(seconds)
-
-
-def _batch(values, batch):
-    """As many values, over and over."""
-    return values[np.arange(batch) % len(values)]
+def _batch(images, batch):
+    """As many images, over and over."""
+    return images[np.arange(batch) % len(images)]
 
 
 def _bytes_on_disk(folder: pathlib.Path) -> dict[str, int]:
@@ -245,19 +243,10 @@ def _bytes_on_disk(folder: pathlib.Path) -> dict[str, int]:
 class _Comparison:
     """Compares outputs with those of the Keras model for the examples."""
 
-    def __init__(self, examples, labels, options):
-        self.examples = examples
-        self._encoded = np.array(examples.encoded(), "O")
+    def __init__(self, arrays, labels, weights_dtype):
+        self._arrays = arrays
         self._labels = np.array([label.encode() for label in labels], "O")
-        self._options = options
-
-    def requests(self, batch: int) -> list[warmup.Request]:
-        """Returns a request of each signature."""
-        images = _batch(self.examples.images.astype(np.float32), batch)
-        requests = warmup.requests_of(images, _batch(self._encoded, batch))
-        if self._options["xla"]:
-            requests.append((XLA_SIGNATURE, {"images": images}))
-        return requests
+        self._weights_dtype = weights_dtype
 
     def __call__(
         self,
@@ -266,16 +255,15 @@ class _Comparison:
         milliseconds: Mapping[int, float],
     ) -> SignatureResult:
         """Compares the outputs of a signature or format for all examples."""
-        expected = self.examples.of_tensors
-        if signature in ("serving_bytes", "classify"):
-            expected = self.examples.of_files
-        dtype = self._options["weights_dtype"]
+        of_files = signature in ("serving_bytes", "classify")
+        kind = examples.FILES if of_files else examples.TENSORS
+        dtype = self._weights_dtype
         if signature in formats.FORMATS:
             dtype = "float32"
-        difference = max(self._differences(outputs, expected))
+        difference = max(self._differences(outputs, kind))
         if signature == INT8:
             dtype = "int8"
-            logits = expected["logits"]
+            logits = self._arrays[f"{kind}/logits"]
             difference = _rms(outputs["logits"] - logits) / _rms(logits)
         return SignatureResult(
             signature,
@@ -285,13 +273,15 @@ class _Comparison:
             milliseconds,
         )
 
-    def _differences(self, outputs, expected):
+    def _differences(self, outputs, kind):
         """Yields the relative difference of each output."""
-        wanted = np.asarray(scores_of(expected["probabilities"]))
+        probabilities = self._arrays[f"{kind}/probabilities"]
+        wanted = np.asarray(scores_of(probabilities))
         for name, received in outputs.items():
-            if name in expected:
-                scale = max(1.0, np.abs(expected[name]).max(initial=0))
-                yield _largest(received, expected[name]) / scale
+            if name in ("features", "logits", "probabilities"):
+                expected = self._arrays[f"{kind}/{name}"]
+                scale = max(1.0, np.abs(expected).max(initial=0))
+                yield _largest(received, expected) / scale
             elif received.dtype == object:  # names of classes, best first
                 scores = outputs[_SCORES_OF_NAMES[name]]
                 best = -np.sort(-wanted, axis=-1)[:, : scores.shape[-1]]

@@ -12,8 +12,6 @@ import json
 import os
 import pathlib
 import re
-import secrets
-import shutil
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -45,15 +43,15 @@ def newest_export(destination: str | os.PathLike) -> Folder:
     Raises:
         ValueError: if there is none.
     """
-    folders = [
-        _join(destination, name, version)
+    files = [
+        _join(destination, name, version, MODEL_FILE)
         for name in _names(destination)
         for version in list_versions(_join(destination, name))
     ]
     written = {
-        tf.io.gfile.stat(_join(folder, MODEL_FILE)).mtime_nsec: folder
-        for folder in folders
-        if tf.io.gfile.exists(_join(folder, MODEL_FILE))
+        tf.io.gfile.stat(file).mtime_nsec: os.path.dirname(file)
+        for file in files
+        if tf.io.gfile.exists(file)
     }
     if not written:
         raise UserError(
@@ -91,24 +89,28 @@ def new_version(
             "`name` must be made of letters, digits, '.', '_' and '-', and "
             f"begin with a letter or a digit. Received: name={name!r}."
         )
-    model_folder = _join(destination, name)
-    final = _folder(_join(model_folder, _free_version(model_folder, version)))
-    with contextlib.ExitStack() as stack:
-        if isinstance(final, str):
-            scratch = stack.enter_context(tempfile.TemporaryDirectory())
-            folder, publish = pathlib.Path(scratch), _upload
-        else:
-            folder, publish = _folder_beside(final), _rename
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        try:
+    place = _join(destination, name)
+    final = _folder(_join(place, _free_version(place, version)))
+    is_local = isinstance(final, pathlib.Path)
+    try:
+        if is_local:
+            os.makedirs(place, exist_ok=True)
+        with tempfile.TemporaryDirectory(
+            prefix="unfinished-", dir=place if is_local else None
+        ) as scratch:
+            folder = pathlib.Path(scratch, os.path.basename(final))
+            folder.mkdir()  # with the rights that the user's mask leaves
             yield folder, final
             if tf.io.gfile.exists(os.fspath(final)):
                 raise FileExistsError(f"{final} has been written meanwhile")
-            publish(folder, final)
-        except (OSError, tf.errors.OpError) as error:
-            raise FileError(
-                f"Cannot write {final}: {error}. Nothing was left behind."
-            ) from error
+            if is_local:
+                folder.rename(final)
+            else:
+                _upload(folder, final)
+    except (OSError, tf.errors.OpError) as error:
+        raise FileError(
+            f"Cannot write {final}: {error}. Nothing was left behind."
+        ) from error
 
 
 @contextlib.contextmanager
@@ -146,15 +148,12 @@ def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:
 def checksums(folder: pathlib.Path) -> dict[str, str]:
     """Returns the SHA-256 of each file in a local folder, by its path."""
     return {
-        name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
-        for name in _files(folder)
+        file.relative_to(folder).as_posix(): hashlib.sha256(
+            file.read_bytes()
+        ).hexdigest()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
     }
-
-
-def _files(folder):
-    """Names of the files in a local folder and the folders in it."""
-    files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
-    return [file.relative_to(folder).as_posix() for file in files]
 
 
 def _names(folder):
@@ -176,44 +175,26 @@ def _folder(path):
 
 
 @users_input()
-def _free_version(model_folder, version):
-    taken = list_versions(model_folder)
+def _free_version(place, version):
+    taken = list_versions(place)
     if version is None:
         return (taken[-1] if taken else 0) + 1
     if positive_int("version", version) in taken:
         raise UserError(
             f"`version` must be new. Received: version={version}; "
-            f"{model_folder} holds {taken}. The next one is {taken[-1] + 1}."
+            f"{place} holds {taken}. The next one is {taken[-1] + 1}."
         )
     return version
 
 
-def _folder_beside(final):
-    try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        name = f"unfinished-{final.name}-{secrets.token_hex(8)}"
-        folder = final.parent / name
-        folder.mkdir()  # with the rights that the user's mask leaves
-        return folder
-    except OSError as error:
-        raise FileError(
-            f"Cannot write to {final.parent}: {error}. Choose a folder that "
-            "can be written."
-        ) from error
-
-
-def _rename(folder, final):
-    folder.rename(final)
-
-
 def _upload(folder, final):
     """Copies a folder into a store, and all of it or nothing stays there."""
-    names = sorted(_files(folder), key=lambda name: name == MODEL_FILE)
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
     try:
-        for name in names:
-            target = _join(final, name)
+        for file in sorted(files, key=lambda file: file.name == MODEL_FILE):
+            target = _join(final, file.relative_to(folder).as_posix())
             tf.io.gfile.makedirs(os.path.dirname(target))
-            tf.io.gfile.copy(str(folder / name), target)
+            tf.io.gfile.copy(str(file), target)
     except (OSError, tf.errors.OpError):
         if tf.io.gfile.exists(final):
             tf.io.gfile.rmtree(final)

@@ -20,7 +20,6 @@ from lambdanet_tf.serving.signatures import ENCODED_FEATURE
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 BATCH_SIZES = (1, 8, 32)
 
-_MAX_REQUESTS = 1000  # the limit of TF Serving
 _GRAY = 127.0
 _CLASSIFY = "classify"
 
@@ -37,7 +36,8 @@ def requests_for(
         image_shape: (height, width, channels) of decoded images.
         batch_sizes: how many images the requests have.
     """
-    encoded = encoded_image(image_shape)
+    ramp = np.linspace(0, 255, np.prod(image_shape)).reshape(image_shape)
+    encoded = tf.io.encode_jpeg(ramp.astype(np.uint8)).numpy()
     return [
         request
         for batch in batch_sizes
@@ -63,12 +63,6 @@ def requests_of(images: np.ndarray, encoded: Sequence[bytes]) -> list[Request]:
     ]
 
 
-def encoded_image(image_shape: tuple[int, int, int]) -> bytes:
-    """Returns a JPEG of a gray ramp."""
-    ramp = np.linspace(0, 255, np.prod(image_shape)).reshape(image_shape)
-    return tf.io.encode_jpeg(ramp.astype(np.uint8)).numpy()
-
-
 def encoded_example(encoded: bytes) -> bytes:
     """Returns a serialized `tf.train.Example` of an encoded image."""
     feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded]))
@@ -87,31 +81,26 @@ def write(folder: pathlib.Path, name: str, requests: list[Request]) -> None:
     Args:
         folder: the version folder.
         name: of the model.
-        requests: as `requests_for` returns them.
+        requests: as `requests_for` returns them; TF Serving takes 1000.
 
     Raises:
         ImportError: without the extra `serving`.
-        ValueError: if there are more than TF Serving accepts.
     """
-    if len(requests) > _MAX_REQUESTS:
-        raise ValueError(
-            f"`requests` must be at most {_MAX_REQUESTS}. Received: "
-            f"{len(requests)}."
-        )
-    logs = _api("prediction_log_pb2")
-    file = folder / WARMUP_FILE
-    file.parent.mkdir(exist_ok=True)
-    with tf.io.TFRecordWriter(str(file)) as writer:
+    with tf.io.TFRecordWriter(str(folder / WARMUP_FILE)) as writer:
         for signature, inputs in requests:
-            log = logs.PredictionLog()
+            log = _api().PredictionLog()
             if signature == _CLASSIFY:
-                log.classify_log.request.CopyFrom(
-                    _classification_request(name, inputs["inputs"])
-                )
+                request = log.classify_log.request
+                for example in inputs["inputs"]:
+                    request.input.example_list.examples.add().ParseFromString(
+                        example
+                    )
             else:
-                log.predict_log.request.CopyFrom(
-                    _predict_request(name, signature, inputs)
-                )
+                request = log.predict_log.request
+                for key, value in inputs.items():
+                    request.inputs[key].CopyFrom(_tensor_proto(value))
+            request.model_spec.name = name
+            request.model_spec.signature_name = signature
             writer.write(log.SerializeToString())
 
 
@@ -120,31 +109,10 @@ def read(folder: pathlib.Path) -> list[Request] | None:
     file = folder / WARMUP_FILE
     if not file.is_file() or not can_write():
         return None
-    logs = _api("prediction_log_pb2")
     records = tf.data.TFRecordDataset(str(file)).as_numpy_iterator()
     return [
-        _parsed(logs.PredictionLog.FromString(record)) for record in records
+        _parsed(_api().PredictionLog.FromString(record)) for record in records
     ]
-
-
-def _predict_request(name, signature, inputs):
-    request = _api("predict_pb2").PredictRequest()
-    request.model_spec.name = name
-    request.model_spec.signature_name = signature
-    for key, value in inputs.items():
-        request.inputs[key].CopyFrom(_tensor_proto(value))
-    return request
-
-
-def _classification_request(name, serialized_examples):
-    request = _api("classification_pb2").ClassificationRequest()
-    request.model_spec.name = name
-    request.model_spec.signature_name = _CLASSIFY
-    for serialized in serialized_examples:
-        request.input.example_list.examples.append(
-            tf.train.Example.FromString(serialized)
-        )
-    return request
 
 
 def _parsed(log):
@@ -166,6 +134,7 @@ def _tensor_proto(value):
     return tf.make_tensor_proto(value)
 
 
-def _api(module):
-    """A module of tensorflow-serving-api."""
-    return require(f"tensorflow_serving.apis.{module}", extra="serving")
+def _api():
+    """The messages of logs, of tensorflow-serving-api."""
+    module = "tensorflow_serving.apis.prediction_log_pb2"
+    return require(module, extra="serving")
