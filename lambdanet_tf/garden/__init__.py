@@ -4,6 +4,8 @@ Importing this package registers the backbones `lambda_resnet` and
 `lambda_mobilenet` and the experiments of `lambdanet_tf.garden.experiments`.
 """
 
+import contextlib
+
 import tensorflow as tf
 
 from lambdanet_tf.environment import KERAS_3
@@ -32,11 +34,15 @@ def _check_environment():
 # The imports below fail, or mix two Kerases, where this raises.
 _check_environment()
 
+from official.core import exp_factory  # noqa: E402
+from official.vision.modeling.backbones import factory  # noqa: E402
+
 from lambdanet_tf.garden.backbones import Backbone  # noqa: E402
 from lambdanet_tf.garden.backbones import LambdaMobileNet  # noqa: E402
 from lambdanet_tf.garden.backbones import LambdaResNet  # noqa: E402
 from lambdanet_tf.garden.backbones import NetworkBackbone  # noqa: E402
-from lambdanet_tf.garden.registration import register  # noqa: E402
+from lambdanet_tf.garden.backbones import build_backbone  # noqa: E402
+from lambdanet_tf.garden.experiments import EXPERIMENTS  # noqa: E402
 
 __all__ = [
     "Backbone",
@@ -45,5 +51,16 @@ __all__ = [
     "NetworkBackbone",
     "register",
 ]
+
+
+def register() -> None:
+    """Registers all backbones and experiments; again changes nothing."""
+    for key in ("lambda_resnet", "lambda_mobilenet"):
+        with contextlib.suppress(KeyError):  # Registered before.
+            factory.register_backbone_builder(key)(build_backbone)
+    for name, config in EXPERIMENTS.items():
+        with contextlib.suppress(KeyError):
+            exp_factory.register_config_factory(name)(config)
+
 
 register()

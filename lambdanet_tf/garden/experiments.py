@@ -27,10 +27,6 @@ _IMAGENET_BATCH = 4096
 _IMAGENET_STEPS = _IMAGENET_IMAGES // _IMAGENET_BATCH  # of an epoch
 _COCO_BATCH = 256
 _COCO_STEPS = 130_000
-_RESTRICTIONS = [
-    "task.train_data.is_training != None",
-    "task.validation_data.is_training != None",
-]
 
 
 def backbone(name: str, **changes: Any) -> Backbone:
@@ -93,64 +89,49 @@ def _imagenet(
 
     The data are the Model Garden's TFRecords, labels from 1 to 1000.
     """
-    return core.ExperimentConfig(
-        runtime=core.RuntimeConfig(mixed_precision_dtype="bfloat16"),
-        task=classification.ImageClassificationTask(
-            model=classification.ImageClassificationModel(
-                num_classes=1001,
-                input_size=[image_size, image_size, 3],
-                backbone=network,
-                dropout_rate=dropout_rate,
-                norm_activation=common.NormActivation(
-                    norm_momentum=0.9999, norm_epsilon=1e-3, use_sync_bn=True
-                ),
-            ),
-            losses=classification.Losses(
-                l2_weight_decay=weight_decay, label_smoothing=0.1
-            ),
-            train_data=classification.DataConfig(
-                input_path="imagenet-2012-tfrecord/train*",
-                is_training=True,
-                global_batch_size=_IMAGENET_BATCH,
-                dtype="bfloat16",
-                aug_type=aug_type,
-            ),
-            validation_data=classification.DataConfig(
-                input_path="imagenet-2012-tfrecord/valid*",
-                is_training=False,
-                global_batch_size=_IMAGENET_BATCH,
-                dtype="bfloat16",
-                drop_remainder=False,
+    task = classification.ImageClassificationTask(
+        model=classification.ImageClassificationModel(
+            num_classes=1001,
+            input_size=[image_size, image_size, 3],
+            backbone=network,
+            dropout_rate=dropout_rate,
+            norm_activation=common.NormActivation(
+                norm_momentum=0.9999, norm_epsilon=1e-3, use_sync_bn=True
             ),
         ),
-        trainer=_trainer(
-            train_steps=epochs * _IMAGENET_STEPS,
-            interval=_IMAGENET_STEPS,
-            validation_steps=-1,
-            optimizer=_imagenet_optimizer(epochs * _IMAGENET_STEPS),
+        losses=classification.Losses(
+            l2_weight_decay=weight_decay, label_smoothing=0.1
         ),
-        restrictions=list(_RESTRICTIONS),
+        train_data=classification.DataConfig(
+            input_path="imagenet-2012-tfrecord/train*",
+            is_training=True,
+            global_batch_size=_IMAGENET_BATCH,
+            dtype="bfloat16",
+            aug_type=aug_type,
+        ),
+        validation_data=classification.DataConfig(
+            input_path="imagenet-2012-tfrecord/valid*",
+            is_training=False,
+            global_batch_size=_IMAGENET_BATCH,
+            dtype="bfloat16",
+            drop_remainder=False,
+        ),
     )
-
-
-def _imagenet_optimizer(steps):
-    """Linear warm-up of 5 epochs, then cosine; averages of all weights."""
-    warmup = 5 * _IMAGENET_STEPS
-    return {
-        "ema": {"average_decay": 0.9999, "trainable_weights_only": False},
-        "learning_rate": {
-            "type": "cosine",
-            "cosine": {
-                "initial_learning_rate": 0.1 * _IMAGENET_BATCH / 256,
-                "decay_steps": steps - warmup,
-                "offset": warmup,
-            },
-        },
-        "warmup": {
-            "type": "linear",
-            "linear": {"warmup_steps": warmup, "warmup_learning_rate": 0.0},
-        },
-    }
+    # Linear warm-up of 5 epochs, then cosine; averages of all weights.
+    steps, warmup_steps = epochs * _IMAGENET_STEPS, 5 * _IMAGENET_STEPS
+    return _experiment(
+        task,
+        steps,
+        warmup_steps,
+        _choice(
+            "cosine",
+            initial_learning_rate=0.1 * _IMAGENET_BATCH / 256,
+            decay_steps=steps - warmup_steps,
+            offset=warmup_steps,
+        ),
+        interval=_IMAGENET_STEPS,
+        ema={"average_decay": 0.9999, "trainable_weights_only": False},
+    )
 
 
 def maskrcnn_coco(name: str) -> core.ExperimentConfig:
@@ -163,76 +144,91 @@ def maskrcnn_coco(name: str) -> core.ExperimentConfig:
     Args:
         name: of a network of `lambdanet_tf.specs.RESNETS`.
     """
+    task = maskrcnn.MaskRCNNTask(
+        annotation_file="coco/instances_val2017.json",
+        model=maskrcnn.MaskRCNN(
+            num_classes=91,
+            input_size=[1024, 1024, 3],
+            include_mask=True,
+            backbone=backbone(name, drop_path_rate=0.0),
+        ),
+        losses=maskrcnn.Losses(l2_weight_decay=4e-5),
+        train_data=maskrcnn.DataConfig(
+            input_path="coco/train*",
+            is_training=True,
+            global_batch_size=_COCO_BATCH,
+            parser=maskrcnn.Parser(
+                aug_rand_hflip=True, aug_scale_min=0.1, aug_scale_max=2.0
+            ),
+        ),
+        validation_data=maskrcnn.DataConfig(
+            input_path="coco/val*",
+            is_training=False,
+            global_batch_size=8,
+            drop_remainder=False,
+        ),
+    )
+    # 0.32 after 1000 steps; a tenth of it at 90, 95 and 97.5 per cent.
+    shares, rate = (0.9, 0.95, 0.975), 0.32
+    return _experiment(
+        task,
+        _COCO_STEPS,
+        1000,
+        _choice(
+            "stepwise",
+            boundaries=[round(share * _COCO_STEPS) for share in shares],
+            values=[rate, rate / 10, rate / 100, rate / 1000],
+        ),
+        interval=500,
+        validation_steps=5000 // 8,
+    )
+
+
+def _experiment(
+    task,
+    train_steps,
+    warmup_steps,
+    learning_rate,
+    interval,
+    validation_steps=-1,
+    **optimization_fields,
+):
+    """What all experiments have in common: bfloat16, momentum 0.9, warm-up.
+
+    Everything periodic happens at one interval, in steps.
+    """
+    optimizer_config = optimization.OptimizationConfig(
+        {
+            "optimizer": _choice("sgd", momentum=0.9),
+            "learning_rate": learning_rate,
+            "warmup": _choice(
+                "linear", warmup_steps=warmup_steps, warmup_learning_rate=0.0
+            ),
+            **optimization_fields,
+        }
+    )
     return core.ExperimentConfig(
         runtime=core.RuntimeConfig(mixed_precision_dtype="bfloat16"),
-        task=maskrcnn.MaskRCNNTask(
-            annotation_file="coco/instances_val2017.json",
-            model=maskrcnn.MaskRCNN(
-                num_classes=91,
-                input_size=[1024, 1024, 3],
-                include_mask=True,
-                backbone=backbone(name, drop_path_rate=0.0),
-            ),
-            losses=maskrcnn.Losses(l2_weight_decay=4e-5),
-            train_data=maskrcnn.DataConfig(
-                input_path="coco/train*",
-                is_training=True,
-                global_batch_size=_COCO_BATCH,
-                parser=maskrcnn.Parser(
-                    aug_rand_hflip=True, aug_scale_min=0.1, aug_scale_max=2.0
-                ),
-            ),
-            validation_data=maskrcnn.DataConfig(
-                input_path="coco/val*",
-                is_training=False,
-                global_batch_size=8,
-                drop_remainder=False,
-            ),
+        task=task,
+        trainer=core.TrainerConfig(
+            train_steps=train_steps,
+            validation_steps=validation_steps,
+            validation_interval=interval,
+            steps_per_loop=interval,
+            summary_interval=interval,
+            checkpoint_interval=interval,
+            optimizer_config=optimizer_config,
         ),
-        trainer=_trainer(
-            train_steps=_COCO_STEPS,
-            interval=500,
-            validation_steps=5000 // 8,
-            optimizer=_coco_optimizer(),
-        ),
-        restrictions=list(_RESTRICTIONS),
+        restrictions=[
+            "task.train_data.is_training != None",
+            "task.validation_data.is_training != None",
+        ],
     )
 
 
-def _coco_optimizer():
-    """0.32 after 1000 steps; a tenth of it at 90, 95 and 97.5 per cent."""
-    shares, rate = (0.9, 0.95, 0.975), 0.32
-    return {
-        "learning_rate": {
-            "type": "stepwise",
-            "stepwise": {
-                "boundaries": [round(s * _COCO_STEPS) for s in shares],
-                "values": [rate, rate / 10, rate / 100, rate / 1000],
-            },
-        },
-        "warmup": {
-            "type": "linear",
-            "linear": {"warmup_steps": 1000, "warmup_learning_rate": 0.0},
-        },
-    }
-
-
-def _trainer(train_steps, interval, validation_steps, optimizer):
-    """Momentum 0.9, and everything periodic at one interval."""
-    return core.TrainerConfig(
-        train_steps=train_steps,
-        validation_steps=validation_steps,
-        validation_interval=interval,
-        steps_per_loop=interval,
-        summary_interval=interval,
-        checkpoint_interval=interval,
-        optimizer_config=optimization.OptimizationConfig(
-            {
-                "optimizer": {"type": "sgd", "sgd": {"momentum": 0.9}},
-                **optimizer,
-            }
-        ),
-    )
+def _choice(kind, **fields):
+    """A choice among kinds, as the Model Garden writes it."""
+    return {"type": kind, kind: fields}
 
 
 def _experiments() -> dict[str, Callable[[], core.ExperimentConfig]]:

@@ -61,14 +61,27 @@ def write(
         ValueError: if a converter or a runtime rejects the network, or
             "tflite_int8" has no images for calibration.
     """
-    for name in network.options.formats:
-        if name == "onnx":
-            content = _to_onnx(_traceable(network, None))
-        else:
-            function = _traceable(network, _TFLITE_BATCH)
-            content = _to_tflite(name, function, calibration)
+    names = network.options.formats
+    if "tflite_int8" in names and (calibration is None or not len(calibration)):
+        raise UserError(
+            "`formats` can hold 'tflite_int8' only with images of the training "
+            "set, which choose the ranges of its integers. Export a run whose "
+            "data set is here, or pass them as `calibration`."
+        )
+    for name in names:
         file = folder / FORMATS[name]
         file.parent.mkdir(exist_ok=True)
+        try:
+            with _quiet():
+                content = _convert(name, network, calibration)
+                # Converters keep operations that they do not know, so only
+                # the runtime tells.
+                _runner(name, content)
+        except Exception as error:  # those of C++ have no public names
+            raise UserError(
+                f"`formats` must suit the model. {name!r} rejects it: "
+                f"{_reason(error)}{_WAY_OUT}"
+            ) from error
         file.write_bytes(content)
 
 
@@ -83,8 +96,8 @@ def load(folder: pathlib.Path, name: str) -> Runner:
     Raises:
         ImportError: if the format needs an extra that is not installed.
     """
-    content = (folder / FORMATS[name]).read_bytes()
-    return _onnx_runner(content) if name == "onnx" else _tflite_runner(content)
+    with _quiet():
+        return _runner(name, (folder / FORMATS[name]).read_bytes())
 
 
 def accuracies(
@@ -116,11 +129,12 @@ def accuracies(
     }
 
 
-def _traceable(network, batch):
-    """The network for images of one shape: converters need every size."""
-    images = tf.TensorSpec((batch, *network.image_shape), tf.float32, "images")
+def _convert(name, network, calibration):
+    """Converts a network, of images of one size: converters need it."""
+    batch = None if name == "onnx" else _TFLITE_BATCH
+    spec = tf.TensorSpec((batch, *network.image_shape), tf.float32, "images")
 
-    @tf.function(input_signature=[images])
+    @tf.function(input_signature=[spec])
     def classify(images):
         images = tf.clip_by_value(images, 0.0, 255.0)
         logits = network.compute(images, "portable")[1]
@@ -129,10 +143,14 @@ def _traceable(network, batch):
             "probabilities": network.classifier.probabilities(logits),
         }
 
-    return classify
+    if name == "onnx":
+        converter = require("tf2onnx.convert", extra="onnx")
+        model, _ = converter.from_function(classify, [spec], opset=_ONNX_OPSET)
+        return model.SerializeToString()
+    return _to_tflite(classify, calibration if "int8" in name else None)
 
 
-def _to_tflite(name, function, calibration):
+def _to_tflite(function, calibration):
     """Converts to operations that are built into the TFLite runtime."""
     concrete = function.get_concrete_function()
     holder = tf.Module()
@@ -140,36 +158,14 @@ def _to_tflite(name, function, calibration):
     converter = tf.lite.TFLiteConverter.from_concrete_functions(
         [concrete], holder
     )
-    if name == "tflite_int8":
-        _quantize(converter, calibration)
-    try:
-        with _quiet():
-            content = converter.convert()
-        _tflite_runner(content)
-    except Exception as error:  # the converter's own has no public name
-        raise UserError(
-            f"`formats` must suit the model. TFLite rejects it as {name!r}: "
-            f"{_reason(error)}{_WAY_OUT}"
-        ) from error
-    return content
-
-
-def _quantize(converter, calibration):
-    """Makes a converter store and compute in 8-bit integers."""
-    if calibration is None or not len(calibration):
-        raise UserError(
-            "`formats` can hold 'tflite_int8' only with images of the training "
-            "set, which choose the ranges of its integers. Export a run whose "
-            "data set is here, or pass them as `calibration`."
+    if calibration is not None:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter.representative_dataset = lambda: (
+            [image[np.newaxis].astype(np.float32)] for image in calibration
         )
-
-    def representative_dataset():
-        for image in calibration:
-            yield [image[np.newaxis].astype(np.float32)]
-
-    converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    converter.representative_dataset = representative_dataset
-    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+        integers = tf.lite.OpsSet.TFLITE_BUILTINS_INT8
+        converter.target_spec.supported_ops = [integers]
+    return converter.convert()
 
 
 def _reason(error):
@@ -178,13 +174,17 @@ def _reason(error):
     return reason.partition("<unknown>")[0].strip() if found else str(error)
 
 
-def _tflite_runner(content: bytes) -> Runner:
-    """Returns a function of a batch of images, which run one at a time."""
-    with _quiet(), warnings.catch_warnings():
+def _runner(name, content) -> Runner:
+    return _onnx_runner(content) if name == "onnx" else _tflite_runner(content)
+
+
+def _tflite_runner(content):
+    """A function of a batch of images, which run one at a time."""
+    with warnings.catch_warnings():
         # Its successor `ai_edge_litert` is a package of its own.
         warnings.filterwarnings("ignore", r"\s*Warning: tf.lite.Interpreter")
         interpreter: Any = tf.lite.Interpreter(model_content=content)
-        interpreter.allocate_tensors()
+    interpreter.allocate_tensors()
     run = interpreter.get_signature_runner()
 
     def outputs(images):
@@ -197,28 +197,7 @@ def _tflite_runner(content: bytes) -> Runner:
     return outputs
 
 
-def _to_onnx(function):
-    """Converts to an ONNX model that ONNX Runtime loads."""
-    converter = require("tf2onnx.convert", extra="onnx")
-    try:
-        with _quiet():
-            model, _ = converter.from_function(
-                function,
-                input_signature=function.input_signature,
-                opset=_ONNX_OPSET,
-            )
-        content = model.SerializeToString()
-        # The converter keeps operations that it does not know, so only the
-        # runtime tells.
-        _onnx_runner(content)
-    except Exception as error:  # the runtime's errors share no other type
-        raise UserError(
-            f"`formats` must suit the model. ONNX rejects it: {error}{_WAY_OUT}"
-        ) from error
-    return content
-
-
-def _onnx_runner(content: bytes) -> Runner:
+def _onnx_runner(content):
     runtime = require("onnxruntime", extra="onnx")
     session = runtime.InferenceSession(
         content, providers=["CPUExecutionProvider"]
