@@ -85,29 +85,26 @@ def export_run(
         run = RunFolder(run).read()
     if not unfinished:
         run.require_finished()
-    options = options or options_for(run)
-    model = run.load_model()
+    network = Inference(run.load_model(), options or options_for(run))
     calibration = test_set = None
-    if "tflite_int8" in options.formats:
+    if "tflite_int8" in network.options.formats:
         images = _data_set(run, data_set)
-        crop = options.crop(model.input_shape[1:])
-        calibration, _ = sample(images.train, crop, _CALIBRATION_IMAGES)
-        test_set = sample(images.test, crop, _TEST_IMAGES)
+        calibration, _ = sample(images.train, network.crop, _CALIBRATION_IMAGES)
+        test_set = sample(images.test, network.crop, _TEST_IMAGES)
     return export_model(
-        model,
+        network,
         destination,
-        name or model.name,
+        name or network.model.name,
         version,
-        options,
-        _metadata_of(run),
-        run.read_examples(),
-        calibration,
-        test_set,
+        metadata=_metadata_of(run),
+        examples=run.read_examples(),
+        calibration=calibration,
+        test_set=test_set,
     )
 
 
 def export_model(
-    model: tf.keras.Model,
+    model: tf.keras.Model | Inference,
     destination: str | os.PathLike,
     name: str,
     version: int | None = None,
@@ -121,7 +118,8 @@ def export_model(
 
     Args:
         model: a functional `tf.keras.Model` that ends in a Dense layer of
-            logits, or of probabilities by softmax or sigmoid.
+            logits, or of probabilities by softmax or sigmoid; or its
+            `Inference`, which has options.
         destination: folder that holds `<name>/<version>`, on any file system
             that `tf.io.gfile` knows.
         name: of the model on the server.
@@ -145,9 +143,10 @@ def export_model(
         ImportError: if a format needs an extra that is not installed.
         OSError: if the folder cannot be written.
     """
-    options = options or ExportOptions()
-    formats.check_installed(options.formats)
-    network = Inference(model, options)
+    network = model
+    if not isinstance(network, Inference):
+        network = Inference(model, options)
+    formats.check_installed(network.options.formats)
     if network.classifier.reason.startswith(ASSUMED):
         warnings.warn(
             "Logits become probabilities by a softmax, "
@@ -169,8 +168,7 @@ def export_model(
             origin["accuracies"] = formats.accuracies(
                 folder, network, *test_set
             )
-        if warmup.can_write():
-            warmup.write(folder, name, warmup.requests_for(network.image_shape))
+        warmup.write(folder, name, network.image_shape)
         _write_metadata(folder, network, origin)
         model_card.write(folder, name, network, origin)
     return final

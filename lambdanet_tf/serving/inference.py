@@ -36,6 +36,9 @@ class Inference:
         classifier: its end, which makes probabilities of features.
         options: with the activation of this classifier.
         input_shape: (height, width, channels); None is any size.
+        image_shape: the same of decoded images.
+        crop: the evaluation preprocessing of encoded images.
+        labels: a name for each class; two for one output.
         compute: the same as a plain function, with float32 weights, to be
             traced for images of one batch or size, and for any `device`.
         weights: the variables that inference reads.
@@ -55,6 +58,11 @@ class Inference:
         self.classifier = classifier_of(model, options.classifier_activation)
         self.options = dataclasses.replace(
             options, classifier_activation=self.classifier.activation
+        )
+        self.labels = _labels(options.labels, self.classifier.dense.units)
+        self.image_shape = _image_shape(options.image_size, self.input_shape)
+        self.crop = data.EvaluationCrop(
+            self.image_shape[:2], options.evaluation_crop, options.image_dtype
         )
         with ops.planning_for(options.device):
             network = _features_and_logits(
@@ -85,21 +93,6 @@ class Inference:
     def images_spec(self) -> tf.TensorSpec:
         """A batch of images."""
         return tf.TensorSpec((None, *self.input_shape), tf.float32, "images")
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """A name for each class; two for one output."""
-        return self.options.class_names(self.classifier.dense.units)
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """(height, width, channels) of decoded images."""
-        return self.options.image_shape(self.input_shape)
-
-    @property
-    def crop(self) -> data.EvaluationCrop:
-        """The evaluation preprocessing of encoded images."""
-        return self.options.crop(self.input_shape)
 
     def expected_outputs(
         self, images: np.ndarray | tf.Tensor
@@ -136,6 +129,44 @@ def _input_shape(model):
             "volumes is exported by Keras: `model.export(folder)`."
         )
     return shape[1:]
+
+
+def _labels(labels, num_outputs):
+    """A name for each class; two for a network of one output."""
+    num_classes = max(num_outputs, 2)
+    if labels is None:
+        return tuple(map(str, range(num_classes)))
+    if len(labels) != num_classes:
+        raise UserError(
+            f"`labels` must hold {num_classes} names, one for each class "
+            f"of the model. Received: {len(labels)} names."
+        )
+    return tuple(labels)
+
+
+def _image_shape(image_size, input_shape):
+    """(height, width, channels) of decoded images."""
+    *size, channels = input_shape
+    if channels not in (1, 3):
+        raise UserError(
+            "`model` must take images of 1 or 3 channels. Received: an "
+            f"input of shape {input_shape}."
+        )
+    height, width = image_size or size
+    if height is None or width is None:
+        raise UserError(
+            "`image_size` must be given for a model of any image size: "
+            "(height, width) of decoded images. Received: None."
+        )
+    if any(
+        fixed not in (None, wanted)
+        for fixed, wanted in zip(size, (height, width), strict=True)
+    ):
+        raise UserError(
+            f"`image_size` must be the model's, {tuple(size)}. Received: "
+            f"{(height, width)}."
+        )
+    return height, width, channels
 
 
 def _features_and_logits(model, name):

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from lambdanet_tf import data
 from lambdanet_tf import ops
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import one_of
@@ -101,58 +100,3 @@ class ExportOptions:
                     "`labels` must be one line of text for each class. "
                     f"Received: {label!r}."
                 )
-
-    def image_shape(self, input_shape: tuple) -> tuple[int, int, int]:
-        """Returns (height, width, channels) of decoded images.
-
-        Args:
-            input_shape: of the model, without the batch.
-
-        Raises:
-            ValueError: if `image_size` is missing or is not the model's, or
-                the model takes neither gray nor color images.
-        """
-        *size, channels = input_shape
-        if channels not in (1, 3):
-            raise UserError(
-                "`model` must take images of 1 or 3 channels. Received: an "
-                f"input of shape {tuple(input_shape)}."
-            )
-        height, width = self.image_size or size
-        if height is None or width is None:
-            raise UserError(
-                "`image_size` must be given for a model of any image size: "
-                "(height, width) of decoded images. Received: None."
-            )
-        if any(
-            fixed not in (None, wanted)
-            for fixed, wanted in zip(size, (height, width), strict=True)
-        ):
-            raise UserError(
-                f"`image_size` must be the model's, {tuple(size)}. Received: "
-                f"{(height, width)}."
-            )
-        return height, width, channels
-
-    def crop(self, input_shape: tuple) -> data.EvaluationCrop:
-        """Returns the evaluation preprocessing of encoded images."""
-        height, width, _ = self.image_shape(input_shape)
-        return data.EvaluationCrop(
-            (height, width), self.evaluation_crop, self.image_dtype
-        )
-
-    def class_names(self, num_outputs: int) -> tuple[str, ...]:
-        """Returns a name for each class; two for a network of one output.
-
-        Raises:
-            ValueError: if `labels` has another number of names.
-        """
-        num_classes = max(num_outputs, 2)
-        if self.labels is None:
-            return tuple(map(str, range(num_classes)))
-        if len(self.labels) != num_classes:
-            raise UserError(
-                f"`labels` must hold {num_classes} names, one for each class "
-                f"of the model. Received: {len(self.labels)} names."
-            )
-        return tuple(self.labels)

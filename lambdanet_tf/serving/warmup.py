@@ -75,26 +75,26 @@ def can_write() -> bool:
     return importlib.util.find_spec("tensorflow_serving") is not None
 
 
-def write(folder: pathlib.Path, name: str, requests: list[Request]) -> None:
-    """Writes warm-up requests into a version folder.
+def write(
+    folder: pathlib.Path, name: str, image_shape: tuple[int, int, int]
+) -> None:
+    """Writes warm-up requests, if the extra `serving` is installed.
 
     Args:
         folder: the version folder.
         name: of the model.
-        requests: as `requests_for` returns them; TF Serving takes 1000.
-
-    Raises:
-        ImportError: without the extra `serving`.
+        image_shape: (height, width, channels) of decoded images.
     """
+    if not can_write():
+        return
     with tf.io.TFRecordWriter(str(folder / WARMUP_FILE)) as writer:
-        for signature, inputs in requests:
+        for signature, inputs in requests_for(image_shape):
             log = _api().PredictionLog()
             if signature == _CLASSIFY:
                 request = log.classify_log.request
-                for example in inputs["inputs"]:
-                    request.input.example_list.examples.add().ParseFromString(
-                        example
-                    )
+                examples = request.input.example_list.examples
+                for serialized in inputs["inputs"]:
+                    examples.add().ParseFromString(serialized)
             else:
                 request = log.predict_log.request
                 for key, value in inputs.items():
