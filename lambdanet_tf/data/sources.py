@@ -26,6 +26,9 @@ THREADS = os.cpu_count() or 1
 _INT64_MAX = np.iinfo(np.int64).max
 _PARALLEL_FILES = 16
 _MAX_ERRORS_IN_A_ROW = 1000
+_BLOCK = 256
+# With which `tf.random.experimental.index_shuffle` begins each seed.
+_INDEX_SHUFFLE = np.int64(498247692)
 # The name that TensorFlow gives to variables that live as long as their handle.
 _ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 
@@ -150,7 +153,7 @@ class Source(abc.ABC):
             examples = elements.map(example, num_parallel_calls=THREADS)
             return examples.batch(batch_size, drop_remainder)
         examples = _map_and_skip_errors(elements, example)
-        return examples.batch(batch_size, drop_remainder).map(_check_batch)
+        return examples.batch(batch_size, drop_remainder)
 
     def _open(self, item):
         """Decodes an item; fails if its label is no class."""
@@ -221,12 +224,15 @@ class IndexedSource(Source):
     def stream(
         self, seed: int, start: int = 0, shard: Shard | None = None
     ) -> tf.data.Dataset:
-        def index_at(position):
-            pass_number = position // self.num_images
-            return tf.random.experimental.index_shuffle(
-                position % self.num_images,
-                tf.cast(tf.stack([seed, pass_number]), tf.int32),
-                self.num_images - 1,
+        def index_at(positions):
+            passes = positions // self.num_images
+            first = tf.fill(tf.shape(passes), _INDEX_SHUFFLE)
+            seeds = tf.fill(tf.shape(passes), np.int64(seed))
+            return tf.raw_ops.RandomIndexShuffle(
+                index=positions % self.num_images,
+                seed=tf.stack([first, seeds, passes], axis=1),
+                max_index=np.int64(self.num_images - 1),
+                rounds=4,
             )
 
         return self._rows(_positions(start, shard), index_at)
@@ -260,15 +266,15 @@ class IndexedSource(Source):
                 for name, column in self._columns.items()
             }
 
-        def row(position):
-            index = index_at(position)
-            item = {
-                name: tf.gather(column, index)
+        def rows(positions):
+            indices = index_at(positions)
+            items = {
+                name: tf.gather(column, indices)
                 for name, column in columns.items()
             }
-            return position, {**item, "index": index}
+            return positions, {**items, "index": indices}
 
-        return positions.map(row)
+        return positions.batch(_BLOCK).map(rows).unbatch()
 
 
 class StreamedSource(Source):
@@ -444,10 +450,10 @@ def without_tuner(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _map_and_skip_errors(elements, function):
-    """Maps elements to (results, position), without those that fail.
+    """Maps a function over elements, and leaves out those that fail.
 
-    After a thousand failures in a row it gives a blank of position -1, lest an
-    endless stream without a good image is read for ever.
+    After a thousand failures in a row it fails itself, lest an endless stream
+    without a good image is read for ever.
     """
     # Of this pipeline's host, and of no strategy, as a `tf.Variable` might be.
     with tf.device("CPU:0"):
@@ -456,37 +462,39 @@ def _map_and_skip_errors(elements, function):
         )
         tf.raw_ops.AssignVariableOp(resource=errors, value=np.int64(0))
 
-    specs, _ = elements.map(function).element_spec
-    blank = tf.nest.map_structure(
-        lambda spec: tf.zeros(spec.shape, spec.dtype), specs
-    )
-
-    def attempt(position, item):
+    def goes_on(_):
         number = tf.raw_ops.ReadVariableOp(resource=errors, dtype=tf.int64)
+        return number < _MAX_ERRORS_IN_A_ROW
+
+    def attempt(element, _):
         tf.raw_ops.AssignAddVariableOp(resource=errors, value=np.int64(1))
-        result = tf.cond(
-            number < _MAX_ERRORS_IN_A_ROW,
-            lambda: function(position, item),
-            lambda: (blank, tf.constant(-1, tf.int64)),
-        )
+        result = function(*element)
         with tf.control_dependencies(tf.nest.flatten(result)):
             tf.raw_ops.AssignVariableOp(resource=errors, value=np.int64(0))
         return result
 
-    return elements.map(attempt, num_parallel_calls=THREADS).ignore_errors()
-
-
-def _check_batch(results, positions):
-    """Fails where a thousand images in a row have failed."""
-    check = tf.debugging.Assert(
-        tf.reduce_min(positions) >= 0,
-        [
+    def fail(_):
+        message = (
             f"{_MAX_ERRORS_IN_A_ROW} images in a row cannot be read. "
-            "`check` names them, and what is wrong."
-        ],
+            "`check_images` names them, and what is wrong."
+        )
+        with tf.control_dependencies([tf.debugging.Assert(False, [message])]):
+            return tf.nest.map_structure(
+                lambda spec: tf.zeros(spec.shape, spec.dtype),
+                results.element_spec,
+            )
+
+    # Asked once for a block of elements: a call costs as much as an image.
+    guard = (
+        tf.data.Dataset.range(_INT64_MAX)
+        .take_while(goes_on)
+        .flat_map(lambda _: tf.data.Dataset.range(_BLOCK))
     )
-    with tf.control_dependencies([check]):
-        return results, tf.identity(positions)
+    results = tf.data.Dataset.zip((elements, guard)).map(
+        attempt, num_parallel_calls=THREADS
+    )
+    gave_up = tf.data.Dataset.range(1).filter(lambda _: ~goes_on(_))
+    return results.ignore_errors().concatenate(gave_up.map(fail))
 
 
 def _shuffled(elements, buffer_size, seed):
