@@ -222,8 +222,8 @@ def test_construction(layer, arguments, message):
 
 # (layer, what stands there without a name, what the message says)
 POSITIONS = [
-    ("LambdaLayer", (48, 3), "`filters` by position.*3.*num_heads=.*scope"),
-    ("LambdaLayer", (64, 8, 7), "8, 7.*num_heads, key_dim"),
+    ("LambdaLayer", (48, 3), "`filters` by position.*3.*scope=.*num_heads"),
+    ("LambdaLayer", (64, 8, 7), "8, 7.*scope, causal, num_heads, key_dim"),
     ("LambdaConv", (8, 3, 2), "`filters`, `kernel_size`.*2.*strides="),
     ("RelativeAttention", (8, 2), "`filters`.*2.*num_heads="),
     ("RelativePositionEmbedding", (3, 1), "`key_dim`.*1.*intra_depth="),

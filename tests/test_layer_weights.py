@@ -5,6 +5,10 @@ and saved files rely on it.
 """
 
 import inspect
+import json
+import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,9 +16,8 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import models
-from lambdanet_tf.layers.base import KerasArguments
-from lambdanet_tf.layers.lambda_base import LambdaArguments
-from lambdanet_tf.layers.projections import ProjectionArguments
+from lambdanet_tf.arguments import fraction
+from lambdanet_tf.layers.argument import argument
 from tests import checks
 from tests import oracle
 
@@ -452,35 +455,51 @@ def test_table_called_gives_the_embedding_of_every_pair(
     checks.assert_close(explicit(x, embeddings=table(x)), own(x), 1e-5)
 
 
-@pytest.mark.parametrize(
-    ("layer_type", "own", "names"),
-    [
-        (
-            layers.LambdaLayer,
-            {"filters", "scope", "causal"},
-            LambdaArguments,
-        ),
-        (
-            layers.LambdaConv,
-            {"filters", "kernel_size", "strides", "dilation_rate", "padding"},
-            LambdaArguments,
-        ),
-        (
-            layers.RelativeAttention,
-            {"filters", "num_heads", "key_dim", "scope", "axis", "use_content"}
-            | {"position_embedding", "causal"},
-            ProjectionArguments,
-        ),
-    ],
-)
-def test_static_checkers_see_what_a_constructor_passes_on(
-    layer_type, own, names
-):
-    of_keras = KerasArguments.__annotations__.keys()
-    passed_on = names.__annotations__.keys() - of_keras
-    assert passed_on
-    assert inspect.signature(layer_type).parameters.keys() == {
-        *own,
-        *passed_on,
-        "kwargs",
-    }
+_WRONG_CALLS = """
+from lambdanet_tf import layers
+
+layers.LambdaLayer(8, num_head=2)
+layers.LambdaLayer(8, 2)
+layers.LambdaConv(8, multi_head=True)
+layers.RelativeAttention(8, intra_depth=2)
+layers.LambdaConv(8, 3, num_heads=2, value_initializer="zeros", name="right")
+"""
+
+
+@pytest.mark.once
+def test_static_checkers_see_what_a_constructor_takes(tmp_path):
+    pytest.importorskip("basedpyright")
+    module = tmp_path / "calls.py"
+    module.write_text(_WRONG_CALLS, encoding="utf-8")
+    checked = subprocess.run(
+        [sys.executable, "-m", "basedpyright", "--outputjson", str(module)]
+        + ["--pythonpath", sys.executable],
+        cwd=pathlib.Path(__file__).parents[1],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    found = json.loads(checked.stdout)["generalDiagnostics"]
+    messages = [error["message"] for error in found]
+    assert len(messages) == 4, messages
+    assert "num_head" in messages[0]
+    assert "positional" in messages[1]
+    assert "kernel_size" in messages[2]
+    assert "intra_depth" in messages[3]
+
+
+def test_an_argument_is_declared_once():
+    class Scaled(layers.Dropout):
+        scale: float = argument(default=1.0, check=fraction)
+
+    assert [*inspect.signature(Scaled).parameters] == [
+        *("rate", "scale", "kwargs")
+    ]
+    layer = Scaled(0.5, scale=0.25)
+    assert Scaled.from_config(layer.get_config()).scale == 0.25
+    with pytest.raises(ValueError, match="`scale` must be a number in"):
+        Scaled(0.5, scale=2)
+    with pytest.raises(ValueError, match="Did you mean 'scale'"):
+        Scaled(0.5, scales=1.0)
+    with pytest.raises(ValueError, match="Scaled takes `rate` by position"):
+        Scaled(0.5, 0.25)

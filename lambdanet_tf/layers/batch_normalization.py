@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.environment import KERAS_3
-from lambdanet_tf.layers.base import CheckedCall
+from lambdanet_tf.layers.calls import CheckedCall
 from lambdanet_tf.layers.grids import with_shape
 from lambdanet_tf.ops.geometry import is_compiled_by_xla
 

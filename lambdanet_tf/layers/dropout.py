@@ -1,14 +1,17 @@
 """Dropout with a draw of its own on every replica."""
 
+import functools
+
 import tensorflow as tf
 
-from lambdanet_tf.arguments import checked_arguments
 from lambdanet_tf.arguments import fraction
+from lambdanet_tf.layers.argument import argument
+from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.randomness import uniform
 
 
-@tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
+@serializable
 class Dropout(BaseLayer):
     """Sets single activations to zero, in training.
 
@@ -32,10 +35,11 @@ class Dropout(BaseLayer):
     Reference: [Srivastava et al., 2014](https://jmlr.org/papers/v15).
     """
 
-    @checked_arguments
-    def __init__(self, rate, **kwargs):
-        super().__init__(**kwargs)
-        self.rate = fraction("rate", rate, below_one=True)
+    rate: float = argument(
+        check=functools.partial(fraction, below_one=True), kw_only=False
+    )
+
+    def __post_init__(self):
         self.supports_masking = True
 
     def call(self, inputs, training=None):

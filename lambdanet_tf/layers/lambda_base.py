@@ -1,6 +1,5 @@
 """What `LambdaLayer` and `LambdaConv` have in common: their weights."""
 
-from typing import TYPE_CHECKING
 from typing import Any
 
 import tensorflow as tf
@@ -10,37 +9,24 @@ from lambdanet_tf.arguments import boolean
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
-from lambdanet_tf.arguments import scope_per_axis
-from lambdanet_tf.layers.base import with_arguments_of
+from lambdanet_tf.layers.argument import argument
+from lambdanet_tf.layers.argument import keras_argument
 from lambdanet_tf.layers.batch_normalization import BatchNormalization
 from lambdanet_tf.layers.grids import split
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
-from lambdanet_tf.layers.projections import ProjectionArguments
 from lambdanet_tf.layers.projections import ProjectionLayer
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+
+def _implementation(_, value):
+    return ops.implementation_name(value)
 
 
-class LambdaArguments(ProjectionArguments, total=False):
-    """What `LambdaBase` takes by name, for static checkers."""
+def _key_normalization(name, value):
+    return one_of(name, value, ops.KEY_NORMALIZATIONS)
 
-    num_heads: int
-    key_dim: int
-    intra_depth: int
-    use_content: bool
-    use_position: bool
-    use_position_bias: bool
-    multi_head: bool
-    position_embedding: str | RelativePositionEmbedding
-    implementation: str
-    key_normalization: str | None
-    query_normalization: str | None
-    use_batch_norm: bool
-    norm_momentum: float
-    norm_epsilon: float
-    use_sync_bn: bool
-    position_bias_initializer: Any
+
+def _query_normalization(name, value):
+    return one_of(name, value, ("softmax", None))
 
 
 class LambdaBase(ProjectionLayer):
@@ -49,65 +35,42 @@ class LambdaBase(ProjectionLayer):
     Subclasses say which context positions a query sees, in `_geometry`.
     """
 
-    @with_arguments_of(ProjectionLayer)
-    def __init__(
-        self,
-        filters,
-        scope,
-        /,
-        *,
-        num_heads=4,
-        key_dim=16,
-        intra_depth=1,
-        use_content=True,
-        use_position=True,
-        use_position_bias=False,
-        multi_head=False,
-        position_embedding="relative",
-        implementation="auto",
-        key_normalization="softmax",
-        query_normalization=None,
-        use_batch_norm=True,
-        norm_momentum=0.9,
-        norm_epsilon=1e-3,
-        use_sync_bn=False,
-        position_bias_initializer="zeros",
-        **kwargs: "Unpack[ProjectionArguments]",
-    ):
-        super().__init__(filters, num_heads, **kwargs)
-        self.key_dim = positive_int("key_dim", key_dim)
-        self.intra_depth = positive_int("intra_depth", intra_depth)
-        self.scope = scope_per_axis("scope", scope)
-        self.use_content = boolean("use_content", use_content)
-        self.use_position = boolean("use_position", use_position)
+    num_heads: int = argument(default=4, check=positive_int)
+    key_dim: int = argument(default=16, check=positive_int)
+    intra_depth: int = argument(default=1, check=positive_int)
+    use_content: bool = argument(default=True, check=boolean)
+    use_position: bool = argument(default=True, check=boolean)
+    use_position_bias: bool = argument(default=False, check=boolean)
+    multi_head: bool = argument(default=False, check=boolean)
+    position_embedding: Any = argument(default="relative")
+    implementation: str = argument(default="auto", check=_implementation)
+    key_normalization: str | None = argument(
+        default="softmax", check=_key_normalization
+    )
+    query_normalization: str | None = argument(
+        default=None, check=_query_normalization
+    )
+    use_batch_norm: bool = argument(default=True, check=boolean)
+    norm_momentum: float = argument(default=0.9, check=fraction)
+    norm_epsilon: float = argument(default=1e-3, check=fraction)
+    use_sync_bn: bool = argument(default=False, check=boolean)
+    position_bias_initializer: Any = keras_argument(default="zeros")
+
+    def __post_init__(self):
+        super().__post_init__()
         if not (self.use_content or self.use_position):
             raise ValueError(
                 "`use_content` and `use_position` cannot both be False: the "
                 "layer would compute nothing."
             )
-        self.use_position_bias = boolean("use_position_bias", use_position_bias)
         if self.use_position_bias and not self.use_position:
             raise ValueError(
                 "`use_position_bias` needs position lambdas. Received: "
                 "use_position_bias=True, use_position=False."
             )
-        self.multi_head = boolean("multi_head", multi_head)
-        self.implementation = ops.implementation_name(implementation)
-        self.key_normalization = one_of(
-            "key_normalization", key_normalization, ops.KEY_NORMALIZATIONS
+        self.position_embedding = self._position_embedding(
+            self._position_embedding_argument
         )
-        self.query_normalization = one_of(
-            "query_normalization", query_normalization, ("softmax", None)
-        )
-        self.use_batch_norm = boolean("use_batch_norm", use_batch_norm)
-        self.norm_momentum = fraction("norm_momentum", norm_momentum)
-        self.norm_epsilon = fraction("norm_epsilon", norm_epsilon)
-        self.use_sync_bn = boolean("use_sync_bn", use_sync_bn)
-        self.position_bias_initializer = tf.keras.initializers.get(
-            position_bias_initializer
-        )
-        self._position_embedding_argument = position_embedding
-        self.position_embedding = self._position_embedding(position_embedding)
 
     def _position_embedding(self, argument: Any) -> Any:
         """The layer behind the argument, or None where there is no table."""

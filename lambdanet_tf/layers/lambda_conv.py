@@ -1,7 +1,7 @@
 """The lambda convolution."""
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import Any
 
 import tensorflow as tf
 
@@ -10,19 +10,15 @@ from lambdanet_tf.arguments import int_per_axis
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
-from lambdanet_tf.layers.base import not_converted
-from lambdanet_tf.layers.base import with_arguments_of
+from lambdanet_tf.layers.argument import argument
+from lambdanet_tf.layers.argument import serializable
+from lambdanet_tf.layers.calls import not_converted
 from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.grids import with_shape
-from lambdanet_tf.layers.lambda_base import LambdaArguments
-from lambdanet_tf.layers.lambda_base import LambdaBase
 from lambdanet_tf.layers.streaming import Streaming
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _AXIS = {
     "same": ops.same_axis,
@@ -31,7 +27,12 @@ _AXIS = {
 }
 
 
-@tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
+def _padding(name, value):
+    lower = value.lower() if isinstance(value, str) else value
+    return one_of(name, lower, tuple(_AXIS))
+
+
+@serializable
 class LambdaConv(Streaming):
     """A lambda layer with a local scope and a convolution's vocabulary.
 
@@ -82,34 +83,23 @@ class LambdaConv(Streaming):
     Reference: [Bello, 2021](https://arxiv.org/abs/2102.08602), section 3.2.
     """
 
-    @with_arguments_of(LambdaBase)
-    def __init__(
-        self,
-        filters,
-        kernel_size,
-        *,
-        strides=1,
-        dilation_rate=1,
-        padding="same",
-        **kwargs: "Unpack[LambdaArguments]",
-    ):
-        kernel_size = scope_per_axis("kernel_size", kernel_size)
-        super().__init__(
-            positive_int("filters", filters), kernel_size, **kwargs
-        )
+    filters: int = argument(check=positive_int, kw_only=False)
+    kernel_size: Any = argument(check=scope_per_axis, kw_only=False)
+    strides: Any = argument(default=1, check=int_per_axis)
+    dilation_rate: Any = argument(default=1, check=int_per_axis)
+    padding: str = argument(default="same", check=_padding)
+
+    def __post_init__(self):
+        self.scope = self.kernel_size
+        super().__post_init__()
         explicit = self._position_embedding_argument == "explicit"
-        if kernel_size is None or explicit:
+        if self.kernel_size is None or explicit:
             raise ValueError(
                 "A lambda convolution needs a `kernel_size` and a table: "
                 "global and explicit embeddings are `LambdaLayer`'s. Received: "
-                f"kernel_size={kernel_size}, position_embedding="
+                f"kernel_size={self.kernel_size}, position_embedding="
                 f"{self._position_embedding_argument!r}."
             )
-        self.kernel_size = kernel_size
-        self.strides = int_per_axis("strides", strides)
-        self.dilation_rate = int_per_axis("dilation_rate", dilation_rate)
-        lower = padding.lower() if isinstance(padding, str) else padding
-        self.padding = one_of("padding", lower, tuple(_AXIS))
         if self.strides != 1 and self.dilation_rate != 1:
             self._refuse_both()
 

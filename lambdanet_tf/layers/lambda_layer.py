@@ -1,14 +1,16 @@
 """The lambda layer."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import tensorflow as tf
 
 from lambdanet_tf import ops
 from lambdanet_tf.arguments import boolean
+from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
-from lambdanet_tf.layers.base import not_converted
-from lambdanet_tf.layers.base import with_arguments_of
+from lambdanet_tf.layers.argument import argument
+from lambdanet_tf.layers.argument import serializable
+from lambdanet_tf.layers.calls import not_converted
 from lambdanet_tf.layers.context import ContextLayer
 from lambdanet_tf.layers.context import scope_of_grid
 from lambdanet_tf.layers.grids import check_shape
@@ -18,15 +20,10 @@ from lambdanet_tf.layers.grids import num_positions
 from lambdanet_tf.layers.grids import size_of_grid
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.grids import with_shape
-from lambdanet_tf.layers.lambda_base import LambdaArguments
-from lambdanet_tf.layers.lambda_base import LambdaBase
 from lambdanet_tf.layers.streaming import Streaming
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
-
-@tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
+@serializable
 class LambdaLayer(ContextLayer, Streaming):
     """Long-range interactions between positions, without attention maps.
 
@@ -156,17 +153,11 @@ class LambdaLayer(ContextLayer, Streaming):
         "`embeddings` in every call.",
     )
 
-    @with_arguments_of(LambdaBase, before="scope")
-    def __init__(
-        self,
-        filters=None,
-        *,
-        scope=None,
-        causal=False,
-        **kwargs: "Unpack[LambdaArguments]",
-    ):
-        super().__init__(filters, scope, **kwargs)
-        self.causal = boolean("causal", causal)
+    filters: int | None = argument(
+        default=None, check=positive_int, kw_only=False
+    )
+    scope: Any = argument(default=None, check=scope_per_axis)
+    causal: bool = argument(default=False, check=boolean)
 
     @not_converted
     def call(

@@ -1,14 +1,17 @@
 """The table of relative positions, which lambda layers can share."""
 
 import operator
+from typing import Any
 
 import tensorflow as tf
 
 from lambdanet_tf import ops
-from lambdanet_tf.arguments import checked_arguments
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.layers.argument import argument
+from lambdanet_tf.layers.argument import keras_argument
+from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.grids import check_axes
 from lambdanet_tf.layers.grids import check_grid
@@ -18,7 +21,7 @@ from lambdanet_tf.layers.initializers import Initializers
 _AUTOCAST = "autocast" if KERAS_3 else "experimental_autocast"
 
 
-@tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
+@serializable
 class RelativePositionEmbedding(BaseLayer):
     """A learned embedding for every relative position of a grid.
 
@@ -70,36 +73,16 @@ class RelativePositionEmbedding(BaseLayer):
     Reference: [Bello, 2021](https://arxiv.org/abs/2102.08602), section 3.2.
     """
 
-    @checked_arguments
-    def __init__(
-        self,
-        key_dim=16,
-        *,
-        intra_depth=1,
-        scope=None,
-        num_heads=None,
-        embeddings_initializer=None,
-        embeddings_regularizer=None,
-        embeddings_constraint=None,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
+    key_dim: int = argument(default=16, check=positive_int, kw_only=False)
+    intra_depth: int = argument(default=1, check=positive_int)
+    scope: Any = argument(default=None, check=scope_per_axis)
+    num_heads: int | None = argument(default=None, check=positive_int)
+    embeddings_initializer: Any = keras_argument(default=None)
+    embeddings_regularizer: Any = keras_argument(default=None)
+    embeddings_constraint: Any = keras_argument(default=None)
+
+    def __post_init__(self):
         self.num_layers = 0  # that were made with this table
-        self.key_dim = positive_int("key_dim", key_dim)
-        self.intra_depth = positive_int("intra_depth", intra_depth)
-        self.scope = scope_per_axis("scope", scope)
-        self.num_heads = (
-            None if num_heads is None else positive_int("num_heads", num_heads)
-        )
-        self.embeddings_initializer = tf.keras.initializers.get(
-            embeddings_initializer
-        )
-        self.embeddings_regularizer = tf.keras.regularizers.get(
-            embeddings_regularizer
-        )
-        self.embeddings_constraint = tf.keras.constraints.get(
-            embeddings_constraint
-        )
 
     def build(self, input_shape):
         check_grid("inputs", tuple(input_shape))

@@ -1,78 +1,41 @@
 """What lambda layers and attention have in common: projections to heads."""
 
 import warnings
-from typing import TYPE_CHECKING
 from typing import Any
 
 import tensorflow as tf
 
-from lambdanet_tf.arguments import positive_int
+from lambdanet_tf.layers.argument import keras_argument
 from lambdanet_tf.layers.base import BaseLayer
-from lambdanet_tf.layers.base import KerasArguments
-from lambdanet_tf.layers.base import with_arguments_of
 from lambdanet_tf.layers.grids import check_channels_last
 from lambdanet_tf.layers.initializers import Initializers
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-
-class ProjectionArguments(KerasArguments, total=False):
-    """What `ProjectionLayer` takes by name, for static checkers."""
-
-    query_initializer: Any
-    key_initializer: Any
-    value_initializer: Any
-    embeddings_initializer: Any
-    kernel_regularizer: Any
-    embeddings_regularizer: Any
-    kernel_constraint: Any
-    embeddings_constraint: Any
 
 
 class ProjectionLayer(BaseLayer):
     """A layer that projects its inputs to queries, keys and values of heads.
 
-    Subclasses set `_position_embedding_argument`, the argument of that name.
+    Subclasses declare `filters`, `num_heads` and `position_embedding`.
     """
 
-    @with_arguments_of(BaseLayer)
-    def __init__(
-        self,
-        filters,
-        num_heads,
-        /,
-        *,
-        query_initializer=None,
-        key_initializer=None,
-        value_initializer=None,
-        embeddings_initializer=None,
-        kernel_regularizer=None,
-        embeddings_regularizer=None,
-        kernel_constraint=None,
-        embeddings_constraint=None,
-        **kwargs: "Unpack[KerasArguments]",
-    ):
-        super().__init__(**kwargs)
+    query_initializer: Any = keras_argument(default=None)
+    key_initializer: Any = keras_argument(default=None)
+    value_initializer: Any = keras_argument(default=None)
+    embeddings_initializer: Any = keras_argument(default=None)
+    kernel_regularizer: Any = keras_argument(default=None)
+    embeddings_regularizer: Any = keras_argument(default=None)
+    kernel_constraint: Any = keras_argument(default=None)
+    embeddings_constraint: Any = keras_argument(default=None)
+
+    def __post_init__(self):
         self.supports_masking = True
         self._initializers = Initializers()
-        self.num_heads = positive_int("num_heads", num_heads)
-        self.filters = None if filters is None else self._divisible(filters)
-        get = tf.keras.initializers.get
-        self.query_initializer = get(query_initializer)
-        self.key_initializer = get(key_initializer)
-        self.value_initializer = get(value_initializer)
-        self.embeddings_initializer = get(embeddings_initializer)
-        get = tf.keras.regularizers.get
-        self.kernel_regularizer = get(kernel_regularizer)
-        self.embeddings_regularizer = get(embeddings_regularizer)
-        get = tf.keras.constraints.get
-        self.kernel_constraint = get(kernel_constraint)
-        self.embeddings_constraint = get(embeddings_constraint)
+        if self.filters is not None:
+            self._divisible(self.filters)
+        # The attribute is the table, if there is one.
+        self._position_embedding_argument = self.position_embedding
 
     def _divisible(self, filters):
-        filters = positive_int("filters", filters)
         if filters % self.num_heads:
             raise ValueError(
                 "`filters` must be divisible by `num_heads`. Received: "

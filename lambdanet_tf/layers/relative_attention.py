@@ -1,6 +1,6 @@
 """Softmax attention with relative positions."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import tensorflow as tf
 
@@ -8,8 +8,9 @@ from lambdanet_tf import ops
 from lambdanet_tf.arguments import boolean
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
-from lambdanet_tf.layers.base import not_converted
-from lambdanet_tf.layers.base import with_arguments_of
+from lambdanet_tf.layers.argument import argument
+from lambdanet_tf.layers.argument import serializable
+from lambdanet_tf.layers.calls import not_converted
 from lambdanet_tf.layers.context import ContextLayer
 from lambdanet_tf.layers.context import scope_of_grid
 from lambdanet_tf.layers.grids import check_axes
@@ -18,14 +19,10 @@ from lambdanet_tf.layers.grids import grid_of
 from lambdanet_tf.layers.grids import split
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
-from lambdanet_tf.layers.projections import ProjectionArguments
 from lambdanet_tf.layers.projections import ProjectionLayer
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
-
-@tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
+@serializable
 class RelativeAttention(ContextLayer, ProjectionLayer):
     """Multi-head softmax attention with relative positions on any grid.
 
@@ -133,32 +130,22 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         "Use position_embedding=None and none of the others.",
     )
 
-    @with_arguments_of(ProjectionLayer)
-    def __init__(
-        self,
-        filters=None,
-        *,
-        num_heads=8,
-        key_dim=None,
-        scope=None,
-        axis=None,
-        use_content=True,
-        position_embedding="per_axis",
-        causal=False,
-        **kwargs: "Unpack[ProjectionArguments]",
-    ):
-        super().__init__(filters, num_heads, **kwargs)
-        self.key_dim = (
-            None if key_dim is None else positive_int("key_dim", key_dim)
-        )
-        self.scope = scope_per_axis("scope", scope)
-        self.axis = None if axis is None else positive_int("axis", axis)
-        self.use_content = boolean("use_content", use_content)
-        self._position_embedding_argument = self._known(position_embedding)
-        self.position_embedding: RelativePositionEmbedding | None = None
-        if isinstance(position_embedding, RelativePositionEmbedding):
-            self.position_embedding = self._shared(position_embedding)
-        self.causal = boolean("causal", causal)
+    filters: int | None = argument(
+        default=None, check=positive_int, kw_only=False
+    )
+    num_heads: int = argument(default=8, check=positive_int)
+    key_dim: int | None = argument(default=None, check=positive_int)
+    scope: Any = argument(default=None, check=scope_per_axis)
+    axis: int | None = argument(default=None, check=positive_int)
+    use_content: bool = argument(default=True, check=boolean)
+    position_embedding: Any = argument(default="per_axis")
+    causal: bool = argument(default=False, check=boolean)
+
+    def __post_init__(self):
+        super().__post_init__()
+        given = self._known(self._position_embedding_argument)
+        shared = isinstance(given, RelativePositionEmbedding)
+        self.position_embedding = self._shared(given) if shared else None
 
     def _known(self, argument):
         is_table = isinstance(argument, RelativePositionEmbedding)

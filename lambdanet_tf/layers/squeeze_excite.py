@@ -2,18 +2,30 @@
 
 import math
 import numbers
+from typing import Any
 
 import tensorflow as tf
 
 from lambdanet_tf import ops
-from lambdanet_tf.arguments import checked_arguments
+from lambdanet_tf.layers.argument import argument
+from lambdanet_tf.layers.argument import keras_argument
+from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.grids import check_channels_last
 from lambdanet_tf.layers.grids import with_shape
 from lambdanet_tf.layers.initializers import Initializers
 
 
-@tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
+def _positive(name, value):
+    is_number = isinstance(value, numbers.Real) and value is not True
+    if not (is_number and 0 < value < math.inf):
+        raise ValueError(
+            f"`{name}` must be positive. Received: {name}={value!r}."
+        )
+    return value
+
+
+@serializable
 class SqueezeExcite(BaseLayer):
     """Multiplies each channel by a gate computed from the mean of the map.
 
@@ -42,27 +54,13 @@ class SqueezeExcite(BaseLayer):
     Reference: [Hu et al., 2018](https://arxiv.org/abs/1709.01507).
     """
 
-    @checked_arguments
-    def __init__(
-        self,
-        ratio=0.25,
-        *,
-        activation="relu",
-        kernel_initializer="he_normal",
-        kernel_regularizer=None,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        is_number = isinstance(ratio, numbers.Real) and ratio is not True
-        if not (is_number and 0 < ratio < math.inf):
-            raise ValueError(
-                f"`ratio` must be positive. Received: ratio={ratio!r}."
-            )
-        self.ratio = ratio
+    ratio: float = argument(default=0.25, check=_positive, kw_only=False)
+    activation: Any = keras_argument(default="relu")
+    kernel_initializer: Any = keras_argument(default="he_normal")
+    kernel_regularizer: Any = keras_argument(default=None)
+
+    def __post_init__(self):
         self._initializers = Initializers()
-        self.activation = tf.keras.activations.get(activation)
-        self.kernel_initializer = tf.keras.initializers.get(kernel_initializer)
-        self.kernel_regularizer = tf.keras.regularizers.get(kernel_regularizer)
 
     def build(self, input_shape):
         check_channels_last(input_shape)

@@ -2,10 +2,11 @@
 
 import tensorflow as tf
 
+from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.dropout import Dropout
 
 
-@tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
+@serializable
 class StochasticDepth(Dropout):
     """Drops the whole branch of an example, in training.
 

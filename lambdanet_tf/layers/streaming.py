@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from lambdanet_tf import ops
-from lambdanet_tf.layers.base import not_converted
+from lambdanet_tf.layers.calls import not_converted
 from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.lambda_base import LambdaBase

@@ -1,0 +1,188 @@
+"""Arguments of layers, each declared once: default, check, configuration.
+
+    class Dropout(BaseLayer):
+        rate: float = argument(check=fraction, kw_only=False)
+
+The constructor is made of these lines, and so are its signature, its errors
+and the configuration. Static checkers read them as the fields of a dataclass.
+"""
+
+import inspect
+from typing import TYPE_CHECKING
+from typing import Any
+from typing import ClassVar
+from typing import TypeVar
+
+import tensorflow as tf
+
+from lambdanet_tf.arguments import checked_arguments
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+    from typing_extensions import dataclass_transform
+
+_Layer = TypeVar("_Layer")
+_REQUIRED = inspect.Parameter.empty
+
+
+class Argument:
+    """A declared argument; each layer has its value as an attribute."""
+
+    name: str
+
+    def __init__(self, default, check, kw_only):
+        self.default, self._check, self._kw_only = default, check, kw_only
+
+    def checked(self, value):
+        """Returns the attribute for what was given, or raises `ValueError`."""
+        if value is None and self.default is None or self._check is None:
+            return value
+        return self._check(self.name, value)
+
+    def serialized(self, value):
+        """Returns the entry of a configuration for the attribute."""
+        return value
+
+    @property
+    def parameter(self):
+        kind = inspect.Parameter.KEYWORD_ONLY
+        if not self._kw_only:
+            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Parameter(self.name, kind, default=self.default)
+
+
+class KerasArgument(Argument):
+    """An argument whose name ends by what it is in Keras."""
+
+    def checked(self, value):
+        return self._module().get(value)
+
+    def serialized(self, value):
+        return self._module().serialize(value)
+
+    def _module(self):
+        return getattr(tf.keras, self.name.split("_")[-1] + "s")
+
+
+def argument(*, default=_REQUIRED, check=None, kw_only=True) -> Any:
+    """Declares an argument of a layer, in the body of its class.
+
+    Args:
+        default: what it is unless given; None also permits None.
+        check: None, or a function of name and value, as in
+            `lambdanet_tf.arguments`, that returns the attribute.
+        kw_only: bool. Whether it must be given by name.
+    """
+    return Argument(default, check, kw_only)
+
+
+def keras_argument(*, default) -> Any:
+    """Declares an initializer, a regularizer, a constraint or an activation.
+
+    Args:
+        default: what it is unless given; None for none.
+    """
+    return KerasArgument(default, None, kw_only=True)
+
+
+def declare(layer_type):
+    """Takes the declarations out of the body of a new class.
+
+    tf_keras would not track a sublayer that a class has as an attribute.
+    """
+    layer_type._declared = {}
+    for name, declared in list(vars(layer_type).items()):
+        if isinstance(declared, Argument):
+            declared.name = name
+            layer_type._declared[name] = declared
+            delattr(layer_type, name)
+
+
+def arguments_of(layer_type):
+    """Returns the declared arguments of a class and its parents, by name."""
+    found = {}
+    for parent in layer_type.__mro__:
+        for name, declared in vars(parent).get("_declared", {}).items():
+            found.setdefault(name, declared)
+    return found
+
+
+def constructor(layer_type, init):
+    """Returns a constructor that takes the declared arguments.
+
+    Args:
+        layer_type: the class.
+        init: what it calls, with all arguments by name.
+    """
+    parameters = [a.parameter for a in arguments_of(layer_type).values()]
+    # By position first, as Python wants them.
+    parameters.sort(key=lambda p: p.kind)
+    placed = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+
+    def __init__(self, *args, **kwargs):  # noqa: N807
+        init(self, **dict(zip(placed, args, strict=False)), **kwargs)
+
+    signature = inspect.signature(__init__)
+    own, _, others = signature.parameters.values()
+    shown = signature.replace(parameters=[own, *parameters, others])
+    setattr(__init__, "__signature__", shown)  # noqa: B010
+    __init__.__qualname__ = f"{layer_type.__qualname__}.__init__"
+    __init__.__module__ = layer_type.__module__
+    return checked_arguments(__init__)
+
+
+if TYPE_CHECKING:
+
+    @dataclass_transform(
+        kw_only_default=True, field_specifiers=(argument, keras_argument)
+    )
+    class _Declared: ...
+else:
+    _Declared = object
+
+
+class KerasArguments(_Declared):
+    """What either Keras takes for any layer, and `sublayers`."""
+
+    activity_regularizer: Any = None
+    autocast: bool = True
+    batch_input_shape: Any = None
+    batch_shape: Any = None
+    batch_size: int | None = None
+    dtype: Any = None
+    dynamic: bool = False
+    input_dim: int | None = None
+    input_dtype: Any = None
+    input_shape: Any = None
+    name: str | None = None
+    sublayers: dict | None = None
+    trainable: bool = True
+    weights: Any = None
+
+
+if TYPE_CHECKING:
+
+    class KerasLayer(KerasArguments):
+        """A layer of either Keras, as static checkers see it."""
+
+        dtype_policy: ClassVar[Any]
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+        def __getattr__(self, name: str) -> Any: ...
+
+        def build(self, *args: Any, **kwargs: Any) -> None: ...
+
+        def get_config(self) -> dict: ...
+
+        @classmethod
+        def from_config(cls, config: dict) -> Self: ...
+
+    def serializable(layer_type: type[_Layer]) -> type[_Layer]:
+        """Registers a class with Keras, for its files."""
+        ...
+else:
+    KerasLayer = tf.keras.layers.Layer
+    serializable = tf.keras.utils.register_keras_serializable(
+        package="lambdanet_tf"
+    )
