@@ -15,6 +15,7 @@ import tensorflow as tf
 from lambdanet_tf.ops.geometry import Axis
 from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.geometry import ceil_div
+from lambdanet_tf.ops.geometry import fitted
 from lambdanet_tf.ops.geometry import sliced
 from lambdanet_tf.ops.pairs import relative_index
 from lambdanet_tf.ops.transpose import transpose
@@ -24,9 +25,9 @@ from lambdanet_tf.ops.transpose import transpose
 class BlockedAxis:
     """One axis cut into `count` blocks of `size` queries.
 
-    A block reads `pieces` steps of the context, one step being the context
-    positions between the first queries of neighboring blocks. A single block
-    reads the context as it is.
+    A block reads a window of the context, which is `steps` times as long as
+    the distance `step` to the next one. A single block reads the context as it
+    is.
     """
 
     axis: Axis
@@ -46,7 +47,7 @@ class BlockedAxis:
         return self.size * self.axis.stride
 
     @property
-    def pieces(self):
+    def steps(self):
         reach = (self.size - 1) * self.axis.stride + self.axis.span
         return -(-reach // self.step)
 
@@ -57,7 +58,7 @@ class BlockedAxis:
             return self.axis
         return dataclasses.replace(
             self.axis,
-            context=self.pieces * self.step,
+            context=self.steps * self.step,
             queries=self.size,
             padding=0,
         )
@@ -65,7 +66,7 @@ class BlockedAxis:
     @property
     def pads(self):
         """Zeros before and after the context, negative where it is cut."""
-        total = (self.count + self.pieces - 1) * self.step
+        total = (self.count + self.steps - 1) * self.step
         before = self.axis.padding
         return before, total - before - self.axis.context
 
@@ -227,19 +228,14 @@ def _windows(values, axis, blocked):
     # Three axes, whatever the rank: slices know at most eight.
     outer, inner = math.prod(sizes[:axis]), math.prod(sizes[axis + 1 :])
     values = tf.reshape(values, [outer, blocked.axis.context, inner])
-    before, after = blocked.pads
-    if blocked.axis.is_static and (before < 0 or after < 0):
-        kept = blocked.axis.context + min(before, 0) + min(after, 0)
-        values = sliced(values, [0, max(-before, 0), 0], [-1, kept, -1])
-        before, after = max(before, 0), max(after, 0)
-    values = tf.pad(values, [(0, 0), (before, after), (0, 0)])
-    steps = blocked.count + blocked.pieces - 1
-    values = tf.reshape(values, [outer, steps, blocked.step * inner])
+    values = fitted(values, [(0, 0), blocked.pads, (0, 0)])
+    rows = blocked.count + blocked.steps - 1
+    values = tf.reshape(values, [outer, rows, blocked.step * inner])
     shifted = [
-        sliced(values, [0, piece, 0], [-1, blocked.count, -1])
-        for piece in range(blocked.pieces)
+        sliced(values, [0, step, 0], [-1, blocked.count, -1])
+        for step in range(blocked.steps)
     ]
-    pair = [blocked.count, blocked.pieces * blocked.step]
+    pair = [blocked.count, blocked.inner.context]
     return tf.reshape(
         tf.concat(shifted, axis=2), [*sizes[:axis], *pair, *sizes[axis + 1 :]]
     )

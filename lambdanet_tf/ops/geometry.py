@@ -139,6 +139,32 @@ def sliced(x, begin, sizes):
     return x[tuple(map(slice, begin, ends))]
 
 
+def fitted(x, pads):
+    """Pads axes with zeros, or cuts them where a number is negative.
+
+    Args:
+        x: tensor.
+        pads: per axis (before, after): ints, or scalar tensors that are not
+            negative.
+    """
+    cuts = [
+        [max(-pad, 0) if isinstance(pad, int) else 0 for pad in pair]
+        for pair in pads
+    ]
+    if any(map(any, cuts)):
+        begin = [before for before, _ in cuts]
+        sizes = [
+            size(x, axis) - sum(pair) if any(pair) else -1
+            for axis, pair in enumerate(cuts)
+        ]
+        x = sliced(x, begin, sizes)
+    added = [
+        [pad + cut for pad, cut in zip(*pairs, strict=True)]
+        for pairs in zip(pads, cuts, strict=True)
+    ]
+    return tf.pad(x, added)
+
+
 def dilated(kernel, axis, dilation):
     """Puts `dilation - 1` zeros between the entries along an axis."""
     taps = kernel.shape[axis]

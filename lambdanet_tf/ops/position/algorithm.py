@@ -12,8 +12,8 @@ class Algorithm:
     Attributes:
         run: function of queries `(batch, n, heads, key_dim)`, values `(batch,
             *context, value_dim, intra_depth)`, the table `(*taps, key_dim,
-            intra_depth)`, already cropped, and the `Geometry`; `(batch, n,
-            heads, value_dim)`.
+            intra_depth)`, already cropped, and the `Geometry` or its
+            `Blocks`. Returns `(batch, n, heads, value_dim)`.
         costs: function of a static geometry, `Dims`, and a function that
             makes a `CostModel`; yields a `Plan` for each way to cut it.
         blocked: whether `run` takes the `Blocks` of a plan for the geometry.

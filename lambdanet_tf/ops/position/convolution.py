@@ -12,6 +12,7 @@ import math
 import tensorflow as tf
 
 from lambdanet_tf.ops.geometry import dilated
+from lambdanet_tf.ops.geometry import fitted
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.position.algorithm import Algorithm
 from lambdanet_tf.ops.position.apply import apply_each
@@ -23,36 +24,25 @@ _AXIS_LAUNCHES = 2
 def conv2d(queries, values, table, geometry):
     """A convolution of the context's rank, value depth folded into the batch.
 
-    Args:
-        queries: `(batch, n, heads, key_dim)`.
-        values: `(batch, *context, value_dim, intra_depth)`.
-        table: `(*taps, key_dim, intra_depth)`, already cropped.
-        geometry: a `Geometry` of the same rank.
-
-    Returns:
-        `(batch, n, heads, value_dim)`.
+    Args and returns as in `Algorithm.run`.
 
     Cost: 2 b n r k u v + 2 b n h k v operations for r taps; intermediate
     b n k v.
     """
     rank, value_dim = geometry.rank, values.shape[-2]
-    values = _fold_value_depth(values, geometry)
+    values = tf.transpose(values, [0, rank + 1, *range(1, rank + 1), rank + 2])
+    values = tf.reshape(values, [-1, *geometry.context, values.shape[-1]])
+    values = _padded(values, geometry)  # [b * v, *context, u]
     kernel = tf.transpose(table, [*range(rank), rank + 1, rank])
-    kernel = tf.cast(kernel, values.dtype)
-    lambdas = _valid_convolution(_padded(values, geometry), kernel, geometry)
-    return _apply_folded(queries, lambdas, value_dim)
-
-
-def _fold_value_depth(values, geometry):
-    """`(b, *context, v, u)` -> `(b * v, *context, u)`."""
-    rank = geometry.rank
-    order = [0, rank + 1, *range(1, rank + 1), rank + 2]
-    values = tf.transpose(values, order)
-    return tf.reshape(values, [-1, *geometry.context, values.shape[-1]])
-
-
-def _apply_folded(queries, lambdas, value_dim):
-    """Applies `(b * v, *queries, k)` to `(b, n, h, k)`."""
+    kernel = tf.cast(kernel, values.dtype)  # [*taps, u, k]
+    lambdas = tf.nn.convolution(
+        values,
+        _dilated(kernel, geometry),
+        strides=list(geometry.strides),
+        padding="VALID",
+        # Named, because the eager gradient of a 3-D convolution reads it.
+        data_format=("NWC", "NHWC", "NDHWC")[rank - 1],
+    )  # [b * v, *queries, k]
     (heads, key_dim), positions = queries.shape[-2:], size(queries, 1)
     lambdas = tf.reshape(lambdas, [-1, value_dim, positions, key_dim])
     outputs = apply_each(queries, tf.transpose(lambdas, [0, 2, 3, 1]))
@@ -62,7 +52,7 @@ def _apply_folded(queries, lambdas, value_dim):
 def depthwise(queries, values, table, geometry):
     """A depthwise convolution: the table tiled over the value channels.
 
-    Args and returns as in `conv2d`, for sequences and images.
+    Args and returns as in `Algorithm.run`, for sequences and images.
 
     Cost: as `conv2d`.
     """
@@ -75,7 +65,8 @@ def depthwise(queries, values, table, geometry):
         tf.einsum("...ku->...uk", tf.cast(table, values.dtype)),
         [1] * geometry.rank + [value_dim, 1],
     )  # [*taps, v * u, k]
-    lambdas = _depthwise(values, kernel, geometry)
+    kernel = _dilated(kernel, geometry)
+    lambdas = _depthwise_convolution(values, kernel, geometry.strides)
     positions, heads = size(queries, 1), queries.shape[-2]
     lambdas = tf.reshape(lambdas, [-1, value_dim, intra * key_dim])
     queries = tf.tile(queries, [1, 1, 1, intra])  # [b, n, h, u * k]
@@ -85,15 +76,9 @@ def depthwise(queries, values, table, geometry):
 
 
 def _padded(values, geometry):
-    """Pads (or, where the padding is negative, cuts) the spatial axes."""
+    """Pads or cuts the spatial axes."""
     pads = [(axis.padding, axis.padding_after) for axis in geometry.axes]
-    if all(isinstance(before, int) for before, _ in pads):
-        starts = [max(-before, 0) for before, _ in pads]
-        values = values[
-            (slice(None), *(slice(start, None) for start in starts))
-        ]
-        pads = [(max(before, 0), after) for before, after in pads]
-    padded = tf.pad(values, [(0, 0), *pads, (0, 0)])
+    padded = fitted(values, [(0, 0), *pads, (0, 0)])
     if all(isinstance(pad, int) for pad in itertools.chain(*pads)):
         return padded
     # A converter to TFLite does not see that the channels stay what they are.
@@ -101,40 +86,23 @@ def _padded(values, geometry):
     return tf.reshape(padded, [-1, *sizes, values.shape[-1]])
 
 
-def _valid_convolution(values, kernel, geometry):
-    """`tf.nn.convolution`; dilation as a kernel with zeros between entries.
+def _dilated(kernel, geometry):
+    """Dilation as zeros between the entries.
 
     (Not every device has the gradient of a dilated convolution.)
     """
-    kernel = _all_dilated(kernel, geometry)
-    return tf.nn.convolution(
-        values,
-        kernel,
-        strides=list(geometry.strides),
-        padding="VALID",
-        # Named, because the eager gradient of a 3-D convolution reads it.
-        data_format=("NWC", "NHWC", "NDHWC")[geometry.rank - 1],
-    )
-
-
-def _all_dilated(kernel, geometry):
     for axis, dilation in enumerate(geometry.dilations):
         kernel = dilated(kernel, axis, dilation)
     return kernel
 
 
-def _depthwise(values, kernel, geometry):
-    kernel = _all_dilated(kernel, geometry)
-    if geometry.rank == 1:
-        lambdas = _depthwise_2d(
-            tf.expand_dims(values, 1), kernel[None], (1, *geometry.strides)
-        )
+def _depthwise_convolution(values, kernel, strides):
+    """`tf.nn.depthwise_conv2d`, also of sequences, with any strides."""
+    if len(strides) == 1:
+        values, kernel = values[:, None], kernel[None]
+        lambdas = _depthwise_convolution(values, kernel, (1, *strides))
         return lambdas[:, 0]
-    return _depthwise_2d(values, kernel, geometry.strides)
-
-
-def _depthwise_2d(values, kernel, strides):
-    """`tf.nn.depthwise_conv2d`, which knows only equal strides."""
+    # Only equal strides are known.
     step = strides[0] if strides[0] == strides[1] else 1
     lambdas = tf.nn.depthwise_conv2d(
         values, kernel, strides=[1, step, step, 1], padding="VALID"

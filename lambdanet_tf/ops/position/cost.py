@@ -103,13 +103,28 @@ class CostModel:
 
     def product(self, rows, inner, columns, share=1.0):
         """A matrix product: `(rows, inner)` by `(inner, columns)`."""
-        self.operations += 2 * rows * inner * columns
-        self._multiply(self.batch, rows, inner, columns, share)
+        times = self.batch
+        self.operations += self._multiply(times, rows, inner, columns, share)
 
     def product_of_table(self, rows, inner, columns):
         """The same of the table, once for a batch."""
-        self.table_operations += 2 * rows * inner * columns
-        self._multiply(1, rows, inner, columns, 1.0)
+        self.table_operations += self._multiply(1, rows, inner, columns)
+
+    def _multiply(self, times, rows, inner, columns, share=1.0):
+        """Returns the operations of one of so many products."""
+        operations = 2 * rows * inner * columns
+        narrow = min(inner, columns)
+        slowdown = (narrow + self.device.inner) / (narrow * share)
+        seconds = (
+            self._passes * times * operations * slowdown / self.device.flops
+        )
+        self.seconds += seconds + self.device.launch
+        return operations
+
+    @property
+    def _passes(self):
+        """A product or transform, and the two of its gradients."""
+        return 3 if self.training else 1
 
     def launch(self, times):
         """Operations that are small."""
@@ -120,18 +135,9 @@ class CostModel:
         each = 5 * points * (points.bit_length() - 1) // 2
         self.operations += rows * each
         self.table_operations += table_rows * each
-        passes = 3 if self.training else 1
-        total = passes * (self.batch * rows + table_rows) * each
+        total = self._passes * (self.batch * rows + table_rows) * each
         rate = self.device.fourier
         self.seconds += total / rate + self.device.launch if rate else math.inf
-
-    def _multiply(self, times, rows, inner, columns, share):
-        operations = 2 * times * rows * inner * columns
-        narrow = min(inner, columns)
-        slowdown = (narrow + self.device.inner) / (narrow * share)
-        passes = 3 if self.training else 1
-        seconds = passes * operations * slowdown / self.device.flops
-        self.seconds += seconds + self.device.launch
 
     def move(self, floats, times, last=None):
         """Intermediates of an example, read or written so many times.
@@ -146,15 +152,14 @@ class CostModel:
             floats *= -(-last // self.device.lanes) * self.device.lanes / last
         self._move(self.batch * floats, times, self.device.bandwidth)
 
-    def move_table(self, floats, times):
+    def move_table(self, floats, times, bandwidth=None):
         """Intermediates of the table, once for a batch."""
-        self.table_memory += self._held(floats, 1.5, 1.5)
-        self._move(floats, times, self.device.bandwidth)
+        self.table_memory += math.ceil(1.5 * floats * _FLOAT)
+        self._move(floats, times, bandwidth or self.device.bandwidth)
 
     def gather_table(self, floats):
         """The table of all pairs of a block, once for a batch."""
-        self.table_memory += self._held(floats, 1.5, 1.5)
-        self._move(floats, 4, self.device.gathering)
+        self.move_table(floats, 4, self.device.gathering)
 
     def _move(self, floats, times, bandwidth):
         seconds = floats * _FLOAT * times / bandwidth
@@ -190,7 +195,8 @@ class CostModel:
             forward: copies of them in a call.
             training: copies of them, and of gradients, in a training step.
         """
-        self.memory += self._held(floats, forward, training)
+        times = training if self.training else forward
+        self.memory += math.ceil(times * floats * _FLOAT)
 
     def hold_spectra(self, columns, rows, windows, lambdas):
         """As `hold`, for a transform of the first axis.
@@ -204,10 +210,6 @@ class CostModel:
         # The gradient adds up a window's shifted windows, each padded.
         self.hold(columns * windows, 2, 5.4)
         self.hold((columns + rows) * lambdas, 0.7, 1.75)
-
-    def _held(self, floats, forward, training):
-        times = training if self.training else forward
-        return math.ceil(times * floats * _FLOAT)
 
     def plan(self, sizes, floats, workspace=_WORKSPACE):
         """Returns the `Plan`.

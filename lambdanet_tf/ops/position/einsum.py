@@ -13,14 +13,7 @@ from lambdanet_tf.ops.position.algorithm import Algorithm
 def einsum(queries, values, table, geometry):
     """Computes the position output as the paper writes it (Figure 3).
 
-    Args:
-        queries: `(batch, n, heads, key_dim)`.
-        values: `(batch, *context, value_dim, intra_depth)`.
-        table: `(*taps, key_dim, intra_depth)`, already cropped.
-        geometry: a static `Geometry`.
-
-    Returns:
-        `(batch, n, heads, value_dim)`.
+    Args and returns as in `Algorithm.run`.
 
     Cost: 2 b n m k u v + 2 b n h k v operations; intermediates n m k u and
     b n k v.

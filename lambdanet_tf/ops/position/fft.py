@@ -24,15 +24,8 @@ LEAF = 64  # queries of the smallest part of a causal sequence
 def fft(queries, values, table, geometry):
     """Computes the position output by transforms of the sequence.
 
-    Args:
-        queries: `(batch, n, heads, key_dim)`.
-        values: `(batch, context, value_dim, intra_depth)`.
-        table: `(taps, key_dim, intra_depth)`, already cropped.
-        geometry: a static `Geometry` of one axis.
-
-    Returns:
-        `(batch, n, heads, value_dim)`. Half precisions are computed in
-        float32.
+    Half precisions are computed in float32. Args and returns as in
+    `Algorithm.run`.
 
     Cost: with transforms of N points about 2.5 b (k v + u v) N log2 N + 2 b n
     h k v operations, and log2(n / 64) / 2 times as many on causal sequences;

@@ -33,15 +33,8 @@ _WORKSPACE = 12 * 2**20
 def fourier(queries, values, table, blocks):
     """Computes the position output by frequencies of the first axis.
 
-    Args:
-        queries: `(batch, n, heads, key_dim)`.
-        values: `(batch, *context, value_dim, intra_depth)`.
-        table: `(*taps, key_dim, intra_depth)`, already cropped.
-        blocks: `Blocks` of the geometry; the first axis is one block.
-
-    Returns:
-        `(batch, n, heads, value_dim)`. Half precisions are computed in
-        float32.
+    The first axis is one block. Half precisions are computed in float32. Args
+    and returns as in `Algorithm.run`.
 
     Cost: with F frequencies and, on the other axes, w queries and blocks with
     a context of s positions: 8 b w s F k u v + 4 b n F k v + 2 b n h k v

@@ -1,11 +1,7 @@
 """Lambdas first or queries first: dense matrix products, block by block.
 
-    Y[b, n, h, v] =
-        sum over m, k, u of  Q[b, n, h, k] E[n, m, k, u] V[b, m, v, u]
-
-is one trilinear form, so that every order of summation is exact. Letters
-beside those of the package: t queries of a block, s its context, x blocks of a
-map.
+Letters beside those of the package: t queries of a block, s its context, x
+blocks of a map.
 """
 
 import dataclasses
@@ -25,14 +21,7 @@ from lambdanet_tf.ops.transpose import transpose
 def lambda_first(queries, values, table, blocks):
     """Position lambdas first, as the product of one table with all values.
 
-    Args:
-        queries: `(batch, n, heads, key_dim)`.
-        values: `(batch, *context, value_dim, intra_depth)`.
-        table: `(*taps, key_dim, intra_depth)`, already cropped.
-        blocks: `Blocks` of the geometry.
-
-    Returns:
-        `(batch, n, heads, value_dim)`.
+    Args and returns as in `Algorithm.run`.
 
     Cost: 2 b n s k u v operations for blocks with a context of s positions,
     and 2 b n h k v; intermediate b n k v.
@@ -61,7 +50,7 @@ def lambda_first(queries, values, table, blocks):
 def query_first(queries, values, table, blocks):
     """Queries first: a score for every pair of a block, then values.
 
-    Args and returns as in `lambda_first`.
+    Args and returns as in `Algorithm.run`.
 
     Cost: 2 b n s h u (k + v) operations for blocks with a context of s
     positions; intermediate b n h s u.

@@ -18,6 +18,8 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.ops.blocks import Blocks
+from lambdanet_tf.ops.geometry import dilated
+from lambdanet_tf.ops.geometry import fitted
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.geometry import sliced
 from lambdanet_tf.ops.position.algorithm import Algorithm
@@ -34,16 +36,7 @@ def fourier_tpu(queries, values, table, blocks, content=None):
     of some 2^-9 of the largest lambda of a column, as an output rounded to
     bfloat16 has of itself.
 
-    Args:
-        queries: `(batch, n, heads, key_dim)`.
-        values: `(batch, *context, value_dim, intra_depth)`.
-        table: `(*taps, key_dim, intra_depth)`, already cropped.
-        blocks: `Blocks` of the geometry; the first axis is one block.
-        content: None, or a content lambda `(batch, key_dim, value_dim)` that
-            the queries read as well.
-
-    Returns:
-        `(batch, n, heads, value_dim)`.
+    The first axis is one block. Args and returns as in `Algorithm.run`.
 
     Cost: with F frequencies and, on the other axes, w queries and blocks with
     a context of s positions: 8 b w s F k u v + 4 b n F k v operations, and
@@ -149,28 +142,15 @@ def _window(values, axis, blocked):
     """Replaces an axis by (blocks, context of a block)."""
     if blocked.count == 1:
         return tf.expand_dims(values, axis)
-    values = _padded(values, axis, blocked)
-    reach = blocked.inner.context
+    pads = [(0, 0)] * len(values.shape)
+    pads[axis] = blocked.pads
+    values, reach = fitted(values, pads), blocked.inner.context
     parts = []
     for block in range(blocked.count):
         begin, length = [0] * len(values.shape), [-1] * len(values.shape)
         begin[axis], length[axis] = block * blocked.step, reach
         parts.append(sliced(values, begin, length))
     return tf.stack(parts, axis)
-
-
-def _padded(values, axis, blocked):
-    """Cuts and pads an axis to whole steps."""
-    before, after = blocked.pads
-    rank = len(values.shape)
-    if before < 0 or after < 0:
-        begin, length = [0] * rank, [-1] * rank
-        begin[axis] = max(-before, 0)
-        length[axis] = blocked.axis.context + min(before, 0) + min(after, 0)
-        values = sliced(values, begin, length)
-    pads = [(0, 0)] * rank
-    pads[axis] = max(before, 0), max(after, 0)
-    return tf.pad(values, pads)
 
 
 def _toeplitz(table, axis, inner):
@@ -183,12 +163,8 @@ def _toeplitz(table, axis, inner):
     shape = table.shape.as_list()
     outer, rest = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     rows = tf.reshape(table, [outer, shape[axis], rest])
-    taps, queries, context = inner.taps, inner.queries, inner.context
-    if inner.dilation > 1:
-        rows = tf.pad(
-            rows[:, :, None], [(0, 0), (0, 0), (0, inner.dilation - 1), (0, 0)]
-        )
-        rows = tf.reshape(rows, [outer, taps * inner.dilation, rest])
+    rows = dilated(rows, 1, inner.dilation)
+    queries, context = inner.queries, inner.context
     first = inner.stride * (queries - 1) - inner.padding
     length = context + inner.stride * queries
     rows = _placed(rows, first, length)  # entry of query 0, position c: at c +
