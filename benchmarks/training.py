@@ -30,8 +30,8 @@ from lambdanet_tf.training import InputPipeline
 from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import resolve
 from lambdanet_tf.training.devices import create_strategy
-from lambdanet_tf.training.dry_run import input_throughput
-from lambdanet_tf.training.dry_run import time_steps
+from lambdanet_tf.training.estimate import input_throughput
+from lambdanet_tf.training.estimate import time_steps
 from lambdanet_tf.training.loop import prepare
 from lambdanet_tf.training.loop import set_up
 from lambdanet_tf.training.loop import train_epochs

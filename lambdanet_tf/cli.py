@@ -5,8 +5,8 @@ of its commands. Nothing here imports TensorFlow, which takes seconds, before
 the flags are read.
 """
 
-import argparse
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -18,20 +18,19 @@ from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.arguments import users_input
 from lambdanet_tf.config import EXIT_USAGE
 from lambdanet_tf.config import program
-from lambdanet_tf.config import run
+from lambdanet_tf.serving.options import ExportOptions
+from lambdanet_tf.serving.options import ExportTask
 from lambdanet_tf.training.options import LabelOptions
 from lambdanet_tf.training.options import RunOptions
-from lambdanet_tf.training.options import number_of_workers
+from lambdanet_tf.training.options import needs_tf_keras
 from lambdanet_tf.training.preemption import NotFinite
 from lambdanet_tf.training.preemption import Stopped
 from lambdanet_tf.training.recipe import Recipe
-from lambdanet_tf.training.recipe import differences
-from lambdanet_tf.training.recipe import from_dict
 from lambdanet_tf.training.recipes import RECIPES
 from lambdanet_tf.training.recipes import listing
-from lambdanet_tf.training.recipes import read_recipe
 from lambdanet_tf.training.recipes import resolve
 
+EXIT_BAD = 1
 EXIT_NOT_FINITE = 3
 EXIT_STOPPED = 75  # "Temporary failure, try again" in sysexits.h.
 
@@ -66,6 +65,16 @@ no longer finite;
 resumes it,
 if it names the folder by --run-dir
 """
+_EXPORT = f"""\
+Exports a trained model for TF Serving, and verifies the export.
+
+  export.py              the newest finished run
+  export.py --verify     the newest export again, with timings
+  export.py --predict    test images through the newest export
+
+exit codes: 0 exported; {EXIT_BAD} the export differs from Keras;
+{EXIT_USAGE} wrong use
+"""
 _LABEL = """\
 Labels images with the predictions of a run, for a student to train on.
 
@@ -74,13 +83,13 @@ Labels images with the predictions of a run, for a student to train on.
 
 Stopped, the same command goes on where it was.
 """
-_CHECK = """\
+_CHECK = f"""\
 Names the images of a set that cannot be read, before or after a training.
 
   lambdanet check my/images
   lambdanet check records:/data/imagenet
 
-exit codes: 0 all can be read; 1 some cannot
+exit codes: 0 all can be read; {EXIT_BAD} some cannot
 """
 _SUMMARY = """\
 Prints parameters, operations and memory of a network.
@@ -92,6 +101,7 @@ queries, keys, values and position lambdas of lambda layers; "embeddings" those
 of all pairs of positions, which only some algorithms hold; "table" the learned
 ones. All for one image in inference.
 """
+_IMAGES = "a folder of image files, or an image set as for --data of train.py"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -111,17 +121,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = did_you_mean(name, _COMMANDS)
         print(f"lambdanet: No command {name!r}.{hint}", file=sys.stderr)
         return EXIT_USAGE
-    return _COMMANDS[name](rest)
+    return _run(name, rest)
 
 
 def train(arguments: Sequence[str] | None = None) -> int:
     """Runs the command `train`; see `main`."""
-    return run(lambda: _train(arguments), program("train"))
+    return _run("train", arguments)
 
 
 def export(arguments: Sequence[str] | None = None) -> int:
     """Runs the command `export`; see `main`."""
-    return _module("serving.cli").main(arguments)
+    return _run("export", arguments)
+
+
+def _run(name, arguments):
+    return config.run(lambda: _COMMANDS[name](arguments), program(name))
 
 
 def _module(name):
@@ -129,7 +143,7 @@ def _module(name):
     return importlib.import_module(f"lambdanet_tf.{name}")
 
 
-# The command `train`.
+# Training.
 
 
 def train_parser() -> config.Parser:
@@ -179,70 +193,25 @@ def _train(arguments):
     if given.recipe and given.recipe_file:
         raise UserError("Give either --recipe or --recipe-file, not both.")
     options = RunOptions(**config.given(given, RunOptions))
+    changes = config.given(given, Recipe)
     if not given.recipe_file and not options.run_dir:
-        new_recipe(given)  # What is wrong with it is said at once.
+        resolve(given.recipe, changes)  # What is wrong with it is said at once.
     if "tensorflow" not in sys.modules:
         choose_keras(options)
-    recipe = _recipe_to_train(given, options)
+    recipe = _module("training.record").recipe_to_train(
+        options, given.recipe, given.recipe_file, changes
+    )
     if recipe is None:
         return 0
-    module, name = ("dry_run",) * 2 if given.dry_run else ("loop", "train")
-    module = _module(f"training.{module}")
     try:
-        getattr(module, name)(recipe, options)
-    except Stopped as stopped:
-        print(f"\n{program('train')}: {stopped}", file=sys.stderr)
-        return EXIT_STOPPED
-    except NotFinite as error:
+        if given.dry_run:
+            _module("training.estimate").dry_run(recipe, options)
+        else:
+            _module("training.loop").train(recipe, options)
+    except (NotFinite, Stopped) as error:
         print(f"\n{program('train')}: {error}", file=sys.stderr)
-        return EXIT_NOT_FINITE
+        return EXIT_STOPPED if isinstance(error, Stopped) else EXIT_NOT_FINITE
     return 0
-
-
-def _recipe_to_train(given, options):
-    """The recipe of the flags or of the run to resume; None if it is done."""
-    files = _module("files")
-    files.check_file_system(options.run_dir)
-    folder = _module("runs").RunFolder(options.run_dir)
-    if options.resume or (options.run_dir and folder.exists()):
-        run = folder.read()
-        recorded = from_dict(run.recipe)
-        recipe = _changed_recipe(given, recorded)
-        if run.status == "finished" and not differences(recorded, recipe):
-            print(
-                f"{options.run_dir} is finished; there is nothing to resume. "
-                f"For more epochs: --epochs, above {recorded.epochs}."
-            )
-            return None
-        return recipe
-    recipe = _changed_recipe(given)
-    if recipe.name == "images" and not given.recipe and not given.recipe_file:
-        print(
-            "Images of your own: the recipe images, at "
-            f"{recipe.image_size} pixels. Another one: --recipe."
-        )
-    return recipe
-
-
-def _changed_recipe(given, recorded=None):
-    """The recipe of the flags; without a name, the recorded one changed."""
-    changes = config.given(given, Recipe)
-    if given.recipe_file:
-        files = _module("files")
-        text = files.read_text(given.recipe_file)
-        return config.replace(read_recipe(given.recipe_file, text), changes)
-    if recorded is None or given.recipe:
-        return new_recipe(given)
-    return config.replace(recorded, changes)
-
-
-def new_recipe(given: argparse.Namespace) -> Recipe:
-    """Returns the recipe of a new run that the flags ask for."""
-    changes = config.given(given, Recipe)
-    name = given.recipe or "digits"
-    if not given.recipe and changes.get("data", "digits") != "digits":
-        name = "images"
-    return resolve(name, changes)
 
 
 def choose_keras(options: RunOptions) -> None:
@@ -250,31 +219,139 @@ def choose_keras(options: RunOptions) -> None:
 
     It must be chosen before TensorFlow is imported.
     """
-    if options.strategy in ("tpu", "multiworker"):
-        reason = f"--strategy {options.strategy}"
-    elif options.strategy == "auto" and options.tpu:
-        reason = f"--tpu {options.tpu}"
-    elif options.strategy == "auto" and number_of_workers() > 1:
-        reason = "TF_CONFIG names several workers"
-    else:
-        return
-    if os.environ.get("TF_USE_LEGACY_KERAS") not in ("1", "true", "True"):
+    reason = needs_tf_keras(options)
+    chosen = os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
+    if reason and not chosen:
         os.environ["TF_USE_LEGACY_KERAS"] = "1"
         print(
             f"{program('train')}: {reason}: training on tf_keras, not Keras 3."
         )
 
 
-# The commands without a script of their own.
+# Exports.
+
+
+def export_parser() -> config.Parser:
+    """Returns the parser of `export`."""
+    parser = config.Parser(
+        prog=program("export"), usage="%(prog)s [flags]", description=_EXPORT
+    )
+    action = parser.add_mutually_exclusive_group()
+    for flag, text in (
+        ("--verify", "compare an export with what Keras computed, and time it"),
+        ("--predict", "print the predictions of an export"),
+    ):
+        action.add_argument(
+            flag,
+            nargs="?",
+            const="",
+            metavar="FOLDER",
+            help=f"{text} (the newest)",
+        )
+    config.add_flags(
+        parser.add_argument_group("what to export, and where"), ExportTask
+    )
+    how = parser.add_argument_group("how")
+    config.add_flags(
+        how, ExportOptions, defaults={"evaluation_crop": "the run's, or 1"}
+    )
+    for flag, name, text in (
+        ("--tflite", "tflite", "write a file for mobile and embedded devices"),
+        ("--int8", "tflite_int8", "with --tflite: a file in 8-bit integers"),
+        ("--onnx", "onnx", "write a file for ONNX Runtime (extra `onnx`)"),
+    ):
+        how.add_argument(
+            flag,
+            dest="formats",
+            action="append_const",
+            const=name,
+            help=text,
+        )
+    return parser
+
+
+def _export(arguments):
+    """Exports, verifies or predicts, as the flags say; the exit code."""
+    given = export_parser().parse(arguments)
+    task = ExportTask(**config.given(given, ExportTask))
+    changes = config.given(given, ExportOptions)
+    formats = given.formats or []
+    if "tflite_int8" in formats and "tflite" not in formats:
+        raise UserError("--int8 belongs to --tflite.")
+    serving = _module("serving")
+    if given.verify is not None or given.predict is not None:
+        folder = given.verify or given.predict
+        return _look_at(
+            folder or serving.newest_export(task.destination),
+            given.predict is not None,
+        )
+    run = _run_to_export(task)
+    options = serving.options_for(run, **changes, formats=formats)
+    if importlib.util.find_spec("tensorflow_serving") is None:
+        print("Without the extra `serving` there are no warm-up requests.")
+    print(f"Exporting {run.weights}")
+    folder = serving.export_run(
+        run,
+        task.destination,
+        task.name or None,
+        task.version,
+        options,
+        unfinished=task.unfinished,
+        data_set=task.data or None,
+    )
+    print(f"Wrote {folder}")
+    return _verify(folder)
+
+
+def _run_to_export(task):
+    """The run of a task, or its weights file as if it were one."""
+    runs = _module("runs")
+    if task.run_dir:
+        return runs.RunFolder(task.run_dir).read()
+    if not task.weights:
+        return runs.newest_finished_run(task.runs_dir)
+    labels = ()
+    if task.labels:
+        labels = tuple(_module("files").read_text(task.labels).splitlines())
+    return runs.Run(
+        "finished",
+        task.model,
+        task.model_arguments,
+        labels,
+        weights=task.weights,
+    )
+
+
+def _look_at(folder, predict):
+    """Verifies and times an export, or shows its predictions."""
+    try:
+        if not predict:
+            print(f"Verifying {folder}")
+            return _verify(folder, (1, 8, 32))
+        table = _module("serving").prediction_table(folder)
+    except RuntimeError as error:  # It does not load.
+        raise UserError(f"{error}") from error
+    print(f"Test images through {folder},")
+    print(f"in a process with TensorFlow alone:\n\n{table}")
+    return 0
+
+
+def _verify(folder, batch_sizes=()):
+    """Compares an export with its own examples; returns the exit code."""
+    result = _module("serving").verify_export(folder, batch_sizes)
+    print(result)
+    return 0 if result.agrees else EXIT_BAD
+
+
+# Images and networks.
 
 
 def _label(arguments):
-    parser = config.Parser(prog="lambdanet label", description=_LABEL)
+    """Labels images with a run's network; returns the exit code."""
+    parser = config.Parser(prog=program("label"), description=_LABEL)
     parser.add_argument("run", help="the folder of the teacher, a finished run")
     parser.add_argument(
-        "images",
-        help="a folder of image files, or an image set as for --data of "
-        "train.py, whose training images are labelled anew",
+        "images", help=f"{_IMAGES}, whose training images are labelled anew"
     )
     parser.add_argument("folder", help="where the pseudo-labels will be")
     config.add_flags(parser, LabelOptions)
@@ -291,12 +368,9 @@ def _label(arguments):
 
 
 def _check(arguments):
-    parser = config.Parser(prog="lambdanet check", description=_CHECK)
-    parser.add_argument(
-        "images",
-        help="a folder of image files, or an image set as for --data of "
-        "train.py; nothing is downloaded",
-    )
+    """Reads all images of a set; returns the exit code."""
+    parser = config.Parser(prog=program("check"), description=_CHECK)
+    parser.add_argument("images", help=f"{_IMAGES}; nothing is downloaded")
     parser.add_argument(
         "--data-dir",
         metavar="FOLDER",
@@ -314,21 +388,16 @@ def _check(arguments):
         print(line)
     number = sum(part.num_images for part in images.parts.values())
     print(f"{bad:,} of {number:,} images cannot be read.")
-    return int(bad > 0)
+    return EXIT_BAD if bad else 0
 
 
 def _summary(arguments):
-    parser = config.Parser(prog="lambdanet summary", description=_SUMMARY)
+    """Prints what a network costs; returns the exit code."""
+    parser = config.Parser(prog=program("summary"), description=_SUMMARY)
     parser.add_argument(
         "model", help="a network of lambdanet_tf.models, or a .keras file"
     )
-    parser.add_argument(
-        "--model-arguments",
-        type=config.json_object,
-        default={},
-        metavar="JSON",
-        help='keyword arguments of its builder, as {"classes": 10}',
-    )
+    config.add_model_arguments(parser)
     parser.add_argument(
         "--size",
         type=config.integer,
@@ -357,16 +426,10 @@ def _counted(given):
 
 
 _COMMANDS = {
-    "train": train,
-    "export": export,
-    "verify": lambda arguments: export(["--verify", *arguments]),
-    "label": lambda arguments: run(
-        lambda: _label(arguments), "lambdanet label"
-    ),
-    "check": lambda arguments: run(
-        lambda: _check(arguments), "lambdanet check"
-    ),
-    "summary": lambda arguments: run(
-        lambda: _summary(arguments), "lambdanet summary"
-    ),
+    "train": _train,
+    "export": _export,
+    "verify": lambda arguments: _export(["--verify", *arguments]),
+    "label": _label,
+    "check": _check,
+    "summary": _summary,
 }

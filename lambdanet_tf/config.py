@@ -31,6 +31,8 @@ from lambdanet_tf.arguments import users_input
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
+MODEL_ARGUMENTS = 'keyword arguments of the network, as {"classes": 10}'
+
 # What flags of former versions are called now.
 _RENAMED = {
     "--arguments": "--model-arguments",
@@ -51,7 +53,7 @@ def field(
     high: float | None = None,
     below: float | None = None,
     choices: Sequence[str] = (),
-    metavar: str | None = None,
+    metavar: str | tuple[str, ...] | None = None,
     kind: type | None = None,
 ) -> Any:
     """Declares a field of a dataclass that is a flag, too.
@@ -63,7 +65,8 @@ def field(
         high: largest allowed number.
         below: number that the value must stay below.
         choices: the allowed texts.
-        metavar: what stands for the value in the help.
+        metavar: what stands for the value in the help; one of each int for
+            the kind tuple.
         kind: type of the values, if the default is None.
 
     Returns:
@@ -123,12 +126,12 @@ def add_flags(
         cls: the dataclass.
         defaults: values to show in the help in place of the fields' own.
     """
-    shown = {**vars(cls()), **(defaults or {})}
     for each in _declared(cls):
         kind, text = each.metadata["kind"], each.metadata["help"]
-        default = shown[each.name]
+        default = {each.name: each.default, **(defaults or {})}[each.name]
         is_explained = not default and "(0:" in text
-        if default not in ("", {}, (), None) and not is_explained:
+        is_shown = isinstance(default, int | float | str) and default != ""
+        if is_shown and not is_explained:
             default = str(default).lower() if kind is bool else default
             text = f"{text} ({default})"
         how: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
@@ -136,12 +139,25 @@ def add_flags(
             reader, metavar = _READERS[kind]
             how = {"type": reader, "metavar": each.metadata["metavar"]}
             how["metavar"] = how["metavar"] or metavar
+        if kind is tuple:
+            how["nargs"] = len(how["metavar"])
         group.add_argument(
             "--" + each.name.replace("_", "-"),
             default=argparse.SUPPRESS,
             help=text.replace("%", "%%"),
             **how,
         )
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds `--model-arguments` to the flags of a command without a recipe."""
+    parser.add_argument(
+        "--model-arguments",
+        type=json_object,
+        default={},
+        metavar="JSON",
+        help=MODEL_ARGUMENTS,
+    )
 
 
 def given(namespace: argparse.Namespace, cls: type) -> dict[str, Any]:
@@ -254,6 +270,7 @@ _READERS = {
     float: (float, "X"),
     str: (str, "TEXT"),
     dict: (json_object, "JSON"),
+    tuple: (integer, None),
 }
 
 

@@ -48,13 +48,7 @@ def _parser(prog):
             required=name == "to-timm",
             help="the network of the weights, such as LambdaResNet26T",
         )
-        command.add_argument(
-            "--model-arguments",
-            type=config.json_object,
-            default={},
-            metavar="JSON",
-            help='attributes of the network that differ, as {"scope": 7}',
-        )
+        config.add_model_arguments(command)
     return parser
 
 

@@ -20,8 +20,10 @@ import urllib.parse
 import pytest
 
 from lambdanet_tf import cli
+from lambdanet_tf import config
 from lambdanet_tf.environment import KERAS_3
-from lambdanet_tf.serving import cli as export_cli
+from lambdanet_tf.training import Recipe
+from lambdanet_tf.training import resolve
 from website import stage
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -208,13 +210,14 @@ def our_commands():
 def parse_train(arguments):
     if arguments == ["--help"]:
         return
-    cli.new_recipe(cli.train_parser().parse(arguments))
+    given = cli.train_parser().parse(arguments)
+    resolve(given.recipe, config.given(given, Recipe))
 
 
 def parse_export(arguments):
     if arguments == ["--help"]:
         return
-    export_cli.make_parser().parse(arguments)
+    cli.export_parser().parse(arguments)
 
 
 def parse_make(arguments):

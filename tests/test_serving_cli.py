@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf import cli
 from lambdanet_tf import data
 from lambdanet_tf import models
 from lambdanet_tf import serving
 from lambdanet_tf.runs import RunFolder
-from lambdanet_tf.serving import cli
 from lambdanet_tf.serving import export
 from lambdanet_tf.serving import formats
 from tests.serving_run import ARGUMENTS
@@ -45,8 +45,8 @@ def test_help_needs_no_tensorflow():
     program = """
 import sys
 sys.modules.update(dict.fromkeys(("tensorflow", "keras", "tf_keras")))
-from lambdanet_tf.serving.cli import main
-main(["--help"])
+from lambdanet_tf.cli import export
+export(["--help"])
 """
     done = in_a_shell("-c", program)
     assert done.returncode == 0, done.stderr
@@ -68,7 +68,7 @@ def test_a_run_is_exported_quietly(small_run, tmp_path):
 
 
 def test_test_images_are_predicted(small_export, capsys):
-    assert cli.main(["--predict", str(small_export)]) == 0
+    assert cli.export(["--predict", str(small_export)]) == 0
     shown = capsys.readouterr().out
     assert "probability" in shown
     assert shown.count("  zero ") >= 1
@@ -104,7 +104,7 @@ def flags(folder, to, **changes):
 def test_a_weights_file_is_exported(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     np.savez("examples.npz", images="of something else")
-    assert cli.main(flags(folder, tmp_path, evaluation_crop=0.875)) == 0
+    assert cli.export(flags(folder, tmp_path, evaluation_crop=0.875)) == 0
     assert capsys.readouterr().out.count("  same") == 4
     exported = serving.newest_export(tmp_path)
     loaded = tf.saved_model.load(str(exported))
@@ -128,7 +128,7 @@ def test_a_weights_file_is_exported(folder, tmp_path, monkeypatch, capsys):
         ({"weights": "none.npz"}, "No such file: none.npz"),
         ({"weights": __file__}, "`weights` must be a file that"),
         ({"weights": "net.weights.h5"}, "Keras' own `model.load_weights`"),
-        ({"labels": "none.txt"}, "`--labels` must be a text file with a class"),
+        ({"labels": "none.txt"}, "Cannot read 'none.txt': "),
         ({"labels": __file__}, "`labels` must hold 5 names"),
         (
             {"model_arguments": '{"clases": 5}'},
@@ -139,10 +139,13 @@ def test_a_weights_file_is_exported(folder, tmp_path, monkeypatch, capsys):
             {"model_arguments": json.dumps({**SQUARE, "widths": [16]})},
             "`weights` must fit the model",
         ),
-        ({"evaluation_crop": 0.0}, "`evaluation_crop` must be above 0"),
+        (
+            {"evaluation_crop": 0.0},
+            "`evaluation_crop` must lie between",
+        ),
         ({"weights_dtype": "float16"}, "`weights_dtype` must be one of"),
         ({"device": "TPU"}, "`device` must be one of"),
-        ({"version": 0}, "`version` must be a positive integer"),
+        ({"version": 0}, "`version` must be at least 1"),
     ],
 )
 def test_what_does_not_fit_leaves_nothing(
@@ -151,7 +154,7 @@ def test_what_does_not_fit_leaves_nothing(
     monkeypatch.chdir(tmp_path)
     if changes.get("weights", "").endswith(".h5"):
         changes = {"weights": folder / changes["weights"]}
-    assert cli.main(flags(folder, "to", **changes)) == 2
+    assert cli.export(flags(folder, "to", **changes)) == 2
     shown = capsys.readouterr().err
     assert shown.startswith("lambdanet export: ")
     assert message in shown
@@ -173,11 +176,11 @@ def test_what_does_not_fit_leaves_nothing(
         (["--int8"], "--int8 belongs to --tflite"),
         (["--verify", "--predict"], "not allowed with"),
         (["--verif"], "Did you mean '--verify'?"),
-        (["--version=one"], "invalid int value: 'one'"),
+        (["--version=one"], "invalid integer value: 'one'"),
     ],
 )
 def test_flags_that_are_wrong(given, message, capsys):
-    assert cli.main(given) == 2
+    assert cli.export(given) == 2
     shown = capsys.readouterr().err
     assert message in shown
     assert len(shown.splitlines()) == 1
@@ -223,7 +226,7 @@ def digits(split, count):
 
 def test_integers_are_nearly_as_accurate(digits_run, tmp_path, capsys):
     command = [f"--run-dir={digits_run}", f"--destination={tmp_path}"]
-    assert cli.main([*command, "--tflite", "--int8"]) == 0
+    assert cli.export([*command, "--tflite", "--int8"]) == 0
     shown = capsys.readouterr().out
     folder = serving.newest_export(tmp_path)
     images, labels = digits("test", 512)
@@ -248,13 +251,13 @@ def test_a_data_set_that_is_not_here_is_named(digits_run, tmp_path, capsys):
         f"--destination={tmp_path}",
         "--tflite",
     ]
-    assert cli.main([*command, "--int8", "--data=folder:nowhere"]) == 2
+    assert cli.export([*command, "--int8", "--data=folder:nowhere"]) == 2
     assert "nowhere" in capsys.readouterr().err
     assert os.listdir(tmp_path) == []
 
 
 def test_integers_of_a_weights_file_need_a_data_set(folder, tmp_path, capsys):
     command = [*flags(folder, tmp_path / "to"), "--tflite", "--int8"]
-    assert cli.main(command) == 2
+    assert cli.export(command) == 2
     assert "`data_set` must be given for a weights" in capsys.readouterr().err
     assert not (tmp_path / "to").exists()

@@ -6,9 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
+from lambdanet_tf import cli
 from lambdanet_tf import models
 from lambdanet_tf import serving
-from lambdanet_tf.serving import cli
 from lambdanet_tf.serving import formats
 from lambdanet_tf.serving import versions
 from lambdanet_tf.serving.examples import EXAMPLES_FILE
@@ -64,7 +64,9 @@ def test_what_becomes_of_the_run_changes_nothing(tmp_path, capsys):
     assert serving.verify_export(folder).agrees
     shutil.rmtree(run)
     assert serving.verify_export(folder).agrees
-    assert cli.main(["--verify", f"--destination={tmp_path / 'exported'}"]) == 0
+    assert (
+        cli.export(["--verify", f"--destination={tmp_path / 'exported'}"]) == 0
+    )
     assert capsys.readouterr().out.count("  same") == len(SIGNATURES)
 
 
@@ -77,7 +79,7 @@ def test_one_byte_is_noticed(copy, name, place, capsys):
     content = bytearray((copy / name).read_bytes())
     content[int(place * len(content))] ^= 1
     (copy / name).write_bytes(content)
-    assert cli.main(["--verify", str(copy)]) == 1
+    assert cli.export(["--verify", str(copy)]) == 1
     assert f"DIFFERENT from what was written: {name}" in capsys.readouterr().out
 
 
@@ -94,7 +96,7 @@ def test_another_model_is_noticed(copy, small_run, rng, tmp_path, capsys):
     other = serving.export_model(model, tmp_path, "other")
     shutil.copy(other / EXAMPLES_FILE, copy / EXAMPLES_FILE)
     write_anew(copy)
-    assert cli.main(["--verify", f"--destination={copy.parents[1]}"]) == 1
+    assert cli.export(["--verify", f"--destination={copy.parents[1]}"]) == 1
     shown = capsys.readouterr().out
     assert shown.count("DIFFERENT") == len([*SIGNATURES, XLA, *FILES])
     for size in (1, 8, 32):

@@ -24,6 +24,8 @@ from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import pictures
 from lambdanet_tf.training import prerequisites
 from lambdanet_tf.training import resolve
+from lambdanet_tf.training.options import is_chief_process
+from lambdanet_tf.training.options import number_of_workers
 from lambdanet_tf.training.progress import Progress
 from lambdanet_tf.training.progress import count
 from tests.test_data import png
@@ -361,7 +363,10 @@ def choose(monkeypatch, capsys, options, cluster=None, keras=""):
     return os.environ["TF_USE_LEGACY_KERAS"], said
 
 
-WORKERS = {"cluster": {"worker": ["a:1", "b:2"]}}
+WORKERS = {
+    "cluster": {"worker": ["a:1", "b:2"]},
+    "task": {"type": "worker", "index": 0},
+}
 
 
 @pytest.mark.parametrize(
@@ -390,6 +395,48 @@ def test_tf_keras_is_chosen_and_said(monkeypatch, capsys, options, cluster):
 )
 def test_the_users_keras_is_left_alone(monkeypatch, capsys, options, cluster):
     assert choose(monkeypatch, capsys, options, cluster) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "TF_CONFIG must be JSON like .* Received: '{'"),
+        ("[1]", "TF_CONFIG must be JSON like"),
+        ('{"cluster": {"worker": 3}}', "TF_CONFIG must be JSON like"),
+        (
+            json.dumps({"cluster": {"worker": ["a:1"], "evaluator": ["c:3"]}}),
+            "TF_CONFIG must name workers, .*Received: evaluator",
+        ),
+        (
+            json.dumps({**WORKERS, "task": {"type": "evaluator", "index": 0}}),
+            "must be one of its workers. Received: evaluator 0",
+        ),
+        (
+            json.dumps({**WORKERS, "task": {"type": "worker", "index": 2}}),
+            "must be one of its workers. Received: worker 2",
+        ),
+    ],
+)
+def test_a_cluster_that_cannot_train_is_one_line(
+    tmp_path, monkeypatch, capsys, text, message
+):
+    monkeypatch.setenv("TF_CONFIG", text)
+    error = refused(capsys, *SMOKE, f"--runs-dir={tmp_path}")
+    assert re.search(message, error)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "index", "chief"),
+    [("chief", 0, True), ("worker", 0, False), ("worker", 1, False)],
+)
+def test_one_process_of_a_cluster_is_the_chief(monkeypatch, kind, index, chief):
+    cluster = {"chief": ["a:1"], "worker": ["b:2", "c:3"]}
+    task = {"type": kind, "index": index}
+    text = json.dumps({"cluster": cluster, "task": task})
+    monkeypatch.setenv("TF_CONFIG", text)
+    assert number_of_workers() == 3
+    assert is_chief_process() == chief
 
 
 def test_nothing_is_said_if_it_is_chosen_already(monkeypatch, capsys):

@@ -5,8 +5,8 @@ import dataclasses
 import tensorflow as tf
 
 from lambdanet_tf.arguments import UserError
+from lambdanet_tf.serving.options import ACTIVATIONS
 
-ACTIVATIONS = ("softmax", "sigmoid")
 ASSUMED = "assumed"  # How the reason for an activation begins if it is a guess.
 
 

@@ -1,14 +1,16 @@
-"""Options of an export."""
+"""Options of an export. Nothing here imports TensorFlow."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
-from lambdanet_tf import ops
+import lambdanet_tf
+from lambdanet_tf import config
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import one_of
-from lambdanet_tf.arguments import positive_int
-from lambdanet_tf.arguments import users_input
-from lambdanet_tf.serving.classifier import ACTIVATIONS
+from lambdanet_tf.config import field
 
+ACTIVATIONS = ("softmax", "sigmoid")
 DTYPES = ("float32", "bfloat16")
 
 # The file of each format in a version folder.
@@ -17,86 +19,148 @@ FORMATS = {
     "tflite_int8": "assets.extra/model_int8.tflite",
     "onnx": "assets.extra/model.onnx",
 }
-# 32 million pixels take 96 MiB as decoded color.
-MAX_PIXELS = 2**25
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
-    """Options of an export.
+    """Options of an export. Each field with a help is a flag of export.py.
 
     Attributes:
         labels: a name for each class; None for "0", "1", ... A network of
             one output has two classes: what 0 and what 1 stand for.
-        classifier_activation: what makes probabilities of the logits:
-            "softmax" of one class among several, "sigmoid" of one output or of
-            several labels at once. None for the model's own; for logits what
-            the loss takes that the model was compiled with, or else "sigmoid"
-            for one output and "softmax" for several.
-        image_size: (height, width) that encoded images are resized to; None
-            for the model's. Required for a model of any image size.
-        evaluation_crop: side of the central square that is cut from an encoded
-            image, as a fraction of its shorter side; 1 keeps the whole image,
-            see `data.EvaluationCrop`.
         image_dtype: "float32", or "bfloat16" if the pixels were rounded to it
             when the model was evaluated.
-        top: number of most likely classes that are named.
-        max_pixels: largest height times width of an encoded image.
-        weights_dtype: "float32", or "bfloat16" to store and hold the weights
-            in half the space; the computation stays in float32.
-        implementation: algorithm of the lambda layers, one of
-            `ops.implementations()`; None lets the plan choose.
-        device: what the export is planned for, one of `ops.DEVICES`: that on
-            which it will run, whichever one it is made on. On every device it
-            computes the same function.
-        xla: whether to add the signature `serving_default_xla`, compiled by
-            XLA. A server loads it in any case and runs it only if XLA is
-            switched on.
-        formats: files for other runtimes, of "tflite", "tflite_int8" and
-            "onnx".
+        formats: files for other runtimes, of `FORMATS`.
 
     Raises:
         ValueError: if a value is not allowed.
     """
 
     labels: tuple[str, ...] | None = None
-    classifier_activation: str | None = None
-    image_size: tuple[int, int] | None = None
-    evaluation_crop: float = 1.0
+    classifier_activation: str | None = field(
+        None,
+        "what makes probabilities of logits: softmax of one class among "
+        "several, sigmoid of one output or of several labels at once (the "
+        "network's; of logits, what its loss takes; else by its outputs)",
+        choices=ACTIVATIONS,
+        metavar="NAME",
+        kind=str,
+    )
+    image_size: tuple[int, int] | None = field(
+        None,
+        "of decoded images, for a model of any image size (the model's)",
+        metavar=("HEIGHT", "WIDTH"),
+        kind=tuple,
+    )
+    evaluation_crop: float = field(
+        1.0,
+        "side of the central square that is cut from an encoded image, as a "
+        "fraction of its shorter side; 1 keeps the whole image (the run's, or "
+        "1)",
+        low=0.01,
+        high=1,
+        metavar="FRACTION",
+    )
     image_dtype: str = "float32"
-    top: int = 5
-    max_pixels: int = MAX_PIXELS
-    weights_dtype: str = "float32"
-    implementation: str | None = None
-    device: str = "cpu"
-    xla: bool = False
+    top: int = field(5, "number of most likely classes that are named", low=1)
+    max_pixels: int = field(
+        2**25, "largest height times width of an encoded image", low=1
+    )
+    weights_dtype: str = field(
+        "float32",
+        "float32, or bfloat16 to store and hold the weights in half the space; "
+        "the computation stays in float32",
+        choices=DTYPES,
+        metavar="DTYPE",
+    )
+    implementation: str | None = field(
+        None,
+        "algorithm of the lambda layers, of ops.implementations() (planned)",
+        metavar="NAME",
+        kind=str,
+    )
+    device: str = field(
+        "cpu",
+        "what the export is planned for and will run on, one of ops.DEVICES; "
+        "on every device it computes the same function",
+        metavar="NAME",
+    )
+    xla: bool = field(
+        False,
+        "add the signature serving_default_xla, compiled by XLA, for servers "
+        "with XLA switched on",
+    )
     formats: tuple[str, ...] = ()
 
-    @users_input()
     def __post_init__(self):
-        positive_int("top", self.top)
-        positive_int("max_pixels", self.max_pixels)
-        crop = self.evaluation_crop
-        if not isinstance(crop, int | float) or not 0 < crop <= 1:
-            raise UserError(
-                "`evaluation_crop` must be above 0 and at most 1. Received: "
-                f"evaluation_crop={crop!r}."
-            )
-        one_of(
-            "classifier_activation",
-            self.classifier_activation,
-            (None, *ACTIVATIONS),
-        )
-        one_of("image_dtype", self.image_dtype, DTYPES)
-        one_of("weights_dtype", self.weights_dtype, DTYPES)
-        if self.implementation is not None:
-            ops.implementation_name(self.implementation)
-        one_of("device", self.device, ops.DEVICES)
+        for name in ("labels", "image_size", "formats"):
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        config.check(self)
         for name in self.formats:
             one_of("formats", name, FORMATS)
+        one_of("image_dtype", self.image_dtype, DTYPES)
+        one_of("device", self.device, lambdanet_tf.ops.DEVICES)
+        if self.implementation is not None:
+            lambdanet_tf.ops.implementation_name(self.implementation)
         for label in self.labels or ():
-            if not isinstance(label, str) or "\n" in label or "\r" in label:
+            if "\n" in label or "\r" in label:
                 raise UserError(
                     "`labels` must be one line of text for each class. "
                     f"Received: {label!r}."
                 )
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportTask:
+    """What is exported, and where to. Each field is a flag, with this help.
+
+    Raises:
+        ValueError: if fields contradict each other.
+    """
+
+    run_dir: str = field(
+        "", "a run (the newest finished one)", metavar="FOLDER"
+    )
+    runs_dir: str = field("runs", "the folder of all runs", metavar="FOLDER")
+    unfinished: bool = field(
+        False, "export the best weights so far of a run that has not finished"
+    )
+    weights: str = field(
+        "",
+        "an .npz file of weights, or a run folder, instead of a run",
+        metavar="FILE",
+    )
+    model: str = field(
+        "", "the network of --weights, of lambdanet_tf.models", metavar="NAME"
+    )
+    model_arguments: Mapping[str, Any] = field({}, config.MODEL_ARGUMENTS)
+    labels: str = field(
+        "", "the class names of --weights, one per line", metavar="FILE"
+    )
+    destination: str = field(
+        "exported", "<FOLDER>/<name>/<version> is written", metavar="FOLDER"
+    )
+    name: str = field(
+        "", "of the model on the server (the network's)", metavar="NAME"
+    )
+    version: int | None = field(
+        None, "of the export (the one after the highest)", low=1, kind=int
+    )
+    data: str = field(
+        "",
+        "data set whose training images choose the ranges of --int8 and whose "
+        "test images measure its accuracy (the run's)",
+        metavar="NAME",
+    )
+
+    def __post_init__(self):
+        config.check(self)
+        if bool(self.weights) != bool(self.model):
+            raise UserError("--weights and --model belong together.")
+        if self.weights and self.run_dir:
+            raise UserError("Give either --run-dir or --weights, not both.")
+        for flag in ("labels", "model_arguments"):
+            if getattr(self, flag) and not self.weights:
+                name = flag.replace("_", "-")
+                raise UserError(f"--{name} belongs to --weights.")

@@ -91,16 +91,63 @@ class LabelOptions:
         config.check(self)
 
 
+def needs_tf_keras(options: RunOptions) -> str:
+    """Returns why Keras 3 fails with these options, or ""."""
+    if options.strategy in ("tpu", "multiworker"):
+        return f"--strategy {options.strategy}"
+    if options.strategy == "auto" and options.tpu:
+        return f"--tpu {options.tpu}"
+    if options.strategy == "auto" and number_of_workers() > 1:
+        return "TF_CONFIG names several workers"
+    return ""
+
+
 def number_of_workers() -> int:
     """Returns how many processes train together, by the variable TF_CONFIG."""
-    cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
-    return len(cluster.get("worker", [])) + len(cluster.get("chief", []))
+    return len(_cluster()[0])
 
 
 def is_chief_process() -> bool:
     """Returns whether this process writes the run folder, by TF_CONFIG."""
-    task = json.loads(os.environ.get("TF_CONFIG") or "{}").get("task", {})
-    return number_of_workers() < 2 or (
-        task.get("type") == "chief"
-        or (task.get("type"), task.get("index")) == ("worker", 0)
-    )
+    workers, own = _cluster()
+    return len(workers) < 2 or own == workers[0]
+
+
+def _cluster():
+    """The processes that train together, the chief first, and this one.
+
+    Each is a kind and an index, as in TF_CONFIG.
+
+    Raises:
+        UserError: if TF_CONFIG is no cluster of workers.
+    """
+    text = os.environ.get("TF_CONFIG", "").strip()
+    if not text:
+        return [], None
+    try:
+        content = json.loads(text)
+        cluster = dict(content.get("cluster", {}))
+        workers = [
+            (kind, index)
+            for kind in ("chief", "worker")
+            for index in range(len(cluster.pop(kind, [])))
+        ]
+        own = content.get("task", {})
+        own = own.get("type"), int(own.get("index", 0))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UserError(
+            'TF_CONFIG must be JSON like {"cluster": {"worker": ["host:port", '
+            '...]}, "task": {"type": "worker", "index": 0}}. Received: '
+            f"{text!r}."
+        ) from error
+    if cluster:
+        raise UserError(
+            "TF_CONFIG must name workers, and a chief or none: nothing else "
+            f"takes part in a training here. Received: {', '.join(cluster)}."
+        )
+    if len(workers) > 1 and own not in workers:
+        raise UserError(
+            "The task of TF_CONFIG must be one of its workers. Received: "
+            f"{own[0]} {own[1]}."
+        )
+    return workers, own

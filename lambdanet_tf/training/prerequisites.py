@@ -7,6 +7,7 @@ from lambdanet_tf.environment import is_there
 from lambdanet_tf.environment import require_all
 from lambdanet_tf.files import check_file_system
 from lambdanet_tf.training.options import RunOptions
+from lambdanet_tf.training.options import number_of_workers
 from lambdanet_tf.training.recipe import Recipe
 
 
@@ -28,8 +29,10 @@ def check_prerequisites(
 
     Raises:
         ImportError: naming all packages that are missing, and their extras.
-        ValueError: naming a path whose file system TensorFlow does not know.
+        ValueError: naming a path whose file system TensorFlow does not know, or
+            what is wrong with TF_CONFIG.
     """
+    number_of_workers()  # Where TF_CONFIG is wrong, that is said at once.
     needed = {}
     if needs_data and recipe.data == "digits":
         needed["sklearn"] = "data"

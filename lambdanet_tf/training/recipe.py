@@ -107,9 +107,7 @@ class Recipe:
     model: str = field(
         "LambdaResNetSmall", "a network of lambdanet_tf.models", metavar="NAME"
     )
-    model_arguments: Mapping[str, Any] = field(
-        {}, "further keyword arguments of the network's builder"
-    )
+    model_arguments: Mapping[str, Any] = field({}, config.MODEL_ARGUMENTS)
     initial_weights: str = field(
         "",
         "weights to begin from: a file or a run folder; what has another "

@@ -190,7 +190,7 @@ RECIPES = {recipe.name: recipe for recipe in _ROWS}
 
 
 def resolve(
-    name: str = "digits", changes: Mapping[str, Any] | None = None
+    name: str | None = None, changes: Mapping[str, Any] | None = None
 ) -> Recipe:
     """Returns a recipe by its name, with some fields changed.
 
@@ -199,19 +199,23 @@ def resolve(
     image size, unless they are among the changes.
 
     Args:
-        name: one of `RECIPES`.
+        name: one of `RECIPES`; None for digits, or for images if the changes
+            name other data.
         changes: fields to replace.
 
     Raises:
         ValueError: if there is no such recipe or field, or a value is not
             allowed.
     """
+    changes = dict(changes or {})
+    if name is None:
+        of_digits = changes.get("data", "digits") == "digits"
+        name = "digits" if of_digits else "images"
     if name not in RECIPES:
         raise UserError(
             f"Unknown recipe {name!r}.{did_you_mean(name, RECIPES)} There are: "
             f"{', '.join(RECIPES)}."
         )
-    changes = dict(changes or {})
     recipe = config.replace(RECIPES[name], changes)
     if name == "imagenet_350":
         recipe = _with_table_20(recipe, changes)

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import lambdanet_tf
+from lambdanet_tf import config
 from lambdanet_tf import data
 from lambdanet_tf import environment
+from lambdanet_tf import files
 from lambdanet_tf import runs
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.training.options import RunOptions
@@ -17,6 +19,8 @@ from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.recipe import Recipe
 from lambdanet_tf.training.recipe import differences
 from lambdanet_tf.training.recipe import from_dict
+from lambdanet_tf.training.recipes import read_recipe
+from lambdanet_tf.training.recipes import resolve
 
 _PARTS = ("train", "validation", "test")
 
@@ -58,6 +62,56 @@ def run_record(
         versions=versions,
         command=_command(),
     )
+
+
+def recipe_to_train(
+    options: RunOptions,
+    name: str | None,
+    file: str | None,
+    changes: Mapping[str, Any],
+    print_fn: Callable[[str], Any] = print,
+) -> Recipe | None:
+    """Returns the recipe of a new run, or of a run to resume with changes.
+
+    Args:
+        options: which run, if it is there.
+        name: of the recipe, if it was given.
+        file: of the recipe, if it was given.
+        changes: fields to replace.
+        print_fn: is told which recipe was chosen, or that there is nothing to
+            do.
+
+    Returns:
+        The recipe; None if the run has finished with it.
+
+    Raises:
+        ValueError: if there is no such run, file or recipe.
+    """
+    files.check_file_system(options.run_dir)
+    folder, run, recorded = runs.RunFolder(options.run_dir), None, None
+    if options.resume or (options.run_dir and folder.exists()):
+        run = folder.read()
+        recorded = from_dict(run.recipe)
+    if file:
+        recipe = read_recipe(file, files.read_text(file))
+        recipe = config.replace(recipe, changes)
+    elif recorded and not name:
+        recipe = config.replace(recorded, changes)
+    else:
+        recipe = resolve(name, changes)
+        if not name and recipe.name == "images":
+            print_fn(
+                "Images of your own: the recipe images, at "
+                f"{recipe.image_size} pixels. Another one: --recipe."
+            )
+    is_finished = run is not None and run.status == "finished"
+    if recorded and is_finished and not differences(recorded, recipe):
+        print_fn(
+            f"{folder.path} is finished; there is nothing to resume. "
+            f"For more epochs: --epochs, above {recorded.epochs}."
+        )
+        return None
+    return recipe
 
 
 def check_resumable(

@@ -17,12 +17,12 @@ from lambdanet_tf import data
 from lambdanet_tf.analysis import analyze
 from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import resolve
-from lambdanet_tf.training.dry_run import StepMemory
-from lambdanet_tf.training.dry_run import check_memory
-from lambdanet_tf.training.dry_run import dry_run
-from lambdanet_tf.training.dry_run import picture_path
-from lambdanet_tf.training.dry_run import step_memory
-from lambdanet_tf.training.dry_run import whole_run
+from lambdanet_tf.training.estimate import StepMemory
+from lambdanet_tf.training.estimate import check_memory
+from lambdanet_tf.training.estimate import dry_run
+from lambdanet_tf.training.estimate import picture_path
+from lambdanet_tf.training.estimate import step_memory
+from lambdanet_tf.training.estimate import whole_run
 from lambdanet_tf.training.loop import set_up
 from tests.test_resume import free_ports
 
@@ -253,7 +253,7 @@ import tensorflow as tf
 from benchmarks.timing import peak_megabytes
 from lambdanet_tf.analysis import analyze
 from lambdanet_tf.training import RunOptions, resolve
-from lambdanet_tf.training.dry_run import step_memory
+from lambdanet_tf.training.estimate import step_memory
 from lambdanet_tf.training.loop import set_up
 from lambdanet_tf.training.steps import training_step
 recipe = resolve("digits", {"batch_size": 512, "image_size": 24})
