@@ -17,7 +17,6 @@ from lambdanet_tf import data
 from lambdanet_tf.analysis import analyze
 from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import resolve
-from lambdanet_tf.training.estimate import StepMemory
 from lambdanet_tf.training.estimate import check_memory
 from lambdanet_tf.training.estimate import dry_run
 from lambdanet_tf.training.estimate import picture_path
@@ -49,6 +48,7 @@ def test_it_says_what_can_be_counted(said):
     assert re.match(r"[\d.]+ MFLOPs an image", rows["operations"])
     assert rows["steps"] == "20 an epoch, 3 epochs: 60"
     assert rows["batch"] == "64 images"
+    assert re.match(r"about \d.* MiB on each device: weights", rows["memory"])
     assert rows["learning rate"] == (
         "up to 0.25 in 0 steps of warm-up, then cosine until 60"
     )
@@ -229,21 +229,20 @@ def test_what_is_kept_is_counted_exactly():
     memory = step_memory(recipe, state, counted)
     trained = sum(int(np.prod(w.shape)) for w in state.model.trainable_weights)
     everything = state.model.count_params()
-    assert memory.weights == 4 * everything
-    assert memory.averages == 4 * everything
-    assert memory.gradients == 4 * trained
-    assert 0 <= memory.slots - 4 * trained < 64  # Momentum, a few numbers.
+    assert memory["weights"] == 4 * everything
+    assert memory["averages"] == 4 * everything
+    assert memory["gradients"] == 4 * trained
+    assert 0 <= memory["slots"] - 4 * trained < 64  # Momentum, a few numbers.
     twice = dataclasses.replace(recipe, batch_size=128)
     more = step_memory(twice, state, counted)
-    assert more.activations == 2 * memory.activations > 10 * MIB
-    assert re.match(r"about \d+ MiB on each device: weights 2.2", memory.text)
+    assert more["activations"] == 2 * memory["activations"] > 10 * MIB
 
 
 def test_a_step_that_cannot_fit_is_refused():
     strategy = tf.distribute.get_strategy()
     recipe = resolve("smoke")
-    check_memory(recipe, StepMemory(MIB, MIB, MIB, MIB, MIB), strategy)
-    huge = StepMemory(MIB, MIB, MIB, MIB, 2**50)
+    check_memory(recipe, {"weights": MIB, "activations": MIB}, strategy)
+    huge = {"weights": MIB, "activations": 2**50}
     with pytest.raises(ValueError, match="`batch_size` 64 is too large"):
         check_memory(recipe, huge, strategy)
 
@@ -267,7 +266,8 @@ take.get_concrete_function(*arguments)
 class Step:
     get_concrete_function = staticmethod(lambda: None)
     __call__ = staticmethod(lambda: take(*arguments))
-print(memory.gradients + memory.activations, peak_megabytes(Step()) * 2**20)
+print(memory["gradients"] + memory["activations"])
+print(peak_megabytes(Step()) * 2**20)
 """
 
 

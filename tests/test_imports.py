@@ -21,7 +21,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LEVELS = (
     {"arguments"},
     {"environment"},
-    {"config", "files", "lazy"},
+    {"config", "files", "lazy", "markdown"},
     {"ops", "specs"},
     {"layers"},
     {"models"},

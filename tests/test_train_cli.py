@@ -22,7 +22,7 @@ from lambdanet_tf.arguments import users_input
 from lambdanet_tf.training import RECIPES
 from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import pictures
-from lambdanet_tf.training import prerequisites
+from lambdanet_tf.training import record
 from lambdanet_tf.training import resolve
 from lambdanet_tf.training.options import is_chief_process
 from lambdanet_tf.training.options import number_of_workers
@@ -179,12 +179,10 @@ def test_all_missing_packages_are_named_at_once(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", find_spec)
     recipe, said = resolve("imagenet_350"), []
     with pytest.raises(ImportError, match=r"lambdanet-tf\[tfds,garden\]"):
-        prerequisites.check_prerequisites(
-            recipe, RunOptions(), print_fn=said.append
-        )
+        record.check_prerequisites(recipe, RunOptions(), print_fn=said.append)
     # A dry run does without the images; pictures are never needed.
     smoke = resolve("smoke", {"data": "tfds:cifar10"})
-    prerequisites.check_prerequisites(smoke, RunOptions(), False, said.append)
+    record.check_prerequisites(smoke, RunOptions(), False, said.append)
     assert said == [
         "matplotlib is not installed: the run makes no pictures. It comes with "
         'the extra `plot`: pip install "lambdanet-tf[plot]".'
@@ -198,7 +196,7 @@ def test_google_cloud_storage_names_its_extra(monkeypatch):
     )
     recipe = resolve("smoke", {"data": "records:gs://bucket/imagenet"})
     with pytest.raises(ValueError, match="gs:// paths.*the extra `tpu`"):
-        prerequisites.check_prerequisites(recipe, RunOptions())
+        record.check_prerequisites(recipe, RunOptions())
     text = (ROOT / "pyproject.toml").read_text()
     tpu = text[text.index("tpu = [") :]
     assert "tensorflow-io-gcs-filesystem" in tpu[: tpu.index("]")]

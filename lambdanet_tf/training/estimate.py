@@ -1,20 +1,18 @@
-"""Dry run: reports model size, memory and speed without training."""
+"""What a run would take: size, memory and speed, without training."""
 
-import dataclasses
 import os
-import sys
 import time
 from collections.abc import Callable
-from collections.abc import Iterator
 from typing import Any
+from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf import runs
 from lambdanet_tf.analysis import Analysis
 from lambdanet_tf.analysis import analyze
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.environment import keras_version
 from lambdanet_tf.files import check_writable
 from lambdanet_tf.training import pictures
@@ -29,18 +27,15 @@ from lambdanet_tf.training.optimizer import recipe_schedule
 from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.options import is_chief_process
 from lambdanet_tf.training.preemption import check_finite
-from lambdanet_tf.training.prerequisites import check_prerequisites
-from lambdanet_tf.training.prerequisites import has_pictures
 from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.progress import duration
 from lambdanet_tf.training.recipe import Recipe
+from lambdanet_tf.training.record import check_prerequisites
 from lambdanet_tf.training.state import TrainState
 from lambdanet_tf.training.state import check_room
 from lambdanet_tf.training.state import size_in_bytes
 from lambdanet_tf.training.steps import training_step
 
-_POINTS = 1000  # of the curve
-_LABEL_WIDTH = 16
 _SECONDS = 3.0  # of the pipeline, and of the steps
 _LARGEST_BATCH = 32  # of the pipeline alone, so that several fit into that time
 _SLOW_STEP_SECONDS = 60.0  # A first step after which one more is enough.
@@ -73,32 +68,54 @@ def dry_run(
     options = options or RunOptions()
     check_prerequisites(recipe, options, False, print_fn)
     strategy = create_strategy(options)
-    chief = is_chief_process()
-
-    def row(label, text):
-        if chief:
-            print_fn(f"{label:{_LABEL_WIDTH}} {text}")
-
     path = picture_path(recipe, options)
     folder = runs.RunFolder(os.path.dirname(path))
+    chief = is_chief_process()
     if chief:
         check_writable(folder.path)
         print_fn(f"Dry run of the recipe {recipe.name}: nothing is trained.")
+
+    def show(rows):
+        for label, text in rows.items() if chief else ():
+            print_fn(f"{label:16} {text}")
+
     pipeline, state = set_up(recipe, options, strategy, data.dry_run_images)
     counted = analyze(state.model, executed=False)
-    for label, text in _plan(recipe, pipeline, state, counted):
-        row(label, text)
+    show(_plan(recipe, pipeline, state, counted))
     memory = step_memory(recipe, state, counted)
     if chief:
-        size = 2 * memory.weights + memory.slots + memory.averages
-        check_room(folder.path, size)
-    if chief and has_pictures():
-        picture = rate_picture(recipe, pipeline.steps_per_epoch)
-        folder.write_bytes(os.path.basename(path), picture)
-        row("", f"drawn in {path}")
-    row("memory", memory.text)
+        kept = 2 * memory["weights"] + memory["slots"] + memory["averages"]
+        check_room(folder.path, kept)
+        schedule = recipe_schedule(recipe, pipeline.steps_per_epoch)
+        title = f"Learning rate of {recipe.name}"
+        if pictures.can_draw():
+            picture = pictures.rate_curve(
+                schedule, pipeline.steps_per_epoch, title
+            )
+            folder.write_bytes(os.path.basename(path), picture)
+            show({"": f"drawn in {path}"})
+    show({"memory": _memory_text(memory)})
     check_memory(recipe, memory, strategy)
-    _measure(recipe, options, pipeline, state, row, chief)
+    flow = input_throughput(pipeline)
+    rate = flow.images_per_second * number_of_hosts(strategy)
+    show(
+        {
+            "input pipeline": f"{_rate(rate)} images/s alone ({flow.images:,} "
+            f"in {flow.seconds:.1f} s; the first batch came after "
+            f"{flow.first_seconds:.1f} s)"
+        }
+    )
+    times = time_steps(recipe, options, pipeline, state)
+    per_epoch = pipeline.steps_per_epoch
+    show(
+        {
+            "first step": f"loss {times.loss:.4f} after "
+            f"{times.first_seconds:.1f} s, compiling included",
+            "next steps": f"{times.seconds:.3g} s each, "
+            f"{_rate(recipe.batch_size / times.seconds)} images/s",
+            "whole run": whole_run(recipe, per_epoch, times.seconds, rate),
+        }
+    )
 
 
 def picture_path(recipe: Recipe, options: RunOptions) -> str:
@@ -108,68 +125,21 @@ def picture_path(recipe: Recipe, options: RunOptions) -> str:
         `<runs>/dry-run-<recipe>.png`; with a folder for the run,
         `dry-run-<name of the folder>.png` beside it.
     """
-    run = options.run_dir.rstrip("/")
-    folder, name = (
-        os.path.split(run) if run else (options.runs_dir, recipe.name)
-    )
+    folder, name = options.runs_dir, recipe.name
+    if options.run_dir:
+        folder, name = os.path.split(options.run_dir.rstrip("/"))
     return os.path.join(folder or ".", f"dry-run-{name}.png")
-
-
-def rate_picture(recipe: Recipe, steps_per_epoch: int) -> bytes:
-    """Draws the learning rate over a whole run; returns a PNG file."""
-    schedule = recipe_schedule(recipe, steps_per_epoch)
-    steps = np.linspace(0, schedule.num_steps, _POINTS).round()
-    steps = np.union1d(steps, [schedule.warmup_steps])
-    return pictures.rate_curve(
-        steps,
-        np.array(schedule(steps.astype("float32"))),
-        steps_per_epoch,
-        title=f"Learning rate of {recipe.name}",
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class StepMemory:
-    """About what a training step needs on each device, in bytes.
-
-    Attributes:
-        weights: of the model.
-        slots: of the optimizer: momentum and the like.
-        averages: of the weights.
-        gradients: of all trainable weights.
-        activations: outputs of all layers for the batch of a device, and what
-            lambda layers hold besides (`lambdanet_tf.analysis`): the backward
-            pass reads them.
-    """
-
-    weights: int
-    slots: int
-    averages: int
-    gradients: int
-    activations: int
-
-    @property
-    def total(self) -> int:
-        """All of it."""
-        return sum(dataclasses.astuple(self))
-
-    @property
-    def text(self) -> str:
-        """All of it in words."""
-        parts = ", ".join(
-            f"{field.name} {_mib(getattr(self, field.name))}"
-            for field in dataclasses.fields(self)
-        )
-        return f"about {_mib(self.total)} MiB on each device: {parts}"
 
 
 def step_memory(
     recipe: Recipe, state: TrainState, counted: Analysis
-) -> StepMemory:
-    """Counts the memory that a training step needs on each device.
+) -> dict[str, int]:
+    """Counts the bytes that a training step needs on each device.
 
-    All but the activations is exact. What TensorFlow, its kernels and the
-    input pipeline take is not in it.
+    All but the activations is exact: these are the outputs of all layers for
+    the batch of a device, and what lambda layers hold besides, which the
+    backward pass reads. What TensorFlow, its kernels and the input pipeline
+    take is not in it.
 
     Args:
         recipe: of the run.
@@ -178,17 +148,17 @@ def step_memory(
     """
     replicas = state.model.distribute_strategy.num_replicas_in_sync
     images = recipe.batch_size // replicas
-    return StepMemory(
-        weights=size_in_bytes(state.model.weights),
-        slots=size_in_bytes(state.optimizer.variables),
-        averages=size_in_bytes(state.averages.variables),
-        gradients=size_in_bytes(state.model.trainable_weights),
-        activations=images * counted.total("activation_bytes"),
-    )
+    return {
+        "weights": size_in_bytes(state.model.weights),
+        "slots": size_in_bytes(state.optimizer.variables),
+        "averages": size_in_bytes(state.averages.variables),
+        "gradients": size_in_bytes(state.model.trainable_weights),
+        "activations": images * counted.total("activation_bytes"),
+    }
 
 
 def check_memory(
-    recipe: Recipe, memory: StepMemory, strategy: tf.distribute.Strategy
+    recipe: Recipe, memory: dict[str, int], strategy: tf.distribute.Strategy
 ) -> None:
     """Raises if a step cannot fit into the memory of a machine without GPU.
 
@@ -199,24 +169,17 @@ def check_memory(
         return
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     replicas = strategy.num_replicas_in_sync // number_of_hosts(strategy)
-    needed = memory.total * replicas
+    needed = sum(memory.values()) * replicas
     if needed > there:
-        raise ValueError(
+        raise UserError(
             f"`batch_size` {recipe.batch_size} is too large for this machine: "
             f"a step needs about {needed / 2**30:,.0f} GiB, and it has "
             f"{there / 2**30:,.0f} GiB. No step was taken."
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class StepTimes:
-    """The first steps of a run.
-
-    Attributes:
-        loss: of the first step.
-        first_seconds: of the first step, compiling included.
-        seconds: of a later step.
-    """
+class StepTimes(NamedTuple):
+    """The loss of the first step, its seconds, and those of a later one."""
 
     loss: float
     first_seconds: float
@@ -231,13 +194,8 @@ def time_steps(
 ) -> StepTimes:
     """Takes the first steps of a run, for some seconds.
 
-    All processes of a run take the same number of steps.
-
-    Args:
-        recipe: of the run.
-        options: of the run.
-        pipeline: of the run.
-        state: of the run; its weights change.
+    All processes of a run take the same number of steps. The weights of the
+    state change.
 
     Raises:
         NotFinite: if the loss is not finite.
@@ -264,20 +222,11 @@ def time_steps(
     return StepTimes(float(sums[0] / sums[2]), first_seconds, seconds / steps)
 
 
-def input_throughput(
-    pipeline: InputPipeline,
-    shard: data.Shard | None = None,
-    show: Callable[[data.Throughput], Any] | None = None,
-) -> data.Throughput:
-    """Measures the training pipeline of this process, alone.
-
-    Args:
-        pipeline: of the run.
-        shard: None for all images.
-        show: is given the throughput so far, now and then.
-    """
+def input_throughput(pipeline: InputPipeline) -> data.Throughput:
+    """Measures the training pipeline of this process, alone."""
+    shard = data.Shard(0, number_of_hosts(pipeline.strategy))
     batch_size = min(pipeline.recipe.batch_size, _LARGEST_BATCH)
-    return data.throughput(pipeline.dataset(shard, batch_size), _SECONDS, show)
+    return data.throughput(pipeline.dataset(shard, batch_size), _SECONDS)
 
 
 def whole_run(
@@ -306,31 +255,31 @@ def whole_run(
     )
 
 
-def _plan(recipe, pipeline, state, counted) -> Iterator[tuple[str, str]]:
-    """What is known without measuring: labels and texts."""
+def _plan(recipe, pipeline, state, counted) -> dict[str, str]:
+    """What is known without measuring."""
     shape = "x".join(map(str, pipeline.image_shape))
     classes = state.model.output_shape[-1]
-    yield "model", f"{recipe.model}, images {shape}, {classes:,} classes"
-    yield "parameters", f"{counted.total('parameters'):,}, trainable"
-    yield "operations", _operations_text(counted)
-    software = f"TensorFlow {tf.__version__}, {keras_version()}"
-    yield (
-        "devices",
-        f"{describe(pipeline.strategy)}; {recipe.precision}; {software}",
-    )
-    yield "images", pipeline.images.description
-    yield "batch", _batch_text(recipe, pipeline.strategy.num_replicas_in_sync)
+    replicas = pipeline.strategy.num_replicas_in_sync
+    batch = count(recipe.batch_size, "image")
+    if replicas > 1:
+        batch += f", {recipe.batch_size // replicas:,} on each replica"
+    if recipe.gradient_accumulation_steps > 1:
+        batch += f"; an update every {recipe.gradient_accumulation_steps} steps"
     schedule = recipe_schedule(recipe, pipeline.steps_per_epoch)
-    yield (
-        "steps",
-        f"{pipeline.steps_per_epoch:,} an epoch, "
+    return {
+        "model": f"{recipe.model}, images {shape}, {classes:,} classes",
+        "parameters": f"{counted.total('parameters'):,}, trainable",
+        "operations": _operations_text(counted),
+        "devices": f"{describe(pipeline.strategy)}; {recipe.precision}; "
+        f"TensorFlow {tf.__version__}, {keras_version()}",
+        "images": pipeline.images.description,
+        "batch": batch,
+        "steps": f"{pipeline.steps_per_epoch:,} an epoch, "
         f"{count(recipe.epochs, 'epoch')}: {schedule.num_steps:,}",
-    )
-    yield (
-        "learning rate",
-        f"up to {schedule.peak:.4g} in {count(schedule.warmup_steps, 'step')} "
-        f"of warm-up, then {recipe.schedule} until {schedule.num_steps:,}",
-    )
+        "learning rate": f"up to {schedule.peak:.4g} in "
+        f"{count(schedule.warmup_steps, 'step')} of warm-up, then "
+        f"{recipe.schedule} until {schedule.num_steps:,}",
+    }
 
 
 def _operations_text(counted):
@@ -343,47 +292,9 @@ def _operations_text(counted):
     return f"{text} (2 per multiply-add)"
 
 
-def _batch_text(recipe, replicas):
-    text = count(recipe.batch_size, "image")
-    if replicas > 1:
-        text += f", {recipe.batch_size // replicas:,} on each replica"
-    if recipe.gradient_accumulation_steps > 1:
-        text += f"; an update every {recipe.gradient_accumulation_steps} steps"
-    return text
-
-
-def _measure(recipe, options, pipeline, state, row, chief):
-    """Runs the pipeline alone, then the first steps."""
-
-    def show(label, text):
-        if chief and sys.stdout.isatty():  # The next text overwrites it.
-            print(f"{label:{_LABEL_WIDTH}} {text}", end="\r", flush=True)
-
-    shard = data.Shard(0, number_of_hosts(pipeline.strategy))
-    flow = input_throughput(
-        pipeline,
-        shard,
-        lambda flow: show(
-            "input pipeline", f"{_rate(flow.images_per_second)} images/s"
-        ),
-    )
-    rate = flow.images_per_second * shard.count
-    row(
-        "input pipeline",
-        f"{_rate(rate)} images/s alone ({flow.images:,} in {flow.seconds:.1f} "
-        f"s; the first batch came after {flow.first_seconds:.1f} s)",
-    )
-    show("first step", "compiling ...")
-    times = time_steps(recipe, options, pipeline, state)
-    row(
-        "first step",
-        f"loss {times.loss:.4f} after {times.first_seconds:.1f} s, compiling "
-        "included",
-    )
-    per_second = _rate(recipe.batch_size / times.seconds)
-    row("next steps", f"{times.seconds:.3g} s each, {per_second} images/s")
-    steps_per_epoch = pipeline.steps_per_epoch
-    row("whole run", whole_run(recipe, steps_per_epoch, times.seconds, rate))
+def _memory_text(memory):
+    parts = ", ".join(f"{k} {_mib(size)}" for k, size in memory.items())
+    return f"about {_mib(sum(memory.values()))} MiB on each device: {parts}"
 
 
 def _rate(number):

@@ -23,6 +23,7 @@ from lambdanet_tf import runs
 from lambdanet_tf.analysis import trainable_parameters
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import users_input
+from lambdanet_tf.training import pictures
 from lambdanet_tf.training.averages import Averages
 from lambdanet_tf.training.batches import InputPipeline
 from lambdanet_tf.training.devices import any_process
@@ -41,11 +42,10 @@ from lambdanet_tf.training.preemption import NotFinite
 from lambdanet_tf.training.preemption import Stopped
 from lambdanet_tf.training.preemption import StopRequest
 from lambdanet_tf.training.preemption import check_finite
-from lambdanet_tf.training.prerequisites import check_prerequisites
-from lambdanet_tf.training.prerequisites import has_pictures
 from lambdanet_tf.training.progress import Progress
 from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.recipe import Recipe
+from lambdanet_tf.training.record import check_prerequisites
 from lambdanet_tf.training.record import check_resumable
 from lambdanet_tf.training.record import check_same_images
 from lambdanet_tf.training.record import run_record
@@ -471,7 +471,6 @@ def finish(run: ActiveRun) -> None:
         state.rows,
         run.evaluation.predictions(images.test),
         {"parameters": parameters, "data": images.description},
-        with_pictures=has_pictures(),
         print_fn=run.print_fn,
     )
     run.stop.check()
@@ -512,7 +511,7 @@ def _print_results(run, metrics, bad):
         f"{count(metrics['test_images'], 'test image')} (weights of epoch "
         f"{metrics['best_epoch']})\nwritten to {run.folder.path}/: "
         f"{runs.WEIGHTS_FILE}, report.md, metrics.csv, run.json"
-        + (", curves.png, predictions.png" if has_pictures() else "")
+        + (", curves.png, predictions.png" if pictures.can_draw() else "")
     )
     if bad:
         run.print_fn(

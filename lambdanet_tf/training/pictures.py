@@ -6,13 +6,20 @@ from typing import Any
 
 import numpy as np
 
+from lambdanet_tf.environment import is_there
 from lambdanet_tf.environment import require
 
-_BLUE, _ORANGE, _LIGHT = "#3366aa", "#dd7722", "#99bbdd"
+_POINTS = 1000  # of the curve of the learning rate
+_BLUE, _ORANGE = "#3366aa", "#dd7722"
 _GREEN, _RED = "#2e8b57", "#c8102e"
 # Letters of a prediction's title.
 _LONGEST_LINE = 14
 _LONGEST_NAME = 19
+
+
+def can_draw() -> bool:
+    """Returns whether pictures can be drawn."""
+    return is_there("matplotlib")
 
 
 def learning_curves(
@@ -39,39 +46,30 @@ def learning_curves(
     smoothed = f", labels smoothed by {label_smoothing:g}"
     _plot_pair(losses, rows, "loss", smoothed if label_smoothing else "")
     _plot_pair(accuracies, rows, "accuracy", "", factor=100)
+    _plot(rates, rows, "learning_rate", color="black")
     losses.set(title="loss", ylim=(0, None))
     accuracies.set(title="accuracy, %", ylim=_accuracy_limits(rows))
+    rates.set(title="learning rate", ylim=(0, None))
     if test_accuracy is not None:
         accuracies.plot(
-            [best_epoch],
-            [100 * test_accuracy],
-            color="black",
-            marker="*",
-            markersize=11,
-            linestyle="none",
+            best_epoch, 100 * test_accuracy, "*", color="black", markersize=11,
             label=f"test: {test_accuracy:.2%}",
-        )
-    epochs = [row["epoch"] for row in rows]
-    rates.plot(
-        epochs, [row["learning_rate"] for row in rows], color="black",
-        marker=_marker(rows),
-    )  # fmt: skip
-    rates.set(title="learning rate", ylim=(0, None))
+        )  # fmt: skip
     for axes in (losses, accuracies):
         axes.axvline(
-            best_epoch,
-            color="grey",
-            linewidth=0.8,
-            linestyle=":",
+            best_epoch, color="grey", linewidth=0.8, linestyle=":",
             label=f"best epoch: {best_epoch}",
-        )
+        )  # fmt: skip
         axes.legend(
             frameon=False, fontsize=8, loc="upper center",
             bbox_to_anchor=(0.5, -0.16), ncols=2,
         )  # fmt: skip
+    ticker = require("matplotlib.ticker", extra="plot")
     for axes in (losses, accuracies, rates):
         axes.set(xlabel="epoch")
-        _whole_epochs(axes, epochs)
+        axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+        if len(rows) == 1:  # There are no whole numbers around a single one.
+            axes.set_xlim(rows[0]["epoch"] - 1, rows[0]["epoch"] + 1)
         _plain(axes)
     return _png(figure)
 
@@ -127,32 +125,28 @@ def predictions(
     return _png(figure)
 
 
-def rate_curve(
-    steps: np.ndarray, rates: np.ndarray, steps_per_epoch: int, title: str
-) -> bytes:
+def rate_curve(schedule: Any, steps_per_epoch: int, title: str) -> bytes:
     """Draws the learning rate over a whole training.
 
     Args:
-        steps: from the first to the last, or some of them.
-        rates: the learning rate at each of them.
+        schedule: a `WarmupSchedule`.
         steps_per_epoch: for the axis.
         title: of the picture.
 
     Returns:
         A PNG file.
     """
+    steps = np.linspace(0, schedule.num_steps, _POINTS).round()
+    steps = np.union1d(steps, [schedule.warmup_steps])
+    rates = np.array(schedule(steps.astype("float32")))
+    peak = int(np.argmax(rates))
     figure = _figure(8, 3.6)
     axes = figure.subplots()
-    peak = int(np.argmax(rates))
     axes.plot(steps / steps_per_epoch, rates, color=_BLUE)
     axes.plot(
-        [steps[peak] / steps_per_epoch],
-        [rates[peak]],
-        color=_ORANGE,
-        marker="o",
-        linestyle="none",
+        steps[peak] / steps_per_epoch, rates[peak], "o", color=_ORANGE,
         label=f"peak {rates[peak]:.4g}, after {steps[peak]:,.0f} steps",
-    )
+    )  # fmt: skip
     axes.set(xlabel="epoch", ylabel="learning rate", ylim=(0, None))
     axes.set(xlim=(0, steps[-1] / steps_per_epoch), title=title)
     axes.legend(frameon=False, loc="upper right")
@@ -162,24 +156,21 @@ def rate_curve(
 
 def _plot_pair(axes, rows, name, note, factor=1):
     """Plots a metric on training and validation images."""
-    for key, label, color in (
-        (name, f"training (augmented{note})", _BLUE),
-        (f"validation_{name}", "validation", _ORANGE),
-    ):
-        values = [factor * row.get(key, np.nan) for row in rows]
-        if not np.all(np.isnan(values)):
-            axes.plot(
-                [row["epoch"] for row in rows],
-                values,
-                color=color,
-                marker=_marker(rows),
-                label=label,
-            )
+    label = f"training (augmented{note})"
+    _plot(axes, rows, name, factor, color=_BLUE, label=label)
+    name, label = f"validation_{name}", "validation"
+    if any(name in row for row in rows):
+        _plot(axes, rows, name, factor, color=_ORANGE, label=label)
 
 
-def _marker(rows):
-    """A single epoch is a point: a line of one point cannot be seen."""
-    return "o" if len(rows) == 1 else None
+def _plot(axes, rows, name, factor=1, **how):
+    """Plots a column of metrics.csv; a single epoch is a point."""
+    axes.plot(
+        [row["epoch"] for row in rows],
+        [factor * row.get(name, np.nan) for row in rows],
+        marker="o" if len(rows) == 1 else None,
+        **how,
+    )
 
 
 def _draw_prediction(axes, image, truth, predicted, probability):
@@ -205,11 +196,11 @@ def _draw_prediction(axes, image, truth, predicted, probability):
 def prediction_title(truth: str, predicted: str, probability: float) -> str:
     """Returns the title of a prediction: lines that fit above its image."""
     short_truth, short = _shortened(truth), _shortened(predicted)
-    if truth != predicted:
-        lines = [f"✗ {short},", f"not {short_truth}"]
-    else:
-        lines = [f"✓ {short}", f"{probability:.0%}"]
-    both = "  ".join(lines) if truth == predicted else " ".join(lines)
+    lines = [f"✗ {short},", f"not {short_truth}"]
+    space = " "
+    if truth == predicted:
+        lines, space = [f"✓ {short}", f"{probability:.0%}"], "  "
+    both = space.join(lines)
     return both if len(both) <= _LONGEST_LINE else "\n".join(lines)
 
 
@@ -217,13 +208,6 @@ def _shortened(name):
     if len(name) <= _LONGEST_NAME:
         return name
     return f"{name[: _LONGEST_NAME - 1]}…"
-
-
-def _whole_epochs(axes, epochs):
-    ticker = require("matplotlib.ticker", extra="plot")
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
-    if len(epochs) == 1:  # There are no whole numbers around a single one.
-        axes.set_xlim(epochs[0] - 1, epochs[0] + 1)
 
 
 def _accuracy_limits(rows):

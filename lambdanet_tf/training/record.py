@@ -1,4 +1,4 @@
-"""The record of a run, run.json: writing it, and resuming by it."""
+"""The record of a run, run.json, and what must hold before a run begins."""
 
 import dataclasses
 import os
@@ -14,7 +14,9 @@ from lambdanet_tf import environment
 from lambdanet_tf import files
 from lambdanet_tf import runs
 from lambdanet_tf.arguments import UserError
+from lambdanet_tf.training import pictures
 from lambdanet_tf.training.options import RunOptions
+from lambdanet_tf.training.options import number_of_workers
 from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.recipe import Recipe
 from lambdanet_tf.training.recipe import differences
@@ -62,6 +64,53 @@ def run_record(
         versions=versions,
         command=_command(),
     )
+
+
+def check_prerequisites(
+    recipe: Recipe,
+    options: RunOptions,
+    needs_data: bool = True,
+    print_fn: Callable[[str], Any] = print,
+) -> None:
+    """Raises unless the packages and file systems of a run are there.
+
+    Without matplotlib a run makes no pictures, which is said.
+
+    Args:
+        recipe: of the run.
+        options: of the run.
+        needs_data: whether the images must be there; a dry run does without.
+        print_fn: shows a line of text.
+
+    Raises:
+        ImportError: naming all packages that are missing, and their extras.
+        ValueError: naming a path whose file system TensorFlow does not know, or
+            what is wrong with TF_CONFIG.
+    """
+    number_of_workers()  # Where TF_CONFIG is wrong, that is said at once.
+    needed = {}
+    if needs_data and recipe.data == "digits":
+        needed["sklearn"] = "data"
+    if needs_data and recipe.data.startswith("tfds:"):
+        needed["tensorflow_datasets"] = "tfds"
+    if recipe.randaugment_layers:
+        needed["official"] = "garden"
+    environment.require_all(needed)
+    _, _, place = recipe.data.partition(":")
+    for path in (
+        options.run_dir,
+        options.runs_dir,
+        options.data_dir,
+        recipe.initial_weights,
+        recipe.pseudo_labels,
+        place,
+    ):
+        files.check_file_system(path)
+    if not pictures.can_draw():
+        print_fn(
+            "matplotlib is not installed: the run makes no pictures. It comes "
+            'with the extra `plot`: pip install "lambdanet-tf[plot]".'
+        )
 
 
 def recipe_to_train(

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from lambdanet_tf import markdown
 from lambdanet_tf import runs
 from lambdanet_tf.training import pictures
 from lambdanet_tf.training.progress import count
@@ -19,10 +20,9 @@ def write_report(
     rows: list[dict[str, Any]],
     predictions: tuple[np.ndarray, np.ndarray, np.ndarray],
     facts: dict[str, str],
-    with_pictures: bool = True,
     print_fn: Callable[[str], Any] = print,
 ) -> None:
-    """Writes report.md, the pictures and examples.npz.
+    """Writes report.md, examples.npz, and the pictures if matplotlib is there.
 
     Args:
         folder: where to.
@@ -32,13 +32,12 @@ def write_report(
             classes, as `Evaluation.predictions` returns them.
         facts: further lines of the report's table, and under "data" the
             description of the images.
-        with_pictures: whether to draw pictures.
-        print_fn: is told if they cannot be drawn.
+        print_fn: is told if the pictures cannot be drawn.
     """
     images, labels, _ = predictions
     folder.write_examples(images[:_EXAMPLES], labels[:_EXAMPLES])
-    drawn = []
-    if with_pictures:
+    drawn = {}
+    if pictures.can_draw():
         try:
             drawn = _draw(folder, run, rows, predictions)
         except Exception as error:  # of matplotlib: the figures are worth more
@@ -47,56 +46,55 @@ def write_report(
 
 
 def _draw(folder, run, rows, predictions):
-    """Draws the pictures; title and file of each."""
+    """Draws the pictures; the file of each by its title."""
     metrics = run.metrics
-    smoothing = run.recipe["label_smoothing"]
     curves = pictures.learning_curves(
-        rows, metrics["best_epoch"], metrics["accuracy"], smoothing
+        rows,
+        metrics["best_epoch"],
+        metrics["accuracy"],
+        run.recipe["label_smoothing"],
     )
     folder.write_bytes(runs.CURVES_FILE, curves)
-    images, labels, probabilities = predictions
-    picture = pictures.predictions(images, labels, probabilities, run.classes)
+    picture = pictures.predictions(*predictions, run.classes)
     folder.write_bytes(runs.PREDICTIONS_FILE, picture)
-    return [
-        ("Learning curves", runs.CURVES_FILE),
-        ("Predictions", runs.PREDICTIONS_FILE),
-    ]
+    return {
+        "Learning curves": runs.CURVES_FILE,
+        "Predictions": runs.PREDICTIONS_FILE,
+    }
 
 
-def report(
-    run: runs.Run, facts: dict[str, str], drawn: list[tuple[str, str]]
-) -> str:
+def report(run: runs.Run, facts: dict[str, str], drawn: dict[str, str]) -> str:
     """Returns a finished run in Markdown.
 
     Args:
         run: finished.
         facts: as for `write_report`.
-        drawn: title and file of each picture.
+        drawn: the file of each picture by its title.
     """
     recipe, metrics = run.recipe, run.metrics
     facts = dict(facts)
     description = facts.pop("data")
-    lines = [
-        f"# {run.model} on {recipe['data']}",
-        "",
-        f"{accuracy_text(metrics)}, with the weights of epoch "
-        f"{metrics['best_epoch']} of {recipe['epochs']}.",
-        "",
-        *_table([*_results(run), *facts.items()]),
-        "",
-        description,
-        "The best epoch is chosen by the validation images, never by the test "
-        "images."
-        if "validation_accuracy" in metrics
-        else "The weights are those of the last epoch.",
-        "",
-    ]
-    for title, name in drawn:
-        lines += [f"![{title}]({name})", ""]
-    fields = [(f"`{k}`", f"`{v}`") for k, v in recipe.items()]
-    lines += ["## Recipe", "", *_table(fields)]
-    lines += ["", "## Versions", "", *_table(run.versions.items()), ""]
-    return "\n".join(lines)
+    chosen = "The weights are those of the last epoch."
+    if "validation_accuracy" in metrics:
+        chosen = (
+            "The best epoch is chosen by the validation images, never by the "
+            "test images."
+        )
+    fields = [(f"`{k}`", markdown.code(v)) for k, v in recipe.items()]
+    return "\n\n".join(
+        [
+            f"# {run.model} on {markdown.escape(recipe['data'])}",
+            f"{accuracy_text(metrics)}, with the weights of epoch "
+            f"{metrics['best_epoch']} of {recipe['epochs']}.",
+            markdown.table([*_results(run), *facts.items()]),
+            f"{markdown.escape(description)}\n{chosen}",
+            *(f"![{title}]({name})" for title, name in drawn.items()),
+            "## Recipe",
+            markdown.table(fields),
+            "## Versions",
+            markdown.table(run.versions.items()) + "\n",
+        ]
+    )
 
 
 def accuracy_text(metrics: Any) -> str:
@@ -120,9 +118,5 @@ def _results(run):
         ("images per second", f"{metrics['images_per_second']:,.0f}"),
         ("device", metrics["device"]),
         ("seed", run.recipe["seed"]),
-        ("command", f"`{run.command}`"),
+        ("command", markdown.code(run.command)),
     ]
-
-
-def _table(rows):
-    return ["| | |", "|---|---|", *(f"| {k} | {v} |" for k, v in rows)]

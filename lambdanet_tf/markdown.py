@@ -1,0 +1,33 @@
+"""Markdown: tables, and texts that are shown as they are."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+_MEANINGFUL = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
+_PIPE = re.compile(r"(?<!\\)\|")
+
+
+def escape(text: str) -> str:
+    """Returns Markdown that shows a text, whatever it holds, in a line."""
+    return _MEANINGFUL.sub(r"\\\1", " ".join(text.split()))
+
+
+def code(text: Any) -> str:
+    """Returns Markdown that shows a text as code, in a line."""
+    text = " ".join(str(text).splitlines())
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    space = " " if longest else ""
+    return f"{'`' * (longest + 1)}{space}{text}{space}{'`' * (longest + 1)}"
+
+
+def table(
+    rows: Iterable[tuple[Any, ...]], head: tuple[str, ...] = ("", "")
+) -> str:
+    """Returns a table of cells in Markdown, without a line break at its end."""
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+
+
+def _cell(value):
+    return _PIPE.sub(r"\\|", " ".join(str(value).splitlines()))
