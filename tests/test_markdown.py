@@ -4,6 +4,7 @@ import pytest
 
 from lambdanet_tf import markdown
 from lambdanet_tf import runs
+from lambdanet_tf.serving import model_card
 from lambdanet_tf.training import report
 from lambdanet_tf.training import resolve
 
@@ -51,3 +52,8 @@ def test_a_report_shows_the_names_of_its_images():
     assert r"# M on folder:a\|b\_\<i\>" in text
     assert r"no image of \<b\>\|x" in text
     assert r"| `data` | `folder:a\|b_<i>` |" in text
+
+
+def test_a_model_card_shows_the_names_of_its_classes():
+    text = model_card._intended_use(("a|b", "![c](d)"), {})
+    assert r"into 2 classes: a\|b, \!\[c\](d)." in text

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 import lambdanet_tf
 from lambdanet_tf import analysis
+from lambdanet_tf import markdown
 from lambdanet_tf import ops
 from lambdanet_tf.serving.formats import FORMATS
 from lambdanet_tf.serving.inference import Inference
@@ -125,11 +126,13 @@ def _flops(model, image_size):
 
 
 def _intended_use(names, metadata):
-    named = ", ".join(names[:_NAMED_CLASSES])
+    named = ", ".join(map(markdown.escape, names[:_NAMED_CLASSES]))
     if len(names) > _NAMED_CLASSES:
         named += ", ... (all in `assets/labels.txt`)"
     source = metadata.get("recipe", {}).get("data")
-    images = f"the images of `{source}`" if source else "its training images"
+    images = "its training images"
+    if source:
+        images = f"the images of {markdown.code(source)}"
     accuracy = metadata.get("metrics", {}).get("accuracy")
     known = "Its accuracy is not recorded."
     if accuracy is not None:
@@ -171,6 +174,4 @@ def _input_rows(network):
 
 
 def _table(rows: Mapping[str, Any], head: tuple[str, str] = ("", "")) -> str:
-    lines = [f"| {' | '.join(head)} |", "|---|---|"]
-    lines += [f"| {key} | {value} |" for key, value in rows.items()]
-    return "\n".join(lines)
+    return markdown.table(rows.items(), head)

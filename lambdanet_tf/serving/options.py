@@ -8,6 +8,7 @@ import lambdanet_tf
 from lambdanet_tf import config
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import one_of
+from lambdanet_tf.arguments import users_input
 from lambdanet_tf.config import field
 
 ACTIVATIONS = ("softmax", "sigmoid")
@@ -92,6 +93,7 @@ class ExportOptions:
     )
     formats: tuple[str, ...] = ()
 
+    @users_input()
     def __post_init__(self):
         for name in ("labels", "image_size", "formats"):
             if isinstance(getattr(self, name), list):

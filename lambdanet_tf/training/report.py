@@ -55,7 +55,8 @@ def _draw(folder, run, rows, predictions):
         run.recipe["label_smoothing"],
     )
     folder.write_bytes(runs.CURVES_FILE, curves)
-    picture = pictures.predictions(*predictions, run.classes)
+    images, labels, probabilities = predictions
+    picture = pictures.predictions(images, labels, probabilities, run.classes)
     folder.write_bytes(runs.PREDICTIONS_FILE, picture)
     return {
         "Learning curves": runs.CURVES_FILE,
