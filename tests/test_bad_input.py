@@ -849,21 +849,23 @@ FUNCTIONS = {
         lambda: models.ResNet50(pattern="CCLL", stages=("C",) * 4),
         "`pattern` and `stages`.*give one",
     ),
-    "parameters": (lambda: small(parameters=5), "`parameters` describes.*5"),
+    "parameters": (lambda: small(parameters=5), "`parameters` is not an.*5"),
     "crop": (lambda: small(evaluation_crop=-1.0), "`evaluation_crop`.*-1.0"),
     "crop_of_a_row": (
-        lambda: specs.Preset(specs.RESNET_50, 25_557_032, evaluation_crop=-1.0),
+        lambda: specs.Preset(
+            specs.RESNETS["ResNet50"], 25_557_032, evaluation_crop=-1.0
+        ),
         "`evaluation_crop`.*-1.0",
     ),
     "two_sizes": (
         lambda: models.LambdaResNet50(
             image_size=64, input_shape=(96, 96, 3), endpoints=("c2",)
         ),
-        "`image_size` changes nothing.*image_size=64.*96",
+        "`image_size` would change nothing.*image_size=64.*96",
     ),
     "size_of_the_small_one": (
         lambda: models.LambdaResNetSmall(image_size=16),
-        "`image_size` changes nothing.*16",
+        "`image_size` would change nothing.*16",
     ),
     "positional_pattern": (
         lambda: models.ResNet50("LLLL"),
@@ -896,6 +898,14 @@ FUNCTIONS = {
     "mean_of_gray_images": (
         lambda: small(image_mean=(1.0, 2.0, 3.0)),
         "`image_mean`.*color",
+    ),
+    "dropout_of_no_classifier": (
+        lambda: small(dropout_rate=0.1, include_top=False),
+        "`dropout_rate` would change nothing.*no classifier.*0.1",
+    ),
+    "dropout_of_feature_maps": (
+        lambda: small(dropout_rate=0.1, endpoints=("c2",)),
+        "`dropout_rate` would change nothing.*no classifier.*0.1",
     ),
     "num_classes": (lambda: small(num_classes=3), "Did you mean 'classes'"),
     "num_class": (lambda: small(num_class=3), "Did you mean 'classes'"),

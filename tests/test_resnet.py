@@ -251,7 +251,7 @@ def test_tiered_stem_and_block_layout():
     """What pretrained networks of other projects are made of."""
     model = models.ResNet(
         dataclasses.replace(
-            specs.RESNET_50,
+            specs.RESNETS["ResNet50"],
             stages=("CC", "CC", "CL", "LL"),
             stem_filters=(24, 32, 64),
             stem_strides=(2, 1, 1),

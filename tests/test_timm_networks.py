@@ -128,6 +128,7 @@ def test_there_and_back_keeps_every_bit(variant):
     ("changes", "reason"),
     [
         ({"se_ratio": 0.25, "se_stages": (3,)}, "squeeze-and-excitation"),
+        ({"stages": ("C", "LA", "L")}, "attention"),
         ({"padding": "same"}, "padding other than 'symmetric'"),
         ({"norm_epsilon": 1e-3}, "norm_epsilon other than 1e-5"),
         ({"stem_strides": (2, 2)}, r"stem_strides other than \(2, 1\)"),

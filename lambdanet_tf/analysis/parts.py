@@ -202,20 +202,19 @@ def receptive_field(
             tensor = x if source == "layer" else prefix(x, training=False)
             outputs = part_layer(tensor, training=False)
             outputs = outputs[(slice(None), *position)]  # [b, channels]
-            sums = [
-                tf.cast(rng.choice([-1, 1], outputs.shape), outputs.dtype)
-                * outputs
-                for _ in range(probes)
-            ]
-        gradients = [tape.gradient(s, x) for s in sums]
-        if any(gradient is None for gradient in gradients):
-            raise ValueError(
-                f"The outputs of layer {layer.name!r} have no derivative by "
-                f"`inputs` with source={source!r}, such as where these are "
-                "integers that an Embedding looks up: use source='layer', for "
-                "a layer that comes after it."
-            )
-        squares = sum(map(_channel_squares, gradients))
+        squares = 0.0
+        for _ in range(probes):
+            signs = tf.cast(rng.choice([-1, 1], outputs.shape), outputs.dtype)
+            gradient = tape.gradient(outputs, x, output_gradients=signs)
+            if gradient is None:
+                raise ValueError(
+                    f"The outputs of layer {layer.name!r} have no derivative "
+                    f"by `inputs` with source={source!r}, such as where these "
+                    "are integers that an Embedding looks up: use "
+                    "source='layer', for a layer that comes after it."
+                )
+            gradient = tf.cast(gradient, tf.float32).numpy()
+            squares += (gradient**2).sum(axis=-1)  # [b, *spatial]
         total = total + np.sqrt(squares / probes).sum(axis=0)
     return np.asarray(total / len(inputs))
 
@@ -223,12 +222,6 @@ def receptive_field(
 def _floating(inputs):
     x = tf.convert_to_tensor(inputs)
     return x if x.dtype.is_floating else tf.cast(x, tf.float32)
-
-
-def _channel_squares(gradient):
-    """`(batch, *spatial, channels)` -> the sums of squares over channels."""
-    gradient = tf.cast(gradient, tf.float32).numpy()
-    return (gradient**2).sum(axis=-1)
 
 
 def _named(model, layer):

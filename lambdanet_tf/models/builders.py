@@ -268,7 +268,7 @@ def ResNet50(*, pattern=None, **arguments):
     if pattern is not None:
         blocks = specs.TABLE_19[0].blocks
         arguments["stages"] = specs.uniform_stages(pattern, blocks)
-    return ResNet(specs.RESNET_50, **arguments)
+    return ResNet(specs.RESNETS["ResNet50"], **arguments)
 
 
 @named(ResNet)
@@ -281,7 +281,7 @@ def LambdaResNetSmall(*, input_shape=_GRAY_8, classes=10, **arguments):
     if input_shape is _GRAY_8 and "input_tensor" in arguments:
         input_shape = None
     return ResNet(
-        specs.LAMBDA_RESNET_SMALL,
+        specs.RESNETS["LambdaResNetSmall"],
         input_shape=input_shape,
         classes=classes,
         **arguments,

@@ -100,15 +100,14 @@ def Network(
         implementation,
     )
     _check_head(include_top, pooling, classes)
-    if "image_size" in changes and (input_tensor, input_shape) != (None, None):
-        raise ValueError(
-            "`image_size` changes nothing where `input_shape` or "
-            "`input_tensor` says the size. Received: "
-            f"image_size={spec.image_size}, input_shape={input_shape}."
-        )
     inputs, images = _image_input(input_tensor, input_shape, spec)
-    if not (include_preprocessing and images.shape[-1] == 3):
-        _check_colors(changes, images, include_preprocessing)
+    _check_used(
+        changes,
+        images,
+        image_size=input_tensor is None and input_shape is None,
+        colors=include_preprocessing and images.shape[-1] == 3,
+        classifier=include_top and endpoints is None,
+    )
     name = name or spec.name
     _check_source(inputs, images, weights, name)
     x = preprocessing(images, spec) if include_preprocessing else images
@@ -119,14 +118,7 @@ def Network(
         x = _pooled(list(maps.values())[-1], "avg")
         if spec.dropout_rate > 0:
             x = Dropout(spec.dropout_rate, name="dropout")(x)
-        outputs = tf.keras.layers.Dense(
-            classes,
-            activation=classifier_activation,
-            kernel_initializer=tf.keras.initializers.RandomNormal(stddev=0.01),
-            kernel_regularizer=kernel_regularizer,
-            dtype="float32",  # Under any precision.
-            name=HEAD,
-        )(x)
+        outputs = _classifier(classes, classifier_activation, layers)(x)
     else:
         outputs = _pooled(list(maps.values())[-1], pooling)
     model = tf.keras.Model(inputs, outputs, name=name)
@@ -134,6 +126,18 @@ def Network(
     if weights is not None:
         load_initial(model, spec, weights, _absent(endpoints, maps))
     return model
+
+
+def _classifier(classes, activation, layers):
+    """The layer that makes scores of classes of a vector."""
+    return tf.keras.layers.Dense(
+        classes,
+        activation=activation,
+        kernel_initializer=tf.keras.initializers.RandomNormal(stddev=0.01),
+        kernel_regularizer=layers.kernel_regularizer,
+        dtype="float32",  # Under any precision.
+        name=HEAD,
+    )
 
 
 def check_kind(spec, kind):
@@ -185,15 +189,28 @@ def _check_shape(shape, stride):
         )
 
 
-def _check_colors(changes, images, include_preprocessing):
-    """Raises a ValueError for statistics that nothing is normalized by."""
-    for name in ("image_mean", "image_std"):
-        if name in changes:
-            raise ValueError(
-                f"`{name}` is of color images, which the network normalizes. "
-                f"Received: images of shape {tuple(images.shape)}, "
-                f"include_preprocessing={include_preprocessing}."
-            )
+def _check_used(changes, images, image_size, colors, classifier):
+    """Raises a ValueError for a change of what the network does not have."""
+    for names, is_there, what in (
+        (
+            ("image_size",),
+            image_size,
+            "size of its own, but that of `input_shape` or `input_tensor`",
+        ),
+        (
+            ("image_mean", "image_std"),
+            colors,
+            "color images that it normalizes itself",
+        ),
+        (("dropout_rate",), classifier, "classifier"),
+    ):
+        for name in names:
+            if name in changes and not is_there:
+                raise ValueError(
+                    f"`{name}` would change nothing in this network, which "
+                    f"has no {what}. Received: {name}={changes[name]!r}, "
+                    f"images of shape {tuple(images.shape)}."
+                )
 
 
 def _check_head(include_top, pooling, classes):

@@ -3,12 +3,8 @@
 from lambdanet_tf.specs.changes import replace
 from lambdanet_tf.specs.mobilenet import InvertedRow
 from lambdanet_tf.specs.mobilenet import MobileNetSpec
-from lambdanet_tf.specs.networks import LAMBDA_MOBILENET_V2
-from lambdanet_tf.specs.networks import LAMBDA_RESNET_SMALL
-from lambdanet_tf.specs.networks import MOBILENET_V2
 from lambdanet_tf.specs.networks import MOBILENETS
 from lambdanet_tf.specs.networks import PRESETS
-from lambdanet_tf.specs.networks import RESNET_50
 from lambdanet_tf.specs.networks import RESNETS
 from lambdanet_tf.specs.networks import Preset
 from lambdanet_tf.specs.paper import TABLE_19
@@ -26,14 +22,10 @@ __all__ = [
     "IMAGENET_MEAN",
     "IMAGENET_STD",
     "LAMBDA_ARGUMENTS",
-    "LAMBDA_MOBILENET_V2",
-    "LAMBDA_RESNET_SMALL",
     "LETTERS",
     "MOBILENETS",
-    "MOBILENET_V2",
     "PRESETS",
     "RESNETS",
-    "RESNET_50",
     "TABLE_19",
     "TABLE_20",
     "DepthRow",

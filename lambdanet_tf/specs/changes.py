@@ -3,8 +3,6 @@
 import dataclasses
 import difflib
 
-from lambdanet_tf.specs.networks import Preset
-
 # What networks of other libraries call an argument of ours.
 _SYNONYMS = {
     "classes": ("num_classes", "n_classes", "nb_classes", "num_labels"),
@@ -25,7 +23,6 @@ _SYNONYMS = {
     "num_heads": ("heads",),
     "activation": ("act_layer",),
 }
-_DESCRIPTION = [field.name for field in dataclasses.fields(Preset)]
 
 
 def replace(spec, changes, others=()):
@@ -40,20 +37,15 @@ def replace(spec, changes, others=()):
         ValueError: if the spec has no such attribute, a value is out of range,
             or an attribute changes nothing in the network that results.
     """
-    fields = [field.name for field in dataclasses.fields(spec)]
+    _, *fields = [field.name for field in dataclasses.fields(spec)]  # No name.
     for change in changes:
-        if change in ("name", *_DESCRIPTION):
-            raise ValueError(
-                f"`{change}` describes {spec.name} and changes nothing in a "
-                f"network. Received: {change}={changes[change]!r}. It belongs "
-                "in a row of your own."
-            )
         if change not in fields:
             raise ValueError(
-                f"`{change}` is not an argument of {spec.name}."
+                f"`{change}` is not an argument of {spec.name}. Received: "
+                f"{change}={changes[change]!r}."
                 f"{_instead_of(change, (*fields, *others))} Besides those of "
                 "every builder (include_top, weights, ...): "
-                f"{', '.join(fields[1:])}."
+                f"{', '.join(fields)}."
             )
     changed = dataclasses.replace(spec, **changes)
     unused = changed.unused()

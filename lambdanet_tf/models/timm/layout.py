@@ -169,7 +169,9 @@ def _differences(spec):
     strides = (2, *[1] * (count - 1))
     if count > 1 and not spec.stem_pool:
         strides = (*strides[:-1], 2)
+    letters = set("".join(spec.stages))
     for differs, reason in (
+        (letters - {"C", "L"}, "attention"),
         (spec.has_se, "squeeze-and-excitation"),
         (spec.padding != "symmetric", "padding other than 'symmetric'"),
         (spec.norm_epsilon != 1e-5, "a norm_epsilon other than 1e-5"),
@@ -187,7 +189,7 @@ def _differences(spec):
     ):
         if differs:
             yield reason
-    if "L" in "".join(spec.stages):
+    if "L" in letters:
         yield from _lambda_differences(spec)
 
 
@@ -196,10 +198,7 @@ def _lambda_differences(spec):
     scope = spec.scope
     if isinstance(scope, int):
         scope = (scope, scope)
-    pools = any(
-        letters[0] == "L" and strides > 1
-        for letters, strides in zip(spec.stages, spec.strides, strict=True)
-    )
+    pools = "lambda_pool" not in spec.unused()
     for differs, reason in (
         (spec.share_embeddings, "shared embeddings"),
         (spec.intra_depth != 1, "an intra_depth above 1"),
@@ -253,7 +252,7 @@ def _block(names, letter, inputs, width, stride, spec, size):
     if stride > 1 or inputs != filters:
         key = f"{theirs}.shortcut"
         if spec.shortcut == "pool":
-            key += ".conv"  # Beside the pooling.
+            key += ".conv"  # Next to the pooling.
         yield from _conv_norm(key, f"{ours}_shortcut", inputs, filters)
     yield from _conv_norm(f"{theirs}.conv1_1x1", f"{ours}_conv1", inputs, width)
     if letter == "C":
