@@ -14,6 +14,7 @@ from lambdanet_tf.models.timm.hub import PUBLISHED
 from lambdanet_tf.models.timm.hub import read_published
 from lambdanet_tf.models.timm.safetensors import read_safetensors
 from lambdanet_tf.models.weights import HEAD
+from lambdanet_tf.models.weights import as_path
 from lambdanet_tf.models.weights import named_weights
 from lambdanet_tf.models.weights import read_weights
 from lambdanet_tf.models.weights import set_weights
@@ -61,12 +62,7 @@ def read_initial(spec, weights):
         ValueError: see `load_initial`.
         OSError: likewise.
     """
-    if not isinstance(weights, str | os.PathLike):
-        raise ValueError(
-            "`weights` must be None, 'imagenet' or a path. Received: "
-            f"{weights!r}."
-        )
-    weights = os.fspath(weights)
+    weights = as_path(weights)
     if weights == "imagenet":
         return _published(spec)
     if not weights.endswith(".safetensors"):

@@ -151,7 +151,7 @@ def read_weights(
     Raises:
         ValueError: if it is no such file.
     """
-    path = _file(os.fspath(path))
+    path = _file(as_path(path))
     saved, model_name = _read(path)
     return saved, f"{path}, saved from {model_name!r},"
 
@@ -200,13 +200,18 @@ def set_weights(
     return mismatched
 
 
+def as_path(weights: Any) -> str:
+    """Returns a path as a text, or raises a ValueError."""
+    if not isinstance(weights, str | os.PathLike):
+        raise ValueError(
+            "`weights` must be None, 'imagenet' or a path. Received: "
+            f"{weights!r}."
+        )
+    return os.fspath(weights)
+
+
 def _file(path):
     """The weights file that a path names; it may be a run folder."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise ValueError(
-            f"`weights` must be None or a path. Received: {path!r}."
-        )
-    path = os.fspath(path)
     folder = tf.io.gfile.isdir(path)
     for ending, advice in _FOREIGN.items():
         if path.lower().endswith(ending) and not folder:
