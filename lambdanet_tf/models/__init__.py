@@ -39,11 +39,11 @@ from lambdanet_tf.models.images import preprocess_input
 from lambdanet_tf.models.mobilenet import MobileNet
 from lambdanet_tf.models.network import Network
 from lambdanet_tf.models.resnet import ResNet
+from lambdanet_tf.models.weight_names import named_weights
+from lambdanet_tf.models.weight_names import set_weights
 from lambdanet_tf.models.weights import RUN_WEIGHTS
 from lambdanet_tf.models.weights import load_weights
-from lambdanet_tf.models.weights import named_weights
 from lambdanet_tf.models.weights import save_weights
-from lambdanet_tf.models.weights import set_weights
 from lambdanet_tf.models.weights import weights_as_bytes
 
 __all__ = [

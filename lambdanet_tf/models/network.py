@@ -14,7 +14,7 @@ from lambdanet_tf.models.images import check_range
 from lambdanet_tf.models.images import preprocessing
 from lambdanet_tf.models.layer_factory import LayerFactory
 from lambdanet_tf.models.pretrained import load_initial
-from lambdanet_tf.models.weights import HEAD
+from lambdanet_tf.models.weight_names import HEAD
 
 
 def Network(

@@ -13,11 +13,11 @@ from lambdanet_tf.models.timm.hub import IMAGENET_CLASSES
 from lambdanet_tf.models.timm.hub import PUBLISHED
 from lambdanet_tf.models.timm.hub import read_published
 from lambdanet_tf.models.timm.safetensors import read_safetensors
-from lambdanet_tf.models.weights import HEAD
+from lambdanet_tf.models.weight_names import HEAD
+from lambdanet_tf.models.weight_names import named_weights
+from lambdanet_tf.models.weight_names import set_weights
 from lambdanet_tf.models.weights import as_path
-from lambdanet_tf.models.weights import named_weights
 from lambdanet_tf.models.weights import read_weights
-from lambdanet_tf.models.weights import set_weights
 
 
 def load_initial(

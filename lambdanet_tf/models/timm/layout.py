@@ -30,7 +30,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from lambdanet_tf import specs
-from lambdanet_tf.models.weights import check_fit
+from lambdanet_tf.models.weight_names import check_fit
 
 _NETWORK = "the network of timm"
 _NORM = (

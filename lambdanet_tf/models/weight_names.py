@@ -1,0 +1,200 @@
+"""Weights of models by name: what files, tests and other projects go by.
+
+A name is `layer/[sublayer/...]weight`: the name of the layer in the model, the
+names of the attributes that lead to the weight's owner, and the weight's own
+name. Nothing depends on the order of layers, which differs between the Kerases.
+
+    stage4_block3_conv1/kernel
+    stage4_block3_lambda/query/kernel
+    stage4_block3_lambda/query_norm/moving_mean
+    stage4_block3_lambda/position_embedding/embeddings
+    stage4_embedding/embeddings           (a layer that several layers share)
+    predictions/bias
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+HEAD = "predictions"  # The layer that depends on the number of classes.
+
+
+def named_weights(model: tf.keras.Model) -> dict[str, Any]:
+    """Returns the weights of a model by the names that files use.
+
+    Args:
+        model: a Keras model, built.
+
+    Returns:
+        dict from name to variable. A weight that several layers share is there
+        once, under the name of the layer that owns it.
+
+    Raises:
+        ValueError: if two weights would have the same name.
+    """
+    paths = {}  # id of a layer with weights of its own: (layer, its paths)
+    _walk(model, "", paths)
+    named = {}
+    for layer, names in paths.values():
+        prefix = names[0] if len(names) == 1 else f"{layer.name}/"
+        for weight in _own_weights(layer):
+            key = prefix + _weight_name(weight)
+            if key in named:
+                raise ValueError(
+                    f"Two weights of {model.name!r} are called {key}. Give "
+                    "every layer a name of its own, and keep sublayers as "
+                    "attributes, not in lists."
+                )
+            named[key] = weight
+    return named
+
+
+def _walk(layer, prefix, paths):
+    """Collects a layer and its sublayers, with all the ways to each."""
+    _, ways = paths.setdefault(id(layer), (layer, []))
+    if prefix not in ways:
+        ways.append(prefix)
+    for name, sublayer in _sublayers(layer):
+        _walk(sublayer, f"{prefix}{name}/", paths)
+
+
+def _sublayers(layer):
+    """Name and layer of every direct sublayer that has weights."""
+    if isinstance(layer, tf.keras.Model):
+        pairs = [(sublayer.name, sublayer) for sublayer in layer.layers]
+    else:
+        pairs = [
+            (name, value)
+            for name, value in vars(layer).items()
+            if isinstance(value, tf.keras.layers.Layer)
+            and not name.startswith("_")
+        ]
+    return [(name, sublayer) for name, sublayer in pairs if sublayer.weights]
+
+
+def _own_weights(layer):
+    """The weights of a layer that none of its sublayers has."""
+    theirs = {
+        id(weight)
+        for _, sublayer in _sublayers(layer)
+        for weight in sublayer.weights
+    }
+    return [weight for weight in layer.weights if id(weight) not in theirs]
+
+
+def _weight_name(weight):
+    """`kernel` of `scope/kernel:0`, as a weight is called in tf_keras."""
+    name = weight.name.split("/")[-1].split(":")[0]
+    return name.removeprefix("depthwise_")  # tf_keras' name of that kernel.
+
+
+def set_weights(
+    model: tf.keras.Model,
+    arrays: dict[str, np.ndarray],
+    origin: str,
+    skip: Sequence[str] = (),
+    skip_mismatch: bool = False,
+) -> tuple[str, ...]:
+    """Sets all weights of a model from arrays by name, or none and raises.
+
+    Args:
+        model: as for `load_weights`, and so are the rest.
+        arrays: by the names of `named_weights`.
+        origin: where they are from, for messages.
+        skip: see there.
+        skip_mismatch: see there.
+
+    Returns:
+        As `load_weights`.
+
+    Raises:
+        ValueError: as `load_weights`.
+    """
+    ours = named_weights(model)
+    skip = tuple(skip)
+    if not any(key.startswith(f"{HEAD}/") for key in ours):
+        skip = (*skip, f"{HEAD}/")
+    ours = {k: w for k, w in ours.items() if not k.startswith(skip)}
+    arrays = {k: w for k, w in arrays.items() if not k.startswith(skip)}
+    shapes = {k: tuple(w.shape) for k, w in ours.items()}
+    mismatched = ()
+    if skip_mismatch:
+        mismatched = tuple(
+            key
+            for key, shape in shapes.items()
+            if key in arrays and arrays[key].shape != shape
+        )
+        for key in mismatched:
+            del shapes[key], arrays[key]
+    check_fit(shapes, arrays, model.name, origin)
+    for key in shapes:
+        ours[key].assign(arrays[key])
+    return mismatched
+
+
+def check_fit(
+    shapes: Mapping[str, Sequence[int | None] | None],
+    arrays: Mapping[str, np.ndarray],
+    name: str,
+    origin: str,
+) -> None:
+    """Raises a ValueError that says how arrays do not fit a model.
+
+    Args:
+        shapes: of the weights, by name; None where any size or shape fits.
+        arrays: by name.
+        name: of the model, for messages.
+        origin: where the arrays are from, likewise.
+    """
+    missing = [key for key in shapes if key not in arrays]
+    unexpected = [key for key in arrays if key not in shapes]
+    misshapen = [
+        f"{key} is {arrays[key].shape} in the file and {tuple(shape)} in the "
+        "model"
+        for key, shape in shapes.items()
+        if key in arrays and not _fits(arrays[key].shape, shape)
+    ]
+    not_numbers = [
+        key for key in arrays if not np.issubdtype(arrays[key].dtype, np.number)
+    ]
+    if not (missing or unexpected or misshapen or not_numbers):
+        return
+    parts = [
+        f"{len(found)} {what}: {_some(found)}."
+        for what, found in (
+            ("missing in the file", missing),
+            ("unexpected in the file", unexpected),
+            ("of another shape", misshapen),
+            ("that are no numbers", not_numbers),
+        )
+        if found
+    ]
+    head_only = not not_numbers and all(
+        key.startswith(f"{HEAD}/") for key in missing + unexpected + misshapen
+    )
+    if head_only:
+        parts.append(
+            "Only the classifier differs: to keep the rest, call "
+            "`load_weights(model, path, skip_mismatch=True)`."
+        )
+    raise ValueError(
+        f"`weights` must fit the model. {origin} does not fit {name!r}. "
+        f"Weights {' '.join(parts)}"
+    )
+
+
+def _fits(shape, expected):
+    """Whether a shape is the expected one, None for any size or any shape."""
+    return expected is None or (
+        len(shape) == len(expected)
+        and all(b in (None, a) for a, b in zip(shape, expected, strict=True))
+    )
+
+
+def _some(names, number=3):
+    """The first few names, and how many more there are."""
+    rest = f" and {len(names) - number} more" if len(names) > number else ""
+    return ", ".join(names[:number]) + rest
