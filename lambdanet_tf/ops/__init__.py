@@ -12,10 +12,8 @@ Positions of 1-D, 2-D and 3-D grids are flattened row-major into n or m.
 
 from lambdanet_tf.ops.attention import block_sizes
 from lambdanet_tf.ops.attention import relative_attention
-from lambdanet_tf.ops.content import apply_content_lambda
 from lambdanet_tf.ops.content import content_lambda
 from lambdanet_tf.ops.content_causal import causal_content_output
-from lambdanet_tf.ops.content_causal import causal_content_step
 from lambdanet_tf.ops.content_causal import content_state_spec
 from lambdanet_tf.ops.content_causal import initial_state
 from lambdanet_tf.ops.content_masked import masked_content_output
@@ -30,7 +28,6 @@ from lambdanet_tf.ops.geometry import same_axis
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.geometry import valid_axis
 from lambdanet_tf.ops.keys import KEY_NORMALIZATIONS
-from lambdanet_tf.ops.keys import normalize_keys
 from lambdanet_tf.ops.lambdas import lambda_output
 from lambdanet_tf.ops.lambdas import lambda_step
 from lambdanet_tf.ops.masks import Masks
@@ -64,13 +61,11 @@ __all__ = [
     "Masks",
     "Plan",
     "accumulation_dtype",
-    "apply_content_lambda",
     "best_plan",
     "block_sizes",
     "candidates",
     "causal_axis",
     "causal_content_output",
-    "causal_content_step",
     "center_of",
     "content_lambda",
     "content_state_spec",
@@ -82,7 +77,6 @@ __all__ = [
     "lambda_output",
     "lambda_step",
     "masked_content_output",
-    "normalize_keys",
     "padding_mask",
     "pair_embeddings",
     "plan_for",

@@ -1,16 +1,52 @@
-"""The content lambda, one for all queries.
+"""The content lambda.
 
     Lc[b, k, v] = sum over m, u of  norm(K)[b, m, k, u] V[b, m, v, u]
 
-The normalization runs over m, the context positions.
+The normalization runs over m, the context positions. One lambda serves all
+queries that see the same positions.
 """
 
 import tensorflow as tf
 
+from lambdanet_tf.ops.content_causal import causal_content_output
+from lambdanet_tf.ops.content_masked import masked_content_output
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.keys import normalize_keys
-from lambdanet_tf.ops.masks import masked_fill
 from lambdanet_tf.ops.precision import content_dtype
+
+
+def content_output(
+    queries, keys, values, normalization, masks, stride=1, state=None
+):
+    """Computes what the queries read from the content lambda of what they see.
+
+    Args:
+        queries: `(batch, n, heads, key_dim)`.
+        keys: `(batch, m, key_dim, intra_depth)`, before normalization.
+        values: `(batch, m, value_dim, intra_depth)`.
+        normalization: see `normalize_keys`.
+        masks: `Masks`.
+        stride: int. See `causal_content_output`, as for the state.
+        state: None, or of the positions before.
+
+    Returns:
+        `(batch, n, heads, value_dim)`, and the next state; None unless causal.
+    """
+    if masks.attention:
+        pairs = masks.pairs(size(queries, 1), size(keys, 1))
+        if masks.permitted is not None:
+            pairs &= tf.expand_dims(masks.permitted, 1)
+        outputs = masked_content_output(
+            queries, keys, values, pairs, normalization, masks.causal
+        )
+        return outputs, None
+    rest = normalization, masks.permitted
+    if masks.causal:
+        return causal_content_output(
+            queries, keys, values, *rest, stride, state
+        )
+    content = content_lambda(keys, values, *rest)  # [b, k, v]
+    return apply_content_lambda(queries, content), None
 
 
 def content_lambda(keys, values, normalization="softmax", context_mask=None):
@@ -20,7 +56,7 @@ def content_lambda(keys, values, normalization="softmax", context_mask=None):
         keys: `(batch, m, key_dim, intra_depth)`, before normalization.
         values: `(batch, m, value_dim, intra_depth)`.
         normalization: see `normalize_keys`.
-        context_mask: see `normalize_keys`.
+        context_mask: see `normalize_keys`; at padding values must be finite.
 
     Returns:
         `(batch, key_dim, value_dim)`, in float32 where half precisions would
@@ -30,7 +66,6 @@ def content_lambda(keys, values, normalization="softmax", context_mask=None):
     """
     dtype = content_dtype(values.dtype)
     keys, values = tf.cast(keys, dtype), tf.cast(values, dtype)
-    values = masked_fill(values, context_mask)
     batch, (value_dim, intra) = tf.shape(keys)[0], values.shape[2:]
     depth = size(keys, 1) * intra
     keys = normalize_keys(keys, normalization, context_mask)

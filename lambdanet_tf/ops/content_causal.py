@@ -1,7 +1,12 @@
 """The content lambda of sequences whose positions see only their past.
 
+Positions are cut into chunks. What the chunks before a query hold arrives as
+one running sum, rescaled to each query's own normalization with exponents that
+are never positive; only inside the query's own chunk are pairs of positions
+formed. Time and memory are linear in the length.
+
 Letters beside those of the package: j chunks, c positions of a chunk (s where
-they are summed over), p pieces of a chunk, y = b u. No tensor has more than
+they are summed over), p windows of a chunk, y = b u. No tensor has more than
 five axes, which is what the runtime of TFLite can slice and pad.
 """
 
@@ -17,47 +22,11 @@ from lambdanet_tf.ops.masks import propagate_nan
 from lambdanet_tf.ops.masks import split_nonfinite
 from lambdanet_tf.ops.precision import accumulation_dtype
 
-CHUNK = 16  # positions
-GROUP = 32  # chunks whose running sums are one product
+_CHUNK = 16  # positions
+_GROUP = 32  # chunks whose running sums are one product
 # Where the number of chunks is known only at run time.
-_MOST_ROUNDS = 3
-_MOST_SHIFTS = 20  # enough for 2**20 chunks
-
-
-def causal_content_output(
-    queries, keys, values, normalization="softmax", context_mask=None
-):
-    """Computes the content output of queries that see only their past.
-
-    Positions are cut into chunks. What the chunks before a query hold arrives
-    as one running sum, rescaled to each query's own normalization with
-    exponents that are never positive; only inside the query's own chunk are
-    pairs of positions formed. Time and memory are linear in the length.
-
-    Args:
-        queries: `(batch, n, heads, key_dim)`.
-        keys: `(batch, n, key_dim, intra_depth)`, before normalization.
-        values: `(batch, n, value_dim, intra_depth)`.
-        normalization: see `normalize_keys`; runs, for each query, over the
-            positions up to its own.
-        context_mask: see `normalize_keys`.
-
-    Returns:
-        `(batch, n, heads, value_dim)`.
-
-    Cost: about 2 b n u (k v + h k v + h c k + h c v) operations with chunks
-    of c positions; largest intermediates b n h k u, b n h c u and
-    b n k v u / c.
-    """
-    (key_dim, intra_depth), value_dim = keys.shape[2:], values.shape[2]
-    spec = content_state_spec(
-        key_dim, value_dim, intra_depth, normalization, keys.dtype
-    )
-    state = initial_state(spec, tf.shape(keys)[0])
-    outputs, _ = causal_content_step(
-        queries, keys, values, state, normalization, context_mask
-    )
-    return outputs
+_MAX_ROUNDS = 3
+_MAX_SHIFTS = 20  # enough for 2**20 chunks
 
 
 def content_state_spec(
@@ -70,9 +39,9 @@ def content_state_spec(
     """Returns what must be kept of a sequence to go on with its content output.
 
     Args:
-        key_dim: int. As of the layer.
-        value_dim: int. As of the layer.
-        intra_depth: int. As of the layer.
+        key_dim: int.
+        value_dim: int.
+        intra_depth: int.
         normalization: see `normalize_keys`.
         dtype: of the keys; the sums are kept in float32 or wider.
 
@@ -111,86 +80,102 @@ def initial_state(
     """
     state = {}
     for name, part in spec.items():
-        start = MASKED_LOGIT if name == "key_maximum" else 0.0
+        first = MASKED_LOGIT if name == "key_maximum" else 0.0
         shape = [batch_size, *part.shape[1:]]
-        state[name] = tf.fill(shape, tf.cast(start, part.dtype))
+        state[name] = tf.fill(shape, tf.cast(first, part.dtype))
     return state
 
 
-def causal_content_step(
-    queries: tf.Tensor,
-    keys: tf.Tensor,
-    values: tf.Tensor,
-    state: dict[str, tf.Tensor],
-    normalization: str | None = "softmax",
-    context_mask: tf.Tensor | None = None,
-) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-    """Computes the causal content output of the next positions of a sequence.
-
-    The algorithm of `causal_content_output`, with the positions before the
-    first given one replaced by their running sums.
+def causal_content_output(
+    queries,
+    keys,
+    values,
+    normalization="softmax",
+    context_mask=None,
+    stride=1,
+    state=None,
+):
+    """Computes the content output of queries that see only their past.
 
     Args:
-        queries: `(batch, n, heads, key_dim)`, of the n new positions.
+        queries: `(batch, n / stride, heads, key_dim)`, rounded up.
         keys: `(batch, n, key_dim, intra_depth)`, before normalization.
         values: `(batch, n, value_dim, intra_depth)`.
-        state: of the positions before, see `content_state_spec`.
-        normalization: see `normalize_keys`.
-        context_mask: None or boolean `(batch, n)`; False = padding.
+        normalization: see `normalize_keys`; runs, for each query, over the
+            positions up to its own.
+        context_mask: None or boolean `(batch, n)`; False = padding, whose
+            values must be finite.
+        stride: int. Positions from a query to the next.
+        state: of the positions before, see `content_state_spec`; None where
+            the sequence begins.
 
     Returns:
-        `(batch, n, heads, value_dim)`, and the state after these positions.
+        `(batch, n / stride, heads, value_dim)`, and the state after these
+        positions.
+
+    Cost: about 2 b n u (k v + h k v + h c k + h c v) operations with chunks
+    of c positions; largest intermediates b n h k u, b n h c u and
+    b n k v u / c.
     """
-    length, intra = size(keys, 1), keys.shape[3]
-    chunk = _chunk_size(keys.shape[1])
-    dtype = accumulation_dtype(keys.dtype)
-    wide = tf.cast(keys, dtype)
+    if stride > 1:
+        queries = tf.repeat(queries, stride, axis=1)[:, : size(keys, 1)]
+    dtype, out_dtype = accumulation_dtype(keys.dtype), keys.dtype
+    if state is None:
+        key_dim, (value_dim, intra) = keys.shape[2], values.shape[2:]
+        spec = content_state_spec(
+            key_dim, value_dim, intra, normalization, dtype
+        )
+        state = initial_state(spec, tf.shape(keys)[0])
     fill = MASKED_LOGIT if normalization == "softmax" else 0.0
-    wide = masked_fill(wide, context_mask, fill)
-    values = masked_fill(values, context_mask)
+    keys = masked_fill(tf.cast(keys, dtype), context_mask, fill)
     # A zero in a product hides what comes later, but not NaN or infinity.
+    keys, nonfinite_keys = split_nonfinite(keys)
     values, nonfinite = split_nonfinite(values)
-    wide, nonfinite_keys = split_nonfinite(wide)
-    # Intra-depth goes first: what follows is products of matrices.
-    wide = _chunks(_intra_first(wide), length, chunk, fill)
-    values = _intra_first(tf.cast(values, dtype))
-    values = _chunks(values, length, chunk)  # [y, j, c, v]
-    heads, key_dim = queries.shape[2:]
-    queries = tf.reshape(tf.cast(queries, dtype), [-1, length, heads * key_dim])
-    queries = _chunks(queries, length, chunk)  # [b, j, c, h * k]
-    queries = _for_each_intra(queries, intra)
-    state = {name: _folded(_swapped(part)) for name, part in state.items()}
-    attend = _softmax if normalization == "softmax" else _linear
-    earlier, sums, scores, state = attend(
-        tf.reshape(queries, [-1, chunk, heads, key_dim]),
-        *(wide, values, normalization, state),
-    )
-    outputs = _read(earlier, sums, intra) + _read(scores, values, intra)
-    value_dim = values.shape[-1]
-    shape = [-1, ceil_div(length, chunk) * chunk, heads, value_dim]
-    outputs = _first(tf.reshape(outputs, shape), length)
-    outputs = tf.cast(outputs, keys.dtype)
-    state = {
-        name: _swapped(tf.reshape(part, [-1, intra, *part.shape[1:]]))
-        for name, part in state.items()
-    }
     nonfinite = tf.cast(nonfinite | nonfinite_keys, tf.int32)
-    seen = tf.cumsum(nonfinite, axis=1) > 0
+    seen = tf.cumsum(nonfinite, axis=1) > 0  # [b, n]
+    outputs, state = _finite_output(
+        tf.cast(queries, dtype),
+        *(keys, tf.cast(values, dtype), normalization, state),
+    )
     # Whoever sees the sums sees the position that is not finite.
     state["content"] = propagate_nan(state["content"], seen[:, -1])
-    return propagate_nan(outputs, seen), state
+    outputs = propagate_nan(tf.cast(outputs, out_dtype), seen)
+    return outputs[:, ::stride] if stride > 1 else outputs, state
 
 
-def _intra_first(x):
-    """`(b, n, d, u)` -> `(b * u, n, d)`."""
-    return _folded(tf.transpose(x, [0, 3, 1, 2]))
+def _finite_output(queries, keys, values, normalization, state):
+    """As `causal_content_output`, of finite numbers without padding."""
+    length, intra = size(keys, 1), keys.shape[3]
+    heads, key_dim = queries.shape[2:]
+    # A power of two that holds a short sequence.
+    chunk = min(_CHUNK, 2 ** max((keys.shape[1] or _CHUNK) - 1, 0).bit_length())
+    fill = MASKED_LOGIT if normalization == "softmax" else 0.0
+    # Intra-depth goes first: what follows is products of matrices.
+    keys = _chunks(_intra_first(keys, 3), length, chunk, fill)  # [y, j, c, k]
+    values = _chunks(_intra_first(values, 3), length, chunk)  # [y, j, c, v]
+    state = {name: _intra_first(part, 2) for name, part in state.items()}
+    queries = tf.reshape(queries, [-1, length, heads * key_dim])
+    queries = _chunks(queries, length, chunk)  # [b, j, c, h * k]
+    queries = tf.tile(tf.expand_dims(queries, 1), [1, intra, 1, 1, 1])
+    queries = tf.reshape(queries, [-1, chunk, heads, key_dim])  # [y j, c, h, k]
+    if normalization == "softmax":
+        parts = _softmax(queries, keys, values, state)
+    else:
+        parts = _linear(queries, keys, values, state, normalization)
+    queries, sums, scores, state = parts
+    outputs = _read(queries, sums, intra) + _read(scores, values, intra)
+    shape = [-1, ceil_div(length, chunk) * chunk, heads, values.shape[-1]]
+    outputs = _first(tf.reshape(outputs, shape), length)
+    for name, part in state.items():
+        part = tf.reshape(part, [-1, intra, *part.shape[1:]])
+        state[name] = tf.transpose(part, [0, 2, 1, 3][: len(part.shape)])
+    return outputs, state
 
 
-def _for_each_intra(x, intra):
-    """`(b, j, c, d)` -> `(b * u, j, c, d)`."""
-    if intra == 1:
-        return x
-    return _folded(tf.tile(tf.expand_dims(x, 1), [1, intra, 1, 1, 1]))
+def _intra_first(x, axis):
+    """Moves the intra-depth to the batch, `(b * u, ...)`."""
+    others = [i for i in range(1, len(x.shape)) if i != axis]
+    return _folded(tf.transpose(x, [0, axis, *others]))
 
 
 def _folded(x):
@@ -199,28 +184,23 @@ def _folded(x):
     return tf.reshape(x, [-1, *sizes])
 
 
-def _swapped(part):
-    """Exchanges key channels and intra-depth of a part of a state."""
-    orders = {3: [0, 2, 1], 4: [0, 2, 1, 3]}
-    return tf.transpose(part, orders[len(part.shape)])
-
-
 def _read(queries, lambdas, intra):
-    """`(y * j, c, h, x)` by `(y, j, x, v)` -> `(b, j, c * h, v)`."""
+    """`(y * j, c, h, x)` by `(y, j, x, v)` -> `(b, j, c * h, v)`.
+
+    Added up over the intra-depth, too.
+    """
     chunks, (depth, value_dim) = size(lambdas, 1), lambdas.shape[2:]
-    _, chunk, heads, _ = queries.shape
-    shape = [-1, chunks, chunk * heads, intra * depth]
-    if intra > 1:
-        # Added up over the intra-depth, too.
-        queries = tf.reshape(queries, [-1, intra, chunks, chunk * heads, depth])
-        queries = tf.transpose(queries, [0, 2, 3, 1, 4])
-        lambdas = tf.reshape(lambdas, [-1, intra, chunks, depth, value_dim])
-        lambdas = tf.transpose(lambdas, [0, 2, 1, 3, 4])
+    rows = queries.shape[1] * queries.shape[2]
+    queries = tf.reshape(queries, [-1, intra, chunks, rows, depth])
+    queries = tf.transpose(queries, [0, 2, 3, 1, 4])
+    queries = tf.reshape(queries, [-1, chunks, rows, intra * depth])
+    lambdas = tf.reshape(lambdas, [-1, intra, chunks, depth, value_dim])
+    lambdas = tf.transpose(lambdas, [0, 2, 1, 3, 4])
     lambdas = tf.reshape(lambdas, [-1, chunks, intra * depth, value_dim])
-    return tf.matmul(tf.reshape(queries, shape), lambdas)
+    return tf.matmul(queries, lambdas)
 
 
-def _softmax(queries, keys, values, _, state):
+def _softmax(queries, keys, values, state):
     """Queries scaled for what is earlier, its sums, scores, the next state.
 
     Maximum and sum of exponents are kept apart: their logarithm in one number
@@ -233,13 +213,11 @@ def _softmax(queries, keys, values, _, state):
     ends = tf.concat([start, top[:, :, -1]], axis=1)  # [y, j + 1, k]
     before = [state["content"], tf.expand_dims(state["key_sum"], -1)]
     before = tf.expand_dims(tf.concat(before, axis=-1), 1)
-    first, last = (
-        tf.reshape(part, [-1, 1, keys.shape[-1]])
-        for part in (ends[:, :-1], ends[:, 1:])
-    )  # [y * j, 1, k]
+    first = tf.reshape(ends[:, :-1], [-1, 1, keys.shape[-1]])  # [y j, 1, k]
+    last = tf.reshape(ends[:, 1:], [-1, 1, keys.shape[-1]])
     values, keys, top = _folded(values), _folded(keys), _folded(top)
-    own, halves = tf.exp(keys - top), _halves(keys, top)
-    totals = _totals(own, halves)  # [y * j, c, k]
+    own = tf.exp(keys - top)
+    totals, factors = _halves(keys, top, own)  # [y * j, c, k]
     sums = tf.matmul(tf.exp(keys - last), values, transpose_a=True)
     sums = tf.concat([sums, tf.expand_dims(totals[:, -1], -1)], axis=-1)
     sums = tf.reshape(sums, [-1, chunks, *sums.shape[1:]])
@@ -254,52 +232,42 @@ def _softmax(queries, keys, values, _, state):
     sums = sums[..., :value_dim]
     carry = tf.exp(first - top)  # [y * j, c, k]
     queries = queries / tf.expand_dims(totals + carry * before, 2)
-    scores = _scores(queries, own, halves)
+    scores = _scores(queries, own, factors)
     return queries * tf.expand_dims(carry, 2), sums, scores, state
 
 
-def _halves(keys, top):
-    """Factors of the pairs whose key is in the half before the query's.
+def _halves(keys, top, own):
+    """Sums of the exponentials that a query sees in its chunk, and factors.
 
-    The exponent of such a pair, relative to the maximum that the query sees,
-    is the key's relative to the maximum at the end of its half, and that one's
-    relative to the query's: neither is ever positive.
+    Those of a pair whose key is in the half before the query's: its exponent,
+    relative to the maximum that the query sees, is the key's relative to the
+    maximum at the end of its half, and that one's relative to the query's.
+    Neither is ever positive.
 
     Returns:
-        For pieces of 2, 4, 8 ... positions a tuple, `(y * j, p, half, k)`:
-        factors of the keys of the first half, and of the queries of the second.
+        `(y * j, c, k)`; and for windows of 2, 4, 8 ... positions the factors
+        of the keys of the first half and of the queries of the second, both
+        `(y * j, p, half, k)`.
     """
-    factors = []
+    totals, factors = own, []
     for half in _shifts(keys.shape[1]):
         first, _ = _cut(keys, half)
         tops, second = _cut(top, half)
         middle = tops[:, :, -1:]
-        factors.append((tf.exp(first - middle), tf.exp(middle - second)))
-    return factors
+        decay = tf.exp(middle - second)
+        factors.append((tf.exp(first - middle), decay))
+        first, second = _cut(totals, half)
+        totals = _join_halves(first, second + decay * first[:, :, -1:])
+    return totals, factors
 
 
-def _totals(own, halves):
-    """Sums of the exponents that a query sees in its chunk, `(y * j, c, k)`.
-
-    Args:
-        own: of its own position, `(y * j, c, k)`.
-        halves: see `_halves`.
-    """
-    totals = own
-    for _, decay in halves:
-        first, second = _cut(totals, decay.shape[2])
-        totals = _joined(first, second + decay * first[:, :, -1:])
-    return totals
-
-
-def _scores(queries, own, halves):
+def _scores(queries, own, factors):
     """How queries weigh positions of their chunk, `(y * j, c, h, s)`."""
     _, chunk, heads, key_dim = queries.shape
-    scores = tf.reduce_sum(
-        queries * tf.expand_dims(own, 2), -1
-    )  # [y * j, c, h]: of the position itself
+    # Of the position itself.
+    scores = tf.reduce_sum(queries * tf.expand_dims(own, 2), -1)  # [y j, c, h]
     queries = tf.reshape(queries, [-1, chunk, heads * key_dim])
-    for weights, decay in halves:
+    for weights, decay in factors:
         half = weights.shape[2]
         _, second = _cut(queries, half)
         second = tf.reshape(second, [-1, half, heads, key_dim])
@@ -308,18 +276,13 @@ def _scores(queries, own, halves):
         weights = tf.reshape(weights, [-1, half, key_dim])
         across = tf.matmul(second, weights, transpose_b=True)
         across = tf.reshape(across, [-1, half, heads, half])
-        first, second = (
-            tf.reshape(part, [-1, half, heads, half])
-            for part in _cut(scores, half)
-        )
-        first = tf.pad(first, [[0, 0]] * 3 + [[0, half]])
-        second = tf.concat([across, second], -1)
-        # [pieces, half, h * 2 half] of every piece, and then of the chunk
-        first, second = (
-            tf.reshape(part, [-1, chunk // (2 * half), half, 2 * half * heads])
-            for part in (first, second)
-        )
-        scores = _joined(first, second)
+        first, second = _cut(scores, half)
+        shape = [-1, half, heads, half]
+        first = tf.pad(tf.reshape(first, shape), [[0, 0]] * 3 + [[0, half]])
+        second = tf.concat([across, tf.reshape(second, shape)], -1)
+        shape = [-1, chunk // (2 * half), half, 2 * half * heads]
+        halves = (tf.reshape(part, shape) for part in (first, second))
+        scores = _join_halves(*halves)
     return tf.reshape(scores, [-1, chunk, heads, chunk])
 
 
@@ -330,14 +293,14 @@ def _cut(x, half):
     return tf.unstack(x, axis=2)
 
 
-def _joined(first, second):
+def _join_halves(first, second):
     """Undoes `_cut`."""
-    _, pieces, half, depth = first.shape
+    _, windows, half, depth = first.shape
     x = tf.concat([first, second], axis=2)
-    return tf.reshape(x, [-1, pieces * 2 * half, depth])
+    return tf.reshape(x, [-1, windows * 2 * half, depth])
 
 
-def _linear(queries, keys, values, normalization, state):
+def _linear(queries, keys, values, state, normalization):
     """As `_softmax`, for keys that are summed as they are."""
     chunk, key_dim = keys.shape[2:]
     sums = tf.matmul(keys, values, transpose_a=True)
@@ -376,30 +339,27 @@ def _running_maximum(keys, start):
     return tf.maximum(inside, tf.expand_dims(before, 2))
 
 
-def _running_sum(sums, ends, rounds=_MOST_ROUNDS):
+def _running_sum(sums, ends, rounds=_MAX_ROUNDS):
     """Inclusive sums over chunks, each rescaled to its own chunk's end.
 
-    Args:
-        sums: `(y, j, k, w)`, each relative to the maximum at its end.
-        ends: `(y, j, k)`, the maxima, which never fall.
-        rounds: int. How often groups of chunks are formed, where the number
-            of chunks is known only at run time.
+    Of sums `(y, j, k, w)`, each relative to the maximum at its end, of `(y, j,
+    k)`, which never falls. An unknown number of chunks is grouped in `rounds`.
     """
     count = sums.shape[1]
-    if (count or GROUP + 1) <= GROUP or rounds == 0:
+    if (count or _GROUP + 1) <= _GROUP or rounds == 0:
         return _group_sums(sums, ends)
     chunks, (key_dim, width) = size(sums, 1), sums.shape[2:]
-    sums = _chunks(sums, chunks, GROUP)  # [y, j, c, k, w]
-    ends = _chunks(ends, chunks, GROUP, ends.dtype.max)
+    sums = _chunks(sums, chunks, _GROUP)  # [y, j, c, k, w]
+    ends = _chunks(ends, chunks, _GROUP, ends.dtype.max)
     groups = size(sums, 1)
     inside = _group_sums(_folded(sums), _folded(ends))
-    inside = tf.reshape(inside, [-1, groups, GROUP, key_dim, width])
+    inside = tf.reshape(inside, [-1, groups, _GROUP, key_dim, width])
     tops = ends[:, :, -1]
     before = _running_sum(inside[:, :, -1], tops, rounds - 1)
     decay = tf.exp(tf.expand_dims(_moved(tops, 1, 1), 2) - ends)
     before = tf.expand_dims(_moved(before, 1, 1, 0.0), 2)
     sums = inside + tf.expand_dims(decay, -1) * before
-    sums = tf.reshape(sums, [-1, groups * GROUP, key_dim, width])
+    sums = tf.reshape(sums, [-1, groups * _GROUP, key_dim, width])
     return _first(sums, chunks)
 
 
@@ -415,7 +375,7 @@ def _group_sums(sums, ends):
 
 def _shifts(count):
     """1, 2, 4 ...: every round doubles the reach (Hillis and Steele)."""
-    rounds = _MOST_SHIFTS if count is None else max(count - 1, 0).bit_length()
+    rounds = _MAX_SHIFTS if count is None else max(count - 1, 0).bit_length()
     return [2**index for index in range(rounds)]
 
 
@@ -433,24 +393,17 @@ def _first(x, count):
 
 def _moved(x, shift, axis, fill=None):
     """Shifts an axis towards its end, filling the beginning."""
+    fill = x.dtype.min if fill is None else fill
     if x.shape[axis] is None:
         shift = tf.minimum(shift, tf.shape(x)[axis])
     cut = [slice(None)] * axis + [slice(size(x, axis) - shift)]
     pads = [[shift if i == axis else 0, 0] for i in range(len(x.shape))]
-    fill = x.dtype.min if fill is None else fill
     return tf.pad(x[tuple(cut)], pads, constant_values=fill)
 
 
 def _past(count):
     positions = tf.range(count)
     return tf.expand_dims(positions, 1) >= positions
-
-
-def _chunk_size(length):
-    """`CHUNK`, or the power of two that holds a short sequence."""
-    if length is None:
-        return CHUNK
-    return min(CHUNK, 2 ** max(length - 1, 0).bit_length())
 
 
 def _chunks(x, length, chunk, fill=0.0):

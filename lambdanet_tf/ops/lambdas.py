@@ -12,11 +12,8 @@ one head with keys, values and embeddings of their own.
 
 import tensorflow as tf
 
-from lambdanet_tf.ops.content import apply_content_lambda
 from lambdanet_tf.ops.content import content_lambda
-from lambdanet_tf.ops.content_causal import causal_content_output
-from lambdanet_tf.ops.content_causal import causal_content_step
-from lambdanet_tf.ops.content_masked import masked_content_output
+from lambdanet_tf.ops.content import content_output
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.masks import Masks
 from lambdanet_tf.ops.masks import masked_fill
@@ -24,16 +21,13 @@ from lambdanet_tf.ops.masks import propagate_nan
 from lambdanet_tf.ops.masks import seen_within_scope
 from lambdanet_tf.ops.masks import split_nonfinite
 from lambdanet_tf.ops.pairs import explicit_output
-from lambdanet_tf.ops.pairs import pair_embeddings
-from lambdanet_tf.ops.pairs import pair_output
-from lambdanet_tf.ops.pairs import relative_index
+from lambdanet_tf.ops.pairs import masked_table_output
 from lambdanet_tf.ops.position import ALGORITHMS
 from lambdanet_tf.ops.position import position_output
 from lambdanet_tf.ops.position.choice import plan_for
 from lambdanet_tf.ops.position.cost import Dims
 from lambdanet_tf.ops.position.cost import Plan
 from lambdanet_tf.ops.precision import accumulation_dtype
-from lambdanet_tf.ops.precision import factor_dtype
 
 _UNMASKED = Masks()
 
@@ -80,10 +74,13 @@ def lambda_output(
     values = masked_fill(values, masks.permitted)
     groups = _groups(queries, keys, values, embeddings, masks.by_head)
     outputs = [
-        _read(*group, geometry, plan, normalization, masks.of_head(head))
+        _group_output(
+            *group, geometry, plan, normalization, masks.of_head(head)
+        )[0]
         for head, group in enumerate(groups)
-    ]
-    return _with_bias(_joined(outputs), queries, position_bias)
+    ]  # [b, n, heads that share a lambda, v]
+    outputs = tf.concat(outputs, axis=2)  # [b, n, h, v]
+    return _add_bias(outputs, queries, position_bias)
 
 
 def lambda_step(
@@ -122,78 +119,66 @@ def lambda_step(
     values = masked_fill(values, masks.permitted)
     if window is not None:
         values = tf.concat([window, values], axis=1)
-    stride, outputs, after = geometry.strides[0], [], []
-    groups = _groups(queries, keys, values, embeddings)
-    for group, (q, k, v, e) in enumerate(groups):
-        parts = []
-        if k is not None:
-            part, sums_of_group = causal_content_step(
-                _at_positions(q, stride),
-                k,
-                v[:, size(v, 1) - length :],
-                {name: x[:, group] for name, x in sums.items()},
-                normalization,
-                masks.context,
-            )
-            after += [sums_of_group]
-            parts += [part[:, ::stride]]
-        if e is not None:
-            parts += [_position_output(q, v, e, geometry, plan, masks)]
-        outputs += [tf.add_n(parts)]
+    groups = [
+        _group_output(
+            *(*group, geometry, plan, normalization, masks),
+            {name: x[:, index] for name, x in sums.items()},
+        )
+        for index, group in enumerate(
+            _groups(queries, keys, values, embeddings)
+        )
+    ]
     state = {
-        name: tf.stack([group[name] for group in after], axis=1)
+        name: tf.stack([after[name] for _, after in groups], axis=1)
         for name in sums
     }
     if window is not None:
         state["values"] = values[:, length:]
-    return _with_bias(_joined(outputs), queries, position_bias), state
+    outputs = tf.concat([output for output, _ in groups], axis=2)
+    return _add_bias(outputs, queries, position_bias), state
 
 
-def _read(
-    queries, keys, values, embeddings, geometry, plan, normalization, masks
+def _group_output(
+    queries,
+    keys,
+    values,
+    embeddings,
+    geometry,
+    plan,
+    normalization,
+    masks,
+    state=None,
 ):
-    """What heads read that share a lambda: content plus position."""
-    if keys is None:
-        return _position_output(
-            queries, values, embeddings, geometry, plan, masks
-        )
-    if embeddings is not None and not masks.differs:
-        plan = _planned(plan, queries, values, geometry)
-        if plan is not None and ALGORITHMS[plan.algorithm].reads_content:
+    """What heads read that share a lambda, and the next state of the content.
+
+    Keys, values and embeddings have no axis of groups; in a step, values begin
+    with those that were kept.
+    """
+    if embeddings is not None and geometry is not None and not masks.attention:
+        plan = _planned(plan, queries, values, geometry, masks.causal)
+        reads_content = ALGORITHMS[plan.algorithm].reads_content
+        if keys is not None and reads_content and not masks.causal:
             content = content_lambda(
                 keys, values, normalization, masks.permitted
-            )
-            return position_output(
+            )  # [b, k, v]
+            outputs = position_output(
                 queries, values, embeddings, geometry, plan, content
             )
-    content = _content_output(
-        queries, keys, values, geometry, normalization, masks
-    )
-    if embeddings is None:
-        return content
-    return content + _position_output(
-        queries, values, embeddings, geometry, plan, masks
-    )
-
-
-def _content_output(queries, keys, values, geometry, normalization, masks):
-    """What the queries read from a content lambda that they share, or not."""
-    if masks.attention:
-        pairs = masks.pairs(size(queries, 1), size(keys, 1))
-        if masks.permitted is not None:
-            pairs &= tf.expand_dims(masks.permitted, 1)
-        return masked_content_output(
-            queries, keys, values, pairs, normalization, masks.causal
-        )
-    if masks.causal:
+            return outputs, state
+    outputs = []
+    if keys is not None:
         stride = 1 if geometry is None else geometry.strides[0]
-        queries = _at_positions(queries, stride)[:, : size(keys, 1)]
-        outputs = causal_content_output(
-            queries, keys, values, normalization, masks.permitted
+        kept = size(values, 1) - size(keys, 1)
+        new = values if state is None else values[:, kept:]
+        content, state = content_output(
+            queries, keys, new, normalization, masks, stride, state
         )
-        return outputs[:, ::stride]
-    content = content_lambda(keys, values, normalization, masks.permitted)
-    return apply_content_lambda(queries, content)
+        outputs += [content]
+    if embeddings is not None:
+        outputs += [
+            _position_output(queries, values, embeddings, geometry, plan, masks)
+        ]
+    return tf.add_n(outputs), state
 
 
 def _position_output(queries, values, embeddings, geometry, plan, masks):
@@ -201,48 +186,34 @@ def _position_output(queries, values, embeddings, geometry, plan, masks):
     if geometry is None:
         return explicit_output(queries, values, embeddings, masks)
     if masks.attention:
-        if not geometry.is_static:
-            raise ValueError(
-                "`attention_mask` needs a `geometry` of static sizes. "
-                "Received: sizes that are known at run time only."
-            )
-        pairs = masks.attention[0] & (relative_index(geometry) >= 0)
-        embeddings = pair_embeddings(
-            embeddings, geometry, factor_dtype(values.dtype)
+        return masked_table_output(
+            queries, values, embeddings, geometry, masks.attention[0]
         )
-        return pair_output(queries, values, embeddings, pairs)
-    plan = _planned(plan, queries, values, geometry)
     if not (masks.causal or geometry.is_causal):
         return position_output(queries, values, embeddings, geometry, plan)
     # An algorithm may multiply what comes later by zero.
     values, nonfinite = split_nonfinite(values)
-    if not geometry.is_causal:
-        plan = _without_mixing(plan, queries, values, geometry)
     outputs = position_output(queries, values, embeddings, geometry, plan)
-    return propagate_nan(
-        outputs, seen_within_scope(geometry.axes[0], nonfinite)
-    )
+    seen = seen_within_scope(geometry.axes[0], nonfinite)
+    return propagate_nan(outputs, seen)
 
 
-def _planned(plan, queries, values, geometry):
-    """The plan of a table; None without."""
-    if geometry is None:
-        return None
-    if isinstance(plan, Plan):
-        return plan
-    dims = Dims(*queries.shape[-2:], *values.shape[-2:])
-    return plan_for(geometry, dims, plan, batch=values.shape[0])
+def _planned(plan, queries, values, geometry, causal):
+    """The plan of a table.
 
-
-def _without_mixing(plan, queries, values, geometry):
-    """The best plan of an algorithm that adds up no later positions.
-
-    One that does takes them off again, to rounding.
+    Where later positions are in its scope, none that mixes positions: it takes
+    them off again, to rounding.
     """
+    dims = Dims(*queries.shape[-2:], *values.shape[-2:])
+    batch = values.shape[0]
+    if not isinstance(plan, Plan):
+        plan = plan_for(geometry, dims, plan, batch=batch)
+    if not causal or geometry.is_causal:
+        return plan
     for other in (plan, *plan.alternatives):
         if not ALGORITHMS[other.algorithm].mixes_positions:
             return other
-    return _planned("lambda_first", queries, values, geometry)
+    return plan_for(geometry, dims, "lambda_first", batch=batch)
 
 
 def _groups(queries, keys, values, embeddings, by_head=False):
@@ -269,16 +240,7 @@ def _groups(queries, keys, values, embeddings, by_head=False):
     ]
 
 
-def _joined(outputs):
-    return outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2)
-
-
-def _at_positions(queries, stride):
-    """`(batch, n, ...)` -> `(batch, n * stride, ...)`, repeated."""
-    return queries if stride == 1 else tf.repeat(queries, stride, axis=1)
-
-
-def _with_bias(outputs, queries, bias):
+def _add_bias(outputs, queries, bias):
     """Adds what the queries read from the bias, the same in all channels."""
     if bias is None:
         return outputs

@@ -113,6 +113,33 @@ def explicit_output(queries, values, embeddings, masks):
     return propagate_nan(outputs, tf.reduce_any(nonfinite, axis=-1))
 
 
+def masked_table_output(queries, values, table, geometry, attention_mask):
+    """Computes the position output of a table, with an attention mask.
+
+    Args:
+        queries: `(batch, n, heads, key_dim)`.
+        values: `(batch, m, value_dim, intra_depth)`.
+        table: `(*entries, key_dim, intra_depth)`.
+        geometry: a static `Geometry`.
+        attention_mask: boolean `([batch,] n, m)`.
+
+    Returns:
+        `(batch, n, heads, value_dim)`.
+
+    Raises:
+        ValueError: if the geometry is not static.
+    """
+    if not geometry.is_static:
+        raise ValueError(
+            "`attention_mask` needs a `geometry` of static sizes. Received: "
+            "sizes that are known at run time only."
+        )
+    pairs = attention_mask & (relative_index(geometry) >= 0)
+    dtype = factor_dtype(values.dtype)
+    embeddings = pair_embeddings(table, geometry, dtype)  # [n, m, k, u]
+    return pair_output(queries, values, embeddings, pairs)
+
+
 def pair_output(queries, values, embeddings, pairs=None):
     """Computes the position output from the embedding of every pair.
 
