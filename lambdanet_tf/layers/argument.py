@@ -7,6 +7,7 @@ The constructor is made of these lines, and so are its signature, its errors
 and the configuration. Static checkers read them as the fields of a dataclass.
 """
 
+import functools
 import inspect
 from typing import TYPE_CHECKING
 from typing import Any
@@ -16,6 +17,7 @@ from typing import TypeVar
 import tensorflow as tf
 
 from lambdanet_tf.arguments import checked_arguments
+from lambdanet_tf.arguments import one_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -45,9 +47,8 @@ class Argument:
 
     @property
     def parameter(self):
-        kind = inspect.Parameter.KEYWORD_ONLY
-        if not self._kw_only:
-            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        kind = inspect.Parameter.KEYWORD_ONLY if self._kw_only else kind
         return inspect.Parameter(self.name, kind, default=self.default)
 
 
@@ -64,15 +65,18 @@ class KerasArgument(Argument):
         return getattr(tf.keras, self.name.split("_")[-1] + "s")
 
 
-def argument(*, default=_REQUIRED, check=None, kw_only=True) -> Any:
+def argument(*, default=_REQUIRED, check=None, choices=(), kw_only=True) -> Any:
     """Declares an argument of a layer, in the body of its class.
 
     Args:
         default: what it is unless given; None also permits None.
         check: None, or a function of name and value, as in
             `lambdanet_tf.arguments`, that returns the attribute.
+        choices: all that it can be, in place of `check`.
         kw_only: bool. Whether it must be given by name.
     """
+    if choices:
+        check = functools.partial(one_of, allowed=choices)
     return Argument(default, check, kw_only)
 
 

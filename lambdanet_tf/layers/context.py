@@ -6,7 +6,6 @@ from lambdanet_tf import ops
 from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import known_shape
-from lambdanet_tf.layers.grids import same_grid
 from lambdanet_tf.layers.grids import with_shape
 
 
@@ -114,7 +113,8 @@ class ContextLayer(BaseLayer):
         check_grid("context", context_shape)
         self._check_axes(inputs_shape)
         grids = inputs_shape[1:-1], context_shape[1:-1]
-        if self._needs_one_grid and not same_grid(*grids):
+        same = tf.TensorShape(grids[0]).is_compatible_with(grids[1])
+        if self._needs_one_grid and not same:
             who, remedy = self._one_grid_of
             raise ValueError(
                 f"{who} need a `context` on the grid of the `inputs`. "

@@ -55,11 +55,6 @@ def with_shape(x, other):
     return known
 
 
-def same_grid(one, other):
-    """Whether two static grids may be the same; None fits anything."""
-    return tf.TensorShape(one).is_compatible_with(tf.TensorShape(other))
-
-
 def check_grid(name, shape):
     """Raises a ValueError unless a shape is `(batch, *spatial, channels)`."""
     if not all(
@@ -105,33 +100,3 @@ def check_axes(layer, grid, axes):
 def split(x, *depths):
     """`(batch, n, channels)` -> `(batch, n, *depths)`."""
     return tf.reshape(x, [-1, ops.size(x, 1), *depths])
-
-
-def num_positions(x):
-    """The number of positions of `(batch, *spatial, channels)`, or None."""
-    return x.shape[1:-1].num_elements()
-
-
-def size_of_grid(x):
-    """The number of positions: int, or scalar tensor if unknown."""
-    return num_positions(x) or tf.reduce_prod(tf.shape(x)[1:-1])
-
-
-def check_shape(name, shape, allowed, meaning):
-    """Raises a ValueError unless a static shape may be an allowed one."""
-    if not any(_fits(shape, wanted) for wanted in allowed):
-        shapes = " or ".join(str(wanted) for wanted in allowed)
-        raise ValueError(
-            f"`{name}` must have the shape {meaning}; here {shapes}. Received: "
-            f"{tuple(shape)}."
-        )
-
-
-def _fits(shape, wanted):
-    """Whether a static shape may be the wanted one; None fits anything."""
-    if isinstance(shape, tf.TensorShape) and shape.rank is None:
-        return True
-    return len(shape) == len(wanted) and all(
-        None in (have, want) or have == want
-        for have, want in zip(shape, wanted, strict=True)
-    )

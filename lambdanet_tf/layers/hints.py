@@ -31,101 +31,80 @@ _SYNONYMS = {
     "mask": ("query_mask",),
 }
 
-_CONV = "Use `LambdaConv`, which has it; this layer keeps the sizes of its maps"
-_DENSE = "A layer has no classes: follow it with a Dense layer of so many units"
-_DROPOUT = "Nothing is dropped inside: follow the layer with `Dropout`"
-_CHANNELS = "Leave it out: the channels of the inputs are read from the inputs"
-_SIZES = (
-    "Leave it out: the sizes of a map are read from the inputs, and "
-    "scope=None is global"
-)
-_VALUES = (
-    "The values of a head have `filters / num_heads` channels: give `filters`"
-)
-_BIAS = "The projections have no bias: batch normalization follows or adds one"
-_SEQUENCES = (
-    "Outputs have a position for each of the inputs: for one of all, follow "
-    "with GlobalAveragePooling1D"
-)
-_KERNELS = (
-    "Each projection has its own: `query_initializer`, `key_initializer`, "
-    "`value_initializer`"
-)
-_CHANNELS_LAST = (
-    "Layers take inputs channels last: put a Permute layer before and after"
-)
-_STRIDED_ATTENTION = (
-    "Attention keeps the sizes of its maps: follow it with AveragePooling2D"
-)
-_SCORES = "No attention scores are formed that could be returned"
-_QUERIES = (
-    "`inputs` are the queries, and `context` is what keys and values are made "
-    "of: layer(query, context=value)"
-)
-_SHARED = "All heads share keys and values, unless multi_head=True"
-_CAUSAL_LAYER = "Give causal=True to the constructor"
-_CAUSAL_CONV = "Give padding='causal' to the constructor"
+_CAUSAL = ("causal", "causal_mask", "use_causal_mask", "is_causal")
 
-# Of layers with `filters`, by argument: what to do in place of it.
+# Of layers with `filters`: what to do in place of which arguments.
 _REMEDIES = {
-    **dict.fromkeys(("num_classes", "classes", "n_classes"), _DENSE),
-    **dict.fromkeys(("padding", "strides", "stride"), _CONV),
-    **dict.fromkeys(("dilation_rate", "dilation"), _CONV),
-    "activation": "Follow the layer with an Activation layer",
-    **dict.fromkeys(("dropout", "dropout_rate", "attn_drop"), _DROPOUT),
-    **dict.fromkeys(("attention_dropout", "proj_drop"), _DROPOUT),
-    **dict.fromkeys(("drop_rate", "recurrent_dropout"), _DROPOUT),
-    **dict.fromkeys(("use_causal_mask", "is_causal"), _CAUSAL_LAYER),
-    **dict.fromkeys(("causal", "causal_mask"), _CAUSAL_LAYER),
-    **dict.fromkeys(("return_sequences", "return_state"), _SEQUENCES),
-    **dict.fromkeys(("use_bias", "bias", "qkv_bias"), _BIAS),
-    **dict.fromkeys(("bias_initializer", "bias_regularizer"), _BIAS),
-    **dict.fromkeys(("bias_constraint", "out_bias"), _BIAS),
-    **dict.fromkeys(("value_dim", "dim_v", "v_dim"), _VALUES),
-    **dict.fromkeys(("dim", "in_channels", "input_channels"), _CHANNELS),
-    **dict.fromkeys(("n", "m", "feat_size", "input_size"), _SIZES),
-    "kernel_initializer": _KERNELS,
-    "depthwise_initializer": _KERNELS,
-    "data_format": _CHANNELS_LAST,
-    "return_attention_scores": _SCORES,
-    **dict.fromkeys(("need_weights", "output_attentions"), _SCORES),
-    **dict.fromkeys(("query", "key", "value"), _QUERIES),
-    **dict.fromkeys(("queries", "keys", "values"), _QUERIES),
-    **dict.fromkeys(("num_key_value_heads", "groups"), _SHARED),
+    "A layer has no classes: follow it with a Dense layer of so many units": (
+        *("num_classes", "classes", "n_classes"),
+    ),
+    "Use `LambdaConv`, which has it; this layer keeps the sizes of its maps": (
+        *("padding", "strides", "stride", "dilation_rate", "dilation"),
+    ),
+    "Follow the layer with an Activation layer": ("activation",),
+    "Nothing is dropped inside: follow the layer with `Dropout`": (
+        *("dropout", "dropout_rate", "attn_drop", "attention_dropout"),
+        *("proj_drop", "drop_rate", "recurrent_dropout"),
+    ),
+    "Give causal=True to the constructor": _CAUSAL,
+    "Outputs have a position for each of the inputs: for one of all, follow "
+    "with GlobalAveragePooling1D": ("return_sequences", "return_state"),
+    "The projections have no bias: batch normalization follows or adds one": (
+        *("use_bias", "bias", "qkv_bias", "bias_initializer"),
+        *("bias_regularizer", "bias_constraint", "out_bias"),
+    ),
+    "The values of a head have `filters / num_heads` channels: give "
+    "`filters`": ("value_dim", "dim_v", "v_dim"),
+    "Leave it out: the channels of the inputs are read from the inputs": (
+        *("dim", "in_channels", "input_channels"),
+    ),
+    "Leave it out: the sizes of a map are read from the inputs, and "
+    "scope=None is global": ("n", "m", "feat_size", "input_size"),
+    "Each projection has its own: `query_initializer`, `key_initializer`, "
+    "`value_initializer`": ("kernel_initializer", "depthwise_initializer"),
+    "Layers take inputs channels last: put a Permute layer before and after": (
+        "data_format",
+    ),
+    "No attention scores are formed that could be returned": (
+        *("return_attention_scores", "need_weights", "output_attentions"),
+    ),
+    "`inputs` are the queries, and `context` is what keys and values are made "
+    "of: layer(query, context=value)": (
+        *("query", "key", "value", "queries", "keys", "values"),
+    ),
+    "All heads share keys and values, unless multi_head=True": (
+        *("num_key_value_heads", "groups"),
+    ),
 }
 # The same where it differs, by layer.
 _REMEDIES_OF = {
-    "LambdaConv": dict.fromkeys(
-        ("causal", "causal_mask", "use_causal_mask", "is_causal"), _CAUSAL_CONV
-    ),
+    "LambdaConv": {"Give padding='causal' to the constructor": _CAUSAL},
     "RelativeAttention": {
-        **dict.fromkeys(("padding", "strides", "stride"), _STRIDED_ATTENTION),
-        **dict.fromkeys(("dilation_rate", "dilation"), _STRIDED_ATTENTION),
-        "groups": "Every head has keys and values of its own",
+        "Attention keeps the sizes of its maps: follow it with "
+        "AveragePooling2D": (
+            *("padding", "strides", "stride", "dilation_rate", "dilation"),
+        ),
+        "Every head has keys and values of its own": ("groups",),
     },
     "Dropout": {
-        "seed": "Draws follow tf.keras.utils.set_random_seed",
-        "noise_shape": "To drop whole branches use `StochasticDepth`",
+        "Draws follow tf.keras.utils.set_random_seed": ("seed",),
+        "To drop whole branches use `StochasticDepth`": ("noise_shape",),
     },
     "StochasticDepth": {
-        "survival_probability": "It is 1 - `rate`",
-        "seed": "Draws follow tf.keras.utils.set_random_seed",
+        "It is 1 - `rate`": ("survival_probability",),
+        "Draws follow tf.keras.utils.set_random_seed": ("seed",),
     },
     "SqueezeExcite": {
-        **dict.fromkeys(
-            ("reduction", "reduction_ratio", "squeeze_factor"),
-            "It is 1 / `ratio`",
+        "It is 1 / `ratio`": (
+            *("reduction", "reduction_ratio", "squeeze_factor"),
         ),
-        **dict.fromkeys(
-            ("filters", "units", "channels", "bottleneck_filters"),
-            "Channels are those of the inputs; the bottleneck has `ratio` "
-            "times as many",
-        ),
+        "Channels are those of the inputs; the bottleneck has `ratio` times as "
+        "many": ("filters", "units", "channels", "bottleneck_filters"),
     },
     "RelativePositionEmbedding": {
-        "max_distance": "`scope` is how many relative positions there are",
-        "input_length": "Leave it out: sizes are read from the inputs",
-        "output_dim": "It is `key_dim`",
+        "`scope` is how many relative positions there are": ("max_distance",),
+        "Leave it out: sizes are read from the inputs": ("input_length",),
+        "It is `key_dim`": ("output_dim",),
     },
 }
 
@@ -139,13 +118,14 @@ def instead_of(name: str, layer: str, names: Iterable[str]) -> str:
         names: what it does have.
     """
     names = list(names)
-    own = _REMEDIES_OF.get(layer, {})
-    if remedy := own.get(name):
-        return f" {remedy}."
+    for remedy, arguments in _REMEDIES_OF.get(layer, {}).items():
+        if name in arguments:
+            return f" {remedy}."
     for argument, synonyms in _SYNONYMS.items():
         if argument in names and name in synonyms:
             return f" Did you mean {argument!r}?"
-    remedy = _REMEDIES.get(name)
-    if remedy and layer in ("LambdaLayer", "LambdaConv", "RelativeAttention"):
-        return f" {remedy}."
+    if layer in ("LambdaLayer", "LambdaConv", "RelativeAttention"):
+        for remedy, arguments in _REMEDIES.items():
+            if name in arguments:
+                return f" {remedy}."
     return did_you_mean(name, names)

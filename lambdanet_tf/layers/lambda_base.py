@@ -7,7 +7,6 @@ import tensorflow as tf
 from lambdanet_tf import ops
 from lambdanet_tf.arguments import boolean
 from lambdanet_tf.arguments import fraction
-from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import keras_argument
@@ -19,14 +18,6 @@ from lambdanet_tf.layers.projections import ProjectionLayer
 
 def _implementation(_, value):
     return ops.implementation_name(value)
-
-
-def _key_normalization(name, value):
-    return one_of(name, value, ops.KEY_NORMALIZATIONS)
-
-
-def _query_normalization(name, value):
-    return one_of(name, value, ("softmax", None))
 
 
 class LambdaBase(ProjectionLayer):
@@ -45,10 +36,10 @@ class LambdaBase(ProjectionLayer):
     position_embedding: Any = argument(default="relative")
     implementation: str = argument(default="auto", check=_implementation)
     key_normalization: str | None = argument(
-        default="softmax", check=_key_normalization
+        default="softmax", choices=ops.KEY_NORMALIZATIONS
     )
     query_normalization: str | None = argument(
-        default=None, check=_query_normalization
+        default=None, choices=("softmax", None)
     )
     use_batch_norm: bool = argument(default=True, check=boolean)
     norm_momentum: float = argument(default=0.9, check=fraction)
@@ -189,31 +180,41 @@ class LambdaBase(ProjectionLayer):
             batch=batch,
         )
 
-    def _project(self, x, context, masks, training):
-        """Projects and normalizes.
+    def _outputs(self, x, context, embeddings, geometry, masks, training):
+        """Computes what queries read from their lambdas.
 
         Args:
-            x: `(batch, n, channels)`.
+            x: `(batch, n, channels)`, where the queries are.
             context: `(batch, m, channels)`; the same tensor where it is x.
-            masks: `Masks`.
+            embeddings: as in `ops.lambda_output`.
+            geometry: likewise.
+            masks: likewise.
             training: as in a call.
 
         Returns:
-            Queries `(batch, n, heads, key_dim)`; keys, or None, `(batch, m,
-            groups, key_dim, intra_depth)`; values `(batch, m, groups,
-            value_dim, intra_depth)`; and None or boolean `(batch, n)`, which
-            queries were not finite and are zero.
+            `(batch, n, heads, value_dim)`.
         """
+        plan = self._plan(geometry, training, context.shape[0])
         x, context, nonfinite, hidden = masks.finite_inputs(x, context)
-        queries = self._queries(self.query(x), masks.query, training)
-        keys = self._keys(context, hidden)
-        values = self._values(context, masks.context, hidden, training)
-        return queries, keys, values, nonfinite
+        outputs = ops.lambda_output(
+            self._queries(x, masks, training),  # [b, n, h, k]
+            self._keys(context, hidden),  # [b, m, g, k, u]
+            self._values(context, hidden, masks, training),  # [b, m, g, v, u]
+            embeddings,
+            geometry,
+            plan,
+            self.key_normalization,
+            masks,
+            self.position_bias,
+        )  # [b, n, h, v]
+        return ops.propagate_nan(outputs, nonfinite)
 
-    def _queries(self, queries, mask, training):
+    def _queries(self, x, masks, training):
+        queries = self.query(x)
         if self.query_norm is not None:
+            queries = ops.finite_padding(queries, masks.query)
             queries = self.query_norm(
-                ops.finite_padding(queries, mask), training=training, mask=mask
+                queries, training=training, mask=masks.query
             )
         queries = split(queries, self.num_heads, self.key_dim)
         if self.query_normalization == "softmax":
@@ -227,10 +228,12 @@ class LambdaBase(ProjectionLayer):
         keys = ops.propagate_nan(self.key(context), nonfinite)
         return split(keys, self._num_groups, self.key_dim, self.intra_depth)
 
-    def _values(self, context, mask, nonfinite, training):
+    def _values(self, context, nonfinite, masks, training):
         values = self.value(context)
         if self.value_norm is not None:
-            values = self.value_norm(values, training=training, mask=mask)
+            values = self.value_norm(
+                values, training=training, mask=masks.context
+            )
         values = ops.propagate_nan(values, nonfinite)
         return split(values, self._num_groups, self.value_dim, self.intra_depth)
 

@@ -144,20 +144,9 @@ class LambdaConv(Streaming):
         centers = self._at_centers(inputs, axes)
         if centers is not inputs:
             x = flatten(centers)  # [b, n, channels]
-        queries, keys, values, nonfinite = self._project(x, c, masks, training)
-        geometry = self._geometry(grid)
-        outputs = ops.lambda_output(
-            queries,
-            keys,
-            values,
-            self._table(),
-            geometry,
-            self._plan(geometry, training, inputs.shape[0]),
-            self.key_normalization,
-            masks,
-            self.position_bias,
+        outputs = self._outputs(
+            x, c, self._table(), self._geometry(grid), masks, training
         )  # [b, n, h, v]
-        outputs = ops.propagate_nan(outputs, nonfinite)
         outputs = unflatten(outputs, [axis.queries for axis in axes])
         return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
 

@@ -1,5 +1,6 @@
 """The lambda layer."""
 
+import math
 from typing import Any
 
 import tensorflow as tf
@@ -13,11 +14,8 @@ from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.calls import not_converted
 from lambdanet_tf.layers.context import ContextLayer
 from lambdanet_tf.layers.context import scope_of_grid
-from lambdanet_tf.layers.grids import check_shape
 from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
-from lambdanet_tf.layers.grids import num_positions
-from lambdanet_tf.layers.grids import size_of_grid
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.grids import with_shape
 from lambdanet_tf.layers.streaming import Streaming
@@ -186,20 +184,14 @@ class LambdaLayer(ContextLayer, Streaming):
         x = c = flatten(inputs)  # [b, n, channels]
         if context is not inputs:
             c = flatten(tf.cast(context, self.compute_dtype))
-        queries, keys, values, nonfinite = self._project(x, c, masks, training)
-        geometry = self._geometry(grid_of(context))
-        outputs = ops.lambda_output(
-            queries,
-            keys,
-            values,
+        outputs = self._outputs(
+            x,
+            c,  # [b, m, channels]
             self._embeddings(embeddings, inputs, context),
-            geometry,
-            self._plan(geometry, training, context.shape[0]),
-            self.key_normalization,
+            self._geometry(grid_of(context)),
             masks,
-            self.position_bias,
+            training,
         )  # [b, n, h, v]
-        outputs = ops.propagate_nan(outputs, nonfinite)
         outputs = unflatten(outputs, grid_of(inputs))  # [b, *grid, h * v]
         return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
 
@@ -208,7 +200,8 @@ class LambdaLayer(ContextLayer, Streaming):
         if given is None:
             return self._table()
         given = tf.cast(given, self.compute_dtype)
-        shape = [*map(size_of_grid, (inputs, context)), *self._depths()]
+        sizes = [math.prod(grid_of(x)) for x in (inputs, context)]
+        shape = [*sizes, *self._depths()]
         static = [size if isinstance(size, int) else None for size in shape]
         if given.shape.rank is None:  # of a generator
             given = tf.reshape(given, [-1, *shape])
@@ -268,12 +261,14 @@ class LambdaLayer(ContextLayer, Streaming):
                 f"{self._position_embedding_argument!r}."
             )
         if wants:
-            positions = map(num_positions, (inputs, context))
-            shape = (*positions, *self._depths())
-            check_shape(
-                "embeddings",
-                embeddings.shape,
-                (shape, (context.shape[0], *shape)),
-                "(query positions, context positions, depths), or that with a "
-                "leading axis for the batch",
-            )
+            sizes = [x.shape[1:-1].num_elements() for x in (inputs, context)]
+            shape = (*sizes, *self._depths())
+            allowed = shape, (context.shape[0], *shape)
+            given = tf.TensorShape(embeddings.shape)
+            if not any(map(given.is_compatible_with, allowed)):
+                raise ValueError(
+                    "`embeddings` must have the shape (query positions, "
+                    "context positions, depths), or that with a leading axis "
+                    f"for the batch; here {shape} or {allowed[1]}. Received: "
+                    f"{tuple(given)}."
+                )

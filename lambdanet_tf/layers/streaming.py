@@ -112,16 +112,14 @@ class Streaming(LambdaBase):
             x = inputs[:, ::stride]
             query_mask = None if real is None else real[:, ::stride]
         masks = ops.Masks(query_mask, real, causal=True)
-        queries, keys, values, nonfinite = self._project(
-            x, inputs, masks, False
-        )
+        x, context, nonfinite, hidden = masks.finite_inputs(x, inputs)
         positions = self._window() + ops.size(inputs, 1)
         axis = ops.valid_axis(positions, taps, stride, dilation)
         geometry = ops.Geometry.of([axis])
         outputs, state = ops.lambda_step(
-            queries,
-            keys,
-            values,
+            self._queries(x, masks, training=False),  # [b, n / stride, h, k]
+            self._keys(context, hidden),  # [b, n, g, k, u]
+            self._values(context, hidden, masks, training=False),
             self._table(),
             state,
             geometry,
