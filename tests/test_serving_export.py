@@ -331,6 +331,13 @@ def test_options_that_do_not_fit_are_rejected(
     assert not (tmp_path / "m").exists() or not any((tmp_path / "m").iterdir())
 
 
+def test_options_beside_those_of_an_inference_are_rejected(tmp_path):
+    network = serving.Inference(dense_model())
+    options = serving.ExportOptions(top=1)
+    with pytest.raises(ValueError, match="`options` must be None for an"):
+        serving.export_model(network, tmp_path, "m", options=options)
+
+
 def test_a_model_of_any_size_needs_one_for_encoded_images(tmp_path):
     with pytest.raises(ValueError, match="`image_size` must be given"):
         serving.export_model(dense_model(None), tmp_path, "m")

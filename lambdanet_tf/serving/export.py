@@ -12,7 +12,6 @@
 """
 
 import dataclasses
-import json
 import os
 import re
 import warnings
@@ -34,10 +33,10 @@ from lambdanet_tf.serving import warmup
 from lambdanet_tf.serving.classifier import ASSUMED
 from lambdanet_tf.serving.inference import Inference
 from lambdanet_tf.serving.options import ExportOptions
-from lambdanet_tf.serving.versions import METADATA_FILE
+from lambdanet_tf.serving.versions import EXTRA_FOLDER
 from lambdanet_tf.serving.versions import Folder
-from lambdanet_tf.serving.versions import checksums
 from lambdanet_tf.serving.versions import new_version
+from lambdanet_tf.serving.versions import write_metadata
 
 # Images of a data set: to choose the ranges of 8-bit integers, and to measure
 # their accuracy.
@@ -85,7 +84,8 @@ def export_run(
         run = RunFolder(run).read()
     if not unfinished:
         run.require_finished()
-    network = Inference(run.load_model(), options or options_for(run))
+    model, examples = run.load_model(), run.read_examples()
+    network = Inference(model, options or options_for(run))
     calibration = test_set = None
     if "tflite_int8" in network.options.formats:
         images = _data_set(run, data_set)
@@ -94,10 +94,10 @@ def export_run(
     return export_model(
         network,
         destination,
-        name or network.model.name,
+        name or model.name,
         version,
         metadata=_metadata_of(run),
-        examples=run.read_examples(),
+        examples=examples,
         calibration=calibration,
         test_set=test_set,
     )
@@ -143,6 +143,13 @@ def export_model(
         ImportError: if a format needs an extra that is not installed.
         OSError: if the folder cannot be written.
     """
+    origin: dict[str, Any] = _without_folders(metadata or {})
+    if calibration is not None:
+        origin["calibration"] = f"{len(calibration)} training images"
+    if options is not None and isinstance(model, Inference):
+        raise UserError(
+            "`options` must be None for an `Inference`, which has its own."
+        )
     network = model
     if not isinstance(network, Inference):
         network = Inference(model, options)
@@ -155,12 +162,9 @@ def export_model(
             stacklevel=2,
         )
     arrays = example_images.with_outputs(network, examples)
-    origin: dict[str, Any] = _without_folders(metadata or {})
-    if calibration is not None:
-        origin["calibration"] = f"{len(calibration)} training images"
     with new_version(destination, name, version) as (folder, final):
         signatures.save(folder, network)
-        (folder / METADATA_FILE).parent.mkdir()
+        (folder / EXTRA_FOLDER).mkdir()
         example_images.write(folder, arrays)
         formats.write(folder, network, calibration)
         if test_set is not None:
@@ -169,7 +173,12 @@ def export_model(
                 folder, network, *test_set
             )
         warmup.write(folder, name, network.image_shape)
-        _write_metadata(folder, network, origin)
+        write_metadata(
+            folder,
+            labels=network.labels,
+            options=dataclasses.asdict(network.options),
+            metadata=origin,
+        )
         model_card.write(folder, name, network, origin)
     return final
 
@@ -233,18 +242,6 @@ def _metadata_of(run):
         **{name: getattr(run, name) for name in (*names, "versions")},
         "run": os.path.basename(run.folder.rstrip("/")),
     }
-
-
-def _write_metadata(folder, network, metadata):
-    fields = {
-        "labels": network.labels,
-        "options": dataclasses.asdict(network.options),
-        "metadata": metadata,
-        "checksums": checksums(folder),
-    }
-    (folder / METADATA_FILE).write_text(
-        json.dumps(fields, indent=2) + "\n", encoding="utf-8"
-    )
 
 
 def _without_folders(value: Any) -> Any:

@@ -24,7 +24,8 @@ from lambdanet_tf.arguments import users_input
 from lambdanet_tf.files import FileError
 
 MODEL_FILE = "saved_model.pb"
-METADATA_FILE = "assets.extra/export.json"
+EXTRA_FOLDER = "assets.extra"
+METADATA_FILE = f"{EXTRA_FOLDER}/export.json"
 
 # A local path, or the address of a folder in a store.
 Folder = pathlib.Path | str
@@ -127,6 +128,14 @@ def local_copy(folder: str | os.PathLike) -> Iterator[pathlib.Path]:
             if tf.io.gfile.exists(_join(path, name)):
                 tf.io.gfile.copy(_join(path, name), str(target))
         yield pathlib.Path(scratch)
+
+
+def write_metadata(folder: pathlib.Path, **fields: Any) -> None:
+    """Writes what an export says of itself, with the checksums of its files."""
+    fields["checksums"] = checksums(folder)
+    (folder / METADATA_FILE).write_text(
+        json.dumps(fields, indent=2) + "\n", encoding="utf-8"
+    )
 
 
 def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:
