@@ -8,6 +8,7 @@ from lambdanet_tf import models
 from lambdanet_tf import ops
 from lambdanet_tf import specs
 from lambdanet_tf.models.timm import layout as timm_layout
+from lambdanet_tf.models.timm.expressible import check_expressible
 from tests import checks
 from tests import timm_golden
 from tests.test_resnet import some_images
@@ -162,7 +163,7 @@ def test_other_networks_are_refused():
         if spec.name in timm_golden.TIMM_NAMES:
             continue
         with pytest.raises(ValueError, match=f"cannot express {spec.name}"):
-            timm_layout.check_expressible(spec)
+            check_expressible(spec)
 
 
 def without(state, key):

@@ -113,25 +113,14 @@ def analyze(model, image_size=None, executed=True, batch_size=None):
             "*spatial, channels). Received: inputs of shapes "
             f"{[tuple(x.shape) for x in model.inputs]}."
         )
-    built_batch, *size, channels = shape
-    wanted, batch = list(size), built_batch
-    if batch_size is not None:
-        batch = positive_int("batch_size", batch_size)
-    if isinstance(image_size, int):
-        wanted = [image_size] * len(size)
-    elif image_size is not None:
-        wanted = list(image_size)
-    if (batch, wanted) != (built_batch, size):
-        images = tf.keras.Input(
-            (*wanted, channels), batch_size=batch, name="images"
-        )
-        model, size = clone_network(model, input_tensors=images), wanted
-    if None in size:
+    model = _of_size(model, image_size, batch_size)
+    batch, *image_shape = model.inputs[0].shape
+    if None in image_shape:
         raise ValueError(
             "`image_size` must be given for a model that takes images of any "
-            f"size. Received: image_size=None, a model of {tuple(size)}."
+            "size. Received: image_size=None, a model of "
+            f"{tuple(image_shape[:-1])}."
         )
-    image_shape = (*size, channels)
     batch = batch or ops.TYPICAL_BATCH
     traced = executed_flops(model, (batch, *image_shape)) if executed else {}
     counted, layers, unknown = set(), [], []
@@ -146,8 +135,28 @@ def analyze(model, image_size=None, executed=True, batch_size=None):
     # No public name says how often a layer was called, in either Keras.
     again = [x.name for x in model.layers if len(x._inbound_nodes) > 1]
     return Analysis(
-        model.name, image_shape, tuple(layers), tuple(unknown), tuple(again)
+        name=model.name,
+        image_shape=tuple(image_shape),
+        layers=tuple(layers),
+        not_counted=tuple(unknown),
+        counted_once=tuple(again),
     )
+
+
+def _of_size(model, image_size, batch_size):
+    """The model, or a copy for other images or another batch."""
+    built = tuple(model.inputs[0].shape)
+    batch, *size, channels = built
+    if batch_size is not None:
+        batch = positive_int("batch_size", batch_size)
+    if isinstance(image_size, int):
+        size = [image_size] * len(size)
+    elif image_size is not None:
+        size = list(image_size)
+    if (batch, *size, channels) == built:
+        return model
+    images = tf.keras.Input((*size, channels), batch_size=batch, name="images")
+    return clone_network(model, input_tensors=images)
 
 
 def _count(layer, costs, weights, executed):

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lambdanet_tf import specs
 from lambdanet_tf.models.timm import layout
+from lambdanet_tf.models.timm.expressible import check_expressible
 from lambdanet_tf.models.timm.hub import IMAGENET_CLASSES
 from lambdanet_tf.models.timm.hub import PUBLISHED
 from lambdanet_tf.models.timm.hub import read_published
@@ -85,7 +86,7 @@ def _published(spec):
             f"{', '.join(PUBLISHED)}. Received: {spec.name}. The paper's "
             "author published no weights."
         )
-    layout.check_expressible(spec)
+    check_expressible(spec)
     state, path = read_published(spec.name)
     tensors = layout.timm_tensors(specs.RESNETS[spec.name])
     return layout.from_timm(tensors, state, path), path
