@@ -18,7 +18,7 @@ def attach(
 
     Args:
         package: `__name__` of the package.
-        file: its `__file__`; the imports of the `.pyi` file beside it, all of
+        file: its `__file__`; the imports of the `.pyi` file next to it, all of
             the form `from module import name`, are the names.
 
     Returns:

@@ -73,8 +73,8 @@ class BaseLayer(CheckedCall):
         """What is set for sublayers alone, before they are made."""
         settings = json.loads(self._given_settings)
         if self.trainable != self._given_trainable:  # since set for all
-            for said in settings.values():
-                said.pop("trainable", None)
+            for setting in settings.values():
+                setting.pop("trainable", None)
         return settings
 
     def _of_sublayer(self, name):
@@ -97,7 +97,7 @@ class BaseLayer(CheckedCall):
                 settings[name]["trainable"] = layer.trainable
             if layer.dtype_policy.name != self.dtype_policy.name:
                 settings[name]["dtype"] = layer.get_config()["dtype"]
-        settings = {name: said for name, said in settings.items() if said}
+        settings = {name: one for name, one in settings.items() if one}
         if settings:
             config["sublayers"] = settings
         return config

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import ops
@@ -100,14 +101,8 @@ class LambdaConv(Streaming):
                 f"kernel_size={self.kernel_size}, position_embedding="
                 f"{self._position_embedding_argument!r}."
             )
-        if self.strides != 1 and self.dilation_rate != 1:
-            self._refuse_both()
-
-    def _refuse_both(self):
-        def above_one(value):
-            return max(value) > 1 if isinstance(value, tuple) else value > 1
-
-        if above_one(self.strides) and above_one(self.dilation_rate):
+        largest = [np.max(x) for x in (self.strides, self.dilation_rate)]
+        if min(largest) > 1:
             raise ValueError(
                 "`strides` and `dilation_rate` cannot both be above 1. "
                 f"Received: strides={self.strides}, "
@@ -150,19 +145,20 @@ class LambdaConv(Streaming):
         outputs = unflatten(outputs, [axis.queries for axis in axes])
         return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
 
+    def _windows(self, rank):
+        """The size, the stride and the dilation along each axis."""
+        return zip(
+            scope_per_axis("kernel_size", self.kernel_size, rank),
+            int_per_axis("strides", self.strides, rank),
+            int_per_axis("dilation_rate", self.dilation_rate, rank),
+            strict=True,
+        )
+
     def _axes(self, grid):
         """The axes of the convolution, not yet cropped."""
-        rank = len(grid)
-        return [
-            _AXIS[self.padding](*sizes)
-            for sizes in zip(
-                grid,
-                scope_per_axis("kernel_size", self.kernel_size, rank),
-                int_per_axis("strides", self.strides, rank),
-                int_per_axis("dilation_rate", self.dilation_rate, rank),
-                strict=True,
-            )
-        ]
+        windows = zip(grid, self._windows(len(grid)), strict=True)
+        axis_of = _AXIS[self.padding]
+        return [axis_of(size, *window) for size, window in windows]
 
     def _at_centers(self, x, axes):
         """`(batch, *spatial, ...)` at the positions of the queries."""
@@ -184,14 +180,10 @@ class LambdaConv(Streaming):
     def _is_causal(self):
         return self.padding == "causal"
 
-    def _past(self):
+    def _causal_window(self):
         """Entries for a query and its past, stride and dilation."""
-        sizes = self.kernel_size, self.strides, self.dilation_rate
-        names = "kernel_size", "strides", "dilation_rate"
-        return [
-            int_per_axis(name, value, 1)[0]
-            for name, value in zip(names, sizes, strict=True)
-        ]
+        (window,) = self._windows(1)
+        return window
 
     def compute_output_shape(self, input_shape):
         input_shape = tuple(input_shape)

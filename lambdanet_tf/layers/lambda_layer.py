@@ -238,7 +238,7 @@ class LambdaLayer(ContextLayer, Streaming):
     def _is_causal(self):
         return self.causal
 
-    def _past(self):
+    def _causal_window(self):
         """Entries for a query and its past, stride and dilation."""
         (scope,) = scope_per_axis("scope", self.scope, 1) or (1,)
         return scope // 2 + 1, 1, 1

@@ -102,19 +102,19 @@ class ProjectionLayer(BaseLayer):
 
     def _check_shared(self, table, **ours):
         """Raises a ValueError unless a shared table has our arguments."""
-        theirs = {name: getattr(table, name) for name in ours}
-        if ours != theirs:
+        given = {name: getattr(table, name) for name in ours}
+        if ours != given:
             raise ValueError(
                 "`position_embedding` is shared, and must have this layer's "
-                f"{ours}. Received: {theirs}."
+                f"{ours}. Received: {given}."
             )
 
     def _shared(self, table):
         """A table that was made for several layers, frozen with this one."""
         table.num_layers += 1
-        said = self._of_sublayer("position_embedding")["trainable"]
-        if not (said and self.trainable):  # it may be frozen by itself
-            table.trainable = said
+        trainable = self._of_sublayer("position_embedding")["trainable"]
+        if not (trainable and self.trainable):  # it may be frozen by itself
+            table.trainable = trainable
         return table
 
     def _once_built(self, attribute, needed):

@@ -12,9 +12,9 @@ from lambdanet_tf.layers.lambda_base import LambdaBase
 class Streaming(LambdaBase):
     """Adds `initial_state` and `step` to the base of lambda layers.
 
-    Subclasses say in `_is_causal` whether they stream, and in `_past` what
-    their queries see: the entries of the table that lie at or before the
-    query, the stride and the dilation.
+    Subclasses say in `_is_causal` whether they stream, and in
+    `_causal_window` what their queries see: the entries of the table that lie
+    at or before the query, the stride and the dilation.
     """
 
     def state_spec(
@@ -105,7 +105,7 @@ class Streaming(LambdaBase):
         """
         inputs = tf.cast(tf.convert_to_tensor(inputs), self.compute_dtype)
         self._check_step(inputs, state)
-        taps, stride, dilation = self._past()
+        taps, stride, dilation = self._causal_window()
         real = ops.padding_mask(inputs, mask=mask)
         x, query_mask = inputs, real
         if stride > 1:
@@ -133,7 +133,7 @@ class Streaming(LambdaBase):
 
     def _window(self):
         """How many values before the new positions are kept."""
-        taps, _, dilation = self._past()
+        taps, _, dilation = self._causal_window()
         return (taps - 1) * dilation if self.use_position else 0
 
     def _check_streams(self):
@@ -164,7 +164,7 @@ class Streaming(LambdaBase):
     def _check_step(self, inputs, state):
         spec = self.state_spec(inputs.shape[0])
         check_grid("inputs", tuple(inputs.shape))
-        channels, stride = self.query.kernel.shape[0], self._past()[1]
+        channels, stride = self.query.kernel.shape[0], self._causal_window()[1]
         if inputs.shape[2:] != (channels,):
             raise ValueError(
                 "`inputs` must have the shape (batch, new positions, "
