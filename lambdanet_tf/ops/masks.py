@@ -13,6 +13,7 @@ import math
 import tensorflow as tf
 
 from lambdanet_tf.ops.geometry import ceil_div
+from lambdanet_tf.ops.geometry import fitted
 from lambdanet_tf.ops.geometry import size
 
 
@@ -251,21 +252,18 @@ def seen_through(pairs, nonfinite):
 
 def seen_within_scope(axis, nonfinite):
     """As `seen_through`, for queries that see the scope of one `Axis`."""
-    flags = tf.cast(nonfinite, tf.int32)
-    if isinstance(axis.padding, int) and axis.padding < 0:
-        flags = flags[:, -axis.padding :]
-    before = tf.maximum(axis.padding, 0)
     # A multiple of the dilation, which then is an axis of its own.
-    length = tf.shape(flags)[1] + before + axis.padding_after
+    length = axis.context + axis.padding + axis.padding_after
     fill = ceil_div(length, axis.dilation) * axis.dilation - length
-    flags = tf.pad(flags, [[0, 0], [before, axis.padding_after + fill]])
+    pads = [(0, 0), (axis.padding, axis.padding_after + fill)]
+    flags = fitted(tf.cast(nonfinite, tf.int32), pads)
     batch = tf.shape(flags)[0]
     phases = tf.reshape(flags, [batch, -1, axis.dilation])
     sums = tf.pad(tf.cumsum(phases, axis=1), [[0, 0], [1, 0], [0, 0]])
     seen = sums[:, axis.taps :] - sums[:, : -axis.taps]
     seen = tf.reshape(seen, [batch, -1]) > 0
     last = (axis.queries - 1) * axis.stride + 1
-    return seen[:, :last][:, :: axis.stride]
+    return seen[:, : last : axis.stride]
 
 
 def _with_rank(mask, rank):
