@@ -136,7 +136,7 @@ def boolean(name: str, value: Any) -> bool:
 def fraction(name: str, value: Any, below_one: bool = False) -> float:
     """Returns `value` if it lies in [0, 1], or raises `ValueError`."""
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if is_number and 0 <= value <= 1 and not (below_one and value == 1):
+    if is_number and 0 <= float(value) <= 1 and not (below_one and value == 1):
         return float(value)
     interval = "[0, 1)" if below_one else "[0, 1]"
     raise ValueError(

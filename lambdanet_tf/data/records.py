@@ -312,7 +312,7 @@ def _part_files(path, needed=("train", "test")):
     for file in sorted(tf.io.gfile.glob(os.path.join(path, "*"))):
         name = os.path.basename(file)
         if re.search(r"-\d+-of-\d+|\.tfrecord", name):
-            part = re.match(r"[a-z]*", name, re.IGNORECASE)[0]
+            part = re.split(r"[^a-zA-Z]", name, maxsplit=1)[0]
             named.setdefault(part, []).append(file)
     parts = find_parts(path, named)
     files = {part: named.pop(name) for part, name in parts.items()}

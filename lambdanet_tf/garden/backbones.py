@@ -231,7 +231,7 @@ def build_backbone(
     norm = norm_activation_config
     return NetworkBackbone(
         network,
-        image_shape=input_specs.shape[1:],
+        image_shape=tuple(input_specs.shape or ())[1:],
         changes={"activation": norm.activation, **changes},
         name=network,
         kernel_regularizer=l2_regularizer,

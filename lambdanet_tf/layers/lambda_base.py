@@ -223,7 +223,7 @@ class LambdaBase(ProjectionLayer):
         return queries
 
     def _keys(self, context, nonfinite):
-        if not self.use_content:
+        if self.key is None:
             return None
         keys = ops.propagate_nan(self.key(context), nonfinite)
         return split(keys, self._num_groups, self.key_dim, self.intra_depth)

@@ -18,7 +18,7 @@ from lambdanet_tf.layers.initializers import Initializers
 
 def _positive(name, value):
     is_number = isinstance(value, numbers.Real) and value is not True
-    if not (is_number and 0 < value < math.inf):
+    if not (is_number and 0 < float(value) < math.inf):
         raise ValueError(
             f"`{name}` must be positive. Received: {name}={value!r}."
         )

@@ -395,7 +395,7 @@ def block_sizes(geometry, num_heads, key_dim, value_dim):
     Returns:
         Tuple of int; the whole axis where its scope is global.
     """
-    best = None
+    best = math.inf, ()
     for sizes in itertools.product(*map(_candidates, geometry.axes)):
         blocks = Blocks.of(geometry, sizes)
         counts = math.prod(
@@ -407,7 +407,7 @@ def block_sizes(geometry, num_heads, key_dim, value_dim):
         pairs = 2 * blocks.queries * num_heads
         windows = num_heads * (key_dim + value_dim)
         held = counts * blocks.context * (pairs + windows)
-        if best is None or held < best[0]:
+        if held < best[0]:
             best = held, sizes
     return best[1]
 

@@ -19,11 +19,7 @@ from lambdanet_tf.training.recipe import from_dict
 
 # What the recipes for small sets have in common, and not with the paper's:
 # statistics and averages must settle within some hundred steps.
-_SMALL_SETS = {
-    "norm_momentum": 0.9,
-    "ema_decay": 0.99,
-    "validation_split": 0.1,
-}
+_SMALL_SET = Recipe(norm_momentum=0.9, ema_decay=0.99, validation_split=0.1)
 _CIFAR10 = Recipe(
     data="tfds:cifar10",
     image_size=32,
@@ -43,7 +39,8 @@ _CIFAR10 = Recipe(
 )
 
 _ROWS = (
-    Recipe(
+    dataclasses.replace(
+        _SMALL_SET,
         name="digits",
         summary="a small LambdaResNet on 1,797 handwritten digits",
         command="python train.py",
@@ -60,9 +57,9 @@ _ROWS = (
         batch_size=64,
         learning_rate=0.4,
         warmup_epochs=3.0,
-        **_SMALL_SETS,
     ),
-    Recipe(
+    dataclasses.replace(
+        _SMALL_SET,
         name="images",
         summary="a small LambdaResNet on your own images",
         command="python train.py --data folder:PATH",
@@ -75,9 +72,9 @@ _ROWS = (
         batch_size=32,
         learning_rate=0.4,
         warmup_epochs=5.0,
-        **_SMALL_SETS,
     ),
-    Recipe(
+    dataclasses.replace(
+        _SMALL_SET,
         name="smoke",
         summary="everything once on the digits; learns next to nothing",
         command="python train.py --recipe smoke",
@@ -91,7 +88,6 @@ _ROWS = (
         batch_size=64,
         learning_rate=1.0,
         warmup_epochs=0.0,
-        **_SMALL_SETS,
     ),
     # Half of its blocks have lambda layers, on maps of 14x14 and 7x7, where
     # their products are few.
