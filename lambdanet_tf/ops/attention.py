@@ -112,7 +112,7 @@ def relative_attention(
             scores += [_scores_of_table(queries, table, blocks)]
         else:
             pairs = gather_pairs(
-                table, blocks.rank, blocks.index(), inner
+                table, blocks.rank, relative_index(blocks.inner), inner
             )  # [t, s, k]
             scores += [_wide(_scores_of_pairs(queries, pairs, axis=3))]
     outputs = _attend(tf.add_n(scores), values, permitted)
@@ -317,7 +317,7 @@ def _permitted(blocks, queries, values, attention_mask, context_mask, causal):
             parts += [tf.expand_dims(tf.expand_dims(pairs, 0), 0)]
     else:
         if not blocks.inner.is_global:
-            parts += [blocks.index()[None, None] >= 0]
+            parts += [relative_index(blocks.inner)[None, None] >= 0]
         parts += _inside(blocks)
     if attention_mask is not None:
         by_example = len(attention_mask.shape) == 3

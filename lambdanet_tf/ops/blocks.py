@@ -17,7 +17,6 @@ from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.geometry import ceil_div
 from lambdanet_tf.ops.geometry import fitted
 from lambdanet_tf.ops.geometry import sliced
-from lambdanet_tf.ops.pairs import relative_index
 from lambdanet_tf.ops.transpose import transpose
 
 
@@ -120,18 +119,9 @@ class Blocks:
         return math.prod(self.sizes)
 
     @property
-    def contexts(self):
-        """Context positions of a block, per axis."""
-        return tuple(axis.inner.context for axis in self.axes)
-
-    @property
     def context(self):
         """Context positions of a block."""
-        return math.prod(self.contexts)
-
-    def index(self):
-        """`(queries, context)` rows of the table, -1 out of scope."""
-        return relative_index(self.inner)
+        return math.prod(self.inner.context)
 
     def windows(self, values, first=1):
         """Each block's context.
@@ -157,7 +147,7 @@ class Blocks:
     def context_blocks(self, values):
         """`(batch, *context, *rest)` -> `(batch, blocks, context, *rest)`."""
         rest = values.shape[1 + self.rank :]
-        values = self._blocks_first(self.windows(values), self.contexts)
+        values = self._blocks_first(self.windows(values), self.inner.context)
         shape = [-1, math.prod(self.counts), self.context]
         return tf.reshape(values, [*shape, *rest])
 

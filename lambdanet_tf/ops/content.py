@@ -12,7 +12,7 @@ from lambdanet_tf.ops.content_causal import causal_content_output
 from lambdanet_tf.ops.content_masked import masked_content_output
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.keys import normalize_keys
-from lambdanet_tf.ops.precision import content_dtype
+from lambdanet_tf.ops.precision import factor_dtype
 
 
 def content_output(
@@ -64,7 +64,7 @@ def content_lambda(keys, values, normalization="softmax", context_mask=None):
 
     Cost: 2 b m k v u operations; parameters none.
     """
-    dtype = content_dtype(values.dtype)
+    dtype = factor_dtype(values.dtype, narrow=[tf.bfloat16])
     keys, values = tf.cast(keys, dtype), tf.cast(values, dtype)
     batch, (value_dim, intra) = tf.shape(keys)[0], values.shape[2:]
     depth = size(keys, 1) * intra
@@ -79,7 +79,7 @@ def content_lambda(keys, values, normalization="softmax", context_mask=None):
 def apply_content_lambda(queries, content):
     """Applies `(batch, k, v)` to queries: -> `(batch, n, heads, v)`."""
     dtype = queries.dtype
-    content = tf.cast(content, content_dtype(dtype))
+    content = tf.cast(content, factor_dtype(dtype, narrow=[tf.bfloat16]))
     queries = tf.cast(queries, content.dtype)
     # Heads stay an axis of their own: see `query_first`.
     return tf.cast(tf.einsum("bnhk,bkv->bnhv", queries, content), dtype)

@@ -9,7 +9,7 @@ from lambdanet_tf.ops.masks import propagate_nan
 from lambdanet_tf.ops.masks import seen_through
 from lambdanet_tf.ops.masks import split_nonfinite
 from lambdanet_tf.ops.precision import accumulation_dtype
-from lambdanet_tf.ops.precision import content_dtype
+from lambdanet_tf.ops.precision import factor_dtype
 
 # Sums of exponentials below this are of terms that may have underflowed; the
 # square of its inverse is still a float32.
@@ -42,7 +42,8 @@ def masked_content_output(
     """
     dtype, wide = values.dtype, accumulation_dtype(keys.dtype)
     pairs = pairs[None] if len(pairs.shape) == 2 else pairs
-    values, nonfinite = split_nonfinite(tf.cast(values, content_dtype(dtype)))
+    values = tf.cast(values, factor_dtype(dtype, narrow=[tf.bfloat16]))
+    values, nonfinite = split_nonfinite(values)
     keys, nonfinite_keys = split_nonfinite(tf.cast(keys, wide))
     queries = tf.cast(queries, wide)
     keys = tf.transpose(keys, [0, 3, 1, 2])  # [b, u, m, k]

@@ -16,30 +16,20 @@ def accumulation_dtype(dtype):
     return tf.float64 if dtype == tf.float64 else tf.float32
 
 
-def factor_dtype(dtype):
+def factor_dtype(dtype, narrow=(tf.bfloat16, tf.float16)):
     """Returns what factors of sums over positions are cast to.
 
     Args:
         dtype: that of a layer's numbers.
+        narrow: half precisions that hold the sums. One over all positions can
+            be larger than any float16, and the share of one position among
+            thousands smaller.
 
     Returns:
         A half precision itself on the devices whose matrix units know it and
         add up in float32; otherwise float32 or wider.
     """
-    narrow = {"tpu": (tf.bfloat16,), "gpu": (tf.bfloat16, tf.float16)}
-    if dtype in narrow.get(target_device(), ()):
+    known = {"tpu": (tf.bfloat16,), "gpu": (tf.bfloat16, tf.float16)}
+    if dtype in narrow and dtype in known.get(target_device(), ()):
         return dtype
     return accumulation_dtype(dtype)
-
-
-def content_dtype(dtype):
-    """As `factor_dtype`, of a sum over all positions.
-
-    That can be larger than any float16, and the share of one position among
-    thousands smaller.
-    """
-    return (
-        accumulation_dtype(dtype)
-        if dtype == tf.float16
-        else factor_dtype(dtype)
-    )

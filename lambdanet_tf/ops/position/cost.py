@@ -12,7 +12,7 @@ from lambdanet_tf.ops.blocks import Blocks
 
 _FLOAT = 4
 # Bytes that TensorFlow's libraries hold while they compute, measured on a CPU.
-_WORKSPACE = 4 * 2**20
+_WORKSPACE = 3 * 2**20
 
 
 @dataclasses.dataclass(frozen=True)
