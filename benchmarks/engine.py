@@ -98,8 +98,9 @@ class Line:
 
     def contestants(self):
         """The algorithms that can be timed here in sensible time."""
-        names = ["auto", "lambda_first", "query_first"]
-        names.append("fft" if len(self.grid) == 1 else "fourier")
+        considered = ops.candidates(ops.DEVICES["cpu"], len(self.grid))
+        names = ["auto", *considered]
+        names.remove("conv2d")
         taps = [
             2 * n - 1 if self.scope is None else min(self.scope, 2 * n - 1)
             for n in self.grid

@@ -134,7 +134,11 @@ ROWS |= {
     if name not in ("auto", "einsum")
 }
 ROWS["einsum"] = _lambda(_SHORT, implementation="einsum")
-ROWS["fft"] = _lambda(_SEQUENCE, implementation="fft")
+ROWS |= {
+    name: _lambda(_SEQUENCE, implementation=name)
+    for name in ops.implementations(1)
+    if name not in ops.implementations(2)
+}
 
 
 # What differs between the Kerases: weights in half precision, statistics.
