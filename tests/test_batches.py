@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lambdanet_tf import data
 from lambdanet_tf import training
-from lambdanet_tf.training.evaluation import Evaluation
+from lambdanet_tf.training.steps import Evaluation
 from tests.test_data import Files
 from tests.test_data import png
 from tests.test_data_sets import example

@@ -15,10 +15,10 @@ from lambdanet_tf.training import RunFolder
 from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import Stopped
 from lambdanet_tf.training import devices
-from lambdanet_tf.training import evaluation
 from lambdanet_tf.training import loop
 from lambdanet_tf.training import pictures
 from lambdanet_tf.training import resolve
+from lambdanet_tf.training import steps
 from lambdanet_tf.training import train
 from lambdanet_tf.training.devices import is_lost
 from tests.test_training import assert_same_end
@@ -72,7 +72,7 @@ def test_a_stop_in_validation_waits_for_one_batch(
     with monkeypatch.context() as patch:
         calls = []
         send = send_at(calls)
-        with_calls(patch, evaluation, "evaluation_step", lambda f: send(2, f))
+        with_calls(patch, steps, "evaluation_step", lambda f: send(2, f))
         with pytest.raises(Stopped, match=f"at step {STEPS}. Resume with"):
             run_smoke(tmp_path)
         assert len(calls) == 2
@@ -93,9 +93,7 @@ def test_a_stop_at_the_end_keeps_what_there_is(
         calls = []
         send = send_at(calls)
         if phase == "test":
-            with_calls(
-                patch, evaluation, "evaluation_step", lambda f: send(2, f)
-            )
+            with_calls(patch, steps, "evaluation_step", lambda f: send(2, f))
         else:
             curves = send(1, pictures.learning_curves)
             patch.setattr(pictures, "learning_curves", curves)
@@ -221,7 +219,7 @@ def test_which_errors_say_that_a_worker_is_lost(
 
 @pytest.mark.once
 def test_only_the_chief_leaves_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "is_chief_process", lambda: False)
+    monkeypatch.setattr(loop, "is_chief", lambda: False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     folder = run_smoke(tmp_path, epochs=1)
     assert not tf.io.gfile.exists(folder.path)
@@ -291,4 +289,4 @@ def test_the_callers_settings_are_left_alone(copied_run, tmp_path, fails):
     assert drawn == (random.random(), np.random.uniform())  # noqa: NPY002
     policy = tf.keras.mixed_precision.global_policy()
     assert policy.name == "mixed_bfloat16"
-    assert not loop.config.is_op_determinism_enabled()
+    assert not devices.config.is_op_determinism_enabled()

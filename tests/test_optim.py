@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import models
-from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.environment import tf_variable
 from lambdanet_tf.training import Averages
 from lambdanet_tf.training import Recipe
@@ -270,7 +269,7 @@ def test_constraints_are_honored(rng, request, replicas):
     assert norms[1].max() <= 0.1 + 1e-6
 
 
-# Clipping and accumulation.
+# Clipping.
 
 
 @pytest.mark.parametrize("bound", [0.25, 1e3])
@@ -337,32 +336,6 @@ def test_an_overflow_in_one_replica_stops_the_update(two_replicas):
         assert change == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.skipif(not KERAS_3, reason="Keras 2 cannot accumulate")
-def test_accumulated_steps_are_one_update_with_their_mean(rng):
-    together, apart = small_model(), small_model()
-    apart.set_weights(together.get_weights())
-    steps = random_gradients(together, rng, steps=4)
-    means = [
-        [(a + b) / 2 for a, b in zip(*pair, strict=True)]
-        for pair in (steps[:2], steps[2:])
-    ]
-    expected, _ = optimize(together, means, learning_rate=0.1)
-    actual, _ = optimize(
-        apart, steps, learning_rate=0.1, gradient_accumulation_steps=2
-    )
-    for i in range(len(expected[0])):
-        np.testing.assert_array_equal(actual[1][i], expected[0][i])
-        np.testing.assert_allclose(actual[2][i], expected[1][i], rtol=1e-5)
-        np.testing.assert_allclose(actual[4][i], expected[2][i], rtol=1e-5)
-
-
-def test_accumulation_is_refused_where_keras_cannot(two_replicas):
-    recipe = Recipe(gradient_accumulation_steps=2)
-    reason = "several replicas" if KERAS_3 else "Keras 2"
-    with two_replicas.scope(), pytest.raises(ValueError, match=reason):
-        recipe_optimizer(recipe, 10)
-
-
 # Averages.
 
 
@@ -391,19 +364,6 @@ def test_statistics_are_averaged_too(rng):
         expected = decay * expected + (1 - decay) * model.get_weights()[-1]
     averages.swap()
     np.testing.assert_allclose(model.get_weights()[-1], expected, rtol=1e-5)
-
-
-def test_a_step_without_an_update_leaves_the_averages_alone(rng):
-    model = small_model()
-    averages = Averages(model, 0.9)
-    before = [v.numpy() for v in averages.variables]
-    for weight in model.trainable_variables:
-        weight.assign_add(tf.ones(weight.shape))
-    averages.update(1, when=tf.constant(False))
-    for now, then in zip(averages.variables, before, strict=True):
-        np.testing.assert_array_equal(now.numpy(), then)
-    averages.update(1, when=tf.constant(True))
-    assert not np.array_equal(averages.variables[0].numpy(), before[0])
 
 
 def test_swapping_twice_changes_nothing():

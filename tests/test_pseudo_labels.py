@@ -76,6 +76,19 @@ def test_labels_are_the_predictions_of_the_run(run, pictures, tmp_path):
     assert written["kept_of_each_class"] == counts
 
 
+def test_all_replicas_label(run, pictures, tmp_path, two_replicas):
+    """Batches of 4 of 22 images: the last one is smaller."""
+    options = training.LabelOptions(threshold=0.0, batch_size=4)
+    training.label_images(run, str(pictures), str(tmp_path / "one"), options)
+    with two_replicas.scope():
+        training.label_images(
+            run, str(pictures), str(tmp_path / "two"), options
+        )
+    one, two = records(tmp_path / "one"), records(tmp_path / "two")
+    np.testing.assert_array_equal(two[0], one[0])
+    np.testing.assert_allclose(two[1], one[1], rtol=1e-5, atol=1e-7)
+
+
 def counts_of(probabilities):
     """How many rows are of each class."""
     labels = probabilities.argmax(-1)

@@ -50,11 +50,6 @@ def test_paper_rate_of_batch_4096():
     assert peak_learning_rate(Recipe(batch_size=4096)) == pytest.approx(1.6)
 
 
-def test_rate_grows_with_the_accumulated_batch():
-    recipe = Recipe(batch_size=1024, gradient_accumulation_steps=4)
-    assert peak_learning_rate(recipe) == pytest.approx(1.6)
-
-
 def test_rate_can_be_absolute():
     recipe = Recipe(batch_size=128, learning_rate=2.5e-3, base_batch_size=0)
     assert peak_learning_rate(recipe) == pytest.approx(2.5e-3)

@@ -238,10 +238,11 @@ def test_nothing_in_many_steps_lacks_a_kernel(traced):
 def test_evaluation_and_prediction(traced, make):
     test = traced.pipeline.images.test
     batch = next(iter(traced.pipeline.evaluation(test)))
+    inputs = batch if make is evaluation_step else batch[0]
     with traced.strategy.scope():
         step = make(traced.model)
     with planning_for("tpu"):
-        found = audit(step.get_concrete_function(batch))
+        found = audit(step.get_concrete_function(inputs))
     assert found.counts["TPUReplicateMetadata"] == 1
     assert found.without_kernel == found.dynamic == found.double == ()
 

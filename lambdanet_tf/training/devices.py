@@ -1,13 +1,19 @@
-"""Devices: the `tf.distribute` strategy of a run."""
+"""Devices: the `tf.distribute` strategy of a run, and losing one."""
 
+import contextlib
 import os
+import random
+from collections.abc import Iterator
 
+import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework import config  # of determinism
 
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.options import number_of_workers
+from lambdanet_tf.training.preemption import Stopped
 
 _NVIDIA_DEVICE = "/dev/nvidia0"  # What the driver makes for the first GPU.
 # What errors of several kinds say where a worker ended, or was started again.
@@ -114,6 +120,43 @@ def is_lost(error: tf.errors.OpError) -> bool:
     return isinstance(error, waited) or any(
         text in error.message for text in _LOST_WORKER
     )
+
+
+@contextlib.contextmanager
+def lost_device_stops(folder: str) -> Iterator[None]:
+    """Raises `Stopped` where TensorFlow says that a device was lost.
+
+    Args:
+        folder: of the run, for the message.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if not is_lost(error):
+            raise
+        lines = [line for line in error.message.split("\n") if line.strip()]
+        # In a compiled function "Graph execution error:" comes before it.
+        causes = [line for line in lines if "Collective ops is" in line]
+        raise Stopped(
+            f"a machine or a device was lost: {[*causes, *lines, ''][0]}\n"
+            f"The same command resumes {folder}."
+        ) from error
+
+
+@contextlib.contextmanager
+def callers_state_restored() -> Iterator[None]:
+    """Leaves random numbers, dtype policy and determinism as they were."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    policy = tf.keras.mixed_precision.global_policy()
+    deterministic = config.is_op_determinism_enabled()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+        tf.keras.mixed_precision.set_global_policy(policy)
+        if not deterministic:
+            config.disable_op_determinism()
 
 
 def _unused_gpu():

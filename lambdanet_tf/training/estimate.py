@@ -25,7 +25,7 @@ from lambdanet_tf.training.devices import number_of_hosts
 from lambdanet_tf.training.loop import set_up
 from lambdanet_tf.training.optimizer import recipe_schedule
 from lambdanet_tf.training.options import RunOptions
-from lambdanet_tf.training.options import is_chief_process
+from lambdanet_tf.training.options import is_chief
 from lambdanet_tf.training.preemption import check_finite
 from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.progress import duration
@@ -70,7 +70,7 @@ def dry_run(
     strategy = create_strategy(options)
     path = picture_path(recipe, options)
     folder = runs.RunFolder(os.path.dirname(path))
-    chief = is_chief_process()
+    chief = is_chief()
     if chief:
         check_writable(folder.path)
         print_fn(f"Dry run of the recipe {recipe.name}: nothing is trained.")
@@ -263,8 +263,6 @@ def _plan(recipe, pipeline, state, counted) -> dict[str, str]:
     batch = count(recipe.batch_size, "image")
     if replicas > 1:
         batch += f", {recipe.batch_size // replicas:,} on each replica"
-    if recipe.gradient_accumulation_steps > 1:
-        batch += f"; an update every {recipe.gradient_accumulation_steps} steps"
     schedule = recipe_schedule(recipe, pipeline.steps_per_epoch)
     return {
         "model": f"{recipe.model}, images {shape}, {classes:,} classes",

@@ -7,14 +7,11 @@ In this order: `train`; devices, data and state (`prepare`); steps and epochs
 
 import contextlib
 import dataclasses
-import random
 import tempfile
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import config  # of determinism
 
 from lambdanet_tf import data
 from lambdanet_tf import environment
@@ -27,16 +24,17 @@ from lambdanet_tf.training import pictures
 from lambdanet_tf.training.averages import Averages
 from lambdanet_tf.training.batches import InputPipeline
 from lambdanet_tf.training.devices import any_process
+from lambdanet_tf.training.devices import callers_state_restored
 from lambdanet_tf.training.devices import create_strategy
 from lambdanet_tf.training.devices import describe
 from lambdanet_tf.training.devices import is_lost
-from lambdanet_tf.training.evaluation import Evaluation
+from lambdanet_tf.training.devices import lost_device_stops
 from lambdanet_tf.training.network import network_arguments
 from lambdanet_tf.training.network import recipe_network
 from lambdanet_tf.training.optimizer import recipe_optimizer
 from lambdanet_tf.training.optimizer import recipe_schedule
 from lambdanet_tf.training.options import RunOptions
-from lambdanet_tf.training.options import is_chief_process
+from lambdanet_tf.training.options import is_chief
 from lambdanet_tf.training.options import number_of_workers
 from lambdanet_tf.training.preemption import NotFinite
 from lambdanet_tf.training.preemption import Stopped
@@ -53,9 +51,8 @@ from lambdanet_tf.training.report import write_report
 from lambdanet_tf.training.state import TrainState
 from lambdanet_tf.training.state import check_room
 from lambdanet_tf.training.state import checkpoint_paths
+from lambdanet_tf.training.steps import Evaluation
 from lambdanet_tf.training.steps import training_step
-
-_CALLS_BETWEEN_READS = 100
 
 PrintFn = Callable[[str], Any]
 OnEpoch = Callable[[tf.keras.Model, dict[str, Any]], Any]
@@ -99,10 +96,10 @@ def train(
     else:
         folder = runs.RunFolder.new(options.runs_dir)
     with (
-        _callers_state_restored(),
+        callers_state_restored(),
         StopRequest() as stop,
         _written_folder(folder) as output,
-        _lost_device_stops(folder),
+        lost_device_stops(folder.path),
     ):
         check_resumable(folder, recipe, print_fn)
         run = prepare(recipe, options, folder, print_fn, on_epoch, stop, output)
@@ -115,7 +112,7 @@ def train(
 @contextlib.contextmanager
 def _written_folder(folder):
     """Where this process writes: only the chief to the run folder."""
-    if is_chief_process():
+    if is_chief():
         with folder.claim():
             yield folder
     else:
@@ -130,7 +127,6 @@ class ActiveRun:
     Attributes:
         folder: of the run.
         output: where this process writes: only the chief to the run folder.
-        is_chief: whether this process is it.
         pipeline: the batches, with the image set and the strategy.
         state: of the run.
         evaluation: of the model.
@@ -145,7 +141,6 @@ class ActiveRun:
     options: RunOptions
     folder: runs.RunFolder
     output: runs.RunFolder
-    is_chief: bool
     pipeline: InputPipeline
     state: TrainState
     evaluation: Evaluation
@@ -206,9 +201,8 @@ def prepare(
         output: where this process writes; None for the run folder.
     """
     strategy = create_strategy(options)
-    chief = is_chief_process()
     output = output or folder
-    print_fn = print_fn if chief else lambda text: None
+    print_fn = print_fn if is_chief() else lambda text: None
     checkpoints = folder.file(runs.CHECKPOINTS)
     begun = dataclasses.replace(recipe, initial_weights="")
     pipeline, state = set_up(
@@ -225,8 +219,8 @@ def prepare(
         evaluation = Evaluation(state.model, pipeline, check)
     former = dict(folder.read().metrics) if folder.exists() else {}
     run = ActiveRun(
-        recipe, options, folder, output, chief, pipeline, state, evaluation,
-        former, stop, print_fn, on_epoch,
+        recipe, options, folder, output, pipeline, state, evaluation, former,
+        stop, print_fn, on_epoch,
     )  # fmt: skip
     _print_plan(run)
     if state.restore(checkpoints, print_fn):
@@ -321,7 +315,7 @@ def train_epochs(run: ActiveRun) -> None:
     with run.pipeline.strategy.scope():
         take_steps = training_step(state, recipe, run.options.jit_compile)
     progress = Progress(recipe.epochs, per_epoch, recipe.batch_size)
-    if run.is_chief and state.step < total:
+    if is_chief() and state.step < total:
         progress.announce("compiling the training step ...")
     batches = iter(run.pipeline.training(state.step, count_bad=True))
     state.tick()
@@ -347,13 +341,13 @@ def _take_steps(run, take_steps, batches, progress):
     first = tf.constant(state.step, tf.int64)
     state.add(take_steps(batches, first, tf.constant(number)), number)
     run.stop.at_once = False
-    shows = run.is_chief and progress.is_due()
+    shows = is_chief() and progress.is_due()
     if (
         progress.start_once(state.step)
         or shows
         or run.stop.received
         or _is_due(run)
-        or state.calls_to_read >= _CALLS_BETWEEN_READS
+        or state.step % run.pipeline.steps_per_epoch == 0
     ):
         check_finite(state.sums[0], state.step, run.kept)
     state.tick(training=True)
@@ -393,8 +387,6 @@ def _stop_if_asked(run):
 def _end_epoch(run, progress):
     """Validates the averages, keeps the best weights, writes metrics."""
     state, per_epoch = run.state, run.pipeline.steps_per_epoch
-    check_finite(state.sums[0], state.step, run.kept)
-    state.tick(training=True)
     schedule = recipe_schedule(run.recipe, per_epoch)
     metrics, bad, weights = _validate(run)
     row = {
@@ -412,8 +404,8 @@ def _end_epoch(run, progress):
         run.output.write_bytes(runs.WEIGHTS_FILE, weights)
     run.output.write_metrics(state.rows)
     run.output.write_events(state.rows[-1])
-    if run.is_chief:
-        progress.end_epoch(state.step, _metrics_text(row))
+    if is_chief():
+        progress.show(state.step, _metrics_text(row), ends_epoch=True)
     if run.on_epoch is not None:
         run.on_epoch(state.model, dict(state.rows[-1]))
 
@@ -502,7 +494,7 @@ def _names_of_bad_images(run, test_images):
     is_whole = images.test.num_images == test_images
     if is_whole and not any(row["bad_images"] for row in run.state.rows):
         return []
-    return list(data.check_images(images)) if run.is_chief else []
+    return list(data.check_images(images)) if is_chief() else []
 
 
 def _print_results(run, metrics, bad):
@@ -548,36 +540,3 @@ def _end_recorded(run):
         if is_lost(error):
             run.write("stopped", run.former_metrics)
         raise
-
-
-@contextlib.contextmanager
-def _lost_device_stops(folder):
-    """Raises `Stopped` where TensorFlow says that a device was lost."""
-    try:
-        yield
-    except tf.errors.OpError as error:
-        if not is_lost(error):
-            raise
-        lines = [line for line in error.message.split("\n") if line.strip()]
-        # In a compiled function "Graph execution error:" comes before it.
-        causes = [line for line in lines if "Collective ops is" in line]
-        raise Stopped(
-            f"a machine or a device was lost: {[*causes, *lines, ''][0]}\n"
-            f"The same command resumes {folder.path}."
-        ) from error
-
-
-@contextlib.contextmanager
-def _callers_state_restored():
-    """Leaves random numbers, dtype policy and determinism as they were."""
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    policy = tf.keras.mixed_precision.global_policy()
-    deterministic = config.is_op_determinism_enabled()
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
-        tf.keras.mixed_precision.set_global_policy(policy)
-        if not deterministic:
-            config.disable_op_determinism()

@@ -107,11 +107,10 @@ def recipe_schedule(recipe: Recipe, steps_per_epoch: int) -> WarmupSchedule:
 
 
 def peak_learning_rate(recipe: Recipe) -> float:
-    """Returns the highest learning rate, scaled by the images of an update."""
+    """Returns the highest learning rate, scaled by the batch."""
     if not recipe.base_batch_size:
         return recipe.learning_rate
-    images = recipe.batch_size * recipe.gradient_accumulation_steps
-    return recipe.learning_rate * images / recipe.base_batch_size
+    return recipe.learning_rate * recipe.batch_size / recipe.base_batch_size
 
 
 def recipe_optimizer(
@@ -136,19 +135,11 @@ def recipe_optimizer(
     Returns:
         `tf.keras.optimizers.SGD`, `RMSprop` or `Adam`; for `mixed_float16`
         inside Keras' `LossScaleOptimizer`.
-
-    Raises:
-        ValueError: if the gradients are to be accumulated under Keras 2, or
-            over several replicas.
     """
     optimizers = tf.keras.optimizers
     options = {"learning_rate": recipe_schedule(recipe, steps_per_epoch)}
     if recipe.global_clipnorm:
         options["global_clipnorm"] = recipe.global_clipnorm / _copies()
-    if recipe.gradient_accumulation_steps > 1:
-        _check_accumulation()
-        steps = recipe.gradient_accumulation_steps
-        options["gradient_accumulation_steps"] = steps
     if not KERAS_3:
         options["jit_compile"] = False
     if recipe.optimizer == "sgd":
@@ -208,17 +199,3 @@ def _copies():
 
 def _scales_losses(optimizer):
     return isinstance(optimizer, tf.keras.mixed_precision.LossScaleOptimizer)
-
-
-def _check_accumulation():
-    if not KERAS_3:
-        raise ValueError(
-            "`gradient_accumulation_steps` must be 1 under Keras 2, whose "
-            "optimizers cannot accumulate. Take a smaller `batch_size` with a "
-            "lower `learning_rate`, or Keras 3 on one device."
-        )
-    if tf.distribute.get_strategy().num_replicas_in_sync > 1:
-        raise ValueError(
-            "`gradient_accumulation_steps` must be 1 with several replicas: "
-            "the optimizers of Keras 3 accumulate on one device only."
-        )

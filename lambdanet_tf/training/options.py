@@ -107,7 +107,7 @@ def number_of_workers() -> int:
     return len(_cluster()[0])
 
 
-def is_chief_process() -> bool:
+def is_chief() -> bool:
     """Returns whether this process writes the run folder, by TF_CONFIG."""
     workers, own = _cluster()
     return len(workers) < 2 or own == workers[0]

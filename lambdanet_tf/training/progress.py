@@ -6,14 +6,13 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-_WIDTH = 20
 _SECONDS_ON_TERMINAL = 0.5
 _SECONDS_IN_LOG = 60.0
 _MANY_DAYS = 4
 
 
 class Progress:
-    """Shows steps, metrics, images per second and the time left.
+    """Shows epoch, step, metrics, the time left and images per second.
 
     On a terminal one line is rewritten, cut to the terminal's width; elsewhere
     (a file, a log) a line is added each minute and after each epoch.
@@ -40,10 +39,6 @@ class Progress:
         self._stream = stream or sys.stdout
         self._clock = clock
         self._is_terminal = self._stream.isatty()
-        self._period = (
-            _SECONDS_ON_TERMINAL if self._is_terminal else _SECONDS_IN_LOG
-        )
-        self._full, self._empty = _blocks(self._stream)
         self._start = None
         self._first_step = 0
         self._shown = 0.0
@@ -51,10 +46,7 @@ class Progress:
 
     def announce(self, text: str) -> None:
         """Says what is being done before the first step."""
-        if self._is_terminal:
-            self._write("\r", text)
-        else:
-            self._write("", text, "\n")
+        self._write(text)
 
     def start_once(self, step: int) -> bool:
         """Starts the clock, when called for the first time.
@@ -71,75 +63,49 @@ class Progress:
         if self._start is not None:
             return False
         self._start, self._first_step = self._clock(), step
-        self._shown = self._start if not self._is_terminal else 0.0
+        self._shown = 0.0 if self._is_terminal else self._start
         return True
 
     def is_due(self) -> bool:
         """Returns whether it is time to show something."""
-        return self._clock() - self._shown >= self._period
+        period = _SECONDS_ON_TERMINAL if self._is_terminal else _SECONDS_IN_LOG
+        return self._clock() - self._shown >= period
 
-    def show(self, step: int, metrics: str) -> None:
+    def show(self, step: int, metrics: str, ends_epoch: bool = False) -> None:
         """Shows how far the run is.
 
         Args:
             step: how many steps are done.
             metrics: such as the loss, in words.
+            ends_epoch: whether this is the line of an epoch, which stays.
         """
         self._shown = self._clock()
-        if self._is_terminal:
-            self._write("\r", self._line(step, metrics))
-        else:
-            self._write("", self._line(step, metrics), "\n")
-
-    def end_epoch(self, step: int, metrics: str) -> None:
-        """Shows the line of an epoch that is over, which stays."""
-        self._shown = self._clock()
-        start = "\r" if self._is_terminal else ""
-        self._write(start, self._line(step, metrics), "\n")
-        self._length = 0
-
-    def _line(self, step, metrics):
-        epoch = min(-(-step // self._steps_per_epoch), self._num_epochs)
-        inside = step - (epoch - 1) * self._steps_per_epoch
-        filled = _WIDTH * inside // self._steps_per_epoch
-        bar = self._full * filled + self._empty * (_WIDTH - filled)
-        width = len(str(self._num_epochs))
-        title = f"epoch {epoch:{width}d}/{self._num_epochs}"
-        speed, left = self._speed(step)
-        for parts in (
-            (title, bar, metrics, speed, left),
-            (title, metrics, speed, left),
-            (title, metrics, left),
-            (title, metrics),
-        ):
-            line = "  ".join(part for part in parts if part)
-            if len(line) < self._columns():
-                break
-        return line
+        before = max(step - 1, 0) // self._steps_per_epoch
+        line = f"epoch {before + 1}/{self._num_epochs}"
+        if not ends_epoch:
+            inside = step - before * self._steps_per_epoch
+            line += f"  step {inside}/{self._steps_per_epoch}"
+        self._write(f"{line}  {metrics}{self._speed(step)}", ends_epoch)
 
     def _speed(self, step):
-        """Images per second and the time left, in words; or nothing."""
+        """The time left and images per second, in words; or nothing."""
         seconds = self._clock() - (self._start or 0.0)
         done = step - self._first_step
         if self._start is None or done <= 0 or seconds <= 0:
-            return "", ""
+            return ""
         steps_left = self._num_epochs * self._steps_per_epoch - step
-        speed = done * self._batch_size / seconds
-        return (
-            f"{speed:,.0f} img/s",
-            f"{duration(steps_left * seconds / done)} left",
-        )
+        left = duration(steps_left * seconds / done)
+        return f"  {left} left  {done * self._batch_size / seconds:,.0f} img/s"
 
-    def _columns(self):
-        if not self._is_terminal:
-            return sys.maxsize
-        return max(shutil.get_terminal_size().columns, 2)
-
-    def _write(self, start, line, end=""):
-        line = line[: self._columns() - 1]
-        padding = " " * max(self._length - len(line), 0)
-        self._length = len(line)
-        self._stream.write(start + line + padding + end)
+    def _write(self, line, stays=False):
+        if self._is_terminal:
+            columns = max(shutil.get_terminal_size().columns, 2)
+            line = line[: columns - 1]
+            blanks = " " * max(self._length - len(line), 0)
+            self._length = 0 if stays else len(line)
+            self._stream.write(f"\r{line}{blanks}" + "\n" * stays)
+        else:
+            self._stream.write(f"{line}\n")
         self._stream.flush()
 
 
@@ -158,13 +124,3 @@ def duration(seconds: float) -> str:
 def count(number: int, noun: str) -> str:
     """Returns a number of things: 1 epoch, 1,295 images."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _blocks(stream):
-    """What a bar is made of: ASCII where the stream cannot encode more."""
-    blocks = ("█", "·")
-    try:
-        "".join(blocks).encode(getattr(stream, "encoding", None) or "ascii")
-    except (LookupError, UnicodeEncodeError):
-        return ("#", ".")
-    return blocks

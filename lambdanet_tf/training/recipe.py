@@ -135,11 +135,6 @@ class Recipe:
     batch_size: int = field(
         4096, "images of a step, all devices together", low=1
     )
-    gradient_accumulation_steps: int = field(
-        1,
-        "steps whose mean gradient makes one update (Keras 3, one device)",
-        low=1,
-    )
     optimizer: str = field(
         "sgd",
         "sgd, rmsprop or adam",
@@ -151,7 +146,7 @@ class Recipe:
     )
     base_batch_size: int = field(
         256,
-        "the rate grows as images of an update / base_batch_size (0: not)",
+        "the rate grows as batch_size / base_batch_size (0: not)",
         low=0,
     )
     warmup_epochs: float = field(5.0, "epochs of linear warm-up from 0", low=0)
@@ -222,6 +217,8 @@ def from_dict(fields: Mapping[str, Any]) -> Recipe:
     """
     fields = dict(fields)
     name = fields.pop("name", "custom")
+    if fields.get("gradient_accumulation_steps") == 1:
+        del fields["gradient_accumulation_steps"]  # Of an older version.
     return config.replace(Recipe(name=name), fields)
 
 

@@ -101,34 +101,23 @@ class TrainState:
         """Adds some training steps.
 
         Args:
-            sums: of `training_step`; they are read when they are needed.
+            sums: of `training_step`.
             steps: how many.
         """
-        self._pending.append(sums)
+        self._sums += tf.cast(sums, tf.float64)
         self.step += steps
 
     @property
-    def calls_to_read(self) -> int:
-        """How many calls of `add` are not in `sums` yet."""
-        return len(self._pending)
-
-    @property
     def sums(self) -> list[float]:
-        """Loss, top-1 accuracy and number of the images of the epoch so far.
+        """Loss, top-1 accuracy, number and bad ones of the epoch's images.
 
         To read them waits for the devices.
         """
-        while self._pending:
-            added = self._pending.pop(0).numpy()
-            self._sums = [
-                total + float(more)
-                for total, more in zip(self._sums, added, strict=True)
-            ]
-        return self._sums
+        return self._sums.numpy().tolist()
 
     @sums.setter
     def sums(self, values: list[float]) -> None:
-        self._sums, self._pending = values, []
+        self._sums = tf.constant(values, tf.float64)
 
     def tick(self, training: bool = False) -> None:
         """Adds the time since the last call; at the first one, nothing.

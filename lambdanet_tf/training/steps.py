@@ -1,16 +1,21 @@
-"""The compiled steps: training, evaluation, prediction."""
+"""Training steps and the evaluation, compiled, on all replicas."""
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf import data
 from lambdanet_tf.environment import tf_variable
 from lambdanet_tf.layers.randomness import random_streams
+from lambdanet_tf.training.batches import InputPipeline
 from lambdanet_tf.training.optimizer import apply_gradients
 from lambdanet_tf.training.optimizer import scale_loss
 from lambdanet_tf.training.recipe import Recipe
 from lambdanet_tf.training.state import TrainState
+
+_MAX_PREDICTIONS = 2000
 
 
 def training_step(
@@ -72,7 +77,6 @@ def update_step(state: TrainState, recipe: Recipe) -> Callable[..., tf.Tensor]:
     model, optimizer = state.model, state.optimizer
     variables = model.trainable_variables
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    accumulated = recipe.gradient_accumulation_steps
 
     def step(images, labels, number):
         seed = replica_seed(recipe.seed, number)
@@ -89,10 +93,7 @@ def update_step(state: TrainState, recipe: Recipe) -> Callable[..., tf.Tensor]:
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
         apply_gradients(optimizer, gradients, variables)
-        taken = number + 1
-        state.averages.update(
-            taken // accumulated, tf.equal(taken % accumulated, 0)
-        )
+        state.averages.update(number + 1)
         right = tf.reduce_sum(top_k_accuracy(labels, logits, 1))
         count = tf.cast(tf.shape(logits)[0], tf.float32)
         return tf.stack([loss * recipe.batch_size, right, count])
@@ -108,6 +109,98 @@ def replica_seed(seed: int, step: tf.Tensor) -> tf.Tensor:
     )
     fold = tf.random.experimental.stateless_fold_in
     return fold(tf.constant([seed, 0], tf.int64), number)
+
+
+class Evaluation:
+    """Evaluates a model; create it in the scope of the model's strategy.
+
+    Args:
+        model: returns logits.
+        pipeline: the input pipeline of the run.
+        check: is called after each batch; it may raise.
+    """
+
+    def __init__(
+        self,
+        model: tf.keras.Model,
+        pipeline: InputPipeline,
+        check: Callable[[], Any] | None = None,
+    ):
+        self._pipeline, self._check = pipeline, check or (lambda: None)
+        self._evaluate = evaluation_step(model)
+        self._predict = prediction_step(model)
+
+    def metrics(self, source: data.Source, prefix: str = "") -> dict[str, Any]:
+        """Returns loss and accuracies over a source.
+
+        Args:
+            source: of the pipeline's image set.
+            prefix: put before each name.
+
+        Returns:
+            `loss` (without label smoothing), `accuracy`, `top5_accuracy` where
+            there are more than 5 classes, `images`: how many could be read.
+
+        Raises:
+            ValueError: if none could be read.
+            RuntimeError: if an image was lost on its way here.
+        """
+        sums = np.zeros(5)
+        for batch in self._pipeline.evaluation(source):
+            sums += self._evaluate(batch).numpy()
+            self._check()
+        if not sums[3]:
+            raise ValueError("None of the evaluation images could be read.")
+        if sums[3] + sums[4] != source.num_images:
+            raise RuntimeError(
+                f"{source.num_images} images were to be evaluated. Evaluated: "
+                f"{sums[3]:.0f}, unreadable: {sums[4]:.0f}."
+            )
+        loss, top1, top5 = (float(x) for x in sums[:3] / sums[3])
+        metrics = {"loss": loss, "accuracy": top1}
+        if len(self._pipeline.images.classes) > 5:
+            metrics["top5_accuracy"] = top5
+        metrics["images"] = int(sums[3])
+        return {prefix + name: value for name, value in metrics.items()}
+
+    def predictions(
+        self, source: data.Source
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns the first images of a source with their predictions.
+
+        Args:
+            source: of the pipeline's image set.
+
+        Returns:
+            Images, labels and probabilities of some thousand images at most,
+            those of this process: float32 `(number, height, width, channels)`,
+            int64 `(number,)`, float32 `(number, classes)`.
+        """
+        columns, count = [], 0
+        for batch in self._pipeline.evaluation(source):
+            images, labels, weights, _ = batch
+            probabilities = self._predict(images)
+            columns.append(
+                [
+                    self._local(x)
+                    for x in (images, labels, probabilities, weights)
+                ]
+            )
+            count += len(columns[-1][0])
+            self._check()
+            if count >= _MAX_PREDICTIONS:
+                break
+        images, labels, probabilities, weights = (
+            np.concatenate(column) for column in zip(*columns, strict=True)
+        )
+        kept = weights > 0
+        return images[kept], labels[kept].argmax(-1), probabilities[kept]
+
+    def _local(self, value):
+        parts = self._pipeline.strategy.experimental_local_results(value)
+        return np.concatenate(
+            [tf.cast(part, tf.float32).numpy() for part in parts]
+        )
 
 
 def evaluation_step(model: tf.keras.Model) -> Callable[..., tf.Tensor]:
@@ -152,18 +245,18 @@ def prediction_step(model: tf.keras.Model) -> Callable[..., Any]:
         model: returns logits.
 
     Returns:
-        A `tf.function`: (images, labels, weights, bad) -> probabilities
-        `(batch, classes)`, for each replica.
+        A `tf.function`: images -> probabilities `(batch, classes)`, for each
+        replica.
     """
     strategy = tf.distribute.get_strategy()
 
-    def replica_step(images, labels, weights, bad):
+    def replica_step(images):
         logits = model(images, training=False)
         return tf.nn.softmax(tf.cast(logits, tf.float32))
 
-    @tf.function
-    def predict(batch):
-        return strategy.run(replica_step, args=batch)
+    @tf.function(reduce_retracing=True)
+    def predict(images):
+        return strategy.run(replica_step, args=(images,))
 
     return predict
 

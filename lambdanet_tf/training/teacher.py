@@ -1,4 +1,4 @@
-"""A teacher: the pseudo-labels that a trained network gives to images.
+"""Pseudo-labels images with a trained model (Noisy Student).
 
 After Noisy Student (Xie et al., 2020), as the paper does for Table 5: the
 images that the teacher is certain of are kept, with its probabilities as soft
@@ -24,13 +24,17 @@ from lambdanet_tf.data.sets import CLASS_FILES
 from lambdanet_tf.files import check_writable
 from lambdanet_tf.files import whole_file
 from lambdanet_tf.training.batches import evaluation_crop
+from lambdanet_tf.training.devices import create_strategy
 from lambdanet_tf.training.options import LabelOptions
+from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.recipe import from_dict
+from lambdanet_tf.training.steps import prediction_step
 
 REPORT_FILE = "pseudo_labels.json"
 _PROGRESS_FILE = "unfinished.json"
 _PART = "part-{:05d}.tfrecord"
 _IMAGES_PER_FILE = 4096
+_FETCH_TO_DEVICE = False  # The files of the images stay in the host's memory.
 
 
 def label_images(
@@ -127,7 +131,9 @@ def _label(run, source, output, options, print_fn):
 
     Returns the files, and whether each image was read here and now.
     """
-    model = run.load_model()
+    strategy = create_strategy(RunOptions())
+    with strategy.scope():
+        predict = prediction_step(run.load_model())
     crop = evaluation_crop(from_dict(run.recipe))
 
     def prepare(image, label, position):
@@ -142,14 +148,15 @@ def _label(run, source, output, options, print_fn):
         elements = source.scan().skip(start).take(_IMAGES_PER_FILE)
         batches = source.batches(elements, prepare, options.batch_size)
         records = []
-        for (pixels, encoded), _ in batches:
-            num_read += len(pixels)
-            logits = tf.cast(model(pixels, training=False), tf.float32)
-            probabilities = tf.nn.softmax(logits).numpy()
+        for (pixels, encoded), _ in strategy.experimental_distribute_dataset(
+            batches, tf.distribute.InputOptions(_FETCH_TO_DEVICE)
+        ):
+            rows = _local(strategy, predict(pixels))
+            num_read += len(rows)
             records += [
                 pseudo_labels.write_example(image, row)
                 for image, row in zip(
-                    encoded.numpy(), probabilities, strict=True
+                    _local(strategy, encoded), rows, strict=True
                 )
                 if row.max() >= options.threshold
             ]
@@ -161,6 +168,12 @@ def _label(run, source, output, options, print_fn):
             f"of {options.threshold:g} or more"
         )
     return files, num_read == source.num_images
+
+
+def _local(strategy, value):
+    """The rows of all replicas, in their order."""
+    parts = strategy.experimental_local_results(value)
+    return np.concatenate([part.numpy() for part in parts])
 
 
 def _write_records(output, name, records):
