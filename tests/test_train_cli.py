@@ -24,7 +24,7 @@ from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import pictures
 from lambdanet_tf.training import record
 from lambdanet_tf.training import resolve
-from lambdanet_tf.training.options import is_chief_process
+from lambdanet_tf.training.options import is_chief
 from lambdanet_tf.training.options import number_of_workers
 from lambdanet_tf.training.progress import Progress
 from lambdanet_tf.training.progress import count
@@ -434,7 +434,7 @@ def test_one_process_of_a_cluster_is_the_chief(monkeypatch, kind, index, chief):
     text = json.dumps({"cluster": cluster, "task": task})
     monkeypatch.setenv("TF_CONFIG", text)
     assert number_of_workers() == 3
-    assert is_chief_process() == chief
+    assert is_chief() == chief
 
 
 def test_nothing_is_said_if_it_is_chosen_already(monkeypatch, capsys):

@@ -1,4 +1,9 @@
-"""The batches of a recipe: images decoded, augmented, batched and mixed."""
+"""The batches of a recipe, in the order of an image's way.
+
+Training: `Source.stream` (order and shard), `_augment` (decoded and cropped),
+`Source.batches`, then the batches of all sources are joined and mixed.
+Evaluation: `Source.scan`, the central crop, batches of equal size.
+"""
 
 import dataclasses
 import itertools
@@ -75,6 +80,38 @@ class InputPipeline:
             )
         data.require_readable(images)
 
+    def _add_pseudo_labels(self, images):
+        recipe = self.recipe
+        source = data.read_pseudo_labels(
+            recipe.pseudo_labels,
+            images.classes,
+            images.channels,
+            recipe.shuffle_buffer,
+        )
+        self._sources.append(source)
+        note = (
+            f" {source.num_images:,} pseudo-labelled images of "
+            f"{recipe.pseudo_labels}, {recipe.pseudo_label_ratio:g} for each "
+            "labelled one."
+        )
+        return dataclasses.replace(
+            images, description=images.description + note
+        )
+
+    def _shares(self, batch_size):
+        """How many images of a batch are labelled, and pseudo-labelled."""
+        if len(self._sources) == 1:
+            return [batch_size]
+        ratio = self.recipe.pseudo_label_ratio
+        labelled = round(batch_size / (1.0 + ratio))
+        if not 0 < labelled < batch_size:
+            raise ValueError(
+                "`pseudo_label_ratio` must leave both kinds of images in the "
+                f"batch of a replica. Received: {ratio} for {batch_size} "
+                "images."
+            )
+        return [labelled, batch_size - labelled]
+
     def training(
         self, step: int = 0, count_bad: bool = False
     ) -> tf.distribute.DistributedDataset:
@@ -114,7 +151,6 @@ class InputPipeline:
             A dataset of (images, labels).
         """
         recipe, shard = self.recipe, shard or data.Shard()
-        num_classes = len(self.images.classes)
         first = step * self.strategy.num_replicas_in_sync
         shares = self._shares(batch_size or self._per_replica)
         seeds = (recipe.seed, _MAX_SEED - recipe.seed)
@@ -126,23 +162,11 @@ class InputPipeline:
         ]
 
         def join_and_mix(number, batches):
-            images = tf.concat([batch[0] for batch in batches], axis=0)
-            labels = tf.concat(
-                [augment.probabilities(b[1], num_classes) for b in batches], 0
-            )
             position = batches[0][2][0]
             if len(parts) > 1:
                 position = first + number * shard.count + shard.index
             seed = data.element_seed(~recipe.seed, position)
-            if recipe.mixup:
-                images, labels = augment.mixup(
-                    images, labels, seed, num_classes, recipe.mixup
-                )
-            elif recipe.cutmix:
-                images, labels = augment.cutmix(
-                    images, labels, seed, num_classes, recipe.cutmix
-                )
-            images = tf.cast(images, self._dtype)
+            images, labels = self._mix(*self._join(batches), seed)
             if not count_bad:
                 return images, labels
             return images, labels, tf.add_n([batch[3] for batch in batches])
@@ -159,7 +183,7 @@ class InputPipeline:
 
         def prepare(image, label, position):
             image_seed = data.element_seed(seed, position)
-            pixels = augment_image(self.recipe, image, image_seed)
+            pixels = self._augment(image, image_seed)
             pixels = tf.ensure_shape(pixels, self.image_shape)
             return tf.cast(pixels, self._dtype), label
 
@@ -168,6 +192,51 @@ class InputPipeline:
             elements, prepare, batch_size, drop_remainder=True
         )
         return _count_bad(batches, start, shard, batch_size)
+
+    def _augment(self, image, seed):
+        """The pixels of a training image, decoded where they are cropped."""
+        recipe, size = self.recipe, self.recipe.image_size
+        seeds = (
+            tf.random.experimental.stateless_fold_in(seed, number)
+            for number in itertools.count(1)
+        )
+        if recipe.augmentation == "random_crop":
+            pixels = augment.random_crop(image, seed, size, recipe.min_area)
+        else:
+            pixels = data.whole_image(image, size)
+        if recipe.augmentation == "pad_crop":
+            pixels = augment.pad_and_crop(pixels, next(seeds), recipe.padding)
+        if recipe.augmentation == "affine":
+            pixels = augment.random_affine(
+                pixels, next(seeds), recipe.rotation, recipe.shift, recipe.zoom
+            )
+        if recipe.flip:
+            pixels = augment.random_flip(pixels, next(seeds))
+        if recipe.randaugment_layers:
+            distort = augment.make_randaugment(
+                recipe.randaugment_layers, recipe.randaugment_magnitude
+            )
+            pixels = distort(pixels)
+        return pixels
+
+    def _join(self, batches):
+        """Images and probabilities of a batch of each source."""
+        classes = len(self.images.classes)
+        labels = [augment.probabilities(b[1], classes) for b in batches]
+        return tf.concat([b[0] for b in batches], 0), tf.concat(labels, 0)
+
+    def _mix(self, images, labels, seed):
+        """Mixes the images of a batch, and their labels alike."""
+        recipe, classes = self.recipe, len(self.images.classes)
+        if recipe.mixup:
+            images, labels = augment.mixup(
+                images, labels, seed, classes, recipe.mixup
+            )
+        elif recipe.cutmix:
+            images, labels = augment.cutmix(
+                images, labels, seed, classes, recipe.cutmix
+            )
+        return tf.cast(images, self._dtype), labels
 
     def evaluation(
         self, source: data.Source
@@ -239,73 +308,6 @@ class InputPipeline:
         pixels = evaluation_crop(self.recipe)(image)
         pixels = tf.ensure_shape(pixels, self.image_shape)
         return pixels, tf.one_hot(label, len(self.images.classes))
-
-    def _add_pseudo_labels(self, images):
-        recipe = self.recipe
-        source = data.read_pseudo_labels(
-            recipe.pseudo_labels,
-            images.classes,
-            images.channels,
-            recipe.shuffle_buffer,
-        )
-        self._sources.append(source)
-        note = (
-            f" {source.num_images:,} pseudo-labelled images of "
-            f"{recipe.pseudo_labels}, {recipe.pseudo_label_ratio:g} for each "
-            "labelled one."
-        )
-        return dataclasses.replace(
-            images, description=images.description + note
-        )
-
-    def _shares(self, batch_size):
-        """How many images of a batch are labelled, and pseudo-labelled."""
-        if len(self._sources) == 1:
-            return [batch_size]
-        ratio = self.recipe.pseudo_label_ratio
-        labelled = round(batch_size / (1.0 + ratio))
-        if not 0 < labelled < batch_size:
-            raise ValueError(
-                "`pseudo_label_ratio` must leave both kinds of images in the "
-                f"batch of a replica. Received: {ratio} for {batch_size} "
-                "images."
-            )
-        return [labelled, batch_size - labelled]
-
-
-def augment_image(
-    recipe: Recipe, image: data.Image, seed: tf.Tensor
-) -> tf.Tensor:
-    """Returns the pixels of a training image, as a recipe augments it.
-
-    Args:
-        recipe: the augmentation and the size.
-        image: to be decoded.
-        seed: int64 tensor `(2,)`.
-    """
-    seeds = (
-        tf.random.experimental.stateless_fold_in(seed, number)
-        for number in itertools.count(1)
-    )
-    size = recipe.image_size
-    if recipe.augmentation == "random_crop":
-        pixels = augment.random_crop(image, seed, size, recipe.min_area)
-    else:
-        pixels = data.whole_image(image, size)
-    if recipe.augmentation == "pad_crop":
-        pixels = augment.pad_and_crop(pixels, next(seeds), recipe.padding)
-    if recipe.augmentation == "affine":
-        pixels = augment.random_affine(
-            pixels, next(seeds), recipe.rotation, recipe.shift, recipe.zoom
-        )
-    if recipe.flip:
-        pixels = augment.random_flip(pixels, next(seeds))
-    if recipe.randaugment_layers:
-        distort = augment.make_randaugment(
-            recipe.randaugment_layers, recipe.randaugment_magnitude
-        )
-        pixels = distort(pixels)
-    return pixels
 
 
 def evaluation_crop(recipe: Recipe) -> data.EvaluationCrop:

@@ -26,12 +26,12 @@ from lambdanet_tf.training.loop import set_up
 from lambdanet_tf.training.optimizer import recipe_schedule
 from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.options import is_chief
-from lambdanet_tf.training.preemption import check_finite
 from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.progress import duration
 from lambdanet_tf.training.recipe import Recipe
 from lambdanet_tf.training.record import check_prerequisites
 from lambdanet_tf.training.state import TrainState
+from lambdanet_tf.training.state import check_finite
 from lambdanet_tf.training.state import check_room
 from lambdanet_tf.training.state import size_in_bytes
 from lambdanet_tf.training.steps import training_step

@@ -39,7 +39,6 @@ from lambdanet_tf.training.options import number_of_workers
 from lambdanet_tf.training.preemption import NotFinite
 from lambdanet_tf.training.preemption import Stopped
 from lambdanet_tf.training.preemption import StopRequest
-from lambdanet_tf.training.preemption import check_finite
 from lambdanet_tf.training.progress import Progress
 from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.recipe import Recipe
@@ -49,6 +48,7 @@ from lambdanet_tf.training.record import check_same_images
 from lambdanet_tf.training.record import run_record
 from lambdanet_tf.training.report import write_report
 from lambdanet_tf.training.state import TrainState
+from lambdanet_tf.training.state import check_finite
 from lambdanet_tf.training.state import check_room
 from lambdanet_tf.training.state import checkpoint_paths
 from lambdanet_tf.training.steps import Evaluation

@@ -1,6 +1,5 @@
 """Signals that ask a run to stop, and the exceptions that end one."""
 
-import math
 import signal
 from typing import Any
 
@@ -58,21 +57,3 @@ class StopRequest:
     def _restore(self):
         while self._former:
             signal.signal(*self._former.popitem())
-
-
-def check_finite(value: float, step: int, kept: str) -> None:
-    """Raises unless a loss, or a sum that contains one, is finite.
-
-    Args:
-        value: the loss.
-        step: training step at which it was read, for the message.
-        kept: which good weights there are, for the message.
-
-    Raises:
-        NotFinite: if it is NaN or infinite.
-    """
-    if not math.isfinite(value):
-        raise NotFinite(
-            f"Loss or weights became {value} by step {step}. {kept} A lower "
-            "learning rate, a longer warm-up or --global-clipnorm may help."
-        )

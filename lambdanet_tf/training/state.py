@@ -5,6 +5,7 @@ and not to the order in which some version of the package builds it.
 """
 
 import json
+import math
 import os
 import re
 import shutil
@@ -22,7 +23,7 @@ from lambdanet_tf.arguments import UserError
 from lambdanet_tf.environment import tf_variable
 from lambdanet_tf.files import FileError
 from lambdanet_tf.training.averages import Averages
-from lambdanet_tf.training.preemption import check_finite
+from lambdanet_tf.training.preemption import NotFinite
 
 _MAX_TO_KEEP = 2
 _NAME = re.compile(r"ckpt-(\d+)(?:-(\d+))?\.(?:index|data-.*)")
@@ -286,6 +287,24 @@ class TrainState:
         for name in _FIELDS:
             setattr(self, name, fields[name])
         self.best_weights = self._texts[1].numpy()
+
+
+def check_finite(value: float, step: int, kept: str) -> None:
+    """Raises unless a loss, or a sum that contains one, is finite.
+
+    Args:
+        value: the loss.
+        step: training step at which it was read, for the message.
+        kept: which good weights there are, for the message.
+
+    Raises:
+        NotFinite: if it is NaN or infinite.
+    """
+    if not math.isfinite(value):
+        raise NotFinite(
+            f"Loss or weights became {value} by step {step}. {kept} A lower "
+            "learning rate, a longer warm-up or --global-clipnorm may help."
+        )
 
 
 def _progress(path):
