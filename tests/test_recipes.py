@@ -13,6 +13,7 @@ from lambdanet_tf.training import Recipe
 from lambdanet_tf.training import read_recipe
 from lambdanet_tf.training import resolve
 from lambdanet_tf.training.recipe import differences
+from lambdanet_tf.training.recipe import from_dict
 from lambdanet_tf.training.recipes import listing
 
 pytestmark = pytest.mark.once
@@ -150,6 +151,14 @@ def test_a_resolved_recipe_is_read_back(name):
     assert read_recipe("file", json.dumps(recipe.to_dict())) == recipe
     run = {"format": 2, "recipe": recipe.to_dict()}
     assert read_recipe("file", json.dumps(run)) == recipe
+
+
+def test_a_run_of_before_accumulation_went_can_be_read():
+    recipe = resolve("smoke")
+    field = "gradient_accumulation_steps"
+    assert from_dict({**recipe.to_dict(), field: 1}) == recipe
+    with pytest.raises(ValueError, match=field):
+        from_dict({**recipe.to_dict(), field: 2})
 
 
 def test_a_file_of_changes():
