@@ -32,6 +32,7 @@ class Averages:
             updating and swapping then do nothing.
 
     Attributes:
+        decay: what it was given.
         weights: list of the `tf.Variable` that are averaged.
         variables: list of `tf.Variable`, their averages.
 
@@ -40,7 +41,7 @@ class Averages:
     """
 
     def __init__(self, model: tf.keras.Model, decay: float = 0.9999):
-        self._decay = fraction("decay", decay, below_one=True)
+        self.decay = fraction("decay", decay, below_one=True)
         variables = [tf_variable(weight) for weight in model.weights]
         self.weights = [v for v in variables if v.dtype.is_floating and decay]
         shared = _synchronized(model)
@@ -49,7 +50,7 @@ class Averages:
             for index, weight in enumerate(self.weights)
             if not weight.trainable and id(weight) not in shared
         ]
-        self._averages = [
+        self.variables = [
             tf.Variable(
                 _widened(weight),
                 trainable=False,
@@ -57,7 +58,6 @@ class Averages:
             )
             for weight in self.weights
         ]
-        self.variables = self._averages
         self._trained: list[tf.Tensor] | None = None
 
     @property
@@ -79,7 +79,7 @@ class Averages:
             means = context.all_reduce("mean", means)
         statistics = dict(zip(self._of_replicas, means, strict=True))
         updates = tf.cast(updates, tf.float32)
-        decay = tf.minimum(self._decay, (1.0 + updates) / (10.0 + updates))
+        decay = tf.minimum(self.decay, (1.0 + updates) / (10.0 + updates))
         context.merge_call(self._move, args=(statistics, 1.0 - decay))
 
     def _move(self, strategy, statistics, rate):
@@ -92,7 +92,7 @@ class Averages:
 
         for index, weight in enumerate(self.weights):
             strategy.extended.update(
-                self._averages[index],
+                self.variables[index],
                 move,
                 args=(statistics.get(index, weight), rate),
                 group=False,
@@ -102,7 +102,7 @@ class Averages:
         """Exchanges the weights and their averages; not inside a replica."""
         if self._trained is None:
             self._trained = [tf.identity(weight) for weight in self.weights]
-            values = self._averages
+            values = self.variables
         else:
             values, self._trained = self._trained, None
         for weight, value in zip(self.weights, values, strict=True):
@@ -124,7 +124,7 @@ class Averages:
             [
                 np.asarray(tf.cast(average, weight.dtype))
                 for average, weight in zip(
-                    self._averages, self.weights, strict=True
+                    self.variables, self.weights, strict=True
                 )
             ],
             tolerance=0.0,
@@ -133,7 +133,7 @@ class Averages:
     def restart(self) -> None:
         """Begins anew from the weights that the model has."""
         self._trained = None
-        for average, weight in zip(self._averages, self.weights, strict=True):
+        for average, weight in zip(self.variables, self.weights, strict=True):
             average.assign(_widened(weight))
 
     def to_arrays(self) -> dict[str, np.ndarray]:
@@ -143,7 +143,7 @@ class Averages:
             f"{kind}{index}": _widened(value).numpy()
             for kind, values in (
                 ("weight", weights),
-                ("average", self._averages),
+                ("average", self.variables),
             )
             for index, value in enumerate(values)
         }
@@ -162,13 +162,13 @@ class Averages:
             return False
         for index, weight in enumerate(self.weights):
             weight.assign(tf.cast(weights[index], weight.dtype))
-            self._averages[index].assign(averages[index])
+            self.variables[index].assign(averages[index])
         self._trained = None
         return True
 
     def set_averages(self, arrays: dict[str, np.ndarray]) -> None:
         """Sets the averages that `to_arrays` returned, and no weight."""
-        for index, average in enumerate(self._averages):
+        for index, average in enumerate(self.variables):
             average.assign(arrays[f"average{index}"])
 
 

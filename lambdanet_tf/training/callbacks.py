@@ -94,7 +94,7 @@ class UseAverages(tf.keras.callbacks.Callback):
         if kept.updates == self._updates() and averages.are_in_model():
             averages.swap()
             self._is_known = True
-        if bool(averages._decay) == bool(self._decay):
+        if bool(averages.decay) == bool(self._decay):
             self._averages = averages
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -146,7 +146,7 @@ class UseAverages(tf.keras.callbacks.Callback):
             self._averages.restart()
             self._is_known = False
         averages = self._averages
-        averages._decay = self._decay
+        averages.decay = self._decay
         setattr(model, _KEPT, _Kept(averages, model.optimizer, updates))
 
         @tf.function
