@@ -188,7 +188,14 @@ class Parser(argparse.ArgumentParser):
         Raises:
             UserError: if it is wrong.
         """
-        namespace, unknown = self.parse_known_args(arguments)
+        words = sys.argv[1:] if arguments is None else arguments
+        for word in words:
+            if not _is_utf8(word):
+                raise UserError(
+                    "Names of files must be UTF-8: TensorFlow reads no others. "
+                    f"Received: {ascii(word)}."
+                )
+        namespace, unknown = self.parse_known_args(words)
         for word in unknown:
             if word.startswith("-"):
                 flag = word.split("=", maxsplit=1)[0]
@@ -272,6 +279,11 @@ _READERS = {
     dict: (json_object, "JSON"),
     tuple: (integer, None),
 }
+
+
+def _is_utf8(word):
+    """Whether a word was UTF-8; Python keeps other bytes as surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in word)
 
 
 def _declared(cls):

@@ -156,6 +156,10 @@ def test_an_interrupted_import_ends_quietly(tmp_path):
         ),
         (["--data", "digit"], "`data` must be one of digits"),
         (["--model", "LambdaResNet51"], "Did you mean 'LambdaResNet50'"),
+        (
+            ["--run-dir", os.fsdecode(b"caf\xe9")],
+            r"must be UTF-8: .* Received: 'caf\\udce9'",
+        ),
         (["--run-dir", "s4://bucket/run"], "cannot read or write s4:// paths"),
     ],
 )
