@@ -105,7 +105,7 @@ few = hypothesis.settings(
 @pytest.fixture(autouse=True, scope="module")
 def _small_maps_take_the_form_of_large_ones():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ops.attention, "_MAX_PAIRS", 0)
+        patch.setattr(ops.position_scores, "_MAX_PAIRS", 0)
         yield
 
 
@@ -506,3 +506,68 @@ def test_no_tensor_holds_an_embedding_of_every_pair(grid, arguments, masked):
     ]
     # Scores of two heads, and of rows that are shifted away.
     assert max(sizes) <= 3 * positions**2
+
+
+PARTS = {
+    "map": ({}, (5, 7), None),
+    "joint": ({"position_embedding": "joint"}, (5, 7), "by head"),
+    "local": ({"scope": 3}, (9, 8), None),
+    "causal": ({"causal": True}, (23,), "padding"),
+    "causal_content": (
+        {"causal": True, "position_embedding": None},
+        (23,),
+        "pairs",
+    ),
+    "content": ({"position_embedding": None}, (5, 7), None),
+    "position": ({"use_content": False, "axis": 2}, (3, 11), "pairs"),
+    "volume": ({"scope": 3}, (5, 2, 4), "pairs"),
+}
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_parts_of_the_queries_are_the_same_function(kind, rng, monkeypatch):
+    arguments, grid, masked = PARTS[kind]
+    layer = layers.RelativeAttention(
+        4, num_heads=2, key_dim=3, **arguments, dtype="float64"
+    )
+    x = tf.constant(rng.normal(size=[2, *grid, 3]))
+    layer(x)
+    checks.randomize(layer, rng)
+    n = math.prod(grid) if layer.axis is None else grid[layer.axis - 1]
+    call = {}
+    if masked == "padding":
+        call["context_mask"] = rng.uniform(size=[2, *grid]) < 0.7
+    elif masked is not None:
+        heads = [2, 2] if masked == "by head" else []
+        call["attention_mask"] = rng.uniform(size=[*heads, n, n]) < 0.6
+
+    def step(x):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                outputs = layer(x, **call)
+                loss = tf.reduce_sum(outputs**3)
+            weights = map(checks.raw, layer.trainable_weights)
+            gradients = tape.gradient(loss, [x, *weights])
+            norm = tf.add_n([tf.reduce_sum(d**2) for d in gradients])
+        return [outputs, *gradients, outer.gradient(norm, x)]
+
+    expected = step(x)
+    monkeypatch.setattr(ops.attention, "_MAX_SCORES", 0)
+    monkeypatch.setattr(ops.attention, "_SCORES_OF_PART", n**2 * 16 // 3)
+    functions = [step, tf.function(step, jit_compile=False)]
+    if kind in ("map", "causal"):
+        functions.append(tf.function(step, jit_compile=True))
+    for function in functions:
+        for part, whole in zip(function(x), expected, strict=True):
+            checks.assert_close(part, whole, 1e-10)
+
+
+def test_scores_of_many_queries_are_formed_in_parts(monkeypatch):
+    layer = RelativeAttention(8, num_heads=2)
+    whole = largest_tensor(layer, (16, 16))
+    assert whole >= 2 * 16**4
+    monkeypatch.setattr(ops.attention, "_MAX_SCORES", 0)
+    monkeypatch.setattr(ops.attention, "_SCORES_OF_PART", 4 * 2 * 16**4 // 8)
+    assert largest_tensor(layer, (16, 16)) <= whole // 8

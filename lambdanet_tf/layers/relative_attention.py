@@ -49,7 +49,9 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
 
     Arithmetic of a local scope runs in blocks of queries with a halo, so that
     its memory is linear in the number of positions; scores of axes by
-    themselves are added before the softmax, which runs in float32. NaN and
+    themselves are added before the softmax, which runs in float32. Where the
+    scores of all pairs take more than 256 MiB, one part of the queries attends
+    after the other, and training forms the scores of a part again. NaN and
     infinity reach the queries that may see them, and no others.
 
     The sublayers are attributes: `query`, `key`, `value` (Dense without bias,
@@ -109,7 +111,8 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
 
     Cost: parameters c h (2 k + v) + r k for c channels and r table entries in
     all; with m context positions for a query, about 2 n m h (k + v)
-    operations and 8 n m h bytes of scores and weights per example.
+    operations and 8 n m h bytes of scores and weights per example, up to
+    the limit above.
 
     Example:
         >>> images = tf.random.normal([2, 14, 14, 256])
@@ -256,39 +259,17 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         values = self._heads(self.value, c)  # [b, m, h, v]
         # Of what a query sees, one of the two is enough.
         values = ops.propagate_nan(values, hidden)
-        outputs = self._attend(
+        outputs = ops.relative_attention(
             queries,
             keys,
             values,
+            self._embeddings(),
             self._geometry(self._attended(grid_of(context))),
             masks,
         )  # [b, n, h, v]
         outputs = ops.propagate_nan(outputs, nonfinite)
         outputs = self._grid_of_lines(outputs, inputs)  # [b, *grid, h * v]
         return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
-
-    def _attend(self, queries, keys, values, geometry, masks):
-        """Attends with one mask for all heads, or with one for each head."""
-        outputs = []
-        count = self.num_heads if masks.by_head else 1
-        for head in range(count):
-            own = queries, keys, values
-            if masks.by_head:
-                own = (
-                    None if x is None else x[:, :, head : head + 1] for x in own
-                )
-            (pairs,) = masks.of_head(head).attention or (None,)
-            outputs += [
-                ops.relative_attention(
-                    *own,
-                    self._embeddings(),
-                    geometry,
-                    pairs,
-                    masks.permitted,
-                    self.causal,
-                )
-            ]
-        return outputs[0] if count == 1 else tf.concat(outputs, axis=2)
 
     def _heads(self, projection, x):
         """`(batch, n, channels)` -> `(batch, n, heads, depth)`."""

@@ -9,20 +9,25 @@ package: x blocks of a map, t queries of a block, s its context.
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 
 import tensorflow as tf
 
 from lambdanet_tf.ops.blocks import Blocks
+from lambdanet_tf.ops.geometry import Axis
 from lambdanet_tf.ops.geometry import Geometry
+from lambdanet_tf.ops.geometry import ceil_div
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.keys import MASKED_LOGIT
+from lambdanet_tf.ops.masks import Masks
 from lambdanet_tf.ops.masks import masked_fill
-from lambdanet_tf.ops.masks import propagate_nan
 from lambdanet_tf.ops.masks import split_nonfinite
-from lambdanet_tf.ops.pairs import gather_pairs
 from lambdanet_tf.ops.pairs import relative_index
+from lambdanet_tf.ops.position_scores import cut
+from lambdanet_tf.ops.position_scores import position_scores
+from lambdanet_tf.ops.position_scores import wide
 from lambdanet_tf.ops.precision import accumulation_dtype
 from lambdanet_tf.ops.precision import factor_dtype
 
@@ -31,12 +36,10 @@ _UNKNOWN_SIZE = 64
 # Positions whose shares float16 still tells apart: 2^-14 is its smallest
 # normal number.
 _FLOAT16_CONTEXT = 2**14
-# Into which the longest axis is cut: each part multiplies its own length more
-# than it keeps.
-_SHIFTED_PARTS = 4
-# Bytes of float32 up to which the embeddings of all pairs are formed, which is
-# faster.
-_MAX_PAIRS = 2**24
+# Bytes of float32 up to which the scores of all queries are formed at once,
+# and those of a part where there are more.
+_MAX_SCORES, _SCORES_OF_PART = 2**28, 2**25
+_UNMASKED = Masks()
 
 
 def relative_attention(
@@ -45,9 +48,7 @@ def relative_attention(
     values,
     embeddings=None,
     geometry=None,
-    attention_mask=None,
-    context_mask=None,
-    causal=False,
+    masks=_UNMASKED,
 ):
     """Computes multi-head softmax attention with relative positions.
 
@@ -62,11 +63,8 @@ def relative_attention(
             tables `(entries, key_dim)`, one per axis, whose embeddings add up.
         geometry: a `Geometry`, which says what a query may see; or None: all
             context positions.
-        attention_mask: None or boolean `(n, m)` or `(batch, n, m)`; True =
-            may interact. With a geometry it needs static sizes.
-        context_mask: None or boolean `(batch, m)`; False = padding.
-        causal: bool. Without a geometry, whether query n sees positions up to
-            n only; with one, that is the geometry's.
+        masks: `Masks`. With a geometry, `causal` is the geometry's, and masks
+            of single queries need static sizes.
 
     Returns:
         `(batch, n, heads, value_dim)`; zero where nothing is permitted. NaN
@@ -78,50 +76,154 @@ def relative_attention(
 
     Cost: 2 b x t h s (2 k + v) operations with x blocks of t queries and a
     context of s positions each; largest intermediate b x h t s. A global
-    geometry is one block: n m pairs. With a local scope it is linear in n.
+    geometry is one block: n m pairs. Where they are many, one part of the
+    queries after the other; the backward pass then forms their scores again.
+    With a local scope it is linear in n.
     """
-    blocks = None
-    if geometry is not None:
-        blocks = _blocks(geometry, queries, values, attention_mask)
-    permitted = _permitted(
-        blocks, queries, values, attention_mask, context_mask, causal
-    )
+    if geometry is None and masks.causal:
+        past = tf.ones([size(queries, 1), size(values, 1)], tf.bool)
+        past = tf.linalg.band_part(past, -1, 0)  # [n, m]
+        pairs = tuple(pairs & past for pairs in masks.attention) or (past,)
+        masks = dataclasses.replace(masks, attention=pairs)
     if isinstance(embeddings, tuple) and len(embeddings) == 1:
         (embeddings,) = embeddings
+    context = {"values": values, "keys": keys, "embeddings": embeddings}
+    context = {name: x for name, x in context.items() if x is not None}
+    length = _length_of_part(queries, values, geometry, masks)
+    if length is None:
+        return _attention(queries, **context, geometry=geometry, masks=masks)
+    parts = list(_parts(geometry, masks, queries.shape[1], length))
+    return _attention_in_parts(queries, context, parts)
+
+
+def _length_of_part(queries, values, geometry, masks):
+    """Positions of the first axis that have their scores at a time.
+
+    None for all: where they are few, or their number is known at run time only.
+    """
+    batch, rows, num_heads, _ = queries.shape
+    is_static = geometry is None or geometry.is_static
+    if None in (rows, values.shape[1]) or not is_static:
+        return None
+    pairs = rows * values.shape[1]
+    if geometry is not None:
+        blocks = _blocks(geometry, queries, values, masks)
+        rows = geometry.queries[0]
+        pairs = math.prod(blocks.counts) * blocks.queries * blocks.context
+    scores = 4 * (batch or 1) * num_heads * pairs
+    if scores <= _MAX_SCORES:
+        return None
+    return ceil_div(rows, min(ceil_div(scores, _SCORES_OF_PART), rows))
+
+
+def _parts(geometry, masks, n, length):
+    """Queries, as a slice, geometry and masks of one part after the other."""
+    axis = Axis(n, n, 1) if geometry is None else geometry.axes[0]
+    row = n // axis.queries
+    for first, own in cut(axis, length):
+        queries = slice(first * row, (first + own.queries) * row)
+        pairs = tuple(pairs[..., queries, :] for pairs in masks.attention)
+        part = geometry and Geometry((own, *geometry.axes[1:]))
+        yield queries, part, dataclasses.replace(masks, attention=pairs)
+
+
+def _attention_in_parts(queries, context, parts):
+    """Attends for one part of the queries after the other.
+
+    Scores are not kept: the backward pass forms those of a part again.
+
+    Args:
+        queries: `(batch, n, heads, key_dim)`.
+        context: tensors by the names that `_attention` gives them.
+        parts: of `_parts`.
+    """
+
+    def of_part(part, queries, context_tensors):
+        _, geometry, masks = part
+        own = tf.nest.pack_sequence_as(context, context_tensors)
+        return _attention(queries, **own, geometry=geometry, masks=masks)
+
+    @tf.custom_gradient
+    def attend(queries, *context_tensors):
+        fixed = [tf.stop_gradient(x) for x in context_tensors]
+        outputs = []
+        for part in parts:
+            own = tf.stop_gradient(queries[:, part[0]])
+            (own,) = _after(outputs[-1:], own)
+            outputs += [of_part(part, own, fixed)]
+
+        def gradient(upstream):
+            d_queries = []
+            d_context = [tf.zeros_like(x) for x in context_tensors]
+            for part in parts:
+                own, up = _after(
+                    [upstream, *d_queries[-1:], *d_context],
+                    queries[:, part[0]],
+                    upstream[:, part[0]],
+                )
+                sources = [own, *context_tensors]
+                with tf.GradientTape() as tape:
+                    tape.watch(sources)
+                    again = of_part(part, own, context_tensors)
+                found = tape.gradient(again, sources, up)
+                d_queries += found[:1]
+                pairs = zip(d_context, found[1:], strict=True)
+                d_context = [total + d for total, d in pairs]
+            return tf.concat(d_queries, axis=1), *d_context
+
+        return tf.concat(outputs, axis=1), gradient
+
+    return attend(queries, *tf.nest.flatten(context))
+
+
+def _after(before, *tensors):
+    """The tensors, which nothing can form while one of `before` is not there.
+
+    Neither an executor, which begins with all that it can, nor a compiler,
+    which forms the same only once.
+    """
+    first = [tf.cast(tf.reshape(x, [-1])[:1], tf.float32) for x in before]
+    first = tf.concat([[0.0], *first], axis=0)
+    never = tf.reduce_any(tf.math.is_nan(first) & tf.math.is_inf(first))
+    return [x + tf.cast(never, x.dtype) for x in tensors]
+
+
+def _attention(queries, values, keys=None, embeddings=None, *, geometry, masks):
+    """As `relative_attention`, for all queries at once."""
+    blocks = None
+    if geometry is not None:
+        blocks = _blocks(geometry, queries, values, masks)
+    permitted = _permitted(blocks, masks)
     dtype = values.dtype
     inner = _factor_dtype(dtype, blocks, values)
     queries, values = tf.cast(queries, inner), tf.cast(values, inner)
     keys = None if keys is None else tf.cast(keys, inner)
-    bad = None
     if permitted is not None:
-        values, bad = split_nonfinite(values)
+        values, nonfinite = split_nonfinite(values)
         if keys is not None:
-            keys, bad_keys = split_nonfinite(keys)
-            bad |= bad_keys
+            keys, nonfinite_keys = split_nonfinite(keys)
+            nonfinite |= nonfinite_keys
     queries = _heads_first(_of_queries(queries, blocks))  # [b, x, h, t, k]
     values = _heads_first(_of_context(values, blocks))  # [b, x, h, s, v]
     scores = []
     if keys is not None:
         keys = _heads_first(_of_context(keys, blocks))  # [b, x, h, s, k]
-        scores += [_wide(tf.matmul(queries, keys, transpose_b=True))]
-    if isinstance(embeddings, tuple):
-        scores += [_scores_per_axis(queries, embeddings, blocks)]
-    elif embeddings is not None:
-        table = geometry.crop(embeddings)
-        if _is_large(queries, blocks):
-            scores += [_scores_of_table(queries, table, blocks)]
-        else:
-            pairs = gather_pairs(
-                table, blocks.rank, relative_index(blocks.inner), inner
-            )  # [t, s, k]
-            scores += [_wide(_scores_of_pairs(queries, pairs, axis=3))]
-    outputs = _attend(tf.add_n(scores), values, permitted)
-    outputs = tf.cast(outputs, dtype)
-    if bad is not None:
-        bad = _of_context(tf.cast(bad, tf.float32), blocks)  # [b, x, s]
-        bad = tf.expand_dims(bad, -1)
-        seen = tf.matmul(tf.cast(permitted, tf.float32), bad)
-        outputs = propagate_nan(outputs, tf.squeeze(seen, -1) > 0)
+        scores += [wide(tf.matmul(queries, keys, transpose_b=True))]
+    if embeddings is not None:
+        scores += [position_scores(queries, embeddings, blocks)]
+    scores = tf.add_n(scores)  # [b, x, h, t, s]
+    if permitted is not None:
+        scores = masked_fill(scores, permitted, MASKED_LOGIT)
+    weights = tf.cast(tf.nn.softmax(scores), inner)
+    outputs = tf.matmul(weights, values)  # [b, x, h, t, v]
+    if permitted is not None:
+        some = tf.reduce_any(permitted, axis=-1, keepdims=True)
+        outputs = masked_fill(outputs, some)
+        nonfinite = _of_context(tf.cast(nonfinite, tf.float32), blocks)
+        nonfinite = nonfinite[:, :, None, :, None]  # [b, x, 1, s, 1]
+        seen = tf.matmul(tf.cast(permitted, tf.float32), nonfinite)
+        outputs = masked_fill(outputs, seen <= 0.0, float("nan"))
+    outputs = tf.cast(_heads_first(outputs), dtype)  # [b, x, t, h, v]
     return outputs[:, 0] if blocks is None else blocks.joined(outputs)
 
 
@@ -134,213 +236,23 @@ def _factor_dtype(dtype, blocks, values):
     return inner
 
 
-def _attend(scores, values, permitted):
-    """Values weighted by a softmax of `(b, x, h, t, s)`: `(b, x, t, h, v)`."""
-    if permitted is not None:
-        mask = tf.expand_dims(permitted, 2)
-        scores = masked_fill(scores, mask, MASKED_LOGIT)
-    weights = tf.cast(tf.nn.softmax(scores), values.dtype)
-    outputs = _heads_first(tf.matmul(weights, values))  # [b, x, t, h, v]
-    if permitted is None:
-        return outputs
-    some = tf.reduce_any(permitted, axis=-1, keepdims=True)
-    some = tf.expand_dims(some, -1)  # [b, x, t, 1, 1]
-    return masked_fill(outputs, some)
-
-
-def _wide(scores):
-    return tf.cast(scores, accumulation_dtype(scores.dtype))
-
-
-def _scores_of_pairs(queries, pairs, axis):
-    """Scores of queries with the embeddings of their pairs.
-
-    Args:
-        queries: `(..., t, ..., key_dim)`.
-        pairs: `(t, s, key_dim)`.
-        axis: int. That of t.
-
-    Returns:
-        `(..., t, ..., s)`.
-    """
-    order = list(range(len(queries.shape)))
-    if pairs.shape[0] > 1:
-        order = [axis, *order[:axis], *order[axis + 1 :]]
-        queries = tf.transpose(queries, order)  # [t, ..., k]
-    sizes = tf.unstack(tf.shape(queries))
-    rows = tf.reshape(queries, [pairs.shape[0], -1, pairs.shape[2]])
-    scores = tf.matmul(rows, pairs, transpose_b=True)
-    scores = tf.reshape(scores, [*sizes[:-1], pairs.shape[1]])
-    if pairs.shape[0] == 1:
-        return scores
-    return tf.transpose(scores, [order.index(i) for i in range(len(order))])
-
-
-def _is_large(queries, blocks):
-    """Whether the embeddings of all pairs would be larger than the scores."""
-    if not all(axis.axis.is_static for axis in blocks.axes):
-        return False
-    num_heads, key_dim = queries.shape[2], queries.shape[4]
-    if 4 * blocks.queries * blocks.context * key_dim <= _MAX_PAIRS:
-        return False
-    counts = math.prod(blocks.counts)
-    return counts == 1 or counts * num_heads < key_dim
-
-
-def _scores_of_table(queries, table, blocks):
-    """Scores of queries with their pairs' embeddings, which are not formed.
-
-    Along the longest axis a query is multiplied by every row of the table that
-    it or one of its neighbors reads, and the products are shifted into place:
-    each query begins one row before the query in front of it. Along the other
-    axes the table is laid out for all pairs, which are few.
-
-    Args:
-        queries: `(b, x, heads, t, key_dim)`.
-        table: `(*taps, key_dim)`, already cropped.
-        blocks: `Blocks` of static sizes.
-
-    Returns:
-        `(b, x, heads, t, s)`, in float32 or wider.
-    """
-    sizes, rank = tf.unstack(tf.shape(queries))[:3], blocks.rank
-    key_dim, inner = queries.shape[-1], blocks.inner.axes
-    long = max(range(rank), key=lambda axis: blocks.sizes[axis])
-    others = [axis for axis in range(rank) if axis != long]
-    rest = Geometry(tuple(inner[axis] for axis in others))
-    rows = tf.transpose(table, [*others, long, rank])
-    rows = tf.cast(rows, accumulation_dtype(table.dtype))
-    rows = gather_pairs(rows, rank - 1, relative_index(rest))  # [j, i, taps, k]
-    rows = tf.transpose(rows, [0, 2, 1, 3])  # [j, taps, i, k]
-    queries = tf.reshape(queries, [-1, *blocks.sizes, key_dim])
-    order = [*(1 + axis for axis in others), 0, 1 + long, 1 + rank]
-    queries = tf.transpose(queries, order)
-    queries = tf.reshape(
-        queries, [rows.shape[0], -1, blocks.sizes[long], key_dim]
-    )  # [j, b * x * h, t, k]
-    length = -(-blocks.sizes[long] // _SHIFTED_PARTS)
-    parts = [
-        _shifted_scores(queries[:, :, first : first + length], rows, axis)
-        for first, axis in _parts(inner[long], length)
-    ]
-    scores = tf.concat(parts, axis=2)  # [j, b * x * h, t, s, i]
-    if rank > 1:
-        shape = [axis.queries for axis in rest.axes]
-        shape += [-1, blocks.sizes[long], inner[long].context]
-        scores = tf.reshape(scores, [*shape, *rest.context])
-        at = dict(zip([*others, long], [*range(rank - 1), rank], strict=True))
-        order = [rank - 1, *(at[axis] for axis in range(rank))]
-        at = dict(
-            zip([long, *others], range(rank + 1, 2 * rank + 1), strict=True)
-        )
-        order += [at[axis] for axis in range(rank)]
-        scores = tf.transpose(scores, order)
-    return tf.reshape(scores, [*sizes, blocks.queries, blocks.context])
-
-
-def _parts(axis, length):
-    """Queries from each multiple of `length` on, as axes of their own."""
-    for first in range(0, axis.queries, length):
-        yield (
-            first,
-            dataclasses.replace(
-                axis,
-                queries=min(length, axis.queries - first),
-                padding=axis.padding - first,
-            ),
-        )
-
-
-def _shifted_scores(queries, rows, axis):
-    """Scores of queries along one axis.
-
-    Args:
-        queries: `(j, r, t, key_dim)`.
-        rows: `(j, taps, i, key_dim)`.
-        axis: `Axis` of stride and dilation 1.
-
-    Returns:
-        `(j, r, t, s, i)`.
-    """
-    count, context = axis.queries, axis.context
-    # From the row of the last query's first position to that of the first
-    # query's last, and one more: every query begins one before the next.
-    first, length = axis.padding - count + 1, context + count
-    rows = rows[:, max(first, 0) : max(first + length, 0)]
-    before = min(max(-first, 0), length)
-    after = length - before - rows.shape[1]
-    rows = tf.pad(rows, [[0, 0], [before, after], [0, 0], [0, 0]])
-    outer, columns, key_dim = rows.shape[0], rows.shape[2], rows.shape[3]
-    rows = tf.cast(tf.reshape(rows, [outer, -1, key_dim]), queries.dtype)
-    flat = tf.reshape(queries, [outer, -1, key_dim])
-    scores = _wide(tf.matmul(flat, rows, transpose_b=True))  # [j, r t, l i]
-    scores = tf.reshape(scores, [outer, -1, count * length * columns])
-    size_of_all = count * (length - 1) * columns
-    begin = (count - 1) * columns
-    scores = tf.slice(scores, [0, 0, begin], [-1, -1, size_of_all])
-    scores = tf.reshape(scores, [outer, -1, count, length - 1, columns])
-    return tf.slice(scores, [0] * 5, [-1, -1, -1, context, -1])
-
-
-def _scores_per_axis(queries, tables, blocks):
-    """Scores of one table per axis, added up, `(b, x, h, t, s)`.
-
-    Each axis has its own scores of few context positions; only their sum is
-    formed for every pair.
-    """
-    sizes = tf.unstack(tf.shape(queries))[:3]
-    rank = blocks.rank
-    queries = tf.reshape(queries, [-1, *blocks.sizes, queries.shape[-1]])
-    total = None
-    for axis, table in enumerate(tables):
-        inner = blocks.inner.along(axis)
-        pairs = gather_pairs(
-            inner.crop(table), 1, relative_index(inner), queries.dtype
-        )
-        scores = _scores_of_pairs(queries, pairs, axis=1 + axis)
-        # The gradient of what follows is a sum over the other axes.
-        scores = _wide(scores)
-        context = [1] * rank
-        context[axis] = inner.axes[0].context
-        scores = tf.reshape(scores, [-1, *context])  # [b x h t, s of the axis]
-        total = scores if total is None else total + scores
-    return tf.reshape(total, [*sizes, blocks.queries, blocks.context])
-
-
-def _permitted(blocks, queries, values, attention_mask, context_mask, causal):
-    """Which pairs count: boolean `(b or 1, x or 1, t, s)`; None for all."""
+def _permitted(blocks, masks):
+    """Which pairs count: boolean `(b, x, h, t, s)`, any of them 1; or None."""
     parts = []
-    if blocks is None:
-        if causal:
-            n, m = size(queries, 1), size(values, 1)
-            pairs = tf.expand_dims(tf.range(n), 1) >= tf.range(m)
-            parts += [tf.expand_dims(tf.expand_dims(pairs, 0), 0)]
-    else:
+    if blocks is not None:
         if not blocks.inner.is_global:
-            parts += [relative_index(blocks.inner)[None, None] >= 0]
-        parts += _inside(blocks)
-    if attention_mask is not None:
-        by_example = len(attention_mask.shape) == 3
-        rows = attention_mask if by_example else attention_mask[None]
-        parts += [tf.expand_dims(rows, 1)]
-    if context_mask is not None:
-        real = _of_context(tf.cast(context_mask, tf.int32), blocks)
-        n = size(queries, 1) if blocks is None else blocks.queries
-        rows = tf.ones([n, 1], tf.bool)
-        parts += [rows & tf.expand_dims(real > 0, 2)]
-    total = None
-    for part in parts:
-        total = part if total is None else total & part
-    return total
-
-
-def _inside(blocks):
-    """Which positions of the blocks' windows lie on the map, as a list."""
-    if all(axis.is_single for axis in blocks.axes):
-        return []
-    context = [blocked.axis.context for blocked in blocks.axes]
-    ones = blocks.context_blocks(tf.ones([1, *context], tf.int32))
-    return [tf.expand_dims(ones, 2) > 0]
+            parts += [relative_index(blocks.inner)[None, None, None] >= 0]
+        if not all(axis.is_single for axis in blocks.axes):
+            context = [blocked.axis.context for blocked in blocks.axes]
+            on_map = blocks.context_blocks(tf.ones([1, *context], tf.int32))
+            parts += [on_map[:, :, None, None] > 0]
+    if masks.attention:
+        pairs = [x if len(x.shape) == 3 else x[None] for x in masks.attention]
+        parts += [tf.stack(pairs, axis=1)[:, None]]  # [b, 1, h, n, m]
+    if masks.permitted is not None:
+        real = _of_context(tf.cast(masks.permitted, tf.int32), blocks)
+        parts += [real[:, :, None, None] > 0]
+    return functools.reduce(tf.logical_and, parts) if parts else None
 
 
 def _heads_first(x):
@@ -364,9 +276,9 @@ def _of_context(x, blocks):
     return blocks.context_blocks(x)
 
 
-def _blocks(geometry, queries, values, attention_mask):
+def _blocks(geometry, queries, values, masks):
     """The blocks of a call; one for all where pairs are masked."""
-    if attention_mask is None:
+    if not masks.attention:
         num_heads, key_dim = queries.shape[2:]
         sizes = block_sizes(geometry, num_heads, key_dim, values.shape[-1])
         return Blocks.of(geometry, sizes)
@@ -398,12 +310,7 @@ def block_sizes(geometry, num_heads, key_dim, value_dim):
     best = math.inf, ()
     for sizes in itertools.product(*map(_candidates, geometry.axes)):
         blocks = Blocks.of(geometry, sizes)
-        counts = math.prod(
-            axis.count
-            if axis.axis.is_static
-            else -(-_UNKNOWN_SIZE // axis.size)
-            for axis in blocks.axes
-        )
+        counts = math.prod(map(_count, blocks.axes))
         pairs = 2 * blocks.queries * num_heads
         windows = num_heads * (key_dim + value_dim)
         held = counts * blocks.context * (pairs + windows)
@@ -415,7 +322,7 @@ def block_sizes(geometry, num_heads, key_dim, value_dim):
 def _count(blocked):
     if blocked.axis.is_static:
         return blocked.count
-    return -(-_UNKNOWN_SIZE // blocked.size)
+    return ceil_div(_UNKNOWN_SIZE, blocked.size)
 
 
 def _candidates(axis):
