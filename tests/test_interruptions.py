@@ -106,6 +106,27 @@ def test_a_stop_at_the_end_keeps_what_there_is(
     assert copied_run.read().status == "finished"
 
 
+def test_a_strategy_that_takes_the_signals_gives_them_back(
+    tmp_path, monkeypatch
+):
+    """As one of several workers does."""
+
+    def take(create):
+        def call(*arguments):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            return create(*arguments)
+
+        return call
+
+    monkeypatch.setattr(loop, "create_strategy", take(loop.create_strategy))
+    send = send_at([])
+    with_calls(monkeypatch, loop, "training_step", lambda f: send(3, f))
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Stopped, match=r"at step 3\. Resume with"):
+        run_smoke(tmp_path)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
 def test_a_stop_before_the_first_step_is_obeyed_at_once(tmp_path, monkeypatch):
     def network(*arguments):
         os.kill(os.getpid(), signal.SIGTERM)

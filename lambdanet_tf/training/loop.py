@@ -200,7 +200,9 @@ def prepare(
         stop: the signals that ask to stop; None for one that notes nothing.
         output: where this process writes; None for the run folder.
     """
+    stop = stop or StopRequest()
     strategy = create_strategy(options)
+    stop.listen_again()
     output = output or folder
     print_fn = print_fn if is_chief() else lambda text: None
     checkpoints = folder.file(runs.CHECKPOINTS)
@@ -213,7 +215,6 @@ def prepare(
     )
     check_same_images(folder, pipeline.images)
     check_room(output.path, state.size_in_bytes())
-    stop = stop or StopRequest()
     with strategy.scope():
         check = stop.check if number_of_workers() < 2 else None
         evaluation = Evaluation(state.model, pipeline, check)

@@ -43,6 +43,14 @@ class StopRequest:
     def __exit__(self, *error: Any) -> None:
         self._restore()
 
+    def listen_again(self) -> None:
+        """Takes the signals back from TensorFlow.
+
+        A strategy of several workers notes SIGTERM by itself, in C++.
+        """
+        for number in self._former:
+            signal.signal(number, self._note)
+
     def check(self) -> None:
         """Raises `Stopped` if a signal has come."""
         if self.received:
