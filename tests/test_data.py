@@ -428,3 +428,13 @@ def test_webp_without_pillow_is_an_error_that_says_so(
         match=r"^6 of 8 images are BMP, GIF, WebP.*lambdanet-tf\[data\]",
     ):
         data.read_folder(str(pillow_folder), validation_split=0.0)
+
+
+@pytest.mark.parametrize("shard", [None, data.Shard(1, 3)])
+def test_how_many_batches_a_scan_has_is_known(numbers, shard):
+    """Else Keras 3 warns at the end of each epoch of `fit`."""
+    elements = numbers.scan(shard)
+    number = len([*elements])
+    assert int(elements.cardinality()) == number
+    batches = numbers.batches(elements, whole, 2)
+    assert int(batches.cardinality()) == -(-number // 2)

@@ -153,7 +153,7 @@ class Source(abc.ABC):
             examples = elements.map(example, num_parallel_calls=THREADS)
             return examples.batch(batch_size, drop_remainder)
         examples = _map_and_skip_errors(elements, example)
-        return examples.batch(batch_size, drop_remainder)
+        return examples.batch(batch_size, drop_remainder).map(_check_batch)
 
     def _open(self, item):
         """Decodes an item; fails if its label is no class."""
@@ -238,8 +238,12 @@ class IndexedSource(Source):
         return self._rows(_positions(start, shard), index_at)
 
     def scan(self, shard: Shard | None = None) -> tf.data.Dataset:
+        shard = shard or Shard()
         positions = _positions(0, shard, self.num_images)
-        return self._rows(positions, lambda position: position)
+        rows = self._rows(positions, lambda position: position)
+        # Keras 3 warns where it cannot know how many batches there are.
+        size = tf.data.experimental.assert_cardinality(self.shard_size(shard))
+        return rows.apply(size)
 
     def shard_size(self, shard: Shard) -> int:
         return shard.size_of(self.num_images)
@@ -274,6 +278,7 @@ class IndexedSource(Source):
             }
             return positions, {**items, "index": indices}
 
+        # A call costs as much for a block of images as for one.
         return positions.batch(_BLOCK).map(rows).unbatch()
 
 
@@ -450,10 +455,10 @@ def without_tuner(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _map_and_skip_errors(elements, function):
-    """Maps a function over elements, and leaves out those that fail.
+    """Maps elements to (results, position), without those that fail.
 
-    After a thousand failures in a row it fails itself, lest an endless stream
-    without a good image is read for ever.
+    After a thousand failures in a row it gives a blank of position -1, lest an
+    endless stream without a good image is read for ever.
     """
     # Of this pipeline's host, and of no strategy, as a `tf.Variable` might be.
     with tf.device("CPU:0"):
@@ -462,39 +467,37 @@ def _map_and_skip_errors(elements, function):
         )
         tf.raw_ops.AssignVariableOp(resource=errors, value=np.int64(0))
 
-    def goes_on(_):
-        number = tf.raw_ops.ReadVariableOp(resource=errors, dtype=tf.int64)
-        return number < _MAX_ERRORS_IN_A_ROW
+    specs, _ = elements.map(function).element_spec
+    blank = tf.nest.map_structure(
+        lambda spec: tf.zeros(spec.shape, spec.dtype), specs
+    )
 
-    def attempt(element, _):
+    def attempt(position, item):
+        number = tf.raw_ops.ReadVariableOp(resource=errors, dtype=tf.int64)
         tf.raw_ops.AssignAddVariableOp(resource=errors, value=np.int64(1))
-        result = function(*element)
+        result = tf.cond(
+            number < _MAX_ERRORS_IN_A_ROW,
+            lambda: function(position, item),
+            lambda: (blank, tf.constant(-1, tf.int64)),
+        )
         with tf.control_dependencies(tf.nest.flatten(result)):
             tf.raw_ops.AssignVariableOp(resource=errors, value=np.int64(0))
         return result
 
-    def fail(_):
-        message = (
-            f"{_MAX_ERRORS_IN_A_ROW} images in a row cannot be read. "
-            "`check_images` names them, and what is wrong."
-        )
-        with tf.control_dependencies([tf.debugging.Assert(False, [message])]):
-            return tf.nest.map_structure(
-                lambda spec: tf.zeros(spec.shape, spec.dtype),
-                results.element_spec,
-            )
+    return elements.map(attempt, num_parallel_calls=THREADS).ignore_errors()
 
-    # Asked once for a block of elements: a call costs as much as an image.
-    guard = (
-        tf.data.Dataset.range(_INT64_MAX)
-        .take_while(goes_on)
-        .flat_map(lambda _: tf.data.Dataset.range(_BLOCK))
+
+def _check_batch(results, positions):
+    """Fails where a thousand images in a row have failed."""
+    check = tf.debugging.Assert(
+        tf.reduce_min(positions) >= 0,
+        [
+            f"{_MAX_ERRORS_IN_A_ROW} images in a row cannot be read. "
+            "`lambdanet check` names them, and what is wrong."
+        ],
     )
-    results = tf.data.Dataset.zip((elements, guard)).map(
-        attempt, num_parallel_calls=THREADS
-    )
-    gave_up = tf.data.Dataset.range(1).filter(lambda _: ~goes_on(_))
-    return results.ignore_errors().concatenate(gave_up.map(fail))
+    with tf.control_dependencies([check]):
+        return results, tf.identity(positions)
 
 
 def _shuffled(elements, buffer_size, seed):
