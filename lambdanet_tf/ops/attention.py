@@ -220,9 +220,10 @@ def _attention(queries, values, keys=None, embeddings=None, *, geometry, masks):
         some = tf.reduce_any(permitted, axis=-1, keepdims=True)
         outputs = masked_fill(outputs, some)
         nonfinite = _of_context(tf.cast(nonfinite, tf.float32), blocks)
-        nonfinite = nonfinite[:, :, None, :, None]  # [b, x, 1, s, 1]
+        nonfinite = tf.expand_dims(tf.expand_dims(nonfinite, 2), 4)
         seen = tf.matmul(tf.cast(permitted, tf.float32), nonfinite)
-        outputs = masked_fill(outputs, seen <= 0.0, float("nan"))
+        unseen = tf.logical_not(tf.cast(seen, tf.bool))  # [b, x, h, t, 1]
+        outputs = masked_fill(outputs, unseen, float("nan"))
     outputs = tf.cast(_heads_first(outputs), dtype)  # [b, x, t, h, v]
     return outputs[:, 0] if blocks is None else blocks.joined(outputs)
 
@@ -237,22 +238,30 @@ def _factor_dtype(dtype, blocks, values):
 
 
 def _permitted(blocks, masks):
-    """Which pairs count: boolean `(b, x, h, t, s)`, any of them 1; or None."""
-    parts = []
+    """Which pairs count: boolean `(b, x, h, t, s)`, any of them 1; or None.
+
+    Formed with four axes, which is what TFLite can broadcast: masks of single
+    queries, `(b, h, n, m)`, are of one block.
+    """
+    parts = []  # each (b, x, t, s), any of them 1
     if blocks is not None:
         if not blocks.inner.is_global:
-            parts += [relative_index(blocks.inner)[None, None, None] >= 0]
+            index = relative_index(blocks.inner)
+            parts += [index[None, None] >= 0]
         if not all(axis.is_single for axis in blocks.axes):
             context = [blocked.axis.context for blocked in blocks.axes]
             on_map = blocks.context_blocks(tf.ones([1, *context], tf.int32))
-            parts += [on_map[:, :, None, None] > 0]
+            parts += [tf.expand_dims(on_map, 2) > 0]
     if masks.attention:
         pairs = [x if len(x.shape) == 3 else x[None] for x in masks.attention]
-        parts += [tf.stack(pairs, axis=1)[:, None]]  # [b, 1, h, n, m]
+        parts += [tf.stack(pairs, axis=1)]
     if masks.permitted is not None:
         real = _of_context(tf.cast(masks.permitted, tf.int32), blocks)
-        parts += [real[:, :, None, None] > 0]
-    return functools.reduce(tf.logical_and, parts) if parts else None
+        parts += [tf.expand_dims(real, 2) > 0]
+    if not parts:
+        return None
+    permitted = functools.reduce(tf.logical_and, parts)
+    return tf.expand_dims(permitted, 1 if masks.attention else 2)
 
 
 def _heads_first(x):
