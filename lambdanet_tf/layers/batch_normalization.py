@@ -231,13 +231,24 @@ def _statistics(x, axes, mask, replica):
         x = x if mask is None else tf.where(mask, x, 0.0)
         return tf.math.divide_no_nan(tf.reduce_sum(x, axes), count)
 
-    near = mean(x)
+    near = _as_stored(mean(x)) if is_compiled_by_xla() else mean(x)
     x -= near
     rest = mean(x)
     variance = tf.maximum(mean(tf.square(x)) - tf.square(rest), 0.0)
     if replica is None:
         return count, near, rest, variance
     return _joint(replica, count, near, rest, variance)
+
+
+def _as_stored(x):
+    """Rounds a value so that it is the same wherever it is read.
+
+    XLA computes it anew in each of its loops, in one of them maybe by a fused
+    multiply-add, which does not round. It cannot where bits are looked at.
+    """
+    integer = tf.int64 if x.dtype == tf.float64 else tf.int32
+    even = tf.bitwise.bitwise_and(tf.bitcast(x, integer), -2)
+    return tf.bitcast(even, x.dtype)
 
 
 def _joint(replica, *statistics):
