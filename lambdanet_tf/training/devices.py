@@ -1,6 +1,7 @@
 """Devices: the `tf.distribute` strategy of a run, and losing one."""
 
 import contextlib
+import functools
 import os
 import random
 from collections.abc import Iterator
@@ -95,15 +96,21 @@ def describe(strategy: tf.distribute.Strategy) -> str:
 
 def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
     """Returns whether a flag is set in any process of a run; waits for all."""
+    if number_of_workers() < 2:
+        return flag
+    return float(_total(strategy)(tf.constant(float(flag)))) > 0.0
+
+
+@functools.cache
+def _total(strategy):
+    """A function that adds up the values of all replicas, traced once."""
 
     @tf.function
     def total(value):
         values = strategy.run(lambda: tf.identity(value))
         return strategy.reduce("sum", values, axis=None)
 
-    if number_of_workers() < 2:
-        return flag
-    return float(total(tf.constant(float(flag)))) > 0.0
+    return total
 
 
 def is_lost(error: tf.errors.OpError) -> bool:
