@@ -49,9 +49,9 @@ test: lint  ## Lint, check types, test under Keras 3 and under tf_keras.
 test-slow: $(VENV)/.dev  ## Run the tests that take long; some under both Kerases.
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "slow and not every_lane"
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m slow \
-		tests/test_serving_verify.py tests/test_garden_*.py \
-		tests/test_conformance.py::test_model_export \
-		tests/test_resume.py::test_stopped_and_killed_runs_end_with_the_same_bits
+		tests/serving/test_verify.py tests/garden \
+		tests/layers/test_conformance.py::test_model_export \
+		tests/training/test_resume.py::test_stopped_and_killed_runs_end_with_the_same_bits
 
 test-newest: $(NEWEST_VENV)/.wheel  ## Test the wheel alone with the newest TensorFlow.
 	$(NEWEST_VENV)/bin/python -c 'import tensorflow as tf; print(tf.__version__)'
@@ -59,12 +59,12 @@ test-newest: $(NEWEST_VENV)/.wheel  ## Test the wheel alone with the newest Tens
 		-m "every_lane and not once"
 	@$(NEWEST_VENV)/bin/python $(PIP) "$$(echo dist/*.whl)[data,plot]" tf_keras
 	cd $(NEWEST_VENV)/lane && TF_USE_LEGACY_KERAS=1 ../bin/python -m pytest \
-		$(PYTEST_ARGS) -m every_lane tests/test_first_hour.py \
-		tests/test_weights.py tests/test_learning.py
+		$(PYTEST_ARGS) -m every_lane tests/project/test_first_hour.py \
+		tests/models/test_weights.py tests/layers/test_learning.py
 	@$(NEWEST_VENV)/bin/python $(PIP) "$$(echo dist/*.whl)[examples]" \
 		ipykernel nbclient
 	cd $(NEWEST_VENV)/lane && ../bin/python -m pytest $(PYTEST_ARGS) \
-		-m every_lane tests/test_notebooks.py
+		-m every_lane tests/examples/test_notebooks.py
 
 test-legacy: $(LEGACY_VENV)/.wheel  ## Test with TensorFlow 2.15 and its addons.
 	cd $(LEGACY_VENV)/lane && ../bin/python -m pytest -W default \

@@ -2,7 +2,7 @@
 
 De Alvear Cardenas and de Vries (2021), github.com/joigalcar3/LambdaNetworks,
 reported a ResNet-50 with lambda layers 3.2 points below the plain one on
-CIFAR-10. `tests/test_delft.py` holds what their code computes against the
+CIFAR-10. `tests/layers/test_delft.py` compares their code's outputs with the
 right formulas. `benchmarks.study` trains with these two:
 
 `MixedPixels`: images come channels first, `(b, d, height, width)`, and are

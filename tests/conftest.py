@@ -17,7 +17,7 @@ from lambdanet_tf import serving
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.environment import is_there
 from lambdanet_tf.runs import RunFolder
-from tests.serving_run import write_run
+from tests.support.serving_run import write_run
 
 
 def _configure_tensorflow():
@@ -38,9 +38,9 @@ _configure_tensorflow()
 
 # What these import at their top is in the extra `dev`, but not in every lane.
 _IMPORTED = {
-    "test_notebooks.py": "nbclient",
-    "test_serving_clients.py": "tensorflow_serving",
-    "test_serving_configs.py": "tensorflow_serving",
+    "examples/test_notebooks.py": "nbclient",
+    "examples/test_serving_clients.py": "tensorflow_serving",
+    "examples/test_serving_configs.py": "tensorflow_serving",
 }
 collect_ignore = [
     file for file, module in _IMPORTED.items() if not is_there(module)

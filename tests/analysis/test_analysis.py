@@ -1,0 +1,392 @@
+"""Counts against closed forms, the paper's tables and TensorFlow."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from benchmarks import paper_tables as tables
+from lambdanet_tf import cli
+from lambdanet_tf import models
+from lambdanet_tf import specs
+from lambdanet_tf.analysis import analyze
+from lambdanet_tf.layers import LambdaConv
+from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.layers import RelativeAttention
+from lambdanet_tf.ops import planning_for
+from tests.support import closed_form
+
+pytestmark = pytest.mark.once
+
+FIGURES = tables.read_figures("tests/paper_tables.json")
+BLOCKS = {row.depth: row.blocks for row in specs.TABLE_19}
+
+
+def stages(pattern, depth=50):
+    blocks = BLOCKS[depth]
+    return [letter * n for letter, n in zip(pattern, blocks, strict=True)]
+
+
+def hybrid(depth):
+    (row,) = [row for row in specs.TABLE_19 if row.depth == depth]
+    c4 = ["C"] * row.blocks[2]
+    for block in row.lambda_blocks_c4:
+        c4[block - 1] = "L"
+    c2, c3, _, c5 = stages("CCCL", depth)
+    return [c2, c3, "".join(c4), c5]
+
+
+def formula(builder, size, arguments):
+    """The closed form of a call of a builder."""
+    arguments = dict(arguments)
+    if builder.endswith("MobileNetV2"):
+        blocks = (10, 16) if builder.startswith("Lambda") else ()
+        return closed_form.mobilenet(size, blocks)
+    names = {"key_dim": "k", "num_heads": "h", "intra_depth": "u", "scope": "r"}
+    names |= {"use_content": "content", "use_position": "position"}
+    values = {
+        names[key]: arguments.pop(key) for key in names if key in arguments
+    }
+    if builder == "ResNet50":
+        se = [arguments.pop("se_ratio", 0)] * 4
+        letters = stages(arguments.pop("pattern", "CCCC"))
+        values |= {"se": se}
+    else:
+        depth = int("".join(filter(str.isdigit, builder.removesuffix("C4"))))
+        letters, se = hybrid(depth), (0.25, 0.25, 0, 0)
+        if builder.endswith("C4"):
+            letters = stages("CCLL", depth)
+        if builder.startswith("ResNetRS"):
+            letters = stages("CCCC", depth)
+            se = [arguments.pop("se_ratio", 0.25)] * 4
+        values |= {"deep": True, "se": se}
+    assert not arguments, arguments
+    return closed_form.resnet(letters, size, **values)
+
+
+@pytest.mark.parametrize(
+    ("builder", "size", "arguments"),
+    [
+        ("ResNet50", 64, {"pattern": "LCLC", "se_ratio": 1 / 16}),
+        ("ResNet50", 70, {"pattern": "LLLL", "intra_depth": 4, "scope": 7}),
+        ("ResNet50", 64, {"pattern": "LLLL", "scope": None, "num_heads": 8}),
+        ("ResNet50", 64, {"pattern": "CLLL", "use_content": False}),
+        ("ResNet50", 64, {"pattern": "CCLL", "use_position": False}),
+        ("ResNet50", 64, {"pattern": "SAXP"}),
+        ("ResNet50", 70, {"pattern": "PSAX"}),
+        ("LambdaResNet50", 96, {"key_dim": 8}),
+        ("LambdaResNet50C4", 64, {}),
+        ("ResNetRS50", 75, {}),
+        ("ResNetRS50", 64, {"se_ratio": 0.0}),
+        ("LambdaResNet152", 64, {}),
+        ("MobileNetV2", 64, {}),
+        ("LambdaMobileNetV2", 70, {}),
+    ],
+)
+def test_counts_are_the_closed_forms(builder, size, arguments):
+    model = getattr(models, builder)(input_shape=(size, size, 3), **arguments)
+    counted = analyze(model, executed=False)
+    parameters, flops = formula(builder, size, arguments)
+    assert counted.total("parameters") == parameters
+    assert counted.total("flops") == flops
+    trained = sum(np.prod(w.shape) for w in model.trainable_weights)
+    assert counted.total("parameters") == trained
+    assert not counted.not_counted
+
+
+def assert_as_documented(comparisons):
+    for comparison in comparisons:
+        assert comparison.agrees or comparison.explanation, comparison
+        if comparison.reproduced:
+            assert comparison.agrees, comparison
+
+
+def test_closed_forms_reproduce_the_paper(monkeypatch):
+    monkeypatch.setattr(tables, "_counts", formula)
+    comparisons = tables.compare(FIGURES)
+    assert len(comparisons) == 61
+    assert_as_documented(comparisons)
+    # What the file of figures marks is what is held, but for one figure.
+    marked = sum(c.reproduced for c in comparisons if c.table != "4")
+    assert marked == 43
+
+
+def test_documentation_holds_the_tables(monkeypatch):
+    monkeypatch.setattr(tables, "_counts", formula)
+    text = tables.markdown(tables.compare(FIGURES))
+    with open("docs/paper_tables.md", encoding="utf-8") as file:
+        assert file.read() == text
+
+
+@pytest.mark.slow
+def test_networks_reproduce_the_paper():
+    assert_as_documented(tables.compare(FIGURES))
+
+
+def test_a_wrong_count_is_an_error(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(tables, "_counts", lambda *_: (15_100_000, 12e9))
+    output = tmp_path / "tables.md"
+    assert tables.main(["--output", str(output)]) == 1
+    assert "Table 3, conv" in capsys.readouterr().err
+
+
+def test_memory_of_table_4():
+    ours = [c for c in tables.compare(FIGURES, ["4"]) if c.agrees]
+    assert len(ours) == 4  # All but k = 8: see the explanation.
+
+
+@pytest.mark.parametrize("implementation", ["einsum", "conv2d", "depthwise"])
+@pytest.mark.parametrize("scope", [3, None])
+@pytest.mark.parametrize("bias", [False, True])
+def test_executed_operations_of_a_layer(implementation, scope, bias):
+    images = tf.keras.Input((5, 7, 6))
+    layer = LambdaLayer(
+        8,
+        num_heads=2,
+        key_dim=3,
+        intra_depth=2,
+        scope=scope,
+        use_position_bias=bias,
+        implementation=implementation,
+    )
+    model = tf.keras.Model(images, layer(images))
+    executed = analyze(model).total("executed_flops")
+    n, k, h, u, v = 35, 3, 2, 2, 4
+    projections = n * 6 * (h * k + k * u + v * u)
+    content = n * k * v * u + n * h * k * v
+    seen = 9 if scope else 9 * 13
+    if implementation == "einsum":
+        position = min(n * k * (n * v * u + h * v), n * h * n * u * (k + v))
+    else:
+        summed = 1 if implementation == "conv2d" else u  # Before or after u.
+        position = n * k * (seen * v * u + h * v * summed)
+    # The bias is a sum of elementwise products, which are not counted.
+    assert executed == 2 * (projections + content + position)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"position_embedding": "joint"},
+        {"position_embedding": None},
+        {"axis": 2},
+        {"use_content": False},
+    ],
+)
+def test_operations_of_attention(arguments):
+    images = tf.keras.Input((5, 7, 6))
+    layer = RelativeAttention(8, num_heads=2, key_dim=3, **arguments)
+    (_, row) = analyze(tf.keras.Model(images, layer(images))).layers
+    n, h, k, v = 35, 2, 3, 4
+    m = 7 if "axis" in arguments else n
+    scores = (arguments.get("use_content", True)) * m
+    kind = arguments.get("position_embedding", "per_axis")
+    scores += {"per_axis": 7 if m == 7 else 5 + 7, "joint": n, None: 0}[kind]
+    projections = n * 6 * h * ((1 + arguments.get("use_content", True)) * k + v)
+    expected = 2 * (projections + n * h * k * scores + n * h * m * v)
+    assert row.flops == expected
+    assert row.executed_flops == expected  # One block: nothing in vain.
+    assert row.kind == "RelativeAttention"
+
+
+def test_memory_of_attention():
+    images = tf.keras.Input((5, 7, 6))
+    n, h, k, v = 35, 2, 3, 4
+    for arguments, seen, pairs, table in (
+        ({}, n, 25 + 49, 9 + 13),
+        ({"position_embedding": "joint"}, n, n * n, 9 * 13),
+        ({"position_embedding": None}, n, 0, 0),
+        ({"scope": 3}, 9, 25 + 49, 3 + 3),
+        ({"axis": 1}, 5, 25, 9),
+    ):
+        layer = RelativeAttention(8, num_heads=h, key_dim=k, **arguments)
+        row = analyze(tf.keras.Model(images, layer(images))).layers[-1]
+        inner = h * (2 * k + v) + h * seen
+        assert row.activation_bytes == 4 * n * (8 + inner)
+        assert row.embedding_bytes == 4 * pairs * k
+        assert row.table_bytes == 4 * table * k
+
+
+def test_lambda_convolution_with_strides():
+    images = tf.keras.Input((8, 8, 16))
+    layer = LambdaConv(16, 5, strides=2, key_dim=8)
+    counted = analyze(tf.keras.Model(images, layer(images)), executed=False)
+    expected = closed_form.lambda_layer(8, 16, 2, k=8, h=4, u=1, r=5)
+    assert counted.total("parameters") == expected[0]
+    assert counted.total("flops") == expected[1]
+
+
+def test_executed_operations_of_a_network():
+    model = models.ResNet50(input_shape=(32, 32, 3))
+    counted = analyze(model)
+    assert counted.total("executed_flops") == counted.total("flops")
+    for layer in counted.layers:
+        assert layer.executed_flops == layer.flops, layer
+
+
+def test_memory_of_a_layer():
+    images = tf.keras.Input((5, 7, 6))
+    layer = LambdaLayer(8, num_heads=2, key_dim=3, intra_depth=2, scope=3)
+    row = analyze(tf.keras.Model(images, layer(images))).layers[-1]
+    n, k, h, u, v = 35, 3, 2, 2, 4
+    assert row.table_bytes == 4 * 9 * k * u
+    assert row.embedding_bytes == 4 * n * n * k * u
+    inner = h * k + k * u + v * u + k * v
+    assert row.activation_bytes == 4 * n * (8 + inner)
+    assert row.algorithm in ("conv2d", *layer.plan.algorithm.split())
+
+
+def test_shared_embeddings_count_once():
+    def parameters(**arguments):
+        model = models.LambdaResNetSmall(
+            stages=("CL", "LLL", "LL"), **arguments
+        )
+        total = analyze(model, executed=False).total("parameters")
+        trained = sum(np.prod(w.shape) for w in model.trainable_weights)
+        assert total == trained
+        return total
+
+    saved = parameters() - parameters(share_embeddings=True)
+    assert saved == 7 * 7 * 16  # Of the two unstrided lambda layers of c3.
+
+
+def test_other_image_sizes():
+    model = models.LambdaResNetSmall()
+    larger = models.LambdaResNetSmall(input_shape=(9, 13, 1))
+    assert analyze(model, (9, 13)).layers == analyze(larger).layers
+    free = models.LambdaResNetSmall(input_shape=(None, None, 1))
+    assert analyze(free, (9, 13)).total("flops") == analyze(larger).total(
+        "flops"
+    )
+    with pytest.raises(ValueError, match="`image_size` must be given"):
+        analyze(free)
+
+
+@pytest.mark.parametrize("scope", [None, 5])
+def test_other_image_sizes_share_what_the_network_shares(scope):
+    arguments = {
+        "stages": ("LLL",),
+        "widths": (8,),
+        "strides": (1,),
+        "share_embeddings": True,
+        "scope": scope,
+    }
+    small = models.LambdaResNetSmall(**arguments, input_shape=(8, 8, 1))
+    large = models.LambdaResNetSmall(**arguments, input_shape=(12, 10, 1))
+    counted = analyze(small, image_size=(12, 10), executed=False)
+    assert counted.layers == analyze(large, executed=False).layers
+
+
+def test_algorithms_are_those_of_a_batch():
+    images = tf.keras.Input((28, 28, 256))
+    with planning_for("tpu"):
+        model = tf.keras.Model(images, LambdaLayer(scope=23)(images))
+        rows = {
+            batch: analyze(model, executed=False, batch_size=batch).layers[-1]
+            for batch in (None, 32, 128)
+        }
+    assert rows[128].algorithm == "fourier_tpu"
+    assert rows[32].algorithm == "query_first"
+    for row in rows.values():
+        assert row.flops == rows[None].flops
+        assert row.output_shape == (28, 28, 256)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_operations_are_those_of_one_image_of_a_batch(batch):
+    images = tf.keras.Input((6, 5, 4), name="images")
+    layer = LambdaLayer(
+        8, num_heads=2, key_dim=3, scope=3, implementation="einsum"
+    )
+    model = tf.keras.Model(images, layer(images))
+    counted = analyze(model, batch_size=batch)
+    assert counted.layers == analyze(model).layers
+    with pytest.raises(ValueError, match="`batch_size`.*positive.*-1"):
+        analyze(model, batch_size=-1)
+
+
+def test_layers_that_are_called_twice_are_named():
+    images = tf.keras.Input((6, 6, 3))
+    conv = tf.keras.layers.Conv2D(3, 3, padding="same", name="conv")
+    model = tf.keras.Model(images, conv(conv(images)))
+    counted = analyze(model, executed=False)
+    assert counted.counted_once == ("conv",)
+    assert counted.total("flops") == 2 * 6 * 6 * 9 * 3 * 3
+    assert "counted once: conv" in counted.table()
+
+
+def test_compiled_models_are_analyzed_at_other_sizes():
+    model = models.LambdaResNetSmall(classifier_activation=None)
+    model.compile("sgd", "mse", jit_compile=False)
+    counted = analyze(model, image_size=16, executed=False)
+    assert counted.image_shape == (16, 16, 1)
+
+
+def test_unknown_layers_are_named():
+    images = tf.keras.Input((6, 6, 2))
+    x = tf.keras.layers.Conv2DTranspose(3, 2, name="up")(images)
+    counted = analyze(tf.keras.Model(images, x))
+    assert counted.not_counted == ("up",)
+    assert "not counted: up" in counted.table()
+
+
+def test_summary_prints_a_table(capsys):
+    arguments = ["summary", "LambdaResNetSmall", "--size", "16"]
+    assert cli.main(arguments) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("LambdaResNetSmall at 16x16x3, per image\n")
+    assert "stage4  2 L" in text
+    assert cli.main([*arguments, "--layers"]) == 0
+    assert "stage4_block2_lambda" in capsys.readouterr().out
+
+
+def test_summary_is_quiet_about_tensorflow():
+    environment = {
+        k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "lambdanet_tf", "summary", "LambdaResNetSmall"]
+        + ['--model-arguments={"input_shape": [8, 8, 1], "classes": 10}'],
+        env=environment,
+        cwd=pathlib.Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
+def test_stages_name_their_letters():
+    stages = ("CS", "AX", "PL")
+    rows = analyze(models.LambdaResNetSmall(stages=stages)).stages()
+    kinds = {row.name: row.kind for row in rows}
+    assert kinds["stage2"] == "1 C 1 S"
+    assert kinds["stage3"] == "1 A 1 X"
+    assert kinds["stage4"] == "1 L 1 P"
+
+
+def test_summary_of_an_unknown_network(capsys):
+    assert cli.main(["summary", "LambdaResNet51"]) == 2
+    assert "Did you mean 'LambdaResNet5" in capsys.readouterr().err
+    assert cli.main(["summary", "LambdaResNet50", "--size", "31"]) == 2
+    assert "at least 32x32 pixels" in capsys.readouterr().err
+
+
+def test_a_stream_has_a_state_of_fixed_size(tmp_path, capsys):
+    tokens = tf.keras.Input((40, 6))
+    x = LambdaLayer(8, num_heads=2, key_dim=3, scope=5, causal=True)(tokens)
+    x = LambdaLayer(8, num_heads=2, key_dim=3, causal=True)(x)  # Has no state.
+    model = tf.keras.Model(tokens, x)
+    # Content and two rows of the softmax, float32, and two values.
+    expected = 4 * (3 * 4 + 2 * 3 + 2 * 4)
+    counts = analyze(model, executed=False)
+    assert counts.total("state_bytes") == expected
+    model.save(tmp_path / "model.keras")
+    assert cli.main(["summary", str(tmp_path / "model.keras"), "--layers"]) == 0
+    assert f"state of a stream: {expected:,} bytes" in capsys.readouterr().out

@@ -1,0 +1,132 @@
+"""The GPU benchmark, lowered, measured on JAX for CPUs, and reported."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import device_fit
+from benchmarks.gpu import report as gpu_report
+
+ROOT = pathlib.Path(__file__).parents[2]
+LOWER = """
+import pathlib, sys
+from benchmarks.gpu.lower import write
+from benchmarks.gpu.programs import Entry, Layer
+from benchmarks.tpu_programs import Program
+entries = []
+for training, policy in ((True, "mixed_bfloat16"), (False, "float32")):
+    for name in ("lambda_first", "query_first"):
+        changes = {"filters": 16, "scope": 3, "implementation": name}
+        program = Program(name, "", changes, 5, 2, policy, training)
+        entries.append(Entry(policy, name, program, Layer(5, 16, 3, 2)))
+write(pathlib.Path(sys.argv[1]), entries)
+"""
+
+
+def python_with_jax():
+    """An interpreter that has JAX: this one, or that of `make test-tpu`."""
+    for python in (sys.executable, ROOT / ".venv-tpu/bin/python"):
+        command = [python, "-c", "import jax, tensorflow"]
+        if (
+            pathlib.Path(python).exists()
+            and subprocess.run(
+                command, capture_output=True, check=False
+            ).returncode
+            == 0
+        ):
+            return str(python)
+    pytest.skip("needs jax beside TensorFlow: make .venv-tpu/.tpu")
+
+
+@pytest.mark.slow
+def test_programs_are_lowered_measured_and_reported(tmp_path):
+    python = python_with_jax()
+    programs, results = tmp_path / "programs.zip", tmp_path / "gpu.json"
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    measure = ROOT / "benchmarks/gpu/measure.py"
+    for command in (
+        [python, "-c", LOWER, programs],
+        [python, measure, programs, results, "--repetitions", "3"],
+    ):
+        subprocess.run(command, check=True, cwd=ROOT, env=environment)
+    figures = json.loads(results.read_text())
+    assert figures["machine"]["backend"] == "cpu"
+    assert figures["skipped"] == []
+    assert set(figures["groups"]) == {"mixed_bfloat16", "float32"}
+    for group in figures["groups"].values():
+        assert group["failures"] == {}
+        lines = {line["contestant"]: line for line in group["lines"]}
+        assert set(lines) >= {"lambda_first", "query_first"}
+        for line in lines.values():
+            assert line["repetitions"] == 3
+            assert 0 < line["fastest"] <= line["median"] <= line["slowest"]
+    texts = gpu_report.layer_table(figures)
+    assert texts.count("5x5, d=16, scope 3, batch 2") == 2
+
+
+def figures_of(seconds):
+    """Results with one line per contestant of a layer."""
+    layer = {"image_size": 14, "filters": 256, "scope": 23, "batch": 64}
+    return {
+        "machine": {
+            "backend": "gpu",
+            "device": "Card",
+            "jax": "1",
+            "packages": {"timm": "2"},
+            "missing": {},
+        },
+        "skipped": ["large"],
+        "groups": {
+            "layer": {
+                "layer": layer,
+                "peer": None,
+                "batch": 64,
+                "training": True,
+                "bfloat16": True,
+                "image_size": 14,
+                "operations": {},
+                "failures": {"einsum": "out of memory"},
+                "lines": [
+                    {
+                        "contestant": name,
+                        "median": time,
+                        "fastest": time,
+                        "slowest": time,
+                        "repetitions": 20,
+                        "temporaries": 2**20,
+                    }
+                    for name, time in seconds.items()
+                ],
+            }
+        },
+    }
+
+
+def test_the_table_compares_the_choice_with_the_best():
+    figures = figures_of(
+        {"lambda_first": 2e-3, "query_first": 1e-3, "timm, eager": 3e-3}
+    )
+    *_, line = gpu_report.layer_table(figures).splitlines()
+    assert line.startswith("| 14x14, d=256, scope 23, batch 64 | training")
+    measured = gpu_report.measured(figures["groups"]["layer"])
+    chosen = measured.choice(gpu_report.GPU)
+    times = {"lambda_first": "2.000", "query_first": "1.000"}
+    assert f"| {chosen} | {times[chosen]} |" in line
+    assert "| 3.000 |" in line
+
+
+def test_a_fit_never_chooses_worse_than_the_row_it_began_with():
+    slow_query = {"lambda_first": 1e-3, "query_first": 9e-3}
+    for figures in (
+        figures_of(slow_query),
+        figures_of(dict(zip(slow_query, [9e-3, 1e-3], strict=True))),
+    ):
+        rows = [gpu_report.measured(figures["groups"]["layer"])]
+        before = device_fit.loss(rows, gpu_report.GPU)
+        fitted = device_fit.fit(rows, gpu_report.GPU)
+        assert device_fit.loss(rows, fitted) <= before
+        assert rows[0].regret(fitted) <= rows[0].regret(gpu_report.GPU)

@@ -1,0 +1,428 @@
+"""The command that compiles for TPUs, with other programs in its children."""
+
+import json
+import pathlib
+import re
+import shutil
+import sys
+import time
+import types
+
+import pytest
+
+from benchmarks import opening
+from benchmarks import tpu_calibration
+from benchmarks import tpu_compile
+from benchmarks import tpu_floor
+from benchmarks import tpu_programs
+from benchmarks import tpu_report
+from benchmarks.tpu_programs import GIB
+from benchmarks.tpu_programs import PROGRAMS
+from lambdanet_tf.specs import TABLE_20
+
+pytestmark = pytest.mark.once
+
+KEY = "LambdaResNet50, 128 px, batch 32"
+GOOD = {
+    "status": "ok",
+    "parameters": 10,
+    "counted_flops": 3e9,
+    "flops": 3.03e9,
+    "algorithms": {"query_first": 4},
+    "without_kernel": [],
+    "double": [],
+    "arguments": GIB,
+    "outputs": GIB,
+    "aliases": GIB,
+    "temporaries": 2 * GIB,
+    "code": 0,
+    "compile_seconds": 60.0,
+    "lowering_seconds": 10.0,
+    "optimal_seconds": 0.004,
+    "bytes_accessed": 2**23,
+}
+
+
+def python(text):
+    """A command whose children run some Python."""
+    return (sys.executable, "-c", text)
+
+
+def run_child(text, timeout=30):
+    return tpu_compile.compile_in_child(KEY, "v3", timeout, python(text))
+
+
+# One child.
+
+
+def test_the_last_line_is_the_result():
+    result = run_child("print('so far'); print('{\"status\": \"ok\"}')")
+    assert result == {"status": "ok"}
+
+
+def test_the_child_is_told_what_to_compile():
+    text = "import json, sys; print(json.dumps({'status': sys.argv[1:]}))"
+    assert run_child(text)["status"] == [KEY, "v3"]
+
+
+def test_a_child_that_fails():
+    result = run_child("raise SystemExit('no such chip')")
+    assert result == {
+        "status": "failed",
+        "exit_code": 1,
+        "message": "no such chip",
+    }
+
+
+def test_a_child_that_is_killed():
+    result = run_child("import os; os.abort()")
+    assert result["status"] == "failed"
+    assert result["exit_code"] == -6
+
+
+def test_a_child_that_takes_too_long():
+    start = time.monotonic()
+    result = run_child("import time; time.sleep(60)", timeout=1)
+    assert result == {"status": "timed out", "limit_seconds": 1}
+    assert time.monotonic() - start < 30
+
+
+# What the compiler refuses, and what is wrong with a result.
+
+TOO_LARGE = (
+    "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, "
+    "the total memory required for HLO temporaries (34.33G) exceeds available "
+    "HBM (15.48G). HLO module: jit_call."
+)
+
+
+def test_a_program_that_is_too_large():
+    assert tpu_report.refusal(TOO_LARGE) == {
+        "status": "out of memory",
+        "message": TOO_LARGE,
+        "used": "34.33G of 15.48G",
+    }
+
+
+def test_a_program_that_is_refused():
+    result = tpu_report.refusal("INVALID_ARGUMENT: dynamic shape")
+    assert result["status"] == "failed"
+    assert "dynamic shape" in result["message"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"status": "failed", "message": "no jax"}, "failed: no jax"),
+        ({"status": "out of memory"}, "out of memory"),
+        ({"temporaries": 16 * GIB}, "needs .* bytes of"),
+        ({"flops": 3.3e9}, "1.10 times the flops"),
+        ({"flops": 0.0}, "0.00 times the flops"),
+        ({"without_kernel": ["AsString"]}, "without_kernel: AsString"),
+        ({"double": ["mul"]}, "double: mul"),
+    ],
+)
+def test_problems(change, message):
+    assert tpu_compile.problems("v3", GOOD) == []
+    (found,) = tpu_compile.problems("v3", {**GOOD, **change})
+    assert re.search(message, found)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "count"),
+    [("ok", 0, "4 passed, 0 failed"), ("failed", 1, "0 passed, 4 failed")],
+)
+def test_check(monkeypatch, capsys, status, code, count):
+    result = {**GOOD, "status": status, "message": "no jax"}
+    monkeypatch.setattr(
+        tpu_compile, "compile_in_child", lambda key, chip, timeout: result
+    )
+    assert tpu_compile.main(["--check"]) == code
+    assert capsys.readouterr().out.splitlines()[-1] == count
+
+
+# All of them.
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Which programs are compiled, and with what result."""
+    calls, results = [], {}
+
+    def compile_in_child(key, chip, timeout, command):
+        calls.append((key, chip))
+        result = results.get((key, chip), GOOD)
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    monkeypatch.setattr(tpu_compile, "compile_in_child", compile_in_child)
+    return calls, results
+
+
+def run_all(folder, *arguments):
+    document = folder / "tpu_compile.md"
+    if not document.exists():
+        document.write_text(
+            "<!-- networks:begin --><!-- networks:end -->"
+            "<!-- layers:begin --><!-- layers:end -->"
+        )
+    return tpu_compile.main(
+        ["--write", str(folder), "--only", "LambdaResNet50", *arguments]
+    )
+
+
+def test_a_stopped_run_goes_on(compiled, tmp_path):
+    calls, results = compiled
+    keys = [key for key in PROGRAMS if "LambdaResNet50" in key]
+    results[keys[1], "v3"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        run_all(tmp_path, "--chips", "v3")
+    assert calls == [(keys[0], "v3"), (keys[1], "v3")]
+    results.clear()
+    assert run_all(tmp_path, "--chips", "v3") == 0
+    assert calls[2:] == [(key, "v3") for key in keys[1:]]
+    stored = json.loads((tmp_path / "tpu_compile.json").read_text())
+    assert set(stored) == {f"{key} on v3" for key in keys}
+
+
+def test_what_failed_is_tried_again_and_what_does_not_fit_is_not(
+    compiled, tmp_path
+):
+    calls, results = compiled
+    keys = [key for key in PROGRAMS if "LambdaResNet50" in key]
+    results[keys[0], "v3"] = {"status": "failed", "message": "oh"}
+    results[keys[1], "v3"] = tpu_report.refusal(TOO_LARGE)
+    results[keys[2], "v3"] = {"status": "timed out", "limit_seconds": 9}
+    assert run_all(tmp_path, "--chips", "v3", "--timeout", "9") == 1
+    calls.clear()
+    assert run_all(tmp_path, "--chips", "v3", "--timeout", "9") == 1
+    assert calls == [(keys[0], "v3")]
+    run_all(tmp_path, "--chips", "v3", "--timeout", "99")
+    assert calls[1:] == [(keys[0], "v3"), (keys[2], "v3")]
+
+
+def test_an_unknown_program(capsys, tmp_path):
+    with pytest.raises(SystemExit):
+        tpu_compile.main(["--write", str(tmp_path), "--only", "VGG"])
+    assert "no program's name has VGG" in capsys.readouterr().err
+
+
+def test_a_folder_without_the_document(capsys, tmp_path):
+    with pytest.raises(SystemExit):
+        tpu_compile.main(["--write", str(tmp_path)])
+    assert "has no tpu_compile.md" in capsys.readouterr().err
+
+
+# The tables.
+
+
+def test_the_tables():
+    other = "LambdaResNet50, 160 px, batch 32"
+    sections = tpu_report.sections(
+        {
+            f"{KEY} on v3": GOOD,
+            f"{KEY} on v5e": {"status": "timed out", "limit_seconds": 9},
+            f"{other} on v3": tpu_report.refusal(TOO_LARGE),
+            "auto, d=256, 14 px, batch 32 on v3": GOOD,
+            "auto, d=256, 14 px, batch 32 on v5e": {
+                **GOOD,
+                "optimal_seconds": -1.996,  # two operations without an estimate
+                "cycles": 1_500_000,
+            },
+        }
+    )
+    networks = sections["networks"]
+    for line in (
+        "| LambdaResNet50 | 128 | 32 | v3 | fits | 60 | 1.00 | 2.00 | "
+        "3.00 of 16 | 0.003 (101) | 4 query_first |",
+        "| LambdaResNet50 | 128 | 32 | v5e | not finished after 9 s | ",
+        "| LambdaResNet50 | 160 | 32 | v3 | does not fit: 34.33G of 15.48G | ",
+    ):
+        assert f"\n{line}" in networks
+    v3, v5e = (
+        line for line in networks.splitlines() if line.startswith("Not ")
+    )
+    text = "Not compiled for {} as the engine stands: with 32 images at 160 px "
+    assert v3.startswith(text.format("v3") + "LambdaResNet101; at 192 px ")
+    assert v5e.startswith(text.format("v5e") + "LambdaResNet50, LambdaResNet10")
+    assert "; with 128 images at 128 px LambdaResNet50; at 224 px " in v3
+    start = "| 14 | 256 | 32 | auto: 4 query_first"
+    figures = "compiles | 60 | 2048 | 3.0 | 8 | 4.00"
+    assert sections["layers"].splitlines()[-2:] == [
+        f"{start} | v3 | {figures} |  |",
+        f"{start} | v5e | {figures}+ | 1.50 |",
+    ]
+
+
+def test_the_tables_name_faults_of_what_compiles():
+    faulty = {**GOOD, "without_kernel": ["AsString"], "double": ["mul"]}
+    sections = tpu_report.sections(
+        {f"{KEY} on v3": faulty, "auto, d=256, 14 px, batch 32 on v3": faulty}
+    )
+    for text in sections.values():
+        assert "| v3 | no kernel for AsString; float64: mul |" in text
+
+
+def test_the_document_has_places_for_the_tables(compiled, tmp_path):
+    docs = pathlib.Path(__file__).parents[2] / "docs"
+    shutil.copy(docs / "tpu_compile.md", tmp_path)
+    assert run_all(tmp_path) == 0
+    text = (tmp_path / "tpu_compile.md").read_text()
+    assert "3.00 of 16 | 0.003 (101)" in text
+    assert text.count("<!--") == 10
+
+
+def test_networks_by_auto_and_by_the_papers_order():
+    keys = [
+        f"ResNet50 CCLL{order}, 224 px, batch 128" for order in ("", " einsum")
+    ]
+    results = {
+        f"{keys[0]} on v5e": {**GOOD, "optimal_seconds": 0.1, "cycles": 20},
+        f"{keys[1]} on v5e": {**GOOD, "optimal_seconds": -2.85, "cycles": 25},
+        f"{keys[0]} on v6e": GOOD,
+        f"{keys[1]} on v3": GOOD,
+    }
+    (line,) = tpu_report.orders(results).splitlines()[2:]
+    assert line == f"| {keys[0]} | v5e | 100.0 | 150.0 | 1.50 | 1.25 |"
+
+
+def test_every_row_of_table_20_is_compiled():
+    for row in TABLE_20:
+        name = f"LambdaResNet{row.depth}, {row.image_size} px, batch 32"
+        assert name in PROGRAMS
+
+
+# Against the paper's measurements.
+
+
+def test_a_fit_finds_the_factor_and_what_is_ranked_wrongly():
+    exact = tpu_calibration.fit([(1.0, 1.5), (2.0, 3.0), (4.0, 6.0)])
+    assert exact["factor"] == pytest.approx(1.5)
+    assert exact["scatter"] == pytest.approx(1.0)
+    assert exact["ranks"] == pytest.approx(1.0)
+    assert exact["inverted"] == 1.0
+    wrong = tpu_calibration.fit([(1.0, 1.5), (2.0, 6.0), (4.0, 3.0)])
+    assert wrong["worst"] == pytest.approx(2.0, rel=1e-3)
+    assert wrong["ranks"] == pytest.approx(0.5)
+    assert wrong["inverted"] == pytest.approx(2.0)
+
+
+def test_equal_values_share_a_rank():
+    assert tpu_calibration.ranks([3, 1, 3, 2]) == [2.5, 0, 2.5, 1]
+
+
+def test_the_rows_of_the_paper_that_are_compiled_are_compared():
+    rows = tpu_calibration.ROWS
+    assert len(rows) == 21
+    results = {
+        f"LambdaResNet50{order}, {size} px, batch 32 on v3": {
+            **GOOD,
+            "optimal_seconds": seconds - operations,
+        }
+        for order, size, seconds, operations in (
+            (" blocks", 128, 0.010, 3),
+            (" blocks", 160, 0.016, 0),
+            (" einsum", 128, 0.020, 5),
+            ("", 128, 0.009, 0),
+        )
+    }
+    key = "LambdaResNet50, 128 px, batch 128 on v3"
+    results[key] = {**GOOD, "optimal_seconds": 0.030}
+    for row in rows[-2:]:
+        name = row.network.format(" blocks")
+        key = f"{name}, {row.image_size} px, batch 32 on v3"
+        results[key] = {**GOOD, "optimal_seconds": 0.5}
+    # As the paper timed; older results have no cycles.
+    key = "LambdaResNet50 einsum, 128 px, batch 128 on v3"
+    results[key] = {**GOOD, "optimal_seconds": 0.029, "cycles": 94_000_000}
+    key = "ResNet50 CCCC, 224 px, batch 128 on v3"
+    results[key] = {**GOOD, "optimal_seconds": 0.02}
+    key = "LambdaResNet350 einsum, 320 px, batch 128 on v3"
+    results[key] = {"status": "out of memory", "used": "29.2G of 15.5G"}
+    text, factor = tpu_calibration.section(results)
+    (line,) = [x for x in text.splitlines() if "LambdaResNet50, 128" in x][:1]
+    blocks, einsum = f"{factor * 0.04:.3f}", f"{factor * 0.08:.3f}"
+    assert line.startswith(
+        f"| 20 | LambdaResNet50, 128 px | 0.058 | {blocks} |"
+    )
+    auto, full = f"{factor * 0.036:.3f}", f"{factor * 0.03:.3f}"
+    assert line.endswith(f"| {einsum} | {auto} | 0.90 | {full} |")
+    assert (
+        "| 20 | LambdaResNet50, 128 px | 0.058 | 0.029 | 2.00 | 0.100 | 0.58 |"
+        in text
+    )
+    assert "| 12 | ResNet50 CCCC, 224 px | 0.141 | 0.020 | 7.07 | nan |" in text
+    assert "images: LambdaResNet350, 320 px (29.2G of 15.5G).\n" in text
+    assert "LambdaResNet350, 320 px;" not in text
+    assert "LambdaResNet350, 288 px;" in text
+
+
+def test_throughputs_are_relative_to_convolutions():
+    keys = {
+        pattern: f"ResNet50 {pattern}, 224 px, batch 128 on v3"
+        for pattern in ("CCCC", "LLLL")
+    }
+    results = {
+        keys["CCCC"]: {**GOOD, "optimal_seconds": 0.02, "cycles": 1_000},
+        keys["LLLL"]: {**GOOD, "optimal_seconds": 0.08, "cycles": 5_000},
+    }
+    found = tpu_calibration.throughputs(results)
+    assert found["CCCC"] == (1.0, 1.0, 1.0)
+    assert found["LLLL"] == pytest.approx((1160 / 7240, 0.25, 0.2))
+    assert found["CCLL"][1:] == (None, None)
+
+
+def test_a_floor_is_that_of_products_or_of_bytes():
+    chip = tpu_programs.CHIPS["v3"]
+    layers = [
+        # Products take a second, bytes nothing.
+        layer(executed_flops=chip.flops / 6, activation_bytes=0),
+        # Two seconds of bytes, of lambdas.
+        layer("fourier_tpu", 1, activation_bytes=chip.bandwidth / 5),
+        # What has no products may be computed on the way.
+        layer(executed_flops=0, activation_bytes=chip.bandwidth),
+        # No lambdas are stored.
+        layer("query_first", 1, chip.bandwidth, output_shape=(2, 4)),
+    ]
+    program = types.SimpleNamespace(batch=2)
+    found = tpu_floor.floor(types.SimpleNamespace(layers=layers), program, chip)
+    small = 2 * 5 * 16 / chip.bandwidth
+    assert found["lambda"] == pytest.approx(2 + small, rel=1e-12)
+    assert found["all"] == pytest.approx(3 + small, rel=1e-12)
+
+
+def test_the_table_of_floors_compares_with_convolutions():
+    programs = [
+        program
+        for program in tpu_programs.NETWORKS
+        if program.name in ("ResNet50 CCCC", "ResNet50 LLLL")
+        and program.batch == tpu_programs.TIMED
+    ]
+    times = {"ResNet50 CCCC": 0.03, "ResNet50 LLLL": 0.09}
+    results = {
+        f"{x.key} on v3": {**GOOD, "optimal_seconds": times[x.name]}
+        for x in programs
+    }
+    floors = {x.key: {"all": 0.02, "lambda": 0.005} for x in programs}
+    text = tpu_floor.table(results, programs, floors)
+    plain, lambdas = text.splitlines()[2:]
+    assert plain.endswith("| 30.0 | 20.0 | 1.50 | 5.0 | 1.00 | 1.00 | 1.50 |")
+    assert lambdas.endswith("| 90.0 | 20.0 | 4.50 | 5.0 | 0.16 | 0.33 | 1.50 |")
+
+
+def layer(algorithm="", executed_flops=0, activation_bytes=0, **fields):
+    return types.SimpleNamespace(
+        **{"output_shape": (), **fields},
+        algorithm=algorithm,
+        executed_flops=executed_flops,
+        activation_bytes=activation_bytes,
+    )
+
+
+def test_the_page_opens_with_a_picture_of_stored_figures(tmp_path):
+    docs = pathlib.Path(__file__).parents[2] / "docs"
+    for name in ("engine.json", "tpu_compile.json"):
+        shutil.copy(docs / name, tmp_path)
+    opening.write(tmp_path)
+    assert (tmp_path / opening.PICTURE).stat().st_size > 10_000

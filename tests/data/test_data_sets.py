@@ -1,0 +1,643 @@
+"""Image sets by name: records, TensorFlow Datasets, arrays, IDX, fake ones."""
+
+import gzip
+import os
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import data
+from lambdanet_tf.data import fake
+from lambdanet_tf.data import records
+from lambdanet_tf.environment import require
+from tests.data.test_data import element_labels
+from tests.data.test_data import png
+from tests.data.test_data import read_once
+from tests.data.test_data import sizes
+
+pytestmark = pytest.mark.once
+
+# TFRecords.
+
+
+def example(encoded, label, key="image/encoded"):
+    def feature(**kind):
+        return tf.train.Feature(**kind)
+
+    return tf.train.Example(
+        features=tf.train.Features(
+            feature={
+                key: feature(bytes_list=tf.train.BytesList(value=[encoded])),
+                "image/class/label": feature(
+                    int64_list=tf.train.Int64List(value=[label])
+                ),
+            }
+        )
+    ).SerializeToString()
+
+
+def write_file(path, contents):
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for content in contents:
+            writer.write(content)
+
+
+def write_records(path, part, num_files, per_file, first=0):
+    """ImageNet's layout; the label of each image is its gray value."""
+    for i in range(num_files):
+        numbers = range(first + i * per_file, first + (i + 1) * per_file)
+        write_file(
+            path / f"{part}-{i:05d}-of-{num_files:05d}",
+            [example(png([number] * 3), number) for number in numbers],
+        )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Four files of five training images, two of three test images."""
+    write_records(tmp_path, "train", 4, 5)
+    write_records(tmp_path, "validation", 2, 3)
+    names = "".join(f"class {i}\n" for i in range(20))
+    (tmp_path / "classes.txt").write_text(names)
+    return tmp_path
+
+
+def test_records(folder):
+    images = data.load_images(f"records:{folder}", validation_split=0.25)
+    assert sizes(images) == [15, 5, 6]
+    assert images.classes[:2] == ("class 0", "class 1")
+    assert element_labels_of(images.validation) == [15, 16, 17, 18, 19]
+    pixels, labels = read_once(images.test)
+    assert sorted(labels.tolist()) == list(range(6))
+    np.testing.assert_array_equal(pixels[:, 0, 0, 0], labels)
+
+
+def element_labels_of(source):
+    """The sorted labels of a source whose elements are still encoded."""
+    return sorted(int(source.decode(item)[1]) for _, item in source.scan())
+
+
+def test_records_are_shuffled_and_resumed(folder):
+    source = data.read_records(str(folder), 0.0, shuffle_buffer=7).train
+
+    def numbers(start, end):
+        elements = source.stream(1, start).take(end - start)
+        return [int(source.decode(item)[1]) for _, item in elements]
+
+    labels = numbers(0, 40)
+    assert sorted(labels[:20]) == sorted(labels[20:]) == list(range(20))
+    assert labels[:20] != labels[20:]
+    for start in (6, 33):
+        assert numbers(start, 40) == labels[start:]
+
+
+def test_records_of_few_files_give_evenly_spaced_validation_images(tmp_path):
+    """One file, sorted by class: its last images would be of one class."""
+    contents = [example(png([i] * 3), i) for i in range(20)]
+    write_file(tmp_path / "train.tfrecord", contents)
+    write_file(tmp_path / "test.tfrecord", contents[:3])
+    images = data.load_images(f"records:{tmp_path},classes=20", 0.1)
+    assert images.classes == tuple(map(str, range(20)))
+    assert sizes(images) == [18, 2, 3]
+    validation = element_labels_of(images.validation)
+    assert validation == [9, 19]
+    train = element_labels_of(images.train)
+    assert sorted(train + validation) == list(range(20))
+    assert sizes(data.read_records(str(tmp_path), 0.0, classes=20))[1] == 0
+
+
+def test_records_with_three_parts_keep_them(folder):
+    write_records(folder, "test", 1, 2)
+    images = data.read_records(str(folder), validation_split=0.9)
+    assert sizes(images) == [20, 6, 2]
+
+
+def test_imagenet_is_known_by_its_files(tmp_path):
+    """Its images are not counted: that would mean reading 140 GB."""
+    for part, number in (("train", 1024), ("validation", 128)):
+        write_file(tmp_path / part, [example(png([7] * 3), 1000)])
+        for i in range(number):
+            name = f"{part}-{i:05d}-of-{number:05d}"
+            os.link(tmp_path / part, tmp_path / name)
+    images = data.read_records(str(tmp_path), validation_split=0.02)
+    assert sizes(images) == [1_281_167 - 20, 20, 50_000]
+    assert len(images.classes) == 1000
+    assert element_labels_of(images.validation) == [999] * 20
+
+
+def test_labels_that_are_no_class_are_an_error(folder, tmp_path):
+    path = str(folder)
+    (folder / "classes.txt").unlink()
+    with pytest.raises(ValueError, match="classes .* unknown.*classes.txt"):
+        data.read_records(path)
+    with pytest.raises(ValueError, match="from 0 to 18. Received: 19 in"):
+        data.load_images(f"records:{path},classes=19")
+    with pytest.raises(ValueError, match="from 1 to 20. Received: 0 in"):
+        data.load_images(f"records:{path},classes=20,first_label=1")
+    with pytest.raises(ValueError, match="`first_label` must be one of"):
+        data.read_records(path, classes=20, first_label=2)
+    (folder / "labels.txt").write_text("a\nb\n")
+    with pytest.raises(ValueError, match="number of names .*, 2. Received: 20"):
+        data.load_images(f"records:{path},classes=20")
+    (folder / "labels.txt").write_text("a\na\n")
+    with pytest.raises(ValueError, match="different name for each class"):
+        data.read_records(path)
+
+
+def test_a_stray_label_is_a_bad_image_that_says_so(tmp_path):
+    """The first records are looked at when the set is read, not all."""
+    labels = [0] * 40
+    labels[35], labels[37] = 5, -1
+    contents = [example(png([9] * 3), label) for label in labels]
+    write_file(tmp_path / "train.tfrecord", contents)
+    write_file(tmp_path / "test.tfrecord", contents[:1])
+    images = data.read_records(str(tmp_path), 0.0, classes=2)
+    assert len(read_once(images.train)[1]) == 38
+    text = "counted from 0, is none of 2 classes"
+    file = tmp_path / "train.tfrecord"
+    assert list(images.train.check()) == [
+        f"{file}: record 35: label 5, {text}",
+        f"{file}: record 37: label -1, {text}",
+    ]
+
+
+def test_records_of_another_kind_are_an_error(tmp_path):
+    contents = [example(png([9] * 3), 0, key="image")] * 3
+    write_file(tmp_path / "train.tfrecord", contents)
+    write_file(tmp_path / "test.tfrecord", contents)
+    with pytest.raises(ValueError, match="with the features image/encoded"):
+        data.read_records(str(tmp_path), classes=2)
+
+
+def test_a_corrupt_image_in_a_record_is_named(tmp_path):
+    contents = [example(png([i] * 3), i) for i in range(3)]
+    contents[1] = example(b"broken", 1)
+    for part in ("train", "test"):
+        write_file(tmp_path / f"{part}.tfrecord", contents)
+    images = data.read_records(str(tmp_path), 0.0, classes=3)
+    _, labels = read_once(images.train)
+    assert labels.tolist() == [0, 2]
+    (line,) = images.train.check()
+    assert line.startswith(f"{tmp_path}/train.tfrecord: record 1: ")
+
+
+def test_a_corrupt_record_is_named_with_what_is_lost(folder):
+    path = folder / "train-00002-of-00004"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(bytes(content))
+    source = data.read_records(str(folder), validation_split=0.0).train
+    _, labels = read_once(source)
+    assert sorted(labels.tolist()) == [*range(12), *range(15, 20)]
+    line = f"{path}: damaged, nothing read from record 2"
+    assert list(source.check()) == [line]
+
+
+def test_a_truncated_file_is_an_error_before_training(folder):
+    path = folder / "train-00002-of-00004"
+    assert records.count_records(str(path)) == 5
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(ValueError, match="00002-of-00004 is damaged"):
+        data.read_records(str(folder))
+
+
+def test_missing_record_files_are_an_error(folder):
+    (folder / "train-00002-of-00004").unlink()
+    with pytest.raises(ValueError, match="all 4 files train-.*Received: 3"):
+        data.read_records(str(folder))
+    with pytest.raises(ValueError, match=r"TFRecord files train-\*-of-\*"):
+        data.read_records(str(folder / "nothing"))
+
+
+# TensorFlow Datasets.
+
+
+@pytest.fixture(scope="module")
+def tiny_sets(tmp_path_factory):
+    """The folder of small sets, written by TensorFlow Datasets itself."""
+    tfds = pytest.importorskip("tensorflow_datasets")
+
+    class TinyPictures(tfds.core.GeneratorBasedBuilder):
+        """The label of each image is its gray value."""
+
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            features = tfds.features.FeaturesDict(
+                {
+                    "image": tfds.features.Image(shape=(8, 8, 3)),
+                    "label": tfds.features.ClassLabel(num_classes=40),
+                }
+            )
+            return tfds.core.DatasetInfo(builder=self, features=features)
+
+        def _split_generators(self, dl_manager):
+            return {"train": self._pictures(40), "test": self._pictures(10)}
+
+        def _generate_examples(self):
+            raise NotImplementedError
+
+        def _pictures(self, number):
+            for i in range(number):
+                pixels = np.full((8, 8, 3), i, np.uint8)
+                yield i, {"image": pixels, "label": i}
+
+    class ImagenetTiny(TinyPictures):
+        """Its labels are hidden in the test images, as ImageNet's are."""
+
+        def _split_generators(self, dl_manager):
+            names = ("train", "validation", "test")
+            return {name: self._pictures(10) for name in names}
+
+    class ManualPictures(TinyPictures):
+        """Cannot be downloaded, as ImageNet."""
+
+        def _split_generators(self, dl_manager):
+            raise AssertionError("Manual directory is empty.\nCreate it.\n")
+
+    class UnlabelledPictures(TinyPictures):
+        """Has images alone."""
+
+        def _info(self):
+            features = {"image": tfds.features.Image(shape=(8, 8, 3))}
+            return tfds.core.DatasetInfo(
+                builder=self, features=tfds.features.FeaturesDict(features)
+            )
+
+    folder = str(tmp_path_factory.mktemp("tfds"))
+    config = tfds.download.DownloadConfig(num_shards=4)
+    for builder in (TinyPictures, ImagenetTiny):
+        builder(data_dir=folder).download_and_prepare(download_config=config)
+    return folder
+
+
+def test_tfds(tiny_sets):
+    images = data.read_tfds("tiny_pictures", 0.1, tiny_sets, download=False)
+    assert len(images.classes) == 40
+    assert sizes(images) == [36, 4, 10]
+    both = element_labels(images.train.scan())
+    both += element_labels(images.validation.scan())
+    assert sorted(both) == list(range(40))
+    pixels, labels = read_once(images.test)
+    assert sorted(labels.tolist()) == list(range(10))
+    np.testing.assert_array_equal(pixels[:, 0, 0, 0], labels)
+
+
+def test_tfds_is_shuffled_and_resumed(tiny_sets):
+    source = data.read_tfds("tiny_pictures", 0.0, tiny_sets, 5).train
+    labels = element_labels(source.stream(1).take(80))
+    assert sorted(labels[:40]) == sorted(labels[40:]) == list(range(40))
+    assert labels[:40] != labels[40:]
+    for start in (6, 53):
+        rest = element_labels(source.stream(1, start).take(80 - start))
+        assert rest == labels[start:]
+
+
+def test_imagenet_is_tested_on_its_validation_images(tiny_sets):
+    images = data.read_tfds("imagenet_tiny", 0.0, tiny_sets)
+    assert images.test.num_images == 10
+    assert {split.split for split in images.test.splits} == {"validation"}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("unlabelled_pictures", "an `image` and a `label`"),
+        ("cifra10", "There is no set 'cifra10'.*Did you mean 'cifar10'"),
+        ("cifar10:9.9.9", "tfds:cifar10:9.9.9: .*cannot be loaded at version"),
+        ("manual_pictures", "could not be prepared.*Manual directory is empty"),
+    ],
+)
+def test_what_tfds_cannot_give_is_one_sentence(
+    tiny_sets, tmp_path, name, message
+):
+    with pytest.raises(ValueError, match=message) as raised:
+        data.read_tfds(name, data_dir=str(tmp_path))
+    assert "\n" not in str(raised.value)
+
+
+def test_nothing_is_downloaded_unless_asked_for(tiny_sets, tmp_path):
+    """TensorFlow Datasets cannot have touched the network: no file is left."""
+    for name in ("cifar10", "tiny_pictures"):
+        with pytest.raises(ValueError, match=f"tfds:{name} is not prepared in"):
+            data.load_images(
+                f"tfds:{name}", data_dir=str(tmp_path), download=False
+            )
+    with pytest.raises(ValueError, match="tiny_pictures is not prepared"):
+        data.dry_run_images("tfds:tiny_pictures", data_dir=str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+# Random images.
+
+
+def test_fake_images():
+    name = "fake:5x7x3,classes=4,images=30,test_images=6"
+    images = data.load_images(name, validation_split=0.2)
+    assert sizes(images) == [24, 6, 6]
+    assert images.name == name
+    assert (len(images.classes), images.channels) == (4, 3)
+    elements = [images.train.decode(item) for _, item in images.train.scan()]
+    pixels = np.stack([image.decode() for image, _ in elements])
+    assert pixels.shape == (24, 5, 7, 3)
+    assert [int(label) for _, label in elements] == [0, 1, 2, 3] * 6
+    assert pixels.mean() == pytest.approx(127.5, abs=5)
+    parts = [images.train, images.validation, images.test]
+    drawn = [
+        part.decode(item)[0].decode().numpy().tobytes()
+        for part in (*parts, images.train)
+        for _, item in part.scan().take(3)
+    ]
+    assert drawn[:3] == drawn[9:]  # the same each time
+    assert len(set(drawn)) == 9  # others in each part
+
+
+def test_sizes_of_fake_images_are_those_of_the_sets_for_which_they_stand():
+    """Of what TensorFlow Datasets knows without the data."""
+    tfds = require("tensorflow_datasets", extra="tfds")
+    for name, known in fake.KNOWN_SIZES.items():
+        features = tfds.builder(name).info.features
+        assert features["label"].num_classes == known.classes
+        shape = zip(features["image"].shape, known.shape, strict=True)
+        assert all(size in (None, expected) for size, expected in shape)
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_dry_run_plans_imagenet_without_it(installed, tmp_path, monkeypatch):
+    if not installed:
+        monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    images = data.dry_run_images("tfds:imagenet2012", 0.02, str(tmp_path))
+    assert sizes(images) == [1_255_544, 25_623, 50_000]
+    assert len(images.classes) == 1000
+    assert images.description.startswith("random images in the place of tfds:")
+    reason = "is not prepared" if installed else "could not be imported"
+    assert reason in images.description
+    item = next(iter(images.train.stream(0)))[1]
+    assert images.train.decode(item)[0].decode().shape == (375, 500, 3)
+
+
+def test_a_dry_run_takes_the_images_where_they_are(tiny_sets):
+    images = data.dry_run_images("tfds:tiny_pictures", 0.1, tiny_sets)
+    assert images.description.startswith("tiny_pictures/1.0.0")
+
+
+# IDX files.
+
+
+def idx(array):
+    header = bytes([0, 0, 8, array.ndim])
+    return header + np.array(array.shape, ">i4").tobytes() + array.tobytes()
+
+
+@pytest.fixture
+def idx_folder(tmp_path, rng):
+    """A small Fashion-MNIST, some of it compressed; and its test images."""
+    folder = tmp_path / "fashion-mnist"
+    folder.mkdir()
+    labels = (np.arange(40) % 10).astype(np.uint8)
+    pixels = rng.integers(0, 256, (40, 28, 28), np.uint8)
+    for part, number in (("train", 40), ("t10k", 20)):
+        images = folder / f"{part}-images-idx3-ubyte.gz"
+        images.write_bytes(gzip.compress(idx(pixels[:number])))
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(idx(labels[:number]))
+    return folder, pixels[:20]
+
+
+def test_idx_files(idx_folder):
+    folder, pixels = idx_folder
+    images = data.load_images(f"idx:{folder}", validation_split=0.25)
+    assert sizes(images) == [30, 10, 20]
+    assert images.classes[-1] == "Ankle boot"
+    elements = list(images.test.scan())
+    assert element_labels(elements) == [*range(10), *range(10)]
+    found = np.stack([item["image"] for _, item in elements])
+    np.testing.assert_array_equal(found, pixels[..., np.newaxis])
+
+
+def test_names_of_idx_classes(idx_folder):
+    folder, _ = idx_folder
+    names = [f"name {i}" for i in range(10)]
+    (folder / "classes.txt").write_text("\n".join(names))
+    assert data.read_idx(str(folder)).classes == tuple(names)
+    (folder / "classes.txt").unlink()
+    plain = folder.rename(folder.parent / "plain")
+    assert data.read_idx(str(plain)).classes == tuple(map(str, range(10)))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\0\0\x08\x01\0\0\0\x05abc", b"\0\0\x0d\x01" + 4 * b"\0", b"text"],
+)
+def test_damaged_idx_files(idx_folder, content):
+    folder, _ = idx_folder
+    (folder / "t10k-labels-idx1-ubyte").write_bytes(content)
+    with pytest.raises(ValueError, match="t10k-labels.* must be a whole IDX"):
+        data.read_idx(str(folder))
+    (folder / "t10k-labels-idx1-ubyte").unlink()
+    with pytest.raises(ValueError, match="must hold the file t10k-labels"):
+        data.read_idx(str(folder))
+
+
+# Arrays and names.
+
+
+def test_arrays_from_a_file(tmp_path, rng):
+    path = str(tmp_path / "set.npz")
+    labels = np.arange(20) % 4
+    pixels = rng.integers(0, 256, (20, 8, 8, 3), np.uint8)
+    np.savez(path, x_train=pixels, y_train=labels[:, None], x_test=pixels[:5],
+             y_test=labels[:5])  # fmt: skip
+    images = data.load_images(f"arrays:{path}", validation_split=0.2)
+    assert sizes(images) == [16, 4, 5]
+    assert images.classes == ("0", "1", "2", "3")
+    assert images.description == (
+        f"arrays:{path}: 16 training, 4 validation and 5 test images, "
+        "4 classes; split by class with seed 2102."
+    )
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (np.zeros((3, 8)), np.zeros(3, int), r"\(number, height, width, chan"),
+        (np.zeros((3, 8, 8)), np.zeros(4, int), r"shape \(4,\) for images"),
+        (np.zeros((3, 8, 8)), np.zeros(3) + 0.5, "whole numbers from 0.*float"),
+        (np.zeros((3, 8, 8)), np.array([0, -1, 2]), "minimum -1"),
+        (np.zeros((0, 8, 8)), np.zeros(0, int), "at least one image"),
+    ],
+)
+def test_bad_arrays(images, labels, message):
+    with pytest.raises(ValueError, match=message):
+        data.ArraySource(images, labels)
+
+
+def test_arrays_that_do_not_fit():
+    gray = (np.zeros((6, 8, 8)), np.arange(6))
+    with pytest.raises(ValueError, match="2 names, labels up to 5"):
+        data.array_set(gray, gray, classes=["a", "b"])
+    color = (np.zeros((6, 8, 8, 3)), np.arange(6))
+    with pytest.raises(ValueError, match="`test` must have as many channels"):
+        data.array_set(gray, color)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("digit", "`data` must be one of digits.*Did you mean 'digits'"),
+        ("tfds:", "`data` must be one of digits"),
+        ("http://x", "`data` must be one of digits"),
+        ("record:x", "Did you mean 'records'"),
+        ("fake:8x8", "fake:HEIGHTxWIDTHxCHANNELS. Received: fake:8x8"),
+        ("fake:8x0x3", "`size` must be a positive integer"),
+        ("fake:8x8x3,image=3", "images=NUMBER.*Did you mean 'images'"),
+        ("fake:8x8x3,images=many", "Received: images=many"),
+        ("fake:8x8x3,images=1", "must leave training images"),
+        ("folder:x,classes=3", r"folder: takes \(channels=NUMBER\)"),
+        ("arrays:nothing.npz", "There is no file 'nothing.npz'"),
+    ],
+)
+def test_unknown_sets(name, message):
+    with pytest.raises(ValueError, match=message):
+        data.load_images(name)
+
+
+def test_a_missing_extra_is_named():
+    with pytest.raises(
+        ImportError, match=r'pip install "lambdanet-tf\[tfds\]"'
+    ):
+        require("no_such_module", extra="tfds")
+
+
+# What cannot be meant is refused.
+
+
+def write_arrays(folder, **changes):
+    pixels = np.arange(20 * 16).reshape(20, 4, 4).astype(np.uint8)
+    labels = np.arange(20) % 2
+    arrays = {"x_train": pixels, "y_train": labels}
+    arrays |= {"x_test": pixels, "y_test": labels, **changes}
+    np.savez(folder / "x.npz", **arrays)
+    return f"arrays:{folder / 'x.npz'}"
+
+
+PIXELS = np.arange(20 * 16).reshape(20, 4, 4) % 256
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x_train": PIXELS / 255}, "from 0.0 to 1.0. Scale them to 0"),
+        ({"x_test": PIXELS / 255}, "from 0.0 to 1.0"),
+        ({"x_train": PIXELS / 127.5 - 1}, "from -1.0 to 1.0"),
+        ({"x_train": PIXELS * 257}, "from 0 to 65535"),
+        ({"x_train": PIXELS > 9}, "Received: bool"),
+        ({"x_train": np.full((20, 4, 4), np.nan)}, "from nan to nan"),
+        ({"x_train": np.zeros((20, 3, 4, 12))}, "as many channels"),
+        ({"y_train": np.arange(20) % 2 + 2**32}, "below 2"),
+        ({"y_train": np.arange(20) * 10**6}, "without gaps.*19000000 for 40"),
+        ({"y_train": np.array(["a", "b"] * 10)}, "in `classes`. Received: <U1"),
+        ({"y_train": np.array([0, 1] * 10, object)}, "Objects in the place"),
+        ({"classes": np.array(["a", "a"])}, "a different name.*'a' among"),
+        ({"classes": np.array(["a\nb", "c"])}, "one a line.*a.nb"),
+        ({"classes": np.array(2)}, r"of shape \(\)"),
+        ({"x_train": PIXELS[:0], "y_train": []}, "must hold training images"),
+        ({"y_train": np.zeros(20), "y_test": np.zeros(20)}, "two classes or"),
+    ],
+)
+def test_arrays_that_cannot_be_meant_are_refused(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        data.load_images(write_arrays(tmp_path, **changes))
+
+
+def test_what_is_odd_about_arrays_is_noted(tmp_path):
+    changes = {"y_train": 1.0 + np.arange(20) % 2, "x_val": PIXELS}
+    images = data.load_images(write_arrays(tmp_path, **changes))
+    assert "not read: x_val; no training image of 0" in images.description
+    names = write_arrays(tmp_path, classes=np.array([b"cat", b"dog"]))
+    assert data.load_images(names).classes == ("cat", "dog")
+
+
+@pytest.mark.parametrize("content", [b"", b"x,y", b"PK\3\4 cut", b"\x93NUMPY"])
+def test_a_file_that_is_no_npz_is_one_sentence_with_its_path(tmp_path, content):
+    path = tmp_path / "x.npz"
+    path.write_bytes(content)
+    with pytest.raises(
+        ValueError, match="x.npz must be a whole .npz"
+    ) as raised:
+        data.load_images(f"arrays:{path}")
+    assert "\n" not in str(raised.value)
+
+
+def test_records_that_count_from_one_are_refused(tmp_path):
+    """The largest label comes late in the file."""
+    labels = [1 + i % 9 for i in range(600)] + [10]
+    contents = [example(png([9] * 3), label) for label in labels]
+    write_file(tmp_path / "train.tfrecord", contents)
+    write_file(tmp_path / "test.tfrecord", contents[:50])
+    with pytest.raises(ValueError, match="Received: 10 .* or first_label=1"):
+        data.load_images(f"records:{tmp_path},classes=10")
+    images = data.load_images(f"records:{tmp_path},classes=10,first_label=1")
+    assert len(images.classes) == 10
+
+
+def test_records_whose_texts_are_of_other_classes_are_refused(tmp_path):
+    features = tf.train.Example.FromString(example(png([9] * 3), 1))
+    text = features.features.feature["image/class/text"]
+    text.bytes_list.value.append(b"cat")
+    (tmp_path / "classes.txt").write_text("cat\ndog\nfox\n")
+    for part in ("train", "test"):
+        contents = [features.SerializeToString()] * 3
+        write_file(tmp_path / f"{part}.tfrecord", contents)
+    with pytest.raises(ValueError, match="1, which is 'dog', for 'cat'"):
+        data.load_images(f"records:{tmp_path}")
+
+
+def test_parts_are_read_by_all_their_names_or_said(tmp_path):
+    contents = [example(png([i] * 3), i % 2) for i in range(8)]
+    for name in ("train", "valid", "test", "trainval"):
+        write_file(tmp_path / f"{name}.tfrecord", contents)
+    images = data.load_images(f"records:{tmp_path},classes=2")
+    assert sizes(images) == [8, 8, 8]
+    assert "not read: trainval*" in images.description
+    write_file(tmp_path / "val.tfrecord", contents)
+    with pytest.raises(ValueError, match="one name for its validation images"):
+        data.load_images(f"records:{tmp_path},classes=2")
+
+
+def test_a_changed_set_has_another_identity(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        for i in range(10):
+            (tmp_path / name / f"{i}.png").write_bytes(png([i] * 3))
+    before = data.read_folder(str(tmp_path)).identity()
+    assert data.read_folder(str(tmp_path)).identity() == before
+    assert before["classes"] == ["a", "b"]
+    (tmp_path / "a" / "0.png").rename(tmp_path / "a" / "x.png")
+    after = data.read_folder(str(tmp_path)).identity()
+    count = [part["images"] for part in before["parts"].values()]
+    assert [part["images"] for part in after["parts"].values()] == count
+    assert after["parts"] != before["parts"]
+    digits = data.load_digits().identity()["parts"]
+    assert len({part["fingerprint"] for part in digits.values()}) == 3
+
+
+def test_channels_that_no_network_takes_are_refused(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        for i in range(10):
+            (tmp_path / name / f"{i}.png").write_bytes(png([i] * 3))
+    with pytest.raises(ValueError, match="`channels` must be one of"):
+        data.load_images(f"folder:{tmp_path},channels=2")
+
+
+def test_unlabelled_records_need_no_labels_and_no_test_files(tmp_path):
+    for label in (None, -1):
+        record = tf.train.Example.FromString(example(png([9] * 3), -1))
+        if label is None:
+            del record.features.feature["image/class/label"]
+        contents = [record.SerializeToString()] * 12
+        write_file(tmp_path / "train.tfrecord", contents)
+        source = data.unlabelled_images(f"records:{tmp_path}")
+        assert len(read_once(source)[1]) == 12

@@ -1,0 +1,90 @@
+"""The language model of the examples: both ways to generate, and resuming."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from examples import language_model
+from tests.support import checks
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder, the results and the printed lines of a short run."""
+    folder, lines = tmp_path_factory.mktemp("language_model"), []
+    results = language_model.measure(folder, short=True, print_fn=lines.append)
+    return folder, results, lines
+
+
+def restored(kind, folder):
+    corpus, _ = language_model.read_corpus()
+    settings, lines = language_model.SHORT, []
+    model, _ = language_model.train(
+        kind, corpus, folder, settings, lines.append
+    )
+    assert lines == []  # Nothing was trained anew.
+    return model
+
+
+def some_bytes(count):
+    rng = np.random.default_rng(0)
+    return tf.constant(rng.integers(0, 256, [1, count]), tf.int32)
+
+
+def test_models_are_of_one_size_and_measured(run):
+    folder, results, lines = run
+    sizes = [results[k]["parameters"] for k in language_model.KINDS]
+    assert max(sizes) < 1.05 * min(sizes)
+    assert len(lines) == 2
+    assert language_model.measure(folder, short=True) == results
+    table = language_model.table(results)
+    assert all(f"{size:,}" in table for size in sizes)
+    figure = language_model.picture(results)
+    assert [len(axes.lines) for axes in figure.axes] == [2, 2]
+
+
+def test_both_generate_as_the_whole_call(run):
+    folder, _, _ = run
+    tokens = some_bytes(90)
+    model = restored("lambda", folder)
+    state, outputs = model.initial_state(1), []
+    for begin, end in ((0, 70), (70, 71), (71, 90)):
+        logits, state = model.step(tokens[:, begin:end], state)
+        outputs.append(logits)
+    checks.assert_close(tf.concat(outputs, 1), model(tokens), 1e-4)
+
+    model = restored("attention", folder)
+    cache = language_model.AttentionCache(model, 100)
+    outputs = [
+        cache.step(tokens[:, i : i + 1], tf.constant(i)) for i in range(90)
+    ]
+    checks.assert_close(tf.concat(outputs, 1), model(tokens), 1e-4)
+
+
+@pytest.mark.parametrize("kind", language_model.KINDS)
+def test_no_model_sees_the_future(kind, run):
+    model, tokens = restored(kind, run[0]), some_bytes(60)
+    changed = tf.concat([tokens[:, :30], 255 - tokens[:, 30:]], 1)
+    before, after = model(tokens), model(changed)
+    checks.assert_close(after[:, :30], before[:, :30], 1e-5)
+    checks.assert_far(after[:, 30:], before[:, 30:], 1e-2)
+
+
+def test_the_export_generates_what_the_model_does(run):
+    folder, _, _ = run
+    model = restored("lambda", folder)
+    text = language_model.generate(folder / "exported" / "1", b"def ", 6)
+    assert text.startswith(b"def ")
+    assert len(text) == 10
+    signatures = tf.saved_model.load(str(folder / "exported" / "1")).signatures
+    state = signatures["start"](batch_size=tf.constant(1))
+    for place in range(len(text)):
+        tokens = tf.constant([[text[place]]])
+        state = dict(signatures["step"](tokens=tokens, **state))
+        logits = state.pop("logits")
+    whole = model(tf.constant([list(text)]))
+    checks.assert_close(logits, whole[:, -1:], 1e-4)
+    again = language_model.generate(folder / "exported" / "1", b"def ", 6)
+    assert again == text

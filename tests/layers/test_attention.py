@@ -1,0 +1,573 @@
+"""Attention against its reference, and properties that it must have.
+
+Over randomly drawn layers and shapes, forward and with all gradients, in
+float64; in float32 as used.
+"""
+
+import math
+
+import hypothesis
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import strategies
+
+from lambdanet_tf import layers
+from lambdanet_tf import ops
+from lambdanet_tf.layers import RelativeAttention
+from tests.support import attention_oracle
+from tests.support import checks
+
+SIZES = {1: (2, 3, 5, 7, 11), 2: (2, 3, 5), 3: (1, 2, 3)}
+_SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
+
+
+def normal(rng, *shape):
+    return rng.normal(size=shape).astype("float32")
+
+
+def built(x, seed=5, call=None, **arguments):
+    """A layer with random weights, built for `x`."""
+    layer = RelativeAttention(**arguments)
+    layer(tf.constant(x), **(call or {}))
+    checks.randomize(layer, np.random.default_rng(seed))
+    return layer
+
+
+def copy_weights(source, target, **changes):
+    weights = checks.reference_weights(source)
+    for name, variable in checks.reference_weights(target).items():
+        value = changes.get(name)
+        if value is None:
+            value = checks.raw(weights[name])
+        variable.assign(value)
+
+
+def odd(*numbers):
+    return strategies.sampled_from(numbers)
+
+
+@strategies.composite
+def drawn_layers(draw, rank):
+    """(arguments of a layer, inputs and masks of a call)."""
+    num_heads, value_dim = draw(odd(1, 2, 3)), draw(odd(1, 2, 5))
+    grid = draw(strategies.tuples(*[odd(*SIZES[rank])] * rank))
+    rng = np.random.default_rng(draw(strategies.integers(0, 99)))
+    batch, channels = draw(odd(1, 2, 3)), draw(odd(2, 5))
+    axis = draw(strategies.none() | strategies.integers(1, rank))
+    attended = rank if axis is None else 1
+    scopes = strategies.tuples(*[odd(1, 3, 5, 7)] * attended)
+    part = draw(odd("both", "both", "content", "position"))
+    kinds = ("per_axis", "joint") if part != "content" else (None,)
+    arguments = {
+        "filters": num_heads * value_dim,
+        "num_heads": num_heads,
+        "key_dim": draw(odd(None, 1, 3, 7)),
+        "scope": draw(strategies.none() | odd(3, 5) | scopes),
+        "axis": axis,
+        "use_content": part != "position",
+        "position_embedding": draw(odd(*kinds)),
+        "causal": attended == 1 and draw(strategies.booleans()),
+    }
+    call = {"inputs": rng.normal(size=[batch, *grid, channels])}
+    free = part == "content" and arguments["scope"] is None and axis is None
+    shape = grid
+    context = draw(odd(None, None, "grid", "other"))
+    if context == "other" and free and not arguments["causal"]:
+        other = draw(odd(1, 2, 3))
+        shape = draw(strategies.tuples(*[odd(*SIZES[other])] * other))
+    if context is not None:
+        channels = draw(odd(2, 3))
+        call["context"] = rng.normal(size=[batch, *shape, channels])
+    masked = draw(odd(None, None, "mask", "padding", "both"))
+    if masked in ("mask", "both"):
+        n, m = np.prod(grid), np.prod(shape)
+        if axis is not None:
+            n = m = grid[axis - 1]
+        examples = [batch] * draw(strategies.booleans())
+        call["attention_mask"] = rng.integers(0, 2, [*examples, n, m])
+    if masked in ("padding", "both"):
+        real = rng.integers(0, 2, [batch, *shape]).astype(bool)
+        flat = draw(strategies.booleans())
+        call["context_mask"] = real.reshape(batch, -1) if flat else real
+    return arguments, call
+
+
+few = hypothesis.settings(
+    max_examples=40,
+    suppress_health_check=[
+        hypothesis.HealthCheck.too_slow,
+        hypothesis.HealthCheck.data_too_large,
+    ],
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_maps_take_the_form_of_large_ones():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ops.position_scores, "_MAX_PAIRS", 0)
+        yield
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@few
+@hypothesis.given(data=strategies.data())
+def test_any_layer_equals_the_reference(rank, data):
+    arguments, call = data.draw(drawn_layers(rank))
+    layer = RelativeAttention(**arguments, dtype="float64")
+    layer(**{name: tf.constant(value) for name, value in call.items()})
+    checks.randomize(layer, np.random.default_rng(7))
+    rng = np.random.default_rng(8)
+    checks.assert_equals_oracle(layer, call, rng, jointly=True)
+
+
+# Sizes that are cut into several blocks, some of them in part.
+BLOCKED = {
+    "sequence": ({"scope": 3}, (37,)),
+    "long_scope": ({"scope": 13}, (41,)),
+    "causal": ({"scope": 5, "causal": True}, (31,)),
+    "map": ({"scope": (3, 5)}, (9, 13)),
+    "joint": ({"scope": 3, "position_embedding": "joint"}, (9, 8)),
+    "lines": ({"scope": 5, "axis": 2}, (3, 17)),
+    "volume": ({"scope": 3}, (5, 4, 5)),
+}
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("kind", BLOCKED)
+def test_blocks_equal_the_reference(kind, padded, rng):
+    arguments, grid = BLOCKED[kind]
+    call = {"inputs": rng.normal(size=[2, *grid, 3])}
+    if padded:
+        call["context_mask"] = rng.uniform(size=[2, *grid]) < 0.7
+    layer = RelativeAttention(
+        4, num_heads=2, key_dim=3, **arguments, dtype="float64"
+    )
+    layer(**call)
+    checks.randomize(layer, rng)
+    checks.assert_equals_oracle(layer, call, rng, jointly=True)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (4, 2), (7, 9), (3, 1)])
+def test_any_block_size_is_the_same_function(sizes, rng, monkeypatch):
+    x = rng.normal(size=[2, 7, 9, 3])
+    layer = RelativeAttention(
+        4, num_heads=2, key_dim=3, scope=(5, 3), dtype="float64"
+    )
+    layer(x)
+    checks.randomize(layer, rng)
+    monkeypatch.setattr(ops.attention, "block_sizes", lambda *_: sizes)
+    checks.assert_equals_oracle(layer, {"inputs": x}, rng, jointly=True)
+
+
+SINGLE_PRECISION = {
+    "global": ({}, (5, 7)),
+    "scope": ({"scope": (3, 5)}, (5, 7)),
+    "joint": ({"scope": 3, "position_embedding": "joint"}, (5, 7)),
+    "axis": ({"axis": 1}, (5, 7)),
+    "content": ({"position_embedding": None}, (13,)),
+    "causal": ({"causal": True}, (13,)),
+    "volume": ({"scope": 3}, (2, 3, 5)),
+}
+
+
+@pytest.mark.parametrize("kind", SINGLE_PRECISION)
+def test_single_precision(kind, rng):
+    arguments, grid = SINGLE_PRECISION[kind]
+    x = normal(rng, 2, *grid, 11)
+    layer = built(x, **_SIZE, **arguments)
+    checks.assert_equals_oracle(layer, {"inputs": x}, rng)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"scope": (3, 5)},
+        {"scope": 3, "position_embedding": "joint"},
+        {"scope": 3, "position_embedding": None},
+        {"scope": 5, "axis": 1},
+        {"position_embedding": None},
+    ],
+)
+def test_unknown_sizes(arguments, rng):
+    inputs = tf.keras.Input([None, None, 5])
+    layer = RelativeAttention(**_SIZE, **arguments)
+    model = tf.keras.Model(inputs, layer(inputs))
+    checks.randomize(model, rng)
+    call = tf.function(model)
+    for grid in ((5, 6), (1, 2), (9, 3)):
+        x = tf.constant(normal(rng, 2, *grid, 5))
+        expected = checks.oracle_output(layer, {"inputs": x})
+        checks.assert_close(call(x), expected, 1e-5)
+    padded = {"inputs": x, "context_mask": rng.uniform(size=[2, 9, 3]) < 0.7}
+    expected = checks.oracle_output(layer, padded)
+    output = tf.function(layer)(**padded)
+    checks.assert_close(output, expected, 1e-5)
+
+
+def test_causal_sequences_of_unknown_length(rng):
+    for arguments in ({"scope": 5}, {"position_embedding": None}):
+        inputs = tf.keras.Input([None, 5])
+        layer = RelativeAttention(**_SIZE, causal=True, **arguments)
+        model = tf.keras.Model(inputs, layer(inputs))
+        checks.randomize(model, rng)
+        call = tf.function(model)
+        for length in (1, 9, 30):
+            x = tf.constant(normal(rng, 2, length, 5))
+            expected = checks.oracle_output(layer, {"inputs": x})
+            checks.assert_close(call(x), expected, 1e-5)
+
+
+def reversed_tables(point):
+    """The entry for n - m instead of m - n."""
+    flipped = {n: a[::-1] for n, a in point.items() if "embedding" in n}
+    return {**point, **flipped}
+
+
+def exchanged_tables(point):
+    """Rows and columns exchanged."""
+    names = ("axis1_embedding", "axis2_embedding")
+    first, second = (point[name] for name in names)
+    return {**point, **dict(zip(names, (second, first), strict=True))}
+
+
+def shifted_tables(point):
+    """The centre of the scope one position off."""
+    moved = {n: np.roll(a, 1, 0) for n, a in point.items() if "embedding" in n}
+    return {**point, **moved}
+
+
+def unscaled(point):
+    """The root of the depth forgotten."""
+    return {**point, "query": point["query"] * np.sqrt(3)}
+
+
+def unscaled_positions(point):
+    """The scale applied to content alone."""
+    names = [n for n in point if "embedding" in n]
+    return {**point, **{n: point[n] * np.sqrt(3) for n in names}}
+
+
+def heads_minor(name):
+    def wrong(point):
+        weight = point[name]
+        parts = weight.reshape(len(weight), 2, -1).swapaxes(1, 2)
+        return {**point, name: parts.reshape(weight.shape)}
+
+    return wrong
+
+
+WRONG_FORMS = {
+    "tables_reversed": ({}, reversed_tables),
+    "tables_exchanged": ({}, exchanged_tables),
+    "tables_off_by_one": ({}, shifted_tables),
+    "scale_forgotten": ({}, unscaled),
+    "scale_of_content_alone": ({}, unscaled_positions),
+    "query_heads_minor": ({}, heads_minor("query")),
+    "value_heads_minor": ({}, heads_minor("value")),
+    "content_forgotten": ({"use_content": False}, None),
+    "scope_too_small": ({"scope": 1}, lambda point: cut(point, 1)),
+    "lines_only": ({"axis": 1, "scope": 3}, None),
+}
+
+
+def cut(point, scope):
+    tables = {n: a[1:-1] for n, a in point.items() if "embedding" in n}
+    assert all(len(table) == scope for table in tables.values())
+    return {**point, **tables}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", WRONG_FORMS)
+def test_wrong_form_is_far_from_the_layer(name, rng):
+    changes, transform = WRONG_FORMS[name]
+    x = normal(rng, 2, 5, 6, 7)
+    layer = built(x, **_SIZE, scope=3)
+    point, _ = checks.split_point(layer, {"inputs": x})
+    settings = {**checks.oracle_settings(layer)}
+    inputs = point.pop("inputs")
+    right = attention_oracle.relative_attention(inputs, point, **settings)
+    checks.assert_close(layer(x), right, 1e-5)
+    point = point if transform is None else transform(point)
+    settings |= changes
+    wrong = attention_oracle.relative_attention(inputs, point, **settings)
+    checks.assert_far(layer(x), wrong)
+
+
+def test_a_joint_table_holds_the_sum_of_two(rng):
+    x = normal(rng, 2, 5, 7, 6)
+    layer = built(x, **_SIZE)
+    joint = RelativeAttention(**_SIZE, position_embedding="joint")
+    joint(x)
+    weights = checks.reference_weights(layer)
+    rows, columns = (
+        checks.raw(weights[f"axis{i}_embedding"]).numpy() for i in (1, 2)
+    )
+    copy_weights(layer, joint, embeddings=rows[:, None] + columns)
+    checks.assert_close(joint(x), layer(x), 1e-5)
+
+
+def test_scope_that_covers_the_map_is_global(rng):
+    x = normal(rng, 2, 3, 5, 7)
+    everywhere = built(x, **_SIZE)
+    window = RelativeAttention(**_SIZE, scope=(5, 9))
+    window(x)
+    copy_weights(everywhere, window)
+    checks.assert_close(window(x), everywhere(x), 1e-5)
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_an_axis_is_a_batch_of_sequences(axis, rng):
+    x = normal(rng, 2, 4, 5, 7)
+    layer = built(x, **_SIZE, axis=axis, causal=True)
+    lines = x if axis == 2 else x.swapaxes(1, 2)
+    lines = lines.reshape(-1, *lines.shape[2:])
+    sequence = RelativeAttention(**_SIZE, causal=True)
+    sequence(lines)
+    table = checks.raw(layer.tables()[0].embeddings)
+    copy_weights(layer, sequence, axis1_embedding=table)
+    expected = np.asarray(sequence(lines))
+    expected = expected.reshape(
+        *(x if axis == 2 else x.swapaxes(1, 2)).shape[:3], -1
+    )
+    expected = expected if axis == 2 else expected.swapaxes(1, 2)
+    checks.assert_close(layer(x), expected, 1e-5)
+
+
+def test_both_axes_reach_everything_in_two_layers(rng):
+    x = tf.constant(normal(rng, 1, 4, 5, 10))
+    height = built(x, **_SIZE, axis=1)
+    width = built(x, **_SIZE, axis=2)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        corner = tf.reduce_sum(width(height(x))[0, 0, 0])
+    assert np.all(np.any(tape.gradient(corner, x)[0] != 0, axis=-1))
+
+
+def test_shifted_image_shifts_the_output(rng):
+    x = normal(rng, 2, 11, 13, 7)
+    layer = built(x, **_SIZE, scope=(3, 5))
+    shifted = np.roll(x, (2, 3), axis=(1, 2))
+    interior = np.roll(layer(x), (2, 3), axis=(1, 2))[:, 3:-1, 5:-2]
+    checks.assert_close(layer(shifted)[:, 3:-1, 5:-2], interior, 1e-5)
+    checks.assert_far(layer(x)[:, 3:-1, 5:-2], interior)
+
+
+def test_content_alone_ignores_the_order_of_the_context(rng):
+    x, context = normal(rng, 2, 3, 5, 7), normal(rng, 2, 13, 6)
+    layer = built(
+        x, **_SIZE, position_embedding=None, call={"context": context}
+    )
+    order = rng.permutation(13)
+    expected = layer(x, context=context)
+    checks.assert_close(layer(x, context=context[:, order]), expected, 1e-5)
+
+
+def test_outputs_are_averages_of_values(rng):
+    x = normal(rng, 2, 5, 7, 6)
+    layer = built(x, **_SIZE, scope=3)
+    layer.value.kernel.assign(np.ones([6, 10]))
+    x[..., 1:] = 0
+    x[..., 0] = 1  # every value is 1
+    checks.assert_close(layer(x), np.ones([2, 5, 7, 10]), 1e-6)
+
+
+def test_scores_start_with_unit_variance(rng):
+    x = normal(rng, 4, 8, 8, 64)
+    layer = RelativeAttention(256, num_heads=4, scope=7)
+    layer(x)
+    for name in ("query", "key", "value"):
+        kernel = checks.raw(getattr(layer, name).kernel)
+        assert np.std(kernel) == pytest.approx(64**-0.5, rel=0.05)
+    for table in layer.tables():
+        embeddings = checks.raw(table.embeddings)
+        assert np.std(embeddings) == pytest.approx(64**-0.5, rel=0.15)
+
+
+def test_a_table_can_be_shared(rng):
+    x = normal(rng, 2, 5, 6, 8)
+    table = layers.RelativePositionEmbedding(key_dim=4, scope=3)
+    first = RelativeAttention(8, num_heads=2, scope=3, position_embedding=table)
+    second = RelativeAttention(
+        8, num_heads=2, scope=3, position_embedding=table
+    )
+    inputs = tf.keras.Input([5, 6, 8])
+    model = tf.keras.Model(inputs, second(first(inputs)))
+    assert len(model.trainable_weights) == 7
+    checks.randomize(model, rng)
+    middle = checks.oracle_output(first, {"inputs": x})
+    expected = checks.oracle_output(second, {"inputs": middle})
+    checks.assert_close(model(x), expected, 1e-5)
+
+
+def test_a_global_table_serves_smaller_grids(rng):
+    large, small = normal(rng, 1, 6, 7, 4), normal(rng, 2, 3, 5, 4)
+    for kind in ("per_axis", "joint"):
+        layer = built(large, **_SIZE, position_embedding=kind)
+        alone = RelativeAttention(**_SIZE, position_embedding=kind)
+        alone(small)
+        middles = {
+            "axis1_embedding": np.s_[3:8],
+            "axis2_embedding": np.s_[2:11],
+        }
+        middles["embeddings"] = (np.s_[3:8], np.s_[2:11])
+        weights = checks.reference_weights(layer)
+        tables = {
+            name: checks.raw(weights[name]).numpy()[middle]
+            for name, middle in middles.items()
+            if name in weights
+        }
+        copy_weights(layer, alone, **tables)
+        checks.assert_close(layer(small), alone(small), 1e-5)
+
+
+def largest_tensor(layer, grid):
+    """Elements of the largest tensor of a training step's graph."""
+
+    @tf.function(autograph=False, jit_compile=False)
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(layer(x) ** 2)
+        return tape.gradient(loss, x)
+
+    graph = step.get_concrete_function(tf.zeros([1, *grid, 8])).graph
+    return max(
+        tensor.shape.num_elements() or 0
+        for operation in graph.get_operations()
+        for tensor in operation.outputs
+        if tensor.shape.rank is not None
+    )
+
+
+@pytest.mark.parametrize("kind", ["per_axis", "joint"])
+def test_memory_of_a_local_scope_is_linear(kind):
+    local = RelativeAttention(8, num_heads=2, scope=5, position_embedding=kind)
+    small, large = (largest_tensor(local, (n, n)) for n in (16, 64))
+    assert large <= 17 * small
+    assert large < 64**4 / 8
+    everywhere = RelativeAttention(8, num_heads=2, position_embedding=None)
+    small, large = (largest_tensor(everywhere, (n, n)) for n in (4, 16))
+    assert large == 2 * 16**4
+    assert large == 256 * small
+
+
+def test_memory_of_an_axis_grows_with_the_root():
+    lines = RelativeAttention(8, num_heads=2, axis=1, position_embedding=None)
+    assert largest_tensor(lines, (32, 32)) == 2 * 32**3
+
+
+def test_blocks_leave_little_context_unread():
+    for size in (28, 56, 64):
+        for scope in (3, 7, 9):
+            axes = [ops.same_axis(size, scope)] * 2
+            geometry = ops.Geometry.of(axes)
+            (rows, columns) = ops.block_sizes(geometry, 8, 16, 16)
+            assert (scope - 1) % rows == 0
+            assert (scope - 1) % columns == 0
+
+
+# Memory.
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("grid", "arguments"),
+    [
+        ((12, 10), {"position_embedding": "joint"}),
+        ((12, 10), {}),
+        ((3, 40), {"position_embedding": "joint"}),
+        ((120,), {}),
+        ((120,), {"causal": True}),
+        ((120,), {"scope": 239, "position_embedding": "joint"}),
+        ((2, 12, 5), {"position_embedding": "joint"}),
+    ],
+)
+@pytest.mark.parametrize("masked", [False, True])
+def test_no_tensor_holds_an_embedding_of_every_pair(grid, arguments, masked):
+    layer = layers.RelativeAttention(32, num_heads=2, key_dim=16, **arguments)
+    shape, positions = (1, *grid, 32), math.prod(grid)
+    layer.build(shape)
+    mask = np.ones([positions, positions], bool) if masked else None
+
+    @tf.function(autograph=False)
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x, attention_mask=mask)
+        return tape.gradient(y, [x, *layer.trainable_weights])
+
+    traced = step.get_concrete_function(tf.TensorSpec(shape))
+    sizes = [
+        tensor.shape.num_elements() or 0
+        for operation in traced.graph.get_operations()
+        for tensor in operation.outputs
+    ]
+    # Scores of two heads, and of rows that are shifted away.
+    assert max(sizes) <= 3 * positions**2
+
+
+PARTS = {
+    "map": ({}, (5, 7), None),
+    "joint": ({"position_embedding": "joint"}, (5, 7), "by head"),
+    "local": ({"scope": 3}, (9, 8), None),
+    "causal": ({"causal": True}, (23,), "padding"),
+    "causal_content": (
+        {"causal": True, "position_embedding": None},
+        (23,),
+        "pairs",
+    ),
+    "content": ({"position_embedding": None}, (5, 7), None),
+    "position": ({"use_content": False, "axis": 2}, (3, 11), "pairs"),
+    "volume": ({"scope": 3}, (5, 2, 4), "pairs"),
+}
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_parts_of_the_queries_are_the_same_function(kind, rng, monkeypatch):
+    arguments, grid, masked = PARTS[kind]
+    layer = layers.RelativeAttention(
+        4, num_heads=2, key_dim=3, **arguments, dtype="float64"
+    )
+    x = tf.constant(rng.normal(size=[2, *grid, 3]))
+    layer(x)
+    checks.randomize(layer, rng)
+    n = math.prod(grid) if layer.axis is None else grid[layer.axis - 1]
+    call = {}
+    if masked == "padding":
+        call["context_mask"] = rng.uniform(size=[2, *grid]) < 0.7
+    elif masked is not None:
+        heads = [2, 2] if masked == "by head" else []
+        call["attention_mask"] = rng.uniform(size=[*heads, n, n]) < 0.6
+
+    def step(x):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                outputs = layer(x, **call)
+                loss = tf.reduce_sum(outputs**3)
+            weights = map(checks.raw, layer.trainable_weights)
+            gradients = tape.gradient(loss, [x, *weights])
+            norm = tf.add_n([tf.reduce_sum(d**2) for d in gradients])
+        return [outputs, *gradients, outer.gradient(norm, x)]
+
+    expected = step(x)
+    monkeypatch.setattr(ops.attention, "_MAX_SCORES", 0)
+    monkeypatch.setattr(ops.attention, "_SCORES_OF_PART", n**2 * 16 // 3)
+    functions = [step, tf.function(step, jit_compile=False)]
+    if kind in ("map", "causal"):
+        functions.append(tf.function(step, jit_compile=True))
+    for function in functions:
+        for part, whole in zip(function(x), expected, strict=True):
+            checks.assert_close(part, whole, 1e-10)
+
+
+def test_scores_of_many_queries_are_formed_in_parts(monkeypatch):
+    layer = RelativeAttention(8, num_heads=2)
+    whole = largest_tensor(layer, (16, 16))
+    assert whole >= 2 * 16**4
+    monkeypatch.setattr(ops.attention, "_MAX_SCORES", 0)
+    monkeypatch.setattr(ops.attention, "_SCORES_OF_PART", 4 * 2 * 16**4 // 8)
+    assert largest_tensor(layer, (16, 16)) <= whole // 8

@@ -1,0 +1,200 @@
+"""Attention against the formulas of other packages, which are written out."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf.layers import RelativeAttention
+from tests.layers.test_attention import built
+from tests.layers.test_attention import copy_weights
+from tests.layers.test_attention import normal
+from tests.support import checks
+
+pytestmark = pytest.mark.once
+
+_SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
+
+
+@pytest.mark.parametrize("form", ["plain", "mask", "causal", "context"])
+def test_without_positions_it_is_keras_attention(form, rng):
+    heads, key, value, channels = 2, 3, 5, 7
+    x = normal(rng, 2, 11, channels)
+    context = normal(rng, 2, 6, 4) if form == "context" else x
+    call = {"attention_mask": None, "context": None}
+    theirs = {}
+    if form == "context":
+        call["context"] = context
+    if form == "mask":
+        mask = rng.integers(0, 2, [2, 11, 11]).astype(bool)
+        mask[:, :, 0] = True  # Keras averages rows of nothing
+        call["attention_mask"] = theirs["attention_mask"] = mask
+    if form == "causal":
+        theirs["use_causal_mask"] = True
+    layer = built(
+        x,
+        **_SIZE,
+        position_embedding=None,
+        causal=form == "causal",
+        call=call,
+    )
+    keras = tf.keras.layers.MultiHeadAttention(
+        heads, key, value, use_bias=False, output_shape=heads * value
+    )
+    keras(x, context)
+    for name in ("query", "key", "value"):
+        kernel = checks.raw(getattr(layer, name).kernel).numpy()
+        dense = getattr(keras, f"_{name}_dense", None)
+        dense = dense or getattr(keras, f"{name}_dense")
+        dense.kernel.assign(kernel.reshape(len(kernel), heads, -1))
+    output = getattr(keras, "_output_dense", None) or keras.output_dense
+    output.kernel.assign(np.eye(10).reshape(heads, value, 10))
+    checks.assert_close(layer(x, **call), keras(x, context, **theirs), 1e-5)
+
+
+def bottleneck_attention(x, qkv, tables, heads, key, scale_positions):
+    """timm's `BottleneckAttn` (1.0.31), in channels-last NumPy.
+
+    Scores are scaled before positions are added unless `scale_pos_embed`.
+    """
+    batch, height, width, _ = x.shape
+    parts = np.split(x @ qkv, [heads * key, 2 * heads * key], axis=-1)
+    q, k, v = (
+        part.reshape(batch, height * width, heads, -1).swapaxes(1, 2)
+        for part in parts
+    )
+    i, j = np.arange(height), np.arange(width)
+    rows = tables[0][i - i[:, None] + height - 1]  # [query row, row, k]
+    columns = tables[1][j - j[:, None] + width - 1]
+    grid = q.reshape(batch, heads, height, width, key)
+    positions = np.einsum("bhxyk,xik->bhxyi", grid, rows)[..., None]
+    positions = (
+        positions + np.einsum("bhxyk,yjk->bhxyj", grid, columns)[..., None, :]
+    )
+    positions = positions.reshape(batch, heads, height * width, -1)
+    scale = key**-0.5
+    scores = q @ k.swapaxes(2, 3) * scale
+    scores = scores + positions * (scale if scale_positions else 1.0)
+    shares = np.exp(scores - scores.max(-1, keepdims=True))
+    shares = shares / shares.sum(-1, keepdims=True)
+    output = (shares @ v).swapaxes(1, 2)
+    return output.reshape(batch, height, width, -1)
+
+
+@pytest.mark.parametrize("scale_positions", [False, True])
+def test_it_is_timm_bottleneck_attention(scale_positions, rng):
+    heads, key = 2, 3
+    x = normal(rng, 2, 5, 7, 6)
+    layer = built(x, **_SIZE)
+    weights = checks.reference_weights(layer)
+    weights = {n: checks.raw(w).numpy() for n, w in weights.items()}
+    qkv = [weights[name] for name in ("query", "key", "value")]
+    # Unscaled positions are ours with tables of another size.
+    factor = 1.0 if scale_positions else key**-0.5
+    tables = [factor * weights[f"axis{i}_embedding"][..., 0] for i in (1, 2)]
+    expected = bottleneck_attention(
+        x, np.concatenate(qkv, -1), tables, heads, key, scale_positions
+    )
+    checks.assert_close(layer(x), expected, 1e-5)
+
+
+def halo_attention(x, weights, heads, block, halo):
+    """timm's `HaloAttn` (1.0.31) with `scale_pos_embed`, in NumPy.
+
+    Each block of queries sees a window: the block and a halo around it. The
+    window is padded with zeros, which the softmax counts.
+    """
+    batch, height, width, _ = x.shape
+    pad = ((0, 0), (halo, halo), (halo, halo), (0, 0))
+    q, k, v = (x @ weights[name] for name in ("query", "key", "value"))
+    k, v = np.pad(k, pad), np.pad(v, pad)
+    size = block + 2 * halo
+    offsets = np.arange(size) - halo - np.arange(block)[:, None]  # m - n
+    rows, columns = (
+        weights[f"axis{axis}_embedding"][
+            offsets + len(weights[f"axis{axis}_embedding"]) // 2, :, 0
+        ]
+        for axis in (1, 2)
+    )  # [query of the block, position of the window, k]
+    output = np.zeros([batch, height, width, v.shape[-1]])
+    for top in range(0, height, block):
+        for left in range(0, width, block):
+            window = np.s_[:, top : top + size, left : left + size]
+            place = np.s_[:, top : top + block, left : left + block]
+            queries = q[place].reshape(batch, block, block, heads, -1)
+            keys = k[window].reshape(batch, size, size, heads, -1)
+            values = v[window].reshape(batch, size, size, heads, -1)
+            scores = np.einsum("bxyhk,bijhk->bhxyij", queries, keys)
+            scores = (
+                scores + np.einsum("bxyhk,xik->bhxyi", queries, rows)[..., None]
+            )
+            scores = (
+                scores
+                + np.einsum("bxyhk,yjk->bhxyj", queries, columns)[..., None, :]
+            )
+            scores = scores / np.sqrt(queries.shape[-1])
+            shares = np.exp(scores)
+            shares = shares / shares.sum((-2, -1), keepdims=True)
+            part = np.einsum("bhxyij,bijhv->bxyhv", shares, values)
+            output[place] = part.reshape(*part.shape[:3], -1)
+    return output
+
+
+def test_it_is_timm_halo_attention_inside_the_map(rng):
+    # A window per block is a mask of pairs here. At the border timm's softmax
+    # counts the zeros that it pads with, and this layer's does not.
+    height, width, block, halo = 6, 9, 3, 1
+    x = normal(rng, 2, height, width, 6)
+    layer = built(x, **_SIZE)
+    weights = checks.reference_weights(layer)
+    weights = {n: checks.raw(w).numpy() for n, w in weights.items()}
+
+    def seen(size):
+        """Which positions an axis' windows hold, [query, position]."""
+        n, m = np.arange(size)[:, None], np.arange(size)
+        first = n // block * block
+        return (m >= first - halo) & (m < first + block + halo)
+
+    mask = np.einsum("xi,yj->xyij", seen(height), seen(width))
+    mask = mask.reshape(height * width, -1)
+    expected = halo_attention(x, weights, 2, block, halo)
+    output = layer(x, attention_mask=mask).numpy()
+    # The middle column of blocks of a map that is wide enough; its rows are at
+    # the border, where only the rows' padding tells.
+    checks.assert_far(output, expected)
+    taller = normal(rng, 2, 9, width, 6)
+    layer = built(taller, **_SIZE)
+    weights = checks.reference_weights(layer)
+    weights = {n: checks.raw(w).numpy() for n, w in weights.items()}
+    mask = np.einsum("xi,yj->xyij", seen(9), seen(width)).reshape(81, -1)
+    expected = halo_attention(taller, weights, 2, block, halo)
+    output = layer(taller, attention_mask=mask).numpy()
+    inside = np.s_[:, block : 2 * block, block : 2 * block]
+    checks.assert_close(output[inside], expected[inside], 1e-5)
+
+
+def test_concatenated_halves_are_tables_with_zeros(rng):
+    # Ramachandran et al. (2019): the embedding is the one of the row offset
+    # beside the one of the column offset, each half as deep.
+    x = normal(rng, 2, 5, 6, 7)
+    layer = built(x, filters=8, num_heads=2, scope=3)
+    halves = [normal(rng, 3, 2) for _ in range(2)]
+    zeros = np.zeros([3, 2])
+    copy_weights(
+        layer,
+        layer,
+        axis1_embedding=np.concatenate([halves[0], zeros], -1)[..., None],
+        axis2_embedding=np.concatenate([zeros, halves[1]], -1)[..., None],
+    )
+    joint = RelativeAttention(
+        8, num_heads=2, scope=3, position_embedding="joint"
+    )
+    joint(x)
+    table = np.concatenate(
+        [
+            np.broadcast_to(halves[0][:, None], [3, 3, 2]),
+            np.broadcast_to(halves[1][None], [3, 3, 2]),
+        ],
+        axis=-1,
+    )
+    copy_weights(layer, joint, embeddings=table[..., None])
+    checks.assert_close(layer(x), joint(x), 1e-5)

@@ -1,0 +1,476 @@
+"""BatchNormalization: Keras' layer, by one operation."""
+
+from concurrent import futures
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import layers
+from tests.support import checks
+
+pytestmark = pytest.mark.every_lane
+Theirs = tf.keras.layers.BatchNormalization
+EPSILON, MOMENTUM = 1e-3, 0.8
+MOMENTS = np.mean, np.var
+
+
+def normalized(x, weights, training):
+    """Outputs and moved averages in float64; Ioffe and Szegedy, section 3."""
+    gamma, beta, mean, variance = (np.asarray(w, np.float64) for w in weights)
+    averages = mean, variance
+    if training:
+        rows = np.asarray(x, np.float64).reshape(-1, x.shape[-1])
+        mean = rows.sum(0) / len(rows)
+        variance = ((rows - mean) ** 2).sum(0) / len(rows)
+        averages = [
+            MOMENTUM * old + (1 - MOMENTUM) * new
+            for old, new in zip(averages, (mean, variance), strict=True)
+        ]
+    outputs = gamma * (x - mean) / np.sqrt(variance + EPSILON) + beta
+    return outputs, *averages
+
+
+def built(layer_type, shape, rng, **arguments):
+    layer = layer_type(momentum=MOMENTUM, epsilon=EPSILON, **arguments)
+    layer.build(shape)
+    layer.set_weights([rng.uniform(0.5, 2.0, w.shape) for w in layer.weights])
+    return layer
+
+
+def operations(layer, x, **call):
+    """Names of the operations of a traced call."""
+    traced = tf.function(lambda x: layer(x, **call)).get_concrete_function(x)
+    return {operation.type for operation in traced.graph.get_operations()}
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("rank", [2, 3, 4, 5])
+def test_values_and_averages(rank, training, rng):
+    shape = tuple(rng.integers(2, 8, rank))
+    x = rng.normal(2.0, 3.0, shape).astype("float32")
+    layer = built(layers.BatchNormalization, shape, rng)
+    before = layer.get_weights()
+    expected, mean, variance = normalized(x, before, training)
+    checks.assert_close(layer(x, training=training), expected, 1e-5)
+    after = layer.get_weights()
+    checks.assert_close(after[2], mean, 1e-5)
+    checks.assert_close(after[3], variance, 1e-5)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("rank", [2, 3, 4, 5])
+def test_gradients_are_those_of_keras(rank, training, rng):
+    shape = tuple(rng.integers(2, 8, rank))
+    x = rng.normal(2.0, 3.0, shape)
+    upstream = rng.normal(size=shape)
+    gradients, weights = {}, None
+    for dtype in ("float64", "float32"):
+        layer = built(layers.BatchNormalization, shape, rng, dtype=dtype)
+        weights = weights or layer.get_weights()
+        layer.set_weights(weights)
+        inputs = tf.constant(x, dtype)
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = layer(inputs, training=training)
+            loss = tf.reduce_sum(outputs * tf.constant(upstream, dtype))
+        sources = [inputs, *map(checks.raw, layer.trainable_weights)]
+        gradients[dtype] = tape.gradient(loss, sources)
+    for exact, ours in zip(*gradients.values(), strict=True):
+        checks.assert_close(ours, exact, 2e-5)
+
+
+def test_one_example_normalizes_to_the_offset(rng):
+    layer = built(layers.BatchNormalization, (1, 3), rng)
+    _, beta, _, variance = layer.get_weights()
+    output = layer(rng.normal(size=[1, 3]).astype("float32"), training=True)
+    checks.assert_close(output[0], beta, 1e-4)
+    checks.assert_close(layer.get_weights()[3], MOMENTUM * variance, 1e-6)
+
+
+@pytest.mark.parametrize("arguments", [{"scale": False}, {"center": False}])
+@pytest.mark.parametrize("training", [False, True])
+def test_without_scale_or_offset(arguments, training, rng):
+    x = rng.normal(size=[5, 4, 3]).astype("float32")
+    layer = built(layers.BatchNormalization, x.shape, rng, **arguments)
+    weights = {w.name.split("/")[-1].split(":")[0]: w for w in layer.weights}
+    full = [
+        np.array(weights.get(name, default))
+        for name, default in (
+            ("gamma", np.ones(3)),
+            ("beta", np.zeros(3)),
+            ("moving_mean", None),
+            ("moving_variance", None),
+        )
+    ]
+    expected = normalized(x, full, training)[0]
+    checks.assert_close(layer(x, training=training), expected, 1e-5)
+
+
+def test_frozen_it_neither_reads_nor_moves_statistics(rng):
+    x = rng.normal(2.0, 3.0, [6, 4]).astype("float32")
+    layer = built(layers.BatchNormalization, x.shape, rng)
+    layer.trainable = False
+    before = layer.get_weights()
+    expected = normalized(x, before, False)[0]
+    checks.assert_close(layer(x, training=True), expected, 1e-5)
+    for kept, now in zip(before, layer.get_weights(), strict=True):
+        np.testing.assert_array_equal(now, kept)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("training", [False, True])
+def test_half_precision(policy, training, rng):
+    x = rng.normal(2.0, 3.0, [16, 5, 5, 4]).astype("float32")
+    layer = built(layers.BatchNormalization, x.shape, rng, dtype=policy)
+    expected, mean, _ = normalized(x, layer.get_weights(), training)
+    output = layer(x, training=training)
+    assert output.dtype == policy.removeprefix("mixed_")
+    assert {tf.as_dtype(w.dtype) for w in layer.weights} == {tf.float32}
+    step = 2e-2 if policy == "mixed_bfloat16" else 3e-3
+    checks.assert_close(tf.cast(output, tf.float32), expected, step)
+    checks.assert_close(layer.get_weights()[2], mean, step)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    ("arguments", "masked"),
+    [({"axis": 1}, False), ({"dtype": "float64"}, False), ({}, True)],
+)
+def test_other_axes_dtypes_and_masks(arguments, masked, training, rng):
+    dtype, axis = arguments.get("dtype", "float32"), arguments.get("axis", -1)
+    x = tf.constant(rng.normal(2.0, 3.0, [4, 5, 6]), dtype)
+    mask = rng.integers(0, 2, [4, 5]).astype(bool) if masked else None
+    layer = built(layers.BatchNormalization, x.shape, rng, **arguments)
+    weights = layer.get_weights()
+    rows = np.moveaxis(np.asarray(x), axis, -1)
+    seen = rows if mask is None else rows[mask]
+    _, mean, variance = normalized(seen, weights, training)
+    if training:
+        weights[2:] = [f(seen, tuple(range(seen.ndim - 1))) for f in MOMENTS]
+    expected = np.moveaxis(normalized(rows, weights, False)[0], -1, axis)
+    mask = None if mask is None else tf.constant(mask)
+    output = layer(x, training=training, mask=mask)
+    checks.assert_close(output, expected, 1e-5)
+    checks.assert_close(layer.get_weights()[2], mean, 1e-5)
+    checks.assert_close(layer.get_weights()[3], variance, 1e-5)
+    names = operations(layer, x, training=training, mask=mask)
+    unfused = dtype == "float64" or (masked and training)
+    assert ("FusedBatchNormV3" in names) == (not unfused)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_it_is_one_operation(training, rng):
+    x = tf.constant(rng.normal(size=[2, 4, 4, 6]), tf.float32)
+    layer = built(layers.BatchNormalization, x.shape, rng)
+    names = operations(layer, x, training=training)
+    assert "FusedBatchNormV3" in names
+    assert not names & {"Mean", "SquaredDifference", "Rsqrt"}
+
+
+def test_weights_and_configurations_are_those_of_keras(rng, tmp_path):
+    ours = built(layers.BatchNormalization, (2, 3), rng, name="norm")
+    theirs = Theirs.from_config(ours.get_config())
+    theirs.build((2, 3))
+    theirs.set_weights(ours.get_weights())
+    x = rng.normal(size=[7, 3]).astype("float32")
+    checks.assert_close(ours(x), theirs(x), 1e-5)
+    inputs = tf.keras.Input((3,))
+    model = tf.keras.Model(inputs, ours(inputs))
+    model.save(tmp_path / "model.keras")
+    loaded = tf.keras.models.load_model(tmp_path / "model.keras")
+    assert type(loaded.layers[1]) is layers.BatchNormalization
+    np.testing.assert_array_equal(loaded(x), model(x))
+
+
+def step_of(layer, upstream, **call):
+    """A function of the inputs: outputs and all gradients."""
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            outputs = layer(x, training=True, **call)
+            loss = tf.reduce_sum(tf.cast(outputs, upstream.dtype) * upstream)
+        sources = [x, *map(checks.raw, layer.trainable_weights)]
+        return [outputs, *tape.gradient(loss, sources)]
+
+    return step
+
+
+def channels_of_all_kinds(rng, shape):
+    """Near zero, far from it, farther, far and narrow, constant."""
+    means, deviations = [0, 300, 1000, 1000, 255], [1, 1, 1, 0.01, 0]
+    return rng.normal(means, deviations, [*shape, 5]).astype("float32")
+
+
+def close_channels(actual, expected, tolerance):
+    """Channel by channel: one is 1,000 where another is 1."""
+    actual, expected = (tf.cast(t, tf.float64) for t in (actual, expected))
+    # The gradient of a constant channel is nothing but rounding.
+    axes = tuple(range(len(expected.shape) - 1))
+    scale = np.maximum(np.abs(expected).max(axes), 1e-2)
+    np.testing.assert_allclose(actual / scale, expected / scale, 0, tolerance)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [("float32", 1e-5), ("float64", 1e-9)]
+    + [("mixed_bfloat16", 1e-2), ("mixed_float16", 2e-3)],
+)
+def test_xla_computes_what_eager_calls_do(dtype, tolerance, rng):
+    x = channels_of_all_kinds(rng, [6, 5, 7])
+    upstream = tf.constant(rng.normal(size=x.shape), tf.float64)
+    layer = built(layers.BatchNormalization, x.shape, rng, dtype=dtype)
+    x, start = tf.cast(x, layer.compute_dtype), layer.get_weights()
+    step, found = step_of(layer, upstream), []
+    for function in (step, tf.function(step, jit_compile=True)):
+        layer.set_weights(start)
+        found.append([*function(x), *layer.get_weights()])
+        inference = tf.function(layer, jit_compile=function is not step)
+        found[-1].append(inference(x))
+    exact = normalized(np.asarray(x, np.float64), start, True)
+    close_channels(found[0][0], exact[0], tolerance)
+    for eager, compiled in zip(*found, strict=True):
+        close_channels(compiled, eager, tolerance)
+
+
+def test_fit_compiled_by_xla(rng):
+    x = rng.normal(300.0, 1.0, [8, 4, 4, 3]).astype("float32")
+    y = rng.normal(size=[8, 2]).astype("float32")
+    trained = []
+    for options in ({"run_eagerly": True}, {"jit_compile": True}):
+        tf.keras.utils.set_random_seed(0)
+        model = tf.keras.Sequential(
+            [
+                tf.keras.Input([4, 4, 3]),
+                layers.BatchNormalization(momentum=0.5),
+                tf.keras.layers.Flatten(),
+                tf.keras.layers.Dense(2),
+            ]
+        )
+        model.compile("sgd", "mse", **options)
+        model.fit(x, y, batch_size=4, shuffle=False, verbose=0)
+        trained.append(model.get_weights())
+    for eager, compiled in zip(*trained, strict=True):
+        checks.assert_close(compiled, eager, 1e-4)
+
+
+def test_threads_may_share_layers(rng):
+    norms = [layers.BatchNormalization() for _ in range(3)]
+    shapes = [[2, 9, 9, channels] for channels in (4, 8, 64)]
+    xs = [tf.constant(rng.normal(size=s), tf.float32) for s in shapes]
+    alone = [norm(x).numpy() for norm, x in zip(norms, xs, strict=True)]
+    # Where they share an operation, this ends the process.
+    with futures.ThreadPoolExecutor(8) as threads:
+        turns = [i % 3 for i in range(300)]
+        outputs = threads.map(lambda i: norms[i](xs[i]).numpy(), turns)
+        for turn, output in zip(turns, outputs, strict=True):
+            np.testing.assert_array_equal(output, alone[turn])
+
+
+@pytest.mark.parametrize("compiled", [None, False, True])
+@pytest.mark.parametrize(
+    ("shape", "mask"),
+    [
+        ([0, 3, 3, 2], None),
+        ([4, 0, 2], None),
+        ([3, 5, 2], tf.zeros([3, 5], tf.bool)),
+    ],
+)
+def test_a_batch_without_values_moves_nothing(shape, mask, compiled, rng):
+    layer = built(layers.BatchNormalization, shape, rng)
+    before = layer.get_weights()
+    step = step_of(layer, tf.ones(shape), mask=mask)
+    if compiled is not None:
+        step = tf.function(step, jit_compile=compiled)
+    for tensor in step(tf.random.normal(shape)):
+        assert np.isfinite(tensor).all()
+    for kept, now in zip(before, layer.get_weights(), strict=True):
+        np.testing.assert_array_equal(now, kept)
+
+
+@pytest.mark.parametrize("compiled", [None, False, True])
+@pytest.mark.parametrize(
+    ("shape", "mask"),
+    [([1, 2], None), ([1, 1, 1, 2], None), ([1, 2, 2], [[True, False]])],
+)
+def test_one_value_has_no_variance(shape, mask, compiled, rng):
+    layer = built(layers.BatchNormalization, shape, rng)
+    *_, mean, variance = layer.get_weights()
+    mask = None if mask is None else tf.constant(mask, tf.bool)
+    step = step_of(layer, tf.ones(shape), mask=mask)
+    if compiled is not None:
+        step = tf.function(step, jit_compile=compiled)
+    x = tf.constant(rng.normal(size=shape), tf.float32)
+    for tensor in step(x):
+        assert np.isfinite(tensor).all()
+    *_, moved, shrunk = layer.get_weights()
+    first = np.reshape(x, [-1, 2])[0]
+    expected = MOMENTUM * mean + (1 - MOMENTUM) * first
+    checks.assert_close(moved, expected, 1e-5)
+    checks.assert_close(shrunk, MOMENTUM * variance, 1e-5)
+
+
+def test_padding_may_be_anything(rng):
+    x = rng.normal(size=[3, 5, 2]).astype("float32")
+    mask = rng.integers(0, 2, [3, 5]).astype(bool)
+    layer = built(layers.BatchNormalization, x.shape, rng)
+    start = layer.get_weights()
+    upstream = tf.constant(rng.normal(size=x.shape) * mask[..., None])
+    found = []
+    for padding in (0.0, np.nan, np.inf):
+        layer.set_weights(start)
+        padded = tf.constant(np.where(mask[..., None], x, padding), tf.float32)
+        with tf.GradientTape() as tape:
+            tape.watch(padded)
+            outputs = layer(padded, training=True, mask=tf.constant(mask))
+            outputs = tf.where(mask[..., None], outputs, 0.0)
+            loss = tf.reduce_sum(outputs * tf.cast(upstream, tf.float32))
+        sources = [padded, *map(checks.raw, layer.trainable_weights)]
+        found.append([outputs, *tape.gradient(loss, sources)])
+        found[-1] += layer.get_weights()
+    for zero, nan, infinite in zip(*found, strict=True):
+        np.testing.assert_array_equal(nan, zero)
+        np.testing.assert_array_equal(infinite, zero)
+
+
+def test_a_mask_of_another_rank_is_refused(rng):
+    layer = built(layers.BatchNormalization, (3, 5, 2), rng)
+    with pytest.raises(ValueError, match="one axis less than the inputs"):
+        layer(tf.ones([3, 5, 2]), training=True, mask=tf.ones([3], tf.bool))
+
+
+def test_second_derivatives(rng):
+    """Of the two passes, against those of elementary operations."""
+    x = tf.constant(rng.normal(size=[4, 3, 2]))
+    up, direction = tf.constant(rng.normal(size=[2, 4, 3, 2]))
+    layer = built(layers.BatchNormalization, x.shape, rng, dtype="float64")
+    gamma, beta, *_ = layer.get_weights()
+
+    def plain(x):
+        # `tf.nn.moments` stops a gradient that only the second one sees.
+        mean = tf.reduce_mean(x, [0, 1])
+        variance = tf.reduce_mean((x - mean) ** 2, [0, 1])
+        return gamma * (x - mean) * tf.math.rsqrt(variance + EPSILON) + beta
+
+    def second(call):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                loss = tf.reduce_sum(call(x) ** 2 * up)
+            first = inner.gradient(loss, x)
+            product = tf.reduce_sum(first * direction)
+        return outer.gradient(product, x)
+
+    def ours(x):
+        return layer(x, training=True)
+
+    expected = second(plain)
+    checks.assert_close(second(ours), expected, 1e-9)
+    for compiled in (False, True):
+        graph = tf.function(lambda: second(ours), jit_compile=compiled)
+        checks.assert_close(graph(), expected, 1e-9)
+
+
+def shared(layer_type, strategy, values, masks, upstreams, **arguments):
+    """A synchronized layer's outputs, gradients and averages, by replica."""
+    rng = np.random.default_rng(1)
+    with strategy.scope():
+        layer = built(layer_type, values[0].shape, rng, **arguments)
+
+    def step(x, mask, upstream):
+        return step_of(layer, upstream, mask=mask)(x)
+
+    def distributed(parts):
+        return strategy.experimental_distribute_values_from_function(
+            lambda context: parts[context.replica_id_in_sync_group]
+        )
+
+    parts = [distributed(part) for part in (values, masks, upstreams) if part]
+    if not masks:
+        parts.insert(1, None)
+    results = tf.function(strategy.run)(step, parts)
+    found = [strategy.experimental_local_results(r) for r in results]
+    for average in (layer.moving_mean, layer.moving_variance):
+        copies = strategy.experimental_local_results(checks.raw(average))
+        found.append([copy.numpy() for copy in copies])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_masked"),
+    [((3, 2), True), ((4, 0), False), ((2, 3, 0, 1), False)],
+)
+def test_replicas_share_a_batch(
+    sizes, is_masked, two_replicas, four_replicas, rng
+):
+    strategy = two_replicas if len(sizes) == 2 else four_replicas
+    ends = np.cumsum(sizes)[:-1]
+    x = channels_of_all_kinds(rng, [sum(sizes), 5])
+    mask = rng.integers(0, 2, x.shape[:-1]).astype(bool) if is_masked else None
+    upstream = rng.normal(size=x.shape).astype("float32")
+
+    def parts(whole):
+        if whole is None:
+            return None
+        return [tf.constant(part) for part in np.split(whole, ends)]
+
+    outputs, gradients, d_gamma, d_beta, *averages = shared(
+        layers.BatchNormalization,
+        strategy,
+        *map(parts, (x, mask, upstream)),
+        synchronized=True,
+    )
+    rng = np.random.default_rng(1)
+    alone = built(layers.BatchNormalization, x.shape, rng, synchronized=True)
+    mask = None if mask is None else tf.constant(mask)
+    step = step_of(alone, tf.constant(upstream), mask=mask)
+    exact = [*step(tf.constant(x)), *alone.get_weights()[2:]]
+    whole = np.concatenate(outputs), np.concatenate(gradients)
+    whole = *whole, sum(d_gamma), sum(d_beta)
+    for joint, expected in zip(whole, exact[:4], strict=True):
+        close_channels(joint, expected, 1e-5)
+    for copies, expected in zip(averages, exact[4:], strict=True):
+        for copy in copies:
+            close_channels(copy, expected, 1e-5)
+
+
+def test_replicas_meet_once_each_way(two_replicas, rng, monkeypatch):
+    context_type, met = tf.distribute.ReplicaContext, []
+    merge_call = context_type.merge_call
+
+    def counted(self, function, args):
+        met.extend(args)
+        return merge_call(self, function, args)
+
+    monkeypatch.setattr(context_type, "merge_call", counted)
+    x = tf.constant(rng.normal(size=[4, 5, 3]), tf.float32)
+    shared(
+        layers.BatchNormalization,
+        two_replicas,
+        [x, x],
+        None,
+        [x, x],
+        synchronized=True,
+    )
+    # Ends the walk through the graphs of all replicas, for each of them.
+    assert {value.op.type for value in met} == {"StopGradient"}
+    shapes = [tuple(value.shape) for value in met]
+    assert sorted(shapes) == [(2, 3), (2, 3), (2, 4, 3), (2, 4, 3)]
+
+
+def test_replicas_without_examples_keep_their_statistics(two_replicas, rng):
+    """Five examples in batches of four: the last replica gets none."""
+    with two_replicas.scope():
+        inputs = tf.keras.Input([4, 6])
+        x = layers.LambdaLayer(4, num_heads=2, key_dim=3)(inputs)
+        x = layers.BatchNormalization()(x)
+        x = tf.keras.layers.GlobalAveragePooling1D()(x)
+        model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(x))
+        model.compile(tf.keras.optimizers.SGD(1e-3), "mse", jit_compile=False)
+    x = rng.normal(size=[5, 4, 6]).astype("float32")
+    model.fit(x, np.zeros([5, 1]), batch_size=4, verbose=0)
+    for weight in model.weights:
+        for copy in two_replicas.experimental_local_results(checks.raw(weight)):
+            assert np.isfinite(copy).all()

@@ -1,0 +1,224 @@
+"""Models that users convert by themselves: TFLite and ONNX beside Keras."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import layers
+from lambdanet_tf import ops
+from tests.support.checks import randomize
+
+# Operations of TensorFlow alone are converted.
+pytestmark = pytest.mark.once
+
+_SMALL = {"filters": 4, "num_heads": 2, "key_dim": 3}
+
+
+def _joined(inputs, branches):
+    outputs = [layer(inputs) for layer in branches]
+    return tf.keras.layers.Concatenate()(outputs)
+
+
+def images_of_any_size():
+    """Layers side by side, and one behind them that cuts the size."""
+    inputs = tf.keras.Input((None, None, 3), name="x")
+    local = {**_SMALL, "scope": 3}
+    branches = [
+        layers.LambdaLayer(**local, implementation="conv2d", intra_depth=2),
+        layers.LambdaLayer(
+            **local, implementation="depthwise", intra_depth=2, multi_head=True
+        ),
+        layers.LambdaLayer(**local, use_position_bias=True),
+        layers.LambdaLayer(**_SMALL, use_position=False),
+        layers.RelativeAttention(**local),
+        layers.RelativeAttention(**local, axis=2, position_embedding="joint"),
+        layers.SqueezeExcite(1.0),
+    ]
+    outputs = _joined(inputs, branches)
+    outputs = layers.LambdaConv(**_SMALL, kernel_size=3, strides=2)(outputs)
+    return tf.keras.Model(inputs, outputs), [(2, 7, 6, 3), (1, 4, 9, 3)]
+
+
+def volumes_of_any_size():
+    inputs = tf.keras.Input((None, None, None, 3), name="x")
+    branches = [
+        layers.LambdaLayer(**_SMALL, scope=3),
+        layers.RelativeAttention(**_SMALL, scope=(1, 3, 3)),
+    ]
+    return tf.keras.Model(inputs, _joined(inputs, branches)), [(2, 2, 5, 3, 3)]
+
+
+def every_algorithm():
+    """Sizes are fixed; the batch is free, as Keras leaves it."""
+    inputs = tf.keras.Input((9, 6, 3), name="x")
+    branches = [
+        layers.LambdaLayer(**_SMALL, scope=3, implementation=name)
+        for name in ops.implementations(2)
+        if name != "fourier_tpu"
+    ]
+    return tf.keras.Model(inputs, _joined(inputs, branches)), [(2, 9, 6, 3)]
+
+
+def sequences():
+    inputs = tf.keras.Input((37, 5), name="x")
+    branches = [
+        layers.LambdaLayer(**_SMALL, causal=True, scope=5, intra_depth=2),
+        layers.LambdaLayer(**_SMALL, causal=True, key_normalization="l2"),
+        layers.RelativeAttention(**_SMALL, causal=True, scope=5),
+    ]
+    return tf.keras.Model(inputs, _joined(inputs, branches)), [(2, 37, 5)]
+
+
+def long_sequences():
+    """Of a length for which CPUs take transforms, which no file has."""
+    inputs = tf.keras.Input((512, 5), name="x")
+    outputs = layers.LambdaLayer(**_SMALL)(inputs)
+    with ops.planning_for("cpu"):
+        layer = layers.LambdaLayer(**_SMALL)
+        layer.build((None, 512, 5))
+        assert layer.inference_plan.algorithm == "fft"
+    return tf.keras.Model(inputs, outputs), [(2, 512, 5)]
+
+
+def sequences_of_any_length():
+    inputs = tf.keras.Input((None, 5), name="x")
+    outputs = layers.LambdaConv(
+        **_SMALL, kernel_size=3, padding="causal", dilation_rate=2
+    )(inputs)
+    return tf.keras.Model(inputs, outputs), [(2, 37, 5), (1, 3, 5)]
+
+
+def interpreted(converter):
+    """The function of a file of TFLite, made by `converter`."""
+    interpreter = tf.lite.Interpreter(model_content=converter.convert())
+    run = interpreter.get_signature_runner()
+    [name] = run.get_input_details()
+
+    def outputs(x):
+        [result] = run(**{name: x}).values()
+        return result
+
+    return outputs
+
+
+def by_tflite(model, _):
+    return interpreted(tf.lite.TFLiteConverter.from_keras_model(model))
+
+
+def by_tflite_from_saved_model(model, folder):
+    model.export(folder / "model", verbose=False)
+    return interpreted(
+        tf.lite.TFLiteConverter.from_saved_model(str(folder / "model"))
+    )
+
+
+def by_onnx(model, _):
+    convert = pytest.importorskip("tf2onnx").convert
+    runtime = pytest.importorskip("onnxruntime")
+    spec = tf.TensorSpec(model.inputs[0].shape, tf.float32, name="x")
+    proto, _ = convert.from_function(
+        tf.function(lambda x: model(x, training=False), input_signature=[spec]),
+        input_signature=[spec],
+        opset=17,
+    )
+    session = runtime.InferenceSession(proto.SerializeToString())
+    return lambda x: session.run(None, {"x": x})[0]
+
+
+def by_onnx_from_keras(model, folder):
+    runtime = pytest.importorskip("onnxruntime")
+    model(tf.zeros([1, *(size or 4 for size in model.inputs[0].shape[1:])]))
+    file = str(folder / "model.onnx")
+    model.export(file, format="onnx", verbose=False)
+    session = runtime.InferenceSession(file)
+    [given] = session.get_inputs()
+    return lambda x: session.run(None, {given.name: x})[0]
+
+
+CASES = [
+    images_of_any_size,
+    pytest.param(volumes_of_any_size, marks=pytest.mark.slow),
+    every_algorithm,
+    sequences,
+    long_sequences,
+    pytest.param(sequences_of_any_length, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.filterwarnings("ignore")  # converters' own
+@pytest.mark.parametrize("convert", [by_tflite, by_onnx])
+@pytest.mark.parametrize("build", CASES)
+def test_converted_models_compute_what_keras_computes(
+    build, convert, rng, tmp_path
+):
+    model, shapes = build()
+    randomize(model, np.random.default_rng(1))
+    with ops.planning_for("portable"):
+        run = convert(model, tmp_path)
+    for shape in shapes:
+        x = rng.normal(size=shape).astype(np.float32)
+        wanted = model(x, training=False).numpy()
+        rounding = 1e-4 + 1e-6 * np.abs(wanted).max()
+        np.testing.assert_allclose(run(x), wanted, rtol=1e-4, atol=rounding)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "convert", [by_tflite_from_saved_model, by_onnx_from_keras]
+)
+@pytest.mark.parametrize(
+    "build",
+    [
+        long_sequences,
+        pytest.param(images_of_any_size, marks=pytest.mark.slow),
+    ],
+)
+def test_exports_of_keras_convert(build, convert, rng, tmp_path):
+    test_converted_models_compute_what_keras_computes(
+        build, convert, rng, tmp_path
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_converted_step_streams(rng):
+    """Three positions, one after the other, in onnxruntime."""
+    convert = pytest.importorskip("tf2onnx").convert
+    runtime = pytest.importorskip("onnxruntime")
+    layer = layers.LambdaLayer(**_SMALL, causal=True, scope=5)
+    layer.build((None, 37, 5))
+    start = layer.initial_state(2)
+    state = tf.nest.flatten(start)
+    inputs = rng.normal(size=(2, 3, 5)).astype(np.float32)
+
+    def step(x, *state):
+        state = tf.nest.pack_sequence_as(start, list(state))
+        outputs, state = layer.step(x, state)
+        return [outputs, *tf.nest.flatten(state)]
+
+    specs = [tf.TensorSpec([2, 1, 5])]
+    specs += [tf.TensorSpec(x.shape, x.dtype) for x in state]
+    step = tf.function(step, input_signature=specs)
+    proto, _ = convert.from_function(step, input_signature=specs, opset=17)
+    session = runtime.InferenceSession(proto.SerializeToString())
+    names = [x.name for x in session.get_inputs()]
+    state = [x.numpy() for x in state]
+    for position in range(3):
+        values = [inputs[:, position : position + 1], *state]
+        outputs, *state = session.run(
+            None, dict(zip(names, values, strict=True))
+        )
+        np.testing.assert_allclose(
+            outputs,
+            layer(inputs)[:, position : position + 1],
+            rtol=1e-4,
+            atol=1e-5,
+        )
+
+
+def test_transforms_are_refused_with_the_way_out():
+    layer = layers.LambdaLayer(**_SMALL, implementation="fft")
+    with (
+        ops.planning_for("portable"),
+        pytest.raises(ValueError, match=r"'portable' has not\. Use 'auto'"),
+    ):
+        layer(tf.zeros([1, 100, 5]))

@@ -1,0 +1,171 @@
+"""What the CIFAR-10 study of Delft computed, beside the right formulas.
+
+Its layer is written out from github.com/joigalcar3/LambdaNetworks
+(lambda_layer.py, resnet_lambda.py), in NumPy, images channels first.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from benchmarks import delft
+from lambdanet_tf import models
+from lambdanet_tf.layers import LambdaLayer
+from tests.support import checks
+
+pytestmark = pytest.mark.once
+
+_BATCH, _SIZE, _CHANNELS, _HEADS, _KEY = 3, 4, 8, 2, 5
+_N = _SIZE * _SIZE
+
+
+@pytest.fixture
+def layer(rng):
+    layer = LambdaLayer(
+        num_heads=_HEADS,
+        key_dim=_KEY,
+        use_batch_norm=False,
+        dtype="float64",
+    )
+    layer(np.zeros([1, _SIZE, _SIZE, _CHANNELS]))
+    checks.randomize(layer, rng)
+    return layer
+
+
+@pytest.fixture
+def images(rng):
+    return rng.normal(size=[_BATCH, _SIZE, _SIZE, _CHANNELS])
+
+
+def delft_layer(images, layer, transpose, content_only=False):
+    """`LambdaLayer.forward` of the study, without its normalizations.
+
+    Args:
+        images: channels first, `(b, d, height, width)`.
+        layer: for its weights.
+        transpose: False for what the study did, True for what is right.
+
+    Returns:
+        `(b, d, height, width)`.
+    """
+    weights = checks.reference_weights(layer)
+    weights = {n: checks.raw(w).numpy() for n, w in weights.items()}
+    b, d = images.shape[:2]
+    if transpose:
+        x = images.reshape(b, d, _N).swapaxes(1, 2)
+    else:
+        x = images.reshape(b, _N, d)
+    keys = np.exp(x @ weights["key"])
+    keys = keys / keys.sum(axis=1, keepdims=True)
+    values = x @ weights["value"]
+    # Heads are the outer axis here, the inner one there: a permutation of the
+    # weights' columns.
+    queries = (x @ weights["query"]).reshape(b, _N, _HEADS, _KEY)
+    lambdas = np.einsum("bmk,bmv->bkv", keys, values)[:, None]
+    if not content_only:
+        table = weights["embeddings"][..., 0]
+        rows, columns = np.divmod(np.arange(_N), _SIZE)
+        pairs = table[
+            rows - rows[:, None] + _SIZE - 1,
+            columns - columns[:, None] + _SIZE - 1,
+        ]
+        lambdas = lambdas + np.einsum("nmk,bmv->bnkv", pairs, values)
+    output = np.einsum(
+        "bnhk,bnkv->bhvn",
+        queries,
+        np.broadcast_to(lambdas, [b, _N, *lambdas.shape[2:]]),
+    )
+    return output.reshape(b, d, _SIZE, _SIZE)
+
+
+def channels_first(x):
+    return np.moveaxis(np.asarray(x), -1, 1)
+
+
+def test_pixels_were_mixed_with_channels(layer, images):
+    studied = delft_layer(channels_first(images), layer, transpose=False)
+    right = delft_layer(channels_first(images), layer, transpose=True)
+    checks.assert_close(channels_first(layer(images)), right, 1e-12)
+    checks.assert_far(studied, right)
+    mixed = layer(delft.MixedPixels(dtype="float64")(images))
+    checks.assert_close(channels_first(mixed), studied, 1e-12)
+
+
+def test_its_content_lambdas_depend_on_the_order_of_pixels(layer, images, rng):
+    # The content lambda is a sum over positions: pixels in another order give
+    # the same outputs in that order. Not where a position is no pixel.
+    order = rng.permutation(_N)
+    flat = channels_first(images).reshape(_BATCH, _CHANNELS, _N)
+    permuted = flat[..., order].reshape(_BATCH, _CHANNELS, _SIZE, _SIZE)
+
+    def both(transpose):
+        before, after = (
+            delft_layer(x, layer, transpose, content_only=True)
+            for x in (channels_first(images), permuted)
+        )
+        return after, before.reshape(flat.shape)[..., order].reshape(
+            after.shape
+        )
+
+    checks.assert_close(*both(transpose=True), 1e-12)
+    checks.assert_far(*both(transpose=False))
+
+
+def test_its_values_were_normalized_by_position(rng):
+    """`BatchNorm1d(m)` of values (b, m, v): statistics of each position.
+
+    The paper normalizes each channel over images and positions. Where one
+    position is brighter in all images, only the latter keeps that.
+    """
+    brightness = 3 * rng.normal(size=[_SIZE, _SIZE, 1])
+    x = rng.normal(size=[_BATCH, _SIZE, _SIZE, _CHANNELS]) + brightness
+    layer = LambdaLayer(num_heads=_HEADS, key_dim=_KEY, norm_epsilon=1e-9)
+    layer(x)
+    kernel = np.abs(checks.raw(layer.value.kernel).numpy())
+    layer.value.kernel.assign(kernel)
+    values = x.reshape(_BATCH, _N, _CHANNELS) @ kernel
+    normed = layer.value_norm(values, training=True).numpy()
+
+    def standardized(axes):
+        mean = values.mean(axes, keepdims=True)
+        return (values - mean) / values.std(axes, keepdims=True)
+
+    checks.assert_close(normed, standardized((0, 1)), 1e-4)
+    checks.assert_far(normed, standardized((0, 2)))
+    of_position = standardized((0, 2)).mean(axis=(0, 2))
+    np.testing.assert_allclose(of_position, 0, atol=1e-9)
+    assert np.ptp(np.mean(normed, axis=(0, 2))) > 1
+
+
+def test_its_statistics_were_those_of_the_last_batch(rng):
+    """PyTorch: running = (1 - momentum) running + momentum batch.
+
+    TensorFlow's decay of 0.9999 given as momentum keeps the last batch; a
+    decay that settles within the run keeps an average of many.
+    """
+    batches = rng.normal(size=[200, 16, 1]) + rng.normal(size=[200, 1, 1])
+    batches[-1] += 2  # as batches of one class may
+    expected = {delft.INVERTED_DECAY: batches[-1].mean(), 0.99: 0.0}
+    for decay, mean in expected.items():
+        momentum, running = 1 - decay, 0.0
+        norm = tf.keras.layers.BatchNormalization(momentum=decay)
+        for batch in batches:
+            norm(tf.constant(batch, tf.float32), training=True)
+            running = (1 - momentum) * running + momentum * batch.mean()
+        kept = float(checks.raw(norm.moving_mean)[0])
+        assert kept == pytest.approx(running, abs=1e-5)
+        assert kept == pytest.approx(mean, abs=1e-3 if decay < 0.5 else 0.5)
+
+
+def test_networks_of_the_study_mix_pixels():
+    arguments = {"stages": ["L"], "widths": [8], "strides": [1]}
+    with delft.mixing_lambda_blocks():
+        mixing = models.build("LambdaResNetSmall", **arguments)
+    right = models.build("LambdaResNetSmall", **arguments)
+    names = [
+        {layer.name for layer in model.layers} for model in (mixing, right)
+    ]
+    assert names[0] - names[1] == {"stage2_block1_mixed_pixels"}
+    assert models.named_weights(mixing).keys() == (
+        models.named_weights(right).keys()
+    )

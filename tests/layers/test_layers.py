@@ -1,0 +1,269 @@
+"""Lambda layers against the reference, and what every layer must satisfy.
+
+Every implementation, over randomly drawn layers and shapes, forward and with
+all gradients, in float64 where a real error cannot hide behind rounding, and
+in float32 as used.
+"""
+
+import hypothesis
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import strategies
+
+from lambdanet_tf import layers
+from tests.support import cases
+from tests.support import checks
+
+pytestmark = pytest.mark.every_lane
+
+SIZES = {1: (2, 3, 5, 7, 11), 2: (2, 3, 5), 3: (1, 2, 3)}
+
+
+@pytest.mark.parametrize("case", cases.CASES, ids=lambda case: case.name)
+def test_case(case):
+    checks.check_layer(case)
+
+
+def grids(rank):
+    return strategies.tuples(*[strategies.sampled_from(SIZES[rank])] * rank)
+
+
+def odd(*numbers):
+    return strategies.sampled_from(numbers)
+
+
+@strategies.composite
+def common_arguments(draw):
+    num_heads, value_dim = draw(odd(1, 2, 3)), draw(odd(1, 2, 5))
+    return {
+        "filters": num_heads * value_dim,
+        "num_heads": num_heads,
+        "key_dim": draw(odd(1, 3, 7)),
+        "intra_depth": draw(odd(1, 1, 2)),
+        "multi_head": draw(strategies.booleans()),
+        "use_position_bias": draw(strategies.booleans()),
+        "key_normalization": draw(odd("softmax", "softmax", "l2", None)),
+        "query_normalization": draw(odd(None, "softmax")),
+        "use_batch_norm": draw(strategies.booleans()),
+        "norm_epsilon": draw(odd(1e-3, 0.1)),
+    }
+
+
+def set_position(arguments, use_position):
+    arguments["use_position"] = use_position
+    arguments["use_position_bias"] &= use_position
+
+
+@strategies.composite
+def drawn_layers(draw, rank):
+    """(arguments of a LambdaLayer, shapes and masks of a call, training)."""
+    arguments = draw(common_arguments())
+    grid = draw(grids(rank))
+    positions = int(np.prod(grid))
+    rng = np.random.default_rng(draw(strategies.integers(0, 99)))
+    batch, channels = draw(odd(1, 2, 3)), draw(odd(2, 5))
+    part = draw(odd("both", "both", "content", "position"))
+    arguments["use_content"] = part != "position"
+    set_position(arguments, part != "content")
+    scopes = strategies.tuples(*[odd(1, 3, 5, 7)] * rank)
+    arguments["scope"] = draw(strategies.none() | odd(3, 5) | scopes)
+    call = {"inputs": rng.normal(size=[batch, *grid, channels])}
+
+    shape = grid
+    context = draw(odd(None, None, "grid", "other"))
+    explicit = part != "content" and draw(odd(False, False, True))
+    if context == "other" and (part == "content" or explicit):
+        shape = draw(grids(draw(odd(1, 2, 3))))
+    if context is not None:
+        channels = draw(odd(2, 3))
+        call["context"] = rng.normal(size=[batch, *shape, channels])
+    num_context = int(np.prod(shape))
+    if explicit:
+        arguments |= {"position_embedding": "explicit", "scope": None}
+        heads = [arguments["num_heads"]] if arguments["multi_head"] else []
+        depth = arguments["intra_depth"]
+        call["embeddings"] = rng.normal(
+            size=[batch] * draw(strategies.booleans())
+            + [positions, num_context, *heads, arguments["key_dim"]]
+            + [depth] * (depth > 1)
+        )
+    if rank == 1 and shape == grid:
+        arguments["causal"] = draw(strategies.booleans())
+    masked = draw(odd(None, None, "mask", "padding", "both"))
+    if masked in ("mask", "both"):
+        examples = [batch] * draw(strategies.booleans())
+        call["attention_mask"] = rng.integers(
+            0, 2, [*examples, positions, num_context]
+        )
+    training = draw(strategies.booleans())
+    if masked in ("padding", "both"):
+        real = rng.integers(0, 2, [batch, num_context]).astype(bool)
+        if training:  # statistics of nothing are not defined
+            real[0, 0] = True
+        if draw(strategies.booleans()):
+            real = real.reshape([batch, *shape])
+        call["context_mask"] = real
+    return arguments, call, training
+
+
+@strategies.composite
+def drawn_convolutions(draw):
+    """(arguments of a LambdaConv, input, training)."""
+    arguments = draw(common_arguments())
+    rank = draw(odd(1, 2, 3))
+    grid = draw(grids(rank))
+    part = draw(odd("both", "content", "position", "position"))
+    arguments["use_content"] = part != "position"
+    set_position(arguments, part != "content")
+    arguments["padding"] = draw(odd("same", "valid", "same", "causal"))
+    if arguments["padding"] == "causal" and rank > 1:
+        arguments["padding"] = "same"
+    reach = [7] * rank
+    kernel = strategies.tuples(*[odd(1, 3, 5)] * rank)
+    step = strategies.tuples(*[odd(1, 2, 3)] * rank)
+    kernel, step = draw(kernel), draw(step)
+    strided = draw(strategies.booleans())
+    arguments["strides" if strided else "dilation_rate"] = step
+    if arguments["padding"] == "valid":
+        dilation = (1,) * rank if strided else step
+        reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+        grid = tuple(max(size, r) for size, r in zip(grid, reach, strict=True))
+    hypothesis.assume(np.prod(grid) < 200)
+    arguments["kernel_size"] = kernel
+    seed = draw(strategies.integers(0, 99))
+    batch, channels = draw(odd(1, 2)), draw(odd(2, 5))
+    inputs = np.random.default_rng(seed).normal(size=[batch, *grid, channels])
+    return arguments, {"inputs": inputs}, draw(strategies.booleans())
+
+
+def agree(layer_type, drawn, implementation, dtype, jointly):
+    arguments, call, training = drawn
+    rng = np.random.default_rng(7)
+    layer = layer_type(**arguments, implementation=implementation, dtype=dtype)
+    call = {
+        name: value if "mask" in name else value.astype(dtype)
+        for name, value in call.items()
+    }
+    layer(**{name: tf.constant(value) for name, value in call.items()})
+    checks.randomize(layer, rng)
+    checks.assert_equals_oracle(layer, call, rng, training, jointly)
+
+
+few = hypothesis.settings(
+    max_examples=12,
+    suppress_health_check=[
+        hypothesis.HealthCheck.too_slow,
+        hypothesis.HealthCheck.function_scoped_fixture,
+        hypothesis.HealthCheck.data_too_large,
+    ],
+)
+
+
+@pytest.mark.once
+@cases.every_implementation
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@few
+@hypothesis.given(data=strategies.data())
+def test_any_layer_equals_the_reference(rank, implementation, data):
+    drawn = data.draw(drawn_layers(rank))
+    agree(layers.LambdaLayer, drawn, implementation, "float64", jointly=True)
+
+
+@pytest.mark.once
+@cases.every_implementation
+@few
+@hypothesis.given(drawn=drawn_convolutions())
+def test_any_convolution_equals_the_reference(implementation, drawn):
+    agree(layers.LambdaConv, drawn, implementation, "float64", jointly=True)
+
+
+def plain_layer(arguments, call, dtype="float32", seed=3):
+    """A built LambdaLayer with random weights."""
+    layer = layers.LambdaLayer(**arguments, dtype=dtype)
+    layer(**{name: tf.constant(value) for name, value in call.items()})
+    checks.randomize(layer, np.random.default_rng(seed))
+    return layer
+
+
+_SMALL = {"filters": 22, "num_heads": 2, "key_dim": 3}
+
+# (arguments, grid): one of each kind, in float32, every gradient by itself.
+SINGLE_PRECISION = {
+    "global": (_SMALL, (5, 7)),
+    "scope": ({**_SMALL, "scope": (3, 5), "intra_depth": 2}, (5, 7)),
+    "multi_head": ({**_SMALL, "multi_head": True, "scope": 5}, (5, 7)),
+    "l2": ({**_SMALL, "key_normalization": "l2"}, (13,)),
+    "causal": ({**_SMALL, "causal": True}, (13,)),
+    "volume": ({**_SMALL, "scope": 3}, (2, 3, 5)),
+}
+
+
+@cases.every_implementation_in_training
+@pytest.mark.parametrize("kind", SINGLE_PRECISION)
+def test_single_precision(kind, training, implementation, rng):
+    arguments, grid = SINGLE_PRECISION[kind]
+    call = {"inputs": rng.normal(size=[2, *grid, 11]).astype("float32")}
+    layer = plain_layer({**arguments, "implementation": implementation}, call)
+    checks.assert_equals_oracle(layer, call, rng, training)
+
+
+# Lengths around the size of the pieces that a long sequence is cut into.
+@pytest.mark.parametrize("normalization", ["softmax", "l2", None])
+@pytest.mark.parametrize("length", [32, 33, 70])
+def test_long_causal_sequences(length, normalization, rng):
+    arguments = {
+        **_SMALL,
+        "filters": 4,
+        "causal": True,
+        "scope": 5,
+        "key_normalization": normalization,
+        "intra_depth": 2,
+    }
+    real = rng.uniform(size=[2, length]) < 0.7
+    real[0, :40] = False  # nothing permitted for longer than one piece
+    call = {
+        "inputs": rng.normal(size=[2, length, 5]),
+        "context_mask": real,
+    }
+    layer = plain_layer(arguments, call, "float64")
+    checks.assert_equals_oracle(layer, call, rng, jointly=True)
+    del call["context_mask"]
+    checks.assert_equals_oracle(layer, call, rng, jointly=True)
+
+
+def test_causal_memory_is_linear_in_the_length():
+    layer = layers.LambdaLayer(
+        filters=2, num_heads=1, key_dim=2, causal=True, use_position=False
+    )
+    call = tf.function(layer, jit_compile=False)
+
+    def largest(length):
+        x = tf.zeros([1, length, 2])
+        graph = call.get_concrete_function(x).graph
+        sizes = [
+            tensor.shape.num_elements() or 0
+            for operation in graph.get_operations()
+            for tensor in operation.outputs
+            if tensor.shape.rank is not None
+        ]
+        return max(sizes)
+
+    small, large = largest(256), largest(2048)
+    assert large <= 9 * small
+    assert large < 2048**2 / 4
+
+
+@pytest.mark.parametrize("normalization", ["softmax", "l2", None])
+def test_causal_sequences_of_unknown_length(normalization, rng):
+    inputs = tf.keras.Input([None, 5])
+    layer = layers.LambdaLayer(
+        **_SMALL, causal=True, scope=3, key_normalization=normalization
+    )
+    model = tf.keras.Model(inputs, layer(inputs))
+    checks.randomize(model, rng)
+    call = tf.function(model)
+    for length in (1, 16, 17, 150):
+        x = tf.constant(rng.normal(size=[2, length, 5]), tf.float32)
+        expected = checks.oracle_output(layer, {"inputs": x})
+        checks.assert_close(call(x), expected, 1e-5)

@@ -1,0 +1,116 @@
+"""Lambda layers with the settings that make them other mechanisms.
+
+Appendix D.4 of the paper: linear, channel and spatial attention. Each formula
+is written out in NumPy from its own paper.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from lambdanet_tf.layers import LambdaConv
+from lambdanet_tf.layers import LambdaLayer
+from tests.support import checks
+
+
+def built(x, rng, **arguments):
+    """A layer with random weights and the weights, as NumPy arrays."""
+    layer = LambdaLayer(use_batch_norm=False, dtype="float64", **arguments)
+    layer(x)
+    checks.randomize(layer, rng)
+    weights = checks.reference_weights(layer)
+    return layer, {n: checks.raw(w).numpy() for n, w in weights.items()}
+
+
+def softmax(x, axis):
+    x = np.exp(x - x.max(axis, keepdims=True))
+    return x / x.sum(axis, keepdims=True)
+
+
+def test_content_lambdas_are_linear_attention(rng):
+    """Shen et al., arXiv:1812.01243, eq. 5: rho(Q) (rho(K)^T V), per head."""
+    heads, key, value = 2, 3, 5
+    x = rng.normal(size=[2, 11, 7])
+    layer, weights = built(
+        x,
+        rng,
+        filters=heads * value,
+        num_heads=heads,
+        key_dim=key,
+        use_position=False,
+        multi_head=True,
+        query_normalization="softmax",
+    )
+    parts = []
+    for head in range(heads):
+        keys, values = (
+            x @ weights[name].reshape(7, heads, depth)[:, head]
+            for name, depth in (("key", key), ("value", value))
+        )
+        queries = x @ weights["query"].reshape(7, heads, key)[:, head]
+        summary = softmax(keys, axis=1).swapaxes(1, 2) @ values  # [b, k, v]
+        parts.append(softmax(queries, axis=2) @ summary)
+    checks.assert_close(layer(x), np.concatenate(parts, axis=-1), 1e-12)
+
+
+def test_a_lambda_per_channel_is_channel_attention(rng):
+    """Hu et al., arXiv:1709.01507, eq. 2 and 4, without the sigmoid.
+
+    A head for each channel, of depth one: keys that are equal average over
+    all positions, which is the squeeze; the values' projection is a linear
+    excitation; the query of a channel is the channel.
+    """
+    channels = 6
+    x = rng.normal(size=[2, 4, 5, channels])
+    layer, weights = built(
+        x,
+        rng,
+        num_heads=channels,
+        key_dim=1,
+        use_position=False,
+        multi_head=True,
+        query_initializer="identity",
+    )
+    layer.query.kernel.assign(np.eye(channels))
+    layer.key.kernel.assign(np.zeros(layer.key.kernel.shape))
+    squeezed = x.mean(axis=(1, 2))
+    gates = squeezed @ weights["value"]
+    checks.assert_close(layer(x), x * gates[:, None, None], 1e-12)
+    checks.assert_far(layer(x), x)
+
+
+def test_a_lambda_per_position_is_spatial_attention(rng):
+    """Woo et al., arXiv:1807.06521, eq. 5, without maximum and sigmoid.
+
+    One number per position, a 7x7 convolution of one map of the channels,
+    scales all channels: position lambdas of depth one, a head a channel.
+    """
+    channels = 6
+    x = rng.normal(size=[2, 9, 8, channels])
+    layer, weights = built(
+        x, rng, num_heads=channels, key_dim=1, use_content=False, scope=7
+    )
+    layer.query.kernel.assign(np.eye(channels))
+    layer.value.kernel.assign(np.full([channels, 1], 1 / channels))
+    window = np.reshape(weights["embeddings"], [7, 7])
+    padded = np.pad(x.mean(axis=-1), [(0, 0), (3, 3), (3, 3)])
+    gates = sum(
+        window[i, j] * padded[:, i : i + 9, j : j + 8]
+        for i in range(7)
+        for j in range(7)
+    )
+    checks.assert_close(layer(x), x * np.expand_dims(gates, -1), 1e-12)
+    convolution = LambdaConv(
+        channels,
+        7,
+        num_heads=channels,
+        key_dim=1,
+        use_content=False,
+        use_batch_norm=False,
+        dtype="float64",
+    )
+    convolution(x)
+    for mine, theirs in zip(
+        convolution.trainable_weights, layer.trainable_weights, strict=True
+    ):
+        mine.assign(tf.reshape(checks.raw(theirs), mine.shape))
+    checks.assert_close(convolution(x), layer(x), 1e-12)

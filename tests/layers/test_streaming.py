@@ -1,0 +1,317 @@
+"""Causal layers by `step`: equal to the call on the whole sequence."""
+
+import itertools
+
+import hypothesis
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import strategies as st
+
+from lambdanet_tf import layers
+from lambdanet_tf import ops
+from tests.support import checks
+
+_SIZE = {"filters": 4, "num_heads": 2, "key_dim": 3}
+CHANNELS = 5
+
+LAYERS = {
+    "layer": (layers.LambdaLayer, {"causal": True, "scope": 7}),
+    "content": (layers.LambdaLayer, {"causal": True, "use_position": False}),
+    "position": (
+        layers.LambdaLayer,
+        {"causal": True, "scope": 5, "use_content": False},
+    ),
+    "multi_head_l2": (
+        layers.LambdaLayer,
+        {
+            "causal": True,
+            "scope": 3,
+            "multi_head": True,
+            "intra_depth": 2,
+            "key_normalization": "l2",
+        },
+    ),
+    "convolution": (
+        layers.LambdaConv,
+        {"kernel_size": 3, "padding": "causal", "dilation_rate": 3},
+    ),
+}
+every_layer = pytest.mark.parametrize("name", LAYERS)
+
+
+def make(name, length=None, seed=0, **arguments):
+    """A built layer with random weights."""
+    layer_type, own = LAYERS[name]
+    layer = layer_type(**{**_SIZE, **own, **arguments})
+    layer.build((None, length, CHANNELS))
+    checks.randomize(layer, np.random.default_rng(seed))
+    return layer
+
+
+def normal(rng, *shape, dtype="float32"):
+    return rng.normal(size=shape).astype(dtype)
+
+
+def stream(layer, x, pieces, mask=None, step=None):
+    """Outputs of a sequence that comes in pieces, and the last state."""
+    step = step or layer.step
+    state, outputs = layer.initial_state(len(x)), []
+    ends = list(itertools.accumulate(pieces))
+    assert ends[-1] == x.shape[1]
+    for begin, end in zip([0, *ends], ends, strict=False):
+        arguments = {} if mask is None else {"mask": mask[:, begin:end]}
+        output, state = step(x[:, begin:end], state, **arguments)
+        outputs.append(output)
+    return tf.concat(outputs, axis=1), state
+
+
+@st.composite
+def streams(draw):
+    """A layer's type and arguments, pieces, and whether there is padding."""
+    groups = draw(st.integers(1, 3))
+    arguments = {
+        "num_heads": groups,
+        "filters": groups * draw(st.integers(1, 3)),
+        "key_dim": draw(st.integers(1, 4)),
+        "intra_depth": draw(st.integers(1, 3)),
+        "multi_head": draw(st.booleans()),
+        "key_normalization": draw(st.sampled_from(ops.KEY_NORMALIZATIONS)),
+        "query_normalization": draw(st.sampled_from([None, "softmax"])),
+        "use_batch_norm": draw(st.booleans()),
+        "implementation": draw(st.sampled_from(ops.implementations(1))),
+    }
+    parts = draw(st.sampled_from(["both", "content", "position"]))
+    arguments["use_content"] = parts != "position"
+    arguments["use_position"] = parts != "content"
+    taps, stride = draw(st.integers(0, 9)) * 2 + 1, 1
+    if draw(st.booleans()):
+        layer_type = layers.LambdaLayer
+        arguments |= {"causal": True, "scope": taps}
+    else:
+        layer_type = layers.LambdaConv
+        stride, dilation = draw(st.sampled_from([(1, 1), (1, 3), (2, 1)]))
+        arguments |= {
+            "kernel_size": taps,
+            "padding": "causal",
+            "strides": stride,
+            "dilation_rate": dilation,
+        }
+    sizes = st.one_of(st.just(1), st.integers(1, 40))
+    pieces = draw(st.lists(sizes, min_size=1, max_size=5))
+    pieces = [stride * piece for piece in pieces]
+    return layer_type, arguments, pieces, draw(st.booleans())
+
+
+@pytest.mark.once
+@hypothesis.settings(max_examples=30)
+@hypothesis.given(streams())
+def test_pieces_equal_the_whole(case):
+    layer_type, arguments, pieces, padded = case
+    rng = np.random.default_rng(sum(pieces))
+    layer = layer_type(**arguments, dtype="float64")
+    x = normal(rng, 2, sum(pieces), CHANNELS, dtype="float64")
+    mask = rng.random(x.shape[:2]) < 0.7 if padded else None
+    layer(x)
+    checks.randomize(layer, rng)
+    name = "context_mask" if layer_type is layers.LambdaLayer else "mask"
+    expected = layer(x, **({} if mask is None else {name: mask}))
+    outputs, state = stream(layer, x, pieces, mask)
+    np.testing.assert_allclose(outputs, expected, rtol=1e-9, atol=1e-9)
+    spec = layer.state_spec(2)
+    assert {k: (v.shape, v.dtype) for k, v in state.items()} == {
+        k: (v.shape, v.dtype) for k, v in spec.items()
+    }
+
+
+@every_layer
+def test_every_position_equals_the_reference(name, rng):
+    layer = make(name, dtype="float64")
+    x = normal(rng, 2, 23, CHANNELS, dtype="float64")
+    outputs, _ = stream(layer, x, [1] * 23)
+    expected = checks.oracle_output(layer, {"inputs": x})
+    checks.assert_close(outputs, expected, 1e-11)
+    # The state must count, or a layer that forgets would pass.
+    fresh, _ = layer.step(x[:, -1:], layer.initial_state(2))
+    checks.assert_far(fresh, expected[:, -1:])
+
+
+@pytest.mark.once
+@every_layer
+@pytest.mark.parametrize("implementation", ops.implementations(1))
+def test_later_positions_of_a_step_change_no_bit(name, implementation, rng):
+    layer = make(name, 40, implementation=implementation)
+    before, x = normal(rng, 2, 11, CHANNELS), normal(rng, 2, 40, CHANNELS)
+    _, state = layer.step(before, layer.initial_state(2))
+    expected = layer.step(x, state)[0][:, :23]
+    changed = x.copy()
+    changed[:, 23:] *= 1e4
+    actual = layer.step(changed, state)[0]
+    np.testing.assert_array_equal(actual[:, :23], expected)
+    checks.assert_far(actual[:, 23:], layer.step(x, state)[0][:, 23:])
+
+
+@every_layer
+def test_half_precision_is_close_to_single(name, rng):
+    layer = make(name)
+    half = make(name, dtype="mixed_bfloat16")
+    half.set_weights(layer.get_weights())
+    x = normal(rng, 2, 40, CHANNELS)
+    outputs, state = stream(half, x, [1] * 20 + [20])
+    assert outputs.dtype == tf.bfloat16
+    sums = [state[k].dtype for k in state if k != "values"]
+    assert all(dtype == tf.float32 for dtype in sums)
+    expected = tf.cast(half(x), tf.float32)
+    outputs = tf.cast(outputs, tf.float32)
+    checks.assert_close(outputs, expected, 2e-2)
+    checks.assert_close(outputs, layer(x), 1e-1)
+
+
+@every_layer
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_graph_is_traced_once(name, jit_compile, rng):
+    layer = make(name)
+    x = tf.constant(normal(rng, 3, 12, CHANNELS))
+    traces = []
+
+    @tf.function(jit_compile=jit_compile)
+    def step(inputs, state):
+        traces.append(1)
+        return layer.step(inputs, state)
+
+    outputs, _ = stream(layer, x, [1] * 12, step=step)
+    checks.assert_close(outputs, layer(x), 1e-5)
+    assert len(traces) == 1
+
+
+@every_layer
+def test_unknown_number_of_positions(name, rng):
+    layer = make(name)
+    spec = tf.TensorSpec([None, None, CHANNELS])
+    step = tf.function(layer.step, input_signature=[spec, layer.state_spec()])
+    x = tf.constant(normal(rng, 2, 60, CHANNELS))
+    outputs, _ = stream(layer, x, [1, 17, 40, 2], step=step)
+    checks.assert_close(outputs, layer(x), 1e-5)
+
+
+@every_layer
+def test_a_server_can_stream(name, rng, tmp_path):
+    layer = make(name)
+    module = tf.Module()
+    module.variables_ = [checks.raw(weight) for weight in layer.weights]
+
+    @tf.function
+    def step(inputs, **state):
+        outputs, state = layer.step(inputs, state)
+        return {"outputs": outputs, **state}
+
+    signatures = {
+        "step": step.get_concrete_function(
+            inputs=tf.TensorSpec([None, 1, CHANNELS], name="inputs"),
+            **layer.state_spec(),
+        )
+    }
+    tf.saved_model.save(module, str(tmp_path / "saved"), signatures)
+    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["step"]
+
+    def step_of_server(inputs, state):
+        state = dict(served(inputs=inputs, **state))
+        return state.pop("outputs"), state
+
+    for batch in (1, 3):
+        x = tf.constant(normal(rng, batch, 9, CHANNELS))
+        outputs, _ = stream(layer, x, [1] * 9, step=step_of_server)
+        checks.assert_close(outputs, layer(x), 1e-5)
+
+
+@every_layer
+def test_nan_reaches_whom_it_reaches_in_the_whole(name, rng):
+    layer = make(name, length=30, implementation="einsum")
+    x = normal(rng, 3, 30, CHANNELS)
+    x[0, 13], x[1, 7] = np.nan, np.inf
+    outputs, _ = stream(layer, x, [10, 10, 1, 1, 8])
+    nan = np.isnan(outputs)
+    np.testing.assert_array_equal(nan, np.isnan(layer(x)))
+    assert nan[0].any()
+    assert not nan[0, :13].any()
+    assert not nan[2].any()
+
+
+def test_padding_first_and_last(rng):
+    layer = make("layer", dtype="float64")
+    x = normal(rng, 2, 12, CHANNELS, dtype="float64")
+    mask = np.ones([2, 12], bool)
+    mask[0, :5] = mask[1, 8:] = False
+    x[~mask] = np.nan
+    expected = layer(x, context_mask=mask)
+    outputs, _ = stream(layer, x, [3, 3, 6], mask)
+    np.testing.assert_array_equal(np.isnan(outputs), np.isnan(expected))
+    real = mask[..., None] & np.ones([4], bool)
+    checks.assert_close(outputs[real], expected[real], 1e-11)
+
+
+@pytest.mark.parametrize(
+    ("normalization", "scale"),
+    [("softmax", 1.0), ("softmax", 300.0), ("l2", 1.0), (None, 1.0)],
+)
+def test_a_long_stream_in_single_precision(normalization, scale, rng):
+    arguments = {"key_normalization": normalization, "use_batch_norm": False}
+    layer = make("layer", **arguments)
+    layer.key.kernel.assign(scale * checks.raw(layer.key.kernel))
+    exact = make("layer", dtype="float64", **arguments)
+    exact.set_weights(layer.get_weights())
+    x = normal(rng, 1, 4000, CHANNELS)
+    step = tf.function(layer.step)
+    outputs, _ = stream(layer, x, [1] * 500 + [700] * 5, step=step)
+    expected = exact(x.astype("float64"))
+    # As far away as the whole call in single precision is, not farther:
+    # logits of hundreds lose digits before their exponential.
+    error = np.max(np.abs(np.asarray(layer(x), "float64") - expected))
+    tolerance = max(3 * error / np.max(np.abs(expected)), 1e-5)
+    assert tolerance < 1e-3
+    checks.assert_close(outputs, expected, tolerance)
+
+
+REFUSED = {
+    "later positions": (layers.LambdaLayer, {"scope": 7}, "causal=True"),
+    "global": (layers.LambdaLayer, {"causal": True}, "would grow"),
+    "explicit": (
+        layers.LambdaLayer,
+        {"causal": True, "position_embedding": "explicit"},
+        "explicit",
+    ),
+    "same": (layers.LambdaConv, {"kernel_size": 3}, "padding='causal'"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_stream_is_refused(name):
+    layer_type, arguments, reason = REFUSED[name]
+    layer = layer_type(**_SIZE, **arguments)
+    with pytest.raises(ValueError, match="must be built"):
+        layer.initial_state(2)
+    layer.build((None, 11, CHANNELS))
+    for call in (layer.state_spec, lambda: layer.initial_state(2)):
+        with pytest.raises(ValueError, match=reason):
+            call()
+    with pytest.raises(ValueError, match=reason):
+        layer.step(tf.zeros([2, 1, CHANNELS]), {})
+
+
+def test_wrong_pieces_and_states_are_refused():
+    layer, inputs = make("layer"), tf.zeros([2, 1, CHANNELS])
+    state = layer.initial_state(2)
+    for wrong in (inputs[0], inputs[:, :0], tf.zeros([2, 1, 3])):
+        with pytest.raises(ValueError, match="`inputs`"):
+            layer.step(wrong, state)
+    without = {name: state[name] for name in state if name != "values"}
+    others = make("layer", scope=9).initial_state(2)
+    for wrong in ({}, without, layer.initial_state(3), others):
+        with pytest.raises(ValueError, match="`state`"):
+            layer.step(inputs, wrong)
+    strided = layers.LambdaConv(
+        **_SIZE, kernel_size=3, padding="causal", strides=2
+    )
+    strided.build((None, None, CHANNELS))
+    with pytest.raises(ValueError, match="multiple of `strides`"):
+        strided.step(inputs, strided.initial_state(2))

@@ -1,0 +1,850 @@
+"""Mistakes that other implementations made, one test each.
+
+Wrong forms are written out and shown to be far from the layer, so that a test
+that could not fail would be noticed.
+"""
+
+import inspect
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import layers
+from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.layers.randomness import random_streams
+from tests.support import cases
+from tests.support import checks
+from tests.support import oracle
+
+pytestmark = pytest.mark.every_lane
+
+_SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
+
+
+def normal(rng, *shape):
+    return rng.normal(size=shape).astype("float32")
+
+
+def built(x, layer=layers.LambdaLayer, **arguments):
+    layer = layer(**arguments)
+    layer(x)
+    checks.randomize(layer, np.random.default_rng(5))
+    return layer
+
+
+# Wrong forms -----------------------------------------------------------------
+
+
+def over_depth(keys):
+    """Softmax over the key depth instead of the positions."""
+    return np.moveaxis(oracle.softmax(np.moveaxis(keys, 2, 0)), 0, 2)
+
+
+def over_everything(keys):
+    """Softmax over positions and depth together."""
+    return oracle.softmax(keys.reshape(-1, 1)).reshape(keys.shape)
+
+
+def swap(name, blocks):
+    """Reads a kernel's channels with its two axes in the wrong order."""
+
+    def wrong(point):
+        weight = point[name]
+        parts = weight.reshape(len(weight), blocks, -1)
+        return {**point, name: parts.swapaxes(1, 2).reshape(weight.shape)}
+
+    return wrong
+
+
+def flip_table(point):
+    """The entry for n - m instead of m - n."""
+    return {**point, "embeddings": point["embeddings"][::-1, ::-1]}
+
+
+def transpose_table(point):
+    """Rows and columns of the table exchanged."""
+    table = point["embeddings"].swapaxes(0, 1)
+    return {**point, "embeddings": table}
+
+
+def shift_table(point):
+    """The centre of the scope one pixel off."""
+    return {**point, "embeddings": np.roll(point["embeddings"], 1, axis=1)}
+
+
+def no_normalization(point):
+    """Batch normalisation forgotten."""
+    kept = ("query", "key", "value", "embeddings", "position_bias")
+    return {name: point[name] for name in kept}
+
+
+def no_position_bias(point):
+    return {n: array for n, array in point.items() if n != "position_bias"}
+
+
+WRONG_FORMS = {
+    "softmax_over_depth": ({"key_normalization": over_depth}, None),
+    "softmax_over_everything": ({"key_normalization": over_everything}, None),
+    "softmax_forgotten": ({"key_normalization": None}, None),
+    "queries_softmaxed": ({"query_normalization": "softmax"}, None),
+    "query_heads_minor": ({}, swap("query", 2)),
+    "key_intra_depth_major": ({}, swap("key", 3)),
+    "value_intra_depth_major": ({}, swap("value", 5)),
+    "table_flipped": ({}, flip_table),
+    "table_transposed": ({}, transpose_table),
+    "table_off_by_one": ({}, shift_table),
+    "content_forgotten": ({"use_content": False}, None),
+    "position_forgotten": ({"use_position": False}, None),
+    "position_bias_forgotten": ({}, no_position_bias),
+    "batch_norm_forgotten": ({}, no_normalization),
+    "batch_statistics_in_inference": ({"training": True}, None),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_FORMS)
+def test_wrong_form_is_far_from_the_layer(name, rng):
+    changes, transform = WRONG_FORMS[name]
+    x = normal(rng, 2, 5, 6, 7)
+    layer = built(x, **_SIZE, scope=3, intra_depth=2, use_position_bias=True)
+    output = layer(x)
+    point, _ = checks.split_point(layer, {"inputs": x})
+    settings = checks.oracle_settings(layer)
+    inputs = point.pop("inputs")
+    right = oracle.lambda_layer(inputs, point, **settings)
+    checks.assert_close(output, right, 1e-5)
+    point = point if transform is None else transform(point)
+    wrong = oracle.lambda_layer(inputs, point, **{**settings, **changes})
+    checks.assert_far(output, wrong)
+
+
+def test_channels_and_pixels_are_not_mixed(rng):
+    # A reshape of channels-last images that forgets a transpose still has the
+    # right shapes, but a permutation of pixels then changes more than order.
+    x = normal(rng, 2, 3, 5, 7)
+    layer = built(x, **_SIZE, use_position=False)
+    order = rng.permutation(15)
+
+    def permute(image):
+        image = np.asarray(image)
+        return image.reshape(2, 15, -1)[:, order].reshape(image.shape)
+
+    def scrambled(image):
+        mixed = image.reshape(2, 7, 15).swapaxes(1, 2).reshape(image.shape)
+        return layer(mixed).numpy()
+
+    checks.assert_close(layer(permute(x)), permute(layer(x)), 1e-5)
+    checks.assert_far(scrambled(permute(x)), permute(scrambled(x)))
+
+
+# Keras -----------------------------------------------------------------------
+
+
+class Subclassed(tf.keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.layer = layers.LambdaLayer(**_SIZE, name="lambda")
+
+    def call(self, inputs):
+        return self.layer(inputs)
+
+
+def functional():
+    inputs = tf.keras.Input([3, 5, 7])
+    layer = layers.LambdaLayer(**_SIZE, name="lambda")
+    return tf.keras.Model(inputs, layer(inputs))
+
+
+def sequential():
+    layer = layers.LambdaLayer(**_SIZE, name="lambda")
+    return tf.keras.Sequential([tf.keras.Input([3, 5, 7]), layer])
+
+
+@pytest.mark.parametrize("build", [functional, sequential, Subclassed])
+def test_embeddings_are_trained(build, rng):
+    model = build()
+    x = normal(rng, 4, 3, 5, 7)
+    model(x)
+    layer = getattr(model, "layer", None) or model.get_layer("lambda")
+    table = layer.position_embedding.embeddings
+    assert any(table is weight for weight in model.trainable_weights)
+    assert len(model.trainable_weights) == 8
+    before = [checks.raw(weight).numpy() for weight in model.trainable_weights]
+    model.compile(tf.keras.optimizers.SGD(0.1), "mse", jit_compile=False)
+    model.fit(x, normal(rng, 4, 3, 5, 10), epochs=1, verbose=0)
+    for old, new in zip(before, model.trainable_weights, strict=True):
+        assert np.all(checks.raw(new).numpy() != old), new.name
+
+
+def test_functional_models_know_their_shapes(rng):
+    inputs = tf.keras.Input([6, 7, 3])
+    x = layers.LambdaLayer(8, num_heads=2, key_dim=3, scope=3)(inputs)
+    assert tuple(x.shape) == (None, 6, 7, 8)
+    x = layers.LambdaConv(10, 3, strides=2, num_heads=2, key_dim=3)(x)
+    assert tuple(x.shape) == (None, 3, 4, 10)
+    x = tf.keras.layers.Conv2D(4, 3)(x)
+    x = layers.LambdaLayer(num_heads=2, key_dim=3)(x)
+    assert tuple(x.shape) == (None, 1, 2, 4)
+    x = tf.keras.layers.GlobalAveragePooling2D()(x)
+    x = tf.keras.layers.Dense(2)(x)
+    model = tf.keras.Model(inputs, x)
+    model.compile("sgd", "mse", jit_compile=False)
+    model.fit(normal(rng, 4, 6, 7, 3), normal(rng, 4, 2), verbose=0)
+    assert model.predict(normal(rng, 3, 6, 7, 3), verbose=0).shape == (3, 2)
+
+
+@pytest.mark.parametrize("case", cases.CASES, ids=lambda case: case.name)
+def test_computed_shapes_with_unknown_axes(case):
+    if not case.any_size or set(case.shapes) != {"inputs"}:
+        return
+    unknown = (None,) * len(case.inputs[:-1])
+    shape = case.make().compute_output_shape((None, *unknown, case.inputs[-1]))
+    known = case.make().compute_output_shape((None, *case.inputs))
+    assert tuple(shape) == (None, *unknown, known[-1])
+
+
+# An argument that a config forgets, or writes down wrongly, comes back as its
+# default: none of these is.
+EVERY_ARGUMENT = {
+    "filters": 24,
+    "num_heads": 3,
+    "key_dim": 5,
+    "intra_depth": 2,
+    "scope": 3,
+    "use_content": False,
+    "use_position": False,
+    "use_position_bias": True,
+    "multi_head": True,
+    "causal": True,
+    "position_embedding": "explicit",
+    "axis": 2,
+    "implementation": "conv2d",
+    "key_normalization": "l2",
+    "query_normalization": "softmax",
+    "use_batch_norm": False,
+    "norm_momentum": 0.5,
+    "norm_epsilon": 0.25,
+    "use_sync_bn": True,
+    "kernel_size": (3, 5),
+    "strides": (1, 2),
+    "dilation_rate": 2,
+    "padding": "valid",
+    "ratio": 0.75,
+    "activation": "gelu",
+    "rate": 0.625,
+    "dtype": "mixed_bfloat16",
+    "trainable": False,
+    "name": "some_name",
+}
+for _part in (
+    "query",
+    "key",
+    "value",
+    "embeddings",
+    "position_bias",
+    "kernel",
+):
+    EVERY_ARGUMENT[f"{_part}_initializer"] = (
+        tf.keras.initializers.RandomUniform(-3.0, 3.0, seed=4)
+    )
+for _part in ("kernel", "embeddings"):
+    EVERY_ARGUMENT[f"{_part}_regularizer"] = tf.keras.regularizers.L1(0.5)
+    EVERY_ARGUMENT[f"{_part}_constraint"] = tf.keras.constraints.MaxNorm(7.0)
+
+
+@pytest.mark.parametrize(
+    "layer_type",
+    sorted(
+        {case.layer for case in cases.CASES if case.has_own_config},
+        key=lambda layer_type: layer_type.__name__,
+    ),
+)
+def test_config_tells_the_truth(layer_type):
+    parameters = inspect.signature(layer_type.__init__).parameters
+    names = [name for name in parameters if name not in ("self", "kwargs")]
+    required = {
+        name: EVERY_ARGUMENT[name]
+        for name in names
+        if parameters[name].default is inspect.Parameter.empty
+    }
+    ordinary = checks.plain(layer_type(**required).get_config())
+    for name in [*names, "dtype", "trainable", "name"]:
+        value = EVERY_ARGUMENT[name]
+        if name == "position_embedding" and layer_type is layers.LambdaConv:
+            value = layers.RelativePositionEmbedding(16, scope=(3, 5))
+        if name == "position_embedding" and (
+            layer_type is layers.RelativeAttention
+        ):
+            value = "joint"
+        layer = layer_type(**{**required, name: value})
+        config = layer.get_config()
+        if name not in required:
+            assert checks.plain(config)[name] != ordinary[name], name
+        copy = layer_type.from_config(checks.plain(config))
+        assert checks.plain(copy.get_config()) == checks.plain(config), name
+        if isinstance(value, str | int | float) and name != "dtype":
+            assert config[name] == value
+            if name not in ("activation", "position_embedding"):
+                assert getattr(copy, name) == value
+        if hasattr(value, "get_config"):
+            assert type(getattr(copy, name)) is type(value)
+            assert getattr(copy, name).get_config() == value.get_config()
+        if name == "dtype":
+            assert copy.compute_dtype == "bfloat16"
+    assert json.dumps(config)
+
+
+def test_other_keras_is_refused():
+    # A Keras 3 layer in a tf_keras model runs, and is never trained.
+    other = pytest.importorskip("tf_keras" if KERAS_3 else "keras")
+    if other.layers.Layer is tf.keras.layers.Layer:
+        pytest.skip("TensorFlow 2.15 has one Keras")
+    for case in cases.CASES:
+        layer = case.make()
+        tensors = {
+            name: other.Input(shape, name=f"{case.name}_{name}")
+            for name, shape in case.shapes.items()
+        }
+        with pytest.raises(ValueError, match="TF_USE_LEGACY_KERAS"):
+            case.call(layer, tensors)
+        case.call(layer, case.data(batch=2))  # and is not spoilt by it
+
+
+# Half precision and large numbers --------------------------------------------
+
+
+def large_logits(size, dtype, length=70):
+    """One-hot inputs and a layer whose keys reach `size` in its channels.
+
+    Every logit is a product with 1, and representable in both half types.
+    """
+    rng = np.random.default_rng(3)
+    steps = rng.integers(-58, 59, [length, 6])
+    steps[:, 0] = np.round(np.linspace(-58, 58, length))  # rising
+    steps[:, 1] = -steps[:, 0]  # falling
+    steps[:, 2] = 58  # all the same
+    unit = 2.0 ** np.floor(np.log2(size / 58))
+    return np.eye(length, dtype="float32")[None], steps * unit
+
+
+@pytest.mark.parametrize("size", [1e3, 6e4])
+@pytest.mark.parametrize("normalization", ["softmax", "l2"])
+@pytest.mark.parametrize("form", ["plain", "mask", "padding", "causal"])
+@pytest.mark.parametrize(
+    ("policy", "tolerance"),
+    [("float32", 1e-5), ("mixed_float16", 5e-3), ("mixed_bfloat16", 4e-2)],
+)
+def test_large_logits(form, normalization, size, policy, tolerance):
+    x, keys = large_logits(size, policy)
+    length = x.shape[1]
+    layer = layers.LambdaLayer(
+        filters=4,
+        num_heads=1,
+        key_dim=3,
+        intra_depth=2,
+        scope=3,
+        causal=form == "causal",
+        key_normalization=normalization,
+        use_batch_norm=False,
+        dtype=policy,
+    )
+    arguments = {"inputs": x}
+    rng = np.random.default_rng(1)
+    if form == "mask":
+        arguments["attention_mask"] = rng.integers(0, 2, [length, length])
+        arguments["attention_mask"][5] = 0
+    if form == "padding":
+        arguments["context_mask"] = rng.integers(0, 2, [1, length])
+    layer(x)
+    checks.randomize(layer, rng)
+    for dense in (layer.query, layer.value):
+        dense.kernel.assign(rng.integers(-2, 3, dense.kernel.shape))
+    layer.key.kernel.assign(keys)
+    table = layer.position_embedding.embeddings
+    table.assign(rng.integers(-2, 3, table.shape))
+    expected = checks.oracle_output(layer, arguments)
+    # Gradients of the inputs are as large as the keys; small enough for half.
+    output, gradients = checks.output_and_gradients(
+        layer, arguments, np.full_like(expected, 2.0**-10)
+    )
+    checks.assert_close(output.astype(np.float64), expected, tolerance)
+    for name, gradient in gradients.items():
+        assert np.all(np.isfinite(gradient)), name
+    assert np.any(gradients["value"] != 0)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_softmax_of_many_positions_in_half_precision(policy):
+    if tf.__version__ < "2.16" and policy == "mixed_float16":
+        pytest.skip("this TensorFlow adds up float16 in float16 on CPUs")
+    # 40,000 equal keys: each has a probability of 2.5e-5, below float16's
+    # normal numbers, and their sum exceeds what bfloat16 can count to.
+    layer = layers.LambdaLayer(
+        filters=1,
+        num_heads=1,
+        key_dim=1,
+        use_position=False,
+        use_batch_norm=False,
+        query_initializer="ones",
+        key_initializer="zeros",
+        value_initializer="ones",
+        dtype=policy,
+    )
+    output = layer(tf.ones([1, 200, 200, 1]))
+    checks.assert_close(
+        tf.cast(output, tf.float32), np.ones([1, 200, 200, 1]), 2e-2
+    )
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_large_queries_in_half_precision(policy, rng):
+    layer = layers.LambdaLayer(
+        4,
+        num_heads=2,
+        key_dim=3,
+        query_normalization="softmax",
+        use_batch_norm=False,
+        query_initializer=tf.keras.initializers.RandomNormal(stddev=6e3),
+        dtype=policy,
+    )
+    x = tf.constant(np.sign(normal(rng, 2, 5, 7)))
+    with tf.GradientTape() as tape:
+        output = layer(x)
+        loss = tf.reduce_sum(output)
+    weights = [checks.raw(weight) for weight in layer.trainable_weights]
+    assert np.all(np.isfinite(tf.cast(output, tf.float32)))
+    for gradient in tape.gradient(loss, weights):
+        assert np.all(np.isfinite(tf.convert_to_tensor(gradient)))
+
+
+def test_l2_of_tiny_keys(rng):
+    # What keeps the length of zero keys from dividing must not show elsewhere.
+    x = normal(rng, 2, 11, 5)
+    layer = built(x, **_SIZE, key_normalization="l2")
+    kernel = checks.raw(layer.key.kernel).numpy() * 1e-4
+    layer.key.kernel.assign(kernel)
+    expected = checks.oracle_output(layer, {"inputs": x})
+    checks.assert_close(layer(x), expected, 1e-5)
+
+
+# Nothing permitted -----------------------------------------------------------
+
+
+@cases.every_implementation
+@pytest.mark.parametrize("normalization", ["softmax", "l2", None])
+@pytest.mark.parametrize("form", ["mask", "padding", "causal"])
+def test_nothing_permitted_gives_zero(form, normalization, implementation, rng):
+    x = normal(rng, 2, 11, 5)
+    layer = built(
+        x,
+        **_SIZE,
+        key_normalization=normalization,
+        causal=form == "causal",
+        implementation=implementation,
+    )
+    arguments = {"inputs": x}
+    empty = np.zeros([2, 11], bool)
+    if form == "mask":
+        arguments["attention_mask"] = rng.integers(0, 2, [11, 11])
+        arguments["attention_mask"][4] = 0
+        empty[:, 4] = True
+    else:
+        real = np.ones([2, 11], bool)
+        real[0] = False  # a whole example of padding
+        real[1, :3] = False
+        arguments["context_mask"] = real
+        empty[0] = True
+        empty[1, :3] = form == "causal"
+    output, gradients = checks.output_and_gradients(
+        layer, arguments, rng.normal(size=[2, 11, 10])
+    )
+    assert np.all(output[empty] == 0)
+    assert np.all(np.any(output[~empty] != 0, axis=-1))
+    for name, gradient in gradients.items():
+        assert np.all(np.isfinite(gradient)), name
+    assert np.all(gradients["inputs"][empty & ~_read(arguments)] == 0)
+    checks.assert_equals_oracle(layer, arguments, rng, jointly=True)
+
+
+def _read(arguments):
+    """Which positions some query may read."""
+    if "attention_mask" in arguments:
+        return np.tile(arguments["attention_mask"].any(axis=0), [2, 1])
+    return arguments["context_mask"]
+
+
+# Keras' own masks ------------------------------------------------------------
+
+
+def embedded(length=5, batch=5):
+    """Tokens with padding; as many examples as positions, to be mistaken."""
+    rng = np.random.default_rng(8)
+    tokens = rng.integers(1, 9, [batch, length])
+    for example, missing in enumerate(rng.integers(1, length, batch)):
+        tokens[example, length - missing :] = 0
+    return tokens
+
+
+@pytest.mark.parametrize("pair_mask", [False, True])
+@pytest.mark.parametrize("kind", ["layer", "causal", "convolution", "strided"])
+def test_propagated_mask_is_padding(kind, pair_mask):
+    make = {
+        "layer": lambda: layers.LambdaLayer(**_SIZE),
+        "causal": lambda: layers.LambdaLayer(**_SIZE, causal=True),
+        "convolution": lambda: layers.LambdaConv(**_SIZE, kernel_size=3),
+        "strided": lambda: layers.LambdaConv(**_SIZE, kernel_size=3, strides=2),
+    }[kind]
+    tokens = embedded()
+    given = {}
+    if pair_mask:
+        if "conv" in kind or kind == "strided":
+            return
+        rng = np.random.default_rng(2)
+        given["attention_mask"] = rng.integers(0, 2, [5, 5])
+    inputs = tf.keras.Input([5], dtype="int32")
+    embedding = tf.keras.layers.Embedding(9, 7, mask_zero=True)
+    layer = make()
+    model = tf.keras.Model(inputs, layer(embedding(inputs), **given))
+    checks.randomize(model, np.random.default_rng(1))
+    x = tf.gather(checks.raw(embedding.embeddings), tokens)
+    arguments = {"inputs": x, "context_mask": tokens != 0, **given}
+    for training in (False, True):
+        expected = checks.oracle_output(layer, arguments, training)
+        unmasked = checks.oracle_output(layer, {"inputs": x}, training)
+        checks.assert_far(unmasked, expected)
+        averages = model.get_weights()
+        for call in (model, tf.function(model)):
+            output = call(tf.constant(tokens), training=training)
+            checks.assert_close(output, expected, 1e-5)
+            model.set_weights(averages)
+
+
+def test_propagated_mask_of_the_context():
+    tokens = embedded(length=6, batch=4)
+    embedding = tf.keras.layers.Embedding(9, 7, mask_zero=True)
+    layer = layers.LambdaLayer(**_SIZE, use_position=False)
+    queries = tf.keras.Input([3, 4])
+    inputs = tf.keras.Input([6], dtype="int32")
+    model = tf.keras.Model(
+        [queries, inputs], layer(queries, context=embedding(inputs))
+    )
+    checks.randomize(model, np.random.default_rng(1))
+    x = normal(np.random.default_rng(2), 4, 3, 4)
+    arguments = {
+        "inputs": x,
+        "context": tf.gather(checks.raw(embedding.embeddings), tokens),
+        "context_mask": tokens != 0,
+    }
+    expected = checks.oracle_output(layer, arguments)
+    output = model([tf.constant(x), tf.constant(tokens)])
+    checks.assert_close(output, expected, 1e-5)
+    # A mask given by the caller applies as well.
+    real = np.random.default_rng(4).integers(0, 2, [4, 6]).astype(bool)
+    arguments["context_mask"] &= real
+    expected = checks.oracle_output(layer, arguments)
+    output = layer(
+        tf.constant(x),
+        context=embedding(tf.constant(tokens)),
+        context_mask=real,
+    )
+    checks.assert_close(output, expected, 1e-5)
+
+
+@pytest.mark.parametrize("case", cases.CASES, ids=lambda case: f"{case.name}")
+def test_wrappers_see_what_a_call_takes(case):
+    # tf_keras' wrappers read the signature, and pass on what they find there.
+    layer = case.make()
+    taken = inspect.getfullargspec(layer.call).args
+    assert taken == [*inspect.signature(type(layer).call).parameters]
+    assert "inputs" in taken
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: layers.LambdaLayer(**_SIZE),
+        lambda: layers.LambdaConv(**_SIZE, kernel_size=3),
+        lambda: layers.RelativeAttention(10, num_heads=2),
+    ],
+    ids=["layer", "convolution", "attention"],
+)
+def test_masks_of_every_time_step(make):
+    tokens = np.stack([embedded(), embedded()[::-1]], axis=1)  # [5, 2, 5]
+    inputs = tf.keras.Input([2, 5], dtype="int32")
+    embedding = tf.keras.layers.Embedding(9, 7, mask_zero=True)
+    layer = make()
+    steps = tf.keras.layers.TimeDistributed(layer)(embedding(inputs))
+    model = tf.keras.Model(inputs, steps)
+    x = tf.gather(checks.raw(embedding.embeddings), tokens)
+    # As in `fit`: where a batch is static, tf_keras' wrapper has no masks for
+    # layers that are not its own.
+    free = tf.function(model, input_signature=[tf.TensorSpec([None, 2, 5])])
+    output = free(tf.constant(tokens, tf.float32))
+    for step in range(2):
+        mask = tf.constant(tokens[:, step] != 0)
+        expected = layer(x[:, step], mask=mask)
+        checks.assert_far(layer(x[:, step]), expected)
+        checks.assert_close(output[:, step], expected, 1e-5)
+
+
+def test_mask_travels_on():
+    tokens = embedded(length=6)
+    inputs = tf.keras.Input([6], dtype="int32")
+    x = tf.keras.layers.Embedding(9, 7, mask_zero=True)(inputs)
+    x = layers.LambdaLayer(**_SIZE)(x)
+    pooled = tf.keras.layers.GlobalAveragePooling1D()(x)
+    model = tf.keras.Model(inputs, [x, pooled])
+    output, mean = model(tf.constant(tokens))
+    real = (tokens != 0)[..., None]
+    expected = np.sum(output * real, axis=1) / real.sum(axis=1)
+    checks.assert_close(mean, expected, 1e-5)
+    # Where positions go, a mask of the old length must not.
+    x = layers.LambdaConv(10, 3, strides=2, num_heads=2)(x)
+    pooled = tf.keras.layers.GlobalAveragePooling1D()(x)
+    model = tf.keras.Model(inputs, pooled)
+    assert model(tf.constant(tokens)).shape == (5, 10)
+
+
+# NaN and infinity -------------------------------------------------------------
+
+
+def spoilt(x, positions, rng):
+    """The same inputs with NaN or infinity at some positions."""
+    x = x.copy()
+    x[positions] = rng.choice([np.nan, np.inf, -np.inf], x[positions].shape)
+    return x
+
+
+@pytest.mark.parametrize("training", [False, True])
+@cases.every_implementation
+@pytest.mark.parametrize("normalization", ["softmax", "l2", None])
+def test_nan_in_padding_stays_there(
+    normalization, implementation, training, rng
+):
+    x = normal(rng, 2, 11, 5)
+    real = np.ones([2, 11], bool)
+    real[0, 7:] = real[1, 4] = False
+    layer = built(
+        x,
+        **_SIZE,
+        scope=5,
+        key_normalization=normalization,
+        implementation=implementation,
+    )
+    x[~real] = 0  # what the statistics of queries see is the same
+    averages = layer.get_weights()
+    expected = layer(x, context_mask=real, training=training).numpy()
+    layer.set_weights(averages)
+    bad = spoilt(x, ~real, rng)
+    output = layer(bad, context_mask=real, training=training).numpy()
+    checks.assert_close(output[real], expected[real], 1e-5)
+
+
+@pytest.mark.parametrize("by_example", [False, True])
+@pytest.mark.parametrize("heads", [2, 10])
+@pytest.mark.parametrize("normalization", ["softmax", "l2", None])
+def test_nan_reaches_whom_a_mask_permits(normalization, heads, by_example, rng):
+    x = normal(rng, 2, 11, 5)
+    mask = rng.integers(0, 2, [2, 11, 11] if by_example else [11, 11])
+    mask = mask.astype(bool)
+    mask[..., 3] = False
+    mask[..., 1, 6] = True
+    layer = built(
+        x,
+        filters=10,
+        num_heads=heads,
+        key_dim=3,
+        key_normalization=normalization,
+    )
+    expected = layer(x, attention_mask=mask).numpy()
+    queries_are_fine = np.delete(np.arange(11), [3, 6])
+    bad = spoilt(x, (slice(None), [3, 6]), rng)
+    output = layer(bad, attention_mask=mask).numpy()
+    sees = np.broadcast_to(mask[..., 6], [2, 11])
+    for example in range(2):
+        for query in queries_are_fine:
+            if sees[example, query]:
+                assert np.all(np.isnan(output[example, query]))
+            else:
+                checks.assert_close(
+                    output[example, query], expected[example, query], 1e-5
+                )
+
+
+@cases.every_implementation
+@pytest.mark.parametrize(
+    ("layer_type", "arguments"),
+    [
+        (layers.LambdaLayer, {"causal": True}),
+        (layers.LambdaLayer, {"causal": True, "key_normalization": "l2"}),
+        (layers.LambdaLayer, {"causal": True, "key_normalization": None}),
+        (
+            layers.LambdaConv,
+            {"padding": "causal", "kernel_size": 3, "dilation_rate": 2},
+        ),
+        (
+            layers.LambdaConv,
+            {"padding": "causal", "kernel_size": 5, "strides": 3},
+        ),
+    ],
+)
+def test_nan_in_the_future_stays_there(
+    layer_type, arguments, implementation, rng
+):
+    x = normal(rng, 2, 90, 5)  # more than one piece of any algorithm
+    layer = built(
+        x, layer_type, **_SIZE, **arguments, implementation=implementation
+    )
+    step = arguments.get("strides", 1)
+    expected = layer(x).numpy()
+    for now in (7, 70):
+        bad = spoilt(x, (slice(None), slice(now + 1, None)), rng)
+        output = layer(bad).numpy()
+        past = now // step + 1
+        checks.assert_close(output[:, :past], expected[:, :past], 1e-5)
+        assert np.all(np.isnan(output[:, past:]))
+
+
+def test_nan_beyond_the_scope_of_a_causal_layer_is_forgotten(rng):
+    x = normal(rng, 1, 40, 5)
+    layer = built(
+        x,
+        layers.LambdaConv,
+        **_SIZE,
+        kernel_size=5,
+        padding="causal",
+        dilation_rate=2,
+        use_content=False,
+    )
+    expected = layer(x).numpy()
+    bad = spoilt(x, (0, 10), rng)
+    output = layer(bad).numpy()
+    seen = [10, 12, 14, 16, 18]
+    assert np.all(np.isnan(output[0, seen]))
+    others = np.delete(np.arange(40), seen)
+    checks.assert_close(output[0, others], expected[0, others], 1e-5)
+
+
+@pytest.mark.parametrize("layer_type", [layers.Dropout, layers.StochasticDepth])
+def test_what_is_dropped_is_dropped(layer_type):
+    x = tf.fill([64, 3], np.nan)
+    output = layer_type(0.5)(x, training=True).numpy()
+    assert np.any(output == 0)
+    assert np.any(np.isnan(output))
+    assert np.all((output == 0) | np.isnan(output))
+
+
+# Keras habits -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", cases.CASES, ids=lambda case: case.name)
+def test_unbuilt_layers_are_serialized(case):
+    layer = case.make()
+    data = tf.keras.layers.serialize(layer)
+    copy = tf.keras.layers.deserialize(json.loads(json.dumps(data)))
+    assert checks.plain(copy.get_config()) == checks.plain(layer.get_config())
+
+
+class Block(tf.keras.layers.Layer):
+    """A user's own block, which makes its layers in the constructor."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.inner = layers.LambdaLayer(6, num_heads=2, key_dim=3, scope=3)
+
+    def build(self, input_shape):
+        self.inner.build(input_shape)
+        super().build(input_shape)
+
+    def call(self, inputs):
+        return self.inner(inputs)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tf.keras.Sequential(
+            [layers.LambdaLayer(6, num_heads=2, key_dim=3)]
+        ),
+        lambda: tf.keras.layers.TimeDistributed(
+            layers.LambdaLayer(6, num_heads=2, key_dim=3)
+        ),
+        Block,
+    ],
+)
+def test_layers_inside_others_are_saved(make, rng, tmp_path):
+    inputs = tf.keras.Input([4, 5, 6])
+    outer = make()
+    # tf_keras' wrappers do not know what is registered under a package.
+    scope = {"Block": Block, "LambdaLayer": layers.LambdaLayer}
+    scope = tf.keras.utils.custom_object_scope(scope)
+    with scope:
+        unbuilt = type(outer).from_config(outer.get_config())
+    assert not unbuilt.built
+    model = tf.keras.Model(inputs, outer(inputs))
+    x = normal(rng, 2, 4, 5, 6)
+    model.save(tmp_path / "model.keras")
+    with scope:
+        loaded = tf.keras.models.load_model(tmp_path / "model.keras")
+    checks.assert_close(loaded(x), model(x), 1e-6)
+
+
+@pytest.mark.parametrize("layer_type", [layers.LambdaLayer, layers.LambdaConv])
+def test_masks_of_unknown_length(layer_type):
+    inputs = tf.keras.Input([None], dtype="int32")
+    x = tf.keras.layers.Embedding(9, 7, mask_zero=True)(inputs)
+    arguments = (
+        {"scope": 3}
+        if layer_type is layers.LambdaLayer
+        else {"kernel_size": 3, "strides": 2}
+    )
+    x = layer_type(**_SIZE, **arguments)(x)
+    model = tf.keras.Model(
+        inputs, [x, tf.keras.layers.GlobalAveragePooling1D()(x)]
+    )
+    tokens = embedded(length=9)
+    output, mean = model(tf.constant(tokens))
+    step = arguments.get("strides", 1)
+    real = (tokens != 0)[:, ::step, None]
+    expected = np.sum(output * real, axis=1) / real.sum(axis=1)
+    checks.assert_close(mean, expected, 1e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_learned_embeddings_are_a_variable(masked, causal, rng):
+    layer = layers.LambdaLayer(
+        **_SIZE, intra_depth=2, position_embedding="explicit", causal=causal
+    )
+    x = tf.constant(normal(rng, 2, 5, 7))
+    learned = tf.Variable(normal(rng, 5, 5, 3, 2))
+    mask = rng.integers(0, 2, [5, 5]) if masked else None
+    with tf.GradientTape() as tape:
+        output = layer(x, embeddings=learned, attention_mask=mask)
+        loss = tf.reduce_sum(output**2)
+    constant = tf.constant(learned.numpy())
+    expected = layer(x, embeddings=constant, attention_mask=mask)
+    checks.assert_close(output, expected, 1e-6)
+    assert np.any(tape.gradient(loss, learned) != 0)
+
+
+def test_recomputed_gradients_see_the_same_draws(rng):
+    dropout, dense = layers.Dropout(0.5), tf.keras.layers.Dense(5)
+    x = tf.constant(normal(rng, 4, 5))
+    dense(x)
+    weights = [checks.raw(w) for w in dense.trainable_weights]
+
+    def network(x):
+        return tf.tanh(dense(dropout(tf.tanh(dense(x)), training=True)))
+
+    gradients = []
+    for function in (network, tf.recompute_grad(network)):
+        with (
+            random_streams(tf.constant([1, 2], tf.int64)),
+            tf.GradientTape() as tape,
+        ):
+            loss = tf.reduce_sum(function(x) ** 2)
+            gradients.append(tape.gradient(loss, weights))
+    for one, other in zip(*gradients, strict=True):
+        checks.assert_close(one, other, 1e-6)

@@ -1,0 +1,218 @@
+"""Residual blocks of attention: their graph, names, saving and folding."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import models
+from lambdanet_tf import specs
+from lambdanet_tf.layers import RelativeAttention
+from lambdanet_tf.models import blocks
+from lambdanet_tf.serving import fold_batch_norm
+from tests.models import test_resnet
+from tests.support import checks
+
+pytestmark = pytest.mark.once
+
+LETTERS = "SAXP"
+SPEC = dataclasses.replace(
+    test_resnet.TINY,
+    stages=("S", "AX", "P"),
+    attention_heads=2,
+    attention_scope=3,
+    key_dim=4,
+)
+
+
+def network(input_shape=(9, 7, 3), **arguments):
+    return models.ResNet(SPEC, input_shape=input_shape, classes=5, **arguments)
+
+
+def test_every_letter_has_a_middle_and_a_layer():
+    assert set(blocks.MIDDLES) == set(specs.LETTERS)
+    names = {middle.layer for middle in blocks.MIDDLES.values()}
+    assert len(names) == len(specs.LETTERS)
+
+
+def test_networks_train():
+    images = test_resnet.some_images(4, 9, 7, 3)
+    test_resnet.assert_trains(network(), images, classes=5)
+
+
+@pytest.mark.parametrize("letter", LETTERS)
+@pytest.mark.parametrize("padding", ["same", "symmetric"])
+def test_sizes_are_rounded_up(letter, padding):
+    model = network(
+        (9, 8, 3),
+        stages=(letter, letter, letter),
+        padding=padding,
+        endpoints=("c2", "c3", "c4"),
+    )
+    maps = model(test_resnet.some_images(1, 9, 8, 3))
+    sizes = {name: tuple(x.shape[1:3]) for name, x in maps.items()}
+    assert sizes == {"c2": (9, 8), "c3": (5, 4), "c4": (3, 2)}
+
+
+def test_local_attention_takes_images_of_any_size():
+    arguments = {"stages": ("S", "SC", "S")}
+    free = network((None, None, 3), **arguments)
+    fixed = network(**arguments)
+    test_resnet.vary(free)
+    for key, weight in models.named_weights(fixed).items():
+        weight.assign(models.named_weights(free)[key])
+    images = test_resnet.some_images(2, 9, 7, 3)
+    checks.assert_close(free(images), fixed(images), 1e-4)
+    with pytest.raises(ValueError, match="static"):
+        network((None, None, 3))
+
+
+def test_options_reach_every_layer():
+    model = network(
+        attention_heads=4,
+        attention_key_dim=6,
+        attention_scope=5,
+        parallel_values=0.5,
+        kernel_regularizer=tf.keras.regularizers.L2(1e-4),
+    )
+    found = {
+        layer.name.split("_", 2)[2]: layer
+        for layer in model.layers
+        if isinstance(layer, RelativeAttention)
+    }
+    names = ("local", "height", "width", "parallel")
+    assert set(found) == {"attention", *(f"{n}_attention" for n in names)}
+    assert all(layer.num_heads == 4 for layer in found.values())
+    depths = {name: layer.key_depth for name, layer in found.items()}
+    assert depths.pop("parallel_attention") == 20  # at least
+    assert set(depths.values()) == {6}
+    assert found["local_attention"].scope == 5
+    assert found["parallel_attention"].value_dim == 2  # of 16 channels: 8 / 4
+    assert [found[f"{n}_attention"].axis for n in ("height", "width")] == [1, 2]
+    kernels = [w for w in model.trainable_weights if "kernel" in w.name]
+    assert len(model.losses) == len(kernels)
+
+
+def test_the_augmented_convolution_of_bello_et_al():
+    """Keys of 0.2 and values of 0.1 of the width, 20 per head at least."""
+    model = models.ResNet50(
+        pattern="CPPP", input_shape=(32, 32, 3), kernel_initializer="zeros"
+    )
+    found = {
+        stage: model.get_layer(f"stage{stage}_block1_parallel_attention")
+        for stage in (3, 4, 5)
+    }
+    values = {n: layer.value.units for n, layer in found.items()}
+    assert values == {3: 8, 4: 24, 5: 48}  # of 12.8, 25.6 and 51.2
+    assert {layer.key_depth for layer in found.values()} == {20}
+    convolution = model.get_layer("stage5_block1_parallel_conv")
+    assert convolution.filters == 512 - 48
+
+
+def test_weights_and_files(tmp_path):
+    model = network()
+    test_resnet.vary(model)
+    images = test_resnet.some_images(2, 9, 7, 3)
+    names = models.named_weights(model)
+    assert "stage2_block1_local_attention/axis2_embedding/embeddings" in names
+    assert "stage3_block2_height_attention/axis1_embedding/embeddings" in names
+    models.save_weights(model, tmp_path / "weights.npz")
+    restored = network(weights=tmp_path / "weights.npz")
+    np.testing.assert_array_equal(restored(images), model(images))
+    model.save(tmp_path / "model.keras")
+    restored = tf.keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(restored(images), model(images))
+
+
+def test_folded_networks_are_the_same_function():
+    model = network()
+    test_resnet.vary(model)
+    folded = fold_batch_norm(model)
+    images = test_resnet.some_images(2, 9, 7, 3)
+    checks.assert_close(folded(images), model(images), 1e-5)
+    assert folded.count_params() < model.count_params()
+
+
+def test_mixed_precision_and_xla():
+    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    model = network((16, 16, 3), classifier_activation=None)
+    images = test_resnet.some_images(2, 16, 16, 3)
+    assert model(images).dtype == tf.float32
+    compiled = tf.function(model, jit_compile=True)
+    assert np.all(np.isfinite(compiled(images)))
+    test_resnet.assert_trains_in_half(model)
+
+
+@pytest.mark.parametrize("letter", LETTERS)
+def test_blocks_are_the_papers_in_numpy(letter):
+    """A strided block of each letter, in float64."""
+    tf.keras.mixed_precision.set_global_policy("float64")
+    spec = dataclasses.replace(
+        SPEC, stages=(letter,), widths=(20,), strides=(2,)
+    )
+    model = models.ResNet(
+        spec,
+        input_shape=(5, 7, 3),
+        include_top=False,
+        include_preprocessing=False,
+    )
+    test_resnet.vary(model)
+    weights = {
+        name: np.asarray(weight, np.float64)
+        for name, weight in models.named_weights(model).items()
+    }
+    images = test_resnet.some_images(2, 5, 7, 3) / 64 - 2  # Inputs: float32.
+    x = conv_norm(images, weights, "stem_conv1")
+    name = "stage2_block1"
+    residual = test_resnet.pool(x, 2)
+    residual = test_resnet.conv(residual, weights, f"{name}_shortcut")
+    residual = test_resnet.norm(residual, weights, f"{name}_shortcut")
+    x = conv_norm(x, weights, f"{name}_conv1")
+    x = MIDDLES[letter](x, weights, model, name)
+    x = test_resnet.conv(x, weights, f"{name}_conv3")
+    x = test_resnet.norm(x, weights, f"{name}_conv3")
+    expected = test_resnet.relu(residual + x)
+    checks.assert_close(model(images), expected, 1e-10)
+
+
+def conv_norm(x, weights, name):
+    x = test_resnet.conv(x, weights, name)
+    return test_resnet.relu(test_resnet.norm(x, weights, name))
+
+
+def attend(x, model, name):
+    return checks.oracle_output(model.get_layer(name), {"inputs": x})
+
+
+def one_layer(suffix):
+    def middle(x, weights, model, name):
+        x = test_resnet.pool(attend(x, model, f"{name}_{suffix}"), 2)
+        x = test_resnet.norm(x, weights, f"{name}_{suffix}")
+        return test_resnet.relu(x)
+
+    return middle
+
+
+def axial(x, weights, model, name):
+    x = attend(x, model, f"{name}_height_attention")
+    x = test_resnet.norm(x, weights, f"{name}_height_attention")
+    return one_layer("width_attention")(x, weights, model, name)
+
+
+def parallel(x, weights, model, name):
+    name = f"{name}_parallel"
+    attended = test_resnet.pool(attend(x, model, f"{name}_attention"), 2)
+    attended = test_resnet.conv(attended, weights, f"{name}_mix")
+    # SAME padding of odd sizes: windows are centered on every other position.
+    convolved = test_resnet.conv(x, weights, f"{name}_conv")[:, ::2, ::2]
+    x = np.concatenate([convolved, attended], axis=-1)
+    return test_resnet.relu(test_resnet.norm(x, weights, name))
+
+
+MIDDLES = {
+    "S": one_layer("local_attention"),
+    "A": one_layer("attention"),
+    "X": axial,
+    "P": parallel,
+}

@@ -1,0 +1,256 @@
+"""Frozen parts stay as they are, slowed ones learn at their own rates."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import layers
+from lambdanet_tf import models
+from tests.models.test_resnet import some_images
+from tests.models.test_resnet import tiny
+from tests.models.test_resnet import vary
+from tests.support import checks
+
+PARTS = ("stem", "stage2", "stage3")
+
+
+def network(**arguments):
+    model = tiny(
+        stages=("LL", "C"),
+        widths=(8, 16),
+        strides=(1, 2),
+        share_embeddings=True,
+        **arguments,
+    )
+    vary(model)
+    return model
+
+
+def around(backbone):
+    """Somebody's model around a network, with a head of its own."""
+    images = tf.keras.Input((16, 16, 3))
+    scores = tf.keras.layers.Dense(5, name="mine")(backbone(images))
+    return tf.keras.Model(images, scores)
+
+
+def part_of(name):
+    part = name.split("_")[0].split("/")[0]
+    return part if part in PARTS else "head"
+
+
+def values(model):
+    named = models.named_weights(model)
+    return {name: np.array(weight) for name, weight in named.items()}
+
+
+def loss():
+    return tf.keras.losses.SparseCategoricalCrossentropy()
+
+
+@pytest.mark.parametrize(
+    ("up_to", "inside"),
+    [("stem", False), ("stage2", True)],
+)
+def test_frozen_parts_stay(up_to, inside):
+    backbone = network(include_top=not inside, pooling="avg")
+    model = around(backbone) if inside else backbone
+    models.freeze(model, up_to)
+    before = values(backbone)
+    model.compile("sgd", loss())
+    images, labels = some_images(8, 16, 16, 3), np.arange(8) % 5
+    model.fit(images, labels, verbose=0)
+    frozen = PARTS[: PARTS.index(up_to) + 1]
+    assert len(before) == len(backbone.weights)
+    for name, value in values(backbone).items():
+        same = np.array_equal(value, before[name])
+        assert same == (part_of(name) in frozen), name
+    models.freeze(model, None)
+    assert len(backbone.trainable_weights) > 0
+    assert all(layer.trainable for layer in model.layers)
+
+
+def trained(model):
+    """The names of the weights that are trained, or follow the training."""
+    named = models.named_weights(model)
+    weights = {id(weight) for weight in model.trainable_weights}
+    norms = [
+        layer
+        for layer in model._flatten_layers()
+        if isinstance(layer, layers.BatchNormalization) and layer.trainable
+    ]
+    for norm in norms:
+        weights |= {id(norm.moving_mean), id(norm.moving_variance)}
+    return {name for name, weight in named.items() if id(weight) in weights}
+
+
+def test_frozen_parts_of_files_stay(tmp_path):
+    model = network()
+    assert trained(model) == set(values(model))
+    for up_to, normalization in (("stage2", False), (None, True)):
+        models.freeze(model, up_to, normalization=normalization)
+        copied = checks.COPIES["keras_file"](model, tmp_path)
+        left = trained(model)
+        assert trained(copied) == left
+        parts = {"stage3", "head"} if up_to else {*PARTS, "head"}
+        assert {part_of(name) for name in left} == parts
+        models.freeze(copied, None)
+        assert trained(copied) == set(values(copied))
+        models.freeze(copied, "stage3")
+        assert {part_of(name) for name in trained(copied)} == {"head"}
+
+
+@pytest.mark.parametrize("outer", [around, tf.keras.layers.TimeDistributed])
+def test_freezing_sets_all_that_is_inside(outer):
+    backbone = network(include_top=False, pooling="avg")
+    inputs = tf.keras.Input((2, 16, 16, 3))
+    model = outer(backbone)
+    if outer is not around:
+        model = tf.keras.Model(inputs, model(inputs))
+    backbone.trainable = False
+    for layer in backbone.layers[:20]:
+        layer.trainable = True
+    models.freeze(model, "stage2")
+    assert {part_of(name) for name in trained(backbone)} == {"stage3"}
+    assert len(trained(backbone)) == len(
+        [name for name in values(backbone) if part_of(name) == "stage3"]
+    )
+
+
+def test_normalizations_inside_lambda_layers_are_frozen():
+    model = network()
+    models.freeze(model, None, normalization=True)
+    norms = ("gamma", "beta", "moving_mean", "moving_variance")
+    still = {n for n in values(model) if n.split("/")[-1] in norms}
+    assert any("lambda" in name for name in still)
+    assert trained(model) == set(values(model)) - still
+    before = values(model)
+    model.compile("sgd", loss())
+    model.fit(some_images(8, 16, 16, 3), np.arange(8) % 5, verbose=0)
+    for name, value in values(model).items():
+        same = np.array_equal(value, before[name])
+        assert same == (name in still), name
+    # Any model, also where layers are made in layers.
+    inputs = tf.keras.Input((5, 6))
+    outputs = tf.keras.Sequential(
+        [layers.LambdaLayer(6, num_heads=2, key_dim=3)]
+    )(inputs)
+    model = tf.keras.Model(inputs, outputs)
+    models.freeze(model, None, normalization=True)
+    assert len(model.trainable_weights) == 4
+
+
+def test_parts_that_are_not_there():
+    with pytest.raises(ValueError, match="`up_to` must be one of.*'stage3'"):
+        models.freeze(network(), "stage9")
+    with pytest.raises(ValueError, match="Did you mean 'stage2'"):
+        models.freeze(network(), "stage_2")
+
+
+OPTIMIZERS = {
+    "sgd": lambda rate: tf.keras.optimizers.SGD(rate, 0.9, nesterov=True),
+    "adamw": lambda rate: tf.keras.optimizers.AdamW(rate, weight_decay=0.1),
+}
+
+
+def steps(model, optimizers):
+    """Two steps of optimizers by part, or of one; the losses."""
+    images, labels = some_images(6, 16, 16, 3), np.arange(6) % 5
+    for _ in range(2):
+        with tf.GradientTape() as tape:
+            error = loss()(labels, model(images, training=False))
+        weights = model.trainable_weights
+        pairs = list(zip(tape.gradient(error, weights), weights, strict=True))
+        names = {id(w): n for n, w in models.named_weights(model).items()}
+        for part, optimizer in optimizers.items():
+            optimizer.apply_gradients(
+                (gradient, weight)
+                for gradient, weight in pairs
+                if part in ("all", part_of(names[id(weight)]))
+            )
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_rates_are_those_of_an_optimizer_for_each_part(kind):
+    make, decay = OPTIMIZERS[kind], 0.5
+    model, expected = network(), network()
+    steps(model, {"all": models.rates_by_depth(make(0.01), model, decay)})
+    rates = {part: 0.01 * decay ** (3 - i) for i, part in enumerate(PARTS)}
+    rates["head"] = 0.01
+    steps(expected, {part: make(rate) for part, rate in rates.items()})
+    start, ours, theirs = values(network()), values(model), values(expected)
+    for name, value in ours.items():
+        checks.assert_close(value, theirs[name], 1e-5)
+        if "moving" not in name:
+            assert not np.array_equal(value, start[name]), name
+
+
+def test_fit_uses_the_rates_also_where_losses_are_scaled():
+    tf.keras.mixed_precision.set_global_policy("mixed_float16")
+    model = network()
+    optimizer = tf.keras.optimizers.SGD(1.0)
+    model.compile(models.rates_by_depth(optimizer, model, 0.0), loss())
+    before = values(model)
+    model.fit(some_images(8, 16, 16, 3), np.arange(8) % 5, verbose=0)
+    for name, value in values(model).items():
+        if "moving" in name:
+            continue
+        changed = not np.array_equal(value, before[name])
+        assert changed == (part_of(name) == "head"), name
+
+
+def test_unfrozen_parts_have_their_rates():
+    model = network()
+    optimizer = models.rates_by_depth(tf.keras.optimizers.SGD(0.1), model, 0.0)
+    models.freeze(model, "stage2")
+    before = values(model)
+    models.freeze(model, None)
+    steps(model, {"all": optimizer})
+    after = values(model)
+    assert np.array_equal(
+        after["stem_conv1/kernel"], before["stem_conv1/kernel"]
+    )
+    assert not np.array_equal(
+        after["predictions/kernel"], before["predictions/kernel"]
+    )
+
+
+def test_rates_on_two_replicas(two_replicas):
+    def trained(strategy):
+        with strategy.scope():
+            model = network()
+            optimizer = tf.keras.optimizers.SGD(0.1)
+            models.rates_by_depth(optimizer, model, 0.5)
+        images, labels = some_images(6, 16, 16, 3), np.arange(6) % 5
+
+        @tf.function
+        def step():
+            def on_replica():
+                with tf.GradientTape() as tape:
+                    scores = model(images, training=False)
+                    errors = tf.keras.losses.sparse_categorical_crossentropy(
+                        labels, scores
+                    )
+                    error = tf.reduce_mean(errors)
+                    error /= strategy.num_replicas_in_sync
+                weights = model.trainable_weights
+                gradients = tape.gradient(error, weights)
+                optimizer.apply_gradients(zip(gradients, weights, strict=True))
+
+            strategy.run(on_replica)
+
+        before = values(model)
+        step()
+        return {n: v - before[n] for n, v in values(model).items()}
+
+    one = trained(tf.distribute.get_strategy())
+    for name, moved in trained(two_replicas).items():
+        checks.assert_close(moved, one[name], 1e-3)  # Of small differences.
+
+
+def test_what_cannot_be_slowed():
+    model = network()
+    with pytest.raises(ValueError, match="`decay` must be"):
+        models.rates_by_depth(tf.keras.optimizers.SGD(), model, 1.5)
+    averaging = tf.keras.optimizers.SGD(use_ema=True)
+    with pytest.raises(ValueError, match="use_ema=True"):
+        models.rates_by_depth(averaging, model, 0.5)

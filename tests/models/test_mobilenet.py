@@ -1,0 +1,103 @@
+"""MobileNetV2 with depthwise convolutions and with lambda convolutions."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import models
+from lambdanet_tf import specs
+from lambdanet_tf.layers import LambdaConv
+from tests.models.test_resnet import assert_trains
+from tests.models.test_resnet import some_images
+from tests.models.test_resnet import vary
+from tests.support import checks
+
+ROWS = (
+    specs.InvertedRow(1, 8, 1, 1),
+    specs.InvertedRow(2, 8, 2, 2),
+    specs.InvertedRow(2, 16, 1, 2),
+)
+
+
+def tiny(input_shape=(16, 16, 3), classes=5, **arguments):
+    return models.MobileNetV2(
+        rows=ROWS,
+        stem_filters=8,
+        head_filters=32,
+        input_shape=input_shape,
+        classes=classes,
+        **arguments,
+    )
+
+
+def test_the_two_lambda_blocks_of_the_paper():
+    model = models.LambdaMobileNetV2(input_shape=(32, 32, 3))
+    lambdas = {
+        layer.name: (layer.filters, layer.kernel_size, layer.key_dim)
+        for layer in model.layers
+        if isinstance(layer, LambdaConv)
+    }
+    assert lambdas == {
+        "stage4_block10_lambda": (64, 5, 32),
+        "stage5_block16_lambda": (160, 5, 32),
+    }
+
+
+@pytest.mark.parametrize("blocks", [(), (1,), (2, 4), (1, 2, 3, 4)])
+def test_any_blocks_can_be_lambda_blocks(blocks):
+    key_dim = {"key_dim": 4} if blocks else {}
+    model = tiny(lambda_blocks=blocks, **key_dim)
+    lambdas = [x for x in model.layers if isinstance(x, LambdaConv)]
+    numbers = [int(x.name.split("block")[1].split("_")[0]) for x in lambdas]
+    assert tuple(sorted(numbers)) == blocks
+    assert_trains(model, some_images(8, 16, 16, 3), classes=5)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("padding", ["same", "symmetric"])
+@pytest.mark.parametrize("height_width", [(32, 32), (33, 47)])
+def test_sizes_are_rounded_up(height_width, padding):
+    model = models.LambdaMobileNetV2(
+        lambda_blocks=(2, 4, 7, 14),  # All that stride.
+        input_shape=(*height_width, 3),
+        endpoints=("c2", "c3", "c4", "c5"),
+        padding=padding,
+    )
+    maps = model(some_images(1, *height_width, 3))
+    for stride, channels, name in zip(
+        (4, 8, 16, 32), (24, 32, 96, 320), maps, strict=True
+    ):
+        sizes = [-(-size // stride) for size in height_width]
+        assert tuple(maps[name].shape) == (1, *sizes, channels)
+
+
+def test_free_sizes_equal_static_ones():
+    free = tiny(input_shape=(None, None, 3), lambda_blocks=(2, 3))
+    fixed = tiny(input_shape=(11, 17, 3), lambda_blocks=(2, 3))
+    vary(free)
+    for key, weight in models.named_weights(fixed).items():
+        weight.assign(models.named_weights(free)[key])
+    images = some_images(2, 11, 17, 3)
+    checks.assert_close(free(images), fixed(images), 1e-4)
+
+
+def test_ends():
+    images = some_images(2, 16, 16, 3)
+    assert tuple(tiny(include_top=False)(images).shape) == (2, 2, 2, 32)
+    pooled = tiny(include_top=False, pooling="avg")(images)
+    assert tuple(pooled.shape) == (2, 32)
+
+
+def test_saved_and_restored_whole(tmp_path):
+    model = tiny(lambda_blocks=(2, 3))
+    vary(model)
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    images = some_images(2, 16, 16, 3)
+    restored = tf.keras.models.load_model(path)
+    np.testing.assert_array_equal(restored(images), model(images))
+
+
+def test_too_small_images():
+    with pytest.raises(ValueError, match="at least 32x32 pixels"):
+        models.MobileNetV2(input_shape=(31, 64, 3))

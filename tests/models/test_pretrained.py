@@ -1,0 +1,487 @@
+"""`weights=`: from the hub to the network, and every way that fails.
+
+The hub is a server of this process on the loopback; nothing is downloaded.
+"""
+
+import dataclasses
+import hashlib
+import http.server
+import json
+import re
+import threading
+import traceback
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import models
+from lambdanet_tf import specs
+from lambdanet_tf.convert import main
+from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.models import pretrained
+from lambdanet_tf.models.timm.hub import PUBLISHED
+from lambdanet_tf.models.timm.hub import Published
+from lambdanet_tf.models.timm.safetensors import write_safetensors
+from tests.models.test_resnet import some_images
+from tests.models.test_timm_networks import TINY
+from tests.support import checks
+from tests.support import timm_golden
+
+pytestmark = pytest.mark.once
+
+NAME = "LambdaResNet26T"
+GLOBAL = "LambdaResNet26RPT256"
+SQUARE = (256, 256, 3)
+
+
+class Hub(http.server.ThreadingHTTPServer):
+    """A hub: `files` by path, each a status, a length and the bytes sent.
+
+    `stated` has the headers by which it describes a file before it sends it.
+    """
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.files, self.requests, self.stated = {}, [], {}
+
+    def address(self, path):
+        return f"http://127.0.0.1:{self.server_port}{path}"
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.requests.append(self.path)
+        status, length, content = self.server.files.get(
+            self.path, (404, 0, b"")
+        )
+        self.send_response(status)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def do_HEAD(self):
+        self.send_response(302)
+        self.send_header("Location", "http://127.0.0.1:9/")
+        for name, value in self.server.stated.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """The hub, with Keras' cache in an empty folder."""
+    server = Hub()
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    (tmp_path / "keras").mkdir()
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    timm_names = {n: p.timm_name for n, p in PUBLISHED.items()}
+    for name, timm_name in {**timm_names, "tiny": "tiny"}.items():
+        moved = Published(timm_name, server.address(f"/{timm_name}"))
+        monkeypatch.setitem(PUBLISHED, name, moved)
+    monkeypatch.setitem(specs.RESNETS, "tiny", TINY)
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The files of networks with the golden weights, by name."""
+    folder = tmp_path_factory.mktemp("files")
+    paths = {}
+    for spec in (specs.RESNETS[NAME], specs.RESNETS[GLOBAL], TINY):
+        paths[spec.name] = folder / f"{spec.name}.safetensors"
+        state = timm_golden.state_dict(spec, image_size=spec.image_size)
+        write_safetensors(paths[spec.name], state)
+    return paths
+
+
+def serve(hub, name, content, length=None):
+    path = f"/{PUBLISHED[name].timm_name}"
+    length = len(content) if length is None else length
+    hub.files[path] = (200, length, content)
+
+
+def cached(tmp_path):
+    return sorted(p.name for p in tmp_path.glob("keras/**/*") if p.is_file())
+
+
+def build(name=NAME, **arguments):
+    arguments = {
+        "input_shape": (64, 64, 3),
+        "kernel_initializer": "zeros",
+        **arguments,
+    }
+    if name == "tiny":
+        return models.ResNet(TINY, **arguments)
+    return models.build(name, **arguments)
+
+
+def assert_golden(model, but=()):
+    golden = timm_golden.weights(
+        TINY if model.name == "tiny" else specs.RESNETS[model.name]
+    )
+    ours = models.named_weights(model)
+    assert ours
+    for key, weight in ours.items():
+        same = np.array_equal(np.asarray(weight), golden[key])
+        assert same != key.startswith(tuple(but)), key
+
+
+def test_addresses():
+    assert PUBLISHED.keys() == timm_golden.TIMM_NAMES.keys()
+    for name, published in PUBLISHED.items():
+        stem, _, tag = published.timm_name.partition(".")
+        assert stem == timm_golden.TIMM_NAMES[name]
+        assert tag in ("c1_in1k", "a1h_in1k")
+        hub = f"https://huggingface.co/timm/{published.timm_name}/resolve/"
+        assert re.fullmatch(
+            f"{hub}(main|[0-9a-f]{{40}})/model.safetensors", published.address
+        )
+        sha256 = published.sha256
+        assert sha256 is None or re.fullmatch("[0-9a-f]{64}", sha256)
+
+
+def test_the_lines_of_the_readme(hub, files, tmp_path):
+    serve(hub, NAME, files[NAME].read_bytes())
+    model = models.LambdaResNet26T(weights="imagenet")
+    assert_golden(model)
+    image = tf.keras.utils.array_to_img(some_images(300, 200, 3))
+    image.save(tmp_path / "cat.jpg")
+    image = tf.keras.utils.load_img(
+        tmp_path / "cat.jpg",
+        target_size=(256, 256),
+        interpolation="bicubic",
+        keep_aspect_ratio=True,
+    )
+    scores = model.predict(np.array(image)[None], verbose=0)
+    (best,) = models.decode_predictions(scores, top=3)
+    assert [score for *_, score in best] == sorted(scores[0])[:-4:-1]
+    assert best[0][0] == np.argmax(scores)
+
+    # Fetched once.
+    stem = PUBLISHED[NAME].timm_name
+    assert hub.requests == [f"/{stem}"]
+    assert cached(tmp_path) == [f"{stem}.safetensors"]
+    hub.files.clear()
+    assert_golden(build(weights="imagenet"))
+    assert len(hub.requests) == 1
+
+
+def test_parts_of_a_network(files):
+    path = str(files[NAME])
+    model = build(weights=path, classes=10)
+    assert_golden(model, but=["predictions/"])
+    backbone = build(
+        weights=path, include_top=False, input_shape=(None, None, 3)
+    )
+    assert_golden(backbone)
+    endpoints = build(weights=path, endpoints=("c2", "c4"))
+    assert_golden(endpoints)
+    expected = tf.keras.Model(
+        backbone.input, backbone.get_layer("stage4_block2_act").output
+    )
+    images = some_images(1, 128, 96, 3)
+    endpoints = build(
+        weights=path, endpoints=("c2", "c4"), input_shape=(128, 96, 3)
+    )
+    checks.assert_close(endpoints(images)["c4"], expected(images), 1e-5)
+
+
+def test_a_classifier_that_is_not_imagenets_is_not_left_out(tmp_path):
+    path = tmp_path / "eleven.safetensors"
+    write_safetensors(path, timm_golden.state_dict(TINY, classes=11))
+    model = build("tiny", weights=path, classes=11)
+    assert tuple(model.output_shape) == (None, 11)
+    for classes in (1000, 10):
+        with pytest.raises(ValueError, match="Only the classifier differs"):
+            build("tiny", weights=path, classes=classes)
+
+
+def test_preprocessing_is_the_rows(files):
+    path = files["tiny"]
+    inside = build("tiny", weights=path, classifier_activation=None)
+    outside = build(
+        "tiny",
+        weights=path,
+        classifier_activation=None,
+        include_preprocessing=False,
+    )
+    images = some_images(1, 64, 64, 3)
+    deviation = np.array([0.229, 0.224, 0.225])
+    mean = np.array([0.485, 0.456, 0.406])
+    expected = outside((images / 255 - mean) / deviation)
+    checks.assert_close(inside(images), expected, 1e-4)
+    other = build(
+        "tiny",
+        weights=path,
+        classifier_activation=None,
+        image_mean=(0, 0, 0),
+        image_std=(1, 1, 1),
+    )
+    checks.assert_close(other(images), outside(images), 1e-6)
+    checks.assert_far(other(images), inside(images))
+
+
+def tables(model):
+    return {
+        name.split("/")[0]: np.asarray(weight)
+        for name, weight in models.named_weights(model).items()
+        if name.endswith("/embeddings")
+    }
+
+
+def test_tables_of_a_global_scope_fit_the_images(files):
+    whole = tables(build(GLOBAL, weights=files[GLOBAL], input_shape=SQUARE))
+    shapes = [table.shape for table in whole.values()]
+    assert shapes == [(31, 31, 16, 1), (31, 31, 16, 1), (15, 15, 16, 1)]
+    smaller = build(GLOBAL, weights=files[GLOBAL], input_shape=(128, 225, 3))
+    for name, table in tables(smaller).items():
+        rows, columns = (7, 15) if "5_block2" in name else (15, 29)
+        assert table.shape == (rows, columns, 16, 1)
+        top, left = (len(whole[name]) - np.array([rows, columns])) // 2
+        expected = whole[name][top : top + rows, left : left + columns]
+        np.testing.assert_array_equal(table, expected)
+    with pytest.warns(UserWarning, match="embeddings are interpolated"):
+        larger = build(GLOBAL, weights=files[GLOBAL], input_shape=(288, 128, 3))
+    table = tables(larger)["stage4_block2_lambda"]
+    assert table.shape == (35, 15, 16, 1)
+    np.testing.assert_array_equal(
+        table[[0, 17, 34]], whole["stage4_block2_lambda"][[0, 15, 30], 8:23]
+    )
+
+
+def test_a_cropped_table_is_the_layer_on_a_smaller_map(rng):
+    layer = LambdaLayer(8, num_heads=2, key_dim=3)
+    layer.build((None, 7, 9, 8))
+    checks.randomize(layer, rng)
+    smaller = LambdaLayer(8, num_heads=2, key_dim=3)
+    smaller.build((None, 5, 4, 8))
+    arrays = [np.asarray(weight) for weight in layer.weights]
+    smaller.set_weights(
+        [
+            pretrained.resize_table(a, (9, 7)) if a.ndim == 4 else a
+            for a in arrays
+        ]
+    )
+    x = rng.normal(size=(2, 5, 4, 8)).astype(np.float32)
+    checks.assert_close(smaller(x), layer(x), 1e-6)
+
+
+def test_interpolation_is_linear_from_end_to_end():
+    rows, columns = np.arange(-3, 4), np.arange(-1, 2)
+    table = (rows[:, None] + 10 * columns)[..., None].astype(np.float32)
+    wide = pretrained.resize_table(table, (13, 7))
+    expected = np.linspace(-3, 3, 13)[:, None] + np.linspace(-10, 10, 7)
+    np.testing.assert_allclose(wide[..., 0], expected, atol=1e-6)
+    assert wide.dtype == np.float32
+    point = pretrained.resize_table(table[3:4, 1:2], (3, 3))
+    np.testing.assert_array_equal(point, np.zeros((3, 3, 1)))
+    np.testing.assert_array_equal(pretrained.resize_table(table, (7, 3)), table)
+
+
+def states(state):
+    """State dicts that are not those of the network, with what is said."""
+    some = "stages.1.0.self_attn.qkv.weight"
+    fewer = {key: array for key, array in state.items() if key != some}
+    yield fewer, f"1 missing in the file: {some}"
+    yield {**state, "extra": state[some]}, "1 unexpected in the file: extra"
+    yield {**state, some: state[some][1:]}, "and .20, 16, 1, 1. in the model"
+    tiny = {"head.fc.bias": state["head.fc.bias"]}
+    yield tiny, f"{len(state) - 1} missing"
+
+
+def test_what_is_not_the_file_is_not_kept(hub, files, tmp_path):
+    content = files["tiny"].read_bytes()
+    state = timm_golden.state_dict(TINY, image_size=224)
+    contents = [
+        (content[: len(content) // 2], "file not fully covered"),
+        (b"<html>Please log in</html>", "header too large"),
+        (files[NAME].read_bytes(), "unexpected"),
+    ]
+    for number, (wrong, message) in enumerate(states(state)):
+        path = tmp_path / f"{number}.safetensors"
+        write_safetensors(path, wrong)
+        contents.append((path.read_bytes(), message))
+    for wrong, message in contents:
+        serve(hub, "tiny", wrong)
+        with pytest.raises(ValueError, match="not the weights of") as info:
+            build("tiny", weights="imagenet")
+        assert info.match(message)
+        assert info.match(PUBLISHED["tiny"].address)
+        assert cached(tmp_path) == []
+        path = tmp_path / "local.safetensors"
+        path.write_bytes(wrong)
+        with pytest.raises(ValueError, match=message):
+            build("tiny", weights=path)
+        assert path.exists()
+    # The hub mends itself, and the next call finds the weights.
+    serve(hub, "tiny", content)
+    assert_golden(build("tiny", weights="imagenet"))
+
+
+# Keras leaves the socket open that sent too little.
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"
+)
+@pytest.mark.parametrize("kind", ["absent", "broken", "half"])
+def test_a_hub_that_fails(kind, hub, files, tmp_path):
+    content = files["tiny"].read_bytes()
+    path = f"/{PUBLISHED['tiny'].timm_name}"
+    hub.files |= {
+        "absent": {},
+        "broken": {path: (503, 0, b"")},
+        "half": {path: (200, len(content), content[: len(content) // 2])},
+    }[kind]
+    # tf_keras takes half a file for a whole one: its length is checked here.
+    with pytest.raises((OSError, ValueError)) as info:
+        build("tiny", weights="imagenet")
+    message = str(info.value)
+    assert PUBLISHED["tiny"].address in message
+    assert "give the path of the file" in message
+    assert "\n" not in message
+    assert cached(tmp_path) == []
+
+
+def test_a_hub_that_is_not_there(tmp_path, monkeypatch):
+    (tmp_path / "keras").mkdir()
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    address = "http://127.0.0.1:9/model.safetensors"  # Nobody listens there.
+    moved = Published("lambda_resnet26t.c1_in1k", address)
+    monkeypatch.setitem(PUBLISHED, "tiny", moved)
+    with pytest.raises(OSError, match=f"download {address} by other") as info:
+        build("tiny", weights="imagenet")
+    assert cached(tmp_path) == []
+    shown = "".join(traceback.format_exception(info.value))
+    assert shown.count("Traceback") == 1
+    assert "\n" not in str(info.value)
+
+
+def test_the_command_fetches_by_name(hub, files, tmp_path, capsys):
+    ours = tmp_path / "ours.npz"
+    arguments = ["from-timm", "tiny", str(ours)]
+    serve(hub, "tiny", files[NAME].read_bytes())
+    assert main(arguments) == 2
+    assert "is not the weights of tiny" in capsys.readouterr().err
+    assert cached(tmp_path) == []
+    assert not ours.exists()
+    serve(hub, "tiny", files["tiny"].read_bytes())
+    assert main(arguments) == 0
+    assert_golden(build("tiny", weights=ours))
+
+
+def test_what_a_killed_download_left_is_not_kept(hub, files, tmp_path):
+    content = files["tiny"].read_bytes()
+    serve(hub, "tiny", content)
+    stem = PUBLISHED["tiny"].timm_name
+    left = tmp_path / "keras" / "models" / f"{stem}.safetensors"
+    left.parent.mkdir()
+    left.write_bytes(content[:-1])
+    with pytest.raises(ValueError, match="has been removed"):
+        build("tiny", weights="imagenet")
+    assert cached(tmp_path) == []
+    assert_golden(build("tiny", weights="imagenet"))
+
+
+def test_the_hash_that_is_known_is_checked(
+    hub, files, tmp_path, monkeypatch, capsys
+):
+    """Whatever the hub states, and of what lies in the cache, too."""
+    content = files["tiny"].read_bytes()
+    known = hashlib.sha256(content).hexdigest()
+    published = dataclasses.replace(PUBLISHED["tiny"], sha256=known)
+    monkeypatch.setitem(PUBLISHED, "tiny", published)
+    changed = bytearray(content)
+    changed[-1] ^= 1  # One bit of one weight: names and shapes are right.
+    other = hashlib.sha256(changed).hexdigest()
+    hub.stated["X-Linked-Etag"] = f'"{other}"'
+    serve(hub, "tiny", bytes(changed))
+    with pytest.raises(OSError, match=f"must be {known}. Received: {other}"):
+        build("tiny", weights="imagenet")
+    assert cached(tmp_path) == []
+    serve(hub, "tiny", content)
+    assert_golden(build("tiny", weights="imagenet"))
+    for path in tmp_path.glob("keras/**/*.safetensors"):
+        path.write_bytes(changed)
+    assert_golden(build("tiny", weights="imagenet"))
+    assert len(hub.requests) == 3
+    assert "SHA-256" not in capsys.readouterr().err
+
+
+def test_where_no_hash_is_known_the_hubs_is_checked(
+    hub, files, tmp_path, monkeypatch, capsys
+):
+    """Of the revision that it names; what was compared is said."""
+    content, revision = files["tiny"].read_bytes(), "12ab" * 10
+    stated = hashlib.sha256(content).hexdigest()
+    address = hub.address("/tiny/resolve/{}/model.safetensors")
+    moved = Published("tiny", address.format("main"))
+    monkeypatch.setitem(PUBLISHED, "tiny", moved)
+    hub.stated |= {"X-Repo-Commit": revision, "X-Linked-Etag": f'"{stated}"'}
+    path = f"/tiny/resolve/{revision}/model.safetensors"
+    hub.files[path] = (200, len(content), bytes(len(content)))
+    with pytest.raises(OSError, match=f"SHA-256 must be {stated}"):
+        build("tiny", weights="imagenet")
+    assert cached(tmp_path) == []
+    hub.files[path] = (200, len(content), content)
+    assert_golden(build("tiny", weights="imagenet"))
+    assert hub.requests == [path, path]
+    said = capsys.readouterr().err
+    assert f"{stated}, is what the hub states" in said
+    assert address.format(revision) in said
+    assert "knows none to compare it with" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("LambdaResNet50", {}, "for the networks LambdaResNet26T, .*Received"),
+        ("MobileNetV2", {}, "for the networks .*Received: MobileNetV2"),
+        ("tiny", {"padding": "same"}, "cannot express .*padding"),
+        ("tiny", {"stages": ("C", "LC", "LL")}, "missing in the file"),
+        ("tiny", {"input_shape": (64, 64, 1)}, "another shape: stem_conv1"),
+    ],
+)
+def test_networks_without_such_weights(name, arguments, message, hub, files):
+    serve(hub, "tiny", files["tiny"].read_bytes())
+    with pytest.raises(ValueError, match=message):
+        build(name, weights="imagenet", **arguments)
+
+
+def test_paths_that_are_no_weights(files, tmp_path):
+    with pytest.raises(ValueError, match="No such file: absent.safetensors"):
+        build("tiny", weights="absent.safetensors")
+    with pytest.raises(ValueError, match="takes None, 'imagenet', an '.npz'"):
+        build("tiny", weights="imagnet")
+    with pytest.raises(ValueError, match="cannot express LambdaResNet50"):
+        build("LambdaResNet50", weights=files["tiny"])
+    with pytest.raises(ValueError, match="give it to the builder"):
+        models.load_weights(build("tiny"), files["tiny"])
+
+
+def test_half_floats_are_widened(tmp_path):
+    state = timm_golden.state_dict(TINY)
+    header, chunks, begin = {}, [], 0
+    for key, array in state.items():
+        kind = "I64" if array.dtype == np.int64 else "F16"
+        data = array.astype({"I64": "<i8", "F16": "<f2"}[kind]).tobytes()
+        header[key] = {
+            "dtype": kind,
+            "shape": list(array.shape),
+            "data_offsets": [begin, begin + len(data)],
+        }
+        begin += len(data)
+        chunks.append(data)
+    text = json.dumps(header).encode()
+    path = tmp_path / "half.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(chunks))
+    golden, model = timm_golden.weights(TINY), build("tiny", weights=path)
+    for key, weight in models.named_weights(model).items():
+        expected = golden[key].astype(np.float16).astype(np.float32)
+        np.testing.assert_array_equal(np.asarray(weight), expected)

@@ -1,0 +1,687 @@
+"""The residual networks: counts, sizes, ends, precision, training, errors."""
+
+import dataclasses
+import functools
+import inspect
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import models
+from lambdanet_tf import specs
+from lambdanet_tf.layers import LambdaLayer
+from tests.support import checks
+from tests.support import oracle
+
+TINY = specs.ResNetSpec(
+    name="tiny",
+    stages=("C", "LC", "L"),
+    widths=(8, 16, 16),
+    strides=(1, 2, 2),
+    stem_filters=(8,),
+    stem_strides=(1,),
+    stem_kernel_size=3,
+    stem_pool=False,
+    shortcut="pool",
+    key_dim=4,
+    scope=5,
+)
+
+
+def tiny(input_shape=(16, 16, 3), classes=5, **arguments):
+    return models.ResNet(
+        TINY, input_shape=input_shape, classes=classes, **arguments
+    )
+
+
+def some_images(*shape, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.uniform(0, 255, shape).astype(np.float32)
+
+
+def vary(model, seed=0):
+    """Gives every weight distinct values that keep activations moderate."""
+    rng = np.random.default_rng(seed)
+    for name, weight in models.named_weights(model).items():
+        shape = tuple(weight.shape)
+        if name.endswith(("gamma", "variance")):
+            value = rng.uniform(0.5, 1.0, shape)
+        elif name.endswith("kernel"):
+            value = rng.normal(size=shape) / np.sqrt(np.prod(shape[:-1]))
+        else:
+            value = 0.1 * rng.normal(size=shape)
+        weight.assign(value.astype(np.float64))
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_one_initializer_gives_each_kernel_its_own_numbers(seed):
+    def kernels():
+        initializer = tf.keras.initializers.HeNormal(seed=seed)
+        named = models.named_weights(tiny(kernel_initializer=initializer))
+        return {
+            name: np.ravel(weight)
+            for name, weight in named.items()
+            if "conv" in name and name.endswith("kernel")
+        }
+
+    first, again = kernels(), kernels()
+    unit = {name: value[:20] / value[0] for name, value in first.items()}
+    assert len({tuple(np.round(row, 3)) for row in unit.values()}) == len(unit)
+    for name, value in first.items():
+        assert np.array_equal(value, again[name]) == (seed is not None)
+
+
+def trainable(model):
+    return sum(int(np.prod(w.shape)) for w in model.trainable_weights)
+
+
+def rows():
+    """All published networks; those that take long to build are slow."""
+    for name, preset in specs.PRESETS.items():
+        slow = preset.parameters > 30e6
+        yield pytest.param(name, preset, marks=[pytest.mark.slow] * slow)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("name", "preset"), list(rows()))
+def test_exact_parameters(name, preset):
+    arguments = {"kernel_initializer": "zeros"}  # quick to draw
+    assert trainable(models.build(name, **arguments)) == preset.parameters
+
+
+# The deeper ones have more blocks of the same, and take minutes each.
+UP_TO_152_LAYERS = [
+    name
+    for name, spec in specs.RESNETS.items()
+    if sum(map(len, spec.stages)) <= 50
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", UP_TO_152_LAYERS)
+def test_published_networks_train(name):
+    # A dropped branch has no gradient: here every weight must have one.
+    model = getattr(models, name)(
+        input_shape=(64, 64, 3), classes=7, drop_path_rate=0.0
+    )
+    assert_trains(model, some_images(2, 64, 64, 3), classes=7)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("LambdaResNet50", {}),
+        ("ResNet50", {"pattern": "CCLL", "se_ratio": 1 / 16}),
+    ],
+)
+def test_members_train(name, arguments):
+    build = getattr(models, name)
+    model = build(input_shape=(64, 64, 3), classes=7, **arguments)
+    assert_trains(model, some_images(2, 64, 64, 3), classes=7)
+
+
+@pytest.mark.parametrize("share", [False, True])
+@pytest.mark.parametrize("schedule", ["stage", "block", "constant"])
+def test_options_train(share, schedule):
+    model = tiny(
+        share_embeddings=share,
+        drop_path_schedule=schedule,
+        drop_path_rate=0.1,
+        dropout_rate=0.1,
+        kernel_regularizer=tf.keras.regularizers.L2(1e-4),
+        se_ratio=0.25,
+        se_stages=(2, 3),
+    )
+    assert_trains(model, some_images(8, 16, 16, 3), classes=5)
+    # Kernels are regularised, and nothing else.
+    kernels = [w for w in model.trainable_weights if len(w.shape) > 1]
+    embeddings = [w for w in kernels if "embeddings" in w.name]
+    assert len(model.losses) == len(kernels) - len(embeddings)
+
+
+def assert_trains(model, images, classes):
+    """One step of gradient descent on random labels changes every weight."""
+    for weight in model.trainable_weights:  # Branches of gamma 0 learn nothing.
+        if "gamma" in weight.name:
+            weight.assign(tf.ones_like(weight))
+    labels = np.random.default_rng(1).integers(0, classes, len(images))
+    with tf.GradientTape() as tape:
+        predictions = model(images, training=True)
+        loss = tf.reduce_mean(
+            tf.keras.losses.sparse_categorical_crossentropy(labels, predictions)
+        )
+    gradients = tape.gradient(loss, model.trainable_weights)
+    assert np.isfinite(loss)
+    for weight, gradient in zip(
+        model.trainable_weights, gradients, strict=True
+    ):
+        assert gradient is not None, weight.name
+        assert np.all(np.isfinite(gradient)), weight.name
+        assert np.any(np.asarray(gradient) != 0), weight.name
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("LambdaResNetSmall", {"input_shape": (8, 8, 3)}),
+        ("LambdaResNet50", {"input_shape": (32, 32, 3)}),
+        ("ResNetRS50", {"input_shape": (32, 32, 3)}),
+    ],
+)
+def test_residual_branches_are_zero_at_the_start(name, arguments):
+    model = getattr(models, name)(**arguments)
+    branches = [
+        layer.output
+        for layer in model.layers
+        if layer.name.startswith("stage")
+        and layer.name.endswith(("_conv3_norm", "_se", "_drop"))
+    ]
+    assert len(branches) >= len([x for x in model.layers if "_add" in x.name])
+    images = some_images(2, *arguments["input_shape"])
+    for training in (False, True):
+        outputs = tf.keras.Model(model.input, branches)(
+            images, training=training
+        )
+        assert all(np.all(output == 0) for output in outputs)
+
+
+@pytest.mark.parametrize("height_width", [(16, 16), (13, 22), (9, 5)])
+def test_free_sizes_equal_static_ones(height_width):
+    free = tiny(input_shape=(None, None, 3))
+    fixed = tiny(input_shape=(*height_width, 3))
+    vary(free)
+    for key, weight in models.named_weights(fixed).items():
+        weight.assign(models.named_weights(free)[key])
+    images = some_images(2, *height_width, 3)
+    checks.assert_close(free(images), fixed(images), 1e-4)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("size", [32, 33, 47])
+@pytest.mark.parametrize("shortcut", ["pool", "conv"])
+@pytest.mark.parametrize("padding", ["same", "symmetric"])
+def test_sizes_are_rounded_up(size, shortcut, padding):
+    model = models.ResNet50(
+        stages=("L", "C", "L", "C"),
+        shortcut=shortcut,
+        padding=padding,
+        input_shape=(size, 32, 3),
+        endpoints=("c2", "c3", "c4", "c5"),
+    )
+    maps = model(some_images(1, size, 32, 3))
+    for stride, name in zip((4, 8, 16, 32), maps, strict=True):
+        sizes = maps[name].shape[1:3]
+        assert tuple(sizes) == (-(-size // stride), 32 // stride)
+
+
+def test_symmetric_padding_is_the_same_on_both_sides():
+    model = models.ResNet50(
+        stages=("C", "C", "C", "C"),
+        padding="symmetric",
+        activation="silu",  # Negative, so that zeros would win a maximum.
+        input_shape=(33, 33, 3),
+        include_preprocessing=False,
+        include_top=False,
+    )
+    vary(model)
+    by_name = {layer.name: layer for layer in model.layers}
+    parts = [by_name[n].output for n in ("stem_conv1_act", "stem_pool")]
+    images = some_images(2, 33, 33, 3)
+    dense, pooled = tf.keras.Model(model.input, parts)(images)
+    dense = np.asarray(dense)
+    padded = np.pad(
+        dense, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-np.inf
+    )
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))
+    np.testing.assert_array_equal(pooled, windows[:, ::2, ::2].max((-2, -1)))
+    convolution = by_name["stem_conv1"]
+    filtered = tf.nn.conv2d(
+        images,
+        tf.convert_to_tensor(convolution.kernel),
+        2,
+        [[0, 0], [3, 3], [3, 3], [0, 0]],
+    )
+    actual = tf.keras.Model(model.input, convolution.output)(images)
+    checks.assert_close(actual, filtered, 1e-5)
+
+
+def test_tiered_stem_and_block_layout():
+    """What pretrained networks of other projects are made of."""
+    model = models.ResNet(
+        dataclasses.replace(
+            specs.RESNETS["ResNet50"],
+            stages=("CC", "CC", "CL", "LL"),
+            stem_filters=(24, 32, 64),
+            stem_strides=(2, 1, 1),
+            stem_kernel_size=3,
+            lambda_pool=2,
+            scope=9,
+        ),
+        input_shape=(64, 64, 3),
+        endpoints=("c2", "c5"),
+        activation="silu",
+        padding="symmetric",
+    )
+    maps = model(some_images(1, 64, 64, 3))
+    assert tuple(maps["c2"].shape) == (1, 16, 16, 256)
+    assert tuple(maps["c5"].shape) == (1, 2, 2, 2048)
+
+
+def test_hybrid_block_is_the_paper_in_numpy():
+    """A strided lambda block and a convolution block, in float64."""
+    tf.keras.mixed_precision.set_global_policy("float64")
+    spec = dataclasses.replace(TINY, stages=("LC",), widths=(8,), strides=(2,))
+    model = models.ResNet(
+        spec,
+        input_shape=(5, 7, 3),
+        include_top=False,
+        se_ratio=0.25,
+        se_stages=(2,),
+        include_preprocessing=False,
+    )
+    vary(model)
+    weights = {
+        name: np.asarray(weight, np.float64)
+        for name, weight in models.named_weights(model).items()
+    }
+    images = some_images(2, 5, 7, 3) / 64 - 2  # Inputs are float32.
+    x = relu(norm(conv(images, weights, "stem_conv1"), weights, "stem_conv1"))
+    layer = model.get_layer("stage2_block1_lambda")
+    x = numpy_block(x, weights, "stage2_block1", layer)
+    x = numpy_block(x, weights, "stage2_block2")
+    checks.assert_close(model(images), x, 1e-10)
+
+
+def numpy_block(x, weights, name, lambda_layer=None):
+    """A residual block; with a lambda layer it strides by 2."""
+    residual = x
+    if lambda_layer is not None:
+        residual = pool(x, 2)
+        residual = conv(residual, weights, f"{name}_shortcut")
+        residual = norm(residual, weights, f"{name}_shortcut")
+    x = conv(x, weights, f"{name}_conv1")
+    x = relu(norm(x, weights, f"{name}_conv1"))
+    if lambda_layer is not None:
+        x = checks.oracle_output(lambda_layer, {"inputs": x})
+        x = relu(norm(pool(x, 3), weights, f"{name}_lambda"))
+    else:
+        x = conv(x, weights, f"{name}_conv2")
+        x = relu(norm(x, weights, f"{name}_conv2"))
+    x = conv(x, weights, f"{name}_conv3")
+    x = norm(x, weights, f"{name}_conv3")
+    gates = relu(dense(x.mean(axis=(1, 2)), weights, f"{name}_se/reduce"))
+    gates = 1 / (1 + np.exp(-dense(gates, weights, f"{name}_se/expand")))
+    return relu(residual + x * gates[:, None, None])
+
+
+def relu(x):
+    return np.maximum(x, 0)
+
+
+def dense(x, weights, name):
+    return x @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]
+
+
+def norm(x, weights, name):
+    scale, offset, mean, variance = (
+        weights[f"{name}_norm/{part}"]
+        for part in ("gamma", "beta", "moving_mean", "moving_variance")
+    )
+    return (x - mean) / np.sqrt(variance + 1e-3) * scale + offset
+
+
+def conv(x, weights, name):
+    """A convolution of stride 1 that keeps the size."""
+    kernel = weights[f"{name}/kernel"]
+    margin = len(kernel) // 2
+    padded = np.pad(x, ((0, 0), (margin, margin), (margin, margin), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(
+        padded, kernel.shape[:2], (1, 2)
+    )
+    return np.einsum("bxycij,ijcd->bxyd", windows, kernel)
+
+
+def pool(x, window):
+    """Average pooling of stride 2 over what lies inside the map."""
+    rows = oracle.query_positions(x.shape[1], 3, 2, 1, "same")
+    columns = oracle.query_positions(x.shape[2], 3, 2, 1, "same")
+    if window == 2:
+        rows, columns = range(0, x.shape[1], 2), range(0, x.shape[2], 2)
+    low = 0 if window == 2 else 1
+    means = [
+        x[:, max(i - low, 0) : i + 2, max(j - low, 0) : j + 2].mean((1, 2))
+        for i in rows
+        for j in columns
+    ]
+    shape = (len(x), len(rows), len(columns), x.shape[-1])
+    return np.stack(means, axis=1).reshape(shape)
+
+
+def test_shared_embeddings_are_one_table_per_stage():
+    model = tiny(stages=("LL", "LLL", "LC"), share_embeddings=True)
+    tables = {
+        layer.name: layer.position_embedding
+        for layer in model.layers
+        if isinstance(layer, LambdaLayer)
+    }
+    shared = {name: table.name for name, table in tables.items()}
+    assert shared == {
+        "stage2_block1_lambda": "stage2_embedding",
+        "stage2_block2_lambda": "stage2_embedding",
+        "stage3_block1_lambda": "position_embedding",
+        "stage3_block2_lambda": "stage3_embedding",
+        "stage3_block3_lambda": "stage3_embedding",
+        "stage4_block1_lambda": "position_embedding",
+    }
+    assert tables["stage3_block2_lambda"] is tables["stage3_block3_lambda"]
+
+
+def test_ends():
+    images = some_images(2, 16, 16, 3)
+    assert tuple(tiny()(images).shape) == (2, 5)
+    np.testing.assert_allclose(np.sum(tiny()(images), -1), 1, atol=1e-5)
+    logits = tiny(classifier_activation=None)
+    assert logits.layers[-1].activation is tf.keras.activations.linear
+    assert tuple(tiny(include_top=False)(images).shape) == (2, 4, 4, 64)
+    for pooling in ("avg", "max"):
+        vectors = tiny(include_top=False, pooling=pooling)(images)
+        assert tuple(vectors.shape) == (2, 64)
+    maps = tiny(endpoints=("c2", "c4"))(images)
+    assert set(maps) == {"c2", "c4"}
+    assert tuple(maps["c2"].shape) == (2, 16, 16, 32)
+
+
+def test_input_tensor():
+    images = tf.keras.Input((16, 16, 3))
+    model = tiny(input_tensor=images, input_shape=None)
+    assert model.inputs[0] is images
+    darker = tf.keras.layers.Rescaling(0.5)(images)
+    model = tiny(input_tensor=darker, input_shape=None)
+    assert model.inputs[0] is images
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_preprocessing_inside_equals_outside(channels):
+    inside = tiny(input_shape=(16, 16, channels))
+    outside = tiny(input_shape=(16, 16, channels), include_preprocessing=False)
+    for key, weight in models.named_weights(outside).items():
+        weight.assign(models.named_weights(inside)[key])
+    images = some_images(2, 16, 16, channels)
+    prepared = models.preprocess_input(images, include_preprocessing=False)
+    checks.assert_close(outside(prepared), inside(images), 1e-5)
+    assert models.preprocess_input(images) is images
+    if channels == 3:
+        given = models.preprocess_input(
+            images,
+            include_preprocessing=False,
+            mean=[123.675, 116.28, 103.53],
+            std=(58.395, 57.12, 57.375),
+        )
+        checks.assert_close(given, prepared, 1e-6)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_ends_in_float32(policy):
+    tf.keras.mixed_precision.set_global_policy(policy)
+    model = tiny(classifier_activation=None)
+    assert model(some_images(2, 16, 16, 3)).dtype == tf.float32
+    half = model.get_layer("stage3_block1_lambda").output.dtype
+    assert tf.as_dtype(half) == tf.as_dtype(policy.removeprefix("mixed_"))
+    assert {tf.as_dtype(w.dtype) for w in model.weights} == {tf.float32}
+    assert_trains_in_half(model)
+
+
+def assert_trains_in_half(model):
+    images = some_images(4, 16, 16, 3)
+    model.compile(
+        "sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    assert np.isfinite(model.train_on_batch(images, np.arange(4)))
+
+
+@pytest.mark.once
+def test_compiled_by_xla():
+    model = tiny(share_embeddings=True, drop_path_rate=0.2)
+    images = some_images(2, 16, 16, 3)
+    compiled = tf.function(model, jit_compile=True)
+    checks.assert_close(compiled(images), model(images), 1e-4)
+    assert np.all(np.isfinite(compiled(images, training=True)))
+
+
+def test_saved_and_restored_whole(tmp_path):
+    model = tiny(share_embeddings=True, stages=("C", "LL", "C"), se_ratio=0.5)
+    vary(model)
+    images = some_images(2, 16, 16, 3)
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    restored = tf.keras.models.load_model(path)
+    np.testing.assert_array_equal(restored(images), model(images))
+    assert len(restored.weights) == len(model.weights)
+    exported = str(tmp_path / "saved")
+    tf.saved_model.save(model, exported)
+    serve = tf.saved_model.load(exported).signatures["serving_default"]
+    (output,) = serve(tf.constant(images)).values()
+    np.testing.assert_allclose(output, model(images), rtol=1e-5, atol=1e-6)
+
+
+def test_options_reach_every_layer():
+    model = tiny(norm_momentum=0.9, norm_epsilon=1e-5, use_sync_bn=True)
+    norms = [
+        layer
+        for layer in model.layers
+        if isinstance(layer, tf.keras.layers.BatchNormalization)
+    ]
+    for layer in model.layers:
+        if isinstance(layer, LambdaLayer):
+            norms += [layer.query_norm, layer.value_norm]
+    assert len(norms) > 10
+    assert all(
+        (n.momentum, n.epsilon, n.synchronized) == (0.9, 1e-5, True)
+        for n in norms
+    )
+    changes = {
+        "implementation": "depthwise",
+        "num_heads": 2,
+        "intra_depth": 3,
+        "key_normalization": "l2",
+        "query_normalization": "softmax",
+        "use_batch_norm": False,
+    }
+    layer = tiny(**changes).get_layer("stage3_block1_lambda")
+    assert {name: getattr(layer, name) for name in changes} == changes
+    assert layer.query_norm is None
+
+
+def test_signature_shows_the_arguments():
+    accepted = inspect.signature(models.LambdaResNet152).parameters
+    expected = [
+        "include_top",
+        "weights",
+        "input_tensor",
+        "input_shape",
+        "pooling",
+        "classes",
+        "classifier_activation",
+        "name",
+    ]
+    assert list(accepted)[: len(expected)] == expected
+    assert accepted["classes"].default == 1000
+
+
+def test_named_builders_show_their_arguments():
+    _, _, *common = inspect.signature(models.Network).parameters
+    for argument in common:
+        assert f"\n        {argument}:" in models.Network.__doc__.replace(
+            "**changes", "changes"
+        )
+    for builder in (models.ResNet, models.MobileNet):
+        shown = list(inspect.signature(builder).parameters)
+        assert shown == ["spec", *common]
+    for name, preset in specs.PRESETS.items():
+        shown = inspect.signature(getattr(models, name)).parameters
+        assert list(shown)[: len(common) - 1] == common[:-1]
+        attributes = dict(vars(preset.spec))
+        del attributes["name"]
+        assert {key: shown[key].default for key in attributes} == attributes
+        own = set(shown) - {*common, *attributes}
+        assert own == ({"pattern"} if name == "ResNet50" else set())
+
+
+@pytest.mark.once
+def test_named_builders_say_what_is_true():
+    for name, preset in specs.PRESETS.items():
+        text = " ".join(getattr(models, name).__doc__.split())
+        assert f"{preset.parameters:,} parameters; " in text
+        assert re.search(rf"images of {preset.spec.image_size} pixels", text)
+        with pytest.raises(ValueError, match="`endpoints`.*among") as info:
+            models.build(
+                name,
+                input_shape=(32, 32, 3),
+                kernel_initializer="zeros",  # quick to draw
+                endpoints=("c9",),
+                **shallow(preset.spec),
+            )
+        assert str(documented_maps(text)) in str(info.value)
+
+
+def documented_maps(text):
+    """The names of feature maps that a docstring says."""
+    first, last, *others = re.search(
+        r'feature maps "c(\d)" to "c(\d)"(?: and "(\w+)")?\.', text
+    ).groups()
+    maps = [f"c{i}" for i in range(int(first), int(last) + 1)]
+    return (*maps, *filter(None, others))
+
+
+def shallow(spec):
+    """A change that keeps the stages of a network, but is quick to build."""
+    if isinstance(spec, specs.MobileNetSpec):
+        return {}
+    return {"stages": tuple(blocks[-1] for blocks in spec.stages)}
+
+
+def test_positions_are_those_of_the_signature():
+    assert "pattern" in inspect.signature(models.ResNet50).parameters
+    blocks = inspect.signature(models.MobileNetV2).parameters["lambda_blocks"]
+    assert blocks.default == ()
+    assert models.LambdaResNetSmall(False, None).output_shape[1:] == (2, 2, 512)
+
+
+def test_networks_by_name():
+    arguments = {"stages": ["L"], "widths": [8], "strides": [1]}
+    model = models.build("LambdaResNetSmall", **arguments)
+    assert model.get_layer("stage2_block1_lambda").filters == 8
+    with pytest.raises(ValueError, match="Did you mean 'LambdaResNet50'"):
+        models.build("LambdaResnet50")
+    with pytest.raises(ValueError, match="Did you mean 'scope'"):
+        models.build("LambdaResNetSmall", scopes=3)
+    assert {*models.names()} <= {*models.__all__}
+
+
+def test_clones_share_what_the_network_shares(rng):
+    model = tiny(
+        stages=("LLL",),
+        widths=(8,),
+        strides=(1,),
+        share_embeddings=True,
+        scope=None,
+    )
+    clone = models.clone_network(model)
+    assert len(clone.weights) == len(model.weights)
+    for name, weight in models.named_weights(clone).items():
+        weight.assign(np.asarray(models.named_weights(model)[name]))
+    images = some_images(2, 16, 16, 3)
+    checks.assert_close(clone(images), model(images), 1e-6)
+    images = tf.keras.Input((20, 24, 3))
+    larger = models.clone_network(model, images)
+    assert larger.output_shape == model.output_shape
+    lambdas = [x for x in larger.layers if isinstance(x, LambdaLayer)]
+    assert len({id(x.position_embedding) for x in lambdas}) == 1
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_images_of_unknown_size_are_preprocessed(channels):
+    images = some_images(2, 5, 7, channels)
+    normalize = functools.partial(
+        models.preprocess_input, include_preprocessing=False
+    )
+    expected = normalize(images)
+    unknown = tf.function(
+        normalize,
+        input_signature=[tf.TensorSpec([None, None, None, channels])],
+    )
+    checks.assert_close(unknown(images), expected, 1e-6)
+    lost = tf.function(normalize, input_signature=[tf.TensorSpec(None)])
+    with pytest.raises(ValueError, match="channels"):
+        lost(images)
+    same = tf.function(
+        models.preprocess_input, input_signature=[tf.TensorSpec(None)]
+    )
+    np.testing.assert_array_equal(same(images), images)
+
+
+def test_decode_predictions():
+    scores = np.array([[0.1, 0.6, 0.3], [0.5, 0.1, 0.4]])
+    decoded = models.decode_predictions(scores, 2, ["ant", "bee", "cow"])
+    assert [[name for _, name, _ in row] for row in decoded] == [
+        ["bee", "cow"],
+        ["ant", "cow"],
+    ]
+    assert decoded[0][0][0] == 1
+    assert decoded[0][0][2] == pytest.approx(0.6)
+    with pytest.raises(ValueError, match="must hold 3 names"):
+        models.decode_predictions(scores, 2, ["ant", "bee"])
+    with pytest.raises(ValueError, match="only for the 1000 classes"):
+        models.decode_predictions(scores)
+    with pytest.raises(ValueError, match=r"must be \(batch, classes\)"):
+        models.decode_predictions(scores[0])
+
+
+def test_names_of_imagenet():
+    decoded = models.decode_predictions(np.eye(1000), top=1)
+    indices, names, scores = zip(*[best for (best,) in decoded], strict=True)
+    assert indices == tuple(range(1000))
+    assert set(scores) == {1.0}
+    known = {0: "tench", 207: "golden_retriever", 281: "tabby", 340: "zebra"}
+    known |= {404: "airliner", 949: "strawberry", 999: "toilet_tissue"}
+    assert {index: names[index] for index in known} == known
+    # Two birds and machines, two bathing suits.
+    assert len(set(names)) == 998
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"input_shape": (3, 16, 3)}, "at least 4x4 pixels"),
+        ({"input_shape": (16, 16)}, "`input_shape` must be"),
+        ({"input_shape": (16, 16, None)}, "`input_shape` must be"),
+        ({"input_tensor": np.zeros((1, 16, 16, 3))}, "`input_tensor` must be"),
+        ({"scope": None, "input_shape": (None, None, 3)}, "static"),
+        ({"pooling": "mean", "include_top": False}, "`pooling` must be"),
+        ({"endpoints": ("c2", "c6")}, "`endpoints` must be"),
+        ({"endpoints": ()}, "`endpoints` must be"),
+        ({"scopes": 7}, "Did you mean 'scope'"),
+        ({"scope": 4}, "must be odd"),
+        ({"num_heads": 3}, "divisible by `num_heads`"),
+        ({"key_normalization": "l1"}, "`key_normalization` must be one of"),
+        ({"implementation": "fastest"}, "`implementation` must be one of"),
+        ({"weights": "nowhere.npz"}, "No such file: nowhere.npz"),
+        ({"weights": "imagenet"}, "`weights='imagenet'` is there for"),
+        ({"classes": 0}, "`classes` must be"),
+        ({"include_top": "LLLL"}, "`include_top`.*'LLLL'.*by keyword"),
+        ({"dropout_rate": -0.1}, "`dropout_rate`.*-0.1"),
+        ({"drop_path_rate": 1.0}, "`drop_path_rate`.*1.0"),
+        ({"norm_momentum": 2.0}, "`norm_momentum`.*2.0"),
+    ],
+)
+def test_errors(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        tiny(**arguments)
+
+
+def test_images_and_shape_must_agree():
+    images = tf.keras.Input((16, 16, 3))
+    with pytest.raises(ValueError, match="must agree"):
+        tiny(input_tensor=images, input_shape=(8, 8, 3))

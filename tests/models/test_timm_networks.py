@@ -1,0 +1,234 @@
+"""timm's networks: its outputs, its names, and its weights there and back."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import models
+from lambdanet_tf import ops
+from lambdanet_tf import specs
+from lambdanet_tf.models.timm import layout as timm_layout
+from lambdanet_tf.models.timm.expressible import check_expressible
+from tests.models.test_resnet import some_images
+from tests.models.test_resnet import vary
+from tests.support import checks
+from tests.support import timm_golden
+
+# Networks of `ResNet` that timm can express, each another part of its layout.
+TINY = specs.ResNetSpec(
+    name="tiny",
+    stages=("C", "LC", "L"),
+    widths=(8, 16, 16),
+    strides=(1, 2, 2),
+    stem_filters=(8, 16),
+    stem_strides=(2, 1),
+    stem_kernel_size=3,
+    key_dim=4,
+    num_heads=2,
+    scope=5,
+    use_position_bias=True,
+    lambda_pool=2,
+    norm_epsilon=1e-5,
+    padding="symmetric",
+)
+EXPRESSIBLE = {
+    "local": {},
+    "no_bias": {"use_position_bias": False, "scope": (3, 3)},
+    "global": {"use_position_bias": False, "scope": None},
+    "pooled_shortcut": {"shortcut": "pool", "activation": "silu"},
+    "strided_stem": {"stem_pool": False, "stem_strides": (2, 2)},
+    "one_convolution": {
+        "stem_filters": (16,),
+        "stem_strides": (2,),
+        "stem_pool": False,
+    },
+    "seven_by_seven": {
+        "stem_filters": (8,),
+        "stem_strides": (2,),
+        "stem_kernel_size": 7,
+    },
+    "convolutions": {
+        "stages": ("CC", "C"),
+        "widths": (8, 24),
+        "strides": (1, 2),
+        "expansion": 2,
+    },
+}
+
+
+def networks_and_algorithms():
+    for name in timm_golden.TIMM_NAMES:
+        yield name, "auto"
+    # Of local and of global lambda layers.
+    for name in ("LambdaResNet26T", "LambdaResNet26RPT256"):
+        for algorithm in ops.implementations(2)[1:]:
+            yield pytest.param(name, algorithm, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    ("name", "implementation"), list(networks_and_algorithms())
+)
+def test_outputs_are_those_of_timm(name, implementation):
+    golden = timm_golden.outputs(name)
+    model = timm_golden.network(name, implementation=implementation)
+    stages = specs.RESNETS[name].stages
+    layers = ["stem_pool"] + [
+        f"stage{stage}_block{len(letters)}_act"
+        for stage, letters in enumerate(stages, start=2)
+    ]
+    maps = [model.get_layer(layer).output for layer in layers]
+    probe = tf.keras.Model(model.input, [*maps, model.output])
+    *maps, logits = probe(timm_golden.image(*golden["hw"]))
+    checks.assert_close(logits, golden["logits"], 1e-5)
+    means = [golden["stem"]] + [golden[f"stage{i}_mean"] for i in range(4)]
+    for features, mean in zip(maps, means, strict=True):
+        checks.assert_close(np.mean(features, (1, 2)), mean, 1e-5)
+    for i, features in enumerate(maps[1:]):
+        assert tuple(features.shape) == tuple(golden[f"stage{i}_shape"])
+
+
+def tiny(variant, size=32, **arguments):
+    spec = specs.replace(TINY, EXPRESSIBLE[variant])
+    model = models.ResNet(
+        spec, input_shape=(size, size, 3), classes=7, **arguments
+    )
+    return spec, model
+
+
+@pytest.mark.parametrize("variant", EXPRESSIBLE)
+def test_there_and_back_keeps_every_bit(variant):
+    spec, model = tiny(variant)
+    vary(model)
+    ours = {k: np.asarray(w) for k, w in models.named_weights(model).items()}
+    tensors = timm_golden.tensors(spec, classes=7, image_size=32)
+    state = timm_layout.to_timm(tensors, ours, "ours")
+    back = timm_layout.from_timm(tensors, state, "theirs")
+    assert list(state) == [tensor.key for tensor in tensors]
+    assert set(back) == set(ours)
+    for name, array in ours.items():
+        assert back[name].tobytes() == array.tobytes(), name
+        assert back[name].shape == array.shape
+    for tensor in tensors:
+        assert state[tensor.key].shape == tensor.shape
+        assert state[tensor.key].flags.c_contiguous
+    # From theirs: what says nothing of sizes fits, too.
+    any_size = timm_layout.timm_tensors(spec)
+    golden = timm_golden.state_dict(spec, classes=7, image_size=32)
+    if variant == "no_bias":
+        for key in [key for key in golden if key.endswith("lambda.bias")]:
+            golden[key] = np.zeros_like(golden[key])
+    again = timm_layout.to_timm(
+        any_size, timm_layout.from_timm(any_size, golden, "theirs"), "ours"
+    )
+    for key, array in golden.items():
+        assert again[key].tobytes() == array.tobytes(), key
+        assert again[key].dtype == array.dtype
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"se_ratio": 0.25, "se_stages": (3,)}, "squeeze-and-excitation"),
+        ({"stages": ("C", "LA", "L")}, "attention"),
+        ({"padding": "same"}, "padding other than 'symmetric'"),
+        ({"norm_epsilon": 1e-3}, "norm_epsilon other than 1e-5"),
+        ({"stem_strides": (2, 2)}, r"stem_strides other than \(2, 1\)"),
+        ({"stem_kernel_size": 5}, "other convolutions than 3x3"),
+        ({"stem_kernel_size": 7}, "other convolutions than 3x3"),
+        ({"widths": (8, 16, 20)}, "widths that are no multiples of 8"),
+        ({"strides": (1, 3, 2)}, "strides above 2"),
+        ({"share_embeddings": True}, "shared embeddings"),
+        ({"intra_depth": 2}, "intra_depth above 1"),
+        ({"use_content": False}, "without content"),
+        (
+            {"use_position": False, "use_position_bias": False},
+            "without position",
+        ),
+        ({"key_normalization": "l2"}, "key_normalization"),
+        ({"query_normalization": "softmax"}, "query_normalization"),
+        ({"use_batch_norm": False}, "without normalization"),
+        ({"scope": None}, "a bias of a global scope"),
+        ({"scope": (3, 5)}, "a scope not square"),
+        ({"lambda_pool": 3}, "lambda_pool other than 2"),
+    ],
+)
+def test_what_timm_cannot_express_is_refused(changes, reason):
+    spec = specs.replace(TINY, changes)
+    with pytest.raises(ValueError, match=f"cannot express tiny: .*{reason}"):
+        timm_layout.timm_tensors(spec)
+
+
+def test_other_networks_are_refused():
+    for spec in (*specs.MOBILENETS.values(), *specs.RESNETS.values()):
+        if spec.name in timm_golden.TIMM_NAMES:
+            continue
+        with pytest.raises(ValueError, match=f"cannot express {spec.name}"):
+            check_expressible(spec)
+
+
+def without(state, key):
+    return {name: array for name, array in state.items() if name != key}
+
+
+def test_state_dicts_that_do_not_fit():
+    spec = specs.replace(TINY, EXPRESSIBLE["no_bias"])
+    tensors = timm_golden.tensors(spec, classes=7, image_size=32)
+    state = timm_golden.state_dict(spec, classes=7, image_size=32)
+    key, counter = "stages.1.0.self_attn.qkv.weight", "num_batches_tracked"
+    counter = f"stages.1.0.post_attn.{counter}"
+    for wrong, message in (
+        (without(state, key), f"1 missing in the file: {key}"),
+        (without(state, counter), f"1 missing in the file: {counter}"),
+        (
+            {**state, "fc.weight": state[key]},
+            "1 unexpected in the file: fc.weight",
+        ),
+        (
+            {**without(state, key), "a": state[key], "b": state[key]},
+            "1 missing .* 2 unexpected in the file: a, b",
+        ),
+        (
+            {**state, key: state[key][:-1]},
+            rf"{key} is \(19, 16, 1, 1\) in the file",
+        ),
+        ({**state, key: state[key][..., 0]}, rf"{key} is"),
+        ({**state, key: state[key].astype(int)}, "floats.* of int64"),
+        ({**state, counter: np.float32(0)}, "integers.* of float32"),
+        (state, "conv_lambda.bias of theirs is not zero"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            timm_layout.from_timm(tensors, wrong, "theirs")
+
+
+def test_weights_of_ours_that_do_not_fit():
+    spec, model = tiny("local")
+    ours = {k: np.asarray(w) for k, w in models.named_weights(model).items()}
+    tensors = timm_layout.timm_tensors(spec)
+    key = "stage3_block1_lambda/query/kernel"
+    for wrong, message in (
+        (without(ours, key), f"1 missing in the file: {key}"),
+        ({**ours, "other": ours[key]}, "1 unexpected in the file: other"),
+        ({**ours, key: ours[key][:, :-1]}, "self_attn.qkv.weight is"),
+        ({**ours, key: ours[key][:-1]}, "qkv|query"),
+        ({**ours, key: ours[key][0]}, key),
+    ):
+        with pytest.raises(ValueError, match=message):
+            timm_layout.to_timm(tensors, wrong, "ours")
+
+
+def test_the_bias_that_timm_always_has_is_zero_on_the_way_back():
+    spec, model = tiny("no_bias")
+    ours = {k: np.asarray(w) for k, w in models.named_weights(model).items()}
+    state = timm_layout.to_timm(timm_layout.timm_tensors(spec), ours, "ours")
+    biases = [a for key, a in state.items() if key.endswith("lambda.bias")]
+    assert len(biases) == 2
+    assert all(a.shape == (4,) and not np.any(a) for a in biases)
+
+
+@pytest.mark.parametrize("size", [(33, 47), (35, 32)])
+def test_maps_of_odd_size_are_rounded_up(size):
+    # timm's pooling rounds down and its shortcuts up: it has no such maps.
+    _, model = tiny("local", size=None, include_top=False)
+    features = model(some_images(2, *size, 3))
+    assert tuple(features.shape[1:3]) == tuple(-(-s // 16) for s in size)
+    assert np.all(np.isfinite(features))

@@ -1,0 +1,307 @@
+"""Weights by name: round trips, between the Kerases, and clear refusals."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import models
+from lambdanet_tf.environment import KERAS_3
+from tests.models.test_resnet import some_images
+from tests.models.test_resnet import tiny
+from tests.models.test_resnet import vary
+from tests.support import checks
+
+pytestmark = pytest.mark.every_lane
+
+# Shared embeddings, squeeze-and-excitation, a hybrid stage.
+ARGUMENTS = {
+    "stages": ("LL", "CLL", "L"),
+    "share_embeddings": True,
+    "se_ratio": 0.5,
+}
+
+
+def network(seed=0, **arguments):
+    model = tiny(**{**ARGUMENTS, **arguments})
+    vary(model, seed)
+    return model
+
+
+def saved(tmp_path, **arguments):
+    path = str(tmp_path / "weights.npz")
+    model = network(**arguments)
+    models.save_weights(model, path)
+    return model, path
+
+
+def assert_equal(model, expected, but=()):
+    ours, theirs = models.named_weights(model), models.named_weights(expected)
+    for name in ours:
+        same = np.array_equal(np.asarray(ours[name]), np.asarray(theirs[name]))
+        assert same == (not name.startswith(tuple(but))), name
+
+
+def test_names_are_an_address_book():
+    names = models.named_weights(network())
+    assert {
+        "stem_conv1/kernel",
+        "stage2_block1_conv1_norm/moving_variance",
+        "stage2_block1_lambda/query/kernel",
+        "stage2_block1_lambda/value_norm/gamma",
+        "stage2_embedding/embeddings",
+        "stage3_block1_conv2/kernel",
+        "stage3_block1_se/reduce/bias",
+        "stage3_block1_shortcut/kernel",
+        "stage4_block1_lambda/position_embedding/embeddings",
+        "predictions/bias",
+    } <= set(names)
+    assert len(names) == len(network().weights)
+
+
+def test_round_trip(tmp_path):
+    model, path = saved(tmp_path)
+    restored = network(seed=1, weights=None)
+    models.load_weights(restored, path)
+    assert_equal(restored, model)
+    assert_equal(tiny(**ARGUMENTS, weights=path), model)
+    assert os.listdir(tmp_path) == ["weights.npz"]  # Nothing half-written.
+
+
+def test_files_are_plain_numpy(tmp_path):
+    model, path = saved(tmp_path)
+    with np.load(path, allow_pickle=False) as archive:
+        header = json.loads(str(archive["format"]))
+        kernel = archive["stem_conv1/kernel"]
+    assert header == {"version": 1, "model": "tiny"}
+    assert kernel.shape == (3, 3, 3, 8)
+    np.testing.assert_array_equal(
+        kernel, np.asarray(model.get_layer("stem_conv1").kernel)
+    )
+
+
+def test_models_inside_models(tmp_path):
+    def wrapped(seed):
+        inner = network(seed, include_top=False, pooling="avg")
+        images = tf.keras.Input((16, 16, 3))
+        x = tf.keras.layers.Dense(2, name="scores")(inner(images))
+        return tf.keras.Model(images, x)
+
+    path = str(tmp_path / "weights.npz")
+    models.save_weights(wrapped(0), path)
+    restored = wrapped(1)
+    models.load_weights(restored, path)
+    assert_equal(restored.get_layer("tiny"), network(0, include_top=False))
+
+
+def test_backbone_of_a_classifier(tmp_path):
+    model, path = saved(tmp_path)
+    backbone = tiny(**ARGUMENTS, include_top=False, weights=path)
+    assert_equal(backbone, model)
+    lower = tiny(**ARGUMENTS, endpoints=("c2", "c3"), weights=path)
+    assert_equal(lower, model)
+
+
+def test_another_number_of_classes(tmp_path):
+    model, path = saved(tmp_path)
+    other = network(seed=1, classes=3)
+    with pytest.raises(ValueError, match="Only the classifier differs") as info:
+        models.load_weights(other, path)
+    assert "(64, 5) in the file and (64, 3) in the model" in str(info.value)
+    models.load_weights(other, path, skip="predictions")
+    head = {name: w for name, w in models.named_weights(other).items()}
+    assert head["predictions/kernel"].shape == (64, 3)
+    assert_equal(
+        tf.keras.Model(other.input, other.get_layer("pool").output), model
+    )
+
+
+def test_skipped_weights_stay(tmp_path):
+    model, path = saved(tmp_path)
+    other = network(seed=1)
+    models.load_weights(other, path, skip=("stage4", "stem"))
+    assert_equal(other, model, but=("stage4", "stem"))
+
+
+@pytest.mark.once_a_version
+@pytest.mark.parametrize(
+    ("arguments", "messages"),
+    [
+        ({"stages": ("LL", "CLLL", "L")}, ["missing in the file", "block4"]),
+        ({"stages": ("LL", "CL", "L")}, ["unexpected in the file", "block3"]),
+        ({"scope": 7}, ["of another shape", "(5, 5, 4, 1)", "(7, 7, 4, 1)"]),
+        ({"share_embeddings": False}, ["missing", "unexpected", "and"]),
+    ],
+)
+def test_files_of_other_networks(tmp_path, arguments, messages):
+    _, path = saved(tmp_path)
+    other = network(seed=1, **arguments)
+    with pytest.raises(ValueError, match="does not fit 'tiny'") as info:
+        models.load_weights(other, path)
+    assert all(message in str(info.value) for message in messages)
+    assert_equal(other, network(seed=1, **arguments))  # Nothing has changed.
+
+
+def test_files_that_are_no_weights(tmp_path):
+    text = tmp_path / "notes.npz"
+    text.write_text("not weights")
+    foreign = tmp_path / "foreign.npz"
+    np.savez(foreign, kernel=np.zeros(3))
+    newer = tmp_path / "newer.npz"
+    np.savez(newer, format=np.array('{"version": 2, "model": "tiny"}'))
+    for path, message in (
+        (text, "is none"),
+        (foreign, "is none"),
+        (newer, "is in version 2"),
+        (tmp_path / "absent.npz", "No such file"),
+        (3, "must be None, 'imagenet' or a path. Received: 3"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            models.load_weights(network(), path)
+    with pytest.raises(ValueError, match="must end in '.npz'"):
+        models.save_weights(network(), tmp_path / "weights.h5")
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("model.pth", "pickle of PyTorch.*safetensors"),
+        ("model.pt", "pickle of PyTorch.*safetensors"),
+        ("MODEL.PTH.TAR", "pickle of PyTorch.*safetensors"),
+        ("pytorch_model.bin", "pickle of PyTorch.*safetensors"),
+        ("model.keras", "whole model.*load_model"),
+        ("model.h5", "whole model.*load_model"),
+        ("model.weights.h5", r"`model\.load_weights`"),
+        ("model.ckpt", "tf.train.Checkpoint"),
+        ("ckpt-1.index", "tf.train.Checkpoint"),
+        ("model.onnx", "converted model"),
+        ("model.tflite", "converted model"),
+        ("kernel.npy", "one array"),
+        ("weights.pkl", "pickle, which can run"),
+    ],
+)
+def test_files_of_other_formats(name, message, exists, tmp_path):
+    path = tmp_path / name
+    if exists:
+        path.write_bytes(b"\x80\x02}q\x00.")
+    for give in (models.load_weights, lambda m, p: tiny(weights=p)):
+        with pytest.raises(ValueError, match=message) as info:
+            give(None, path)
+        text = str(info.value)
+        assert str(path) in text
+        assert "\n" not in text
+        assert "allow_pickle" not in text
+        assert info.value.__cause__ is None
+
+
+@pytest.mark.once
+def test_what_numpy_says_of_a_pickle_is_not_passed_on(tmp_path):
+    path = tmp_path / "weights"
+    path.write_bytes(b"\x80\x02}q\x00.")
+    with pytest.raises(ValueError, match="is none, or a damaged one") as info:
+        models.load_weights(network(), path)
+    assert "pickle" not in str(info.value)
+    assert info.value.__suppress_context__
+
+
+def test_weights_without_an_address():
+    class Listed(tf.keras.layers.Layer):
+        def __init__(self):
+            super().__init__(name="listed")
+            self.parts = [tf.keras.layers.Dense(3) for _ in range(2)]
+            for part in self.parts:
+                part.build((None, 3))
+
+        def call(self, x):
+            return self.parts[1](self.parts[0](x))
+
+    images = tf.keras.Input((3,))
+    model = tf.keras.Model(images, Listed()(images))
+    with pytest.raises(ValueError, match="are called listed/kernel"):
+        models.named_weights(model)
+
+
+def test_keras_own_files_go_through_keras(tmp_path):
+    model = network()
+    path = str(tmp_path / "best.weights.h5")
+    model.save_weights(path)
+    with pytest.raises(ValueError, match=r"`model\.load_weights`"):
+        models.load_weights(network(), path)
+    restored = network(seed=1)
+    restored.load_weights(path)
+    assert_equal(restored, model)
+
+
+def test_another_head_is_skipped_and_named(tmp_path):
+    model, path = saved(tmp_path)
+    other = network(seed=1, classes=3)
+    with pytest.raises(ValueError, match="skip_mismatch=True"):
+        models.load_weights(other, path)
+    skipped = models.load_weights(other, path, skip_mismatch=True)
+    assert skipped == ("predictions/kernel", "predictions/bias")
+    assert_equal(other, network(seed=1, classes=3), but=["st"])
+    ours = models.named_weights(other)["stem_conv1/kernel"]
+    theirs = models.named_weights(model)["stem_conv1/kernel"]
+    np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+    assert models.load_weights(network(seed=1), path, skip_mismatch=True) == ()
+
+
+def test_a_run_folder_is_a_path(tmp_path):
+    model = network()
+    models.save_weights(model, tmp_path / models.RUN_WEIGHTS)
+    assert_equal(tiny(**ARGUMENTS, weights=tmp_path), model)
+    with pytest.raises(ValueError, match="No such file: .*best.weights.npz"):
+        models.load_weights(model, tmp_path.parent)
+
+
+@pytest.mark.once_a_version
+def test_arrays_of_text_change_nothing(tmp_path):
+    _, path = saved(tmp_path)
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    name = list(arrays)[-1]
+    arrays[name] = np.full(arrays[name].shape, "x")
+    np.savez(path, **arrays)
+    other = network(seed=1)
+    with pytest.raises(ValueError, match=f"no numbers: {name}"):
+        models.load_weights(other, path)
+    assert_equal(other, network(seed=1))
+
+
+_OTHER_KERAS = """
+import sys
+import numpy as np
+from lambdanet_tf import models
+from tests.models.test_weights import ARGUMENTS
+from tests.models.test_resnet import some_images, tiny
+
+for path in sys.argv[2:]:
+    model = tiny(**ARGUMENTS, weights=path)
+    outputs = np.asarray(model(some_images(2, 16, 16, 3)))
+    np.save(path + ".npy", outputs)
+models.save_weights(model, sys.argv[1])
+"""
+
+
+def test_files_of_the_other_keras(tmp_path):
+    if KERAS_3:
+        pytest.importorskip("tf_keras")
+    model, path = saved(tmp_path)
+    back = str(tmp_path / "back.npz")
+    legacy = "1" if KERAS_3 else "0"
+    subprocess.run(
+        [sys.executable, "-c", _OTHER_KERAS, back, path],
+        check=True,
+        cwd=pathlib.Path(__file__).parents[2],
+        env={**os.environ, "TF_USE_LEGACY_KERAS": legacy},
+    )
+    expected = model(some_images(2, 16, 16, 3))
+    checks.assert_close(np.load(f"{path}.npy"), expected, 1e-5)
+    assert_equal(tiny(**ARGUMENTS, weights=back), model)

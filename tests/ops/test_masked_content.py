@@ -1,0 +1,78 @@
+"""The masked content output, where exponentials underflow and where not."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import ops
+from tests.support import checks
+
+pytestmark = pytest.mark.every_lane
+
+
+def expected(queries, keys, values, mask):
+    """A softmax for each query, in float64."""
+    logits = tf.where(mask[None, :, :, None, None], keys[:, None], -np.inf)
+    some = tf.reduce_any(mask, axis=1)[:, None, None, None]
+    weights = tf.nn.softmax(tf.where(some, logits, 0.0), axis=2)
+    weights = tf.where(some, weights, 0.0)
+    lambdas = tf.einsum("bnmku,bmvu->bnkv", weights, values)
+    return tf.einsum("bnhk,bnkv->bnhv", queries, lambdas)
+
+
+@pytest.mark.parametrize("compiled", [None, False, True])
+@pytest.mark.parametrize("spread", [1.0, 30.0, 300.0])
+def test_any_spread_of_keys_is_exact(spread, compiled, rng):
+    shapes = [2, 7, 3, 4], [2, 9, 4, 2], [2, 9, 5, 2]
+    inputs = [rng.normal(size=shape) for shape in shapes]
+    inputs[1] *= spread
+    mask = tf.constant(rng.random([7, 9]) < 0.3) & (np.arange(7) != 2)[:, None]
+    upstream = rng.normal(size=[2, 7, 3, 5])
+
+    def run(function, *inputs):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = function(*inputs, mask)
+        weights = tf.cast(upstream, outputs.dtype)
+        return outputs, *tape.gradient(outputs, inputs, weights)
+
+    exact = run(expected, *map(tf.constant, inputs))
+    traced = run
+    if compiled is not None:
+        traced = tf.function(run, jit_compile=compiled)
+    single = [tf.constant(x, tf.float32) for x in inputs]
+    actual = traced(ops.masked_content_output, *single)
+    for ours, theirs in zip(actual, exact, strict=True):
+        checks.assert_close(ours, theirs, 1e-4)
+    np.testing.assert_array_equal(actual[0][:, 2], 0.0)
+
+
+def test_the_future_changes_no_bit_of_a_causal_output(rng):
+    shapes = [1, 8, 2, 3], [1, 8, 1, 3, 1], [1, 8, 1, 4, 1]
+    queries, keys, values = (
+        rng.normal(size=shape).astype("float32") for shape in shapes
+    )
+    mask = tf.constant(rng.random([8, 8]) < 0.7)
+    masks = ops.Masks(attention=(mask,), causal=True)
+    outputs = []
+    for factor in (1.0, 1e4):
+        keys[:, 5:] *= factor
+        outputs += [
+            ops.lambda_output(
+                *(queries, keys, values), embeddings=None, masks=masks
+            )
+        ]
+    first, second = outputs
+    np.testing.assert_array_equal(first[:, :5], second[:, :5])
+
+
+def test_no_exponential_is_formed_for_every_pair(rng):
+    # A softmax of its own for every query would be 9 * 11 * 13 numbers.
+    queries, keys = tf.ones([1, 9, 1, 13]), tf.ones([1, 11, 13, 1])
+    mask = tf.constant(rng.random([9, 11]) < 0.5)
+    traced = tf.function(ops.masked_content_output).get_concrete_function(
+        queries, keys, keys, mask
+    )
+    operations = traced.graph.get_operations()
+    sizes = [x.shape.num_elements() for op in operations for x in op.outputs]
+    assert max(size or 0 for size in sizes) < 9 * 11 * 13

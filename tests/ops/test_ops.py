@@ -1,0 +1,218 @@
+"""The public functions of `ops`, against the reference."""
+
+import hypothesis
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import strategies
+
+from lambdanet_tf import ops
+from tests.support import checks
+from tests.support import oracle
+
+pytestmark = pytest.mark.once
+
+AXES = {
+    "same": ops.same_axis,
+    "valid": ops.valid_axis,
+    "causal": ops.causal_axis,
+}
+
+
+@strategies.composite
+def axes(draw):
+    """(size, kernel, stride, dilation, padding) of one axis."""
+    size = draw(strategies.integers(1, 9))
+    kernel = draw(strategies.sampled_from([1, 3, 5, 7]))
+    stride, dilation = draw(
+        strategies.sampled_from([(1, 1), (1, 2), (1, 3), (2, 1), (3, 1)])
+    )
+    padding = draw(strategies.sampled_from(list(AXES)))
+    if padding == "valid":
+        size += (kernel - 1) * dilation
+    return size, kernel, stride, dilation, padding
+
+
+def make_axis(size, kernel, stride, dilation, padding):
+    return AXES[padding](size, kernel, stride, dilation)
+
+
+few = hypothesis.settings(max_examples=50)
+
+
+@few
+@hypothesis.given(drawn=strategies.lists(axes(), min_size=1, max_size=3))
+def test_relative_index(drawn):
+    hypothesis.assume(np.prod([axis[0] for axis in drawn]) < 400)
+    geometry = ops.Geometry.of(make_axis(*axis) for axis in drawn)
+    index = ops.relative_index(geometry).numpy()
+    table = np.arange(np.prod([axis[1] for axis in drawn]))
+    table = table.reshape([axis[1] for axis in drawn])
+
+    flat = np.asarray(geometry.crop(table)).ravel()
+    found = np.where(index < 0, -1, flat[np.maximum(index, 0)])
+
+    queries = [oracle.query_positions(*axis) for axis in drawn]
+    assert geometry.queries == tuple(len(axis) for axis in queries)
+    assert geometry.context == tuple(axis[0] for axis in drawn)
+    expected = np.full(index.shape, -1)
+    grid = list(np.ndindex(*geometry.queries))
+    context = list(np.ndindex(*geometry.context))
+    assert index.shape == (len(grid), len(context))
+    for n, m in np.ndindex(index.shape):
+        entry = tuple(
+            oracle.table_index(q[i], p, size, kernel, dilation, padding)
+            for q, i, p, (size, kernel, _, dilation, padding) in zip(
+                queries, grid[n], context[m], drawn, strict=True
+            )
+        )
+        if None not in entry:
+            expected[n, m] = table[entry]
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("implementation", ops.implementations())
+@few
+@hypothesis.given(
+    drawn=strategies.lists(axes(), min_size=1, max_size=2),
+    sizes=strategies.tuples(*[strategies.sampled_from([1, 2, 3])] * 5),
+)
+def test_position_output(implementation, drawn, sizes):
+    batch, heads, key, value, depth = sizes
+    rng = np.random.default_rng(0)
+    geometry = ops.Geometry.of(make_axis(*axis) for axis in drawn)
+    num_queries = int(np.prod(geometry.queries))
+    kernels = [axis[1] for axis in drawn]
+    q = rng.normal(size=[batch, num_queries, heads, key])
+    v = rng.normal(size=[batch, *geometry.context, value, depth])
+    table = rng.normal(size=[*kernels, key, depth])
+    output = checks.position_output(
+        tf.constant(q),
+        tf.constant(v),
+        tf.constant(table),
+        geometry,
+        implementation,
+    )
+    index = ops.relative_index(geometry).numpy()
+    flat = np.asarray(geometry.crop(table)).reshape(-1, key, depth)
+    expected = np.zeros([batch, num_queries, heads, value])
+    values = v.reshape(batch, -1, value, depth)
+    for b, n, m in np.ndindex(batch, *index.shape):
+        if index[n, m] >= 0:
+            position_lambda = flat[index[n, m]] @ values[b, m].T  # [k, v]
+            expected[b, n] += q[b, n] @ position_lambda
+    checks.assert_close(output, expected, 1e-11)
+
+
+def test_unknown_implementation():
+    axis = ops.same_axis(3, 3)
+    with pytest.raises(ValueError, match="'fast'"):
+        checks.position_output(
+            tf.zeros([1, 3, 1, 1]),
+            tf.zeros([1, 3, 1, 1]),
+            tf.zeros([3, 1, 1]),
+            ops.Geometry.of([axis]),
+            "fast",
+        )
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("normalization", ops.KEY_NORMALIZATIONS)
+def test_content_lambda(normalization, masked, rng):
+    keys = rng.normal(size=[2, 11, 3, 2])
+    values = rng.normal(size=[2, 11, 5, 2])
+    real = rng.integers(0, 2, [2, 11]).astype(bool) if masked else None
+    output = ops.content_lambda(
+        tf.constant(keys), tf.constant(values), normalization, real
+    )
+    for b in range(2):
+        allowed = np.arange(11) if real is None else np.flatnonzero(real[b])
+        normalized = oracle.NORMALIZATIONS[normalization](keys[b, allowed])
+        expected = sum(
+            key @ values[b, m].T
+            for key, m in zip(normalized, allowed, strict=True)
+        )
+        checks.assert_close(output[b], expected, 1e-12)
+
+
+def past_content(queries, keys, values, normalization):
+    """The causal content output by all pairs of positions, in TensorFlow."""
+    length = keys.shape[1]
+    seen = np.tril(np.ones([length, length], bool))[..., None, None]
+    pairs = tf.tile(keys[:, None], [1, length, 1, 1, 1])  # [b, n, m, k, u]
+    if normalization == "softmax":
+        pairs = tf.nn.softmax(tf.where(seen, pairs, -np.inf), axis=2)
+    elif normalization == "l2":
+        pairs = tf.where(seen, pairs, 0.0)
+        pairs /= tf.sqrt(tf.reduce_sum(pairs**2, axis=2, keepdims=True))
+    pairs = tf.where(seen, pairs, 0.0)
+    return tf.einsum("bnhk,bnmku,bmvu->bnhv", queries, pairs, values)
+
+
+def causal_content(*arguments):
+    outputs, _ = ops.causal_content_output(*arguments)
+    return outputs
+
+
+# 512 positions are one group of chunks.
+@pytest.mark.parametrize("normalization", ops.KEY_NORMALIZATIONS)
+@pytest.mark.parametrize("length", [1, 15, 16, 33, 512, 513, 1100])
+def test_causal_content_output(length, normalization, rng):
+    intra = int(rng.integers(1, 3))
+    # Some keys are far above and far below all before them.
+    keys = rng.normal(size=[2, length, 2, intra])
+    keys += 300 * (rng.uniform(size=keys.shape) < 0.02)
+    keys -= 300 * (rng.uniform(size=keys.shape) < 0.02)
+    tensors = [
+        tf.constant(rng.normal(size=[2, length, 3, 2])),
+        tf.constant(keys),
+        tf.constant(rng.normal(size=[2, length, 2, intra])),
+    ]
+    weights = rng.normal(size=[2, length, 3, 2])
+
+    def run(function):
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            outputs = function(*tensors, normalization)
+            loss = tf.reduce_sum(weights * outputs)
+        return [outputs, *tape.gradient(loss, tensors)]
+
+    found, expected = run(causal_content), run(past_content)
+    # Those of the only key are zero, but for rounding.
+    scale = max(np.abs(x).max() for x in expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12 * scale)
+
+
+@pytest.mark.parametrize("normalization", ops.KEY_NORMALIZATIONS)
+def test_what_comes_later_changes_no_bit(normalization, rng):
+    length, first = 600, 533
+    shapes = ([1, length, 2, 3], [1, length, 3, 1], [1, length, 4, 1])
+    one = [rng.normal(size=shape).astype("float32") for shape in shapes]
+    other = [x.copy() for x in one]
+    for x, fill in zip(other, (np.nan, np.inf, 1e30), strict=True):
+        x[:, first:] = fill
+    run = causal_content
+    found = run(*one, normalization)[:, :first]
+    np.testing.assert_array_equal(found, run(*other, normalization)[:, :first])
+
+
+def test_same_geometry_as_tensorflow(rng):
+    # The sizes and alignment of SAME, from TensorFlow itself.
+    windows = [(3, 1, 1), (3, 2, 1), (5, 3, 1), (3, 1, 2), (7, 1, 1)]
+    for size in range(1, 12):
+        for kernel, stride, dilation in windows:
+            axis = ops.same_axis(size, kernel, stride, dilation)
+            x = rng.normal(size=[1, size, 1])
+            table = rng.normal(size=[kernel, 1, 1])
+            expected = tf.nn.convolution(
+                x, table, stride, "SAME", dilations=dilation
+            )
+            geometry = ops.Geometry.of([axis])
+            output = checks.position_output(
+                tf.ones([1, expected.shape[1], 1, 1], tf.float64),
+                tf.constant(x[..., None]),
+                tf.constant(table),
+                geometry,
+            )
+            checks.assert_close(output[..., 0], expected, 1e-12)

@@ -1,0 +1,30 @@
+"""What runs before a change is merged, here and at GitHub."""
+
+import pathlib
+import re
+
+import pytest
+
+pytestmark = pytest.mark.once
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def test_the_workflow_runs_the_steps_of_the_script():
+    script = ROOT / ".ci/run"
+    if not script.is_file():
+        pytest.skip("only in a checkout")
+    steps = re.findall(r"^make .*$", script.read_text(), re.MULTILINE)
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text()
+    assert re.findall(r"^ +- (make .*)$", workflow, re.MULTILINE) == steps
+    assert "run: ${{ matrix.step }}" in workflow
+    # As the script says of what it needs.
+    assert 'python-version: "3.11"' in workflow
+    for target in re.findall(r"make ([\w-]+)", " ".join(steps)):
+        assert f"\n{target}: " in (ROOT / "Makefile").read_text()
+
+
+def test_what_is_imported_is_declared():
+    text = (ROOT / "pyproject.toml").read_text()
+    (names,) = re.findall(r"^dependencies = \[(.*)\]$", text, re.MULTILINE)
+    assert re.findall(r'"(\w+)', names) == ["numpy", "tensorflow"]

@@ -1,0 +1,212 @@
+"""Which room of the package may import which, read from the sources."""
+
+import ast
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import environment
+
+pytestmark = pytest.mark.once
+
+ROOT = pathlib.Path(__file__).parents[2]
+PACKAGE = ROOT / "lambdanet_tf"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# Every room may import what it names and the rooms of the levels below it.
+LEVELS = (
+    {"arguments"},
+    {"environment"},
+    {"config", "files", "lazy", "markdown"},
+    {"ops", "specs"},
+    {"layers"},
+    {"models"},
+    {"analysis", "data", "convert"},
+    {"runs"},
+    {"serving"},
+    {"training", "garden"},
+    {"cli"},
+    {"__main__"},
+)
+ROOMS = {
+    room: set().union(*LEVELS[:level])
+    for level, rooms in enumerate(LEVELS)
+    for room in rooms
+}
+# "__init__" is the version of the package, which imports the lower floors.
+for room in ("analysis", "convert", "runs", "serving", "training", "garden"):
+    ROOMS[room].add("__init__")
+ROOMS["__init__"] = ROOMS["analysis"] - {"__init__"}
+ROOMS["data"] -= {"specs", "layers", "models"}
+ROOMS["ops"] = ROOMS["specs"] = ROOMS["config"] = {"arguments"}
+ROOMS["lazy"] = set()
+
+TENSORFLOW = {"numpy", "tensorflow"}
+LIBRARIES = dict.fromkeys(ROOMS, TENSORFLOW) | {
+    "specs": set(),
+    "arguments": set(),
+    "config": set(),
+    "cli": set(),
+    "__main__": set(),
+    "lazy": set(),
+    "garden": TENSORFLOW | {"official", "tf_keras"},
+}
+
+# What type checkers bring, where `TYPE_CHECKING` keeps it from running.
+STATIC = ("typing_extensions",)
+
+# A module of each extra, and of the tools.
+OPTIONAL = (
+    "sklearn",
+    "PIL",
+    "tensorflow_datasets",
+    "matplotlib",
+    "official",
+    "tensorflow_serving",
+    "tf2onnx",
+    "onnxruntime",
+    "safetensors",
+    "timm",
+    "torch",
+    "hypothesis",
+    "pytest",
+)
+
+
+def room_of(path):
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def modules(source):
+    """Yields every module that a source imports, at any depth."""
+    tree = ast.parse(source)
+    static = {
+        statement
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If)
+        and ast.unparse(node.test) == "TYPE_CHECKING"
+        for statement in node.body
+        if isinstance(statement, ast.ImportFrom) and statement.module in STATIC
+    }
+    for node in ast.walk(tree):
+        if node in static:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide the room"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def offences(room, source):
+    """The imports of a source that its room may not make."""
+    found = []
+    for module in modules(source):
+        top, *inner = module.split(".")
+        if top == PACKAGE.name:
+            target = inner[0] if inner and inner[0] in ROOMS else "__init__"
+            allowed = target == room or target in ROOMS[room]
+        else:
+            allowed = top in sys.stdlib_module_names or top in LIBRARIES[room]
+        if not allowed:
+            found.append(module)
+    return found
+
+
+@pytest.mark.parametrize(
+    "path", FILES, ids=lambda path: str(path.relative_to(PACKAGE))
+)
+def test_a_room_imports_only_what_its_level_may(path):
+    room = room_of(path)
+    assert room in ROOMS, f"give `{room}` a level in {pathlib.Path(__file__)}"
+    assert offences(room, path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("room", "source"),
+    [
+        ("layers", "from lambdanet_tf import models"),
+        ("layers", "from lambdanet_tf.models.resnet import ResNet"),
+        ("ops", "import lambdanet_tf.layers"),
+        ("ops", "def f():\n    from lambdanet_tf.layers import LambdaLayer"),
+        ("models", "from lambdanet_tf import __version__"),
+        ("serving", "from lambdanet_tf import training"),
+        ("data", "from lambdanet_tf import serving"),
+        ("layers", "import keras"),
+        ("layers", "from tf_keras import layers"),
+        ("training", "import matplotlib.pyplot as plt"),
+        ("specs", "import numpy as np"),
+        ("layers", "from typing_extensions import Unpack"),
+        ("ops", "if TYPE_CHECKING:\n    from lambdanet_tf import layers"),
+    ],
+)
+def test_an_import_upwards_is_an_offence(room, source):
+    assert len(offences(room, source)) == 1
+
+
+def test_the_package_needs_tensorflow_alone():
+    program = f"""
+import sys
+sys.modules.update(dict.fromkeys({OPTIONAL!r}))  # None: cannot be imported
+import lambdanet_tf
+assert "tensorflow" not in sys.modules
+lambdanet_tf.layers, lambdanet_tf.models, lambdanet_tf.ops
+for room in ("data", "serving", "training"):
+    assert "lambdanet_tf." + room not in sys.modules, room
+from lambdanet_tf import serving
+serving.export_run, serving.verify_export
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def refusal(program, **variables):
+    """The last line of a program that fails, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    return done.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_another_backend_of_keras_is_refused_in_a_sentence(backend):
+    last = refusal(
+        "from lambdanet_tf import layers",
+        KERAS_BACKEND=backend,
+        TF_USE_LEGACY_KERAS="0",
+    )
+    assert "set the environment variable KERAS_BACKEND=tensorflow" in last
+
+
+def test_a_tf_keras_that_is_not_installed_is_named():
+    program = """
+import sys
+sys.modules["tf_keras"] = None  # as if it were not installed
+from lambdanet_tf import layers
+"""
+    last = refusal(program, TF_USE_LEGACY_KERAS="1")
+    assert "asks for tf_keras, which is not installed: pip install" in last
+    assert "KERAS_BACKEND" not in last
+
+
+def test_a_backend_that_can_be_imported_is_refused_too(monkeypatch):
+    monkeypatch.setattr(tf.keras.backend, "backend", lambda: "jax")
+    monkeypatch.setattr(environment, "KERAS_3", True)
+    with pytest.raises(ImportError, match="the backend 'jax'.*tensorflow"):
+        environment.check_backend()

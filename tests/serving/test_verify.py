@@ -1,0 +1,149 @@
+"""The verification of an export: it agrees with Keras, and can fail."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from lambdanet_tf import cli
+from lambdanet_tf import models
+from lambdanet_tf import serving
+from lambdanet_tf.serving import formats
+from lambdanet_tf.serving import versions
+from lambdanet_tf.serving.examples import EXAMPLES_FILE
+from tests.support.serving_run import CLASSES
+from tests.support.serving_run import SHAPE
+from tests.support.serving_run import shake
+from tests.support.serving_run import write_run
+
+pytestmark = pytest.mark.once
+
+SIGNATURES = ["serving_default", "serving_bytes", "classify", "features"]
+FILES = ["tflite", "onnx"]
+XLA = "serving_default_xla"
+SMALL = {"stages": ("CL", "LL"), "widths": (8, 8), "strides": (1, 2)}
+
+
+@pytest.fixture
+def copy(small_export, tmp_path):
+    """A copy of an export, to change."""
+    return shutil.copytree(small_export, tmp_path / "copy" / "m" / "1")
+
+
+def write_anew(folder):
+    """Makes the files of an export those that it says were written."""
+    file = folder / versions.METADATA_FILE
+    fields = json.loads(file.read_text())
+    for name in fields["checksums"]:
+        fields["checksums"][name] = versions.checksums(folder)[name]
+    file.write_text(json.dumps(fields))
+
+
+def test_an_export_agrees_with_keras_without_keras(small_export):
+    result = serving.verify_export(small_export, (1, 2))
+    assert result.agrees, str(result)
+    assert result.images == 4
+    assert result.warmup_requests == 12
+    names = [row.signature for row in result.signatures]
+    assert names == [*SIGNATURES, XLA, *FILES]
+    for row in result.signatures:
+        assert row.difference < 1e-5
+        assert set(row.milliseconds) == {1, 2}
+    assert result.signatures[0].shapes["probabilities"] == (4, len(CLASSES))
+    assert result.bytes_on_disk["tflite"] > 10_000
+    assert "ms/image at 2" in str(result)
+    assert "warm-up requests answered: 12" in str(result)
+
+
+def test_what_becomes_of_the_run_changes_nothing(tmp_path, capsys):
+    run, model = write_run(tmp_path / "run")
+    folder = serving.export_run(run, tmp_path / "exported")
+    shake(model, np.random.default_rng(7))
+    models.save_weights(model, run / "best.weights.npz")
+    assert serving.verify_export(folder).agrees
+    shutil.rmtree(run)
+    assert serving.verify_export(folder).agrees
+    assert (
+        cli.export(["--verify", f"--destination={tmp_path / 'exported'}"]) == 0
+    )
+    assert capsys.readouterr().out.count("  same") == len(SIGNATURES)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["variables/variables.data-00000-of-00001", "assets.extra/model.onnx"],
+)
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
+def test_one_byte_is_noticed(copy, name, place, capsys):
+    content = bytearray((copy / name).read_bytes())
+    content[int(place * len(content))] ^= 1
+    (copy / name).write_bytes(content)
+    assert cli.export(["--verify", str(copy)]) == 1
+    assert f"DIFFERENT from what was written: {name}" in capsys.readouterr().out
+
+
+def test_a_missing_file_is_noticed(copy):
+    (copy / "variables/variables.index").unlink()
+    assert serving.verify_export(copy).changed == ["variables/variables.index"]
+
+
+def test_another_model_is_noticed(copy, small_run, rng, tmp_path, capsys):
+    """What the export computes differs from what Keras computed for it."""
+    model = models.clone_network(small_run[1])
+    model.set_weights(small_run[1].get_weights())
+    shake(model, rng)
+    other = serving.export_model(model, tmp_path, "other")
+    shutil.copy(other / EXAMPLES_FILE, copy / EXAMPLES_FILE)
+    write_anew(copy)
+    assert cli.export(["--verify", f"--destination={copy.parents[1]}"]) == 1
+    shown = capsys.readouterr().out
+    assert shown.count("DIFFERENT") == len([*SIGNATURES, XLA, *FILES])
+    for size in (1, 8, 32):
+        assert f"ms/image at {size}" in shown
+    assert "size on disk" in shown
+
+
+def test_another_file_is_noticed(copy, small_run, rng):
+    model = models.clone_network(small_run[1])
+    model.set_weights(small_run[1].get_weights())
+    shake(model, rng)
+    files = (*FILES, "tflite_int8")
+    options = serving.ExportOptions(formats=files)
+    images = rng.uniform(0, 255, (3, *SHAPE)).astype(np.float32)
+    formats.write(copy, serving.Inference(model, options), images)
+    write_anew(copy)
+    result = serving.verify_export(copy)
+    agreeing = [row.signature for row in result.signatures if row.agrees]
+    assert agreeing == [*SIGNATURES, XLA]
+    assert len(result.signatures) == len(SIGNATURES) + 1 + len(files)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "arguments"),
+    [
+        pytest.param("LambdaResNet50", (64, 64, 3), {}, marks=pytest.mark.slow),
+        (
+            "LambdaResNetSmall",
+            (None, None, 3),
+            {**SMALL, "scope": 5, "share_embeddings": True},
+        ),
+        pytest.param(
+            "LambdaResNetSmall",
+            (9, 8, 1),
+            {**SMALL, "scope": None},
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["hybrid", "any size, shared embeddings", "global"],
+)
+def test_networks(name, shape, arguments, tmp_path, rng):
+    model = models.build(name, input_shape=shape, classes=6, **arguments)
+    shake(model, rng)
+    size = tuple(11 if length is None else length for length in shape[:2])
+    options = serving.ExportOptions(image_size=size, formats=tuple(FILES))
+    folder = serving.export_model(model, tmp_path, "m", options=options)
+    result = serving.verify_export(folder)
+    assert result.agrees, str(result)
+    names = [row.signature for row in result.signatures]
+    assert names == SIGNATURES + FILES

@@ -1,0 +1,412 @@
+"""THE TABLE: every public layer of the package, with tiny arguments.
+
+A new public layer needs a row here; `test_conformance.py` insists. The rows
+are chosen so that every path of the layers is saved, restored, compiled and
+distributed once, not so that every formula is checked: `test_layers.py` does
+that.
+"""
+
+import dataclasses
+import pathlib
+import sys
+import typing
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import layers
+from lambdanet_tf import ops
+from lambdanet_tf.layers.base import BaseLayer
+from tests.support.checks import randomize
+
+# The algorithms are operations of TensorFlow alone.
+every_implementation = pytest.mark.parametrize(
+    "implementation",
+    [
+        "auto",
+        *(
+            pytest.param(name, marks=pytest.mark.once_a_version)
+            for name in ops.implementations()
+            if name != "auto"
+        ),
+    ],
+)
+# Inference has statistics of its own, whatever the algorithm.
+every_implementation_in_training = pytest.mark.parametrize(
+    ("implementation", "training"),
+    [
+        ("auto", False),
+        ("auto", True),
+        *(
+            pytest.param(name, True, marks=pytest.mark.once_a_version)
+            for name in ops.implementations()
+            if name != "auto"
+        ),
+    ],
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A layer, its arguments, and what it is called on.
+
+    Shapes are without the batch axis. `attention_mask` is a constant of the
+    model, everything else an input of it.
+    """
+
+    name: str
+    layer: type
+    arguments: dict
+    inputs: tuple
+    context: tuple | None = None
+    context_mask: tuple | None = None
+    embeddings: tuple | None = None
+    attention_mask: typing.Any = None
+    any_size: bool = False  # spatial sizes may be unknown
+    batched: bool = True  # the output has a batch axis
+    trainable: int = 0  # trainable weights, counted by hand
+
+    @property
+    def has_own_config(self):
+        """Whether the layer says itself what it keeps, not Keras."""
+        return issubclass(self.layer, BaseLayer)
+
+    def make(self, **kwargs):
+        return self.layer(**self.arguments, **kwargs)
+
+    @property
+    def shapes(self):
+        names = ("inputs", "context", "context_mask", "embeddings")
+        shapes = {name: getattr(self, name) for name in names}
+        return {name: shape for name, shape in shapes.items() if shape}
+
+    def data(self, batch, seed=0):
+        rng = np.random.default_rng(seed)
+        data = {}
+        for name, shape in self.shapes.items():
+            if name == "context_mask":
+                real = rng.integers(0, 2, [batch, *shape]).astype(bool)
+                real.reshape(batch, -1)[:, 0] = True
+                data[name] = real
+            else:
+                data[name] = rng.normal(size=[batch, *shape]).astype(np.float32)
+        return data
+
+    def call(self, layer, tensors, **kwargs):
+        tensors = dict(tensors)
+        inputs = tensors.pop("inputs")
+        if self.attention_mask is not None:
+            kwargs["attention_mask"] = self.attention_mask
+        if not tf.is_tensor(inputs) and isinstance(inputs, np.ndarray):
+            inputs = tf.constant(inputs)
+        return layer(inputs, **tensors, **kwargs)
+
+    def model(self, free=False, dtype=None):
+        """A functional model of the layer alone."""
+        tensors = {}
+        for name, shape in self.shapes.items():
+            if free:
+                shape = (*(None for _ in shape[:-1]), shape[-1])
+            tensors[name] = tf.keras.Input(
+                shape,
+                name=name,
+                dtype="bool" if name == "context_mask" else "float32",
+            )
+        layer = self.make(**({} if dtype is None else {"dtype": dtype}))
+        return tf.keras.Model(tensors, self.call(layer, tensors))
+
+
+def _band(queries, context):
+    """A mask that permits neighbours; query 1 nothing at all."""
+    n, m = np.arange(queries)[:, None], np.arange(context)
+    mask = (np.abs(n - m) % 4 < 2).astype(int)
+    mask[1] = 0
+    return mask
+
+
+_SMALL = {"filters": 6, "num_heads": 2, "key_dim": 3}
+_SEQUENCE, _IMAGE, _VOLUME = (11, 5), (3, 5, 7), (2, 3, 3, 5)
+
+CASES = [
+    Case("global", layers.LambdaLayer, _SMALL, _IMAGE, trainable=8),
+    Case(
+        "scope_depthwise",
+        layers.LambdaLayer,
+        {
+            **_SMALL,
+            "scope": (3, 5),
+            "intra_depth": 2,
+            "implementation": "depthwise",
+            "kernel_regularizer": tf.keras.regularizers.L2(1e-2),
+            "embeddings_constraint": tf.keras.constraints.MaxNorm(2.0),
+            "query_initializer": tf.keras.initializers.HeNormal(seed=1),
+        },
+        _IMAGE,
+        any_size=True,
+        trainable=8,
+    ),
+    Case(
+        "scope_conv2d",
+        layers.LambdaLayer,
+        {**_SMALL, "scope": 3, "implementation": "conv2d", "intra_depth": 2},
+        _IMAGE,
+        any_size=True,
+        trainable=8,
+    ),
+    Case(
+        "multi_head",
+        layers.LambdaLayer,
+        {**_SMALL, "multi_head": True, "scope": 3, "intra_depth": 2},
+        _IMAGE,
+        trainable=8,
+    ),
+    Case(
+        "normalizations",
+        layers.LambdaLayer,
+        {
+            "num_heads": 5,
+            "key_dim": 2,
+            "key_normalization": "l2",
+            "query_normalization": "softmax",
+            "use_batch_norm": False,
+        },
+        _SEQUENCE,
+        trainable=4,
+    ),
+    Case(
+        "causal",
+        layers.LambdaLayer,
+        {**_SMALL, "causal": True, "scope": 5},
+        _SEQUENCE,
+        any_size=True,
+        trainable=8,
+    ),
+    Case(
+        "causal_global",
+        layers.LambdaLayer,
+        {**_SMALL, "causal": True},
+        (37, 5),
+        trainable=8,
+    ),
+    Case(
+        "mask",
+        layers.LambdaLayer,
+        _SMALL,
+        _SEQUENCE,
+        attention_mask=_band(11, 11),
+        trainable=8,
+    ),
+    Case(
+        "padding",
+        layers.LambdaLayer,
+        {**_SMALL, "scope": 3},
+        _IMAGE,
+        context_mask=_IMAGE[:-1],
+        trainable=8,
+    ),
+    Case(
+        "context",
+        layers.LambdaLayer,
+        {**_SMALL, "use_position": False},
+        _IMAGE,
+        context=(13, 5),
+        context_mask=(13,),
+        trainable=7,
+    ),
+    Case(
+        "explicit",
+        layers.LambdaLayer,
+        {**_SMALL, "position_embedding": "explicit", "intra_depth": 2},
+        _SEQUENCE,
+        context=(2, 3, 7),
+        embeddings=(11, 6, 3, 2),
+        trainable=7,
+    ),
+    Case(
+        "position_only",
+        layers.LambdaLayer,
+        {**_SMALL, "use_content": False},
+        _IMAGE,
+        trainable=7,
+    ),
+    Case(
+        "position_bias",
+        layers.LambdaLayer,
+        {**_SMALL, "use_position_bias": True, "scope": 3},
+        _IMAGE,
+        context_mask=_IMAGE[:-1],
+        trainable=9,
+    ),
+    Case(
+        "volume",
+        layers.LambdaLayer,
+        {**_SMALL, "scope": (1, 3, 3)},
+        _VOLUME,
+        trainable=8,
+    ),
+    Case(
+        "conv_strided",
+        layers.LambdaConv,
+        {**_SMALL, "kernel_size": 3, "strides": 2},
+        _IMAGE,
+        any_size=True,
+        trainable=8,
+    ),
+    Case(
+        "conv_dilated",
+        layers.LambdaConv,
+        {
+            **_SMALL,
+            "kernel_size": (3, 5),
+            "dilation_rate": (2, 1),
+            "multi_head": True,
+            "use_position_bias": True,
+        },
+        _IMAGE,
+        any_size=True,
+        trainable=9,
+    ),
+    Case(
+        "conv_valid",
+        layers.LambdaConv,
+        {**_SMALL, "kernel_size": (1, 3, 3), "padding": "valid"},
+        _VOLUME,
+        any_size=True,
+        trainable=8,
+    ),
+    Case(
+        "conv_causal",
+        layers.LambdaConv,
+        {**_SMALL, "kernel_size": 3, "padding": "causal", "dilation_rate": 2},
+        _SEQUENCE,
+        any_size=True,
+        trainable=8,
+    ),
+    Case(
+        "attention_global",
+        layers.RelativeAttention,
+        _SMALL,
+        _IMAGE,
+        trainable=5,
+    ),
+    Case(
+        "attention_local",
+        layers.RelativeAttention,
+        {
+            **_SMALL,
+            "scope": (3, 5),
+            "kernel_regularizer": tf.keras.regularizers.L2(1e-2),
+            "embeddings_constraint": tf.keras.constraints.MaxNorm(2.0),
+            "query_initializer": tf.keras.initializers.HeNormal(seed=1),
+        },
+        _IMAGE,
+        any_size=True,
+        trainable=5,
+    ),
+    Case(
+        "attention_padding",
+        layers.RelativeAttention,
+        {**_SMALL, "scope": 3},
+        _IMAGE,
+        context_mask=_IMAGE[:-1],
+        trainable=5,
+    ),
+    Case(
+        "attention_joint",
+        layers.RelativeAttention,
+        {"num_heads": 7, "scope": 3, "position_embedding": "joint"},
+        _IMAGE,
+        any_size=True,
+        trainable=4,
+    ),
+    Case(
+        "attention_height",
+        layers.RelativeAttention,
+        {**_SMALL, "axis": 1, "scope": 3},
+        _IMAGE,
+        any_size=True,
+        trainable=4,
+    ),
+    Case(
+        "attention_width",
+        layers.RelativeAttention,
+        {**_SMALL, "axis": 2, "causal": True},
+        _IMAGE,
+        attention_mask=_band(5, 5),
+        trainable=4,
+    ),
+    Case(
+        "attention_context",
+        layers.RelativeAttention,
+        {**_SMALL, "position_embedding": None},
+        _IMAGE,
+        context=(13, 5),
+        context_mask=(13,),
+        trainable=3,
+    ),
+    Case(
+        "attention_causal",
+        layers.RelativeAttention,
+        {**_SMALL, "causal": True, "scope": 5, "use_content": False},
+        _SEQUENCE,
+        any_size=True,
+        trainable=3,
+    ),
+    Case(
+        "attention_volume",
+        layers.RelativeAttention,
+        {**_SMALL, "scope": (1, 3, 3)},
+        _VOLUME,
+        any_size=True,
+        trainable=6,
+    ),
+    Case(
+        "embedding",
+        layers.RelativePositionEmbedding,
+        {"key_dim": 3, "intra_depth": 2, "scope": (3, 5), "num_heads": 2},
+        _IMAGE,
+        batched=False,
+        trainable=1,
+    ),
+    Case(
+        "squeeze_excite",
+        layers.SqueezeExcite,
+        {"ratio": 0.5},
+        _IMAGE,
+        any_size=True,
+        trainable=4,
+    ),
+    Case(
+        "stochastic_depth",
+        layers.StochasticDepth,
+        {"rate": 0.3},
+        _IMAGE,
+        any_size=True,
+    ),
+    Case(
+        "batch_normalization",
+        layers.BatchNormalization,
+        {"momentum": 0.8, "epsilon": 0.01},
+        _IMAGE,
+        any_size=True,
+        trainable=2,
+    ),
+    Case("dropout", layers.Dropout, {"rate": 0.3}, _IMAGE, any_size=True),
+]
+
+
+def write(folder):
+    """Writes weights, inputs and outputs of every case, for another Keras."""
+    for case in CASES:
+        model = case.model()
+        randomize(model, np.random.default_rng(1))
+        data = case.data(batch=2)
+        output = model(data).numpy()
+        stem = pathlib.Path(folder) / case.name
+        model.save_weights(f"{stem}.weights.h5")
+        np.savez(f"{stem}.npz", output=output, **data)
+
+
+if __name__ == "__main__":
+    write(sys.argv[1])

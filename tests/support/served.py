@@ -1,0 +1,73 @@
+"""Two versions of a small export, image files, and outputs of Keras."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from lambdanet_tf.serving.classifier import classifier_of
+from tests.support.serving_run import SHAPE
+
+ROOT = pathlib.Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "serving"
+NAME = "LambdaResNetSmall"  # as in the example's model.config
+
+
+class Served:
+    """Exports as the example's `model.config` names them.
+
+    Args:
+        model: the Keras model.
+        export: its version folder.
+        folder: to write into.
+
+    Attributes:
+        exported: the folders of versions 1 and 2.
+        config: path of that file, with these exports as its `base_path`.
+        files: three PNGs of the model's size.
+        broken: a JPEG that is none.
+        pixels: what is in the files.
+        probabilities: of Keras for them.
+        features: likewise.
+    """
+
+    def __init__(self, model, export, folder):
+        self.exported = [folder / NAME / version for version in "12"]
+        for version in self.exported:
+            shutil.copytree(export, version)
+        text = (EXAMPLE / "model.config").read_text()
+        self.config = folder / "model.config"
+        self.config.write_text(
+            text.replace(f"/models/{NAME}", str(folder / NAME))
+        )
+        rng = np.random.default_rng(0)
+        pixels = rng.integers(0, 256, (3, *SHAPE), np.uint8)
+        self.pixels = pixels.astype(np.float32)
+        self.files = [folder / f"{index}.png" for index in range(3)]
+        for file, image in zip(self.files, pixels, strict=True):
+            file.write_bytes(tf.io.encode_png(image).numpy())
+        self.broken = folder / "broken.jpg"
+        self.broken.write_bytes(self.files[0].read_bytes()[:50])
+        head = classifier_of(model).dense
+        network = tf.keras.Model(model.inputs, [head.input, head.output])
+        self.features, self.probabilities = network.predict(
+            self.pixels, verbose=0
+        )
+
+
+def start_server(config):
+    """Starts the stand-in; returns its process, and its ports."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.stand_in_server"]
+        + ["--model_config_file", str(config)]
+        + ["--port", "0", "--rest_api_port", "0"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    grpc, rest = re.findall(r"port (\d+)", process.stdout.readline())
+    return process, {"grpc": grpc, "rest": rest}

@@ -1,0 +1,61 @@
+"""Weights and outputs of timm's networks, as `tests/goldens/README.md` says."""
+
+import functools
+import pathlib
+
+import numpy as np
+
+from examples.golden_weights import state_dict
+from lambdanet_tf import models
+from lambdanet_tf import specs
+from lambdanet_tf.models.timm import layout as timm_layout
+
+TIMM_NAMES = {
+    "LambdaResNet26T": "lambda_resnet26t",
+    "LambdaResNet50TS": "lambda_resnet50ts",
+    "LambdaResNet26RPT256": "lambda_resnet26rpt_256",
+}
+
+
+def outputs(name):
+    """timm's outputs for the golden weights and image, by quantity."""
+    path = pathlib.Path(__file__).parents[1] / "goldens" / "timm.npz"
+    prefix = f"{TIMM_NAMES[name]}/"
+    with np.load(path) as archive:
+        return {
+            key.removeprefix(prefix): archive[key]
+            for key in archive
+            if key.startswith(prefix)
+        }
+
+
+def image(height, width):
+    rng = np.random.default_rng(7)
+    return rng.standard_normal((1, height, width, 3)).astype(np.float32)
+
+
+def tensors(spec, classes=1000, image_size=256):
+    return timm_layout.timm_tensors(spec, classes, 3, image_size)
+
+
+@functools.cache
+def weights(spec):
+    """The same by our names."""
+    return timm_layout.from_timm(tensors(spec), state_dict(spec), "golden")
+
+
+def network(name, **arguments):
+    """A published network with the golden weights, for the golden image."""
+    height, width = outputs(name)["hw"]
+    model = models.build(
+        name,
+        **{
+            "input_shape": (height, width, 3),
+            "classifier_activation": None,
+            "include_preprocessing": False,
+            "kernel_initializer": "zeros",  # quick to draw
+            **arguments,
+        },
+    )
+    models.set_weights(model, weights(specs.RESNETS[name]), "golden")
+    return model

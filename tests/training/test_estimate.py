@@ -1,0 +1,312 @@
+"""train.py --dry-run: what it says, what it leaves, what it refuses."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import cli
+from lambdanet_tf import data
+from lambdanet_tf.analysis import analyze
+from lambdanet_tf.training import RunOptions
+from lambdanet_tf.training import resolve
+from lambdanet_tf.training.estimate import check_memory
+from lambdanet_tf.training.estimate import dry_run
+from lambdanet_tf.training.estimate import picture_path
+from lambdanet_tf.training.estimate import step_memory
+from lambdanet_tf.training.estimate import whole_run
+from lambdanet_tf.training.loop import set_up
+from tests.training.test_resume import free_ports
+
+pytestmark = pytest.mark.once
+
+ROOT = pathlib.Path(__file__).parents[2]
+MIB = 2**20
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """What a dry run of a tiny network says, by label, and its folder."""
+    folder = tmp_path_factory.mktemp("dry")
+    lines = []
+    options = RunOptions(runs_dir=str(folder / "runs"))
+    dry_run(resolve("smoke", {"epochs": 3}), options, lines.append)
+    return {line[:16].strip(): line[17:] for line in lines}, folder
+
+
+def test_it_says_what_can_be_counted(said):
+    rows = said[0]
+    assert rows["model"] == "LambdaResNetSmall, images 8x8x1, 10 classes"
+    assert re.match(r"[\d,]+, trainable", rows["parameters"])
+    assert re.match(r"[\d.]+ MFLOPs an image", rows["operations"])
+    assert rows["steps"] == "20 an epoch, 3 epochs: 60"
+    assert rows["batch"] == "64 images"
+    assert re.match(r"about \d.* MiB on each device: weights", rows["memory"])
+    assert rows["learning rate"] == (
+        "up to 0.25 in 0 steps of warm-up, then cosine until 60"
+    )
+    assert "1,295 training, 143 validation" in rows["images"]
+    assert tf.__version__ in rows["devices"]
+    assert "float32" in rows["devices"]
+
+
+def test_it_measures(said):
+    rows = said[0]
+    assert re.match(r"[\d,]+ images/s alone", rows["input pipeline"])
+    loss = float(re.match(r"loss ([\d.]+) after", rows["first step"])[1])
+    assert loss == pytest.approx(np.log(10), abs=0.7)
+    assert re.match(r"[\d.e-]+ s each, [\d,.]+ images/s", rows["next steps"])
+    assert re.match(r"about .* for 60 steps, limited by", rows["whole run"])
+
+
+def test_it_leaves_a_picture_and_nothing_else(said):
+    _, folder = said
+    files = [p for p in folder.rglob("*") if p.is_file()]
+    assert files == [folder / "runs" / "dry-run-smoke.png"]
+    picture = tf.io.decode_png(files[0].read_bytes())
+    assert picture.shape[1] > picture.shape[0] > 300
+
+
+def test_it_works_without_the_data(tmp_path):
+    """ImageNet is not here, and nothing is downloaded."""
+    changes = {
+        "model_arguments": {
+            "stages": ["L"],
+            "widths": [8],
+            "strides": [2],
+        },
+        "image_size": 32,
+        "batch_size": 2,
+        "augmentation": "none",
+    }
+    lines = []
+    options = RunOptions(
+        runs_dir=str(tmp_path), data_dir=str(tmp_path / "data")
+    )
+    dry_run(resolve("imagenet_90", changes), options, lines.append)
+    text = "\n".join(lines)
+    assert "random images in the place of tfds:imagenet2012" in text
+    assert "1,000 classes" in text
+    assert "whole run" in text
+    assert os.listdir(tmp_path) == ["dry-run-imagenet_90.png"]
+
+
+def test_an_unknown_set_is_refused_without_a_download(tmp_path, capsys):
+    arguments = ["--dry-run", "--data", "tfds:cifar11", "--runs-dir"]
+    assert cli.train([*arguments, str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("lambdanet train: ")
+    assert error.count("\n") == 1
+    assert "cifar11" in error
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, "runs/dry-run-smoke.png"),
+        ({"runs_dir": "other"}, "other/dry-run-smoke.png"),
+        ({"run_dir": "runs/mine"}, "runs/dry-run-mine.png"),
+        ({"run_dir": "mine/"}, "./dry-run-mine.png"),
+        ({"run_dir": "gs://bucket/runs/a"}, "gs://bucket/runs/dry-run-a.png"),
+    ],
+)
+def test_the_picture_lies_beside_the_run(options, expected):
+    path = picture_path(resolve("smoke"), RunOptions(**options))
+    assert path == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--batch-size", "1300"], "1300 for 1295 images"),
+        (["--model", "LambdaResnet50"], "Did you mean 'LambdaResNet50'"),
+        (["--model-arguments", '{"scop": 7}'], "scop"),
+        (["--data", "folder:nowhere"], "nowhere"),
+        (["--strategy", "mirrored", "--jit-compile"], "`jit_compile` is for"),
+    ],
+)
+def test_a_bad_recipe_fails_as_in_training(
+    capsys, tmp_path, monkeypatch, arguments, message
+):
+    monkeypatch.chdir(tmp_path)
+    command = ["--recipe", "smoke", *arguments]
+    errors = []
+    for extra in (["--dry-run"], []):
+        assert cli.train([*command, *extra]) == 2
+        errors.append(capsys.readouterr().err)
+    assert errors[0] == errors[1]
+    assert message in errors[0]
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_unwritable_folder_is_an_error_at_once(capsys, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    runs = str(tmp_path / "file" / "runs")
+    arguments = ["--dry-run", "--recipe", "smoke", "--runs-dir", runs]
+    assert cli.train(arguments) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "Cannot write to the folder" in output.err
+
+
+def process(*arguments, **environment):
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "train.py"), "--dry-run", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+    )
+
+
+@pytest.mark.slow
+def test_a_run_that_is_there_is_not_touched(tmp_path):
+    """Two replicas; in a process of its own, for the CPU is divided."""
+    run = tmp_path / "runs" / "mine"
+    run.mkdir(parents=True)
+    (run / "notes.txt").write_text("mine")
+    dry = process(
+        "--recipe", "smoke", "--run-dir", str(run), "--replicas", "2",
+        "--strategy", "mirrored",
+    )  # fmt: skip
+    output, error = dry.communicate(timeout=600)
+    assert dry.returncode == 0, error
+    assert "2 CPU replicas" in output
+    assert "64 images, 32 on each replica" in output
+    assert "whole run" in output
+    files = sorted(p.name for p in tmp_path.rglob("*") if p.is_file())
+    assert files == ["dry-run-mine.png", "notes.txt"]
+
+
+@pytest.mark.slow
+def test_of_two_workers_one_speaks(tmp_path):
+    workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    both = [
+        process(
+            "--recipe", "smoke", "--run-dir", str(tmp_path / "run"),
+            TF_CONFIG=json.dumps(
+                {
+                    "cluster": {"worker": workers},
+                    "task": {"type": "worker", "index": index},
+                }
+            ),
+        )
+        for index in range(2)
+    ]  # fmt: skip
+    ends = [one.communicate(timeout=600) for one in both]
+    assert [one.returncode for one in both] == [0, 0], ends
+    assert "2 CPU replicas on 2 machines" in ends[0][0]
+    assert "whole run" in ends[0][0]
+    assert "Dry run" not in ends[1][0]
+    assert "images/s" not in ends[1][0]
+    assert os.listdir(tmp_path) == ["dry-run-run.png"]
+
+
+# The estimates.
+
+
+def test_the_slower_of_both_decides_the_whole_run():
+    recipe = resolve("smoke", {"batch_size": 50, "epochs": 30})
+    text = whole_run(recipe, 20, step_seconds=0.5, input_rate=25.0)
+    assert text.startswith("about 20:00 min for 600 steps")
+    assert "limited by the input pipeline (2 s for a batch)" in text
+    text = whole_run(recipe, 20, step_seconds=0.5, input_rate=1000.0)
+    assert text.startswith("about 5:00 min for 600 steps, limited by the step;")
+
+
+def test_what_is_kept_is_counted_exactly():
+    """Of the activations, that they grow with the batch of a device."""
+    recipe = resolve("digits")
+    _, state = set_up(recipe, RunOptions(), tf.distribute.get_strategy())
+    counted = analyze(state.model, executed=False)
+    memory = step_memory(recipe, state, counted)
+    trained = sum(int(np.prod(w.shape)) for w in state.model.trainable_weights)
+    everything = state.model.count_params()
+    assert memory["weights"] == 4 * everything
+    assert memory["averages"] == 4 * everything
+    assert memory["gradients"] == 4 * trained
+    assert 0 <= memory["slots"] - 4 * trained < 64  # Momentum, a few numbers.
+    twice = dataclasses.replace(recipe, batch_size=128)
+    more = step_memory(twice, state, counted)
+    assert more["activations"] == 2 * memory["activations"] > 10 * MIB
+
+
+def test_a_step_that_cannot_fit_is_refused():
+    strategy = tf.distribute.get_strategy()
+    recipe = resolve("smoke")
+    check_memory(recipe, {"weights": MIB, "activations": MIB}, strategy)
+    huge = {"weights": MIB, "activations": 2**50}
+    with pytest.raises(ValueError, match="`batch_size` 64 is too large"):
+        check_memory(recipe, huge, strategy)
+
+
+PEAK = """
+import tensorflow as tf
+from benchmarks.timing import peak_megabytes
+from lambdanet_tf.analysis import analyze
+from lambdanet_tf.training import RunOptions, resolve
+from lambdanet_tf.training.estimate import step_memory
+from lambdanet_tf.training.loop import set_up
+from lambdanet_tf.training.steps import training_step
+recipe = resolve("digits", {"batch_size": 512, "image_size": 24})
+pipeline, state = set_up(recipe, RunOptions(), tf.distribute.get_strategy())
+memory = step_memory(recipe, state, analyze(state.model, executed=False))
+take = training_step(state, recipe)
+batches = iter(pipeline.training(count_bad=True))
+zero = tf.constant(0, tf.int64)
+arguments = batches, zero, tf.constant(1)
+take.get_concrete_function(*arguments)
+class Step:
+    get_concrete_function = staticmethod(lambda: None)
+    __call__ = staticmethod(lambda: take(*arguments))
+print(memory["gradients"] + memory["activations"])
+print(peak_megabytes(Step()) * 2**20)
+"""
+
+
+@pytest.mark.slow
+def test_the_estimate_is_near_the_measured_peak():
+    """What the step adds at its peak, by the kernel's own mark."""
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    estimated, measured = map(float, done.stdout.split())
+    assert measured > 200 * MIB
+    assert 1 / 1.6 < estimated / measured < 1.6
+
+
+# The speed of a pipeline.
+
+
+def test_throughput_counts_the_images_after_the_first_batch():
+    shown = []
+    batches = tf.data.Dataset.from_tensors((tf.zeros([7, 2, 2, 1]), 0))
+    flow = data.throughput(batches.repeat(), 0.6, shown.append)
+    assert flow.images % 7 == 0
+    assert flow.images_per_second == flow.images / flow.seconds
+    assert flow.seconds >= 0.6
+    assert flow.first_seconds > 0
+    assert len(shown) == 1
+    assert 0 < shown[0].images <= flow.images
+
+    flow = data.throughput(batches.repeat(4), 60.0)
+    assert flow.images == 21
+
+
+@pytest.mark.parametrize(("number", "received"), [(0, "none"), (1, "one")])
+def test_throughput_needs_two_batches(number, received):
+    batches = tf.data.Dataset.from_tensors((tf.zeros([7, 2, 2, 1]), 0))
+    with pytest.raises(ValueError, match=f"two batches. Received: {received}"):
+        data.throughput(batches.repeat(number))

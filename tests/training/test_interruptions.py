@@ -1,0 +1,314 @@
+"""Runs that are stopped, damaged or extended lose nothing."""
+
+import os
+import random
+import shutil
+import signal
+import tempfile
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf.training import RunFolder
+from lambdanet_tf.training import RunOptions
+from lambdanet_tf.training import Stopped
+from lambdanet_tf.training import devices
+from lambdanet_tf.training import loop
+from lambdanet_tf.training import pictures
+from lambdanet_tf.training import resolve
+from lambdanet_tf.training import steps
+from lambdanet_tf.training import train
+from lambdanet_tf.training.devices import is_lost
+from tests.training.test_training import assert_same_end
+from tests.training.test_training import metrics_rows
+from tests.training.test_training import run_smoke
+from tests.training.test_training import silent
+from tests.training.test_training import weights
+
+STEPS = 20  # of an epoch
+
+
+@pytest.fixture
+def copied_run(finished_run, tmp_path):
+    """A copy of the finished run, which may be written to."""
+    shutil.copytree(finished_run.path, tmp_path / "run")
+    return RunFolder(tmp_path / "run")
+
+
+def send_at(calls):
+    """Returns a decorator that sends SIGTERM in a function's n-th call.
+
+    The list `calls` is given a value for each call.
+    """
+
+    def decorate(number, function):
+        def call(*arguments):
+            result = function(*arguments)
+            calls.append(1)
+            if len(calls) == number:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return result
+
+        return call
+
+    return decorate
+
+
+def with_calls(monkeypatch, place, name, decorate):
+    """Decorates what a function that makes steps returns."""
+    make = getattr(place, name)
+    monkeypatch.setattr(place, name, lambda *a: decorate(make(*a)))
+
+
+# Signals.
+
+
+def test_a_stop_in_validation_waits_for_one_batch(
+    finished_run, tmp_path, monkeypatch
+):
+    """The state of before is saved, and validated again."""
+    with monkeypatch.context() as patch:
+        calls = []
+        send = send_at(calls)
+        with_calls(patch, steps, "evaluation_step", lambda f: send(2, f))
+        with pytest.raises(Stopped, match=f"at step {STEPS}. Resume with"):
+            run_smoke(tmp_path)
+        assert len(calls) == 2
+    folder = RunFolder(tmp_path / "run")
+    assert folder.read().status == "stopped"
+    assert folder.exists(f"checkpoints/ckpt-{STEPS}-0.index")
+    assert not folder.exists("metrics.csv")
+    assert_same_end(run_smoke(tmp_path), finished_run)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("phase", ["test", "report"])
+def test_a_stop_at_the_end_keeps_what_there_is(
+    finished_run, copied_run, tmp_path, monkeypatch, phase
+):
+    before = copied_run.read().metrics
+    with monkeypatch.context() as patch:
+        calls = []
+        send = send_at(calls)
+        if phase == "test":
+            with_calls(patch, steps, "evaluation_step", lambda f: send(2, f))
+        else:
+            curves = send(1, pictures.learning_curves)
+            patch.setattr(pictures, "learning_curves", curves)
+        with pytest.raises(Stopped, match=r"at step 40\. Resume with"):
+            run_smoke(tmp_path)
+        assert len(calls) == (2 if phase == "test" else 1)
+    assert copied_run.read().status == "stopped"
+    assert copied_run.read().metrics == before
+    assert_same_end(run_smoke(tmp_path), finished_run)
+    assert copied_run.read().status == "finished"
+
+
+def test_a_strategy_that_takes_the_signals_gives_them_back(
+    tmp_path, monkeypatch
+):
+    """As one of several workers does."""
+
+    def take(create):
+        def call(*arguments):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            return create(*arguments)
+
+        return call
+
+    monkeypatch.setattr(loop, "create_strategy", take(loop.create_strategy))
+    send = send_at([])
+    with_calls(monkeypatch, loop, "training_step", lambda f: send(3, f))
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Stopped, match=r"at step 3\. Resume with"):
+        run_smoke(tmp_path)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_stop_before_the_first_step_is_obeyed_at_once(tmp_path, monkeypatch):
+    def network(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+        raise AssertionError("the signal was only noted")
+
+    monkeypatch.setattr(loop, "recipe_network", network)
+    with pytest.raises(Stopped):
+        run_smoke(tmp_path)
+
+
+def test_rates_are_true_with_checkpoints_and_after_a_stop(
+    finished_run, tmp_path, monkeypatch
+):
+    """Steps of 20 ms, 64 images each: at most 3,200 images a second."""
+
+    def slow(function):
+        def call(*arguments):
+            time.sleep(0.02)
+            return function(*arguments)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        calls = []
+        send = send_at(calls)
+        with_calls(patch, loop, "training_step", lambda f: send(10, slow(f)))
+        with pytest.raises(Stopped, match="at step 10"):
+            run_smoke(tmp_path)
+    with_calls(monkeypatch, loop, "training_step", slow)
+    folder = run_smoke(tmp_path, {"checkpoint_steps": 4})
+    rates = [float(row["images_per_second"]) for row in metrics_rows(folder)]
+    assert len(rates) == 2
+    assert max(*rates, folder.read().metrics["images_per_second"]) < 3_200
+    assert_same_end(folder, finished_run)
+
+
+# A lost TPU or worker.
+
+
+def raising(error):
+    """Returns a decorator: the function raises an error in its place."""
+
+    def decorate(function):
+        def call(*arguments):
+            raise error
+
+        return call
+
+    return decorate
+
+
+@pytest.mark.parametrize("place", ["data", "step"])
+def test_a_lost_device_ends_a_run_that_can_be_resumed(
+    tmp_path, monkeypatch, place
+):
+    lost = tf.errors.UnavailableError(None, None, "Socket closed\nDetails")
+    if place == "step":
+        with_calls(monkeypatch, loop, "training_step", raising(lost))
+    else:
+        monkeypatch.setattr(loop, "InputPipeline", raising(lost)(None))
+    with pytest.raises(Stopped, match="lost: Socket closed\nThe same"):
+        run_smoke(tmp_path)
+    folder = RunFolder(tmp_path / "run")
+    assert folder.exists() == (place == "step")
+    assert not folder.exists() or folder.read().status == "stopped"
+    assert not folder.exists("checkpoints")
+
+
+@pytest.mark.once
+def test_a_fault_is_not_taken_for_a_lost_device(tmp_path, monkeypatch):
+    monkeypatch.setattr(devices, "number_of_workers", lambda: 2)
+    fault = tf.errors.InternalError(None, None, "A kernel failed")
+    with_calls(monkeypatch, loop, "training_step", raising(fault))
+    with pytest.raises(tf.errors.InternalError):
+        run_smoke(tmp_path, {"strategy": "default"})
+    assert RunFolder(tmp_path / "run").read().status == "running"
+
+
+COLLECTIVE = "Graph execution error:\n\nCollective ops is aborted by: gone"
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("kind", "message", "workers", "lost"),
+    [
+        ("UnavailableError", "Socket closed", 0, True),
+        ("UnavailableError", COLLECTIVE, 2, True),
+        ("AbortedError", "", 0, True),
+        ("CancelledError", "", 0, False),
+        ("CancelledError", "", 2, True),
+        ("DeadlineExceededError", "", 2, True),
+        ("InternalError", "A kernel failed", 2, False),
+        ("InternalError", COLLECTIVE, 2, True),
+        ("InternalError", COLLECTIVE, 0, False),
+        ("UnknownError", "", 2, False),
+        ("FailedPreconditionError", "", 2, False),
+        ("FailedPreconditionError", "the current incarnation is", 2, True),
+        ("InvalidArgumentError", "shapes", 2, False),
+        ("NotFoundError", "a file", 2, False),
+        ("ResourceExhaustedError", "", 2, False),
+    ],
+)
+def test_which_errors_say_that_a_worker_is_lost(
+    monkeypatch, kind, message, workers, lost
+):
+    monkeypatch.setattr(devices, "number_of_workers", lambda: workers)
+    error = getattr(tf.errors, kind)(None, None, message)
+    assert is_lost(error) == lost
+
+
+@pytest.mark.once
+def test_only_the_chief_leaves_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "is_chief", lambda: False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = run_smoke(tmp_path, epochs=1)
+    assert not tf.io.gfile.exists(folder.path)
+    # TensorFlow itself writes what it converts, until the process ends.
+    assert set(tmp_path.iterdir()) == set(tmp_path.glob("__autograph*"))
+
+
+# The end of a run.
+
+
+@pytest.mark.once
+def test_broken_pictures_cost_the_pictures_alone(copied_run, monkeypatch):
+    def broken(*arguments):
+        raise ImportError("numpy.core.multiarray failed to import")
+
+    monkeypatch.setattr(pictures, "learning_curves", broken)
+    for name in ("report.md", "curves.png", "examples.npz"):
+        os.remove(copied_run.file(name))
+    said = []
+    train(resolve("smoke"), RunOptions(run_dir=copied_run.path), said.append)
+    assert "The pictures could not be drawn: numpy.core" in "\n".join(said)
+    assert copied_run.read().status == "finished"
+    assert copied_run.read().read_examples() is not None
+    assert copied_run.exists("report.md")
+    assert not copied_run.exists("curves.png")
+
+
+@pytest.mark.once
+def test_a_run_without_its_checkpoints_is_not_begun_again(copied_run):
+    shutil.rmtree(copied_run.file("checkpoints"))
+    before = weights(copied_run)
+    recipe = resolve("smoke", {"epochs": 3})
+    with pytest.raises(ValueError, match="has weights but no checkpoint"):
+        train(recipe, RunOptions(run_dir=copied_run.path), silent)
+    for now, then in zip(weights(copied_run), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+    assert copied_run.read().status == "finished"
+
+
+@pytest.mark.once
+def test_the_best_weights_are_those_of_the_checkpoint(copied_run, tmp_path):
+    """Whatever a process that was killed wrote after it."""
+    before = weights(copied_run)
+    os.remove(copied_run.file("best.weights.npz"))
+    run_smoke(tmp_path)
+    for now, then in zip(weights(copied_run), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+# What a run leaves behind in its process.
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_callers_settings_are_left_alone(copied_run, tmp_path, fails):
+    random.seed(3)
+    np.random.seed(3)  # noqa: NPY002
+    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    options = {"deterministic": True}
+    if fails:
+        with pytest.raises(ValueError, match="1300 for 1295 images"):
+            run_smoke(tmp_path / "new", options, batch_size=1300)
+    else:
+        run_smoke(tmp_path, options)
+    drawn = random.random(), np.random.uniform()  # noqa: NPY002
+    random.seed(3)
+    np.random.seed(3)  # noqa: NPY002
+    assert drawn == (random.random(), np.random.uniform())  # noqa: NPY002
+    policy = tf.keras.mixed_precision.global_policy()
+    assert policy.name == "mixed_bfloat16"
+    assert not devices.config.is_op_determinism_enabled()

@@ -1,0 +1,194 @@
+"""Real processes that are stopped and killed, and go on to the same end."""
+
+import csv
+import json
+import os
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from lambdanet_tf.models.weights import RUN_WEIGHTS
+
+ROOT = pathlib.Path(__file__).parents[2]
+PATIENCE = 900
+
+
+class Process:
+    """train.py in a process of its own, in this process's Keras."""
+
+    def __init__(self, *arguments, **environment):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+        self._process = subprocess.Popen(
+            [sys.executable, str(ROOT / "train.py"), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+        )
+
+    def wait_for(self, condition):
+        """Waits until a condition holds while the process is alive."""
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            assert self._process.poll() is None, self._process.stdout.read()
+            assert time.monotonic() < end, "nothing happened"
+            time.sleep(0.02)
+
+    def send(self, number):
+        self._process.send_signal(number)
+
+    def end(self):
+        """Waits for the end; returns the exit code and what was printed."""
+        output, _ = self._process.communicate(timeout=PATIENCE)
+        return self._process.returncode, output
+
+    def destroy(self):
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture
+def start():
+    """Starts processes that do not outlive the test."""
+    processes = []
+
+    def start_one(*arguments, **environment):
+        processes.append(Process(*arguments, **environment))
+        return processes[-1]
+
+    yield start_one
+    for process in processes:
+        process.destroy()
+
+
+def step_of(folder):
+    """The step of the newest checkpoint, or -1."""
+    files = folder.glob("checkpoints/ckpt-*.index")
+    steps = [int(f.name.split("-")[1].split(".")[0]) for f in files]
+    return max(steps, default=-1)
+
+
+def figures(folder):
+    """The lines of metrics.csv without what depends on the clock."""
+    with open(folder / "metrics.csv", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    for row in rows:
+        del row["seconds"], row["images_per_second"]
+    return rows
+
+
+@pytest.mark.slow
+def test_stopped_and_killed_runs_end_with_the_same_bits(start, tmp_path):
+    """One run in peace; one that gets SIGTERM, then SIGKILL somewhere."""
+    chance = random.Random(2102)
+    command = ["--recipe", "smoke", "--epochs", "5", "--checkpoint-steps", "7",
+               "--deterministic", "--dropout-rate", "0.3"]  # fmt: skip
+    peace, war = tmp_path / "peace", tmp_path / "war"
+    peaceful = start(*command, "--run-dir", str(peace))
+
+    first = start(*command, "--run-dir", str(war))
+    first.wait_for(lambda: step_of(war) >= chance.randrange(7, 30))
+    first.send(signal.SIGTERM)
+    code, output = first.end()
+    assert code == 75, output
+    assert "Stopped by a signal at step" in output
+    stopped_at = step_of(war)
+
+    second = start(*command, "--run-dir", str(war))
+    second.wait_for(lambda: step_of(war) > stopped_at)
+    time.sleep(chance.random() / 2)
+    second.send(signal.SIGKILL)
+    assert second.end()[0] == -signal.SIGKILL
+    assert json.loads((war / "run.json").read_text())["status"] == "running"
+
+    code, output = start(*command, "--run-dir", str(war), "--resume").end()
+    assert code == 0, output
+    assert "Resuming at step" in output
+    code, output = peaceful.end()
+    assert code == 0, output
+
+    assert figures(war) == figures(peace)
+    expected = np.load(peace / RUN_WEIGHTS)
+    actual = np.load(war / RUN_WEIGHTS)
+    assert actual.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(actual[name], values, err_msg=name)
+
+
+def free_ports(number):
+    sockets = [socket.socket() for _ in range(number)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+@pytest.mark.slow
+def test_workers_go_on_when_one_was_killed_and_came_back(start, tmp_path):
+    """The others end with 75, for a supervisor to start them again."""
+    number = 3
+    run = tmp_path / "run"
+    workers = [f"127.0.0.1:{port}" for port in free_ports(number)]
+
+    def start_worker(index):
+        task = {"type": "worker", "index": index}
+        cluster = {"cluster": {"worker": workers}, "task": task}
+        return start(
+            "--recipe", "smoke", "--epochs", "12", "--batch-size", "48",
+            "--run-dir", str(run), TF_CONFIG=json.dumps(cluster),
+        )  # fmt: skip
+
+    processes = [start_worker(index) for index in range(number)]
+    processes[0].wait_for(lambda: step_of(run) > 26)
+    processes[-1].send(signal.SIGKILL)
+    assert processes[-1].end()[0] == -signal.SIGKILL
+    ends = [process.end() for process in processes[:-1]]
+    assert [code for code, _ in ends] == [75] * (number - 1), ends
+    assert "a machine or a device was lost: " in ends[0][1]
+    assert f"The same command resumes {run}." in ends[0][1]
+    processes = [start_worker(index) for index in range(number)]
+    ends = [process.end() for process in processes]
+    assert [code for code, _ in ends] == [0] * number, ends
+    assert "Resuming at step" in ends[0][1]
+    record = json.loads((run / "run.json").read_text())
+    assert record["status"] == "finished"
+    assert record["metrics"]["test_images"] == 359
+    assert record["metrics"]["device"] == (
+        f"{number} CPU replicas on {number} machines"
+    )
+    assert record["metrics"]["accuracy"] > 0.9
+    assert [row["epoch"] for row in figures(run)] == [
+        str(epoch) for epoch in range(1, 13)
+    ]
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_worker_stops_all(start, tmp_path):
+    run = tmp_path / "run"
+    workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    processes = [
+        start(
+            "--recipe", "smoke", "--epochs", "200", "--run-dir", str(run),
+            TF_CONFIG=json.dumps(
+                {
+                    "cluster": {"worker": workers},
+                    "task": {"type": "worker", "index": index},
+                }
+            ),
+        )
+        for index in range(2)
+    ]  # fmt: skip
+    processes[0].wait_for(lambda: step_of(run) > 0)
+    processes[1].send(signal.SIGTERM)
+    ends = [process.end() for process in processes]
+    assert [code for code, _ in ends] == [75, 75], ends
+    assert json.loads((run / "run.json").read_text())["status"] == "stopped"

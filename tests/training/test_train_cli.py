@@ -1,0 +1,614 @@
+"""train.py as people call it."""
+
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import cli
+from lambdanet_tf import config
+from lambdanet_tf import environment
+from lambdanet_tf.arguments import positive_int
+from lambdanet_tf.arguments import users_input
+from lambdanet_tf.training import RECIPES
+from lambdanet_tf.training import RunOptions
+from lambdanet_tf.training import pictures
+from lambdanet_tf.training import record
+from lambdanet_tf.training import resolve
+from lambdanet_tf.training.options import is_chief
+from lambdanet_tf.training.options import number_of_workers
+from lambdanet_tf.training.progress import Progress
+from lambdanet_tf.training.progress import count
+from tests.data.test_data import png
+
+pytestmark = pytest.mark.once
+
+ROOT = pathlib.Path(__file__).parents[2]
+SMOKE = ["--recipe", "smoke", "--epochs", "1"]
+
+
+def train_py(*arguments, **environment):
+    """Runs train.py in a process of its own, under this process's Keras."""
+    return subprocess.run(
+        [sys.executable, str(ROOT / "train.py"), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+    )
+
+
+def refused(capsys, *arguments):
+    """What is said about wrong arguments."""
+    assert cli.train(list(arguments)) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("lambdanet train: ")
+    assert output.err.count("\n") == 1
+    return output.err
+
+
+# Help, without TensorFlow.
+
+
+def test_help_lists_flags_and_recipes(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.train(["--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    assert "train.py --recipe cifar10" in text
+    for name in ("--learning-rate", "--weight-decay", "--image-size"):
+        assert name in text
+    assert "peak learning rate for" in text
+    for recipe in RECIPES.values():
+        assert f"{recipe.name:15}{recipe.summary}" in text
+
+
+def test_the_list_has_commands_and_results(capsys):
+    assert cli.train(["--list-recipes"]) == 0
+    text = capsys.readouterr().out
+    for recipe in RECIPES.values():
+        assert f"{recipe.name:15}{recipe.summary}" in text
+        assert recipe.command in text
+        assert recipe.result in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--help"], 0),
+        (["--list-recipes"], 0),
+        (["--epoch", "3"], 2),
+        (["--recipe", "digit"], 2),
+        (["--epochs", "0"], 2),
+    ],
+)
+def test_no_tensorflow_is_needed_to_say_so(arguments, code):
+    program = f"""
+import sys
+sys.modules.update(dict.fromkeys(["tensorflow", "numpy", "keras"]))
+from lambdanet_tf.cli import train as main
+try:
+    code = main({arguments!r})
+except SystemExit as end:
+    code = end.code
+sys.exit(code)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_console_command_is_there():
+    text = (ROOT / "pyproject.toml").read_text()
+    (target,) = re.findall(r'^lambdanet-train = "(.*)"', text, re.MULTILINE)
+    module, name = target.split(":")
+    assert module == cli.__name__
+    assert getattr(cli, name) is cli.train
+
+
+def test_an_interrupted_import_ends_quietly(tmp_path):
+    """Ctrl-C while TensorFlow is being imported."""
+    (tmp_path / "tensorflow.py").write_text("raise KeyboardInterrupt")
+    done = train_py(*SMOKE, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert done.returncode == 130
+    assert done.stderr == "\ntrain.py: interrupted\n"
+
+
+# Wrong use.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--epoch", "3"],
+            "Unknown argument '--epoch'. Did you mean '--epochs",
+        ),
+        (["--lr=3"], "Did you mean '--learning-rate'"),
+        (["--recipe", "digit"], "Unknown recipe 'digit'. .*'digits'"),
+        (["--epochs", "many"], "--epochs: invalid integer value: 'many'"),
+        (["--epochs"], "--epochs: expected one argument"),
+        (["--strategy", "all"], "`strategy` must be one of .*'auto'"),
+        (["--steps-per-execution", "0"], "`steps_per_execution` must be at"),
+        (["--recipe-file", "nothing.json"], "Cannot read 'nothing.json': "),
+        (["--recipe", "smoke", "--recipe-file", "x"], "not both"),
+        (["--resume"], "`resume` needs the folder of a run"),
+        (
+            ["--resume", "--run-dir", "nothing"],
+            "nothing is not the folder of a run",
+        ),
+        (["--data", "digit"], "`data` must be one of digits"),
+        (["--model", "LambdaResNet51"], "Did you mean 'LambdaResNet50'"),
+        (
+            ["--run-dir", os.fsdecode(b"caf\xe9")],
+            r"must be UTF-8: .* Received: 'caf\\udce9'",
+        ),
+        (["--run-dir", "s4://bucket/run"], "cannot read or write s4:// paths"),
+    ],
+)
+def test_wrong_use(capsys, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert cli.train(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("lambdanet train: ")
+    assert error.count("\n") == 1
+    assert re.search(message, error), error
+    assert os.listdir(tmp_path) == []
+
+
+def test_all_missing_packages_are_named_at_once(monkeypatch):
+    there = importlib.util.find_spec
+
+    def find_spec(name, *arguments):
+        missing = ("tensorflow_datasets", "official", "matplotlib")
+        return None if name in missing else there(name, *arguments)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+    recipe, said = resolve("imagenet_350"), []
+    with pytest.raises(ImportError, match=r"lambdanet-tf\[tfds,garden\]"):
+        record.check_prerequisites(recipe, RunOptions(), print_fn=said.append)
+    # A dry run does without the images; pictures are never needed.
+    smoke = resolve("smoke", {"data": "tfds:cifar10"})
+    record.check_prerequisites(smoke, RunOptions(), False, said.append)
+    assert said == [
+        "matplotlib is not installed: the run makes no pictures. It comes with "
+        'the extra `plot`: pip install "lambdanet-tf[plot]".'
+    ]
+
+
+def test_google_cloud_storage_names_its_extra(monkeypatch):
+    """Where TensorFlow does not bring it itself."""
+    monkeypatch.setattr(
+        tf.io.gfile, "get_registered_schemes", lambda: ["", "file"]
+    )
+    recipe = resolve("smoke", {"data": "records:gs://bucket/imagenet"})
+    with pytest.raises(ValueError, match="gs:// paths.*the extra `tpu`"):
+        record.check_prerequisites(recipe, RunOptions())
+    text = (ROOT / "pyproject.toml").read_text()
+    tpu = text[text.index("tpu = [") :]
+    assert "tensorflow-io-gcs-filesystem" in tpu[: tpu.index("]")]
+
+
+# Errors and exit codes.
+
+
+def test_a_fault_keeps_its_traceback():
+    """One line is for what this package says about its input."""
+
+    def fault():
+        return int("no number")
+
+    def own_fault():
+        return list(zip(range(2), range(3), strict=True))
+
+    for action in (fault, own_fault):
+        with pytest.raises(ValueError, match="."):
+            config.run(action, "mine")
+
+
+def test_what_this_package_says_is_one_line(capsys):
+    assert config.run(lambda: resolve("no recipe"), "mine") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("mine: Unknown recipe")
+    assert error.count("\n") == 1
+    with pytest.raises(ValueError, match="must be a positive integer"):
+        config.run(lambda: positive_int("steps", 0), "mine")
+    users = users_input()(lambda: positive_int("steps", 0))
+    assert config.run(users, "mine") == 2
+
+
+def test_images_are_checked_by_a_command(tmp_path, capsys):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for i in range(3):
+            (tmp_path / name / f"{i}.png").write_bytes(png([i, i, i]))
+    assert cli.main(["check", str(tmp_path)]) == 0
+    assert "\n0 of 6 images cannot be read." in capsys.readouterr().out
+    (tmp_path / "cat" / "2.png").write_bytes(b"a text")
+    assert cli.main(["check", f"folder:{tmp_path}"]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert f"{tmp_path}/cat/2.png" in said[-2]
+    assert said[-1] == "1 of 6 images cannot be read."
+    assert cli.main(["check", str(tmp_path / "fish")]) == 2
+    assert "fish" in capsys.readouterr().err
+
+
+def test_each_command_is_in_the_overview(capsys):
+    assert cli.main([]) == 2
+    assert cli.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for name in ("train", "export", "verify", "label", "check", "summary"):
+        assert f"\n  {name} " in text
+        with pytest.raises(SystemExit) as end:
+            cli.main([name, "--help"])
+        assert end.value.code == 0
+    assert cli.main(["trian"]) == 2
+    assert "Did you mean 'train'" in capsys.readouterr().err
+
+
+# Runs.
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run, and what was printed; without matplotlib."""
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    hidden = tmp_path_factory.mktemp("hidden")
+    (hidden / "sitecustomize.py").write_text(
+        "import sys\nsys.modules['matplotlib'] = None\n"
+    )
+    done = train_py(
+        *SMOKE, "--run-dir", str(folder), PYTHONPATH=f"{hidden}:{ROOT}"
+    )
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout
+
+
+def test_a_run_says_what_it_does(run):
+    folder, printed = run
+    assert "parameters" in printed
+    assert "1 epoch of 20 steps, 64 images each" in printed
+    assert "compiling the training step ..." in printed
+    assert "epoch 1/1" in printed
+    assert "img/s" in printed
+    assert "test accuracy: " in printed
+    assert str(folder) in printed
+    assert json.loads((folder / "run.json").read_text())["command"].startswith(
+        "python train.py --recipe smoke"
+    )
+
+
+def test_without_matplotlib_there_are_no_pictures(run):
+    folder, printed = run
+    assert "matplotlib is not installed: the run makes no pictures" in printed
+    assert not list(folder.glob("*.png"))
+    assert "![" not in (folder / "report.md").read_text()
+
+
+def test_a_finished_run_is_not_begun_again(run, capsys):
+    assert cli.train(["--run-dir", str(run[0])]) == 0
+    assert "is finished; there is nothing to resume" in capsys.readouterr().out
+
+
+def test_a_change_of_a_run_is_a_change_of_its_own_recipe(run, capsys):
+    """Not of the default recipe."""
+    error = refused(capsys, "--run-dir", str(run[0]), "--seed", "3")
+    assert "begun with another recipe: seed is 0, not 3. Resume it" in error
+    error = refused(capsys, "--run-dir", str(run[0]), "--recipe", "digits")
+    assert "augmentation is 'none', not 'affine'" in error
+
+
+@pytest.mark.slow
+def test_two_parts_of_the_cpu(tmp_path):
+    done = train_py(
+        *SMOKE, "--run-dir", str(tmp_path / "run"), "--replicas", "2"
+    )
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["metrics"]["device"] == "2 CPU replicas"
+    assert record["metrics"]["test_images"] == 359
+
+
+def test_ones_own_images_get_a_recipe_of_their_own(tmp_path, capsys, rng):
+    """Trained at 64 pixels, not at the digits' 8."""
+    for part, number in (("train", 12), ("test", 3)):
+        for label, name in enumerate(("dark", "light")):
+            folder = tmp_path / "images" / part / name
+            folder.mkdir(parents=True)
+            for index in range(number):
+                pixels = rng.integers(0, 100, (70, 90, 3)) + 150 * label
+                png = tf.io.encode_png(pixels.astype(np.uint8))
+                (folder / f"{index}.png").write_bytes(png.numpy())
+    command = [
+        "--data", f"folder:{tmp_path / 'images'}", "--run-dir",
+        str(tmp_path / "run"), "--epochs", "2", "--batch-size", "8",
+    ]  # fmt: skip
+    small = '{"stages": ["L"], "widths": [8], "strides": [2]}'
+    assert cli.train([*command, "--model-arguments", small]) == 0
+    output = capsys.readouterr().out
+    assert "Images of your own: the recipe images, at 64 pixels." in output
+    assert "Warning: the warm-up of 5 epochs is as long as the run" in output
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["recipe"]["image_size"] == 64
+    assert record["recipe"]["augmentation"] == "random_crop"
+    assert record["classes"] == ["dark", "light"]
+    assert "top5_accuracy" not in record["metrics"]
+    assert (tmp_path / "run" / "predictions.png").exists()
+    shutil.rmtree(tmp_path / "run")
+
+
+# Which Keras.
+
+
+def choose(monkeypatch, capsys, options, cluster=None, keras=""):
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", keras)
+    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster) if cluster else "")
+    cli.choose_keras(RunOptions(**options))
+    said = capsys.readouterr().out
+    return os.environ["TF_USE_LEGACY_KERAS"], said
+
+
+WORKERS = {
+    "cluster": {"worker": ["a:1", "b:2"]},
+    "task": {"type": "worker", "index": 0},
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "cluster"),
+    [
+        ({"strategy": "tpu"}, None),
+        ({"strategy": "multiworker"}, None),
+        ({"tpu": "my-tpu"}, None),
+        ({}, WORKERS),
+    ],
+)
+def test_tf_keras_is_chosen_and_said(monkeypatch, capsys, options, cluster):
+    keras, said = choose(monkeypatch, capsys, options, cluster)
+    assert keras == "1"
+    assert "training on tf_keras, not Keras 3" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "cluster"),
+    [
+        ({}, None),
+        ({"strategy": "mirrored"}, None),
+        ({}, {"cluster": {"worker": ["a:1"]}}),
+        ({"strategy": "default"}, WORKERS),
+    ],
+)
+def test_the_users_keras_is_left_alone(monkeypatch, capsys, options, cluster):
+    assert choose(monkeypatch, capsys, options, cluster) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "TF_CONFIG must be JSON like .* Received: '{'"),
+        ("[1]", "TF_CONFIG must be JSON like"),
+        ('{"cluster": {"worker": 3}}', "TF_CONFIG must be JSON like"),
+        (
+            json.dumps({"cluster": {"worker": ["a:1"], "evaluator": ["c:3"]}}),
+            "TF_CONFIG must name workers, .*Received: evaluator",
+        ),
+        (
+            json.dumps({**WORKERS, "task": {"type": "evaluator", "index": 0}}),
+            "must be one of its workers. Received: evaluator 0",
+        ),
+        (
+            json.dumps({**WORKERS, "task": {"type": "worker", "index": 2}}),
+            "must be one of its workers. Received: worker 2",
+        ),
+    ],
+)
+def test_a_cluster_that_cannot_train_is_one_line(
+    tmp_path, monkeypatch, capsys, text, message
+):
+    monkeypatch.setenv("TF_CONFIG", text)
+    error = refused(capsys, *SMOKE, f"--runs-dir={tmp_path}")
+    assert re.search(message, error)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "index", "chief"),
+    [("chief", 0, True), ("worker", 0, False), ("worker", 1, False)],
+)
+def test_one_process_of_a_cluster_is_the_chief(monkeypatch, kind, index, chief):
+    cluster = {"chief": ["a:1"], "worker": ["b:2", "c:3"]}
+    task = {"type": kind, "index": index}
+    text = json.dumps({"cluster": cluster, "task": task})
+    monkeypatch.setenv("TF_CONFIG", text)
+    assert number_of_workers() == 3
+    assert is_chief() == chief
+
+
+def test_nothing_is_said_if_it_is_chosen_already(monkeypatch, capsys):
+    chosen = choose(monkeypatch, capsys, {"tpu": "x"}, keras="1")
+    assert chosen == ("1", "")
+
+
+def test_a_tpu_that_is_not_there(tmp_path):
+    done = train_py(
+        *SMOKE, "--run-dir", str(tmp_path / "run"), "--tpu", "local",
+        TF_USE_LEGACY_KERAS="",
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "training on tf_keras" in done.stdout
+    assert "Cannot use the TPU 'local'" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+# The progress line.
+
+
+class Stream(io.TextIOWrapper):
+    """A terminal or a file with an encoding of its own."""
+
+    def __init__(self, encoding, is_terminal):
+        super().__init__(io.BytesIO(), encoding=encoding, newline="")
+        self._is_terminal = is_terminal
+
+    def isatty(self):
+        return self._is_terminal
+
+    def text(self):
+        self.flush()
+        return self.buffer.getvalue().decode(self.encoding)
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def progress(encoding="utf-8", is_terminal=True):
+    stream, clock = Stream(encoding, is_terminal), Clock()
+    shown = Progress(4, 10, 32, stream, clock)
+    shown.announce("compiling the training step ...")
+    shown.start_once(1)
+    return shown, stream, clock
+
+
+def test_the_line_of_an_epoch():
+    shown, stream, clock = progress("ascii", is_terminal=False)
+    clock.now += 9
+    shown.show(5, "loss 1.6000")
+    shown.show(10, "loss 1.5000", ends_epoch=True)
+    assert stream.text().splitlines()[1:] == [
+        "epoch 1/4  step 5/10  loss 1.6000  1:19 min left  14 img/s",
+        "epoch 1/4  loss 1.5000  30 s left  32 img/s",
+    ]
+
+
+def test_a_log_has_a_line_at_the_start_and_every_minute():
+    shown, stream, clock = progress(is_terminal=False)
+    assert stream.text() == "compiling the training step ...\n"
+    for second in range(1, 151):
+        clock.now = 100.0 + second
+        if shown.is_due():
+            shown.show(1 + second // 10, "loss 1.5000")
+    lines = stream.text().splitlines()
+    assert len(lines) == 3
+    assert "epoch 1/4" in lines[1]
+    assert "img/s" in lines[1]
+    assert "\r" not in stream.text()
+
+
+@pytest.mark.parametrize("columns", [20, 40, 60, 80, 200])
+def test_a_line_fits_the_terminal(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown, stream, clock = progress()
+    for step in range(2, 11):
+        clock.now += 1
+        assert shown.is_due()
+        shown.show(step, "loss 1.5000")
+    metrics = "loss 1.5000  accuracy 50.00%  validation 52.00%"
+    shown.show(10, metrics, ends_epoch=True)
+    written = stream.text()
+    assert written.count("\n") == 1
+    for line in re.split(r"[\r\n]", written):
+        assert len(line) < columns
+    assert "epoch 1/4" in written
+
+
+def test_numbers_of_things():
+    assert count(1, "epoch") == "1 epoch"
+    assert count(0, "step") == "0 steps"
+    assert count(1295, "image") == "1,295 images"
+
+
+# The pictures.
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are saved, with the renderer that measures them."""
+    figure_module = environment.require("matplotlib.figure", "plot")
+    agg = environment.require("matplotlib.backends.backend_agg", "plot")
+    save, figures = figure_module.Figure.savefig, []
+
+    def keep(figure, *arguments, **options):
+        save(figure, *arguments, **options)
+        canvas = agg.FigureCanvasAgg(figure)
+        canvas.draw()
+        figures.append((figure, canvas.get_renderer()))
+
+    monkeypatch.setattr(figure_module.Figure, "savefig", keep)
+    return figures
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("0", "1", "2"),
+        ("a dog", "golden retriever puppy", "Cavalier King Charles spaniel"),
+    ],
+)
+def test_titles_of_predictions_never_overlap(drawn, rng, names):
+    images = rng.uniform(0, 255, (60, 8, 8, 3))
+    labels = np.arange(60) % 3
+    probabilities = rng.dirichlet(np.ones(3), 60)
+    pictures.predictions(images, labels, probabilities, names)
+    ((figure, renderer),) = drawn
+    boxes = [
+        axes.title.get_window_extent(renderer)
+        for axes in figure.axes
+        if axes.title.get_text()
+    ]
+    assert len(boxes) >= 30
+    for number, box in enumerate(boxes):
+        for other in boxes[number + 1 :]:
+            assert not box.overlaps(other)
+
+
+@pytest.mark.parametrize("epochs", [1, 3, 12])
+def test_curves_count_whole_epochs_beside_their_legends(drawn, epochs):
+    rows = [
+        {
+            "epoch": e,
+            "loss": 2 / e,
+            "accuracy": 1 - 0.5 / e,
+            "validation_loss": 1.5 / e,
+            "validation_accuracy": 1 - 0.4 / e,
+            "learning_rate": 0.1,
+        }
+        for e in range(1, epochs + 1)
+    ]
+    pictures.learning_curves(rows, epochs, 0.9, label_smoothing=0.1)
+    ((figure, renderer),) = drawn
+    for axes in figure.axes:
+        ticks = axes.get_xticks()
+        np.testing.assert_array_equal(ticks, np.round(ticks))
+        legend = axes.get_legend()
+        if legend is not None:
+            box = legend.get_window_extent(renderer)
+            assert not box.overlaps(axes.get_window_extent(renderer))
+    losses, accuracies, _ = figure.axes
+    labels = [text.get_text() for text in losses.get_legend().get_texts()]
+    assert labels[0] == "training (augmented, labels smoothed by 0.1)"
+    assert labels[1] == "validation"
+    labels = [text.get_text() for text in accuracies.get_legend().get_texts()]
+    assert "test: 90.00%" in labels
