@@ -17,30 +17,12 @@ from lambdanet_tf import ops
 from lambdanet_tf.layers import RelativeAttention
 from tests.support import attention_oracle
 from tests.support import checks
+from tests.support.attention_layers import built
+from tests.support.attention_layers import copy_weights
+from tests.support.attention_layers import normal
 
 SIZES = {1: (2, 3, 5, 7, 11), 2: (2, 3, 5), 3: (1, 2, 3)}
 _SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
-
-
-def normal(rng, *shape):
-    return rng.normal(size=shape).astype("float32")
-
-
-def built(x, seed=5, call=None, **arguments):
-    """A layer with random weights, built for `x`."""
-    layer = RelativeAttention(**arguments)
-    layer(tf.constant(x), **(call or {}))
-    checks.randomize(layer, np.random.default_rng(seed))
-    return layer
-
-
-def copy_weights(source, target, **changes):
-    weights = checks.reference_weights(source)
-    for name, variable in checks.reference_weights(target).items():
-        value = changes.get(name)
-        if value is None:
-            value = checks.raw(weights[name])
-        variable.assign(value)
 
 
 def odd(*numbers):

@@ -6,10 +6,10 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import models
-from tests.models.test_resnet import some_images
-from tests.models.test_resnet import tiny
-from tests.models.test_resnet import vary
 from tests.support import checks
+from tests.support.networks import some_images
+from tests.support.networks import tiny
+from tests.support.networks import vary
 
 PARTS = ("stem", "stage2", "stage3")
 

@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from lambdanet_tf import models
 from lambdanet_tf.environment import KERAS_3
-from tests.models.test_resnet import some_images
-from tests.models.test_resnet import tiny
-from tests.models.test_resnet import vary
 from tests.support import checks
+from tests.support.networks import some_images
+from tests.support.networks import tiny
+from tests.support.networks import vary
 
 pytestmark = pytest.mark.every_lane
 
@@ -275,15 +275,14 @@ def test_arrays_of_text_change_nothing(tmp_path):
     assert_equal(other, network(seed=1))
 
 
-_OTHER_KERAS = """
+_OTHER_KERAS = f"""
 import sys
 import numpy as np
 from lambdanet_tf import models
-from tests.models.test_weights import ARGUMENTS
-from tests.models.test_resnet import some_images, tiny
+from tests.support.networks import some_images, tiny
 
 for path in sys.argv[2:]:
-    model = tiny(**ARGUMENTS, weights=path)
+    model = tiny(**{ARGUMENTS}, weights=path)
     outputs = np.asarray(model(some_images(2, 16, 16, 3)))
     np.save(path + ".npy", outputs)
 models.save_weights(model, sys.argv[1])

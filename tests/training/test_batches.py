@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from lambdanet_tf import data
 from lambdanet_tf import training
 from lambdanet_tf.training.steps import Evaluation
-from tests.data.test_data import Files
-from tests.data.test_data import png
-from tests.data.test_data_sets import example
-from tests.data.test_data_sets import write_file
+from tests.support.image_sets import Files
+from tests.support.image_sets import example
+from tests.support.image_sets import png
+from tests.support.image_sets import write_file
 
 pytestmark = pytest.mark.once
 

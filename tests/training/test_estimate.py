@@ -23,7 +23,7 @@ from lambdanet_tf.training.estimate import picture_path
 from lambdanet_tf.training.estimate import step_memory
 from lambdanet_tf.training.estimate import whole_run
 from lambdanet_tf.training.loop import set_up
-from tests.training.test_resume import free_ports
+from tests.support.train_process import free_ports
 
 pytestmark = pytest.mark.once
 

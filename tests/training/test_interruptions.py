@@ -21,11 +21,11 @@ from lambdanet_tf.training import resolve
 from lambdanet_tf.training import steps
 from lambdanet_tf.training import train
 from lambdanet_tf.training.devices import is_lost
-from tests.training.test_training import assert_same_end
-from tests.training.test_training import metrics_rows
-from tests.training.test_training import run_smoke
-from tests.training.test_training import silent
-from tests.training.test_training import weights
+from tests.support.smoke_run import assert_same_end
+from tests.support.smoke_run import metrics_rows
+from tests.support.smoke_run import run_smoke
+from tests.support.smoke_run import silent
+from tests.support.smoke_run import weights
 
 STEPS = 20  # of an epoch
 

@@ -28,7 +28,7 @@ from lambdanet_tf.training.options import is_chief
 from lambdanet_tf.training.options import number_of_workers
 from lambdanet_tf.training.progress import Progress
 from lambdanet_tf.training.progress import count
-from tests.data.test_data import png
+from tests.support.image_sets import png
 
 pytestmark = pytest.mark.once
 
