@@ -17,6 +17,7 @@ from lambdanet_tf import serving
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.environment import is_there
 from lambdanet_tf.runs import RunFolder
+from tests.support.representatives import mark_thorough
 from tests.support.serving_run import write_run
 
 
@@ -73,7 +74,9 @@ def _missing(marker):
     return None
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` reads the markers
 def pytest_collection_modifyitems(items):
+    mark_thorough(items, only_one=not KERAS_3)
     for item in items:
         for marker in ("gpu", "tpu", "garden", "addons"):
             if item.get_closest_marker(marker) and (reason := _missing(marker)):

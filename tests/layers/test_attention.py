@@ -506,8 +506,28 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("kind", PARTS)
-def test_parts_of_the_queries_are_the_same_function(kind, rng, monkeypatch):
+def compiled(step):
+    return tf.function(step, jit_compile=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        *((kind, lambda step: step) for kind in PARTS),
+        # What takes seconds to trace and compile.
+        *(
+            pytest.param(kind, way, marks=pytest.mark.thorough)
+            for kind, way in (
+                *((kind, tf.function) for kind in PARTS),
+                ("map", compiled),
+                ("causal", compiled),
+            )
+        ),
+    ],
+)
+def test_parts_of_the_queries_are_the_same_function(
+    kind, way, rng, monkeypatch
+):
     arguments, grid, masked = PARTS[kind]
     layer = layers.RelativeAttention(
         4, num_heads=2, key_dim=3, **arguments, dtype="float64"
@@ -538,12 +558,8 @@ def test_parts_of_the_queries_are_the_same_function(kind, rng, monkeypatch):
     expected = step(x)
     monkeypatch.setattr(ops.attention, "_MAX_SCORES", 0)
     monkeypatch.setattr(ops.attention, "_SCORES_OF_PART", n**2 * 16 // 3)
-    functions = [step, tf.function(step, jit_compile=False)]
-    if kind in ("map", "causal"):
-        functions.append(tf.function(step, jit_compile=True))
-    for function in functions:
-        for part, whole in zip(function(x), expected, strict=True):
-            checks.assert_close(part, whole, 1e-10)
+    for part, whole in zip(way(step)(x), expected, strict=True):
+        checks.assert_close(part, whole, 1e-10)
 
 
 def test_scores_of_many_queries_are_formed_in_parts(monkeypatch):

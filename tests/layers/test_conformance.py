@@ -18,10 +18,7 @@ from lambdanet_tf import ops
 from lambdanet_tf.environment import KERAS_3
 from tests.support import cases
 from tests.support import checks
-
-every_case = pytest.mark.parametrize(
-    "case", cases.CASES, ids=lambda case: case.name
-)
+from tests.support.cases import every_case
 
 
 def make_model(case, **kwargs):
@@ -79,6 +76,7 @@ def test_graph_equals_eager_and_is_traced_once(case):
     assert len(traces) == 1
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.once
 @every_case
 def test_xla(case):
@@ -155,6 +153,7 @@ def everything_first():
     return tf.keras.Model(inputs, tf.keras.layers.Dense(1)(x))
 
 
+@pytest.mark.thorough
 def test_batches_of_a_generator_have_no_static_sizes(rng):
     model = everything_first()
     model.compile("sgd", "mse", jit_compile=False)
@@ -180,6 +179,7 @@ def test_batches_of_a_generator_have_no_static_sizes(rng):
         assert np.isfinite(history.history["loss"][0])
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.once
 @pytest.mark.parametrize(
     "arguments",
@@ -387,6 +387,7 @@ def step(model, data, learning_rate=0.01):
     return output
 
 
+@pytest.mark.one_in(8)
 @every_case
 def test_two_replicas_equal_one_device(case, two_replicas):
     data = tensors(case, batch=4)
@@ -436,6 +437,7 @@ def written_by_the_other_keras(tmp_path_factory):
     return folder
 
 
+@pytest.mark.thorough
 @every_case
 def test_weights_of_the_other_keras(case, written_by_the_other_keras):
     stem = written_by_the_other_keras / case.name

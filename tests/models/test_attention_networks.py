@@ -134,6 +134,7 @@ def test_folded_networks_are_the_same_function():
     assert folded.count_params() < model.count_params()
 
 
+@pytest.mark.thorough
 def test_mixed_precision_and_xla():
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
     model = network((16, 16, 3), classifier_activation=None)

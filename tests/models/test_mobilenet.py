@@ -26,6 +26,7 @@ def test_the_two_lambda_blocks_of_the_paper():
     }
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("blocks", [(), (1,), (2, 4), (1, 2, 3, 4)])
 def test_any_blocks_can_be_lambda_blocks(blocks):
     key_dim = {"key_dim": 4} if blocks else {}
@@ -36,6 +37,7 @@ def test_any_blocks_can_be_lambda_blocks(blocks):
     assert_trains(model, some_images(8, 16, 16, 3), classes=5)
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.once
 @pytest.mark.parametrize("padding", ["same", "symmetric"])
 @pytest.mark.parametrize("height_width", [(32, 32), (33, 47)])

@@ -55,6 +55,7 @@ def rows():
         yield pytest.param(name, preset, marks=[pytest.mark.slow] * slow)
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.once
 @pytest.mark.parametrize(("name", "preset"), list(rows()))
 def test_exact_parameters(name, preset):
@@ -80,6 +81,7 @@ def test_published_networks_train(name):
     assert_trains(model, some_images(2, 64, 64, 3), classes=7)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -112,6 +114,7 @@ def test_options_train(share, schedule):
     assert len(model.losses) == len(kernels) - len(embeddings)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -137,6 +140,7 @@ def test_residual_branches_are_zero_at_the_start(name, arguments):
         assert all(np.all(output == 0) for output in outputs)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("height_width", [(16, 16), (13, 22), (9, 5)])
 def test_free_sizes_equal_static_ones(height_width):
     free = tiny(input_shape=(None, None, 3))
@@ -329,6 +333,7 @@ def test_preprocessing_inside_equals_outside(channels):
         checks.assert_close(given, prepared, 1e-6)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_ends_in_float32(policy):
     tf.keras.mixed_precision.set_global_policy(policy)
@@ -340,6 +345,7 @@ def test_mixed_precision_ends_in_float32(policy):
     assert_trains_in_half(model)
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_compiled_by_xla():
     model = tiny(share_embeddings=True, drop_path_rate=0.2)
@@ -349,6 +355,7 @@ def test_compiled_by_xla():
     assert np.all(np.isfinite(compiled(images, training=True)))
 
 
+@pytest.mark.thorough
 def test_saved_and_restored_whole(tmp_path):
     model = tiny(share_embeddings=True, stages=("C", "LL", "C"), se_ratio=0.5)
     vary(model)
@@ -428,6 +435,7 @@ def test_named_builders_show_their_arguments():
         assert own == ({"pattern"} if name == "ResNet50" else set())
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_named_builders_say_what_is_true():
     for name, preset in specs.PRESETS.items():

@@ -26,6 +26,7 @@ def networks_and_algorithms():
             yield pytest.param(name, algorithm, marks=pytest.mark.slow)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("name", "implementation"), list(networks_and_algorithms())
 )
@@ -56,6 +57,7 @@ def tiny(variant, size=32, **arguments):
     return spec, model
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("variant", EXPRESSIBLE)
 def test_there_and_back_keeps_every_bit(variant):
     spec, model = tiny(variant)

@@ -128,6 +128,7 @@ def test_skipped_weights_stay(tmp_path):
     assert_equal(other, model, but=("stage4", "stem"))
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.once_a_version
 @pytest.mark.parametrize(
     ("arguments", "messages"),
@@ -167,6 +168,7 @@ def test_files_that_are_no_weights(tmp_path):
         models.save_weights(network(), tmp_path / "weights.h5")
 
 
+@pytest.mark.representatives(5)
 @pytest.mark.once
 @pytest.mark.parametrize("exists", [True, False])
 @pytest.mark.parametrize(
@@ -289,6 +291,7 @@ models.save_weights(model, sys.argv[1])
 """
 
 
+@pytest.mark.once_a_version
 def test_files_of_the_other_keras(tmp_path):
     if KERAS_3:
         pytest.importorskip("tf_keras")

@@ -60,6 +60,7 @@ def test_activation_is_the_models(model, wanted, activation):
     assert classifier_of(model(), wanted).activation == activation
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("loss", [None, "mse"])
 def test_an_assumed_softmax_is_said(loss, tmp_path):
     model = make(4, loss=loss)
@@ -139,6 +140,7 @@ def test_one_logit_is_served_through_a_sigmoid(tmp_path, rng):
     ).read_text(encoding="utf-8")
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_labels_are_served_through_sigmoids_and_may_share_a_name(tmp_path, rng):
     model = make(4, loss=BINARY)

@@ -54,6 +54,7 @@ def evaluate(source, strategy, batch_size=4, channels=1):
     return good, bad
 
 
+@pytest.mark.thorough
 @settings(max_examples=12, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=20),
