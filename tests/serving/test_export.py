@@ -136,8 +136,10 @@ def test_a_store_gets_what_a_disk_gets(small_run, small_export, store):
     options = serving.options_for(
         RunFolder(small_run[0]).read(), xla=True, formats=("tflite", "onnx")
     )
-    for version in (1, 2):
-        folder = serving.export_run(small_run[0], store, options=options)
+    for version, changes in ((1, {"xla": False, "formats": ()}), (2, {})):
+        folder = serving.export_run(
+            small_run[0], store, options=dataclasses.replace(options, **changes)
+        )
         assert folder == f"{store}/LambdaResNetSmall/{version}"
     assert serving.newest_export(store) == folder
     assert versions.list_versions(f"{store}/LambdaResNetSmall") == [1, 2]

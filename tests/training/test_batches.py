@@ -17,6 +17,7 @@ from tests.support.image_sets import png
 from tests.support.image_sets import write_file
 
 pytestmark = pytest.mark.once
+THOROUGH = pytest.mark.thorough
 
 
 class Hosts:
@@ -105,7 +106,9 @@ def sets(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["folder", "records"])
-@pytest.mark.parametrize("hosts", [1, 2, 3, 7, 20])
+@pytest.mark.parametrize(
+    "hosts", [1, 3, *(pytest.param(n, marks=THOROUGH) for n in (2, 7, 20))]
+)
 def test_bad_images_are_counted_on_any_number_of_hosts(sets, kind, hosts):
     found = evaluate(sets[kind].test, Hosts(hosts, hosts), hosts, 3)
     assert found == (19, 4)

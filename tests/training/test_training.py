@@ -335,10 +335,12 @@ def test_two_replicas_take_the_steps_of_one_device(plain, two_replicas):
     np.testing.assert_allclose(steps.sums, plain[0], rtol=1e-4)
 
 
+@pytest.mark.thorough
 def test_xla_takes_the_same_steps(plain):
     assert_near(Steps(options={"jit_compile": True}).take(), plain[1])
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     "changes",
     [
