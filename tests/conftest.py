@@ -83,18 +83,33 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--seed", type=int, default=0, help="of the numbers that tests draw"
+    )
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item):
+    """A test that fails says what draws its numbers again."""
+    report = (yield).get_result()
+    if report.failed:
+        seed = item.config.getoption("seed")
+        report.sections.append(("Random numbers", f"of --seed={seed}"))
+
+
 @pytest.fixture(autouse=True)
-def fixed_seed():
+def fixed_seed(request):
     """Every test starts from the same seeds and in float32."""
-    tf.keras.utils.set_random_seed(0)
+    tf.keras.utils.set_random_seed(request.config.getoption("seed"))
     yield
     tf.keras.mixed_precision.set_global_policy("float32")
 
 
 @pytest.fixture
-def rng():
+def rng(request):
     """The test's own random numbers, the same at every run."""
-    return np.random.default_rng(0)
+    return np.random.default_rng(request.config.getoption("seed"))
 
 
 def _replicas(count):

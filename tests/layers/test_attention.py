@@ -423,6 +423,7 @@ def largest_tensor(layer, grid):
     )
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("kind", ["per_axis", "joint"])
 def test_memory_of_a_local_scope_is_linear(kind):
     local = RelativeAttention(8, num_heads=2, scope=5, position_embedding=kind)

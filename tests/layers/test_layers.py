@@ -170,6 +170,7 @@ def test_any_layer_equals_the_reference(rank, implementation, data):
     agree(layers.LambdaLayer, drawn, implementation, "float64", jointly=True)
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.once
 @cases.every_implementation
 @few

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lambdanet_tf import layers
 from lambdanet_tf import models
 from lambdanet_tf.environment import KERAS_3
 from tests.support import cases
@@ -19,31 +18,6 @@ from tests.support import timm_golden
 pytestmark = pytest.mark.every_lane
 
 
-def every_layer():
-    """A model in which every layer of a kind sees the inputs themselves."""
-    inputs = tf.keras.Input((6, 5, 8))
-    table = layers.RelativePositionEmbedding(3, scope=3)
-    arguments = {"num_heads": 2, "key_dim": 3}
-    outputs = [
-        layer(inputs)
-        for layer in (
-            layers.LambdaLayer(8, **arguments),
-            layers.LambdaLayer(
-                8, **arguments, scope=3, position_embedding=table
-            ),
-            layers.LambdaConv(8, 3, **arguments),
-            layers.RelativeAttention(8, num_heads=2),
-            layers.SqueezeExcite(),
-            layers.BatchNormalization(),
-            layers.Dropout(0.5),
-            layers.StochasticDepth(0.5),
-        )
-    ]
-    x = tf.keras.layers.Concatenate()(outputs)
-    x = tf.keras.layers.GlobalAveragePooling2D()(x)
-    return tf.keras.Model(inputs, tf.keras.layers.Dense(5)(x))
-
-
 def family(spec):
     return lambda: models.ResNet(
         spec, input_shape=(16, 16, 3), classes=5, classifier_activation=None
@@ -51,7 +25,7 @@ def family(spec):
 
 
 FAMILIES = {
-    "every_layer": every_layer,
+    "every_layer": networks.every_layer,
     "lambda_resnet": family(networks.TINY),
     "attention": family(networks.ATTENTION),
     "timm": family(timm_golden.TINY),
@@ -60,7 +34,6 @@ FAMILIES = {
         lambda_blocks=(2, 4), key_dim=4, classifier_activation=None
     ),
 }
-AT_ONCE = ("every_layer", "lambda_resnet", "lambda_mobilenet")
 
 
 def use(model, x, y, loss, folder):
@@ -79,8 +52,8 @@ def use(model, x, y, loss, folder):
     model.save(folder / "model.keras")
     loaded = tf.keras.models.load_model(folder / "model.keras")
     checks.assert_close(loaded.predict(x, verbose=0), expected, 1e-6)
-    assert loaded.evaluate(x, y, verbose=0) == pytest.approx(evaluated, 1e-4)
-    loaded.fit(x, y, epochs=1, verbose=0)  # with the optimizer it had
+    steps = (int(one.optimizer.iterations) for one in (model, loaded))
+    assert next(steps) == next(steps) > 0
 
     model.export(
         str(folder / "exported"), **({"verbose": False} if KERAS_3 else {})
@@ -100,7 +73,7 @@ def use(model, x, y, loss, folder):
     "name",
     [
         name
-        if name in AT_ONCE
+        if name == "every_layer"
         else pytest.param(name, marks=pytest.mark.thorough)
         for name in FAMILIES
     ],

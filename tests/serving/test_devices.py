@@ -65,6 +65,7 @@ def family(request):
     return model, images, model(images).numpy(), serving.Inference(model)
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize(
     "device", ["tpu", pytest.param("gpu", marks=pytest.mark.once)]
 )
@@ -239,6 +240,7 @@ def change(model, how, rng):
         layer.key.build((None, None, channels))
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("middle", MIDDLES)
 @pytest.mark.parametrize("how", CHANGES)
 def test_networks_with_other_projections(how, middle, rng):

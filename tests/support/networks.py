@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf import layers
 from lambdanet_tf import models
 from lambdanet_tf import specs
 
@@ -50,6 +51,31 @@ def tiny_mobilenet(input_shape=(16, 16, 3), classes=5, **arguments):
         classes=classes,
         **arguments,
     )
+
+
+def every_layer(units=5):
+    """A model in which every layer of a kind sees the inputs themselves."""
+    inputs = tf.keras.Input((6, 5, 8))
+    table = layers.RelativePositionEmbedding(3, scope=3)
+    arguments = {"num_heads": 2, "key_dim": 3}
+    outputs = [
+        layer(inputs)
+        for layer in (
+            layers.LambdaLayer(8, **arguments),
+            layers.LambdaLayer(
+                8, **arguments, scope=3, position_embedding=table
+            ),
+            layers.LambdaConv(8, 3, **arguments),
+            layers.RelativeAttention(8, num_heads=2),
+            layers.SqueezeExcite(),
+            layers.BatchNormalization(),
+            layers.Dropout(0.5),
+            layers.StochasticDepth(0.5),
+        )
+    ]
+    x = tf.keras.layers.Concatenate()(outputs)
+    x = tf.keras.layers.GlobalAveragePooling2D()(x)
+    return tf.keras.Model(inputs, tf.keras.layers.Dense(units)(x))
 
 
 def some_images(*shape, seed=0):

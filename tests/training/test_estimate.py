@@ -74,6 +74,7 @@ def test_it_leaves_a_picture_and_nothing_else(said):
     assert picture.shape[1] > picture.shape[0] > 300
 
 
+@pytest.mark.thorough
 def test_it_works_without_the_data(tmp_path):
     """ImageNet is not here, and nothing is downloaded."""
     changes = {

@@ -115,6 +115,7 @@ def test_threshold_keeps_the_certain_images(run, pictures, tmp_path):
         )
 
 
+@pytest.mark.thorough
 def test_each_class_gives_as_many_as_asked_for(run, pictures, tmp_path):
     training.label_images(
         run,
