@@ -230,6 +230,7 @@ def test_randaugment_shifts_as_far_as_the_reference(only_operations):
     assert seen == set(allowed)
 
 
+@pytest.mark.thorough
 def test_randaugment_keeps_shape_and_type_with_all_operations():
     distort = augment.make_randaugment(layers=2, magnitude=15)
     image = tf.cast(ramp(64, 64), tf.float32) + 0.4

@@ -234,6 +234,7 @@ def geometries(draw):
     return ops.Geometry.of(axes)
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("implementation", ops.implementations())
 @hypothesis.settings(max_examples=30)
 @hypothesis.given(geometry=geometries(), depth=strategies.sampled_from([1, 2]))

@@ -71,6 +71,7 @@ def test_relative_index(drawn):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("implementation", ops.implementations())
 @few
 @hypothesis.given(

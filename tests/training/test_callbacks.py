@@ -95,6 +95,7 @@ def assert_equal(actual, expected, tolerance=0.0):
 # The averages.
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_averages_of_any_optimizer_follow_their_formula(batches, optimizer):
     history = []
@@ -131,6 +132,7 @@ def test_who_sees_the_averages(batches):
     assert_equal(model.get_weights(), below.end[-1])
 
 
+@pytest.mark.thorough
 def test_averages_of_replicas_are_those_of_one_device(batches, two_replicas):
     weights = []
     for strategy in (tf.distribute.get_strategy(), two_replicas):
@@ -229,6 +231,7 @@ SEQUENCES += [(first, "nothing") for first in FIRST if first != "fitted"]
 SEQUENCES += [(first, "loaded") for first in FIRST if first != "fitted"]
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize(("first", "then"), SEQUENCES)
 def test_a_second_fit_puts_back_what_it_took_and_nothing_else(
     first, then, batches
@@ -265,6 +268,7 @@ def test_a_second_fit_puts_back_what_it_took_and_nothing_else(
         assert not np.allclose(trained[-1][0], found[0], atol=1e-4)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("again", [False, True])
 def test_a_second_fit_averages_with_its_own_decay(batches, again):
     """Also with an instance that was used before, on the same averages."""
@@ -335,6 +339,7 @@ POLICIES = {
 }
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_averages_under_any_policy(batches, policy, tmp_path):
     """In float32 at least: a small step would leave bfloat16 where it is."""
@@ -385,6 +390,7 @@ def test_shared_statistics_are_not_reduced_again(two_replicas):
 # Beside Keras' callbacks.
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("validates", [True, False])
 def test_killed_between_two_backups(batches, tmp_path, validates):
     """After that of `BackupAndRestore`, before that of the averages."""
@@ -428,6 +434,7 @@ def test_killed_where_no_averages_were_kept(batches, tmp_path):
         fit(small_model(), batches, callbacks())
 
 
+@pytest.mark.thorough
 def test_what_an_older_training_left_is_in_no_ones_way(batches, tmp_path):
     folder = tmp_path / "averages"
     folder.mkdir()
@@ -532,6 +539,7 @@ def test_the_best_averages_can_be_kept(batches, tmp_path):
     assert_equal(fresh.get_weights(), watch.end[int(np.argmin(losses))])
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("use_averages", [True, False])
 def test_the_best_stays_the_best_of_an_interrupted_training(
     batches, tmp_path, use_averages
@@ -621,6 +629,7 @@ def compiled():
     return recipe, pipeline, model, history.history
 
 
+@pytest.mark.thorough
 def test_all_that_is_compiled_is_keras_own(compiled):
     recipe, _, model, history = compiled
     assert type(model.optimizer) is tf.keras.optimizers.SGD

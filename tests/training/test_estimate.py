@@ -23,7 +23,7 @@ from lambdanet_tf.training.estimate import picture_path
 from lambdanet_tf.training.estimate import step_memory
 from lambdanet_tf.training.estimate import whole_run
 from lambdanet_tf.training.loop import set_up
-from tests.training.test_resume import free_ports
+from tests.support.train_process import free_ports
 
 pytestmark = pytest.mark.once
 
@@ -74,6 +74,7 @@ def test_it_leaves_a_picture_and_nothing_else(said):
     assert picture.shape[1] > picture.shape[0] > 300
 
 
+@pytest.mark.thorough
 def test_it_works_without_the_data(tmp_path):
     """ImageNet is not here, and nothing is downloaded."""
     changes = {

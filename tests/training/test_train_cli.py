@@ -28,7 +28,7 @@ from lambdanet_tf.training.options import is_chief
 from lambdanet_tf.training.options import number_of_workers
 from lambdanet_tf.training.progress import Progress
 from lambdanet_tf.training.progress import count
-from tests.data.test_data import png
+from tests.support.image_sets import png
 
 pytestmark = pytest.mark.once
 
@@ -446,6 +446,7 @@ def test_nothing_is_said_if_it_is_chosen_already(monkeypatch, capsys):
     assert chosen == ("1", "")
 
 
+@pytest.mark.thorough
 def test_a_tpu_that_is_not_there(tmp_path):
     done = train_py(
         *SMOKE, "--run-dir", str(tmp_path / "run"), "--tpu", "local",
