@@ -180,7 +180,9 @@ class LambdaBase(ProjectionLayer):
             batch=batch,
         )
 
-    def _outputs(self, x, context, embeddings, geometry, masks, training):
+    def _outputs(
+        self, x, context, embeddings, geometry, masks, training, state=None
+    ):
         """Computes what queries read from their lambdas.
 
         Args:
@@ -190,15 +192,22 @@ class LambdaBase(ProjectionLayer):
             geometry: likewise.
             masks: likewise.
             training: as in a call.
+            state: None, or as in `ops.lambda_step`.
 
         Returns:
-            `(batch, n, heads, value_dim)`.
+            `(batch, n, heads, value_dim)`, and the next state.
         """
-        plan = self._plan(geometry, training, context.shape[0])
+        # One for the steps of a stream, whatever their batch.
+        batch = context.shape[0] if state is None else None
+        plan = self._plan(geometry, training, batch)
         x, context, nonfinite, hidden = masks.finite_inputs(x, context)
-        outputs = ops.lambda_output(
+        keys = None
+        if self.key is not None:
+            keys = ops.propagate_nan(self.key(context), hidden)
+            keys = split(keys, self._num_groups, self.key_dim, self.intra_depth)
+        outputs, state = ops.lambda_step(
             self._queries(x, masks, training),  # [b, n, h, k]
-            self._keys(context, hidden),  # [b, m, g, k, u]
+            keys,  # [b, m, g, k, u]
             self._values(context, hidden, masks, training),  # [b, m, g, v, u]
             embeddings,
             geometry,
@@ -206,8 +215,9 @@ class LambdaBase(ProjectionLayer):
             self.key_normalization,
             masks,
             self.position_bias,
+            state,
         )  # [b, n, h, v]
-        return ops.propagate_nan(outputs, nonfinite)
+        return ops.propagate_nan(outputs, nonfinite), state
 
     def _queries(self, x, masks, training):
         queries = self.query(x)
@@ -221,12 +231,6 @@ class LambdaBase(ProjectionLayer):
             wide = tf.cast(queries, ops.accumulation_dtype(queries.dtype))
             queries = tf.cast(tf.nn.softmax(wide), queries.dtype)
         return queries
-
-    def _keys(self, context, nonfinite):
-        if self.key is None:
-            return None
-        keys = ops.propagate_nan(self.key(context), nonfinite)
-        return split(keys, self._num_groups, self.key_dim, self.intra_depth)
 
     def _values(self, context, nonfinite, masks, training):
         values = self.value(context)

@@ -139,7 +139,7 @@ class LambdaConv(Streaming):
         centers = self._at_centers(inputs, axes)
         if centers is not inputs:
             x = flatten(centers)  # [b, n, channels]
-        outputs = self._outputs(
+        outputs, _ = self._outputs(
             x, c, self._table(), self._geometry(grid), masks, training
         )  # [b, n, h, v]
         outputs = unflatten(outputs, [axis.queries for axis in axes])

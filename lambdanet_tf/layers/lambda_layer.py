@@ -184,7 +184,7 @@ class LambdaLayer(ContextLayer, Streaming):
         x = c = flatten(inputs)  # [b, n, channels]
         if context is not inputs:
             c = flatten(tf.cast(context, self.compute_dtype))
-        outputs = self._outputs(
+        outputs, _ = self._outputs(
             x,
             c,  # [b, m, channels]
             self._embeddings(embeddings, inputs, context),

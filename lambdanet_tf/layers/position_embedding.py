@@ -152,7 +152,7 @@ class RelativePositionEmbedding(BaseLayer):
             ops.same_axis(size, taps)
             for size, taps in zip(grid, self.entries_for(grid), strict=True)
         )
-        table = tf.convert_to_tensor(self.embeddings)
+        table = geometry.crop(tf.convert_to_tensor(self.embeddings))
         pairs = ops.pair_embeddings(table, geometry, self.compute_dtype)
         return pairs if self.intra_depth > 1 else tf.squeeze(pairs, -1)
 

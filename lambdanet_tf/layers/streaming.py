@@ -112,23 +112,12 @@ class Streaming(LambdaBase):
             x = inputs[:, ::stride]
             query_mask = None if real is None else real[:, ::stride]
         masks = ops.Masks(query_mask, real, causal=True)
-        x, context, nonfinite, hidden = masks.finite_inputs(x, inputs)
         positions = self._window() + ops.size(inputs, 1)
         axis = ops.valid_axis(positions, taps, stride, dilation)
         geometry = ops.Geometry.of([axis])
-        outputs, state = ops.lambda_step(
-            self._queries(x, masks, training=False),  # [b, n / stride, h, k]
-            self._keys(context, hidden),  # [b, n, g, k, u]
-            self._values(context, hidden, masks, training=False),
-            self._table(),
-            state,
-            geometry,
-            self._plan(geometry, training=False),
-            self.key_normalization,
-            masks,
-            self.position_bias,
+        outputs, state = self._outputs(
+            x, inputs, self._table(), geometry, masks, False, state
         )  # [b, n / stride, h, v]
-        outputs = ops.propagate_nan(outputs, nonfinite)
         return unflatten(outputs, [ops.size(outputs, 1)]), state
 
     def _window(self):

@@ -265,10 +265,6 @@ class Geometry:
     def strides(self):
         return tuple(axis.stride for axis in self.axes)
 
-    @property
-    def dilations(self):
-        return tuple(axis.dilation for axis in self.axes)
-
     def along(self, axis):
         """The geometry of one axis alone."""
         return Geometry((self.axes[axis],))

@@ -10,11 +10,11 @@ import math
 
 import tensorflow as tf
 
+from lambdanet_tf.ops.blocks import apply_each
 from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.geometry import dilated
 from lambdanet_tf.ops.pairs import pair_embeddings
-from lambdanet_tf.ops.position.algorithm import Algorithm
-from lambdanet_tf.ops.position.apply import apply_each
+from lambdanet_tf.ops.position.cost import Algorithm
 from lambdanet_tf.ops.position.frequencies import circle_length
 from lambdanet_tf.ops.precision import accumulation_dtype
 
@@ -50,15 +50,9 @@ def _lambdas(values, table, axis):
 
 
 def _convolved(values, table, axis):
-    """Position lambdas of parts that all see the same table.
+    """Lambdas of parts: `(b, v, u, x, context)` -> `(b, k, v, x, queries)`.
 
-    Args:
-        values: `(batch, value_dim, intra_depth, parts, context)`.
-        table: `(taps, key_dim, intra_depth)`.
-        axis: `Axis` of a part.
-
-    Returns:
-        `(batch, key_dim, value_dim, parts, queries)`.
+    All see the same table, `(taps, k, u)`, along the axis of a part.
     """
     length = transform_length(axis)
     kernel = dilated(tf.transpose(table, [1, 2, 0]), 2, axis.dilation)
@@ -136,7 +130,8 @@ def _leaf_lambdas(values, table, axis):
     """Within the leaves: `(b, v, u, x, s)` -> `(b, k, v, queries)`."""
     leaf, (key_dim, intra) = values.shape[-1], table.shape[-2:]
     inner = leaf_axis(axis, leaf)
-    embeddings = pair_embeddings(table, Geometry((inner,)))  # [t, s, k, u]
+    geometry = Geometry((inner,))
+    embeddings = pair_embeddings(geometry.crop(table), geometry)  # [t, s, k, u]
     kernel = tf.transpose(embeddings, [3, 1, 2, 0])  # [u, s, k, t]
     kernel = tf.reshape(kernel, [intra * leaf, -1])
     context = tf.transpose(values, [0, 1, 3, 2, 4])  # [b, v, x, u, s]
