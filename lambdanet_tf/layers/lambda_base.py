@@ -26,6 +26,8 @@ class LambdaBase(ProjectionLayer):
     Subclasses say which context positions a query sees, in `_geometry`.
     """
 
+    _position_embeddings = ("relative", "explicit")
+
     num_heads: int = argument(default=4, check=positive_int)
     key_dim: int = argument(default=16, check=positive_int)
     intra_depth: int = argument(default=1, check=positive_int)
@@ -65,20 +67,13 @@ class LambdaBase(ProjectionLayer):
 
     def _position_embedding(self, argument: Any) -> Any:
         """The layer behind the argument, or None where there is no table."""
-        is_shared = isinstance(argument, RelativePositionEmbedding)
-        if not is_shared and argument not in ("relative", "explicit"):
-            raise ValueError(
-                "`position_embedding` must be 'relative', 'explicit' or a "
-                "`RelativePositionEmbedding` layer of this Keras. Received: "
-                f"position_embedding={argument!r}."
-            )
         ours = {
             "key_dim": self.key_dim,
             "intra_depth": self.intra_depth,
             "num_heads": self.num_heads if self.multi_head else None,
             "scope": self.scope,
         }
-        if is_shared:
+        if isinstance(argument, RelativePositionEmbedding):
             if not self.use_position:
                 raise ValueError(
                     "`position_embedding` is shared, and needs position "

@@ -16,7 +16,7 @@ from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.grids import check_axes
 from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import known_shape
-from lambdanet_tf.layers.initializers import Initializers
+from lambdanet_tf.layers.randomness import Initializers
 
 _AUTOCAST = "autocast" if KERAS_3 else "experimental_autocast"
 

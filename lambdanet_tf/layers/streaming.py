@@ -12,9 +12,9 @@ from lambdanet_tf.layers.lambda_base import LambdaBase
 class Streaming(LambdaBase):
     """Adds `initial_state` and `step` to the base of lambda layers.
 
-    Subclasses say in `_is_causal` whether they stream, and in
-    `_causal_window` what their queries see: the entries of the table that lie
-    at or before the query, the stride and the dilation.
+    Subclasses say in `causal` whether they stream, and in `_causal_window`
+    what their queries see: the entries of the table that lie at or before the
+    query, the stride and the dilation.
     """
 
     def state_spec(
@@ -126,12 +126,8 @@ class Streaming(LambdaBase):
         return (taps - 1) * dilation if self.use_position else 0
 
     def _check_streams(self):
-        if not self.built:
-            raise ValueError(
-                f"Layer {self.name!r} must be built before it has a state: "
-                "call it, or its `build`, once."
-            )
-        if not self._is_causal:
+        self._once_built("state", "value")
+        if not self.causal:
             raise ValueError(
                 f"Layer {self.name!r} cannot stream: its outputs depend on "
                 "positions that come later. `LambdaLayer` needs causal=True, "
