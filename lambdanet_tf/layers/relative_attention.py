@@ -97,9 +97,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             those along it. Forms all pairs; sizes must then be static, unless
             attention is global and without positions, or the mask is
             `(batch, 1, m)`.
-        context_mask: None or `(batch, m)` or `(batch, *context spatial)`, or
-            without the last of these: 0 where the context is padding. A mask
-            that Keras propagates with the context counts as one.
+        context_mask: as in `LambdaLayer`.
 
     Output shape:
         `(batch, *spatial, filters)`, channels head-major, in the compute

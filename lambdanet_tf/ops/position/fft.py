@@ -15,7 +15,6 @@ from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.geometry import dilated
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.position.cost import Algorithm
-from lambdanet_tf.ops.position.frequencies import circle_length
 from lambdanet_tf.ops.precision import accumulation_dtype
 
 LEAF = 64  # queries of the smallest part of a causal sequence
@@ -75,7 +74,7 @@ def _convolved(values, table, axis):
 def transform_length(axis):
     """The points of the transform: a power of 2, so that nothing wraps."""
     last_query = (axis.queries - 1) * axis.stride
-    points = max(circle_length(axis), last_query + 1, 2)
+    points = max(axis.circle, last_query + 1, 2)
     return 2 ** (points - 1).bit_length()
 
 

@@ -19,8 +19,6 @@ from lambdanet_tf.ops.blocks import transpose
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.position.cost import Algorithm
 from lambdanet_tf.ops.position.cost import block_choices
-from lambdanet_tf.ops.position.frequencies import num_frequencies
-from lambdanet_tf.ops.position.frequencies import transforms
 from lambdanet_tf.ops.precision import accumulation_dtype
 
 _SWAPPED = [1, 0, 2, 3, 4]
@@ -141,6 +139,39 @@ def _kernel(table, transform, rest):
     pairs = pair_embeddings(spectrum, rest.inner)  # [t, s, f, 2, k, 2, u]
     pairs = transpose(pairs, [2, 3, 0, 4, 1, 5, 6])
     return tf.reshape(pairs, [count, 2, -1, rest.context * 2 * intra])
+
+
+def num_frequencies(axis):
+    """Frequencies of a circle of an odd number of points, or one more."""
+    return axis.circle // 2 + 1
+
+
+def transforms(axis):
+    """The real matrices of the discrete Fourier transforms of one axis.
+
+    Returns:
+        Three float64 arrays, with real and imaginary parts of every frequency
+        in turn: of the context `(2 F, context)`, of the table (conjugate)
+        `(2 F, taps)`, and back to the queries `(queries, 2 F)`.
+    """
+    count = num_frequencies(axis)
+    circle = 2 * count - 1
+    frequencies = 2 * np.pi * np.arange(count)[:, None] / circle
+    context = frequencies * np.arange(axis.context)
+    offsets = np.arange(axis.taps) * axis.dilation - axis.padding
+    table = frequencies * offsets
+    queries = frequencies * np.arange(axis.queries) * axis.stride
+    weights = np.full((count, 1), 2.0 / circle)
+    weights[0] = 1.0 / circle
+    forward = np.stack([np.cos(context), -np.sin(context)], axis=1)
+    kernel = np.stack([np.cos(table), np.sin(table)], axis=1)
+    inverse = np.stack(
+        [weights * np.cos(queries), -weights * np.sin(queries)], axis=1
+    )
+    forward, kernel, inverse = (
+        matrix.reshape(2 * count, -1) for matrix in (forward, kernel, inverse)
+    )
+    return forward, kernel, inverse.T
 
 
 def _costs(geometry, dims, new_cost):
