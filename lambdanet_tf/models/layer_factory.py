@@ -7,7 +7,7 @@ from lambdanet_tf.arguments import boolean
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.layers import BatchNormalization
 from lambdanet_tf.layers.grids import check_channels_last
-from lambdanet_tf.layers.initializers import Initializers
+from lambdanet_tf.layers.randomness import Initializers
 
 
 class LayerFactory:

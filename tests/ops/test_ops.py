@@ -151,7 +151,7 @@ def past_content(queries, keys, values, normalization):
 
 
 def causal_content(*arguments):
-    outputs, _ = ops.causal_content_output(*arguments)
+    outputs, _ = ops.content_causal.causal_content_output(*arguments)
     return outputs
 
 
