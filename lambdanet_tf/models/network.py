@@ -90,7 +90,7 @@ def Network(
     """
     boolean("include_preprocessing", include_preprocessing)
     others = list(inspect.signature(Network).parameters)[2:-1]
-    spec = specs.replace(spec, changes, others)
+    given, spec = spec, specs.replace(spec, changes, others)
     layers = LayerFactory(
         spec,
         kernel_initializer,
@@ -101,12 +101,16 @@ def Network(
     )
     _check_head(include_top, pooling, classes)
     inputs, images = _image_input(input_tensor, input_shape, spec)
+    used = {name: changes[name] for name in specs.changed_fields(given, spec)}
+    if implementation != "auto":
+        used["implementation"] = implementation
     _check_used(
-        changes,
+        used,
         images,
         image_size=input_tensor is None and input_shape is None,
         colors=include_preprocessing and images.shape[-1] == 3,
         classifier=include_top and endpoints is None,
+        lambda_layers="num_heads" not in spec.unused(),
     )
     name = name or spec.name
     _check_source(inputs, images, weights, name)
@@ -189,28 +193,27 @@ def _check_shape(shape, stride):
         )
 
 
-def _check_used(changes, images, image_size, colors, classifier):
+def _check_used(changes, images, image_size, colors, classifier, lambda_layers):
     """Raises a ValueError for a change of what the network does not have."""
-    for names, is_there, what in (
-        (
-            ("image_size",),
+    colors = colors, "color images that it normalizes itself"
+    has = {
+        "image_size": (
             image_size,
             "size of its own, but that of `input_shape` or `input_tensor`",
         ),
-        (
-            ("image_mean", "image_std"),
-            colors,
-            "color images that it normalizes itself",
-        ),
-        (("dropout_rate",), classifier, "classifier"),
-    ):
-        for name in names:
-            if name in changes and not is_there:
-                raise ValueError(
-                    f"`{name}` would change nothing in this network, which "
-                    f"has no {what}. Received: {name}={changes[name]!r}, "
-                    f"images of shape {tuple(images.shape)}."
-                )
+        "image_mean": colors,
+        "image_std": colors,
+        "dropout_rate": (classifier, "classifier"),
+        "implementation": (lambda_layers, "lambda layer"),
+    }
+    for name, value in changes.items():
+        is_there, what = has.get(name, (True, ""))
+        if not is_there:
+            raise ValueError(
+                f"`{name}` would change nothing in this network, which has no "
+                f"{what}. Received: {name}={value!r}, images of shape "
+                f"{tuple(images.shape)}."
+            )
 
 
 def _check_head(include_top, pooling, classes):

@@ -35,7 +35,8 @@ def replace(spec, changes, others=()):
 
     Raises:
         ValueError: if the spec has no such attribute, a value is out of range,
-            or an attribute changes nothing in the network that results.
+            or an attribute changes nothing in the network that results. The
+            value that it has is allowed.
     """
     _, *fields = [field.name for field in dataclasses.fields(spec)]  # No name.
     for change in changes:
@@ -49,15 +50,22 @@ def replace(spec, changes, others=()):
             )
     changed = dataclasses.replace(spec, **changes)
     unused = changed.unused()
-    given = [name for name in changes if name in unused]
-    if given:
-        values = ", ".join(f"{name}={changes[name]!r}" for name in given)
+    vain = [name for name in changed_fields(spec, changed) if name in unused]
+    if vain:
+        values = ", ".join(f"{name}={changes[name]!r}" for name in vain)
         raise ValueError(
-            f"{' and '.join(f'`{name}`' for name in given)} would change "
-            f"nothing in this {spec.name}, which has no {unused[given[0]]}. "
-            f"Received: {values}."
+            f"{' and '.join(f'`{name}`' for name in vain)} would change "
+            f"nothing in this {spec.name}, which has no {unused[vain[0]]}. "
+            f"Received: {values}. Leave out what changes nothing, or give the "
+            "network what reads it."
         )
     return changed
+
+
+def changed_fields(spec, changed):
+    """Names of the attributes in which a spec differs from what it was."""
+    names = [field.name for field in dataclasses.fields(spec)]
+    return [n for n in names if getattr(spec, n) != getattr(changed, n)]
 
 
 def _instead_of(name, names):
