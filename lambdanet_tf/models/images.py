@@ -4,6 +4,7 @@ import functools
 import math
 import pathlib
 import warnings
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -180,14 +181,15 @@ def check_range(model):
 
     They run as compiled graphs, where the layer sees no values.
     """
-    layer = next((x for x in model.layers if x.name == PREPROCESSING), None)
+    layers = [x for x in model.layers if x.name == PREPROCESSING]
+    layer: Any = layers[0] if layers else None
     check = getattr(layer, "check_range", None)
     if check is None or layer.input is not model.inputs[0]:
         return  # What is computed before may put them into range.
 
     def checked(method):
         @functools.wraps(method)
-        def call(x=None, *args, **kwargs):
+        def call(x: Any = None, *args, **kwargs):
             if isinstance(x, np.ndarray | tf.Tensor) and len(x.shape) == 4:
                 check(x)
             return method(x, *args, **kwargs)
