@@ -10,12 +10,11 @@ import tensorflow as tf
 from lambdanet_tf import ops
 from lambdanet_tf.analysis.layer_flops import Costs
 from lambdanet_tf.analysis.layer_flops import LayerCount
+from lambdanet_tf.analysis.layer_flops import algorithm
 from lambdanet_tf.analysis.layer_flops import layer_costs
 from lambdanet_tf.analysis.layer_flops import state_bytes
 from lambdanet_tf.analysis.traced_flops import executed_flops
 from lambdanet_tf.arguments import positive_int
-from lambdanet_tf.layers import LambdaConv
-from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.models import check_functional
 from lambdanet_tf.models import clone_network
 from lambdanet_tf.models.blocks import MIDDLES
@@ -171,8 +170,6 @@ def _count(layer: Any, costs, weights, executed):
     outputs = tf.nest.flatten(layer.output)
     shape = tuple(outputs[0].shape[1:]) if len(outputs) == 1 else ()
     itemsize = tf.as_dtype(layer.compute_dtype).size
-    is_lambda = isinstance(layer, (LambdaLayer, LambdaConv))
-    has_plan = is_lambda and layer.use_position
     return LayerCount(
         name=layer.name,
         kind=type(layer).__name__,
@@ -183,8 +180,8 @@ def _count(layer: Any, costs, weights, executed):
         activation_bytes=(math.prod(shape) + costs.activations) * itemsize,
         embedding_bytes=costs.embeddings * itemsize,
         table_bytes=costs.table * itemsize,
-        algorithm=layer.inference_plan.algorithm if has_plan else "",
-        state_bytes=state_bytes(layer) if is_lambda else 0,
+        algorithm=algorithm(layer),
+        state_bytes=state_bytes(layer),
     )
 
 

@@ -117,12 +117,24 @@ def Network(
     x = preprocessing(images, spec) if include_preprocessing else images
     maps = feature_maps(x, spec, layers)
     if endpoints is not None:
-        outputs = {name: maps[name] for name in _known(endpoints, maps)}
+        if not endpoints or set(endpoints) - set(maps):
+            raise ValueError(
+                f"`endpoints` must be names among {tuple(maps)}. Received: "
+                f"endpoints={endpoints!r}."
+            )
+        outputs = {name: maps[name] for name in endpoints}
     elif include_top:
         x = _pooled(list(maps.values())[-1], "avg")
         if spec.dropout_rate > 0:
             x = Dropout(spec.dropout_rate, name="dropout")(x)
-        outputs = _classifier(classes, classifier_activation, layers)(x)
+        outputs = tf.keras.layers.Dense(
+            classes,
+            activation=classifier_activation,
+            kernel_initializer=tf.keras.initializers.RandomNormal(stddev=0.01),
+            kernel_regularizer=kernel_regularizer,
+            dtype="float32",  # Under any precision.
+            name=HEAD,
+        )(x)
     else:
         outputs = _pooled(list(maps.values())[-1], pooling)
     model = tf.keras.Model(inputs, outputs, name=name)
@@ -130,18 +142,6 @@ def Network(
     if weights is not None:
         load_initial(model, spec, weights, _absent(endpoints, maps))
     return model
-
-
-def _classifier(classes, activation, layers):
-    """The layer that makes scores of classes of a vector."""
-    return tf.keras.layers.Dense(
-        classes,
-        activation=activation,
-        kernel_initializer=tf.keras.initializers.RandomNormal(stddev=0.01),
-        kernel_regularizer=layers.kernel_regularizer,
-        dtype="float32",  # Under any precision.
-        name=HEAD,
-    )
 
 
 def check_kind(spec, kind):
@@ -240,15 +240,6 @@ def _check_source(inputs, images, weights, name):
             "Build the network by itself, and call it on the tensor: "
             f"{name}(weights=...)(input_tensor)."
         )
-
-
-def _known(endpoints, maps):
-    if not endpoints or set(endpoints) - set(maps):
-        raise ValueError(
-            f"`endpoints` must be names among {tuple(maps)}. Received: "
-            f"endpoints={endpoints!r}."
-        )
-    return endpoints
 
 
 def _pooled(x, pooling):

@@ -1,7 +1,7 @@
 """The networks as rows of tables, without TensorFlow."""
 
-from lambdanet_tf.specs.changes import changed_fields
-from lambdanet_tf.specs.changes import replace
+from lambdanet_tf.specs.attributes import changed_fields
+from lambdanet_tf.specs.attributes import replace
 from lambdanet_tf.specs.mobilenet import InvertedRow
 from lambdanet_tf.specs.mobilenet import MobileNetSpec
 from lambdanet_tf.specs.named_networks import MOBILENETS
@@ -10,7 +10,6 @@ from lambdanet_tf.specs.named_networks import RESNETS
 from lambdanet_tf.specs.named_networks import Preset
 from lambdanet_tf.specs.paper_tables import TABLE_19
 from lambdanet_tf.specs.paper_tables import TABLE_20
-from lambdanet_tf.specs.paper_tables import DepthRow
 from lambdanet_tf.specs.paper_tables import TrainingRow
 from lambdanet_tf.specs.resnet import IMAGENET_MEAN
 from lambdanet_tf.specs.resnet import IMAGENET_STD
@@ -29,7 +28,6 @@ __all__ = [
     "RESNETS",
     "TABLE_19",
     "TABLE_20",
-    "DepthRow",
     "InvertedRow",
     "MobileNetSpec",
     "Preset",

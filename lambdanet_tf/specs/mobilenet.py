@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from lambdanet_tf.specs.checks import check_attributes
+from lambdanet_tf.specs.attributes import check_attributes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,10 +65,9 @@ class MobileNetSpec:
     kernel_size: int = 5
 
     def __post_init__(self):
-        for field in ("rows", "lambda_blocks"):  # Lists and dicts: from JSON.
-            value = getattr(self, field)
-            if isinstance(value, (list, tuple)):
-                object.__setattr__(self, field, tuple(map(_as_row, value)))
+        if isinstance(self.rows, (list, tuple)):  # Dictionaries, from JSON.
+            rows = tuple(map(_as_row, self.rows))
+            object.__setattr__(self, "rows", rows)
         check_attributes(self)
         blocks = sum(row.blocks for row in self.rows)
         if not all(

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from lambdanet_tf.specs.checks import check_attributes
+from lambdanet_tf.specs.attributes import check_attributes
 
 # Mean and standard deviation of ImageNet's channels, of pixels in [0, 255].
 IMAGENET_MEAN = (123.675, 116.28, 103.53)
@@ -154,10 +154,6 @@ class ResNetSpec:
     parallel_values: float = 0.1
 
     def __post_init__(self):
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, list):  # As JSON and Keras give tuples back.
-                object.__setattr__(self, field.name, tuple(value))
         if self.attention_scope is None:
             raise ValueError(
                 "`attention_scope` must be odd; global attention has the "
@@ -184,35 +180,24 @@ class ResNetSpec:
         pads = self.stem_pool or strided & {"C", "P"}
         if self.stem_kernel_size > 1:
             pads = pads or max(self.stem_strides, default=1) > 1
+        position = self.use_position, "position lambdas (use_position=False)"
+        content = self.use_content, "content lambdas (use_content=False)"
+        has_se = (
+            "squeeze-and-excitation in one of its stages (`se_ratio` above 0)"
+        )
+        drops = "paths to drop (`drop_path_rate` above 0)"
         unused = {
             name: lacking
-            for names, is_read, lacking in (
-                (
-                    ("scope", "share_embeddings"),
-                    self.use_position,
-                    "position lambdas (use_position=False)",
-                ),
-                (
-                    ("key_normalization",),
-                    self.use_content,
-                    "content lambdas (use_content=False)",
-                ),
-                (
-                    ("se_stages",),
-                    self.has_se,
-                    "squeeze-and-excitation in one of its stages (`se_ratio` "
-                    "above 0)",
-                ),
-                (
-                    ("drop_path_schedule",),
-                    self.drop_path_rate,
-                    "paths to drop (`drop_path_rate` above 0)",
-                ),
-                (("stem_kernel_size",), self.stem_filters, "`stem_filters`"),
-                (("shortcut",), strided, "stage that strides"),
-                (("padding",), pads, "convolution or pooling that strides"),
-            )
-            for name in names
+            for name, (is_read, lacking) in {
+                "scope": position,
+                "share_embeddings": position,
+                "key_normalization": content,
+                "se_stages": (self.has_se, has_se),
+                "drop_path_schedule": (self.drop_path_rate, drops),
+                "stem_kernel_size": (self.stem_filters, "`stem_filters`"),
+                "shortcut": (strided, "stage that strides"),
+                "padding": (pads, "convolution or pooling that strides"),
+            }.items()
             if not is_read
         }
         for letter in LETTERS.values():
