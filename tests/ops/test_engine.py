@@ -21,7 +21,7 @@ from hypothesis import strategies
 from benchmarks import plan_memory
 from lambdanet_tf import layers
 from lambdanet_tf import ops
-from lambdanet_tf.analysis.operations import operation_flops
+from lambdanet_tf.analysis.traced_flops import operation_flops
 from lambdanet_tf.ops.position import choice
 from tests.support import checks
 from tests.support import oracle
