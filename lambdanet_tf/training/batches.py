@@ -211,12 +211,13 @@ class InputPipeline:
                 pixels, next(seeds), recipe.rotation, recipe.shift, recipe.zoom
             )
         if recipe.flip:
-            pixels = augment.random_flip(pixels, next(seeds))
-        if recipe.randaugment_layers:
-            distort = augment.make_randaugment(
-                recipe.randaugment_layers, recipe.randaugment_magnitude
+            pixels = tf.image.stateless_random_flip_left_right(
+                pixels, next(seeds)
             )
-            pixels = distort(pixels)
+        if recipe.randaugment_layers:
+            pixels = augment.randaugment(
+                pixels, recipe.randaugment_layers, recipe.randaugment_magnitude
+            )
         return pixels
 
     def _join(self, batches):
