@@ -205,7 +205,9 @@ def cutmix(
 def beta(shape: list, seed: tf.Tensor, alpha: float) -> tf.Tensor:
     """Draws from the distribution Beta(alpha, alpha)."""
     first, second = tf.unstack(
-        tf.random.stateless_gamma(tf.concat([[2], shape], axis=0), seed, alpha)
+        tf.random.stateless_gamma(
+            tf.concat([[2], shape], axis=0), seed, tf.constant(alpha)
+        )
     )
     return first / (first + second)
 
