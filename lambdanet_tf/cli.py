@@ -6,7 +6,6 @@ the flags are read.
 """
 
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -287,7 +286,7 @@ def _export(arguments):
         )
     run = _run_to_export(task)
     options = serving.options_for(run, **changes, formats=formats)
-    if importlib.util.find_spec("tensorflow_serving") is None:
+    if not _module("environment").is_there("tensorflow_serving"):
         print("Without the extra `serving` there are no warm-up requests.")
     print(f"Exporting {run.weights}")
     folder = serving.export_run(
