@@ -116,7 +116,7 @@ def requests_of(arrays: Arrays, xla: bool = False) -> list[Request]:
         encoded = _encoded(arrays["images"])
         images = {"images": np.asarray(arrays["images"], np.float32)}
         examples = [*map(encoded_example, encoded)]
-        requests = [
+        requests: list[Request] = [
             ("serving_default", images),
             ("serving_bytes", {"image_bytes": np.array(encoded, "O")}),
             (_CLASSIFY, {"inputs": np.array(examples, "O")}),
@@ -125,7 +125,9 @@ def requests_of(arrays: Arrays, xla: bool = False) -> list[Request]:
     else:
         inputs = {k.removeprefix(_INPUTS): x for k, x in arrays.items()}
         requests = [("serving_default", inputs)]
-    return requests + [(XLA_SIGNATURE, requests[0][1])] * xla
+    if xla:
+        requests.append((XLA_SIGNATURE, requests[0][1]))
+    return requests
 
 
 def encoded_example(encoded: bytes) -> bytes:
