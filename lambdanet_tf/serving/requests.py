@@ -116,7 +116,7 @@ def requests_of(arrays: Arrays, xla: bool = False) -> list[Request]:
         encoded = _encoded(arrays["images"])
         images = {"images": np.asarray(arrays["images"], np.float32)}
         examples = [*map(encoded_example, encoded)]
-        requests = [
+        requests: list[Request] = [
             ("serving_default", images),
             ("serving_bytes", {"image_bytes": np.array(encoded, "O")}),
             (_CLASSIFY, {"inputs": np.array(examples, "O")}),
