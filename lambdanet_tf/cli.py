@@ -20,10 +20,10 @@ from lambdanet_tf.config import program
 from lambdanet_tf.serving.options import ExportOptions
 from lambdanet_tf.serving.options import ExportTask
 from lambdanet_tf.training.options import LabelOptions
+from lambdanet_tf.training.options import NotFinite
 from lambdanet_tf.training.options import RunOptions
+from lambdanet_tf.training.options import Stopped
 from lambdanet_tf.training.options import needs_tf_keras
-from lambdanet_tf.training.preemption import NotFinite
-from lambdanet_tf.training.preemption import Stopped
 from lambdanet_tf.training.recipe import Recipe
 from lambdanet_tf.training.recipes import RECIPES
 from lambdanet_tf.training.recipes import listing

@@ -14,8 +14,8 @@ from lambdanet_tf import specs
 from lambdanet_tf.convert import main
 from lambdanet_tf.models.timm.safetensors import read_safetensors
 from lambdanet_tf.models.timm.safetensors import write_safetensors
-from tests.models.test_timm_networks import TINY
 from tests.support import timm_golden
+from tests.support.timm_golden import TINY
 
 pytestmark = pytest.mark.once
 

@@ -61,6 +61,7 @@ def test_activation_is_the_models(model, wanted, activation):
     assert classifier_of(model(), options).activation == activation
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("loss", [None, "mse"])
 def test_an_assumed_softmax_is_said(loss, tmp_path):
     model = make(4, loss=loss)
@@ -141,6 +142,7 @@ def test_one_logit_is_served_through_a_sigmoid(tmp_path, rng):
     ).read_text(encoding="utf-8")
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_labels_are_served_through_sigmoids_and_may_share_a_name(tmp_path, rng):
     model = make(4, loss=BINARY)
@@ -161,6 +163,7 @@ def test_labels_are_served_through_sigmoids_and_may_share_a_name(tmp_path, rng):
     assert folder.stat().st_mode & 0o777 == 0o750
 
 
+@pytest.mark.thorough
 def test_eight_threads_call_one_loaded_export(small_export, rng):
     path = str(small_export)
     images = rng.uniform(0, 255, (8, 2, *SHAPE)).astype(np.float32)

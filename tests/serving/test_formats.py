@@ -65,6 +65,7 @@ def test_the_successor_of_the_tflite_interpreter_agrees(
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [*BOTH, "tflite_int8"])
 def test_what_a_converter_rejects_reaches_the_user(
     unconvertible, tmp_path, name
@@ -87,6 +88,7 @@ def test_integers_need_images_to_choose_their_ranges(unconvertible, tmp_path):
         serving.export_model(unconvertible, tmp_path, "m", options=options)
 
 
+@pytest.mark.thorough
 def test_nothing_of_a_conversion_is_printed(small_run, tmp_path, capfd):
     options = serving.ExportOptions(formats=tuple(formats.FORMATS))
     network = serving.Inference(small_run[1], options)

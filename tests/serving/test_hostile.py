@@ -148,6 +148,7 @@ def test_the_largest_image_is_decoded_and_one_more_row_is_not():
         decode(tf.constant(more))
 
 
+@pytest.mark.thorough
 def test_ten_thousand_random_strings(session, rng):
     beginnings = [b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", JPEG[:300]]
     images = [

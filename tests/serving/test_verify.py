@@ -57,6 +57,7 @@ def test_an_export_agrees_with_keras_without_keras(small_export):
     assert "warm-up requests answered: 12" in str(result)
 
 
+@pytest.mark.thorough
 def test_what_becomes_of_the_run_changes_nothing(tmp_path, capsys):
     run, model = write_run(tmp_path / "run")
     folder = serving.export_run(run, tmp_path / "exported")
@@ -89,6 +90,7 @@ def test_a_missing_file_is_noticed(copy):
     assert serving.verify_export(copy).changed == ["variables/variables.index"]
 
 
+@pytest.mark.thorough
 def test_another_model_is_noticed(copy, small_run, rng, tmp_path, capsys):
     """What the export computes differs from what Keras computed for it."""
     model = models.clone_network(small_run[1])
@@ -105,6 +107,7 @@ def test_another_model_is_noticed(copy, small_run, rng, tmp_path, capsys):
     assert "size on disk" in shown
 
 
+@pytest.mark.thorough
 def test_another_file_is_noticed(copy, small_run, rng):
     model = models.clone_network(small_run[1])
     model.set_weights(small_run[1].get_weights())
@@ -120,6 +123,7 @@ def test_another_file_is_noticed(copy, small_run, rng):
     assert len(result.signatures) == len(SIGNATURES) + 1 + len(files)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "shape", "arguments"),
     [

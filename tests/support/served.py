@@ -61,9 +61,9 @@ class Served:
 
 
 def start_server(config):
-    """Starts the stand-in; returns its process, and its ports."""
+    """Starts the mock server; returns its process, and its ports."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.stand_in_server"]
+        [sys.executable, "-m", "examples.serving.mock_server"]
         + ["--model_config_file", str(config)]
         + ["--port", "0", "--rest_api_port", "0"],
         cwd=ROOT,

@@ -1,7 +1,7 @@
-"""A stand-in for TF Serving, for tests and trials. It is not a product.
+"""A mock of TF Serving, for tests and trials. It is not a product.
 
-    python -m tests.stand_in_server exported/LambdaResNetSmall
-    python -m tests.stand_in_server --model_config_file FILE
+    python -m examples.serving.mock_server exported/LambdaResNetSmall
+    python -m examples.serving.mock_server --model_config_file FILE
 
 TF Serving's binary cannot be installed everywhere. This process speaks its two
 protocols on loopback: the gRPC PredictionService of tensorflow-serving-api and
@@ -309,6 +309,7 @@ def serve(models, grpc_port=0, rest_port=0):
 
 
 def main():
+    """Serves until it is interrupted."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", nargs="?", help="<destination>/<model>")
     parser.add_argument("--model_config_file")
@@ -330,7 +331,7 @@ def main():
     (server, rest), ports = serve(models, flags.port, flags.rest_api_port)
     names = ", ".join(c.name for c in config.model_config_list.config)
     print(
-        f"Stand-in for TF Serving with {names}: gRPC on port {ports['grpc']}, "
+        f"Mock server with {names}: gRPC on port {ports['grpc']}, "
         f"REST on port {ports['rest']}",
         flush=True,
     )
