@@ -97,7 +97,9 @@ def fold_batch_norm(
             return _FOLDED[type(layer)](**config)
         return type(layer).from_config(config)
 
-    folded = clone_network(model, clone_layer=clone)
+    # Keras 3 compiles the copy of a compiled model, and so must find its loss.
+    plain = tf.keras.Model(model.input, model.output, name=model.name)
+    folded = clone_network(plain, clone_layer=clone)
     for layer in model.layers:
         if layer.name in folded_names or not layer.weights:
             continue

@@ -193,3 +193,14 @@ def test_the_algorithm_can_be_chosen(implementation, rng):
     model = tf.keras.Model(inputs, layer(inputs))
     folded = fold(model, rng, sample, implementation=implementation)
     assert folded.layers[-1].implementation == implementation
+
+
+def test_a_loss_that_is_in_no_file_is_left_alone(rng):
+    def loss(truth, answer):
+        return tf.reduce_mean(tf.abs(truth - answer))
+
+    images = tf.keras.Input((6, 5, 2))
+    model = tf.keras.Model(images, sequence(images, Conv2D(3, 3), Norm()))
+    model.compile("sgd", loss)
+    folded = fold(model, rng, rng.normal(size=(2, 6, 5, 2)).astype("f4"))
+    assert not norms_of(folded)
