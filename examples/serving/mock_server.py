@@ -34,9 +34,9 @@ from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 from tensorflow_serving.config import model_server_config_pb2
 
+from lambdanet_tf.serving import requests
 from lambdanet_tf.serving import standalone
 from lambdanet_tf.serving import versions
-from lambdanet_tf.serving import warmup
 
 HOST = "127.0.0.1"
 CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -101,7 +101,7 @@ class Models:
 def _warmed_up(folder):
     """A session that has answered the warm-up requests of its version."""
     session = standalone.Session(tf, folder)
-    for signature, inputs in warmup.read(folder) or ():
+    for signature, inputs in requests.read_warmup(folder) or ():
         session.run(signature, inputs)
     return session
 
@@ -268,7 +268,7 @@ def _predict(session, request):
 
 def _classify(session, request):
     examples = [
-        warmup.encoded_example(
+        requests.encoded_example(
             base64.b64decode(features["image/encoded"]["b64"])
         )
         for features in request["examples"]

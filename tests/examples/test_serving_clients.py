@@ -25,7 +25,7 @@ from examples.serving import pictures
 from examples.serving.errors import ServingError
 from examples.serving.grpc_client import GrpcClient
 from examples.serving.rest_client import RestClient
-from lambdanet_tf.serving import warmup
+from lambdanet_tf.serving import requests
 from tests.support.served import EXAMPLE
 from tests.support.served import NAME
 from tests.support.served import ROOT
@@ -92,7 +92,7 @@ def asked(client, signature, batch):
 
 def records(folder):
     """The requests in the warm-up log of a version."""
-    file = str(folder / warmup.WARMUP_FILE)
+    file = str(folder / requests.WARMUP_FILE)
     for record in tf.data.TFRecordDataset(file).as_numpy_iterator():
         log = prediction_log_pb2.PredictionLog.FromString(record)
         yield getattr(log, log.WhichOneof("log_type")).request
@@ -125,7 +125,7 @@ def test_the_warmup_log_holds_what_the_grpc_client_sends(served):
     assert seen == {
         (signature, size)
         for signature in pictures.INPUTS
-        for size in warmup.BATCH_SIZES
+        for size in requests.BATCH_SIZES
     }
 
 

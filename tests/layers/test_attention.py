@@ -446,7 +446,7 @@ def test_blocks_leave_little_context_unread():
         for scope in (3, 7, 9):
             axes = [ops.same_axis(size, scope)] * 2
             geometry = ops.Geometry.of(axes)
-            (rows, columns) = ops.block_sizes(geometry, 8, 16, 16)
+            (rows, columns) = ops.attention.block_sizes(geometry, 8, 16, 16)
             assert (scope - 1) % rows == 0
             assert (scope - 1) % columns == 0
 

@@ -118,11 +118,11 @@ def test_what_is_refused_writes_nothing(theirs, tmp_path, capsys):
     for arguments, message in (
         (["from-timm", "lambda_resnet26", new], "one of .*Did you mean"),
         (["from-timm", f"{theirs}.safetensors", new], "No such file"),
-        (["from-timm", str(theirs), new], "`network` must be given"),
+        (["from-timm", str(theirs), new], "--model must be given .*el=None"),
         (["from-timm", str(theirs), out, *tiny], "`destination` must end in"),
         (
             ["from-timm", str(theirs), new, "--model", "Tiny"],
-            "`network` must be a residual network. .*Did you mean 'tiny'",
+            "--model must be a residual network. .*Did you mean 'tiny'",
         ),
         (["from-timm", str(damaged), new, *tiny], "damaged"),
         (

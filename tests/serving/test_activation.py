@@ -57,7 +57,8 @@ def sigmoid_layer():
     ],
 )
 def test_activation_is_the_models(model, wanted, activation):
-    assert classifier_of(model(), wanted).activation == activation
+    options = serving.ExportOptions(classifier_activation=wanted)
+    assert classifier_of(model(), options).activation == activation
 
 
 @pytest.mark.thorough
@@ -99,12 +100,13 @@ def test_what_is_ambiguous_is_refused(model, wanted, message, tmp_path):
 
 
 @pytest.mark.parametrize("shape", [(16,), (16, 5), (4, 8, 8, 3)])
-def test_models_of_anything_but_images_are_named(shape, tmp_path):
+def test_models_of_anything_but_images_are_no_classifiers(shape, tmp_path):
     inputs = tf.keras.Input(shape)
     flat = tf.keras.layers.Flatten()(inputs)
     model = tf.keras.Model(inputs, tf.keras.layers.Dense(3)(flat))
-    with pytest.raises(ValueError, match=r"must take images.*model\.export"):
-        serving.export_model(model, tmp_path, "m")
+    options = serving.ExportOptions(task="classify")
+    with pytest.raises(ValueError, match=r"must take images.*task='predict'"):
+        serving.export_model(model, tmp_path, "m", options=options)
 
 
 def test_one_logit_is_served_through_a_sigmoid(tmp_path, rng):

@@ -76,13 +76,13 @@ def test_an_export_is_the_model_wherever_it_is_made(family, device):
         folded = serving.fold_batch_norm(model)
         checks.assert_close(folded(images), expected, 1e-4)
         exported = serving.Inference(model)
-    checks.assert_close(exported(images)[1], expected, 1e-4)
+    checks.assert_close(exported(images=images)["logits"], expected, 1e-4)
     assert operations(exported) == operations(made_on_a_cpu)
 
 
 def operations(network):
     """Types and shapes of the operations of a network for inference."""
-    graph = network._infer.get_concrete_function().graph
+    graph = network._infer.graph
     return [
         (operation.type, [tensor.shape for tensor in operation.outputs])
         for operation in graph.get_operations()
@@ -251,4 +251,8 @@ def test_networks_with_other_projections(how, middle, rng):
     after = model(images)
     assert np.abs(after - before).max() > 1e-4 * np.abs(before).max()
     assert_folds(model, images)
-    checks.assert_close(serving.Inference(model)(images)[1], after, 1e-5)
+    checks.assert_close(
+        serving.Inference(model)(images=images)["logits"],
+        after,
+        1e-5,
+    )

@@ -318,6 +318,7 @@ def test_weights_in_half_the_space(small_run, tmp_path, rng):
         ({"max_pixels": 1.5}, "`max_pixels` must be .* max_pixels=1.5"),
         ({"weights_dtype": "int8"}, "`weights_dtype` must be one of .*'int8'"),
         ({"implementation": "magic"}, "`implementation` must be one of"),
+        ({"task": "draw"}, "`task` must be one of .*'draw'"),
         ({"device": "abacus"}, "`device` must be one of .*'abacus'"),
         ({"formats": ("tflit",)}, "`formats` must be one .* mean 'tflite'"),
         ({"image_size": (9, 9)}, r"the model's, \(8, 7\). Received: \(9, 9\)"),
@@ -360,8 +361,9 @@ def test_models_that_end_in_no_classifier_are_rejected(tmp_path):
     with pytest.raises(ValueError, match="Received: tanh"):
         serving.export_model(dense_model(activation="tanh"), tmp_path, "m")
     two = tf.keras.Model([images, tf.keras.Input((1,))], pooled)
+    options = serving.ExportOptions(task="classify")
     with pytest.raises(ValueError, match="must have one input"):
-        serving.export_model(two, tmp_path, "m")
+        serving.export_model(two, tmp_path, "m", options=options)
 
 
 @pytest.mark.representatives(1)

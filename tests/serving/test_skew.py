@@ -18,8 +18,8 @@ from lambdanet_tf import training
 from lambdanet_tf.environment import require
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
+from lambdanet_tf.serving import requests
 from lambdanet_tf.serving import standalone
-from lambdanet_tf.serving import warmup
 from tests.support.serving_run import shake
 
 pytestmark = pytest.mark.once
@@ -104,7 +104,7 @@ def evaluated(recipe, run):
 
 def served(folder, encoded):
     """Outputs of two signatures for these bytes, in a process of their own."""
-    examples = [*map(warmup.encoded_example, encoded)]
+    examples = [*map(requests.encoded_example, encoded)]
     calls = [
         ("serving_bytes", {"image_bytes": np.array(encoded, "O")}, False),
         ("classify", {"inputs": np.array(examples, "O")}, False),

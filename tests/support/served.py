@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf.serving import ExportOptions
 from lambdanet_tf.serving.classifier import classifier_of
 from tests.support.serving_run import SHAPE
 
@@ -52,7 +53,7 @@ class Served:
             file.write_bytes(tf.io.encode_png(image).numpy())
         self.broken = folder / "broken.jpg"
         self.broken.write_bytes(self.files[0].read_bytes()[:50])
-        head = classifier_of(model).dense
+        head = classifier_of(model, ExportOptions()).dense
         network = tf.keras.Model(model.inputs, [head.input, head.output])
         self.features, self.probabilities = network.predict(
             self.pixels, verbose=0

@@ -1,5 +1,6 @@
 """The batches of a recipe: each image once, on any number of hosts."""
 
+import dataclasses
 import types
 
 import numpy as np
@@ -112,6 +113,21 @@ def sets(tmp_path_factory):
 def test_bad_images_are_counted_on_any_number_of_hosts(sets, kind, hosts):
     found = evaluate(sets[kind].test, Hosts(hosts, hosts), hosts, 3)
     assert found == (19, 4)
+
+
+@pytest.mark.parametrize("kind", ["folder", "records"])
+@pytest.mark.parametrize("batch_size", [2, 8, 64])
+def test_a_scan_says_its_batches_and_has_each_image(sets, kind, batch_size):
+    recipe = training.resolve("smoke", {"batch_size": 2, "image_size": 1})
+    pipeline = training.InputPipeline(recipe, sets[kind])
+    pipeline.recipe = dataclasses.replace(recipe, batch_size=batch_size)
+    scan = pipeline.scan(sets[kind].test)
+    batches = [images.numpy() for images, _ in scan]
+    assert int(scan.cardinality()) == -(-23 // batch_size)
+    assert len(batches) == -(-19 // batch_size)
+    values = np.concatenate(batches)[:, 0, 0, 0]
+    good = [i for i in range(23) if i not in (0, 7, 8, 22)]
+    assert sorted(values) == good
 
 
 @pytest.mark.parametrize("kind", ["folder", "records"])

@@ -11,6 +11,7 @@ import tensorflow as tf
 from lambdanet_tf import data
 from lambdanet_tf import training
 from lambdanet_tf.analysis import analyze
+from lambdanet_tf.data.folders import FileSource
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.models import clone_network
 
@@ -698,6 +699,46 @@ def test_a_scan_is_evaluated_as_its_images_are(compiled):
     assert logs["loss"] == pytest.approx(history["val_loss"][0], rel=1e-5)
     whole = model.evaluate(images, labels, verbose=0)
     assert logs["loss"] == pytest.approx(whole[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("number_bad", [0, 1, 5])
+def test_keras_warns_of_a_scan_only_where_a_batch_is_lacking(
+    number_bad, tmp_path, rng
+):
+    """Of three batches of four images, where five of ten are bad."""
+    pixels = rng.integers(0, 256, (10, 8, 8, 1), np.uint8)
+    files = [tmp_path / f"{number}.png" for number in range(10)]
+    for number, (file, each) in enumerate(zip(files, pixels, strict=True)):
+        content = tf.io.encode_png(each).numpy()
+        file.write_bytes(b"bad" if 0 < number <= number_bad else content)
+    source = FileSource([str(file) for file in files], np.arange(10), 1)
+    names = [str(label) for label in range(10)]
+    images = data.ImageSet.build("x", names, 1, [source, None, source], "x")
+    recipe = training.resolve("smoke", {"batch_size": 4})
+    pipeline = training.InputPipeline(recipe, images)
+    model = tf.keras.Sequential(
+        [
+            tf.keras.Input((8, 8, 1)),
+            tf.keras.layers.Flatten(),
+            tf.keras.layers.Dense(10),
+        ]
+    )
+    training.compile_network(model, recipe, 1)
+    kept = [0, *range(1 + number_bad, 10)]
+    expected = model.evaluate(
+        pixels[kept].astype("float32"),
+        np.eye(10)[kept],
+        verbose=0,
+        return_dict=True,
+    )
+    lacking = pytest.warns(UserWarning, match="ran out of data")
+    for _ in range(2):
+        with (
+            lacking if KERAS_3 and number_bad == 5 else contextlib.nullcontext()
+        ):
+            scan = pipeline.scan(source)
+            logs = model.evaluate(scan, verbose=0, return_dict=True)
+        assert logs == pytest.approx(expected, rel=1e-4)
 
 
 def test_accuracy_is_of_images_whatever_their_classes_weigh(compiled):

@@ -20,11 +20,11 @@ from lambdanet_tf.training import Stopped
 from lambdanet_tf.training import devices
 from lambdanet_tf.training import resolve
 from lambdanet_tf.training import train
+from lambdanet_tf.training.devices import StopRequest
 from lambdanet_tf.training.devices import create_strategy
 from lambdanet_tf.training.loop import set_up
 from lambdanet_tf.training.network import network_arguments
 from lambdanet_tf.training.network import recipe_network
-from lambdanet_tf.training.preemption import StopRequest
 from lambdanet_tf.training.steps import Evaluation
 from lambdanet_tf.training.steps import cross_entropy
 from lambdanet_tf.training.steps import top_k_accuracy
