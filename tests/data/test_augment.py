@@ -95,6 +95,17 @@ def test_affine_quarter_turn_is_counter_clockwise():
     np.testing.assert_allclose(turned, np.rot90(ramp(7, 7)), atol=1e-3)
 
 
+def test_random_affine_turns_by_so_many_degrees_at_most():
+    rows = np.indices((33, 33))[0].astype(np.float32)[..., None]
+    moves = [
+        np.abs(augment.random_affine(rows, [seed, 1], rotation=2.0) - rows)
+        for seed in range(8)
+    ]
+    # Of what is at most 5.7 pixels from the center.
+    furthest = [np.max(move[12:21, 12:21]) for move in moves]
+    assert 0.05 < max(furthest) <= 5.7 * np.sin(np.deg2rad(2.0))
+
+
 def test_affine_zoom_spreads_the_content_about_the_center():
     zoomed = transform(ramp(7, 7), zoom=(2.0, 1.0))
     rows = (np.arange(7) - 3) / 2 + 3

@@ -166,6 +166,13 @@ def test_it_is_one_operation(training, rng):
     names = operations(layer, x, training=training)
     assert "FusedBatchNormV3" in names
     assert not names & {"Mean", "SquaredDifference", "Rsqrt"}
+    expected, mean, variance = normalized(
+        x.numpy(), layer.get_weights(), training
+    )
+    outputs = tf.function(lambda x: layer(x, training=training))(x)
+    checks.assert_close(outputs, expected, 1e-5)
+    checks.assert_close(layer.get_weights()[2], mean, 1e-5)
+    checks.assert_close(layer.get_weights()[3], variance, 1e-5)
 
 
 def test_weights_and_configurations_are_those_of_keras(rng, tmp_path):

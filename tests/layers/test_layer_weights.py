@@ -59,6 +59,12 @@ def test_weights_have_the_documented_shapes(use_batch_norm):
     assert tuple(table.shape) == (7, 11, 2, 3, 7)
 
 
+def test_the_bias_of_positions_is_trained():
+    layer = layers.LambdaLayer(num_heads=2, key_dim=3, use_position_bias=True)
+    layer.build((None, 5, 4))
+    assert any(w is layer.position_bias for w in layer.trainable_weights)
+
+
 def test_parts_that_are_off_have_no_weights():
     x = tf.zeros([1, 4, 6, 11])
     content = layers.LambdaLayer(10, num_heads=2, key_dim=3, use_position=False)

@@ -12,6 +12,7 @@ import tensorflow as tf
 from lambdanet_tf import models
 from lambdanet_tf import specs
 from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.models.images import PREPROCESSING
 from tests.support import checks
 from tests.support.networks import TINY
 from tests.support.networks import assert_trains
@@ -343,6 +344,17 @@ def test_mixed_precision_ends_in_float32(policy):
     assert tf.as_dtype(half) == tf.as_dtype(policy.removeprefix("mixed_"))
     assert {tf.as_dtype(w.dtype) for w in model.weights} == {tf.float32}
     assert_trains_in_half(model)
+
+
+def test_images_are_normalized_in_single_precision():
+    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    layer = tiny().get_layer(PREPROCESSING)
+    images = some_images(2, 16, 16, 3)
+    normalized = layer(images)
+    assert normalized.dtype == tf.float32
+    tf.keras.mixed_precision.set_global_policy("float32")
+    expected = tiny().get_layer(PREPROCESSING)(images)
+    np.testing.assert_array_equal(normalized, expected)
 
 
 @pytest.mark.thorough

@@ -241,3 +241,11 @@ def test_too_little_room_is_an_error(tmp_path):
     with pytest.raises(OSError, match=r"needs .* MiB .* MiB are free"):
         check_room(folder, 2**60)
     assert os.listdir(tmp_path) == []
+
+
+def test_of_equally_good_epochs_the_latest_is_the_best():
+    state = make_state()
+    assert state.is_best({"validation_accuracy": 0.5})
+    state.end_epoch({"epoch": 1}, {"validation_accuracy": 0.5}, b"weights")
+    assert state.is_best({"validation_accuracy": 0.5})
+    assert not state.is_best({"validation_accuracy": 0.4})

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf.layers.randomness import random_streams
+from lambdanet_tf.training import steps
 
 LAYERS = [
     lambda: layers.Dropout(0.5),
@@ -46,3 +47,16 @@ def test_outside_the_scope_draws_follow_the_global_generator():
     assert not np.array_equal(
         layer(ones, training=True), layer(ones, training=True)
     )
+
+
+def test_every_step_and_every_replica_has_a_seed_of_its_own(two_replicas):
+    @tf.function
+    def seeds(step):
+        return two_replicas.run(lambda: steps._replica_seed(3, step))
+
+    found = [
+        tuple(seed.numpy())
+        for step in tf.range(3, dtype=tf.int64)
+        for seed in two_replicas.experimental_local_results(seeds(step))
+    ]
+    assert len(set(found)) == 6
