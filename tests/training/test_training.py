@@ -81,9 +81,13 @@ def test_the_reported_accuracy_is_that_of_the_written_weights(finished_run):
         images.append(pixels)
         labels.append(label)
     logits = run.load_model()(np.concatenate(images))
-    right = np.argmax(logits, axis=-1) == np.concatenate(labels)
+    labels = np.concatenate(labels)
+    right = np.argmax(logits, axis=-1) == labels
     assert len(right) == run.metrics["test_images"] == 359
     assert run.metrics["accuracy"] == pytest.approx(np.mean(right), abs=1e-6)
+    # Without the smoothing of the training.
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    assert run.metrics["loss"] == pytest.approx(np.mean(losses), rel=1e-4)
 
 
 def test_metrics_have_a_line_for_each_epoch(finished_run):
@@ -122,7 +126,10 @@ def test_the_record_holds_the_recipe(finished_run):
 def test_a_stopped_run_ends_as_if_it_had_not_been(finished_run, tmp_path):
     """Stopped by a real signal; resumed with several steps in a call."""
 
+    trained = []
+
     def interrupt(model, row):
+        trained.extend(model.get_weights())
         os.kill(os.getpid(), signal.SIGTERM)
 
     before = signal.getsignal(signal.SIGTERM)
@@ -132,6 +139,8 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(finished_run, tmp_path):
     folder = RunFolder(tmp_path / "run")
     assert folder.read().status == "stopped"
     assert len(metrics_rows(folder)) == 1
+    pairs = zip(weights(folder), trained, strict=True)
+    assert any(np.any(one != other) for one, other in pairs)  # averages
     with pytest.raises(ValueError, match="is 'stopped'. Let it finish"):
         folder.read().require_finished()
     options = {"steps_per_execution": 7, "checkpoint_steps": 15}
