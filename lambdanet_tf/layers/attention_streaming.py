@@ -131,8 +131,9 @@ class StreamingAttention(Streaming, ProjectionLayer):
             length: int or scalar tensor: n.
         """
         context = ops.size(real, 1)
-        if self.scope is not None:
-            axis = ops.valid_axis(context, self._past() + 1)
+        past = self._past()
+        if past is not None:
+            axis = ops.valid_axis(context, past + 1)
             return ops.Geometry.of([axis]), ops.Masks(context=real)
         self._check_length(context)
         pairs = tf.ones([length, context], tf.bool)
