@@ -285,7 +285,10 @@ def _step(layer, stepper, inputs, state, mask):
         mask = getattr(inputs, "_keras_mask", None)
     outputs, state = stepper.step(inputs, state, mask=mask)
     has_mask = getattr(outputs, "_keras_mask", None) is not None
-    if mask is not None and layer.supports_masking and not has_mask:
+    if mask is None or has_mask or not layer.supports_masking:
+        return outputs, state
+    # To tell the mask of a model, tf_keras would call it; it has left none.
+    if KERAS_3 or not isinstance(stepper, Stream):
         outputs._keras_mask = layer.compute_mask(inputs, mask)
     return outputs, state
 
