@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.layers.calls import not_converted
 from lambdanet_tf.models import check_functional
 from lambdanet_tf.streaming import rules
 from lambdanet_tf.streaming.graph import Value
@@ -43,6 +44,7 @@ def state_spec(
     return stream_of(model).state_spec(batch_size)
 
 
+@not_converted
 def initial_state(model: tf.keras.Model, batch_size: int | tf.Tensor) -> State:
     """Creates the state of sequences of which nothing was seen yet.
 
@@ -59,6 +61,7 @@ def initial_state(model: tf.keras.Model, batch_size: int | tf.Tensor) -> State:
     return stream_of(model).initial_state(batch_size)
 
 
+@not_converted
 def step(
     model: tf.keras.Model, inputs: tf.Tensor, state: State
 ) -> tuple[tf.Tensor, State]:
