@@ -1,9 +1,9 @@
 """Counting what models cost, and seeing what their layers learned."""
 
-from lambdanet_tf.analysis.layers import LayerCount
-from lambdanet_tf.analysis.model import Analysis
-from lambdanet_tf.analysis.model import analyze
-from lambdanet_tf.analysis.model import trainable_parameters
+from lambdanet_tf.analysis.layer_flops import LayerCount
+from lambdanet_tf.analysis.model_costs import Analysis
+from lambdanet_tf.analysis.model_costs import analyze
+from lambdanet_tf.analysis.model_costs import trainable_parameters
 from lambdanet_tf.analysis.parts import PartNorms
 from lambdanet_tf.analysis.parts import lambda_layers
 from lambdanet_tf.analysis.parts import layer_part

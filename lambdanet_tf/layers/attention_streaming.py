@@ -176,7 +176,7 @@ class StreamingAttention(Streaming, ProjectionLayer):
         return tables or None
 
     def _check_streams(self):
-        self._check_built()
+        self._once_built("state", "value")
         if not self.causal:
             raise ValueError(
                 f"Layer {self.name!r} cannot stream: its outputs depend on "

@@ -26,6 +26,8 @@ class LambdaBase(ProjectionLayer):
     Subclasses say which context positions a query sees, in `_geometry`.
     """
 
+    _position_embeddings = ("relative", "explicit")
+
     num_heads: int = argument(default=4, check=positive_int)
     key_dim: int = argument(default=16, check=positive_int)
     intra_depth: int = argument(default=1, check=positive_int)
@@ -65,20 +67,13 @@ class LambdaBase(ProjectionLayer):
 
     def _position_embedding(self, argument: Any) -> Any:
         """The layer behind the argument, or None where there is no table."""
-        is_shared = isinstance(argument, RelativePositionEmbedding)
-        if not is_shared and argument not in ("relative", "explicit"):
-            raise ValueError(
-                "`position_embedding` must be 'relative', 'explicit' or a "
-                "`RelativePositionEmbedding` layer of this Keras. Received: "
-                f"position_embedding={argument!r}."
-            )
         ours = {
             "key_dim": self.key_dim,
             "intra_depth": self.intra_depth,
             "num_heads": self.num_heads if self.multi_head else None,
             "scope": self.scope,
         }
-        if is_shared:
+        if isinstance(argument, RelativePositionEmbedding):
             if not self.use_position:
                 raise ValueError(
                     "`position_embedding` is shared, and needs position "
@@ -180,7 +175,9 @@ class LambdaBase(ProjectionLayer):
             batch=batch,
         )
 
-    def _outputs(self, x, context, embeddings, geometry, masks, training):
+    def _outputs(
+        self, x, context, embeddings, geometry, masks, training, state=None
+    ):
         """Computes what queries read from their lambdas.
 
         Args:
@@ -190,15 +187,22 @@ class LambdaBase(ProjectionLayer):
             geometry: likewise.
             masks: likewise.
             training: as in a call.
+            state: None, or as in `ops.lambda_step`.
 
         Returns:
-            `(batch, n, heads, value_dim)`.
+            `(batch, n, heads, value_dim)`, and the next state.
         """
-        plan = self._plan(geometry, training, context.shape[0])
+        # One for the steps of a stream, whatever their batch.
+        batch = context.shape[0] if state is None else None
+        plan = self._plan(geometry, training, batch)
         x, context, nonfinite, hidden = masks.finite_inputs(x, context)
-        outputs = ops.lambda_output(
+        keys = None
+        if self.key is not None:
+            keys = ops.propagate_nan(self.key(context), hidden)
+            keys = split(keys, self._num_groups, self.key_dim, self.intra_depth)
+        outputs, state = ops.lambda_step(
             self._queries(x, masks, training),  # [b, n, h, k]
-            self._keys(context, hidden),  # [b, m, g, k, u]
+            keys,  # [b, m, g, k, u]
             self._values(context, hidden, masks, training),  # [b, m, g, v, u]
             embeddings,
             geometry,
@@ -206,8 +210,9 @@ class LambdaBase(ProjectionLayer):
             self.key_normalization,
             masks,
             self.position_bias,
+            state,
         )  # [b, n, h, v]
-        return ops.propagate_nan(outputs, nonfinite)
+        return ops.propagate_nan(outputs, nonfinite), state
 
     def _queries(self, x, masks, training):
         queries = self.query(x)
@@ -221,12 +226,6 @@ class LambdaBase(ProjectionLayer):
             wide = tf.cast(queries, ops.accumulation_dtype(queries.dtype))
             queries = tf.cast(tf.nn.softmax(wide), queries.dtype)
         return queries
-
-    def _keys(self, context, nonfinite):
-        if self.key is None:
-            return None
-        keys = ops.propagate_nan(self.key(context), nonfinite)
-        return split(keys, self._num_groups, self.key_dim, self.intra_depth)
 
     def _values(self, context, nonfinite, masks, training):
         values = self.value(context)

@@ -5,8 +5,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from lambdanet_tf.layers import RelativePositionEmbedding
-
 
 def check_functional(model: Any) -> None:
     """Raises a ValueError unless the layers of a model are known as a graph.
@@ -57,14 +55,7 @@ def clone_network(
     tables = {}
 
     def clone(layer):
-        config = layer.get_config()
-        if isinstance(config.get("position_embedding"), dict):
-            table = layer.position_embedding
-            if id(table) not in tables:
-                tables[id(table)] = RelativePositionEmbedding.from_config(
-                    table.get_config()
-                )
-            config["position_embedding"] = tables[id(table)]
+        config = config_with_table(layer, tables)
         if clone_layer is not None:
             return clone_layer(layer, config)
         return type(layer).from_config(config)
@@ -72,3 +63,20 @@ def clone_network(
     return tf.keras.models.clone_model(
         model, input_tensors=input_tensors, clone_function=clone
     )
+
+
+def config_with_table(layer: Any, tables: dict[int, Any]) -> dict[str, Any]:
+    """Returns the config of a layer, which holds a copy of a shared table.
+
+    Args:
+        layer: of any kind.
+        tables: the copies that there are, by the `id` of what they copy; a new
+            one is added.
+    """
+    config = layer.get_config()
+    if isinstance(config.get("position_embedding"), dict):
+        table = layer.position_embedding
+        if id(table) not in tables:
+            tables[id(table)] = type(table).from_config(table.get_config())
+        config["position_embedding"] = tables[id(table)]
+    return config

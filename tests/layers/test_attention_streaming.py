@@ -121,7 +121,7 @@ def test_a_stream_longer_than_the_table_is_refused(name):
 
 def test_what_cannot_stream_is_refused():
     layer = layers.RelativeAttention(6, num_heads=2)
-    with pytest.raises(ValueError, match="must be built"):
+    with pytest.raises(ValueError, match="before it is built"):
         layer.initial_state(1)
     layer.build((None, LENGTH, CHANNELS))
     with pytest.raises(ValueError, match="needs causal=True"):
