@@ -19,7 +19,7 @@ from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.grids import with_shape
-from lambdanet_tf.layers.streaming import Streaming
+from lambdanet_tf.layers.streaming import StreamingLambda
 
 _AXIS = {
     "same": ops.same_axis,
@@ -34,7 +34,7 @@ def _padding(name, value):
 
 
 @serializable
-class LambdaConv(Streaming):
+class LambdaConv(StreamingLambda):
     """A lambda layer with a local scope and a convolution's vocabulary.
 
     The position lambdas are a convolution of the values with the table of

@@ -13,11 +13,11 @@ from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.grids import with_shape
-from lambdanet_tf.layers.streaming import Streaming
+from lambdanet_tf.layers.streaming import StreamingLambda
 
 
 @serializable
-class LambdaLayer(ContextLayer, Streaming):
+class LambdaLayer(ContextLayer, StreamingLambda):
     """Long-range interactions between positions, without attention maps.
 
     Every position turns its context into a linear function, a lambda, and

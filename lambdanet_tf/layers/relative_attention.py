@@ -10,20 +10,19 @@ from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import serializable
+from lambdanet_tf.layers.attention_streaming import StreamingAttention
 from lambdanet_tf.layers.calls import not_converted
 from lambdanet_tf.layers.context import ContextLayer
 from lambdanet_tf.layers.context import scope_of_grid
 from lambdanet_tf.layers.grids import check_axes
 from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
-from lambdanet_tf.layers.grids import split
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
-from lambdanet_tf.layers.projections import ProjectionLayer
 
 
 @serializable
-class RelativeAttention(ContextLayer, ProjectionLayer):
+class RelativeAttention(ContextLayer, StreamingAttention):
     """Multi-head softmax attention with relative positions on any grid.
 
     The attention that lambda layers are compared with, on the same sequences,
@@ -53,6 +52,10 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
     scores of all pairs take more than 256 MiB, one part of the queries attends
     after the other, and training forms the scores of a part again. NaN and
     infinity reach the queries that may see them, and no others.
+
+    A causal layer on sequences can also be called piece by piece, by `step`:
+    with a `scope` its state is a window, else keys and values of all that was
+    seen. See `docs/streaming.md`.
 
     The sublayers are attributes: `query`, `key`, `value` (Dense without bias,
     channels head-major), and the tables `position_embedding` or
@@ -228,12 +231,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         x = self._lines(inputs)  # [b, n, channels]
         c = self._lines(tf.cast(context, self.compute_dtype))
         x, c, nonfinite, hidden = masks.finite_inputs(x, c)
-        queries = self._heads(self.query, x)  # [b, n, h, k]
-        queries *= self.key_depth**-0.5
-        keys = self._heads(self.key, c) if self.use_content else None
-        values = self._heads(self.value, c)  # [b, m, h, v]
-        # Of what a query sees, one of the two is enough.
-        values = ops.propagate_nan(values, hidden)
+        queries, keys, values = self._projected(x, c, hidden)
         outputs = ops.relative_attention(
             queries,
             keys,
@@ -245,11 +243,6 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         outputs = ops.propagate_nan(outputs, nonfinite)
         outputs = self._grid_of_lines(outputs, inputs)  # [b, *grid, h * v]
         return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
-
-    def _heads(self, projection, x):
-        """`(batch, n, channels)` -> `(batch, n, heads, depth)`."""
-        depth = projection.units // self.num_heads
-        return split(projection(x), self.num_heads, depth)
 
     def _axes_of_lines(self, x):
         """The axes of a tensor, those along which positions do not see first.
@@ -302,16 +295,6 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             for x in masks.attention
         )
         return ops.Masks(query, real, shared, pairs, masks.causal)
-
-    def _embeddings(self):
-        """The tables `(*entries, key_dim)`: one of all axes, one each, none."""
-        tables = tuple(
-            tf.convert_to_tensor(table.embeddings)[..., 0]  # no intra-depth
-            for table in self.tables()
-        )
-        if self.position_embedding is not None:
-            return tables[0]
-        return tables or None
 
     def _geometry(self, grid):
         """What a query sees of a grid; None where that is everything."""

@@ -39,6 +39,7 @@ from lambdanet_tf.models.images import preprocess_input
 from lambdanet_tf.models.mobilenet import MobileNet
 from lambdanet_tf.models.network import Network
 from lambdanet_tf.models.resnet import ResNet
+from lambdanet_tf.models.sizes import resize_embeddings
 from lambdanet_tf.models.weight_names import named_weights
 from lambdanet_tf.models.weight_names import set_weights
 from lambdanet_tf.models.weights import RUN_WEIGHTS
@@ -89,6 +90,7 @@ __all__ = [
     "names",
     "preprocess_input",
     "rates_by_depth",
+    "resize_embeddings",
     "save_weights",
     "set_weights",
     "weights_as_bytes",

@@ -28,6 +28,7 @@ from lambdanet_tf.ops.masks import seen_through
 from lambdanet_tf.ops.masks import split_nonfinite
 from lambdanet_tf.ops.pairs import relative_index
 from lambdanet_tf.ops.position_scores import cut
+from lambdanet_tf.ops.position_scores import past_scores
 from lambdanet_tf.ops.position_scores import position_scores
 from lambdanet_tf.ops.position_scores import wide
 from lambdanet_tf.ops.precision import accumulation_dtype
@@ -63,6 +64,8 @@ def relative_attention(
         embeddings: None for scores of content alone. With a geometry the
             table of relative positions, `(*entries, key_dim)`, or a tuple of
             tables `(entries, key_dim)`, one per axis, whose embeddings add up.
+            Without one the table of a sequence whose last positions the
+            queries are; masks then hide what comes after each.
         geometry: a `Geometry`, which says what a query may see; or None: all
             context positions.
         masks: `Masks`. With a geometry, `causal` is the geometry's, and masks
@@ -91,7 +94,9 @@ def relative_attention(
         (embeddings,) = embeddings
     context = {"values": values, "keys": keys, "embeddings": embeddings}
     context = {name: x for name, x in context.items() if x is not None}
-    length = _length_of_part(queries, values, geometry, masks)
+    length = None
+    if geometry is not None or embeddings is None:
+        length = _length_of_part(queries, values, geometry, masks)
     if length is None:
         return _attention(queries, **context, geometry=geometry, masks=masks)
     parts = list(_parts(geometry, masks, queries.shape[1], length))
@@ -207,7 +212,9 @@ def _attention(queries, values, keys=None, embeddings=None, *, geometry, masks):
     if keys is not None:
         keys = _heads_first(_of_context(keys, blocks))  # [b, x, h, s, k]
         scores += [wide(tf.matmul(queries, keys, transpose_b=True))]
-    if embeddings is not None:
+    if embeddings is not None and blocks is None:
+        scores += [past_scores(queries, embeddings, size(values, 3))]
+    elif embeddings is not None:
         scores += [position_scores(queries, embeddings, blocks)]
     scores = tf.add_n(scores)  # [b, x, h, t, s]
     if permitted is not None:
