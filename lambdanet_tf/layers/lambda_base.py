@@ -14,13 +14,14 @@ from lambdanet_tf.layers.batch_normalization import BatchNormalization
 from lambdanet_tf.layers.grids import split
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 from lambdanet_tf.layers.projections import ProjectionLayer
+from lambdanet_tf.layers.reading import Readable
 
 
 def _implementation(_, value):
     return ops.implementation_name(value)
 
 
-class LambdaBase(ProjectionLayer):
+class LambdaBase(ProjectionLayer, Readable):
     """Projections, normalizations and the table of position embeddings.
 
     Subclasses say which context positions a query sees, in `_geometry`.
@@ -208,6 +209,23 @@ class LambdaBase(ProjectionLayer):
             self.position_bias,
         )  # [b, n, h, v]
         return ops.propagate_nan(outputs, nonfinite)
+
+    def _reading(self, x, context, embeddings, geometry, masks, places, grid):
+        """As `_outputs` in inference, but what queries at places read."""
+        x, context, nonfinite, hidden = masks.finite_inputs(x, context)
+        queries = self._queries(x, masks, training=False)  # [b, n, h, k]
+        return ops.implied_weights(
+            ops.propagate_nan(queries, nonfinite),
+            self._keys(context, hidden),  # [b, m, g, k, u]
+            self._values(context, hidden, masks, training=False),
+            embeddings,
+            geometry,
+            self.key_normalization,
+            masks,
+            self.position_bias,
+            places,
+            grid,
+        )
 
     def _queries(self, x, masks, training):
         queries = self.query(x)
