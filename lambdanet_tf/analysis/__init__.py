@@ -1,5 +1,7 @@
 """Counting what models cost, and seeing what their layers learned."""
 
+from lambdanet_tf.analysis.comparison import Comparison
+from lambdanet_tf.analysis.comparison import compare
 from lambdanet_tf.analysis.layers import LayerCount
 from lambdanet_tf.analysis.model import Analysis
 from lambdanet_tf.analysis.model import analyze
@@ -15,9 +17,11 @@ from lambdanet_tf.analysis.pictures import receptive_field_figure
 
 __all__ = [
     "Analysis",
+    "Comparison",
     "LayerCount",
     "PartNorms",
     "analyze",
+    "compare",
     "lambda_layers",
     "layer_part",
     "part_norms",

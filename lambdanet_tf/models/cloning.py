@@ -32,6 +32,25 @@ def check_functional(model: Any) -> None:
         )
 
 
+class LayerConfigs:
+    """Configurations for copies of layers, which share tables as these do."""
+
+    def __init__(self):
+        self._tables = {}
+
+    def __call__(self, layer: Any) -> dict:
+        """Returns the configuration of a layer; a shared table as its copy."""
+        config = layer.get_config()
+        if isinstance(config.get("position_embedding"), dict):
+            table = layer.position_embedding
+            if id(table) not in self._tables:
+                self._tables[id(table)] = RelativePositionEmbedding.from_config(
+                    table.get_config()
+                )
+            config["position_embedding"] = self._tables[id(table)]
+        return config
+
+
 def clone_network(
     model: tf.keras.Model,
     input_tensors: Any = None,
@@ -54,17 +73,10 @@ def clone_network(
         A functional model.
     """
     check_functional(model)
-    tables = {}
+    configs = LayerConfigs()
 
     def clone(layer):
-        config = layer.get_config()
-        if isinstance(config.get("position_embedding"), dict):
-            table = layer.position_embedding
-            if id(table) not in tables:
-                tables[id(table)] = RelativePositionEmbedding.from_config(
-                    table.get_config()
-                )
-            config["position_embedding"] = tables[id(table)]
+        config = configs(layer)
         if clone_layer is not None:
             return clone_layer(layer, config)
         return type(layer).from_config(config)

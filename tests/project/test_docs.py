@@ -92,7 +92,10 @@ def all_blocks(*languages):
 
 
 # What these pages show is tested under both Kerases elsewhere.
-LONG = [ROOT / "docs" / name for name in ("models.md", "serving.md")]
+LONG = [
+    ROOT / "docs" / name
+    for name in ("models.md", "replace_layers.md", "serving.md")
+]
 MARKS = dict.fromkeys(LONG, pytest.mark.once)
 # The code of README.md is run, and its result judged, in test_learning.py.
 WITH_CODE = [
