@@ -13,7 +13,9 @@ from lambdanet_tf.analysis.parts import part_norms
 from lambdanet_tf.analysis.parts import receptive_field
 from lambdanet_tf.analysis.pictures import part_norms_figure
 from lambdanet_tf.analysis.pictures import position_table_figure
+from lambdanet_tf.analysis.pictures import reading_figure
 from lambdanet_tf.analysis.pictures import receptive_field_figure
+from lambdanet_tf.analysis.reading import read
 
 __all__ = [
     "Analysis",
@@ -27,6 +29,8 @@ __all__ = [
     "part_norms",
     "part_norms_figure",
     "position_table_figure",
+    "read",
+    "reading_figure",
     "receptive_field",
     "receptive_field_figure",
     "trainable_parameters",
