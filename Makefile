@@ -28,8 +28,8 @@ TPU_INSTALL := $(TPU_VENV)/bin/python $(PIP_INSTALL)
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-newest test-legacy test-tpu lint format \
-	bench tables tpu-compile tpu-calibration comparison-tpu detection-tpu \
+.PHONY: help demo test test-all test-thorough test-newest test-legacy test-tpu \
+	lint format bench tables tpu-compile tpu-calibration comparison-tpu detection-tpu \
 	gpu-programs docs notebooks constraints clean
 
 help:  ## List the targets.
@@ -41,13 +41,19 @@ demo: $(VENV)/.demo  ## Train on handwritten digits, export, predict.
 	$(BIN)/python export.py
 	$(BIN)/python export.py --predict
 
-test: lint  ## Lint, check types, test under Keras 3 and under tf_keras.
+test: lint  ## Lint, check types, test under both Kerases (5 min).
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) \
-		-m "not slow and not once and not once_a_version"
+		-m "not slow and not thorough and not once and not once_a_version"
 
-test-slow: $(VENV)/.dev  ## Run the tests that take long; some under both Kerases.
-	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "slow and not every_lane"
+# The steps of .ci/run.
+test-all: test test-thorough test-newest test-legacy test-tpu docs  ## Test everything everywhere (25 min).
+
+test-thorough: $(VENV)/.dev  ## Run the cases that `make test` leaves out.
+	$(BIN)/python -m pytest $(PYTEST_ARGS) \
+		-m "thorough or slow and not every_lane"
+	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) \
+		-m "thorough and not slow and not once and not once_a_version"
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m slow \
 		tests/serving/test_verify.py tests/garden \
 		tests/layers/test_conformance.py::test_model_export \
@@ -56,10 +62,11 @@ test-slow: $(VENV)/.dev  ## Run the tests that take long; some under both Kerase
 test-newest: $(NEWEST_VENV)/.wheel  ## Test the wheel alone with the newest TensorFlow.
 	$(NEWEST_VENV)/bin/python -c 'import tensorflow as tf; print(tf.__version__)'
 	cd $(NEWEST_VENV)/lane && ../bin/python -m pytest $(PYTEST_ARGS) \
-		-m "every_lane and not once"
+		-m "every_lane and not once and not thorough"
 	@$(NEWEST_VENV)/bin/python $(PIP) "$$(echo dist/*.whl)[data,plot]" tf_keras
 	cd $(NEWEST_VENV)/lane && TF_USE_LEGACY_KERAS=1 ../bin/python -m pytest \
-		$(PYTEST_ARGS) -m every_lane tests/project/test_first_hour.py \
+		$(PYTEST_ARGS) -m "every_lane and not thorough" \
+		tests/project/test_first_hour.py \
 		tests/models/test_weights.py tests/layers/test_learning.py
 	@$(NEWEST_VENV)/bin/python $(PIP) "$$(echo dist/*.whl)[examples]" \
 		ipykernel nbclient
@@ -68,10 +75,11 @@ test-newest: $(NEWEST_VENV)/.wheel  ## Test the wheel alone with the newest Tens
 
 test-legacy: $(LEGACY_VENV)/.wheel  ## Test with TensorFlow 2.15 and its addons.
 	cd $(LEGACY_VENV)/lane && ../bin/python -m pytest -W default \
-		$(PYTEST_ARGS) -m "addons or every_lane and not once"
+		$(PYTEST_ARGS) \
+		-m "not thorough and (addons or every_lane and not once)"
 
 test-tpu: $(TPU_VENV)/.tpu  ## Compile LambdaResNet-50 for TPUs; needs none.
-	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile --check $(TPU_ARGS)
+	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile --check --chips v3 $(TPU_ARGS)
 
 lint: $(VENV)/.dev  ## Check style and types.
 	$(BIN)/ruff check .

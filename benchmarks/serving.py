@@ -7,7 +7,7 @@ Everything in one run, on the CPU: latency and throughput of an export, of the
 Keras model that it was made from, and of other exports of that model; then
 clients at the same time, of the Keras model and of the export in this process,
 and of the export through gRPC. The export runs in the session of TensorFlow 1,
-as in TF Serving. For gRPC the stand-in server of the tests takes the place of
+as in TF Serving. For gRPC the example's mock server takes the place of
 TF Serving, in a process of its own: what its Python costs is part of its
 figures.
 """
@@ -211,7 +211,7 @@ def concurrent(exported, name, alone, seconds):
                 InProcess, function, clients, batch, enough
             )
     folder = exported.folders[EXPORT].parent
-    process, port = _stand_in(folder)
+    process, port = _mock_server(folder)
     try:
         address = f"127.0.0.1:{port}"
         client_of = functools.partial(GrpcClient, address, name, timeout=60.0)
@@ -228,9 +228,9 @@ def concurrent(exported, name, alone, seconds):
     return measured
 
 
-def _stand_in(folder):
+def _mock_server(folder):
     """A server process; returns it and its port."""
-    server = [sys.executable, "-m", "tests.stand_in_server", str(folder)]
+    server = [sys.executable, "-m", "examples.serving.mock_server", str(folder)]
     process = subprocess.Popen(
         [*server, "--port", "0", "--rest_api_port", "0"],
         stdout=subprocess.PIPE,

@@ -59,7 +59,7 @@ def text(figures):
             "Clients at the same time",
             "Each client asks again when it has its answer; p50 and p95 are "
             "what it waits, in milliseconds. Calls in this process, except "
-            "gRPC: through the stand-in server of the tests, written in "
+            "gRPC: through the example's mock server, written in "
             "Python, in a process that shares the cores with the clients; "
             "TF Serving itself could not be run. Below the table: the largest "
             "number of clients.",

@@ -4,9 +4,9 @@
 
 trains both on the sources of Python's standard library, measures bits per byte
 on held-out files and the speed of training and of generation, draws
-`speed.png`, exports the lambda model as a SavedModel that streams, and lets it
-write. Run again, it goes on where it was stopped. `--short` is a form of some
-seconds that proves that it runs, and nothing else.
+`speed.png`, exports the lambda model, for whole texts and as a SavedModel that
+streams, and lets it write. Run again, it goes on where it was stopped.
+`--short` is a form of some seconds that proves that it runs, and nothing else.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf import serving
 from lambdanet_tf.layers import LambdaLayer
 
 KINDS = ("lambda", "attention")
@@ -79,6 +80,8 @@ class LanguageModel(tf.keras.Model):
                 return self.mixers[block](x)
             return self.mixers[block](x, x, use_causal_mask=True)
 
+        if self.kind == "lambda":
+            return self.forward(tokens, mix, None)
         return self.forward(tokens, mix, tf.range(tf.shape(tokens)[1]))
 
     def forward(self, tokens, mix, places):
@@ -268,6 +271,19 @@ def generation_speed(model, text, context, settings):
     return 1 / statistics.median(seconds[1:]), size
 
 
+def export_of_texts(model, folder, texts):
+    """Exports the logits of whole texts of any length, verified on some."""
+    tokens = tf.keras.Input((None,), dtype="int32", name="tokens")
+    network = tf.keras.Model(tokens, {"logits": model.call(tokens)})
+    place = serving.export_model(
+        network, folder, "language_model", examples=texts
+    )
+    verified = serving.verify_export(place)
+    if not verified.agrees:
+        raise RuntimeError(f"{place} differs from Keras:\n{verified}")
+    return place
+
+
 def export(model, folder):
     """Writes a SavedModel whose signatures take a state and return the next."""
     module = tf.Module()
@@ -330,6 +346,8 @@ def measure(folder: pathlib.Path, short=False, print_fn=print) -> dict:
         ]
         if kind == "lambda":
             export(model, folder / "exported" / "1")
+            texts = held_out[: 4 * CONTEXT].reshape(4, CONTEXT)
+            export_of_texts(model, folder / "served", texts)
         results[kind] = {
             "parameters": model.count_params(),
             "bits per byte": evaluate(model, held_out, settings),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 from typing import ParamSpec
 from typing import TypeVar
@@ -45,13 +46,21 @@ def users_input() -> Iterator[None]:
 
 def checked_arguments(
     function: Callable[_Arguments, _Result],
+    parameters: Sequence[inspect.Parameter] | None = None,
 ) -> Callable[_Arguments, _Result]:
     """Decorates a constructor or a builder, so that wrong calls are explained.
 
     Arguments without a name, without a value or given twice end in a
     `ValueError` that says what is wanted. Unknown names are the function's.
+
+    Args:
+        function: called with all arguments by name.
+        parameters: those to take and to show; None for the function's own.
     """
     signature = inspect.signature(function)
+    if parameters is not None:
+        signature = inspect.Signature(parameters)
+    call: Callable[..., _Result] = function
 
     @functools.wraps(function)
     def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
@@ -60,7 +69,8 @@ def checked_arguments(
         except TypeError as error:
             message = _explained(function, signature, args, kwargs) or error
             raise ValueError(f"{message}") from None
-        return function(*args, **kwargs)
+        named = dict(zip(signature.parameters, args, strict=False))
+        return call(**named, **kwargs)
 
     # Keras 3 looks at what the wrapper takes, not at what it wraps.
     setattr(checked, "__signature__", signature)  # noqa: B010

@@ -6,7 +6,6 @@ the flags are read.
 """
 
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -21,10 +20,10 @@ from lambdanet_tf.config import program
 from lambdanet_tf.serving.options import ExportOptions
 from lambdanet_tf.serving.options import ExportTask
 from lambdanet_tf.training.options import LabelOptions
+from lambdanet_tf.training.options import NotFinite
 from lambdanet_tf.training.options import RunOptions
+from lambdanet_tf.training.options import Stopped
 from lambdanet_tf.training.options import needs_tf_keras
-from lambdanet_tf.training.preemption import NotFinite
-from lambdanet_tf.training.preemption import Stopped
 from lambdanet_tf.training.recipe import Recipe
 from lambdanet_tf.training.recipes import RECIPES
 from lambdanet_tf.training.recipes import listing
@@ -287,7 +286,7 @@ def _export(arguments):
         )
     run = _run_to_export(task)
     options = serving.options_for(run, **changes, formats=formats)
-    if importlib.util.find_spec("tensorflow_serving") is None:
+    if not _module("environment").is_there("tensorflow_serving"):
         print("Without the extra `serving` there are no warm-up requests.")
     print(f"Exporting {run.weights}")
     folder = serving.export_run(

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from lambdanet_tf import config
-from lambdanet_tf.arguments import users_input
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.models.timm import export_to_timm
 from lambdanet_tf.models.timm import import_from_timm
 from lambdanet_tf.models.timm import table
@@ -57,10 +57,13 @@ def _convert(given):
     convert = (
         import_from_timm if given.command == "from-timm" else export_to_timm
     )
-    with users_input():
+    try:
         converted = convert(
             given.source, given.destination, given.model, given.model_arguments
         )
+    except ValueError as error:  # Of the function: the flag has another name.
+        reason = str(error).replace("`network`", "--model")
+        raise UserError(reason.replace("network=", "--model=")) from error
     print(table(converted))
     print(f"Wrote {given.destination}")
     return 0

@@ -28,7 +28,7 @@ def attach(
     modules = {
         alias.name: statement.module
         for statement in ast.parse(stub.read_text(encoding="utf-8")).body
-        if isinstance(statement, ast.ImportFrom)
+        if isinstance(statement, ast.ImportFrom) and statement.module
         for alias in statement.names
     }
 

@@ -17,6 +17,7 @@ from lambdanet_tf import serving
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.environment import is_there
 from lambdanet_tf.runs import RunFolder
+from tests.support.representatives import mark_thorough
 from tests.support.serving_run import write_run
 
 
@@ -73,25 +74,42 @@ def _missing(marker):
     return None
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` reads the markers
 def pytest_collection_modifyitems(items):
+    mark_thorough(items, only_one=not KERAS_3)
     for item in items:
         for marker in ("gpu", "tpu", "garden", "addons"):
             if item.get_closest_marker(marker) and (reason := _missing(marker)):
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--seed", type=int, default=0, help="of the numbers that tests draw"
+    )
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item):
+    """A test that fails says what draws its numbers again."""
+    report = (yield).get_result()
+    if report.failed:
+        seed = item.config.getoption("seed")
+        report.sections.append(("Random numbers", f"of --seed={seed}"))
+
+
 @pytest.fixture(autouse=True)
-def fixed_seed():
+def fixed_seed(request):
     """Every test starts from the same seeds and in float32."""
-    tf.keras.utils.set_random_seed(0)
+    tf.keras.utils.set_random_seed(request.config.getoption("seed"))
     yield
     tf.keras.mixed_precision.set_global_policy("float32")
 
 
 @pytest.fixture
-def rng():
+def rng(request):
     """The test's own random numbers, the same at every run."""
-    return np.random.default_rng(0)
+    return np.random.default_rng(request.config.getoption("seed"))
 
 
 def _replicas(count):

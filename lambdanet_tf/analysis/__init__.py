@@ -2,10 +2,10 @@
 
 from lambdanet_tf.analysis.comparison import Comparison
 from lambdanet_tf.analysis.comparison import compare
-from lambdanet_tf.analysis.layers import LayerCount
-from lambdanet_tf.analysis.model import Analysis
-from lambdanet_tf.analysis.model import analyze
-from lambdanet_tf.analysis.model import trainable_parameters
+from lambdanet_tf.analysis.layer_flops import LayerCount
+from lambdanet_tf.analysis.model_costs import Analysis
+from lambdanet_tf.analysis.model_costs import analyze
+from lambdanet_tf.analysis.model_costs import trainable_parameters
 from lambdanet_tf.analysis.parts import PartNorms
 from lambdanet_tf.analysis.parts import lambda_layers
 from lambdanet_tf.analysis.parts import layer_part

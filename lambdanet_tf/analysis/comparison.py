@@ -5,14 +5,14 @@ import dataclasses
 import tensorflow as tf
 
 from lambdanet_tf import ops
-from lambdanet_tf.analysis.layers import Costs
-from lambdanet_tf.analysis.layers import LayerCount
-from lambdanet_tf.analysis.layers import layer_costs
-from lambdanet_tf.analysis.model import aligned_columns
-from lambdanet_tf.analysis.model import check_one_map
-from lambdanet_tf.analysis.model import layer_count
-from lambdanet_tf.analysis.model import trainable_parameters
-from lambdanet_tf.analysis.operations import executed_flops
+from lambdanet_tf.analysis.layer_flops import Costs
+from lambdanet_tf.analysis.layer_flops import LayerCount
+from lambdanet_tf.analysis.layer_flops import layer_costs
+from lambdanet_tf.analysis.model_costs import aligned_columns
+from lambdanet_tf.analysis.model_costs import check_one_map
+from lambdanet_tf.analysis.model_costs import layer_count
+from lambdanet_tf.analysis.model_costs import trainable_parameters
+from lambdanet_tf.analysis.traced_flops import executed_flops
 
 
 @dataclasses.dataclass(frozen=True)

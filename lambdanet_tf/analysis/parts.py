@@ -10,11 +10,10 @@ import tensorflow as tf
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
-from lambdanet_tf.layers import LambdaConv
-from lambdanet_tf.layers import LambdaLayer
-from lambdanet_tf.layers import RelativePositionEmbedding
+from lambdanet_tf.layers.lambda_base import LambdaBase
 from lambdanet_tf.models import check_functional
 from lambdanet_tf.models import named_weights
+from lambdanet_tf.models.cloning import config_with_table
 
 PARTS = ("both", "content", "position")
 SOURCES = ("model", "layer")
@@ -53,7 +52,7 @@ class PartNorms:
 
 def lambda_layers(model: tf.keras.Model) -> list[Any]:
     """Returns the lambda layers of a functional model, in its order."""
-    return [x for x in model.layers if isinstance(x, (LambdaLayer, LambdaConv))]
+    return [x for x in model.layers if isinstance(x, LambdaBase)]
 
 
 def layer_part(layer: Any, part: str) -> Any:
@@ -76,7 +75,7 @@ def layer_part(layer: Any, part: str) -> Any:
         raise ValueError(
             f"`layer` must be built: call it once. Received: {layer.name!r}."
         )
-    if not isinstance(layer, (LambdaLayer, LambdaConv)):
+    if not isinstance(layer, LambdaBase):
         raise ValueError(
             "Only lambda layers have a content and a position part. Received: "
             f"part={part!r}, layer {layer.name!r}, a {type(layer).__name__}."
@@ -84,16 +83,10 @@ def layer_part(layer: Any, part: str) -> Any:
     left_out = "use_position" if part == "content" else "use_content"
     if not getattr(layer, f"use_{part}"):
         return None
-    config = {
-        name: False if name.startswith(left_out) else value
-        for name, value in layer.get_config().items()
-    }
+    config = config_with_table(layer, {})
+    config |= {name: False for name in config if name.startswith(left_out)}
     if part == "content":
         config["position_embedding"] = "relative"  # Not one that is shared.
-    elif isinstance(config["position_embedding"], dict):
-        config["position_embedding"] = RelativePositionEmbedding.from_config(
-            layer.position_embedding.get_config()
-        )
     copy = type(layer).from_config({**config, "name": f"{layer.name}_{part}"})
     copy.build(layer.input.shape)
     weights = named_weights(layer)

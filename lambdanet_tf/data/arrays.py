@@ -52,7 +52,7 @@ class ArraySource(IndexedSource):
     """
 
     def __init__(self, images: np.ndarray, labels: np.ndarray):
-        images, labels = check_arrays(images, labels)
+        images, labels = _checked(images, labels)
         super().__init__({"image": images, "label": labels})
 
     def decode(
@@ -84,25 +84,28 @@ def array_set(
         ValueError: if the arrays do not fit together, or hold what cannot be
             pixels or labels.
     """
-    images, labels = check_arrays(*train)
-    indices = three_parts(
+    whole = ArraySource(*train)
+    images, labels = whole.columns["image"], whole.columns["label"]
+    divided = three_parts(
         labels, validation_split, test_share=TEST_SHARE if test is None else 0.0
     )
-    parts = [(images[part], labels[part]) for part in indices]
+    parts = [whole.take(rows) for rows in divided]
     if test is not None:
-        parts[2] = check_arrays(*test)
-    if parts[2][0].shape[-1] != images.shape[-1]:
-        raise ValueError(
-            "`test` must have as many channels as `train`. Received: shapes "
-            f"{parts[2][0].shape} and {images.shape}."
-        )
-    classes = _name_classes(classes, [part[1] for part in parts])
-    sources = [ArraySource(*part) if len(part[1]) else None for part in parts]
+        parts[2] = ArraySource(*test)
+        shape = parts[2].columns["image"].shape
+        if shape[-1] != images.shape[-1]:
+            raise ValueError(
+                "`test` must have as many channels as `train`. Received: "
+                f"shapes {shape} and {images.shape}."
+            )
+    classes = _name_classes(
+        classes, [part.columns["label"] for part in parts if part]
+    )
     return ImageSet.build(
         name,
         classes,
         images.shape[-1],
-        sources,
+        parts,
         name,
         [
             f"split by class with seed {SPLIT_SEED}",
@@ -234,12 +237,8 @@ def load_digits(validation_split: float = 0.1) -> ImageSet:
     )
 
 
-def check_arrays(images: np.ndarray, labels: np.ndarray) -> Labelled:
-    """Returns images with channels, and labels as int32 `(number,)`.
-
-    Raises:
-        ValueError: if they do not fit together.
-    """
+def _checked(images, labels):
+    """Images with channels, and labels as int32 `(number,)`."""
     images, labels = np.asarray(images), np.asarray(labels)
     if images.ndim == 3:
         images = images[..., np.newaxis]

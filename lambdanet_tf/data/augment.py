@@ -8,8 +8,6 @@ threads the pipeline runs on.
 Pixels are tensors `(height, width, channels)` in [0, 255].
 """
 
-from collections.abc import Callable
-
 import numpy as np
 import tensorflow as tf
 
@@ -74,19 +72,6 @@ def pad_and_crop(
     )
     begin = tf.concat([offsets, [0]], axis=0)
     return tf.slice(tf.pad(pixels, around), begin, shape)
-
-
-def random_flip(pixels: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Mirrors half of the images, left to right.
-
-    Args:
-        pixels: tensor `(height, width, channels)`.
-        seed: int tensor `(2,)`.
-
-    Returns:
-        A tensor of the same shape.
-    """
-    return tf.image.stateless_random_flip_left_right(pixels, seed)
 
 
 def random_affine(
@@ -174,13 +159,10 @@ def mixup(
         float32 images, and float32 labels `(batch, num_classes)` as
         probabilities.
     """
-    images = tf.cast(images, tf.float32)
-    labels = probabilities(labels, num_classes)
     share = beta([tf.shape(images)[0]], seed, alpha)
-    wide = share[:, tf.newaxis, tf.newaxis, tf.newaxis]
-    mixed = wide * images + (1.0 - wide) * tf.roll(images, -1, axis=0)
-    share = share[:, tf.newaxis]
-    return mixed, share * labels + (1.0 - share) * tf.roll(labels, -1, axis=0)
+    labels = probabilities(labels, num_classes)
+    images = tf.cast(images, tf.float32)
+    return _with_neighbor(images, share), _with_neighbor(labels, share)
 
 
 def cutmix(
@@ -207,7 +189,6 @@ def cutmix(
         As `mixup`.
     """
     images = tf.cast(images, tf.float32)
-    labels = probabilities(labels, num_classes)
     batch, height, width = tf.unstack(tf.shape(images)[:3])
     side = tf.sqrt(1.0 - beta([batch], seed, alpha))
     centers = tf.random.stateless_uniform(
@@ -218,14 +199,15 @@ def cutmix(
     box = inside_y[:, :, tf.newaxis] & inside_x[:, tf.newaxis, :]
     mixed = tf.where(box[..., tf.newaxis], tf.roll(images, -1, axis=0), images)
     kept = 1.0 - tf.reduce_mean(tf.cast(box, tf.float32), axis=[1, 2])
-    kept = kept[:, tf.newaxis]
-    return mixed, kept * labels + (1.0 - kept) * tf.roll(labels, -1, axis=0)
+    return mixed, _with_neighbor(probabilities(labels, num_classes), kept)
 
 
 def beta(shape: list, seed: tf.Tensor, alpha: float) -> tf.Tensor:
     """Draws from the distribution Beta(alpha, alpha)."""
     first, second = tf.unstack(
-        tf.random.stateless_gamma(tf.concat([[2], shape], axis=0), seed, alpha)
+        tf.random.stateless_gamma(
+            tf.concat([[2], shape], axis=0), seed, tf.constant(alpha)
+        )
     )
     return first / (first + second)
 
@@ -237,10 +219,8 @@ def probabilities(labels: tf.Tensor, num_classes: int) -> tf.Tensor:
     return tf.cast(labels, tf.float32)
 
 
-def make_randaugment(
-    layers: int, magnitude: float
-) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Builds a function that distorts an image at random.
+def randaugment(pixels: tf.Tensor, layers: int, magnitude: float) -> tf.Tensor:
+    """Distorts an image at random.
 
     It draws from TensorFlow's global generator: after a stop and a resume the
     distortions go on at random, but are not repeated exactly. It differs from
@@ -249,13 +229,13 @@ def make_randaugment(
     of `Solarize` starts again at 0.
 
     Args:
+        pixels: tensor `(height, width, 3)`.
         layers: number of distortions, one after the other.
         magnitude: their strength, 0 to 10 in the reference; the paper's
             15 goes beyond.
 
     Returns:
-        A callable from pixels `(height, width, 3)` in [0, 255] to uint8 pixels
-        of the same shape.
+        A uint8 tensor of the same shape.
 
     Raises:
         ImportError: if tf-models-official is not installed.
@@ -267,13 +247,14 @@ def make_randaugment(
         translate_const=TRANSLATE_CONST,
     )
 
-    def distort(pixels):
-        shape = pixels.shape
-        pixels = tf.clip_by_value(tf.cast(pixels, tf.float32), 0.0, 255.0)
-        pixels = distortion.distort(tf.cast(tf.round(pixels), tf.uint8))
-        return tf.ensure_shape(pixels, shape)
+    rounded = tf.saturate_cast(tf.round(tf.cast(pixels, tf.float32)), tf.uint8)
+    return tf.ensure_shape(distortion.distort(rounded), pixels.shape)
 
-    return distort
+
+def _with_neighbor(values, share):
+    """The mean of each row and the next one, which has the rest of 1."""
+    share = tf.reshape(share, [-1, *[1] * (values.shape.rank - 1)])
+    return share * values + (1.0 - share) * tf.roll(values, -1, axis=0)
 
 
 def _inside(length, center, side):

@@ -6,10 +6,10 @@ import os
 import unicodedata
 import warnings
 from collections.abc import Iterator
-from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
 from lambdanet_tf.data.images import EncodedImage
 from lambdanet_tf.data.images import open_image
@@ -20,6 +20,7 @@ from lambdanet_tf.data.sets import find_parts
 from lambdanet_tf.data.sets import note_empty_classes
 from lambdanet_tf.data.sets import three_parts
 from lambdanet_tf.data.sources import IndexedSource
+from lambdanet_tf.data.sources import Source
 from lambdanet_tf.environment import MissingPackage
 from lambdanet_tf.environment import require
 
@@ -43,16 +44,15 @@ class FileSource(IndexedSource):
 
     may_be_corrupt = True
 
-    def __init__(
-        self, files: Sequence[str], labels: Sequence[int], channels: int = 3
-    ):
+    def __init__(self, files: ArrayLike, labels: ArrayLike, channels: int = 3):
         super().__init__(
             {"name": np.array(files), "label": np.array(labels, np.int32)}
         )
         self._channels = channels
-        for_pillow = [file for file in files if _ending(file) not in _NATIVE]
+        names = self.columns["name"]
+        for_pillow = [name for name in names if _ending(name) not in _NATIVE]
         if for_pillow:
-            _require_pillow(len(for_pillow), len(files))
+            _require_pillow(len(for_pillow), len(names))
 
     def decode(
         self, item: dict[str, tf.Tensor]
@@ -65,10 +65,10 @@ class FileSource(IndexedSource):
 
     def _identity(self) -> Iterator[bytes]:
         # A set that was moved as a whole is the same.
-        names = self._columns["name"]
+        names = self.columns["name"]
         first = len(os.path.dirname(os.path.commonprefix([*names])))
         yield "\n".join(name[first:] for name in names).encode()
-        yield self._columns["label"].tobytes()
+        yield self.columns["label"].tobytes()
 
 
 def read_folder(
@@ -101,23 +101,22 @@ def read_folder(
     for part, listing in listings.items():
         _check_same_classes(path, part, listing.classes, train.classes)
         notes += listing.notes
-    indices = three_parts(
+    divided = three_parts(
         train.labels,
         0.0 if "validation" in listings else validation_split,
         0.0 if "test" in listings else TEST_SHARE,
     )
-    parts = [(train.files[part], train.labels[part]) for part in indices]
+    whole = FileSource(train.files, train.labels, channels)
+    parts: list[Source | None] = [whole.take(rows) for rows in divided]
     for number, part in ((1, "validation"), (2, "test")):
         if part in listings:
-            parts[number] = listings[part].files, listings[part].labels
-    sources = [
-        FileSource(*part, channels) if len(part[0]) else None for part in parts
-    ]
+            there = listings[part]
+            parts[number] = FileSource(there.files, there.labels, channels)
     if notes:
         warnings.warn(f"{path}: {'; '.join(notes)}.", stacklevel=2)
     origin = f"the folder {path}"
     return ImageSet.build(
-        f"folder:{path}", train.classes, channels, sources, origin, notes
+        f"folder:{path}", train.classes, channels, parts, origin, notes
     )
 
 

@@ -14,8 +14,6 @@ from lambdanet_tf.environment import require
 
 Size = int | tuple[int, int]
 
-# The crop of the common ImageNet evaluation: of 256 pixels the middle 224.
-EVALUATION_SHARE = 0.875
 MAX_PIXELS = 178_956_970  # Pillow refuses more, too.
 _PNG = b"\x89PNG"
 _JPEG_END = b"\xff\xd9"
@@ -82,7 +80,7 @@ class EncodedImage:
         size = tf.cond(
             self._is_png,
             lambda: _png_size(encoded),
-            lambda: _jpeg_size(encoded),
+            lambda: tf.image.extract_jpeg_shape(encoded, tf.int64)[:2],
         )
         # The product of two sides below 2**32 may overflow int64.
         height, width = tf.unstack(size)
@@ -216,11 +214,6 @@ def _is_png(encoded):
     return tf.equal(tf.strings.substr(encoded, 0, len(_PNG)), _PNG)
 
 
-def _jpeg_size(encoded):
-    shape = tf.image.extract_jpeg_shape(encoded, output_type=tf.int64)
-    return shape[:2]
-
-
 def _png_size(encoded):
     """Height and width from the header, big-endian, of a PNG file."""
     header = tf.io.decode_raw(tf.strings.substr(encoded, 16, 8), tf.uint8)
@@ -237,24 +230,6 @@ def whole_image(image: Image, size: Size) -> tf.Tensor:
         size: height and width of the result.
     """
     return resized(image.decode(), size)
-
-
-def central_crop(
-    image: Image, size: Size, share: float = EVALUATION_SHARE
-) -> tf.Tensor:
-    """Crops the central square of an image and resizes it.
-
-    Args:
-        image: to be cropped.
-        size: height and width of the result.
-        share: the side of the square, as a share of the shorter side of the
-            image; at least one pixel.
-    """
-    shape = image.size()
-    shorter = tf.cast(tf.reduce_min(shape), tf.float32)
-    side = tf.maximum(tf.cast(tf.round(share * shorter), tf.int32), 1)
-    top, left = tf.unstack((shape - side + 1) // 2)
-    return resized(image.crop(top, left, side, side), size)
 
 
 def resized(pixels: tf.Tensor, size: Size) -> tf.Tensor:
@@ -291,8 +266,8 @@ class EvaluationCrop:
     Attributes:
         size: (height, width) of the result.
         share: the side of the central square that is kept, as a share of the
-            shorter side of the image; 1 keeps the whole image, whatever its
-            proportions.
+            shorter side of the image, at least one pixel; 1 keeps the whole
+            image, whatever its proportions.
         dtype: what the pixels are rounded to.
 
     Raises:
@@ -313,9 +288,12 @@ class EvaluationCrop:
 
     def __call__(self, image: Image) -> tf.Tensor:
         if self.share == 1.0:
-            pixels = whole_image(image, self.size)
-        else:
-            pixels = central_crop(image, self.size, self.share)
+            return tf.cast(whole_image(image, self.size), self.dtype)
+        shape = image.size()
+        shorter = tf.cast(tf.reduce_min(shape), tf.float32)
+        side = tf.maximum(tf.cast(tf.round(self.share * shorter), tf.int32), 1)
+        top, left = tf.unstack((shape - side + 1) // 2)
+        pixels = resized(image.crop(top, left, side, side), self.size)
         return tf.cast(pixels, self.dtype)
 
     def __str__(self) -> str:

@@ -1,15 +1,17 @@
 """Image sets by name, as recipes and the command line give them."""
 
 import dataclasses
-import functools
 import re
+from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any
 
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.arguments import users_input
 from lambdanet_tf.data.arrays import load_digits
 from lambdanet_tf.data.arrays import read_arrays
 from lambdanet_tf.data.arrays import read_idx
-from lambdanet_tf.data.fake import fake_known_set
+from lambdanet_tf.data.fake import KNOWN_SIZES
 from lambdanet_tf.data.fake import fake_set
 from lambdanet_tf.data.folders import read_folder
 from lambdanet_tf.data.records import read_records
@@ -30,6 +32,14 @@ SOURCES = {
         "random images, for benchmarks and dry runs: "
         "fake:224x224x3,classes=1000,images=1281167"
     ),
+}
+_READERS: Mapping[str, Callable[..., ImageSet]] = {
+    "tfds": read_tfds,
+    "folder": read_folder,
+    "records": read_records,
+    "arrays": read_arrays,
+    "idx": read_idx,
+    "fake": fake_set,
 }
 # What may stand behind the place, as ",option=number".
 _OPTIONS = {
@@ -66,30 +76,19 @@ def load_images(
     """
     kind, _, place = name.partition(":")
     place, options = split_options(kind, place)
-    readers = {
-        "tfds": functools.partial(
-            read_tfds,
-            data_dir=data_dir,
-            shuffle_buffer=shuffle_buffer,
-            download=download,
-        ),
-        "folder": read_folder,
-        "records": functools.partial(
-            read_records, shuffle_buffer=shuffle_buffer
-        ),
-        "arrays": read_arrays,
-        "idx": read_idx,
-        "fake": fake_set,
-    }
     if name == "digits":
         return load_digits(validation_split)
-    if kind in readers and place:
-        images = readers[kind](place, validation_split, **options)
-        return dataclasses.replace(images, name=name)
-    raise ValueError(
-        f"`data` must be one of {', '.join(SOURCES)}. Received: {name!r}."
-        f"{did_you_mean(kind, ['digits', *readers])}"
-    )
+    if kind not in _READERS or not place:
+        raise ValueError(
+            f"`data` must be one of {', '.join(SOURCES)}. Received: {name!r}."
+            f"{did_you_mean(kind, ['digits', *_READERS])}"
+        )
+    if kind in ("tfds", "records"):
+        options["shuffle_buffer"] = shuffle_buffer
+    if kind == "tfds":
+        options |= {"data_dir": data_dir, "download": download}
+    images = _READERS[kind](place, validation_split, **options)
+    return dataclasses.replace(images, name=name)
 
 
 def dry_run_images(
@@ -100,15 +99,9 @@ def dry_run_images(
 ) -> ImageSet:
     """Loads an image set without downloading anything.
 
-    Random images of the same number, classes and channels take the place of a
-    well-known set that is not there (`KNOWN_SIZES` in
-    `lambdanet_tf.data.fake`); the description says so.
-
-    Args:
-        name: see `load_images`, as for the rest.
-        validation_split: see there.
-        data_dir: see there.
-        shuffle_buffer: see there.
+    Takes what `load_images` takes. Random images of the same number, classes
+    and channels take the place of a well-known set that is not there
+    (`KNOWN_SIZES` in `lambdanet_tf.data.fake`); the description says so.
 
     Raises:
         ValueError: if there is no such set, or it is not there and its sizes
@@ -120,11 +113,15 @@ def dry_run_images(
             name, validation_split, data_dir, shuffle_buffer, download=False
         )
     except (ImportError, ValueError) as error:
-        reason = str(error).split(". ")[0].rstrip(".")
-        fake = fake_known_set(name, validation_split, reason)
-        if fake is None:
+        kind, _, place = name.partition(":")
+        known = KNOWN_SIZES.get(place.partition(":")[0])
+        if kind != "tfds" or known is None:
             raise
-        return fake
+        size, *numbers = known
+        reason = str(error).split(". ")[0].rstrip(".")
+        origin = f"random images in the place of {name} ({reason})"
+        fake = fake_set(size, validation_split, *numbers, origin=origin)
+        return dataclasses.replace(fake, name=name)
 
 
 def is_image_set(name: str) -> bool:
@@ -133,7 +130,7 @@ def is_image_set(name: str) -> bool:
     return name.partition(":")[0] in kinds
 
 
-def split_options(kind: str, place: str) -> tuple[str, dict[str, int]]:
+def split_options(kind: str, place: str) -> tuple[str, dict[str, Any]]:
     """Splits "PATH,classes=10" into "PATH" and {"classes": 10}.
 
     Args:

@@ -122,13 +122,14 @@ class RecordSource(StreamedSource):
             records = fill_up(records, tf.gather(self._counts, number))
         else:
             records = records.ignore_errors()
-        if self._subset is None:
+        subset = self._subset
+        if subset is None:
             return records
-        first = tf.gather(self._firsts, number)
+        numbers = tf.data.Dataset.counter(tf.gather(self._firsts, number))
         return (
-            records.enumerate()
-            .filter(lambda i, record: self._subset.contains(first + i))
-            .map(lambda i, record: record)
+            tf.data.Dataset.zip((numbers, records))
+            .filter(lambda number, record: subset.contains(number))
+            .map(lambda number, record: record)
         )
 
     def decode(self, item: tf.Tensor) -> tuple[EncodedImage, tf.Tensor]:
@@ -349,21 +350,23 @@ def _class_names(path, classes, is_imagenet):
     names = read_class_names(path)
     if classes is None and names is None and is_imagenet:
         classes = _IMAGENET_CLASSES
-    if classes is None and names is None:
+    if classes is None and names is not None:
+        return names
+    if classes is None:
         raise ValueError(
             f"The classes of {path} are unknown. Write their names to "
             f"{os.path.join(path, CLASS_FILES[0])}, one a line, or give their "
             f"number: records:{path},classes=N"
         )
-    if classes is None:
-        return names
     count = positive_int("classes", classes)
-    if names is not None and count != len(names):
+    if names is None:
+        return tuple(str(i) for i in range(count))
+    if count != len(names):
         raise ValueError(
             f"`classes` must be the number of names in {path}, {len(names)}. "
             f"Received: {count}."
         )
-    return names or tuple(str(i) for i in range(count))
+    return names
 
 
 def _check_labels(files, names, first_label):

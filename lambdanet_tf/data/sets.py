@@ -43,8 +43,7 @@ class ImageSet:
             each part has, and what was left out.
 
     Raises:
-        ValueError: if there are no training or no test images, or the classes
-            are not at least two of different names.
+        ValueError: if the classes are not at least two of different names.
     """
 
     name: str
@@ -74,6 +73,9 @@ class ImageSet:
             parts: training, validation and test images.
             origin: where the images are from, for the description.
             notes: further remarks, for the description.
+
+        Raises:
+            ValueError: if there are no training or no test images.
         """
         train, validation, test = parts
         counts = [f"{part.num_images if part else 0:,}" for part in parts]
@@ -83,18 +85,17 @@ class ImageSet:
             f"{counts[2]} test images, {len(classes):,} {noun}"
         )
         description = "; ".join([sizes, *notes]) + "."
+        if train is None or test is None:
+            missing = "train" if train is None else "test"
+            raise ValueError(
+                f"`data` must hold {missing} images. Received: {description}"
+            )
         return cls(
             name, tuple(classes), channels, train, validation, test, description
         )
 
     def __post_init__(self):
         one_of("channels", self.channels, (1, 3))
-        for part in ("train", "test"):
-            if getattr(self, part) is None:
-                raise ValueError(
-                    f"`data` must hold {part} images. Received: "
-                    f"{self.description}"
-                )
         _check_class_names(self.name, self.classes)
         if len(self.classes) < 2:
             raise ValueError(
@@ -230,8 +231,6 @@ def three_parts(
         Three sorted arrays of indices.
     """
     fraction("validation_split", validation_split, below_one=True)
-    if not len(labels):
-        raise ValueError("`data` must hold training images. Received: none.")
     generator = np.random.default_rng(SPLIT_SEED)
     rest, test = _stratified(labels, test_share, generator)
     train, validation = _stratified(labels[rest], validation_split, generator)
@@ -266,10 +265,11 @@ def read_class_names(folder: str) -> tuple[str, ...] | None:
 
 
 def note_empty_classes(
-    classes: Sequence[str], labels: np.ndarray, kind: str = ""
+    classes: Sequence[str], labels: Iterable[int], kind: str = ""
 ) -> list[str]:
     """Returns a note on the classes of which there is no image, if any."""
-    empty = [name for i, name in enumerate(classes) if i not in set(labels)]
+    there = set(labels)
+    empty = [name for i, name in enumerate(classes) if i not in there]
     if not empty:
         return []
     more = len(empty) - _MAX_NAMED

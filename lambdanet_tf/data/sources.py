@@ -6,6 +6,7 @@ out those that fail, and batches the rest.
 """
 
 import abc
+import copy
 import dataclasses
 import hashlib
 import itertools
@@ -13,11 +14,11 @@ import os
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
 from lambdanet_tf.data.images import Image
 
@@ -57,17 +58,29 @@ class Source(abc.ABC):
     stream of all shards together, from which every random choice about the
     image is derived; and the item, which `decode` opens.
 
-    Attributes:
+    Args:
         num_images: number of images.
-        may_be_corrupt: whether decoding an image can fail; an image that fails
-            is left out and counted.
         num_classes: labels outside [0, num_classes) make an image a bad one;
             None if all labels are known to be right.
+
+    Attributes:
+        may_be_corrupt: whether decoding an image can fail; an image that fails
+            is left out and counted.
+
+    The arguments are attributes, too.
+
+    Raises:
+        ValueError: if there is no image.
     """
 
-    num_images: int
     may_be_corrupt: bool = False
-    num_classes: int | None = None
+
+    def __init__(self, num_images: int, num_classes: int | None = None):
+        if num_images < 1:
+            raise ValueError(
+                "A source must hold at least one image. Received: 0."
+            )
+        self.num_images, self.num_classes = num_images, num_classes
 
     @abc.abstractmethod
     def stream(
@@ -206,16 +219,29 @@ class IndexedSource(Source):
     row, "index".
 
     Args:
-        columns: arrays with a row for each image, "label" among them.
+        columns: arrays with a row for each image, "label" among them; also an
+            attribute.
 
     Raises:
         ValueError: if there is no image.
     """
 
     def __init__(self, columns: Mapping[str, np.ndarray]):
-        self.num_images = len(columns["label"])
-        _require_images(self.num_images)
-        self._columns = columns
+        super().__init__(len(columns["label"]))
+        self.columns = columns
+
+    def take(self, rows: np.ndarray) -> "IndexedSource | None":
+        """Returns the source of some rows; None for none.
+
+        Args:
+            rows: their numbers.
+        """
+        if not len(rows):
+            return None
+        part = copy.copy(self)
+        part.num_images = len(rows)
+        part.columns = {k: column[rows] for k, column in self.columns.items()}
+        return part
 
     @abc.abstractmethod
     def decode(self, item: dict[str, tf.Tensor]) -> tuple[Image, tf.Tensor]:
@@ -257,7 +283,7 @@ class IndexedSource(Source):
         return f"image {int(item['index'])}"
 
     def _identity(self) -> Iterator[bytes]:
-        for name, column in self._columns.items():
+        for name, column in self.columns.items():
             yield name.encode()
             yield np.ascontiguousarray(column).data.tobytes()
 
@@ -267,7 +293,7 @@ class IndexedSource(Source):
         with tf.device("CPU:0"):
             columns = {
                 name: tf.constant(column)
-                for name, column in self._columns.items()
+                for name, column in self.columns.items()
             }
 
         def rows(positions):
@@ -308,7 +334,7 @@ class StreamedSource(Source):
 
     def __init__(
         self,
-        sizes: Sequence[int],
+        sizes: ArrayLike,
         shuffle_buffer: int,
         num_classes: int | None = None,
         exact: bool = True,
@@ -316,9 +342,7 @@ class StreamedSource(Source):
         self._sizes = np.array(sizes, np.int64)
         self._shuffle_buffer = shuffle_buffer
         self._exact = exact
-        self.num_images = int(self._sizes.sum())
-        self.num_classes = num_classes
-        _require_images(self.num_images)
+        super().__init__(int(self._sizes.sum()), num_classes)
 
     @abc.abstractmethod
     def read_file(self, number: tf.Tensor) -> tf.data.Dataset:
@@ -332,11 +356,12 @@ class StreamedSource(Source):
         self, seed: int, start: int = 0, shard: Shard | None = None
     ) -> tf.data.Dataset:
         shard = shard or Shard()
+        by_file = self._has_files_for(shard)
         first, skipped = self._begin(seed, start, shard)
 
         def one_pass(number):
             items = _shuffled(
-                self._read(self._file_order(seed, number), shard),
+                self._read(self._file_order(seed, number), shard, by_file),
                 self._shuffle_buffer,
                 _pass_seed(seed, number),
             )
@@ -350,7 +375,7 @@ class StreamedSource(Source):
         shard = shard or Shard()
         order = tf.range(len(self._sizes), dtype=tf.int64)
         # Elements are dealt exactly, whatever is known of the files.
-        items = self._read(order, shard, by_file=self._scans_by_file(shard))
+        items = self._read(order, shard, self._scans_by_file(shard))
         return tf.data.Dataset.zip((_positions(0, shard), items))
 
     def shard_size(self, shard: Shard) -> int:
@@ -370,10 +395,8 @@ class StreamedSource(Source):
     def _identity(self) -> Iterator[bytes]:
         yield self._sizes.tobytes()
 
-    def _read(self, order, shard, by_file=None):
+    def _read(self, order, shard, by_file):
         """The items of one shard of one pass, file by file."""
-        if by_file is None:
-            by_file = self._has_files_for(shard)
         if by_file:
             order = order[shard.index :: shard.count]
         items = tf.data.Dataset.from_tensor_slices(order).interleave(
@@ -527,8 +550,3 @@ def _positions(start, shard, end=_INT64_MAX):
 
 def _pass_seed(seed, number):
     return tf.stack([tf.cast(seed, tf.int64), tf.cast(number, tf.int64)])
-
-
-def _require_images(number):
-    if number < 1:
-        raise ValueError("A source must hold at least one image. Received: 0.")

@@ -41,7 +41,7 @@ class TfdsSource(StreamedSource):
             info.features["label"].num_classes,
         )
         self._name = info.full_name
-        self._channels = image_channels(info)
+        self._channels = info.features["image"].shape[-1] or 3
         config = tfds.ReadConfig(try_autocache=False, interleave_cycle_length=1)
         datasets = [
             builder.as_dataset(
@@ -119,15 +119,10 @@ def read_tfds(
     return ImageSet.build(
         f"tfds:{name}",
         builder.info.features["label"].names,
-        image_channels(builder.info),
+        builder.info.features["image"].shape[-1] or 3,
         sources,
         f"{builder.info.full_name} of TensorFlow Datasets",
     )
-
-
-def image_channels(info: Any) -> int:
-    """Returns the channels of a set's images, from its `DatasetInfo`."""
-    return info.features["image"].shape[-1] or 3
 
 
 def _builder(tfds, name, data_dir):

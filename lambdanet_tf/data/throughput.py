@@ -2,11 +2,8 @@
 
 import dataclasses
 import time
-from collections.abc import Callable
 
 import tensorflow as tf
-
-_SECONDS_BETWEEN = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,37 +27,31 @@ class Throughput:
         return self.images / self.seconds
 
 
-def throughput(
-    batches: tf.data.Dataset,
-    seconds: float = 3.0,
-    show: Callable[[Throughput], None] | None = None,
-) -> Throughput:
+def throughput(batches: tf.data.Dataset, seconds: float = 3.0) -> Throughput:
     """Measures how fast batches come, for some seconds.
 
     Args:
         batches: a dataset of tuples, images first.
         seconds: how long, after the first batch; at least one more batch is
             read.
-        show: called with the `Throughput` so far, twice a second.
 
     Raises:
         ValueError: if there are not two batches.
     """
-    start = time.perf_counter()
-    iterator = iter(batches)
-    if next(iterator, None) is None:
-        raise ValueError("`batches` must hold two batches. Received: none.")
-    begin = shown = time.perf_counter()
-    result, images = None, 0
-    for parts in iterator:
-        images += parts[0].shape[0]
+    start, begin, images = time.perf_counter(), None, 0
+    result = None
+    for parts in batches:
         now = time.perf_counter()
+        if begin is None:
+            begin = now
+            continue
+        images += parts[0].shape[0]
         result = Throughput(images, now - begin, begin - start)
-        if show and now - shown >= _SECONDS_BETWEEN:
-            shown = now
-            show(result)
         if result.seconds >= seconds:
             break
     if result is None:
-        raise ValueError("`batches` must hold two batches. Received: one.")
+        received = "none" if begin is None else "one"
+        raise ValueError(
+            f"`batches` must hold two batches. Received: {received}."
+        )
     return result

@@ -224,7 +224,8 @@ def build_backbone(
     l2_regularizer: tf_keras.regularizers.Regularizer | None = None,
 ) -> NetworkBackbone:
     """Builds a backbone, as the factory of the Model Garden calls it."""
-    config = backbone_config.get().as_dict()
+    # Not None: its type has chosen this function.
+    config = backbone_config.get().as_dict()  # pyright: ignore[reportOptionalMemberAccess]
     arguments = {key: config.pop(key) for key in ("weights", "implementation")}
     network = config.pop("name")
     changes = {key: v for key, v in config.items() if v != DEFAULT}

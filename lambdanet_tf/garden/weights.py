@@ -105,7 +105,9 @@ def _latest(path):
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        description="Writes the weights of a checkpoint to a weight file."
+    )
     parser.add_argument("--experiment", required=True)
     parser.add_argument("--config_file", action="append", default=[])
     parser.add_argument("--params_override", default="")

@@ -9,6 +9,7 @@ and the configuration. Static checkers read them as the fields of a dataclass.
 
 import functools
 import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 from typing import Any
 from typing import ClassVar
@@ -65,7 +66,13 @@ class KerasArgument(Argument):
         return getattr(tf.keras, self.name.split("_")[-1] + "s")
 
 
-def argument(*, default=_REQUIRED, check=None, choices=(), kw_only=True) -> Any:
+def argument(
+    *,
+    default: Any = _REQUIRED,
+    check: Callable[[str, Any], Any] | None = None,
+    choices: tuple[str | None, ...] = (),
+    kw_only: bool = True,
+) -> Any:
     """Declares an argument of a layer, in the body of its class.
 
     Args:

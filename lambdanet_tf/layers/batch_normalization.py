@@ -171,13 +171,8 @@ class BatchNormalization(CheckedCall, tf.keras.layers.BatchNormalization):
 def _by_batch(inputs, gamma, beta, epsilon, mask, replica):
     """Outputs; count, mean and variance of the batch.
 
-    Args:
-        inputs: `(..., channels)`.
-        gamma: `(channels,)`, in float32 or wider.
-        beta: likewise.
-        epsilon: float.
-        mask: None or boolean, of the shape of the inputs.
-        replica: None, or the context of one of several replicas.
+    Computed in the dtype of gamma and beta. The mask is None or has the shape
+    of the inputs; the replica is None or the context of one of several.
     """
     dtype, axes = gamma.dtype, tf.constant([*range(len(inputs.shape) - 1)])
     statistics = []
@@ -201,7 +196,9 @@ def _by_batch(inputs, gamma, beta, epsilon, mask, replica):
             sums = tf.stack([d_gamma, d_beta])
             if replica is not None:
                 sums = _sum_over_replicas(replica, sums)
-            slope, offset = tf.unstack(tf.math.divide_no_nan(sums, count))
+            slope, offset = tf.unstack(
+                tf.math.divide_no_nan(sums, count), num=2
+            )
             # What the inputs change through the statistics.
             through = unit * slope + offset
             if mask is not None:

@@ -64,7 +64,7 @@ class CheckedCall(KerasLayer):
             if name in arguments:
                 raise ValueError(f"`{name}` is given twice to {kind}.")
             if name not in (*names, "training", "mask"):
-                _refuse_call_argument(type(self), name, names)
+                refuse_argument(type(self), name, of_call=True)
         arguments |= kwargs
         if arguments.get(names[0]) is None:
             raise ValueError(
@@ -114,26 +114,24 @@ def _constructor_names(layer_type):
     return [*names, "name", "dtype", "trainable"]
 
 
-def refuse_argument(layer_type, name):
-    """Raises the `ValueError` for a name that a constructor does not take."""
-    names, kind = _constructor_names(layer_type), layer_type.__name__
-    remedy = instead_of(name, kind, names)
-    if name in (_call_names(layer_type) or ()):
-        remedy = f" It belongs in the call: layer(inputs, {name}=...)."
-    raise ValueError(
-        f"`{name}` is not an argument of {kind}.{remedy} It has: "
-        f"{', '.join(names)}."
-    )
+def refuse_argument(layer_type, name, of_call=False):
+    """Raises the `ValueError` for a name that a constructor does not take.
 
-
-def _refuse_call_argument(layer_type, name, names):
-    kind = layer_type.__name__
+    Args:
+        layer_type: class of the layer.
+        name: of the argument.
+        of_call: bool. Whether it was given to a call.
+    """
+    kind, names = layer_type.__name__, _constructor_names(layer_type)
+    others, there = _call_names(layer_type) or (), "call: layer(inputs, "
+    if of_call:
+        names, others, there = others, names, f"constructor: {kind}("
     remedy = instead_of(name, kind, names)
-    if name in _constructor_names(layer_type):
-        remedy = f" It belongs in the constructor: {kind}({name}=...)."
+    if name in others:
+        remedy = f" It belongs in the {there}{name}=...)."
     raise ValueError(
-        f"`{name}` is not an argument of a call of {kind}.{remedy} It has: "
-        f"{', '.join(names)}."
+        f"`{name}` is not an argument of {'a call of ' * of_call}{kind}."
+        f"{remedy} It has: {', '.join(names)}."
     )
 
 
@@ -187,16 +185,13 @@ def _known(training, name):
     return bool(value)
 
 
-def _keras_of(cls):
-    """Which Keras a class comes from: "keras", "tf_keras", or None."""
-    root = cls.__module__.split(".")[0]
-    return root if root in ("keras", "tf_keras") else None
-
-
 def _refuse_foreign(tensor, name):
-    ours = _keras_of(tf.keras.layers.Layer)
-    theirs = _keras_of(type(tensor))
-    if theirs not in (None, ours):
+    """Raises a ValueError for a tensor of the other Keras."""
+    ours, theirs = (
+        kind.__module__.split(".")[0]
+        for kind in (tf.keras.layers.Layer, type(tensor))
+    )
+    if theirs in ("keras", "tf_keras") and theirs != ours:
         raise ValueError(
             f"Layer {name!r} is a layer of {ours} (what `tf.keras` is in this "
             f"process) and cannot take a tensor of {theirs}. Build the whole "

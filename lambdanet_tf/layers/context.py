@@ -1,8 +1,14 @@
 """Layers whose keys and values may come from a second input."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from lambdanet_tf import ops
+from lambdanet_tf.arguments import boolean
+from lambdanet_tf.arguments import positive_int
+from lambdanet_tf.arguments import scope_per_axis
+from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import known_shape
@@ -13,28 +19,27 @@ class ContextLayer(BaseLayer):
     """A layer called on `inputs` and, optionally, a `context` of its own.
 
     Subclasses create their weights in `_build`, and say in `_has_geometry`
-    whether what a query sees depends on where it is, in `_needs_one_grid`
-    whether the context must lie on the grid of the inputs, in `_attended`
-    which axes of a grid see each other, and what errors advise.
+    whether what a query sees depends on where it is, in `axis` which axis of a
+    grid alone sees itself, and what errors advise.
     """
+
+    filters: int | None = argument(
+        default=None, check=positive_int, kw_only=False
+    )
+    scope: Any = argument(default=None, check=scope_per_axis)
+    causal: bool = argument(default=False, check=boolean)
 
     _several = (
         "Keys and values are made of the context: layer(query, context=value)."
     )
     _context_shape = None
-
-    def __call__(self, *args, **kwargs):
-        try:
-            return super().__call__(*args, **kwargs)
-        finally:
-            if self._context_shape is not None:
-                self._context_shape = None
+    axis = None
 
     def _prepare(self, inputs, arguments):
         context = arguments.get("context")
-        if not self.built and context is not None:
+        if not self.built:
             # Keras 2 tells `build` the shape of the first argument only.
-            self._context_shape = context.shape
+            self._context_shape = None if context is None else context.shape
         if self._has_geometry and _by_query(arguments.get("attention_mask")):
             # Keras 3 does not run `call` on symbolic tensors.
             built = self._build_shapes[0] if self.built else inputs.shape
@@ -59,9 +64,8 @@ class ContextLayer(BaseLayer):
                 f"{''.join(f', {name}=...' for name in kwargs)}."
             )
         inputs_shape = tuple(inputs_shape)
-        context_shape = tuple(
-            context_shape or self._context_shape or inputs_shape
-        )
+        called_with, self._context_shape = self._context_shape, None
+        context_shape = tuple(context_shape or called_with or inputs_shape)
         self._check_shapes(inputs_shape, context_shape)
         self._build_shapes = [inputs_shape, context_shape]
         self._build(inputs_shape, context_shape)
@@ -79,10 +83,18 @@ class ContextLayer(BaseLayer):
 
     def _attended(self, grid):
         """The sizes of the axes along which positions see each other."""
-        return tuple(grid)
+        grid = tuple(grid)
+        return grid if self.axis is None else grid[self.axis - 1 : self.axis]
 
-    def _with_known_sizes(self, inputs, context, attention_mask):
-        """Inputs and context with the static sizes known from build.
+    @property
+    def _needs_one_grid(self):
+        """Whether the context must lie on the grid of the inputs."""
+        return self._has_geometry or self.causal or self.axis is not None
+
+    def _inputs_and_masks(
+        self, inputs, context, mask, context_mask, attention_mask
+    ):
+        """Inputs, context and masks, with the static sizes known from build.
 
         Those of the grid only where they must be static: others can change.
         """
@@ -100,7 +112,17 @@ class ContextLayer(BaseLayer):
                 inputs = _with_grid_of(inputs, context)
                 context = _with_grid_of(context, inputs)
         self._check_shapes(tuple(inputs.shape), tuple(context.shape))
-        return inputs, context
+        masks = ops.Masks.of_call(
+            inputs,
+            context,
+            mask,
+            context_mask,
+            attention_mask,
+            self.num_heads,
+            self.causal,
+            self.axis,
+        )
+        return inputs, context, masks
 
     def _as_built(self, x, argument, with_grid):
         batch, *grid, channels = self._build_shapes[argument]
@@ -111,7 +133,17 @@ class ContextLayer(BaseLayer):
     def _check_shapes(self, inputs_shape, context_shape):
         check_grid("inputs", inputs_shape)
         check_grid("context", context_shape)
-        self._check_axes(inputs_shape)
+        attended = self._attended(inputs_shape[1:-1])
+        if not attended:
+            raise ValueError(
+                "`axis` must be a spatial axis of the inputs, counted from 1. "
+                f"Received: axis={self.axis}, inputs of shape {inputs_shape}."
+            )
+        if self.causal and len(attended) != 1:
+            raise ValueError(
+                f"`causal=True` needs {self._line_of}. Received: inputs of "
+                f"shape {inputs_shape}."
+            )
         grids = inputs_shape[1:-1], context_shape[1:-1]
         same = tf.TensorShape(grids[0]).is_compatible_with(grids[1])
         if self._needs_one_grid and not same:

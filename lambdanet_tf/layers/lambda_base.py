@@ -27,6 +27,8 @@ class LambdaBase(ProjectionLayer, Readable):
     Subclasses say which context positions a query sees, in `_geometry`.
     """
 
+    _position_embeddings = ("relative", "explicit")
+
     num_heads: int = argument(default=4, check=positive_int)
     key_dim: int = argument(default=16, check=positive_int)
     intra_depth: int = argument(default=1, check=positive_int)
@@ -66,20 +68,13 @@ class LambdaBase(ProjectionLayer, Readable):
 
     def _position_embedding(self, argument: Any) -> Any:
         """The layer behind the argument, or None where there is no table."""
-        is_shared = isinstance(argument, RelativePositionEmbedding)
-        if not is_shared and argument not in ("relative", "explicit"):
-            raise ValueError(
-                "`position_embedding` must be 'relative', 'explicit' or a "
-                "`RelativePositionEmbedding` layer of this Keras. Received: "
-                f"position_embedding={argument!r}."
-            )
         ours = {
             "key_dim": self.key_dim,
             "intra_depth": self.intra_depth,
             "num_heads": self.num_heads if self.multi_head else None,
             "scope": self.scope,
         }
-        if is_shared:
+        if isinstance(argument, RelativePositionEmbedding):
             if not self.use_position:
                 raise ValueError(
                     "`position_embedding` is shared, and needs position "
@@ -181,7 +176,9 @@ class LambdaBase(ProjectionLayer, Readable):
             batch=batch,
         )
 
-    def _outputs(self, x, context, embeddings, geometry, masks, training):
+    def _outputs(
+        self, x, context, embeddings, geometry, masks, training, state=None
+    ):
         """Computes what queries read from their lambdas.
 
         Args:
@@ -191,13 +188,16 @@ class LambdaBase(ProjectionLayer, Readable):
             geometry: likewise.
             masks: likewise.
             training: as in a call.
+            state: None, or as in `ops.lambda_step`.
 
         Returns:
-            `(batch, n, heads, value_dim)`.
+            `(batch, n, heads, value_dim)`, and the next state.
         """
-        plan = self._plan(geometry, training, context.shape[0])
+        # One for the steps of a stream, whatever their batch.
+        batch = context.shape[0] if state is None else None
+        plan = self._plan(geometry, training, batch)
         x, context, nonfinite, hidden = masks.finite_inputs(x, context)
-        outputs = ops.lambda_output(
+        outputs, state = ops.lambda_step(
             self._queries(x, masks, training),  # [b, n, h, k]
             self._keys(context, hidden),  # [b, m, g, k, u]
             self._values(context, hidden, masks, training),  # [b, m, g, v, u]
@@ -207,8 +207,9 @@ class LambdaBase(ProjectionLayer, Readable):
             self.key_normalization,
             masks,
             self.position_bias,
+            state,
         )  # [b, n, h, v]
-        return ops.propagate_nan(outputs, nonfinite)
+        return ops.propagate_nan(outputs, nonfinite), state
 
     def _reading(self, x, context, embeddings, geometry, masks, places, grid):
         """As `_outputs` in inference, but what queries at places read."""

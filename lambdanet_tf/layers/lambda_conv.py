@@ -91,7 +91,7 @@ class LambdaConv(Streaming):
     padding: str = argument(default="same", check=_padding)
 
     def __post_init__(self):
-        self.scope = self.kernel_size
+        self.scope, self.causal = self.kernel_size, self.padding == "causal"
         super().__post_init__()
         explicit = self._position_embedding_argument == "explicit"
         if self.kernel_size is None or explicit:
@@ -112,7 +112,7 @@ class LambdaConv(Streaming):
     def build(self, input_shape):
         input_shape = tuple(input_shape)
         check_grid("inputs", input_shape)
-        if self.padding == "causal" and len(input_shape) != 3:
+        if self.causal and len(input_shape) != 3:
             raise ValueError(
                 "`padding='causal'` needs inputs with one spatial axis. "
                 f"Received: inputs of shape {input_shape}."
@@ -125,7 +125,7 @@ class LambdaConv(Streaming):
     @not_converted
     def call(self, inputs, mask=None, training=None):
         inputs, grids, operands = self._operands(inputs, mask)
-        outputs = self._outputs(*operands, training)  # [b, n, h, v]
+        outputs, _ = self._outputs(*operands, training)  # [b, n, h, v]
         outputs = unflatten(outputs, grids[0])  # [b, *grid, h * v]
         return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
 
@@ -135,7 +135,7 @@ class LambdaConv(Streaming):
         inputs = with_shape(inputs, [None] * (self._rank - 1) + [channels])
         grid = grid_of(inputs)
         axes = self._axes(grid)
-        masks = ops.Masks.of_call(inputs, inputs, mask, causal=self._is_causal)
+        masks = ops.Masks.of_call(inputs, inputs, mask, causal=self.causal)
         if masks.query is not None:
             real = tf.reshape(masks.query, [-1, *grid])
             real = tf.reshape(
@@ -170,7 +170,7 @@ class LambdaConv(Streaming):
             return x
         cuts = [slice(None)]
         for axis in axes:
-            first = 0 if self.padding == "causal" else ops.center_of(axis)
+            first = 0 if self.causal else ops.center_of(axis)
             last = first + (axis.queries - 1) * axis.stride
             cuts.append(slice(first, last + 1, axis.stride))
         return x[tuple(cuts)]
@@ -179,10 +179,6 @@ class LambdaConv(Streaming):
         if self.position_embedding is not None:
             self.position_embedding.entries_for((None,) * len(grid))
         return ops.Geometry.of(self._axes(grid))
-
-    @property
-    def _is_causal(self):
-        return self.padding == "causal"
 
     def _causal_window(self):
         """Entries for a query and its past, stride and dilation."""

@@ -1,15 +1,10 @@
 """The lambda layer."""
 
 import math
-from typing import Any
 
 import tensorflow as tf
 
-from lambdanet_tf import ops
-from lambdanet_tf.arguments import boolean
-from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
-from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.calls import not_converted
 from lambdanet_tf.layers.context import ContextLayer
@@ -148,17 +143,12 @@ class LambdaLayer(ContextLayer, Streaming):
     """
 
     _geometry_of = "position lambdas"
+    _line_of = "inputs with one spatial axis"
     _one_grid_of = (
         "The position part and `causal`",
         "Use use_position=False, or position_embedding='explicit' and "
         "`embeddings` in every call.",
     )
-
-    filters: int | None = argument(
-        default=None, check=positive_int, kw_only=False
-    )
-    scope: Any = argument(default=None, check=scope_per_axis)
-    causal: bool = argument(default=False, check=boolean)
 
     @not_converted
     def call(
@@ -174,7 +164,7 @@ class LambdaLayer(ContextLayer, Streaming):
         inputs, grids, operands = self._operands(
             inputs, context, attention_mask, context_mask, embeddings, mask
         )
-        outputs = self._outputs(*operands, training)  # [b, n, h, v]
+        outputs, _ = self._outputs(*operands, training)  # [b, n, h, v]
         outputs = unflatten(outputs, grids[0])  # [b, *grid, h * v]
         return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
 
@@ -193,19 +183,10 @@ class LambdaLayer(ContextLayer, Streaming):
             The inputs with all sizes that are known, the grids of queries and
             context, and the first arguments of `_outputs`.
         """
-        inputs, context = self._with_known_sizes(
-            inputs, context, attention_mask
+        inputs, context, masks = self._inputs_and_masks(
+            inputs, context, mask, context_mask, attention_mask
         )
         self._check_embeddings(embeddings, inputs, context)
-        masks = ops.Masks.of_call(
-            inputs,
-            context,
-            mask,
-            context_mask,
-            attention_mask,
-            self.num_heads,
-            self.causal,
-        )
         x = c = flatten(inputs)  # [b, n, channels]
         if context is not inputs:
             c = flatten(tf.cast(context, self.compute_dtype))
@@ -253,25 +234,10 @@ class LambdaLayer(ContextLayer, Streaming):
     def _has_geometry(self):
         return self.position_embedding is not None
 
-    @property
-    def _needs_one_grid(self):
-        return self.causal or self._has_geometry
-
-    @property
-    def _is_causal(self):
-        return self.causal
-
     def _causal_window(self):
         """Entries for a query and its past, stride and dilation."""
         (scope,) = scope_per_axis("scope", self.scope, 1) or (1,)
         return scope // 2 + 1, 1, 1
-
-    def _check_axes(self, inputs_shape):
-        if self.causal and len(inputs_shape) != 3:
-            raise ValueError(
-                "`causal=True` needs inputs with one spatial axis. Received: "
-                f"inputs of shape {inputs_shape}."
-            )
 
     def _check_embeddings(self, embeddings, inputs, context):
         wants = self.use_position and self.position_embedding is None

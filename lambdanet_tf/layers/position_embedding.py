@@ -16,7 +16,7 @@ from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.grids import check_axes
 from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import known_shape
-from lambdanet_tf.layers.initializers import Initializers
+from lambdanet_tf.layers.randomness import Initializers
 
 _AUTOCAST = "autocast" if KERAS_3 else "experimental_autocast"
 
@@ -152,7 +152,7 @@ class RelativePositionEmbedding(BaseLayer):
             ops.same_axis(size, taps)
             for size, taps in zip(grid, self.entries_for(grid), strict=True)
         )
-        table = tf.convert_to_tensor(self.embeddings)
+        table = geometry.crop(tf.convert_to_tensor(self.embeddings))
         pairs = ops.pair_embeddings(table, geometry, self.compute_dtype)
         return pairs if self.intra_depth > 1 else tf.squeeze(pairs, -1)
 

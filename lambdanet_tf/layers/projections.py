@@ -2,21 +2,25 @@
 
 import warnings
 from typing import Any
+from typing import ClassVar
 
 import tensorflow as tf
 
 from lambdanet_tf.layers.argument import keras_argument
 from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.grids import check_channels_last
-from lambdanet_tf.layers.initializers import Initializers
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
+from lambdanet_tf.layers.randomness import Initializers
 
 
 class ProjectionLayer(BaseLayer):
     """A layer that projects its inputs to queries, keys and values of heads.
 
-    Subclasses declare `filters`, `num_heads` and `position_embedding`.
+    Subclasses declare `filters`, `num_heads` and `position_embedding`, whose
+    values but for a layer are `_position_embeddings`.
     """
+
+    _position_embeddings: ClassVar[tuple[str | None, ...]]
 
     query_initializer: Any = keras_argument(default=None)
     key_initializer: Any = keras_argument(default=None)
@@ -33,7 +37,15 @@ class ProjectionLayer(BaseLayer):
         if self.filters is not None:
             self._divisible(self.filters)
         # The attribute is the table, if there is one.
-        self._position_embedding_argument = self.position_embedding
+        given = self._position_embedding_argument = self.position_embedding
+        is_table = isinstance(given, RelativePositionEmbedding)
+        if not is_table and given not in self._position_embeddings:
+            raise ValueError(
+                "`position_embedding` must be "
+                f"{', '.join(map(repr, self._position_embeddings))} or a "
+                "`RelativePositionEmbedding` layer of this Keras. Received: "
+                f"position_embedding={given!r}."
+            )
 
     def _divisible(self, filters):
         if filters % self.num_heads:

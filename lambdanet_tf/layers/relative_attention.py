@@ -98,9 +98,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             those along it. Forms all pairs; sizes must then be static, unless
             attention is global and without positions, or the mask is
             `(batch, 1, m)`.
-        context_mask: None or `(batch, m)` or `(batch, *context spatial)`, or
-            without the last of these: 0 where the context is padding. A mask
-            that Keras propagates with the context counts as one.
+        context_mask: as in `LambdaLayer`.
         return_attention_scores: bool. Whether to return `(outputs, scores)`.
             Forms all pairs, of static sizes if the layer has positions or a
             scope.
@@ -133,43 +131,30 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
     2021](https://arxiv.org/abs/2103.12731).
     """
 
+    _position_embeddings = ("per_axis", "joint", None)
     _geometry_of = "positions or a scope"
+    _line_of = "inputs with one spatial axis, or an `axis`"
     _one_grid_of = (
         "Positions, a `scope`, an `axis` and `causal`",
         "Use position_embedding=None and none of the others.",
     )
 
-    filters: int | None = argument(
-        default=None, check=positive_int, kw_only=False
-    )
     num_heads: int = argument(default=8, check=positive_int)
     key_dim: int | None = argument(default=None, check=positive_int)
-    scope: Any = argument(default=None, check=scope_per_axis)
     axis: int | None = argument(default=None, check=positive_int)
     use_content: bool = argument(default=True, check=boolean)
     position_embedding: Any = argument(default="per_axis")
-    causal: bool = argument(default=False, check=boolean)
 
     def __post_init__(self):
         super().__post_init__()
-        given = self._known(self._position_embedding_argument)
-        shared = isinstance(given, RelativePositionEmbedding)
-        self.position_embedding = self._shared(given) if shared else None
-
-    def _known(self, argument):
-        is_table = isinstance(argument, RelativePositionEmbedding)
-        if not is_table and argument not in ("per_axis", "joint", None):
-            raise ValueError(
-                "`position_embedding` must be 'per_axis', 'joint', None or a "
-                "`RelativePositionEmbedding` layer of this Keras. Received: "
-                f"position_embedding={argument!r}."
-            )
-        if argument is None and not self.use_content:
+        given = self._position_embedding_argument
+        if given is None and not self.use_content:
             raise ValueError(
                 "`use_content` cannot be False without a "
                 "`position_embedding`: there would be no scores."
             )
-        return argument
+        shared = isinstance(given, RelativePositionEmbedding)
+        self.position_embedding = self._shared(given) if shared else None
 
     @property
     def value_dim(self):
@@ -243,18 +228,8 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         mask=None,
         training=None,  # Keras 2 gives it to every layer
     ):
-        inputs, context = self._with_known_sizes(
-            inputs, context, attention_mask
-        )
-        masks = ops.Masks.of_call(
-            inputs,
-            context,
-            mask,
-            context_mask,
-            attention_mask,
-            self.num_heads,
-            self.causal,
-            self.axis,
+        inputs, context, masks = self._inputs_and_masks(
+            inputs, context, mask, context_mask, attention_mask
         )
         masks = self._masks_of_lines(masks, inputs, context)
         x = self._lines(inputs)  # [b, n, channels]
@@ -309,10 +284,6 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         """`(batch, n, channels)` -> `(batch, n, heads, depth)`."""
         depth = projection.units // self.num_heads
         return split(projection(x), self.num_heads, depth)
-
-    def _attended(self, grid):
-        grid = tuple(grid)
-        return grid if self.axis is None else grid[self.axis - 1 : self.axis]
 
     def _axes_of_lines(self, x):
         """The axes of a tensor, those along which positions do not see first.
@@ -394,10 +365,8 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             entries = self.position_embedding.entries_for(grid)
         elif self.tables():
             check_axes(self.name, grid, len(self.tables()))
-            entries = tuple(
-                table.entries_for((size,))[0]
-                for table, size in zip(self.tables(), grid, strict=True)
-            )
+            pairs = zip(self.tables(), grid, strict=True)
+            entries = [table.entries_for((size,))[0] for table, size in pairs]
         if entries is None:
             return None
         return scope_of_grid(grid, entries, self.causal)
@@ -409,21 +378,3 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             self._position_embedding_argument is not None
             or self.scope is not None
         )
-
-    @property
-    def _needs_one_grid(self):
-        """Whether the context must lie on the grid of the inputs."""
-        return self._has_geometry or self.causal or self.axis is not None
-
-    def _check_axes(self, inputs_shape):
-        grid = inputs_shape[1:-1]
-        if self.axis is not None and self.axis > len(grid):
-            raise ValueError(
-                "`axis` must be a spatial axis of the inputs, counted from 1. "
-                f"Received: axis={self.axis}, inputs of shape {inputs_shape}."
-            )
-        if self.causal and len(self._attended(grid)) != 1:
-            raise ValueError(
-                "`causal=True` needs inputs with one spatial axis, or an "
-                f"`axis`. Received: inputs of shape {inputs_shape}."
-            )

@@ -13,7 +13,7 @@ from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.grids import check_channels_last
 from lambdanet_tf.layers.grids import with_shape
-from lambdanet_tf.layers.initializers import Initializers
+from lambdanet_tf.layers.randomness import Initializers
 
 
 def _positive(name, value):

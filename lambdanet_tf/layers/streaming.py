@@ -12,9 +12,9 @@ from lambdanet_tf.layers.lambda_base import LambdaBase
 class Streaming(LambdaBase):
     """Adds `initial_state` and `step` to the base of lambda layers.
 
-    Subclasses say in `_is_causal` whether they stream, and in
-    `_causal_window` what their queries see: the entries of the table that lie
-    at or before the query, the stride and the dilation.
+    Subclasses say in `causal` whether they stream, and in `_causal_window`
+    what their queries see: the entries of the table that lie at or before the
+    query, the stride and the dilation.
     """
 
     def state_spec(
@@ -112,23 +112,12 @@ class Streaming(LambdaBase):
             x = inputs[:, ::stride]
             query_mask = None if real is None else real[:, ::stride]
         masks = ops.Masks(query_mask, real, causal=True)
-        x, context, nonfinite, hidden = masks.finite_inputs(x, inputs)
         positions = self._window() + ops.size(inputs, 1)
         axis = ops.valid_axis(positions, taps, stride, dilation)
         geometry = ops.Geometry.of([axis])
-        outputs, state = ops.lambda_step(
-            self._queries(x, masks, training=False),  # [b, n / stride, h, k]
-            self._keys(context, hidden),  # [b, n, g, k, u]
-            self._values(context, hidden, masks, training=False),
-            self._table(),
-            state,
-            geometry,
-            self._plan(geometry, training=False),
-            self.key_normalization,
-            masks,
-            self.position_bias,
+        outputs, state = self._outputs(
+            x, inputs, self._table(), geometry, masks, False, state
         )  # [b, n / stride, h, v]
-        outputs = ops.propagate_nan(outputs, nonfinite)
         return unflatten(outputs, [ops.size(outputs, 1)]), state
 
     def _window(self):
@@ -137,12 +126,8 @@ class Streaming(LambdaBase):
         return (taps - 1) * dilation if self.use_position else 0
 
     def _check_streams(self):
-        if not self.built:
-            raise ValueError(
-                f"Layer {self.name!r} must be built before it has a state: "
-                "call it, or its `build`, once."
-            )
-        if not self._is_causal:
+        self._once_built("state", "value")
+        if not self.causal:
             raise ValueError(
                 f"Layer {self.name!r} cannot stream: its outputs depend on "
                 "positions that come later. `LambdaLayer` needs causal=True, "

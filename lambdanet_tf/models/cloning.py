@@ -5,8 +5,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from lambdanet_tf.layers import RelativePositionEmbedding
-
 
 def check_functional(model: Any) -> None:
     """Raises a ValueError unless the layers of a model are known as a graph.
@@ -32,25 +30,6 @@ def check_functional(model: Any) -> None:
         )
 
 
-class LayerConfigs:
-    """Configurations for copies of layers, which share tables as these do."""
-
-    def __init__(self):
-        self._tables = {}
-
-    def __call__(self, layer: Any) -> dict:
-        """Returns the configuration of a layer; a shared table as its copy."""
-        config = layer.get_config()
-        if isinstance(config.get("position_embedding"), dict):
-            table = layer.position_embedding
-            if id(table) not in self._tables:
-                self._tables[id(table)] = RelativePositionEmbedding.from_config(
-                    table.get_config()
-                )
-            config["position_embedding"] = self._tables[id(table)]
-        return config
-
-
 def clone_network(
     model: tf.keras.Model,
     input_tensors: Any = None,
@@ -73,10 +52,10 @@ def clone_network(
         A functional model.
     """
     check_functional(model)
-    configs = LayerConfigs()
+    tables = {}
 
     def clone(layer):
-        config = configs(layer)
+        config = config_with_table(layer, tables)
         if clone_layer is not None:
             return clone_layer(layer, config)
         return type(layer).from_config(config)
@@ -84,3 +63,20 @@ def clone_network(
     return tf.keras.models.clone_model(
         model, input_tensors=input_tensors, clone_function=clone
     )
+
+
+def config_with_table(layer: Any, tables: dict[int, Any]) -> dict[str, Any]:
+    """Returns the config of a layer, which holds a copy of a shared table.
+
+    Args:
+        layer: of any kind.
+        tables: the copies that there are, by the `id` of what they copy; a new
+            one is added.
+    """
+    config = layer.get_config()
+    if isinstance(config.get("position_embedding"), dict):
+        table = layer.position_embedding
+        if id(table) not in tables:
+            tables[id(table)] = type(table).from_config(table.get_config())
+        config["position_embedding"] = tables[id(table)]
+    return config

@@ -1,9 +1,9 @@
 """What goes into a network and what comes out: images, names of classes."""
 
 import functools
-import math
 import pathlib
 import warnings
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -11,6 +11,7 @@ import tensorflow as tf
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.specs import IMAGENET_MEAN
 from lambdanet_tf.specs import IMAGENET_STD
+from lambdanet_tf.specs.attributes import color
 
 PREPROCESSING = "preprocessing"  # The layer that normalizes images.
 _CHECKED_IMAGES = 32
@@ -82,10 +83,8 @@ def preprocess_input(
             mean=mean,
             std=std,
         )
-    mean = _three("mean", IMAGENET_MEAN if mean is None else mean)
-    std = _three("std", IMAGENET_STD if std is None else std)
-    if min(std) <= 0:
-        raise ValueError(f"`std` must be positive. Received: std={std}.")
+    mean = color("mean", IMAGENET_MEAN if mean is None else mean)
+    std = color("std", IMAGENET_STD if std is None else std, above=0)
     scale, offset = _scale_and_offset(channels, mean, std)
     return images * tf.constant(scale) + tf.constant(offset)
 
@@ -98,20 +97,6 @@ def _refuse(reason, **arguments):
                 f"`{name}` must be None here. {reason} Received: "
                 f"{name}={value!r}."
             )
-
-
-def _three(name, values):
-    """The values as floats, if there is one for each channel of a color."""
-    try:
-        numbers = [float(value) for value in values]
-    except (TypeError, ValueError):
-        numbers = []
-    if len(numbers) != 3 or not all(map(math.isfinite, numbers)):
-        raise ValueError(
-            f"`{name}` must hold a number for each of 3 channels. Received: "
-            f"{name}={values!r}."
-        )
-    return numbers
 
 
 def preprocessing(images, spec):
@@ -180,14 +165,15 @@ def check_range(model):
 
     They run as compiled graphs, where the layer sees no values.
     """
-    layer = next((x for x in model.layers if x.name == PREPROCESSING), None)
+    layers = [x for x in model.layers if x.name == PREPROCESSING]
+    layer: Any = layers[0] if layers else None
     check = getattr(layer, "check_range", None)
     if check is None or layer.input is not model.inputs[0]:
         return  # What is computed before may put them into range.
 
     def checked(method):
         @functools.wraps(method)
-        def call(x=None, *args, **kwargs):
+        def call(x: Any = None, *args, **kwargs):
             if isinstance(x, np.ndarray | tf.Tensor) and len(x.shape) == 4:
                 check(x)
             return method(x, *args, **kwargs)

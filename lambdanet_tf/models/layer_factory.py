@@ -1,65 +1,68 @@
 """The layers that all blocks have: convolution, normalization, pooling."""
 
+import dataclasses
+from typing import Any
+
 import tensorflow as tf
 
 from lambdanet_tf import ops
+from lambdanet_tf import specs
 from lambdanet_tf.arguments import boolean
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.layers import BatchNormalization
 from lambdanet_tf.layers.grids import check_channels_last
-from lambdanet_tf.layers.initializers import Initializers
+from lambdanet_tf.layers.randomness import Initializers
 
 
+@dataclasses.dataclass(frozen=True)
 class LayerFactory:
     """Makes the layers of one network, with what they have in common.
 
-    Args:
+    Attributes:
         spec: of the network, for activation, padding and `norm_epsilon`.
-        kernel_initializer: of the convolutions, each with one of its own.
+        initializer: of the convolutions, each with one of its own.
         kernel_regularizer: of convolutions, projections and classifier.
         norm_momentum: of every batch normalization.
         use_sync_bn: whether replicas share the statistics of a batch.
         implementation: algorithm of the lambda layers.
     """
 
-    def __init__(
-        self,
-        spec,
-        kernel_initializer,
-        kernel_regularizer,
-        norm_momentum,
-        use_sync_bn,
-        implementation,
-    ):
-        fraction("norm_momentum", norm_momentum)
-        boolean("use_sync_bn", use_sync_bn)
-        ops.implementation_name(implementation)
-        tf.keras.activations.get(spec.activation)
+    spec: specs.ResNetSpec | specs.MobileNetSpec
+    initializer: Any
+    kernel_regularizer: Any
+    norm_momentum: float
+    use_sync_bn: bool
+    implementation: str
+    _initializers: Initializers = dataclasses.field(
+        default_factory=Initializers
+    )
+
+    def __post_init__(self):
+        fraction("norm_momentum", self.norm_momentum)
+        boolean("use_sync_bn", self.use_sync_bn)
+        ops.implementation_name(self.implementation)
+        tf.keras.activations.get(self.spec.activation)
         check_channels_last((None, None, None, None))
-        self.activation_name = spec.activation
-        self.padding = spec.padding
-        self.kernel_regularizer = kernel_regularizer
-        self.norm_arguments = {
-            "norm_momentum": norm_momentum,
-            "norm_epsilon": spec.norm_epsilon,
-            "use_sync_bn": use_sync_bn,
+
+    @property
+    def lambda_arguments(self):
+        """The arguments of every lambda layer."""
+        return {
+            "implementation": self.implementation,
+            "kernel_regularizer": self.kernel_regularizer,
+            "norm_momentum": self.norm_momentum,
+            "norm_epsilon": self.spec.norm_epsilon,
+            "use_sync_bn": self.use_sync_bn,
         }
-        self.lambda_arguments = {
-            "implementation": implementation,
-            "kernel_regularizer": kernel_regularizer,
-            **self.norm_arguments,
-        }
-        self._kernel_initializer = kernel_initializer
-        self._initializers = Initializers()
 
     def kernel_initializer(self):
         """The initializer of the next kernel."""
-        return self._initializers(self._kernel_initializer)
+        return self._initializers(self.initializer)
 
     def conv(self, x, filters, kernel_size, name, strides=1):
         """A convolution without bias; depthwise if `filters` is None."""
         padding = "same"
-        if self.padding == "symmetric" and strides > 1 and kernel_size > 1:
+        if self.spec.padding == "symmetric" and strides > 1 and kernel_size > 1:
             margin = kernel_size // 2
             x = tf.keras.layers.ZeroPadding2D(margin, name=f"{name}_pad")(x)
             padding = "valid"
@@ -86,9 +89,9 @@ class LayerFactory:
     def norm(self, x, name, activate=True, zero_gamma=False):
         """Batch normalization, then the activation unless switched off."""
         x = BatchNormalization(
-            momentum=self.norm_arguments["norm_momentum"],
-            epsilon=self.norm_arguments["norm_epsilon"],
-            synchronized=self.norm_arguments["use_sync_bn"],
+            momentum=self.norm_momentum,
+            epsilon=self.spec.norm_epsilon,
+            synchronized=self.use_sync_bn,
             gamma_initializer="zeros" if zero_gamma else "ones",
             name=f"{name}_norm",
         )(x)
@@ -103,11 +106,11 @@ class LayerFactory:
 
     def activation(self, x, name):
         """The network's activation."""
-        return tf.keras.layers.Activation(self.activation_name, name=name)(x)
+        return tf.keras.layers.Activation(self.spec.activation, name=name)(x)
 
     def max_pool(self, x, name):
         """3x3 max pooling of stride 2; padding never wins the maximum."""
-        if self.padding == "same":
+        if self.spec.padding == "same":
             return tf.keras.layers.MaxPooling2D(3, 2, "same", name=name)(x)
         # With stride 1 "same" is symmetric: pool densely, keep every second.
         x = tf.keras.layers.MaxPooling2D(3, 1, "same", name=f"{name}_dense")(x)

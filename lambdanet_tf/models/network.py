@@ -90,7 +90,7 @@ def Network(
     """
     boolean("include_preprocessing", include_preprocessing)
     others = list(inspect.signature(Network).parameters)[2:-1]
-    spec = specs.replace(spec, changes, others)
+    given, spec = spec, specs.replace(spec, changes, others)
     layers = LayerFactory(
         spec,
         kernel_initializer,
@@ -101,24 +101,40 @@ def Network(
     )
     _check_head(include_top, pooling, classes)
     inputs, images = _image_input(input_tensor, input_shape, spec)
+    used = {name: changes[name] for name in specs.changed_fields(given, spec)}
+    if implementation != "auto":
+        used["implementation"] = implementation
     _check_used(
-        changes,
+        used,
         images,
         image_size=input_tensor is None and input_shape is None,
         colors=include_preprocessing and images.shape[-1] == 3,
         classifier=include_top and endpoints is None,
+        lambda_layers="num_heads" not in spec.unused(),
     )
     name = name or spec.name
     _check_source(inputs, images, weights, name)
     x = preprocessing(images, spec) if include_preprocessing else images
     maps = feature_maps(x, spec, layers)
     if endpoints is not None:
-        outputs = {name: maps[name] for name in _known(endpoints, maps)}
+        if not endpoints or set(endpoints) - set(maps):
+            raise ValueError(
+                f"`endpoints` must be names among {tuple(maps)}. Received: "
+                f"endpoints={endpoints!r}."
+            )
+        outputs = {name: maps[name] for name in endpoints}
     elif include_top:
         x = _pooled(list(maps.values())[-1], "avg")
         if spec.dropout_rate > 0:
             x = Dropout(spec.dropout_rate, name="dropout")(x)
-        outputs = _classifier(classes, classifier_activation, layers)(x)
+        outputs = tf.keras.layers.Dense(
+            classes,
+            activation=classifier_activation,
+            kernel_initializer=tf.keras.initializers.RandomNormal(stddev=0.01),
+            kernel_regularizer=kernel_regularizer,
+            dtype="float32",  # Under any precision.
+            name=HEAD,
+        )(x)
     else:
         outputs = _pooled(list(maps.values())[-1], pooling)
     model = tf.keras.Model(inputs, outputs, name=name)
@@ -126,18 +142,6 @@ def Network(
     if weights is not None:
         load_initial(model, spec, weights, _absent(endpoints, maps))
     return model
-
-
-def _classifier(classes, activation, layers):
-    """The layer that makes scores of classes of a vector."""
-    return tf.keras.layers.Dense(
-        classes,
-        activation=activation,
-        kernel_initializer=tf.keras.initializers.RandomNormal(stddev=0.01),
-        kernel_regularizer=layers.kernel_regularizer,
-        dtype="float32",  # Under any precision.
-        name=HEAD,
-    )
 
 
 def check_kind(spec, kind):
@@ -189,28 +193,27 @@ def _check_shape(shape, stride):
         )
 
 
-def _check_used(changes, images, image_size, colors, classifier):
+def _check_used(changes, images, image_size, colors, classifier, lambda_layers):
     """Raises a ValueError for a change of what the network does not have."""
-    for names, is_there, what in (
-        (
-            ("image_size",),
+    colors = colors, "color images that it normalizes itself"
+    has = {
+        "image_size": (
             image_size,
             "size of its own, but that of `input_shape` or `input_tensor`",
         ),
-        (
-            ("image_mean", "image_std"),
-            colors,
-            "color images that it normalizes itself",
-        ),
-        (("dropout_rate",), classifier, "classifier"),
-    ):
-        for name in names:
-            if name in changes and not is_there:
-                raise ValueError(
-                    f"`{name}` would change nothing in this network, which "
-                    f"has no {what}. Received: {name}={changes[name]!r}, "
-                    f"images of shape {tuple(images.shape)}."
-                )
+        "image_mean": colors,
+        "image_std": colors,
+        "dropout_rate": (classifier, "classifier"),
+        "implementation": (lambda_layers, "lambda layer"),
+    }
+    for name, value in changes.items():
+        is_there, what = has.get(name, (True, ""))
+        if not is_there:
+            raise ValueError(
+                f"`{name}` would change nothing in this network, which has no "
+                f"{what}. Received: {name}={value!r}, images of shape "
+                f"{tuple(images.shape)}."
+            )
 
 
 def _check_head(include_top, pooling, classes):
@@ -237,15 +240,6 @@ def _check_source(inputs, images, weights, name):
             "Build the network by itself, and call it on the tensor: "
             f"{name}(weights=...)(input_tensor)."
         )
-
-
-def _known(endpoints, maps):
-    if not endpoints or set(endpoints) - set(maps):
-        raise ValueError(
-            f"`endpoints` must be names among {tuple(maps)}. Received: "
-            f"endpoints={endpoints!r}."
-        )
-    return endpoints
 
 
 def _pooled(x, pooling):

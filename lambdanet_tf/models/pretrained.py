@@ -18,6 +18,7 @@ from lambdanet_tf.models.weight_names import HEAD
 from lambdanet_tf.models.weight_names import named_weights
 from lambdanet_tf.models.weight_names import set_weights
 from lambdanet_tf.models.weights import as_path
+from lambdanet_tf.models.weights import existing
 from lambdanet_tf.models.weights import read_weights
 
 
@@ -68,13 +69,8 @@ def read_initial(spec, weights):
         return _published(spec)
     if not weights.endswith(".safetensors"):
         return read_weights(weights)
-    if not tf.io.gfile.exists(weights):
-        raise ValueError(
-            f"No such file: {weights}. `weights` takes None, 'imagenet', or "
-            "the path of an '.npz' file, a run folder or a '.safetensors' file."
-        )
     tensors = layout.timm_tensors(spec)
-    state = read_safetensors(weights)
+    state = read_safetensors(existing(weights))
     return layout.from_timm(tensors, state, weights), weights
 
 
@@ -94,13 +90,10 @@ def _published(spec):
 
 def _is_other_classifier(ours, arrays):
     """Whether a file's classifier is ImageNet's, and the model's another."""
-    key = f"{HEAD}/bias"
-    return (
-        key in ours
-        and key in arrays
-        and arrays[key].shape == (IMAGENET_CLASSES,)
-        and tuple(ours[key].shape) != (IMAGENET_CLASSES,)
-    )
+    key, imagenet = f"{HEAD}/bias", (IMAGENET_CLASSES,)
+    if key not in ours or key not in arrays:
+        return False
+    return arrays[key].shape == imagenet != tuple(ours[key].shape)
 
 
 def _fit_tables(ours, arrays, model_name):

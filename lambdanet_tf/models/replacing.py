@@ -13,8 +13,8 @@ import tensorflow as tf
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
-from lambdanet_tf.models.cloning import LayerConfigs
 from lambdanet_tf.models.cloning import check_functional
+from lambdanet_tf.models.cloning import config_with_table
 
 _LAMBDA_LAYERS = (LambdaLayer, LambdaConv)
 _NORMALIZATIONS = (
@@ -102,7 +102,7 @@ class _Replacing:
 
     def __init__(self, rules, calls):
         self._rules, self._calls = rules, calls
-        self._configs = LayerConfigs()
+        self._tables = {}  # copies of those that layers share, by id
         self._copies = {}  # by id of the layer: (layer, its copy)
         self._new = {}  # by id, of layers that rules returned
         self._sources = {}  # by id of a tensor: the lambda layer it comes from
@@ -233,7 +233,9 @@ class _Replacing:
                 dtype=layer.dtype,
             )
         try:
-            return type(layer).from_config(self._configs(layer))
+            return type(layer).from_config(
+                config_with_table(layer, self._tables)
+            )
         except (NotImplementedError, TypeError, ValueError) as error:
             raise ValueError(
                 f"Layer {place.name!r}, a {type(layer).__name__}, cannot be "

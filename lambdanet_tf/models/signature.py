@@ -1,6 +1,5 @@
 """Signatures of builders, whose common arguments are declared once."""
 
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +25,7 @@ def with_spec(
 
     def decorate(function):
         spec, _ = inspect.signature(function).parameters.values()
-        return _with_parameters(function, [spec, *parameters])
+        return checked_arguments(function, [spec, *parameters])
 
     return decorate
 
@@ -55,20 +54,8 @@ def named(
             inspect.Parameter(name, keyword, default=value)
             for name, value in attributes.items()
         ]
-        return _with_parameters(
+        return checked_arguments(
             function, [*shown, *own.values(), *attributes, changes]
         )
 
     return decorate
-
-
-def _with_parameters(function, parameters):
-    """A builder that takes parameters and passes them on by name."""
-    names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-
-    @functools.wraps(function)
-    def builder(*args, **kwargs):
-        return function(**dict(zip(names, args, strict=False)), **kwargs)
-
-    setattr(builder, "__signature__", inspect.Signature(parameters))  # noqa: B010
-    return checked_arguments(builder)

@@ -155,7 +155,9 @@ def check_fit(
         f"{key} is {arrays[key].shape} in the file and {tuple(shape)} in the "
         "model"
         for key, shape in shapes.items()
-        if key in arrays and not _fits(arrays[key].shape, shape)
+        if key in arrays
+        and shape is not None
+        and not _fits(arrays[key].shape, shape)
     ]
     not_numbers = [
         key for key in arrays if not np.issubdtype(arrays[key].dtype, np.number)
@@ -187,10 +189,9 @@ def check_fit(
 
 
 def _fits(shape, expected):
-    """Whether a shape is the expected one, None for any size or any shape."""
-    return expected is None or (
-        len(shape) == len(expected)
-        and all(b in (None, a) for a, b in zip(shape, expected, strict=True))
+    """Whether a shape is the expected one, None for any size."""
+    return len(shape) == len(expected) and all(
+        b in (None, a) for a, b in zip(shape, expected, strict=True)
     )
 
 

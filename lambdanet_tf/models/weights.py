@@ -75,10 +75,16 @@ def save_weights(model: tf.keras.Model, path: str | os.PathLike) -> None:
         ValueError: if the path ends otherwise, or two weights would have the
             same name.
     """
-    path = os.fspath(path)
-    if not path.endswith(".npz"):
-        raise ValueError(f"`path` must end in '.npz'. Received: {path}.")
+    path = with_ending("path", path, ".npz")
     write_whole(path, weights_as_bytes(model))
+
+
+def with_ending(name: str, path: str | os.PathLike, ending: str) -> str:
+    """Returns a path as a text, or raises a ValueError if it ends otherwise."""
+    path = os.fspath(path)
+    if not path.endswith(ending):
+        raise ValueError(f"`{name}` must end in {ending!r}. Received: {path}.")
+    return path
 
 
 def weights_as_bytes(model: tf.keras.Model) -> bytes:
@@ -91,7 +97,8 @@ def arrays_as_bytes(arrays: dict[str, np.ndarray], name: str) -> bytes:
     """Returns the file of a model's weights; `name` is the model's."""
     header = json.dumps({"version": FORMAT, "model": name})
     buffer = io.BytesIO()
-    np.savez(buffer, format=np.array(header), **arrays)
+    # The checker takes an array for `allow_pickle`, which no weight is called.
+    np.savez(buffer, format=np.array(header), **arrays)  # pyright: ignore[reportArgumentType]
     return buffer.getvalue()
 
 
@@ -162,15 +169,19 @@ def _file(path):
     for ending, advice in _FOREIGN.items():
         if path.lower().endswith(ending) and not folder:
             raise ValueError(f"`weights` cannot be {path}: {advice}")
-    file = os.path.join(path, RUN_WEIGHTS) if folder else path
-    if not tf.io.gfile.exists(file):
+    return existing(os.path.join(path, RUN_WEIGHTS) if folder else path)
+
+
+def existing(path: str) -> str:
+    """Returns the path of a file, or raises a ValueError if there is none."""
+    if not tf.io.gfile.exists(path):
         raise ValueError(
-            f"No such file: {file}. `weights` takes None, 'imagenet', an "
+            f"No such file: {path}. `weights` takes None, 'imagenet', an "
             "'.npz' file that `lambdanet_tf.models.save_weights` wrote, the "
             f"folder of a run, which holds {RUN_WEIGHTS}, or a '.safetensors' "
             "file of timm."
         )
-    return file
+    return path
 
 
 def _read(path):

@@ -10,17 +10,12 @@ Letters of the einsum equations, those of the paper:
 Positions of 1-D, 2-D and 3-D grids are flattened row-major into n or m.
 """
 
-from lambdanet_tf.ops.attention import block_sizes
 from lambdanet_tf.ops.attention import relative_attention
 from lambdanet_tf.ops.content import content_lambda
-from lambdanet_tf.ops.content_causal import causal_content_output
 from lambdanet_tf.ops.content_causal import content_state_spec
 from lambdanet_tf.ops.content_causal import initial_state
-from lambdanet_tf.ops.content_masked import masked_content_output
 from lambdanet_tf.ops.devices import DEVICES
 from lambdanet_tf.ops.devices import planning_for
-from lambdanet_tf.ops.devices import target_device
-from lambdanet_tf.ops.geometry import Axis
 from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.geometry import causal_axis
 from lambdanet_tf.ops.geometry import center_of
@@ -38,7 +33,6 @@ from lambdanet_tf.ops.masks import propagate_nan
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.pairs import relative_index
 from lambdanet_tf.ops.position import ALGORITHMS
-from lambdanet_tf.ops.position.algorithm import Algorithm
 from lambdanet_tf.ops.position.choice import TYPICAL_BATCH
 from lambdanet_tf.ops.position.choice import best_plan
 from lambdanet_tf.ops.position.choice import candidates
@@ -56,8 +50,6 @@ __all__ = [
     "DEVICES",
     "KEY_NORMALIZATIONS",
     "TYPICAL_BATCH",
-    "Algorithm",
-    "Axis",
     "Dims",
     "Geometry",
     "Masks",
@@ -65,10 +57,8 @@ __all__ = [
     "Reading",
     "accumulation_dtype",
     "best_plan",
-    "block_sizes",
     "candidates",
     "causal_axis",
-    "causal_content_output",
     "center_of",
     "content_lambda",
     "content_state_spec",
@@ -80,7 +70,6 @@ __all__ = [
     "is_shared",
     "lambda_output",
     "lambda_step",
-    "masked_content_output",
     "padding_mask",
     "pair_embeddings",
     "plan_for",
@@ -90,6 +79,5 @@ __all__ = [
     "relative_index",
     "same_axis",
     "size",
-    "target_device",
     "valid_axis",
 ]

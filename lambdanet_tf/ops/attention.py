@@ -23,6 +23,8 @@ from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.keys import MASKED_LOGIT
 from lambdanet_tf.ops.masks import Masks
 from lambdanet_tf.ops.masks import masked_fill
+from lambdanet_tf.ops.masks import propagate_nan
+from lambdanet_tf.ops.masks import seen_through
 from lambdanet_tf.ops.masks import split_nonfinite
 from lambdanet_tf.ops.pairs import relative_index
 from lambdanet_tf.ops.position_scores import cut
@@ -136,14 +138,10 @@ def _parts(geometry, masks, n, length):
 
 
 def _attention_in_parts(queries, context, parts):
-    """Attends for one part of the queries after the other.
+    """Attends for one of `_parts` of the queries after the other.
 
-    Scores are not kept: the backward pass forms those of a part again.
-
-    Args:
-        queries: `(batch, n, heads, key_dim)`.
-        context: tensors by the names that `_attention` gives them.
-        parts: of `_parts`.
+    Scores are not kept: the backward pass forms those of a part again. The
+    context is tensors by the names that `_attention` gives them.
     """
 
     def of_part(part, queries, context_tensors):
@@ -237,10 +235,8 @@ def _attention(
         some = tf.reduce_any(permitted, axis=-1, keepdims=True)
         outputs = masked_fill(outputs, some)
         nonfinite = _of_context(tf.cast(nonfinite, tf.float32), blocks)
-        nonfinite = tf.expand_dims(tf.expand_dims(nonfinite, 2), 4)
-        seen = tf.matmul(tf.cast(permitted, tf.float32), nonfinite)
-        unseen = tf.logical_not(tf.cast(seen, tf.bool))  # [b, x, h, t, 1]
-        outputs = masked_fill(outputs, unseen, float("nan"))
+        seen = seen_through(permitted, tf.expand_dims(nonfinite, 2))
+        outputs = propagate_nan(outputs, seen)  # [b, x, h, t, v]
     outputs = tf.cast(_heads_first(outputs), dtype)  # [b, x, t, h, v]
     outputs = outputs[:, 0] if blocks is None else blocks.joined(outputs)
     if not return_weights:
@@ -341,19 +337,16 @@ def block_sizes(geometry, num_heads, key_dim, value_dim):
     best = math.inf, ()
     for sizes in itertools.product(*map(_candidates, geometry.axes)):
         blocks = Blocks.of(geometry, sizes)
-        counts = math.prod(map(_count, blocks.axes))
+        counts = math.prod(
+            one.count if one.axis.is_static else -(-_UNKNOWN_SIZE // one.size)
+            for one in blocks.axes
+        )
         pairs = 2 * blocks.queries * num_heads
         windows = num_heads * (key_dim + value_dim)
         held = counts * blocks.context * (pairs + windows)
         if held < best[0]:
             best = held, sizes
     return best[1]
-
-
-def _count(blocked):
-    if blocked.axis.is_static:
-        return blocked.count
-    return ceil_div(_UNKNOWN_SIZE, blocked.size)
 
 
 def _candidates(axis):

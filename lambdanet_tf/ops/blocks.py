@@ -16,8 +16,11 @@ from lambdanet_tf.ops.geometry import Axis
 from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.geometry import ceil_div
 from lambdanet_tf.ops.geometry import fitted
+from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.geometry import sliced
-from lambdanet_tf.ops.transpose import transpose
+
+# What the runtime of TFLite transposes, however short the axes are.
+_MAX_AXES = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,18 +126,10 @@ class Blocks:
         """Context positions of a block."""
         return math.prod(self.inner.context)
 
-    def windows(self, values, first=1):
-        """Each block's context.
-
-        Args:
-            values: tensor with this object's axes among its own.
-            first: int. Where they begin.
-
-        Returns:
-            The tensor with two axes for each: blocks, context of a block.
-        """
+    def windows(self, values):
+        """`(batch, *context, *rest)`: (blocks, context of one) per axis."""
         for index, blocked in enumerate(self.axes):
-            values = _windows(values, first + 2 * index, blocked)
+            values = _windows(values, 1 + 2 * index, blocked)
         return values
 
     def query_blocks(self, queries):
@@ -161,6 +156,20 @@ class Blocks:
             rest = range(2 * rank + 1, len(outputs.shape))
             outputs = transpose(outputs, [0, *pairs, *rest], shape)
         return self.join_queries(outputs)
+
+    def apply(self, queries, lambdas):
+        """Applies the lambdas of blocks to the queries.
+
+        Args:
+            queries: `(batch, n, heads, key_dim)`.
+            lambdas: `(batch, blocks, queries of one, key_dim, value_dim)`.
+
+        Returns:
+            `(batch, n, heads, value_dim)`.
+        """
+        outputs = apply_each(self.query_blocks(queries), lambdas)
+        shape = [-1, math.prod(self.counts), self.queries, *outputs.shape[1:]]
+        return self.joined(tf.reshape(outputs, shape))
 
     def _blocks_first(self, x, sizes):
         """`(b, (count, size) per axis, ...)` -> `(b, counts, sizes, ...)`."""
@@ -229,3 +238,58 @@ def _windows(values, axis, blocked):
     return tf.reshape(
         tf.concat(shifted, axis=2), [*sizes[:axis], *pair, *sizes[axis + 1 :]]
     )
+
+
+def apply_each(queries, lambdas):
+    """Applies to every query position its own lambda.
+
+    oneDNN is faster with one axis of matrices than with several.
+
+    Args:
+        queries: `(*positions, heads, key_dim)`.
+        lambdas: `(*positions, key_dim, value_dim)`.
+
+    Returns:
+        `(positions, heads, value_dim)`.
+    """
+    queries = tf.reshape(queries, [-1, *queries.shape[-2:]])
+    return tf.matmul(queries, tf.reshape(lambdas, [-1, *lambdas.shape[-2:]]))
+
+
+def transpose(x, order, sizes=None):
+    """Transposes, with the axes that stay neighbors merged into one.
+
+    Args:
+        x: tensor.
+        order: list of int. Which axis of x each axis of the result is.
+        sizes: list of the sizes of x, the first one may be -1; None for those
+            of its own shape. To give where others are not static: ONNX
+            converters write wrong files for a shape that is read off a
+            reshaped tensor and used to reshape it again.
+
+    Returns:
+        As `tf.transpose(x, order)`.
+    """
+    if len(order) <= _MAX_AXES:
+        return tf.transpose(x, order)
+    sizes = list(sizes or (size(x, axis) for axis in range(len(order))))
+    if not isinstance(sizes[0], int):
+        sizes[0] = -1
+    # An axis of size 1 is nobody's neighbor.
+    long = [i for i in order if not isinstance(sizes[i], int) or sizes[i] != 1]
+    place = {axis: index for index, axis in enumerate(sorted(long))}
+    runs = []  # of the axes of x that stay neighbors, in the new order
+    for axis in long:
+        if runs and place[axis] == place[runs[-1][-1]] + 1:
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    given = sorted(runs)
+    merged = [
+        -1
+        if run[0] == 0 and sizes[0] == -1
+        else math.prod(sizes[axis] for axis in run)
+        for run in given
+    ]
+    x = tf.transpose(tf.reshape(x, merged), [given.index(run) for run in runs])
+    return tf.reshape(x, [sizes[axis] for axis in order])

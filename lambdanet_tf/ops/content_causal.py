@@ -10,6 +10,8 @@ they are summed over), p windows of a chunk, y = b u. No tensor has more than
 five axes, which is what the runtime of TFLite can slice and pad.
 """
 
+import math
+
 import tensorflow as tf
 
 from lambdanet_tf.ops.geometry import ceil_div
@@ -22,7 +24,8 @@ from lambdanet_tf.ops.masks import propagate_nan
 from lambdanet_tf.ops.masks import split_nonfinite
 from lambdanet_tf.ops.precision import accumulation_dtype
 
-_CHUNK = 16  # positions
+_CHUNK = 32  # positions
+_MAX_EXPONENT = 20.0  # of float32, with digits to spare on both sides
 _GROUP = 32  # chunks whose running sums are one product
 # Where the number of chunks is known only at run time.
 _MAX_ROUNDS = 3
@@ -209,17 +212,17 @@ def _softmax(queries, keys, values, state):
     chunks, value_dim = size(keys, 1), values.shape[-1]
     start = tf.stop_gradient(state["key_maximum"])
     start = tf.expand_dims(start, 1)  # [y, 1, k]
-    top = tf.stop_gradient(_running_maximum(keys, start))  # [y, j, c, k]
-    ends = tf.concat([start, top[:, :, -1]], axis=1)  # [y, j + 1, k]
+    ends = tf.stop_gradient(tf.reduce_max(keys, axis=2))  # [y, j, k]
+    ends = _running_maximum(tf.concat([start, ends], axis=1))  # [y, j + 1, k]
     before = [state["content"], tf.expand_dims(state["key_sum"], -1)]
     before = tf.expand_dims(tf.concat(before, axis=-1), 1)
     first = tf.reshape(ends[:, :-1], [-1, 1, keys.shape[-1]])  # [y j, 1, k]
     last = tf.reshape(ends[:, 1:], [-1, 1, keys.shape[-1]])
-    values, keys, top = _folded(values), _folded(keys), _folded(top)
-    own = tf.exp(keys - top)
-    totals, factors = _halves(keys, top, own)  # [y * j, c, k]
-    sums = tf.matmul(tf.exp(keys - last), values, transpose_a=True)
-    sums = tf.concat([sums, tf.expand_dims(totals[:, -1], -1)], axis=-1)
+    values, keys = _folded(values), _folded(keys)  # [y * j, c, k]
+    own = tf.exp(keys - last)
+    totals = tf.expand_dims(tf.reduce_sum(own, axis=1), -1)
+    sums = tf.matmul(own, values, transpose_a=True)
+    sums = tf.concat([sums, totals], axis=-1)  # [y * j, k, v + 1]
     sums = tf.reshape(sums, [-1, chunks, *sums.shape[1:]])
     sums = _running_sum(tf.concat([before, sums], axis=1), ends)
     state = {
@@ -230,74 +233,72 @@ def _softmax(queries, keys, values, state):
     sums = sums[:, :-1]
     before = tf.reshape(sums[..., -1], [-1, 1, keys.shape[-1]])
     sums = sums[..., :value_dim]
-    carry = tf.exp(first - top)  # [y * j, c, k]
-    queries = queries / tf.expand_dims(totals + carry * before, 2)
-    scores = _scores(queries, own, factors)
-    return queries * tf.expand_dims(carry, 2), sums, scores, state
+    queries, scores = _weighed(queries, keys, first, before)
+    return queries, sums, scores, state
 
 
-def _halves(keys, top, own):
-    """Sums of the exponentials that a query sees in its chunk, and factors.
+def _weighed(queries, keys, first, before):
+    """How queries weigh what is before their chunk, and positions in it.
 
-    Those of a pair whose key is in the half before the query's: its exponent,
-    relative to the maximum that the query sees, is the key's relative to the
-    maximum at the end of its half, and that one's relative to the query's.
-    Neither is ever positive.
+    Exponents are relative to the maximum before the chunk, so that one product
+    has all pairs. A position that sees a key far above it takes exponents
+    relative to its own maximum: both depend on the past alone, to the bit.
+
+    Args:
+        queries: `(y * j, c, h, k)`.
+        keys: `(y * j, c, k)`.
+        first: `(y * j, 1, k)`, the maximum before the chunk.
+        before: `(y * j, 1, k)`, the sum of exponentials before the chunk.
 
     Returns:
-        `(y * j, c, k)`; and for windows of 2, 4, 8 ... positions the factors
-        of the keys of the first half and of the queries of the second, both
-        `(y * j, p, half, k)`.
+        Queries for the sums before the chunk, and scores `(y * j, c, h, s)`.
     """
-    totals, factors = own, []
-    for half in _shifts(keys.shape[1]):
-        first, _ = _cut(keys, half)
-        tops, second = _cut(top, half)
-        middle = tops[:, :, -1:]
-        decay = tf.exp(middle - second)
-        factors.append((tf.exp(first - middle), decay))
-        first, second = _cut(totals, half)
-        totals = _join_halves(first, second + decay * first[:, :, -1:])
-    return totals, factors
-
-
-def _scores(queries, own, factors):
-    """How queries weigh positions of their chunk, `(y * j, c, h, s)`."""
     _, chunk, heads, key_dim = queries.shape
-    # Of the position itself.
-    scores = tf.reduce_sum(queries * tf.expand_dims(own, 2), -1)  # [y j, c, h]
-    queries = tf.reshape(queries, [-1, chunk, heads * key_dim])
-    for weights, decay in factors:
-        half = weights.shape[2]
-        _, second = _cut(queries, half)
-        second = tf.reshape(second, [-1, half, heads, key_dim])
-        decay = tf.reshape(decay, [-1, half, 1, key_dim])
-        second = tf.reshape(second * decay, [-1, half * heads, key_dim])
-        weights = tf.reshape(weights, [-1, half, key_dim])
-        across = tf.matmul(second, weights, transpose_b=True)
-        across = tf.reshape(across, [-1, half, heads, half])
-        first, second = _cut(scores, half)
-        shape = [-1, half, heads, half]
-        first = tf.pad(tf.reshape(first, shape), [[0, 0]] * 3 + [[0, half]])
-        second = tf.concat([across, tf.reshape(second, shape)], -1)
-        shape = [-1, chunk // (2 * half), half, 2 * half * heads]
-        halves = (tf.reshape(part, shape) for part in (first, second))
-        scores = _join_halves(*halves)
-    return tf.reshape(scores, [-1, chunk, heads, chunk])
+    # Out here: XLA takes no permutation that a branch hands to its gradient.
+    columns = tf.transpose(keys, [0, 2, 1])
+    if chunk == 1:  # a step: its pairs are its keys
+        return _weighed_by_pairs(queries, keys, columns, first, before)
+    level = masked_fill(first, first > MASKED_LOGIT / 2)  # 0: nothing is before
+    carry = tf.exp(first - level)
+    relative = keys - level
+    weights = tf.exp(tf.minimum(relative, _MAX_EXPONENT))
+    totals = tf.cumsum(weights, axis=1) + carry * before  # [y * j, c, k]
+    peak = tf.reduce_max(relative, axis=-1)
+    lost = tf.reduce_min(totals, axis=-1) < math.exp(-_MAX_EXPONENT)
+    lost &= peak > MASKED_LOGIT / 2
+    far = tf.cast(lost | (peak > _MAX_EXPONENT), tf.int32)
+    far = tf.cumsum(far, axis=1) > 0  # [y * j, c]
+    read = queries / tf.expand_dims(masked_fill(totals, totals > 0, 1.0), 2)
+    scores = tf.matmul(
+        tf.reshape(read, [-1, chunk * heads, key_dim]),
+        weights,
+        transpose_b=True,
+    )
+    scores = tf.reshape(scores, [-1, chunk, heads, chunk])
+    scores = masked_fill(scores, _past(chunk)[None, :, None])
+    near = read * tf.expand_dims(carry, 2), scores
+
+    def mend():
+        at = tf.reshape(far, [-1, chunk, 1, 1])
+        exact = _weighed_by_pairs(queries, keys, columns, first, before)
+        return tuple(map(tf.where, (at, at), exact, near))
+
+    return tf.cond(tf.reduce_any(far), mend, lambda: near)
 
 
-def _cut(x, half):
-    """`(y * j, c, d)` -> two times `(y * j, p, half, d)`."""
-    _, chunk, depth = x.shape
-    x = tf.reshape(x, [-1, chunk // (2 * half), 2, half, depth])
-    return tf.unstack(x, axis=2)
-
-
-def _join_halves(first, second):
-    """Undoes `_cut`."""
-    _, windows, half, depth = first.shape
-    x = tf.concat([first, second], axis=2)
-    return tf.reshape(x, [-1, windows * 2 * half, depth])
+def _weighed_by_pairs(queries, keys, columns, first, before):
+    """As `_weighed`, of keys of any size: forms `(y * j, c, k, s)`."""
+    top = _running_maximum(tf.stop_gradient(keys))
+    top = tf.maximum(top, first)  # [y * j, c, k]
+    past = tf.expand_dims(_past(keys.shape[1]), 1)[None]  # [1, c, 1, s]
+    pairs = tf.expand_dims(columns, 1) - tf.expand_dims(top, 3)
+    pairs = masked_fill(pairs, past, MASKED_LOGIT)
+    pairs = tf.exp(pairs)  # [y * j, c, k, s]
+    carry = tf.exp(first - top)
+    totals = tf.reduce_sum(pairs, axis=3) + carry * before
+    queries = queries / tf.expand_dims(totals, 2)  # [y * j, c, h, k]
+    scores = tf.matmul(queries, pairs)  # [y * j, c, h, s]
+    return queries * tf.expand_dims(carry, 2), scores
 
 
 def _linear(queries, keys, values, state, normalization):
@@ -327,16 +328,11 @@ def _linear(queries, keys, values, state, normalization):
     return queries, sums[:, :-1], scores, next_state
 
 
-def _running_maximum(keys, start):
-    """Maximum over `start` and all positions up to each, `(y, j, c, k)`."""
-    inside = keys
-    for shift in _shifts(keys.shape[2]):
-        inside = tf.maximum(inside, _moved(inside, shift, 2))
-    ends = inside[:, :, -1]
-    for shift in _shifts(ends.shape[1]):
-        ends = tf.maximum(ends, _moved(ends, shift, 1))
-    before = tf.maximum(_moved(ends, 1, 1), start)
-    return tf.maximum(inside, tf.expand_dims(before, 2))
+def _running_maximum(x):
+    """Maximum over all entries of axis 1 up to each."""
+    for shift in _shifts(x.shape[1]):
+        x = tf.maximum(x, _moved(x, shift, 1))
+    return x
 
 
 def _running_sum(sums, ends, rounds=_MAX_ROUNDS):

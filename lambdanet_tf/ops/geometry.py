@@ -53,6 +53,15 @@ class Axis:
         return (self.taps - 1) * self.dilation + 1
 
     @property
+    def circle(self):
+        """Points of the shortest circle on which nothing wraps around."""
+        last_offset = self.span - 1 - self.padding
+        last_query = (self.queries - 1) * self.stride
+        return 1 + max(
+            self.context - 1 + self.padding, last_query + last_offset, 0
+        )
+
+    @property
     def is_causal(self):
         """Whether no query `i` sees beyond context position `i * stride`."""
         return isinstance(self.padding, int) and (
@@ -264,10 +273,6 @@ class Geometry:
     @property
     def strides(self):
         return tuple(axis.stride for axis in self.axes)
-
-    @property
-    def dilations(self):
-        return tuple(axis.dilation for axis in self.axes)
 
     def along(self, axis):
         """The geometry of one axis alone."""

@@ -20,8 +20,7 @@ from lambdanet_tf.ops.masks import masked_fill
 from lambdanet_tf.ops.masks import propagate_nan
 from lambdanet_tf.ops.masks import seen_within_scope
 from lambdanet_tf.ops.masks import split_nonfinite
-from lambdanet_tf.ops.pairs import explicit_output
-from lambdanet_tf.ops.pairs import masked_table_output
+from lambdanet_tf.ops.pairs import pair_output
 from lambdanet_tf.ops.position import ALGORITHMS
 from lambdanet_tf.ops.position import position_output
 from lambdanet_tf.ops.position.choice import plan_for
@@ -38,8 +37,8 @@ def lambda_output(
     values,
     embeddings,
     geometry=None,
-    plan="auto",
-    normalization="softmax",
+    plan: Plan | str | None = "auto",
+    normalization: str | None = "softmax",
     masks=_UNMASKED,
     position_bias=None,
 ):
@@ -71,16 +70,18 @@ def lambda_output(
         ValueError: if the plan or a mask needs static sizes that `geometry`
             does not have.
     """
-    values = masked_fill(values, masks.permitted)
-    groups = _groups(queries, keys, values, embeddings, masks.by_head)
-    outputs = [
-        _group_output(
-            *group, geometry, plan, normalization, masks.of_head(head)
-        )[0]
-        for head, group in enumerate(groups)
-    ]  # [b, n, heads that share a lambda, v]
-    outputs = tf.concat(outputs, axis=2)  # [b, n, h, v]
-    return _add_bias(outputs, queries, position_bias)
+    outputs, _ = lambda_step(
+        queries,
+        keys,
+        values,
+        embeddings,
+        geometry,
+        plan,
+        normalization,
+        masks,
+        position_bias,
+    )
+    return outputs
 
 
 def lambda_step(
@@ -88,53 +89,45 @@ def lambda_step(
     keys,
     values,
     embeddings,
-    state,
-    geometry,
-    plan="auto",
-    normalization="softmax",
+    geometry=None,
+    plan: Plan | str | None = "auto",
+    normalization: str | None = "softmax",
     masks=_UNMASKED,
     position_bias=None,
+    state=None,
 ):
     """As `lambda_output`, of the next positions of a causal sequence.
 
-    Args:
-        queries: of the n new positions, or of every `stride`-th of them.
-        keys: of the new positions, or None.
-        values: of the new positions.
-        embeddings: the table, or None.
-        state: of the positions before: with keys what `content_state_spec`
-            says, with an axis of groups behind the batch; with a table of
-            more than one entry "values", the last before the new ones.
-        geometry: a `Geometry` of the values kept and the new ones.
-        plan: as there.
-        normalization: as there.
-        masks: `Masks` of the new positions.
-        position_bias: as there.
+    Keys, values and masks are of the n new positions, queries of these or of
+    every `stride`-th of them; the geometry is of the values kept and the new
+    ones. The state is None, or of the positions before: with keys what
+    `content_state_spec` says, with an axis of groups behind the batch; with a
+    table of more than one entry "values", the last before the new ones.
 
     Returns:
         `(batch, n / stride, heads, value_dim)`, and the next state.
     """
-    sums, length = dict(state), size(values, 1)
+    sums, length = dict(state or {}), size(values, 1)
     window = sums.pop("values", None)
     values = masked_fill(values, masks.permitted)
     if window is not None:
         values = tf.concat([window, values], axis=1)
-    groups = [
-        _group_output(
-            *(*group, geometry, plan, normalization, masks),
-            {name: x[:, index] for name, x in sums.items()},
-        )
-        for index, group in enumerate(
-            _groups(queries, keys, values, embeddings)
-        )
-    ]
+    outputs, states = [], []
+    groups = _groups(queries, keys, values, embeddings, masks.by_head)
+    for index, group in enumerate(groups):
+        before = state and {name: x[:, index] for name, x in sums.items()}
+        output, after = _group_output(
+            *group, geometry, plan, normalization, masks.of_head(index), before
+        )  # [b, n, heads that share a lambda, v]
+        outputs.append(output)
+        states.append(after)
     state = {
-        name: tf.stack([after[name] for _, after in groups], axis=1)
+        name: tf.stack([after[name] for after in states], axis=1)
         for name in sums
     }
     if window is not None:
         state["values"] = values[:, length:]
-    outputs = tf.concat([output for output, _ in groups], axis=2)
+    outputs = tf.concat(outputs, axis=2)  # [b, n, h, v]
     return _add_bias(outputs, queries, position_bias), state
 
 
@@ -147,7 +140,7 @@ def _group_output(
     plan,
     normalization,
     masks,
-    state=None,
+    state,
 ):
     """What heads read that share a lambda, and the next state of the content.
 
@@ -183,12 +176,8 @@ def _group_output(
 
 def _position_output(queries, values, embeddings, geometry, plan, masks):
     """What the queries read from their position lambdas."""
-    if geometry is None:
-        return explicit_output(queries, values, embeddings, masks)
-    if masks.attention:
-        return masked_table_output(
-            queries, values, embeddings, geometry, masks.attention[0]
-        )
+    if geometry is None or masks.attention:
+        return pair_output(queries, values, embeddings, geometry, masks)
     if not (masks.causal or geometry.is_causal):
         return position_output(queries, values, embeddings, geometry, plan)
     # An algorithm may multiply what comes later by zero.

@@ -100,11 +100,6 @@ class Masks:
         return self.causal or self.shared is not None or bool(self.attention)
 
     @property
-    def differs(self):
-        """Whether queries may see other positions than other queries."""
-        return self.causal or bool(self.attention)
-
-    @property
     def by_head(self):
         """Whether heads may see other positions than other heads."""
         return len(self.attention) > 1
@@ -238,15 +233,15 @@ def seen_through(pairs, nonfinite):
     """Which queries see a position that is not finite.
 
     Args:
-        pairs: boolean `(n, m)` or `(batch, n, m)`; True = may interact.
-        nonfinite: boolean `(batch, m)`.
+        pairs: boolean `(n, m)` or `(batch, ..., n, m)`; True = may interact.
+        nonfinite: boolean `(batch, ..., m)`.
 
     Returns:
-        Boolean `(batch, n)`.
+        Boolean `(batch, ..., n)`.
     """
     pairs = pairs[None] if len(pairs.shape) == 2 else pairs
     column = tf.expand_dims(tf.cast(nonfinite, tf.float32), -1)
-    counts = tf.matmul(tf.cast(pairs, tf.float32), column)  # [b, n, 1]
+    counts = tf.matmul(tf.cast(pairs, tf.float32), column)  # [b, ..., n, 1]
     return counts[..., 0] > 0
 
 
@@ -296,14 +291,8 @@ def _of_positions(name, mask, x):
 def _as_pairs(mask, batch, num_heads, queries, context):
     """An attention mask as `([batch or 1, [heads or 1,]] n, m)`.
 
-    One for all queries and heads has an n of 1.
-
-    Args:
-        mask: boolean.
-        batch: int or scalar tensor.
-        num_heads: int.
-        queries: tuple of the sizes of the queries' grid.
-        context: likewise.
+    One for all queries and heads has an n of 1. Queries and context are the
+    sizes of their grids.
     """
     n, m = math.prod(queries), math.prod(context)
     if mask.shape.rank is None:  # of a generator; its length tells

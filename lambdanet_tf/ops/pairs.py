@@ -45,21 +45,23 @@ def relative_index(geometry):
     return tf.maximum(index, -1)
 
 
-def gather_pairs(table, rank, index, dtype=None):
-    """Returns rows of a table by `relative_index`; zero where it is -1.
+def pair_embeddings(table, geometry, dtype=None, context_first=False):
+    """Returns the embedding of every pair of positions, zero out of scope.
 
-    The gradient of a row, a sum over all of its pairs, is added up in float32
-    or wider.
+    The gradient of an entry, a sum over all of its pairs, is added up in
+    float32 or wider.
 
     Args:
-        table: `(*taps, ...)`, `rank` axes of entries.
-        rank: int.
-        index: int tensor `(n, m)`.
+        table: `(*taps, ...)`, already cropped.
+        geometry: a static `Geometry`.
         dtype: of the result; None for that of the table.
+        context_first: bool. Whether m comes before n.
 
     Returns:
         `(n, m, ...)`.
     """
+    index, rank = relative_index(geometry), geometry.rank
+    index = tf.transpose(index) if context_first else index
     depths = table.shape[rank:]
     rows = tf.cast(table, accumulation_dtype(table.dtype))
     rows = tf.reshape(rows, [math.prod(table.shape[:rank]), *depths])
@@ -68,100 +70,48 @@ def gather_pairs(table, rank, index, dtype=None):
     return tf.cast(pairs, dtype or table.dtype)
 
 
-def pair_embeddings(table, geometry, dtype=None):
-    """Returns the embedding of every pair of positions, zero out of scope.
-
-    Args:
-        table: `(*entries, ...)`.
-        geometry: a static `Geometry`.
-        dtype: see `gather_pairs`.
-
-    Returns:
-        `(n, m, ...)`.
-    """
-    table = geometry.crop(table)
-    return gather_pairs(table, geometry.rank, relative_index(geometry), dtype)
-
-
-def explicit_output(queries, values, embeddings, masks):
-    """Computes the position output of embeddings that a call brings.
+def pair_output(queries, values, embeddings, geometry, masks):
+    """Computes the position output from the embedding of every pair.
 
     Args:
         queries: `(batch, n, heads, key_dim)`.
         values: `(batch, m, value_dim, intra_depth)`.
-        embeddings: `([batch,] n, m, key_dim, intra_depth)`. NaN and infinity
-            at padding and forbidden pairs are not read.
+        embeddings: `([batch,] n, m, key_dim, intra_depth)`, whose NaN and
+            infinity at padding and forbidden pairs are not read; with a
+            geometry the table `(*entries, key_dim, intra_depth)`.
+        geometry: None, or a static `Geometry`.
         masks: `Masks`.
-
-    Returns:
-        `(batch, n, heads, value_dim)`.
-    """
-    pairs = masks.pairs(size(queries, 1), size(values, 1))
-    factors = []
-    if pairs is not None:
-        factors += [pairs if len(pairs.shape) == 3 else pairs[None]]
-    if masks.query is not None:
-        factors += [tf.expand_dims(masks.query, 2)]
-    if masks.permitted is not None:
-        factors += [tf.expand_dims(masks.permitted, 1)]
-    if not factors:
-        return pair_output(queries, values, embeddings)
-    embeddings, nonfinite = split_nonfinite(embeddings, depths=2)
-    for mask in factors:
-        nonfinite &= mask  # [b or 1, n, m]
-    outputs = pair_output(queries, values, embeddings, pairs)
-    return propagate_nan(outputs, tf.reduce_any(nonfinite, axis=-1))
-
-
-def masked_table_output(queries, values, table, geometry, attention_mask):
-    """Computes the position output of a table, with an attention mask.
-
-    Args:
-        queries: `(batch, n, heads, key_dim)`.
-        values: `(batch, m, value_dim, intra_depth)`.
-        table: `(*entries, key_dim, intra_depth)`.
-        geometry: a static `Geometry`.
-        attention_mask: boolean `([batch,] n, m)`.
 
     Returns:
         `(batch, n, heads, value_dim)`.
 
     Raises:
         ValueError: if the geometry is not static.
-    """
-    if not geometry.is_static:
-        raise ValueError(
-            "`attention_mask` needs a `geometry` of static sizes. Received: "
-            "sizes that are known at run time only."
-        )
-    pairs = attention_mask & (relative_index(geometry) >= 0)
-    dtype = factor_dtype(values.dtype)
-    embeddings = pair_embeddings(table, geometry, dtype)  # [n, m, k, u]
-    return pair_output(queries, values, embeddings, pairs)
-
-
-def pair_output(queries, values, embeddings, pairs=None):
-    """Computes the position output from the embedding of every pair.
-
-    Args:
-        queries: `(batch, n, heads, key_dim)`.
-        values: `(batch, m, value_dim, intra_depth)`.
-        embeddings: `([batch,] n, m, key_dim, intra_depth)`, finite.
-        pairs: None or boolean `([batch,] n, m)`; True = may interact.
-
-    Returns:
-        `(batch, n, heads, value_dim)`.
 
     Cost: scores of all pairs first, 2 b n m h u (k + v) operations and an
     intermediate b n h m u, or lambdas first, as `einsum`: what is less.
     """
-    dtype, seen = values.dtype, None
+    dtype, unseen = values.dtype, []
+    pairs = masks.pairs(size(queries, 1), size(values, 1))
+    if geometry is None:
+        embeddings, nonfinite = _permitted_embeddings(embeddings, pairs, masks)
+        unseen += [nonfinite]
+    elif geometry.is_static:
+        inside = relative_index(geometry) >= 0
+        pairs = inside if pairs is None else pairs & inside
+        table = geometry.crop(embeddings)
+        embeddings = pair_embeddings(table, geometry, factor_dtype(dtype))
+    else:
+        raise ValueError(
+            "`attention_mask` needs a `geometry` of static sizes. Received: "
+            "sizes that are known at run time only."
+        )
     queries, values, embeddings = (
         tf.cast(x, factor_dtype(dtype)) for x in (queries, values, embeddings)
     )
     if pairs is not None:
         values, nonfinite = split_nonfinite(values)
-        seen = seen_through(pairs, nonfinite)
+        unseen += [seen_through(pairs, nonfinite)]
     letters = "bnmku" if len(embeddings.shape) == 5 else "nmku"
     (heads, key_dim), value_dim = queries.shape[-2:], values.shape[-2]
     by_example = pairs is not None and len(pairs.shape) == 3
@@ -177,4 +127,34 @@ def pair_output(queries, values, embeddings, pairs=None):
         embeddings = masked_fill(embeddings, pairs)
         lambdas = tf.einsum(f"{letters},bmvu->bnkv", embeddings, values)
         outputs = tf.einsum("bnkv,bnhk->bnhv", lambdas, queries)
-    return propagate_nan(tf.cast(outputs, dtype), seen)
+    outputs = tf.cast(outputs, dtype)
+    for nonfinite in unseen:
+        outputs = propagate_nan(outputs, nonfinite)
+    return outputs
+
+
+def _permitted_embeddings(embeddings, pairs, masks):
+    """Embeddings of a call with zeros for what is not finite.
+
+    Args:
+        embeddings: `([batch,] n, m, key_dim, intra_depth)`.
+        pairs: None or boolean `([batch,] n, m)`; True = may interact.
+        masks: `Masks`.
+
+    Returns:
+        The embeddings; boolean `(batch or 1, n)`, whether a permitted one of
+        a query is not finite, or None where all are permitted.
+    """
+    factors = []
+    if pairs is not None:
+        factors += [pairs if len(pairs.shape) == 3 else pairs[None]]
+    if masks.query is not None:
+        factors += [tf.expand_dims(masks.query, 2)]
+    if masks.permitted is not None:
+        factors += [tf.expand_dims(masks.permitted, 1)]
+    if not factors:
+        return embeddings, None
+    embeddings, nonfinite = split_nonfinite(embeddings, depths=2)
+    for mask in factors:
+        nonfinite &= mask  # [b or 1, n, m]
+    return embeddings, tf.reduce_any(nonfinite, axis=-1)

@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.geometry import sliced
-from lambdanet_tf.ops.pairs import gather_pairs
-from lambdanet_tf.ops.pairs import relative_index
+from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.precision import accumulation_dtype
 
 # Into which the longest axis is cut: each part multiplies its own length more
@@ -38,11 +37,11 @@ def position_scores(queries, embeddings, blocks):
     """
     if isinstance(embeddings, tuple):
         return _scores_per_axis(queries, embeddings, blocks)
-    table = blocks.inner.crop(embeddings)
+    inner = blocks.inner
+    table = inner.crop(embeddings)
     if _is_large(queries, blocks):
         return _scores_of_table(queries, table, blocks)
-    index = relative_index(blocks.inner)
-    pairs = gather_pairs(table, blocks.rank, index, queries.dtype)  # [t, s, k]
+    pairs = pair_embeddings(table, inner, queries.dtype)  # [t, s, k]
     return wide(_scores_of_pairs(queries, pairs, axis=3))
 
 
@@ -52,15 +51,9 @@ def wide(scores):
 
 
 def _scores_of_pairs(queries, pairs, axis):
-    """Scores of queries with the embeddings of their pairs.
+    """`(..., t, ..., k)` with pairs `(t, s, k)` -> `(..., t, ..., s)`.
 
-    Args:
-        queries: `(..., t, ..., key_dim)`.
-        pairs: `(t, s, key_dim)`.
-        axis: int. That of t.
-
-    Returns:
-        `(..., t, ..., s)`.
+    The axis is that of t.
     """
     order = list(range(len(queries.shape)))
     if pairs.shape[0] > 1:
@@ -92,15 +85,8 @@ def _scores_of_table(queries, table, blocks):
     Along the longest axis a query is multiplied by every row of the table that
     it or one of its neighbors reads, and the products are shifted into place:
     each query begins one row before the query in front of it. Along the other
-    axes the table is laid out for all pairs, which are few.
-
-    Args:
-        queries: `(b, x, heads, t, key_dim)`.
-        table: `(*taps, key_dim)`, already cropped.
-        blocks: `Blocks` of static sizes.
-
-    Returns:
-        `(b, x, heads, t, s)`, in float32 or wider.
+    axes the table is laid out for all pairs, which are few. Arguments as of
+    `position_scores`, with static sizes, and the table cropped.
     """
     sizes, rank = tf.unstack(tf.shape(queries))[:3], blocks.rank
     key_dim, inner = queries.shape[-1], blocks.inner.axes
@@ -108,8 +94,8 @@ def _scores_of_table(queries, table, blocks):
     others = [axis for axis in range(rank) if axis != long]
     rest = Geometry(tuple(inner[axis] for axis in others))
     rows = tf.transpose(table, [*others, long, rank])
-    rows = tf.cast(rows, accumulation_dtype(table.dtype))
-    rows = gather_pairs(rows, rank - 1, relative_index(rest))  # [j, i, taps, k]
+    dtype = accumulation_dtype(table.dtype)
+    rows = pair_embeddings(rows, rest, dtype)  # [j, i, taps, k]
     rows = tf.transpose(rows, [0, 2, 1, 3])  # [j, taps, i, k]
     queries = tf.reshape(queries, [-1, *blocks.sizes, key_dim])
     order = [*(1 + axis for axis in others), 0, 1 + long, 1 + rank]
@@ -123,17 +109,12 @@ def _scores_of_table(queries, table, blocks):
         for first, axis in cut(inner[long], length)
     ]
     scores = tf.concat(parts, axis=2)  # [j, b * x * h, t, s, i]
-    if rank > 1:
-        shape = [axis.queries for axis in rest.axes]
-        shape += [-1, blocks.sizes[long], inner[long].context]
-        scores = tf.reshape(scores, [*shape, *rest.context])
-        at = dict(zip([*others, long], [*range(rank - 1), rank], strict=True))
-        order = [rank - 1, *(at[axis] for axis in range(rank))]
-        at = dict(
-            zip([long, *others], range(rank + 1, 2 * rank + 1), strict=True)
-        )
-        order += [at[axis] for axis in range(rank)]
-        scores = tf.transpose(scores, order)
+    shape = [*rest.queries, -1, blocks.sizes[long], inner[long].context]
+    scores = tf.reshape(scores, [*shape, *rest.context])
+    place = {axis: index for index, axis in enumerate(others)}
+    order = [place.get(axis, rank) for axis in range(rank)]
+    order += [rank + 2 + place.get(axis, -1) for axis in range(rank)]
+    scores = tf.transpose(scores, [rank - 1, *order])
     return tf.reshape(scores, [*sizes, blocks.queries, blocks.context])
 
 
@@ -151,15 +132,9 @@ def cut(axis, length):
 
 
 def _shifted_scores(queries, rows, axis):
-    """Scores of queries along one axis.
+    """`(j, r, t, k)` with rows `(j, taps, i, k)` -> `(j, r, t, s, i)`.
 
-    Args:
-        queries: `(j, r, t, key_dim)`.
-        rows: `(j, taps, i, key_dim)`.
-        axis: `Axis` of stride and dilation 1.
-
-    Returns:
-        `(j, r, t, s, i)`.
+    The axis has stride and dilation 1.
     """
     count, context = axis.queries, axis.context
     # From the row of the last query's first position to that of the first
@@ -193,9 +168,7 @@ def _scores_per_axis(queries, tables, blocks):
     total = None
     for axis, table in enumerate(tables):
         inner = blocks.inner.along(axis)
-        pairs = gather_pairs(
-            inner.crop(table), 1, relative_index(inner), queries.dtype
-        )
+        pairs = pair_embeddings(inner.crop(table), inner, queries.dtype)
         scores = _scores_of_pairs(queries, pairs, axis=1 + axis)
         # The gradient of what follows is a sum over the other axes.
         scores = wide(scores)

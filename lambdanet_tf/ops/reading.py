@@ -198,7 +198,8 @@ def _pairs(embeddings, geometry, row, place, groups):
         for axis, index in zip(geometry.axes, place, strict=True)
     )
     own = Geometry(tuple(axes))
-    return pair_embeddings(embeddings, own), relative_index(own)[0] >= 0
+    table = own.crop(embeddings)
+    return pair_embeddings(table, own), relative_index(own)[0] >= 0
 
 
 def _position(query, embeddings, groups):

@@ -2,10 +2,10 @@
 
 <destination>/<name>/<version>/
     saved_model.pb, variables/      what TF Serving loads
-    assets/labels.txt               class names
+    assets/labels.txt               class names, of classifiers of images
     assets.extra/export.json        options, metadata and checksums
     assets.extra/model_card.md      the card for people
-    assets.extra/examples.npz       images, and the Keras model's outputs
+    assets.extra/examples.npz       inputs, and the Keras model's outputs
     assets.extra/example.png        the first test image, to try a client
     assets.extra/tf_serving_warmup_requests
     assets.extra/model.tflite, model_int8.tflite, model.onnx
@@ -16,6 +16,7 @@ import os
 import re
 import warnings
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,10 @@ from lambdanet_tf import data
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
-from lambdanet_tf.serving import examples as example_images
 from lambdanet_tf.serving import formats
 from lambdanet_tf.serving import model_card
+from lambdanet_tf.serving import requests
 from lambdanet_tf.serving import signatures
-from lambdanet_tf.serving import warmup
 from lambdanet_tf.serving.classifier import ASSUMED
 from lambdanet_tf.serving.inference import Inference
 from lambdanet_tf.serving.options import ExportOptions
@@ -47,6 +47,8 @@ _FOLDERS = re.compile(r"(?<![^\s:=,'\"\[(])/(?!/)(?:[^/'\"]*?/)*(?=[^\s/'\"])")
 
 # Images in [0, 255] and their labels.
 Labelled = tuple[np.ndarray, np.ndarray]
+# Those, or inputs as the model's `predict` takes them.
+Examples = Labelled | np.ndarray | Sequence[np.ndarray] | Mapping[str, Any]
 
 
 def export_run(
@@ -87,10 +89,10 @@ def export_run(
     model, examples = run.load_model(), run.read_examples()
     network = Inference(model, options or options_for(run))
     calibration = test_set = None
-    if "tflite_int8" in network.options.formats:
-        images = _data_set(run, data_set)
-        calibration, _ = sample(images.train, network.crop, _CALIBRATION_IMAGES)
-        test_set = sample(images.test, network.crop, _TEST_IMAGES)
+    if network.classifier and "tflite_int8" in network.options.formats:
+        images, crop = _data_set(run, data_set), network.classifier.crop
+        calibration, _ = sample(images.train, crop, _CALIBRATION_IMAGES)
+        test_set = sample(images.test, crop, _TEST_IMAGES)
     return export_model(
         network,
         destination,
@@ -110,16 +112,21 @@ def export_model(
     version: int | None = None,
     options: ExportOptions | None = None,
     metadata: Mapping[str, Any] | None = None,
-    examples: Labelled | None = None,
+    examples: Examples | None = None,
     calibration: np.ndarray | None = None,
     test_set: Labelled | None = None,
 ) -> Folder:
-    """Exports a classifier of images in [0, 255].
+    """Exports a model: a classifier of images in [0, 255], or any other.
+
+    A model with one input `(batch, height, width, channels)` is a classifier of
+    images, unless its options say otherwise. Its inputs and outputs have the
+    names of the signatures. Any other model keeps the names of its own: those
+    of its dictionaries, else those of its `Input`s and of its last layers.
 
     Args:
-        model: a functional `tf.keras.Model` that ends in a Dense layer of
-            logits, or of probabilities by softmax or sigmoid; or its
-            `Inference`, which has options.
+        model: a functional `tf.keras.Model`, or its `Inference`, which has
+            options. A classifier ends in a Dense layer of logits, or of
+            probabilities by softmax or sigmoid.
         destination: folder that holds `<name>/<version>`, on any file system
             that `tf.io.gfile` knows.
         name: of the model on the server.
@@ -128,8 +135,10 @@ def export_model(
         metadata: origin of the model, which its card shows: any of "model",
             "arguments", "recipe", "metrics", "run", "command" and "versions".
             Absolute paths in it are cut to their last name.
-        examples: test images and labels to keep with the model, and to verify
-            it on; None for noise.
+        examples: to keep with the model, and to verify it on. Of a classifier
+            of images test images and labels, or None for noise; of any other
+            model inputs as its `predict` takes them: an array, a list or a
+            dictionary of them. They are its warm-up, too.
         calibration: training images `(images, height, width, channels)` that
             choose the ranges of the format "tflite_int8".
         test_set: images and labels to measure the accuracy of files for other
@@ -139,47 +148,49 @@ def export_model(
         The version folder; a string where the destination is an address.
 
     Raises:
-        ValueError: if the model or an option does not fit.
+        ValueError: if the model, the examples or an option do not fit.
         ImportError: if a format needs an extra that is not installed.
         OSError: if the folder cannot be written.
     """
-    origin: dict[str, Any] = _without_folders(metadata or {})
-    if calibration is not None:
-        origin["calibration"] = f"{len(calibration)} training images"
-    if options is not None and isinstance(model, Inference):
-        raise UserError(
-            "`options` must be None for an `Inference`, which has its own."
-        )
     network = model
     if not isinstance(network, Inference):
         network = Inference(model, options)
-    formats.check_installed(network.options.formats)
-    if network.classifier.reason.startswith(ASSUMED):
+    elif options is not None:
+        raise UserError(
+            "`options` must be None for an `Inference`, which has its own."
+        )
+    classifier, origin = network.classifier, _without_folders(metadata or {})
+    if network.options.formats:
+        formats.check_installed(network.options.formats)
+    if classifier is not None and classifier.reason.startswith(ASSUMED):
         warnings.warn(
             "Logits become probabilities by a softmax, "
-            f"{network.classifier.reason}. For several labels at once give "
+            f"{classifier.reason}. For several labels at once give "
             "`classifier_activation='sigmoid'`; 'softmax' confirms it.",
             stacklevel=2,
         )
-    arrays = example_images.with_outputs(network, examples)
+    arrays = requests.examples_of(network, examples)
     with new_version(destination, name, version) as (folder, final):
         signatures.save(folder, network)
         (folder / EXTRA_FOLDER).mkdir()
-        example_images.write(folder, arrays)
-        formats.write(folder, network, calibration)
+        requests.write_examples(folder, arrays)
+        requests.write_warmup(folder, name, network, arrays)
+        if network.options.formats:
+            formats.write(folder, network, calibration)
+        if calibration is not None:
+            origin["calibration"] = f"{len(calibration)} training images"
         if test_set is not None:
             origin["test_images"] = len(test_set[0])
             origin["accuracies"] = formats.accuracies(
                 folder, network, *test_set
             )
-        warmup.write(folder, name, network.image_shape)
-        write_metadata(
+        checksums = write_metadata(
             folder,
-            labels=network.labels,
+            labels=classifier and classifier.labels,
             options=dataclasses.asdict(network.options),
             metadata=origin,
         )
-        model_card.write(folder, name, network, origin)
+        model_card.write(folder, name, network, origin, checksums)
     return final
 
 
@@ -191,6 +202,7 @@ def options_for(run: Run, **changes: Any) -> ExportOptions:
     if run.recipe:  # which trains one class among several
         activation = activation or "softmax"
     options = {
+        "task": "classify",
         "labels": run.classes or None,
         "classifier_activation": activation,
         "image_size": None if None in size else size,

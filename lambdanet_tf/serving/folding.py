@@ -70,8 +70,8 @@ def fold_batch_norm(
     """Copies a model for inference, with batch normalization folded.
 
     Low-rank updates (LoRA) become a part of the kernels. What is quantized
-    keeps its norm. A layer with sublayers that it did not make itself cannot be
-    copied, and is the model's.
+    keeps its norm. A layer with sublayers that it did not make itself, or of a
+    function (`Lambda`), cannot be copied, and is the model's.
 
     Args:
         model: a functional model.
@@ -152,7 +152,9 @@ def _is_of_channels(norm, layer):
 
 
 def _is_changed(layer):
-    """Whether a layer's sublayers are others than it makes itself."""
+    """Whether a layer is more than its configuration says."""
+    if isinstance(layer, tf.keras.layers.Lambda):  # a function of the user's
+        return True
     if not isinstance(layer, tf.keras.layers.Layer):  # an operation of Keras 3
         return False
     if isinstance(layer, ProjectionLayer):

@@ -85,11 +85,6 @@ def write(
         file.write_bytes(content)
 
 
-def written(folder: pathlib.Path) -> list[str]:
-    """Returns the names of the formats that an export holds."""
-    return [n for n, file in FORMATS.items() if (folder / file).is_file()]
-
-
 def load(folder: pathlib.Path, name: str) -> Runner:
     """Loads a file of an export into its runtime.
 
@@ -114,8 +109,8 @@ def accuracies(
         images: `(images, height, width, channels)` in [0, 255].
         labels: class of each.
     """
-    logits = {"Keras": network.expected_outputs(images)["logits"]}
-    for name in written(folder):
+    logits = {"Keras": network.expected_outputs({"images": images})["logits"]}
+    for name in network.options.formats:
         logits[name] = load(folder, name)(images)["logits"]
     classes = {
         name: values[:, 0] > 0
@@ -132,12 +127,13 @@ def accuracies(
 def _convert(name, network, calibration):
     """Converts a network, of images of one size: converters need it."""
     batch = None if name == "onnx" else _TFLITE_BATCH
-    spec = tf.TensorSpec((batch, *network.image_shape), tf.float32, "images")
+    shape = (batch, *network.classifier.image_shape)
+    spec = tf.TensorSpec(shape, tf.float32, "images")
 
     @tf.function(input_signature=[spec])
     def classify(images):
         images = tf.clip_by_value(images, 0.0, 255.0)
-        logits = network.compute(images, "portable")[1]
+        logits = network.compute({"images": images}, "portable")["logits"]
         return {
             "logits": logits,
             "probabilities": network.classifier.probabilities(logits),

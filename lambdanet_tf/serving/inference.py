@@ -1,11 +1,11 @@
-"""The network for inference: images to features and logits."""
+"""The network for inference: tensors by name to tensors by name."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf import data
 from lambdanet_tf import models
 from lambdanet_tf import ops
 from lambdanet_tf.arguments import UserError
@@ -19,172 +19,200 @@ _BFLOAT16_ELEMENTS = 256
 
 
 class Inference:
-    """A trained classifier without anything that only training needs.
+    """A trained model without anything that only training needs.
 
-    Batch normalization is folded into the layers before it. Call it with
-    float32 images `(batch, height, width, channels)` in [0, 255]; it returns
-    float32 features `(batch, units)`, the inputs of the classifier, and
-    float32 logits `(batch, classes)`.
+    Batch normalization is folded into the layers before it. Call it with a
+    tensor for each input, by name; it returns its outputs by name, numbers with
+    a fraction in float32. A classifier of images has the input `images`,
+    float32 `(batch, height, width, channels)` in [0, 255], and the outputs
+    `features` `(batch, units)`, the inputs of the classifier, and `logits`
+    `(batch, classes)`. The inputs and outputs of any other model have the names
+    of its dictionaries, else those of its `Input`s and of its last layers.
 
     Args:
-        model: a functional `tf.keras.Model` that ends in a Dense layer of
-            logits, or of probabilities by softmax or sigmoid.
+        model: a functional `tf.keras.Model`.
         options: of the export; None for the defaults.
 
     Attributes:
         model: the Keras model.
-        classifier: its end, which makes probabilities of features.
+        classifier: of images: its end, its classes and the preprocessing of
+            encoded images; None for any other model.
         options: with the activation of this classifier.
-        input_shape: (height, width, channels); None is any size.
-        image_shape: the same of decoded images.
-        crop: the evaluation preprocessing of encoded images.
-        labels: a name for each class; two for one output.
-        compute: the same as a plain function, with float32 weights, to be
-            traced for images of one batch or size, and for any `device`.
+        specs: the `tf.TensorSpec` of each input, by name.
         weights: the variables that inference reads.
 
     Raises:
-        ValueError: if the model has several inputs or ends otherwise, or an
-            option does not fit it.
+        ValueError: if the model is not functional, its inputs or outputs have
+            no names, or an option does not fit it.
     """
 
     def __init__(
         self, model: tf.keras.Model, options: ExportOptions | None = None
     ):
+        models.check_functional(model)
         options = options or ExportOptions()
+        task = options.task or _task(model)
         self.model = model
-        self.input_shape = _input_shape(model)
-        # Of the model, not of its folded copy: errors name the user's layers.
-        self.classifier = classifier_of(model, options.classifier_activation)
-        self.options = dataclasses.replace(
-            options, classifier_activation=self.classifier.activation
-        )
-        self.labels = _labels(options.labels, self.classifier.dense.units)
-        self.image_shape = _image_shape(options.image_size, self.input_shape)
-        self.crop = data.EvaluationCrop(
-            self.image_shape[:2], options.evaluation_crop, options.image_dtype
-        )
-        with ops.planning_for(options.device):
-            network = _features_and_logits(
-                fold_batch_norm(model, options.implementation),
-                self.classifier.dense.name,
+        if task == "classify":
+            # Of the model, not of its folded copy: errors name its layers.
+            self.classifier = end = classifier_of(model, options)
+            self.options = dataclasses.replace(
+                options, task=task, classifier_activation=end.activation
             )
-
-        def compute(images, device=options.device):
-            with ops.planning_for(device):  # whoever traces it, and when
-                features, logits = network(images, training=False)
-            return tf.cast(features, tf.float32), tf.cast(logits, tf.float32)
-
-        infer = tf.function(
-            lambda images: compute(images), input_signature=[self.images_spec]
-        )
-        concrete = infer.get_concrete_function()
-        weights = list(concrete.graph.variables)
+            shape = model.inputs[0].shape
+            self.specs = {"images": tf.TensorSpec(shape, tf.float32, "images")}
+        else:
+            options.require_no_images()
+            self.classifier = None
+            self.options = dataclasses.replace(options, task=task)
+            self.specs = _specs(model)
+        with ops.planning_for(options.device):
+            self._network = self._folded()
+        concrete = tf.function(
+            lambda **inputs: self.compute(inputs)
+        ).get_concrete_function(**self.specs)
+        self.weights = list(concrete.graph.variables)
         if options.weights_dtype == "bfloat16":
-            infer, weights = _with_bfloat16_weights(concrete)
-        self.compute = compute
-        self.weights = weights
-        self._infer = infer
+            concrete, self.weights = _with_bfloat16_weights(
+                concrete, self.specs
+            )
+        self._infer = concrete
 
-    def __call__(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._infer(images)
+    def __call__(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        return self._infer(
+            **{name: tf.convert_to_tensor(x) for name, x in inputs.items()}
+        )
 
     @property
-    def images_spec(self) -> tf.TensorSpec:
-        """A batch of images."""
-        return tf.TensorSpec((None, *self.input_shape), tf.float32, "images")
+    def output_specs(self) -> dict[str, tf.TensorSpec]:
+        """The `tf.TensorSpec` of each output, by name."""
+        return self._infer.structured_outputs
 
-    def expected_outputs(
-        self, images: np.ndarray | tf.Tensor
-    ) -> dict[str, np.ndarray]:
-        """Returns features, logits and probabilities of the Keras model.
+    def compute(
+        self, inputs: Mapping[str, tf.Tensor], device: str | None = None
+    ) -> dict[str, tf.Tensor]:
+        """Computes the same with float32 weights, as a plain function.
 
         Args:
-            images: in [0, 255].
+            inputs: a tensor for each input, of any batch or size.
+            device: that the algorithms are planned for; None for the options'.
         """
-        head = self.classifier.dense
-        network = tf.keras.Model(self.model.inputs, head.input)
-        features = network.predict(tf.cast(images, tf.float32), verbose=0)
-        kernel, *bias = head.get_weights()
+        # Whoever traces it, and when.
+        with ops.planning_for(device or self.options.device):
+            outputs = self._network(
+                _in_order(inputs, self.specs), training=False
+            )
+        return {
+            name: tf.cast(x, tf.float32) if x.dtype.is_floating else x
+            for name, x in outputs.items()
+        }
+
+    def expected_outputs(
+        self, inputs: Mapping[str, np.ndarray | tf.Tensor]
+    ) -> dict[str, np.ndarray]:
+        """Returns what the Keras model computes.
+
+        Args:
+            inputs: by name.
+
+        Returns:
+            Its outputs by name; of a classifier of images features, logits and
+            probabilities.
+        """
+        model, classifier = self.model, self.classifier
+        if classifier is None:
+            outputs = {k: model.outputs[i] for k, i in _outputs(model).items()}
+            network = tf.keras.Model(model.inputs, outputs)
+            found = network.predict(_in_order(inputs, self.specs), verbose=0)
+            return {
+                name: x.astype(self.output_specs[name].dtype.as_numpy_dtype)
+                for name, x in found.items()
+            }
+        network = tf.keras.Model(model.inputs, classifier.dense.input)
+        images = tf.cast(inputs["images"], tf.float32)
+        features = network.predict(images, verbose=0)
+        kernel, *bias = classifier.dense.get_weights()
         logits = features @ kernel + sum(bias)
         return {
             "features": features,
             "logits": logits,
-            "probabilities": self.classifier.probabilities(logits).numpy(),
+            "probabilities": classifier.probabilities(logits).numpy(),
         }
 
+    def _folded(self):
+        """The folded copy: inputs in their order to outputs by name."""
+        folded = fold_batch_norm(self.model, self.options.implementation)
+        if self.classifier is None:
+            names = _outputs(self.model)
+            outputs = {name: folded.outputs[i] for name, i in names.items()}
+        else:  # Without an activation, be it a layer of its own.
+            head = folded.get_layer(self.classifier.dense.name)
+            head.activation = tf.keras.activations.linear
+            outputs = {"features": head.input, "logits": head.output}
+        return tf.keras.Model(folded.inputs, outputs)
 
-def _input_shape(model):
-    models.check_functional(model)
-    if len(model.inputs) != 1:
+
+def _task(model):
+    """What an export of a model does, if its options do not say."""
+    is_of_images = len(model.inputs) == 1 and len(model.inputs[0].shape) == 4
+    return "classify" if is_of_images else "predict"
+
+
+def _specs(model):
+    """The `tf.TensorSpec` of each input, by name, in the model's order."""
+    names = {id(tensor): tensor.name for tensor in model.inputs}
+    if isinstance(model.input, Mapping):
+        names = {id(tensor): name for name, tensor in model.input.items()}
+    _check_names("inputs", list(names.values()))
+    specs = {}
+    for tensor in model.inputs:
+        name, dtype = names[id(tensor)], tf.as_dtype(tensor.dtype)
+        if dtype == tf.string:
+            raise UserError(
+                "`model` must take numbers: texts become numbers before it. "
+                f"Received: the input {name!r} of strings."
+            )
+        if dtype == tf.bfloat16:  # which NumPy lacks, and Keras casts to
+            dtype = tf.float32
+        specs[name] = tf.TensorSpec(tensor.shape, dtype, name)
+    return specs
+
+
+def _outputs(model):
+    """The place in `model.outputs` of each output, by name."""
+    names = model.output_names
+    if isinstance(model.output, Mapping):
+        places = [id(tensor) for tensor in model.outputs]
+        return {k: places.index(id(x)) for k, x in model.output.items()}
+    _check_names("outputs", names)
+    return {name: place for place, name in enumerate(names)}
+
+
+def _check_names(kind, names):
+    """Raises a ValueError unless names can be those of a signature."""
+    if len({*names}) < len(names) or not all(map(str.isidentifier, names)):
         raise UserError(
-            "`model` must have one input, images. Received: "
-            f"{len(model.inputs)} inputs."
+            f"`model` must name its {kind}, each by letters, digits and '_'. "
+            f"Received: {names}. Name the layers, or make the model of a "
+            f"dictionary of {kind}."
         )
-    shape = tuple(model.inputs[0].shape)
-    if len(shape) != 4:
-        raise UserError(
-            "`model` must take images, (batch, height, width, channels). "
-            f"Received: an input of shape {shape}. A model of text, series or "
-            "volumes is exported by Keras: `model.export(folder)`."
-        )
-    return shape[1:]
 
 
-def _labels(labels, num_outputs):
-    """A name for each class; two for a network of one output."""
-    num_classes = max(num_outputs, 2)
-    if labels is None:
-        return tuple(map(str, range(num_classes)))
-    if len(labels) != num_classes:
-        raise UserError(
-            f"`labels` must hold {num_classes} names, one for each class "
-            f"of the model. Received: {len(labels)} names."
-        )
-    return tuple(labels)
+def _in_order(inputs, specs):
+    """A tensor for a model of one input, else a list in the model's order."""
+    tensors = [inputs[name] for name in specs]
+    return tensors if len(tensors) > 1 else tensors[0]
 
 
-def _image_shape(image_size, input_shape):
-    """(height, width, channels) of decoded images."""
-    *size, channels = input_shape
-    if channels not in (1, 3):
-        raise UserError(
-            "`model` must take images of 1 or 3 channels. Received: an "
-            f"input of shape {input_shape}."
-        )
-    height, width = image_size or size
-    if height is None or width is None:
-        raise UserError(
-            "`image_size` must be given for a model of any image size: "
-            "(height, width) of decoded images. Received: None."
-        )
-    if any(
-        fixed not in (None, wanted)
-        for fixed, wanted in zip(size, (height, width), strict=True)
-    ):
-        raise UserError(
-            f"`image_size` must be the model's, {tuple(size)}. Received: "
-            f"{(height, width)}."
-        )
-    return height, width, channels
-
-
-def _features_and_logits(model, name):
-    """A model of two outputs: inputs and logits of the Dense of this name."""
-    head = model.get_layer(name)
-    head.activation = tf.keras.activations.linear
-    # Without a layer of an activation behind it.
-    return tf.keras.Model(model.inputs, [head.input, head.output])
-
-
-def _with_bfloat16_weights(concrete):
+def _with_bfloat16_weights(concrete, specs):
     """The same function, reading its large weights from bfloat16 variables.
 
     Args:
-        concrete: the concrete function of images.
+        concrete: the concrete function.
+        specs: of its inputs, by name.
 
     Returns:
-        A `tf.function`, and the variables that it reads.
+        A concrete function, and the variables that it reads.
     """
     graph = concrete.graph.as_graph_def()
     weights = {id(weight.handle): weight for weight in concrete.graph.variables}
@@ -211,23 +239,24 @@ def _with_bfloat16_weights(concrete):
             node.op = "Identity"
             node.attr["T"].CopyFrom(node.attr["dtype"])
             del node.attr["dtype"]
+    structure = concrete.structured_outputs
     names = [tensor.name for tensor in concrete.outputs]
 
-    @tf.function(input_signature=concrete.structured_input_signature[0])
-    def infer_from_bfloat16(images):
+    def infer_from_bfloat16(**inputs):
         capture = tf.compat.v1.get_default_graph().capture
-        inputs = {
+        tensors = {
             name: tf.cast(halved[name], tf.float32)
             if name in halved
             else capture(handle)
             for name, handle in captured.items()
         }
-        inputs[concrete.inputs[0].op.name] = images
-        return tf.graph_util.import_graph_def(
-            graph, input_map=inputs, return_elements=names
+        outputs = tf.graph_util.import_graph_def(
+            graph, input_map=inputs | tensors, return_elements=names
         )
+        return tf.nest.pack_sequence_as(structure, outputs)
 
-    return infer_from_bfloat16, [*halved.values(), *weights.values()]
+    infer = tf.function(infer_from_bfloat16).get_concrete_function(**specs)
+    return infer, [*halved.values(), *weights.values()]
 
 
 def _is_large(weight):

@@ -18,7 +18,6 @@ from lambdanet_tf import markdown
 from lambdanet_tf import ops
 from lambdanet_tf.serving.formats import FORMATS
 from lambdanet_tf.serving.inference import Inference
-from lambdanet_tf.serving.versions import checksums
 
 CARD_FILE = "assets.extra/model_card.md"
 
@@ -46,52 +45,72 @@ _LIMITS = """\
   (another camera, place, time or population), nor about groups among them.
 - Before it decides anything about people, measure it on images of its use."""
 
+_TENSOR_LIMITS = """\
+Computes its outputs from its inputs, as it was trained to; what they mean is
+not recorded.
+
+- Nothing is known about inputs of another origin than those of the training,
+  nor about groups among them.
+- Before it decides anything about people, measure it on data of its use."""
+
 
 def write(
     folder: pathlib.Path,
     name: str,
     network: Inference,
     metadata: Mapping[str, Any],
+    checksums: Mapping[str, str],
 ) -> None:
     """Writes the card of an export whose other files are complete.
 
     Args:
         folder: the version folder.
         name: of the model on the server.
-        network: the classifier.
+        network: what is exported.
         metadata: origin of the model. The keys used are "model", "arguments",
             "recipe", "metrics", "run", "command", "calibration" and
             "versions"; what is missing is "not recorded".
+        checksums: SHA-256 of each file, by path.
     """
     with ops.planning_for(network.options.device):  # operations depend on it
-        model_rows = _model_rows(network, metadata)
-    sections = {
-        "Model": _table(model_rows),
-        "Intended use and limits": _intended_use(network.labels, metadata),
-        "Training": _table(_training_rows(metadata)),
-        "Input": _table(_input_rows(network)),
-        "Outputs": _OUTPUTS,
-        "Made with": _table(
-            {
-                **metadata.get("versions", {}),
-                "exported by lambdanet_tf": lambdanet_tf.__version__,
-                "exported on TensorFlow": tf.__version__,
-                "exported on Python": platform.python_version(),
-            }
-        ),
-        "Checksums": _table(checksums(folder), ("file", "SHA-256")),
-    }
+        sections = _sections(network, metadata)
+    sections["Made with"] = _table(
+        {
+            **metadata.get("versions", {}),
+            "exported by lambdanet_tf": lambdanet_tf.__version__,
+            "exported on TensorFlow": tf.__version__,
+            "exported on Python": platform.python_version(),
+        }
+    )
+    sections["Checksums"] = _table(checksums, ("file", "SHA-256"))
     parts = [f"## {title}\n\n{text}" for title, text in sections.items()]
     text = "\n\n".join([f"# {name}", *parts]) + "\n"
     (folder / CARD_FILE).write_text(text, encoding="utf-8")
 
 
+def _sections(network, metadata):
+    """What differs between classifiers of images and other models."""
+    classifier, training = network.classifier, _training_rows(metadata)
+    rows = _model_rows(network, metadata)
+    if classifier is None:
+        return {
+            "Model": _table(rows),
+            "Intended use and limits": _TENSOR_LIMITS,
+            "Training": _table(training),
+            "Inputs": _tensors(network.specs),
+            "Outputs": _tensors(network.output_specs),
+        }
+    return {
+        "Model": _table(rows | _classifier_rows(network, metadata)),
+        "Intended use and limits": _intended_use(classifier.labels, metadata),
+        "Training": _table(training),
+        "Input": _table(_input_rows(network)),
+        "Outputs": _OUTPUTS,
+    }
+
+
 def _model_rows(network, metadata):
     model, options = network.model, network.options
-    classifier = network.classifier
-    probabilities = _PROBABILITIES[
-        classifier.activation, classifier.dense.units == 1
-    ]
     served = sum(weight.shape.num_elements() for weight in network.weights)
     rows = {
         "architecture": metadata.get("model", model.name),
@@ -100,19 +119,29 @@ def _model_rows(network, metadata):
         "parameters served": f"{served:,}",
         "weights stored as": options.weights_dtype,
         "planned for": options.device,
-        "FLOPs per image": _flops(model, network.image_shape[:2]),
-        "classes": str(len(network.labels)),
-        "probabilities": f"{probabilities} ({classifier.reason})",
     }
-    if options.formats:
-        files = [f"`{FORMATS[name]}`" for name in options.formats]
-        rows["other runtimes"] = ", ".join(files)
-    if "calibration" in metadata:
-        rows["ranges of int8 chosen by"] = metadata["calibration"]
     if options.xla:
         rows["XLA"] = (
             "`serving_default_xla` needs a server with XLA switched on"
         )
+    return rows
+
+
+def _classifier_rows(network, metadata):
+    classifier, formats = network.classifier, network.options.formats
+    probabilities = _PROBABILITIES[
+        classifier.activation, classifier.dense.units == 1
+    ]
+    rows = {
+        "FLOPs per image": _flops(network.model, classifier.image_shape[:2]),
+        "classes": str(len(classifier.labels)),
+        "probabilities": f"{probabilities} ({classifier.reason})",
+    }
+    if formats:
+        files = [f"`{FORMATS[name]}`" for name in formats]
+        rows["other runtimes"] = ", ".join(files)
+    if "calibration" in metadata:
+        rows["ranges of int8 chosen by"] = metadata["calibration"]
     return rows
 
 
@@ -159,18 +188,29 @@ def _training_rows(metadata):
 
 
 def _input_rows(network):
-    channels = network.input_shape[-1]
-    sizes = ["any" if size is None else size for size in network.input_shape]
-    colors = {1: "gray", 3: "red, green, blue"}[channels]
+    shape, crop = network.specs["images"].shape, network.classifier.crop
     return {
-        "images": f"float32 `(batch, {', '.join(map(str, sizes))})`, values "
-        "in [0, 255] (clipped; NaN and infinity are errors)",
-        "channels": colors,
+        "images": f"float32 `{_shape(shape)}`, values in [0, 255] (clipped; "
+        "NaN and infinity are errors)",
+        "channels": {1: "gray", 3: "red, green, blue"}[shape[-1]],
         "encoded images": "JPEG or PNG of at most "
-        f"{network.options.max_pixels:,} pixels; inside the model, "
-        f"{network.crop}",
+        f"{network.options.max_pixels:,} pixels; inside the model, {crop}",
         "normalization": "inside the model",
     }
+
+
+def _tensors(specs):
+    """A table of tensors by name."""
+    rows = {
+        f"`{name}`": f"{spec.dtype.name} `{_shape(spec.shape)}`"
+        for name, spec in specs.items()
+    }
+    return _table(rows, ("name", "tensor"))
+
+
+def _shape(shape):
+    sizes = ["any" if size is None else str(size) for size in shape[1:]]
+    return f"({', '.join(['batch', *sizes])})"
 
 
 def _table(rows: Mapping[str, Any], head: tuple[str, str] = ("", "")) -> str:

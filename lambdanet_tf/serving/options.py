@@ -11,6 +11,7 @@ from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import users_input
 from lambdanet_tf.config import field
 
+TASKS = ("classify", "predict")
 ACTIVATIONS = ("softmax", "sigmoid")
 DTYPES = ("float32", "bfloat16")
 
@@ -21,12 +22,22 @@ FORMATS = {
     "onnx": "assets.extra/model.onnx",
 }
 
+# Options that the task "predict" has no use for.
+_OF_IMAGES = (
+    *("labels", "classifier_activation", "image_size", "evaluation_crop"),
+    *("image_dtype", "top", "max_pixels", "formats"),
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
     """Options of an export. Each field with a help is a flag of export.py.
 
     Attributes:
+        task: "classify" for a classifier of images, which gets signatures for
+            encoded images and names of classes; "predict" for any other model,
+            whose inputs and outputs are served by name. None: "classify" if
+            its only input is `(batch, height, width, channels)`.
         labels: a name for each class; None for "0", "1", ... A network of
             one output has two classes: what 0 and what 1 stand for.
         image_dtype: "float32", or "bfloat16" if the pixels were rounded to it
@@ -37,6 +48,7 @@ class ExportOptions:
         ValueError: if a value is not allowed.
     """
 
+    task: str | None = None
     labels: tuple[str, ...] | None = None
     classifier_activation: str | None = field(
         None,
@@ -99,6 +111,7 @@ class ExportOptions:
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         config.check(self)
+        one_of("task", self.task, (None, *TASKS))
         for name in self.formats:
             one_of("formats", name, FORMATS)
         one_of("image_dtype", self.image_dtype, DTYPES)
@@ -110,6 +123,17 @@ class ExportOptions:
                 raise UserError(
                     "`labels` must be one line of text for each class. "
                     f"Received: {label!r}."
+                )
+
+    def require_no_images(self) -> None:
+        """Raises a ValueError if an option that is for images was given."""
+        for field_ in dataclasses.fields(self):
+            value = getattr(self, field_.name)
+            if field_.name in _OF_IMAGES and value != field_.default:
+                raise UserError(
+                    f"`{field_.name}` is an option of classifiers of images. "
+                    f"Received: {field_.name}={value!r} for a model of "
+                    "`task='predict'`."
                 )
 
 

@@ -1,10 +1,11 @@
-"""Signatures of an export: tensors or encoded images to classes.
+"""Signatures of an export: tensors by name, or images to classes.
 
 Each element of a batch is decoded on its own. If one cannot be decoded, the
 whole request is refused with the indices of the broken elements. The size of
 an image is read from its header before memory is allocated for its pixels.
 """
 
+import functools
 import pathlib
 import tempfile
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import tensorflow as tf
 from tensorflow.python.saved_model import fingerprinting_utils
 
 from lambdanet_tf import data
+from lambdanet_tf.serving.classifier import ImageClassifier
 from lambdanet_tf.serving.classifier import scores_of
 from lambdanet_tf.serving.inference import Inference
 from lambdanet_tf.serving.standalone import XLA_SIGNATURE
@@ -28,11 +30,14 @@ _PARALLEL = 4
 def save(folder: pathlib.Path, network: Inference) -> None:
     """Writes a SavedModel with all signatures into a version folder."""
     with tempfile.TemporaryDirectory() as scratch:
-        labels_file = pathlib.Path(scratch, LABELS_FILE)
-        text = "\n".join(network.labels) + "\n"
-        labels_file.write_text(text, encoding="utf-8")
-        module = ServingModule(network, labels_file)
+        module = ServingModule(network)
+        if network.classifier is not None:
+            module = ImageModule(
+                network, network.classifier, pathlib.Path(scratch, LABELS_FILE)
+            )
         tf.saved_model.save(module, str(folder), signatures=module.signatures())
+    if network.classifier is None:
+        return
     v1 = tf.compat.v1.saved_model.signature_def_utils
     methods = v1.MethodNameUpdater(str(folder))
     methods.replace_method_name("classify", CLASSIFY_METHOD)
@@ -43,20 +48,63 @@ def save(folder: pathlib.Path, network: Inference) -> None:
 
 
 class ServingModule(tf.Module):
-    """A classifier as a `tf.Module` with named signatures.
+    """A network as a `tf.Module` with named signatures.
 
-    It holds the variables that inference reads and the labels, and no Keras
-    object, so it loads where Keras is not installed.
+    It holds the variables that inference reads, and no Keras object, so it
+    loads where Keras is not installed.
 
     Args:
-        network: the classifier.
-        labels_file: a text file with one class name per line.
+        network: for inference.
     """
 
-    def __init__(self, network: Inference, labels_file: pathlib.Path):
+    def __init__(self, network: Inference):
         super().__init__(name="serving")
         self.network = network  # No module: nothing of it is saved but these:
         self.weights = network.weights
+
+    def signatures(self) -> dict[str, Callable]:
+        """Returns the signatures for `tf.saved_model.save`, by name."""
+        return {
+            name: tf.function(function).get_concrete_function(**specs)
+            for name, (function, specs) in self._functions().items()
+        }
+
+    def _functions(self):
+        """A function and the specs of its inputs for each signature."""
+        network, specs = self.network, self.network.specs
+        default = functools.partial(self._answer, network)
+        if not network.options.xla:
+            return {"serving_default": (default, specs)}
+        compiled = tf.function(network.__call__, jit_compile=True)
+        return {
+            "serving_default": (default, specs),
+            XLA_SIGNATURE: (functools.partial(self._answer, compiled), specs),
+        }
+
+    def _answer(self, network, **inputs):
+        """What the network, compiled or not, answers."""
+        return network(**inputs)
+
+
+class ImageModule(ServingModule):
+    """A classifier of images, which decodes them and names their classes.
+
+    Args:
+        network: for inference.
+        classifier: its own.
+        labels_file: to write: a text file with one class name per line.
+    """
+
+    def __init__(
+        self,
+        network: Inference,
+        classifier: ImageClassifier,
+        labels_file: pathlib.Path,
+    ):
+        super().__init__(network)
+        self.classifier = classifier
+        text = "\n".join(classifier.labels) + "\n"
+        labels_file.write_text(text, encoding="utf-8")
         self.labels_file = tf.saved_model.Asset(str(labels_file))
         self.labels = tf.lookup.StaticHashTable(
             tf.lookup.TextFileInitializer(
@@ -69,64 +117,52 @@ class ServingModule(tf.Module):
             default_value="",
         )
 
-    def signatures(self) -> dict[str, Callable]:
-        """Returns the signatures for `tf.saved_model.save`, by name."""
-        images = self.network.images_spec
-        image_bytes = tf.TensorSpec((None,), tf.string, "image_bytes")
-        examples = tf.TensorSpec((None,), tf.string, "inputs")
-        functions = {
-            "serving_default": (self._serving_default, images),
-            "serving_bytes": (self._serving_bytes, image_bytes),
-            "classify": (self._classify, examples),
-            "features": (self._features, images),
-        }
-        if self.network.options.xla:
-            functions[XLA_SIGNATURE] = self._serving_default_xla, images
+    def _functions(self):
+        strings = tf.TensorSpec((None,), tf.string)
         return {
-            name: tf.function(function, input_signature=[spec])
-            for name, (function, spec) in functions.items()
+            **super()._functions(),
+            "serving_bytes": (self._of_bytes, {"image_bytes": strings}),
+            "classify": (self._classify, {"inputs": strings}),
+            "features": (self._features, self.network.specs),
         }
 
-    def _serving_default(self, images):
-        return self._outputs(self.network(check_images(images))[1])
+    def _answer(self, network, **inputs):
+        return self._scored(network(images=check_images(**inputs)))
 
-    def _serving_default_xla(self, images):
-        network = tf.function(self.network, jit_compile=True)
-        return self._outputs(network(check_images(images))[1])
-
-    def _serving_bytes(self, image_bytes):
-        images = self._decode(image_bytes)
-        return self._outputs(self.network(images)[1])
+    def _of_bytes(self, image_bytes):
+        return self._scored(self.network(images=self._decode(image_bytes)))
 
     def _classify(self, inputs):
         images = self._decode(inputs, image_of_example)
-        outputs = self._outputs(self.network(images)[1])
+        outputs = self._scored(self.network(images=images))
         return {
             "classes": outputs["top_labels"],
             "scores": outputs["top_probabilities"],
         }
 
     def _features(self, images):
-        return {"features": self.network(check_images(images))[0]}
+        outputs = self.network(images=check_images(images))
+        return {"features": outputs["features"]}
 
     def _decode(self, strings, image_of=tf.identity):
-        network = self.network
         return decode_batch(
             strings,
-            network.crop,
-            network.input_shape[-1],
-            network.options.max_pixels,
+            self.classifier.crop,
+            self.classifier.image_shape[-1],
+            self.network.options.max_pixels,
             image_of,
         )
 
-    def _outputs(self, logits):
-        probabilities = self.network.classifier.probabilities(logits)
+    def _scored(self, outputs):
+        """What is answered for the outputs of the network."""
+        logits = outputs["logits"]
+        probabilities = self.classifier.probabilities(logits)
         # Of logits, which differ where probabilities are rounded to 1.
         of_classes = logits
         if logits.shape[-1] == 1:
             of_classes = tf.concat([tf.zeros_like(logits), logits], axis=-1)
         scores = scores_of(probabilities)
-        top = min(self.network.options.top, len(self.network.labels))
+        top = min(self.network.options.top, len(self.classifier.labels))
         scores, indices = tf.math.top_k(scores, top)
         return {
             "logits": logits,

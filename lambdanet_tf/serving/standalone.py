@@ -123,25 +123,15 @@ def _is_compiled(graph, signature):
     """
     functions = {f.signature.name: f for f in graph.library.function}
     outputs = {i.name.split(":")[0] for i in signature.outputs.values()}
-    called = _called(node for node in graph.node if node.name in outputs)
-    seen = set()
-    while called:
-        name = called.pop()
-        if functions[name].attr["_XlaMustCompile"].b:
-            return True
-        seen.add(name)
-        called |= _called(functions[name].node_def) - seen
+    nodes = [node for node in graph.node if node.name in outputs]
+    for node in nodes:  # which become more, by those of what they call
+        for attribute in node.attr.values():
+            called = functions.pop(attribute.func.name, None)
+            if called is not None:
+                if called.attr["_XlaMustCompile"].b:
+                    return True
+                nodes += called.node_def
     return False
-
-
-def _called(nodes):
-    """Names of the functions that nodes call."""
-    return {
-        attribute.func.name
-        for node in nodes
-        for attribute in node.attr.values()
-        if attribute.HasField("func")
-    }
 
 
 def median_milliseconds(call: Callable[[], Any]) -> float:

@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 
 from lambdanet_tf.arguments import UserError
-from lambdanet_tf.serving import examples
 from lambdanet_tf.serving import formats
-from lambdanet_tf.serving import warmup
+from lambdanet_tf.serving import requests
 from lambdanet_tf.serving.classifier import scores_of
-from lambdanet_tf.serving.standalone import XLA_SIGNATURE
 from lambdanet_tf.serving.standalone import median_milliseconds
 from lambdanet_tf.serving.standalone import run_standalone
 from lambdanet_tf.serving.versions import checksums
@@ -40,10 +38,11 @@ class SignatureResult:
         signature: its name, or that of the format.
         shapes: of its outputs, by name.
         difference: the largest one to Keras, relative to the largest value of
-            the output; of 8-bit integers, the root mean square of the
-            logits' differences, relative to that of the logits.
+            the output, of whole numbers the share that differs; of 8-bit
+            integers, the root mean square of the logits' differences, relative
+            to that of the logits.
         agrees: whether it is within the tolerance.
-        milliseconds: per image, by batch size.
+        milliseconds: per example, by batch size.
     """
 
     signature: str
@@ -60,7 +59,8 @@ class Verification:
     Attributes:
         changed: files that are not those that were written. Where there are
             any, nothing is run.
-        images: how many were compared.
+        examples: how many were compared.
+        unit: what they are: "image" or "example".
         signatures: a result for each signature and format.
         accuracies: of "Keras" and of each format, as measured at the export.
         test_images: how many they were measured on.
@@ -70,7 +70,8 @@ class Verification:
     """
 
     changed: Sequence[str] = ()
-    images: int = 0
+    examples: int = 0
+    unit: str = "image"
     signatures: Sequence[SignatureResult] = ()
     accuracies: Mapping[str, float] = dataclasses.field(default_factory=dict)
     test_images: int = 0
@@ -87,9 +88,9 @@ class Verification:
         if self.changed:
             return f"DIFFERENT from what was written: {', '.join(self.changed)}"
         lines = [
-            f"{self.images} images through Keras, and through the export in a "
-            "process with\nTensorFlow alone:\n",
-            _table(self.signatures),
+            f"{self.examples} {self.unit}s through Keras, and through the "
+            "export in a process with\nTensorFlow alone:\n",
+            self._table(),
             "",
         ]
         if self.accuracies:
@@ -102,6 +103,28 @@ class Verification:
         sizes = {k: size / 2**20 for k, size in self.bytes_on_disk.items()}
         lines.append(f"size on disk: {_listed(sizes, '{:.2f} MiB')}")
         return "\n".join(lines)
+
+    def _table(self):
+        """Lines for a terminal, one for each output."""
+        batches = sorted({n for r in self.signatures for n in r.milliseconds})
+        rows = [["signature", "output shapes", "max difference", ""]]
+        rows[0] += [f"ms/{self.unit} at {size}" for size in batches]
+        for result in self.signatures:
+            first, *others = [f"{k}{list(v)}" for k, v in result.shapes.items()]
+            difference, verdict = f"{result.difference:.2g}", "same"
+            if result.signature == INT8:
+                difference, verdict = f"{difference} rms", "close"
+            if not result.agrees:
+                verdict = "DIFFERENT"
+            times = [f"{result.milliseconds[size]:.2f}" for size in batches]
+            rows.append([result.signature, first, difference, verdict, *times])
+            rows += [
+                ["", other, "", "", *[""] * len(times)] for other in others
+            ]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows
+        )
 
 
 def verify_export(
@@ -130,24 +153,26 @@ def verify_export(
         ]
         if changed:
             return Verification(changed)
-        arrays, options = examples.read(local), fields["options"]
-        images, warmed = arrays["images"], warmup.read(local)
+        arrays, options = requests.read_examples(local), fields["options"]
+        examples, warmed = (
+            requests.inputs_of(arrays),
+            requests.read_warmup(local),
+        )
         answers = [
             *_of_signatures(
-                local, images, options["xla"], warmed or [], batch_sizes
+                local, examples, options["xla"], warmed or [], batch_sizes
             ),
-            *_of_formats(local, images, batch_sizes),
+            *_of_formats(local, options["formats"], examples, batch_sizes),
         ]
-        compare = _Comparison(
-            arrays, fields["labels"], options["weights_dtype"]
-        )
+        compared = _Keras(arrays, fields["labels"], options["weights_dtype"])
         return Verification(
-            images=len(images),
-            signatures=[compare(*answer) for answer in answers],
+            examples=len(next(iter(examples.values()))),
+            unit="image" if fields["labels"] else "example",
+            signatures=[compared.result(*answer) for answer in answers],
             accuracies=fields["metadata"].get("accuracies", {}),
             test_images=fields["metadata"].get("test_images", 0),
             warmup_requests=None if warmed is None else len(warmed),
-            bytes_on_disk=_bytes_on_disk(local),
+            bytes_on_disk=_bytes_on_disk(local, options["formats"]),
         )
 
 
@@ -166,14 +191,14 @@ def prediction_table(folder: str | os.PathLike) -> str:
     """
     names = read_metadata(folder)["labels"]
     with local_copy(folder) as local:
-        arrays = examples.read(local)
-        if not len(arrays["labels"]):
+        arrays = requests.read_examples(local)
+        if not len(arrays.get("labels", ())):
             raise UserError(
                 "`folder` must hold test images, as exports of runs do. "
                 f"Received {folder}, which has none."
             )
-        images = {"images": arrays["images"].astype(np.float32)}
-        [outputs] = run_standalone(local, [("serving_default", images, False)])
+        [default, *_] = requests.requests_of(requests.inputs_of(arrays))
+        [outputs] = run_standalone(local, [(*default, False)])
     lines = [f"{'label':>12}  {'prediction':>12}  probability"]
     scores = scores_of(outputs["probabilities"])
     for label, predicted, probabilities in zip(
@@ -187,68 +212,59 @@ def prediction_table(folder: str | os.PathLike) -> str:
     return "\n".join(lines)
 
 
-def _of_signatures(folder, images, with_xla, warmed, batch_sizes):
+def _of_signatures(folder, examples, xla, warmed, batch_sizes):
     """Yields each signature, its outputs, and its times by batch size."""
-
-    def requests(batch):
-        repeated = _batch(images, batch)
-        tensors = repeated.astype(np.float32)
-        yield from warmup.requests_of(tensors, examples.encoded(repeated))
-        if with_xla:
-            yield XLA_SIGNATURE, {"images": tensors}
-
-    compared = [*requests(len(images))]
+    compared = requests.requests_of(examples, xla)
     timed = [
-        (batch, *each) for batch in batch_sizes for each in requests(batch)
+        (size, request)
+        for size in batch_sizes
+        for request in requests.requests_of(
+            requests.batch_of(examples, size), xla
+        )
     ]
     outputs = run_standalone(
         folder,
-        [(*request, False) for request in (*warmed, *compared)]
-        + [(*request, True) for _, *request in timed],
+        [(*request, False) for request in [*warmed, *compared]]
+        + [(*request, True) for _, request in timed],
     )[len(warmed) :]
     times = {}
-    for (batch, signature, _), found in zip(
+    for (size, (signature, _)), found in zip(
         timed, outputs[len(compared) :], strict=True
     ):
-        times.setdefault(signature, {})[batch] = found["milliseconds"] / batch
+        times.setdefault(signature, {})[size] = found["milliseconds"] / size
     for (signature, _), found in zip(compared, outputs, strict=False):
         yield signature, found, times.get(signature, {})
 
 
-def _of_formats(folder, images, batch_sizes):
+def _of_formats(folder, names, examples, batch_sizes):
     """Yields each format, its outputs, and its times by batch size."""
-    images = images.astype(np.float32)
-    for name in formats.written(folder):
+    for name in names:
         run = formats.load(folder, name)
         times = {}
-        for batch in batch_sizes:
-            call = functools.partial(run, _batch(images, batch))
-            times[batch] = median_milliseconds(call) / batch
-        yield name, run(images), times
+        for size in batch_sizes:
+            batch = requests.batch_of(examples, size)
+            call = functools.partial(run, batch["images"].astype(np.float32))
+            times[size] = median_milliseconds(call) / size
+        yield name, run(examples["images"].astype(np.float32)), times
 
 
-def _batch(images, batch):
-    """As many images, over and over."""
-    return images[np.arange(batch) % len(images)]
-
-
-def _bytes_on_disk(folder: pathlib.Path) -> dict[str, int]:
+def _bytes_on_disk(folder: pathlib.Path, names: Sequence[str]):
     files = [file for file in folder.rglob("*") if file.is_file()]
     sizes = {"version folder": sum(file.stat().st_size for file in files)}
-    for name in formats.written(folder):
+    for name in names:
         sizes[name] = (folder / formats.FORMATS[name]).stat().st_size
     return sizes
 
 
-class _Comparison:
-    """Compares outputs with those of the Keras model for the examples."""
+class _Keras:
+    """What the Keras model computed for the examples, to compare with."""
 
     def __init__(self, arrays, labels, weights_dtype):
         self._arrays = arrays
-        self._labels = np.array([label.encode() for label in labels], "O")
+        self._labels = np.array([x.encode() for x in labels or ()], "O")
         self._weights_dtype = weights_dtype
 
-    def __call__(
+    def result(
         self,
         signature: str,
         outputs: Mapping[str, Any],
@@ -256,7 +272,7 @@ class _Comparison:
     ) -> SignatureResult:
         """Compares the outputs of a signature or format for all examples."""
         of_files = signature in ("serving_bytes", "classify")
-        kind = examples.FILES if of_files else examples.TENSORS
+        kind = requests.FILES if of_files else requests.TENSORS
         dtype = self._weights_dtype
         if signature in formats.FORMATS:
             dtype = "float32"
@@ -264,7 +280,8 @@ class _Comparison:
         if signature == INT8:
             dtype = "int8"
             logits = self._arrays[f"{kind}/logits"]
-            difference = _rms(outputs["logits"] - logits) / _rms(logits)
+            apart = np.linalg.norm(outputs["logits"] - logits)
+            difference = float(apart / np.linalg.norm(logits))
         return SignatureResult(
             signature,
             {name: outputs[name].shape for name in sorted(outputs)},
@@ -274,57 +291,43 @@ class _Comparison:
         )
 
     def _differences(self, outputs, kind):
-        """Yields the relative difference of each output."""
-        probabilities = self._arrays[f"{kind}/probabilities"]
-        wanted = np.asarray(scores_of(probabilities))
+        """Yields the difference of each output."""
         for name, received in outputs.items():
-            if name in ("features", "logits", "probabilities"):
-                expected = self._arrays[f"{kind}/{name}"]
-                scale = max(1.0, np.abs(expected).max(initial=0))
+            expected = self._arrays.get(f"{kind}/{name}")
+            if expected is None:
+                yield from self._of_classes(name, outputs, kind)
+            elif expected.dtype.kind in "bui":
+                yield float(np.mean(received != expected))
+            else:
+                finite = np.abs(expected[np.isfinite(expected)])
+                scale = max(1.0, finite.max(initial=0))
                 yield _largest(received, expected) / scale
-            elif received.dtype == object:  # names of classes, best first
-                scores = outputs[_SCORES_OF_NAMES[name]]
-                best = -np.sort(-wanted, axis=-1)[:, : scores.shape[-1]]
-                yield _largest(scores, best)
-                # Rounding may swap classes, and classes may share a name.
-                distances = np.abs(scores[..., None] - wanted[:, None])
-                distances[received[..., None] != self._labels] = np.inf
-                yield float(distances.min(axis=-1).max(initial=0))
-            elif name == "classes":
-                chosen = wanted[np.arange(len(received)), received]
-                yield _largest(chosen, wanted.max(axis=-1))
+
+    def _of_classes(self, name, outputs, kind):
+        """Yields how far the classes are from those of the best scores."""
+        received = outputs[name]
+        wanted = np.asarray(scores_of(self._arrays[f"{kind}/probabilities"]))
+        if received.dtype == object:  # names of classes, best first
+            scores = outputs[_SCORES_OF_NAMES[name]]
+            best = -np.sort(-wanted, axis=-1)[:, : scores.shape[-1]]
+            yield _largest(scores, best)
+            # Rounding may swap classes, and classes may share a name.
+            distances = np.abs(scores[..., None] - wanted[:, None])
+            distances[received[..., None] != self._labels] = np.inf
+            yield float(distances.min(axis=-1).max(initial=0))
+        elif name == "classes":
+            chosen = wanted[np.arange(len(received)), received]
+            yield _largest(chosen, wanted.max(axis=-1))
 
 
 def _largest(received, expected):
+    """The largest difference; values that are equal may be infinite."""
     if received.shape != expected.shape:
         return np.inf
-    return float(np.abs(received - expected).max(initial=0))
-
-
-def _rms(values):
-    return float(np.sqrt(np.mean(np.square(values))))
+    apart = received != expected
+    differences = np.abs(received[apart] - expected[apart])
+    return float(differences.max(initial=0))
 
 
 def _listed(values, template):
     return ", ".join(f"{k} {template.format(v)}" for k, v in values.items())
-
-
-def _table(results):
-    """Results as lines for a terminal, one for each output."""
-    batches = sorted({size for r in results for size in r.milliseconds})
-    rows = [["signature", "output shapes", "max difference", ""]]
-    rows[0] += [f"ms/image at {size}" for size in batches]
-    for result in results:
-        first, *others = [f"{k}{list(v)}" for k, v in result.shapes.items()]
-        difference, verdict = f"{result.difference:.2g}", "same"
-        if result.signature == INT8:
-            difference, verdict = f"{difference} rms", "close"
-        if not result.agrees:
-            verdict = "DIFFERENT"
-        row = [result.signature, first, difference, verdict]
-        rows.append(row + [f"{result.milliseconds[b]:.2f}" for b in batches])
-        rows += [["", other, *[""] * (len(rows[0]) - 2)] for other in others]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows
-    )

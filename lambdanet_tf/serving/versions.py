@@ -130,12 +130,16 @@ def local_copy(folder: str | os.PathLike) -> Iterator[pathlib.Path]:
         yield pathlib.Path(scratch)
 
 
-def write_metadata(folder: pathlib.Path, **fields: Any) -> None:
-    """Writes what an export says of itself, with the checksums of its files."""
-    fields["checksums"] = checksums(folder)
-    (folder / METADATA_FILE).write_text(
-        json.dumps(fields, indent=2) + "\n", encoding="utf-8"
-    )
+def write_metadata(folder: pathlib.Path, **fields: Any) -> dict[str, str]:
+    """Writes what an export says of itself, with the checksums of its files.
+
+    Returns:
+        These checksums, and that of the file with them, by path.
+    """
+    fields["checksums"] = sums = checksums(folder)
+    content = (json.dumps(fields, indent=2) + "\n").encode()
+    (folder / METADATA_FILE).write_bytes(content)
+    return {**sums, METADATA_FILE: hashlib.sha256(content).hexdigest()}
 
 
 def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:

@@ -1,16 +1,16 @@
 """The networks as rows of tables, without TensorFlow."""
 
-from lambdanet_tf.specs.changes import replace
+from lambdanet_tf.specs.attributes import changed_fields
+from lambdanet_tf.specs.attributes import replace
 from lambdanet_tf.specs.mobilenet import InvertedRow
 from lambdanet_tf.specs.mobilenet import MobileNetSpec
-from lambdanet_tf.specs.networks import MOBILENETS
-from lambdanet_tf.specs.networks import PRESETS
-from lambdanet_tf.specs.networks import RESNETS
-from lambdanet_tf.specs.networks import Preset
-from lambdanet_tf.specs.paper import TABLE_19
-from lambdanet_tf.specs.paper import TABLE_20
-from lambdanet_tf.specs.paper import DepthRow
-from lambdanet_tf.specs.paper import TrainingRow
+from lambdanet_tf.specs.named_networks import MOBILENETS
+from lambdanet_tf.specs.named_networks import PRESETS
+from lambdanet_tf.specs.named_networks import RESNETS
+from lambdanet_tf.specs.named_networks import Preset
+from lambdanet_tf.specs.paper_tables import TABLE_19
+from lambdanet_tf.specs.paper_tables import TABLE_20
+from lambdanet_tf.specs.paper_tables import TrainingRow
 from lambdanet_tf.specs.resnet import IMAGENET_MEAN
 from lambdanet_tf.specs.resnet import IMAGENET_STD
 from lambdanet_tf.specs.resnet import LAMBDA_ARGUMENTS
@@ -28,12 +28,12 @@ __all__ = [
     "RESNETS",
     "TABLE_19",
     "TABLE_20",
-    "DepthRow",
     "InvertedRow",
     "MobileNetSpec",
     "Preset",
     "ResNetSpec",
     "TrainingRow",
+    "changed_fields",
     "replace",
     "uniform_stages",
 ]

@@ -3,10 +3,7 @@
 import dataclasses
 import math
 
-from lambdanet_tf.arguments import check_types
-from lambdanet_tf.arguments import scope_per_axis
-from lambdanet_tf.specs.checks import check_common
-from lambdanet_tf.specs.checks import check_positive
+from lambdanet_tf.specs.attributes import check_attributes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,8 +23,7 @@ class InvertedRow:
     strides: int
 
     def __post_init__(self):
-        check_types(self)
-        check_positive(self, [field.name for field in dataclasses.fields(self)])
+        check_attributes(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,15 +65,10 @@ class MobileNetSpec:
     kernel_size: int = 5
 
     def __post_init__(self):
-        for field in ("rows", "lambda_blocks"):  # Lists and dicts: from JSON.
-            value = getattr(self, field)
-            if isinstance(value, (list, tuple)):
-                object.__setattr__(self, field, tuple(map(_as_row, value)))
-        check_common(self)
-        check_positive(self, ("stem_filters", "head_filters"))
-        scope_per_axis("kernel_size", self.kernel_size)
-        if not self.rows:
-            raise ValueError("`rows` must not be empty. Received: ().")
+        if isinstance(self.rows, (list, tuple)):  # Dictionaries, from JSON.
+            rows = tuple(map(_as_row, self.rows))
+            object.__setattr__(self, "rows", rows)
+        check_attributes(self)
         blocks = sum(row.blocks for row in self.rows)
         if not all(
             block in range(1, blocks + 1) for block in self.lambda_blocks

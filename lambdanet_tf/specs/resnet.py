@@ -3,12 +3,7 @@
 import dataclasses
 import math
 
-from lambdanet_tf.arguments import fraction
-from lambdanet_tf.arguments import one_of
-from lambdanet_tf.arguments import positive_int
-from lambdanet_tf.arguments import scope_per_axis
-from lambdanet_tf.specs.checks import check_common
-from lambdanet_tf.specs.checks import check_positive
+from lambdanet_tf.specs.attributes import check_attributes
 
 # Mean and standard deviation of ImageNet's channels, of pixels in [0, 255].
 IMAGENET_MEAN = (123.675, 116.28, 103.53)
@@ -54,13 +49,6 @@ LETTERS = {
         _PARALLEL,
         "attention_pool",
     ),
-}
-
-_CHOICES = {
-    "shortcut": ("pool", "conv"),
-    "drop_path_schedule": ("stage", "block", "constant"),
-    "key_normalization": ("softmax", "l2", None),
-    "query_normalization": ("softmax", None),
 }
 
 
@@ -166,18 +154,13 @@ class ResNetSpec:
     parallel_values: float = 0.1
 
     def __post_init__(self):
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, list):  # As JSON and Keras give tuples back.
-                object.__setattr__(self, field.name, tuple(value))
         if self.attention_scope is None:
             raise ValueError(
                 "`attention_scope` must be odd; global attention has the "
                 "letter A. Received: attention_scope=None."
             )
-        check_common(self)
-        _check_shapes(self)
-        _check_values(self)
+        check_attributes(self)
+        _check_stages(self)
 
     @property
     def stride(self):
@@ -191,24 +174,35 @@ class ResNetSpec:
         Returns:
             dict from the attribute to what the network has not.
         """
-        unused = {}
-        if not self.use_position:
-            lacking = "position lambdas (use_position=False)"
-            unused |= dict.fromkeys(("scope", "share_embeddings"), lacking)
-        if not self.has_se:
-            unused["se_stages"] = (
-                "squeeze-and-excitation in one of its stages (`se_ratio` "
-                "above 0)"
-            )
-        if not self.drop_path_rate:
-            unused["drop_path_schedule"] = (
-                "paths to drop (`drop_path_rate` above 0)"
-            )
+        letters = set("".join(self.stages))
         strided = zip(self.stages, self.strides, strict=True)
         strided = {blocks[0] for blocks, strides in strided if strides > 1}
+        pads = self.stem_pool or strided & {"C", "P"}
+        if self.stem_kernel_size > 1:
+            pads = pads or max(self.stem_strides, default=1) > 1
+        position = self.use_position, "position lambdas (use_position=False)"
+        content = self.use_content, "content lambdas (use_content=False)"
+        has_se = (
+            "squeeze-and-excitation in one of its stages (`se_ratio` above 0)"
+        )
+        drops = "paths to drop (`drop_path_rate` above 0)"
+        unused = {
+            name: lacking
+            for name, (is_read, lacking) in {
+                "scope": position,
+                "share_embeddings": position,
+                "key_normalization": content,
+                "se_stages": (self.has_se, has_se),
+                "drop_path_schedule": (self.drop_path_rate, drops),
+                "stem_kernel_size": (self.stem_filters, "`stem_filters`"),
+                "shortcut": (strided, "stage that strides"),
+                "padding": (pads, "convolution or pooling that strides"),
+            }.items()
+            if not is_read
+        }
         for letter in LETTERS.values():
             for name in letter.attributes:
-                unused |= _unread(name, set("".join(self.stages)))
+                unused |= _unread(name, letters)
             unused |= _unread(letter.pool, strided, " that strides")
         return unused
 
@@ -228,14 +222,18 @@ def _unread(attribute, letters, where=""):
     }
     if not readers or letters & readers:
         return {}
-    return {attribute: f"block{where} of {_in_words(readers)} in `stages`"}
+    return {
+        attribute: f"block{where} of {_in_words(readers)} in `stages` (in "
+        "ResNet50, of its `pattern`)"
+    }
 
 
-def _check_shapes(spec):
-    """Raises a ValueError unless stages and stem have all their parts."""
-    if not spec.stages or any(
-        not s or set(s) - set(LETTERS) for s in spec.stages
-    ):
+def _check_stages(spec):
+    """Raises a ValueError unless stages, stem and layers have all their parts.
+
+    Of each attribute for itself `check_attributes` sees.
+    """
+    if any(not blocks or set(blocks) - set(LETTERS) for blocks in spec.stages):
         raise ValueError(
             "`stages` must hold a string per stage, for each block one of "
             f"{_in_words(LETTERS)}. Received: stages={spec.stages!r}."
@@ -251,49 +249,21 @@ def _check_shapes(spec):
                 f"{first}={getattr(spec, first)}, "
                 f"{second}={getattr(spec, second)}."
             )
-    check_positive(
-        spec,
-        ("widths", "strides", "expansion", "stem_filters", "stem_strides")
-        + ("stem_kernel_size", "lambda_pool")
-        + ("attention_heads", "attention_pool"),
-    )
     if any(stage < 2 for stage in spec.se_stages):
         raise ValueError(
             "`se_stages` must be numbers of stages, which begin with 2. "
             f"Received: se_stages={spec.se_stages}."
         )
-
-
-def _check_values(spec):
-    """Raises a ValueError unless every other value is in its range."""
-    for field in ("drop_path_rate", "parallel_keys", "parallel_values"):
-        fraction(field, getattr(spec, field), below_one=True)
     if not 0 <= spec.se_ratio < math.inf:
         raise ValueError(
             "`se_ratio` must be a number from 0 on. Received: "
             f"se_ratio={spec.se_ratio}."
         )
-    for field in ("image_mean", "image_std"):
-        value, least = getattr(spec, field), -math.inf
-        if field == "image_std":
-            least = 0
-        if len(value) != 3 or not all(least < x < math.inf for x in value):
-            raise ValueError(
-                f"`{field}` must be three numbers, one per color"
-                f"{', above 0' if field == 'image_std' else ''}. Received: "
-                f"{field}={value}."
-            )
     if not (spec.use_content or spec.use_position):
         raise ValueError(
             "`use_content` and `use_position` cannot both be False: lambda "
             "layers would compute nothing."
         )
-    if spec.attention_key_dim is not None:
-        positive_int("attention_key_dim", spec.attention_key_dim)
-    scope_per_axis("attention_scope", spec.attention_scope)
-    scope_per_axis("scope", spec.scope)
-    for field, choices in _CHOICES.items():
-        one_of(field, getattr(spec, field), choices)
 
 
 def uniform_stages(pattern, blocks):

@@ -10,9 +10,9 @@ from lambdanet_tf.training.optimizer import WarmupSchedule as WarmupSchedule
 from lambdanet_tf.training.optimizer import recipe_optimizer as recipe_optimizer
 from lambdanet_tf.training.optimizer import recipe_schedule as recipe_schedule
 from lambdanet_tf.training.options import LabelOptions as LabelOptions
+from lambdanet_tf.training.options import NotFinite as NotFinite
 from lambdanet_tf.training.options import RunOptions as RunOptions
-from lambdanet_tf.training.preemption import NotFinite as NotFinite
-from lambdanet_tf.training.preemption import Stopped as Stopped
+from lambdanet_tf.training.options import Stopped as Stopped
 from lambdanet_tf.training.recipe import Recipe as Recipe
 from lambdanet_tf.training.recipes import RECIPES as RECIPES
 from lambdanet_tf.training.recipes import read_recipe as read_recipe

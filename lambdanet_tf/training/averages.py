@@ -6,6 +6,7 @@ normalization, have no warm-up, and start differently in Keras 2 and Keras 3.
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -136,7 +137,7 @@ class Averages:
         for average, weight in zip(self.variables, self.weights, strict=True):
             average.assign(_widened(weight))
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
+    def to_arrays(self) -> dict[str, Any]:
         """Returns the trained weights and their averages, for a file."""
         weights = self._trained or self.weights
         return {

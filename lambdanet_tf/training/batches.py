@@ -61,7 +61,6 @@ class InputPipeline:
         self.strategy = strategy or tf.distribute.get_strategy()
         size = recipe.image_size
         self.image_shape = (size, size, images.channels)
-        self._dtype = data.image_dtype(recipe.precision)
         self._evaluations = {}
         replicas = self.strategy.num_replicas_in_sync
         if recipe.batch_size % replicas:
@@ -78,6 +77,7 @@ class InputPipeline:
                 f"Received: {recipe.batch_size} for {images.train.num_images} "
                 "images."
             )
+        self._crop = evaluation_crop(recipe)
         data.require_readable(images)
 
     def _add_pseudo_labels(self, images):
@@ -162,14 +162,13 @@ class InputPipeline:
         ]
 
         def join_and_mix(number, batches):
-            position = batches[0][2][0]
+            images, labels, positions, bad = zip(*batches, strict=True)
+            position = positions[0][0]
             if len(parts) > 1:
                 position = first + number * shard.count + shard.index
             seed = data.element_seed(~recipe.seed, position)
-            images, labels = self._mix(*self._join(batches), seed)
-            if not count_bad:
-                return images, labels
-            return images, labels, tf.add_n([batch[3] for batch in batches])
+            batch = self._mix(tf.concat(images, 0), labels, seed)
+            return (*batch, tf.add_n(bad)) if count_bad else batch
 
         return (
             tf.data.Dataset.zip(tuple(parts))
@@ -185,7 +184,7 @@ class InputPipeline:
             image_seed = data.element_seed(seed, position)
             pixels = self._augment(image, image_seed)
             pixels = tf.ensure_shape(pixels, self.image_shape)
-            return tf.cast(pixels, self._dtype), label
+            return tf.cast(pixels, self._crop.dtype), label
 
         elements = source.stream(seed, start, shard)
         batches = source.batches(
@@ -211,23 +210,20 @@ class InputPipeline:
                 pixels, next(seeds), recipe.rotation, recipe.shift, recipe.zoom
             )
         if recipe.flip:
-            pixels = augment.random_flip(pixels, next(seeds))
-        if recipe.randaugment_layers:
-            distort = augment.make_randaugment(
-                recipe.randaugment_layers, recipe.randaugment_magnitude
+            pixels = tf.image.stateless_random_flip_left_right(
+                pixels, next(seeds)
             )
-            pixels = distort(pixels)
+        if recipe.randaugment_layers:
+            pixels = augment.randaugment(
+                pixels, recipe.randaugment_layers, recipe.randaugment_magnitude
+            )
         return pixels
 
-    def _join(self, batches):
-        """Images and probabilities of a batch of each source."""
-        classes = len(self.images.classes)
-        labels = [augment.probabilities(b[1], classes) for b in batches]
-        return tf.concat([b[0] for b in batches], 0), tf.concat(labels, 0)
-
     def _mix(self, images, labels, seed):
-        """Mixes the images of a batch, and their labels alike."""
+        """Mixes the images of a batch; labels are those of each source."""
         recipe, classes = self.recipe, len(self.images.classes)
+        labels = [augment.probabilities(part, classes) for part in labels]
+        labels = tf.concat(labels, 0)
         if recipe.mixup:
             images, labels = augment.mixup(
                 images, labels, seed, classes, recipe.mixup
@@ -236,7 +232,7 @@ class InputPipeline:
             images, labels = augment.cutmix(
                 images, labels, seed, classes, recipe.cutmix
             )
-        return tf.cast(images, self._dtype), labels
+        return tf.cast(images, self._crop.dtype), labels
 
     def evaluation(
         self, source: data.Source
@@ -255,13 +251,12 @@ class InputPipeline:
 
         def make(context):
             count = context.num_input_pipelines
+            batches = self._evaluation_shard(source, size, _shard(context))
             shards = [data.Shard(index, count) for index in range(count)]
             largest = max(source.shard_size(shard) for shard in shards)
             per_pipeline = replicas // count
             steps = -(-largest // (size * per_pipeline))
-            return self._evaluation_shard(source, size, _shard(context)).take(
-                steps * per_pipeline
-            )
+            return batches.take(steps * per_pipeline)
 
         batches = self.strategy.distribute_datasets_from_function(make)
         self._evaluations[source] = batches
@@ -270,13 +265,7 @@ class InputPipeline:
     def _evaluation_shard(self, source, size, shard):
         """The batches of a shard, then batches without an image."""
         batches = source.batches(source.scan(shard), self._evaluated, size)
-        empty = tf.nest.map_structure(
-            lambda spec: tf.zeros((0, *spec.shape[1:]), spec.dtype),
-            batches.element_spec,
-        )
-        batches = batches.concatenate(
-            tf.data.Dataset.from_tensors(empty).repeat()
-        )
+        batches = batches.concatenate(_empty(batches).repeat())
 
         def fill(images, labels, positions, bad):
             weights = tf.ones_like(positions, tf.float32)
@@ -295,17 +284,24 @@ class InputPipeline:
         Elements are (images, labels), on no device; the last batch may be
         smaller. (In those of `evaluation`, which have a static shape, Keras
         would divide the loss by images that are none.)
+
+        The dataset says how many batches there are if all images can be read,
+        without which Keras 3 warns after each evaluation. With many bad images
+        there are fewer; then it warns.
         """
         size = min(self.recipe.batch_size, _MAX_EVALUATION_BATCH)
+        batches = source.batches(source.scan(), self._evaluated, size)
+        batches = batches.map(lambda batch, positions: batch)
+        # Nothing, for ever: TensorFlow cannot know that, and takes the number.
+        nothing = _empty(batches).filter(lambda *batch: False).repeat()
+        steps = -(-source.num_images // size)
         return (
-            source.batches(source.scan(), self._evaluated, size)
-            .map(lambda batch, positions: batch)
-            .prefetch(tf.data.AUTOTUNE)
+            batches.concatenate(nothing).take(steps).prefetch(tf.data.AUTOTUNE)
         )
 
     def _evaluated(self, image, label, position):
         """The pixels and the one-hot label of an evaluation image."""
-        pixels = evaluation_crop(self.recipe)(image)
+        pixels = self._crop(image)
         pixels = tf.ensure_shape(pixels, self.image_shape)
         return pixels, tf.one_hot(label, len(self.images.classes))
 
@@ -345,6 +341,15 @@ def _count_bad(batches, start, shard, batch_size, shard_size=None):
         return end, (images, labels, positions, bad)
 
     return batches.scan(tf.constant(0, tf.int64), count)
+
+
+def _empty(batches):
+    """A dataset of one batch without an image."""
+    empty = tf.nest.map_structure(
+        lambda spec: tf.zeros((0, *spec.shape[1:]), spec.dtype),
+        batches.element_spec,
+    )
+    return tf.data.Dataset.from_tensors(empty)
 
 
 def _fill(column, size):

@@ -80,8 +80,7 @@ class UseAverages(tf.keras.callbacks.Callback):
 
     def set_model(self, model: tf.keras.Model) -> None:
         super().set_model(model)
-        optimizer = getattr(model, "optimizer", None)
-        self._updates_before = 0 if optimizer is None else self._updates()
+        self._updates_before = _updates(model)
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._is_training, self._is_ready, self._is_known = True, False, False
@@ -91,7 +90,7 @@ class UseAverages(tf.keras.callbacks.Callback):
         if kept is None or kept.optimizer is not self.model.optimizer:
             return
         averages = kept.averages
-        if kept.updates == self._updates() and averages.are_in_model():
+        if kept.updates == _updates(self.model) and averages.are_in_model():
             averages.swap()
             self._is_known = True
         if bool(averages.decay) == bool(self._decay):
@@ -100,11 +99,11 @@ class UseAverages(tf.keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if not self._is_ready and self.model.built:
             # All callbacks have restored what they keep.
-            self._begin(self._updates())
+            self._begin(_updates(self.model))
         self._put_weights()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        updates = self._updates()
+        updates = _updates(self.model)
         if not self._is_ready:  # The first batch has built the model.
             self._begin(updates)
         if updates > self._seen + 1:
@@ -142,7 +141,7 @@ class UseAverages(tf.keras.callbacks.Callback):
         if self._averages is None:
             with strategy.scope():
                 self._averages = Averages(model, self._decay)
-        elif not self._is_known or self._kept().updates != updates:
+        elif not self._is_known or getattr(model, _KEPT).updates != updates:
             self._averages.restart()
             self._is_known = False
         averages = self._averages
@@ -154,17 +153,14 @@ class UseAverages(tf.keras.callbacks.Callback):
             strategy.run(averages.update, args=(updates,))
 
         self._update, self._seen = update, updates
-        self._restore()
+        self._restore(averages)
         self._is_ready = True
-
-    def _kept(self):
-        return getattr(self.model, _KEPT)
 
     def _put_averages(self):
         averages = self._averages
         if averages is not None and not averages.is_swapped:
             averages.swap()
-            self._kept().updates = self._updates()
+            getattr(self.model, _KEPT).updates = _updates(self.model)
 
     def _put_weights(self):
         averages = self._averages
@@ -174,9 +170,6 @@ class UseAverages(tf.keras.callbacks.Callback):
             averages.swap()
         else:  # Another callback has set the weights: training goes on there.
             averages.restart()
-
-    def _updates(self):
-        return int(tf.convert_to_tensor(self.model.optimizer.iterations))
 
     def _backups(self):
         """The backups by their number of updates, in order."""
@@ -188,7 +181,7 @@ class UseAverages(tf.keras.callbacks.Callback):
                     found[int(match[1])] = os.path.join(self._folder, name)
         return dict(sorted(found.items()))
 
-    def _restore(self):
+    def _restore(self, averages):
         backups = self._backups()
         if not backups or not self._seen:
             return  # A training from the beginning.
@@ -196,7 +189,7 @@ class UseAverages(tf.keras.callbacks.Callback):
             return
         arrays = _read(backups.get(self._seen))
         if arrays is not None:
-            if self._averages.set_arrays(arrays):
+            if averages.set_arrays(arrays):
                 self._paths.append(backups[self._seen])
             else:
                 self._warn("those in it are of other weights: they begin anew")
@@ -207,7 +200,7 @@ class UseAverages(tf.keras.callbacks.Callback):
             for updates in older:
                 arrays = _read(backups[updates])
                 if arrays is not None:
-                    self._averages.set_averages(arrays)
+                    averages.set_averages(arrays)
                     self._paths.append(backups[updates])
                     self._warn(f"those after {updates} updates are used")
                     return
@@ -231,8 +224,8 @@ class UseAverages(tf.keras.callbacks.Callback):
         if path in self._paths:
             return
         tf.io.gfile.makedirs(self._folder)
-        content = io.BytesIO()
-        np.savez(content, **self._averages.to_arrays())
+        content, arrays = io.BytesIO(), self._averages.to_arrays()
+        np.savez(content, **arrays)
         write_whole(path, content.getvalue())
         self._paths = [*self._paths[-1:], path]
         self._remove_backups()
@@ -285,7 +278,8 @@ class KeepBest(tf.keras.callbacks.ModelCheckpoint):
                 f"Received: {filepath}."
             )
         super().__init__(filepath, monitor=monitor, **arguments)
-        self._initial, self._path = self.best, f"{filepath}.json"
+        self._monitor, self._initial = monitor, self.best
+        self._path = f"{filepath}.json"
 
     def on_train_begin(self, logs: Any = None) -> None:
         super().on_train_begin(logs)
@@ -295,7 +289,7 @@ class KeepBest(tf.keras.callbacks.ModelCheckpoint):
         super().on_epoch_begin(epoch, logs)
         if not self._is_ready:  # All callbacks have restored what they keep.
             kept = self._read()
-            if kept and kept[1] <= self._updates():
+            if kept and kept[1] <= _updates(self.model):
                 self.best, _ = kept
             self._is_ready = True
 
@@ -304,9 +298,9 @@ class KeepBest(tf.keras.callbacks.ModelCheckpoint):
         super().on_epoch_end(epoch, logs)
         if self.best != before:
             note = {
-                "monitor": self.monitor,
+                "monitor": self._monitor,
                 "best": float(self.best),
-                "updates": self._updates(),
+                "updates": _updates(self.model),
             }
             write_whole(self._path, json.dumps(note).encode())
 
@@ -327,10 +321,15 @@ class KeepBest(tf.keras.callbacks.ModelCheckpoint):
             kept = float(note["best"]), int(note["updates"])
         except (ValueError, KeyError, TypeError):  # cut short
             return None
-        return kept if note["monitor"] == self.monitor else None
+        return kept if note["monitor"] == self._monitor else None
 
-    def _updates(self):
-        return int(tf.convert_to_tensor(self.model.optimizer.iterations))
+
+def _updates(model):
+    """How often the optimizer of a model has updated it."""
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None:
+        return 0
+    return int(tf.convert_to_tensor(optimizer.iterations))
 
 
 def _read(path):

@@ -1,10 +1,12 @@
-"""Devices: the `tf.distribute` strategy of a run, and losing one."""
+"""Devices: the strategy of a run, signals that stop it, and losing one."""
 
 import contextlib
 import functools
 import os
 import random
+import signal
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,8 +15,8 @@ from tensorflow.python.framework import config  # of determinism
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.training.options import RunOptions
+from lambdanet_tf.training.options import Stopped
 from lambdanet_tf.training.options import number_of_workers
-from lambdanet_tf.training.preemption import Stopped
 
 _NVIDIA_DEVICE = "/dev/nvidia0"  # What the driver makes for the first GPU.
 # What errors of several kinds say where a worker ended, or was started again.
@@ -113,6 +115,12 @@ def _total(strategy):
     return total
 
 
+def local_rows(strategy: tf.distribute.Strategy, value: Any) -> np.ndarray:
+    """Returns the rows of all replicas of this process, in their order."""
+    parts = strategy.experimental_local_results(value)
+    return np.concatenate([part.numpy() for part in parts])
+
+
 def is_lost(error: tf.errors.OpError) -> bool:
     """Returns whether an error says that a TPU or another worker is gone.
 
@@ -148,6 +156,64 @@ def lost_device_stops(folder: str) -> Iterator[None]:
             f"a machine or a device was lost: {[*causes, *lines, ''][0]}\n"
             f"The same command resumes {folder}."
         ) from error
+
+
+class StopRequest:
+    """Notes the signals that ask this process to stop.
+
+    A preempted machine sends SIGTERM; Ctrl-C sends SIGINT. The run then ends
+    its step or its batch, saves and exits; a second signal ends the process at
+    once.
+
+    Use it as a context manager in the main thread; elsewhere it notes nothing.
+
+    Attributes:
+        received: name of the signal, or None.
+        at_once: whether it raises `Stopped` wherever the process is; from the
+            beginning, until there is something to save.
+    """
+
+    def __init__(self):
+        self.received: str | None = None
+        self.at_once = True
+        self._former = {}
+
+    def __enter__(self) -> "StopRequest":
+        for number in (signal.SIGTERM, signal.SIGINT):
+            try:
+                self._former[number] = signal.signal(number, self._note)
+            except ValueError:  # Not in the main thread.
+                break
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._restore()
+
+    def listen_again(self) -> None:
+        """Takes the signals back from TensorFlow.
+
+        A strategy of several workers notes SIGTERM by itself, in C++.
+        """
+        for number in self._former:
+            signal.signal(number, self._note)
+
+    def check(self) -> None:
+        """Raises `Stopped` if a signal has come.
+
+        Several processes stop together instead, at the next checkpoint.
+        """
+        if self.received and (self.at_once or number_of_workers() < 2):
+            raise Stopped("Stopped by a signal")
+
+    def _note(self, number, frame):
+        self.received = signal.Signals(number).name
+        self._restore()
+        if self.at_once:
+            self.check()
+
+    def _restore(self):
+        while self._former:
+            signal.signal(*self._former.popitem())
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from lambdanet_tf import runs
 from lambdanet_tf.analysis import Analysis
 from lambdanet_tf.analysis import analyze
 from lambdanet_tf.arguments import UserError
+from lambdanet_tf.environment import is_there
 from lambdanet_tf.environment import keras_version
 from lambdanet_tf.files import check_writable
 from lambdanet_tf.training import pictures
@@ -79,16 +80,15 @@ def dry_run(
         for label, text in rows.items() if chief else ():
             print_fn(f"{label:16} {text}")
 
-    pipeline, state = set_up(recipe, options, strategy, data.dry_run_images)
+    pipeline, state = set_up(recipe, options, strategy, dry_run=True)
     counted = analyze(state.model, executed=False)
     show(_plan(recipe, pipeline, state, counted))
     memory = step_memory(recipe, state, counted)
     if chief:
-        kept = 2 * memory["weights"] + memory["slots"] + memory["averages"]
-        check_room(folder.path, kept)
+        check_room(folder.path, state.size_in_bytes())
         schedule = recipe_schedule(recipe, pipeline.steps_per_epoch)
         title = f"Learning rate of {recipe.name}"
-        if pictures.can_draw():
+        if is_there("matplotlib"):
             picture = pictures.rate_curve(
                 schedule, pipeline.steps_per_epoch, title
             )
@@ -211,7 +211,7 @@ def time_steps(
         return sums, time.perf_counter() - start
 
     sums, first_seconds = timed(0, 1)
-    check_finite(float(sums[0]), 1, "A dry run keeps no weights.")
+    check_finite(float(sums[0]), 1)
     steps, seconds, enough = 0, 0.0, False
     while not enough:
         number = options.steps_per_execution

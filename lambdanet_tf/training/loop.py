@@ -20,9 +20,10 @@ from lambdanet_tf import runs
 from lambdanet_tf.analysis import trainable_parameters
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import users_input
-from lambdanet_tf.training import pictures
+from lambdanet_tf.environment import is_there
 from lambdanet_tf.training.averages import Averages
 from lambdanet_tf.training.batches import InputPipeline
+from lambdanet_tf.training.devices import StopRequest
 from lambdanet_tf.training.devices import any_process
 from lambdanet_tf.training.devices import callers_state_restored
 from lambdanet_tf.training.devices import create_strategy
@@ -33,12 +34,10 @@ from lambdanet_tf.training.network import network_arguments
 from lambdanet_tf.training.network import recipe_network
 from lambdanet_tf.training.optimizer import recipe_optimizer
 from lambdanet_tf.training.optimizer import recipe_schedule
+from lambdanet_tf.training.options import NotFinite
 from lambdanet_tf.training.options import RunOptions
+from lambdanet_tf.training.options import Stopped
 from lambdanet_tf.training.options import is_chief
-from lambdanet_tf.training.options import number_of_workers
-from lambdanet_tf.training.preemption import NotFinite
-from lambdanet_tf.training.preemption import Stopped
-from lambdanet_tf.training.preemption import StopRequest
 from lambdanet_tf.training.progress import Progress
 from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.recipe import Recipe
@@ -54,6 +53,7 @@ from lambdanet_tf.training.state import checkpoint_paths
 from lambdanet_tf.training.steps import Evaluation
 from lambdanet_tf.training.steps import training_step
 
+_EXAMPLES = 16
 PrintFn = Callable[[str], Any]
 OnEpoch = Callable[[tf.keras.Model, dict[str, Any]], Any]
 
@@ -97,9 +97,9 @@ def train(
         folder = runs.RunFolder.new(options.runs_dir)
     with (
         callers_state_restored(),
+        lost_device_stops(folder.path),
         StopRequest() as stop,
         _written_folder(folder) as output,
-        lost_device_stops(folder.path),
     ):
         check_resumable(folder, recipe, print_fn)
         run = prepare(recipe, options, folder, print_fn, on_epoch, stop, output)
@@ -154,16 +154,6 @@ class ActiveRun:
         """The folder of the checkpoints that this process writes."""
         return self.output.file(runs.CHECKPOINTS)
 
-    @property
-    def kept(self) -> str:
-        """Which good weights there are, in words."""
-        if self.state.best is None:
-            return "No epoch was complete, so there are no weights to keep."
-        return (
-            f"The best weights so far, of epoch {self.state.best['epoch']}, "
-            f"are in {self.folder.file(runs.WEIGHTS_FILE)}."
-        )
-
     def write(self, status: str, metrics: dict[str, Any]) -> None:
         """Writes run.json."""
         self.output.write(self.record(status, metrics))
@@ -191,14 +181,8 @@ def prepare(
 ) -> ActiveRun:
     """Sets up a run, and restores its newest checkpoint if there is one.
 
-    Args:
-        recipe: as for `train`, and so are the others.
-        options: see there.
-        folder: of the run.
-        print_fn: see there.
-        on_epoch: see there.
-        stop: the signals that ask to stop; None for one that notes nothing.
-        output: where this process writes; None for the run folder.
+    The arguments are those of `train` and attributes of `ActiveRun`. Without
+    `stop` no signal is noted; without `output` the run folder is written.
     """
     stop = stop or StopRequest()
     strategy = create_strategy(options)
@@ -211,13 +195,12 @@ def prepare(
         begun if checkpoint_paths(checkpoints) else recipe,
         options,
         strategy,
-        print_fn=print_fn,
+        print_fn,
     )
-    check_same_images(folder, pipeline.images)
     check_room(output.path, state.size_in_bytes())
+    check_same_images(folder, pipeline.images)
     with strategy.scope():
-        check = stop.check if number_of_workers() < 2 else None
-        evaluation = Evaluation(state.model, pipeline, check)
+        evaluation = Evaluation(state.model, pipeline, stop.check)
     former = dict(folder.read().metrics) if folder.exists() else {}
     run = ActiveRun(
         recipe, options, folder, output, pipeline, state, evaluation, former,
@@ -243,8 +226,8 @@ def set_up(
     recipe: Recipe,
     options: RunOptions,
     strategy: tf.distribute.Strategy,
-    load_images: Callable[..., data.ImageSet] = data.load_images,
     print_fn: PrintFn = print,
+    dry_run: bool = False,
 ) -> tuple[InputPipeline, TrainState]:
     """Creates the batches and the state of a run.
 
@@ -252,13 +235,14 @@ def set_up(
         recipe: of the run.
         options: of the run.
         strategy: of `create_strategy`.
-        load_images: `data.load_images`, or `data.dry_run_images`.
         print_fn: shows a line of text.
+        dry_run: whether random images may take the place of missing ones.
 
     Raises:
         ValueError: if the recipe does not fit its data, network or devices.
         ImportError: if an optional package is missing.
     """
+    load_images = data.dry_run_images if dry_run else data.load_images
     images = load_images(
         recipe.data,
         recipe.validation_split,
@@ -310,30 +294,29 @@ def train_epochs(run: ActiveRun) -> None:
         Stopped: as `train`.
         NotFinite: as `train`.
     """
-    recipe, state = run.recipe, run.state
+    recipe, state, checkpoints = run.recipe, run.state, run.checkpoints
     per_epoch = run.pipeline.steps_per_epoch
     total = recipe.epochs * per_epoch
     with run.pipeline.strategy.scope():
         take_steps = training_step(state, recipe, run.options.jit_compile)
     progress = Progress(recipe.epochs, per_epoch, recipe.batch_size)
     if is_chief() and state.step < total:
-        progress.announce("compiling the training step ...")
+        progress.write("compiling the training step ...")
     batches = iter(run.pipeline.training(state.step, count_bad=True))
-    state.tick()
     while True:
         if state.step // per_epoch > len(state.rows):  # Also resumed here.
             _end_epoch(run, progress)
-            _stop_if_asked(run)
+            run.stop.check()
         if state.step == total:
             break
         _take_steps(run, take_steps, batches, progress)
         if _is_due(run):
-            state.save(run.checkpoints, run.kept)
+            state.save(checkpoints)
             state.tick()
             if any_process(run.pipeline.strategy, bool(run.stop.received)):
                 raise Stopped("Stopped by a signal")
-        _stop_if_asked(run)
-    state.save(run.checkpoints, run.kept)
+        run.stop.check()
+    state.save(checkpoints)
 
 
 def _take_steps(run, take_steps, batches, progress):
@@ -342,17 +325,16 @@ def _take_steps(run, take_steps, batches, progress):
     first = tf.constant(state.step, tf.int64)
     state.add(take_steps(batches, first, tf.constant(number)), number)
     run.stop.at_once = False
-    shows = is_chief() and progress.is_due()
+    shows = progress.is_due(state.step)
     if (
-        progress.start_once(state.step)
-        or shows
+        shows
         or run.stop.received
         or _is_due(run)
         or state.step % run.pipeline.steps_per_epoch == 0
     ):
-        check_finite(state.sums[0], state.step, run.kept)
+        check_finite(state.sums[0], state.step)
     state.tick(training=True)
-    if shows:
+    if shows and is_chief():
         loss = state.training_metrics()["loss"]
         progress.show(state.step, f"loss {loss:.4f}")
 
@@ -379,12 +361,6 @@ def _is_due(run):
     )
 
 
-def _stop_if_asked(run):
-    """Stops; several processes do that together, at the next checkpoint."""
-    if number_of_workers() < 2:
-        run.stop.check()
-
-
 def _end_epoch(run, progress):
     """Validates the averages, keeps the best weights, writes metrics."""
     state, per_epoch = run.state, run.pipeline.steps_per_epoch
@@ -406,7 +382,7 @@ def _end_epoch(run, progress):
     run.output.write_metrics(state.rows)
     run.output.write_events(state.rows[-1])
     if is_chief():
-        progress.show(state.step, _metrics_text(row), ends_epoch=True)
+        progress.end_epoch(row)
     if run.on_epoch is not None:
         run.on_epoch(state.model, dict(state.rows[-1]))
 
@@ -420,21 +396,11 @@ def _validate(run):
             metrics = run.evaluation.metrics(source, "validation_")
             bad = source.num_images - metrics.pop("validation_images")
         loss = metrics.get("validation_loss", 0.0)
-        check_finite(loss, state.step, run.kept)
+        check_finite(loss, state.step)
         if not state.is_best(metrics):
             return metrics, bad, b""
-        state.check_weights(run.kept)
+        state.check_weights()
         return metrics, bad, models.weights_as_bytes(state.model)
-
-
-def _metrics_text(row):
-    """The metrics of an epoch in a line."""
-    text = f"loss {row['loss']:.4f}  accuracy {row['accuracy']:.2%}"
-    if "validation_accuracy" in row:
-        text += f"  validation {row['validation_accuracy']:.2%}"
-    if row["bad_images"]:
-        text += f"  {count(row['bad_images'], 'bad image')}"
-    return text
 
 
 # Test and report.
@@ -458,11 +424,13 @@ def finish(run: ActiveRun) -> None:
     if bad:
         run.output.write_text(runs.BAD_IMAGES_FILE, "\n".join(bad) + "\n")
     parameters = f"{trainable_parameters(state.model):,}, trainable"
+    predictions = run.evaluation.predictions(images.test)
+    run.output.write_examples(*(x[:_EXAMPLES] for x in predictions[:2]))
     write_report(
         run.output,
         record,
         state.rows,
-        run.evaluation.predictions(images.test),
+        predictions,
         {"parameters": parameters, "data": images.description},
         print_fn=run.print_fn,
     )
@@ -504,7 +472,7 @@ def _print_results(run, metrics, bad):
         f"{count(metrics['test_images'], 'test image')} (weights of epoch "
         f"{metrics['best_epoch']})\nwritten to {run.folder.path}/: "
         f"{runs.WEIGHTS_FILE}, report.md, metrics.csv, run.json"
-        + (", curves.png, predictions.png" if pictures.can_draw() else "")
+        + (", curves.png, predictions.png" * is_there("matplotlib"))
     )
     if bad:
         run.print_fn(
@@ -526,11 +494,18 @@ def _end_recorded(run):
         except Stopped:
             if not run.stop.at_once:  # Else the last checkpoint is the state.
                 run.state.tick()
-                run.state.save(run.checkpoints, run.kept)
+                run.state.save(run.checkpoints)
             raise
     except NotFinite as error:
-        run.write("failed", {**run.former_metrics, "reason": str(error)})
-        raise
+        kept = "No epoch was complete, so there are no weights to keep."
+        if run.state.best:
+            kept = (
+                f"The best weights so far, of epoch {run.state.best['epoch']}, "
+                f"are in {run.folder.file(runs.WEIGHTS_FILE)}."
+            )
+        reason = f"{error} {kept}"
+        run.write("failed", {**run.former_metrics, "reason": reason})
+        raise NotFinite(reason) from error
     except Stopped as error:
         run.write("stopped", run.former_metrics)
         raise Stopped(

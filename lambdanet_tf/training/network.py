@@ -143,7 +143,7 @@ def compile_network(
             "with several replicas under Keras 3, which treats the gradients "
             "of each replica alone. `lambdanet_tf.training.train` can do it."
         )
-    metrics = [ImageAccuracy(name="accuracy")]
+    metrics: list[tf.keras.metrics.Metric] = [ImageAccuracy(name="accuracy")]
     if model.output_shape[-1] > 5:
         metrics.append(ImageTopKAccuracy(5, name="top5_accuracy"))
     with strategy.scope():

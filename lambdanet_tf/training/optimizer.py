@@ -93,24 +93,23 @@ class WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
 
 
 def recipe_schedule(recipe: Recipe, steps_per_epoch: int) -> WarmupSchedule:
-    """Returns the schedule of a recipe, over training steps."""
+    """Returns the schedule of a recipe, over training steps.
+
+    Its peak grows with the batch, unless `base_batch_size` is 0.
+    """
+    peak = recipe.learning_rate
+    if recipe.base_batch_size:
+        peak = peak * recipe.batch_size / recipe.base_batch_size
     num_steps = recipe.epochs * steps_per_epoch
     warmup_steps = round(recipe.warmup_epochs * steps_per_epoch)
     return WarmupSchedule(
-        peak=peak_learning_rate(recipe),
+        peak=peak,
         num_steps=num_steps,
         warmup_steps=min(warmup_steps, num_steps),
         shape=recipe.schedule,
         decay=recipe.decay_rate,
         every=max(round(recipe.decay_epochs * steps_per_epoch), 1),
     )
-
-
-def peak_learning_rate(recipe: Recipe) -> float:
-    """Returns the highest learning rate, scaled by the batch."""
-    if not recipe.base_batch_size:
-        return recipe.learning_rate
-    return recipe.learning_rate * recipe.batch_size / recipe.base_batch_size
 
 
 def recipe_optimizer(
@@ -137,7 +136,8 @@ def recipe_optimizer(
         inside Keras' `LossScaleOptimizer`.
     """
     optimizers = tf.keras.optimizers
-    options = {"learning_rate": recipe_schedule(recipe, steps_per_epoch)}
+    schedule = recipe_schedule(recipe, steps_per_epoch)
+    options: dict[str, Any] = {"learning_rate": schedule}
     if recipe.global_clipnorm:
         options["global_clipnorm"] = recipe.global_clipnorm / _copies()
     if not KERAS_3:

@@ -1,4 +1,6 @@
-"""Where and how a recipe runs: nothing that changes what it computes.
+"""Where and how a recipe runs, and how it may end.
+
+None of it changes what it computes.
 
 Nothing here imports TensorFlow.
 """
@@ -10,6 +12,15 @@ import os
 from lambdanet_tf import config
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.config import field
+
+
+class Stopped(Exception):
+    """The run was asked to stop; it can be resumed."""
+
+
+class NotFinite(Exception):
+    """The loss or a weight is NaN or infinite."""
+
 
 STRATEGIES = ("auto", "default", "mirrored", "multiworker", "tpu")
 

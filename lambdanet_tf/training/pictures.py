@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from lambdanet_tf.environment import is_there
 from lambdanet_tf.environment import require
 
 _POINTS = 1000  # of the curve of the learning rate
@@ -15,11 +14,6 @@ _GREEN, _RED = "#2e8b57", "#c8102e"
 # Letters of a prediction's title.
 _LONGEST_LINE = 14
 _LONGEST_NAME = 19
-
-
-def can_draw() -> bool:
-    """Returns whether pictures can be drawn."""
-    return is_there("matplotlib")
 
 
 def learning_curves(

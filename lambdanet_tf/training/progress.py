@@ -4,6 +4,8 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any
 from typing import TextIO
 
 _SECONDS_ON_TERMINAL = 0.5
@@ -39,37 +41,40 @@ class Progress:
         self._stream = stream or sys.stdout
         self._clock = clock
         self._is_terminal = self._stream.isatty()
-        self._start = None
+        self._start: float | None = None
         self._first_step = 0
         self._shown = 0.0
         self._length = 0
 
-    def announce(self, text: str) -> None:
-        """Says what is being done before the first step."""
-        self._write(text)
+    def is_due(self, step: int) -> bool:
+        """Returns whether it is time to show something.
 
-    def start_once(self, step: int) -> bool:
-        """Starts the clock, when called for the first time.
-
-        Call it after the first step, so that the speed is not that of the
-        compiler.
+        The first call, after the first step, starts the clock, so that the
+        speed is not that of the compiler.
 
         Args:
             step: how many steps are done.
-
-        Returns:
-            Whether it was the first time.
         """
-        if self._start is not None:
-            return False
-        self._start, self._first_step = self._clock(), step
-        self._shown = 0.0 if self._is_terminal else self._start
-        return True
-
-    def is_due(self) -> bool:
-        """Returns whether it is time to show something."""
+        now = self._clock()
+        if self._start is None:
+            self._start = self._shown = now
+            self._first_step = step
+            return True
         period = _SECONDS_ON_TERMINAL if self._is_terminal else _SECONDS_IN_LOG
-        return self._clock() - self._shown >= period
+        return now - self._shown >= period
+
+    def end_epoch(self, row: Mapping[str, Any]) -> None:
+        """Shows the line of an epoch, which stays.
+
+        Args:
+            row: of metrics.csv.
+        """
+        text = f"loss {row['loss']:.4f}  accuracy {row['accuracy']:.2%}"
+        if "validation_accuracy" in row:
+            text += f"  validation {row['validation_accuracy']:.2%}"
+        if row["bad_images"]:
+            text += f"  {count(row['bad_images'], 'bad image')}"
+        self.show(row["step"], text, ends_epoch=True)
 
     def show(self, step: int, metrics: str, ends_epoch: bool = False) -> None:
         """Shows how far the run is.
@@ -85,19 +90,25 @@ class Progress:
         if not ends_epoch:
             inside = step - before * self._steps_per_epoch
             line += f"  step {inside}/{self._steps_per_epoch}"
-        self._write(f"{line}  {metrics}{self._speed(step)}", ends_epoch)
+        self.write(f"{line}  {metrics}{self._speed(step)}", ends_epoch)
 
     def _speed(self, step):
         """The time left and images per second, in words; or nothing."""
-        seconds = self._clock() - (self._start or 0.0)
         done = step - self._first_step
-        if self._start is None or done <= 0 or seconds <= 0:
+        if self._start is None or done <= 0 or self._clock() <= self._start:
             return ""
+        seconds = self._clock() - self._start
         steps_left = self._num_epochs * self._steps_per_epoch - step
         left = duration(steps_left * seconds / done)
         return f"  {left} left  {done * self._batch_size / seconds:,.0f} img/s"
 
-    def _write(self, line, stays=False):
+    def write(self, line: str, stays: bool = False) -> None:
+        """Writes a line.
+
+        Args:
+            line: as text.
+            stays: whether the next one does not take its place.
+        """
         if self._is_terminal:
             columns = max(shutil.get_terminal_size().columns, 2)
             line = line[: columns - 1]

@@ -14,7 +14,6 @@ from lambdanet_tf import environment
 from lambdanet_tf import files
 from lambdanet_tf import runs
 from lambdanet_tf.arguments import UserError
-from lambdanet_tf.training import pictures
 from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.options import number_of_workers
 from lambdanet_tf.training.progress import count
@@ -24,6 +23,7 @@ from lambdanet_tf.training.recipe import from_dict
 from lambdanet_tf.training.recipes import read_recipe
 from lambdanet_tf.training.recipes import resolve
 
+_MAIN = os.path.join("lambdanet_tf", "__main__.py")
 _PARTS = ("train", "validation", "test")
 
 
@@ -106,7 +106,7 @@ def check_prerequisites(
         place,
     ):
         files.check_file_system(path)
-    if not pictures.can_draw():
+    if not environment.is_there("matplotlib"):
         print_fn(
             "matplotlib is not installed: the run makes no pictures. It comes "
             'with the extra `plot`: pip install "lambdanet-tf[plot]".'
@@ -268,11 +268,11 @@ def _check_not_failed(run):
 
 def _command():
     """The command line of this process, as a person would type it."""
-    name = os.path.basename(sys.argv[0])
+    folder, name = os.path.split(sys.argv[0])
     if name == "train.py":
         return " ".join(["python", name, *sys.argv[1:]])
     if name.startswith("lambdanet"):
         return " ".join([name, *sys.argv[1:]])
-    if name == "__main__.py":
+    if os.path.join(os.path.basename(folder), name) == _MAIN:
         return " ".join(["python -m lambdanet_tf", *sys.argv[1:]])
     return "lambdanet_tf.training.train"

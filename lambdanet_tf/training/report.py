@@ -7,11 +7,10 @@ import numpy as np
 
 from lambdanet_tf import markdown
 from lambdanet_tf import runs
+from lambdanet_tf.environment import is_there
 from lambdanet_tf.training import pictures
 from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.progress import duration
-
-_EXAMPLES = 16
 
 
 def write_report(
@@ -22,7 +21,7 @@ def write_report(
     facts: dict[str, str],
     print_fn: Callable[[str], Any] = print,
 ) -> None:
-    """Writes report.md, examples.npz, and the pictures if matplotlib is there.
+    """Writes report.md, and the pictures if matplotlib is there.
 
     Args:
         folder: where to.
@@ -34,10 +33,8 @@ def write_report(
             description of the images.
         print_fn: is told if the pictures cannot be drawn.
     """
-    images, labels, _ = predictions
-    folder.write_examples(images[:_EXAMPLES], labels[:_EXAMPLES])
     drawn = {}
-    if pictures.can_draw():
+    if is_there("matplotlib"):
         try:
             drawn = _draw(folder, run, rows, predictions)
         except Exception as error:  # of matplotlib: the figures are worth more
@@ -75,6 +72,8 @@ def report(run: runs.Run, facts: dict[str, str], drawn: dict[str, str]) -> str:
     recipe, metrics = run.recipe, run.metrics
     facts = dict(facts)
     description = facts.pop("data")
+    accuracy = accuracy_text(metrics)
+    results = markdown.table([*_results(run), *facts.items()])
     chosen = "The weights are those of the last epoch."
     if "validation_accuracy" in metrics:
         chosen = (
@@ -85,9 +84,9 @@ def report(run: runs.Run, facts: dict[str, str], drawn: dict[str, str]) -> str:
     return "\n\n".join(
         [
             f"# {run.model} on {markdown.escape(recipe['data'])}",
-            f"{accuracy_text(metrics)}, with the weights of epoch "
+            f"{accuracy}, with the weights of epoch "
             f"{metrics['best_epoch']} of {recipe['epochs']}.",
-            markdown.table([*_results(run), *facts.items()]),
+            results,
             f"{markdown.escape(description)}\n{chosen}",
             *(f"![{title}]({name})" for title, name in drawn.items()),
             "## Recipe",

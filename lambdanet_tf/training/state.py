@@ -23,7 +23,7 @@ from lambdanet_tf.arguments import UserError
 from lambdanet_tf.environment import tf_variable
 from lambdanet_tf.files import FileError
 from lambdanet_tf.training.averages import Averages
-from lambdanet_tf.training.preemption import NotFinite
+from lambdanet_tf.training.options import NotFinite
 
 _MAX_TO_KEEP = 2
 _NAME = re.compile(r"ckpt-(\d+)(?:-(\d+))?\.(?:index|data-.*)")
@@ -77,7 +77,7 @@ class TrainState:
         self.best: dict[str, Any] | None = None
         self.best_weights = b""
         self.seconds = self.training_seconds = self.epoch_seconds = 0.0
-        self._last_tick: float | None = None
+        self._last_tick = time.perf_counter()
 
         optimizer.build(model.trainable_variables)
         weights = models.named_weights(model)
@@ -85,8 +85,9 @@ class TrainState:
         self._slots = _named_slots(optimizer, _trainable_names(model))
         self._averages = _named_averages(averages, self._weights)
         self._texts = [
-            tf.Variable("", dtype=tf.string, trainable=False) for _ in range(2)
+            tf.Variable(tf.constant(""), trainable=False) for _ in range(2)
         ]
+        # A `tf.Module` would hold each weight again, by its place in the model.
         self._checkpoint = tf.train.Checkpoint(
             weights=self._weights,
             optimizer=self._slots,
@@ -121,14 +122,14 @@ class TrainState:
         self._sums = tf.constant(values, tf.float64)
 
     def tick(self, training: bool = False) -> None:
-        """Adds the time since the last call; at the first one, nothing.
+        """Adds the time since the last call, or since the state was restored.
 
         Args:
             training: whether it was used for training steps, all of which have
                 ended if `sums` has been read.
         """
         now = time.perf_counter()
-        elapsed = now - (self._last_tick or now)
+        elapsed = now - self._last_tick
         self._last_tick = now
         self.seconds += elapsed
         if training:
@@ -170,18 +171,15 @@ class TrainState:
             self.best = {"epoch": row["epoch"], "score": score, **metrics}
             self.best_weights = weights
 
-    def check_weights(self, kept: str = "") -> None:
+    def check_weights(self) -> None:
         """Raises unless all weights of the model are finite.
 
         On a CPU, ReLU maps NaN to 0, so the loss can hide NaN weights.
 
-        Args:
-            kept: which good weights there are, for the message.
-
         Raises:
             NotFinite: if one is not.
         """
-        check_finite(float(self._sum()), self.step, kept)
+        check_finite(float(self._sum()), self.step)
 
     @tf.function
     def _sum(self):
@@ -205,7 +203,7 @@ class TrainState:
             ]
         )
 
-    def save(self, folder: str, kept: str = "") -> None:
+    def save(self, folder: str) -> None:
         """Writes a checkpoint, unless this state is written already.
 
         The last two of a run are kept. All workers of a run must call it, each
@@ -213,12 +211,11 @@ class TrainState:
 
         Args:
             folder: of the checkpoints.
-            kept: as for `check_weights`.
 
         Raises:
             NotFinite: if a weight is not finite; nothing is written then.
         """
-        self.check_weights(kept)
+        self.check_weights()
         now = self.step, len(self.rows)
         if now == self._saved:
             return
@@ -252,6 +249,7 @@ class TrainState:
             ValueError: if there are checkpoints, but none is whole, or it does
                 not fit the network.
         """
+        self._last_tick = time.perf_counter()
         paths = checkpoint_paths(folder)
         for path in paths:
             try:
@@ -286,24 +284,23 @@ class TrainState:
             ) from error
         for name in _FIELDS:
             setattr(self, name, fields[name])
-        self.best_weights = self._texts[1].numpy()
+        self.best_weights = bytes(self._texts[1].numpy())
 
 
-def check_finite(value: float, step: int, kept: str) -> None:
+def check_finite(value: float, step: int) -> None:
     """Raises unless a loss, or a sum that contains one, is finite.
 
     Args:
         value: the loss.
         step: training step at which it was read, for the message.
-        kept: which good weights there are, for the message.
 
     Raises:
         NotFinite: if it is NaN or infinite.
     """
     if not math.isfinite(value):
         raise NotFinite(
-            f"Loss or weights became {value} by step {step}. {kept} A lower "
-            "learning rate, a longer warm-up or --global-clipnorm may help."
+            f"Loss or weights became {value} by step {step}. A lower learning "
+            "rate, a longer warm-up or --global-clipnorm may help."
         )
 
 

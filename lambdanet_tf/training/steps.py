@@ -10,6 +10,7 @@ from lambdanet_tf import data
 from lambdanet_tf.environment import tf_variable
 from lambdanet_tf.layers.randomness import random_streams
 from lambdanet_tf.training.batches import InputPipeline
+from lambdanet_tf.training.devices import local_rows
 from lambdanet_tf.training.optimizer import apply_gradients
 from lambdanet_tf.training.optimizer import scale_loss
 from lambdanet_tf.training.recipe import Recipe
@@ -79,7 +80,7 @@ def update_step(state: TrainState, recipe: Recipe) -> Callable[..., tf.Tensor]:
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
 
     def step(images, labels, number):
-        seed = replica_seed(recipe.seed, number)
+        seed = _replica_seed(recipe.seed, number)
         with tf.GradientTape() as tape, random_streams(seed):
             logits = model(images, training=True)
             losses = cross_entropy(labels, logits, recipe.label_smoothing)
@@ -101,8 +102,8 @@ def update_step(state: TrainState, recipe: Recipe) -> Callable[..., tf.Tensor]:
     return step
 
 
-def replica_seed(seed: int, step: tf.Tensor) -> tf.Tensor:
-    """Returns the seed of what is random in a step of this replica."""
+def _replica_seed(seed, step):
+    """The seed of what is random in a step of this replica."""
     context = tf.distribute.get_replica_context()
     number = step * context.num_replicas_in_sync + tf.cast(
         context.replica_id_in_sync_group, tf.int64
@@ -176,31 +177,21 @@ class Evaluation:
             those of this process: float32 `(number, height, width, channels)`,
             int64 `(number,)`, float32 `(number, classes)`.
         """
-        columns, count = [], 0
-        for batch in self._pipeline.evaluation(source):
-            images, labels, weights, _ = batch
-            probabilities = self._predict(images)
-            columns.append(
-                [
-                    self._local(x)
-                    for x in (images, labels, probabilities, weights)
-                ]
-            )
-            count += len(columns[-1][0])
+        batches, count = [], 0
+        for images, labels, weights, _ in self._pipeline.evaluation(source):
+            columns = images, labels, self._predict(images), weights
+            strategy = self._pipeline.strategy
+            batches.append([local_rows(strategy, x) for x in columns])
+            count += len(batches[-1][0])
             self._check()
             if count >= _MAX_PREDICTIONS:
                 break
         images, labels, probabilities, weights = (
-            np.concatenate(column) for column in zip(*columns, strict=True)
+            np.concatenate(column).astype(np.float32)
+            for column in zip(*batches, strict=True)
         )
         kept = weights > 0
         return images[kept], labels[kept].argmax(-1), probabilities[kept]
-
-    def _local(self, value):
-        parts = self._pipeline.strategy.experimental_local_results(value)
-        return np.concatenate(
-            [tf.cast(part, tf.float32).numpy() for part in parts]
-        )
 
 
 def evaluation_step(model: tf.keras.Model) -> Callable[..., tf.Tensor]:
@@ -297,6 +288,6 @@ def top_k_accuracy(labels: tf.Tensor, logits: tf.Tensor, k: int) -> tf.Tensor:
     labels = tf.argmax(labels, axis=-1, output_type=tf.int32)
     logits = tf.cast(logits, tf.float32)
     own = tf.gather(logits, labels, axis=-1, batch_dims=1)
-    below = tf.cast(logits < own[:, tf.newaxis], tf.int32)
-    rank = logits.shape[-1] - tf.reduce_sum(below, axis=-1)
+    not_below = tf.logical_not(logits < own[:, tf.newaxis])
+    rank = tf.reduce_sum(tf.cast(not_below, tf.int32), axis=-1)
     return tf.cast(rank <= k, tf.float32)

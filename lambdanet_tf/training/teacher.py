@@ -25,6 +25,7 @@ from lambdanet_tf.files import check_writable
 from lambdanet_tf.files import whole_file
 from lambdanet_tf.training.batches import evaluation_crop
 from lambdanet_tf.training.devices import create_strategy
+from lambdanet_tf.training.devices import local_rows
 from lambdanet_tf.training.options import LabelOptions
 from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.recipe import from_dict
@@ -151,12 +152,12 @@ def _label(run, source, output, options, print_fn):
         for (pixels, encoded), _ in strategy.experimental_distribute_dataset(
             batches, tf.distribute.InputOptions(_FETCH_TO_DEVICE)
         ):
-            rows = _local(strategy, predict(pixels))
+            rows = local_rows(strategy, predict(pixels))
             num_read += len(rows)
             records += [
                 pseudo_labels.write_example(image, row)
                 for image, row in zip(
-                    _local(strategy, encoded), rows, strict=True
+                    local_rows(strategy, encoded), rows, strict=True
                 )
                 if row.max() >= options.threshold
             ]
@@ -170,12 +171,6 @@ def _label(run, source, output, options, print_fn):
     return files, num_read == source.num_images
 
 
-def _local(strategy, value):
-    """The rows of all replicas, in their order."""
-    parts = strategy.experimental_local_results(value)
-    return np.concatenate([part.numpy() for part in parts])
-
-
 def _write_records(output, name, records):
     """Writes a TFRecord file, whole or not at all."""
     with (
@@ -187,8 +182,7 @@ def _write_records(output, name, records):
 
 
 def _read(files: Sequence[str]) -> Iterator[bytes]:
-    for record in tf.data.TFRecordDataset(list(files)):
-        yield record.numpy()
+    yield from tf.data.TFRecordDataset(list(files)).as_numpy_iterator()
 
 
 def _predictions(files):

@@ -68,6 +68,7 @@ def formula(builder, size, arguments):
     return closed_form.resnet(letters, size, **values)
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize(
     ("builder", "size", "arguments"),
     [

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from lambdanet_tf import analysis
 from lambdanet_tf import models
+from lambdanet_tf.analysis import parts
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativePositionEmbedding
@@ -64,6 +65,17 @@ def test_parts_have_fields_of_their_own():
     near = np.zeros([7, 9], bool)
     near[2:5, 3:6] = True  # Around the center, (3, 4).
     np.testing.assert_array_equal(fields["position"] > 0, near)
+
+
+def test_every_example_counts_however_many_are_computed_at_once(monkeypatch):
+    layer = LambdaLayer(1, num_heads=1, key_dim=3, use_batch_norm=False)
+    model = network(layer, shape=(5, 4))
+    x = images(model, 4)
+    whole = analysis.receptive_field(model, layer, x)
+    single = [analysis.receptive_field(model, layer, one[None]) for one in x]
+    checks.assert_close(whole, np.mean(single, axis=0), 1e-5)
+    monkeypatch.setattr(parts, "_BATCH", 2)
+    checks.assert_close(analysis.receptive_field(model, layer, x), whole, 1e-5)
 
 
 def test_receptive_field_is_the_norm_of_the_jacobian():

@@ -11,45 +11,22 @@ import tensorflow as tf
 from lambdanet_tf import data
 from lambdanet_tf.data import augment
 from lambdanet_tf.environment import require
+from tests.support.image_sets import Files
+from tests.support.image_sets import element_labels
+from tests.support.image_sets import jpeg
+from tests.support.image_sets import png
+from tests.support.image_sets import read_once
+from tests.support.image_sets import sizes
+from tests.support.image_sets import whole
 
 pytestmark = pytest.mark.once
 
 SHAPE = (8, 8, 3)
 
 
-def png(color, size=(8, 8)):
-    """A PNG file of one color."""
-    pixels = np.broadcast_to(np.uint8(color), (*size, len(color)))
-    return tf.io.encode_png(pixels).numpy()
-
-
-def jpeg(color, size=(8, 8)):
-    pixels = np.broadcast_to(np.uint8(color), (*size, len(color)))
-    return tf.io.encode_jpeg(pixels, quality=100).numpy()
-
-
-def whole(image, label, position):
-    return data.whole_image(image, 8), label
-
-
-def read_once(source):
-    """All images and labels of a source."""
-    batches = [batch for batch, _ in source.batches(source.scan(), whole, 4)]
-    return [np.concatenate(column) for column in zip(*batches, strict=True)]
-
-
 def training_labels(source, number, seed=0, start=0, shard=None):
     """The labels of the first `number` images of a training stream."""
     return element_labels(source.stream(seed, start, shard).take(number))
-
-
-def element_labels(elements):
-    return [int(item["label"]) for _, item in elements]
-
-
-def sizes(images):
-    parts = (images.train, images.validation, images.test)
-    return [part.num_images if part else 0 for part in parts]
 
 
 @pytest.fixture
@@ -143,23 +120,6 @@ def test_shards_are_the_stream_dealt_out(numbers):
         shard = data.Shard(index, 3)
         found = training_labels(numbers, 10, seed=3, shard=shard)
         assert found == labels[index::3]
-
-
-class Files(data.StreamedSource):
-    """Files of unequal size; the label of each image is its number."""
-
-    def __init__(self, *sizes, shuffle_buffer=4, exact=True):
-        super().__init__(sizes, shuffle_buffer, exact=exact)
-        self._bounds = tf.constant([0, *np.cumsum(sizes)], tf.int64)
-
-    def read_file(self, number):
-        first, end = self._bounds[number], self._bounds[number + 1]
-        return tf.data.Dataset.range(first, end).map(
-            lambda label: {"label": tf.cast(label, tf.int32)}
-        )
-
-    def decode(self, item):
-        return data.ArrayImage(tf.zeros([1, 1, 1])), item["label"]
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])

@@ -12,36 +12,16 @@ from lambdanet_tf import data
 from lambdanet_tf.data import fake
 from lambdanet_tf.data import records
 from lambdanet_tf.environment import require
-from tests.data.test_data import element_labels
-from tests.data.test_data import png
-from tests.data.test_data import read_once
-from tests.data.test_data import sizes
+from tests.support.image_sets import element_labels
+from tests.support.image_sets import example
+from tests.support.image_sets import png
+from tests.support.image_sets import read_once
+from tests.support.image_sets import sizes
+from tests.support.image_sets import write_file
 
 pytestmark = pytest.mark.once
 
 # TFRecords.
-
-
-def example(encoded, label, key="image/encoded"):
-    def feature(**kind):
-        return tf.train.Feature(**kind)
-
-    return tf.train.Example(
-        features=tf.train.Features(
-            feature={
-                key: feature(bytes_list=tf.train.BytesList(value=[encoded])),
-                "image/class/label": feature(
-                    int64_list=tf.train.Int64List(value=[label])
-                ),
-            }
-        )
-    ).SerializeToString()
-
-
-def write_file(path, contents):
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for content in contents:
-            writer.write(content)
 
 
 def write_records(path, part, num_files, per_file, first=0):
@@ -357,10 +337,11 @@ def test_fake_images():
 def test_sizes_of_fake_images_are_those_of_the_sets_for_which_they_stand():
     """Of what TensorFlow Datasets knows without the data."""
     tfds = require("tensorflow_datasets", extra="tfds")
-    for name, known in fake.KNOWN_SIZES.items():
+    for name, (size, classes, *_) in fake.KNOWN_SIZES.items():
         features = tfds.builder(name).info.features
-        assert features["label"].num_classes == known.classes
-        shape = zip(features["image"].shape, known.shape, strict=True)
+        assert features["label"].num_classes == classes
+        shape = map(int, size.split("x"))
+        shape = zip(features["image"].shape, shape, strict=True)
         assert all(size in (None, expected) for size, expected in shape)
 
 

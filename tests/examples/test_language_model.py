@@ -72,6 +72,13 @@ def test_no_model_sees_the_future(kind, run):
     checks.assert_far(after[:, 30:], before[:, 30:], 1e-2)
 
 
+def test_the_export_of_texts_is_the_model(run):
+    folder = run[0] / "served" / "language_model" / "1"
+    served = tf.saved_model.load(str(folder)).signatures["serving_default"]
+    model, tokens = restored("lambda", run[0]), some_bytes(77)
+    checks.assert_close(served(tokens=tokens)["logits"], model(tokens), 1e-4)
+
+
 def test_the_export_generates_what_the_model_does(run):
     folder, _, _ = run
     model = restored("lambda", folder)

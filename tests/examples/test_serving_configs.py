@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from google.protobuf import wrappers_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
-from lambdanet_tf.serving import warmup
+from lambdanet_tf.serving import requests
 from tests.support.served import EXAMPLE
 from tests.support.served import ROOT
 
@@ -78,7 +78,7 @@ def test_batching_parameters():
     sizes = list(config.allowed_batch_sizes)
     assert sizes == sorted(set(sizes))
     assert sizes[-1] == config.max_batch_size.value
-    assert tuple(sizes) == warmup.BATCH_SIZES  # none is met unprepared
+    assert tuple(sizes) == requests.BATCH_SIZES  # none is met unprepared
     assert config.num_batch_threads.value >= 1
 
 

@@ -17,30 +17,12 @@ from lambdanet_tf import ops
 from lambdanet_tf.layers import RelativeAttention
 from tests.support import attention_oracle
 from tests.support import checks
+from tests.support.attention_layers import built
+from tests.support.attention_layers import copy_weights
+from tests.support.attention_layers import normal
 
 SIZES = {1: (2, 3, 5, 7, 11), 2: (2, 3, 5), 3: (1, 2, 3)}
 _SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
-
-
-def normal(rng, *shape):
-    return rng.normal(size=shape).astype("float32")
-
-
-def built(x, seed=5, call=None, **arguments):
-    """A layer with random weights, built for `x`."""
-    layer = RelativeAttention(**arguments)
-    layer(tf.constant(x), **(call or {}))
-    checks.randomize(layer, np.random.default_rng(seed))
-    return layer
-
-
-def copy_weights(source, target, **changes):
-    weights = checks.reference_weights(source)
-    for name, variable in checks.reference_weights(target).items():
-        value = changes.get(name)
-        if value is None:
-            value = checks.raw(weights[name])
-        variable.assign(value)
 
 
 def odd(*numbers):
@@ -441,6 +423,7 @@ def largest_tensor(layer, grid):
     )
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("kind", ["per_axis", "joint"])
 def test_memory_of_a_local_scope_is_linear(kind):
     local = RelativeAttention(8, num_heads=2, scope=5, position_embedding=kind)
@@ -463,7 +446,7 @@ def test_blocks_leave_little_context_unread():
         for scope in (3, 7, 9):
             axes = [ops.same_axis(size, scope)] * 2
             geometry = ops.Geometry.of(axes)
-            (rows, columns) = ops.block_sizes(geometry, 8, 16, 16)
+            (rows, columns) = ops.attention.block_sizes(geometry, 8, 16, 16)
             assert (scope - 1) % rows == 0
             assert (scope - 1) % columns == 0
 
@@ -524,8 +507,28 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("kind", PARTS)
-def test_parts_of_the_queries_are_the_same_function(kind, rng, monkeypatch):
+def compiled(step):
+    return tf.function(step, jit_compile=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        *((kind, lambda step: step) for kind in PARTS),
+        # What takes seconds to trace and compile.
+        *(
+            pytest.param(kind, way, marks=pytest.mark.thorough)
+            for kind, way in (
+                *((kind, tf.function) for kind in PARTS),
+                ("map", compiled),
+                ("causal", compiled),
+            )
+        ),
+    ],
+)
+def test_parts_of_the_queries_are_the_same_function(
+    kind, way, rng, monkeypatch
+):
     arguments, grid, masked = PARTS[kind]
     layer = layers.RelativeAttention(
         4, num_heads=2, key_dim=3, **arguments, dtype="float64"
@@ -556,12 +559,8 @@ def test_parts_of_the_queries_are_the_same_function(kind, rng, monkeypatch):
     expected = step(x)
     monkeypatch.setattr(ops.attention, "_MAX_SCORES", 0)
     monkeypatch.setattr(ops.attention, "_SCORES_OF_PART", n**2 * 16 // 3)
-    functions = [step, tf.function(step, jit_compile=False)]
-    if kind in ("map", "causal"):
-        functions.append(tf.function(step, jit_compile=True))
-    for function in functions:
-        for part, whole in zip(function(x), expected, strict=True):
-            checks.assert_close(part, whole, 1e-10)
+    for part, whole in zip(way(step)(x), expected, strict=True):
+        checks.assert_close(part, whole, 1e-10)
 
 
 def test_scores_of_many_queries_are_formed_in_parts(monkeypatch):

@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf.layers import RelativeAttention
-from tests.layers.test_attention import built
-from tests.layers.test_attention import normal
 from tests.support import checks
+from tests.support.attention_layers import built
+from tests.support.attention_layers import normal
 
 pytestmark = pytest.mark.once
 

@@ -686,7 +686,7 @@ USES = {
     "tables_before_build": (lambda: attention().tables(), "`tables`"),
     "state_before_build": (
         lambda: lambda_layer().state_spec(),
-        "must be built",
+        "has no `state` before it is built",
     ),
     "entries_before_build": (lambda: table().entries_for((5,)), "before it is"),
 }

@@ -340,6 +340,22 @@ def test_a_mask_of_another_rank_is_refused(rng):
         layer(tf.ones([3, 5, 2]), training=True, mask=tf.ones([3], tf.bool))
 
 
+def test_a_function_has_gradients_where_its_statistics_are_traced(rng):
+    x = tf.constant(rng.normal(size=[3, 5, 4]))
+    layer = built(layers.BatchNormalization, x.shape, rng, dtype="float64")
+
+    def call(x):
+        return tf.square(layer(x, training=True))
+
+    gradients = []
+    for function in (call, tf.function(call)):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            outputs = function(x)
+        gradients += [tape.gradient(outputs, x)]
+    checks.assert_close(*gradients, 1e-12)
+
+
 def test_second_derivatives(rng):
     """Of the two passes, against those of elementary operations."""
     x = tf.constant(rng.normal(size=[4, 3, 2]))

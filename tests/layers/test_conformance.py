@@ -18,10 +18,8 @@ from lambdanet_tf import ops
 from lambdanet_tf.environment import KERAS_3
 from tests.support import cases
 from tests.support import checks
-
-every_case = pytest.mark.parametrize(
-    "case", cases.CASES, ids=lambda case: case.name
-)
+from tests.support import networks
+from tests.support.cases import every_case
 
 
 def make_model(case, **kwargs):
@@ -79,6 +77,7 @@ def test_graph_equals_eager_and_is_traced_once(case):
     assert len(traces) == 1
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.once
 @every_case
 def test_xla(case):
@@ -110,6 +109,7 @@ def free_rank(function, tensors):
     return tf.function(function, input_signature=[specs])
 
 
+@pytest.mark.one_in(8)
 @every_case
 def test_what_is_known_since_build_counts(case):
     layer = case.make()
@@ -135,28 +135,9 @@ def test_what_is_known_since_build_counts(case):
         checks.assert_close(unknown(cut), expected, 1e-5)
 
 
-def everything_first():
-    """A model in which every layer of a kind sees the inputs themselves."""
-    inputs = tf.keras.Input((6, 5, 8))
-    outputs = [
-        layer(inputs)
-        for layer in (
-            layers.LambdaLayer(8, num_heads=2, key_dim=3),
-            layers.LambdaLayer(8, num_heads=2, key_dim=3, scope=3),
-            layers.LambdaConv(8, 3, num_heads=2, key_dim=3),
-            layers.RelativeAttention(8, num_heads=2),
-            layers.SqueezeExcite(),
-            layers.BatchNormalization(),
-            layers.StochasticDepth(0.5),
-        )
-    ]
-    x = tf.keras.layers.Concatenate()(outputs)
-    x = tf.keras.layers.GlobalAveragePooling2D()(x)
-    return tf.keras.Model(inputs, tf.keras.layers.Dense(1)(x))
-
-
+@pytest.mark.thorough
 def test_batches_of_a_generator_have_no_static_sizes(rng):
-    model = everything_first()
+    model = networks.every_layer(units=1)
     model.compile("sgd", "mse", jit_compile=False)
     x = rng.normal(size=[4, 6, 5, 8]).astype("float32")
     y = np.zeros([4, 1], "float32")
@@ -180,6 +161,7 @@ def test_batches_of_a_generator_have_no_static_sizes(rng):
         assert np.isfinite(history.history["loss"][0])
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 @pytest.mark.parametrize(
     "arguments",
@@ -208,6 +190,7 @@ def test_second_derivatives_compiled_by_xla(arguments, rng):
     checks.assert_close(compiled(x), penalty(x), 1e-5)
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.once
 @every_case
 def test_a_batch_without_examples_changes_nothing(case):
@@ -299,6 +282,7 @@ def test_model_export(case, tmp_path):
         np.testing.assert_array_equal(output, expected)
 
 
+@pytest.mark.one_in(8)
 @every_case
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision_is_close_to_single(case, policy):
@@ -315,6 +299,7 @@ def test_half_precision_is_close_to_single(case, policy):
     checks.assert_close(tf.cast(output, tf.float32), model(data), tolerance)
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.once
 @pytest.mark.parametrize("implementation", ops.implementations())
 @pytest.mark.parametrize(
@@ -387,6 +372,7 @@ def step(model, data, learning_rate=0.01):
     return output
 
 
+@pytest.mark.one_in(8)
 @every_case
 def test_two_replicas_equal_one_device(case, two_replicas):
     data = tensors(case, batch=4)
@@ -436,6 +422,7 @@ def written_by_the_other_keras(tmp_path_factory):
     return folder
 
 
+@pytest.mark.thorough
 @every_case
 def test_weights_of_the_other_keras(case, written_by_the_other_keras):
     stem = written_by_the_other_keras / case.name

@@ -145,6 +145,7 @@ CASES = [
 ]
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.filterwarnings("ignore")  # converters' own
 @pytest.mark.parametrize("convert", [by_tflite, by_onnx])
 @pytest.mark.parametrize("build", CASES)
@@ -162,6 +163,7 @@ def test_converted_models_compute_what_keras_computes(
         np.testing.assert_allclose(run(x), wanted, rtol=1e-4, atol=rounding)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "convert", [by_tflite_from_saved_model, by_onnx_from_keras]
@@ -179,6 +181,7 @@ def test_exports_of_keras_convert(build, convert, rng, tmp_path):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")
 def test_a_converted_step_streams(rng):
     """Three positions, one after the other, in onnxruntime."""

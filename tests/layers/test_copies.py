@@ -45,6 +45,7 @@ def trains(model, data):
     return len(model.trainable_weights), sum(moved)
 
 
+@pytest.mark.representatives(3)
 @every_layer
 def test_frozen_layers_stay_frozen(case, tmp_path):
     data = case.data(batch=2)
@@ -155,6 +156,7 @@ def test_policy_that_is_set_later(case):
     checks.assert_close(case.call(layer, data), expected, 1e-6)
 
 
+@pytest.mark.representatives(1)
 @every_layer
 def test_quantized_layers_are_loaded(case, tmp_path):
     if not KERAS_3:
@@ -180,6 +182,7 @@ CONSTANTS = {
 }
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("way", ["keras_file", "clone_model"])
 @pytest.mark.parametrize("name", CONSTANTS)
 def test_constants_of_a_model_are_kept(name, way, tmp_path):

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.every_lane
 SIZES = {1: (2, 3, 5, 7, 11), 2: (2, 3, 5), 3: (1, 2, 3)}
 
 
-@pytest.mark.parametrize("case", cases.CASES, ids=lambda case: case.name)
+@cases.every_case
 def test_case(case):
     checks.check_layer(case)
 
@@ -170,6 +170,7 @@ def test_any_layer_equals_the_reference(rank, implementation, data):
     agree(layers.LambdaLayer, drawn, implementation, "float64", jointly=True)
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.once
 @cases.every_implementation
 @few

@@ -288,7 +288,7 @@ REFUSED = {
 def test_what_cannot_stream_is_refused(name):
     layer_type, arguments, reason = REFUSED[name]
     layer = layer_type(**_SIZE, **arguments)
-    with pytest.raises(ValueError, match="must be built"):
+    with pytest.raises(ValueError, match="before it is built"):
         layer.initial_state(2)
     layer.build((None, 11, CHANNELS))
     for call in (layer.state_spec, lambda: layer.initial_state(2)):

@@ -194,7 +194,7 @@ def test_functional_models_know_their_shapes(rng):
     assert model.predict(normal(rng, 3, 6, 7, 3), verbose=0).shape == (3, 2)
 
 
-@pytest.mark.parametrize("case", cases.CASES, ids=lambda case: case.name)
+@cases.every_case
 def test_computed_shapes_with_unknown_axes(case):
     if not case.any_size or set(case.shapes) != {"inputs"}:
         return
@@ -551,7 +551,7 @@ def test_propagated_mask_of_the_context():
     checks.assert_close(output, expected, 1e-5)
 
 
-@pytest.mark.parametrize("case", cases.CASES, ids=lambda case: f"{case.name}")
+@cases.every_case
 def test_wrappers_see_what_a_call_takes(case):
     # tf_keras' wrappers read the signature, and pass on what they find there.
     layer = case.make()
@@ -738,7 +738,7 @@ def test_what_is_dropped_is_dropped(layer_type):
 # Keras habits -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", cases.CASES, ids=lambda case: case.name)
+@cases.every_case
 def test_unbuilt_layers_are_serialized(case):
     layer = case.make()
     data = tf.keras.layers.serialize(layer)

@@ -11,23 +11,23 @@ from lambdanet_tf import specs
 from lambdanet_tf.layers import RelativeAttention
 from lambdanet_tf.models import blocks
 from lambdanet_tf.serving import fold_batch_norm
-from tests.models import test_resnet
 from tests.support import checks
+from tests.support import numpy_network
+from tests.support.networks import ATTENTION
+from tests.support.networks import assert_trains
+from tests.support.networks import assert_trains_in_half
+from tests.support.networks import some_images
+from tests.support.networks import vary
 
 pytestmark = pytest.mark.once
 
 LETTERS = "SAXP"
-SPEC = dataclasses.replace(
-    test_resnet.TINY,
-    stages=("S", "AX", "P"),
-    attention_heads=2,
-    attention_scope=3,
-    key_dim=4,
-)
 
 
 def network(input_shape=(9, 7, 3), **arguments):
-    return models.ResNet(SPEC, input_shape=input_shape, classes=5, **arguments)
+    return models.ResNet(
+        ATTENTION, input_shape=input_shape, classes=5, **arguments
+    )
 
 
 def test_every_letter_has_a_middle_and_a_layer():
@@ -37,8 +37,8 @@ def test_every_letter_has_a_middle_and_a_layer():
 
 
 def test_networks_train():
-    images = test_resnet.some_images(4, 9, 7, 3)
-    test_resnet.assert_trains(network(), images, classes=5)
+    images = some_images(4, 9, 7, 3)
+    assert_trains(network(), images, classes=5)
 
 
 @pytest.mark.parametrize("letter", LETTERS)
@@ -50,7 +50,7 @@ def test_sizes_are_rounded_up(letter, padding):
         padding=padding,
         endpoints=("c2", "c3", "c4"),
     )
-    maps = model(test_resnet.some_images(1, 9, 8, 3))
+    maps = model(some_images(1, 9, 8, 3))
     sizes = {name: tuple(x.shape[1:3]) for name, x in maps.items()}
     assert sizes == {"c2": (9, 8), "c3": (5, 4), "c4": (3, 2)}
 
@@ -59,10 +59,10 @@ def test_local_attention_takes_images_of_any_size():
     arguments = {"stages": ("S", "SC", "S")}
     free = network((None, None, 3), **arguments)
     fixed = network(**arguments)
-    test_resnet.vary(free)
+    vary(free)
     for key, weight in models.named_weights(fixed).items():
         weight.assign(models.named_weights(free)[key])
-    images = test_resnet.some_images(2, 9, 7, 3)
+    images = some_images(2, 9, 7, 3)
     checks.assert_close(free(images), fixed(images), 1e-4)
     with pytest.raises(ValueError, match="static"):
         network((None, None, 3))
@@ -112,8 +112,8 @@ def test_the_augmented_convolution_of_bello_et_al():
 
 def test_weights_and_files(tmp_path):
     model = network()
-    test_resnet.vary(model)
-    images = test_resnet.some_images(2, 9, 7, 3)
+    vary(model)
+    images = some_images(2, 9, 7, 3)
     names = models.named_weights(model)
     assert "stage2_block1_local_attention/axis2_embedding/embeddings" in names
     assert "stage3_block2_height_attention/axis1_embedding/embeddings" in names
@@ -127,21 +127,22 @@ def test_weights_and_files(tmp_path):
 
 def test_folded_networks_are_the_same_function():
     model = network()
-    test_resnet.vary(model)
+    vary(model)
     folded = fold_batch_norm(model)
-    images = test_resnet.some_images(2, 9, 7, 3)
+    images = some_images(2, 9, 7, 3)
     checks.assert_close(folded(images), model(images), 1e-5)
     assert folded.count_params() < model.count_params()
 
 
+@pytest.mark.thorough
 def test_mixed_precision_and_xla():
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
     model = network((16, 16, 3), classifier_activation=None)
-    images = test_resnet.some_images(2, 16, 16, 3)
+    images = some_images(2, 16, 16, 3)
     assert model(images).dtype == tf.float32
     compiled = tf.function(model, jit_compile=True)
     assert np.all(np.isfinite(compiled(images)))
-    test_resnet.assert_trains_in_half(model)
+    assert_trains_in_half(model)
 
 
 @pytest.mark.parametrize("letter", LETTERS)
@@ -149,7 +150,7 @@ def test_blocks_are_the_papers_in_numpy(letter):
     """A strided block of each letter, in float64."""
     tf.keras.mixed_precision.set_global_policy("float64")
     spec = dataclasses.replace(
-        SPEC, stages=(letter,), widths=(20,), strides=(2,)
+        ATTENTION, stages=(letter,), widths=(20,), strides=(2,)
     )
     model = models.ResNet(
         spec,
@@ -157,28 +158,28 @@ def test_blocks_are_the_papers_in_numpy(letter):
         include_top=False,
         include_preprocessing=False,
     )
-    test_resnet.vary(model)
+    vary(model)
     weights = {
         name: np.asarray(weight, np.float64)
         for name, weight in models.named_weights(model).items()
     }
-    images = test_resnet.some_images(2, 5, 7, 3) / 64 - 2  # Inputs: float32.
+    images = some_images(2, 5, 7, 3) / 64 - 2  # Inputs: float32.
     x = conv_norm(images, weights, "stem_conv1")
     name = "stage2_block1"
-    residual = test_resnet.pool(x, 2)
-    residual = test_resnet.conv(residual, weights, f"{name}_shortcut")
-    residual = test_resnet.norm(residual, weights, f"{name}_shortcut")
+    residual = numpy_network.pool(x, 2)
+    residual = numpy_network.conv(residual, weights, f"{name}_shortcut")
+    residual = numpy_network.norm(residual, weights, f"{name}_shortcut")
     x = conv_norm(x, weights, f"{name}_conv1")
     x = MIDDLES[letter](x, weights, model, name)
-    x = test_resnet.conv(x, weights, f"{name}_conv3")
-    x = test_resnet.norm(x, weights, f"{name}_conv3")
-    expected = test_resnet.relu(residual + x)
+    x = numpy_network.conv(x, weights, f"{name}_conv3")
+    x = numpy_network.norm(x, weights, f"{name}_conv3")
+    expected = numpy_network.relu(residual + x)
     checks.assert_close(model(images), expected, 1e-10)
 
 
 def conv_norm(x, weights, name):
-    x = test_resnet.conv(x, weights, name)
-    return test_resnet.relu(test_resnet.norm(x, weights, name))
+    x = numpy_network.conv(x, weights, name)
+    return numpy_network.relu(numpy_network.norm(x, weights, name))
 
 
 def attend(x, model, name):
@@ -187,27 +188,27 @@ def attend(x, model, name):
 
 def one_layer(suffix):
     def middle(x, weights, model, name):
-        x = test_resnet.pool(attend(x, model, f"{name}_{suffix}"), 2)
-        x = test_resnet.norm(x, weights, f"{name}_{suffix}")
-        return test_resnet.relu(x)
+        x = numpy_network.pool(attend(x, model, f"{name}_{suffix}"), 2)
+        x = numpy_network.norm(x, weights, f"{name}_{suffix}")
+        return numpy_network.relu(x)
 
     return middle
 
 
 def axial(x, weights, model, name):
     x = attend(x, model, f"{name}_height_attention")
-    x = test_resnet.norm(x, weights, f"{name}_height_attention")
+    x = numpy_network.norm(x, weights, f"{name}_height_attention")
     return one_layer("width_attention")(x, weights, model, name)
 
 
 def parallel(x, weights, model, name):
     name = f"{name}_parallel"
-    attended = test_resnet.pool(attend(x, model, f"{name}_attention"), 2)
-    attended = test_resnet.conv(attended, weights, f"{name}_mix")
+    attended = numpy_network.pool(attend(x, model, f"{name}_attention"), 2)
+    attended = numpy_network.conv(attended, weights, f"{name}_mix")
     # SAME padding of odd sizes: windows are centered on every other position.
-    convolved = test_resnet.conv(x, weights, f"{name}_conv")[:, ::2, ::2]
+    convolved = numpy_network.conv(x, weights, f"{name}_conv")[:, ::2, ::2]
     x = np.concatenate([convolved, attended], axis=-1)
-    return test_resnet.relu(test_resnet.norm(x, weights, name))
+    return numpy_network.relu(numpy_network.norm(x, weights, name))
 
 
 MIDDLES = {

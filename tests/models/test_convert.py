@@ -14,8 +14,8 @@ from lambdanet_tf import specs
 from lambdanet_tf.convert import main
 from lambdanet_tf.models.timm.safetensors import read_safetensors
 from lambdanet_tf.models.timm.safetensors import write_safetensors
-from tests.models.test_timm_networks import TINY
 from tests.support import timm_golden
+from tests.support.timm_golden import TINY
 
 pytestmark = pytest.mark.once
 
@@ -118,11 +118,11 @@ def test_what_is_refused_writes_nothing(theirs, tmp_path, capsys):
     for arguments, message in (
         (["from-timm", "lambda_resnet26", new], "one of .*Did you mean"),
         (["from-timm", f"{theirs}.safetensors", new], "No such file"),
-        (["from-timm", str(theirs), new], "`network` must be given"),
+        (["from-timm", str(theirs), new], "--model must be given .*el=None"),
         (["from-timm", str(theirs), out, *tiny], "`destination` must end in"),
         (
             ["from-timm", str(theirs), new, "--model", "Tiny"],
-            "`network` must be a residual network. .*Did you mean 'tiny'",
+            "--model must be a residual network. .*Did you mean 'tiny'",
         ),
         (["from-timm", str(damaged), new, *tiny], "damaged"),
         (

@@ -6,10 +6,10 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import models
-from tests.models.test_resnet import some_images
-from tests.models.test_resnet import tiny
-from tests.models.test_resnet import vary
 from tests.support import checks
+from tests.support.networks import some_images
+from tests.support.networks import tiny
+from tests.support.networks import vary
 
 PARTS = ("stem", "stage2", "stage3")
 
@@ -47,6 +47,7 @@ def loss():
     return tf.keras.losses.SparseCategoricalCrossentropy()
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("up_to", "inside"),
     [("stem", False), ("stage2", True)],
@@ -169,6 +170,7 @@ def steps(model, optimizers):
             )
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_rates_are_those_of_an_optimizer_for_each_part(kind):
     make, decay = OPTIMIZERS[kind], 0.5
@@ -184,6 +186,7 @@ def test_rates_are_those_of_an_optimizer_for_each_part(kind):
             assert not np.array_equal(value, start[name]), name
 
 
+@pytest.mark.thorough
 def test_fit_uses_the_rates_also_where_losses_are_scaled():
     tf.keras.mixed_precision.set_global_policy("mixed_float16")
     model = network()
@@ -214,6 +217,7 @@ def test_unfrozen_parts_have_their_rates():
     )
 
 
+@pytest.mark.thorough
 def test_rates_on_two_replicas(two_replicas):
     def trained(strategy):
         with strategy.scope():

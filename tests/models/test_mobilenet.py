@@ -5,29 +5,12 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import models
-from lambdanet_tf import specs
 from lambdanet_tf.layers import LambdaConv
-from tests.models.test_resnet import assert_trains
-from tests.models.test_resnet import some_images
-from tests.models.test_resnet import vary
 from tests.support import checks
-
-ROWS = (
-    specs.InvertedRow(1, 8, 1, 1),
-    specs.InvertedRow(2, 8, 2, 2),
-    specs.InvertedRow(2, 16, 1, 2),
-)
-
-
-def tiny(input_shape=(16, 16, 3), classes=5, **arguments):
-    return models.MobileNetV2(
-        rows=ROWS,
-        stem_filters=8,
-        head_filters=32,
-        input_shape=input_shape,
-        classes=classes,
-        **arguments,
-    )
+from tests.support.networks import assert_trains
+from tests.support.networks import some_images
+from tests.support.networks import tiny_mobilenet
+from tests.support.networks import vary
 
 
 def test_the_two_lambda_blocks_of_the_paper():
@@ -43,16 +26,18 @@ def test_the_two_lambda_blocks_of_the_paper():
     }
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("blocks", [(), (1,), (2, 4), (1, 2, 3, 4)])
 def test_any_blocks_can_be_lambda_blocks(blocks):
     key_dim = {"key_dim": 4} if blocks else {}
-    model = tiny(lambda_blocks=blocks, **key_dim)
+    model = tiny_mobilenet(lambda_blocks=blocks, **key_dim)
     lambdas = [x for x in model.layers if isinstance(x, LambdaConv)]
     numbers = [int(x.name.split("block")[1].split("_")[0]) for x in lambdas]
     assert tuple(sorted(numbers)) == blocks
     assert_trains(model, some_images(8, 16, 16, 3), classes=5)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.once
 @pytest.mark.parametrize("padding", ["same", "symmetric"])
 @pytest.mark.parametrize("height_width", [(32, 32), (33, 47)])
@@ -72,8 +57,8 @@ def test_sizes_are_rounded_up(height_width, padding):
 
 
 def test_free_sizes_equal_static_ones():
-    free = tiny(input_shape=(None, None, 3), lambda_blocks=(2, 3))
-    fixed = tiny(input_shape=(11, 17, 3), lambda_blocks=(2, 3))
+    free = tiny_mobilenet(input_shape=(None, None, 3), lambda_blocks=(2, 3))
+    fixed = tiny_mobilenet(input_shape=(11, 17, 3), lambda_blocks=(2, 3))
     vary(free)
     for key, weight in models.named_weights(fixed).items():
         weight.assign(models.named_weights(free)[key])
@@ -83,13 +68,18 @@ def test_free_sizes_equal_static_ones():
 
 def test_ends():
     images = some_images(2, 16, 16, 3)
-    assert tuple(tiny(include_top=False)(images).shape) == (2, 2, 2, 32)
-    pooled = tiny(include_top=False, pooling="avg")(images)
+    assert tuple(tiny_mobilenet(include_top=False)(images).shape) == (
+        2,
+        2,
+        2,
+        32,
+    )
+    pooled = tiny_mobilenet(include_top=False, pooling="avg")(images)
     assert tuple(pooled.shape) == (2, 32)
 
 
 def test_saved_and_restored_whole(tmp_path):
-    model = tiny(lambda_blocks=(2, 3))
+    model = tiny_mobilenet(lambda_blocks=(2, 3))
     vary(model)
     path = str(tmp_path / "model.keras")
     model.save(path)

@@ -23,10 +23,10 @@ from lambdanet_tf.models import pretrained
 from lambdanet_tf.models.timm.hub import PUBLISHED
 from lambdanet_tf.models.timm.hub import Published
 from lambdanet_tf.models.timm.safetensors import write_safetensors
-from tests.models.test_resnet import some_images
-from tests.models.test_timm_networks import TINY
 from tests.support import checks
 from tests.support import timm_golden
+from tests.support.networks import some_images
+from tests.support.timm_golden import TINY
 
 pytestmark = pytest.mark.once
 

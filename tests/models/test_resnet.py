@@ -13,46 +13,17 @@ from lambdanet_tf import models
 from lambdanet_tf import specs
 from lambdanet_tf.layers import LambdaLayer
 from tests.support import checks
-from tests.support import oracle
-
-TINY = specs.ResNetSpec(
-    name="tiny",
-    stages=("C", "LC", "L"),
-    widths=(8, 16, 16),
-    strides=(1, 2, 2),
-    stem_filters=(8,),
-    stem_strides=(1,),
-    stem_kernel_size=3,
-    stem_pool=False,
-    shortcut="pool",
-    key_dim=4,
-    scope=5,
-)
-
-
-def tiny(input_shape=(16, 16, 3), classes=5, **arguments):
-    return models.ResNet(
-        TINY, input_shape=input_shape, classes=classes, **arguments
-    )
-
-
-def some_images(*shape, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.uniform(0, 255, shape).astype(np.float32)
-
-
-def vary(model, seed=0):
-    """Gives every weight distinct values that keep activations moderate."""
-    rng = np.random.default_rng(seed)
-    for name, weight in models.named_weights(model).items():
-        shape = tuple(weight.shape)
-        if name.endswith(("gamma", "variance")):
-            value = rng.uniform(0.5, 1.0, shape)
-        elif name.endswith("kernel"):
-            value = rng.normal(size=shape) / np.sqrt(np.prod(shape[:-1]))
-        else:
-            value = 0.1 * rng.normal(size=shape)
-        weight.assign(value.astype(np.float64))
+from tests.support.networks import TINY
+from tests.support.networks import assert_trains
+from tests.support.networks import assert_trains_in_half
+from tests.support.networks import some_images
+from tests.support.networks import tiny
+from tests.support.networks import vary
+from tests.support.numpy_network import conv
+from tests.support.numpy_network import dense
+from tests.support.numpy_network import norm
+from tests.support.numpy_network import pool
+from tests.support.numpy_network import relu
 
 
 @pytest.mark.parametrize("seed", [None, 3])
@@ -84,6 +55,7 @@ def rows():
         yield pytest.param(name, preset, marks=[pytest.mark.slow] * slow)
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.once
 @pytest.mark.parametrize(("name", "preset"), list(rows()))
 def test_exact_parameters(name, preset):
@@ -109,6 +81,7 @@ def test_published_networks_train(name):
     assert_trains(model, some_images(2, 64, 64, 3), classes=7)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -141,27 +114,7 @@ def test_options_train(share, schedule):
     assert len(model.losses) == len(kernels) - len(embeddings)
 
 
-def assert_trains(model, images, classes):
-    """One step of gradient descent on random labels changes every weight."""
-    for weight in model.trainable_weights:  # Branches of gamma 0 learn nothing.
-        if "gamma" in weight.name:
-            weight.assign(tf.ones_like(weight))
-    labels = np.random.default_rng(1).integers(0, classes, len(images))
-    with tf.GradientTape() as tape:
-        predictions = model(images, training=True)
-        loss = tf.reduce_mean(
-            tf.keras.losses.sparse_categorical_crossentropy(labels, predictions)
-        )
-    gradients = tape.gradient(loss, model.trainable_weights)
-    assert np.isfinite(loss)
-    for weight, gradient in zip(
-        model.trainable_weights, gradients, strict=True
-    ):
-        assert gradient is not None, weight.name
-        assert np.all(np.isfinite(gradient)), weight.name
-        assert np.any(np.asarray(gradient) != 0), weight.name
-
-
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -187,6 +140,7 @@ def test_residual_branches_are_zero_at_the_start(name, arguments):
         assert all(np.all(output == 0) for output in outputs)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("height_width", [(16, 16), (13, 22), (9, 5)])
 def test_free_sizes_equal_static_ones(height_width):
     free = tiny(input_shape=(None, None, 3))
@@ -316,49 +270,6 @@ def numpy_block(x, weights, name, lambda_layer=None):
     return relu(residual + x * gates[:, None, None])
 
 
-def relu(x):
-    return np.maximum(x, 0)
-
-
-def dense(x, weights, name):
-    return x @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]
-
-
-def norm(x, weights, name):
-    scale, offset, mean, variance = (
-        weights[f"{name}_norm/{part}"]
-        for part in ("gamma", "beta", "moving_mean", "moving_variance")
-    )
-    return (x - mean) / np.sqrt(variance + 1e-3) * scale + offset
-
-
-def conv(x, weights, name):
-    """A convolution of stride 1 that keeps the size."""
-    kernel = weights[f"{name}/kernel"]
-    margin = len(kernel) // 2
-    padded = np.pad(x, ((0, 0), (margin, margin), (margin, margin), (0, 0)))
-    windows = np.lib.stride_tricks.sliding_window_view(
-        padded, kernel.shape[:2], (1, 2)
-    )
-    return np.einsum("bxycij,ijcd->bxyd", windows, kernel)
-
-
-def pool(x, window):
-    """Average pooling of stride 2 over what lies inside the map."""
-    rows = oracle.query_positions(x.shape[1], 3, 2, 1, "same")
-    columns = oracle.query_positions(x.shape[2], 3, 2, 1, "same")
-    if window == 2:
-        rows, columns = range(0, x.shape[1], 2), range(0, x.shape[2], 2)
-    low = 0 if window == 2 else 1
-    means = [
-        x[:, max(i - low, 0) : i + 2, max(j - low, 0) : j + 2].mean((1, 2))
-        for i in rows
-        for j in columns
-    ]
-    shape = (len(x), len(rows), len(columns), x.shape[-1])
-    return np.stack(means, axis=1).reshape(shape)
-
-
 def test_shared_embeddings_are_one_table_per_stage():
     model = tiny(stages=("LL", "LLL", "LC"), share_embeddings=True)
     tables = {
@@ -422,6 +333,7 @@ def test_preprocessing_inside_equals_outside(channels):
         checks.assert_close(given, prepared, 1e-6)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_ends_in_float32(policy):
     tf.keras.mixed_precision.set_global_policy(policy)
@@ -433,14 +345,7 @@ def test_mixed_precision_ends_in_float32(policy):
     assert_trains_in_half(model)
 
 
-def assert_trains_in_half(model):
-    images = some_images(4, 16, 16, 3)
-    model.compile(
-        "sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    assert np.isfinite(model.train_on_batch(images, np.arange(4)))
-
-
+@pytest.mark.thorough
 @pytest.mark.once
 def test_compiled_by_xla():
     model = tiny(share_embeddings=True, drop_path_rate=0.2)
@@ -450,6 +355,7 @@ def test_compiled_by_xla():
     assert np.all(np.isfinite(compiled(images, training=True)))
 
 
+@pytest.mark.thorough
 def test_saved_and_restored_whole(tmp_path):
     model = tiny(share_embeddings=True, stages=("C", "LL", "C"), se_ratio=0.5)
     vary(model)
@@ -529,6 +435,7 @@ def test_named_builders_show_their_arguments():
         assert own == ({"pattern"} if name == "ResNet50" else set())
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_named_builders_say_what_is_true():
     for name, preset in specs.PRESETS.items():

@@ -10,8 +10,8 @@ from lambdanet_tf import models
 from lambdanet_tf.models.pretrained import load_initial
 from lambdanet_tf.models.timm.safetensors import read_safetensors
 from lambdanet_tf.models.timm.safetensors import write_safetensors
-from tests.models.test_timm_networks import TINY
 from tests.support import timm_golden
+from tests.support.timm_golden import TINY
 
 pytestmark = pytest.mark.once
 

@@ -19,10 +19,10 @@ from lambdanet_tf import models
 from lambdanet_tf import specs
 from lambdanet_tf.models.timm import layout as timm_layout
 from lambdanet_tf.models.timm.safetensors import write_safetensors
-from tests.models.test_timm_networks import EXPRESSIBLE
-from tests.models.test_timm_networks import TINY
 from tests.support import checks
 from tests.support import timm_golden
+from tests.support.timm_golden import EXPRESSIBLE
+from tests.support.timm_golden import TINY
 
 pytestmark = [
     pytest.mark.slow,

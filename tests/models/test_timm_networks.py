@@ -9,51 +9,12 @@ from lambdanet_tf import ops
 from lambdanet_tf import specs
 from lambdanet_tf.models.timm import layout as timm_layout
 from lambdanet_tf.models.timm.expressible import check_expressible
-from tests.models.test_resnet import some_images
-from tests.models.test_resnet import vary
 from tests.support import checks
 from tests.support import timm_golden
-
-# Networks of `ResNet` that timm can express, each another part of its layout.
-TINY = specs.ResNetSpec(
-    name="tiny",
-    stages=("C", "LC", "L"),
-    widths=(8, 16, 16),
-    strides=(1, 2, 2),
-    stem_filters=(8, 16),
-    stem_strides=(2, 1),
-    stem_kernel_size=3,
-    key_dim=4,
-    num_heads=2,
-    scope=5,
-    use_position_bias=True,
-    lambda_pool=2,
-    norm_epsilon=1e-5,
-    padding="symmetric",
-)
-EXPRESSIBLE = {
-    "local": {},
-    "no_bias": {"use_position_bias": False, "scope": (3, 3)},
-    "global": {"use_position_bias": False, "scope": None},
-    "pooled_shortcut": {"shortcut": "pool", "activation": "silu"},
-    "strided_stem": {"stem_pool": False, "stem_strides": (2, 2)},
-    "one_convolution": {
-        "stem_filters": (16,),
-        "stem_strides": (2,),
-        "stem_pool": False,
-    },
-    "seven_by_seven": {
-        "stem_filters": (8,),
-        "stem_strides": (2,),
-        "stem_kernel_size": 7,
-    },
-    "convolutions": {
-        "stages": ("CC", "C"),
-        "widths": (8, 24),
-        "strides": (1, 2),
-        "expansion": 2,
-    },
-}
+from tests.support.networks import some_images
+from tests.support.networks import vary
+from tests.support.timm_golden import EXPRESSIBLE
+from tests.support.timm_golden import TINY
 
 
 def networks_and_algorithms():
@@ -65,6 +26,7 @@ def networks_and_algorithms():
             yield pytest.param(name, algorithm, marks=pytest.mark.slow)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("name", "implementation"), list(networks_and_algorithms())
 )
@@ -95,6 +57,7 @@ def tiny(variant, size=32, **arguments):
     return spec, model
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("variant", EXPRESSIBLE)
 def test_there_and_back_keeps_every_bit(variant):
     spec, model = tiny(variant)

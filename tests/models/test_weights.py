@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from lambdanet_tf import models
 from lambdanet_tf.environment import KERAS_3
-from tests.models.test_resnet import some_images
-from tests.models.test_resnet import tiny
-from tests.models.test_resnet import vary
 from tests.support import checks
+from tests.support.networks import some_images
+from tests.support.networks import tiny
+from tests.support.networks import vary
 
 pytestmark = pytest.mark.every_lane
 
@@ -128,6 +128,7 @@ def test_skipped_weights_stay(tmp_path):
     assert_equal(other, model, but=("stage4", "stem"))
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.once_a_version
 @pytest.mark.parametrize(
     ("arguments", "messages"),
@@ -167,6 +168,7 @@ def test_files_that_are_no_weights(tmp_path):
         models.save_weights(network(), tmp_path / "weights.h5")
 
 
+@pytest.mark.representatives(5)
 @pytest.mark.once
 @pytest.mark.parametrize("exists", [True, False])
 @pytest.mark.parametrize(
@@ -275,21 +277,21 @@ def test_arrays_of_text_change_nothing(tmp_path):
     assert_equal(other, network(seed=1))
 
 
-_OTHER_KERAS = """
+_OTHER_KERAS = f"""
 import sys
 import numpy as np
 from lambdanet_tf import models
-from tests.models.test_weights import ARGUMENTS
-from tests.models.test_resnet import some_images, tiny
+from tests.support.networks import some_images, tiny
 
 for path in sys.argv[2:]:
-    model = tiny(**ARGUMENTS, weights=path)
+    model = tiny(**{ARGUMENTS}, weights=path)
     outputs = np.asarray(model(some_images(2, 16, 16, 3)))
     np.save(path + ".npy", outputs)
 models.save_weights(model, sys.argv[1])
 """
 
 
+@pytest.mark.once_a_version
 def test_files_of_the_other_keras(tmp_path):
     if KERAS_3:
         pytest.importorskip("tf_keras")

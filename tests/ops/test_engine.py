@@ -21,7 +21,7 @@ from hypothesis import strategies
 from benchmarks import plan_memory
 from lambdanet_tf import layers
 from lambdanet_tf import ops
-from lambdanet_tf.analysis.operations import operation_flops
+from lambdanet_tf.analysis.traced_flops import operation_flops
 from lambdanet_tf.ops.position import choice
 from tests.support import checks
 from tests.support import oracle
@@ -234,6 +234,7 @@ def geometries(draw):
     return ops.Geometry.of(axes)
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("implementation", ops.implementations())
 @hypothesis.settings(max_examples=30)
 @hypothesis.given(geometry=geometries(), depth=strategies.sampled_from([1, 2]))
@@ -409,9 +410,9 @@ def test_plans_for_another_device_hold_in_one_thread():
 
     def other():
         inside.wait(10)
-        seen.append(ops.target_device())
+        seen.append(ops.devices.target_device())
         with ops.planning_for("gpu"):
-            seen.append(ops.target_device())
+            seen.append(ops.devices.target_device())
             outside.set()
 
     thread = threading.Thread(target=other)
@@ -419,10 +420,10 @@ def test_plans_for_another_device_hold_in_one_thread():
     with ops.planning_for("tpu"):
         inside.set()
         outside.wait(10)
-        assert ops.target_device() == "tpu"
+        assert ops.devices.target_device() == "tpu"
     thread.join()
     assert seen[:2] == ["cpu", "gpu"]
-    assert ops.target_device() == "cpu"
+    assert ops.devices.target_device() == "cpu"
 
 
 def devices_seen(run):
@@ -430,7 +431,7 @@ def devices_seen(run):
     seen = []
 
     def call(*_):
-        seen.append(ops.target_device())
+        seen.append(ops.devices.target_device())
         return tf.constant(0)
 
     run(call)

@@ -41,7 +41,7 @@ def test_any_spread_of_keys_is_exact(spread, compiled, rng):
     if compiled is not None:
         traced = tf.function(run, jit_compile=compiled)
     single = [tf.constant(x, tf.float32) for x in inputs]
-    actual = traced(ops.masked_content_output, *single)
+    actual = traced(ops.content.masked_content_output, *single)
     for ours, theirs in zip(actual, exact, strict=True):
         checks.assert_close(ours, theirs, 1e-4)
     np.testing.assert_array_equal(actual[0][:, 2], 0.0)
@@ -66,13 +66,31 @@ def test_the_future_changes_no_bit_of_a_causal_output(rng):
     np.testing.assert_array_equal(first[:, :5], second[:, :5])
 
 
+def test_the_future_is_not_read_through_a_table_either(rng):
+    shapes = [1, 8, 2, 3], [1, 8, 1, 4, 1], [5, 3, 1]
+    queries, values, table = (rng.normal(size=shape) for shape in shapes)
+    geometry = ops.Geometry.of([ops.same_axis(8, 5)])
+    masks = ops.Masks(attention=(tf.ones([8, 8], tf.bool),), causal=True)
+    outputs = []
+    for factor in (1.0, 1e4):
+        values[:, 5:] *= factor
+        arguments = [tf.constant(x) for x in (queries, values, table)]
+        outputs += [
+            ops.lambda_output(
+                arguments[0], None, *arguments[1:], geometry, masks=masks
+            )
+        ]
+    first, second = outputs
+    np.testing.assert_array_equal(first[:, :5], second[:, :5])
+
+
 def test_no_exponential_is_formed_for_every_pair(rng):
     # A softmax of its own for every query would be 9 * 11 * 13 numbers.
     queries, keys = tf.ones([1, 9, 1, 13]), tf.ones([1, 11, 13, 1])
     mask = tf.constant(rng.random([9, 11]) < 0.5)
-    traced = tf.function(ops.masked_content_output).get_concrete_function(
-        queries, keys, keys, mask
-    )
+    traced = tf.function(
+        ops.content.masked_content_output
+    ).get_concrete_function(queries, keys, keys, mask)
     operations = traced.graph.get_operations()
     sizes = [x.shape.num_elements() for op in operations for x in op.outputs]
     assert max(size or 0 for size in sizes) < 9 * 11 * 13

@@ -71,6 +71,7 @@ def test_relative_index(drawn):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("implementation", ops.implementations())
 @few
 @hypothesis.given(
@@ -150,19 +151,32 @@ def past_content(queries, keys, values, normalization):
 
 
 def causal_content(*arguments):
-    outputs, _ = ops.causal_content_output(*arguments)
+    outputs, _ = ops.content_causal.causal_content_output(*arguments)
     return outputs
 
 
-# 512 positions are one group of chunks.
+# 1024 positions are one group of chunks. Keys far above and far below all
+# before them take another form than keys of a normal spread.
 @pytest.mark.parametrize("normalization", ops.KEY_NORMALIZATIONS)
-@pytest.mark.parametrize("length", [1, 15, 16, 33, 512, 513, 1100])
-def test_causal_content_output(length, normalization, rng):
+@pytest.mark.parametrize(
+    ("length", "far", "shift"),
+    [
+        (1, 0, 0),
+        (15, 300, 0),
+        (32, 0, 0),
+        (33, 300, -60),
+        (65, 0, -60),
+        (65, 0, 60),
+        (200, 15, -19),
+        (1024, 300, 0),
+        (1025, 0, 0),
+    ],
+)
+def test_causal_content_output(length, far, shift, normalization, rng):
     intra = int(rng.integers(1, 3))
-    # Some keys are far above and far below all before them.
-    keys = rng.normal(size=[2, length, 2, intra])
-    keys += 300 * (rng.uniform(size=keys.shape) < 0.02)
-    keys -= 300 * (rng.uniform(size=keys.shape) < 0.02)
+    keys = shift + rng.normal(size=[2, length, 2, intra])
+    keys += far * (rng.uniform(size=keys.shape) < 0.02)
+    keys -= far * (rng.uniform(size=keys.shape) < 0.02)
     tensors = [
         tf.constant(rng.normal(size=[2, length, 3, 2])),
         tf.constant(keys),

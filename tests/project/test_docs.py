@@ -97,7 +97,8 @@ LONG = [
     for name in ("models.md", "replace_layers.md", "serving.md")
 ]
 MARKS = dict.fromkeys(LONG, pytest.mark.once)
-# The code of README.md is run, and its result judged, in test_learning.py.
+# The cells of README.md are run, and what they print is compared, in
+# tests/layers/test_learning.py.
 WITH_CODE = [
     pytest.param(page, marks=MARKS.get(page, ()), id=name(page))
     for page in PAGES
@@ -108,6 +109,7 @@ WITH_CODE = [
 ]
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("page", WITH_CODE)
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

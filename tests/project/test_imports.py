@@ -3,6 +3,7 @@
 import ast
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -146,6 +147,22 @@ def test_a_room_imports_only_what_its_level_may(path):
 )
 def test_an_import_upwards_is_an_offence(room, source):
     assert len(offences(room, source)) == 1
+
+
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+
+def imports_of_tests(source):
+    return [name for name in modules(source) if re.search(r"\.test_", name)]
+
+
+def test_what_tests_share_is_in_their_support():
+    for path in TESTS:
+        found = imports_of_tests(path.read_text(encoding="utf-8"))
+        assert not found, f"{path}: {found}"
+    assert imports_of_tests("from tests.ops import test_ops")
+    assert imports_of_tests("from tests.ops.test_ops import numbers")
+    assert not imports_of_tests("from tests.support import cases")
 
 
 def test_the_package_needs_tensorflow_alone():

@@ -57,9 +57,11 @@ def sigmoid_layer():
     ],
 )
 def test_activation_is_the_models(model, wanted, activation):
-    assert classifier_of(model(), wanted).activation == activation
+    options = serving.ExportOptions(classifier_activation=wanted)
+    assert classifier_of(model(), options).activation == activation
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("loss", [None, "mse"])
 def test_an_assumed_softmax_is_said(loss, tmp_path):
     model = make(4, loss=loss)
@@ -98,12 +100,13 @@ def test_what_is_ambiguous_is_refused(model, wanted, message, tmp_path):
 
 
 @pytest.mark.parametrize("shape", [(16,), (16, 5), (4, 8, 8, 3)])
-def test_models_of_anything_but_images_are_named(shape, tmp_path):
+def test_models_of_anything_but_images_are_no_classifiers(shape, tmp_path):
     inputs = tf.keras.Input(shape)
     flat = tf.keras.layers.Flatten()(inputs)
     model = tf.keras.Model(inputs, tf.keras.layers.Dense(3)(flat))
-    with pytest.raises(ValueError, match=r"must take images.*model\.export"):
-        serving.export_model(model, tmp_path, "m")
+    options = serving.ExportOptions(task="classify")
+    with pytest.raises(ValueError, match=r"must take images.*task='predict'"):
+        serving.export_model(model, tmp_path, "m", options=options)
 
 
 def test_one_logit_is_served_through_a_sigmoid(tmp_path, rng):
@@ -139,6 +142,7 @@ def test_one_logit_is_served_through_a_sigmoid(tmp_path, rng):
     ).read_text(encoding="utf-8")
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_labels_are_served_through_sigmoids_and_may_share_a_name(tmp_path, rng):
     model = make(4, loss=BINARY)
@@ -159,6 +163,7 @@ def test_labels_are_served_through_sigmoids_and_may_share_a_name(tmp_path, rng):
     assert folder.stat().st_mode & 0o777 == 0o750
 
 
+@pytest.mark.thorough
 def test_eight_threads_call_one_loaded_export(small_export, rng):
     path = str(small_export)
     images = rng.uniform(0, 255, (8, 2, *SHAPE)).astype(np.float32)

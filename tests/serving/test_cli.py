@@ -101,6 +101,7 @@ def flags(folder, to, **changes):
     return [f"--{k.replace('_', '-')}={v}" for k, v in given.items()]
 
 
+@pytest.mark.thorough
 def test_a_weights_file_is_exported(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     np.savez("examples.npz", images="of something else")
@@ -224,6 +225,7 @@ def digits(split, count):
     return export.sample(source, data.EvaluationCrop((8, 8)), count)
 
 
+@pytest.mark.thorough
 def test_integers_are_nearly_as_accurate(digits_run, tmp_path, capsys):
     command = [f"--run-dir={digits_run}", f"--destination={tmp_path}"]
     assert cli.export([*command, "--tflite", "--int8"]) == 0

@@ -16,11 +16,11 @@ from lambdanet_tf import models
 from lambdanet_tf import ops
 from lambdanet_tf import serving
 from lambdanet_tf.environment import KERAS_3
-from tests.models import test_attention_networks
-from tests.models import test_mobilenet
-from tests.models import test_resnet
-from tests.models import test_timm_networks
 from tests.support import checks
+from tests.support import networks
+from tests.support import timm_golden
+from tests.support.networks import some_images
+from tests.support.networks import vary
 
 
 def resnet(spec, **changes):
@@ -30,18 +30,20 @@ def resnet(spec, **changes):
 
 FAMILIES = {
     "LambdaResNet": resnet(
-        test_resnet.TINY,
+        networks.TINY,
         stages=("CL",),
         widths=(8,),
         strides=(1,),
         se_ratio=0.25,
     ),
     "ResNet with lambda stages": resnet(
-        test_resnet.TINY, stages=("L", "LC"), widths=(8, 8), strides=(1, 2)
+        networks.TINY, stages=("L", "LC"), widths=(8, 8), strides=(1, 2)
     ),
-    "MobileNetV2": functools.partial(test_mobilenet.tiny, lambda_blocks=(2, 4)),
-    "timm": resnet(test_timm_networks.TINY),
-    "attention": resnet(test_attention_networks.SPEC, stages=("S", "A", "P")),
+    "MobileNetV2": functools.partial(
+        networks.tiny_mobilenet, lambda_blocks=(2, 4)
+    ),
+    "timm": resnet(timm_golden.TINY),
+    "attention": resnet(networks.ATTENTION, stages=("S", "A", "P")),
 }
 
 
@@ -58,11 +60,12 @@ def family(request):
     model = FAMILIES[request.param](
         input_shape=shape, classes=5, classifier_activation=None
     )
-    test_resnet.vary(model)
-    images = test_resnet.some_images(3, *shape)
+    vary(model)
+    images = some_images(3, *shape)
     return model, images, model(images).numpy(), serving.Inference(model)
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize(
     "device", ["tpu", pytest.param("gpu", marks=pytest.mark.once)]
 )
@@ -73,13 +76,13 @@ def test_an_export_is_the_model_wherever_it_is_made(family, device):
         folded = serving.fold_batch_norm(model)
         checks.assert_close(folded(images), expected, 1e-4)
         exported = serving.Inference(model)
-    checks.assert_close(exported(images)[1], expected, 1e-4)
+    checks.assert_close(exported(images=images)["logits"], expected, 1e-4)
     assert operations(exported) == operations(made_on_a_cpu)
 
 
 def operations(network):
     """Types and shapes of the operations of a network for inference."""
-    graph = network._infer.get_concrete_function().graph
+    graph = network._infer.graph
     return [
         (operation.type, [tensor.shape for tensor in operation.outputs])
         for operation in graph.get_operations()
@@ -181,7 +184,7 @@ def test_what_is_before_a_norm(name, rng):
     for layer in LINEAR[name]():
         x = layer(x)
     model = tf.keras.Model(images, x)
-    test_resnet.vary(model)
+    vary(model)
     assert_folds(model, rng.normal(size=(2, 6, 7, 3)).astype("f4"))
 
 
@@ -191,7 +194,7 @@ def test_masks_pass_a_folded_norm(rng):
     x = Norm()(tf.keras.layers.Dense(6)(x))
     x = layers.LambdaLayer(num_heads=2, key_dim=3)(x)
     model = tf.keras.Model(tokens, x)
-    test_resnet.vary(model)
+    vary(model)
     assert_folds(
         model, np.array([[1, 2, 3, 4, 1, 0, 0], [3, 0, 0, 0, 0, 0, 0]])
     )
@@ -203,7 +206,7 @@ def a_network(middle):
     x = middle(x)
     x = tf.keras.layers.GlobalAveragePooling2D()(x)
     model = tf.keras.Model(images, tf.keras.layers.Dense(5)(x))
-    test_resnet.vary(model)
+    vary(model)
     return model
 
 
@@ -237,6 +240,7 @@ def change(model, how, rng):
         layer.key.build((None, None, channels))
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("middle", MIDDLES)
 @pytest.mark.parametrize("how", CHANGES)
 def test_networks_with_other_projections(how, middle, rng):
@@ -247,4 +251,8 @@ def test_networks_with_other_projections(how, middle, rng):
     after = model(images)
     assert np.abs(after - before).max() > 1e-4 * np.abs(before).max()
     assert_folds(model, images)
-    checks.assert_close(serving.Inference(model)(images)[1], after, 1e-5)
+    checks.assert_close(
+        serving.Inference(model)(images=images)["logits"],
+        after,
+        1e-5,
+    )

@@ -132,12 +132,15 @@ def store():
     return f"ram://{secrets.token_hex(8)}/models"
 
 
+@pytest.mark.thorough
 def test_a_store_gets_what_a_disk_gets(small_run, small_export, store):
     options = serving.options_for(
         RunFolder(small_run[0]).read(), xla=True, formats=("tflite", "onnx")
     )
-    for version in (1, 2):
-        folder = serving.export_run(small_run[0], store, options=options)
+    for version, changes in ((1, {"xla": False, "formats": ()}), (2, {})):
+        folder = serving.export_run(
+            small_run[0], store, options=dataclasses.replace(options, **changes)
+        )
         assert folder == f"{store}/LambdaResNetSmall/{version}"
     assert serving.newest_export(store) == folder
     assert versions.list_versions(f"{store}/LambdaResNetSmall") == [1, 2]
@@ -208,6 +211,7 @@ def test_missing_runs_are_rejected(tmp_path):
         serving.export_run(tmp_path / "none")
 
 
+@pytest.mark.thorough
 def test_a_run_of_the_other_keras_is_exported(tmp_path, rng):
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "01"[KERAS_3]}
     subprocess.run(
@@ -314,6 +318,7 @@ def test_weights_in_half_the_space(small_run, tmp_path, rng):
         ({"max_pixels": 1.5}, "`max_pixels` must be .* max_pixels=1.5"),
         ({"weights_dtype": "int8"}, "`weights_dtype` must be one of .*'int8'"),
         ({"implementation": "magic"}, "`implementation` must be one of"),
+        ({"task": "draw"}, "`task` must be one of .*'draw'"),
         ({"device": "abacus"}, "`device` must be one of .*'abacus'"),
         ({"formats": ("tflit",)}, "`formats` must be one .* mean 'tflite'"),
         ({"image_size": (9, 9)}, r"the model's, \(8, 7\). Received: \(9, 9\)"),
@@ -356,10 +361,12 @@ def test_models_that_end_in_no_classifier_are_rejected(tmp_path):
     with pytest.raises(ValueError, match="Received: tanh"):
         serving.export_model(dense_model(activation="tanh"), tmp_path, "m")
     two = tf.keras.Model([images, tf.keras.Input((1,))], pooled)
+    options = serving.ExportOptions(task="classify")
     with pytest.raises(ValueError, match="must have one input"):
-        serving.export_model(two, tmp_path, "m")
+        serving.export_model(two, tmp_path, "m", options=options)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("activation", [None, "softmax"])
 def test_any_keras_classifier_can_be_exported(tmp_path, rng, activation):
     model = dense_model(activation=activation, use_bias=activation is None)

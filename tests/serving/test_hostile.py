@@ -13,13 +13,14 @@ import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf.data import EncodedImage
+from lambdanet_tf.serving import requests
 from lambdanet_tf.serving import signatures
 from lambdanet_tf.serving import standalone
-from lambdanet_tf.serving import warmup
 from tests.support.serving_run import SHAPE
 
 pytestmark = pytest.mark.once
 
+GRAY = {"images": np.full((1, *SHAPE), 127, np.uint8)}
 CROP = data.EvaluationCrop(SHAPE[:2])
 
 
@@ -70,7 +71,7 @@ def jpeg_header(width, height):
 
 def serves(session):
     """Whether good requests of every signature are still answered."""
-    for signature, tensors in warmup.requests_for(SHAPE, (1,)):
+    for signature, tensors in requests.requests_of(GRAY):
         outputs = session.run(signature, tensors)
         assert len(next(iter(outputs.values()))) == 1
 
@@ -111,8 +112,8 @@ def test_a_broken_image_is_an_error_that_names_its_index(session, name):
     assert "InvalidArgument" in error
     assert "no JPEG or PNG of at most 33554432 pixels, by index" in error
     assert "[1]" in error
-    example = warmup.encoded_example(BROKEN[name])
-    good = warmup.encoded_example(PNG)
+    example = requests.encoded_example(BROKEN[name])
+    good = requests.encoded_example(PNG)
     tensors = {"inputs": strings(good, good, example)}
     assert "[2]" in error_of(session, "classify", tensors)
     serves(session)
@@ -124,7 +125,7 @@ def test_several_broken_images_are_all_named(session):
 
 @pytest.mark.parametrize("example", [b"\xff\xff", b""])
 def test_a_broken_example_is_named(session, example):
-    good = warmup.encoded_example(PNG)
+    good = requests.encoded_example(PNG)
     tensors = {"inputs": strings(good, example)}
     assert "[1]" in error_of(session, "classify", tensors)
     serves(session)
@@ -147,6 +148,7 @@ def test_the_largest_image_is_decoded_and_one_more_row_is_not():
         decode(tf.constant(more))
 
 
+@pytest.mark.thorough
 def test_ten_thousand_random_strings(session, rng):
     beginnings = [b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", JPEG[:300]]
     images = [

@@ -7,8 +7,8 @@ from tensorflow.core.protobuf import fingerprint_pb2
 from tensorflow.python.saved_model.pywrap_saved_model import fingerprinting
 
 from lambdanet_tf import serving
+from lambdanet_tf.serving import requests
 from lambdanet_tf.serving import standalone
-from lambdanet_tf.serving import warmup
 from tests.support.serving_run import CLASSES
 from tests.support.serving_run import SHAPE
 
@@ -87,7 +87,7 @@ def test_all_signatures_agree_on_the_same_pixels(
             outputs["probabilities"], wanted, rtol=1e-4, atol=1e-7
         )
         np.testing.assert_array_equal(outputs["classes"], wanted.argmax(-1))
-    examples = strings(map(warmup.encoded_example, encoded))
+    examples = strings(map(requests.encoded_example, encoded))
     classified = session.run("classify", {"inputs": examples})
     order = np.argsort(-wanted, axis=-1)
     labels = np.array([label.encode() for label in CLASSES])[order]
@@ -145,7 +145,7 @@ def test_the_fingerprint_is_that_of_the_file_beside_it(small_export):
 
 def test_warmup_requests_are_what_tf_serving_parses(small_export, session):
     logs = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
-    records = tf.data.TFRecordDataset(str(small_export / warmup.WARMUP_FILE))
+    records = tf.data.TFRecordDataset(str(small_export / requests.WARMUP_FILE))
     signatures = []
     for record in records.as_numpy_iterator():
         log = logs.PredictionLog.FromString(record)
@@ -159,17 +159,17 @@ def test_warmup_requests_are_what_tf_serving_parses(small_export, session):
         ("features", "predict_log"),
         ("classify", "classify_log"),
     }
-    for signature, inputs in warmup.read(small_export):
+    for signature, inputs in requests.read_warmup(small_export):
         assert session.run(signature, inputs)
 
 
 def test_without_the_extra_an_export_has_no_warmup_requests(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(warmup, "can_write", lambda: False)
+    monkeypatch.setattr(requests, "is_there", lambda _: False)
     images = tf.keras.Input(SHAPE)
     flat = tf.keras.layers.Flatten()(images)
     model = tf.keras.Model(images, tf.keras.layers.Dense(2, "softmax")(flat))
     final = serving.export_model(model, tmp_path, "m")
-    assert not (final / warmup.WARMUP_FILE).exists()
-    assert warmup.read(final) is None
+    assert not (final / requests.WARMUP_FILE).exists()
+    assert requests.read_warmup(final) is None

@@ -18,8 +18,8 @@ from lambdanet_tf import training
 from lambdanet_tf.environment import require
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
+from lambdanet_tf.serving import requests
 from lambdanet_tf.serving import standalone
-from lambdanet_tf.serving import warmup
 from tests.support.serving_run import shake
 
 pytestmark = pytest.mark.once
@@ -104,7 +104,7 @@ def evaluated(recipe, run):
 
 def served(folder, encoded):
     """Outputs of two signatures for these bytes, in a process of their own."""
-    examples = [*map(warmup.encoded_example, encoded)]
+    examples = [*map(requests.encoded_example, encoded)]
     calls = [
         ("serving_bytes", {"image_bytes": np.array(encoded, "O")}, False),
         ("classify", {"inputs": np.array(examples, "O")}, False),
@@ -128,6 +128,7 @@ def assert_no_skew(folder, encoded, logits, classes):
     return outputs
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
 def test_files_are_served_as_they_were_evaluated(
     images_folder, trained, precision, tmp_path
@@ -152,6 +153,7 @@ def test_files_are_served_as_they_were_evaluated(
     assert (", in bfloat16" in card) == (precision != "float32")
 
 
+@pytest.mark.thorough
 def test_another_crop_is_skew(images_folder, trained, tmp_path):
     """Without the recipe's crop, the comparison above would fail."""
     recipe, run = trained
@@ -164,6 +166,7 @@ def test_another_crop_is_skew(images_folder, trained, tmp_path):
     assert difference > 1e-2 * np.abs(logits).max()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("crop", [0.7, 1.0])
 def test_gray_arrays_are_served_as_they_were_evaluated(tmp_path, crop, rng):
     pixels = rng.integers(0, 256, (40, 17, 23, 1)).astype(np.uint8)

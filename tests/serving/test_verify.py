@@ -11,7 +11,7 @@ from lambdanet_tf import models
 from lambdanet_tf import serving
 from lambdanet_tf.serving import formats
 from lambdanet_tf.serving import versions
-from lambdanet_tf.serving.examples import EXAMPLES_FILE
+from lambdanet_tf.serving.requests import EXAMPLES_FILE
 from tests.support.serving_run import CLASSES
 from tests.support.serving_run import SHAPE
 from tests.support.serving_run import shake
@@ -31,10 +31,11 @@ def copy(small_export, tmp_path):
     return shutil.copytree(small_export, tmp_path / "copy" / "m" / "1")
 
 
-def write_anew(folder):
+def write_anew(folder, **options):
     """Makes the files of an export those that it says were written."""
     file = folder / versions.METADATA_FILE
     fields = json.loads(file.read_text())
+    fields["options"].update(options)
     for name in fields["checksums"]:
         fields["checksums"][name] = versions.checksums(folder)[name]
     file.write_text(json.dumps(fields))
@@ -43,7 +44,7 @@ def write_anew(folder):
 def test_an_export_agrees_with_keras_without_keras(small_export):
     result = serving.verify_export(small_export, (1, 2))
     assert result.agrees, str(result)
-    assert result.images == 4
+    assert result.examples == 4
     assert result.warmup_requests == 12
     names = [row.signature for row in result.signatures]
     assert names == [*SIGNATURES, XLA, *FILES]
@@ -56,6 +57,7 @@ def test_an_export_agrees_with_keras_without_keras(small_export):
     assert "warm-up requests answered: 12" in str(result)
 
 
+@pytest.mark.thorough
 def test_what_becomes_of_the_run_changes_nothing(tmp_path, capsys):
     run, model = write_run(tmp_path / "run")
     folder = serving.export_run(run, tmp_path / "exported")
@@ -88,6 +90,7 @@ def test_a_missing_file_is_noticed(copy):
     assert serving.verify_export(copy).changed == ["variables/variables.index"]
 
 
+@pytest.mark.thorough
 def test_another_model_is_noticed(copy, small_run, rng, tmp_path, capsys):
     """What the export computes differs from what Keras computed for it."""
     model = models.clone_network(small_run[1])
@@ -104,6 +107,7 @@ def test_another_model_is_noticed(copy, small_run, rng, tmp_path, capsys):
     assert "size on disk" in shown
 
 
+@pytest.mark.thorough
 def test_another_file_is_noticed(copy, small_run, rng):
     model = models.clone_network(small_run[1])
     model.set_weights(small_run[1].get_weights())
@@ -112,13 +116,14 @@ def test_another_file_is_noticed(copy, small_run, rng):
     options = serving.ExportOptions(formats=files)
     images = rng.uniform(0, 255, (3, *SHAPE)).astype(np.float32)
     formats.write(copy, serving.Inference(model, options), images)
-    write_anew(copy)
+    write_anew(copy, formats=files)
     result = serving.verify_export(copy)
     agreeing = [row.signature for row in result.signatures if row.agrees]
     assert agreeing == [*SIGNATURES, XLA]
     assert len(result.signatures) == len(SIGNATURES) + 1 + len(files)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "shape", "arguments"),
     [

@@ -1,9 +1,12 @@
 """The table of networks against the paper, and its errors."""
 
 import dataclasses
+import functools
 import json
+import sys
 
 import pytest
+import tensorflow as tf
 
 from lambdanet_tf import models
 from lambdanet_tf import specs
@@ -132,7 +135,8 @@ def test_wrong_specs(changes, message):
             {"num_heads": 2, "key_dim": 8},
             "`num_heads` and `key_dim`",
         ),
-        ("ResNet50", {"share_embeddings": False}, "`share_embeddings`"),
+        ("ResNet50", {"share_embeddings": True}, "of its `pattern`"),
+        ("ResNet50", {"implementation": "einsum"}, "`implementation`"),
         ("ResNet50", {"attention_scope": 5}, r"letters S \("),
         ("ResNet50", {"stages": "LLLL", "parallel_keys": 0.1}, r"letters P \("),
         (
@@ -144,7 +148,13 @@ def test_wrong_specs(changes, message):
         ("ResNetRS50", {"se_stages": (6,)}, "`se_ratio` above 0"),
         ("ResNetRS50", {"drop_path_schedule": "block"}, "paths to drop"),
         ("LambdaResNet50", {"use_position": False, "scope": 7}, "position"),
+        (
+            "LambdaResNet50",
+            {"use_content": False, "key_normalization": "l2"},
+            "content lambdas",
+        ),
         ("LambdaResNet50", {"strides": (1,) * 4, "lambda_pool": 2}, "strides"),
+        ("ResNetRS50", {"strides": (1,) * 4, "shortcut": "conv"}, "strides"),
         ("LambdaResNet50", {"attention_pool": 3}, "that strides of .*A .* P "),
         ("MobileNetV2", {"key_dim": 8}, "a block in `lambda_blocks`"),
     ],
@@ -152,21 +162,148 @@ def test_wrong_specs(changes, message):
 def test_what_changes_nothing_is_refused(name, changes, message):
     if "stages" in changes:
         changes = {**changes, "stages": tuple(changes["stages"])}
-    with pytest.raises(ValueError, match=f"nothing in this {name}") as info:
+    with pytest.raises(ValueError, match="would change nothing in") as info:
         models.build(name, **changes)
     assert info.match(message)
 
 
-def test_every_attribute_of_a_block_is_used_somewhere():
-    """All that `unused` can name is used by a network with every letter."""
-    spec = dataclasses.replace(
-        specs.RESNETS["LambdaResNet152"],
-        stages=("CL", "LA", "SX", "PP"),
-        attention_key_dim=8,
+def another(spec, name):
+    """A value of an attribute that the spec does not have."""
+    value = getattr(spec, name)
+    if isinstance(value, bool):
+        return not value
+    if name in ("strides", "stem_strides"):
+        return tuple(3 - strides for strides in value)
+    others = {
+        "activation": "gelu",
+        "padding": "same" if value == "symmetric" else "symmetric",
+        "shortcut": "conv" if value == "pool" else "pool",
+        "drop_path_schedule": "constant",
+        "key_normalization": "l2",
+        "query_normalization": "softmax",
+        "scope": 5,
+        "kernel_size": 7,
+        "num_heads": 2,
+        "attention_heads": 4,
+        "attention_key_dim": 12,
+        "attention_scope": 5,
+        "se_stages": (3,),
+        "lambda_blocks": (1, 3),
+        "image_mean": (1.0, 2.0, 3.0),
+        "image_std": (1.0, 2.0, 3.0),
+    }
+    if name in others:
+        return others[name]
+    if name in ("stages", "rows"):
+        return (value[-1], *value[1:-1], value[0])
+    if isinstance(value, tuple):  # Of numbers of channels.
+        return tuple(2 * channels for channels in value)
+    return value / 2 + 0.3 if isinstance(value, float) else value + 32
+
+
+def attributes(spec):
+    return [field.name for field in dataclasses.fields(spec)][1:]
+
+
+@pytest.mark.parametrize("name", specs.PRESETS)
+def test_every_attribute_without_effect_is_refused(name):
+    spec = specs.PRESETS[name].spec
+    for attribute in spec.unused():
+        change = {attribute: another(spec, attribute)}
+        with pytest.raises(ValueError, match=f"`{attribute}` would change"):
+            models.build(name, **change)
+        # What only says what is the case is no mistake.
+        assert specs.replace(spec, {attribute: getattr(spec, attribute)})
+
+
+def reduced(spec):
+    """A small network that reads and lacks the same attributes."""
+    if isinstance(spec, specs.MobileNetSpec):
+        block = bool(spec.lambda_blocks)
+        return dataclasses.replace(
+            spec, rows=spec.rows[:2], lambda_blocks=(2,) * block
+        )
+    kinds = {}
+    for blocks, strides in zip(spec.stages, spec.strides, strict=True):
+        letters = blocks[0] + "".join(sorted(set(blocks[1:])))
+        kinds[letters, strides] = None
+    stages, strides = zip(*kinds, strict=True)
+    return dataclasses.replace(
+        spec,
+        stages=stages,
+        strides=strides,
+        widths=(64,) * len(stages),
+        image_size=64,
     )
-    assert spec.unused() == {}
-    assert len(RESNET_50.unused()) > 15
-    assert LAMBDA_MOBILENET_V2.unused() == {}
+
+
+FAMILIES = {reduced(preset.spec) for preset in specs.PRESETS.values()} | {
+    dataclasses.replace(RESNET_50, stages=("C", "C", letter, letter))
+    for letter in "ASXP"
+}
+# One network for those that differ in name and rates alone.
+FAMILIES = {(tuple(x.unused()), getattr(x, "stages", 0)): x for x in FAMILIES}
+
+
+def recorded(spec, read):
+    """A spec that notes which attributes the networks ask for."""
+
+    class Recorded(type(spec)):
+        def __getattribute__(self, name):
+            if "/lambdanet_tf/models/" in sys._getframe(1).f_code.co_filename:
+                read.add(name)
+            return super().__getattribute__(name)
+
+    return Recorded(**vars(spec))
+
+
+def build(spec, **changes):
+    kind = isinstance(spec, specs.ResNetSpec)
+    return (models.ResNet if kind else models.MobileNet)(spec, **changes)
+
+
+@pytest.mark.parametrize("spec", FAMILIES.values(), ids=lambda spec: spec.name)
+def test_every_attribute_is_read_or_refused(spec):
+    read = set()
+    build(recorded(spec, read))
+    assert set(attributes(spec)) <= read | spec.unused().keys()
+
+
+def network_of(letter):
+    """Two stages of the blocks of a letter, with all that can surround them."""
+    return dataclasses.replace(
+        specs.RESNETS["LambdaResNet152"],
+        stages=(letter, letter * 2),
+        strides=(1, 2),
+        widths=(16, 512),  # So wide that shares of it are not rounded.
+        image_size=64,
+        stem_pool=True,
+    )
+
+
+def readers():
+    """Every attribute with a network that reads it."""
+    for name in attributes(RESNET_50):
+        for letter, block in specs.LETTERS.items():
+            if name in (*block.attributes, block.pool):
+                yield name, network_of(letter)
+                break
+        else:
+            yield name, network_of("C")
+    for name in attributes(MOBILENET_V2):
+        yield name, reduced(LAMBDA_MOBILENET_V2)
+
+
+@pytest.mark.slow
+def test_every_attribute_that_is_read_changes_the_network():
+    @functools.cache
+    def described(spec):
+        tf.keras.backend.clear_session()
+        return str(build(spec).get_config())
+
+    for name, spec in readers():
+        changed = dataclasses.replace(spec, **{name: another(spec, name)})
+        assert described(spec) != described(changed), name
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,12 @@ every_implementation_in_training = pytest.mark.parametrize(
 )
 
 
+def every_case(test):
+    """Decorates a test of every row of the table; a quarter runs at once."""
+    rows = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+    return pytest.mark.one_in(4)(rows(test))
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
     """A layer, its arguments, and what it is called on.

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf.serving import ExportOptions
 from lambdanet_tf.serving.classifier import classifier_of
 from tests.support.serving_run import SHAPE
 
@@ -52,7 +53,7 @@ class Served:
             file.write_bytes(tf.io.encode_png(image).numpy())
         self.broken = folder / "broken.jpg"
         self.broken.write_bytes(self.files[0].read_bytes()[:50])
-        head = classifier_of(model).dense
+        head = classifier_of(model, ExportOptions()).dense
         network = tf.keras.Model(model.inputs, [head.input, head.output])
         self.features, self.probabilities = network.predict(
             self.pixels, verbose=0
@@ -60,9 +61,9 @@ class Served:
 
 
 def start_server(config):
-    """Starts the stand-in; returns its process, and its ports."""
+    """Starts the mock server; returns its process, and its ports."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.stand_in_server"]
+        [sys.executable, "-m", "examples.serving.mock_server"]
         + ["--model_config_file", str(config)]
         + ["--port", "0", "--rest_api_port", "0"],
         cwd=ROOT,

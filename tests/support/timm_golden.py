@@ -59,3 +59,45 @@ def network(name, **arguments):
     )
     models.set_weights(model, weights(specs.RESNETS[name]), "golden")
     return model
+
+
+# Networks of `ResNet` that timm can express, each another part of its layout.
+TINY = specs.ResNetSpec(
+    name="tiny",
+    stages=("C", "LC", "L"),
+    widths=(8, 16, 16),
+    strides=(1, 2, 2),
+    stem_filters=(8, 16),
+    stem_strides=(2, 1),
+    stem_kernel_size=3,
+    key_dim=4,
+    num_heads=2,
+    scope=5,
+    use_position_bias=True,
+    lambda_pool=2,
+    norm_epsilon=1e-5,
+    padding="symmetric",
+)
+EXPRESSIBLE = {
+    "local": {},
+    "no_bias": {"use_position_bias": False, "scope": (3, 3)},
+    "global": {"use_position_bias": False, "scope": None},
+    "pooled_shortcut": {"shortcut": "pool", "activation": "silu"},
+    "strided_stem": {"stem_pool": False, "stem_strides": (2, 2)},
+    "one_convolution": {
+        "stem_filters": (16,),
+        "stem_strides": (2,),
+        "stem_pool": False,
+    },
+    "seven_by_seven": {
+        "stem_filters": (8,),
+        "stem_strides": (2,),
+        "stem_kernel_size": 7,
+    },
+    "convolutions": {
+        "stages": ("CC", "C"),
+        "widths": (8, 24),
+        "strides": (1, 2),
+        "expansion": 2,
+    },
+}

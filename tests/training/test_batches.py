@@ -1,5 +1,6 @@
 """The batches of a recipe: each image once, on any number of hosts."""
 
+import dataclasses
 import types
 
 import numpy as np
@@ -11,12 +12,13 @@ from hypothesis import strategies as st
 from lambdanet_tf import data
 from lambdanet_tf import training
 from lambdanet_tf.training.steps import Evaluation
-from tests.data.test_data import Files
-from tests.data.test_data import png
-from tests.data.test_data_sets import example
-from tests.data.test_data_sets import write_file
+from tests.support.image_sets import Files
+from tests.support.image_sets import example
+from tests.support.image_sets import png
+from tests.support.image_sets import write_file
 
 pytestmark = pytest.mark.once
+THOROUGH = pytest.mark.thorough
 
 
 class Hosts:
@@ -54,6 +56,7 @@ def evaluate(source, strategy, batch_size=4, channels=1):
     return good, bad
 
 
+@pytest.mark.thorough
 @settings(max_examples=12, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=20),
@@ -104,10 +107,27 @@ def sets(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["folder", "records"])
-@pytest.mark.parametrize("hosts", [1, 2, 3, 7, 20])
+@pytest.mark.parametrize(
+    "hosts", [1, 3, *(pytest.param(n, marks=THOROUGH) for n in (2, 7, 20))]
+)
 def test_bad_images_are_counted_on_any_number_of_hosts(sets, kind, hosts):
     found = evaluate(sets[kind].test, Hosts(hosts, hosts), hosts, 3)
     assert found == (19, 4)
+
+
+@pytest.mark.parametrize("kind", ["folder", "records"])
+@pytest.mark.parametrize("batch_size", [2, 8, 64])
+def test_a_scan_says_its_batches_and_has_each_image(sets, kind, batch_size):
+    recipe = training.resolve("smoke", {"batch_size": 2, "image_size": 1})
+    pipeline = training.InputPipeline(recipe, sets[kind])
+    pipeline.recipe = dataclasses.replace(recipe, batch_size=batch_size)
+    scan = pipeline.scan(sets[kind].test)
+    batches = [images.numpy() for images, _ in scan]
+    assert int(scan.cardinality()) == -(-23 // batch_size)
+    assert len(batches) == -(-19 // batch_size)
+    values = np.concatenate(batches)[:, 0, 0, 0]
+    good = [i for i in range(23) if i not in (0, 7, 8, 22)]
+    assert sorted(values) == good
 
 
 @pytest.mark.parametrize("kind", ["folder", "records"])

@@ -11,6 +11,7 @@ import tensorflow as tf
 from lambdanet_tf import data
 from lambdanet_tf import training
 from lambdanet_tf.analysis import analyze
+from lambdanet_tf.data.folders import FileSource
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.models import clone_network
 
@@ -95,6 +96,7 @@ def assert_equal(actual, expected, tolerance=0.0):
 # The averages.
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_averages_of_any_optimizer_follow_their_formula(batches, optimizer):
     history = []
@@ -131,6 +133,7 @@ def test_who_sees_the_averages(batches):
     assert_equal(model.get_weights(), below.end[-1])
 
 
+@pytest.mark.thorough
 def test_averages_of_replicas_are_those_of_one_device(batches, two_replicas):
     weights = []
     for strategy in (tf.distribute.get_strategy(), two_replicas):
@@ -229,6 +232,7 @@ SEQUENCES += [(first, "nothing") for first in FIRST if first != "fitted"]
 SEQUENCES += [(first, "loaded") for first in FIRST if first != "fitted"]
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize(("first", "then"), SEQUENCES)
 def test_a_second_fit_puts_back_what_it_took_and_nothing_else(
     first, then, batches
@@ -265,6 +269,7 @@ def test_a_second_fit_puts_back_what_it_took_and_nothing_else(
         assert not np.allclose(trained[-1][0], found[0], atol=1e-4)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("again", [False, True])
 def test_a_second_fit_averages_with_its_own_decay(batches, again):
     """Also with an instance that was used before, on the same averages."""
@@ -335,6 +340,7 @@ POLICIES = {
 }
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_averages_under_any_policy(batches, policy, tmp_path):
     """In float32 at least: a small step would leave bfloat16 where it is."""
@@ -385,6 +391,7 @@ def test_shared_statistics_are_not_reduced_again(two_replicas):
 # Beside Keras' callbacks.
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("validates", [True, False])
 def test_killed_between_two_backups(batches, tmp_path, validates):
     """After that of `BackupAndRestore`, before that of the averages."""
@@ -428,6 +435,7 @@ def test_killed_where_no_averages_were_kept(batches, tmp_path):
         fit(small_model(), batches, callbacks())
 
 
+@pytest.mark.thorough
 def test_what_an_older_training_left_is_in_no_ones_way(batches, tmp_path):
     folder = tmp_path / "averages"
     folder.mkdir()
@@ -532,6 +540,7 @@ def test_the_best_averages_can_be_kept(batches, tmp_path):
     assert_equal(fresh.get_weights(), watch.end[int(np.argmin(losses))])
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("use_averages", [True, False])
 def test_the_best_stays_the_best_of_an_interrupted_training(
     batches, tmp_path, use_averages
@@ -621,6 +630,7 @@ def compiled():
     return recipe, pipeline, model, history.history
 
 
+@pytest.mark.thorough
 def test_all_that_is_compiled_is_keras_own(compiled):
     recipe, _, model, history = compiled
     assert type(model.optimizer) is tf.keras.optimizers.SGD
@@ -689,6 +699,46 @@ def test_a_scan_is_evaluated_as_its_images_are(compiled):
     assert logs["loss"] == pytest.approx(history["val_loss"][0], rel=1e-5)
     whole = model.evaluate(images, labels, verbose=0)
     assert logs["loss"] == pytest.approx(whole[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("number_bad", [0, 1, 5])
+def test_keras_warns_of_a_scan_only_where_a_batch_is_lacking(
+    number_bad, tmp_path, rng
+):
+    """Of three batches of four images, where five of ten are bad."""
+    pixels = rng.integers(0, 256, (10, 8, 8, 1), np.uint8)
+    files = [tmp_path / f"{number}.png" for number in range(10)]
+    for number, (file, each) in enumerate(zip(files, pixels, strict=True)):
+        content = tf.io.encode_png(each).numpy()
+        file.write_bytes(b"bad" if 0 < number <= number_bad else content)
+    source = FileSource([str(file) for file in files], np.arange(10), 1)
+    names = [str(label) for label in range(10)]
+    images = data.ImageSet.build("x", names, 1, [source, None, source], "x")
+    recipe = training.resolve("smoke", {"batch_size": 4})
+    pipeline = training.InputPipeline(recipe, images)
+    model = tf.keras.Sequential(
+        [
+            tf.keras.Input((8, 8, 1)),
+            tf.keras.layers.Flatten(),
+            tf.keras.layers.Dense(10),
+        ]
+    )
+    training.compile_network(model, recipe, 1)
+    kept = [0, *range(1 + number_bad, 10)]
+    expected = model.evaluate(
+        pixels[kept].astype("float32"),
+        np.eye(10)[kept],
+        verbose=0,
+        return_dict=True,
+    )
+    lacking = pytest.warns(UserWarning, match="ran out of data")
+    for _ in range(2):
+        with (
+            lacking if KERAS_3 and number_bad == 5 else contextlib.nullcontext()
+        ):
+            scan = pipeline.scan(source)
+            logs = model.evaluate(scan, verbose=0, return_dict=True)
+        assert logs == pytest.approx(expected, rel=1e-4)
 
 
 def test_accuracy_is_of_images_whatever_their_classes_weigh(compiled):

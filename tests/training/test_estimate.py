@@ -23,7 +23,7 @@ from lambdanet_tf.training.estimate import picture_path
 from lambdanet_tf.training.estimate import step_memory
 from lambdanet_tf.training.estimate import whole_run
 from lambdanet_tf.training.loop import set_up
-from tests.training.test_resume import free_ports
+from tests.support.train_process import free_ports
 
 pytestmark = pytest.mark.once
 
@@ -74,6 +74,7 @@ def test_it_leaves_a_picture_and_nothing_else(said):
     assert picture.shape[1] > picture.shape[0] > 300
 
 
+@pytest.mark.thorough
 def test_it_works_without_the_data(tmp_path):
     """ImageNet is not here, and nothing is downloaded."""
     changes = {
@@ -291,15 +292,12 @@ def test_the_estimate_is_near_the_measured_peak():
 
 
 def test_throughput_counts_the_images_after_the_first_batch():
-    shown = []
     batches = tf.data.Dataset.from_tensors((tf.zeros([7, 2, 2, 1]), 0))
-    flow = data.throughput(batches.repeat(), 0.6, shown.append)
+    flow = data.throughput(batches.repeat(), 0.6)
     assert flow.images % 7 == 0
     assert flow.images_per_second == flow.images / flow.seconds
     assert flow.seconds >= 0.6
     assert flow.first_seconds > 0
-    assert len(shown) == 1
-    assert 0 < shown[0].images <= flow.images
 
     flow = data.throughput(batches.repeat(4), 60.0)
     assert flow.images == 21

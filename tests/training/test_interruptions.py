@@ -21,11 +21,11 @@ from lambdanet_tf.training import resolve
 from lambdanet_tf.training import steps
 from lambdanet_tf.training import train
 from lambdanet_tf.training.devices import is_lost
-from tests.training.test_training import assert_same_end
-from tests.training.test_training import metrics_rows
-from tests.training.test_training import run_smoke
-from tests.training.test_training import silent
-from tests.training.test_training import weights
+from tests.support.smoke_run import assert_same_end
+from tests.support.smoke_run import metrics_rows
+from tests.support.smoke_run import run_smoke
+from tests.support.smoke_run import silent
+from tests.support.smoke_run import weights
 
 STEPS = 20  # of an epoch
 
@@ -83,6 +83,7 @@ def test_a_stop_in_validation_waits_for_one_batch(
     assert_same_end(run_smoke(tmp_path), finished_run)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.once
 @pytest.mark.parametrize("phase", ["test", "report"])
 def test_a_stop_at_the_end_keeps_what_there_is(
@@ -106,6 +107,7 @@ def test_a_stop_at_the_end_keeps_what_there_is(
     assert copied_run.read().status == "finished"
 
 
+@pytest.mark.thorough
 def test_a_strategy_that_takes_the_signals_gives_them_back(
     tmp_path, monkeypatch
 ):
@@ -138,6 +140,7 @@ def test_a_stop_before_the_first_step_is_obeyed_at_once(tmp_path, monkeypatch):
         run_smoke(tmp_path)
 
 
+@pytest.mark.thorough
 def test_rates_are_true_with_checkpoints_and_after_a_stop(
     finished_run, tmp_path, monkeypatch
 ):
@@ -196,6 +199,7 @@ def test_a_lost_device_ends_a_run_that_can_be_resumed(
     assert not folder.exists("checkpoints")
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_a_fault_is_not_taken_for_a_lost_device(tmp_path, monkeypatch):
     monkeypatch.setattr(devices, "number_of_workers", lambda: 2)
@@ -251,6 +255,7 @@ def test_only_the_chief_leaves_files(tmp_path, monkeypatch):
 # The end of a run.
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_broken_pictures_cost_the_pictures_alone(copied_run, monkeypatch):
     def broken(*arguments):
@@ -293,6 +298,7 @@ def test_the_best_weights_are_those_of_the_checkpoint(copied_run, tmp_path):
 # What a run leaves behind in its process.
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.once
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_callers_settings_are_left_alone(copied_run, tmp_path, fails):

@@ -128,6 +128,7 @@ NETWORKS = {
 }
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_kernel_decays_and_nothing_else(name):
     """The gradient of the penalty is d w: what coupled weight decay adds."""

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf.environment import require
-from tests.data.test_data import png
+from tests.support.image_sets import png
 
 pytestmark = pytest.mark.once
 

@@ -76,6 +76,7 @@ def test_labels_are_the_predictions_of_the_run(run, pictures, tmp_path):
     assert written["kept_of_each_class"] == counts
 
 
+@pytest.mark.thorough
 def test_all_replicas_label(run, pictures, tmp_path, two_replicas):
     """Batches of 4 of 22 images: the last one is smaller."""
     options = training.LabelOptions(threshold=0.0, batch_size=4)
@@ -114,6 +115,7 @@ def test_threshold_keeps_the_certain_images(run, pictures, tmp_path):
         )
 
 
+@pytest.mark.thorough
 def test_each_class_gives_as_many_as_asked_for(run, pictures, tmp_path):
     training.label_images(
         run,

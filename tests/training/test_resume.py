@@ -2,56 +2,16 @@
 
 import csv
 import json
-import os
-import pathlib
 import random
 import signal
-import socket
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 
 from lambdanet_tf.models.weights import RUN_WEIGHTS
-
-ROOT = pathlib.Path(__file__).parents[2]
-PATIENCE = 900
-
-
-class Process:
-    """train.py in a process of its own, in this process's Keras."""
-
-    def __init__(self, *arguments, **environment):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-        self._process = subprocess.Popen(
-            [sys.executable, str(ROOT / "train.py"), *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment,
-        )
-
-    def wait_for(self, condition):
-        """Waits until a condition holds while the process is alive."""
-        end = time.monotonic() + PATIENCE
-        while not condition():
-            assert self._process.poll() is None, self._process.stdout.read()
-            assert time.monotonic() < end, "nothing happened"
-            time.sleep(0.02)
-
-    def send(self, number):
-        self._process.send_signal(number)
-
-    def end(self):
-        """Waits for the end; returns the exit code and what was printed."""
-        output, _ = self._process.communicate(timeout=PATIENCE)
-        return self._process.returncode, output
-
-    def destroy(self):
-        self._process.kill()
-        self._process.communicate()
+from tests.support.train_process import Process
+from tests.support.train_process import free_ports
 
 
 @pytest.fixture
@@ -120,16 +80,6 @@ def test_stopped_and_killed_runs_end_with_the_same_bits(start, tmp_path):
     assert actual.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_array_equal(actual[name], values, err_msg=name)
-
-
-def free_ports(number):
-    sockets = [socket.socket() for _ in range(number)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 @pytest.mark.slow

@@ -269,6 +269,7 @@ def test_tensorboard_reads_the_events(folder):
     assert loss == [(7, pytest.approx(2.5 / 7)), (14, pytest.approx(2.5 / 14))]
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_events_need_no_tensorboard(tmp_path):
     program = f"""

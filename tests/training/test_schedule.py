@@ -6,7 +6,6 @@ import pytest
 from lambdanet_tf.training import Recipe
 from lambdanet_tf.training import WarmupSchedule
 from lambdanet_tf.training import recipe_schedule
-from lambdanet_tf.training.optimizer import peak_learning_rate
 
 pytestmark = pytest.mark.once
 
@@ -47,12 +46,13 @@ def test_without_warmup_the_first_rate_is_the_peak():
 
 
 def test_paper_rate_of_batch_4096():
-    assert peak_learning_rate(Recipe(batch_size=4096)) == pytest.approx(1.6)
+    schedule = recipe_schedule(Recipe(batch_size=4096), 10)
+    assert schedule.peak == pytest.approx(1.6)
 
 
 def test_rate_can_be_absolute():
     recipe = Recipe(batch_size=128, learning_rate=2.5e-3, base_batch_size=0)
-    assert peak_learning_rate(recipe) == pytest.approx(2.5e-3)
+    assert recipe_schedule(recipe, 10).peak == pytest.approx(2.5e-3)
 
 
 def test_recipe_epochs_become_steps():

@@ -28,7 +28,7 @@ from lambdanet_tf.training.options import is_chief
 from lambdanet_tf.training.options import number_of_workers
 from lambdanet_tf.training.progress import Progress
 from lambdanet_tf.training.progress import count
-from tests.data.test_data import png
+from tests.support.image_sets import png
 
 pytestmark = pytest.mark.once
 
@@ -446,6 +446,7 @@ def test_nothing_is_said_if_it_is_chosen_already(monkeypatch, capsys):
     assert chosen == ("1", "")
 
 
+@pytest.mark.thorough
 def test_a_tpu_that_is_not_there(tmp_path):
     done = train_py(
         *SMOKE, "--run-dir", str(tmp_path / "run"), "--tpu", "local",
@@ -487,8 +488,8 @@ class Clock:
 def progress(encoding="utf-8", is_terminal=True):
     stream, clock = Stream(encoding, is_terminal), Clock()
     shown = Progress(4, 10, 32, stream, clock)
-    shown.announce("compiling the training step ...")
-    shown.start_once(1)
+    shown.write("compiling the training step ...")
+    assert shown.is_due(1)
     return shown, stream, clock
 
 
@@ -496,10 +497,12 @@ def test_the_line_of_an_epoch():
     shown, stream, clock = progress("ascii", is_terminal=False)
     clock.now += 9
     shown.show(5, "loss 1.6000")
-    shown.show(10, "loss 1.5000", ends_epoch=True)
+    row = {"step": 10, "loss": 1.5, "accuracy": 0.25, "bad_images": 1}
+    shown.end_epoch(row)
     assert stream.text().splitlines()[1:] == [
         "epoch 1/4  step 5/10  loss 1.6000  1:19 min left  14 img/s",
-        "epoch 1/4  loss 1.5000  30 s left  32 img/s",
+        "epoch 1/4  loss 1.5000  accuracy 25.00%  1 bad image  30 s left  "
+        "32 img/s",
     ]
 
 
@@ -508,7 +511,7 @@ def test_a_log_has_a_line_at_the_start_and_every_minute():
     assert stream.text() == "compiling the training step ...\n"
     for second in range(1, 151):
         clock.now = 100.0 + second
-        if shown.is_due():
+        if shown.is_due(1 + second // 10):
             shown.show(1 + second // 10, "loss 1.5000")
     lines = stream.text().splitlines()
     assert len(lines) == 3
@@ -523,7 +526,7 @@ def test_a_line_fits_the_terminal(monkeypatch, columns):
     shown, stream, clock = progress()
     for step in range(2, 11):
         clock.now += 1
-        assert shown.is_due()
+        assert shown.is_due(step)
         shown.show(step, "loss 1.5000")
     metrics = "loss 1.5000  accuracy 50.00%  validation 52.00%"
     shown.show(10, metrics, ends_epoch=True)

@@ -1,6 +1,5 @@
 """Whole runs of a tiny network, and what they leave behind."""
 
-import csv
 import json
 import os
 import shutil
@@ -21,48 +20,19 @@ from lambdanet_tf.training import Stopped
 from lambdanet_tf.training import devices
 from lambdanet_tf.training import resolve
 from lambdanet_tf.training import train
+from lambdanet_tf.training.devices import StopRequest
 from lambdanet_tf.training.devices import create_strategy
 from lambdanet_tf.training.loop import set_up
 from lambdanet_tf.training.network import network_arguments
 from lambdanet_tf.training.network import recipe_network
-from lambdanet_tf.training.preemption import StopRequest
 from lambdanet_tf.training.steps import Evaluation
 from lambdanet_tf.training.steps import cross_entropy
 from lambdanet_tf.training.steps import top_k_accuracy
 from lambdanet_tf.training.steps import training_step
-
-
-def silent(text):
-    del text
-
-
-def run_smoke(tmp_path, options=None, on_epoch=None, **changes):
-    options = {"run_dir": str(tmp_path / "run"), **(options or {})}
-    return train(
-        resolve("smoke", changes), RunOptions(**options), silent, on_epoch
-    )
-
-
-def weights(folder):
-    """The best weights of a run, as its model has them."""
-    return folder.read().load_model().get_weights()
-
-
-def metrics_rows(folder):
-    with open(folder.file("metrics.csv"), encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
-
-
-def assert_same_end(folder, expected):
-    for now, then in zip(weights(folder), weights(expected), strict=True):
-        np.testing.assert_allclose(now, then, rtol=1e-4, atol=1e-5)
-    rows, others = metrics_rows(folder), metrics_rows(expected)
-    for now, then in zip(rows, others, strict=True):
-        for name in ("loss", "accuracy", "validation_accuracy"):
-            assert float(now[name]) == pytest.approx(
-                float(then[name]), rel=1e-4
-            )
-
+from tests.support.smoke_run import assert_same_end
+from tests.support.smoke_run import metrics_rows
+from tests.support.smoke_run import run_smoke
+from tests.support.smoke_run import weights
 
 # What a run leaves.
 
@@ -365,10 +335,12 @@ def test_two_replicas_take_the_steps_of_one_device(plain, two_replicas):
     np.testing.assert_allclose(steps.sums, plain[0], rtol=1e-4)
 
 
+@pytest.mark.thorough
 def test_xla_takes_the_same_steps(plain):
     assert_near(Steps(options={"jit_compile": True}).take(), plain[1])
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -20,6 +20,7 @@ from lambdanet_tf.models.timm.safetensors import read_safetensors
 from lambdanet_tf.models.timm.safetensors import write_safetensors
 from lambdanet_tf.models.weights import arrays_as_bytes
 from lambdanet_tf.models.weights import read_weights
+from lambdanet_tf.models.weights import with_ending
 
 
 def import_from_timm(
@@ -46,7 +47,7 @@ def import_from_timm(
             or the weights are not all of its.
         OSError: if published weights cannot be fetched.
     """
-    destination = _with_ending("destination", destination, ".npz")
+    destination = with_ending("destination", destination, ".npz")
     source = os.fspath(source)
     if not source.endswith(".safetensors"):
         published = _published_name(source)
@@ -86,7 +87,7 @@ def export_to_timm(
     Raises:
         ValueError: see there.
     """
-    destination = _with_ending("destination", destination, ".safetensors")
+    destination = with_ending("destination", destination, ".safetensors")
     arrays, origin = read_weights(source)
     tensors = layout.timm_tensors(_spec(network, changes))
     state = layout.to_timm(tensors, arrays, origin)
@@ -109,13 +110,6 @@ def table(tensors: Sequence[TimmTensor]) -> str:
     lines = [f"{k:{widths[0]}}  {s:>{widths[1]}}  {o}" for k, s, o in rows]
     lines.insert(1, "-" * max(map(len, lines)))
     return "\n".join(lines)
-
-
-def _with_ending(name, path, ending):
-    path = os.fspath(path)
-    if not path.endswith(ending):
-        raise ValueError(f"`{name}` must end in {ending!r}. Received: {path}.")
-    return path
 
 
 def _published_name(source):

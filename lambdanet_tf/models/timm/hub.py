@@ -93,13 +93,8 @@ def fetch(name: str) -> str:
         ) from None
     found, expected = _sha256(path), published.sha256 or stated
     if expected not in (None, found):
-        os.remove(path)
-        raise FileError(
-            f"What {address} sent is not the weights of {name}, and has been "
-            f"removed: its SHA-256 must be {expected}. Received: {found}. Try "
-            "again, or download it by other means and give the path of the "
-            "file."
-        )
+        why = f"its SHA-256 must be {expected}. Received: {found}."
+        raise FileError(_removed(path, address, name, why))
     if published.sha256 is None:
         compared = "is what the hub states" if stated else "is not stated there"
         print(
@@ -180,10 +175,16 @@ def read_published(name: str) -> tuple[dict[str, np.ndarray], str]:
         state = read_safetensors(path)
         layout.check_state(tensors, state, path)
     except ValueError as error:
-        os.remove(path)
-        raise ValueError(
-            f"What {PUBLISHED[name].address} sent is not the weights of "
-            f"{name}, and has been removed: {error} Try again, or "
-            "download it by other means and give the path of the file."
-        ) from None
+        address = PUBLISHED[name].address
+        raise ValueError(_removed(path, address, name, error)) from None
     return state, path
+
+
+def _removed(path, address, name, why):
+    """Removes what was fetched; returns what is wrong with it."""
+    os.remove(path)
+    return (
+        f"What {address} sent is not the weights of {name}, and has been "
+        f"removed: {why} Try again, or download it by other means and give the "
+        "path of the file."
+    )

@@ -86,7 +86,7 @@ def plan_for(
             `geometry` does not have, or transforms that the device has not.
     """
     name = implementation_name(implementation)
-    if geometry is not None and geometry.rank not in _ranks(name):
+    if geometry is not None and name not in implementations(geometry.rank):
         name = "auto"
     if geometry is None or not geometry.is_static:
         return Plan(_without_sizes(name))
@@ -98,10 +98,6 @@ def plan_for(
             f"transforms, which {device!r} has not. Use 'auto' or another one."
         )
     return plan
-
-
-def _ranks(name):
-    return (1, 2, 3) if name == "auto" else ALGORITHMS[name].ranks
 
 
 def _without_sizes(name):

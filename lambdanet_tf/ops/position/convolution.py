@@ -11,11 +11,11 @@ import math
 
 import tensorflow as tf
 
+from lambdanet_tf.ops.blocks import apply_each
 from lambdanet_tf.ops.geometry import dilated
 from lambdanet_tf.ops.geometry import fitted
 from lambdanet_tf.ops.geometry import size
-from lambdanet_tf.ops.position.algorithm import Algorithm
-from lambdanet_tf.ops.position.apply import apply_each
+from lambdanet_tf.ops.position.cost import Algorithm
 
 # What a convolution takes beside its products, for each axis.
 _AXIS_LAUNCHES = 2
@@ -91,8 +91,8 @@ def _dilated(kernel, geometry):
 
     (Not every device has the gradient of a dilated convolution.)
     """
-    for axis, dilation in enumerate(geometry.dilations):
-        kernel = dilated(kernel, axis, dilation)
+    for index, axis in enumerate(geometry.axes):
+        kernel = dilated(kernel, index, axis.dilation)
     return kernel
 
 

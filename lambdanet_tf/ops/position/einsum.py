@@ -5,9 +5,8 @@ import math
 
 import tensorflow as tf
 
-from lambdanet_tf.ops.pairs import gather_pairs
-from lambdanet_tf.ops.pairs import relative_index
-from lambdanet_tf.ops.position.algorithm import Algorithm
+from lambdanet_tf.ops.pairs import pair_embeddings
+from lambdanet_tf.ops.position.cost import Algorithm
 
 
 def einsum(queries, values, table, geometry):
@@ -18,10 +17,7 @@ def einsum(queries, values, table, geometry):
     Cost: 2 b n m k u v + 2 b n h k v operations; intermediates n m k u and
     b n k v.
     """
-    index = relative_index(geometry)
-    embeddings = gather_pairs(
-        table, geometry.rank, index, values.dtype
-    )  # [n, m, k, u]
+    embeddings = pair_embeddings(table, geometry, values.dtype)  # [n, m, k, u]
     shape = [tf.shape(values)[0], embeddings.shape[1], *values.shape[-2:]]
     values = tf.reshape(values, shape)  # [b, m, v, u]
     lambdas = tf.einsum("nmku,bmvu->bnkv", embeddings, values)

@@ -10,12 +10,11 @@ import math
 
 import tensorflow as tf
 
+from lambdanet_tf.ops.blocks import apply_each
 from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.geometry import dilated
 from lambdanet_tf.ops.pairs import pair_embeddings
-from lambdanet_tf.ops.position.algorithm import Algorithm
-from lambdanet_tf.ops.position.apply import apply_each
-from lambdanet_tf.ops.position.frequencies import circle_length
+from lambdanet_tf.ops.position.cost import Algorithm
 from lambdanet_tf.ops.precision import accumulation_dtype
 
 LEAF = 64  # queries of the smallest part of a causal sequence
@@ -50,15 +49,9 @@ def _lambdas(values, table, axis):
 
 
 def _convolved(values, table, axis):
-    """Position lambdas of parts that all see the same table.
+    """Lambdas of parts: `(b, v, u, x, context)` -> `(b, k, v, x, queries)`.
 
-    Args:
-        values: `(batch, value_dim, intra_depth, parts, context)`.
-        table: `(taps, key_dim, intra_depth)`.
-        axis: `Axis` of a part.
-
-    Returns:
-        `(batch, key_dim, value_dim, parts, queries)`.
+    All see the same table, `(taps, k, u)`, along the axis of a part.
     """
     length = transform_length(axis)
     kernel = dilated(tf.transpose(table, [1, 2, 0]), 2, axis.dilation)
@@ -81,7 +74,7 @@ def _convolved(values, table, axis):
 def transform_length(axis):
     """The points of the transform: a power of 2, so that nothing wraps."""
     last_query = (axis.queries - 1) * axis.stride
-    points = max(circle_length(axis), last_query + 1, 2)
+    points = max(axis.circle, last_query + 1, 2)
     return 2 ** (points - 1).bit_length()
 
 
@@ -136,7 +129,8 @@ def _leaf_lambdas(values, table, axis):
     """Within the leaves: `(b, v, u, x, s)` -> `(b, k, v, queries)`."""
     leaf, (key_dim, intra) = values.shape[-1], table.shape[-2:]
     inner = leaf_axis(axis, leaf)
-    embeddings = pair_embeddings(table, Geometry((inner,)))  # [t, s, k, u]
+    geometry = Geometry((inner,))
+    embeddings = pair_embeddings(geometry.crop(table), geometry)  # [t, s, k, u]
     kernel = tf.transpose(embeddings, [3, 1, 2, 0])  # [u, s, k, t]
     kernel = tf.reshape(kernel, [intra * leaf, -1])
     context = tf.transpose(values, [0, 1, 3, 2, 4])  # [b, v, x, u, s]

@@ -15,15 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.ops.blocks import Blocks
-from lambdanet_tf.ops.pairs import gather_pairs
-from lambdanet_tf.ops.pairs import relative_index
-from lambdanet_tf.ops.position.algorithm import Algorithm
-from lambdanet_tf.ops.position.apply import apply_lambdas
+from lambdanet_tf.ops.blocks import transpose
+from lambdanet_tf.ops.pairs import pair_embeddings
+from lambdanet_tf.ops.position.cost import Algorithm
 from lambdanet_tf.ops.position.cost import block_choices
-from lambdanet_tf.ops.position.frequencies import num_frequencies
-from lambdanet_tf.ops.position.frequencies import transforms
 from lambdanet_tf.ops.precision import accumulation_dtype
-from lambdanet_tf.ops.transpose import transpose
 
 _SWAPPED = [1, 0, 2, 3, 4]
 # Bytes that libraries hold for batches of products, measured on a CPU.
@@ -66,17 +62,10 @@ def _filtered(kernel, context, inverse):
     parts as an outer axis, so that no lambda is transposed. The gradient takes
     all blocks at once: TensorFlow's writes the kernel's for each of them
     before it adds them up.
-
-    Args:
-        kernel: `(f, 2, outer, inner)`.
-        context: `(f, blocks, inner, v)`.
-        inverse: `(queries, 2 * f)`, a constant.
-
-    Returns:
-        `(queries, blocks, outer, v)`.
     """
-    count, _, outer, inner = kernel.shape
-    queries, value_dim = inverse.shape[0], context.shape[-1]
+    count, _, outer, inner = kernel.shape  # [f, 2, outer, inner]
+    value_dim = context.shape[-1]  # [f, blocks, inner, v]
+    queries = inverse.shape[0]  # [queries, 2 * f], a constant
     products = tf.matmul(kernel[:, :, None], context[:, None])
     lambdas = tf.matmul(inverse, tf.reshape(products, [2 * count, -1]))
 
@@ -94,7 +83,8 @@ def _filtered(kernel, context, inverse):
         of_context = tf.transpose(of_context, [0, 2, 1, 3])
         return tf.reshape(of_kernel, kernel.shape), of_context, None
 
-    return tf.reshape(lambdas, [queries, -1, outer, value_dim]), gradient
+    lambdas = tf.reshape(lambdas, [queries, -1, outer, value_dim])
+    return lambdas, gradient  # [queries, blocks, outer, v]
 
 
 def _apply_rows(queries, lambdas, blocks):
@@ -107,9 +97,8 @@ def _apply_rows(queries, lambdas, blocks):
         return tf.reshape(x, [-1, positions, *shape])
 
     lambdas = tf.reshape(lambdas, [-1, *lambdas.shape[2:]])
-    outputs = apply_lambdas(
-        swapped(queries, [-1, rows]), lambdas, Blocks(blocks.axes[1:])
-    )
+    rest = Blocks(blocks.axes[1:])
+    outputs = rest.apply(swapped(queries, [-1, rows]), lambdas)
     outputs = swapped(outputs, [rows, -1])
     return tf.reshape(outputs, [-1, rows * positions, *outputs.shape[2:]])
 
@@ -147,10 +136,42 @@ def _kernel(table, transform, rest):
     last = 3 + rank
     order = [*range(3, last), 0, 1, last, 2, last + 1]
     spectrum = transpose(spectrum, order)  # [*taps, f, 2, k, 2, u]
-    index = relative_index(rest.inner)
-    pairs = gather_pairs(spectrum, rank, index)  # [t, s, f, 2, k, 2, u]
+    pairs = pair_embeddings(spectrum, rest.inner)  # [t, s, f, 2, k, 2, u]
     pairs = transpose(pairs, [2, 3, 0, 4, 1, 5, 6])
     return tf.reshape(pairs, [count, 2, -1, rest.context * 2 * intra])
+
+
+def num_frequencies(axis):
+    """Frequencies of a circle of an odd number of points, or one more."""
+    return axis.circle // 2 + 1
+
+
+def transforms(axis):
+    """The real matrices of the discrete Fourier transforms of one axis.
+
+    Returns:
+        Three float64 arrays, with real and imaginary parts of every frequency
+        in turn: of the context `(2 F, context)`, of the table (conjugate)
+        `(2 F, taps)`, and back to the queries `(queries, 2 F)`.
+    """
+    count = num_frequencies(axis)
+    circle = 2 * count - 1
+    frequencies = 2 * np.pi * np.arange(count)[:, None] / circle
+    context = frequencies * np.arange(axis.context)
+    offsets = np.arange(axis.taps) * axis.dilation - axis.padding
+    table = frequencies * offsets
+    queries = frequencies * np.arange(axis.queries) * axis.stride
+    weights = np.full((count, 1), 2.0 / circle)
+    weights[0] = 1.0 / circle
+    forward = np.stack([np.cos(context), -np.sin(context)], axis=1)
+    kernel = np.stack([np.cos(table), np.sin(table)], axis=1)
+    inverse = np.stack(
+        [weights * np.cos(queries), -weights * np.sin(queries)], axis=1
+    )
+    forward, kernel, inverse = (
+        matrix.reshape(2 * count, -1) for matrix in (forward, kernel, inverse)
+    )
+    return forward, kernel, inverse.T
 
 
 def _costs(geometry, dims, new_cost):

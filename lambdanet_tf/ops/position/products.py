@@ -9,13 +9,11 @@ import math
 
 import tensorflow as tf
 
+from lambdanet_tf.ops.blocks import transpose
 from lambdanet_tf.ops.geometry import size
-from lambdanet_tf.ops.pairs import gather_pairs
-from lambdanet_tf.ops.pairs import relative_index
-from lambdanet_tf.ops.position.algorithm import Algorithm
-from lambdanet_tf.ops.position.apply import apply_lambdas
+from lambdanet_tf.ops.pairs import pair_embeddings
+from lambdanet_tf.ops.position.cost import Algorithm
 from lambdanet_tf.ops.position.cost import block_choices
-from lambdanet_tf.ops.transpose import transpose
 
 
 def lambda_first(queries, values, table, blocks):
@@ -26,25 +24,29 @@ def lambda_first(queries, values, table, blocks):
     Cost: 2 b n s k u v operations for blocks with a context of s positions,
     and 2 b n h k v; intermediate b n k v.
     """
-    value_dim, key_dim = values.shape[-2], table.shape[-2]
+    (value_dim, intra), key_dim = values.shape[-2:], table.shape[-2]
     batch, counts = size(values, 0), math.prod(blocks.counts)
     # Gathered with the context first, which saves a transposition.
-    index = tf.transpose(relative_index(blocks.inner))
-    kernel = gather_pairs(
-        table, blocks.rank, index, values.dtype
+    kernel = pair_embeddings(
+        table, blocks.inner, values.dtype, context_first=True
     )  # [s, t, k, u]
-    kernel = _intra_second(kernel)  # [s * u, t, k]
-    depth = kernel.shape[0]
+    if intra > 1:
+        kernel = tf.transpose(kernel, [0, 3, 1, 2])
+    depth, rank = blocks.context * intra, blocks.rank
+    windows = blocks.windows(values)  # [b, (x, s) per axis, v, u]
+    order = [*range(2, 2 * rank + 1, 2), 2 * rank + 2]
+    order += [0, *range(1, 2 * rank, 2), 2 * rank + 1]
+    windows = transpose(windows, order)  # [s, u, b, x, v]
     lambdas = tf.matmul(
         tf.reshape(kernel, [depth, -1]),
-        tf.reshape(_context_last(values, blocks), [depth, -1]),
+        tf.reshape(windows, [depth, -1]),
         transpose_a=True,
     )  # [t * k, b * x * v]
     lambdas = tf.reshape(
         lambdas, [blocks.queries, key_dim, batch, counts, value_dim]
     )
     lambdas = tf.transpose(lambdas, [2, 3, 0, 1, 4])  # [b, x, t, k, v]
-    return apply_lambdas(queries, lambdas, blocks)
+    return blocks.apply(queries, lambdas)
 
 
 def query_first(queries, values, table, blocks):
@@ -60,14 +62,15 @@ def query_first(queries, values, table, blocks):
     queries = tf.reshape(
         blocks.query_blocks(queries), [-1, blocks.queries, heads, key_dim]
     )  # [b * x, t, h, k]
-    kernel = gather_pairs(
-        table, blocks.rank, relative_index(blocks.inner), values.dtype
-    )  # [t, s, k, u]
+    kernel = pair_embeddings(table, blocks.inner, values.dtype)  # [t, s, k, u]
     if intra > 1:
         kernel = tf.transpose(kernel, [0, 1, 3, 2])
     depth = blocks.context * intra
     kernel = tf.reshape(kernel, [blocks.queries, depth, key_dim])
-    context = _context_middle(values, blocks)  # [b * x, s * u, v]
+    context = blocks.context_blocks(values)  # [b, x, s, v, u]
+    if intra > 1:
+        context = tf.transpose(context, [0, 1, 2, 4, 3])
+    context = tf.reshape(context, [-1, depth, values.shape[-2]])
     # Heads stay an axis of their own: where they are merged with another one
     # before a product, a TPU's compiler copies all scores around each product.
     queries = tf.transpose(queries, [1, 0, 2, 3])
@@ -78,44 +81,6 @@ def query_first(queries, values, table, blocks):
         outputs, [-1, counts, blocks.queries, heads, values.shape[-2]]
     )
     return blocks.joined(outputs)
-
-
-def _intra_second(kernel):
-    """`(s, t, k, u)` -> `(s * u, t, k)`."""
-    context, queries, key_dim, intra = kernel.shape
-    if intra > 1:
-        kernel = tf.transpose(kernel, [0, 3, 1, 2])
-    return tf.reshape(kernel, [context * intra, queries, key_dim])
-
-
-def _context_last(values, blocks):
-    """`(batch, *context, v, u)` -> `(s, u, batch, blocks, v)`."""
-    rank = blocks.rank
-    windows = blocks.windows(values)  # [b, (count, s) per axis, v, u]
-    order = [
-        *range(2, 2 * rank + 1, 2),
-        2 * rank + 2,
-        0,
-        *range(1, 2 * rank, 2),
-        2 * rank + 1,
-    ]
-    return transpose(windows, order)
-
-
-def _context_middle(values, blocks):
-    """`(batch, *context, v, u)` -> `(batch * blocks, s * u, v)`."""
-    rank = blocks.rank
-    windows = blocks.windows(values)
-    order = [
-        0,
-        *range(1, 2 * rank, 2),
-        *range(2, 2 * rank + 1, 2),
-        2 * rank + 2,
-        2 * rank + 1,
-    ]
-    windows = transpose(windows, order)
-    depth = blocks.context * values.shape[-1]
-    return tf.reshape(windows, [-1, depth, values.shape[-2]])
 
 
 def _lambda_first_costs(geometry, dims, new_cost):

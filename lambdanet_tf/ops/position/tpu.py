@@ -22,10 +22,10 @@ from lambdanet_tf.ops.geometry import dilated
 from lambdanet_tf.ops.geometry import fitted
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.geometry import sliced
-from lambdanet_tf.ops.position.algorithm import Algorithm
+from lambdanet_tf.ops.position.cost import Algorithm
 from lambdanet_tf.ops.position.cost import block_choices
-from lambdanet_tf.ops.position.frequencies import num_frequencies
-from lambdanet_tf.ops.position.frequencies import transforms
+from lambdanet_tf.ops.position.fourier import num_frequencies
+from lambdanet_tf.ops.position.fourier import transforms
 from lambdanet_tf.ops.precision import accumulation_dtype
 
 

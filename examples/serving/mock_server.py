@@ -1,7 +1,7 @@
-"""A stand-in for TF Serving, for tests and trials. It is not a product.
+"""A mock of TF Serving, for tests and trials. It is not a product.
 
-    python -m tests.stand_in_server exported/LambdaResNetSmall
-    python -m tests.stand_in_server --model_config_file FILE
+    python -m examples.serving.mock_server exported/LambdaResNetSmall
+    python -m examples.serving.mock_server --model_config_file FILE
 
 TF Serving's binary cannot be installed everywhere. This process speaks its two
 protocols on loopback: the gRPC PredictionService of tensorflow-serving-api and
@@ -34,9 +34,9 @@ from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 from tensorflow_serving.config import model_server_config_pb2
 
+from lambdanet_tf.serving import requests
 from lambdanet_tf.serving import standalone
 from lambdanet_tf.serving import versions
-from lambdanet_tf.serving import warmup
 
 HOST = "127.0.0.1"
 CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -101,7 +101,7 @@ class Models:
 def _warmed_up(folder):
     """A session that has answered the warm-up requests of its version."""
     session = standalone.Session(tf, folder)
-    for signature, inputs in warmup.read(folder) or ():
+    for signature, inputs in requests.read_warmup(folder) or ():
         session.run(signature, inputs)
     return session
 
@@ -268,7 +268,7 @@ def _predict(session, request):
 
 def _classify(session, request):
     examples = [
-        warmup.encoded_example(
+        requests.encoded_example(
             base64.b64decode(features["image/encoded"]["b64"])
         )
         for features in request["examples"]
@@ -309,6 +309,7 @@ def serve(models, grpc_port=0, rest_port=0):
 
 
 def main():
+    """Serves until it is interrupted."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", nargs="?", help="<destination>/<model>")
     parser.add_argument("--model_config_file")
@@ -330,7 +331,7 @@ def main():
     (server, rest), ports = serve(models, flags.port, flags.rest_api_port)
     names = ", ".join(c.name for c in config.model_config_list.config)
     print(
-        f"Stand-in for TF Serving with {names}: gRPC on port {ports['grpc']}, "
+        f"Mock server with {names}: gRPC on port {ports['grpc']}, "
         f"REST on port {ports['rest']}",
         flush=True,
     )

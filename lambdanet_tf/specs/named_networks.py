@@ -10,11 +10,10 @@ from lambdanet_tf.arguments import check_types
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
-from lambdanet_tf.specs import timm
 from lambdanet_tf.specs.mobilenet import InvertedRow
 from lambdanet_tf.specs.mobilenet import MobileNetSpec
-from lambdanet_tf.specs.paper import TABLE_19
-from lambdanet_tf.specs.paper import TABLE_20
+from lambdanet_tf.specs.paper_tables import TABLE_19
+from lambdanet_tf.specs.paper_tables import TABLE_20
 from lambdanet_tf.specs.resnet import ResNetSpec
 from lambdanet_tf.specs.resnet import uniform_stages
 
@@ -46,40 +45,23 @@ class Preset:
             )
 
 
-@dataclasses.dataclass(frozen=True)
-class ParameterCounts:
-    """Trainable parameters of the networks of one depth."""
-
-    lambda_resnet: int
-    lambda_resnet_c4: int
-    resnet_rs: int
-
-
-_COUNTS = {
-    50: ParameterCounts(18_963_272, 16_242_072, 35_691_912),
-    101: ParameterCounts(36_866_920, 25_982_120, 63_618_696),
-    152: ParameterCounts(51_404_696, 35_077_496, 86_621_576),
-    200: ParameterCounts(57_993_112, 41_665_912, 93_209_992),
-    270: ParameterCounts(81_366_248, 55_786_968, 129_861_448),
-    350: ParameterCounts(105_475_176, 69_555_336, 163_956_168),
-    420: ParameterCounts(124_438_664, 81_443_704, 191_891_656),
+# Of LambdaResNet, LambdaResNet-C4 and ResNet-RS, by depth.
+_PARAMETERS = {
+    50: (18_963_272, 16_242_072, 35_691_912),
+    101: (36_866_920, 25_982_120, 63_618_696),
+    152: (51_404_696, 35_077_496, 86_621_576),
+    200: (57_993_112, 41_665_912, 93_209_992),
+    270: (81_366_248, 55_786_968, 129_861_448),
+    350: (105_475_176, 69_555_336, 163_956_168),
+    420: (124_438_664, 81_443_704, 191_891_656),
 }
 
 
 def _recommended(depth):
-    """Size, dropout and drop-path of the largest run of Table 20."""
-    if depth == 200:  # Not in Table 20: Table 15's size, the rates of 152.
-        return {
-            "image_size": 320,
-            "dropout_rate": 0.3,
-            "drop_path_rate": 0.1,
-        }
-    row = [row for row in TABLE_20 if row.depth == depth][-1]
-    return {
-        "image_size": row.image_size,
-        "dropout_rate": row.dropout_rate,
-        "drop_path_rate": row.drop_path_rate,
-    }
+    """The largest run of Table 20, for its image size and its rates."""
+    if depth == 200:  # Not there: Table 15's size, the rates of 152.
+        return dataclasses.replace(_recommended(152), image_size=320)
+    return [row for row in TABLE_20 if row.depth == depth][-1]
 
 
 def _hybrid_stages(row):
@@ -96,16 +78,19 @@ def _resnet_rs(row):
     LambdaResNet alone, nor that the fourth convolution of the stem strides:
     only so do all its counts come out.
     """
+    run = _recommended(row.depth)
     return ResNetSpec(
         name=f"ResNetRS{row.depth}",
         stages=uniform_stages("CCCC", row.blocks),
+        image_size=run.image_size,
+        dropout_rate=run.dropout_rate,
+        drop_path_rate=run.drop_path_rate,
         stem_filters=(32, 32, 64, 64),
         stem_strides=(2, 1, 1, 2),
         stem_kernel_size=3,
         stem_pool=False,
         shortcut="pool",
         se_ratio=0.25,
-        **_recommended(row.depth),
     )
 
 
@@ -148,6 +133,34 @@ LAMBDA_RESNET_SMALL = ResNetSpec(
     scope=7,
 )
 
+# `lambda_resnet26t`, `lambda_resnet50ts` and `lambda_resnet26rpt_256` of timm
+# 1.0.31 (PyTorch Image Models, timm/models/byoanet.py), which has weights.
+LAMBDA_RESNET_26T = ResNetSpec(
+    name="LambdaResNet26T",
+    stages=("CC", "CC", "CL", "LL"),
+    image_size=256,
+    stem_filters=(24, 32, 64),
+    stem_strides=(2, 1, 1),
+    stem_kernel_size=3,
+    lambda_pool=2,
+    norm_epsilon=1e-5,
+    padding="symmetric",
+    scope=9,
+    use_position_bias=True,
+)
+LAMBDA_RESNET_50TS = dataclasses.replace(
+    LAMBDA_RESNET_26T,
+    name="LambdaResNet50TS",
+    stages=("CCC", "CCCL", "CLCLCL", "CLC"),
+    activation="silu",
+)
+LAMBDA_RESNET_26RPT_256 = dataclasses.replace(
+    LAMBDA_RESNET_26T,
+    name="LambdaResNet26RPT256",
+    scope=None,
+    use_position_bias=False,
+)
+
 # Sandler et al., arXiv:1801.04381, Table 2.
 MOBILENET_V2 = MobileNetSpec(
     name="MobileNetV2",
@@ -170,19 +183,16 @@ LAMBDA_MOBILENET_V2 = dataclasses.replace(
 
 def _presets():
     """Yields every network, in the order of `models.names()`."""
-    for make, field in (
-        (_lambda_resnet, "lambda_resnet"),
-        (_lambda_resnet_c4, "lambda_resnet_c4"),
-        (_resnet_rs, "resnet_rs"),
-    ):
+    families = (_lambda_resnet, _lambda_resnet_c4, _resnet_rs)
+    for family, spec_of in enumerate(families):
         for row in TABLE_19:
-            yield Preset(make(row), getattr(_COUNTS[row.depth], field))
+            yield Preset(spec_of(row), _PARAMETERS[row.depth][family])
     yield Preset(RESNET_50, 25_557_032)
     yield Preset(LAMBDA_RESNET_SMALL, 568_154)
     # Crops and interpolation are those of timm's evaluation.
-    yield Preset(timm.LAMBDA_RESNET_26T, 10_958_272, 0.94, "bicubic")
-    yield Preset(timm.LAMBDA_RESNET_50TS, 21_536_832, 0.95, "bicubic")
-    yield Preset(timm.LAMBDA_RESNET_26RPT_256, 10_988_688, 0.94, "bicubic")
+    yield Preset(LAMBDA_RESNET_26T, 10_958_272, 0.94, "bicubic")
+    yield Preset(LAMBDA_RESNET_50TS, 21_536_832, 0.95, "bicubic")
+    yield Preset(LAMBDA_RESNET_26RPT_256, 10_988_688, 0.94, "bicubic")
     yield Preset(MOBILENET_V2, 3_504_872)
     yield Preset(LAMBDA_MOBILENET_V2, 3_236_824)
 

@@ -3,18 +3,18 @@
 import collections
 import dataclasses
 import math
+from typing import Any
 
 import tensorflow as tf
 
 from lambdanet_tf import ops
-from lambdanet_tf.analysis.layers import Costs
-from lambdanet_tf.analysis.layers import LayerCount
-from lambdanet_tf.analysis.layers import layer_costs
-from lambdanet_tf.analysis.layers import state_bytes
-from lambdanet_tf.analysis.operations import executed_flops
+from lambdanet_tf.analysis.layer_flops import Costs
+from lambdanet_tf.analysis.layer_flops import LayerCount
+from lambdanet_tf.analysis.layer_flops import algorithm
+from lambdanet_tf.analysis.layer_flops import layer_costs
+from lambdanet_tf.analysis.layer_flops import state_bytes
+from lambdanet_tf.analysis.traced_flops import executed_flops
 from lambdanet_tf.arguments import positive_int
-from lambdanet_tf.layers import LambdaConv
-from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.models import check_functional
 from lambdanet_tf.models import clone_network
 from lambdanet_tf.models.blocks import MIDDLES
@@ -66,7 +66,13 @@ class Analysis:
         if every_layer:
             rows = [r for r in self.layers if r.parameters or r.executed_flops]
         rows = [*rows, _sum(self.layers, "total")]
-        lines = aligned_columns([_HEADER, *map(_cells, rows)])
+        header = (
+            "layer",
+            "",
+            "output",
+            *(heading for _, heading, *_ in _COLUMNS),
+        )
+        lines = aligned_columns([header, *map(_cells, rows)])
         lines.insert(1, "-" * len(lines[0]))
         lines.insert(-1, "-" * len(lines[0]))
         title = "x".join(map(str, self.image_shape))
@@ -164,13 +170,11 @@ def _of_size(model, image_size, batch_size):
     return clone_network(model, input_tensors=images)
 
 
-def layer_count(layer, costs, weights, executed):
+def layer_count(layer: Any, costs, weights, executed):
     """The row of a layer, whose new weights are given."""
     outputs = tf.nest.flatten(layer.output)
     shape = tuple(outputs[0].shape[1:]) if len(outputs) == 1 else ()
     itemsize = tf.as_dtype(layer.compute_dtype).size
-    is_lambda = isinstance(layer, (LambdaLayer, LambdaConv))
-    has_plan = is_lambda and layer.use_position
     return LayerCount(
         name=layer.name,
         kind=type(layer).__name__,
@@ -181,8 +185,8 @@ def layer_count(layer, costs, weights, executed):
         activation_bytes=(math.prod(shape) + costs.activations) * itemsize,
         embedding_bytes=costs.embeddings * itemsize,
         table_bytes=costs.table * itemsize,
-        algorithm=layer.inference_plan.algorithm if has_plan else "",
-        state_bytes=state_bytes(layer) if is_lambda else 0,
+        algorithm=algorithm(layer),
+        state_bytes=state_bytes(layer),
     )
 
 
@@ -208,20 +212,21 @@ def _letter(layer):
 
 def _sum(layers, name, kind="", shape=()):
     """One row for several layers."""
-    sums = {
+    sums: dict[str, Any] = {
         field: sum(getattr(layer, field) for layer in layers)
-        for field in _SUMMED
+        for field, *_ in _COLUMNS
     }
     return LayerCount(name, kind, shape, **sums)
 
 
-_SUMMED = (
-    *("parameters", "flops", "executed_flops"),
-    *("activation_bytes", "embedding_bytes", "table_bytes"),
-)
-_HEADER = (
-    *("layer", "", "output", "parameters", "MFLOPs", "executed"),
-    *("activations MB", "embeddings MB", "table MB"),
+# What is summed and shown: its heading, unit and decimals.
+_COLUMNS = (
+    ("parameters", "parameters", 1, 0),
+    ("flops", "MFLOPs", 1e6, 1),
+    ("executed_flops", "executed", 1e6, 1),
+    ("activation_bytes", "activations MB", 1e6, 2),
+    ("embedding_bytes", "embeddings MB", 1e6, 2),
+    ("table_bytes", "table MB", 1e6, 2),
 )
 
 
@@ -230,12 +235,10 @@ def _cells(row):
         row.name,
         f"{row.kind} {row.algorithm}".strip(),
         "x".join(map(str, row.output_shape)),
-        f"{row.parameters:,}",
-        f"{row.flops / 1e6:,.1f}",
-        f"{row.executed_flops / 1e6:,.1f}",
-        f"{row.activation_bytes / 1e6:,.2f}",
-        f"{row.embedding_bytes / 1e6:,.2f}",
-        f"{row.table_bytes / 1e6:,.2f}",
+        *(
+            f"{getattr(row, field) / unit:,.{decimals}f}"
+            for field, _, unit, decimals in _COLUMNS
+        ),
     )
 
 

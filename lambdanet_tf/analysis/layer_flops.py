@@ -28,10 +28,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from lambdanet_tf.layers import LambdaConv
-from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativeAttention
 from lambdanet_tf.layers import SqueezeExcite
+from lambdanet_tf.layers.lambda_base import LambdaBase
 
 _CONVOLUTIONS = (tf.keras.layers.Conv2D, tf.keras.layers.DepthwiseConv2D)
 
@@ -94,7 +93,7 @@ def layer_costs(layer):
     Returns:
         `Costs`, or None for a layer that has weights and is not known here.
     """
-    if isinstance(layer, (LambdaLayer, LambdaConv)):
+    if isinstance(layer, LambdaBase):
         return _lambda_costs(layer)
     if isinstance(layer, RelativeAttention):
         return _attention_costs(layer)
@@ -188,8 +187,16 @@ def _positions(x):
     return math.prod(x.shape[1:-1])
 
 
+def algorithm(layer):
+    """The algorithm of a lambda layer in inference; "" if it needs none."""
+    has_plan = isinstance(layer, LambdaBase) and layer.use_position
+    return layer.inference_plan.algorithm if has_plan else ""
+
+
 def state_bytes(layer):
     """Memory of the streaming state of a lambda layer, for one sequence."""
+    if not isinstance(layer, LambdaBase):
+        return 0
     try:
         spec = layer.state_spec(1)
     except ValueError:  # It does not stream.

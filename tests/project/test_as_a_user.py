@@ -1,0 +1,106 @@
+"""Every public layer and every family of networks, as their user uses them.
+
+Built, compiled with Keras' defaults, fitted, validated, saved, loaded and
+exported; what is loaded computes what was saved.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import models
+from lambdanet_tf.environment import KERAS_3
+from tests.support import cases
+from tests.support import checks
+from tests.support import networks
+from tests.support import timm_golden
+
+pytestmark = pytest.mark.every_lane
+
+
+def family(spec):
+    return lambda: models.ResNet(
+        spec, input_shape=(16, 16, 3), classes=5, classifier_activation=None
+    )
+
+
+FAMILIES = {
+    "every_layer": networks.every_layer,
+    "lambda_resnet": family(networks.TINY),
+    "attention": family(networks.ATTENTION),
+    "timm": family(timm_golden.TINY),
+    "mobilenet": lambda: networks.tiny_mobilenet(classifier_activation=None),
+    "lambda_mobilenet": lambda: networks.tiny_mobilenet(
+        lambda_blocks=(2, 4), key_dim=4, classifier_activation=None
+    ),
+}
+
+
+def use(model, x, y, loss, folder):
+    """Walks the way of a model; the inputs are an array, or several by name."""
+    model.compile("adam", loss)
+    before = [np.array(weight) for weight in model.trainable_weights]
+    history = model.fit(x, y, validation_data=(x, y), epochs=2, verbose=0)
+    assert np.isfinite(history.history["loss"]).all()
+    assert np.isfinite(history.history["val_loss"]).all()
+    for old, weight in zip(before, model.trainable_weights, strict=True):
+        assert not np.array_equal(old, weight), weight.name
+    expected = model.predict(x, verbose=0)
+    evaluated = model.evaluate(x, y, verbose=0)
+    assert evaluated == pytest.approx(history.history["val_loss"][-1], 1e-4)
+
+    model.save(folder / "model.keras")
+    loaded = tf.keras.models.load_model(folder / "model.keras")
+    checks.assert_close(loaded.predict(x, verbose=0), expected, 1e-6)
+    steps = (int(one.optimizer.iterations) for one in (model, loaded))
+    assert next(steps) == next(steps) > 0
+
+    model.export(
+        str(folder / "exported"), **({"verbose": False} if KERAS_3 else {})
+    )
+    exported = tf.saved_model.load(str(folder / "exported"))
+    serve = exported.signatures["serving_default"]
+    inputs = x if isinstance(x, dict) else {"inputs": x}
+    names = serve.structured_input_signature[1]
+    if len(inputs) == 1:  # Each Keras names a single input in its own way.
+        inputs = dict(zip(names, inputs.values(), strict=True))
+    tensors = {name: tf.constant(value) for name, value in inputs.items()}
+    (output,) = serve(**tensors).values()
+    checks.assert_close(output, expected, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        if name == "every_layer"
+        else pytest.param(name, marks=pytest.mark.thorough)
+        for name in FAMILIES
+    ],
+)
+def test_networks_from_build_to_export(name, rng, tmp_path):
+    model = FAMILIES[name]()
+    for weight in model.trainable_weights:  # Branches of gamma 0 learn nothing.
+        if "gamma" in weight.name:
+            weight.assign(tf.ones_like(weight))
+    shape = (8, *model.input_shape[1:])
+    x = rng.normal(size=shape).astype("float32")
+    if name != "every_layer":  # Networks take pixels.
+        x = 127.5 + 50 * x
+    y = rng.integers(0, 5, 8)
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    use(model, x, y, loss, tmp_path)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "case",
+    [case for case in cases.CASES if case.batched],
+    ids=lambda case: case.name,
+)
+def test_layers_from_build_to_export(case, rng, tmp_path):
+    model = case.model()
+    checks.randomize(model, np.random.default_rng(1))
+    x = case.data(batch=4)
+    y = rng.normal(size=(4, *model.output_shape[1:])).astype("float32")
+    use(model, x, y, "mse", tmp_path)

@@ -1,0 +1,312 @@
+"""Exports of models of text and series: named tensors in, named tensors out."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import serving
+from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.serving import requests
+from lambdanet_tf.serving import standalone
+from lambdanet_tf.serving import versions
+from tests.support import checks
+from tests.support.serving_run import shake
+
+Keras = tf.keras.layers
+
+
+def lambda_layer(**arguments):
+    return LambdaLayer(12, num_heads=3, key_dim=4, **arguments)
+
+
+def bytes_model():
+    """A causal model: `(batch, length)` bytes to logits of the next ones."""
+    tokens = tf.keras.Input((None,), dtype="int32", name="tokens")
+    x = Keras.Embedding(256, 12)(tokens)
+    x += lambda_layer(scope=9, causal=True, use_batch_norm=False)(x)
+    return tf.keras.Model(tokens, Keras.Dense(256, name="logits")(x))
+
+
+def two_inputs_model():
+    """Words that read a picture: a dictionary of inputs and one of outputs."""
+    words = tf.keras.Input((7,), dtype="int32", name="words")
+    image = tf.keras.Input((5, 4, 3), name="image")
+    queries = Keras.Embedding(11, 12)(words)
+    pixels = Keras.Reshape((20, 3))(image)
+    norm = Keras.BatchNormalization()
+    layer = lambda_layer(use_position=False)
+    x = layer(queries, context=norm(Keras.Dense(12)(pixels)))
+    counts = Keras.Dense(2, name="counts")(Keras.GlobalMaxPooling1D()(x))
+    return tf.keras.Model(
+        {"words": words, "image": image}, {"tags": x, "counts": counts}
+    )
+
+
+def forecast_model():
+    """A series and where it is known, of any length, to its next values."""
+    series = tf.keras.Input((None, 2), name="series")
+    known = tf.keras.Input((None,), dtype="bool", name="known")
+    layer = lambda_layer(scope=7, name="states")
+    x = layer(Keras.Dense(12)(series), mask=known)
+    pooled = Keras.GlobalAveragePooling1D()(x, mask=known)
+    steps = Keras.Dense(3, name="ahead")(pooled)
+    return tf.keras.Model([series, known], [steps, x])
+
+
+def tokens_of(rng, *shape):
+    return rng.integers(0, 256, shape).astype(np.int32)
+
+
+def words_and_image(rng, count):
+    return {
+        "words": rng.integers(0, 11, (count, 7)).astype(np.int32),
+        "image": rng.uniform(-1, 1, (count, 5, 4, 3)).astype(np.float32),
+    }
+
+
+def series_and_mask(rng, count, length):
+    known = np.arange(length) < rng.integers(1, length, count)[:, None]
+    series = rng.normal(size=(count, length, 2)).astype(np.float32)
+    return {"series": series, "known": known}
+
+
+CASES = {
+    "bytes": (
+        bytes_model,
+        lambda rng: {"tokens": tokens_of(rng, 3, 20)},
+        lambda rng: {"tokens": tokens_of(rng, 2, 33)},
+        ["logits"],
+    ),
+    "two inputs": (
+        two_inputs_model,
+        lambda rng: words_and_image(rng, 4),
+        lambda rng: words_and_image(rng, 2),
+        ["tags", "counts"],
+    ),
+    "forecast": (
+        forecast_model,
+        lambda rng: series_and_mask(rng, 3, 12),
+        lambda rng: series_and_mask(rng, 5, 19),
+        ["ahead", "states"],
+    ),
+}
+
+
+def expected(model, inputs, names):
+    """What Keras computes, by the names of outputs."""
+    if not isinstance(model.input, dict):
+        inputs = [*inputs.values()]
+        inputs = inputs if len(inputs) > 1 else inputs[0]
+    outputs = model.predict(inputs, verbose=0)
+    if isinstance(outputs, dict):
+        return outputs
+    return dict(zip(names, tf.nest.flatten(outputs), strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_model_is_served_by_the_names_of_its_tensors(name, tmp_path, rng):
+    make, examples, others, names = CASES[name]
+    model = make()
+    shake(model, rng)
+    kept = examples(rng)
+    options = serving.ExportOptions(xla=True)
+    folder = serving.export_model(
+        model, tmp_path, "m", options=options, examples=kept
+    )
+    result = serving.verify_export(folder, (2,))
+    assert result.agrees, str(result)
+    assert result.examples == len(next(iter(kept.values())))
+    assert f"{result.examples} examples through Keras" in str(result)
+    signatures = ["serving_default", "serving_default_xla"]
+    assert [row.signature for row in result.signatures] == signatures
+    for row in result.signatures:
+        assert {*row.shapes} == {*names}
+        assert row.difference < 1e-5
+        assert {*row.milliseconds} == {2}
+    # Others, of other lengths where the model takes them.
+    session, given = standalone.Session(tf, folder), others(rng)
+    outputs = session.run("serving_default", given)
+    assert {*outputs} == {*names}
+    for key, wanted in expected(model, given, names).items():
+        checks.assert_close(outputs[key], wanted, 1e-5)
+
+
+def test_masked_steps_change_nothing(tmp_path, rng):
+    model, given = forecast_model(), series_and_mask(rng, 3, 12)
+    folder = serving.export_model(model, tmp_path, "m", examples=given)
+    session = standalone.Session(tf, folder)
+    before = session.run("serving_default", given)["ahead"]
+    given["series"][~given["known"]] = 99.0
+    after = session.run("serving_default", given)["ahead"]
+    checks.assert_close(after, before, 1e-6)
+    given["series"][given["known"]] = 99.0
+    changed = session.run("serving_default", given)["ahead"]
+    checks.assert_far(changed, before, 1e-2)
+
+
+def test_the_warm_up_repeats_the_examples(tmp_path, rng):
+    pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+    tokens = tokens_of(rng, 3, 20)
+    folder = serving.export_model(bytes_model(), tmp_path, "m", examples=tokens)
+    warmed = requests.read_warmup(folder)
+    assert [signature for signature, _ in warmed] == ["serving_default"] * 3
+    for size, (_, inputs) in zip(requests.BATCH_SIZES, warmed, strict=True):
+        rows = np.arange(size) % len(tokens)
+        np.testing.assert_array_equal(inputs["tokens"], tokens[rows])
+    assert serving.verify_export(folder).warmup_requests == 3
+
+
+def test_the_card_names_inputs_and_outputs(tmp_path, rng):
+    folder = serving.export_model(
+        forecast_model(),
+        tmp_path,
+        "m",
+        examples=[*series_and_mask(rng, 2, 9).values()],
+        metadata={"command": "python /home/me/fit.py"},
+    )
+    card = (folder / "assets.extra/model_card.md").read_text(encoding="utf-8")
+    for fact in (
+        "| `series` | float32 `(batch, any, 2)` |",
+        "| `known` | bool `(batch, any)` |",
+        "| `ahead` | float32 `(batch, 3)` |",
+        "| command | python fit.py |",
+        "another origin than those of the training",
+    ):
+        assert fact in card
+    assert "image" not in card
+    assert not (folder / "assets").exists() or not any(
+        (folder / "assets").iterdir()
+    )
+    assert serving.read_metadata(folder)["labels"] is None
+    with pytest.raises(ValueError, match="must hold test images"):
+        serving.prediction_table(folder)
+
+
+@pytest.mark.once
+def test_another_model_is_noticed(tmp_path, rng):
+    """Also where an output is a whole number."""
+    tokens = tf.keras.Input((None,), dtype="int32", name="tokens")
+    logits = bytes_model()(tokens)
+    best = Keras.Lambda(lambda x: tf.argmax(x, -1), name="best")(logits)
+    model = tf.keras.Model(tokens, {"logits": logits, "best": best})
+    given = tokens_of(rng, 3, 20)
+    one = serving.export_model(model, tmp_path, "m", examples=given)
+    [row] = serving.verify_export(one).signatures
+    assert (row.difference < 1e-5, row.agrees) == (True, True)
+    arrays = requests.read_examples(one)
+    for name, message in (("best", "DIFFERENT"), ("logits", "DIFFERENT")):
+        other = {**arrays, f"of_tensors/{name}": arrays[f"of_tensors/{name}"]}
+        other[f"of_tensors/{name}"][1, 2] += 1
+        two = serving.export_model(model, tmp_path, name, examples=given)
+        requests.write_examples(two, other)
+        rewrite_checksums(two)
+        assert message in str(serving.verify_export(two))
+
+
+def rewrite_checksums(folder):
+    fields = serving.read_metadata(folder)
+    del fields["checksums"]
+    (folder / versions.METADATA_FILE).unlink()
+    (folder / "assets.extra/model_card.md").unlink()
+    versions.write_metadata(folder, **fields)
+
+
+def test_weights_in_half_the_space(tmp_path, rng):
+    model, given = bytes_model(), tokens_of(rng, 3, 20)
+    options = serving.ExportOptions(weights_dtype="bfloat16")
+    folder = serving.export_model(
+        model, tmp_path, "m", options=options, examples=given
+    )
+    dtypes = {w.dtype for w in tf.saved_model.load(str(folder)).weights}
+    assert dtypes == {tf.bfloat16, tf.float32}
+    assert serving.verify_export(folder).agrees
+
+
+def test_a_model_of_maps_is_served_if_the_task_says_so(tmp_path, rng):
+    images = tf.keras.Input((None, None, 3), name="photo")
+    maps = Keras.Conv2D(2, 3, activation="sigmoid", name="mask")(images)
+    model = tf.keras.Model(images, maps)
+    given = rng.uniform(size=(2, 8, 9, 3))
+    with pytest.raises(ValueError, match=r"end in a Dense.*task='predict'"):
+        serving.export_model(model, tmp_path, "m", examples=given)
+    folder = serving.export_model(
+        model,
+        tmp_path,
+        "m",
+        options=serving.ExportOptions(task="predict"),
+        examples=given,
+    )
+    assert serving.verify_export(folder).agrees
+
+
+# Errors.
+
+
+def renamed(name):
+    inputs = tf.keras.Input((4,), name=name)
+    return tf.keras.Model(inputs, Keras.Dense(2)(inputs))
+
+
+def of_texts():
+    texts = tf.keras.Input((), dtype="string", name="texts")
+    return tf.keras.Model(texts, Keras.StringLookup(vocabulary=["a"])(texts))
+
+
+TOKENS = np.zeros((2, 5), np.int32)
+WRONG = {
+    "no examples": (bytes_model, None, "`examples` must be given.*tokens"),
+    "another name": (
+        bytes_model,
+        {"words": TOKENS},
+        r"`examples` must be what .* tokens of int32 \(None, None\).*'words'",
+    ),
+    "one of two": (forecast_model, TOKENS, "`examples` must be .*1 arrays"),
+    "a wrong shape": (
+        two_inputs_model,
+        {"words": TOKENS, "image": np.zeros((2, 5, 4, 3))},
+        r"`examples` must be .*words of int32 \(None, 7\).*'words': \(2, 5\)",
+    ),
+    "different numbers": (
+        forecast_model,
+        [np.zeros((3, 4, 2)), np.ones((2, 4), bool)],
+        "`examples` must be .*shapes",
+    ),
+    "numbers with a fraction": (
+        bytes_model,
+        TOKENS + 0.5,
+        "`examples` must be .*Cannot cast .* to dtype.'int32'",
+    ),
+    "ragged": (bytes_model, [[1, 2], [3]], "`examples` must be .*shape"),
+    "none": (bytes_model, TOKENS[:0], "`examples` must be .*no example"),
+    "a number": (bytes_model, 5, "`examples` must be .*shapes"),
+    "a name of no signature": (
+        lambda: renamed("my-input"),
+        TOKENS,
+        r"`model` must name its inputs, .*\['my-input'\]",
+    ),
+    "texts": (of_texts, TOKENS, "`model` must take numbers.*'texts'"),
+    "labels": (
+        lambda: serving.Inference(
+            bytes_model(), serving.ExportOptions(labels=("a", "b"))
+        ),
+        TOKENS,
+        r"`labels` is an option of classifiers of images.*\('a', 'b'\)",
+    ),
+    "formats": (
+        lambda: serving.Inference(
+            bytes_model(), serving.ExportOptions(formats=("onnx",))
+        ),
+        TOKENS,
+        "`formats` is an option of classifiers of images",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_does_not_fit_is_named(name, tmp_path):
+    make, examples, message = WRONG[name]
+    with pytest.raises(ValueError, match=re.compile(message, re.DOTALL)):
+        serving.export_model(make(), tmp_path, "m", examples=examples)
+    assert not any(tmp_path.iterdir())

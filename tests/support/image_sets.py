@@ -1,0 +1,75 @@
+"""Image files and records, and what a source makes of them."""
+
+import numpy as np
+import tensorflow as tf
+
+from lambdanet_tf import data
+
+
+def png(color, size=(8, 8)):
+    """A PNG file of one color."""
+    pixels = np.broadcast_to(np.uint8(color), (*size, len(color)))
+    return tf.io.encode_png(pixels).numpy()
+
+
+def jpeg(color, size=(8, 8)):
+    pixels = np.broadcast_to(np.uint8(color), (*size, len(color)))
+    return tf.io.encode_jpeg(pixels, quality=100).numpy()
+
+
+def whole(image, label, position):
+    return data.whole_image(image, 8), label
+
+
+def read_once(source):
+    """All images and labels of a source."""
+    batches = [batch for batch, _ in source.batches(source.scan(), whole, 4)]
+    return [np.concatenate(column) for column in zip(*batches, strict=True)]
+
+
+def element_labels(elements):
+    return [int(item["label"]) for _, item in elements]
+
+
+def sizes(images):
+    parts = (images.train, images.validation, images.test)
+    return [part.num_images if part else 0 for part in parts]
+
+
+class Files(data.StreamedSource):
+    """Files of unequal size; the label of each image is its number."""
+
+    def __init__(self, *sizes, shuffle_buffer=4, exact=True):
+        super().__init__(sizes, shuffle_buffer, exact=exact)
+        self._bounds = tf.constant([0, *np.cumsum(sizes)], tf.int64)
+
+    def read_file(self, number):
+        first, end = self._bounds[number], self._bounds[number + 1]
+        return tf.data.Dataset.range(first, end).map(
+            lambda label: {"label": tf.cast(label, tf.int32)}
+        )
+
+    def decode(self, item):
+        return data.ArrayImage(tf.zeros([1, 1, 1])), item["label"]
+
+
+def example(encoded, label, key="image/encoded"):
+    def feature(**kind):
+        return tf.train.Feature(**kind)
+
+    return tf.train.Example(
+        features=tf.train.Features(
+            feature={
+                key: feature(bytes_list=tf.train.BytesList(value=[encoded])),
+                "image/class/label": feature(
+                    int64_list=tf.train.Int64List(value=[label])
+                ),
+            }
+        )
+    ).SerializeToString()
+
+
+def write_file(path, contents):
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for content in contents:
+            writer.write(content)

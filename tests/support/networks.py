@@ -1,0 +1,126 @@
+"""Tiny networks of every family, images, and weights that tell them apart."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from lambdanet_tf import layers
+from lambdanet_tf import models
+from lambdanet_tf import specs
+
+TINY = specs.ResNetSpec(
+    name="tiny",
+    stages=("C", "LC", "L"),
+    widths=(8, 16, 16),
+    strides=(1, 2, 2),
+    stem_filters=(8,),
+    stem_strides=(1,),
+    stem_kernel_size=3,
+    stem_pool=False,
+    shortcut="pool",
+    key_dim=4,
+    scope=5,
+)
+MOBILENET_ROWS = (
+    specs.InvertedRow(1, 8, 1, 1),
+    specs.InvertedRow(2, 8, 2, 2),
+    specs.InvertedRow(2, 16, 1, 2),
+)
+ATTENTION = dataclasses.replace(
+    TINY,
+    stages=("S", "AX", "P"),
+    attention_heads=2,
+    attention_scope=3,
+    key_dim=4,
+)
+
+
+def tiny(input_shape=(16, 16, 3), classes=5, **arguments):
+    return models.ResNet(
+        TINY, input_shape=input_shape, classes=classes, **arguments
+    )
+
+
+def tiny_mobilenet(input_shape=(16, 16, 3), classes=5, **arguments):
+    return models.MobileNetV2(
+        rows=MOBILENET_ROWS,
+        stem_filters=8,
+        head_filters=32,
+        input_shape=input_shape,
+        classes=classes,
+        **arguments,
+    )
+
+
+def every_layer(units=5):
+    """A model in which every layer of a kind sees the inputs themselves."""
+    inputs = tf.keras.Input((6, 5, 8))
+    table = layers.RelativePositionEmbedding(3, scope=3)
+    arguments = {"num_heads": 2, "key_dim": 3}
+    outputs = [
+        layer(inputs)
+        for layer in (
+            layers.LambdaLayer(8, **arguments),
+            layers.LambdaLayer(
+                8, **arguments, scope=3, position_embedding=table
+            ),
+            layers.LambdaConv(8, 3, **arguments),
+            layers.RelativeAttention(8, num_heads=2),
+            layers.SqueezeExcite(),
+            layers.BatchNormalization(),
+            layers.Dropout(0.5),
+            layers.StochasticDepth(0.5),
+        )
+    ]
+    x = tf.keras.layers.Concatenate()(outputs)
+    x = tf.keras.layers.GlobalAveragePooling2D()(x)
+    return tf.keras.Model(inputs, tf.keras.layers.Dense(units)(x))
+
+
+def some_images(*shape, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.uniform(0, 255, shape).astype(np.float32)
+
+
+def vary(model, seed=0):
+    """Gives every weight distinct values that keep activations moderate."""
+    rng = np.random.default_rng(seed)
+    for name, weight in models.named_weights(model).items():
+        shape = tuple(weight.shape)
+        if name.endswith(("gamma", "variance")):
+            value = rng.uniform(0.5, 1.0, shape)
+        elif name.endswith("kernel"):
+            value = rng.normal(size=shape) / np.sqrt(np.prod(shape[:-1]))
+        else:
+            value = 0.1 * rng.normal(size=shape)
+        weight.assign(value.astype(np.float64))
+
+
+def assert_trains(model, images, classes):
+    """One step of gradient descent on random labels changes every weight."""
+    for weight in model.trainable_weights:  # Branches of gamma 0 learn nothing.
+        if "gamma" in weight.name:
+            weight.assign(tf.ones_like(weight))
+    labels = np.random.default_rng(1).integers(0, classes, len(images))
+    with tf.GradientTape() as tape:
+        predictions = model(images, training=True)
+        loss = tf.reduce_mean(
+            tf.keras.losses.sparse_categorical_crossentropy(labels, predictions)
+        )
+    gradients = tape.gradient(loss, model.trainable_weights)
+    assert np.isfinite(loss)
+    for weight, gradient in zip(
+        model.trainable_weights, gradients, strict=True
+    ):
+        assert gradient is not None, weight.name
+        assert np.all(np.isfinite(gradient)), weight.name
+        assert np.any(np.asarray(gradient) != 0), weight.name
+
+
+def assert_trains_in_half(model):
+    images = some_images(4, 16, 16, 3)
+    model.compile(
+        "sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    assert np.isfinite(model.train_on_batch(images, np.arange(4)))

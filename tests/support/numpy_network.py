@@ -1,0 +1,48 @@
+"""The layers of a residual network in NumPy, for references."""
+
+import numpy as np
+
+from tests.support import oracle
+
+
+def relu(x):
+    return np.maximum(x, 0)
+
+
+def dense(x, weights, name):
+    return x @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]
+
+
+def norm(x, weights, name):
+    scale, offset, mean, variance = (
+        weights[f"{name}_norm/{part}"]
+        for part in ("gamma", "beta", "moving_mean", "moving_variance")
+    )
+    return (x - mean) / np.sqrt(variance + 1e-3) * scale + offset
+
+
+def conv(x, weights, name):
+    """A convolution of stride 1 that keeps the size."""
+    kernel = weights[f"{name}/kernel"]
+    margin = len(kernel) // 2
+    padded = np.pad(x, ((0, 0), (margin, margin), (margin, margin), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(
+        padded, kernel.shape[:2], (1, 2)
+    )
+    return np.einsum("bxycij,ijcd->bxyd", windows, kernel)
+
+
+def pool(x, window):
+    """Average pooling of stride 2 over what lies inside the map."""
+    rows = oracle.query_positions(x.shape[1], 3, 2, 1, "same")
+    columns = oracle.query_positions(x.shape[2], 3, 2, 1, "same")
+    if window == 2:
+        rows, columns = range(0, x.shape[1], 2), range(0, x.shape[2], 2)
+    low = 0 if window == 2 else 1
+    means = [
+        x[:, max(i - low, 0) : i + 2, max(j - low, 0) : j + 2].mean((1, 2))
+        for i in rows
+        for j in columns
+    ]
+    shape = (len(x), len(rows), len(columns), x.shape[-1])
+    return np.stack(means, axis=1).reshape(shape)

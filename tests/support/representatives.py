@@ -1,0 +1,107 @@
+"""Which cases of a parametrized test `make test` runs.
+
+Of a test over several parameters so many that every value of every parameter
+is met. With a marker of their own:
+
+    @pytest.mark.representatives(3)     three cases, evenly spread
+    @pytest.mark.one_in(4)              of each kind of layer every fourth row
+                                        of `cases.CASES`; which, the test's
+                                        name decides, so that together the
+                                        tests meet all rows
+
+All others are given the marker `thorough`, for `make test-all`. Under tf_keras
+one case of each test runs, with `one_in` one row of each kind: what the others
+are about has been met under Keras 3.
+"""
+
+import collections
+import zlib
+
+import pytest
+
+LATER = ("slow", "thorough")
+ONCE = ("once", "once_a_version")
+
+
+def each_value(cases):
+    """Chooses cases until every value of every parameter is met.
+
+    Args:
+        cases: a set of pairs (argument, value) for each.
+
+    Returns:
+        The positions of the chosen cases, first those with most that is new.
+    """
+    missing = set().union(*cases)
+    chosen = []
+    while missing:
+        gains = [len(missing & case) for case in cases]
+        chosen.append(gains.index(max(gains)))
+        missing -= cases[chosen[-1]]
+    return chosen
+
+
+def evenly_spread(count, number):
+    """Chooses `number` positions of `count`, from the first to the last."""
+    if number >= count:
+        return [*range(count)]
+    steps = max(number - 1, 1)
+    return sorted({i * (count - 1) // steps for i in range(number)})
+
+
+def some_of_each(kinds, step, name):
+    """Chooses every `step`-th position of each kind, at least one."""
+    positions = collections.defaultdict(list)
+    for position, kind in enumerate(kinds):
+        positions[kind].append(position)
+    first = zlib.crc32(name.encode())
+    return [
+        position
+        for group in positions.values()
+        for position in group[first % min(step, len(group)) :: step]
+    ]
+
+
+def values(item):
+    """The parameters of a case; the cases of a test share their values."""
+    return {(name, id(value)) for name, value in item.callspec.params.items()}
+
+
+def chosen(items, only_one=False):
+    """The cases of one test that `make test` runs.
+
+    Args:
+        items: all cases.
+        only_one: whether one of them is enough, or one of each kind.
+    """
+    if marker := items[0].get_closest_marker("one_in"):
+        kinds = [item.callspec.params["case"].layer for item in items]
+        step = len(items) if only_one else marker.args[0]
+        name = items[0].function.__name__
+        items = [items[i] for i in some_of_each(kinds, step, name)]
+    elif only_one:
+        return items[:1]
+    elif marker := items[0].get_closest_marker("representatives"):
+        return [items[i] for i in evenly_spread(len(items), *marker.args)]
+    return [items[i] for i in each_value([*map(values, items)])]
+
+
+def mark_thorough(items, only_one=False):
+    """Gives the cases that `make test` leaves out their marker.
+
+    Args:
+        items: all that is collected.
+        only_one: see `chosen`; then of the cases that run under both Kerases.
+    """
+    tests = collections.defaultdict(list)
+    for item in items:
+        is_later = any(map(item.get_closest_marker, LATER))
+        if only_one:
+            is_later |= any(map(item.get_closest_marker, ONCE))
+        if hasattr(item, "callspec") and not is_later:
+            tests[item.path, item.function.__qualname__].append(item)
+    for cases in tests.values():
+        kept = set(chosen(cases, only_one))
+        for item in cases:
+            if item not in kept:
+                item.add_marker(pytest.mark.thorough)

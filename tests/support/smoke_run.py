@@ -1,0 +1,42 @@
+"""Runs of the recipe smoke, and what is compared of them."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from lambdanet_tf.training import RunOptions
+from lambdanet_tf.training import resolve
+from lambdanet_tf.training import train
+
+
+def silent(text):
+    del text
+
+
+def run_smoke(tmp_path, options=None, on_epoch=None, **changes):
+    options = {"run_dir": str(tmp_path / "run"), **(options or {})}
+    return train(
+        resolve("smoke", changes), RunOptions(**options), silent, on_epoch
+    )
+
+
+def weights(folder):
+    """The best weights of a run, as its model has them."""
+    return folder.read().load_model().get_weights()
+
+
+def metrics_rows(folder):
+    with open(folder.file("metrics.csv"), encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def assert_same_end(folder, expected):
+    for now, then in zip(weights(folder), weights(expected), strict=True):
+        np.testing.assert_allclose(now, then, rtol=1e-4, atol=1e-5)
+    rows, others = metrics_rows(folder), metrics_rows(expected)
+    for now, then in zip(rows, others, strict=True):
+        for name in ("loss", "accuracy", "validation_accuracy"):
+            assert float(now[name]) == pytest.approx(
+                float(then[name]), rel=1e-4
+            )
