@@ -124,6 +124,13 @@ class LambdaConv(StreamingLambda):
 
     @not_converted
     def call(self, inputs, mask=None, training=None):
+        inputs, grids, operands = self._operands(inputs, mask)
+        outputs, _ = self._outputs(*operands, training)  # [b, n, h, v]
+        outputs = unflatten(outputs, grids[0])  # [b, *grid, h * v]
+        return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
+
+    def _operands(self, inputs, mask=None):
+        """As in `LambdaLayer`, of the grids of outputs and inputs."""
         channels = self.value.kernel.shape[0]
         inputs = with_shape(inputs, [None] * (self._rank - 1) + [channels])
         grid = grid_of(inputs)
@@ -139,11 +146,8 @@ class LambdaConv(StreamingLambda):
         centers = self._at_centers(inputs, axes)
         if centers is not inputs:
             x = flatten(centers)  # [b, n, channels]
-        outputs, _ = self._outputs(
-            x, c, self._table(), self._geometry(grid), masks, training
-        )  # [b, n, h, v]
-        outputs = unflatten(outputs, [axis.queries for axis in axes])
-        return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
+        operands = x, c, self._table(), self._geometry(grid), masks
+        return inputs, (tuple(axis.queries for axis in axes), grid), operands
 
     def _windows(self, rank):
         """The size, the stride and the dilation along each axis."""

@@ -1,5 +1,6 @@
 """Softmax attention with relative positions."""
 
+import math
 from typing import Any
 
 import tensorflow as tf
@@ -101,10 +102,15 @@ class RelativeAttention(ContextLayer, StreamingAttention):
             attention is global and without positions, or the mask is
             `(batch, 1, m)`.
         context_mask: as in `LambdaLayer`.
+        return_attention_scores: bool. Whether to return `(outputs, scores)`.
+            Forms all pairs, of static sizes if the layer has positions or a
+            scope.
 
     Output shape:
         `(batch, *spatial, filters)`, channels head-major, in the compute
-        dtype. Zero where nothing is permitted.
+        dtype. Zero where nothing is permitted. The scores are the softmax,
+        `(batch, heads, n, m)`, or `(batch, *other spatial, heads, n, m)` with
+        `axis`: what the values are multiplied by.
 
     Raises:
         ValueError: if an argument is out of its range (at construction), if
@@ -221,6 +227,7 @@ class RelativeAttention(ContextLayer, StreamingAttention):
         context=None,
         attention_mask=None,
         context_mask=None,
+        return_attention_scores=False,
         mask=None,
         training=None,  # Keras 2 gives it to every layer
     ):
@@ -239,10 +246,37 @@ class RelativeAttention(ContextLayer, StreamingAttention):
             self._embeddings(),
             self._geometry(self._attended(grid_of(context))),
             masks,
+            return_attention_scores,
         )  # [b, n, h, v]
+        scores = None
+        if return_attention_scores:
+            outputs, scores = outputs  # [b, h, n, m]
         outputs = ops.propagate_nan(outputs, nonfinite)
         outputs = self._grid_of_lines(outputs, inputs)  # [b, *grid, h * v]
-        return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
+        outputs = tf.ensure_shape(
+            outputs, self.compute_output_shape(inputs.shape)
+        )
+        if scores is None:
+            return outputs
+        return outputs, self._scores_of_lines(scores, inputs)
+
+    # Keras 3 alone calls it, for symbolic tensors.
+    def compute_output_spec(self, inputs, *args, **kwargs):
+        with_scores = kwargs.pop("return_attention_scores", False)
+        outputs = super().compute_output_spec(inputs, *args, **kwargs)
+        if not with_scores:
+            return outputs
+        context = kwargs.get("context")
+        context = inputs if context is None else context
+        sizes = [
+            math.prod(grid) if None not in grid else None
+            for grid in (
+                self._attended(x.shape[1:-1]) for x in (inputs, context)
+            )
+        ]
+        lines = [inputs.shape[axis] for axis in self._lines_of(inputs)]
+        shape = (*lines, self.num_heads, *sizes)
+        return outputs, tf.keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def _axes_of_lines(self, x):
         """The axes of a tensor, those along which positions do not see first.
@@ -252,6 +286,10 @@ class RelativeAttention(ContextLayer, StreamingAttention):
         rank = len(x.shape)
         others = [i for i in range(rank - 1) if i != self.axis]
         return [*others, self.axis, rank - 1]
+
+    def _lines_of(self, x):
+        """The batch, and the axes along which positions do not see."""
+        return [0] if self.axis is None else self._axes_of_lines(x)[:-2]
 
     def _lines(self, x):
         """`(batch, *spatial, channels)` -> `(batch of lines, n, channels)`."""
@@ -272,6 +310,13 @@ class RelativeAttention(ContextLayer, StreamingAttention):
         inverse = [order.index(axis) for axis in range(len(order))]
         return tf.transpose(outputs, inverse)
 
+    def _scores_of_lines(self, scores, inputs):
+        """`(batch of lines, ...)` -> `(batch, *other spatial, ...)`."""
+        if self.axis is None:
+            return scores
+        lines = [ops.size(inputs, axis) for axis in self._lines_of(inputs)]
+        return tf.reshape(scores, [*lines, *tf.unstack(tf.shape(scores))[1:]])
+
     def _masks_of_lines(self, masks, inputs, context):
         """Masks of a batch of lines, where attention runs along an axis."""
         if self.axis is None:
@@ -285,7 +330,7 @@ class RelativeAttention(ContextLayer, StreamingAttention):
             for mask, x in ((masks.query, inputs), (masks.context, context))
         )
         lines = 1
-        for axis in self._axes_of_lines(inputs)[1:-2]:
+        for axis in self._lines_of(inputs)[1:]:
             lines *= ops.size(inputs, axis)
         shared = masks.shared
         if shared is not None:
