@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import serving
+from lambdanet_tf import streaming
 from lambdanet_tf.layers import LambdaLayer
 
 KINDS = ("lambda", "attention")
@@ -54,14 +55,14 @@ class LanguageModel(tf.keras.Model):
         layers = tf.keras.layers
         self.kind = kind
         self.embed = layers.Embedding(256, WIDTH)
-        self.mixers = [self._mixer() for _ in range(BLOCKS)]
+        self.mixers = [self._mixer(i) for i in range(BLOCKS)]
         self.norms = [layers.LayerNormalization() for _ in range(2 * BLOCKS)]
         self.wide = [layers.Dense(HIDDEN[kind], "gelu") for _ in range(BLOCKS)]
         self.narrow = [layers.Dense(WIDTH) for _ in range(BLOCKS)]
         self.norm = layers.LayerNormalization()
         self.logits = layers.Dense(256)
 
-    def _mixer(self):
+    def _mixer(self, block):
         if self.kind == "attention":
             return tf.keras.layers.MultiHeadAttention(HEADS, WIDTH // HEADS)
         # Batch statistics of a training batch would show it the future.
@@ -72,6 +73,7 @@ class LanguageModel(tf.keras.Model):
             scope=2 * PAST + 1,
             causal=True,
             use_batch_norm=False,
+            name=f"block{block}",
         )
 
     def call(self, tokens):
@@ -95,38 +97,15 @@ class LanguageModel(tf.keras.Model):
             x += self.narrow[block](hidden)
         return self.logits(self.norm(x))
 
-    # Streaming, of the lambda model: a state per block, flat as a server's.
 
-    def state_spec(self):
-        return {
-            f"block{block}_{name}": tf.TensorSpec(spec.shape, spec.dtype)
-            for block, mixer in enumerate(self.mixers)
-            for name, spec in mixer.state_spec().items()
-        }
-
-    def initial_state(self, batch_size):
-        return {
-            f"block{block}_{name}": part
-            for block, mixer in enumerate(self.mixers)
-            for name, part in mixer.initial_state(batch_size).items()
-        }
-
-    def step(self, tokens, state):
-        """Logits of the next bytes, and the next state."""
-        after = {}
-
-        def mix(block, x):
-            prefix = f"block{block}_"
-            own = {
-                name.removeprefix(prefix): part
-                for name, part in state.items()
-                if name.startswith(prefix)
-            }
-            outputs, own = self.mixers[block].step(x, own)
-            after.update({prefix + name: own[name] for name in own})
-            return outputs
-
-        return self.forward(tokens, mix, None), after
+def build(kind: str) -> tf.keras.Model:
+    """Returns a new model; of lambda layers a functional one, which streams."""
+    model = LanguageModel(kind)
+    if kind == "attention":
+        model(tf.zeros([1, CONTEXT], tf.int32))
+        return model
+    tokens = tf.keras.Input((None,), dtype="int32", name="tokens")
+    return tf.keras.Model(tokens, model.call(tokens))
 
 
 def sinusoids(places):
@@ -169,8 +148,7 @@ class AttentionCache:
 
 def train(kind, corpus, folder, settings, print_fn=print):
     """Trains a model, or goes on from its last checkpoint."""
-    model = LanguageModel(kind)
-    model(tf.zeros([1, CONTEXT], tf.int32))
+    model = build(kind)
     rates = tf.keras.optimizers.schedules.CosineDecay(
         0.0, settings["steps"], warmup_target=2e-3, warmup_steps=100
     )
@@ -238,7 +216,8 @@ def evaluate(model, held_out, settings):
 
 def stream(model, tokens):
     """A function that reads one byte after `tokens`, and its state's bytes."""
-    step, state = tf.function(model.step), model.initial_state(1)
+    step = tf.function(lambda x, state: streaming.step(model, x, state))
+    state = streaming.initial_state(model, 1)
     for begin in range(0, tokens.shape[1], CONTEXT):
         _, state = step(tokens[:, begin : begin + CONTEXT], state)
     size = sum(part.numpy().nbytes for part in state.values())
@@ -253,13 +232,13 @@ def attend(model, tokens, count):
     return lambda i: cache.step(tokens[:, :1], tf.constant(length + i)), size
 
 
-def generation_speed(model, text, context, settings):
+def generation_speed(kind, model, text, context, settings):
     """Bytes a second after `context` bytes, and the bytes of the state."""
     tokens, count = (
         tf.constant(text[:context], tf.int32)[None],
         settings["tokens"],
     )
-    if model.kind == "lambda":
+    if kind == "lambda":
         run, size = stream(model, tokens)
     else:
         run, size = attend(model, tokens, count)
@@ -274,7 +253,7 @@ def generation_speed(model, text, context, settings):
 def export_of_texts(model, folder, texts):
     """Exports the logits of whole texts of any length, verified on some."""
     tokens = tf.keras.Input((None,), dtype="int32", name="tokens")
-    network = tf.keras.Model(tokens, {"logits": model.call(tokens)})
+    network = tf.keras.Model(tokens, {"logits": model(tokens)})
     place = serving.export_model(
         network, folder, "language_model", examples=texts
     )
@@ -284,42 +263,15 @@ def export_of_texts(model, folder, texts):
     return place
 
 
-def export(model, folder):
-    """Writes a SavedModel whose signatures take a state and return the next."""
-    module = tf.Module()
-    module.model = model
-    spec = model.state_spec()
-
-    @tf.function
-    def step(tokens, **state):
-        logits, state = model.step(tokens, state)
-        return {"logits": logits, **state}
-
-    @tf.function
-    def start(batch_size):
-        return model.initial_state(batch_size)
-
-    spec = {k: tf.TensorSpec(s.shape, s.dtype, k) for k, s in spec.items()}
-    signatures = {
-        "start": start.get_concrete_function(
-            tf.TensorSpec([], tf.int32, "batch_size")
-        ),
-        "step": step.get_concrete_function(
-            tokens=tf.TensorSpec([None, 1], tf.int32, "tokens"), **spec
-        ),
-    }
-    tf.saved_model.save(module, str(folder), signatures)
-
-
 def generate(folder, prompt: bytes, count: int, temperature=0.7, seed=0):
     """Lets an exported model go on, with TensorFlow alone."""
     signatures = tf.saved_model.load(str(folder)).signatures
-    state = signatures["start"](batch_size=tf.constant(1))
+    state = signatures["initial_state"](batch_size=tf.constant(1))
     rng, text = np.random.default_rng(seed), bytearray(prompt)
     for place in range(len(prompt) + count - 1):
         token = tf.constant([[text[place]]])
-        state = dict(signatures["step"](tokens=token, **state))
-        logits = state.pop("logits")[0, 0].numpy().astype("float64")
+        state = dict(signatures["step"](inputs=token, **state))
+        logits = state.pop("outputs")[0, 0].numpy().astype("float64")
         if place + 1 == len(text):
             chances = np.exp((logits - logits.max()) / temperature)
             text.append(rng.choice(256, p=chances / chances.sum()))
@@ -341,11 +293,14 @@ def measure(folder: pathlib.Path, short=False, print_fn=print) -> dict:
         model, speed = train(kind, training, folder, settings, print_fn)
         seconds = settings["steps"] * BATCH * CONTEXT / speed
         rows = [
-            [context, *generation_speed(model, held_out, context, settings)]
+            [
+                context,
+                *generation_speed(kind, model, held_out, context, settings),
+            ]
             for context in settings["contexts"]
         ]
         if kind == "lambda":
-            export(model, folder / "exported" / "1")
+            streaming.export(model, folder / "exported" / "1")
             texts = held_out[: 4 * CONTEXT].reshape(4, CONTEXT)
             export_of_texts(model, folder / "served", texts)
         results[kind] = {

@@ -27,6 +27,7 @@ ROOMS = {
     "training": "Recipes, the loop, and parts for `model.fit`.",
     "runs": "The folder of a training run.",
     "serving": "Exports, and verifying them.",
+    "streaming": "Whole models piece by piece, and text that they write.",
     "convert": "The command that converts weights of timm.",
 }
 

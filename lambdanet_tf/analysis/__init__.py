@@ -1,5 +1,7 @@
 """Counting what models cost, and seeing what their layers learned."""
 
+from lambdanet_tf.analysis.comparison import Comparison
+from lambdanet_tf.analysis.comparison import compare
 from lambdanet_tf.analysis.layer_flops import LayerCount
 from lambdanet_tf.analysis.model_costs import Analysis
 from lambdanet_tf.analysis.model_costs import analyze
@@ -11,18 +13,24 @@ from lambdanet_tf.analysis.parts import part_norms
 from lambdanet_tf.analysis.parts import receptive_field
 from lambdanet_tf.analysis.pictures import part_norms_figure
 from lambdanet_tf.analysis.pictures import position_table_figure
+from lambdanet_tf.analysis.pictures import reading_figure
 from lambdanet_tf.analysis.pictures import receptive_field_figure
+from lambdanet_tf.analysis.reading import read
 
 __all__ = [
     "Analysis",
+    "Comparison",
     "LayerCount",
     "PartNorms",
     "analyze",
+    "compare",
     "lambda_layers",
     "layer_part",
     "part_norms",
     "part_norms_figure",
     "position_table_figure",
+    "read",
+    "reading_figure",
     "receptive_field",
     "receptive_field_figure",
     "trainable_parameters",

@@ -97,6 +97,8 @@ def layer_costs(layer):
         return _lambda_costs(layer)
     if isinstance(layer, RelativeAttention):
         return _attention_costs(layer)
+    if isinstance(layer, tf.keras.layers.MultiHeadAttention):
+        return _keras_attention_costs(layer)
     if isinstance(layer, SqueezeExcite):
         return Costs(2 * 2 * math.prod(layer.reduce.kernel.shape))
     # Products per position; a depthwise kernel's name differs by Keras. Not
@@ -109,10 +111,10 @@ def layer_costs(layer):
 
 
 def _lambda_costs(layer):
-    n, m = _positions(layer.output), _positions(layer.input)
+    n, m = _positions(layer.output), _positions(_input(layer))
     h, g = layer.num_heads, layer.num_heads if layer.multi_head else 1
     k, u, v = layer.key_dim, layer.intra_depth, layer.value_dim
-    channels = layer.input.shape[-1]
+    channels = _input(layer).shape[-1]
     products = n * channels * h * k + m * channels * g * v * u + n * h * k * v
     activations = n * h * k + m * g * v * u
     pairs = table = 0
@@ -120,7 +122,7 @@ def _lambda_costs(layer):
         products += m * channels * g * k * u + m * g * k * v * u
         activations += m * g * k * u
     if layer.use_position:
-        seen = _clipped(layer.scope, tuple(layer.input.shape[1:-1]))
+        seen = _clipped(layer.scope, tuple(_input(layer).shape[1:-1]))
         products += n * math.prod(seen) * g * k * v * u
         activations += n * g * k * v
         pairs = n * m * g * k * u
@@ -131,10 +133,10 @@ def _lambda_costs(layer):
 
 
 def _attention_costs(layer):
-    n, m = _positions(layer.output), _positions(layer.input)
-    channels, h = layer.input.shape[-1], layer.num_heads
+    n, m = _positions(layer.output), _positions(_input(layer))
+    channels, h = _input(layer).shape[-1], layer.num_heads
     k, v = layer.key_depth, layer.value_dim
-    sizes = tuple(layer.input.shape[1:-1])
+    sizes = tuple(_input(layer).shape[1:-1])
     if layer.axis is not None:
         sizes = (sizes[layer.axis - 1],)
     seen = _clipped(layer.scope, sizes)  # By a query, on each axis.
@@ -153,12 +155,31 @@ def _attention_costs(layer):
     return Costs(2 * products, n * h * held, pairs, sum(tables))
 
 
+def _keras_attention_costs(layer):
+    """Of Keras' own attention: all pairs, and a projection of the outputs."""
+    query, *others = tf.nest.flatten(layer.input)
+    n, m = _positions(query), _positions((others or [query])[0])
+    config = layer.get_config()
+    h, k = config["num_heads"], config["key_dim"]
+    v = config["value_dim"] or k
+    kernels = [w.shape for w in layer.weights if len(w.shape) > 2]
+    queries, keys, values, outputs = map(math.prod, kernels)
+    products = n * (queries + outputs) + m * (keys + values)
+    products += n * m * h * (k + v)
+    return Costs(2 * products, n * h * (k + v + m))
+
+
 def _clipped(scope, sizes):
     """The scope on each axis, or the axis where that is less."""
     scope = scope or sizes
     if isinstance(scope, int):
         scope = (scope,) * len(sizes)
     return [min(r, size) for r, size in zip(scope, sizes, strict=True)]
+
+
+def _input(layer):
+    """The first input of a layer; Keras 3 lists masks behind it."""
+    return tf.nest.flatten(layer.input)[0]
 
 
 def _positions(x):

@@ -72,7 +72,7 @@ class Analysis:
             "output",
             *(heading for _, heading, *_ in _COLUMNS),
         )
-        lines = _aligned([header, *map(_cells, rows)])
+        lines = aligned_columns([header, *map(_cells, rows)])
         lines.insert(1, "-" * len(lines[0]))
         lines.insert(-1, "-" * len(lines[0]))
         title = "x".join(map(str, self.image_shape))
@@ -111,14 +111,7 @@ def analyze(model, image_size=None, executed=True, batch_size=None):
         ValueError: if the model takes images of any size and none is given, or
             if `batch_size` is not positive.
     """
-    check_functional(model)
-    shape = tuple(model.inputs[0].shape)
-    if len(model.inputs) != 1 or len(shape) < 2 or shape[-1] is None:
-        raise ValueError(
-            "`model` must have one input, images or sequences: (batch, "
-            "*spatial, channels). Received: inputs of shapes "
-            f"{[tuple(x.shape) for x in model.inputs]}."
-        )
+    check_one_map(model)
     model = _of_size(model, image_size, batch_size)
     batch, *image_shape = model.inputs[0].shape
     if None in image_shape:
@@ -137,7 +130,7 @@ def analyze(model, image_size=None, executed=True, batch_size=None):
         weights = [w for w in layer.trainable_weights if id(w) not in counted]
         counted.update(map(id, weights))
         flops = traced.get(layer.name, 0) // batch
-        layers.append(_count(layer, costs or Costs(0), weights, flops))
+        layers.append(layer_count(layer, costs or Costs(0), weights, flops))
     # No public name says how often a layer was called, in either Keras.
     again = [x.name for x in model.layers if len(x._inbound_nodes) > 1]
     return Analysis(
@@ -147,6 +140,18 @@ def analyze(model, image_size=None, executed=True, batch_size=None):
         not_counted=tuple(unknown),
         counted_once=tuple(again),
     )
+
+
+def check_one_map(model):
+    """Raises a ValueError unless a graph has one input, a map or sequence."""
+    check_functional(model)
+    shape = tuple(model.inputs[0].shape)
+    if len(model.inputs) != 1 or len(shape) < 2 or shape[-1] is None:
+        raise ValueError(
+            "`model` must have one input, images or sequences: (batch, "
+            "*spatial, channels). Received: inputs of shapes "
+            f"{[tuple(x.shape) for x in model.inputs]}."
+        )
 
 
 def _of_size(model, image_size, batch_size):
@@ -165,7 +170,7 @@ def _of_size(model, image_size, batch_size):
     return clone_network(model, input_tensors=images)
 
 
-def _count(layer: Any, costs, weights, executed):
+def layer_count(layer: Any, costs, weights, executed):
     """The row of a layer, whose new weights are given."""
     outputs = tf.nest.flatten(layer.output)
     shape = tuple(outputs[0].shape[1:]) if len(outputs) == 1 else ()
@@ -237,7 +242,7 @@ def _cells(row):
     )
 
 
-def _aligned(rows):
+def aligned_columns(rows):
     """Lines of text with columns of equal width, the first three left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [

@@ -112,8 +112,8 @@ def part_norms(model: tf.keras.Model, inputs: Any) -> list[PartNorms]:
     layers = lambda_layers(model)
     if not layers:
         return []
-    _check_inputs(model)
-    ends = [_single(layer) for layer in layers]
+    check_one_input(model)
+    ends = [single_input(layer) for layer in layers]
     ends += [layer.output for layer in layers]
     prefix = tf.keras.Model(model.inputs[0], ends)
     parts = [
@@ -126,7 +126,7 @@ def part_norms(model: tf.keras.Model, inputs: Any) -> list[PartNorms]:
         given, outputs = tensors[: len(layers)], tensors[len(layers) :]
         for row, (x, output) in enumerate(zip(given, outputs, strict=True)):
             own = [_output(part, x, output) for part in parts[row]]
-            _check_sum(layers[row], own, output)
+            check_sum(layers[row], own, output)
             sums[row] += [_squares(x) for x in (*own, output)]
             counts[row] += np.prod(output.shape)
     norms = np.sqrt(sums / counts)
@@ -174,7 +174,7 @@ def receptive_field(
     """
     one_of("source", source, SOURCES)
     positive_int("probes", probes)
-    _check_inputs(model)
+    check_one_input(model)
     if not len(inputs):
         raise ValueError("`inputs` must hold examples. Received: none.")
     layer = _named(model, layer)
@@ -183,7 +183,7 @@ def receptive_field(
         raise ValueError(
             f"Layer {layer.name!r} has no {part} part. Received: part={part!r}."
         )
-    prefix = tf.keras.Model(model.inputs[0], _single(layer))
+    prefix = tf.keras.Model(model.inputs[0], single_input(layer))
     position = _position(layer, position)
     rng, total = np.random.default_rng(0), 0.0
     for begin in range(0, len(inputs), _BATCH):
@@ -229,7 +229,8 @@ def _named(model, layer):
     return model.get_layer(name)
 
 
-def _check_inputs(model):
+def check_one_input(model):
+    """Raises a ValueError unless a model is a graph with one input."""
     check_functional(model)
     if len(model.inputs) != 1:
         raise ValueError(
@@ -237,7 +238,7 @@ def _check_inputs(model):
         )
 
 
-def _single(layer):
+def single_input(layer):
     """The symbolic input of a layer that has one."""
     if not hasattr(layer.input, "shape"):
         raise ValueError(
@@ -274,7 +275,7 @@ def _squares(x):
     return float(tf.reduce_sum(tf.cast(x, tf.float32) ** 2))
 
 
-def _check_sum(layer, parts, output):
+def check_sum(layer, parts, output):
     """Raises a ValueError unless the parts are all that a layer computes."""
     output = tf.cast(output, tf.float32)
     rest = output - tf.cast(tf.add_n(parts), tf.float32)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from lambdanet_tf import ops
 from lambdanet_tf.analysis.parts import PartNorms
 from lambdanet_tf.environment import require
 
@@ -92,6 +93,68 @@ def receptive_field_figure(
     return figure
 
 
+def reading_figure(
+    reading: ops.Reading,
+    shown: Any = None,
+    example: int = 0,
+    query: int = 0,
+    title: str | None = None,
+) -> Any:
+    """Draws what a query read: over an image a map for each head, or a text.
+
+    A row for the content part, the position part and their sum, each on a
+    scale of its own, which stands beside it: red adds the values of a
+    position, blue takes them away, white does not read it.
+
+    Args:
+        reading: of a layer's `read`, with one or two axes of context.
+        shown: what was read: an image `(height, width[, channels])` of any
+            size, numbers up to 1 or 255; a list of words, one per position;
+            or None.
+        example: int. Of the batch.
+        query: int. Of the positions that were read.
+        title: str, or None for the query's position.
+
+    Returns:
+        A `matplotlib.figure.Figure`. With an intra-depth above 1 there is a
+        map for each, intra-depths fastest.
+
+    Raises:
+        ValueError: if the context has three axes, or words are not as many as
+            positions.
+        ImportError: if matplotlib is not installed.
+    """
+    grid = reading.values.shape[1:-3]
+    if len(grid) > 2:
+        raise ValueError(
+            "A context of one or two axes can be drawn. Received: one of "
+            f"{tuple(grid)}."
+        )
+    content, position = (
+        np.moveaxis(np.asarray(part[example, query]), -1, 1).reshape(-1, *grid)
+        for part in (reading.content, reading.position)
+    )
+    parts = {"content": content, "position": position}
+    parts["both"] = content + position
+    place = reading.places[query]
+    # The middle of the query's share of the context.
+    own = [
+        (index + 0.5) * size / queries - 0.5
+        for index, size, queries in zip(place, grid, reading.grid, strict=True)
+    ]
+    intra = reading.values.shape[-1]
+    names = [
+        f"head {i // intra}" + (f", u {i % intra}" if intra > 1 else "")
+        for i in range(len(content))
+    ]
+    draw = _draw_read_words if len(grid) == 1 else _draw_read_image
+    figure = draw(parts, own, names, shown)
+    figure.suptitle(
+        f"query at {place}" if title is None else title, fontsize=10
+    )
+    return figure
+
+
 def part_norms_figure(norms: Sequence[PartNorms]) -> Any:
     """Draws how large the content and position parts are, by depth.
 
@@ -122,6 +185,63 @@ def part_norms_figure(norms: Sequence[PartNorms]) -> Any:
 def _figure(width, height):
     figures = require("matplotlib.figure", extra="plot")
     return figures.Figure(figsize=(width, height), layout="constrained")
+
+
+def _draw_read_image(parts, own, names, image):
+    columns = len(names) + (image is not None)
+    figure = _figure(1.25 * columns + 1.2, 1.35 * len(parts) + 0.5)
+    axes = figure.subplots(len(parts), columns, squeeze=False)
+    for axis, name in zip(axes[0, -len(names) :], names, strict=True):
+        axis.set_title(name, fontsize=8)
+    for row, (part, maps) in zip(axes, parts.items(), strict=True):
+        limit = np.abs(maps).max() or 1.0
+        for axis in row:
+            axis.set(xticks=[], yticks=[])
+        if image is not None:
+            _draw_image(row[0], image, own, maps.shape[1:])
+        for axis, weights in zip(row[-len(names) :], maps, strict=True):
+            drawn = axis.imshow(weights, cmap="RdBu_r", vmin=-limit, vmax=limit)
+            axis.plot(own[1], own[0], marker="+", color="black", markersize=5)
+        row[0].set_ylabel(part, fontsize=9)
+        figure.colorbar(drawn, ax=list(row), shrink=0.9)
+    return figure
+
+
+def _draw_image(axis, image, own, grid):
+    """An image, and the query where it is in its pixels."""
+    image = np.asarray(image, "float32")
+    image = image / 255 if image.max() > 1 else image
+    axis.imshow(np.squeeze(image), cmap="gray", vmin=0, vmax=1)
+    y, x = (
+        (place + 0.5) * size / count - 0.5
+        for place, size, count in zip(own, image.shape, grid, strict=False)
+    )
+    axis.plot(x, y, marker="+", color=_ORANGE, markersize=7)
+
+
+def _draw_read_words(parts, own, names, words):
+    count = len(next(iter(parts.values()))[0])
+    words = list(map(str, range(count))) if words is None else list(words)
+    if len(words) != count:
+        raise ValueError(
+            f"`shown` must be a word for each of {count} positions. Received: "
+            f"{len(words)}."
+        )
+    figure = _figure(0.55 * count + 2.2, 0.75 * len(names) + 1.6)
+    axes = figure.subplots(len(parts), 1, sharex=True)
+    for axis, (part, maps) in zip(axes, parts.items(), strict=True):
+        limit = np.abs(maps).max() or 1.0
+        drawn = axis.imshow(
+            maps, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto"
+        )
+        axis.axvspan(own[0] - 0.5, own[0] + 0.5, fill=False, edgecolor="black")
+        axis.set_yticks(range(len(names)), names, fontsize=7)
+        axis.set_ylabel(part, fontsize=9)
+        figure.colorbar(drawn, ax=axis)
+    axes[-1].set_xticks(
+        range(count), words, rotation=45, ha="right", fontsize=9
+    )
+    return figure
 
 
 def _draw_maps(rows, own, title):

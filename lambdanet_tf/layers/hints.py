@@ -29,6 +29,7 @@ _SYNONYMS = {
     + ("key_mask", "src_key_padding_mask"),
     "context": ("memory", "encoder_hidden_states", "kv"),
     "mask": ("query_mask",),
+    "return_attention_scores": ("need_weights", "output_attentions"),
 }
 
 _CAUSAL = ("causal", "causal_mask", "use_causal_mask", "is_causal")
@@ -65,7 +66,8 @@ _REMEDIES = {
     "Layers take inputs channels last: put a Permute layer before and after": (
         "data_format",
     ),
-    "No attention scores are formed that could be returned": (
+    "No attention scores are formed; those that are implied: layer.read("
+    "inputs, position)": (
         *("return_attention_scores", "need_weights", "output_attentions"),
     ),
     "`inputs` are the queries, and `context` is what keys and values are made "

@@ -14,13 +14,14 @@ from lambdanet_tf.layers.batch_normalization import BatchNormalization
 from lambdanet_tf.layers.grids import split
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 from lambdanet_tf.layers.projections import ProjectionLayer
+from lambdanet_tf.layers.reading import Readable
 
 
 def _implementation(_, value):
     return ops.implementation_name(value)
 
 
-class LambdaBase(ProjectionLayer):
+class LambdaBase(ProjectionLayer, Readable):
     """Projections, normalizations and the table of position embeddings.
 
     Subclasses say which context positions a query sees, in `_geometry`.
@@ -196,13 +197,9 @@ class LambdaBase(ProjectionLayer):
         batch = context.shape[0] if state is None else None
         plan = self._plan(geometry, training, batch)
         x, context, nonfinite, hidden = masks.finite_inputs(x, context)
-        keys = None
-        if self.key is not None:
-            keys = ops.propagate_nan(self.key(context), hidden)
-            keys = split(keys, self._num_groups, self.key_dim, self.intra_depth)
         outputs, state = ops.lambda_step(
             self._queries(x, masks, training),  # [b, n, h, k]
-            keys,  # [b, m, g, k, u]
+            self._keys(context, hidden),  # [b, m, g, k, u]
             self._values(context, hidden, masks, training),  # [b, m, g, v, u]
             embeddings,
             geometry,
@@ -213,6 +210,23 @@ class LambdaBase(ProjectionLayer):
             state,
         )  # [b, n, h, v]
         return ops.propagate_nan(outputs, nonfinite), state
+
+    def _reading(self, x, context, embeddings, geometry, masks, places, grid):
+        """As `_outputs` in inference, but what queries at places read."""
+        x, context, nonfinite, hidden = masks.finite_inputs(x, context)
+        queries = self._queries(x, masks, training=False)  # [b, n, h, k]
+        return ops.implied_weights(
+            ops.propagate_nan(queries, nonfinite),
+            self._keys(context, hidden),  # [b, m, g, k, u]
+            self._values(context, hidden, masks, training=False),
+            embeddings,
+            geometry,
+            self.key_normalization,
+            masks,
+            self.position_bias,
+            places,
+            grid,
+        )
 
     def _queries(self, x, masks, training):
         queries = self.query(x)
@@ -226,6 +240,12 @@ class LambdaBase(ProjectionLayer):
             wide = tf.cast(queries, ops.accumulation_dtype(queries.dtype))
             queries = tf.cast(tf.nn.softmax(wide), queries.dtype)
         return queries
+
+    def _keys(self, context, nonfinite):
+        if self.key is None:
+            return None
+        keys = ops.propagate_nan(self.key(context), nonfinite)
+        return split(keys, self._num_groups, self.key_dim, self.intra_depth)
 
     def _values(self, context, nonfinite, masks, training):
         values = self.value(context)

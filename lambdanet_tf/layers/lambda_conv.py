@@ -19,7 +19,7 @@ from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.grids import with_shape
-from lambdanet_tf.layers.streaming import Streaming
+from lambdanet_tf.layers.streaming import StreamingLambda
 
 _AXIS = {
     "same": ops.same_axis,
@@ -34,7 +34,7 @@ def _padding(name, value):
 
 
 @serializable
-class LambdaConv(Streaming):
+class LambdaConv(StreamingLambda):
     """A lambda layer with a local scope and a convolution's vocabulary.
 
     The position lambdas are a convolution of the values with the table of
@@ -124,6 +124,13 @@ class LambdaConv(Streaming):
 
     @not_converted
     def call(self, inputs, mask=None, training=None):
+        inputs, grids, operands = self._operands(inputs, mask)
+        outputs, _ = self._outputs(*operands, training)  # [b, n, h, v]
+        outputs = unflatten(outputs, grids[0])  # [b, *grid, h * v]
+        return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
+
+    def _operands(self, inputs, mask=None):
+        """As in `LambdaLayer`, of the grids of outputs and inputs."""
         channels = self.value.kernel.shape[0]
         inputs = with_shape(inputs, [None] * (self._rank - 1) + [channels])
         grid = grid_of(inputs)
@@ -139,11 +146,8 @@ class LambdaConv(Streaming):
         centers = self._at_centers(inputs, axes)
         if centers is not inputs:
             x = flatten(centers)  # [b, n, channels]
-        outputs, _ = self._outputs(
-            x, c, self._table(), self._geometry(grid), masks, training
-        )  # [b, n, h, v]
-        outputs = unflatten(outputs, [axis.queries for axis in axes])
-        return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
+        operands = x, c, self._table(), self._geometry(grid), masks
+        return inputs, (tuple(axis.queries for axis in axes), grid), operands
 
     def _windows(self, rank):
         """The size, the stride and the dilation along each axis."""

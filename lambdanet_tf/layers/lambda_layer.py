@@ -13,11 +13,11 @@ from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.grids import with_shape
-from lambdanet_tf.layers.streaming import Streaming
+from lambdanet_tf.layers.streaming import StreamingLambda
 
 
 @serializable
-class LambdaLayer(ContextLayer, Streaming):
+class LambdaLayer(ContextLayer, StreamingLambda):
     """Long-range interactions between positions, without attention maps.
 
     Every position turns its context into a linear function, a lambda, and
@@ -41,6 +41,9 @@ class LambdaLayer(ContextLayer, Streaming):
     also come piece by piece: `state = layer.initial_state(batch_size)`, then
     `outputs, state = layer.step(inputs, state)` for one or more new positions.
     The state does not grow; see `docs/sequences.md`.
+
+    `layer.read(inputs, position)` returns what a query read: the weights over
+    context positions that its lambdas imply, content and position apart.
 
     The sublayers are attributes: `query`, `key`, `value` (Dense without bias;
     kernels to `num_heads * key_dim`, `key_dim * intra_depth` and `value_dim *
@@ -158,6 +161,28 @@ class LambdaLayer(ContextLayer, Streaming):
         mask=None,
         training=None,
     ):
+        inputs, grids, operands = self._operands(
+            inputs, context, attention_mask, context_mask, embeddings, mask
+        )
+        outputs, _ = self._outputs(*operands, training)  # [b, n, h, v]
+        outputs = unflatten(outputs, grids[0])  # [b, *grid, h * v]
+        return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
+
+    def _operands(
+        self,
+        inputs,
+        context=None,
+        attention_mask=None,
+        context_mask=None,
+        embeddings=None,
+        mask=None,
+    ):
+        """The arguments of a call, as the equation takes them.
+
+        Returns:
+            The inputs with all sizes that are known, the grids of queries and
+            context, and the first arguments of `_outputs`.
+        """
         inputs, context, masks = self._inputs_and_masks(
             inputs, context, mask, context_mask, attention_mask
         )
@@ -165,16 +190,14 @@ class LambdaLayer(ContextLayer, Streaming):
         x = c = flatten(inputs)  # [b, n, channels]
         if context is not inputs:
             c = flatten(tf.cast(context, self.compute_dtype))
-        outputs, _ = self._outputs(
+        operands = (
             x,
             c,  # [b, m, channels]
             self._embeddings(embeddings, inputs, context),
             self._geometry(grid_of(context)),
             masks,
-            training,
-        )  # [b, n, h, v]
-        outputs = unflatten(outputs, grid_of(inputs))  # [b, *grid, h * v]
-        return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
+        )
+        return inputs, (grid_of(inputs), grid_of(context)), operands
 
     def _embeddings(self, given, inputs, context):
         """`(..., [groups,] key_dim, intra_depth)`: the table, or given."""

@@ -141,8 +141,9 @@ class RelativePositionEmbedding(BaseLayer):
                 f"The position embedding {self.name!r} has entries for "
                 f"{entries} relative positions, of a grid of {built}, and "
                 f"serves that and smaller ones. Received: a grid of {grid}. "
-                "Build the layer for the largest grid first, or give `scope` "
-                "an odd number, which serves every size."
+                "Build the layer for the largest grid first, or enlarge it by "
+                "`lambdanet_tf.models.resize_embeddings`, which interpolates; "
+                "or give `scope` an odd number, which serves every size."
             )
         return entries
 

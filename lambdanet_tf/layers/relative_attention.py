@@ -1,5 +1,6 @@
 """Softmax attention with relative positions."""
 
+import math
 from typing import Any
 
 import tensorflow as tf
@@ -10,20 +11,19 @@ from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import serializable
+from lambdanet_tf.layers.attention_streaming import StreamingAttention
 from lambdanet_tf.layers.calls import not_converted
 from lambdanet_tf.layers.context import ContextLayer
 from lambdanet_tf.layers.context import scope_of_grid
 from lambdanet_tf.layers.grids import check_axes
 from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
-from lambdanet_tf.layers.grids import split
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
-from lambdanet_tf.layers.projections import ProjectionLayer
 
 
 @serializable
-class RelativeAttention(ContextLayer, ProjectionLayer):
+class RelativeAttention(ContextLayer, StreamingAttention):
     """Multi-head softmax attention with relative positions on any grid.
 
     The attention that lambda layers are compared with, on the same sequences,
@@ -53,6 +53,10 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
     scores of all pairs take more than 256 MiB, one part of the queries attends
     after the other, and training forms the scores of a part again. NaN and
     infinity reach the queries that may see them, and no others.
+
+    A causal layer on sequences can also be called piece by piece, by `step`:
+    with a `scope` its state is a window, else keys and values of all that was
+    seen. See `docs/streaming.md`.
 
     The sublayers are attributes: `query`, `key`, `value` (Dense without bias,
     channels head-major), and the tables `position_embedding` or
@@ -98,10 +102,15 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             attention is global and without positions, or the mask is
             `(batch, 1, m)`.
         context_mask: as in `LambdaLayer`.
+        return_attention_scores: bool. Whether to return `(outputs, scores)`.
+            Forms all pairs, of static sizes if the layer has positions or a
+            scope.
 
     Output shape:
         `(batch, *spatial, filters)`, channels head-major, in the compute
-        dtype. Zero where nothing is permitted.
+        dtype. Zero where nothing is permitted. The scores are the softmax,
+        `(batch, heads, n, m)`, or `(batch, *other spatial, heads, n, m)` with
+        `axis`: what the values are multiplied by.
 
     Raises:
         ValueError: if an argument is out of its range (at construction), if
@@ -218,6 +227,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         context=None,
         attention_mask=None,
         context_mask=None,
+        return_attention_scores=False,
         mask=None,
         training=None,  # Keras 2 gives it to every layer
     ):
@@ -228,12 +238,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         x = self._lines(inputs)  # [b, n, channels]
         c = self._lines(tf.cast(context, self.compute_dtype))
         x, c, nonfinite, hidden = masks.finite_inputs(x, c)
-        queries = self._heads(self.query, x)  # [b, n, h, k]
-        queries *= self.key_depth**-0.5
-        keys = self._heads(self.key, c) if self.use_content else None
-        values = self._heads(self.value, c)  # [b, m, h, v]
-        # Of what a query sees, one of the two is enough.
-        values = ops.propagate_nan(values, hidden)
+        queries, keys, values = self._projected(x, c, hidden)
         outputs = ops.relative_attention(
             queries,
             keys,
@@ -241,15 +246,37 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             self._embeddings(),
             self._geometry(self._attended(grid_of(context))),
             masks,
+            return_attention_scores,
         )  # [b, n, h, v]
+        scores = None
+        if return_attention_scores:
+            outputs, scores = outputs  # [b, h, n, m]
         outputs = ops.propagate_nan(outputs, nonfinite)
         outputs = self._grid_of_lines(outputs, inputs)  # [b, *grid, h * v]
-        return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
+        outputs = tf.ensure_shape(
+            outputs, self.compute_output_shape(inputs.shape)
+        )
+        if scores is None:
+            return outputs
+        return outputs, self._scores_of_lines(scores, inputs)
 
-    def _heads(self, projection, x):
-        """`(batch, n, channels)` -> `(batch, n, heads, depth)`."""
-        depth = projection.units // self.num_heads
-        return split(projection(x), self.num_heads, depth)
+    # Keras 3 alone calls it, for symbolic tensors.
+    def compute_output_spec(self, inputs, *args, **kwargs):
+        with_scores = kwargs.pop("return_attention_scores", False)
+        outputs = super().compute_output_spec(inputs, *args, **kwargs)
+        if not with_scores:
+            return outputs
+        context = kwargs.get("context")
+        context = inputs if context is None else context
+        sizes = [
+            math.prod(grid) if None not in grid else None
+            for grid in (
+                self._attended(x.shape[1:-1]) for x in (inputs, context)
+            )
+        ]
+        lines = [inputs.shape[axis] for axis in self._lines_of(inputs)]
+        shape = (*lines, self.num_heads, *sizes)
+        return outputs, tf.keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def _axes_of_lines(self, x):
         """The axes of a tensor, those along which positions do not see first.
@@ -259,6 +286,10 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         rank = len(x.shape)
         others = [i for i in range(rank - 1) if i != self.axis]
         return [*others, self.axis, rank - 1]
+
+    def _lines_of(self, x):
+        """The batch, and the axes along which positions do not see."""
+        return [0] if self.axis is None else self._axes_of_lines(x)[:-2]
 
     def _lines(self, x):
         """`(batch, *spatial, channels)` -> `(batch of lines, n, channels)`."""
@@ -279,6 +310,13 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         inverse = [order.index(axis) for axis in range(len(order))]
         return tf.transpose(outputs, inverse)
 
+    def _scores_of_lines(self, scores, inputs):
+        """`(batch of lines, ...)` -> `(batch, *other spatial, ...)`."""
+        if self.axis is None:
+            return scores
+        lines = [ops.size(inputs, axis) for axis in self._lines_of(inputs)]
+        return tf.reshape(scores, [*lines, *tf.unstack(tf.shape(scores))[1:]])
+
     def _masks_of_lines(self, masks, inputs, context):
         """Masks of a batch of lines, where attention runs along an axis."""
         if self.axis is None:
@@ -292,7 +330,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             for mask, x in ((masks.query, inputs), (masks.context, context))
         )
         lines = 1
-        for axis in self._axes_of_lines(inputs)[1:-2]:
+        for axis in self._lines_of(inputs)[1:]:
             lines *= ops.size(inputs, axis)
         shared = masks.shared
         if shared is not None:
@@ -302,16 +340,6 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             for x in masks.attention
         )
         return ops.Masks(query, real, shared, pairs, masks.causal)
-
-    def _embeddings(self):
-        """The tables `(*entries, key_dim)`: one of all axes, one each, none."""
-        tables = tuple(
-            tf.convert_to_tensor(table.embeddings)[..., 0]  # no intra-depth
-            for table in self.tables()
-        )
-        if self.position_embedding is not None:
-            return tables[0]
-        return tables or None
 
     def _geometry(self, grid):
         """What a query sees of a grid; None where that is everything."""

@@ -1,15 +1,72 @@
-"""Streaming: causal lambda layers called piece by piece, with a fixed state."""
+"""Streaming: causal layers called piece by piece, with a state."""
 
 import tensorflow as tf
 
 from lambdanet_tf import ops
+from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.calls import not_converted
 from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.lambda_base import LambdaBase
 
 
-class Streaming(LambdaBase):
+class Streaming(BaseLayer):
+    """Adds a state to a layer: what `step` needs of the positions before.
+
+    Subclasses have `state_spec` and `step`, and attributes of projections:
+    `query`.
+    """
+
+    def state_spec(
+        self, batch_size: int | None = None
+    ) -> dict[str, tf.TensorSpec]:
+        """Returns the shapes and dtypes of a state, for a signature."""
+        raise NotImplementedError
+
+    def initial_state(
+        self, batch_size: int | tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Creates the state of sequences of which nothing was seen yet.
+
+        Args:
+            batch_size: int or scalar tensor. Number of sequences.
+
+        Returns:
+            A dictionary of tensors for `step`, see `state_spec`.
+
+        Raises:
+            ValueError: as `state_spec`.
+        """
+        return ops.initial_state(self.state_spec(), batch_size)
+
+    def _check_step(self, inputs, state, stride=1):
+        spec = self.state_spec(inputs.shape[0])
+        check_grid("inputs", tuple(inputs.shape))
+        channels = self.query.kernel.shape[0]
+        if inputs.shape[2:] != (channels,):
+            raise ValueError(
+                "`inputs` must have the shape (batch, new positions, "
+                f"{channels}). Received: {tuple(inputs.shape)}."
+            )
+        if (inputs.shape[1] or 0) % stride:
+            raise ValueError(
+                "`inputs` of a step must have a multiple of `strides` "
+                f"positions. Received: {inputs.shape[1]} positions, strides="
+                f"{stride}."
+            )
+        shapes = {name: tuple(x.shape) for name, x in state.items()}
+        if shapes.keys() != spec.keys() or not all(
+            spec[name].shape.is_compatible_with(shape)
+            for name, shape in shapes.items()
+        ):
+            wanted = {name: tuple(x.shape) for name, x in spec.items()}
+            raise ValueError(
+                f"`state` must come from this layer and batch, {wanted}. "
+                f"Received: {shapes}."
+            )
+
+
+class StreamingLambda(Streaming, LambdaBase):
     """Adds `initial_state` and `step` to the base of lambda layers.
 
     Subclasses say in `causal` whether they stream, and in `_causal_window`
@@ -61,22 +118,6 @@ class Streaming(LambdaBase):
             spec[name] = tf.TensorSpec(shape, part.dtype, name)
         return spec
 
-    def initial_state(
-        self, batch_size: int | tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        """Creates the state of sequences of which nothing was seen yet.
-
-        Args:
-            batch_size: int or scalar tensor. Number of sequences.
-
-        Returns:
-            A dictionary of tensors for `step`, see `state_spec`.
-
-        Raises:
-            ValueError: as `state_spec`.
-        """
-        return ops.initial_state(self.state_spec(), batch_size)
-
     @not_converted
     def step(
         self,
@@ -104,8 +145,8 @@ class Streaming(LambdaBase):
                 is not of this layer.
         """
         inputs = tf.cast(tf.convert_to_tensor(inputs), self.compute_dtype)
-        self._check_step(inputs, state)
         taps, stride, dilation = self._causal_window()
+        self._check_step(inputs, state, stride)
         real = ops.padding_mask(inputs, mask=mask)
         x, query_mask = inputs, real
         if stride > 1:
@@ -144,30 +185,4 @@ class Streaming(LambdaBase):
                 "value that was ever seen keeps its own embedding, and the "
                 "state would grow. Give `scope` an odd number, or leave the "
                 "position part out with use_position=False."
-            )
-
-    def _check_step(self, inputs, state):
-        spec = self.state_spec(inputs.shape[0])
-        check_grid("inputs", tuple(inputs.shape))
-        channels, stride = self.query.kernel.shape[0], self._causal_window()[1]
-        if inputs.shape[2:] != (channels,):
-            raise ValueError(
-                "`inputs` must have the shape (batch, new positions, "
-                f"{channels}). Received: {tuple(inputs.shape)}."
-            )
-        if (inputs.shape[1] or 0) % stride:
-            raise ValueError(
-                "`inputs` of a step must have a multiple of `strides` "
-                f"positions. Received: {inputs.shape[1]} positions, strides="
-                f"{stride}."
-            )
-        shapes = {name: tuple(x.shape) for name, x in state.items()}
-        if shapes.keys() != spec.keys() or not all(
-            spec[name].shape.is_compatible_with(shape)
-            for name, shape in shapes.items()
-        ):
-            wanted = {name: tuple(x.shape) for name, x in spec.items()}
-            raise ValueError(
-                f"`state` must come from this layer and batch, {wanted}. "
-                f"Received: {shapes}."
             )

@@ -38,7 +38,12 @@ from lambdanet_tf.models.images import decode_predictions
 from lambdanet_tf.models.images import preprocess_input
 from lambdanet_tf.models.mobilenet import MobileNet
 from lambdanet_tf.models.network import Network
+from lambdanet_tf.models.replacing import Place
+from lambdanet_tf.models.replacing import replace_layers
+from lambdanet_tf.models.replacing_rules import attention_rule
+from lambdanet_tf.models.replacing_rules import convolution_rule
 from lambdanet_tf.models.resnet import ResNet
+from lambdanet_tf.models.sizes import resize_embeddings
 from lambdanet_tf.models.weight_names import named_weights
 from lambdanet_tf.models.weight_names import set_weights
 from lambdanet_tf.models.weights import RUN_WEIGHTS
@@ -78,10 +83,13 @@ __all__ = [
     "ResNetRS350",
     "ResNetRS420",
     "Network",
+    "Place",
     "ResNet",
+    "attention_rule",
     "build",
     "check_functional",
     "clone_network",
+    "convolution_rule",
     "decode_predictions",
     "freeze",
     "load_weights",
@@ -89,6 +97,8 @@ __all__ = [
     "names",
     "preprocess_input",
     "rates_by_depth",
+    "replace_layers",
+    "resize_embeddings",
     "save_weights",
     "set_weights",
     "weights_as_bytes",

@@ -1,13 +1,12 @@
 """Weights that a network begins with: published ones, or those of a file."""
 
 import os
-import warnings
 from collections.abc import Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import specs
+from lambdanet_tf.models.sizes import fit_tables
 from lambdanet_tf.models.timm import layout
 from lambdanet_tf.models.timm.expressible import check_expressible
 from lambdanet_tf.models.timm.hub import IMAGENET_CLASSES
@@ -49,9 +48,7 @@ def load_initial(
     ours = named_weights(model)
     if _is_other_classifier(ours, arrays):
         skip = (*skip, f"{HEAD}/")
-    if getattr(spec, "scope", 0) is None:
-        arrays = _fit_tables(ours, arrays, model.name)
-    set_weights(model, arrays, origin, skip)
+    set_weights(model, fit_tables(model, arrays), origin, skip)
 
 
 def read_initial(spec, weights):
@@ -94,55 +91,3 @@ def _is_other_classifier(ours, arrays):
     if key not in ours or key not in arrays:
         return False
     return arrays[key].shape == imagenet != tuple(ours[key].shape)
-
-
-def _fit_tables(ours, arrays, model_name):
-    """The arrays, with tables for the maps that a model sees."""
-    arrays, stretched = dict(arrays), False
-    for name, weight in ours.items():
-        table = arrays.get(name)
-        if not name.endswith("/embeddings") or table is None:
-            continue
-        entries = tuple(weight.shape[:2])
-        stretched |= any(
-            want > have
-            for want, have in zip(entries, table.shape, strict=False)
-        )
-        arrays[name] = resize_table(table, entries)
-    if stretched:
-        warnings.warn(
-            f"The images of {model_name!r} are larger than those that its "
-            "weights were trained on: the position embeddings are "
-            "interpolated, linearly. Fine-tune them at this size.",
-            stacklevel=2,
-        )
-    return arrays
-
-
-def resize_table(table: np.ndarray, entries: Sequence[int]) -> np.ndarray:
-    """Fits a table of relative positions to maps of another size.
-
-    The center stays the center. On an axis with fewer entries the outer ones
-    are cut off, which is exact: the others keep their meaning. On an axis with
-    more, neighbors are interpolated linearly, the ends staying the ends.
-
-    Args:
-        table: `(*entries, ...)`.
-        entries: odd number of relative positions for each of the first axes.
-
-    Returns:
-        The table with these numbers of entries.
-    """
-    for axis, wanted in enumerate(entries):
-        have = table.shape[axis]
-        if wanted <= have:
-            first = (have - wanted) // 2
-            rows = np.arange(first, first + wanted)
-            table = np.take(table, rows, axis)
-            continue
-        places = np.linspace(0, have - 1, wanted)
-        low = np.minimum(places.astype(int), have - 2)
-        share = (places - low).reshape([-1] + [1] * (table.ndim - 1 - axis))
-        below, above = np.take(table, low, axis), np.take(table, low + 1, axis)
-        table = ((1 - share) * below + share * above).astype(table.dtype)
-    return table

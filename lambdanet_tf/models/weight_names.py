@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf.layers import RelativePositionEmbedding
+
 HEAD = "predictions"  # The layer that depends on the number of classes.
 
 
@@ -35,6 +37,30 @@ def named_weights(model: tf.keras.Model) -> dict[str, Any]:
     Raises:
         ValueError: if two weights would have the same name.
     """
+    return {name: weight for name, (weight, _) in _owned(model).items()}
+
+
+def global_tables(model: tf.keras.Model) -> dict[str, tuple[Any, int]]:
+    """Returns the tables of relative positions whose scope is global.
+
+    Args:
+        model: as for `named_weights`.
+
+    Returns:
+        dict from name to variable and the number of its axes of positions.
+    """
+    return {
+        name: (
+            weight,
+            len(weight.shape) - (2 if owner.num_heads is None else 3),
+        )
+        for name, (weight, owner) in _owned(model).items()
+        if isinstance(owner, RelativePositionEmbedding) and owner.scope is None
+    }
+
+
+def _owned(model):
+    """Every weight by name, with the layer that owns it."""
     paths = {}  # id of a layer with weights of its own: (layer, its paths)
     _walk(model, "", paths)
     named = {}
@@ -48,7 +74,7 @@ def named_weights(model: tf.keras.Model) -> dict[str, Any]:
                     "every layer a name of its own, and keep sublayers as "
                     "attributes, not in lists."
                 )
-            named[key] = weight
+            named[key] = weight, layer
     return named
 
 

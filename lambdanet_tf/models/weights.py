@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from lambdanet_tf.arguments import users_input
 from lambdanet_tf.files import write_whole
+from lambdanet_tf.models.sizes import fit_tables
 from lambdanet_tf.models.weight_names import named_weights
 from lambdanet_tf.models.weight_names import set_weights
 
@@ -111,7 +112,9 @@ def load_weights(
 ) -> tuple[str, ...]:
     """Sets all weights of a model from a file, or none and raises.
 
-    A model without a classifier leaves the file's classifier alone.
+    A model without a classifier leaves the file's classifier alone. Tables of
+    a global scope are fitted to the sizes of the model: cropped to a smaller
+    map, exactly, and interpolated, with a warning, to a larger one.
 
     Args:
         model: built.
@@ -131,6 +134,7 @@ def load_weights(
     """
     skip = (skip,) if isinstance(skip, str) else tuple(skip)
     saved, origin = read_weights(path)
+    saved = fit_tables(model, saved)
     return set_weights(model, saved, origin, skip, skip_mismatch)
 
 

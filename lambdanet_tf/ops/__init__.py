@@ -42,6 +42,8 @@ from lambdanet_tf.ops.position.choice import plan_for
 from lambdanet_tf.ops.position.cost import Dims
 from lambdanet_tf.ops.position.cost import Plan
 from lambdanet_tf.ops.precision import accumulation_dtype
+from lambdanet_tf.ops.reading import Reading
+from lambdanet_tf.ops.reading import implied_weights
 
 __all__ = [
     "ALGORITHMS",
@@ -52,6 +54,7 @@ __all__ = [
     "Geometry",
     "Masks",
     "Plan",
+    "Reading",
     "accumulation_dtype",
     "best_plan",
     "candidates",
@@ -62,6 +65,7 @@ __all__ = [
     "finite_padding",
     "implementation_name",
     "implementations",
+    "implied_weights",
     "initial_state",
     "is_shared",
     "lambda_output",

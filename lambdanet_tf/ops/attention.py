@@ -28,6 +28,7 @@ from lambdanet_tf.ops.masks import seen_through
 from lambdanet_tf.ops.masks import split_nonfinite
 from lambdanet_tf.ops.pairs import relative_index
 from lambdanet_tf.ops.position_scores import cut
+from lambdanet_tf.ops.position_scores import past_scores
 from lambdanet_tf.ops.position_scores import position_scores
 from lambdanet_tf.ops.position_scores import wide
 from lambdanet_tf.ops.precision import accumulation_dtype
@@ -51,6 +52,7 @@ def relative_attention(
     embeddings=None,
     geometry=None,
     masks=_UNMASKED,
+    return_weights=False,
 ):
     """Computes multi-head softmax attention with relative positions.
 
@@ -63,18 +65,24 @@ def relative_attention(
         embeddings: None for scores of content alone. With a geometry the
             table of relative positions, `(*entries, key_dim)`, or a tuple of
             tables `(entries, key_dim)`, one per axis, whose embeddings add up.
+            Without one the table of a sequence whose last positions the
+            queries are; masks then hide what comes after each.
         geometry: a `Geometry`, which says what a query may see; or None: all
             context positions.
         masks: `Masks`. With a geometry, `causal` is the geometry's, and masks
             of single queries need static sizes.
+        return_weights: bool. Whether the weights of all pairs are formed at
+            once, and returned, too. That needs static sizes, likewise.
 
     Returns:
         `(batch, n, heads, value_dim)`; zero where nothing is permitted. NaN
         and infinity reach the queries that may see them and no others. The
-        softmax runs in float32 or wider.
+        softmax runs in float32 or wider. With `return_weights` also what the
+        values are multiplied by, `(batch, heads, n, m)`.
 
     Raises:
-        ValueError: if a mask needs static sizes that `geometry` does not have.
+        ValueError: if a mask, or the weights, need static sizes that
+            `geometry` does not have.
 
     Cost: 2 b x t h s (2 k + v) operations with x blocks of t queries and a
     context of s positions each; largest intermediate b x h t s. A global
@@ -91,9 +99,14 @@ def relative_attention(
         (embeddings,) = embeddings
     context = {"values": values, "keys": keys, "embeddings": embeddings}
     context = {name: x for name, x in context.items() if x is not None}
-    length = _length_of_part(queries, values, geometry, masks)
+    whole = {"geometry": geometry, "masks": masks}
+    if return_weights:
+        return _attention(queries, **context, **whole, return_weights=True)
+    length = None
+    if geometry is not None or embeddings is None:
+        length = _length_of_part(queries, values, geometry, masks)
     if length is None:
-        return _attention(queries, **context, geometry=geometry, masks=masks)
+        return _attention(queries, **context, **whole)
     parts = list(_parts(geometry, masks, queries.shape[1], length))
     return _attention_in_parts(queries, context, parts)
 
@@ -186,11 +199,20 @@ def _after(before, *tensors):
     return [x + tf.cast(never, x.dtype) for x in tensors]
 
 
-def _attention(queries, values, keys=None, embeddings=None, *, geometry, masks):
+def _attention(
+    queries,
+    values,
+    keys=None,
+    embeddings=None,
+    *,
+    geometry,
+    masks,
+    return_weights=False,
+):
     """As `relative_attention`, for all queries at once."""
     blocks = None
     if geometry is not None:
-        blocks = _blocks(geometry, queries, values, masks)
+        blocks = _blocks(geometry, queries, values, masks, return_weights)
     permitted = _permitted(blocks, masks)
     dtype = values.dtype
     inner = _factor_dtype(dtype, blocks, values)
@@ -207,7 +229,9 @@ def _attention(queries, values, keys=None, embeddings=None, *, geometry, masks):
     if keys is not None:
         keys = _heads_first(_of_context(keys, blocks))  # [b, x, h, s, k]
         scores += [wide(tf.matmul(queries, keys, transpose_b=True))]
-    if embeddings is not None:
+    if embeddings is not None and blocks is None:
+        scores += [past_scores(queries, embeddings, size(values, 3))]
+    elif embeddings is not None:
         scores += [position_scores(queries, embeddings, blocks)]
     scores = tf.add_n(scores)  # [b, x, h, t, s]
     if permitted is not None:
@@ -221,7 +245,11 @@ def _attention(queries, values, keys=None, embeddings=None, *, geometry, masks):
         seen = seen_through(permitted, tf.expand_dims(nonfinite, 2))
         outputs = propagate_nan(outputs, seen)  # [b, x, h, t, v]
     outputs = tf.cast(_heads_first(outputs), dtype)  # [b, x, t, h, v]
-    return outputs[:, 0] if blocks is None else blocks.joined(outputs)
+    outputs = outputs[:, 0] if blocks is None else blocks.joined(outputs)
+    if not return_weights:
+        return outputs
+    weights = masked_fill(weights, permitted)  # uniform, where none is
+    return outputs, tf.cast(weights[:, 0], dtype)
 
 
 def _factor_dtype(dtype, blocks, values):
@@ -281,16 +309,17 @@ def _of_context(x, blocks):
     return blocks.context_blocks(x)
 
 
-def _blocks(geometry, queries, values, masks):
-    """The blocks of a call; one for all where pairs are masked."""
-    if not masks.attention:
+def _blocks(geometry, queries, values, masks, return_weights=False):
+    """The blocks of a call; one for all where pairs are masked, or returned."""
+    if not (masks.attention or return_weights):
         num_heads, key_dim = queries.shape[2:]
         sizes = block_sizes(geometry, num_heads, key_dim, values.shape[-1])
         return Blocks.of(geometry, sizes)
     if not geometry.is_static:
+        name = "return_weights" if return_weights else "attention_mask"
         raise ValueError(
-            "`attention_mask` needs a `geometry` of static sizes. Received: "
-            "sizes that are known at run time only."
+            f"`{name}` needs a `geometry` of static sizes. Received: sizes "
+            "that are known at run time only."
         )
     return Blocks.of(geometry, geometry.queries)
 

@@ -75,7 +75,8 @@ def initial_state(
 
     Args:
         spec: from name to specification, see `content_state_spec`; states of
-            other names begin at zero.
+            other names begin at zero, and an axis that grows with what is
+            seen without entries.
         batch_size: int or scalar tensor. Number of sequences.
 
     Returns:
@@ -84,8 +85,9 @@ def initial_state(
     state = {}
     for name, part in spec.items():
         first = MASKED_LOGIT if name == "key_maximum" else 0.0
-        shape = [batch_size, *part.shape[1:]]
-        state[name] = tf.fill(shape, tf.cast(first, part.dtype))
+        sizes = [0 if size is None else size for size in part.shape[1:]]
+        first = tf.cast(first, part.dtype)
+        state[name] = tf.fill([batch_size, *sizes], first)
     return state
 
 

@@ -11,6 +11,7 @@ import math
 import tensorflow as tf
 
 from lambdanet_tf.ops.geometry import Geometry
+from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.geometry import sliced
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.precision import accumulation_dtype
@@ -43,6 +44,33 @@ def position_scores(queries, embeddings, blocks):
         return _scores_of_table(queries, table, blocks)
     pairs = pair_embeddings(table, inner, queries.dtype)  # [t, s, k]
     return wide(_scores_of_pairs(queries, pairs, axis=3))
+
+
+def past_scores(queries, table, context):
+    """Returns the scores of the last positions of a context with its positions.
+
+    Args:
+        queries: `(b, x, h, t, key_dim)`, of the last t positions.
+        table: `(entries, key_dim)`, whose center is the position itself; the
+            entries before it are at least as many as the positions before the
+            last query.
+        context: int or scalar tensor. Positions of the context, s.
+
+    Returns:
+        `(b, x, h, t, s)`, in float32 or wider; any number for positions that
+        come after the query.
+    """
+    last = table.shape[0] // 2 + 1
+    rows = tf.cast(table[last - context : last], queries.dtype)  # [s, k]
+    count, heads = size(queries, 3), queries.shape[2]
+    flat = tf.reshape(queries, [-1, queries.shape[4]])
+    scores = wide(tf.matmul(flat, rows, transpose_b=True))  # [b x h t, s]
+    # Each query is one entry nearer to the center than the one before it: a
+    # column more, read in rows without it, shifts each row by one.
+    scores = tf.reshape(scores, [-1, count, context])
+    scores = tf.pad(scores, [[0, 0], [0, 0], [1, 0]])  # [b x h, t, s + 1]
+    scores = tf.reshape(scores, [-1, context + 1, count])[:, 1:]
+    return tf.reshape(scores, [-1, size(queries, 1), heads, count, context])
 
 
 def wide(scores):

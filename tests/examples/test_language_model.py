@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from examples import language_model
+from lambdanet_tf import streaming
 from tests.support import checks
 
 pytestmark = pytest.mark.slow
@@ -49,9 +50,9 @@ def test_both_generate_as_the_whole_call(run):
     folder, _, _ = run
     tokens = some_bytes(90)
     model = restored("lambda", folder)
-    state, outputs = model.initial_state(1), []
+    state, outputs = streaming.initial_state(model, 1), []
     for begin, end in ((0, 70), (70, 71), (71, 90)):
-        logits, state = model.step(tokens[:, begin:end], state)
+        logits, state = streaming.step(model, tokens[:, begin:end], state)
         outputs.append(logits)
     checks.assert_close(tf.concat(outputs, 1), model(tokens), 1e-4)
 
@@ -86,11 +87,11 @@ def test_the_export_generates_what_the_model_does(run):
     assert text.startswith(b"def ")
     assert len(text) == 10
     signatures = tf.saved_model.load(str(folder / "exported" / "1")).signatures
-    state = signatures["start"](batch_size=tf.constant(1))
+    state = signatures["initial_state"](batch_size=tf.constant(1))
     for place in range(len(text)):
         tokens = tf.constant([[text[place]]])
-        state = dict(signatures["step"](tokens=tokens, **state))
-        logits = state.pop("logits")
+        state = dict(signatures["step"](inputs=tokens, **state))
+        logits = state.pop("outputs")
     whole = model(tf.constant([list(text)]))
     checks.assert_close(logits, whole[:, -1:], 1e-4)
     again = language_model.generate(folder / "exported" / "1", b"def ", 6)

@@ -610,8 +610,12 @@ USES = {
         "`use_causal_mask`.*padding='causal'",
     ),
     "attention_scores": (
-        lambda: attention()(_TEXT, return_attention_scores=True),
-        "`return_attention_scores`.*No attention scores",
+        lambda: lambda_layer()(_TEXT, return_attention_scores=True),
+        r"`return_attention_scores`.*No attention scores.*layer\.read\(",
+    ),
+    "attention_weights": (
+        lambda: attention()(_TEXT, need_weights=True),
+        "`need_weights`.*Did you mean 'return_attention_scores'",
     ),
     "constructor_argument_in_a_call": (
         lambda: lambda_layer()(_TEXT, scope=3),

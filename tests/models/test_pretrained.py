@@ -19,7 +19,7 @@ from lambdanet_tf import models
 from lambdanet_tf import specs
 from lambdanet_tf.convert import main
 from lambdanet_tf.layers import LambdaLayer
-from lambdanet_tf.models import pretrained
+from lambdanet_tf.models import sizes
 from lambdanet_tf.models.timm.hub import PUBLISHED
 from lambdanet_tf.models.timm.hub import Published
 from lambdanet_tf.models.timm.safetensors import write_safetensors
@@ -265,10 +265,7 @@ def test_a_cropped_table_is_the_layer_on_a_smaller_map(rng):
     smaller.build((None, 5, 4, 8))
     arrays = [np.asarray(weight) for weight in layer.weights]
     smaller.set_weights(
-        [
-            pretrained.resize_table(a, (9, 7)) if a.ndim == 4 else a
-            for a in arrays
-        ]
+        [sizes.resize_table(a, (9, 7)) if a.ndim == 4 else a for a in arrays]
     )
     x = rng.normal(size=(2, 5, 4, 8)).astype(np.float32)
     checks.assert_close(smaller(x), layer(x), 1e-6)
@@ -277,13 +274,13 @@ def test_a_cropped_table_is_the_layer_on_a_smaller_map(rng):
 def test_interpolation_is_linear_from_end_to_end():
     rows, columns = np.arange(-3, 4), np.arange(-1, 2)
     table = (rows[:, None] + 10 * columns)[..., None].astype(np.float32)
-    wide = pretrained.resize_table(table, (13, 7))
+    wide = sizes.resize_table(table, (13, 7))
     expected = np.linspace(-3, 3, 13)[:, None] + np.linspace(-10, 10, 7)
     np.testing.assert_allclose(wide[..., 0], expected, atol=1e-6)
     assert wide.dtype == np.float32
-    point = pretrained.resize_table(table[3:4, 1:2], (3, 3))
+    point = sizes.resize_table(table[3:4, 1:2], (3, 3))
     np.testing.assert_array_equal(point, np.zeros((3, 3, 1)))
-    np.testing.assert_array_equal(pretrained.resize_table(table, (7, 3)), table)
+    np.testing.assert_array_equal(sizes.resize_table(table, (7, 3)), table)
 
 
 def states(state):

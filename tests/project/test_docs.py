@@ -92,7 +92,10 @@ def all_blocks(*languages):
 
 
 # What these pages show is tested under both Kerases elsewhere.
-LONG = [ROOT / "docs" / name for name in ("models.md", "serving.md")]
+LONG = [
+    ROOT / "docs" / name
+    for name in ("models.md", "replace_layers.md", "serving.md")
+]
 MARKS = dict.fromkeys(LONG, pytest.mark.once)
 # The cells of README.md are run, and what they print is compared, in
 # tests/layers/test_learning.py.

@@ -26,7 +26,7 @@ LEVELS = (
     {"ops", "specs"},
     {"layers"},
     {"models"},
-    {"analysis", "data", "convert"},
+    {"analysis", "data", "convert", "streaming"},
     {"runs"},
     {"serving"},
     {"training", "garden"},

@@ -237,10 +237,11 @@ def reduced(spec):
     )
 
 
-FAMILIES = {reduced(preset.spec) for preset in specs.PRESETS.values()} | {
+FAMILIES = [reduced(preset.spec) for preset in specs.PRESETS.values()]
+FAMILIES += [
     dataclasses.replace(RESNET_50, stages=("C", "C", letter, letter))
     for letter in "ASXP"
-}
+]
 # One network for those that differ in name and rates alone.
 FAMILIES = {(tuple(x.unused()), getattr(x, "stages", 0)): x for x in FAMILIES}
 

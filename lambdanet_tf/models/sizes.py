@@ -1,0 +1,162 @@
+"""Networks at other sizes: tables of a global scope, cropped or interpolated.
+
+An entry of a table belongs to a way from one position to another. So the
+center of a table is the table of a smaller map, exactly; on a larger map there
+are ways that it has no entry for.
+"""
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from lambdanet_tf.models.cloning import check_functional
+from lambdanet_tf.models.cloning import clone_network
+from lambdanet_tf.models.weight_names import global_tables
+from lambdanet_tf.models.weight_names import named_weights
+
+
+def resize_embeddings(
+    model: tf.keras.layers.Layer, input_shape: Sequence[int | None]
+) -> tf.keras.layers.Layer:
+    """Copies a network, or a layer, for inputs of another size.
+
+    The copy has weights of its own. They are the same but for the tables of
+    lambda layers and attention whose scope is global: to a smaller size their
+    center is cut out, which is exact, to a larger one they are interpolated
+    linearly, as those of pretrained networks are; fine-tune them there.
+
+    A layer needs no copy for smaller inputs: it is called on them as it is.
+
+    Args:
+        model: a functional or Sequential model with one input; or a layer of
+            `lambdanet_tf.layers`, built.
+        input_shape: of its inputs without the batch, `(*spatial, channels)`,
+            or of tokens `(positions,)`.
+
+    Returns:
+        The copy.
+
+    Raises:
+        ValueError: if the model has another form or holds models, whose sizes
+            are their own, a layer is not built, or the shape does not fit.
+    """
+    input_shape = tuple(input_shape)
+    if isinstance(model, tf.keras.Model):
+        copy = _model_of_size(model, input_shape)
+    else:
+        copy = _layer_of_size(model, input_shape)
+    weights, given = named_weights(copy), named_weights(model)
+    arrays = {name: np.asarray(weight) for name, weight in given.items()}
+    fitted, _ = _fitted(copy, arrays)
+    for name, weight in weights.items():
+        weight.assign(fitted[name])
+    return copy
+
+
+def _model_of_size(model, input_shape):
+    check_functional(model)
+    inner = [x.name for x in model.layers if isinstance(x, tf.keras.Model)]
+    if inner or len(model.inputs) != 1:
+        raise ValueError(
+            "`model` must have one input, and its layers no layers of a model "
+            f"of their own. Received: {model.name!r} with {len(model.inputs)} "
+            f"inputs, which holds {', '.join(inner) or 'no model'}. Resize "
+            "each model by itself."
+        )
+    built = tuple(model.inputs[0].shape)
+    channels = built[2:][-1:] or (None,)  # tokens have none
+    wanted = [None] * (len(built) - 2) + [*channels]
+    if not tf.TensorShape(wanted).is_compatible_with(input_shape):
+        raise ValueError(
+            "`input_shape` must be like that of the model, "
+            f"{built[1:]}, at other sizes. Received: {input_shape}."
+        )
+    inputs = tf.keras.Input(input_shape, dtype=model.inputs[0].dtype)
+    return clone_network(model, input_tensors=inputs)
+
+
+def _layer_of_size(layer, input_shape):
+    if not getattr(layer, "built", False):
+        raise ValueError(
+            "`model` must be a model, or a layer that is built. Received: "
+            f"{layer!r}."
+        )
+    with warnings.catch_warnings():
+        # That it gets a table of its own is what is asked for.
+        warnings.simplefilter("ignore")
+        copy = type(layer).from_config(layer.get_config())
+    shapes = [(None, *input_shape)]
+    config = layer.get_build_config() or {}
+    if "shapes" in config:  # of the inputs and of the context
+        channels = config["shapes"][1][-1]
+        shapes.append((None, *input_shape[:-1], channels))
+    copy.build(*shapes)
+    return copy
+
+
+def fit_tables(
+    model: tf.keras.Model, arrays: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Returns arrays with the tables of a global scope of a model's sizes.
+
+    Warns where one is interpolated.
+
+    Args:
+        model: built.
+        arrays: by the names of `named_weights`.
+    """
+    fitted, stretched = _fitted(model, arrays)
+    if stretched:
+        warnings.warn(
+            f"The inputs of {model.name!r} are larger than those that its "
+            "weights were trained on: the position embeddings are "
+            "interpolated, linearly. Fine-tune them at this size.",
+            stacklevel=3,
+        )
+    return fitted
+
+
+def _fitted(model, arrays):
+    """The arrays, and whether one was stretched."""
+    fitted, stretched = dict(arrays), False
+    for name, (weight, axes) in global_tables(model).items():
+        table, shape = arrays.get(name), tuple(weight.shape)
+        if table is None or table.ndim != len(shape):
+            continue
+        stretched |= any(
+            want > have
+            for want, have in zip(shape[:axes], table.shape, strict=False)
+        )
+        fitted[name] = resize_table(table, shape[:axes])
+    return fitted, stretched
+
+
+def resize_table(table: np.ndarray, entries: Sequence[int]) -> np.ndarray:
+    """Fits a table of relative positions to maps of another size.
+
+    The center stays the center. On an axis with fewer entries the outer ones
+    are cut off, which is exact: the others keep their meaning. On an axis with
+    more, neighbors are interpolated linearly, the ends staying the ends.
+
+    Args:
+        table: `(*entries, ...)`.
+        entries: odd number of relative positions for each of the first axes.
+
+    Returns:
+        The table with these numbers of entries.
+    """
+    for axis, wanted in enumerate(entries):
+        have = table.shape[axis]
+        if wanted <= have:
+            first = (have - wanted) // 2
+            rows = np.arange(first, first + wanted)
+            table = np.take(table, rows, axis)
+            continue
+        places = np.linspace(0, have - 1, wanted)
+        low = np.minimum(places.astype(int), have - 2)
+        share = (places - low).reshape([-1] + [1] * (table.ndim - 1 - axis))
+        below, above = np.take(table, low, axis), np.take(table, low + 1, axis)
+        table = ((1 - share) * below + share * above).astype(table.dtype)
+    return table

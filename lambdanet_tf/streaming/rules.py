@@ -1,0 +1,235 @@
+"""Which layers stream, and how.
+
+Some have a state and a `step`: lambda layers, attention, convolutions, models.
+Some compute a position from that position alone, and are called on the new
+positions as they are. No other layer is known to see no later position.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+from typing import TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from lambdanet_tf import layers
+from lambdanet_tf.arguments import int_per_axis
+from lambdanet_tf.streaming.convolution import ConvolutionStep
+
+_Layer = TypeVar("_Layer", bound=type)
+
+
+def _named(names: str) -> Iterator[type]:
+    """The layers of these names that this Keras has."""
+    for name in names.split():
+        if hasattr(tf.keras.layers, name):
+            yield getattr(tf.keras.layers, name)
+
+
+# These very classes: a subclass may compute something else.
+_IDENTITIES = {
+    *_named("ActivityRegularization AlphaDropout Dropout GaussianDropout"),
+    *_named("GaussianNoise Identity SpatialDropout1D"),
+    layers.Dropout,
+    layers.StochasticDepth,
+}
+_NORMS = {
+    tf.keras.layers.BatchNormalization,
+    layers.BatchNormalization,
+}
+# Of each position alone, where the last axis is that of the channels.
+_OF_CHANNELS = {
+    *_named("Activation ELU LeakyReLU ReLU ThresholdedReLU Dense Masking"),
+    *_named("Rescaling Add Average Maximum Minimum Multiply Subtract"),
+}
+# Likewise, along an axis that is an argument.
+_ALONG_AN_AXIS = {
+    *_named("Concatenate LayerNormalization RMSNormalization Softmax"),
+    *_named("UnitNormalization"),
+    *_NORMS,
+}
+# Operations on numbers: of Keras 3 by the class, of tf_keras by the function.
+_ARITHMETIC = {
+    *("Add", "Divide", "Multiply", "Negative", "Subtract", "TrueDivide"),
+    *("Equal", "LogicalAnd", "LogicalNot", "LogicalOr", "NotEqual"),
+    # Of masks, by position.
+    *("All", "Any", "Concatenate", "ExpandDims", "OnesLike", "Squeeze"),
+    "ZerosLike",
+    *("__operators__.add", "math.add", "math.divide", "math.multiply"),
+    *("math.negative", "math.subtract", "math.truediv"),
+}
+_CHANGES_OF_RANK = {"All": -1, "Any": -1, "ExpandDims": 1, "Squeeze": -1}
+_LATER = {
+    *_named("AveragePooling1D Bidirectional Flatten GlobalAveragePooling1D"),
+    *_named("GlobalMaxPooling1D GroupNormalization MaxPooling1D"),
+}
+_ATTENTION = {
+    *_named("AdditiveAttention Attention GroupQueryAttention"),
+    *_named("MultiHeadAttention"),
+}
+_declared: set[type] = set()
+
+
+def position_wise(layer_type: _Layer) -> _Layer:
+    """Declares that a layer computes each position from that position alone.
+
+    A decorator of a class of layers of one's own, or a function of one:
+    streams then call it on the new positions as it is, in inference.
+
+    Args:
+        layer_type: a class of layers, itself, without its subclasses.
+
+    Returns:
+        The class.
+
+    Raises:
+        ValueError: if it is no class of layers of `tf.keras`.
+    """
+    is_class = isinstance(layer_type, type)
+    if not is_class or not issubclass(layer_type, tf.keras.layers.Layer):
+        raise ValueError(
+            "`layer_type` must be a class of layers of `tf.keras`. Received: "
+            f"{layer_type!r}."
+        )
+    _declared.add(layer_type)
+    return layer_type
+
+
+def has_state(layer: Any) -> bool:
+    """Whether a layer is streamed by its own `step`."""
+    return all(
+        callable(getattr(layer, name, None))
+        for name in ("state_spec", "initial_state", "step")
+    )
+
+
+def stepper_of(layer: Any) -> Any:
+    """Returns what steps in place of a layer, None if it has no state.
+
+    Args:
+        layer: no model; or an operation of Keras 3.
+
+    Raises:
+        ValueError: if the layer does not stream, or is not known to.
+    """
+    kind = type(layer)
+    if has_state(layer):
+        if isinstance(layer, layers.LambdaConv) and _stride(layer) > 1:
+            raise refusal(
+                layer,
+                f"strides={layer.strides} make fewer positions of a piece. "
+                "Stream it by its own `step`, and what is behind it as "
+                "another model.",
+            )
+        layer.state_spec()  # Raises an error where it cannot.
+        return layer
+    if kind is tf.keras.layers.Conv1D:
+        return ConvolutionStep(layer)
+    if (
+        kind is tf.keras.layers.Rescaling
+        and max(np.ndim(layer.scale), np.ndim(layer.offset)) > 1
+    ):
+        raise refusal(
+            layer, "its numbers differ by position. Give one a channel."
+        )
+    is_known = kind in _POSITION_WISE or kind in _declared
+    if is_known or operation_name(layer) in _ARITHMETIC:
+        return None
+    if kind is tf.keras.layers.PReLU and 1 in (layer.shared_axes or ()):
+        return None
+    raise refusal(layer, _reason(kind))
+
+
+def _stride(layer):
+    return int_per_axis("strides", layer.strides, 1)[0]
+
+
+def _reason(kind):
+    """Why a layer does not stream, and what to do."""
+    if kind in _ATTENTION:
+        return (
+            "it keeps no keys and values. Use `lambdanet_tf.layers."
+            "RelativeAttention(causal=True)`."
+        )
+    if kind in _LATER:
+        return (
+            "its outputs depend on positions that come later. End the model "
+            "before it."
+        )
+    if kind is tf.keras.layers.PReLU:
+        return "every position has a slope of its own. Use shared_axes=[1]."
+    return (
+        f"whether a {kind.__name__} sees later positions is not known. If it "
+        "computes each position from that alone, say so by `lambdanet_tf."
+        "streaming.position_wise`; if it reads its past, give it `state_spec`, "
+        "`initial_state` and `step`, as `LambdaLayer` has them."
+    )
+
+
+_POSITION_WISE = {
+    *_IDENTITIES,
+    *_OF_CHANNELS,
+    *_ALONG_AN_AXIS,
+    *_named("Embedding InputLayer"),
+}
+
+
+def operation_name(layer: Any) -> str:
+    """The name of an operation on tensors; empty for a layer."""
+    if not isinstance(layer, tf.keras.layers.Layer):
+        return type(layer).__name__
+    if type(layer).__name__ == "TFOpLambda":
+        return layer.get_config()["function"]
+    return ""
+
+
+def is_identity(layer: Any) -> bool:
+    """Whether a layer does nothing in inference."""
+    return type(layer) in _IDENTITIES
+
+
+def is_norm(layer: Any) -> bool:
+    """Whether a layer is a batch normalization."""
+    return type(layer) in _NORMS
+
+
+def rank_of_output(layer: Any, rank: int) -> int:
+    """Returns the rank of what a layer without state makes of a rank.
+
+    Args:
+        layer: any for which `stepper_of` is None.
+        rank: of its first input.
+
+    Raises:
+        ValueError: if the layer would read other positions of such inputs.
+    """
+    if type(layer) is tf.keras.layers.Embedding:
+        return rank + 1
+    operation = operation_name(layer)
+    if rank < 3 and not (operation or is_identity(layer)):
+        raise refusal(
+            layer,
+            f"its inputs have {rank} axes, so that the last is that of the "
+            "positions. Give sequences the shape (batch, positions, channels).",
+        )
+    change = _CHANGES_OF_RANK.get(operation, 0)
+    if getattr(layer, "keepdims", False):
+        change = 0
+    axes = getattr(layer, "axis", None)
+    if axes is None:
+        return rank + change
+    # A new axis is counted among those that there will be.
+    of = rank + max(change, 0)
+    axes = axes if isinstance(axes, list | tuple) else [axes]
+    if any((axis if axis >= 0 else axis + of) < 2 for axis in axes):
+        raise refusal(
+            layer,
+            f"axis={axes[0] if len(axes) == 1 else list(axes)} of inputs with "
+            f"{rank} axes are other positions. Use axis=-1.",
+        )
+    return rank + change
+
+
+def refusal(layer: Any, reason: str) -> ValueError:
+    """Returns the error for a layer that does not stream."""
+    return ValueError(f"Layer {layer.name!r} cannot stream: {reason}")

@@ -1,0 +1,199 @@
+"""Networks and layers at other sizes than those they were built for."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import layers
+from lambdanet_tf import models
+from lambdanet_tf.models import sizes
+from tests.support import checks
+
+KERAS = tf.keras.layers
+
+
+def images(rng, *size):
+    return rng.normal(size=(2, *size, 3)).astype("float32")
+
+
+def network(size, seed=0):
+    """A classifier with global lambda layers that share a table, and more."""
+    tf.keras.utils.set_random_seed(seed)
+    table = layers.RelativePositionEmbedding(key_dim=4, name="table")
+    arguments = {"num_heads": 2, "key_dim": 4, "position_embedding": table}
+    inputs = tf.keras.Input((*size, 3))
+    x = KERAS.Conv2D(6, 3, padding="same", name="stem")(inputs)
+    for name in ("first", "second"):
+        x = layers.LambdaLayer(name=name, **arguments)(x)
+    x = layers.LambdaLayer(num_heads=2, scope=3, name="local")(x)
+    x = layers.RelativeAttention(num_heads=2, name="attention")(x)
+    x = KERAS.GlobalAveragePooling2D()(x)
+    return tf.keras.Model(inputs, KERAS.Dense(5, name="predictions")(x))
+
+
+LAYERS = {
+    "lambda": lambda: layers.LambdaLayer(num_heads=2, key_dim=3),
+    "multi_head": lambda: layers.LambdaLayer(
+        num_heads=2, key_dim=3, multi_head=True, intra_depth=2
+    ),
+    "attention": lambda: layers.RelativeAttention(num_heads=2, key_dim=3),
+    "joint": lambda: layers.RelativeAttention(
+        num_heads=2, position_embedding="joint"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_is_called_on_smaller_inputs_as_it_is(name, rng):
+    layer = LAYERS[name]()
+    layer.build((None, 9, 7, 6))
+    checks.randomize(layer, rng)
+    x = rng.normal(size=(2, 5, 6, 6)).astype("float32")
+    smaller = models.resize_embeddings(layer, (5, 6, 6))
+    assert smaller.count_params() < layer.count_params()
+    checks.assert_close(layer(x), smaller(x), 2e-6)
+    checks.assert_close(
+        layer(x), checks.oracle_output(smaller, {"inputs": x}), 1e-5
+    )
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_refuses_larger_inputs_and_says_what_to_do(name, rng):
+    layer = LAYERS[name]()
+    layer.build((None, 5, 4, 6))
+    checks.randomize(layer, rng)
+    x = rng.normal(size=(2, 9, 7, 6)).astype("float32")
+    with pytest.raises(ValueError, match="models.resize_embeddings"):
+        layer(x)
+    larger = models.resize_embeddings(layer, x.shape[1:])
+    assert larger(x).shape == x.shape
+    # The ends of a table stay its ends, and so does the center.
+    (weight, axes), *_ = sizes.global_tables(larger).values()
+    (before, _), *_ = sizes.global_tables(layer).values()
+    ends = [
+        tf.gather(table, [0, -1 % table.shape[0]]) for table in (before, weight)
+    ]
+    if axes == 1:
+        np.testing.assert_allclose(*ends, atol=1e-6)
+    center = tuple(n // 2 for n in weight.shape[:axes])
+    start = tuple(n // 2 for n in before.shape[:axes])
+    np.testing.assert_allclose(
+        np.asarray(weight)[center], np.asarray(before)[start], atol=1e-6
+    )
+
+
+def test_a_network_of_another_size_is_its_copy(rng):
+    model = network((9, 8))
+    smaller = models.resize_embeddings(model, (6, 5, 3))
+    x = images(rng, 6, 5)
+    expected = x
+    for layer in model.layers[1:]:  # each takes smaller inputs as it is
+        expected = layer(expected)
+    checks.assert_close(smaller(x), expected, 5e-6)
+    assert smaller.get_layer("first").position_embedding is (
+        smaller.get_layer("second").position_embedding
+    )
+    larger = models.resize_embeddings(model, (12, 16, 3))
+    assert larger(images(rng, 12, 16)).shape == (2, 5)
+    own, theirs = (models.named_weights(m) for m in (model, larger))
+    assert own.keys() == theirs.keys()
+    for name, weight in own.items():
+        assert weight is not theirs[name]
+        if name not in sizes.global_tables(model):
+            np.testing.assert_array_equal(weight, theirs[name])
+    assert tuple(theirs["table/embeddings"].shape) == (23, 31, 4, 1)
+
+
+def test_files_are_loaded_across_sizes(tmp_path, recwarn):
+    model, path = network((6, 7)), tmp_path / "weights.npz"
+    models.save_weights(model, path)
+    smaller = network((5, 4), seed=1)
+    assert models.load_weights(smaller, path) == ()
+    table = models.named_weights(model)["table/embeddings"]
+    np.testing.assert_array_equal(
+        models.named_weights(smaller)["table/embeddings"],
+        np.asarray(table)[1:-1, 3:-3],
+    )
+    assert not recwarn.list
+    larger = network((9, 7), seed=1)
+    with pytest.warns(UserWarning, match="interpolated"):
+        models.load_weights(larger, path)
+    copy = models.resize_embeddings(model, (9, 7, 3))
+    for name, weight in models.named_weights(copy).items():
+        np.testing.assert_array_equal(
+            models.named_weights(larger)[name], weight
+        )
+
+
+def test_tokens_keep_their_vocabulary():
+    tokens = tf.keras.Input((8,), dtype="int32")
+    x = KERAS.Embedding(11, 4)(tokens)
+    x = layers.RelativeAttention(num_heads=1, causal=True)(x)
+    model = tf.keras.Model(tokens, x)
+    longer = models.resize_embeddings(model, (20,))
+    assert longer(tf.zeros([1, 20], tf.int32)).shape == (1, 20, 4)
+    np.testing.assert_array_equal(
+        longer.get_weights()[0], model.get_weights()[0]
+    )
+
+
+def test_what_cannot_be_resized_is_refused():
+    model = network((6, 6))
+    for shape in ((8, 8), (8, 8, 1), (8,)):
+        with pytest.raises(ValueError, match=re.escape(f"Received: {shape}")):
+            models.resize_embeddings(model, shape)
+    inputs = tf.keras.Input((6, 6, 3))
+    outer = tf.keras.Model(inputs, model(inputs))
+    with pytest.raises(ValueError, match="Resize each model by itself"):
+        models.resize_embeddings(outer, (8, 8, 3))
+    with pytest.raises(ValueError, match="a layer that is built"):
+        models.resize_embeddings(layers.LambdaLayer(), (8, 8, 3))
+
+
+def stripes(rng, size, count=64):
+    """Noisy stripes, and whether they are upright."""
+    labels = rng.integers(0, 2, count)
+    phase = rng.integers(0, 2, [count, 1, 1])
+    rows, columns = np.indices([size, size])
+    lines = np.where(labels[:, None, None], columns, rows) + phase
+    x = (lines // 2 % 2 - 0.5) + 0.5 * rng.normal(size=[count, size, size])
+    return x[..., None].astype("float32"), labels
+
+
+def test_one_set_of_weights_trains_on_two_sizes(rng):
+    tf.keras.utils.set_random_seed(0)
+    parts = [
+        layers.LambdaLayer(8, num_heads=2, key_dim=4, name="lambda"),
+        KERAS.Activation("relu"),
+        KERAS.GlobalAveragePooling2D(),
+        KERAS.Dense(2),
+    ]
+
+    def at(size):
+        inputs = x = tf.keras.Input((size, size, 1))
+        for part in parts:
+            x = part(x)
+        model = tf.keras.Model(inputs, x)
+        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        rate = tf.keras.optimizers.Adam(2e-2)
+        model.compile(rate, loss, metrics=["accuracy"])
+        return model
+
+    trained = {size: at(size) for size in (12, 8)}  # the largest first
+    table = trained[12].get_layer("lambda").position_embedding.embeddings
+    before = np.asarray(table)
+    for _ in range(30):
+        for size, model in trained.items():
+            model.train_on_batch(*stripes(rng, size))
+    assert tuple(table.shape[:2]) == (23, 23)
+    moved = np.abs(np.asarray(table) - before).max(axis=(2, 3)) > 0
+    assert moved.all()  # the outer ones by the larger size
+    tested = {**trained, 10: models.resize_embeddings(trained[12], (10, 10, 1))}
+    tested[16] = models.resize_embeddings(trained[12], (16, 16, 1))
+    for size, model in tested.items():
+        x, labels = stripes(rng, size, 256)
+        predicted = np.argmax(model(x), axis=-1)
+        floor = 0.9 if size <= 12 else 0.6
+        assert np.mean(predicted == labels) > floor, size

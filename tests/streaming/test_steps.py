@@ -1,0 +1,295 @@
+"""Whole models by `streaming.step`: equal to the call on the sequence."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import layers
+from lambdanet_tf import streaming
+from tests.support import checks
+from tests.support import streams
+from tests.support.pieces import in_pieces
+
+KERAS = tf.keras.layers
+
+
+# The seed is the number in a test's name: `draw_model(seed)` draws it again.
+@pytest.mark.filterwarnings("ignore:.*destroy the mask")
+@pytest.mark.parametrize("seed", range(10))
+def test_ten_drawn_models_stream_cut_anywhere(seed):
+    rng = np.random.default_rng(1000 + seed)
+    model, exact = (
+        streams.draw_model(seed, dtype) for dtype in ("float32", "float64")
+    )
+    exact.set_weights(model.get_weights())
+    x = streams.draw_inputs(seed, model)
+    cuts = np.sort(rng.choice(np.arange(1, x.shape[1]), 3, replace=False))
+    pieces = np.diff([0, *cuts, x.shape[1]]).tolist()
+    outputs, state = streams.streamed(model, x, pieces)
+    checks.assert_close(outputs, model(x), 2e-6)
+    outputs, _ = streams.streamed(exact, x, [1, 1, 1, x.shape[1] - 3])
+    checks.assert_close(outputs, exact(x), 1e-13)
+    spec = streaming.state_spec(model, batch_size=2)
+    assert {k: v.dtype for k, v in state.items()} == {
+        k: v.dtype for k, v in spec.items()
+    }
+    for name, part in spec.items():
+        assert part.name == name
+        assert part.shape.is_compatible_with(state[name].shape)
+    # The state must count, or a model that forgets would pass.
+    fresh, _ = streaming.step(
+        model, x[:, -1:], streaming.initial_state(model, 2)
+    )
+    assert not np.allclose(fresh, outputs[:, -1:], atol=1e-4)
+
+
+def test_a_compiled_step_takes_any_batch_and_length():
+    model, traces = streams.language_model(scope=7), []
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, None], tf.int32),
+            streaming.state_spec(model),
+        ]
+    )
+    def step(tokens, state):
+        traces.append(1)
+        return streaming.step(model, tokens, state)
+
+    for batch in (1, 3):
+        x = np.tile(streams.draw_inputs(0, model, 20)[:1], [batch, 1])
+        state = streaming.initial_state(model, tf.constant(batch))
+        outputs, state = in_pieces(step, state, x, [9, 1, 1, 9])
+        checks.assert_close(outputs, model(x), 2e-6)
+    assert len(traces) == 1
+    sizes = [part.shape[1:] for part in streaming.state_spec(model).values()]
+    assert all(size.is_fully_defined() for size in sizes)
+
+
+def test_the_cache_of_global_attention_grows():
+    model = streams.language_model(20, scope=None)
+    x = streams.draw_inputs(0, model, 20)
+    outputs, state = streams.streamed(model, x, [7, 1, 12])
+    checks.assert_close(outputs, model(x), 2e-6)
+    assert state["attention_keys"].shape[1] == 20
+    assert streaming.state_spec(model)["attention_keys"].shape[1] is None
+    with pytest.raises(ValueError, match="'attention'.*20 positions"):
+        streaming.step(model, x[:, :1], state)
+
+
+def test_padding_before_a_sequence_changes_nothing():
+    model = streams.language_model(
+        mask_zero=True, scope=None, position_embedding=None
+    )
+    x = 1 + streams.draw_inputs(0, model, 9) % (streams.TOKENS - 1)
+    padded = np.concatenate([np.zeros([2, 4], "int32"), x], axis=1)
+    expected, _ = streams.streamed(model, x, [4, 5])
+    outputs, _ = streams.streamed(model, padded, [2, 6, 5])
+    checks.assert_close(outputs[:, 4:], expected, 2e-6)
+    checks.assert_close(outputs[:, 4:], model(padded)[:, 4:], 2e-6)
+
+
+def test_half_precision_streams():
+    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    try:
+        model = streams.language_model(scope=5)
+    finally:
+        tf.keras.mixed_precision.set_global_policy("float32")
+    x = streams.draw_inputs(0, model, 12)
+    outputs, state = streams.streamed(model, x, [5, 1, 6])
+    assert outputs.dtype == tf.bfloat16
+    assert state["mixer_content"].dtype == tf.float32
+    expected = tf.cast(model(x), tf.float32)
+    checks.assert_close(tf.cast(outputs, tf.float32), expected, 5e-2)
+
+
+def test_a_sequential_model_that_grows_has_a_new_state():
+    model = tf.keras.Sequential(
+        [tf.keras.Input((None, 4)), KERAS.Conv1D(3, 2, padding="causal")]
+    )
+    assert len(streaming.state_spec(model)) == 1
+    model.add(layers.LambdaLayer(3, num_heads=1, scope=3, causal=True))
+    assert len(streaming.state_spec(model)) == 5
+    x = np.random.default_rng(0).normal(size=[1, 9, 4]).astype("float32")
+    outputs, _ = streams.streamed(model, x, [2, 3, 4])
+    checks.assert_close(outputs, model(x), 2e-6)
+
+
+def test_layers_of_ones_own_stream_by_what_they_say():
+    @streaming.position_wise
+    class Swish(KERAS.Layer):
+        def call(self, inputs):
+            return inputs * tf.sigmoid(inputs)
+
+    class Total(KERAS.Layer):
+        """The sum of all inputs so far."""
+
+        def call(self, inputs):
+            return tf.cumsum(inputs, axis=1)
+
+        def state_spec(self, batch_size=None):
+            return {"sum": tf.TensorSpec([batch_size, 1, 4], name="sum")}
+
+        def initial_state(self, batch_size):
+            return {"sum": tf.zeros([batch_size, 1, 4])}
+
+        def step(self, inputs, state, mask=None):
+            sums = state["sum"] + tf.cumsum(inputs, axis=1)
+            return sums, {"sum": sums[:, -1:]}
+
+    inputs = tf.keras.Input((None, 4))
+    model = tf.keras.Model(inputs, Total(name="1.total")(Swish()(inputs)))
+    assert list(streaming.state_spec(model)) == ["_1_total_sum"]
+    x = np.random.default_rng(0).normal(size=[2, 9, 4]).astype("float32")
+    outputs, _ = streams.streamed(model, x, [2, 3, 4])
+    checks.assert_close(outputs, model(x), 2e-6)
+    with pytest.raises(ValueError, match="`layer_type` must be a class"):
+        streaming.position_wise(Swish())
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 0), (2, 3, 1)])
+def test_wrong_pieces_are_refused(shape):
+    model = streams.language_model()
+    state = streaming.initial_state(model, 2)
+    with pytest.raises(ValueError, match="`inputs` must have the shape"):
+        streaming.step(model, tf.zeros(shape, tf.int32), state)
+
+
+def test_wrong_states_are_refused():
+    model, tokens = streams.language_model(), tf.zeros([2, 1], tf.int32)
+    state = streaming.initial_state(model, 2)
+    for wrong in ({}, {**state, "more": tf.zeros([2])}):
+        with pytest.raises(ValueError, match="`state` must come from this"):
+            streaming.step(model, tokens, wrong)
+    with pytest.raises(ValueError, match="`state` must come from this layer"):
+        streaming.step(model, tokens, streaming.initial_state(model, 3))
+
+
+def sequential(*inner, shape=(8, 4)):
+    return tf.keras.Sequential([tf.keras.Input(shape), *inner])
+
+
+def called_with(**arguments):
+    """A model whose lambda layer is given more than its inputs."""
+    inputs = tf.keras.Input((8, 4))
+    layer = layers.LambdaLayer(
+        4, num_heads=1, scope=3, causal=True, name="culprit"
+    )
+    arguments = {k: x(inputs) for k, x in arguments.items()}
+    return tf.keras.Model(inputs, layer(inputs, **arguments))
+
+
+def two(inputs, outputs):
+    tensors = [tf.keras.Input((8, 4)) for _ in range(inputs)]
+    joined = KERAS.Add()(tensors) if inputs > 1 else tensors[0]
+    made = [KERAS.Dense(2)(joined) for _ in range(outputs)]
+    return tf.keras.Model(tensors, made)
+
+
+def subclassed():
+    class Model(tf.keras.Model):
+        def call(self, inputs):
+            return inputs
+
+    return Model()
+
+
+NAMED = {"name": "culprit"}
+REFUSED = {
+    "not causal": (
+        lambda: sequential(layers.LambdaLayer(4, scope=3, **NAMED)),
+        "'culprit' cannot stream.*later.*causal=True",
+    ),
+    "global lambdas": (
+        lambda: sequential(layers.LambdaLayer(4, causal=True, **NAMED)),
+        "'culprit' cannot stream.*would grow",
+    ),
+    "attention": (
+        lambda: sequential(layers.RelativeAttention(4, num_heads=1, **NAMED)),
+        "'culprit' cannot stream.*RelativeAttention.*causal=True",
+    ),
+    "strides": (
+        lambda: sequential(
+            layers.LambdaConv(4, 3, padding="causal", strides=2, **NAMED)
+        ),
+        "'culprit' cannot stream.*strides=2",
+    ),
+    "convolution": (
+        lambda: sequential(KERAS.Conv1D(4, 3, **NAMED)),
+        "'culprit' cannot stream.*padding='valid'.*padding='causal'",
+    ),
+    "strided convolution": (
+        lambda: sequential(
+            KERAS.Conv1D(4, 3, padding="causal", strides=2, **NAMED)
+        ),
+        "'culprit' cannot stream.*strides=2.*strides=1",
+    ),
+    "pooling": (
+        lambda: sequential(KERAS.GlobalAveragePooling1D(**NAMED)),
+        "'culprit' cannot stream.*come later.*End the model",
+    ),
+    "bidirectional": (
+        lambda: sequential(KERAS.Bidirectional(KERAS.GRU(2), **NAMED)),
+        "'culprit' cannot stream.*come later",
+    ),
+    "unknown": (
+        lambda: sequential(KERAS.GRU(2, return_sequences=True, **NAMED)),
+        "'culprit' cannot stream.*whether a GRU.*position_wise",
+    ),
+    "axis": (
+        lambda: sequential(KERAS.LayerNormalization(axis=1, **NAMED)),
+        "'culprit' cannot stream.*axis=1 .*Use axis=-1",
+    ),
+    "slopes": (
+        lambda: sequential(KERAS.PReLU(**NAMED)),
+        "'culprit' cannot stream.*shared_axes",
+    ),
+    "numbers by position": (
+        lambda: sequential(KERAS.Rescaling(np.ones([8, 4]), **NAMED)),
+        "'culprit' cannot stream.*differ by position",
+    ),
+    "no channels": (
+        lambda: sequential(KERAS.Dense(3, **NAMED), shape=(8,)),
+        "'culprit' cannot stream.*2 axes",
+    ),
+    "inside": (
+        lambda: sequential(sequential(KERAS.Flatten(**NAMED))),
+        "'culprit' cannot stream.*come later",
+    ),
+    "context": (
+        lambda: called_with(context=KERAS.Dense(4)),
+        "'culprit' cannot stream.*with context",
+    ),
+    "training": (
+        lambda: called_with(training=lambda _: True),
+        "'culprit' cannot stream.*training=True",
+    ),
+    "images": (
+        lambda: sequential(KERAS.Dense(3), shape=(4, 4, 3)),
+        "cannot stream: its inputs have the shape",
+    ),
+    "inputs": (lambda: two(2, 1), "cannot stream: it has 2 inputs"),
+    "outputs": (lambda: two(1, 2), "cannot stream: it has 2 outputs"),
+    "subclass": (subclassed, "must be a functional model"),
+    "no model": (lambda: "gpt", "`model` must be a model of `tf.keras`"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_stream_is_refused_by_name(name):
+    make, reason = REFUSED[name]
+    model = make()
+    for call in (
+        lambda: streaming.state_spec(model),
+        lambda: streaming.initial_state(model, 1),
+        lambda: streaming.step(model, tf.zeros([1, 1, 4]), {}),
+    ):
+        with pytest.raises(ValueError, match=f"(?s){reason}"):
+            call()
+
+
+def test_an_array_added_to_positions_is_refused():
+    inputs = tf.keras.Input((8, 4))
+    x = inputs + np.ones([8, 4], "float32")
+    with pytest.raises(ValueError, match="cannot stream.*array of numbers"):
+        streaming.state_spec(tf.keras.Model(inputs, KERAS.Dense(2)(x)))

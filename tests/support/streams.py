@@ -1,0 +1,162 @@
+"""Models that stream: drawn ones, and a small one of tokens."""
+
+import numpy as np
+import tensorflow as tf
+
+from lambdanet_tf import layers
+from lambdanet_tf import streaming
+from tests.support.pieces import in_pieces
+
+KERAS = tf.keras.layers
+TOKENS, CHANNELS, LENGTH = 13, 6, 24
+
+
+def mixers(rng, dtype):
+    """Layers that read the past, with arguments drawn anew."""
+    heads = {"num_heads": int(rng.choice([1, 2, 3])), "dtype": dtype}
+    odd = 2 * int(rng.integers(1, 6)) + 1
+    normalization = [None, "l2", "softmax"][rng.integers(3)]
+    return [
+        layers.LambdaLayer(
+            CHANNELS,
+            key_dim=4,
+            scope=odd,
+            causal=True,
+            intra_depth=int(rng.integers(1, 3)),
+            key_normalization=normalization,
+            multi_head=bool(rng.integers(2)),
+            **heads,
+        ),
+        layers.LambdaLayer(
+            CHANNELS, key_dim=3, causal=True, use_position=False, **heads
+        ),
+        layers.LambdaConv(
+            CHANNELS,
+            kernel_size=odd,
+            padding="causal",
+            key_dim=3,
+            dilation_rate=int(rng.integers(1, 3)),
+            **heads,
+        ),
+        layers.RelativeAttention(CHANNELS, causal=True, scope=odd, **heads),
+        layers.RelativeAttention(CHANNELS, causal=True, **heads),
+        layers.RelativeAttention(
+            CHANNELS, causal=True, position_embedding=None, **heads
+        ),
+        KERAS.Conv1D(
+            CHANNELS,
+            int(rng.integers(1, 5)),
+            padding="causal",
+            dilation_rate=int(rng.integers(1, 3)),
+            activation=str(rng.choice(["relu", "tanh"])),
+            dtype=dtype,
+        ),
+        inner_model(rng, dtype),
+    ]
+
+
+def inner_model(rng, dtype):
+    """A Sequential with a state of its own."""
+    return tf.keras.Sequential(
+        [
+            tf.keras.Input((LENGTH, CHANNELS), dtype=dtype),
+            KERAS.Dense(CHANNELS, activation="gelu", dtype=dtype),
+            layers.LambdaLayer(
+                num_heads=2, key_dim=3, scope=5, causal=True, dtype=dtype
+            ),
+        ],
+        name=f"inner{rng.integers(10**9)}",
+    )
+
+
+def norms(dtype):
+    """Layers that compute a position from that position alone."""
+    found = [
+        KERAS.LayerNormalization(dtype=dtype),
+        KERAS.BatchNormalization(dtype=dtype),
+        layers.BatchNormalization(dtype=dtype),
+        KERAS.Dropout(0.3, dtype=dtype),
+        KERAS.Activation("elu", dtype=dtype),
+        KERAS.PReLU(shared_axes=[1], dtype=dtype),
+        KERAS.Rescaling(0.5, 0.1, dtype=dtype),
+    ]
+    if hasattr(KERAS, "RMSNormalization"):
+        found.append(KERAS.RMSNormalization(dtype=dtype))
+    return found
+
+
+def draw_model(seed, dtype="float32"):
+    """A model of tokens or of a series, the same for every dtype."""
+    tf.keras.utils.set_random_seed(seed)
+    rng = np.random.default_rng(seed)
+    has_tokens = bool(rng.integers(2))
+    if has_tokens:
+        inputs = tf.keras.Input((LENGTH,), dtype="int32")
+        x = KERAS.Embedding(
+            TOKENS, CHANNELS, mask_zero=bool(rng.integers(2)), dtype=dtype
+        )(inputs)
+    else:
+        inputs = tf.keras.Input((LENGTH, 5), dtype=dtype)
+        x = KERAS.Dense(CHANNELS, dtype=dtype)(inputs)
+    shared = KERAS.Dense(CHANNELS, activation="tanh", dtype=dtype)
+    for _ in range(rng.integers(2, 5)):
+        before, mixer = x, mixers(rng, dtype)[rng.integers(8)]
+        if rng.integers(2):
+            x = norms(dtype)[rng.integers(7)](x)
+        x = mixer(x)
+        if rng.integers(4) == 0:
+            x = mixer(x)  # Again, with another state.
+        joined = rng.integers(4)
+        if joined == 0:
+            x = KERAS.Concatenate(dtype=dtype)([x, before])
+            x = KERAS.Dense(CHANNELS, dtype=dtype)(x)
+        elif joined == 1:
+            x = 0.5 * x + before
+        else:
+            kind = [KERAS.Add, KERAS.Multiply][joined - 2]
+            x = kind(dtype=dtype)([x, before])
+        x = shared(x)
+    outputs = KERAS.Dense(TOKENS, dtype=dtype)(x)
+    model = tf.keras.Model(inputs, outputs)
+    for weight in model.weights:  # Statistics and biases, too.
+        noise = 0.1 * rng.normal(size=tuple(weight.shape))
+        weight.assign(np.asarray(weight) + np.abs(noise))
+    return model
+
+
+def draw_inputs(seed, model, length=LENGTH):
+    """Two sequences for a model."""
+    rng = np.random.default_rng(seed)
+    shape = (2, length, *model.inputs[0].shape[2:])
+    if len(shape) == 2:
+        return rng.integers(0, TOKENS, shape).astype("int32")
+    return rng.normal(size=shape).astype("float64")
+
+
+def streamed(model, inputs, pieces):
+    """The same by `streaming.step`."""
+    state = streaming.initial_state(model, inputs.shape[0])
+    return in_pieces(
+        lambda x, state: streaming.step(model, x, state), state, inputs, pieces
+    )
+
+
+def language_model(length=None, mask_zero=False, activation=None, **attention):
+    """A small model of tokens, with attention where that has arguments."""
+    tf.keras.utils.set_random_seed(7)
+    tokens = tf.keras.Input((length,), dtype="int32")
+    x = KERAS.Embedding(TOKENS, 8, mask_zero=mask_zero)(tokens)
+    mixed = layers.LambdaLayer(
+        8, num_heads=2, key_dim=3, scope=5, causal=True, name="mixer"
+    )(x)
+    x = KERAS.LayerNormalization()(KERAS.Add()([x, mixed]))
+    if attention:
+        attend = layers.RelativeAttention(
+            8, num_heads=2, causal=True, name="attention", **attention
+        )
+        x = KERAS.Add()([x, attend(x)])
+    logits = KERAS.Dense(TOKENS, activation=activation)(x)
+    model = tf.keras.Model(tokens, logits)
+    # Far from uniform, so that a greedy choice is no matter of rounding.
+    model.set_weights([4 * weight for weight in model.get_weights()])
+    return model
