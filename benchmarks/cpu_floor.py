@@ -24,7 +24,7 @@ from benchmarks import report
 from benchmarks import timing
 from lambdanet_tf import analysis
 from lambdanet_tf import ops
-from lambdanet_tf.ops.lambdas import lambda_output
+from lambdanet_tf.ops.lambdas import lambda_step
 
 SIZE = 64 * 2**20  # bytes of what is copied to measure the bandwidth
 # How often the largest intermediate, or one of its size, is written or read:
@@ -59,10 +59,11 @@ def position_work(model, batch):
 
 
 def without_position_lambdas(queries, keys, values, *others):
-    """Takes the place of `ops.lambda_output`."""
-    _, _, _, normalization, masks, _ = others
-    return lambda_output(
-        queries, keys, values, None, normalization=normalization, masks=masks
+    """Takes the place of `ops.lambda_step`."""
+    _, _, _, normalization, masks, _, state = others
+    return lambda_step(
+        *(queries, keys, values, None, None, "auto", normalization, masks),
+        state=state,
     )
 
 
@@ -113,7 +114,7 @@ def main():
         "rest": networks.compiled_steps(model, batch, size)[0],
     }
     with unittest.mock.patch.object(
-        ops, "lambda_output", without_position_lambdas
+        ops, "lambda_step", without_position_lambdas
     ):
         functions["rest"]()  # traced with it
     taken = timing.turns(functions, arguments.turns, slow=math.inf)

@@ -100,21 +100,22 @@ def compare(
             f"{tuple(before.inputs[0].shape)}."
         )
     old, new = _layers(before), _layers(after)
-    flops = [0, 0]
+    flops = 0, 0
     if executed:
-        batch = batch or ops.TYPICAL_BATCH
-        flops = [
-            sum(executed_flops(model, (batch, *image_shape)).values()) // batch
-            for model in (before, after)
-        ]
+        shape = (batch or ops.TYPICAL_BATCH, *image_shape)
+        flops = _flops_of_image(before, shape), _flops_of_image(after, shape)
     return Comparison(
         name=before.name,
         image_shape=tuple(image_shape),
         removed=_only_in(old, new),
         added=_only_in(new, old),
-        parameters=tuple(map(trainable_parameters, (before, after))),
-        executed_flops=tuple(flops),
+        parameters=(trainable_parameters(before), trainable_parameters(after)),
+        executed_flops=flops,
     )
+
+
+def _flops_of_image(model, shape):
+    return sum(executed_flops(model, shape).values()) // shape[0]
 
 
 def _layers(model, prefix=""):

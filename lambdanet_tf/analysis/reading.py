@@ -47,14 +47,13 @@ def read(
         tf.keras.Model(model.inputs[0], flat)(inputs, training=False)
     )
     readings = {}
-    for layer, symbolic in zip(chosen, ends, strict=True):
-        x, mask, output = (
-            None if end is None else next(tensors) for end in symbolic
-        )
+    for layer, (_, mask, _) in zip(chosen, ends, strict=True):
+        x = next(tensors)
+        masks = {} if mask is None else {"mask": next(tensors)}
+        output = next(tensors)
         grid = tuple(output.shape[1:-1])
         sizes = tuple(inputs.shape[1 : 1 + len(grid)])
         place = _covering(position, sizes, grid)
-        masks = {} if mask is None else {"mask": mask}
         reading = layer.read(x, [place], **masks)
         at_place = output[(slice(None), *place)]
         check_sum(layer, [reading.outputs()[:, 0]], at_place)

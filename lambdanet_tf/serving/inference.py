@@ -1,6 +1,8 @@
 """The network for inference: tensors by name to tensors by name."""
 
 import dataclasses
+import itertools
+from collections.abc import Callable
 from collections.abc import Mapping
 
 import numpy as np
@@ -81,6 +83,15 @@ class Inference:
     def __call__(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         return self._infer(
             **{name: tf.convert_to_tensor(x) for name, x in inputs.items()}
+        )
+
+    def compiled(self) -> Callable[..., dict[str, tf.Tensor]]:
+        """Returns the same function, compiled by XLA."""
+        if self.options.weights_dtype == "bfloat16":
+            return tf.function(self.__call__, jit_compile=True)
+        # Traced anew: a branch is another operation where XLA compiles it.
+        return tf.function(
+            lambda **inputs: self.compute(inputs), jit_compile=True
         )
 
     @property
@@ -215,6 +226,10 @@ def _with_bfloat16_weights(concrete, specs):
         A concrete function, and the variables that it reads.
     """
     graph = concrete.graph.as_graph_def()
+    functions = [f.node_def for f in graph.library.function]
+    for node in itertools.chain(graph.node, *functions):
+        # A branch stays one operation, which XLA compiles, too.
+        node.attr.pop("_lower_using_switch_merge", None)
     weights = {id(weight.handle): weight for weight in concrete.graph.variables}
     captured = {
         inner.op.name: outer for outer, inner in concrete.graph.captures

@@ -75,10 +75,10 @@ class ServingModule(tf.Module):
         default = functools.partial(self._answer, network)
         if not network.options.xla:
             return {"serving_default": (default, specs)}
-        compiled = tf.function(network.__call__, jit_compile=True)
+        compiled = functools.partial(self._answer, network.compiled())
         return {
             "serving_default": (default, specs),
-            XLA_SIGNATURE: (functools.partial(self._answer, compiled), specs),
+            XLA_SIGNATURE: (compiled, specs),
         }
 
     def _answer(self, network, **inputs):

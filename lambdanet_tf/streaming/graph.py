@@ -118,7 +118,7 @@ def _call_of_keras_3(node):
     return _with_values(node["args"]), _with_values(node["kwargs"])
 
 
-def _with_values(x):
+def _with_values(x) -> Any:
     """Nested arguments, with a `Value` for each tensor."""
     if isinstance(x, list | tuple):
         return [_with_values(each) for each in x]

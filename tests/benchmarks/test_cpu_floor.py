@@ -22,7 +22,7 @@ def test_the_rest_of_a_layer_is_its_content_lambda():
     for weight in content.weights:
         weight.assign(paths[weight.path.split("/", 1)[1]])
     with unittest.mock.patch.object(
-        ops, "lambda_output", cpu_floor.without_position_lambdas
+        ops, "lambda_step", cpu_floor.without_position_lambdas
     ):
         rest = whole(inputs)
     np.testing.assert_allclose(rest, content(inputs), atol=1e-6)

@@ -523,7 +523,7 @@ PIXELS = np.arange(20 * 16).reshape(20, 4, 4) % 256
         ({"classes": np.array(["a", "a"])}, "a different name.*'a' among"),
         ({"classes": np.array(["a\nb", "c"])}, "one a line.*a.nb"),
         ({"classes": np.array(2)}, r"of shape \(\)"),
-        ({"x_train": PIXELS[:0], "y_train": []}, "must hold training images"),
+        ({"x_train": PIXELS[:0], "y_train": []}, "at least one image"),
         ({"y_train": np.zeros(20), "y_test": np.zeros(20)}, "two classes or"),
     ],
 )
