@@ -73,6 +73,8 @@ def clean(notebook):
         outputs = []
         for output in cell.get("outputs", []):
             output.get("metadata", {}).clear()
+            if output.get("text", "").startswith("INFO:tensorflow:"):
+                continue  # where it wrote temporary files
             if outputs and _same_stream(outputs[-1], output):
                 outputs[-1]["text"] += output["text"]
             else:
