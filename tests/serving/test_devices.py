@@ -129,6 +129,7 @@ def test_an_export_is_planned_for_where_it_runs(tmp_path):
         assert types[device] >= {x for x, _ in operations(made[device])} - {
             "NoOp",
             "Placeholder",
+            "Slice",  # what XLA compiles has subscripts instead
         }
     assert types["cpu"] != types["tpu"]
     card = folders["tpu"] / "assets.extra/model_card.md"
