@@ -175,7 +175,9 @@ def test_one_set_of_weights_trains_on_two_sizes(rng):
         inputs = x = tf.keras.Input((size, size, 1))
         for part in parts:
             x = part(x)
-        model = tf.keras.Model(inputs, x)
+        return compiled(tf.keras.Model(inputs, x))
+
+    def compiled(model):
         loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         rate = tf.keras.optimizers.Adam(2e-2)
         model.compile(rate, loss, metrics=["accuracy"])
@@ -191,9 +193,12 @@ def test_one_set_of_weights_trains_on_two_sizes(rng):
     moved = np.abs(np.asarray(table) - before).max(axis=(2, 3)) > 0
     assert moved.all()  # the outer ones by the larger size
     tested = {**trained, 10: models.resize_embeddings(trained[12], (10, 10, 1))}
-    tested[16] = models.resize_embeddings(trained[12], (16, 16, 1))
+    # A larger one has interpolated tables, and is fine-tuned.
+    larger = models.resize_embeddings(trained[12], (16, 16, 1))
+    tested[16] = compiled(larger)
+    for _ in range(15):
+        larger.train_on_batch(*stripes(rng, 16))
     for size, model in tested.items():
         x, labels = stripes(rng, size, 256)
         predicted = np.argmax(model(x), axis=-1)
-        floor = 0.9 if size <= 12 else 0.6
-        assert np.mean(predicted == labels) > floor, size
+        assert np.mean(predicted == labels) > 0.9, size
