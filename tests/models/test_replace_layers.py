@@ -133,7 +133,7 @@ LARGE = [
 @pytest.mark.parametrize(("name", "size", "rule", "count"), LARGE)
 def test_networks_of_keras(name, size, rule, count, rng):
     model = application(name, size)
-    images = inputs_of(model, rng, 1)
+    images = inputs_of(model, rng, 2)
     np.testing.assert_array_equal(
         model(images), models.replace_layers(model, keep)(images)
     )
@@ -145,7 +145,8 @@ def test_networks_of_keras(name, size, rule, count, rng):
         if isinstance(layer, (LambdaLayer, LambdaConv))
     ]
     assert len(lambdas) == count
-    assert np.all(np.isfinite(new(images)))
+    # Without batch statistics many untrained layers in a row overflow.
+    assert np.all(np.isfinite(new(images, training=True)))
 
 
 RULES = {
