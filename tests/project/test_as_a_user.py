@@ -52,8 +52,9 @@ def use(model, x, y, loss, folder):
     model.save(folder / "model.keras")
     loaded = tf.keras.models.load_model(folder / "model.keras")
     checks.assert_close(loaded.predict(x, verbose=0), expected, 1e-6)
-    steps = (int(one.optimizer.iterations) for one in (model, loaded))
-    assert next(steps) == next(steps) > 0
+    steps = int(model.optimizer.iterations)
+    assert steps == int(loaded.optimizer.iterations)
+    assert steps > 0 or not model.trainable_weights
 
     model.export(
         str(folder / "exported"), **({"verbose": False} if KERAS_3 else {})
@@ -92,6 +93,8 @@ def test_networks_from_build_to_export(name, rng, tmp_path):
     use(model, x, y, loss, tmp_path)
 
 
+# Dropout has nothing to train, and Keras says so.
+@pytest.mark.filterwarnings("ignore:The model does not have any trainable")
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "case",
