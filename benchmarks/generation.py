@@ -1,14 +1,16 @@
 """Measures what a token costs over the length of the text before it.
 
-    python -m benchmarks.generation --picture docs/generation.png
+    python -m benchmarks.generation --write docs        # about 10 minutes
     python -m benchmarks.generation --seconds 1 --lengths 64 256  # a look
 
 A decoder whose positions are mixed by causal lambda layers, by local attention
 or by global attention with its cache, by `streaming.step`; and two of them
 called again on the whole text for each token. Medians, one sequence, float32.
+Written are a record, `generation.json`, and from it a table and a picture.
 """
 
 import argparse
+import json
 import os
 import pathlib
 import statistics
@@ -19,8 +21,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 
+from benchmarks import report
 from lambdanet_tf import streaming
 from lambdanet_tf.environment import require
+from lambdanet_tf.environment import versions
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativeAttention
 
@@ -84,8 +88,8 @@ def milliseconds(run, seconds) -> list[float]:
     return times
 
 
-def measure(lengths, seconds, print_fn=print) -> dict[str, list[float]]:
-    """Returns milliseconds for a token, by the way and the length."""
+def measure(lengths, seconds, print_fn=print) -> dict[str, list]:
+    """Returns `[median, least, most]` ms for a token, by way and length."""
     models = {name: language_model(mixer) for name, mixer in MIXERS.items()}
     ways = {name: (stepper, model) for name, model in models.items()}
     for name in ("lambda", "attention"):
@@ -95,22 +99,38 @@ def measure(lengths, seconds, print_fn=print) -> dict[str, list[float]]:
         text = tf.constant(rng.integers(0, TOKENS, [1, length]), tf.int32)
         for name, (way, model) in ways.items():
             times = milliseconds(way(model, text), seconds)
-            found[name].append(statistics.median(times))
+            row = statistics.median(times), min(times), max(times)
+            found[name].append([round(time, 3) for time in row])
             print_fn(
-                f"{length:6} tokens  {name:28} {found[name][-1]:10.2f} ms, "
-                f"{min(times):.2f} to {max(times):.2f} of {len(times)}"
+                f"{length:6} tokens  {name:28} {row[0]:10.2f} ms, "
+                f"{row[1]:.2f} to {row[2]:.2f} of {len(times)}"
             )
     return found
 
 
-def picture(lengths, found):
+def table(record):
+    """Medians by length, and their range."""
+    heads = [f"{length:,} tokens" for length in record["lengths"]]
+    lines = [f"| ms for a token, after | {' | '.join(heads)} |"]
+    lines.append("|" + "---|" * (1 + len(heads)))
+    for name, rows in record["milliseconds"].items():
+        cells = [f"{a:.1f} ({b:.1f} to {c:.1f})" for a, b, c in rows]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def picture(record):
     """A figure: milliseconds for a token over the length."""
     figures = require("matplotlib.figure", extra="plot")
     figure = figures.Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    for name, times in found.items():
+    for name, rows in record["milliseconds"].items():
         style = "--" if "again" in name else "-"
-        axes.loglog(lengths, times, style, base=2, marker="o", label=name)
+        times = [median for median, *_ in rows]
+        axes.loglog(
+            record["lengths"], times, style, base=2, marker="o", label=name
+        )
+    axes.set_yscale("log", base=10)
     axes.set(xlabel="tokens before it", ylabel="milliseconds for a token")
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
@@ -124,11 +144,19 @@ def main():
     parser.add_argument(
         "--seconds", type=float, default=10.0, help="for each measurement"
     )
-    parser.add_argument("--picture", type=pathlib.Path)
+    parser.add_argument("--write", type=pathlib.Path, metavar="FOLDER")
     flags = parser.parse_args()
     found = measure(flags.lengths, flags.seconds)
-    if flags.picture:
-        picture(flags.lengths, found).savefig(flags.picture, dpi=110)
+    record = {
+        "lengths": list(flags.lengths),
+        "milliseconds": found,
+        "versions": versions(),
+    }
+    if folder := flags.write:
+        text = json.dumps(record, indent=1) + "\n"
+        (folder / "generation.json").write_text(text)
+        report.insert(folder, "generation", table(record), "streaming.md")
+        picture(record).savefig(folder / "generation.png", dpi=110)
 
 
 if __name__ == "__main__":

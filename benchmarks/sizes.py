@@ -1,15 +1,17 @@
 """Measures accuracy over the size of test images, with global lambda layers.
 
-    python -m benchmarks.sizes --picture docs/sizes.png     # about 10 minutes
-    python -m benchmarks.sizes --steps 20 --seeds 1         # a first look
+    python -m benchmarks.sizes --write docs             # about 10 minutes
+    python -m benchmarks.sizes --steps 20 --seeds 1     # a first look
 
 The 8x8 digits of scikit-learn, drawn at other sizes, and a small network whose
 lambda layers have a table of all distances. Trained at one size, and with the
 same number of updates at three in turns, which share all weights. At a smaller
-test size the table is cropped, at a larger one interpolated.
+test size the table is cropped, at a larger one interpolated. Written are a
+record, `sizes.json`, and from it a table and a picture.
 """
 
 import argparse
+import json
 import os
 import pathlib
 
@@ -18,8 +20,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 
+from benchmarks import report
 from lambdanet_tf import models
 from lambdanet_tf.environment import require
+from lambdanet_tf.environment import versions
 from lambdanet_tf.layers import LambdaLayer
 
 TRAINED = {"one size": (16,), "three sizes": (16, 12, 8)}  # the largest first
@@ -88,30 +92,50 @@ def accuracies(model) -> list[float]:
     return found
 
 
-def measure(steps, seeds, print_fn=print) -> dict[str, np.ndarray]:
-    """Returns accuracies `(seeds, tested sizes)` by the way of training."""
+def measure(steps, seeds, print_fn=print) -> dict[str, list]:
+    """Returns accuracies `[seeds][tested sizes]` by the way of training."""
     found = {name: [] for name in TRAINED}
     for seed in range(seeds):
         for name, sizes in TRAINED.items():
             found[name].append(accuracies(train(sizes, steps, seed)))
             cells = [f"{x:5.1f}" for x in found[name][-1]]
             print_fn(f"seed {seed}  {name:12} {' '.join(cells)}")
-    return {name: np.array(rows) for name, rows in found.items()}
+    return found
 
 
-def picture(found):
+def table(record):
+    """Means over the seeds, and their range."""
+    heads = [f"{size} px" for size in TESTED]
+    lines = [f"| trained at | {' | '.join(heads)} |"]
+    lines.append("|" + "---|" * (1 + len(heads)))
+    for name, rows in record["accuracies"].items():
+        cells = [
+            f"{np.mean(x):.1f} ({min(x):.1f} to {max(x):.1f})"
+            for x in zip(*rows, strict=True)
+        ]
+        lines.append(f"| {_sizes(name)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def picture(record):
     """A figure: accuracy over the size of the test images."""
     figures = require("matplotlib.figure", extra="plot")
     figure = figures.Figure(figsize=(6, 3.6), layout="constrained")
     axes = figure.subplots()
-    for name, rows in found.items():
-        label = f"trained at {', '.join(map(str, TRAINED[name]))} px"
+    for name, rows in record["accuracies"].items():
+        rows = np.array(rows)
+        label = f"trained at {_sizes(name)}"
         axes.plot(TESTED, rows.mean(axis=0), marker="o", label=label)
         axes.fill_between(TESTED, rows.min(axis=0), rows.max(axis=0), alpha=0.2)
     axes.set(xlabel="pixels of a side, tested", ylabel="test accuracy, %")
+    axes.set_xticks(TESTED)
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
     return figure
+
+
+def _sizes(name):
+    return f"{', '.join(map(str, TRAINED[name]))} px"
 
 
 def main():
@@ -119,12 +143,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=900)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--picture", type=pathlib.Path)
+    parser.add_argument("--write", type=pathlib.Path, metavar="FOLDER")
     flags = parser.parse_args()
     print("tested at".ljust(20), *(f"{size:5}" for size in TESTED))
     found = measure(flags.steps, flags.seeds)
-    if flags.picture:
-        picture(found).savefig(flags.picture, dpi=110)
+    record = {"accuracies": found, "versions": versions()}
+    if folder := flags.write:
+        text = json.dumps(record, indent=1) + "\n"
+        (folder / "sizes.json").write_text(text)
+        report.insert(folder, "sizes", table(record), "layers.md")
+        picture(record).savefig(folder / "sizes.png", dpi=110)
 
 
 if __name__ == "__main__":
