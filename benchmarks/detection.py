@@ -26,6 +26,7 @@ from official.core import train_utils
 from official.vision import registry_imports  # noqa: F401
 from official.vision.serving import export_saved_model_lib
 
+from benchmarks import detection_records
 from benchmarks import detection_report
 from benchmarks import detection_scenes
 from lambdanet_tf import environment
@@ -55,7 +56,7 @@ def main():
     pictures = "clothes" if options.fashion else "digits"
     records = runs / "scenes" / pictures
     if options.networks:
-        detection_scenes.write_scenes(str(records), images)
+        detection_records.write_scenes(str(records), images)
     for seed in options.seeds:
         for network in options.networks:
             folder = runs / f"{pictures}-{network}-{seed}"

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from official.vision.ops import mask_ops
 
+from benchmarks import detection_records
 from benchmarks import detection_scenes
 from benchmarks import report
 from benchmarks import study_report
@@ -25,7 +26,6 @@ METRICS = {
 }
 SCENES = 6  # of the picture: the first held-out ones
 THRESHOLD = 0.5  # of the scores that are drawn
-_COLORS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#00a0a0")
 
 
 def read(folder):
@@ -133,8 +133,8 @@ def picture(records, exports, path):
         exports: dict from names to folders of runs.
         path: to write to.
     """
-    names = (records / detection_scenes.CLASS_FILE).read_text().split("\n")
-    scenes = detection_scenes.read_scenes(
+    names = (records / detection_records.CLASS_FILE).read_text().split("\n")
+    scenes = detection_records.read_scenes(
         str(records / "heldout.tfrecord"), SCENES
     )
     figure = require("matplotlib.figure", extra="plot").Figure(
@@ -142,7 +142,9 @@ def picture(records, exports, path):
     )
     axes = figure.subplots(1 + len(exports), SCENES, squeeze=False)
     for axis, scene in zip(axes[0], scenes, strict=True):
-        draw(axis, scene, [names[label - 1] for label in scene.labels])
+        detection_scenes.draw(
+            axis, scene, [names[label - 1] for label in scene.labels]
+        )
     for line, run in zip(axes[1:], exports.values(), strict=True):
         detect = tf.saved_model.load(str(run / EXPORT / "saved_model"))
         for axis, scene in zip(line, scenes, strict=True):
@@ -151,7 +153,7 @@ def picture(records, exports, path):
                 f"{names[label - 1]} {score:.2f}"
                 for label, score in zip(found.labels, scores, strict=True)
             ]
-            draw(axis, found, texts)
+            detection_scenes.draw(axis, found, texts)
     for axis, title in zip(axes[:, 0], ["truth", *exports], strict=True):
         axis.set_ylabel(title)
     figure.savefig(path, dpi=90)
@@ -178,29 +180,3 @@ def detections(detect, image):
         boxes,
     )
     return scene, outputs["detection_scores"][chosen]
-
-
-def draw(axis, scene, texts):
-    """Draws a scene: its masks, boxes and texts on the image in grey."""
-    image = scene.image.mean(axis=-1, keepdims=True) / 255
-    image = np.repeat(image, 3, axis=-1)
-    colors = require("matplotlib.colors", extra="plot")
-    for number, (mask, box, text) in enumerate(
-        zip(scene.masks, scene.boxes, texts, strict=True)
-    ):
-        color = _COLORS[number % len(_COLORS)]
-        image[mask] = 0.5 * image[mask] + 0.5 * np.array(colors.to_rgb(color))
-        top, left, bottom, right = box
-        axis.plot(
-            [left, right, right, left, left],
-            [top, top, bottom, bottom, top],
-            color=color,
-            linewidth=1.5,
-        )
-        axis.text(
-            left, top, text, fontsize=7, color="white", va="bottom",
-            bbox={"facecolor": color, "edgecolor": "none", "pad": 0.8},
-        )  # fmt: skip
-    axis.imshow(image, extent=(0, image.shape[1], image.shape[0], 0))
-    axis.set(xticks=[], yticks=[], xlim=(0, image.shape[1]))
-    axis.set_ylim(image.shape[0], 0)

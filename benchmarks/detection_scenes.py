@@ -5,18 +5,15 @@ the held-out scenes its test images: no picture is in both.
 """
 
 import dataclasses
-import os
 
 import numpy as np
 import tensorflow as tf
-from official.vision.data import tf_example_builder
-from official.vision.dataloaders import tf_example_decoder
 
 from lambdanet_tf import data
+from lambdanet_tf.environment import require
 
 SIZE = 128  # pixels, height and width of a scene
 PARTS = {"train": 2000, "heldout": 250}  # scenes
-CLASS_FILE = "classes.txt"
 _SIDES = (28, 64)  # pixels, of a pasted picture
 _OBJECTS = (2, 6)  # in a scene; the second is one too many
 _VISIBLE = 0.6  # share of a mask that others may not cover
@@ -25,6 +22,7 @@ _ATTEMPTS = 20
 # background it was scanned on. Clothes are dark in places.
 _THRESHOLDS = {"digits": 0.3}
 _THRESHOLD = 0.08
+_COLORS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#00a0a0")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,33 +42,22 @@ class Scene:
     boxes: np.ndarray
 
 
-def write_scenes(folder: str, images: str) -> None:
-    """Writes COCO TFRecords with instance masks, unless they are there.
+def make_scenes(part: str, images: str = "digits"):
+    """Yields the scenes of a part, the same ones at every call.
 
     Args:
-        folder: to write `train.tfrecord`, `heldout.tfrecord` and the names of
-            the classes into.
+        part: one of `PARTS`.
         images: an image set, as `lambdanet_tf.data.load_images` takes it.
     """
-    names = os.path.join(folder, CLASS_FILE)
-    if os.path.exists(names):  # Written last.
-        return
-    os.makedirs(folder, exist_ok=True)
     image_set = data.load_images(images, 0.0)
     threshold = _THRESHOLDS.get(images, _THRESHOLD)
-    sources = {"train": image_set.train, "heldout": image_set.test}
-    for number, (part, count) in enumerate(PARTS.items()):
-        rng = np.random.default_rng(number)
-        pictures = _pictures(sources[part])
-        path = os.path.join(folder, f"{part}.tfrecord")
-        with tf.io.TFRecordWriter(path) as writer:
-            for index in range(count):
-                example = as_example(
-                    make_scene(rng, *pictures, threshold), index
-                )
-                writer.write(example.SerializeToString())
-    with open(names, "w", encoding="utf-8") as file:
-        file.write("\n".join(image_set.classes))
+    source = image_set.train if part == "train" else image_set.test
+    rng, pictures = (
+        np.random.default_rng(list(PARTS).index(part)),
+        _pictures(source),
+    )
+    for _ in range(PARTS[part]):
+        yield make_scene(rng, *pictures, threshold)
 
 
 def make_scene(
@@ -106,34 +93,30 @@ def make_scene(
     return Scene(image, np.array(masks), np.array(found), boxes)
 
 
-def as_example(scene: Scene, index: int) -> tf.train.Example:
-    """Returns a scene as the Model Garden's decoder reads it."""
-    top, left, bottom, right = (scene.boxes / SIZE).T.tolist()
-    builder = tf_example_builder.TfExampleBuilder()
-    builder.add_image_matrix_feature(
-        scene.image, image_source_id=str(index).encode()
-    )
-    builder.add_boxes_feature(left, right, top, bottom, scene.labels.tolist())
-    builder.add_instance_mask_matrices_feature(scene.masks.astype(np.uint8))
-    builder.add_ints_feature("image/object/is_crowd", [0] * len(scene.labels))
-    return builder.example
-
-
-def read_scenes(path: str, number: int) -> list[Scene]:
-    """Reads the first scenes of a file of `write_scenes`."""
-    decoder = tf_example_decoder.TfExampleDecoder(include_mask=True)
-    scenes = []
-    for record in tf.data.TFRecordDataset(path).take(number):
-        found = {k: v.numpy() for k, v in decoder.decode(record).items()}
-        scenes.append(
-            Scene(
-                found["image"],
-                found["groundtruth_instance_masks"] > 0,
-                found["groundtruth_classes"],
-                found["groundtruth_boxes"] * SIZE,
-            )
+def draw(axis, scene, texts):
+    """Draws a scene: its masks, boxes and texts on the image in grey."""
+    image = scene.image.mean(axis=-1, keepdims=True) / 255
+    image = np.repeat(image, 3, axis=-1)
+    colors = require("matplotlib.colors", extra="plot")
+    for number, (mask, box, text) in enumerate(
+        zip(scene.masks, scene.boxes, texts, strict=True)
+    ):
+        color = _COLORS[number % len(_COLORS)]
+        image[mask] = 0.5 * image[mask] + 0.5 * np.array(colors.to_rgb(color))
+        top, left, bottom, right = box
+        axis.plot(
+            [left, right, right, left, left],
+            [top, top, bottom, bottom, top],
+            color=color,
+            linewidth=1.5,
         )
-    return scenes
+        axis.text(
+            left, top, text, fontsize=7, color="white", va="bottom",
+            bbox={"facecolor": color, "edgecolor": "none", "pad": 0.8},
+        )  # fmt: skip
+    axis.imshow(image, extent=(0, image.shape[1], image.shape[0], 0))
+    axis.set(xticks=[], yticks=[], xlim=(0, image.shape[1]))
+    axis.set_ylim(image.shape[0], 0)
 
 
 def _pictures(source):

@@ -142,7 +142,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
     parser.add_argument(
-        "--seconds", type=float, default=10.0, help="for each measurement"
+        "--seconds", type=float, default=6.0, help="for each measurement"
     )
     parser.add_argument("--write", type=pathlib.Path, metavar="FOLDER")
     flags = parser.parse_args()

@@ -58,6 +58,9 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("suite")
 
 
+_MACHINE = ("gpu", "tpu", "garden", "keras_hub", "addons")
+
+
 def _missing(marker):
     """Says what a marked test lacks on this machine, or None."""
     if marker == "gpu" and not tf.config.list_physical_devices("GPU"):
@@ -69,6 +72,10 @@ def _missing(marker):
             return "needs TF_USE_LEGACY_KERAS=1"
         if not is_there("official"):
             return "needs the extra `garden`"
+    if marker == "keras_hub" and not KERAS_3:
+        return "needs Keras 3"
+    if marker == "keras_hub" and not is_there("keras_hub"):
+        return "needs the extra `keras_hub`"
     if marker == "addons" and not is_there("tensorflow_addons"):
         return "needs tensorflow-addons: `make test-legacy`"
     return None
@@ -78,7 +85,7 @@ def _missing(marker):
 def pytest_collection_modifyitems(items):
     mark_thorough(items, only_one=not KERAS_3)
     for item in items:
-        for marker in ("gpu", "tpu", "garden", "addons"):
+        for marker in _MACHINE:
             if item.get_closest_marker(marker) and (reason := _missing(marker)):
                 item.add_marker(pytest.mark.skip(reason=reason))
 

@@ -1,7 +1,6 @@
 """The networks of this package as backbones of the Model Garden."""
 
 import dataclasses
-import math
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -189,32 +188,17 @@ class NetworkBackbone(tf_keras.Model):
 
 def _levels(spec):
     """The last map of each stride by its level: `{"2": "c2", ...}`."""
-    levels = {}
-    for stage, stride in _strides(spec):
+    for endpoint, stride in spec.map_strides.items():
         if stride & (stride - 1):
             raise ValueError(
                 "Strides must be powers of two at the end of a stage, for the "
                 f"Model Garden numbers maps by them. Received: {spec.name} "
-                f"with a stride of {stride} at c{stage}."
+                f"with a stride of {stride} at {endpoint}."
             )
-        levels[str(stride.bit_length() - 1)] = f"c{stage}"
+    levels = specs.pyramid_levels(spec)
     if isinstance(spec, specs.MobileNetSpec):
-        levels[str(stride.bit_length())] = HEAD_MAP
-    return levels
-
-
-def _strides(spec):
-    """Yields each stage, as `endpoints` number them, and its stride."""
-    if isinstance(spec, specs.MobileNetSpec):
-        stage, stride = 1, 2
-        for row in spec.rows:
-            stage, stride = stage + (row.strides > 1), stride * row.strides
-            yield stage, stride
-        return
-    stride = math.prod(spec.stem_strides) * (2 if spec.stem_pool else 1)
-    for stage, factor in enumerate(spec.strides, start=2):
-        stride *= factor
-        yield stage, stride
+        levels[max(levels) + 1] = HEAD_MAP
+    return {str(level): endpoint for level, endpoint in levels.items()}
 
 
 def build_backbone(

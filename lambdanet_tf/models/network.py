@@ -80,7 +80,11 @@ def Network(
     Returns:
         A `tf.keras.Model`: images in [0, 255], `(batch, height, width,
         channels)` -> probabilities `(batch, classes)`, or what `include_top`,
-        `pooling` and `endpoints` say.
+        `pooling` and `endpoints` say. Its attribute `pyramid_outputs` holds
+        its feature maps as KerasHub's backbones do: by level, `"P2"` to `"P5"`
+        in most networks, Keras tensors `(batch, height, width, channels)`,
+        of which `"Pn"` has stride 2^n. Copies that Keras makes or loads lack
+        it.
 
     Raises:
         ValueError: if an argument is unknown, out of range or without effect,
@@ -138,9 +142,17 @@ def Network(
     else:
         outputs = _pooled(list(maps.values())[-1], pooling)
     model = tf.keras.Model(inputs, outputs, name=name)
+    absent = _absent(endpoints, maps)
+    pyramid = {
+        f"P{level}": maps[name]
+        for level, name in specs.pyramid_levels(spec).items()
+        if name not in absent
+    }
+    # Keras' own __setattr__ would track it as a part of the model.
+    object.__setattr__(model, "pyramid_outputs", pyramid)
     check_range(model)
     if weights is not None:
-        load_initial(model, spec, weights, _absent(endpoints, maps))
+        load_initial(model, spec, weights, _unread(endpoints, absent))
     return model
 
 
@@ -255,9 +267,16 @@ def _pooled(x, pooling):
 
 
 def _absent(endpoints, maps):
-    """Beginnings of the names of layers that endpoints cut off."""
+    """The names of the maps that endpoints cut off."""
+    if endpoints is None:
+        return []
+    cut = max(list(maps).index(name) for name in endpoints)
+    return list(maps)[cut + 1 :]
+
+
+def _unread(endpoints, absent):
+    """Beginnings of the names of weights that a file may have besides."""
     if endpoints is None:
         return ()
-    cut = max(list(maps).index(name) for name in endpoints)
-    rest = (name.replace("c", "stage") for name in list(maps)[cut + 1 :])
+    rest = (name.replace("c", "stage") for name in absent)
     return (HEAD, *(f"{name}_" for name in rest))

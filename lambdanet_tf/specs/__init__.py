@@ -11,6 +11,7 @@ from lambdanet_tf.specs.named_networks import Preset
 from lambdanet_tf.specs.paper_tables import TABLE_19
 from lambdanet_tf.specs.paper_tables import TABLE_20
 from lambdanet_tf.specs.paper_tables import TrainingRow
+from lambdanet_tf.specs.pyramid import pyramid_levels
 from lambdanet_tf.specs.resnet import IMAGENET_MEAN
 from lambdanet_tf.specs.resnet import IMAGENET_STD
 from lambdanet_tf.specs.resnet import LAMBDA_ARGUMENTS
@@ -34,6 +35,7 @@ __all__ = [
     "ResNetSpec",
     "TrainingRow",
     "changed_fields",
+    "pyramid_levels",
     "replace",
     "uniform_stages",
 ]

@@ -1,7 +1,6 @@
 """MobileNetV2 with lambda blocks: what can be said of one."""
 
 import dataclasses
-import math
 
 from lambdanet_tf.specs.attributes import check_attributes
 
@@ -81,7 +80,16 @@ class MobileNetSpec:
     @property
     def stride(self):
         """Pixels of the image per position of the last map."""
-        return 2 * math.prod(row.strides for row in self.rows)  # 2: the stem.
+        return list(self.map_strides.values())[-1]
+
+    @property
+    def map_strides(self):
+        """Pixels of the image per position of each stage's last map."""
+        stage, stride, strides = 1, 2, {}  # those of the stem
+        for row in self.rows:
+            stage, stride = stage + (row.strides > 1), stride * row.strides
+            strides[f"c{stage}"] = stride
+        return strides
 
     def unused(self):
         """Names the attributes that change nothing, as `ResNetSpec` does."""

@@ -165,8 +165,16 @@ class ResNetSpec:
     @property
     def stride(self):
         """Pixels of the image per position of the last map."""
-        factors = (*self.stem_strides, *self.strides)
-        return math.prod(factors) * (2 if self.stem_pool else 1)
+        return list(self.map_strides.values())[-1]
+
+    @property
+    def map_strides(self):
+        """Pixels of the image per position of each stage's last map."""
+        stride = math.prod(self.stem_strides) * (2 if self.stem_pool else 1)
+        strides = {}
+        for stage, factor in enumerate(self.strides, start=2):
+            strides[f"c{stage}"] = stride = stride * factor
+        return strides
 
     def unused(self):
         """Lists the attributes that change nothing in this network.

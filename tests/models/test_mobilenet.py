@@ -56,6 +56,17 @@ def test_sizes_are_rounded_up(height_width, padding):
         assert tuple(maps[name].shape) == (1, *sizes, channels)
 
 
+def test_pyramid_outputs_are_the_last_maps_of_each_stride():
+    pyramid = models.MobileNetV2(input_shape=(64, 64, 3)).pyramid_outputs
+    assert {k: tuple(x.shape[1:]) for k, x in pyramid.items()} == {
+        "P1": (32, 32, 16),
+        "P2": (16, 16, 24),
+        "P3": (8, 8, 32),
+        "P4": (4, 4, 96),
+        "P5": (2, 2, 320),
+    }
+
+
 def test_free_sizes_equal_static_ones():
     free = tiny_mobilenet(input_shape=(None, None, 3), lambda_blocks=(2, 3))
     fixed = tiny_mobilenet(input_shape=(11, 17, 3), lambda_blocks=(2, 3))

@@ -305,6 +305,32 @@ def test_ends():
     assert tuple(maps["c2"].shape) == (2, 16, 16, 32)
 
 
+def test_pyramid_outputs_are_feature_maps_by_their_stride():
+    images = some_images(2, 16, 16, 3)
+    model = tiny()
+    pyramid = model.pyramid_outputs
+    assert list(pyramid) == ["P0", "P1", "P2"]
+    maps = tf.keras.Model(model.input, pyramid)(images)
+    ends = tiny(endpoints=("c2", "c3", "c4"))
+    arrays = {k: np.asarray(w) for k, w in models.named_weights(model).items()}
+    models.set_weights(ends, arrays, "the classifier")
+    for found, wanted in zip(maps.values(), ends(images).values(), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    for level, keras_tensor in pyramid.items():
+        side = 16 // 2 ** int(level[1:])
+        assert tuple(maps[level].shape) == (
+            2,
+            side,
+            side,
+            keras_tensor.shape[-1],
+        )
+    # Not of what endpoints cut off, and not of strides without a level.
+    assert list(tiny(endpoints=("c3",)).pyramid_outputs) == ["P0", "P1"]
+    odd = tiny(strides=(1, 3, 1), include_top=False)
+    assert list(odd.pyramid_outputs) == ["P0"]
+    assert not [x for x in model.layers if "pyramid" in x.name]
+
+
 def test_input_tensor():
     images = tf.keras.Input((16, 16, 3))
     model = tiny(input_tensor=images, input_shape=None)

@@ -97,6 +97,7 @@ LONG = [
     for name in ("models.md", "replace_layers.md", "serving.md")
 ]
 MARKS = dict.fromkeys(LONG, pytest.mark.once)
+MARKS[ROOT / "docs" / "keras_hub.md"] = pytest.mark.keras_hub
 # The cells of README.md are run, and what they print is compared, in
 # tests/layers/test_learning.py.
 WITH_CODE = [

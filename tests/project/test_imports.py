@@ -29,7 +29,7 @@ LEVELS = (
     {"analysis", "data", "convert", "streaming"},
     {"runs"},
     {"serving"},
-    {"training", "garden"},
+    {"training", "garden", "keras_hub"},
     {"cli"},
     {"__main__"},
 )
@@ -55,6 +55,7 @@ LIBRARIES = dict.fromkeys(ROOMS, TENSORFLOW) | {
     "__main__": set(),
     "lazy": set(),
     "garden": TENSORFLOW | {"official", "tf_keras"},
+    "keras_hub": TENSORFLOW | {"keras", "keras_hub"},
 }
 
 # What type checkers bring, where `TYPE_CHECKING` keeps it from running.
@@ -67,6 +68,7 @@ OPTIONAL = (
     "tensorflow_datasets",
     "matplotlib",
     "official",
+    "keras_hub",
     "tensorflow_serving",
     "tf2onnx",
     "onnxruntime",

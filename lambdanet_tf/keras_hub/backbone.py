@@ -1,0 +1,124 @@
+"""The networks of this package as backbones of KerasHub."""
+
+import contextlib
+from typing import Any
+
+import keras
+import keras_hub
+
+from lambdanet_tf import models
+
+# Arguments that are objects, and what makes them of their configuration.
+_OBJECTS = {
+    "kernel_initializer": keras.initializers,
+    "kernel_regularizer": keras.regularizers,
+}
+
+
+@keras.saving.register_keras_serializable(package="lambdanet_tf")
+class NetworkBackbone(keras_hub.models.FeaturePyramidBackbone):
+    """A network of this package without its head, as KerasHub's tasks take it.
+
+    Its output is the network's last feature map; `pyramid_outputs` has one for
+    each stride, as those of the network do.
+
+    Args:
+        network: str. One of `lambdanet_tf.models.names()`.
+        image_shape: (height, width, channels). Height and width can be None
+            where the lambda layers are local.
+        weights: None, or what `lambdanet_tf.models.build` takes.
+        dtype: of the layers; a dtype, a policy or None for the global policy.
+        name: of the model; None for the network's.
+        trainable: bool.
+        **arguments: of the builder of that name, and so attributes of its
+            spec.
+
+    Call arguments:
+        images: `(batch, height, width, channels)` in [0, 255], or what
+            `include_preprocessing=False` says.
+        training: bool.
+
+    Raises:
+        ValueError: naming the argument, if it is unknown, out of range, or one
+            of those that say what a network returns.
+
+    Examples:
+        >>> encoder = NetworkBackbone(
+        ...     "LambdaResNet50", image_shape=(128, 128, 3)
+        ... )
+        >>> {name: x.shape[1:] for name, x in encoder.pyramid_outputs.items()}
+        {'P2': (32, 32, 256), 'P3': (16, 16, 512), 'P4': (8, 8, 1024),
+         'P5': (4, 4, 2048)}
+        >>> backbone = keras_hub.models.RetinaNetBackbone(
+        ...     encoder, min_level=3, max_level=5, use_p5=False
+        ... )
+    """
+
+    def __init__(
+        self,
+        network="LambdaResNet50",
+        image_shape=(None, None, 3),
+        weights=None,
+        dtype=None,
+        name=None,
+        trainable=True,
+        **arguments: Any,
+    ):
+        heads = {"include_top", "pooling", "endpoints", "classes"}
+        heads |= {"input_shape", "input_tensor", "classifier_activation"}
+        if refused := sorted(heads & set(arguments)):
+            raise ValueError(
+                "A backbone has all feature maps of its network and no head, "
+                "and its inputs are of `image_shape`. Received: "
+                f"{', '.join(refused)}."
+            )
+        for argument in _OBJECTS.keys() & arguments.keys():
+            made = _OBJECTS[argument].get(arguments[argument])
+            arguments[argument] = made
+        # Lists, as JSON has them, count as tuples.
+        arguments = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in arguments.items()
+        }
+        with _policy(dtype):
+            model = models.build(
+                network,
+                input_shape=tuple(image_shape),
+                include_top=False,
+                weights=weights,
+                **arguments,
+            )
+        super().__init__(
+            inputs=model.inputs,
+            outputs=model.output,
+            dtype=dtype,
+            name=name or network,
+            trainable=trainable,
+        )
+        self.pyramid_outputs = model.pyramid_outputs
+        self.network = network
+        self.image_shape = tuple(image_shape)
+        self.arguments = arguments
+
+    def get_config(self):
+        arguments = dict(self.arguments)
+        for name in _OBJECTS.keys() & arguments.keys():
+            arguments[name] = _OBJECTS[name].serialize(arguments[name])
+        return {
+            **super().get_config(),
+            "network": self.network,
+            "image_shape": self.image_shape,
+            **arguments,
+        }
+
+
+@contextlib.contextmanager
+def _policy(dtype):
+    """Context manager: new layers have a dtype policy."""
+    before = keras.config.dtype_policy()
+    if dtype is not None:
+        keras.config.set_dtype_policy(keras.dtype_policies.get(dtype))
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
