@@ -55,16 +55,24 @@ def detector(trained):
     backbone = keras_hub.models.RetinaNetBackbone(
         encoder, min_level=3, max_level=5, use_p5=False, image_shape=SHAPE
     )
-    return keras_hub.models.RetinaNetObjectDetector(
+    model = keras_hub.models.RetinaNetObjectDetector(
         backbone,
         num_classes=CLASSES,
         bounding_box_format="yxyx",
         pre_logits_num_conv_layers=1,
+        use_prediction_head_norm=True,
         prediction_decoder=keras_hub.layers.NonMaxSuppression(
             "yxyx", from_logits=True, confidence_threshold=0.05,
             max_detections=20,
         ),
     )  # fmt: skip
+    # KerasHub gives the bias by which an object is rare at the start to the
+    # head of the boxes. The classes need it.
+    heads = model.classification_head, model.box_head
+    for head, prior in zip(heads, (-np.log(99), 0.0), strict=True):
+        bias = head.prediction_layer.bias
+        bias.assign(np.full(bias.shape, prior, "float32"))
+    return model
 
 
 def arrays(scenes):

@@ -10,11 +10,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.models.cloning import check_functional
 from lambdanet_tf.models.cloning import config_with_table
+from lambdanet_tf.models.graph import arguments_of
+from lambdanet_tf.models.graph import graph_of
+from lambdanet_tf.models.graph import is_graph
+from lambdanet_tf.models.graph import nodes
+from lambdanet_tf.models.graph import operation_of
+from lambdanet_tf.models.graph import symbolic
 
 _LAMBDA_LAYERS = (LambdaLayer, LambdaConv)
 _NORMALIZATIONS = (
@@ -110,7 +115,7 @@ class _Replacing:
 
     def rebuilt(self, model, prefix):
         """The model with other layers; `prefix` is of the names inside."""
-        graph = _graph_of(model)
+        graph = graph_of(model)
         tensors = {}
 
         def new_input(x):
@@ -122,8 +127,8 @@ class _Replacing:
             return tensors.get(id(x), x)
 
         inputs = tf.nest.map_structure(new_input, graph.input)
-        for node in _nodes(graph):
-            args, kwargs = tf.nest.map_structure(new, _arguments_of(node))
+        for node in nodes(graph):
+            args, kwargs = tf.nest.map_structure(new, arguments_of(node))
             outputs = self._call(node, args, kwargs, prefix)
             pairs = zip(
                 tf.nest.flatten(node.outputs),
@@ -136,8 +141,8 @@ class _Replacing:
 
     def _call(self, node, args, kwargs, prefix):
         """Calls what comes in the place of a layer, or its copy."""
-        layer = _operation_of(node)
-        if id(layer) not in self._copies and _is_graph(layer):
+        layer = operation_of(node)
+        if id(layer) not in self._copies and is_graph(layer):
             copy = self.rebuilt(layer, f"{prefix}{layer.name}/")
             self._copies[id(layer)] = layer, copy
         if id(layer) not in self._copies:
@@ -196,7 +201,7 @@ class _Replacing:
             if name in takes and value is not None
         }
         for name, value in others:
-            foreign = any(x is not first[1] for x in _symbolic(value))
+            foreign = any(x is not first[1] for x in symbolic(value))
             if name not in kept and foreign:
                 raise ValueError(
                     f"{why}: it is called with `{name}`, which a "
@@ -245,7 +250,7 @@ class _Replacing:
 
     def _note_source(self, layer, inputs, outputs):
         """Follows the outputs of lambda layers to what reads them first."""
-        sources = {self._sources.get(id(x)) for x in _symbolic(inputs)}
+        sources = {self._sources.get(id(x)) for x in symbolic(inputs)}
         source = sources.pop() if len(sources) == 1 else None
         if isinstance(layer, _LAMBDA_LAYERS):
             is_new = id(layer) in self._new or id(source) in self._new
@@ -260,7 +265,7 @@ class _Replacing:
     def copy_weights(self):
         """Gives all copies the weights, and what is frozen inside."""
         for layer, copy in self._copies.values():
-            if not isinstance(layer, tf.keras.layers.Layer) or _is_graph(layer):
+            if not isinstance(layer, tf.keras.layers.Layer) or is_graph(layer):
                 continue
             inner = layer._flatten_layers(), copy._flatten_layers()
             for own, new in zip(*inner, strict=False):
@@ -272,59 +277,17 @@ class _Replacing:
                 copy.finalize_state()
 
 
-def _graph_of(model):
-    """The functional model behind a model."""
-    return getattr(model, "_functional", None) or model
-
-
-def _is_graph(layer):
-    """Whether a layer is a model whose layers are known as a graph."""
-    return isinstance(layer, tf.keras.Model) and hasattr(
-        _graph_of(layer), "_nodes_by_depth"
-    )
-
-
-def _nodes(graph):
-    """The calls that a graph consists of, each after what it needs.
-
-    No public name tells of them, in either Keras; these are the same in both.
-    """
-    depths = graph._nodes_by_depth
-    for depth in sorted(depths, reverse=True):
-        for node in depths[depth]:
-            if not node.is_input and _operation_of(node) is not None:
-                yield node
-
-
-def _operation_of(node):
-    """The layer of a call, or another operation."""
-    return node.operation if KERAS_3 else node.layer
-
-
 def _layer_of(tensor):
     """The layer that a symbolic input comes from."""
     return tensor._keras_history[0]
 
 
-def _arguments_of(node):
-    """The arguments of a call: a tuple, and a dictionary."""
-    if KERAS_3:
-        return tuple(node.arguments.args), dict(node.arguments.kwargs)
-    return tuple(node.call_args), dict(node.call_kwargs)
-
-
-def _symbolic(arguments):
-    """The symbolic tensors among the arguments of a call."""
-    flat = tf.nest.flatten(arguments)
-    return [x for x in flat if hasattr(x, "_keras_history")]
-
-
 def _counted_calls(model, counts=None):
     """How often each layer is called, by id, also in models inside."""
     counts = collections.Counter() if counts is None else counts
-    for node in _nodes(_graph_of(model)):
-        layer = _operation_of(node)
-        if _is_graph(layer) and not counts[id(layer)]:
+    for node in nodes(graph_of(model)):
+        layer = operation_of(node)
+        if is_graph(layer) and not counts[id(layer)]:
             _counted_calls(layer, counts)
         counts[id(layer)] += 1
     return counts
@@ -332,7 +295,7 @@ def _counted_calls(model, counts=None):
 
 def _place(node, args, kwargs, prefix):
     """The `Place` of a layer that is called with the new tensors."""
-    layer = _operation_of(node)
+    layer = operation_of(node)
     arguments = dict(enumerate(args)) | kwargs
     kwargs = {k: kwargs[k] for k in kwargs.keys() - _passed_masks(node)}
     if isinstance(layer, tf.keras.layers.Layer):
@@ -341,14 +304,14 @@ def _place(node, args, kwargs, prefix):
             arguments = bound.arguments
         except TypeError:  # of arguments that `__call__` takes for itself
             pass
-    tensors = _symbolic((args, kwargs))
+    tensors = symbolic((args, kwargs))
     outputs = tf.nest.flatten(node.outputs)
     return Place(
         name=prefix + layer.name,
         input_shape=tuple(tensors[0].shape),
         output_shape=tuple(outputs[0].shape) if len(outputs) == 1 else None,
         arguments=dict(arguments),
-        followers=tuple(_operation_of(x) for x in layer._outbound_nodes),
+        followers=tuple(operation_of(x) for x in layer._outbound_nodes),
     )
 
 
@@ -357,8 +320,8 @@ def _passed_masks(node):
 
     Keras 3 adds them to a call; they come with the new tensors as well.
     """
-    args, kwargs = _arguments_of(node)
-    masks = [getattr(x, "_keras_mask", None) for x in _symbolic(args)]
+    args, kwargs = arguments_of(node)
+    masks = [getattr(x, "_keras_mask", None) for x in symbolic(args)]
     return [
         name
         for name, value in kwargs.items()

@@ -13,6 +13,12 @@ import tensorflow as tf
 
 from lambdanet_tf.models.cloning import check_functional
 from lambdanet_tf.models.cloning import clone_network
+from lambdanet_tf.models.graph import arguments_of
+from lambdanet_tf.models.graph import graph_of
+from lambdanet_tf.models.graph import is_graph
+from lambdanet_tf.models.graph import nodes
+from lambdanet_tf.models.graph import operation_of
+from lambdanet_tf.models.graph import symbolic
 from lambdanet_tf.models.weight_names import global_tables
 from lambdanet_tf.models.weight_names import named_weights
 
@@ -30,8 +36,8 @@ def resize_embeddings(
     A layer needs no copy for smaller inputs: it is called on them as it is.
 
     Args:
-        model: a functional or Sequential model with one input; or a layer of
-            `lambdanet_tf.layers`, built.
+        model: a functional or Sequential model with one input, as must be the
+            models that it holds; or a layer of `lambdanet_tf.layers`, built.
         input_shape: of its inputs without the batch, `(*spatial, channels)`,
             or of tokens `(positions,)`.
 
@@ -39,8 +45,8 @@ def resize_embeddings(
         The copy.
 
     Raises:
-        ValueError: if the model has another form or holds models, whose sizes
-            are their own, a layer is not built, or the shape does not fit.
+        ValueError: if the model has another form or holds one that has, a
+            layer is not built, or the shape does not fit.
     """
     input_shape = tuple(input_shape)
     if isinstance(model, tf.keras.Model):
@@ -57,13 +63,10 @@ def resize_embeddings(
 
 def _model_of_size(model, input_shape):
     check_functional(model)
-    inner = [x.name for x in model.layers if isinstance(x, tf.keras.Model)]
-    if inner or len(model.inputs) != 1:
+    if len(model.inputs) != 1:
         raise ValueError(
-            "`model` must have one input, and its layers no layers of a model "
-            f"of their own. Received: {model.name!r} with {len(model.inputs)} "
-            f"inputs, which holds {', '.join(inner) or 'no model'}. Resize "
-            "each model by itself."
+            "`model`, and each model that it holds, must have one input. "
+            f"Received: {model.name!r} with {len(model.inputs)} inputs."
         )
     built = tuple(model.inputs[0].shape)
     channels = built[2:][-1:] or (None,)  # tokens have none
@@ -73,8 +76,25 @@ def _model_of_size(model, input_shape):
             "`input_shape` must be like that of the model, "
             f"{built[1:]}, at other sizes. Received: {input_shape}."
         )
+
+    def clone(layer, config):
+        if is_graph(layer):
+            return _model_of_size(layer, _size_at(layer, model, input_shape))
+        return type(layer).from_config(config)
+
     inputs = tf.keras.Input(input_shape, dtype=model.inputs[0].dtype)
-    return clone_network(model, input_tensors=inputs)
+    return clone_network(model, input_tensors=inputs, clone_layer=clone)
+
+
+def _size_at(layer, model, input_shape):
+    """The shape of what a layer sees in a model of another size."""
+    calls = nodes(graph_of(model))
+    call = next(node for node in calls if operation_of(node) is layer)
+    tensor = symbolic(arguments_of(call))[0]
+    if tensor is model.inputs[0]:
+        return input_shape
+    before = tf.keras.Model(model.inputs[0], tensor)
+    return tuple(_model_of_size(before, input_shape).outputs[0].shape)[1:]
 
 
 def _layer_of_size(layer, input_shape):

@@ -144,9 +144,11 @@ def test_what_cannot_be_resized_is_refused():
     for shape in ((8, 8), (8, 8, 1), (8,)):
         with pytest.raises(ValueError, match=re.escape(f"Received: {shape}")):
             models.resize_embeddings(model, shape)
+    pair = [tf.keras.Input((6, 6, 3)) for _ in range(2)]
+    inner = tf.keras.Model(pair, KERAS.Add()(pair), name="two")
     inputs = tf.keras.Input((6, 6, 3))
-    outer = tf.keras.Model(inputs, model(inputs))
-    with pytest.raises(ValueError, match="Resize each model by itself"):
+    outer = tf.keras.Model(inputs, inner([inputs, inputs]))
+    with pytest.raises(ValueError, match="'two' with 2 inputs"):
         models.resize_embeddings(outer, (8, 8, 3))
     with pytest.raises(ValueError, match="a layer that is built"):
         models.resize_embeddings(layers.LambdaLayer(), (8, 8, 3))
@@ -202,3 +204,45 @@ def test_one_set_of_weights_trains_on_two_sizes(rng):
         x, labels = stripes(rng, size, 256)
         predicted = np.argmax(model(x), axis=-1)
         assert np.mean(predicted == labels) > 0.9, size
+
+
+def test_models_inside_are_resized_too(rng):
+    def nested(size, seed=0):
+        tf.keras.utils.set_random_seed(seed)
+        first = tf.keras.Sequential(
+            [
+                tf.keras.Input((*size, 3)),
+                KERAS.Conv2D(6, 3, 2, padding="same", name="stem"),
+            ],
+            name="first_model",
+        )
+        half = tuple(-(-n // 2) for n in size)
+        maps = x = tf.keras.Input((*half, 6))
+        x = layers.LambdaLayer(6, num_heads=2, name="inside")(x)
+        second = tf.keras.Model(maps, x, name="second_model")
+        images = tf.keras.Input((*size, 3))
+        x = second(first(images))
+        x = layers.LambdaLayer(6, num_heads=2, name="outside")(x)
+        x = KERAS.GlobalAveragePooling2D()(x)
+        return tf.keras.Model(images, x)
+
+    model = nested((12, 10))
+    checks.randomize(model, rng)
+    for size in ((6, 7), (17, 20)):
+        copy = models.resize_embeddings(model, (*size, 3))
+        fresh = nested(size, seed=1)
+        shapes = [
+            {k: tuple(w.shape) for k, w in models.named_weights(m).items()}
+            for m in (copy, fresh)
+        ]
+        assert shapes[0] == shapes[1]
+        assert copy(images(rng, *size)).shape == (2, 6)
+    x = images(rng, 6, 7)
+    expected = x
+    for layer in model.get_layer("first_model").layers[-1:]:
+        expected = layer(expected)
+    expected = model.get_layer("second_model").get_layer("inside")(expected)
+    for layer in model.layers[-2:]:
+        expected = layer(expected)
+    small = models.resize_embeddings(model, (6, 7, 3))
+    checks.assert_close(small(x), expected, 5e-6)
