@@ -16,7 +16,9 @@ _OBJECTS = {
 
 
 @keras.saving.register_keras_serializable(package="lambdanet_tf")
-class NetworkBackbone(keras_hub.models.FeaturePyramidBackbone):
+class NetworkBackbone(
+    keras_hub.models.FeaturePyramidBackbone  # pyright: ignore[reportAttributeAccessIssue]
+):
     """A network of this package without its head, as KerasHub's tasks take it.
 
     Its output is the network's last feature map; `pyramid_outputs` has one for
