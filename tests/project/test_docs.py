@@ -97,7 +97,10 @@ LONG = [
     for name in ("models.md", "replace_layers.md", "serving.md")
 ]
 MARKS = dict.fromkeys(LONG, pytest.mark.once)
-MARKS[ROOT / "docs" / "keras_hub.md"] = pytest.mark.keras_hub
+MARKS[ROOT / "docs" / "keras_hub.md"] = (
+    pytest.mark.keras_hub,
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # KerasHub's own
+)
 # The cells of README.md are run, and what they print is compared, in
 # tests/layers/test_learning.py.
 WITH_CODE = [
