@@ -17,7 +17,7 @@ from benchmarks import timm_networks
 from lambdanet_tf import convert
 from lambdanet_tf import models
 from lambdanet_tf import specs
-from lambdanet_tf.models.timm import layout as timm_layout
+from lambdanet_tf.models.timm import weight_names as timm_names
 from lambdanet_tf.models.timm.safetensors import write_safetensors
 from tests.support import checks
 from tests.support import timm_golden
@@ -123,8 +123,8 @@ def test_what_timm_can_express_it_computes(variant, torch, tmp_path):
     )
     checks.randomize(model, np.random.default_rng(0))
     ours = {k: np.asarray(w) for k, w in models.named_weights(model).items()}
-    tensors = timm_layout.timm_tensors(spec, 7, 3, 64)
-    state = timm_layout.to_timm(tensors, ours, "ours")
+    tensors = timm_names.timm_tensors(spec, 7, 3, 64)
+    state = timm_names.to_timm(tensors, ours, "ours")
     assert list(state) == list(network.state_dict())
     load(torch, network, state)
     images = np.random.default_rng(0).normal(size=(2, 64, 64, 3))
@@ -196,7 +196,7 @@ def test_training_is_timms(name, torch):
         norm_momentum=0.9,
     )
     tensors = timm_golden.tensors(spec, image_size=size[0])
-    arrays = timm_layout.from_timm(tensors, state, "theirs")
+    arrays = timm_names.from_timm(tensors, state, "theirs")
     models.set_weights(model, arrays, "theirs")
     inputs = tf.constant(images)
     with tf.GradientTape() as tape:
@@ -217,7 +217,7 @@ def test_training_is_timms(name, torch):
     for key, parameter in network.named_parameters():
         if parameter.grad is not None:  # The classifier has none here.
             theirs[key] = parameter.grad.numpy()
-    expected = timm_layout.from_timm(tensors, theirs, "gradients")
+    expected = timm_names.from_timm(tensors, theirs, "gradients")
     assert len(trained) > 100
     for key in trained:
         gradient = np.asarray(tf.convert_to_tensor(gradients[key]))
@@ -227,7 +227,7 @@ def test_training_is_timms(name, torch):
     checks.assert_close(gradients["images"], images_gradient, 1e-6)
 
     after = {k: tensor.numpy() for k, tensor in network.state_dict().items()}
-    after = timm_layout.from_timm(
+    after = timm_names.from_timm(
         tensors,
         {k: 0 * v if "tracked" in k else v for k, v in after.items()},
         "",

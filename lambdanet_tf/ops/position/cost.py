@@ -5,12 +5,9 @@ what a device does with them is data (`lambdanet_tf.ops.DEVICES`).
 """
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any
-
-from lambdanet_tf.ops.blocks import Blocks
 
 _FLOAT = 4
 # Bytes that TensorFlow's libraries hold while they compute, measured on a CPU.
@@ -102,20 +99,6 @@ class Algorithm:
     ranks: tuple[int, ...] = (1, 2, 3)
     devices: tuple[str, ...] = ()
     widened: tuple[str, ...] = ()
-
-
-def block_choices(geometry):
-    """Yields the `Blocks` of a static geometry that are worth considering."""
-    for sizes in itertools.product(*map(_block_sizes, geometry.queries)):
-        yield Blocks.of(geometry, sizes)
-
-
-def _block_sizes(length):
-    """Even divisions of an axis, near the sizes that pay."""
-    counts = {1}
-    for size in (4, 8, 16, 32, 64, 128):
-        counts.add(max(round(length / size), 1))
-    return sorted({-(-length // count) for count in counts})
 
 
 class CostModel:

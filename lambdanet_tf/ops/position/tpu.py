@@ -18,12 +18,12 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.ops.blocks import Blocks
+from lambdanet_tf.ops.blocks import block_choices
 from lambdanet_tf.ops.geometry import dilated
 from lambdanet_tf.ops.geometry import fitted
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.geometry import sliced
 from lambdanet_tf.ops.position.cost import Algorithm
-from lambdanet_tf.ops.position.cost import block_choices
 from lambdanet_tf.ops.position.fourier import num_frequencies
 from lambdanet_tf.ops.position.fourier import transforms
 from lambdanet_tf.ops.precision import accumulation_dtype
