@@ -81,9 +81,10 @@ test-legacy: $(LEGACY_VENV)/.wheel  ## Test with TensorFlow 2.15 and its addons.
 test-tpu: $(TPU_VENV)/.tpu  ## Compile LambdaResNet-50 for TPUs; needs none.
 	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile --check --chips v3 $(TPU_ARGS)
 
-lint: $(VENV)/.dev  ## Check style and types.
+lint: $(VENV)/.dev  ## Check style, spelling and types.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/basedpyright --level error --pythonpath $(BIN)/python
 
 format: $(VENV)/.dev  ## Format the code and mend what ruff can mend.

@@ -274,16 +274,18 @@ _INTRODUCTION = """\
 # The paper's tables, recomputed
 
 Written by `make tables`; do not edit. {agreeing} of {total} figures agree to
-the last digit that the paper prints; beside each of the others stands why.
+the last digit that the paper prints. Each of the others says why.
 
 Parameters are those that training changes. FLOPs are 2 per multiply-add of
 convolutions, matrix products and lambdas, with the scope clipped to the map and
 a lambda layer counted before the pooling that follows it. Images have 224x224
 pixels unless the row says otherwise. The memory of Table 4 is in units of 2^30
-bytes, in float32: b l h n^2 for global attention, 2 b l h n sqrt(n) for axial
-attention (two maps a layer), l k n^2 for lambda layers and k n^2 a stage if
-they share their embeddings, with 8 attention heads, over all 16 layers of
-ResNet-50, each at the resolution that its stage puts out.
+bytes, in float32, with 8 attention heads. It is summed over all 16 layers of
+ResNet-50, each at the resolution that its stage puts out:
+
+- global attention: b l h n^2
+- axial attention: 2 b l h n sqrt(n), for two maps a layer
+- lambda layers: l k n^2; k n^2 a stage if they share their embeddings
 """
 
 
