@@ -143,6 +143,13 @@ def planning_for(device):
 
     Raises:
         ValueError: if it is not one.
+
+    Examples:
+        >>> layer = LambdaLayer(scope=23)
+        >>> with planning_for("tpu"):
+        ...     layer.build((None, 28, 28, 256))
+        >>> layer.plan.algorithm  # a CPU would take "fourier"
+        'query_first'
     """
     one_of("device", device, DEVICES)
     if not hasattr(_targets, "stack"):
