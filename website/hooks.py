@@ -22,8 +22,10 @@ def on_config(config, **_):
     return config
 
 
-def on_page_markdown(markdown, **_):
-    """Replaces formulas between lines of `$$`."""
+def on_page_markdown(markdown, page, **_):
+    """Replaces formulas between lines of `$$`; the front page has no menu."""
+    if page.is_homepage:
+        page.meta["hide"] = ["navigation"]
     return DISPLAY.sub(
         lambda found: f"<div>{convert(found[1], display='block')}</div>",
         markdown,
