@@ -29,7 +29,7 @@ class Device:
         training: how much longer moving takes with the gradients.
         fourier: operations per second of fast Fourier transforms; 0 where
             there are none.
-        memory: bytes that a position part should leave room in; beyond, a
+        memory: bytes that a position part should stay below; beyond, a
             plan that needs less is taken, if it is not much slower.
         lanes: the last axis of an intermediate is stored in multiples of this
             many numbers.

@@ -189,5 +189,5 @@ def candidates(device, rank):
     ]
 
 
-def _fits(plan, batch, room):
-    return batch * plan.memory + plan.table_memory <= room
+def _fits(plan, batch, available):
+    return batch * plan.memory + plan.table_memory <= available

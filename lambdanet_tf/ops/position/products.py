@@ -1,6 +1,6 @@
 """Lambdas first or queries first: dense matrix products, block by block.
 
-Letters beside those of the package: t queries of a block, s its context, x
+Letters added to those of the package: t queries of a block, s its context, x
 blocks of a map.
 """
 

@@ -6,7 +6,7 @@ waste most of a tile. Three matrix products follow each other without a
 transposition between them, the other axes are cut where cutting is cheap, and
 the queries are applied elementwise, to the content lambda as well.
 
-Letters beside those of the package: f frequencies, c real and imaginary part,
+Letters added to those of the package: f frequencies, c real and imaginary part,
 r rows of queries, t and s queries and context positions of a block of the
 other axes, x their blocks.
 """
