@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from benchmarks.tpu_programs import GIB
+from benchmarks.tpu.programs import GIB
 
 pytest.importorskip("lambdanet_tf.garden", exc_type=ImportError)
 detection_report = pytest.importorskip("benchmarks.detection_report")
