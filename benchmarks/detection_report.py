@@ -9,7 +9,7 @@ from official.vision.ops import mask_ops
 
 from benchmarks import detection_scenes
 from benchmarks import report
-from benchmarks import study_report
+from benchmarks.views import studies
 from lambdanet_tf.environment import require
 
 EXPORT = "export"
@@ -112,8 +112,8 @@ def differences(rows):
                 }
                 for network in ("lambda", "convolution")
             ]
-            pairs = study_report.seed_by_seed(*by_seed)
-            half = study_report.interval(pairs)
+            pairs = studies.seed_by_seed(*by_seed)
+            half = studies.interval(pairs)
             if half is not None:
                 lines += [
                     "",

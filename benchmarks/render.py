@@ -23,6 +23,7 @@ from benchmarks.views import VIEWS
 from benchmarks.views import layers  # noqa: F401 - registers views
 from benchmarks.views import networks  # noqa: F401
 from benchmarks.views import serving  # noqa: F401
+from benchmarks.views import studies  # noqa: F401
 from benchmarks.views import tpu  # noqa: F401
 from benchmarks.views import training  # noqa: F401
 

@@ -1,13 +1,15 @@
-"""The study on Fashion-MNIST: its split, its arms and its statistics."""
+"""Studies: that they run and append, their splits and their statistics."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 
-from benchmarks import finished_runs
-from benchmarks import study
-from benchmarks import study_report
+from benchmarks import records
+from benchmarks.studies import digits
+from benchmarks.studies import fashion as study
+from benchmarks.studies import norm_defaults
+from benchmarks.views import studies as views
 from lambdanet_tf import models
 from lambdanet_tf.data.arrays import read_idx_file
 
@@ -95,28 +97,59 @@ def test_searches_come_first_and_seeds_in_pairs():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_study_from_front_to_back(source, tmp_path, jobs):
-    folder = tmp_path / "runs"
-    study.split_data(source, folder / "data", TINY)
-    study.study(folder, TINY, tuple(TINY.seeds), jobs)
-    rows = [finished_runs.read(path) for path in folder.glob("*-*")]
-    assert sorted(row["is_search"] for row in rows) == [False] * 4 + [True] * 2
+def test_a_study_from_front_to_back(source, tmp_path, monkeypatch, jobs):
+    monkeypatch.setitem(study.STAGES, "small", TINY)
+    arguments = ["--data", str(source), "--stage", "small"]
+    arguments += ["--runs", str(tmp_path / "runs"), "--jobs", str(jobs)]
+    for _ in range(2):  # Nothing is repeated.
+        study.main([*arguments, "--results", str(tmp_path)])
+    rows = records.read("fashion", tmp_path)
+    parts = [row["case"]["part"] for row in rows]
+    assert parts == ["search"] * 2 + ["final"] * 4
     assert {row["test_images"] for row in rows} == {20, 30}
-    times = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    study.study(folder, TINY, tuple(TINY.seeds))  # Nothing is repeated.
-    assert times == {path: path.stat().st_mtime_ns for path in times}
-    page = tmp_path / study_report.DOCUMENT
-    page.write_text("<!-- small:begin -->\n<!-- small:end -->\n")
-    against = {name: study.ARMS[name].against for name in TINY.seeds}
-    study_report.write("small", rows, study.sizes(TINY), against, tmp_path)
-    text = page.read_text()
+    text = views.fashion({"fashion": rows})
     assert "| pixels mixed - lambda layers |" in text
-    assert (tmp_path / "study_small.png").stat().st_size > 10_000
+    views.fashion_picture({"fashion": rows})
+
+
+@pytest.mark.slow
+def test_a_look_at_the_digits(tmp_path):
+    arguments = ["--budgets", "look", "--seeds", "1", "--only", "as wide"]
+    arguments += ["--runs", str(tmp_path / "runs")]
+    for _ in range(2):
+        digits.main([*arguments, "--results", str(tmp_path)])
+    (row,) = records.read("digits", tmp_path)
+    assert row["case"]["variant"] == "convolutions, as wide"
+    assert 0 < row["accuracy"] <= 1
+
+
+def test_averages_are_those_of_the_layer(monkeypatch):
+    """The candidate 0.9 validates as the layer with a momentum of 0.9 does."""
+    task = norm_defaults.TASKS["README's cell"]
+    data = task.load()
+    network = norm_defaults.Network(task)
+    row = network.train(data, 32, seed=0, short=True)[-1]
+    monkeypatch.setattr(norm_defaults, "norms", lambda model: iter(()))
+    plain = norm_defaults.Network(task)
+    expected = plain.train(data, 32, seed=0, short=True)[-1]
+    assert row["0.9"] == expected["0.9"]
+    assert row["training"] == expected["training"]
+    assert row["0.9"] != row["exact"]
+
+
+def test_runs_of_defaults_are_appended(tmp_path):
+    arguments = ["--only", "first text", "--seeds", "1", "--batches", "256"]
+    arguments += ["--short", "--results", str(tmp_path)]
+    for _ in range(2):
+        norm_defaults.main(arguments)
+    (row,) = records.read("norm_defaults", tmp_path)
+    assert row["case"]["short"]
+    assert norm_defaults.CANDIDATES.keys() < row["epochs"][0].keys()
 
 
 def rows_of(**accuracies):
     return [
-        {"arm": arm, "seed": seed, "accuracy": accuracy / 100}
+        {"case": {"arm": arm, "seed": seed}, "accuracy": accuracy / 100}
         for arm, numbers in accuracies.items()
         for seed, accuracy in enumerate(numbers)
     ]
@@ -124,8 +157,9 @@ def rows_of(**accuracies):
 
 def test_differences_are_taken_seed_by_seed():
     rows = rows_of(one=[90, 91, 93], two=[89, 88, 91])
-    rows = [row for row in rows if (row["arm"], row["seed"]) != ("two", 1)]
-    differences = study_report.paired(rows, "one", "two")
+    rows = [row for row in rows if list(row["case"].values()) != ["two", 1]]
+    both = [views.accuracies(rows, arm) for arm in ("one", "two")]
+    differences = views.seed_by_seed(*both)
     assert differences == pytest.approx([1.0, 2.0])
 
 
@@ -133,14 +167,14 @@ def test_intervals_and_p_values():
     # Student's own data (1908), extra sleep by two drugs: t = 4.0621 with 9
     # degrees of freedom, p = 0.00283, interval 0.70 to 2.46.
     sleep = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4]
-    assert study_report.p_value(sleep) == pytest.approx(0.00283, abs=1e-5)
-    assert study_report.interval(sleep) == pytest.approx(0.8799, abs=1e-4)
-    assert study_report.p_value([0.0, 0.0]) == 1.0
-    assert study_report.p_value([1.0]) is None
+    assert views.p_value(sleep) == pytest.approx(0.00283, abs=1e-5)
+    assert views.interval(sleep) == pytest.approx(0.8799, abs=1e-4)
+    assert views.p_value([0.0, 0.0]) == 1.0
+    assert views.p_value([1.0]) is None
 
 
 def test_holm_by_hand():
-    found = study_report.holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005})
+    found = views.holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005})
     expected = {"d": 0.02, "a": 0.03, "c": 0.06, "b": 0.06}
     assert found == pytest.approx(expected)
-    assert study_report.holm({"a": 0.7, "b": 0.6}) == {"b": 1.0, "a": 1.0}
+    assert views.holm({"a": 0.7, "b": 0.6}) == {"b": 1.0, "a": 1.0}

@@ -3,7 +3,7 @@
 De Alvear Cardenas and de Vries (2021), github.com/joigalcar3/LambdaNetworks,
 reported a ResNet-50 with lambda layers 3.2 points below the plain one on
 CIFAR-10. `tests/layers/test_delft.py` compares their code's outputs with the
-right formulas. `benchmarks.study` trains with these two:
+right formulas. `benchmarks.studies.fashion` trains with these two:
 
 `MixedPixels`: images come channels first, `(b, d, height, width)`, and are
 reshaped to `(b, n, d)` where they should be transposed, so that a "position"

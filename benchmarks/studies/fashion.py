@@ -1,16 +1,15 @@
 """Compares convolutions, lambda layers and attention on Fashion-MNIST.
 
-    python -m benchmarks.study --data FOLDER --stage small
-    python -m benchmarks.study --data FOLDER --stage full
-    python -m benchmarks.study --stage small --report docs  # what there is
+    python -m benchmarks.studies.fashion --data FOLDER --stage small
+    python -m benchmarks.studies.fashion --data FOLDER --stage full
+    python -m benchmarks.studies.fashion --data FOLDER --stage look --seeds 1
 
 FOLDER holds the IDX files of Fashion-MNIST (Debian's package
 dataset-fashion-mnist puts them into /usr/share/datasets/fashion-mnist). The
-protocol is docs/study.md. Each run has a folder of its own; those that are
-finished are not repeated, one that was interrupted is continued.
+protocol is docs/study.md. Each run has a folder of its own; one that was
+interrupted is continued.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import itertools
@@ -24,15 +23,16 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 
-from benchmarks import delft
-from benchmarks import finished_runs
-from benchmarks import study_report
+from benchmarks import records
+from benchmarks.studies import delft
+from benchmarks.studies import runs
 from lambdanet_tf import models
 from lambdanet_tf import training
 from lambdanet_tf.analysis import analyze
 from lambdanet_tf.data.arrays import read_idx
 from lambdanet_tf.data.arrays import read_idx_file
 
+DATA = "/usr/share/datasets/fashion-mnist"
 SPLIT_SEED = 20_260_101
 SEARCH_SEED = 1000  # no seed of a final run
 
@@ -157,6 +157,15 @@ STAGES = {
         seeds=SEEDS,
     ),
 }
+STAGES["look"] = dataclasses.replace(
+    STAGES["small"],
+    train_images=1_000,
+    validation_images=500,
+    epochs=1,
+    rates=(0.5,),
+    searched=("lambda layers",),
+    seeds=dict.fromkeys(MAIN, (0, 1, 2, 3, 4)),
+)
 
 
 def model_arguments(arm, stage):
@@ -284,28 +293,16 @@ def plan(stage, names):
 
 
 def run(folder, name, stage, data, seed, rate):
-    """Trains one network, unless that is done; returns its facts."""
-    facts = finished_runs.read(folder)
-    if facts is not None:
-        return facts
-    arm = ARMS[name]
+    """Trains one network, unless that is done; returns what is recorded."""
     mixing = contextlib.nullcontext()
-    if arm.mixes_pixels:
+    if ARMS[name].mixes_pixels:
         mixing = delft.mixing_lambda_blocks()
     with mixing:
-        training.train(
-            recipe(name, stage, data, seed, rate),
-            training.RunOptions(run_dir=str(folder)),
-            print_fn=lambda text: None,
-        )
-    tf.keras.backend.clear_session()
-    facts = {"arm": name, "seed": seed, "rate": rate}
-    facts["is_search"] = seed == SEARCH_SEED
-    return finished_runs.write(folder, facts)
+        return runs.train(recipe(name, stage, data, seed, rate), folder)
 
 
 def run_all(tasks, jobs):
-    """Facts of all runs, in order; `jobs` of them at once.
+    """What is recorded of all runs, in order; `jobs` of them at once.
 
     Args:
         tasks: list of arguments of `run`.
@@ -324,48 +321,72 @@ def _run(task):
     return run(*task)
 
 
-def study(folder, stage, names, jobs=1):
-    """Searches the rates and trains the final networks of a stage."""
+def study(recorder, folder, stage_name, stage, names, jobs=1):
+    """Searches the rates and trains the final networks of a stage.
+
+    Args:
+        recorder: `records.Recorder`.
+        folder: of the runs, and of the data in `data`.
+        stage_name: what the stage is called in the records.
+        stage: `Stage`.
+        names: of the arms.
+        jobs: runs at once.
+    """
     searched, final = plan(stage, names)
-    data = {
-        part: f"idx:{folder / 'data' / part}-fashion"
-        for part in ("search", "final")
-    }
-    searches = [
-        (
-            folder / f"search-{_slug(name)}-{rate:g}",
-            *(name, stage, data["search"], SEARCH_SEED, rate),
-        )
-        for name in searched
-        for rate in stage.rates
-    ]
+    counted = sizes(stage, {*searched, *names})
+
+    def trained(part, jobs_of_part):
+        """Records of runs: those that are known, and the others trained."""
+        data = f"idx:{folder / 'data' / part}-fashion"
+        cases = [
+            {"stage": stage_name, "part": part, "arm": name}
+            | {"seed": seed, "rate": rate}
+            for name, seed, rate in jobs_of_part
+        ]
+        known = [recorder.known(case) for case in cases]
+        waiting = [
+            case for case, row in zip(cases, known, strict=True) if not row
+        ]
+        tasks = [
+            (
+                folder / runs.slug(part, x["arm"], x["seed"], x["rate"]),
+                *(x["arm"], stage, data, x["seed"], x["rate"]),
+            )
+            for x in waiting
+        ]
+        rows = [row for row in known if row]
+        for case, found in zip(waiting, run_all(tasks, jobs), strict=True):
+            against = ARMS[case["arm"]].against
+            facts = {**counted[case["arm"]], "against": against}
+            rows.append(recorder.append(case, **found, **facts))
+            print(f"{case}: {found['accuracy']:.2%}", flush=True)
+        return rows
+
     best = {}
-    for number, row in enumerate(run_all(searches, jobs), start=1):
-        print(f"search {number}/{len(searches)}  {text_row(row)}", flush=True)
+    for row in trained(
+        "search",
+        [(name, SEARCH_SEED, x) for name in searched for x in stage.rates],
+    ):
         # The lower rate of equal ones.
-        found = (row["accuracy"], -row["rate"])
-        best[row["arm"]] = max(best.get(row["arm"], found), found)
+        found = (row["accuracy"], -row["case"]["rate"])
+        arm = row["case"]["arm"]
+        best[arm] = max(best.get(arm, found), found)
     rates = {name: -rate for name, (_, rate) in best.items()}
-    tasks = [
-        (
-            folder / f"final-{_slug(name)}-{seed}",
-            *(name, stage, data["final"], seed),
-            rates.get(name, rates["lambda layers"]),
-        )
-        for name, seed in final
-    ]
-    for number, row in enumerate(run_all(tasks, jobs), start=1):
-        print(f"{number}/{len(tasks)}  {text_row(row)}", flush=True)
+    usual = rates["lambda layers"]
+    trained(
+        "final", [(name, seed, rates.get(name, usual)) for name, seed in final]
+    )
 
 
-def sizes(stage):
+def sizes(stage, names):
     """Trainable parameters and FLOPs of an image, by arm of a stage."""
     found = {}
-    for name in stage.seeds:
-        arm = ARMS[name]
+    for name in names:
         shape = (stage.image_size, stage.image_size, 1)
         model = models.LambdaResNetSmall(
-            input_shape=shape, classes=10, **model_arguments(arm, stage)
+            input_shape=shape,
+            classes=10,
+            **model_arguments(ARMS[name], stage),
         )
         analysis = analyze(model)
         found[name] = {
@@ -376,43 +397,23 @@ def sizes(stage):
     return found
 
 
-def text_row(row):
-    """One line about a run."""
-    return (
-        f"{row['arm']}, seed {row['seed']}, rate {row['rate']:g}: "
-        f"{row['accuracy']:.2%}, {row['seconds']:.0f} s"
-    )
-
-
-def _slug(name):
-    return name.lower().replace(", ", "-").replace(" ", "_")
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", metavar="FOLDER", help="of the IDX files")
-    parser.add_argument("--stage", choices=STAGES, default="small")
-    parser.add_argument("--arms", nargs="+", choices=ARMS)
+def main(arguments=None):
+    parser = records.parser(__doc__, seeds=5)
+    parser.add_argument("--data", default=DATA, help="folder of IDX files")
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
+    parser.add_argument("--stage", choices=STAGES, default="look")
     parser.add_argument("--jobs", type=int, default=1, help="runs at once")
     parser.add_argument("--runs", default="runs/study", metavar="FOLDER")
-    parser.add_argument("--report", metavar="FOLDER", help="of study.md")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     stage = STAGES[options.stage]
+    seeds = {x: y[: options.seeds] for x, y in stage.seeds.items()}
+    stage = dataclasses.replace(stage, seeds=seeds)
     folder = pathlib.Path(options.runs) / options.stage
-    if options.data:
-        split_data(options.data, folder / "data", stage)
-        study(folder, stage, options.arms or tuple(stage.seeds), options.jobs)
-    if options.report:
-        rows = [finished_runs.read(path) for path in sorted(folder.glob("*-*"))]
-        rows = [row for row in rows if row is not None]
-        against = {name: ARMS[name].against for name in stage.seeds}
-        study_report.write(
-            options.stage,
-            rows,
-            sizes(stage),
-            against,
-            pathlib.Path(options.report),
-        )
+    split_data(options.data, folder / "data", stage)
+    names = [name for name in stage.seeds if name in options.arms]
+    names = [name for name in names if options.only in name]
+    recorder = records.Recorder("fashion", options)
+    study(recorder, folder, options.stage, stage, names, options.jobs)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
 """Compares defaults of batch normalization's moving statistics.
 
-    python -m benchmarks.norm_defaults --record docs/norm_defaults.jsonl
-    TF_USE_LEGACY_KERAS=1 python -m benchmarks.norm_defaults \
-        --record docs/norm_defaults.jsonl
-    python -m benchmarks.norm_defaults --write docs     # from what is recorded
+    python -m benchmarks.studies.norm_defaults           hours
+    TF_USE_LEGACY_KERAS=1 python -m benchmarks.studies.norm_defaults
+    python -m benchmarks.studies.norm_defaults --only "first text" --seeds 1
 
 Moving statistics do not change training, only what inference computes. So one
 training run serves every candidate: the layers keep the statistics of the last
@@ -12,17 +11,10 @@ each epoch the validation images are classified with the averages of each. For
 comparison they are classified with `exact` statistics: those of the weights at
 that time on `EXACT` training images at once. What a candidate lacks of that
 accuracy is due to its averages alone.
-
-Each run is appended to the record when it ends; runs in it are not repeated.
 """
 
-import argparse
-import collections
 import dataclasses
-import json
 import os
-import pathlib
-import statistics
 from collections.abc import Callable
 from collections.abc import Mapping
 
@@ -31,15 +23,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 
-from benchmarks import report
+from benchmarks import records
 from lambdanet_tf import layers
 from lambdanet_tf import models
 from lambdanet_tf.environment import KERAS_3
 
-SEEDS = (0, 1, 2)
 EXACT = 384  # training images of the exact statistics
 FIRST_EPOCH = 3  # from which on validation must follow training
-DOCUMENT = "layers.md"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -390,102 +380,32 @@ class Network:
         return averages.epochs
 
 
-def key(row):
-    return tuple(row[name] for name in ("keras", "task", "batch", "seed"))
-
-
-def read(path):
-    """The runs of a record; none where there is no file."""
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def run(record, tasks, batches, seeds, short=False):
-    """Trains what the record lacks; appends it."""
-    keras = "Keras 3" if KERAS_3 else "Keras 2"
-    done = {key(row) for row in read(record)}
-    for task in tasks:
-        missing = [
-            (keras, task, batch, seed)
-            for batch in batches
-            for seed in seeds
-            if (keras, task, batch, seed) not in done
-        ]
-        if not missing:
-            continue
-        network, data = Network(TASKS[task]), TASKS[task].load()
-        for _, _, batch, seed in missing:
-            row = {"keras": keras, "task": task, "batch": batch, "seed": seed}
-            row["epochs"] = network.train(data, batch, seed, short)
-            with record.open("a") as file:
-                file.write(json.dumps(row) + "\n")
-            print(f"{key(row)}: {row['epochs'][-1]}", flush=True)
-        tf.keras.backend.clear_session()
-
-
-def shortfall(row, name):
-    """Percent of validation images by which a candidate is worse than exact.
-
-    The worst epoch from `FIRST_EPOCH` on.
-    """
-    late = row["epochs"][FIRST_EPOCH - 1 :]
-    return 100.0 * max(epoch["exact"] - epoch[name] for epoch in late)
-
-
-def table(rows):
-    """A markdown table: a line for each task and batch, a column for each way.
-
-    The mean over seeds and both Kerases, and in brackets the worst run.
-    """
-    head = ["task", "batch", "exact", *CANDIDATES]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    groups = collections.defaultdict(list)
-    for row in rows:
-        groups[row["task"], row["batch"]].append(row)
-    for task in TASKS:
-        for batch in BATCHES:
-            group = groups.get((task, batch))
-            if not group:
-                continue
-            exact = statistics.mean(
-                100.0 * row["epochs"][-1]["exact"] for row in group
-            )
-            cells = [task, str(batch), f"{exact:.0f} %"]
-            for name in CANDIDATES:
-                values = [shortfall(row, name) for row in group]
-                cells.append(
-                    f"{statistics.mean(values):.0f} ({max(values):.0f})"
-                )
-            lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--record", type=pathlib.Path, metavar="FILE")
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
-    parser.add_argument(
-        "--batches", nargs="+", type=int, choices=BATCHES, default=BATCHES
-    )
-    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
+def main(arguments=None):
+    parser = records.parser(__doc__, seeds=3)
+    parser.add_argument("--batches", nargs="+", type=int, default=BATCHES)
     parser.add_argument(
         "--short", action="store_true", help="a step an epoch: proves it runs"
     )
-    parser.add_argument("--write", type=pathlib.Path, metavar="FOLDER")
-    options = parser.parse_args()
-    if options.record:
-        run(
-            options.record,
-            options.tasks,
-            options.batches,
-            options.seeds,
-            options.short,
-        )
-    if options.write:
-        rows = read(options.write / "norm_defaults.jsonl")
-        if rows:
-            report.insert(options.write, "norm", table(rows), DOCUMENT)
+    options = parser.parse_args(arguments)
+    recorder = records.Recorder("norm_defaults", options)
+    keras = "Keras 3" if KERAS_3 else "Keras 2"
+    for task in (task for task in TASKS if options.only in task):
+        cases = [
+            {"keras": keras, "task": task, "batch": batch, "seed": seed}
+            | ({"short": True} if options.short else {})
+            for batch in options.batches
+            for seed in range(options.seeds)
+        ]
+        cases = [case for case in cases if not recorder.has(case)]
+        if not cases:
+            continue
+        network, data = Network(TASKS[task]), TASKS[task].load()
+        for case in cases:
+            pair = case["batch"], case["seed"]
+            epochs = network.train(data, *pair, options.short)
+            recorder.append(case, epochs=epochs)
+            print(f"{case}: {epochs[-1]}", flush=True)
+        tf.keras.backend.clear_session()
 
 
 if __name__ == "__main__":

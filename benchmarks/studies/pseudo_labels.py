@@ -1,19 +1,17 @@
 """Trains on a tenth of the digits' labels, without and with pseudo-labels.
 
-    python -m benchmarks.pseudo_labels                 # about 10 minutes
-    python -m benchmarks.pseudo_labels --write docs    # what there is so far
+    python -m benchmarks.studies.pseudo_labels           ten minutes
+    python -m benchmarks.studies.pseudo_labels --seeds 1 --epochs 2
 
 A tenth of the training images of each class keep their labels, a fifth of
 those choose the epoch; the other nine tenths are files without labels. The
 teacher trains on the labelled images, labels the others, and a student trains
 on both, in as many steps, with as many labelled images in each. Each run has a
-folder of its own; those that are finished are not repeated.
+folder of its own; one that was interrupted is continued.
 """
 
-import argparse
 import os
 import pathlib
-import statistics
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -21,15 +19,14 @@ import numpy as np
 import tensorflow as tf
 from sklearn.datasets import load_digits
 
-from benchmarks import finished_runs
-from benchmarks import report
+from benchmarks import records
+from benchmarks.studies import runs as finished
 from lambdanet_tf import data
 from lambdanet_tf import training
 from lambdanet_tf.data.sets import three_parts
 from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.training import teacher
 
-SEEDS = (0, 1, 2)
 LABELLED = 0.1
 EPOCHS = 60  # passes over the labelled images
 BATCH_SIZE = 16  # labelled images of a step
@@ -43,27 +40,6 @@ ARMS = {
     },
 }
 TEACHER, STUDENT = ARMS
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
-    parser.add_argument(
-        "--runs", default="runs/pseudo_labels", metavar="FOLDER"
-    )
-    parser.add_argument("--write", metavar="DOCS", help="of training.md")
-    options = parser.parse_args()
-    runs = pathlib.Path(options.runs)
-    write_images(runs / "data")
-    rows = []
-    for seed in options.seeds:
-        for arm in ARMS:
-            rows.append(run(runs, arm, seed))
-            print(text_row(rows[-1]), flush=True)
-    print(table(rows))
-    if options.write:
-        folder = pathlib.Path(options.write)
-        report.insert(folder, "pseudo_labels", table(rows), "training.md")
 
 
 def digits():
@@ -99,31 +75,23 @@ def write_images(folder):
     )
 
 
-def run(runs, arm, seed):
-    """Trains one network, unless that is done; returns its row."""
-    folder = run_folder(runs, arm, seed)
-    row = finished_runs.read(folder)
-    if row is not None:
-        return row
+def run(runs, arm, seed, epochs):
+    """Trains one network, unless that is done; returns what is recorded."""
     fields = {
         "data": f"arrays:{runs / 'data' / 'labelled.npz'}",
         "validation_split": 0.2,
-        "epochs": EPOCHS,
+        "epochs": epochs,
         "batch_size": BATCH_SIZE,
         "seed": seed,
         **ARMS[arm],
     }
-    facts = {"arm": arm, "seed": seed}
+    facts = {}
     if arm == STUDENT:
         fields["pseudo_labels"] = str(runs / f"labels-{seed}")
-        facts |= label(runs, seed)
-    training.train(
-        training.resolve("digits", fields),
-        training.RunOptions(run_dir=str(folder), checkpoint_epochs=EPOCHS),
-        print_fn=lambda text: None,
-    )
-    tf.keras.backend.clear_session()
-    return finished_runs.write(folder, facts)
+        facts = label(runs, seed)
+    recipe = training.resolve("digits", fields)
+    folder = run_folder(runs, arm, seed)
+    return finished.train(recipe, folder, checkpoint_epochs=epochs) | facts
 
 
 def label(runs, seed):
@@ -153,42 +121,22 @@ def label(runs, seed):
     return {"pseudo_labels": len(right), "right": sum(map(int, right))}
 
 
-def text_row(row):
-    """One line about a run."""
-    labels = ""
-    if "pseudo_labels" in row:
-        labels = f", {row['right']} of {row['pseudo_labels']} labels right"
-    return (
-        f"{row['arm']}, seed {row['seed']}: {row['accuracy']:.2%}, "
-        f"{row['seconds']:.0f} s{labels}"
-    )
-
-
-def table(rows):
-    """The accuracy of each arm and seed, their mean, and the differences."""
-    seeds = sorted({row["seed"] for row in rows})
-    found = {(row["arm"], row["seed"]): row for row in rows}
-    heads = " | ".join(f"seed {seed}" for seed in seeds)
-    lines = [f"| | {heads} | mean |", "|" + "---|" * (2 + len(seeds))]
-    for arm in ARMS:
-        shares = [found[arm, seed]["accuracy"] for seed in seeds]
-        cells = [f"{share:.2%}" for share in shares]
-        lines.append(
-            f"| {arm} | {' | '.join(cells)} | {statistics.mean(shares):.2%} |"
-        )
-    students = [found[STUDENT, seed] for seed in seeds]
-    counts = ", ".join(f"{row['pseudo_labels']:,}" for row in students)
-    right = ", ".join(
-        f"{row['right'] / row['pseudo_labels']:.1%}" for row in students
-    )
-    row = students[0]
-    lines += [
-        "",
-        f"Test accuracy on {row['test_images']} images; pseudo-labels kept: "
-        f"{counts}; right among them: {right}. {row['versions']['keras']}, "
-        f"TensorFlow {row['versions']['tensorflow']}, {row['device']}.",
-    ]
-    return "\n".join(lines)
+def main(arguments=None):
+    parser = records.parser(__doc__, seeds=3)
+    parser.add_argument("--epochs", type=int, default=EPOCHS)
+    parser.add_argument("--runs", default="runs/pseudo_labels")
+    options = parser.parse_args(arguments)
+    runs = pathlib.Path(f"{options.runs}-{options.epochs}")
+    write_images(runs / "data")
+    recorder = records.Recorder("pseudo_labels", options)
+    for seed in range(options.seeds):
+        for arm in ARMS:
+            case = {"arm": arm, "seed": seed, "epochs": options.epochs}
+            if recorder.has(case):
+                continue
+            found = run(runs, arm, seed, options.epochs)
+            recorder.append(case, **found)
+            print(f"{case}: {found['accuracy']:.2%}", flush=True)
 
 
 if __name__ == "__main__":
