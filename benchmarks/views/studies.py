@@ -11,15 +11,16 @@ from benchmarks.views import view
 from lambdanet_tf.environment import require
 
 CONFIDENCE = 0.95
+_KERASES = {"keras": "Keras", "tf_keras": "tf_keras"}
 _BLUE, _GREY, _BLACK = "#3366aa", "#bbbbbb", "#222222"
 
 
 def _versions(row):
     found = row["versions"]
-    keras = found.get("keras") or f"tf_keras {found['tf_keras']}"
+    name, number = next((x, found[x]) for x in _KERASES if x in found)
     return (
-        f"Keras {keras.removeprefix('keras ')}, TensorFlow "
-        f"{found['tensorflow']}, Python {found['python']}"
+        f"{_KERASES[name]} {number}, TensorFlow {found['tensorflow']}, Python "
+        f"{found['python']}"
     )
 
 
@@ -396,3 +397,98 @@ def learned(found):
         "before training": lambda row: f"{row['share_before']:.1%}",
     }
     return listing(found["learned"], columns)
+
+
+METRICS = {
+    "boxes AP": "AP",
+    "AP50": "AP50",
+    "AP75": "AP75",
+    "masks AP": "mask_AP",
+    "mask AP50": "mask_AP50",
+    "mask AP75": "mask_AP75",
+}
+
+
+@view("detection.md#results")
+def detection(found):
+    rows = [x for x in found["detection"] if x["case"]["steps"] == 800]
+    rows.sort(key=lambda row: [str(x) for x in row["case"].values()])
+
+    def minutes(name):
+        return lambda row: f"{row[name] / 60:.0f}" if row[name] else ""
+
+    columns = {
+        "pictures": _case("pictures"),
+        "network": _case("network"),
+        "parameters": lambda row: f"{row['parameters']:,}",
+        "backbone": lambda row: f"{row['backbone_parameters']:,}",
+        "seed": _case("seed"),
+        "steps": _case("steps"),
+        **{
+            name: lambda row, x=x: f"{100 * row['metrics'][x]:.1f}"
+            for name, x in METRICS.items()
+        },
+        "minutes": minutes("seconds"),
+        "CPU minutes": minutes("cpu_seconds"),
+    }
+    least = min(100 * row["metrics"]["mask_AP50"] for row in rows)
+    return "\n\n".join(
+        [
+            listing(rows, columns),
+            f"AP in per cent, of {rows[0]['scenes']} held-out scenes; the "
+            f"least mask AP50 is {least:.1f}. {_versions(rows[0])}.",
+            *_detection_differences(rows),
+        ]
+    )
+
+
+def _detection_differences(rows):
+    """How far the networks are apart in AP, seed by seed."""
+    for (pictures,), group in grouped(rows, "pictures").items():
+        for kind in ("boxes AP", "masks AP"):
+            by_seed = [
+                {
+                    row["case"]["seed"]: 100 * row["metrics"][METRICS[kind]]
+                    for row in group
+                    if row["case"]["network"] == network
+                }
+                for network in ("lambda", "convolution")
+            ]
+            pairs = seed_by_seed(*by_seed)
+            half = interval(pairs)
+            if half is not None:
+                yield (
+                    f"{kind}, {pictures}, lambda layers less convolutions, "
+                    f"seed by seed: {statistics.mean(pairs):+.1f} points on "
+                    f"average ({', '.join(f'{x:+.1f}' for x in pairs)}; the "
+                    f"95 % t-interval of the mean: ±{half:.1f})."
+                )
+
+
+def _millions(row):
+    return f"{row['parameters'] / 1e6:.3f}"
+
+
+@view("detection.md#backbones")
+def backbones(found):
+    rows = [x for x in found["detection_sizes"] if "backbone" in x["case"]]
+    columns = {
+        "backbone": _case("backbone"),
+        "parameters, M": _millions,
+        f"GFLOPs at {rows[0]['px']} px": lambda row: (
+            f"{row['flops'] / 1e9:.1f}"
+        ),
+        "the paper's AP, boxes / masks": lambda row: row["published"],
+    }
+    return listing(rows, columns)
+
+
+@view("detection.md#experiments")
+def experiments(found):
+    rows = [x for x in found["detection_sizes"] if "experiment" in x["case"]]
+    columns = {
+        "experiment": lambda row: f"`{row['case']['experiment']}`",
+        "px": lambda row: row["px"],
+        "parameters, M": _millions,
+    }
+    return listing(rows, columns)

@@ -1,17 +1,15 @@
 """Trains Mask R-CNN on scenes: a lambda network, and its convolutional twin.
 
     export TF_USE_LEGACY_KERAS=1
-    python -m benchmarks.detection --networks lambda --seeds 0
-    python -m benchmarks.detection --report docs       # what there is so far
+    python -m benchmarks.studies.detection               hours
+    python -m benchmarks.studies.detection --only lambda --seeds 1 --steps 5
 
 The experiment is `lambda_resnet_maskrcnn_coco` with `detection.yaml`; the
 scenes show scikit-learn's digits, or the clothes of a folder of Fashion-MNIST
-(`--fashion FOLDER`). Each run has a folder of its own; those that are finished
-are not repeated, one that was interrupted is continued.
+(`--fashion FOLDER`). Each run has a folder of its own; one that was
+interrupted is continued.
 """
 
-import argparse
-import json
 import os
 import pathlib
 import time
@@ -26,9 +24,8 @@ from official.core import train_utils
 from official.vision import registry_imports  # noqa: F401
 from official.vision.serving import export_saved_model_lib
 
-from benchmarks import detection_report
-from benchmarks import detection_scenes
-from lambdanet_tf import environment
+from benchmarks import records
+from benchmarks.studies import detection_scenes
 from lambdanet_tf import garden
 
 EXPERIMENT = "lambda_resnet_maskrcnn_coco"
@@ -39,42 +36,19 @@ NETWORKS = {
     "convolution": ["CC", "CC", "CC", "CC"],
 }
 SIZE = [detection_scenes.SIZE] * 2
+STEPS = 800  # of the config
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--networks", nargs="*", choices=NETWORKS, default=())
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--fashion", metavar="FOLDER", help="of IDX files")
-    parser.add_argument("--steps", type=int, help="other than the config's")
-    parser.add_argument("--runs", default="runs/detection", metavar="FOLDER")
-    parser.add_argument("--report", metavar="FOLDER", help="of detection.md")
-    options = parser.parse_args()
-    runs = pathlib.Path(options.runs)
-    images = f"idx:{options.fashion}" if options.fashion else "digits"
-    pictures = "clothes" if options.fashion else "digits"
-    records = runs / "scenes" / pictures
-    if options.networks:
-        detection_scenes.write_scenes(str(records), images)
-    for seed in options.seeds:
-        for network in options.networks:
-            folder = runs / f"{pictures}-{network}-{seed}"
-            facts = {"pictures": pictures, "network": network, "seed": seed}
-            row = run(folder, facts, records, options.steps)
-            print(detection_report.text_row(row), flush=True)
-    if options.report:
-        detection_report.write(runs, pathlib.Path(options.report))
+EXPORT = "export"
 
 
-def run(folder, facts, records, steps=None):
-    """Trains, evaluates and exports one detector, unless that is done."""
-    if (row := detection_report.read(folder)) is not None:
-        return row
+def run(folder, network, seed, scenes, steps=None):
+    """Trains, evaluates and exports one detector; returns what is recorded."""
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    params = experiment(facts["network"], facts["seed"], records, steps)
+    params = experiment(network, seed, scenes, steps)
     train_utils.serialize_config(params, str(folder))
-    tf.keras.utils.set_random_seed(facts["seed"])
+    tf.keras.utils.set_random_seed(seed)
     strategy = distribute_utils.get_distribution_strategy(
         params.runtime.distribution_strategy
     )
@@ -91,23 +65,18 @@ def run(folder, facts, records, steps=None):
     export(params, folder)
     seconds = time.monotonic() - start
     cpu_seconds = time.process_time() - start_cpu
-    row = {
-        **facts,
+    tf.keras.backend.clear_session()
+    return {
         "parameters": model.count_params(),
         "backbone_parameters": model.backbone.count_params(),
-        "steps": params.trainer.train_steps,
+        "scenes": detection_scenes.PARTS["heldout"],
         "seconds": seconds if is_new else None,
         "cpu_seconds": cpu_seconds if is_new else None,
         "metrics": {name: float(value) for name, value in metrics.items()},
-        "versions": environment.versions(),
     }
-    text = json.dumps(row, indent=1, sort_keys=True)
-    (folder / detection_report.FACTS_FILE).write_text(text + "\n")
-    tf.keras.backend.clear_session()
-    return row
 
 
-def experiment(network, seed, records, steps=None):
+def experiment(network, seed, scenes, steps=None):
     """The config of a run."""
     garden.register()
     params = train_utils.parse_configuration(
@@ -120,9 +89,9 @@ def experiment(network, seed, records, steps=None):
     )
     task = params.task
     task.model.backbone.lambda_resnet.stages = NETWORKS[network]
-    task.train_data.input_path = str(records / "train.tfrecord")
+    task.train_data.input_path = str(scenes / "train.tfrecord")
     task.train_data.seed = seed
-    task.validation_data.input_path = str(records / "heldout.tfrecord")
+    task.validation_data.input_path = str(scenes / "heldout.tfrecord")
     if steps is not None:
         decay = params.trainer.optimizer_config.learning_rate.cosine
         decay.decay_steps = max(1, steps - decay.offset)
@@ -139,10 +108,34 @@ def export(params, folder):
         input_image_size=SIZE,
         params=params,
         checkpoint_path=tf.train.latest_checkpoint(str(folder)),
-        export_dir=str(folder / detection_report.EXPORT),
+        export_dir=str(folder / EXPORT),
         export_checkpoint_subdir="checkpoint",
         export_saved_model_subdir="saved_model",
     )
+
+
+def main(arguments=None):
+    parser = records.parser(__doc__, seeds=3)
+    parser.add_argument("--fashion", metavar="FOLDER", help="of IDX files")
+    parser.add_argument("--steps", type=int, help="other than the config's")
+    parser.add_argument("--runs", default="runs/detection", metavar="FOLDER")
+    options = parser.parse_args(arguments)
+    folder = pathlib.Path(options.runs)
+    images = f"idx:{options.fashion}" if options.fashion else "digits"
+    pictures = "clothes" if options.fashion else "digits"
+    scenes = folder / "scenes" / pictures
+    detection_scenes.write_scenes(str(scenes), images)
+    recorder = records.Recorder("detection", options)
+    for seed in range(options.seeds):
+        for network in (x for x in NETWORKS if options.only in x):
+            case = {"pictures": pictures, "network": network, "seed": seed}
+            case["steps"] = options.steps or STEPS
+            if recorder.has(case):
+                continue
+            place = folder / "-".join(map(str, case.values()))
+            found = run(place, network, seed, scenes, options.steps)
+            recorder.append(case, **found)
+            print(case, found["metrics"]["mask_AP"], flush=True)
 
 
 if __name__ == "__main__":
