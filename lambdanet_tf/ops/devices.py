@@ -50,7 +50,7 @@ class Device:
     lanes: int = 1
 
 
-# Fitted to layers drawn at random (`benchmarks.regret`).
+# Fitted to layers drawn at random (`benchmarks.layers.regret`).
 _CPU = Device(
     name="cpu",
     flops=1.4e11,
