@@ -6,7 +6,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?= --numprocesses=2 --dist=worksteal
-# BENCH_ARGS=--peers times timm and lucidrains too, where they are installed.
+# BENCH_ARGS=--baselines times timm and lucidrains too, where installed.
 BENCH_ARGS ?=
 
 # TPU_ARGS="--chips v4 --only LambdaResNet50" compiles those alone.
@@ -29,7 +29,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-thorough test-newest test-legacy test-tpu \
-	lint format bench tables tpu-compile tpu-calibration comparison-tpu detection-tpu \
+	lint format bench tables tpu-compile comparison-tpu detection-tpu \
 	gpu-programs docs notebooks constraints clean
 
 help:  ## List the targets.
@@ -79,43 +79,39 @@ test-legacy: $(LEGACY_VENV)/.wheel  ## Test with TensorFlow 2.15 and its addons.
 		-m "not thorough and (addons or every_lane and not once)"
 
 test-tpu: $(TPU_VENV)/.tpu  ## Compile LambdaResNet-50 for TPUs; needs none.
-	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile --check --chips v3 $(TPU_ARGS)
+	$(TPU_VENV)/bin/python -m benchmarks.tpu.compile --check --chips v3 $(TPU_ARGS)
 
-lint: $(VENV)/.dev  ## Check style and types.
+lint: $(VENV)/.dev  ## Check style, spelling and types.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/basedpyright --level error --pythonpath $(BIN)/python
 
 format: $(VENV)/.dev  ## Format the code and mend what ruff can mend.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev  ## Time every algorithm and network; write docs/ (25 min).
-	$(BIN)/python -m benchmarks.engine --write docs $(BENCH_ARGS)
-	$(BIN)/python -m benchmarks.growth --write docs
-	$(BIN)/python -m benchmarks.networks --write docs
-	$(BIN)/python -m benchmarks.training --write docs
-	$(BIN)/python -m benchmarks.serving --write docs
+bench: $(VENV)/.dev  ## Time layers, networks, training, exports anew (2 h).
+	$(BIN)/python -m benchmarks.layers.speed $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.layers.growth
+	$(BIN)/python -m benchmarks.networks.speed
+	$(BIN)/python -m benchmarks.training.speed
+	$(BIN)/python -m benchmarks.serving.exports
+	$(BIN)/python -m benchmarks.render
 
-tables: $(VENV)/.dev  ## Recompute the paper's tables; write docs/.
-	$(BIN)/python -m benchmarks.paper_tables
+tables: $(VENV)/.dev  ## Recompute the paper's tables.
+	$(BIN)/python -m benchmarks.networks.paper_tables
+	$(BIN)/python -m benchmarks.render
 
 tpu-compile: $(TPU_VENV)/.tpu  ## Compile all for TPUs, go on if stopped (hours).
-	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile $(TPU_ARGS)
+	$(TPU_VENV)/bin/python -m benchmarks.tpu.compile $(TPU_ARGS)
 
-tpu-calibration: $(TPU_VENV)/.tpu $(VENV)/.dev  ## Hold estimates for TPUs against the paper (hours).
-	$(TPU_VENV)/bin/python -m benchmarks.tpu_compile --chips v3 \
-		--only ResNet $(TPU_ARGS)
-	$(BIN)/python -m benchmarks.tpu_calibration
-
-comparison-tpu: $(TPU_VENV)/.tpu $(VENV)/.dev  ## Compile the contestants' steps for a TPU (hours).
-	$(TPU_VENV)/bin/python -m benchmarks.comparison_tpu $(TPU_ARGS)
-	$(BIN)/python -m benchmarks.comparison --rounds 0
+comparison-tpu: $(TPU_VENV)/.tpu  ## Compile steps of other networks for a TPU (hours).
+	$(TPU_VENV)/bin/python -m benchmarks.tpu.comparison $(TPU_ARGS)
 
 detection-tpu: $(TPU_VENV)/.tpu  ## Compile steps of Mask R-CNN for TPUs (hours).
 	@$(TPU_INSTALL) --build-constraint $(CONSTRAINTS) --editable ".[garden]"
-	$(TPU_VENV)/bin/python -m benchmarks.detection_tpu --write docs \
-		--chips v3 v5e
+	TF_USE_LEGACY_KERAS=1 $(TPU_VENV)/bin/python -m benchmarks.tpu.detection
 
 docs: $(DOCS_VENV)/.docs  ## Build the site of the pages and docstrings, strictly.
 	$(DOCS_VENV)/bin/python -m website.stage build/pages
@@ -158,7 +154,7 @@ $(VENV)/.dev: $(VENV)/.pip pyproject.toml $(CONSTRAINTS)
 # beside them.
 SOURCES := $(shell find lambdanet_tf tests -name '*.py*') README.md pyproject.toml
 
-LANE_FILES := tests benchmarks docs examples website README.md pyproject.toml
+LANE_FILES := tests benchmarks docs results examples website README.md pyproject.toml
 
 dist/.wheel: $(VENV)/.pip $(SOURCES)
 	@rm -rf dist

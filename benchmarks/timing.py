@@ -1,58 +1,190 @@
-"""Clocks: medians of interleaved repetitions, and the peak of memory."""
+"""Clocks: what takes turns, here or in processes; the peak of memory."""
 
+import json
+import os
 import pathlib
 import random
 import statistics
+import subprocess
+import sys
 import time
 
-_PAUSE = 0.01  # seconds
-_SLOW, _FEW = 0.04, 3  # slower than this (seconds), a few times are enough
+ROOT = pathlib.Path(__file__).parents[1]
+_PAUSE = 0.01  # seconds, for threads of the one before that still spin
+_LEAST = 3  # counted calls of each, however long they take
+_FEW = 6  # turns of processes: with fewer there is no interval of 95 %
+_WARM_UP = 3  # runs that are not counted: tracing, compiling, caches
 
 
-def interleaved(functions, repetitions):
+def turns(functions, seconds, least=_LEAST, clock=True):
     """Times functions in turns, after one call of each that is not counted.
 
     Args:
         functions: dict from name to a function without arguments.
-        repetitions: int. Counted calls of each.
-
-    Returns:
-        Dict from name to (median, minimum, maximum), in seconds.
-    """
-    return {
-        name: (statistics.median(taken), min(taken), max(taken))
-        for name, taken in turns(functions, repetitions).items()
-    }
-
-
-def turns(functions, repetitions, slow=_SLOW):
-    """The same, each call by itself.
-
-    Args:
-        functions: dict from name to a function without arguments.
-        repetitions: int. Counted calls of each.
-        slow: seconds. What takes longer is called a few times only.
+        seconds: after which no turn begins.
+        least: turns, however long they take.
+        clock: whether to time the calls; else they return their seconds.
 
     Returns:
         Dict from name to a list of seconds, in the order of the turns.
     """
-    times = {name: [] for name in functions}
     for function in functions.values():
         function()
-    order = list(functions.items())
-    shuffled = random.Random(0)
-    for repetition in range(repetitions):
-        # Whoever follows a slow or foreign contestant finds a cold cache.
+    # What follows a slow or foreign function finds a cold cache.
+    order, shuffled = list(functions.items()), random.Random(0)
+    times, turn = {name: [] for name in functions}, 0
+    begin = time.perf_counter()
+    while turn < least or time.perf_counter() - begin < seconds:
+        turn += 1
         shuffled.shuffle(order)
         for name, function in order:
-            if times[name] and times[name][0] > slow and repetition >= _FEW:
-                continue
-            # Threads of the one before may still be spinning.
             time.sleep(_PAUSE)
             start = time.perf_counter()
-            function()
-            times[name].append(time.perf_counter() - start)
+            taken = function()
+            if clock:
+                taken = time.perf_counter() - start
+            times[name].append(taken)
     return times
+
+
+class Worker:
+    """A process that runs one thing when it is told to.
+
+    Args:
+        module: name of a Python module whose program ends with `serve`.
+        arguments: of its command line.
+        root: folder that the package is imported from.
+    """
+
+    def __init__(self, module, arguments=(), root=ROOT):
+        environment = dict(os.environ)
+        environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        paths = [str(root), str(ROOT), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=root,
+            env=environment,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def run(self, request="run"):
+        """Seconds of one run; the first one of a request warms it up.
+
+        Raises:
+            RuntimeError: if the process ends.
+        """
+        try:
+            self._process.stdin.write(request + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # The answer is empty, too.
+        for line in self._process.stdout:
+            if line.startswith("seconds "):
+                return float(line.split()[1])
+        raise RuntimeError(f"{self._process.args} failed: see above.")
+
+
+def serve(step_of):
+    """What a worker's process does: a line in, a run, its seconds out.
+
+    Args:
+        step_of: function from a request to a function without arguments.
+    """
+    current = None
+    for line in sys.stdin:
+        if line != current:  # what was before would only hold memory
+            step, current = step_of(line.strip()), line
+            for _ in range(_WARM_UP):
+                step()
+        begin = time.perf_counter()
+        step()
+        print(f"seconds {time.perf_counter() - begin}", flush=True)
+
+
+def worker_turns(commands, seconds, optional=(), most=100):
+    """Times processes in turns, each turn in a random order.
+
+    Args:
+        commands: dict from name to the arguments of a `Worker`.
+        seconds: after which there are no more turns than a few.
+        optional: names of those that are left out if they cannot begin.
+        most: turns at most.
+
+    Returns:
+        Dict from name to the seconds of each turn.
+
+    Raises:
+        RuntimeError: if one of the other processes ends, or one in a run.
+    """
+    running, order = {}, random.Random(0)
+    try:
+        for name, command in commands.items():
+            worker = Worker(*command)
+            try:
+                worker.run()
+            except RuntimeError:
+                worker.__exit__()
+                if name not in optional:
+                    raise
+            else:
+                running[name] = worker
+        times, begin = {name: [] for name in running}, time.perf_counter()
+        for turn in range(most):
+            if turn >= _FEW and time.perf_counter() - begin > seconds:
+                break
+            for name in order.sample(list(running), len(running)):
+                time.sleep(_PAUSE)
+                times[name].append(running[name].run())
+        return times
+    finally:
+        for worker in running.values():
+            worker.__exit__()
+
+
+def in_child(module, *arguments, cores=None):
+    """What a module prints last, as JSON, in a process of its own.
+
+    Args:
+        module: its name.
+        *arguments: of its command line.
+        cores: how many it may use; all by default.
+    """
+    allowed = sorted(os.sched_getaffinity(0))[:cores]
+    done = subprocess.run(
+        [sys.executable, "-m", module, *map(str, arguments)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, allowed),
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def spread(seconds):
+    """Median, minimum and maximum of repeats.
+
+    Args:
+        seconds: list; or a dict of the three, where no more was kept.
+    """
+    if isinstance(seconds, dict):
+        return seconds["median"], seconds.get("min"), seconds.get("max")
+    return statistics.median(seconds), min(seconds), max(seconds)
+
+
+def median(seconds):
+    """The median of repeats, see `spread`."""
+    return spread(seconds)[0]
 
 
 def ratio(first, second):

@@ -8,7 +8,7 @@ import zlib
 
 import numpy as np
 
-from lambdanet_tf.models.timm import layout as timm_layout
+from lambdanet_tf.models.timm import weight_names as timm_names
 from lambdanet_tf.models.timm.safetensors import write_safetensors
 
 
@@ -23,7 +23,7 @@ def state_dict(spec, classes=1000, image_size=256):
     Returns:
         Arrays by timm's names.
     """
-    tensors = timm_layout.timm_tensors(spec, classes, 3, image_size)
+    tensors = timm_names.timm_tensors(spec, classes, 3, image_size)
     return {tensor.key: _value(tensor.key, tensor.shape) for tensor in tensors}
 
 

@@ -178,7 +178,7 @@ def _remove_empty(folders):
 def _not_writable(folder, error):
     return FileError(
         f"Cannot write to the folder {folder}: {reason(error)}. Choose another "
-        "one with --run-dir or --runs-dir, or make room."
+        "one with --run-dir or --runs-dir, or free some space."
     )
 
 

@@ -4,32 +4,44 @@
 
 Pages and notebooks keep their places in the repository, so that the links
 between them hold, and so do all files that they link to. The reference has a
-page for each package, with the public names of its `__init__`.
+page for each package, with the public names of its `__init__`, and one with
+the help of every command.
 """
 
 import ast
+import contextlib
+import io
+import os
 import pathlib
 import re
 import shutil
 import sys
 import urllib.parse
 
+from lambdanet_tf import cli
+
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = ("*.md", "docs/*.md", "examples/*.ipynb", "examples/serving/*.md")
 LINK = re.compile(r"\]\(([^()\s#]+)(?:#[^()\s]*)?\)|(?:src|href)=\"([^\"#]+)\"")
-ROOMS = {
+PACKAGES = {
     "layers": "The layers, for Keras models of your own.",
-    "ops": "The equations as functions of tensors, and the planner.",
     "models": "Networks by name, weights, images.",
-    "specs": "The networks as rows of tables.",
-    "analysis": "What networks cost and what layers learned.",
-    "data": "Files to batches.",
     "training": "Recipes, the loop, and parts for `model.fit`.",
-    "runs": "The folder of a training run.",
+    "data": "Files to batches.",
     "serving": "Exports, and verifying them.",
     "streaming": "Whole models piece by piece, and text that they write.",
+    "analysis": "What networks cost and what layers learned.",
+    "specs": "The networks as rows of tables.",
+    "runs": "The folder of a training run.",
     "convert": "The command that converts weights of timm.",
+    "garden.backbones": "Backbones for the TensorFlow Model Garden.",
+    "garden.experiments": "Experiments for the TensorFlow Model Garden.",
+    "ops": "Internal: the equations as functions of tensors, and the planner. "
+    "Of it, `planning_for`, `implementations` and `DEVICES` are for users.",
 }
+# What a page begins with; all else follows in the order of the alphabet.
+FIRST = ("LambdaLayer", "LambdaConv", "build", "names", "Network", "ResNet")
+COMMANDS = ("train", "export", "verify", "label", "check", "summary")
 
 
 def stage(target):
@@ -42,12 +54,14 @@ def stage(target):
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
     (target / "website").mkdir(exist_ok=True)
-    shutil.copy(ROOT / "website/tables.css", target / "website")
+    shutil.copy(ROOT / "website/site.css", target / "website")
     folder = target / "reference"
     folder.mkdir()
-    for room in ROOMS:
-        (folder / f"{room}.md").write_text(reference(room), encoding="utf-8")
-    return len(pages) + len(ROOMS)
+    for package in PACKAGES:
+        page = folder / f"{package}.md"
+        page.write_text(reference(package), encoding="utf-8")
+    (folder / "commands.md").write_text(commands(), encoding="utf-8")
+    return len(pages) + len(PACKAGES) + 1
 
 
 def links(page):
@@ -61,24 +75,61 @@ def links(page):
             yield target
 
 
-def reference(room):
+def reference(package):
     """The page of a package or module: a section for each public name."""
-    lines = [f"# lambdanet_tf.{room}", "", ROOMS[room], ""]
-    names = public_names(room)
+    lines = [f"# lambdanet_tf.{package}", "", PACKAGES[package], ""]
+    names = public_names(package)
     if names is None:
-        return "\n".join([*lines, f"::: lambdanet_tf.{room}", ""])
-    for name, module in sorted(names.items()):
-        lines += [f"::: {module}.{name}", ""]
+        return "\n".join([*lines, f"::: lambdanet_tf.{package}", ""])
+    if package == "models":
+        lines += [*networks(names), ""]
+    rank = {name: number for number, name in enumerate(FIRST)}
+    for name in sorted(names, key=lambda n: (rank.get(n, len(FIRST)), n)):
+        lines += [f"::: {names[name]}.{name}", ""]
     return "\n".join(lines)
 
 
-def public_names(room):
+def networks(names):
+    """Yields a table of the named networks, which leave `names`."""
+    yield "All take the arguments of [Network](#lambdanet_tf.models.network."
+    yield "Network) and the attributes of their spec, all by keyword."
+    yield from ("", "| network | what it builds | size |", "|---|---|---|")
+    path = ROOT / "lambdanet_tf/models/builders.py"
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and node.name[0].isupper():
+            first, *rest = ast.get_docstring(node).split("\n\n")
+            facts = " ".join(rest[0].split())
+            yield f"| `{node.name}` | {' '.join(first.split())} | {facts} |"
+            names.pop(node.name)
+
+
+def commands():
+    """The page of the commands: the help of each, with every recipe field."""
+    lines = ["# Commands", ""]
+    lines += ["`lambdanet COMMAND`, or Python with `-m lambdanet_tf`.", ""]
+    os.environ["COLUMNS"] = "90"
+    for name in COMMANDS:
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
+            cli.main([name, "--help"])
+        lines += [
+            f"## {name}",
+            "",
+            "```text",
+            text.getvalue().strip(),
+            "```",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def public_names(package):
     """The names that a package imports, with their modules; None: a module."""
-    package = ROOT / "lambdanet_tf" / room
-    if not package.is_dir():
+    folder = ROOT / "lambdanet_tf" / package
+    if not folder.is_dir():
         return None
-    stub = package / "__init__.pyi"
-    source = stub if stub.exists() else package / "__init__.py"
+    stub = folder / "__init__.pyi"
+    source = stub if stub.exists() else folder / "__init__.py"
     names = {}
     for statement in ast.parse(source.read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.ImportFrom):
@@ -87,7 +138,7 @@ def public_names(room):
     return {
         name: module
         for name, module in names.items()
-        if module.startswith(f"lambdanet_tf.{room}")
+        if module.startswith(f"lambdanet_tf.{package}")
     }
 
 

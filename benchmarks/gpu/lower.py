@@ -23,9 +23,9 @@ import tensorflow as tf
 from jax.extend.mlir.dialects import stablehlo
 
 from benchmarks.gpu.programs import ENTRIES
-from benchmarks.tpu_compiler import artifact
-from benchmarks.tpu_compiler import signature
-from benchmarks.tpu_lowering import lower
+from benchmarks.tpu.compiler import artifact
+from benchmarks.tpu.compiler import signature
+from benchmarks.tpu.lowering import lower
 
 LIMIT = 40  # MiB of the file
 

@@ -8,7 +8,7 @@ is there where it can be computed.
 
 import dataclasses
 
-from benchmarks.tpu_programs import Program
+from benchmarks.tpu.programs import Program
 
 
 @dataclasses.dataclass(frozen=True)

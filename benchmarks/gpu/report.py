@@ -10,10 +10,10 @@ import json
 import pathlib
 import shutil
 
-from benchmarks import device_fit
 from benchmarks import report
-from benchmarks.engine import Line
 from benchmarks.gpu.programs import Layer
+from benchmarks.layers import device_fit
+from benchmarks.layers.speed import Line
 from lambdanet_tf import ops
 
 DOCUMENT = "gpu.md"

@@ -76,7 +76,7 @@ class Costs(NamedTuple):
 
     Attributes:
         flops: operations by the paper's convention.
-        activations: numbers that it holds beside its output.
+        activations: numbers that it holds in addition to its output.
         embeddings: numbers of the embeddings of all pairs of positions.
         table: numbers of the table that they are read from.
     """

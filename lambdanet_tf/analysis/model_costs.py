@@ -110,6 +110,11 @@ def analyze(model, image_size=None, executed=True, batch_size=None):
     Raises:
         ValueError: if the model takes images of any size and none is given, or
             if `batch_size` is not positive.
+
+    Examples:
+        >>> counted = analyze(models.LambdaResNetSmall(), executed=False)
+        >>> counted.total("parameters"), counted.total("flops")
+        (568154, 14542848)
     """
     check_one_map(model)
     model = _of_size(model, image_size, batch_size)
@@ -194,6 +199,16 @@ def trainable_parameters(model: tf.keras.Model) -> int:
     """Counts the trainable parameters of a model, as the paper does.
 
     Keras' `count_params` counts the statistics of batch normalization, too.
+
+    Args:
+        model: built.
+
+    Returns:
+        An int; weights that several layers share count once.
+
+    Examples:
+        >>> trainable_parameters(models.LambdaResNetSmall())
+        568154
     """
     weights = {id(w): w for w in model.trainable_weights}
     return _numbers(weights.values())

@@ -103,7 +103,7 @@ def reading_figure(
     """Draws what a query read: over an image a map for each head, or a text.
 
     A row for the content part, the position part and their sum, each on a
-    scale of its own, which stands beside it: red adds the values of a
+    scale of its own, which stands next to it: red adds the values of a
     position, blue takes them away, white does not read it.
 
     Args:

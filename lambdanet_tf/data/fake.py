@@ -81,8 +81,16 @@ def fake_set(
         test_images: number of test images; None for a tenth of `images`.
         origin: what they are, for the description.
 
+    Returns:
+        The `ImageSet`.
+
     Raises:
         ValueError: if the size cannot be read.
+
+    Examples:
+        >>> images = fake_set("8x8x1", images=100)
+        >>> len(images.classes), images.channels
+        (10, 1)
     """
     numbers = size.split("x")
     if len(numbers) != 3 or not all(number.isdecimal() for number in numbers):

@@ -214,7 +214,7 @@ def _list_images(root):
                 left_out[_ending(file) or "without an ending"] += 1
     for file in _list(root):
         if _ending(file) in _ENDINGS:
-            left_out["images beside the folders of the classes"] += 1
+            left_out["images next to the folders of the classes"] += 1
     if not files:
         inside = ", ".join(_list(root)[:10]) or "nothing"
         raise ValueError(

@@ -443,7 +443,15 @@ class StreamedSource(Source):
 
 
 def element_seed(seed: int, position: tf.Tensor) -> tf.Tensor:
-    """Returns the seed of everything random about one element of a stream."""
+    """Returns the seed of everything random about one element of a stream.
+
+    Args:
+        seed: int. That of the stream.
+        position: int64 scalar. That of the element in the stream.
+
+    Returns:
+        An int64 tensor of two numbers, for `tf.random.stateless_uniform`.
+    """
     mixed = tf.stack([tf.cast(seed, tf.int64), position])
     return tf.random.experimental.stateless_fold_in(mixed, 1)
 

@@ -154,7 +154,7 @@ def _prepare(name, builder, download):
         )
     try:
         builder.download_and_prepare()
-    # Of many types as well: no network, no room, wrong checksums, files that
+    # Of many types as well: no network, no space, wrong checksums, files that
     # must be downloaded by hand.
     except Exception as error:
         raise ValueError(

@@ -41,6 +41,13 @@ class BatchNormalization(CheckedCall, tf.keras.layers.BatchNormalization):
     Batch renormalization and, in tf_keras, several axes, `virtual_batch_size`
     and `adjustment`, are left to Keras' layer.
 
+    Examples:
+        >>> norm = BatchNormalization()
+        >>> norm(tf.random.normal([8, 4, 4, 16]), training=True).shape
+        TensorShape([8, 4, 4, 16])
+        >>> norm.momentum
+        0.9
+
     Reference: [Ioffe and Szegedy, 2015](https://arxiv.org/abs/1502.03167).
     """
 

@@ -32,6 +32,10 @@ class Dropout(BaseLayer):
     Raises:
         ValueError: if `rate` is not in [0, 1) (at construction).
 
+    Examples:
+        >>> float(tf.reduce_sum(Dropout(0.5)(tf.ones([2, 4]))))  # inference
+        8.0
+
     Reference: [Srivastava et al., 2014](https://jmlr.org/papers/v15).
     """
 
@@ -78,6 +82,12 @@ class StochasticDepth(Dropout):
 
     Raises:
         ValueError: if `rate` is not in [0, 1) (at construction).
+
+    Examples:
+        >>> branch = tf.ones([2, 4])
+        >>> shortcut = tf.ones([2, 4])
+        >>> (shortcut + StochasticDepth(0.1)(branch)).shape
+        TensorShape([2, 4])
 
     Reference: [Huang et al., 2016](https://arxiv.org/abs/1603.09382).
     """

@@ -35,7 +35,7 @@ def _padding(name, value):
 
 @serializable
 class LambdaConv(StreamingLambda):
-    """A lambda layer with a local scope and a convolution's vocabulary.
+    """Applies a lambda layer with the strides and padding of a convolution.
 
     The position lambdas are a convolution of the values with the table of
     relative positions, so that strides, dilation and padding mean what they
@@ -76,7 +76,7 @@ class LambdaConv(StreamingLambda):
     Cost: parameters c (h k + k u) + c v u + r k u for c channels and r table
     entries; time b n r k v, space k r + b n k v (Table 2 of the paper).
 
-    Example:
+    Examples:
         >>> images = tf.random.normal([2, 15, 21, 64])
         >>> LambdaConv(64, kernel_size=5, strides=2)(images).shape
         TensorShape([2, 8, 11, 64])

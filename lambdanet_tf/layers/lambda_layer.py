@@ -18,7 +18,7 @@ from lambdanet_tf.layers.streaming import StreamingLambda
 
 @serializable
 class LambdaLayer(ContextLayer, StreamingLambda):
-    """Long-range interactions between positions, without attention maps.
+    """Lets positions interact over long ranges, without attention maps.
 
     Every position turns its context into a linear function, a lambda, and
     applies it to its queries. A drop-in for a convolution or a self-attention
@@ -134,7 +134,7 @@ class LambdaLayer(ContextLayer, StreamingLambda):
     entries; operations and memory depend on `implementation`, see
     `docs/engine.md`.
 
-    Example:
+    Examples:
         >>> images = tf.random.normal([2, 14, 14, 256])
         >>> LambdaLayer(num_heads=4, key_dim=16, scope=7)(images).shape
         TensorShape([2, 14, 14, 256])

@@ -23,7 +23,7 @@ _AUTOCAST = "autocast" if KERAS_3 else "experimental_autocast"
 
 @serializable
 class RelativePositionEmbedding(BaseLayer):
-    """A learned embedding for every relative position of a grid.
+    """Learns an embedding for every relative position of a grid.
 
     The paper's translation-equivariant embeddings E[n, m] = R[m - n]: this
     layer owns the table R. Lambda layers create one for themselves; pass one
@@ -69,6 +69,15 @@ class RelativePositionEmbedding(BaseLayer):
         ValueError: if an argument is out of range (at construction), if a
             global axis has no static size (at build), or if a grid is larger
             than the one that a global table was built for.
+
+    Examples:
+        >>> table = RelativePositionEmbedding(16, scope=7)
+        >>> first = LambdaLayer(scope=7, position_embedding=table)
+        >>> second = LambdaLayer(scope=7, position_embedding=table)
+        >>> second(first(tf.random.normal([2, 8, 8, 32]))).shape
+        TensorShape([2, 8, 8, 32])
+        >>> table.embeddings.shape[:2]
+        TensorShape([7, 7])
 
     Reference: [Bello, 2021](https://arxiv.org/abs/2102.08602), section 3.2.
     """

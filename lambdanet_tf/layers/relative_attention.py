@@ -24,7 +24,7 @@ from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 
 @serializable
 class RelativeAttention(ContextLayer, StreamingAttention):
-    """Multi-head softmax attention with relative positions on any grid.
+    """Computes multi-head attention with relative positions on any grid.
 
     The attention that lambda layers are compared with, on the same sequences,
     images and volumes: global, local (`scope`), or along one axis (`axis`;
@@ -121,7 +121,7 @@ class RelativeAttention(ContextLayer, StreamingAttention):
     operations and 8 n m h bytes of scores and weights per example, up to
     the limit above.
 
-    Example:
+    Examples:
         >>> images = tf.random.normal([2, 14, 14, 256])
         >>> RelativeAttention(num_heads=8, scope=7)(images).shape
         TensorShape([2, 14, 14, 256])

@@ -51,6 +51,10 @@ class SqueezeExcite(BaseLayer):
 
     Cost: 2 c s + s + c parameters for c channels and s = int(c * ratio).
 
+    Examples:
+        >>> SqueezeExcite(0.25)(tf.random.normal([2, 8, 8, 32])).shape
+        TensorShape([2, 8, 8, 32])
+
     Reference: [Hu et al., 2018](https://arxiv.org/abs/1709.01507).
     """
 

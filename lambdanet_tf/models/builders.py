@@ -38,6 +38,10 @@ def build(name: str, **arguments: Any) -> tf.keras.Model:
 
     Raises:
         ValueError: if there is no such network, or it has no such argument.
+
+    Examples:
+        >>> build("LambdaResNetSmall", classes=3).output_shape
+        (None, 3)
     """
     if name not in names():
         raise ValueError(

@@ -35,6 +35,12 @@ def freeze(
 
     Raises:
         ValueError: if the network has no such part.
+
+    Examples:
+        >>> model = models.LambdaResNetSmall(classes=3)
+        >>> freeze(model, "stage4")
+        >>> [weight.shape[-1] for weight in model.trainable_weights]
+        [3, 3]
     """
     layers = list(_layers(model))
     parts = list(dict.fromkeys(part for _, part in layers if part))

@@ -185,7 +185,7 @@ def check_range(model):
 
 
 def decode_predictions(predictions, top=5, class_names=None):
-    """The likeliest classes of each example, with names and probabilities.
+    """Returns the likeliest classes of each example, with their scores.
 
     Args:
         predictions: array `(batch, classes)` of scores.
@@ -197,6 +197,10 @@ def decode_predictions(predictions, top=5, class_names=None):
 
     Raises:
         ValueError: if the numbers of classes disagree.
+
+    Examples:
+        >>> decode_predictions([[0.25, 0.75]], 1, ["cat", "dog"])
+        [[(1, 'dog', 0.75)]]
     """
     predictions = tf.convert_to_tensor(predictions)
     if predictions.shape.rank != 2:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from lambdanet_tf import specs
 from lambdanet_tf.models.sizes import fit_tables
-from lambdanet_tf.models.timm import layout
+from lambdanet_tf.models.timm import weight_names
 from lambdanet_tf.models.timm.expressible import check_expressible
 from lambdanet_tf.models.timm.hub import IMAGENET_CLASSES
 from lambdanet_tf.models.timm.hub import PUBLISHED
@@ -66,9 +66,9 @@ def read_initial(spec, weights):
         return _published(spec)
     if not weights.endswith(".safetensors"):
         return read_weights(weights)
-    tensors = layout.timm_tensors(spec)
+    tensors = weight_names.timm_tensors(spec)
     state = read_safetensors(existing(weights))
-    return layout.from_timm(tensors, state, weights), weights
+    return weight_names.from_timm(tensors, state, weights), weights
 
 
 def _published(spec):
@@ -81,8 +81,8 @@ def _published(spec):
         )
     check_expressible(spec)
     state, path = read_published(spec.name)
-    tensors = layout.timm_tensors(specs.RESNETS[spec.name])
-    return layout.from_timm(tensors, state, path), path
+    tensors = weight_names.timm_tensors(specs.RESNETS[spec.name])
+    return weight_names.from_timm(tensors, state, path), path
 
 
 def _is_other_classifier(ours, arrays):

@@ -47,6 +47,13 @@ def resize_embeddings(
     Raises:
         ValueError: if the model has another form or holds one that has, a
             layer is not built, or the shape does not fit.
+
+    Examples:
+        >>> layer = LambdaLayer(scope=None)
+        >>> layer.build((None, 8, 8, 32))
+        >>> larger = resize_embeddings(layer, (12, 12, 32))
+        >>> larger(tf.zeros([1, 12, 12, 32])).shape
+        TensorShape([1, 12, 12, 32])
     """
     input_shape = tuple(input_shape)
     if isinstance(model, tf.keras.Model):

@@ -75,6 +75,12 @@ def save_weights(model: tf.keras.Model, path: str | os.PathLike) -> None:
     Raises:
         ValueError: if the path ends otherwise, or two weights would have the
             same name.
+
+    Examples:
+        >>> model = models.LambdaResNetSmall(classes=3)
+        >>> save_weights(model, "weights.npz")
+        >>> load_weights(model, "weights.npz")  # names left alone
+        ()
     """
     path = with_ending("path", path, ".npz")
     write_whole(path, weights_as_bytes(model))

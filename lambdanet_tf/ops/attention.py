@@ -4,7 +4,7 @@
     Y[b, n, h]    = sum over m of  softmax over m (S)[b, h, n, m] V[b, m, h]
 
 E is the embedding of a relative position, shared by the heads: of all axes
-jointly, or the sum of one embedding per axis. Letters beside those of the
+jointly, or the sum of one embedding per axis. Letters added to those of the
 package: x blocks of a map, t queries of a block, s its context.
 """
 

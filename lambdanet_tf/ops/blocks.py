@@ -1,4 +1,4 @@
-"""Cutting a query grid into equal blocks that all see the same table.
+"""Blocks: a query grid cut into equal parts that all see the same table.
 
 Translation equivariance makes the embeddings of a block of queries and the
 context around it the same for every block: one small table of pairs serves
@@ -213,6 +213,20 @@ class Blocks:
             sizes = [-1, *self.grid, *flat]
             outputs = sliced(outputs, [0] * len(sizes), sizes)
         return tf.reshape(outputs, [-1, math.prod(self.grid), *rest])
+
+
+def block_choices(geometry):
+    """Yields the `Blocks` of a static geometry that are worth considering."""
+    for sizes in itertools.product(*map(_block_sizes, geometry.queries)):
+        yield Blocks.of(geometry, sizes)
+
+
+def _block_sizes(length):
+    """Even divisions of an axis, near the sizes that pay."""
+    counts = {1}
+    for wanted in (4, 8, 16, 32, 64, 128):
+        counts.add(max(round(length / wanted), 1))
+    return sorted({-(-length // count) for count in counts})
 
 
 def _windows(values, axis, blocked):

@@ -5,7 +5,7 @@ one running sum, rescaled to each query's own normalization with exponents that
 are never positive; only inside the query's own chunk are pairs of positions
 formed. Time and memory are linear in the length.
 
-Letters beside those of the package: j chunks, c positions of a chunk (s where
+Letters added to those of the package: j chunks, c positions of a chunk (s where
 they are summed over), p windows of a chunk, y = b u. No tensor has more than
 five axes, which is what the runtime of TFLite can slice and pad.
 """

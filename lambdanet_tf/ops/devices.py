@@ -29,7 +29,7 @@ class Device:
         training: how much longer moving takes with the gradients.
         fourier: operations per second of fast Fourier transforms; 0 where
             there are none.
-        memory: bytes that a position part should leave room in; beyond, a
+        memory: bytes that a position part should stay below; beyond, a
             plan that needs less is taken, if it is not much slower.
         lanes: the last axis of an intermediate is stored in multiples of this
             many numbers.
@@ -50,7 +50,7 @@ class Device:
     lanes: int = 1
 
 
-# Fitted to layers drawn at random (`benchmarks.regret`).
+# Fitted to layers drawn at random (`benchmarks.layers.regret`).
 _CPU = Device(
     name="cpu",
     flops=1.4e11,
@@ -143,6 +143,13 @@ def planning_for(device):
 
     Raises:
         ValueError: if it is not one.
+
+    Examples:
+        >>> layer = LambdaLayer(scope=23)
+        >>> with planning_for("tpu"):
+        ...     layer.build((None, 28, 28, 256))
+        >>> layer.plan.algorithm  # a CPU would take "fourier"
+        'query_first'
     """
     one_of("device", device, DEVICES)
     if not hasattr(_targets, "stack"):

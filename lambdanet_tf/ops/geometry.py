@@ -202,7 +202,7 @@ def ceil_div(number, divisor):
 
 
 def same_axis(context, taps, stride=1, dilation=1):
-    """An axis with TensorFlow's `SAME` padding: `ceil(context / stride)`."""
+    """Makes an axis with the padding `SAME`: `ceil(context / stride)`."""
     span = (taps - 1) * dilation + 1
     queries = ceil_div(context, stride)
     total = _at_least_zero((queries - 1) * stride + span - context)
@@ -211,14 +211,14 @@ def same_axis(context, taps, stride=1, dilation=1):
 
 
 def valid_axis(context, taps, stride=1, dilation=1):
-    """An axis without padding: only windows inside the context."""
+    """Makes an axis without padding: only windows inside the context."""
     span = (taps - 1) * dilation + 1
     queries = ceil_div(context - span + 1, stride)
     return Axis(context, queries, taps, 0, stride, dilation, 0)
 
 
 def causal_axis(context, taps, stride=1, dilation=1):
-    """An axis whose last entry is the query itself, the others before it."""
+    """Makes an axis whose last entry is the query, the others before it."""
     queries = ceil_div(context, stride)
     return Axis(
         context, queries, taps, 0, stride, dilation, dilation * (taps - 1)
@@ -226,7 +226,7 @@ def causal_axis(context, taps, stride=1, dilation=1):
 
 
 def center_of(axis):
-    """Context position of the center of the first query's (odd) table."""
+    """Returns the context position of the first query's center."""
     return (axis.taps // 2) * axis.dilation - axis.padding
 
 

@@ -96,7 +96,7 @@ def lambda_step(
     position_bias=None,
     state=None,
 ):
-    """As `lambda_output`, of the next positions of a causal sequence.
+    """Computes `lambda_output` for the next positions of a causal sequence.
 
     Keys, values and masks are of the n new positions, queries of these or of
     every `stride`-th of them; the geometry is of the values kept and the new

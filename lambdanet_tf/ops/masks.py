@@ -158,7 +158,7 @@ class Masks:
 
 
 def padding_mask(x, **masks):
-    """`(batch, positions)`, False where any mask says padding, or None.
+    """Returns `(batch, positions)`, False where a mask says padding, or None.
 
     Counts the mask that Keras propagates with `x`.
 
@@ -179,7 +179,7 @@ def padding_mask(x, **masks):
 
 
 def is_shared(shape):
-    """Whether an attention mask of a shape is one for all queries and heads."""
+    """Returns whether a mask of a shape is one for all queries and heads."""
     rank = tf.TensorShape(shape).rank or 0
     return 2 <= rank <= 4 and shape[-2] == 1 and (rank < 4 or shape[1] == 1)
 

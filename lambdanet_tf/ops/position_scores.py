@@ -1,7 +1,7 @@
 """Scores of relative positions, for the softmax of attention.
 
 A score is the product of a query and the embedding of the way to a context
-position. Letters beside those of the package: x blocks of a map, t queries of
+position. Letters added to those of the package: x blocks of a map, t queries of
 a block, s its context.
 """
 

@@ -1,4 +1,4 @@
-"""Exports models: from a run or a model in hand to a version folder.
+"""Exports models: from a run or an in-memory model to a version folder.
 
 <destination>/<name>/<version>/
     saved_model.pb, variables/      what TF Serving loads

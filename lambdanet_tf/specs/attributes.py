@@ -112,12 +112,16 @@ def replace(spec, changes, others=()):
     Args:
         spec: `ResNetSpec` or `MobileNetSpec`.
         changes: dict from attribute to value.
-        others: names that the caller takes besides, for "did you mean".
+        others: names that the caller takes as well, for "did you mean".
 
     Raises:
         ValueError: if the spec has no such attribute, a value is out of range,
             or an attribute changes nothing in the network that results. The
             value that it has is allowed.
+
+    Examples:
+        >>> replace(RESNETS["LambdaResNet50"], {"scope": 7}).scope
+        7
     """
     _, *fields = [field.name for field in dataclasses.fields(spec)]  # No name.
     for change in changes:
@@ -144,7 +148,7 @@ def replace(spec, changes, others=()):
 
 
 def changed_fields(spec, changed):
-    """Names of the attributes in which a spec differs from what it was."""
+    """Returns the attributes in which a spec differs from what it was."""
     names = [field.name for field in dataclasses.fields(spec)]
     return [n for n in names if getattr(spec, n) != getattr(changed, n)]
 

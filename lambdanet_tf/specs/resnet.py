@@ -275,7 +275,22 @@ def _check_stages(spec):
 
 
 def uniform_stages(pattern, blocks):
-    """Returns the stages of a pattern such as `"CCLL"`, a letter per stage."""
+    """Returns the stages of a pattern such as `"CCLL"`, a letter per stage.
+
+    Args:
+        pattern: str. A letter of a block for each stage.
+        blocks: the number of blocks of each stage.
+
+    Returns:
+        A tuple of texts, a letter for each block.
+
+    Raises:
+        ValueError: if the letters are unknown, or not one per stage.
+
+    Examples:
+        >>> uniform_stages("CCLL", (3, 4, 6, 3))
+        ('CCC', 'CCCC', 'LLLLLL', 'LLL')
+    """
     if len(pattern) != len(blocks) or set(pattern) - set(LETTERS):
         raise ValueError(
             f"`pattern` must hold {len(blocks)} letters, one per stage, of "

@@ -82,6 +82,15 @@ def step(
 
     Raises:
         ValueError: as `state_spec`, or if the state or a shape does not fit.
+
+    Examples:
+        >>> inputs = tf.keras.Input((None, 8))
+        >>> outputs = LambdaLayer(8, scope=5, causal=True)(inputs)
+        >>> model = tf.keras.Model(inputs, outputs)
+        >>> state = initial_state(model, 1)
+        >>> outputs, state = step(model, tf.zeros([1, 3, 8]), state)
+        >>> outputs.shape
+        TensorShape([1, 3, 8])
     """
     return stream_of(model).step(inputs, state)
 

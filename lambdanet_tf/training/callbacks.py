@@ -242,7 +242,7 @@ class KeepBest(tf.keras.callbacks.ModelCheckpoint):
 
     Keras' `ModelCheckpoint(save_best_only=True)` forgets that with the
     process: where `BackupAndRestore` resumes a training, the first epoch takes
-    the place of a better one. This one notes it beside the file, in
+    the place of a better one. This one notes it next to the file, in
     `<filepath>.json`, until the training ends. A training that begins anew
     begins with a new best.
 

@@ -62,7 +62,7 @@ def dry_run(
         ValueError: if the recipe does not fit its data, network or devices, or
             a step does not fit into the memory of a machine without GPU.
         ImportError: if optional packages are missing.
-        OSError: if the run folder could not be written, or has no room for the
+        OSError: if the run folder could not be written, or has no space for the
             checkpoints.
         NotFinite: if the loss of the first step is not finite.
     """
@@ -119,11 +119,11 @@ def dry_run(
 
 
 def picture_path(recipe: Recipe, options: RunOptions) -> str:
-    """Returns where the picture goes: beside the run folder, never into it.
+    """Returns where the picture goes: next to the run folder, never into it.
 
     Returns:
         `<runs>/dry-run-<recipe>.png`; with a folder for the run,
-        `dry-run-<name of the folder>.png` beside it.
+        `dry-run-<name of the folder>.png` next to it.
     """
     folder, name = options.runs_dir, recipe.name
     if options.run_dir:

@@ -15,7 +15,7 @@ _ADAM = {"beta_2": 0.999, "epsilon": 1e-8}
 
 @tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
 class WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
-    """A linear warm-up from 0, then a decay.
+    """Warms the learning rate up from 0, then lets it decay.
 
     With t the step, w the warm-up steps, n all steps and p the peak:
 
@@ -37,6 +37,11 @@ class WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
     Raises:
         ValueError: if the warm-up is longer than the training, or `shape` is
             unknown.
+
+    Examples:
+        >>> schedule = WarmupSchedule(0.1, num_steps=100, warmup_steps=10)
+        >>> [round(float(schedule(step)), 3) for step in (0, 5, 10, 100)]
+        [0.0, 0.05, 0.1, 0.0]
     """
 
     def __init__(

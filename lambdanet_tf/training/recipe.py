@@ -66,7 +66,7 @@ class Recipe:
     # Images that a teacher has labelled.
     pseudo_labels: str = field(
         "",
-        "pseudo-labelled images beside the labelled ones (docs/training.md)",
+        "pseudo-labelled images added to the labelled ones (docs/training.md)",
         metavar="FOLDER",
     )
     pseudo_label_ratio: float = field(

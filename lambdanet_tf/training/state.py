@@ -326,7 +326,7 @@ def checkpoint_paths(folder: str) -> list[str]:
 
 
 def check_room(folder: str, checkpoint_size: int) -> None:
-    """Raises unless a folder's disk has room for a run.
+    """Raises unless a folder's disk has space for a run.
 
     Args:
         folder: its nearest parent that exists counts. Of other file systems

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks import paper_tables as tables
+from benchmarks import records
+from benchmarks.networks import paper_tables as tables
 from lambdanet_tf import cli
 from lambdanet_tf import models
 from lambdanet_tf import specs
@@ -116,11 +117,14 @@ def test_closed_forms_reproduce_the_paper(monkeypatch):
     assert marked == 43
 
 
-def test_documentation_holds_the_tables(monkeypatch):
+def test_records_hold_the_tables(monkeypatch):
     monkeypatch.setattr(tables, "_counts", formula)
-    text = tables.markdown(tables.compare(FIGURES))
-    with open("docs/paper_tables.md", encoding="utf-8") as file:
-        assert file.read() == text
+    ours = {
+        (c.table, c.row, c.quantity): pytest.approx(c.ours)
+        for c in tables.compare(FIGURES)
+    }
+    found = records.latest("paper_tables")
+    assert {tuple(x["case"].values()): x["value"] for x in found} == ours
 
 
 @pytest.mark.slow
@@ -130,9 +134,9 @@ def test_networks_reproduce_the_paper():
 
 def test_a_wrong_count_is_an_error(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(tables, "_counts", lambda *_: (15_100_000, 12e9))
-    output = tmp_path / "tables.md"
-    assert tables.main(["--output", str(output)]) == 1
-    assert "Table 3, conv" in capsys.readouterr().err
+    assert tables.main(["--results", str(tmp_path)]) == 1
+    assert "'row': 'conv'" in capsys.readouterr().err
+    assert len(records.read("paper_tables", tmp_path)) == 61
 
 
 def test_memory_of_table_4():

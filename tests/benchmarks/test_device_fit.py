@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import device_fit
+from benchmarks.layers import device_fit
 from lambdanet_tf import ops
 
 CPU = ops.DEVICES["cpu"]

@@ -8,15 +8,15 @@ import sys
 
 import pytest
 
-from benchmarks import device_fit
 from benchmarks.gpu import report as gpu_report
+from benchmarks.layers import device_fit
 
 ROOT = pathlib.Path(__file__).parents[2]
 LOWER = """
 import pathlib, sys
 from benchmarks.gpu.lower import write
 from benchmarks.gpu.programs import Entry, Layer
-from benchmarks.tpu_programs import Program
+from benchmarks.tpu.programs import Program
 entries = []
 for training, policy in ((True, "mixed_bfloat16"), (False, "float32")):
     for name in ("lambda_first", "query_first"):

@@ -1,23 +1,20 @@
 """The command that compiles for TPUs, with other programs in its children."""
 
-import json
-import pathlib
 import re
-import shutil
 import sys
 import time
 import types
 
 import pytest
 
-from benchmarks import opening
-from benchmarks import tpu_calibration
-from benchmarks import tpu_compile
-from benchmarks import tpu_floor
-from benchmarks import tpu_programs
-from benchmarks import tpu_report
-from benchmarks.tpu_programs import GIB
-from benchmarks.tpu_programs import PROGRAMS
+from benchmarks import records
+from benchmarks.tpu import compile as tpu_compile
+from benchmarks.tpu import floor as tpu_floor
+from benchmarks.tpu import outcome
+from benchmarks.tpu import programs as tpu_programs
+from benchmarks.tpu.programs import GIB
+from benchmarks.tpu.programs import PROGRAMS
+from benchmarks.views import tpu as views
 from lambdanet_tf.specs import TABLE_20
 
 pytestmark = pytest.mark.once
@@ -35,7 +32,7 @@ GOOD = {
     "outputs": GIB,
     "aliases": GIB,
     "temporaries": 2 * GIB,
-    "code": 0,
+    "code_bytes": 0,
     "compile_seconds": 60.0,
     "lowering_seconds": 10.0,
     "optimal_seconds": 0.004,
@@ -97,7 +94,7 @@ TOO_LARGE = (
 
 
 def test_a_program_that_is_too_large():
-    assert tpu_report.refusal(TOO_LARGE) == {
+    assert outcome.refusal(TOO_LARGE) == {
         "status": "out of memory",
         "message": TOO_LARGE,
         "used": "34.33G of 15.48G",
@@ -105,7 +102,7 @@ def test_a_program_that_is_too_large():
 
 
 def test_a_program_that_is_refused():
-    result = tpu_report.refusal("INVALID_ARGUMENT: dynamic shape")
+    result = outcome.refusal("INVALID_ARGUMENT: dynamic shape")
     assert result["status"] == "failed"
     assert "dynamic shape" in result["message"]
 
@@ -161,15 +158,8 @@ def compiled(monkeypatch):
 
 
 def run_all(folder, *arguments):
-    document = folder / "tpu_compile.md"
-    if not document.exists():
-        document.write_text(
-            "<!-- networks:begin --><!-- networks:end -->"
-            "<!-- layers:begin --><!-- layers:end -->"
-        )
-    return tpu_compile.main(
-        ["--write", str(folder), "--only", "LambdaResNet50", *arguments]
-    )
+    only = ["--results", str(folder), "--only", "LambdaResNet50"]
+    return tpu_compile.main([*only, "--chips", "v3", *arguments])
 
 
 def test_a_stopped_run_goes_on(compiled, tmp_path):
@@ -177,13 +167,14 @@ def test_a_stopped_run_goes_on(compiled, tmp_path):
     keys = [key for key in PROGRAMS if "LambdaResNet50" in key]
     results[keys[1], "v3"] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        run_all(tmp_path, "--chips", "v3")
+        run_all(tmp_path)
     assert calls == [(keys[0], "v3"), (keys[1], "v3")]
     results.clear()
-    assert run_all(tmp_path, "--chips", "v3") == 0
+    assert run_all(tmp_path) == 0
     assert calls[2:] == [(key, "v3") for key in keys[1:]]
-    stored = json.loads((tmp_path / "tpu_compile.json").read_text())
-    assert set(stored) == {f"{key} on v3" for key in keys}
+    found = records.read("tpu", tmp_path)
+    cases = [PROGRAMS[key].case("v3") for key in keys]
+    assert [row["case"] for row in found] == cases
 
 
 def test_what_failed_is_tried_again_and_what_does_not_fit_is_not(
@@ -192,47 +183,61 @@ def test_what_failed_is_tried_again_and_what_does_not_fit_is_not(
     calls, results = compiled
     keys = [key for key in PROGRAMS if "LambdaResNet50" in key]
     results[keys[0], "v3"] = {"status": "failed", "message": "oh"}
-    results[keys[1], "v3"] = tpu_report.refusal(TOO_LARGE)
+    results[keys[1], "v3"] = outcome.refusal(TOO_LARGE)
     results[keys[2], "v3"] = {"status": "timed out", "limit_seconds": 9}
-    assert run_all(tmp_path, "--chips", "v3", "--timeout", "9") == 1
+    assert run_all(tmp_path, "--timeout", "9") == 1
     calls.clear()
-    assert run_all(tmp_path, "--chips", "v3", "--timeout", "9") == 1
+    assert run_all(tmp_path, "--timeout", "9") == 1
     assert calls == [(keys[0], "v3")]
-    run_all(tmp_path, "--chips", "v3", "--timeout", "99")
+    run_all(tmp_path, "--timeout", "99")
     assert calls[1:] == [(keys[0], "v3"), (keys[2], "v3")]
 
 
 def test_an_unknown_program(capsys, tmp_path):
     with pytest.raises(SystemExit):
-        tpu_compile.main(["--write", str(tmp_path), "--only", "VGG"])
-    assert "no program's name has VGG" in capsys.readouterr().err
-
-
-def test_a_folder_without_the_document(capsys, tmp_path):
-    with pytest.raises(SystemExit):
-        tpu_compile.main(["--write", str(tmp_path)])
-    assert "has no tpu_compile.md" in capsys.readouterr().err
+        tpu_compile.main(["--results", str(tmp_path), "--only", "VGG"])
+    assert "no program's name has 'VGG'" in capsys.readouterr().err
 
 
 # The tables.
 
 
+def records_of(results):
+    """Records of results by the names of their programs and chips."""
+    rows = []
+    for key, result in results.items():
+        found = re.fullmatch(r"(.+), (\d+) px, batch (\d+) on (\w+)", key)
+        name, size, batch, chip = found.groups()
+        case = {"name": name, "px": int(size), "batch": int(batch)}
+        rows.append({"case": {**case, "chip": chip}, "changes": {}, **result})
+    return {"tpu": rows}
+
+
+def row(key, chip="v3", **changes):
+    """A record of a program."""
+    program = PROGRAMS[key]
+    result = {**GOOD, **changes}
+    facts = {"changes": dict(program.changes)}
+    return {"case": program.case(chip), **facts, **result}
+
+
 def test_the_tables():
-    other = "LambdaResNet50, 160 px, batch 32"
-    sections = tpu_report.sections(
-        {
-            f"{KEY} on v3": GOOD,
-            f"{KEY} on v5e": {"status": "timed out", "limit_seconds": 9},
-            f"{other} on v3": tpu_report.refusal(TOO_LARGE),
-            "auto, d=256, 14 px, batch 32 on v3": GOOD,
-            "auto, d=256, 14 px, batch 32 on v5e": {
-                **GOOD,
-                "optimal_seconds": -1.996,  # two operations without an estimate
-                "cycles": 1_500_000,
-            },
-        }
+    other, layer = (
+        "LambdaResNet50, 160 px, batch 32",
+        "auto, d=256, 14 px, batch 32",
     )
-    networks = sections["networks"]
+    late = {"status": "timed out", "limit_seconds": 9}
+    found = {
+        "tpu": [
+            row(KEY),
+            row(KEY, "v5e", **late),
+            row(other, **outcome.refusal(TOO_LARGE)),
+            row(layer),
+            # Two operations without an estimate.
+            row(layer, "v5e", optimal_seconds=-1.996, cycles=1_500_000),
+        ]
+    }
+    networks = views.networks(found)
     for line in (
         "| LambdaResNet50 | 128 | 32 | v3 | fits | 60 | 1.00 | 2.00 | "
         "3.00 of 16 | 0.003 (101) | 4 query_first |",
@@ -243,47 +248,39 @@ def test_the_tables():
     v3, v5e = (
         line for line in networks.splitlines() if line.startswith("Not ")
     )
-    text = "Not compiled for {} as the engine stands: with 32 images at 160 px "
+    text = "Not compiled for {}: with 32 images at 160 px "
     assert v3.startswith(text.format("v3") + "LambdaResNet101; at 192 px ")
     assert v5e.startswith(text.format("v5e") + "LambdaResNet50, LambdaResNet10")
     assert "; with 128 images at 128 px LambdaResNet50; at 224 px " in v3
     start = "| 14 | 256 | 32 | auto: 4 query_first"
     figures = "compiles | 60 | 2048 | 3.0 | 8 | 4.00"
-    assert sections["layers"].splitlines()[-2:] == [
+    assert views.layers(found).splitlines()[-2:] == [
         f"{start} | v3 | {figures} |  |",
         f"{start} | v5e | {figures}+ | 1.50 |",
     ]
 
 
 def test_the_tables_name_faults_of_what_compiles():
-    faulty = {**GOOD, "without_kernel": ["AsString"], "double": ["mul"]}
-    sections = tpu_report.sections(
-        {f"{KEY} on v3": faulty, "auto, d=256, 14 px, batch 32 on v3": faulty}
-    )
-    for text in sections.values():
+    faulty = {"without_kernel": ["AsString"], "double": ["mul"]}
+    layer = "auto, d=256, 14 px, batch 32"
+    found = {"tpu": [row(KEY, **faulty), row(layer, **faulty)]}
+    for text in (views.networks(found), views.layers(found)):
         assert "| v3 | no kernel for AsString; float64: mul |" in text
-
-
-def test_the_document_has_places_for_the_tables(compiled, tmp_path):
-    docs = pathlib.Path(__file__).parents[2] / "docs"
-    shutil.copy(docs / "tpu_compile.md", tmp_path)
-    assert run_all(tmp_path) == 0
-    text = (tmp_path / "tpu_compile.md").read_text()
-    assert "3.00 of 16 | 0.003 (101)" in text
-    assert text.count("<!--") == 10
 
 
 def test_networks_by_auto_and_by_the_papers_order():
     keys = [
         f"ResNet50 CCLL{order}, 224 px, batch 128" for order in ("", " einsum")
     ]
-    results = {
-        f"{keys[0]} on v5e": {**GOOD, "optimal_seconds": 0.1, "cycles": 20},
-        f"{keys[1]} on v5e": {**GOOD, "optimal_seconds": -2.85, "cycles": 25},
-        f"{keys[0]} on v6e": GOOD,
-        f"{keys[1]} on v3": GOOD,
+    found = {
+        "tpu": [
+            row(keys[0], "v5e", optimal_seconds=0.1, cycles=20),
+            row(keys[1], "v5e", optimal_seconds=-2.85, cycles=25),
+            row(keys[0], "v6e"),
+            row(keys[1], "v3"),
+        ]
     }
-    (line,) = tpu_report.orders(results).splitlines()[2:]
+    line = views.networks(found).splitlines()[-1]
     assert line == f"| {keys[0]} | v5e | 100.0 | 150.0 | 1.50 | 1.25 |"
 
 
@@ -297,23 +294,23 @@ def test_every_row_of_table_20_is_compiled():
 
 
 def test_a_fit_finds_the_factor_and_what_is_ranked_wrongly():
-    exact = tpu_calibration.fit([(1.0, 1.5), (2.0, 3.0), (4.0, 6.0)])
+    exact = views.fit([(1.0, 1.5), (2.0, 3.0), (4.0, 6.0)])
     assert exact["factor"] == pytest.approx(1.5)
     assert exact["scatter"] == pytest.approx(1.0)
     assert exact["ranks"] == pytest.approx(1.0)
     assert exact["inverted"] == 1.0
-    wrong = tpu_calibration.fit([(1.0, 1.5), (2.0, 6.0), (4.0, 3.0)])
+    wrong = views.fit([(1.0, 1.5), (2.0, 6.0), (4.0, 3.0)])
     assert wrong["worst"] == pytest.approx(2.0, rel=1e-3)
     assert wrong["ranks"] == pytest.approx(0.5)
     assert wrong["inverted"] == pytest.approx(2.0)
 
 
 def test_equal_values_share_a_rank():
-    assert tpu_calibration.ranks([3, 1, 3, 2]) == [2.5, 0, 2.5, 1]
+    assert views.ranks([3, 1, 3, 2]) == [2.5, 0, 2.5, 1]
 
 
 def test_the_rows_of_the_paper_that_are_compiled_are_compared():
-    rows = tpu_calibration.ROWS
+    rows = views.ROWS
     assert len(rows) == 21
     results = {
         f"LambdaResNet50{order}, {size} px, batch 32 on v3": {
@@ -329,9 +326,9 @@ def test_the_rows_of_the_paper_that_are_compiled_are_compared():
     }
     key = "LambdaResNet50, 128 px, batch 128 on v3"
     results[key] = {**GOOD, "optimal_seconds": 0.030}
-    for row in rows[-2:]:
-        name = row.network.format(" blocks")
-        key = f"{name}, {row.image_size} px, batch 32 on v3"
+    for last in rows[-2:]:
+        name = last.network.format(" blocks")
+        key = f"{name}, {last.image_size} px, batch 32 on v3"
         results[key] = {**GOOD, "optimal_seconds": 0.5}
     # As the paper timed; older results have no cycles.
     key = "LambdaResNet50 einsum, 128 px, batch 128 on v3"
@@ -340,7 +337,10 @@ def test_the_rows_of_the_paper_that_are_compiled_are_compared():
     results[key] = {**GOOD, "optimal_seconds": 0.02}
     key = "LambdaResNet350 einsum, 320 px, batch 128 on v3"
     results[key] = {"status": "out of memory", "used": "29.2G of 15.5G"}
-    text, factor = tpu_calibration.section(results)
+    found = records_of(results)
+    text = views.calibration(found)
+    fitted = views.fits(views.indexed(found))
+    factor = fitted["blocks", "12 and 20"]["factor"]
     (line,) = [x for x in text.splitlines() if "LambdaResNet50, 128" in x][:1]
     blocks, einsum = f"{factor * 0.04:.3f}", f"{factor * 0.08:.3f}"
     assert line.startswith(
@@ -367,7 +367,7 @@ def test_throughputs_are_relative_to_convolutions():
         keys["CCCC"]: {**GOOD, "optimal_seconds": 0.02, "cycles": 1_000},
         keys["LLLL"]: {**GOOD, "optimal_seconds": 0.08, "cycles": 5_000},
     }
-    found = tpu_calibration.throughputs(results)
+    found = views.throughputs(views.indexed(records_of(results)))
     assert found["CCCC"] == (1.0, 1.0, 1.0)
     assert found["LLLL"] == pytest.approx((1160 / 7240, 0.25, 0.2))
     assert found["CCLL"][1:] == (None, None)
@@ -404,9 +404,12 @@ def test_the_table_of_floors_compares_with_convolutions():
         f"{x.key} on v3": {**GOOD, "optimal_seconds": times[x.name]}
         for x in programs
     }
-    floors = {x.key: {"all": 0.02, "lambda": 0.005} for x in programs}
-    text = tpu_floor.table(results, programs, floors)
-    plain, lambdas = text.splitlines()[2:]
+    found = records_of(results)
+    found["tpu_floor"] = [
+        {"case": x.case("v3"), "floor": {"all": 0.02, "lambda": 0.005}}
+        for x in programs
+    ]
+    plain, lambdas = views.floor(found).splitlines()[2:]
     assert plain.endswith("| 30.0 | 20.0 | 1.50 | 5.0 | 1.00 | 1.00 | 1.50 |")
     assert lambdas.endswith("| 90.0 | 20.0 | 4.50 | 5.0 | 0.16 | 0.33 | 1.50 |")
 
@@ -418,11 +421,3 @@ def layer(algorithm="", executed_flops=0, activation_bytes=0, **fields):
         executed_flops=executed_flops,
         activation_bytes=activation_bytes,
     )
-
-
-def test_the_page_opens_with_a_picture_of_stored_figures(tmp_path):
-    docs = pathlib.Path(__file__).parents[2] / "docs"
-    for name in ("engine.json", "tpu_compile.json"):
-        shutil.copy(docs / name, tmp_path)
-    opening.write(tmp_path)
-    assert (tmp_path / opening.PICTURE).stat().st_size > 10_000

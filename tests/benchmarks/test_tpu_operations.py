@@ -5,8 +5,8 @@ import types
 import pytest
 import tensorflow as tf
 
-from benchmarks.tpu_operations import audit
-from benchmarks.tpu_operations import kernels
+from benchmarks.tpu.operations import audit
+from benchmarks.tpu.operations import kernels
 from lambdanet_tf import layers
 from lambdanet_tf import ops
 from lambdanet_tf.ops import planning_for

@@ -281,7 +281,7 @@ def test_what_is_left_out_of_a_folder_is_said(tmp_path):
         (tmp_path / "a" / name).write_bytes(b"")
     text = (
         f"no image of c; left out in {path}: .heic: 2, folders: 1, images "
-        "beside the folders of the classes: 1, without an ending: 1."
+        "next to the folders of the classes: 1, without an ending: 1."
     )
     with pytest.warns(UserWarning, match=re.escape(f"{path}: {text}")):
         images = data.read_folder(path)

@@ -19,7 +19,7 @@ from tests.faults.catalogue import ROOMS
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = pathlib.Path(__file__).with_name("README.md")
 NOT_COPIED = (".*", "__pycache__", "build", "dist", "runs", "exported")
-HEAD = "| Room | Fault | Caught by |\n|---|---|---|\n"
+HEAD = "| Package | Fault | Caught by |\n|---|---|---|\n"
 
 
 class FirstFailure:

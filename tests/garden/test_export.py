@@ -13,7 +13,9 @@ from tests.support import serve_check
 pytest.importorskip("lambdanet_tf.garden", exc_type=ImportError)
 task_factory = pytest.importorskip("official.core.task_factory")
 hyperparams = pytest.importorskip("official.modeling.hyperparams")
-detection_records = pytest.importorskip("benchmarks.detection_records")
+detection_tfrecords = pytest.importorskip(
+    "benchmarks.studies.detection_tfrecords"
+)
 garden_tasks = pytest.importorskip("tests.support.garden_tasks")
 
 pytestmark = [
@@ -71,7 +73,7 @@ def detector(tmp_path_factory):
         anchor_boxes=labels["anchor_boxes"],
         training=False,
     )
-    image = detection_records.read_scenes(str(records), 1)[0].image[None]
+    image = detection_tfrecords.read_scenes(str(records), 1)[0].image[None]
     return export / "saved_model", image, found
 
 

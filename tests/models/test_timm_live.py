@@ -13,11 +13,11 @@ import pytest
 import tensorflow as tf
 
 from benchmarks import networks
-from benchmarks import timm_networks
+from benchmarks.networks import timm_models
 from lambdanet_tf import convert
 from lambdanet_tf import models
 from lambdanet_tf import specs
-from lambdanet_tf.models.timm import layout as timm_layout
+from lambdanet_tf.models.timm import weight_names as timm_names
 from lambdanet_tf.models.timm.safetensors import write_safetensors
 from tests.support import checks
 from tests.support import timm_golden
@@ -27,8 +27,8 @@ from tests.support.timm_golden import TINY
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        timm_networks.missing() is not None,
-        reason=timm_networks.missing() or "installed",
+        timm_models.missing() is not None,
+        reason=timm_models.missing() or "installed",
     ),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -79,7 +79,7 @@ def logits_of(torch, network, images):
 
 @every_network
 def test_the_names_are_timms(name):
-    network = timm_networks.published(timm_golden.TIMM_NAMES[name])
+    network = timm_models.published(timm_golden.TIMM_NAMES[name])
     state = network.state_dict()
     tensors = timm_golden.tensors(specs.RESNETS[name])
     assert [tensor.key for tensor in tensors] == list(state)
@@ -92,7 +92,7 @@ def test_the_names_are_timms(name):
 @every_network
 @pytest.mark.parametrize("size", [(128, 192), (160, 224), (256, 256)])
 def test_logits_are_timms(name, size, torch, tmp_path):
-    network = timm_networks.published(timm_golden.TIMM_NAMES[name], size)
+    network = timm_models.published(timm_golden.TIMM_NAMES[name], size)
     state = random_state(network, seed=sum(size))
     load(torch, network, state)
     path = tmp_path / "model.safetensors"
@@ -113,7 +113,7 @@ def test_logits_are_timms(name, size, torch, tmp_path):
 @pytest.mark.parametrize("variant", EXPRESSIBLE)
 def test_what_timm_can_express_it_computes(variant, torch, tmp_path):
     spec = specs.replace(TINY, EXPRESSIBLE[variant])
-    network = timm_networks.build(spec, classes=7, image_size=64)
+    network = timm_models.build(spec, classes=7, image_size=64)
     model = models.ResNet(
         spec,
         input_shape=(64, 64, 3),
@@ -123,8 +123,8 @@ def test_what_timm_can_express_it_computes(variant, torch, tmp_path):
     )
     checks.randomize(model, np.random.default_rng(0))
     ours = {k: np.asarray(w) for k, w in models.named_weights(model).items()}
-    tensors = timm_layout.timm_tensors(spec, 7, 3, 64)
-    state = timm_layout.to_timm(tensors, ours, "ours")
+    tensors = timm_names.timm_tensors(spec, 7, 3, 64)
+    state = timm_names.to_timm(tensors, ours, "ours")
     assert list(state) == list(network.state_dict())
     load(torch, network, state)
     images = np.random.default_rng(0).normal(size=(2, 64, 64, 3))
@@ -161,7 +161,7 @@ def test_timm_reads_what_is_exported(torch, tmp_path):
     models.save_weights(model, tmp_path / "ours.npz")
     path = tmp_path / "theirs.safetensors"
     convert.export_to_timm(tmp_path / "ours.npz", path, name)
-    network = timm_networks.published(timm_golden.TIMM_NAMES[name])
+    network = timm_models.published(timm_golden.TIMM_NAMES[name])
     load_file = importlib.import_module("safetensors.torch").load_file
     network.load_state_dict(load_file(path), strict=True)
     logits = logits_of(torch, network, timm_golden.image(*golden["hw"]))
@@ -175,7 +175,7 @@ def test_training_is_timms(name, torch):
     spec, batch, size = specs.RESNETS[name], 4, (64, 96)
     if spec.scope is None:
         size = (96, 96)
-    network = timm_networks.published(timm_golden.TIMM_NAMES[name], size[0])
+    network = timm_models.published(timm_golden.TIMM_NAMES[name], size[0])
     state = random_state(network, seed=1)
     load(torch, network, state)
     network = network.double().train()
@@ -196,7 +196,7 @@ def test_training_is_timms(name, torch):
         norm_momentum=0.9,
     )
     tensors = timm_golden.tensors(spec, image_size=size[0])
-    arrays = timm_layout.from_timm(tensors, state, "theirs")
+    arrays = timm_names.from_timm(tensors, state, "theirs")
     models.set_weights(model, arrays, "theirs")
     inputs = tf.constant(images)
     with tf.GradientTape() as tape:
@@ -217,7 +217,7 @@ def test_training_is_timms(name, torch):
     for key, parameter in network.named_parameters():
         if parameter.grad is not None:  # The classifier has none here.
             theirs[key] = parameter.grad.numpy()
-    expected = timm_layout.from_timm(tensors, theirs, "gradients")
+    expected = timm_names.from_timm(tensors, theirs, "gradients")
     assert len(trained) > 100
     for key in trained:
         gradient = np.asarray(tf.convert_to_tensor(gradients[key]))
@@ -227,7 +227,7 @@ def test_training_is_timms(name, torch):
     checks.assert_close(gradients["images"], images_gradient, 1e-6)
 
     after = {k: tensor.numpy() for k, tensor in network.state_dict().items()}
-    after = timm_layout.from_timm(
+    after = timm_names.from_timm(
         tensors,
         {k: 0 * v if "tracked" in k else v for k, v in after.items()},
         "",

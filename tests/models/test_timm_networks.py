@@ -7,7 +7,7 @@ import tensorflow as tf
 from lambdanet_tf import models
 from lambdanet_tf import ops
 from lambdanet_tf import specs
-from lambdanet_tf.models.timm import layout as timm_layout
+from lambdanet_tf.models.timm import weight_names as timm_names
 from lambdanet_tf.models.timm.expressible import check_expressible
 from tests.support import checks
 from tests.support import timm_golden
@@ -64,8 +64,8 @@ def test_there_and_back_keeps_every_bit(variant):
     vary(model)
     ours = {k: np.asarray(w) for k, w in models.named_weights(model).items()}
     tensors = timm_golden.tensors(spec, classes=7, image_size=32)
-    state = timm_layout.to_timm(tensors, ours, "ours")
-    back = timm_layout.from_timm(tensors, state, "theirs")
+    state = timm_names.to_timm(tensors, ours, "ours")
+    back = timm_names.from_timm(tensors, state, "theirs")
     assert list(state) == [tensor.key for tensor in tensors]
     assert set(back) == set(ours)
     for name, array in ours.items():
@@ -75,13 +75,13 @@ def test_there_and_back_keeps_every_bit(variant):
         assert state[tensor.key].shape == tensor.shape
         assert state[tensor.key].flags.c_contiguous
     # From theirs: what says nothing of sizes fits, too.
-    any_size = timm_layout.timm_tensors(spec)
+    any_size = timm_names.timm_tensors(spec)
     golden = timm_golden.state_dict(spec, classes=7, image_size=32)
     if variant == "no_bias":
         for key in [key for key in golden if key.endswith("lambda.bias")]:
             golden[key] = np.zeros_like(golden[key])
-    again = timm_layout.to_timm(
-        any_size, timm_layout.from_timm(any_size, golden, "theirs"), "ours"
+    again = timm_names.to_timm(
+        any_size, timm_names.from_timm(any_size, golden, "theirs"), "ours"
     )
     for key, array in golden.items():
         assert again[key].tobytes() == array.tobytes(), key
@@ -118,7 +118,7 @@ def test_there_and_back_keeps_every_bit(variant):
 def test_what_timm_cannot_express_is_refused(changes, reason):
     spec = specs.replace(TINY, changes)
     with pytest.raises(ValueError, match=f"cannot express tiny: .*{reason}"):
-        timm_layout.timm_tensors(spec)
+        timm_names.timm_tensors(spec)
 
 
 def test_other_networks_are_refused():
@@ -160,13 +160,13 @@ def test_state_dicts_that_do_not_fit():
         (state, "conv_lambda.bias of theirs is not zero"),
     ):
         with pytest.raises(ValueError, match=message):
-            timm_layout.from_timm(tensors, wrong, "theirs")
+            timm_names.from_timm(tensors, wrong, "theirs")
 
 
 def test_weights_of_ours_that_do_not_fit():
     spec, model = tiny("local")
     ours = {k: np.asarray(w) for k, w in models.named_weights(model).items()}
-    tensors = timm_layout.timm_tensors(spec)
+    tensors = timm_names.timm_tensors(spec)
     key = "stage3_block1_lambda/query/kernel"
     for wrong, message in (
         (without(ours, key), f"1 missing in the file: {key}"),
@@ -176,13 +176,13 @@ def test_weights_of_ours_that_do_not_fit():
         ({**ours, key: ours[key][0]}, key),
     ):
         with pytest.raises(ValueError, match=message):
-            timm_layout.to_timm(tensors, wrong, "ours")
+            timm_names.to_timm(tensors, wrong, "ours")
 
 
 def test_the_bias_that_timm_always_has_is_zero_on_the_way_back():
     spec, model = tiny("no_bias")
     ours = {k: np.asarray(w) for k, w in models.named_weights(model).items()}
-    state = timm_layout.to_timm(timm_layout.timm_tensors(spec), ours, "ours")
+    state = timm_names.to_timm(timm_names.timm_tensors(spec), ours, "ours")
     biases = [a for key, a in state.items() if key.endswith("lambda.bias")]
     assert len(biases) == 2
     assert all(a.shape == (4,) and not np.any(a) for a in biases)

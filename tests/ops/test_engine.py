@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies
 
-from benchmarks import plan_memory
+from benchmarks.layers import plan_memory
 from lambdanet_tf import layers
 from lambdanet_tf import ops
 from lambdanet_tf.analysis.traced_flops import operation_flops
@@ -532,7 +532,7 @@ def test_layers_plan_at_build():
 MEMORY = """
 import json, sys
 import tensorflow as tf
-from benchmarks.engine import Line, steps
+from benchmarks.layers.speed import Line, steps
 from benchmarks.timing import peak_megabytes
 line = Line(tuple(json.loads(sys.argv[1])), *json.loads(sys.argv[2]))
 print(peak_megabytes(steps(line, sys.argv[3])[2]))

@@ -21,6 +21,8 @@ import pytest
 
 from lambdanet_tf import cli
 from lambdanet_tf import config
+from lambdanet_tf import models
+from lambdanet_tf import specs
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.training import Recipe
 from lambdanet_tf.training import resolve
@@ -94,7 +96,12 @@ def all_blocks(*languages):
 # What these pages show is tested under both Kerases elsewhere.
 LONG = [
     ROOT / "docs" / name
-    for name in ("models.md", "replace_layers.md", "serving.md")
+    for name in (
+        "choose.md",
+        "models.md",
+        "replace_layers.md",
+        "serving.md",
+    )
 ]
 MARKS = dict.fromkeys(LONG, pytest.mark.once)
 MARKS[ROOT / "docs" / "keras_hub.md"] = (
@@ -316,3 +323,24 @@ def test_the_site_has_what_its_navigation_names(tmp_path):
     assert "::: lambdanet_tf.runs" in (
         tmp_path / "pages/reference/runs.md"
     ).read_text(encoding="utf-8")
+    assert layers.index("LambdaLayer") < layers.index("BatchNormalization")
+    models_page = (tmp_path / "pages/reference/models.md").read_text()
+    assert set(re.findall(r"^\| `(\w+)`", models_page, re.MULTILINE)) == set(
+        models.names()
+    )
+    commands = (tmp_path / "pages/reference/commands.md").read_text()
+    assert all(f"\n## {name}\n" in commands for name in stage.COMMANDS)
+    assert "--weight-decay" in commands
+
+
+@pytest.mark.once
+def test_the_table_of_networks_has_their_parameters():
+    text = (ROOT / "docs/choose.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| `(\w+)` \| (\d+) \| ([\d,]+) \|", text, re.MULTILINE
+    )
+    assert len(rows) > 10
+    for name, size, parameters in rows:
+        preset = specs.PRESETS[name]
+        assert int(size) == preset.spec.image_size, name
+        assert int(parameters.replace(",", "")) == preset.parameters, name

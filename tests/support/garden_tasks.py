@@ -5,8 +5,8 @@ import tensorflow as tf
 from official.core import exp_factory
 from official.vision.data import tf_example_builder
 
-from benchmarks import detection_records
-from benchmarks import detection_scenes
+from benchmarks.studies import detection_tfrecords
+from benchmarks.studies import detection_scenes
 
 SIZE = 64
 BACKBONE = {
@@ -40,7 +40,7 @@ def write_scenes(path, rng, number=4):
             scene = detection_scenes.make_scene(
                 rng, pictures, np.array([0, 1]), 0.3
             )
-            example = detection_records.as_example(scene, index)
+            example = detection_tfrecords.as_example(scene, index)
             writer.write(example.SerializeToString())
 
 

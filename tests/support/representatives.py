@@ -10,8 +10,9 @@ is met. With a marker of their own:
                                         tests meet all rows
 
 All others are given the marker `thorough`, for `make test-all`. Under tf_keras
-one case of each test runs, with `one_in` one row of each kind: what the others
-are about has been met under Keras 3.
+one case of each test runs, with `one_in` one row of each kind, and `make
+test-all` runs those that `make test` runs under Keras 3: what the others are
+about has been met there.
 """
 
 import collections
@@ -102,6 +103,9 @@ def mark_thorough(items, only_one=False):
             tests[item.path, item.function.__qualname__].append(item)
     for cases in tests.values():
         kept = set(chosen(cases, only_one))
+        enough = set(chosen(cases)) if only_one else {*cases}
         for item in cases:
             if item not in kept:
                 item.add_marker(pytest.mark.thorough)
+            if item not in kept | enough:
+                item.add_marker(pytest.mark.once)

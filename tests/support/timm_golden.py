@@ -8,7 +8,7 @@ import numpy as np
 from examples.golden_weights import state_dict
 from lambdanet_tf import models
 from lambdanet_tf import specs
-from lambdanet_tf.models.timm import layout as timm_layout
+from lambdanet_tf.models.timm import weight_names as timm_names
 
 TIMM_NAMES = {
     "LambdaResNet26T": "lambda_resnet26t",
@@ -35,13 +35,13 @@ def image(height, width):
 
 
 def tensors(spec, classes=1000, image_size=256):
-    return timm_layout.timm_tensors(spec, classes, 3, image_size)
+    return timm_names.timm_tensors(spec, classes, 3, image_size)
 
 
 @functools.cache
 def weights(spec):
     """The same by our names."""
-    return timm_layout.from_timm(tensors(spec), state_dict(spec), "golden")
+    return timm_names.from_timm(tensors(spec), state_dict(spec), "golden")
 
 
 def network(name, **arguments):

@@ -1,14 +1,14 @@
 """The strategy for TPUs: how it is set up, and what it would run.
 
 Nothing here runs on a TPU. `fake_tpu` traces the steps of a run under the real
-`TPUStrategy`; `benchmarks/tpu_compile.py` compiles them.
+`TPUStrategy`; `benchmarks/tpu/compile.py` compiles them.
 """
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks.tpu_operations import audit
+from benchmarks.tpu.operations import audit
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.ops import planning_for
 from lambdanet_tf.training import RunOptions

@@ -12,12 +12,12 @@ import tensorflow as tf
 from lambdanet_tf import specs
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.files import write_whole
-from lambdanet_tf.models.timm import layout
+from lambdanet_tf.models.timm import weight_names
 from lambdanet_tf.models.timm.hub import PUBLISHED
 from lambdanet_tf.models.timm.hub import read_published
-from lambdanet_tf.models.timm.layout import TimmTensor
 from lambdanet_tf.models.timm.safetensors import read_safetensors
 from lambdanet_tf.models.timm.safetensors import write_safetensors
+from lambdanet_tf.models.timm.weight_names import TimmTensor
 from lambdanet_tf.models.weights import arrays_as_bytes
 from lambdanet_tf.models.weights import read_weights
 from lambdanet_tf.models.weights import with_ending
@@ -61,8 +61,8 @@ def import_from_timm(
     else:
         state = read_safetensors(source)
     spec = _spec(network or _recognized(state, source), changes)
-    tensors = layout.timm_tensors(spec)
-    arrays = layout.from_timm(tensors, state, source)
+    tensors = weight_names.timm_tensors(spec)
+    arrays = weight_names.from_timm(tensors, state, source)
     write_whole(destination, arrays_as_bytes(arrays, spec.name))
     return _with_shapes(tensors, state)
 
@@ -89,8 +89,8 @@ def export_to_timm(
     """
     destination = with_ending("destination", destination, ".safetensors")
     arrays, origin = read_weights(source)
-    tensors = layout.timm_tensors(_spec(network, changes))
-    state = layout.to_timm(tensors, arrays, origin)
+    tensors = weight_names.timm_tensors(_spec(network, changes))
+    state = weight_names.to_timm(tensors, arrays, origin)
     write_safetensors(destination, state)
     return _with_shapes(tensors, state)
 
@@ -132,7 +132,7 @@ def _published_name(source):
 def _recognized(state, source):
     """The published network whose names a state dict has."""
     for name in PUBLISHED:
-        tensors = layout.timm_tensors(specs.RESNETS[name])
+        tensors = weight_names.timm_tensors(specs.RESNETS[name])
         if {tensor.key for tensor in tensors} == state.keys():
             return name
     raise ValueError(

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from lambdanet_tf import specs
 from lambdanet_tf.files import FileError
-from lambdanet_tf.models.timm import layout
+from lambdanet_tf.models.timm import weight_names
 from lambdanet_tf.models.timm.safetensors import library
 from lambdanet_tf.models.timm.safetensors import read_safetensors
 
@@ -170,10 +170,12 @@ def read_published(name: str) -> tuple[dict[str, np.ndarray], str]:
     library()  # Before anything is fetched.
     path = fetch(name)
     row = specs.RESNETS[name]  # Whatever a user's network changes.
-    tensors = layout.timm_tensors(row, IMAGENET_CLASSES, 3, row.image_size)
+    tensors = weight_names.timm_tensors(
+        row, IMAGENET_CLASSES, 3, row.image_size
+    )
     try:
         state = read_safetensors(path)
-        layout.check_state(tensors, state, path)
+        weight_names.check_state(tensors, state, path)
     except ValueError as error:
         address = PUBLISHED[name].address
         raise ValueError(_removed(path, address, name, error)) from None

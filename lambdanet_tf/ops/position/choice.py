@@ -31,7 +31,14 @@ def implementations(rank=None):
     """Returns what `implementation` can be, as a tuple that begins by "auto".
 
     Args:
-        rank: int. Axes of the geometries that are to be served; None for any.
+        rank: int. Spatial axes that are to be served; None for any.
+
+    Returns:
+        A tuple of names.
+
+    Examples:
+        >>> implementations(rank=3)
+        ('auto', 'einsum', 'lambda_first', 'query_first', 'fourier', ...)
     """
     names = [
         name
@@ -182,5 +189,5 @@ def candidates(device, rank):
     ]
 
 
-def _fits(plan, batch, room):
-    return batch * plan.memory + plan.table_memory <= room
+def _fits(plan, batch, available):
+    return batch * plan.memory + plan.table_memory <= available

@@ -17,7 +17,7 @@ from lambdanet_tf.ops.geometry import fitted
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.position.cost import Algorithm
 
-# What a convolution takes beside its products, for each axis.
+# What a convolution takes in addition to its products, for each axis.
 _AXIS_LAUNCHES = 2
 
 

@@ -5,12 +5,9 @@ what a device does with them is data (`lambdanet_tf.ops.DEVICES`).
 """
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any
-
-from lambdanet_tf.ops.blocks import Blocks
 
 _FLOAT = 4
 # Bytes that TensorFlow's libraries hold while they compute, measured on a CPU.
@@ -39,7 +36,7 @@ class Plan:
         table_operations: of the table, once for a batch.
         memory: bytes at the peak of a call, or with `training` of a step with
             its gradients, per example. Counted, and fitted to what is
-            measured on a CPU (`benchmarks.plan_memory`).
+            measured on a CPU (`benchmarks.layers.plan_memory`).
         table_memory: the same of the table and of libraries, once for a
             batch.
         seconds: estimate for a batch, of 8 if its size is unknown; a figure
@@ -102,20 +99,6 @@ class Algorithm:
     ranks: tuple[int, ...] = (1, 2, 3)
     devices: tuple[str, ...] = ()
     widened: tuple[str, ...] = ()
-
-
-def block_choices(geometry):
-    """Yields the `Blocks` of a static geometry that are worth considering."""
-    for sizes in itertools.product(*map(_block_sizes, geometry.queries)):
-        yield Blocks.of(geometry, sizes)
-
-
-def _block_sizes(length):
-    """Even divisions of an axis, near the sizes that pay."""
-    counts = {1}
-    for size in (4, 8, 16, 32, 64, 128):
-        counts.add(max(round(length / size), 1))
-    return sorted({-(-length // count) for count in counts})
 
 
 class CostModel:

@@ -15,10 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.ops.blocks import Blocks
+from lambdanet_tf.ops.blocks import block_choices
 from lambdanet_tf.ops.blocks import transpose
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.position.cost import Algorithm
-from lambdanet_tf.ops.position.cost import block_choices
 from lambdanet_tf.ops.precision import accumulation_dtype
 
 _SWAPPED = [1, 0, 2, 3, 4]

@@ -1,6 +1,6 @@
 """Lambdas first or queries first: dense matrix products, block by block.
 
-Letters beside those of the package: t queries of a block, s its context, x
+Letters added to those of the package: t queries of a block, s its context, x
 blocks of a map.
 """
 
@@ -9,11 +9,11 @@ import math
 
 import tensorflow as tf
 
+from lambdanet_tf.ops.blocks import block_choices
 from lambdanet_tf.ops.blocks import transpose
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.position.cost import Algorithm
-from lambdanet_tf.ops.position.cost import block_choices
 
 
 def lambda_first(queries, values, table, blocks):

@@ -6,7 +6,7 @@ waste most of a tile. Three matrix products follow each other without a
 transposition between them, the other axes are cut where cutting is cheap, and
 the queries are applied elementwise, to the content lambda as well.
 
-Letters beside those of the package: f frequencies, c real and imaginary part,
+Letters added to those of the package: f frequencies, c real and imaginary part,
 r rows of queries, t and s queries and context positions of a block of the
 other axes, x their blocks.
 """
@@ -18,12 +18,12 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.ops.blocks import Blocks
+from lambdanet_tf.ops.blocks import block_choices
 from lambdanet_tf.ops.geometry import dilated
 from lambdanet_tf.ops.geometry import fitted
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.geometry import sliced
 from lambdanet_tf.ops.position.cost import Algorithm
-from lambdanet_tf.ops.position.cost import block_choices
 from lambdanet_tf.ops.position.fourier import num_frequencies
 from lambdanet_tf.ops.position.fourier import transforms
 from lambdanet_tf.ops.precision import accumulation_dtype

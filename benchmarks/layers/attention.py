@@ -1,0 +1,260 @@
+"""Measures Table 4: memory and time of attention and of lambda layers.
+
+    python -m benchmarks.layers.attention --memory      10 minutes
+    python -m benchmarks.layers.attention --time        10 minutes
+    python -m benchmarks.layers.attention --time --only axial --seconds 1
+
+Memory is what XLA's compiler for CPUs assigns to one training step in float32:
+inputs, weights, gradients and everything in between, with buffers reused. The
+program is compiled, not executed, so that a step of terabytes has a figure
+too. A training step is the gradient of a sum of squares with respect to inputs
+and weights, with batch statistics, of the layers of one stage in a row, each
+with a shortcut.
+"""
+
+import dataclasses
+import functools
+import os
+import pathlib
+import tempfile
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf
+
+from benchmarks import records
+from benchmarks import timing
+from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.layers import RelativeAttention
+from lambdanet_tf.layers import RelativePositionEmbedding
+
+KEY_DIM = 16
+# A layer of a stage: a function of its channels and of the table of relative
+# positions that the lambda layers of the stage may share.
+LAYERS = {
+    "global attention": [lambda d, _: RelativeAttention(d)],
+    "axial attention": [
+        lambda d, _: RelativeAttention(d, axis=1),
+        lambda d, _: RelativeAttention(d, axis=2),
+    ],
+    "local attention 7x7": [lambda d, _: RelativeAttention(d, scope=7)],
+    "lambda, all pairs": [lambda d, _: LambdaLayer(d, implementation="einsum")],
+    "lambda, all pairs, shared": [
+        lambda d, table: LambdaLayer(
+            d, implementation="einsum", position_embedding=table
+        )
+    ],
+    "lambda": [lambda d, _: LambdaLayer(d)],
+    "lambda, shared": [
+        lambda d, table: LambdaLayer(d, position_embedding=table)
+    ],
+    "lambda convolution 7x7": [lambda d, _: LambdaLayer(d, scope=7)],
+}
+SHARED = tuple(name for name in LAYERS if name.endswith("shared"))
+BATCHES = (1, 8, 32, 128, 512)
+SIDES = (16, 24, 32, 48, 64, 96)
+PAPER_BATCH = 128
+GIB = 2**30
+LIMITS = (16, 80)  # GiB: a core of a TPU v3, an A100 or H100
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A stage: so many layers in a row, on square maps."""
+
+    batch: int
+    side: int
+    filters: int
+    layers: int = 1
+
+    @property
+    def shape(self):
+        return (self.batch, self.side, self.side, self.filters)
+
+    def case(self, name, figure):
+        """What is recorded as the case of a figure of a layer."""
+        return {
+            "layer": name,
+            "figure": figure,
+            "layers": self.layers,
+            "map": f"{self.side}x{self.side}x{self.filters}",
+            "batch": self.batch,
+        }
+
+
+def image(batch, side=64):
+    """One layer on a map of 64 channels."""
+    return Case(batch, side, 64)
+
+
+def stages(batch):
+    """The stages of ResNet-50 at 224 px."""
+    rows = ((56, 64, 3), (28, 128, 4), (14, 256, 6), (7, 512, 3))
+    return [Case(batch, *row) for row in rows]
+
+
+def memory_cases(name):
+    """The cases whose memory the tables and curves of a layer need."""
+    cases = stages(PAPER_BATCH)
+    if name not in SHARED:  # One layer has nothing to share with.
+        cases += [image(batch) for batch in BATCHES]
+        cases += [image(PAPER_BATCH, side) for side in SIDES]
+    return list(dict.fromkeys(cases))
+
+
+def training_step(name, case, jit_compile):
+    """A function of a map: its gradient and that of all weights."""
+    table = RelativePositionEmbedding(key_dim=KEY_DIM)
+    if name in SHARED:
+        table.build([None, case.side, case.side, KEY_DIM])
+    layers = [
+        [make(case.filters, table) for make in LAYERS[name]]
+        for _ in range(case.layers)
+    ]
+    for layer in (layer for row in layers for layer in row):
+        layer.build(case.shape)
+    # A table that layers share is a weight of each of them.
+    weights = {
+        id(weight): weight
+        for row in layers
+        for layer in row
+        for weight in layer.trainable_variables
+    }
+
+    @tf.function(autograph=False, jit_compile=jit_compile)
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = x
+            for row in layers:
+                residual = y
+                for layer in row:
+                    y = layer(y, training=True)
+                y = residual + y
+            loss = tf.reduce_sum(tf.square(y))
+        return tape.gradient(loss, [x, *weights.values()])
+
+    return step
+
+
+class Compiler:
+    """XLA's compiler for CPUs, which reports what it assigns to buffers."""
+
+    def __init__(self, folder):
+        # Read when the first program is compiled.
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = (
+            f"{flags} --xla_dump_to={folder} --xla_dump_hlo_as_text"
+        )
+        self._folder = pathlib.Path(folder)
+
+    def bytes_of(self, function, shape):
+        """Bytes of a compiled function of one float32 tensor."""
+        for path in self._folder.iterdir():
+            path.unlink()
+        function.experimental_get_compiler_ir(tf.TensorSpec(shape))(
+            stage="optimized_hlo"
+        )
+        (report,) = self._folder.glob("*memory-usage-report.txt")
+        first = report.read_text().splitlines()[0]
+        return int(first.removeprefix("Total bytes used: ").split()[0])
+
+
+def largest_batch(bytes_of, limit):
+    """The largest batch whose step fits, given figures of smaller ones.
+
+    Bytes grow with the batch by nearly the same number for each example.
+
+    Args:
+        bytes_of: function from a batch to bytes.
+        limit: bytes.
+    """
+    low, high = 0, None
+    guess, slope = 1, bytes_of(2) - bytes_of(1)
+    while high is None or high - low > 1:
+        used = bytes_of(guess)
+        if used <= limit:
+            low = guess
+        else:
+            high = guess
+        guess += round((limit - used) / slope - 0.5)
+        guess = max(guess, low + 1)
+        if high is not None:
+            guess = min(guess, high - 1)
+    return low
+
+
+def measure_memory(recorder, names, known):
+    """Compiles what is not known, and finds where each stops fitting.
+
+    Args:
+        recorder: `records.Recorder`.
+        names: of the layers.
+        known: dict from the key of a case to bytes.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        compiler = Compiler(folder)
+
+        def of(name, case):
+            key = records.key(case.case(name, "bytes"))
+            if key not in known:
+                tf.keras.backend.clear_session()
+                step = training_step(name, case, jit_compile=True)
+                known[key] = compiler.bytes_of(step, case.shape)
+                recorder.append(case.case(name, "bytes"), value=known[key])
+                print(f"{key}: {known[key] / GIB:.3f} GiB", flush=True)
+            return known[key]
+
+        def of_image(name, batch):
+            return of(name, image(batch))
+
+        for name in names:
+            for case in memory_cases(name):
+                of(name, case)
+            used = functools.partial(of_image, name)
+            for gib in () if name in SHARED else LIMITS:
+                case = {"layer": name, "figure": "largest batch", "GiB": gib}
+                if not recorder.has(case):
+                    batch = largest_batch(used, gib * GIB)
+                    recorder.append(case, value=batch)
+
+
+def measure_time(recorder, names, seconds, batch):
+    """Times a training step of each stage, the layers taking turns."""
+    for case in [image(1), *stages(batch)]:
+        inputs = tf.random.stateless_normal(case.shape, (0, 1))
+        functions = {}
+        for name in names:
+            if name in SHARED and case.layers == 1:
+                continue
+            step = training_step(name, case, jit_compile=False)
+            functions[name] = functools.partial(step, inputs)
+        for name, times in timing.turns(functions, seconds).items():
+            recorder.append(case.case(name, "seconds"), seconds=times)
+            text = f"{1e3 * timing.median(times):.1f} ms"
+            print(f"{name}, {case.shape}: {text}", flush=True)
+        tf.keras.backend.clear_session()
+
+
+def main(arguments=None):
+    parser = records.parser(__doc__, seconds=30.0)
+    parser.add_argument("--memory", action="store_true", help="compile")
+    parser.add_argument("--time", action="store_true", help="run and time")
+    parser.add_argument("--batch", type=int, default=2, help="of --time")
+    options = parser.parse_args(arguments)
+    recorder = records.Recorder("attention", options)
+    names = [name for name in LAYERS if options.only in name]
+    if options.memory:
+        rows = records.latest("attention", options.results)
+        known = {
+            records.key(row["case"]): row["value"]
+            for row in rows
+            if recorder.has(row["case"]) and "value" in row
+        }
+        measure_memory(recorder, names, known)
+    if options.time:
+        measure_time(recorder, names, options.seconds, options.batch)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,256 @@
+"""Times lambda layers: every algorithm, and other implementations.
+
+    python -m benchmarks.layers.speed                    all lines, 25 minutes
+    python -m benchmarks.layers.speed --only 7x7 --seconds 1
+    python -m benchmarks.layers.speed --baselines        timm, lucidrains, too
+
+Whole layers in float32 on the CPU: projections, normalization, content and
+position part. Forward is a call with `training=False`, training the gradient
+of a sum of squares with respect to inputs and weights, batch statistics
+included. All algorithms of a line take turns.
+"""
+
+import dataclasses
+import json
+import math
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf
+
+from benchmarks import records
+from benchmarks import timing
+from benchmarks.layers import baselines
+from lambdanet_tf import ops
+from lambdanet_tf.layers import LambdaLayer
+
+EINSUM_LIMIT = 800  # positions; beyond, the paper's table has gigabytes
+OPERATIONS_LIMIT = 3e10  # of a convolution, per call
+HOPELESS = 20  # times the estimate of `auto`
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One geometry of the table."""
+
+    grid: tuple[int, ...]
+    filters: int
+    scope: int | None
+    batch: int
+    key_dim: int = 16
+    intra_depth: int = 1
+    causal: bool = False
+    num_heads: int = 4
+
+    @property
+    def name(self):
+        parts = ["x".join(map(str, self.grid)), f"d={self.filters}"]
+        parts.append(f"scope {self.scope or 'global'}")
+        if self.key_dim != 16:
+            parts.append(f"k={self.key_dim}")
+        if self.intra_depth > 1:
+            parts.append(f"u={self.intra_depth}")
+        return ", ".join(parts) + (", causal" if self.causal else "")
+
+    @property
+    def positions(self):
+        return math.prod(self.grid)
+
+    @property
+    def shape(self):
+        return (self.batch, *self.grid, self.filters)
+
+    @property
+    def geometry(self):
+        """How the table of the layer lies over its grid."""
+        taps = [self.scope or 2 * size - 1 for size in self.grid]
+        if self.causal:
+            past = taps[0] // 2 + 1
+            return ops.Geometry.of([ops.causal_axis(self.grid[0], past)])
+        return ops.Geometry.of(map(ops.same_axis, self.grid, taps))
+
+    @property
+    def dims(self):
+        """The channel sizes of its position lambdas."""
+        value_dim = self.filters // self.num_heads
+        return ops.Dims(
+            self.num_heads, self.key_dim, value_dim, self.intra_depth
+        )
+
+    def layer(self, implementation):
+        """A lambda layer of this package."""
+        return LambdaLayer(
+            num_heads=self.num_heads,
+            key_dim=self.key_dim,
+            intra_depth=self.intra_depth,
+            scope=self.scope,
+            causal=self.causal,
+            implementation=implementation,
+        )
+
+    def algorithms(self):
+        """The algorithms that can be timed here in sensible time."""
+        considered = ops.candidates(ops.DEVICES["cpu"], len(self.grid))
+        names = ["auto", *considered]
+        names.remove("conv2d")
+        taps = [
+            2 * n - 1 if self.scope is None else min(self.scope, 2 * n - 1)
+            for n in self.grid
+        ]
+        operations = 2 * self.batch * self.positions * math.prod(taps)
+        operations *= self.key_dim * self.intra_depth * self.filters
+        if operations / self.num_heads < OPERATIONS_LIMIT:
+            names.append("conv2d")
+            if len(self.grid) < 3:
+                names.append("depthwise")
+        if self.positions <= EINSUM_LIMIT:
+            names.append("einsum")
+        return names
+
+
+LINES = (
+    Line((56, 56), 64, 23, 2),
+    Line((56, 56), 64, 7, 2),
+    Line((56, 56), 128, 23, 2),
+    Line((28, 28), 128, 23, 4),
+    Line((28, 28), 128, 7, 4),
+    Line((28, 28), 128, None, 4),
+    Line((28, 28), 256, 23, 4),
+    Line((28, 28), 256, None, 4),
+    Line((14, 14), 256, 23, 8),
+    Line((14, 14), 256, 7, 8),
+    Line((14, 14), 256, None, 8),
+    Line((14, 14), 512, 23, 8),
+    Line((7, 7), 512, None, 16),
+    Line((64, 64), 256, 23, 2),
+    Line((15, 21), 256, 9, 4),
+    Line((14, 14), 256, 7, 8, intra_depth=4),
+    Line((14, 14), 64, 5, 8, key_dim=32),
+    Line((1024,), 256, 63, 4),
+    Line((1024,), 256, 63, 4, causal=True),
+    Line((4096,), 256, 63, 2),
+    Line((4096,), 256, 63, 2, causal=True),
+    Line((512,), 256, None, 4),
+    Line((2048,), 256, None, 2),
+    Line((2048,), 256, None, 2, causal=True),
+    Line((16384,), 64, None, 1),
+    Line((16384,), 64, None, 1, causal=True),
+    Line((8, 14, 14), 128, 7, 2),
+)
+
+
+def steps(line, implementation):
+    """Compiled forward and training step of one algorithm."""
+    inputs = tf.random.stateless_normal(line.shape, (0, 1))
+    layer = line.layer(implementation)
+    layer.build(line.shape)
+
+    @tf.function(autograph=False)
+    def forward():
+        return layer(inputs, training=False)
+
+    @tf.function(autograph=False)
+    def training():
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            loss = tf.reduce_sum(tf.square(layer(inputs, training=True)))
+        weights = [tf.convert_to_tensor(inputs), *layer.trainable_variables]
+        return tape.gradient(loss, weights)
+
+    return layer, forward, training
+
+
+def is_hopeless(plan, chosen):
+    """Whether an algorithm would only cost time and memory to be timed."""
+    return plan.seconds > HOPELESS * chosen.seconds
+
+
+def time_line(line, with_baselines, seconds):
+    """Times all algorithms of a line, which take turns.
+
+    Args:
+        line: `Line`.
+        with_baselines: whether timm and lucidrains are timed, too.
+        seconds: budget of a phase.
+
+    Returns:
+        Dict from phase to what is recorded of it.
+    """
+    layers, functions = {}, {"forward": {}, "training": {}}
+    for name in line.algorithms():
+        layer, *both = steps(line, name)
+        if name != "auto" and is_hopeless(layer.plan, layers["auto"].plan):
+            continue
+        layers[name] = layer
+        functions["forward"][name], functions["training"][name] = both
+    if with_baselines:
+        for name, both in baselines.steps(line).items():
+            functions["forward"][name], functions["training"][name] = both
+    plans = {
+        "forward": layers["auto"].inference_plan,
+        "training": layers["auto"].plan,
+    }
+    found = {
+        phase: {
+            "plan": str(plan),
+            "operations": plan.operations * line.batch,
+            "seconds": timing.turns(functions[phase], seconds),
+        }
+        for phase, plan in plans.items()
+    }
+    found["training"]["mebibytes"] = {
+        name: timing.in_child(
+            "benchmarks.layers.speed", "--memory", LINES.index(line), name
+        )
+        for name in ("auto", "einsum")
+        if name in layers
+    }
+    return found
+
+
+def matrix_rate():
+    """Operations per second of a large float32 product on this machine."""
+    size = 2048
+    matrix = tf.random.normal([size, size])
+    product = tf.function(lambda: tf.matmul(matrix, matrix), autograph=False)
+    taken = timing.turns({"product": product}, 0, least=9)["product"]
+    return 2 * size**3 / timing.median(taken)
+
+
+def main(arguments=None):
+    parser = records.parser(__doc__, seconds=5.0)
+    parser.add_argument("--baselines", action="store_true")
+    parser.add_argument(
+        "--memory", nargs=2, help="a line and an algorithm: a child process"
+    )
+    options = parser.parse_args(arguments)
+    if options.memory:
+        number, name = options.memory
+        print(
+            json.dumps(
+                timing.peak_megabytes(steps(LINES[int(number)], name)[2])
+            )
+        )
+        return
+    recorder, rate = records.Recorder("layers", options), matrix_rate()
+    for line in LINES:
+        case = {"layer": line.name, "batch": line.batch}
+        if options.only not in line.name:
+            continue
+        if recorder.has({**case, "phase": "training"}):
+            continue
+        found = time_line(line, options.baselines, options.seconds)
+        for phase, measured in found.items():
+            recorder.append(
+                {**case, "phase": phase}, matrix_rate=rate, **measured
+            )
+            cells = [
+                f"{name} {1e3 * timing.median(taken):.1f}"
+                for name, taken in measured["seconds"].items()
+            ]
+            print(f"{line.name}, {phase}, ms: {'  '.join(cells)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Measures how fast a network of lambda layers could be on this CPU at best.
+
+    python -m benchmarks.networks.floor                  three minutes
+    python -m benchmarks.networks.floor --batch 1 --size 64 --seconds 1
+
+LLLL and CCCC of `benchmarks.networks.speed` in inference, in turns, and LLLL
+without its position lambdas; these as if they cost nothing but their products,
+at the rate of a large one, and their largest intermediates, at that of a copy.
+"""
+
+import os
+import unittest.mock
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf
+
+from benchmarks import records
+from benchmarks import timing
+from benchmarks.layers import speed as layers_speed
+from benchmarks.networks import speed
+from lambdanet_tf import analysis
+from lambdanet_tf import ops
+from lambdanet_tf.ops.lambdas import lambda_step
+
+SIZE = 64 * 2**20  # bytes of what is copied to measure the bandwidth
+# How often the largest intermediate, or one of its size, is written or read:
+# scores, lambdas; with a transform, before and after the inverse.
+MOVES = {"fourier": 4}
+FEWEST_MOVES = 2
+
+
+def copy_rate():
+    """Bytes per second, read or written, of negating a large array."""
+    array = tf.random.normal([SIZE // 4])
+    negated = tf.function(lambda: -array, autograph=False)
+    taken = timing.turns({"copy": negated}, 0, least=9)["copy"]
+    return 2 * SIZE / timing.median(taken)
+
+
+def position_work(model, batch):
+    """What the position lambdas of a model cost at least, for a batch.
+
+    Returns:
+        The operations of their products, and the bytes of their largest
+        intermediates, each written once and read once.
+    """
+    plans = [layer.inference_plan for layer in analysis.lambda_layers(model)]
+    operations = sum(
+        batch * plan.operations + plan.table_operations for plan in plans
+    )
+    moved = sum(
+        MOVES.get(plan.algorithm, FEWEST_MOVES) * batch * plan.intermediate
+        for plan in plans
+    )
+    return operations, moved
+
+
+def without_position_lambdas(queries, keys, values, *others):
+    """Takes the place of `ops.lambda_step`."""
+    _, _, _, normalization, masks, _, state = others
+    return lambda_step(
+        *(queries, keys, values, None, None, "auto", normalization, masks),
+        state=state,
+    )
+
+
+def main(arguments=None):
+    parser = records.parser(__doc__, seconds=30.0)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--size", type=int, default=speed.IMAGE_SIZE)
+    options = parser.parse_args(arguments)
+    batch, size = options.batch, options.size
+    model = speed.build("LLLL", size)
+    functions = {
+        "CCCC": speed.steps("CCCC", batch, size)[0],
+        "LLLL": speed.compiled_steps(model, batch, size)[0],
+        "rest": speed.compiled_steps(model, batch, size)[0],
+    }
+    with unittest.mock.patch.object(
+        ops, "lambda_step", without_position_lambdas
+    ):
+        functions["rest"]()  # traced with it
+    operations, moved = position_work(model, batch)
+    record = records.Recorder("floor", options).append(
+        {"batch": batch, "size": size},
+        seconds=timing.turns(functions, options.seconds),
+        operations=operations,
+        bytes=moved,
+        matrix_rate=layers_speed.matrix_rate(),
+        copy_rate=copy_rate(),
+    )
+    for name, taken in record["seconds"].items():
+        print(f"{name}: {1e3 * timing.median(taken):.0f} ms")
+
+
+if __name__ == "__main__":
+    main()

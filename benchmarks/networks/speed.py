@@ -1,0 +1,140 @@
+"""Times whole networks at 224 px: inference and training steps.
+
+    python -m benchmarks.networks.speed                  ten minutes
+    python -m benchmarks.networks.speed --only CCCC --batch 2 --seconds 1
+    python -m benchmarks.networks.speed --norm           fifteen minutes
+
+All networks take turns, on the CPU in float32. A training step is the forward
+pass with batch statistics, the gradient of the cross-entropy with respect to
+all weights, and a step of SGD with momentum. Networks that are compared take
+turns in pairs as well. With `--norm` each is compared with itself with Keras'
+own batch normalization.
+"""
+
+import os
+import unittest.mock
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf
+
+from benchmarks import records
+from benchmarks import timing
+from lambdanet_tf import layers
+from lambdanet_tf import models
+
+NETWORKS = {
+    "CCCC": lambda **kw: models.ResNet50(pattern="CCCC", **kw),
+    "CCLL": lambda **kw: models.ResNet50(pattern="CCLL", **kw),
+    "LLLL": lambda **kw: models.ResNet50(pattern="LLLL", **kw),
+    "ResNetRS50-SE": lambda **kw: models.ResNetRS50(**kw),
+    "LambdaResNet50": lambda **kw: models.LambdaResNet50(**kw),
+}
+IMAGE_SIZE = 224
+PHASES = ("inference", "training")
+COMPARED = {"CCLL": "CCCC", "LLLL": "CCCC", "LambdaResNet50": "ResNetRS50-SE"}
+NORM = "itself with Keras' batch normalization"
+LEAST = 6  # turns of a pair: with fewer there is no interval of 95 %
+
+
+def build(name, size):
+    """A network of `NETWORKS`, up to its logits."""
+    return NETWORKS[name](
+        input_shape=(size, size, 3), weights=None, classifier_activation=None
+    )
+
+
+def steps(name, batch, size):
+    """Compiled inference and training step of a network."""
+    return compiled_steps(build(name, size), batch, size)
+
+
+def compiled_steps(model, batch, size, jit_compile=False):
+    """Compiled inference and training step of a model of logits."""
+    images = tf.random.stateless_uniform([batch, size, size, 3], (0, 1)) * 255
+    labels = tf.range(batch) % 1000
+    variables = [
+        tf.Variable(tf.zeros(w.shape)) for w in model.trainable_weights
+    ]
+
+    @tf.function(autograph=False, jit_compile=jit_compile)
+    def inference():
+        return model(images, training=False)
+
+    @tf.function(autograph=False, jit_compile=jit_compile)
+    def training():
+        with tf.GradientTape() as tape:
+            logits = model(images, training=True)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                labels, logits
+            )
+            loss = tf.reduce_mean(losses)
+        gradients = tape.gradient(loss, model.trainable_weights)
+        for weight, momentum, gradient in zip(
+            model.trainable_weights, variables, gradients, strict=True
+        ):
+            momentum.assign(0.9 * momentum + gradient)
+            weight.assign(weight - 1e-6 * momentum)
+        return loss
+
+    return inference, training
+
+
+def compare(recorder, options):
+    """Times all networks, and those that are compared in pairs."""
+    size, names = options.size, [x for x in NETWORKS if options.only in x]
+    functions = {name: steps(name, options.batch, size) for name in names}
+    for number, phase in enumerate(PHASES):
+        chosen = {name: both[number] for name, both in functions.items()}
+        case = {"phase": phase, "batch": options.batch, "size": size}
+        for name, taken in timing.turns(chosen, options.seconds).items():
+            recorder.append({"network": name, **case}, seconds=taken)
+            rate = options.batch / timing.median(taken)
+            print(f"{name}, {phase}: {rate:.2f} images/s", flush=True)
+        for name, other in COMPARED.items():
+            if name in chosen and other in chosen:
+                pair = {name: chosen[name], other: chosen[other]}
+                record_pair(recorder, name, other, pair, case, options)
+
+
+def record_pair(recorder, name, other, pair, case, options):
+    """Times two steps in turns; records how they compare."""
+    taken = timing.turns(pair, options.seconds, least=LEAST)
+    case = {"network": name, "against": other, **case}
+    recorder.append(case, seconds=taken)
+    text = "{:.2f} ({:.2f} to {:.2f})".format(*timing.ratio(*taken.values()))
+    print(f"{name}, {case['phase']}: {other} takes {text} times", flush=True)
+
+
+def compare_norms(recorder, options):
+    """Times networks against themselves with Keras' batch normalization."""
+    for name in (x for x in NETWORKS if options.only in x):
+        case = {"batch": options.batch, "size": options.size}
+        model = build(name, options.size)
+        ours, theirs = (compiled_steps(model, *case.values()) for _ in range(2))
+        with unittest.mock.patch.object(
+            layers.BatchNormalization,
+            "call",
+            tf.keras.layers.BatchNormalization.call,
+        ):
+            for step in theirs:
+                step()  # traced with it
+        for phase, *pair in zip(PHASES, ours, theirs, strict=True):
+            both = dict(zip((name, NORM), pair, strict=True))
+            own = {"phase": phase, **case}
+            record_pair(recorder, name, NORM, both, own, options)
+        tf.keras.backend.clear_session()
+
+
+def main(arguments=None):
+    parser = records.parser(__doc__, seconds=30.0)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--size", type=int, default=IMAGE_SIZE, help="pixels")
+    parser.add_argument("--norm", action="store_true")
+    options = parser.parse_args(arguments)
+    recorder = records.Recorder("networks", options)
+    (compare_norms if options.norm else compare)(recorder, options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""Records of measurements: `results/TOPIC.jsonl`, appended, never rewritten.
+
+A line has the case that it is about, what was measured with all repeats, and
+where it comes from: processor, threads, versions, commit, date, and a
+fingerprint of the code that `results/README.md` names for its topic. Of the
+records of a case the last one counts.
+"""
+
+import argparse
+import ast
+import contextlib
+import dataclasses
+import datetime
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import re
+import subprocess
+
+ROOT = pathlib.Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+PACKAGES = (
+    *("tensorflow", "keras", "tf_keras", "torch", "timm", "lambda-networks"),
+    *("onnxruntime", "openvino", "jax", "libtpu"),
+)
+_DIGITS = 9  # of a number that is kept
+
+
+@dataclasses.dataclass(frozen=True)
+class Topic:
+    """A row of `results/README.md`.
+
+    Attributes:
+        name: of the file of its records.
+        commands: what measures it.
+        targets: what is made of it, such as "engine.md#bench", "engine.png".
+        code: files and folders that its records are about.
+    """
+
+    name: str
+    commands: tuple[str, ...]
+    targets: tuple[str, ...]
+    code: tuple[str, ...]
+
+
+def topics():
+    """The rows of `results/README.md`: dict from name to `Topic`."""
+    found = {}
+    for line in (RESULTS / "README.md").read_text("utf-8").splitlines():
+        cells = [tuple(re.findall("`([^`]+)`", x)) for x in line.split("|")]
+        if len(cells) == 6 and cells[1]:
+            found[cells[1][0]] = Topic(cells[1][0], *cells[2:5])
+    return found
+
+
+def read(topic, folder=RESULTS):
+    """The records of a topic, the oldest first."""
+    path = pathlib.Path(folder, f"{topic}.jsonl")
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def latest(topic, folder=RESULTS):
+    """The last record of each case, in the order of the first ones."""
+    return list({key(x["case"]): x for x in read(topic, folder)}.values())
+
+
+def key(case):
+    """A case as text that is equal for equal cases."""
+    return json.dumps(case, sort_keys=True)
+
+
+class Recorder:
+    """Appends records of a topic.
+
+    Args:
+        topic: its name.
+        options: of `parser`: the folder of the records.
+    """
+
+    def __init__(self, topic, options):
+        self._topic, self._folder = topic, pathlib.Path(options.results)
+        self._again = options.again
+
+    def append(self, case, **measured):
+        """Writes a record; returns it.
+
+        Args:
+            case: dict, what is measured.
+            **measured: what was measured, `seconds` with all repeats.
+        """
+        record = {"case": case, **_shortened(measured), **origin(self._topic)}
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"{self._topic}.jsonl"
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        return record
+
+    def known(self, case):
+        """The record of a case; None if it is of other code than there is now.
+
+        Always None with `--again`.
+        """
+        found = {key(x["case"]): x for x in read(self._topic, self._folder)}
+        record = found.get(key(case))
+        if self._again or record is None:
+            return None
+        code = fingerprint(topics()[self._topic].code)
+        return record if record["code"] == code else None
+
+    def has(self, case):
+        """Whether a case needs no measurement, see `known`."""
+        return self.known(case) is not None
+
+
+def parser(documentation, **defaults):
+    """A command line that all scripts share.
+
+    Args:
+        documentation: the script's own; its first line is shown.
+        **defaults: of the arguments that a script has, `seconds` (of a case)
+            and `seeds` (how many).
+    """
+    made = argparse.ArgumentParser(
+        description=documentation,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--only", default="", help="cases that contain this")
+    made.add_argument("--again", action="store_true", help="also known cases")
+    made.add_argument("--results", default=RESULTS, help="folder of records")
+    helps = {
+        "seconds": (float, "budget of a case, in seconds (%(default)s)"),
+        "seeds": (int, "how many seeds (%(default)s)"),
+    }
+    for name, default in defaults.items():
+        kind, text = helps[name]
+        made.add_argument(f"--{name}", type=kind, default=default, help=text)
+    return made
+
+
+@functools.cache
+def origin(topic):
+    """Where a record of a topic comes from that is written now."""
+    code = topics()[topic].code
+    return {
+        "processor": processor(),
+        "threads": len(os.sched_getaffinity(0)),
+        "versions": versions(),
+        "commit": commit(code),
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "code": fingerprint(code),
+    }
+
+
+def processor():
+    """The name of the processor."""
+    try:
+        text = pathlib.Path("/proc/cpuinfo").read_text("utf-8")
+    except OSError:
+        text = ""
+    found = re.search(r"model name\s*: (.*)", text)
+    return found[1] if found else platform.processor() or platform.machine()
+
+
+def versions():
+    """Those of Python and of the packages that are compared, if installed."""
+    found = {"python": platform.python_version()}
+    unused = "keras" if os.environ.get("TF_USE_LEGACY_KERAS") else "tf_keras"
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    found.pop(unused, None)
+    return found
+
+
+def commit(code):
+    """The commit of this checkout, with a mark if the code was changed."""
+
+    def git(*arguments):
+        return subprocess.run(
+            ["git", *arguments],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--", *code)
+        return git("rev-parse", "--short=10", "HEAD") + "+" * bool(changed)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def fingerprint(code, root=ROOT):
+    """A fingerprint of files, and of the Python files of folders.
+
+    Comments, docstrings and empty lines do not count.
+    """
+    digest = hashlib.sha256()
+    for path in code:
+        place = pathlib.Path(root, path)
+        files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
+        for file in (file for file in files if file.exists()):
+            digest.update(file.relative_to(root).as_posix().encode())
+            digest.update("\n".join(_statements(file)).encode())
+    return digest.hexdigest()[:12]
+
+
+def _statements(path):
+    """The lines of a file without what changes nothing."""
+    text = path.read_text("utf-8")
+    skipped = set()
+    for node in ast.walk(ast.parse(text)) if path.suffix == ".py" else ():
+        value = getattr(node, "value", None)
+        if isinstance(node, ast.Expr) and isinstance(value, ast.Constant):
+            skipped.update(range(node.lineno, node.end_lineno + 1))
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if line and not line.startswith("#") and number not in skipped:
+            yield line
+
+
+def _shortened(value):
+    """The same with fewer digits of each float."""
+    if isinstance(value, dict):
+        return {name: _shortened(x) for name, x in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_shortened(x) for x in value]
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value

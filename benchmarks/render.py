@@ -1,0 +1,206 @@
+"""Makes the tables and pictures of the docs from records; measures nothing.
+
+    python -m benchmarks.render               what differs, in docs/
+    python -m benchmarks.render --check       fails where something differs
+    python -m benchmarks.render --csv FOLDER  the records of each topic as CSV
+
+Under each table stands where its records come from, and whether the code that
+they are about is still that of this checkout. So `--check` fails when that
+code changes, until it was measured anew or the page says that it was not.
+"""
+
+import argparse
+import csv
+import hashlib
+import inspect
+import json
+import pathlib
+import re
+import sys
+
+from benchmarks import records
+from benchmarks.views import VIEWS
+from benchmarks.views import layers  # noqa: F401 - registers views
+from benchmarks.views import networks  # noqa: F401
+from benchmarks.views import serving  # noqa: F401
+from benchmarks.views import studies  # noqa: F401
+from benchmarks.views import tpu  # noqa: F401
+from benchmarks.views import training  # noqa: F401
+
+DOCS = records.ROOT / "docs"
+_STAMP = "Records"  # the name of a picture's text that says what it is of
+
+
+def sources():
+    """Dict from target to the topics that it is made of."""
+    found = {}
+    for topic in records.topics().values():
+        for target in topic.targets:
+            found.setdefault(target, []).append(topic)
+    return found
+
+
+def block(target, topics, found):
+    """The text of a block, with where its records come from."""
+    parts = [VIEWS[target](found)]
+    for topic in topics:
+        if found[topic.name]:
+            parts.append(provenance(topic, found[topic.name]))
+    return "\n\n".join(parts)
+
+
+def provenance(topic, found):
+    """Where records come from, in a line.
+
+    Args:
+        topic: `records.Topic`.
+        found: its records.
+    """
+    current, whens = records.fingerprint(topic.code), {True: {}, False: {}}
+    for x in found:
+        dates = whens[x["code"] == current]
+        commit = f"`{(x['commit'] or 'unknown')[:7]}`"
+        dates.setdefault(x["date"], []).append(commit)
+    kinds = {True: "records", False: "records **of earlier code**"}
+    texts = [
+        f"{kinds[is_current]}: "
+        + ", ".join(
+            f"{len(commits)} of {date} ({' '.join(dict.fromkeys(commits))})"
+            for date, commits in sorted(dates.items())
+        )
+        for is_current, dates in whens.items()
+        if dates
+    ]
+    machines = dict.fromkeys(
+        ", ".join(filter(None, (x["processor"], f"{x['threads']} threads")))
+        for x in found
+        if x["threads"]
+    )
+    on = f" on {'; '.join(machines)}" if machines else ""
+    return (
+        f"*{topic.name}.jsonl, by `{topic.commands[0]}`{on}; "
+        f"{'; '.join(texts)}.*"
+    )
+
+
+def picture(target, found):
+    """The figure of a target, and the stamp of what it is made of."""
+    source = inspect.getsource(VIEWS[target])
+    text = json.dumps(found, sort_keys=True) + source
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def stamp_of(path):
+    """The stamp in a PNG file; None if there is none."""
+    if not path.exists():
+        return None
+    found = re.search(
+        rb"tEXt%s\0([0-9a-f]{16})" % _STAMP.encode(), path.read_bytes()
+    )
+    return found[1].decode() if found else None
+
+
+def render(results=records.RESULTS, docs=DOCS, write=True):
+    """Brings blocks and pictures up to date.
+
+    A target without records stays as it is.
+
+    Args:
+        results: folder of the records.
+        docs: folder of pages and pictures.
+        write: whether to write them.
+
+    Returns:
+        List of the targets that differ.
+    """
+    known = {name: records.latest(name, results) for name in records.topics()}
+    differing = []
+    for target, topics in sources().items():
+        found = {topic.name: known[topic.name] for topic in topics}
+        if not all(found.values()):
+            continue
+        name, _, section = target.partition("#")
+        if section:
+            text = block(target, topics, found)
+            changed = replace(docs / name, section, text, write)
+        else:
+            stamp = picture(target, found)
+            changed = stamp_of(docs / name) != stamp
+            if changed and write:
+                VIEWS[target](found).savefig(
+                    docs / name, dpi=110, metadata={_STAMP: stamp}
+                )
+        if changed:
+            differing.append(target)
+    return differing
+
+
+def replace(page, section, text, write):
+    """Puts a text between the marks of a section; returns whether it differs.
+
+    Args:
+        page: path.
+        section: name of the marks.
+        text: Markdown.
+        write: whether to write it.
+    """
+    whole = page.read_text("utf-8")
+    begin, end = (f"<!-- {section}:{mark} -->" for mark in ("begin", "end"))
+    before, rest = whole.split(begin)
+    after = rest.split(end)[1]
+    new = f"{before}{begin}\n\n{text}\n\n{end}{after}"
+    if write and new != whole:
+        page.write_text(new, "utf-8")
+    return new != whole
+
+
+def write_csv(folder, results=records.RESULTS):
+    """Writes the latest records of each topic as a CSV file, a line each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for topic in records.topics():
+        rows = [flat(record) for record in records.latest(topic, results)]
+        names = dict.fromkeys(name for row in rows for name in row)
+        path = folder / f"{topic}.csv"
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, names)
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def flat(value, prefix=""):
+    """A nested dict as one of texts, names joined by dots."""
+    if not isinstance(value, dict):
+        text = value if isinstance(value, (str, int, float)) else None
+        return {prefix: json.dumps(value) if text is None else text}
+    parts = (
+        flat(inner, f"{prefix}.{name}" if prefix else name)
+        for name, inner in value.items()
+    )
+    return {name: text for part in parts for name, text in part.items()}
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument("--csv", type=pathlib.Path, metavar="FOLDER")
+    options = parser.parse_args(arguments)
+    if options.csv:
+        write_csv(options.csv)
+        return 0
+    differing = render(write=not options.check)
+    for target in differing:
+        verb = "differs from its records" if options.check else "written"
+        print(f"docs/{target}: {verb}")
+    if options.check and differing:
+        print(
+            "Measure what changed anew (commands: results/README.md), or let "
+            "the pages say what their records are: python -m benchmarks.render"
+        )
+    return int(options.check and bool(differing))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,265 @@
+"""Times exports against Keras, and against an exported ResNet-RS-50.
+
+    python -m benchmarks.serving.exports                 ten minutes
+    python -m benchmarks.serving.exports --only digits --seconds 0.5
+
+Everything in one run, on the CPU: latency and throughput of an export, of the
+Keras model that it was made from, and of other exports of that model; then
+clients at the same time, of the Keras model and of the export in this process,
+and of the export through gRPC. The export runs in the session of TensorFlow 1,
+as in TF Serving. For gRPC the example's mock server takes the place of
+TF Serving, in a process of its own: what its Python costs is part of its
+figures.
+"""
+
+import functools
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks import records
+from benchmarks import timing
+from benchmarks.views.serving import BASELINE
+from benchmarks.views.serving import EXPORT
+from benchmarks.views.serving import LAMBDA
+from benchmarks.views.serving import PLAIN
+from benchmarks.views.serving import REMOTE
+from examples.serving import load
+from examples.serving.grpc_client import GrpcClient
+from lambdanet_tf import models
+from lambdanet_tf import serving
+from lambdanet_tf.serving import standalone
+
+DIGITS = "digits"
+NETWORKS = {
+    LAMBDA: (models.LambdaResNet50, {"input_shape": (224, 224, 3)}),
+    PLAIN: (models.ResNetRS50, {"input_shape": (224, 224, 3)}),
+    DIGITS: (
+        models.LambdaResNetSmall,
+        {"input_shape": (8, 8, 1), "classes": 10},
+    ),
+}
+BATCHES = (1, 8, 32)
+CLIENTS = (1, 2, 4)
+# However long they take: calls of each, and about as many for each client.
+LEAST = 5
+
+
+class Exported:
+    """A network, its exports, and what answers in them.
+
+    Args:
+        name: of the network.
+        folder: to export to.
+    """
+
+    def __init__(self, name, folder):
+        builder, arguments = NETWORKS[name]
+        self.shape = arguments["input_shape"]
+        model = builder(weights=None, **arguments)
+        self.folders = {
+            EXPORT: serving.export_model(model, folder, name),
+            "export, bfloat16 weights": serving.export_model(
+                model,
+                folder,
+                f"{name}-bfloat16",
+                options=serving.ExportOptions(weights_dtype="bfloat16"),
+            ),
+            "export, not folded": _save_as_it_is(
+                model, folder / f"{name}-unfolded"
+            ),
+        }
+        self.figures, self._sessions = {}, {}
+        for kind, place in self.folders.items():
+            start = time.perf_counter()
+            session = standalone.Session(tf, place)
+            loaded = time.perf_counter()
+            session.run("serving_default", {"images": self.images(1)})
+            answered = time.perf_counter()
+            files = [file for file in place.rglob("*") if file.is_file()]
+            self.figures[kind] = {
+                "load": loaded - start,
+                "first": answered - loaded,
+                "bytes": sum(file.stat().st_size for file in files),
+            }
+            self._sessions[kind] = session
+        spec = tf.TensorSpec((None, *self.shape), tf.float32)
+        self._predict_on_batch = model.predict_on_batch
+        self._compiled = tf.function(
+            functools.partial(model, training=False), input_signature=[spec]
+        )
+
+    def images(self, batch):
+        """The same random images at every call."""
+        generator = np.random.default_rng(0)
+        images = generator.uniform(0, 255, (batch, *self.shape))
+        return images.astype(np.float32)
+
+    def functions(self, batch):
+        """Functions without arguments that classify a batch."""
+        images = self.images(batch)
+        functions = {
+            "Keras, predict_on_batch": lambda: self._predict_on_batch(images),
+            BASELINE: lambda: self._compiled(images).numpy(),
+        }
+        for kind in self.folders:
+            functions[kind] = functools.partial(self._answer, kind, images)
+        return functions
+
+    def _answer(self, kind, images):
+        return self._sessions[kind].run("serving_default", {"images": images})
+
+
+def _save_as_it_is(model, place):
+    """A SavedModel of the Keras model with nothing done to it."""
+    module = tf.Module()
+    spec = tf.TensorSpec((None, *model.input_shape[1:]), tf.float32, "images")
+    module.infer = tf.function(
+        lambda images: {"logits": model(images, training=False)},
+        input_signature=[spec],
+    )
+    module.weights = module.infer.get_concrete_function().graph.variables
+    tf.saved_model.save(
+        module, str(place), signatures={"serving_default": module.infer}
+    )
+    return place
+
+
+class InProcess:
+    """What the load test takes for a client: a call in this process."""
+
+    def send(self, function):
+        function()
+
+    def close(self):
+        pass
+
+
+def under_load(client_of, request, clients, batch, seconds):
+    """A `load.Measurement` of so many clients at the same time."""
+    measurement = load.Measurement("", clients, batch)
+    load.measure(
+        client_of,
+        request,
+        measurement,
+        seconds,
+        warm_up=seconds / 4,
+        stop=load.threading.Event(),
+    )
+    if measurement.errors:
+        raise RuntimeError(measurement.example)
+    return measurement
+
+
+def concurrent(exported, name, alone, seconds):
+    """Measurements of clients at the same time.
+
+    Args:
+        exported: an `Exported`.
+        name: of its network.
+        alone: dict from batch to the seconds that the export took for one
+            client, from which follows how long many need.
+        seconds: of a measurement; longer where that is `LEAST` answers.
+
+    Returns:
+        Dict from way, batch and number of clients to a `load.Measurement`.
+    """
+    cells = [
+        (batch, clients, max(seconds, LEAST * clients * alone[batch]))
+        for batch in BATCHES
+        for clients in CLIENTS
+    ]
+    measured = {}
+    for what in (BASELINE, EXPORT):
+        for batch, clients, enough in cells:
+            function = exported.functions(batch)[what]
+            measured[what, batch, clients] = under_load(
+                InProcess, function, clients, batch, enough
+            )
+    folder = exported.folders[EXPORT].parent
+    process, port = _mock_server(folder)
+    try:
+        address = f"127.0.0.1:{port}"
+        client_of = functools.partial(GrpcClient, address, name, timeout=60.0)
+        for batch, clients, enough in cells:
+            request = client_of().request(
+                "serving_default", exported.images(batch)
+            )
+            measured[REMOTE, batch, clients] = under_load(
+                client_of, request, clients, batch, enough
+            )
+    finally:
+        process.terminate()
+        process.wait()
+    return measured
+
+
+def _mock_server(folder):
+    """A server process; returns it and its port."""
+    server = [sys.executable, "-m", "examples.serving.mock_server", str(folder)]
+    process = subprocess.Popen(
+        [*server, "--port", "0", "--rest_api_port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    port = re.search(r"gRPC on port (\d+)", process.stdout.readline())[1]
+    return process, port
+
+
+def summary(measurement):
+    """What is recorded of clients at the same time."""
+    taken = measurement.latencies
+    return {
+        "answers": len(taken),
+        "images_per_second": measurement.images_per_second,
+        "percentiles": {p: measurement.percentile(p) for p in (50, 95)},
+    }
+
+
+def main(arguments=None):
+    parser = records.parser(__doc__, seconds=6.0)
+    options = parser.parse_args(arguments)
+    tf.get_logger().setLevel("ERROR")
+    tf.keras.utils.set_random_seed(0)
+    recorder = records.Recorder("exports", options)
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in (name for name in NETWORKS if options.only in name):
+            measure(recorder, name, scratch, options.seconds)
+            tf.keras.backend.clear_session()
+
+
+def measure(recorder, name, scratch, seconds):
+    """Exports a network, and records all figures of it."""
+    exported, alone = Exported(name, pathlib.Path(scratch)), {}
+    for what, found in exported.figures.items():
+        recorder.append({"network": name, "loading": what}, **found)
+    for batch in BATCHES:
+        functions = exported.functions(batch)
+        taken = timing.turns(functions, seconds, least=LEAST)
+        alone[batch] = timing.median(taken[EXPORT])
+        recorder.append({"network": name, "batch": batch}, seconds=taken)
+        rates = {
+            what: f"{batch / timing.median(each):.1f}"
+            for what, each in taken.items()
+        }
+        print(f"{name}, batch {batch}, images/s: {rates}", flush=True)
+    measured = concurrent(exported, name, alone, seconds / 2)
+    for (what, batch, clients), measurement in measured.items():
+        case = {"network": name, "batch": batch}
+        case |= {"what": what, "clients": clients}
+        found = summary(measurement)
+        recorder.append(case, **found)
+        print(case, f"{found['images_per_second']:.1f} images/s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""Times an export on a CPU in TensorFlow, ONNX Runtime and OpenVINO.
+
+    pip install openvino
+    python -m benchmarks.serving.runtimes                ten minutes
+    python -m benchmarks.serving.runtimes --only LLLL --batch 8 --seconds 4
+
+One export a network, with batch normalization folded, as `export.py --onnx`
+writes it: TensorFlow runs the SavedModel in a session, as TF Serving does, the
+others its `model.onnx`, OpenVINO with the batch fixed. Each runtime is a
+process of its own; they take turns. Their probabilities of the same images are
+compared first.
+"""
+
+import importlib.util
+import os
+import pathlib
+import tempfile
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+
+from benchmarks import records
+from benchmarks import timing
+from lambdanet_tf.serving import formats
+
+THREADS = len(os.sched_getaffinity(0))
+NETWORKS = {
+    "CCCC": ("ResNet50", {"pattern": "CCCC"}, 224),
+    "LLLL": ("ResNet50", {"pattern": "LLLL"}, 224),
+    "LambdaResNet50": ("LambdaResNet50", {}, 224),
+    "LambdaResNet26T": ("LambdaResNet26T", {}, 256),
+    "LambdaResNet50TS": ("LambdaResNet50TS", {}, 256),
+    "LambdaResNet26RPT256": ("LambdaResNet26RPT256", {}, 256),
+}
+BATCHES = (1, 8, 32)
+TOLERANCE = 1e-3  # of probabilities
+PLAIN = "TensorFlow"
+
+
+def tensorflow(folder, batch):
+    """A function from images to probabilities: the SavedModel in a session."""
+    import tensorflow as tf  # noqa: PLC0415
+
+    from lambdanet_tf.serving import standalone  # noqa: PLC0415
+
+    session = standalone.Session(tf, folder)
+    return lambda images: session.run("serving_default", {"images": images})[
+        "probabilities"
+    ]
+
+
+def onnx_runtime(folder, batch):
+    """The same by ONNX Runtime."""
+    import onnxruntime  # noqa: PLC0415
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = THREADS
+    session = onnxruntime.InferenceSession(
+        str(folder / formats.FORMATS["onnx"]),
+        options,
+        providers=["CPUExecutionProvider"],
+    )
+    return lambda images: session.run(["probabilities"], {"images": images})[0]
+
+
+def open_vino(folder, batch):
+    """The same by OpenVINO, in float32 and for one batch size."""
+    import openvino  # noqa: PLC0415
+
+    core = openvino.Core()
+    model = core.read_model(str(folder / formats.FORMATS["onnx"]))
+    _, *image = model.input("images").partial_shape
+    model.reshape({"images": openvino.PartialShape([batch, *image])})
+    compiled = core.compile_model(
+        model,
+        "CPU",
+        {
+            "INFERENCE_NUM_THREADS": THREADS,
+            "INFERENCE_PRECISION_HINT": "f32",
+            "PERFORMANCE_HINT": "LATENCY",
+        },
+    )
+    return lambda images: compiled({"images": images})["probabilities"]
+
+
+# The runtime's name, its package and what makes it.
+RUNTIMES = {
+    PLAIN: ("tensorflow", tensorflow),
+    "ONNX Runtime": ("onnxruntime", onnx_runtime),
+    "OpenVINO": ("openvino", open_vino),
+}
+
+
+def export(name, folder):
+    """Exports a network with random weights; returns the version folder."""
+    import tensorflow as tf  # noqa: PLC0415
+
+    from lambdanet_tf import models  # noqa: PLC0415
+    from lambdanet_tf import serving  # noqa: PLC0415
+
+    tf.keras.utils.set_random_seed(0)
+    builder, arguments, size = NETWORKS[name]
+    model = models.build(
+        builder, weights=None, input_shape=(size, size, 3), **arguments
+    )
+    options = serving.ExportOptions(formats=("onnx",))
+    place = serving.export_model(model, folder, name, options=options)
+    tf.keras.backend.clear_session()
+    return place
+
+
+def images_of(name, batch):
+    """Random images, the same at every call."""
+    size = NETWORKS[name][2]
+    images = np.random.default_rng(0).uniform(0, 255, (batch, size, size, 3))
+    return images.astype(np.float32)
+
+
+def measure(name, folder, batch, seconds):
+    """Times the installed runtimes; returns what is recorded.
+
+    A runtime that refuses the file is missing.
+
+    Raises:
+        RuntimeError: if a runtime fails later.
+        ValueError: if one computes something else.
+    """
+    outputs = folder.parent / "outputs"
+    outputs.mkdir(exist_ok=True)
+    commands = {
+        runtime: (
+            "benchmarks.serving.runtimes",
+            ("--child", runtime, folder, name, batch, outputs),
+        )
+        for runtime in installed()
+    }
+    others = [runtime for runtime in commands if runtime != PLAIN]
+    times = timing.worker_turns(commands, seconds, optional=others)
+    arrays = {runtime: np.load(_file(outputs, runtime)) for runtime in times}
+    difference = max(
+        float(np.abs(array - arrays[PLAIN]).max()) for array in arrays.values()
+    )
+    if not difference < TOLERANCE:
+        raise ValueError(f"Probabilities of {name} differ by {difference}.")
+    return {"difference": difference, "seconds": times}
+
+
+def installed():
+    """The runtimes that this machine has."""
+    return [
+        name
+        for name, (package, _) in RUNTIMES.items()
+        if importlib.util.find_spec(package) is not None
+    ]
+
+
+def child(runtime, folder, name, batch, outputs):
+    """The process of a runtime."""
+    run = RUNTIMES[runtime][1](pathlib.Path(folder), int(batch))
+    images = images_of(name, int(batch))
+    np.save(_file(pathlib.Path(outputs), runtime), run(images))
+    timing.serve(lambda request: lambda: run(images))
+
+
+def _file(folder, runtime):
+    return folder / f"{runtime}.npy"
+
+
+def main(arguments=None):
+    parser = records.parser(__doc__, seconds=20.0)
+    parser.add_argument("--batch", type=int, nargs="+", default=BATCHES)
+    parser.add_argument("--child", nargs=5, help="a child process")
+    options = parser.parse_args(arguments)
+    if options.child:
+        child(*options.child)
+        return
+    recorder = records.Recorder("runtimes", options)
+    for name in NETWORKS:
+        cases = [{"network": name, "batch": batch} for batch in options.batch]
+        cases = [case for case in cases if not recorder.has(case)]
+        if options.only not in name or not cases:
+            continue
+        with tempfile.TemporaryDirectory() as scratch:
+            exported = export(name, scratch)
+            for case in cases:
+                found = measure(name, exported, case["batch"], options.seconds)
+                recorder.append(case, **found)
+                rates = {
+                    runtime: f"{case['batch'] / timing.median(taken):.2f}"
+                    for runtime, taken in found["seconds"].items()
+                }
+                print(case, "images/s:", rates, flush=True)
+
+
+if __name__ == "__main__":
+    main()

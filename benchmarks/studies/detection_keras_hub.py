@@ -1,0 +1,262 @@
+"""Trains KerasHub's RetinaNet on scenes, in Keras 3, with a lambda backbone.
+
+    python -m benchmarks.detection_keras_hub --write docs       # 10 minutes
+
+The backbone is small and has lambda layers in the last blocks of c4 and c5, as
+in `detection.yaml`. The baseline, which was named before the first run: the
+same detector with an untrained backbone, which keeps its initial weights while
+all else is trained alike. Each detector is saved as `.keras`, loaded, and what
+is loaded finds the digits of the held-out scenes. The evaluation is COCO's, by
+pycocotools, which the extra `garden` installs.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import pathlib
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import keras_hub
+import numpy as np
+import tensorflow as tf
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from benchmarks.studies import detection_scenes
+from benchmarks import report
+from lambdanet_tf.environment import require
+from lambdanet_tf.environment import versions
+from lambdanet_tf.keras_hub import NetworkBackbone
+
+BATCH, STEPS, RATE = 8, 600, 1e-3
+CLASSES, OBJECTS = 10, 6  # of a scene, with padding
+SHAPE = (detection_scenes.SIZE, detection_scenes.SIZE, 3)
+DETECTORS = {"lambda": True, "untrained backbone": False}
+NETWORK = {
+    "stages": ("CC", "CC", "CL", "LL"),
+    "widths": (16, 32, 64, 128),
+    "stem_filters": (16, 16, 32, 32),
+    "norm_momentum": 0.98,
+}
+METRICS = ("AP", "AP50", "AP75")
+SHOWN = 6  # scenes of the picture
+
+
+def detector(trained):
+    """A RetinaNet whose backbone is trained or keeps its initial weights."""
+    encoder = NetworkBackbone("LambdaResNet50", SHAPE, **NETWORK)
+    encoder.trainable = trained
+    backbone = keras_hub.models.RetinaNetBackbone(
+        encoder, min_level=3, max_level=5, use_p5=False, image_shape=SHAPE
+    )
+    model = keras_hub.models.RetinaNetObjectDetector(
+        backbone,
+        num_classes=CLASSES,
+        bounding_box_format="yxyx",
+        pre_logits_num_conv_layers=1,
+        use_prediction_head_norm=True,
+        prediction_decoder=keras_hub.layers.NonMaxSuppression(
+            "yxyx", from_logits=True, confidence_threshold=0.05,
+            max_detections=20,
+        ),
+    )  # fmt: skip
+    # KerasHub gives the bias by which an object is rare at the start to the
+    # head of the boxes. The classes need it.
+    heads = model.classification_head, model.box_head
+    for head, prior in zip(heads, (-np.log(99), 0.0), strict=True):
+        bias = head.prediction_layer.bias
+        bias.assign(np.full(bias.shape, prior, "float32"))
+    return model
+
+
+def arrays(scenes):
+    """Images, boxes and labels; what pads the last two is -1."""
+    images = np.stack([scene.image for scene in scenes])
+    boxes = np.full([len(scenes), OBJECTS, 4], -1, "float32")
+    labels = np.full([len(scenes), OBJECTS], -1, "int32")
+    for number, scene in enumerate(scenes):
+        count = len(scene.labels)
+        boxes[number, :count] = scene.boxes
+        labels[number, :count] = scene.labels - 1
+    return images, boxes, labels
+
+
+def train(model, scenes, steps):
+    """Adam with a warm-up and a cosine."""
+    rate = keras.optimizers.schedules.CosineDecay(
+        0.0, steps - steps // 10, warmup_target=RATE, warmup_steps=steps // 10
+    )
+    model.compile(keras.optimizers.Adam(rate, clipnorm=10.0), jit_compile=False)
+    images, boxes, labels = arrays(scenes)
+    batches = (
+        tf.data.Dataset.from_tensor_slices((images, boxes, labels))
+        .shuffle(len(images), seed=0)
+        .repeat()
+        .batch(BATCH)
+        .map(
+            lambda x, boxes, labels: (
+                tf.cast(x, tf.float32),
+                {"boxes": boxes, "labels": labels},
+            )
+        )
+        .take(steps)
+    )
+    model.fit(batches, verbose=2)
+
+
+def evaluate(found, scenes):
+    """AP of COCO, averaged over thresholds of the overlap, and at two."""
+    truth, guesses = [], []
+    for number, scene in enumerate(scenes):
+        for box, label in zip(scene.boxes, scene.labels, strict=True):
+            top, left, bottom, right = map(float, box)
+            truth.append({
+                "id": len(truth) + 1, "image_id": number,
+                "category_id": int(label) - 1, "iscrowd": 0,
+                "bbox": [left, top, right - left, bottom - top],
+                "area": (right - left) * (bottom - top),
+            })  # fmt: skip
+        count = int(found["num_detections"][number])
+        for box, score, label in zip(
+            found["boxes"][number][:count],
+            found["confidence"][number][:count],
+            found["labels"][number][:count],
+            strict=True,
+        ):
+            top, left, bottom, right = map(float, box)
+            guesses.append({
+                "image_id": number, "category_id": int(label),
+                "bbox": [left, top, right - left, bottom - top],
+                "score": float(score),
+            })  # fmt: skip
+    coco = COCO()
+    coco.dataset = {
+        "images": [{"id": number} for number in range(len(scenes))],
+        "annotations": truth,
+        "categories": [{"id": label} for label in range(CLASSES)],
+    }
+    with contextlib.redirect_stdout(io.StringIO()):
+        coco.createIndex()
+        if not guesses:
+            return dict.fromkeys(METRICS, 0.0)
+        evaluation = COCOeval(coco, coco.loadRes(guesses), "bbox")
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    return dict(zip(METRICS, map(float, evaluation.stats), strict=False))
+
+
+def run(name, scenes, steps, folder):
+    """Trains, saves, loads and evaluates a detector: a row of the record."""
+    keras.utils.set_random_seed(0)
+    model = detector(DETECTORS[name])
+    begin, begin_cpu = time.monotonic(), time.process_time()
+    train(model, scenes["train"], steps)
+    taken = time.monotonic() - begin, time.process_time() - begin_cpu
+    path = folder / f"{name.split()[0]}.keras"
+    model.save(path)
+    loaded = keras.models.load_model(path)
+    images, *_ = arrays(scenes["heldout"])
+    # Of one size: KerasHub's suppression of overlaps does not take others.
+    found = loaded.predict(images.astype("float32"), batch_size=25, verbose=0)
+    row = {
+        "network": name,
+        "parameters": model.count_params(),
+        "backbone_parameters": model.backbone.image_encoder.count_params(),
+        "steps": steps,
+        "seconds": round(taken[0]),
+        "cpu_seconds": round(taken[1]),
+        "metrics": evaluate(found, scenes["heldout"]),
+    }
+    return row, {key: value[:SHOWN] for key, value in found.items()}
+
+
+def table(record):
+    """The detectors, one a line."""
+    heads = ["backbone", "parameters", "of the backbone", "steps", *METRICS]
+    heads += ["minutes", "CPU minutes"]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    for row in record["rows"]:
+        cells = [
+            row["network"],
+            f"{row['parameters']:,}",
+            f"{row['backbone_parameters']:,}",
+            str(row["steps"]),
+            *(f"{100 * row['metrics'][name]:.1f}" for name in METRICS),
+            f"{row['seconds'] / 60:.0f}",
+            f"{row['cpu_seconds'] / 60:.0f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def picture(scenes, found):
+    """The first held-out scenes: the truth, and the likeliest detections.
+
+    Of each detector as many as there are digits.
+    """
+    figures = require("matplotlib.figure", extra="plot")
+    figure = figures.Figure(
+        figsize=(2.2 * SHOWN, 2.3 * (1 + len(found))), layout="constrained"
+    )
+    axes = figure.subplots(1 + len(found), SHOWN)
+    for axis, scene in zip(axes[0], scenes, strict=True):
+        truth = _boxes(scene, scene.boxes, scene.labels)
+        detection_scenes.draw(axis, truth, scene.labels - 1)
+    for line, outputs in zip(axes[1:], found.values(), strict=True):
+        for number, (axis, scene) in enumerate(zip(line, scenes, strict=True)):
+            order = np.argsort(-outputs["confidence"][number])
+            kept = order[: len(scene.labels)]
+            boxes, labels, scores = (
+                outputs[key][number][kept]
+                for key in ("boxes", "labels", "confidence")
+            )
+            texts = [
+                f"{label} {score:.2f}"
+                for label, score in zip(labels, scores, strict=True)
+            ]
+            detection_scenes.draw(axis, _boxes(scene, boxes, labels), texts)
+    for axis, title in zip(axes[:, 0], ["truth", *found], strict=True):
+        axis.set_ylabel(title)
+    return figure
+
+
+def _boxes(scene, boxes, labels):
+    """A scene with other boxes, and without masks."""
+    masks = np.zeros([len(boxes), *scene.image.shape[:2]], bool)
+    return detection_scenes.Scene(scene.image, masks, labels, boxes)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--runs", default="runs/detection_keras_hub")
+    parser.add_argument("--write", type=pathlib.Path, metavar="FOLDER")
+    options = parser.parse_args()
+    runs = pathlib.Path(options.runs)
+    runs.mkdir(parents=True, exist_ok=True)
+    scenes = {
+        part: list(detection_scenes.make_scenes(part))
+        for part in detection_scenes.PARTS
+    }
+    rows, found = [], {}
+    for name in DETECTORS:
+        row, found[name] = run(name, scenes, options.steps, runs)
+        rows.append(row)
+        print(row, flush=True)
+    record = {"rows": rows, "versions": versions()}
+    if folder := options.write:
+        text = json.dumps(record, indent=1) + "\n"
+        (folder / "detection_keras_hub.json").write_text(text)
+        report.insert(folder, "results", table(record), "keras_hub.md")
+        figure = picture(scenes["heldout"][:SHOWN], found)
+        figure.savefig(folder / "detection_keras_hub.png", dpi=90)
+
+
+if __name__ == "__main__":
+    main()

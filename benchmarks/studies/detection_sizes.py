@@ -1,0 +1,91 @@
+"""Builds every experiment of the garden at full size, and counts.
+
+    TF_USE_LEGACY_KERAS=1 python -m benchmarks.studies.detection_sizes
+
+Nothing is trained.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf
+from official.core import exp_factory
+from official.core import task_factory
+from official.vision import registry_imports  # noqa: F401
+
+from benchmarks import records
+from lambdanet_tf import analysis
+from lambdanet_tf import garden
+from lambdanet_tf import models
+from lambdanet_tf.garden.experiments import EXPERIMENTS
+
+SIZE = 1024
+DEPTHS = (101, 152, 200)
+LEVELS = ("c2", "c3", "c4", "c5")
+# Box and mask AP of Table 14; it has no row of depth 200.
+TABLE_14 = {
+    "ResNet-101": ("48.2", "42.6"),
+    "ResNet-101 + SE": ("48.5", "42.8"),
+    "LambdaResNet-101": ("49.4", "43.5"),
+    "ResNet-152": ("48.9", "43.2"),
+    "ResNet-152 + SE": ("49.4", "43.5"),
+    "LambdaResNet-152": ("50.0", "43.9"),
+}
+
+
+def backbones():
+    """Names of Table 14's backbones, and how `build` makes them."""
+    found = {}
+    for depth in DEPTHS:
+        rows = {
+            f"ResNet-{depth}": (f"ResNetRS{depth}", {"se_ratio": 0.0}),
+            f"ResNet-{depth} + SE": (f"ResNetRS{depth}", {}),
+            f"LambdaResNet-{depth}": (f"LambdaResNet{depth}", {}),
+        }
+        found |= rows
+    return found
+
+
+def backbone(name, changes):
+    """Parameters and operations of a backbone for one image."""
+    model = models.build(
+        name, endpoints=LEVELS, input_shape=(SIZE, SIZE, 3), **changes
+    )
+    counts = analysis.analyze(model, executed=False)
+    tf.keras.backend.clear_session()
+    return {x: counts.total(x) for x in ("parameters", "flops")}
+
+
+def experiment(name):
+    """Parameters of an experiment's model, as its task builds it."""
+    params = exp_factory.get_exp_config(name)
+    params.validate()
+    model = task_factory.get_task(params.task).build_model()
+    number = sum(tf.size(w).numpy() for w in model.trainable_weights)
+    tf.keras.backend.clear_session()
+    size = params.task.model.input_size[0]
+    return {"px": int(size), "parameters": int(number)}
+
+
+def main(arguments=None):
+    options = records.parser(__doc__).parse_args(arguments)
+    recorder = records.Recorder("detection_sizes", options)
+    garden.register()
+    for title, (name, changes) in backbones().items():
+        case = {"backbone": title}
+        if options.only in title and not recorder.has(case):
+            found = backbone(name, changes)
+            published = " / ".join(TABLE_14.get(title, ()))
+            recorder.append(case, **found, px=SIZE, published=published)
+            print(title, found, flush=True)
+    for name in EXPERIMENTS:
+        case = {"experiment": name}
+        if options.only in name and not recorder.has(case):
+            found = experiment(name)
+            recorder.append(case, **found)
+            print(name, found, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,420 @@
+"""Compares convolutions, lambda layers and attention on Fashion-MNIST.
+
+    python -m benchmarks.studies.fashion --data FOLDER --stage small
+    python -m benchmarks.studies.fashion --data FOLDER --stage full
+    python -m benchmarks.studies.fashion --data FOLDER --stage look --seeds 1
+
+FOLDER holds the IDX files of Fashion-MNIST (Debian's package
+dataset-fashion-mnist puts them into /usr/share/datasets/fashion-mnist). The
+protocol is docs/study.md. Each run has a folder of its own; one that was
+interrupted is continued.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import multiprocessing
+import os
+import pathlib
+import struct
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks import records
+from benchmarks.studies import delft
+from benchmarks.studies import runs
+from lambdanet_tf import models
+from lambdanet_tf import training
+from lambdanet_tf.analysis import analyze
+from lambdanet_tf.data.arrays import read_idx
+from lambdanet_tf.data.arrays import read_idx_file
+
+DATA = "/usr/share/datasets/fashion-mnist"
+SPLIT_SEED = 20_260_101
+SEARCH_SEED = 1000  # no seed of a final run
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """A network and what differs in its training.
+
+    Attributes:
+        letter: of all its blocks, a key of `specs.LETTERS`; or a string of
+            one for each of the three stages.
+        arguments: of the network, beside the widths of the letter.
+        changes: fields of the recipe.
+        mixes_pixels: whether its lambda layers mix pixels and channels.
+        against: the arm that it is compared with.
+    """
+
+    letter: str
+    arguments: dict = dataclasses.field(default_factory=dict)
+    changes: dict = dataclasses.field(default_factory=dict)
+    mixes_pixels: bool = False
+    against: str | None = "lambda layers"
+
+
+MAIN = {
+    "lambda layers": Arm("L", against=None),
+    "convolutions": Arm("C"),
+    "global attention": Arm("A"),
+    "local attention": Arm("S"),
+}
+DELFT = {
+    "pixels mixed": Arm("L", mixes_pixels=True),
+    "no averages": Arm("L", changes={"ema_decay": 0.0}),
+    "no averages, decay inverted": Arm(
+        "L",
+        changes={"ema_decay": 0.0, "norm_momentum": delft.INVERTED_DECAY},
+        against="no averages",
+    ),
+}
+# Tables 8 to 12.
+ABLATIONS = {
+    "content only": Arm("L", {"use_position": False}),
+    "position only": Arm("L", {"use_content": False}),
+    "scope 3": Arm("L", {"scope": 3}),
+    "scope 7": Arm("L", {"scope": 7}),
+    "1 head": Arm("L", {"num_heads": 1}),
+    "8 heads, depth 8": Arm("L", {"num_heads": 8, "key_dim": 8}),
+    "scope 7, intra-depth 4": Arm("L", {"scope": 7, "intra_depth": 4}),
+    "softmax of queries too": Arm("L", {"query_normalization": "softmax"}),
+    "L2 of keys": Arm("L", {"key_normalization": "l2"}),
+    "keys not normalized": Arm("L", {"key_normalization": None}),
+    "queries, values not normalized": Arm("L", {"use_batch_norm": False}),
+    "C-L-L": Arm("CLL"),
+    "C-C-L": Arm("CCL"),
+    "L-C-C": Arm("LCC"),
+}
+ARMS = {**MAIN, **DELFT, **ABLATIONS}
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """What all runs of a stage have in common.
+
+    Attributes:
+        widths: by letter, so that the parameters of the main arms agree
+            within 5 %.
+        blocks: in each of the three stages of the network.
+        train_images: a stratified sample.
+        validation_images: another, for the search of the rate.
+        rates: of the search, per 256 images.
+        searched: arms with a search of their own; the others take the rate of
+            the lambda layers.
+        seeds: of each arm; the first ones of an ablation.
+    """
+
+    image_size: int
+    widths: dict[str, tuple[int, ...]]
+    blocks: int
+    train_images: int
+    validation_images: int
+    epochs: int
+    rates: tuple[float, ...]
+    searched: tuple[str, ...]
+    seeds: dict[str, tuple[int, ...]]
+
+
+SEEDS = {
+    **dict.fromkeys(MAIN, (0, 1, 2, 3, 4)),
+    **dict.fromkeys({**DELFT, **ABLATIONS}, (0, 1, 2)),
+}
+STAGES = {
+    "small": Stage(
+        image_size=14,
+        widths={
+            "L": (16, 32, 64),
+            "C": (15, 30, 62),
+            "A": (16, 36, 72),
+            "S": (16, 36, 72),
+        },
+        blocks=1,
+        train_images=10_000,
+        validation_images=5_000,
+        epochs=6,
+        rates=(0.2, 0.5, 1.2),
+        searched=tuple(MAIN),
+        seeds=SEEDS,
+    ),
+    "full": Stage(
+        image_size=28,
+        widths={
+            "L": (32, 64, 128),
+            "C": (29, 58, 114),
+            "A": (36, 72, 132),
+            "S": (36, 72, 132),
+        },
+        blocks=2,
+        train_images=10_000,
+        validation_images=5_000,
+        epochs=8,
+        rates=(0.05, 0.1, 0.2, 0.4, 0.8),
+        searched=(*MAIN, *ABLATIONS),
+        seeds=SEEDS,
+    ),
+}
+STAGES["look"] = dataclasses.replace(
+    STAGES["small"],
+    train_images=1_000,
+    validation_images=500,
+    epochs=1,
+    rates=(0.5,),
+    searched=("lambda layers",),
+    seeds=dict.fromkeys(MAIN, (0, 1, 2, 3, 4)),
+)
+
+
+def model_arguments(arm, stage):
+    """The arguments of `LambdaResNetSmall` that make an arm's network."""
+    letters = arm.letter if len(arm.letter) == 3 else 3 * arm.letter
+    arguments = {
+        "stages": [letter * stage.blocks for letter in letters],
+        "widths": list(stage.widths.get(arm.letter, stage.widths["L"])),
+    }
+    if "L" in letters and arm.arguments.get("use_position", True):
+        arguments["scope"] = None
+    if set("AS") & set(letters):
+        arguments["attention_heads"] = 4
+    return {**arguments, **arm.arguments}
+
+
+def recipe(name, stage, data, seed, rate):
+    """The recipe of a run: the digits' one with what the protocol says."""
+    arm = ARMS[name]
+    fields = {
+        "data": data,
+        "image_size": stage.image_size,
+        "validation_split": 0.0,  # the weights are those of the last epoch
+        "augmentation": "pad_crop",
+        "padding": 2 if stage.image_size > 20 else 1,
+        "flip": True,
+        "model_arguments": model_arguments(arm, stage),
+        "epochs": stage.epochs,
+        "batch_size": 64,
+        "warmup_epochs": 1.0,
+        "learning_rate": rate,
+        "dropout_rate": 0.0,
+        "ema_decay": 0.98,
+        "seed": seed,
+        **arm.changes,
+    }
+    return training.resolve("digits", fields)
+
+
+def split_data(source, folder, stage):
+    """Writes the images of the search and of the final runs as IDX folders.
+
+    In `search` the test part is the validation images: a search never reads
+    the test images. In `final` it is the test images of the set.
+
+    Args:
+        source: folder of the IDX files.
+        folder: where `search-fashion` and `final-fashion` are written.
+        stage: for the numbers of images.
+    """
+    if (folder / "final-fashion" / "classes.txt").exists():
+        return
+    classes = read_idx(str(source), 0.0).classes
+    images, labels, test_images, test_labels = (
+        read_idx_file(str(_find(source, name)))
+        for name in (
+            "train-images-idx3-ubyte",
+            "train-labels-idx1-ubyte",
+            "t10k-images-idx3-ubyte",
+            "t10k-labels-idx1-ubyte",
+        )
+    )
+    generator = np.random.default_rng(SPLIT_SEED)
+    train, validation = _stratified(
+        labels,
+        (stage.train_images, stage.validation_images),
+        generator,
+    )
+    parts = {
+        "search": (images[validation], labels[validation]),
+        "final": (test_images, test_labels),
+    }
+    for name, (last_images, last_labels) in parts.items():
+        part = folder / f"{name}-fashion"
+        part.mkdir(parents=True, exist_ok=True)
+        for file, array in (
+            ("train-images-idx3-ubyte", images[train]),
+            ("train-labels-idx1-ubyte", labels[train]),
+            ("t10k-images-idx3-ubyte", last_images),
+            ("t10k-labels-idx1-ubyte", last_labels),
+        ):
+            write_idx(part / file, array)
+        (part / "classes.txt").write_text("\n".join(classes) + "\n")
+
+
+def write_idx(path, array):
+    """Writes an array of bytes as an IDX file."""
+    head = bytes([0, 0, 8, array.ndim])
+    head += struct.pack(f">{array.ndim}i", *array.shape)
+    path.write_bytes(head + array.astype(np.uint8).tobytes())
+
+
+def _find(folder, name):
+    plain = pathlib.Path(folder) / name
+    return plain if plain.exists() else plain.with_name(f"{name}.gz")
+
+
+def _stratified(labels, counts, generator):
+    """Disjoint index arrays with the same number of each class in each."""
+    classes = np.unique(labels)
+    parts = [[] for _ in counts]
+    for label in classes:
+        members = generator.permutation(np.flatnonzero(labels == label))
+        start = 0
+        for part, count in zip(parts, counts, strict=True):
+            share = count // len(classes)
+            part.append(members[start : start + share])
+            start += share
+    return [np.sort(np.concatenate(part)) for part in parts]
+
+
+def plan(stage, names):
+    """The arms, in order: first the searches, then final runs by seed."""
+    searched = [name for name in names if name in stage.searched]
+    if "lambda layers" not in searched:
+        searched.insert(0, "lambda layers")
+    seeds = sorted({seed for name in names for seed in stage.seeds[name]})
+    final = [
+        (name, seed)
+        for seed in seeds
+        for name in names
+        if seed in stage.seeds[name]
+    ]
+    return searched, final
+
+
+def run(folder, name, stage, data, seed, rate):
+    """Trains one network, unless that is done; returns what is recorded."""
+    mixing = contextlib.nullcontext()
+    if ARMS[name].mixes_pixels:
+        mixing = delft.mixing_lambda_blocks()
+    with mixing:
+        return runs.train(recipe(name, stage, data, seed, rate), folder)
+
+
+def run_all(tasks, jobs):
+    """What is recorded of all runs, in order; `jobs` of them at once.
+
+    Args:
+        tasks: list of arguments of `run`.
+        jobs: processes, which share the cores.
+    """
+    if jobs == 1:
+        yield from itertools.starmap(run, tasks)
+        return
+    threads = max((os.cpu_count() or 1) // jobs, 1)
+    os.environ["TF_NUM_INTRAOP_THREADS"] = str(threads)
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap(_run, tasks)
+
+
+def _run(task):
+    return run(*task)
+
+
+def study(recorder, folder, stage_name, stage, names, jobs=1):
+    """Searches the rates and trains the final networks of a stage.
+
+    Args:
+        recorder: `records.Recorder`.
+        folder: of the runs, and of the data in `data`.
+        stage_name: what the stage is called in the records.
+        stage: `Stage`.
+        names: of the arms.
+        jobs: runs at once.
+    """
+    searched, final = plan(stage, names)
+    counted = sizes(stage, {*searched, *names})
+
+    def trained(part, jobs_of_part):
+        """Records of runs: those that are known, and the others trained."""
+        data = f"idx:{folder / 'data' / part}-fashion"
+        cases = [
+            {"stage": stage_name, "part": part, "arm": name}
+            | {"seed": seed, "rate": rate}
+            for name, seed, rate in jobs_of_part
+        ]
+        known = [recorder.known(case) for case in cases]
+        waiting = [
+            case for case, row in zip(cases, known, strict=True) if not row
+        ]
+        tasks = [
+            (
+                folder / runs.slug(part, x["arm"], x["seed"], x["rate"]),
+                *(x["arm"], stage, data, x["seed"], x["rate"]),
+            )
+            for x in waiting
+        ]
+        rows = [row for row in known if row]
+        for case, found in zip(waiting, run_all(tasks, jobs), strict=True):
+            against = ARMS[case["arm"]].against
+            facts = {**counted[case["arm"]], "against": against}
+            rows.append(recorder.append(case, **found, **facts))
+            print(f"{case}: {found['accuracy']:.2%}", flush=True)
+        return rows
+
+    best = {}
+    for row in trained(
+        "search",
+        [(name, SEARCH_SEED, x) for name in searched for x in stage.rates],
+    ):
+        # The lower rate of equal ones.
+        found = (row["accuracy"], -row["case"]["rate"])
+        arm = row["case"]["arm"]
+        best[arm] = max(best.get(arm, found), found)
+    rates = {name: -rate for name, (_, rate) in best.items()}
+    usual = rates["lambda layers"]
+    trained(
+        "final", [(name, seed, rates.get(name, usual)) for name, seed in final]
+    )
+
+
+def sizes(stage, names):
+    """Trainable parameters and FLOPs of an image, by arm of a stage."""
+    found = {}
+    for name in names:
+        shape = (stage.image_size, stage.image_size, 1)
+        model = models.LambdaResNetSmall(
+            input_shape=shape,
+            classes=10,
+            **model_arguments(ARMS[name], stage),
+        )
+        analysis = analyze(model)
+        found[name] = {
+            "parameters": analysis.total("parameters"),
+            "flops": analysis.total("flops"),
+        }
+        tf.keras.backend.clear_session()
+    return found
+
+
+def main(arguments=None):
+    parser = records.parser(__doc__, seeds=5)
+    parser.add_argument("--data", default=DATA, help="folder of IDX files")
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
+    parser.add_argument("--stage", choices=STAGES, default="look")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
+    parser.add_argument("--runs", default="runs/study", metavar="FOLDER")
+    options = parser.parse_args(arguments)
+    stage = STAGES[options.stage]
+    seeds = {x: y[: options.seeds] for x, y in stage.seeds.items()}
+    stage = dataclasses.replace(stage, seeds=seeds)
+    folder = pathlib.Path(options.runs) / options.stage
+    split_data(options.data, folder / "data", stage)
+    names = [name for name in stage.seeds if name in options.arms]
+    names = [name for name in names if options.only in name]
+    recorder = records.Recorder("fashion", options)
+    study(recorder, folder, options.stage, stage, names, options.jobs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""What a network learned on the digits.
+
+    python train.py --run-dir runs/digits
+    python -m benchmarks.studies.learned runs/digits
+    python -m benchmarks.studies.learned runs/digits --pictures docs
+
+Records how large the content and position parts of the lambda layers of a run
+are over all 1,797 images. `--pictures` draws them, receptive fields and a
+table.
+"""
+
+import pathlib
+
+from sklearn.datasets import load_digits
+
+from benchmarks import records
+from lambdanet_tf import analysis
+from lambdanet_tf import models
+from lambdanet_tf import runs
+
+FIELD_IMAGES = 200
+
+
+def images():
+    """The digits as the network takes them, in [0, 255]."""
+    return load_digits().images[..., None].astype("float32") * (255 / 16)
+
+
+def fields(model, pixels):
+    """Receptive fields of the center of every lambda layer.
+
+    In the layer's inputs, by parts, then in the pixels of the image.
+    """
+    found, layers = {}, analysis.lambda_layers(model)
+    for layer in layers:
+        for part in ("content", "position", "both"):
+            found[f"{layer.name}\n{part}"] = analysis.receptive_field(
+                model, layer, pixels, part=part, source="layer"
+            )
+    for layer in layers:
+        found[f"{layer.name}\nin the image"] = analysis.receptive_field(
+            model, layer, pixels
+        )
+    return found
+
+
+def main(arguments=None):
+    parser = records.parser(__doc__)
+    parser.add_argument("run", help="the folder of a run on the digits")
+    parser.add_argument("--pictures", type=pathlib.Path, metavar="FOLDER")
+    options = parser.parse_args(arguments)
+    run = runs.RunFolder(options.run).read()
+    model, untrained = (
+        run.load_model(),
+        models.build(run.model, **run.arguments),
+    )
+    norms = analysis.part_norms(model, images())
+    recorder = records.Recorder("learned", options)
+    for row, before in zip(
+        norms, analysis.part_norms(untrained, images()), strict=True
+    ):
+        recorder.append(
+            {"layer": row.name},
+            content=row.content,
+            position=row.position,
+            both=row.both,
+            cosine=row.cosine,
+            share=row.content_share,
+            share_before=before.content_share,
+        )
+        print(row, flush=True)
+    if options.pictures:
+        shown = fields(model, images()[:FIELD_IMAGES])
+        layer = analysis.lambda_layers(model)[0]
+        for name, figure in {
+            "learned_norms": analysis.part_norms_figure(norms),
+            "learned_fields": analysis.receptive_field_figure(shown, columns=6),
+            "learned_table": analysis.position_table_figure(layer),
+        }.items():
+            figure.savefig(options.pictures / f"{name}.png", dpi=110)
+
+
+if __name__ == "__main__":
+    main()

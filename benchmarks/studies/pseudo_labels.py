@@ -1,0 +1,143 @@
+"""Trains on a tenth of the digits' labels, without and with pseudo-labels.
+
+    python -m benchmarks.studies.pseudo_labels           ten minutes
+    python -m benchmarks.studies.pseudo_labels --seeds 1 --epochs 2
+
+A tenth of the training images of each class keep their labels, a fifth of
+those choose the epoch; the other nine tenths are files without labels. The
+teacher trains on the labelled images, labels the others, and a student trains
+on both, in as many steps, with as many labelled images in each. Each run has a
+folder of its own; one that was interrupted is continued.
+"""
+
+import os
+import pathlib
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+from sklearn.datasets import load_digits
+
+from benchmarks import records
+from benchmarks.studies import runs as finished
+from lambdanet_tf import data
+from lambdanet_tf import training
+from lambdanet_tf.data.sets import three_parts
+from lambdanet_tf.runs import RunFolder
+from lambdanet_tf.training import teacher
+
+LABELLED = 0.1
+EPOCHS = 60  # passes over the labelled images
+BATCH_SIZE = 16  # labelled images of a step
+RATIO = 7
+THRESHOLD = 0.8
+ARMS = {
+    "labelled images alone (the teacher)": {},
+    "with pseudo-labels (the student)": {
+        "batch_size": BATCH_SIZE * (1 + RATIO),
+        "pseudo_label_ratio": float(RATIO),
+    },
+}
+TEACHER, STUDENT = ARMS
+
+
+def digits():
+    """Images `(number, 8, 8, 1)`, uint8, and their labels."""
+    found = load_digits()
+    images = np.round(found.images * (255 / 16)).astype(np.uint8)
+    return images[..., np.newaxis], found.target
+
+
+def run_folder(runs, arm, seed):
+    """The folder of a run."""
+    return runs / f"{'teacher' if arm == TEACHER else 'student'}-{seed}"
+
+
+def write_images(folder):
+    """Writes `labelled.npz` and a folder of images without labels."""
+    if (folder / "labelled.npz").exists():
+        return
+    images, labels = digits()
+    train, _, test = three_parts(labels, 0.0)
+    rest, kept, _ = three_parts(labels[train], LABELLED, 0.0)
+    unlabelled = folder / "unlabelled"
+    unlabelled.mkdir(parents=True, exist_ok=True)
+    for number in train[rest]:
+        encoded = tf.io.encode_png(images[number]).numpy()
+        (unlabelled / f"{number:04d}.png").write_bytes(encoded)
+    np.savez(
+        folder / "labelled.npz",
+        x_train=images[train[kept]],
+        y_train=labels[train[kept]],
+        x_test=images[test],
+        y_test=labels[test],
+    )
+
+
+def run(runs, arm, seed, epochs):
+    """Trains one network, unless that is done; returns what is recorded."""
+    fields = {
+        "data": f"arrays:{runs / 'data' / 'labelled.npz'}",
+        "validation_split": 0.2,
+        "epochs": epochs,
+        "batch_size": BATCH_SIZE,
+        "seed": seed,
+        **ARMS[arm],
+    }
+    facts = {}
+    if arm == STUDENT:
+        fields["pseudo_labels"] = str(runs / f"labels-{seed}")
+        facts = label(runs, seed)
+    recipe = training.resolve("digits", fields)
+    folder = run_folder(runs, arm, seed)
+    return finished.train(recipe, folder, checkpoint_epochs=epochs) | facts
+
+
+def label(runs, seed):
+    """Labels the other images by the teacher; returns how many, how right."""
+    folder = runs / f"labels-{seed}"
+    if not (folder / teacher.REPORT_FILE).exists():
+        training.label_images(
+            RunFolder(run_folder(runs, TEACHER, seed)).read(),
+            str(runs / "data" / "unlabelled"),
+            str(folder),
+            training.LabelOptions(threshold=THRESHOLD),
+            print_fn=lambda text: None,
+        )
+    images, labels = digits()
+    truth = {
+        image.tobytes(): label
+        for image, label in zip(images, labels, strict=True)
+    }
+    source = data.read_pseudo_labels(
+        str(folder), tuple(map(str, range(10))), channels=1
+    )
+    pairs = [source.decode(item) for _, item in source.scan()]
+    right = [
+        truth[image.decode().numpy().tobytes()] == row.numpy().argmax()
+        for image, row in pairs
+    ]
+    return {"pseudo_labels": len(right), "right": sum(map(int, right))}
+
+
+def main(arguments=None):
+    parser = records.parser(__doc__, seeds=3)
+    parser.add_argument("--epochs", type=int, default=EPOCHS)
+    parser.add_argument("--runs", default="runs/pseudo_labels")
+    options = parser.parse_args(arguments)
+    runs = pathlib.Path(f"{options.runs}-{options.epochs}")
+    write_images(runs / "data")
+    recorder = records.Recorder("pseudo_labels", options)
+    for seed in range(options.seeds):
+        for arm in ARMS:
+            case = {"arm": arm, "seed": seed, "epochs": options.epochs}
+            if recorder.has(case):
+                continue
+            found = run(runs, arm, seed, options.epochs)
+            recorder.append(case, **found)
+            print(f"{case}: {found['accuracy']:.2%}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Training runs of the studies: each in a folder, gone on with if stopped."""
+
+import json
+import pathlib
+
+import tensorflow as tf
+
+from lambdanet_tf import training
+
+METRICS = (
+    *("accuracy", "loss", "best_epoch", "test_images", "seconds", "device"),
+)
+
+
+def train(recipe, folder, **options):
+    """Trains a recipe in a folder, unless that is done.
+
+    Args:
+        recipe: `training.Recipe`.
+        folder: of the run.
+        **options: further ones of `training.RunOptions`.
+
+    Returns:
+        What is recorded of it: `METRICS`.
+    """
+    folder = pathlib.Path(folder)
+    if not is_finished(folder):
+        training.train(
+            recipe,
+            training.RunOptions(run_dir=str(folder), **options),
+            print_fn=lambda text: None,
+        )
+        tf.keras.backend.clear_session()
+    return metrics(folder)
+
+
+def is_finished(folder):
+    """Whether the run of a folder is finished."""
+    path = folder / "run.json"
+    is_there = path.exists()
+    return is_there and json.loads(path.read_text())["status"] == "finished"
+
+
+def metrics(folder):
+    """What is recorded of a finished run."""
+    found = json.loads((folder / "run.json").read_text())["metrics"]
+    return {name: found[name] for name in METRICS}
+
+
+def slug(*words):
+    """A name for a folder."""
+    text = "-".join(map(str, words)).lower()
+    return text.replace(", ", "-").replace(" ", "_")

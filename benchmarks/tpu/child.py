@@ -1,0 +1,51 @@
+"""One compilation, in a process of its own: see `benchmarks.tpu.compile`.
+
+    python -m benchmarks.tpu.child KEY CHIP
+
+KEY is one of `PROGRAMS`, CHIP one of `CHIPS`. The last line is the result as
+JSON.
+"""
+
+import json
+import os
+import sys
+import time
+
+# What training on a TPU runs on.
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import jax
+
+from benchmarks.tpu.compiler import compile_for
+from benchmarks.tpu.lowering import lower
+from benchmarks.tpu.outcome import refusal
+from benchmarks.tpu.programs import CHIPS
+from benchmarks.tpu.programs import PROGRAMS
+
+
+def main(key, chip):
+    compile_and_print(lambda: lower(PROGRAMS[key]), chip)
+
+
+def compile_and_print(lower_program, chip):
+    """Lowers and compiles a program; prints the result as JSON.
+
+    Args:
+        lower_program: function that returns StableHLO and a dict of facts.
+        chip: one of `CHIPS`.
+    """
+    start = time.perf_counter()
+    text, facts = lower_program()
+    lowered = time.perf_counter()
+    try:
+        result = {"status": "ok", **compile_for(text, CHIPS[chip].topology)}
+    except jax.errors.JaxRuntimeError as error:
+        result = refusal(str(error))
+    facts["lowering_seconds"] = round(lowered - start, 1)
+    facts["compile_seconds"] = round(time.perf_counter() - lowered, 1)
+    print(json.dumps({**facts, **result}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,93 @@
+"""Compiles training steps of Mask R-CNN at full size with a TPU's compiler.
+
+    make detection-tpu
+
+One image on one core, mixed bfloat16: the step that the Model Garden's task
+takes, of the registered experiments. Needs no TPU, but the compiler of
+`make tpu-compile` and the extra `garden`. Each program is compiled in a
+process of its own, and what is done is not repeated.
+"""
+
+import os
+import sys
+
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf
+from official.core import exp_factory
+from official.core import task_factory
+from official.vision import registry_imports  # noqa: F401
+
+from benchmarks import records
+from benchmarks.tpu import compile as tpu_compile
+from benchmarks.tpu.lowering import stablehlo
+from lambdanet_tf import garden
+from lambdanet_tf.ops import planning_for
+
+CHILD = (sys.executable, "-m", "benchmarks.tpu.detection", "--child")
+EXPERIMENTS = tuple(
+    f"{family}{depth}_maskrcnn_coco"
+    for depth in (101, 152, 200)
+    for family in ("lambda_resnet", "resnet_rs")
+)
+
+
+def main(arguments=None):
+    parser = tpu_compile.chips_parser(__doc__)
+    parser.set_defaults(timeout=1800)
+    parser.add_argument("--child", nargs=2, help="a child process")
+    options = parser.parse_args(arguments)
+    if options.child:
+        child(*options.child)
+        return
+    jobs = [
+        ({"experiment": name, "chip": chip}, name, chip, {})
+        for chip in options.chips
+        for name in EXPERIMENTS
+        if options.only in name
+    ]
+    recorder = records.Recorder("detection_tpu", options)
+    tpu_compile.compile_all(recorder, jobs, options.timeout, CHILD)
+
+
+def child(name, chip):
+    """Compiles the step of an experiment; prints the result as JSON."""
+    # Only here, where the compiler is installed.
+    from benchmarks.tpu import child as tpu_child  # noqa: PLC0415
+
+    garden.register()
+    params = exp_factory.get_exp_config(name)
+    # The record is never read: what it would hold is all that is asked.
+    params.task.train_data.input_path = __file__
+    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    tpu_child.compile_and_print(lambda: lower(params), chip)
+
+
+def lower(params):
+    """The StableHLO of a training step with one image, and its parameters.
+
+    Args:
+        params: config of an experiment; the batch is made one image.
+    """
+    params.task.train_data.global_batch_size = 1
+    task = task_factory.get_task(params.task)
+    inputs = task.build_inputs(params.task.train_data).element_spec
+    with planning_for("tpu"):
+        model = task.build_model()
+        optimizer = task.create_optimizer(params.trainer.optimizer_config)
+        variables = model.trainable_variables
+        # Makes the optimizer's own variables, which a compiled step cannot.
+        optimizer.apply_gradients([(tf.zeros_like(v), v) for v in variables])
+
+        def step(*tensors):
+            batch = tf.nest.pack_sequence_as(inputs, tensors)
+            return task.train_step(batch, model, optimizer)
+
+        compiled = tf.function(step, jit_compile=True)
+        text = stablehlo(compiled, tf.nest.flatten(inputs))
+    return text, {"parameters": model.count_params()}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Results of compiling for TPUs: what they say, without TensorFlow."""
+
+import math
+import re
+
+from benchmarks.tpu.programs import CHIPS
+from benchmarks.tpu.programs import GIB
+
+CLOCK = 940e6  # cycles a second of TPUv3: Norrie et al. (2021), IEEE Micro 41
+
+
+def memory(result):
+    """Bytes that a compiled program needs on its core."""
+    return (
+        result["arguments"]
+        + result["outputs"]
+        - result["aliases"]
+        + result["temporaries"]
+        + result["code_bytes"]
+    )
+
+
+def estimate(result):
+    """The compiler's estimate of a program, in seconds.
+
+    It counts -1 for each operation that it cannot cost; what is over a whole
+    number is the time of the others. A program of more than a second would be
+    taken for a shorter one.
+    """
+    seconds = result["optimal_seconds"]
+    return seconds - math.floor(seconds)
+
+
+def refusal(message):
+    """The result of a program that the compiler did not accept.
+
+    Args:
+        message: str. The compiler's.
+
+    Returns:
+        A dict: `status`, `message`, and `used`, the memory that a program needs
+        which does not fit, such as "17.2G of 15.5G".
+    """
+    if "CompileTimeHbmOom" not in message:
+        return {"status": "failed", "message": message[:600]}
+    sizes = re.search(
+        r"\(([\d.]+\w)\) exceeds available HBM \(([\d.]+\w)\)", message
+    ) or re.search(r"Used ([\d.]+\w) of ([\d.]+\w) hbm", message)
+    used = " of ".join(sizes.groups()) if sizes else ""
+    return {"status": "out of memory", "message": message[:600], "used": used}
+
+
+def summary(chip, result):
+    """A result in a few words."""
+    if result["status"] == "ok":
+        return (
+            f"compiled in {result['compile_seconds']:.0f} s, "
+            f"{memory(result) / GIB:.2f} of {CHIPS[chip].hbm // GIB} GiB"
+        )
+    return shortfall(result)
+
+
+def shortfall(result):
+    status = result["status"]
+    if status == "timed out":
+        return f"not finished after {result['limit_seconds']} s"
+    if status == "out of memory":
+        return f"does not fit: {result['used'] or result['message']}"
+    return f"failed: {result['message']}"
+
+
+def faults(result):
+    """What is wrong with a program although it compiles, or an empty text."""
+    faults = [f"no kernel for {name}" for name in result["without_kernel"]]
+    faults += [f"float64: {name}" for name in result["double"]]
+    return "; ".join(faults)
+
+
+def listed(result):
+    """Seconds by the cycles in the compiler's listing of a program.
+
+    None of results that were stored without it.
+    """
+    return result["cycles"] / CLOCK if "cycles" in result else None

@@ -1,0 +1,243 @@
+"""Times train.py: its loop, its input pipelines, and two replicas.
+
+    python -m benchmarks.training.speed                   ten minutes
+    python -m benchmarks.training.speed --only pipeline --seconds 1
+
+Every case is measured in a process of its own that may use as many cores as it
+says. The image sets are synthetic and are written into a temporary folder.
+"""
+
+import json
+import os
+import pathlib
+import tempfile
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import time
+
+import tensorflow as tf
+
+from benchmarks import records
+from benchmarks import timing
+from benchmarks.training import files as image_files
+from lambdanet_tf import data
+from lambdanet_tf.runs import RunFolder
+from lambdanet_tf.training import InputPipeline
+from lambdanet_tf.training import RunOptions
+from lambdanet_tf.training import resolve
+from lambdanet_tf.training.devices import create_strategy
+from lambdanet_tf.training.estimate import time_steps
+from lambdanet_tf.training.loop import prepare
+from lambdanet_tf.training.loop import set_up
+from lambdanet_tf.training.loop import train_epochs
+from lambdanet_tf.training.steps import update_step
+
+IMAGES = 256  # of a set on the disk
+BATCH = 32  # of a pipeline alone
+CROP = {
+    "image_size": 224,
+    "augmentation": "random_crop",
+    "flip": True,
+    "validation_split": 0.0,
+}
+PIPELINES = {
+    "digits in memory, 8 px, affine": {},
+    "arrays in memory, 32 px, shift and flip": {
+        "data": "arrays:{folder}/small.npz",
+        "image_size": 32,
+        "augmentation": "pad_crop",
+        "flip": True,
+    },
+    "arrays in memory, 500x375 to 224 px, random crop": {
+        **CROP,
+        "data": "arrays:{folder}/large.npz",
+    },
+    "folder of JPEGs, 500x375 to 224 px, random crop": {
+        **CROP,
+        "data": "folder:{folder}/folder",
+    },
+    "TFRecords, the same, not shuffled": {
+        **CROP,
+        "data": "records:{folder}/records",
+        "shuffle_buffer": 1,
+    },
+    "TFRecords, the same, shuffled": {
+        **CROP,
+        "data": "records:{folder}/records",
+        "shuffle_buffer": IMAGES // 2,
+    },
+}
+PAUSE = 1.0  # seconds, in which the pipelines of the others fill their buffers
+BARE = "decode, crop, resize and flip alone: a map over JPEGs in memory"
+NETWORKS = {
+    "LambdaResNetSmall, digits, 8 px, batch 64": {"epochs": 12},
+    "LambdaResNet50, 64 px, batch 16": {
+        "data": "arrays:{folder}/tiny.npz",
+        "model": "LambdaResNet50",
+        "image_size": 64,
+        "batch_size": 16,
+        "epochs": 5,
+        "augmentation": "pad_crop",
+    },
+}
+# Replicas, cores, images of a batch. The first is what the others are held to.
+SCALING = ((1, 1, 64), (1, 2, 64), (2, 2, 64), (2, 2, 128))
+
+
+def overhead(folder, name):
+    """One network: seconds of a step, of the loop and of bare steps.
+
+    An epoch of the loop of `train`, an epoch of the bare compiled step on
+    batches of the same pipeline, and one on a batch that is held in memory
+    take turns.
+
+    Returns:
+        Dict from what took turns to its epochs' seconds per step.
+    """
+    recipe = resolve("digits", _placed(NETWORKS[name], folder))
+    run = RunFolder(os.path.join(folder, f"run{len(os.listdir(folder))}"))
+    times = {"loop": [], "fed": [], "held": []}
+
+    def seconds_of(next_batch):
+        time.sleep(PAUSE)
+        start = time.perf_counter()
+        sums = [
+            step(*next_batch(), tf.constant(number, tf.int64))
+            for number in range(per_epoch)
+        ]
+        tf.add_n(sums).numpy()
+        return (time.perf_counter() - start) / per_epoch
+
+    def take_turns(model, row):
+        times["loop"].append(recipe.batch_size / row["images_per_second"])
+        times["fed"].append(seconds_of(lambda: next(fed)))
+        times["held"].append(seconds_of(lambda: held))
+        time.sleep(PAUSE)
+
+    # The checkpoint after each epoch stops the clock of the loop.
+    options = RunOptions(run_dir=run.path, checkpoint_epochs=1)
+    training = prepare(recipe, options, run, lambda text: None, take_turns)
+    per_epoch = training.pipeline.steps_per_epoch
+    step = tf.function(update_step(training.state, recipe))
+    fed = iter(training.pipeline.training())
+    held = next(fed)
+    train_epochs(training)
+    # The first epoch compiles; the second may still fill buffers.
+    return {name: taken[2:] for name, taken in times.items()}
+
+
+def pipeline(folder, name, seconds):
+    """Images per second of a pipeline, alone."""
+    if name == BARE:
+        return bare_decoding(folder, seconds)
+    recipe = resolve("digits", _placed(PIPELINES[name], folder))
+    images = data.load_images(
+        recipe.data, recipe.validation_split, None, recipe.shuffle_buffer
+    )
+    batches = InputPipeline(recipe, images).dataset(data.Shard(0, 1), BATCH)
+    return data.throughput(batches, seconds).images_per_second
+
+
+def bare_decoding(folder, seconds):
+    """What decoding and resizing allow, if nothing else were done."""
+    files = sorted(str(p) for p in pathlib.Path(folder).glob("folder/*/*/*"))
+    encoded = tf.constant([pathlib.Path(f).read_bytes() for f in files])
+
+    def crop(number):
+        image = encoded[number % len(files)]
+        seed = tf.stack([0, number])
+        begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
+            tf.io.extract_jpeg_shape(image),
+            tf.zeros([1, 0, 4]),
+            seed,
+            min_object_covered=0.0,
+            area_range=(0.08, 1.0),
+            max_attempts=10,
+            use_image_if_no_bounding_boxes=True,
+        )
+        box = tf.concat([begin[:2], extent[:2]], axis=0)
+        pixels = tf.io.decode_and_crop_jpeg(image, box, channels=3)
+        pixels = tf.image.resize(pixels, [224, 224])
+        return tf.image.stateless_random_flip_left_right(pixels, seed), 0
+
+    numbers = tf.data.Dataset.range(10**9, output_type=tf.int32)
+    batches = numbers.map(crop, num_parallel_calls=tf.data.AUTOTUNE)
+    batches = batches.batch(BATCH, drop_remainder=True).prefetch(
+        tf.data.AUTOTUNE
+    )
+    return data.throughput(batches, seconds).images_per_second
+
+
+def scaling(folder, replicas, batch_size):
+    """Images per second of steps on so many replicas."""
+    fields = {"image_size": 32, "batch_size": batch_size}
+    recipe = resolve("digits", fields)
+    options = RunOptions(
+        runs_dir=folder,
+        replicas=replicas if replicas > 1 else 0,
+        strategy="mirrored" if replicas > 1 else "default",
+    )
+    parts = set_up(recipe, options, create_strategy(options))
+    return batch_size / time_steps(recipe, options, *parts).seconds
+
+
+def write_files(folder):
+    """All image sets."""
+    image_files.write_arrays(f"{folder}/tiny.npz", 64 + 8, 64, 64)
+    image_files.write_arrays(f"{folder}/small.npz", IMAGES, 32, 32)
+    image_files.write_arrays(f"{folder}/large.npz", IMAGES // 2)
+    files = list(image_files.jpegs(IMAGES))
+    image_files.write_folder(f"{folder}/folder", files)
+    image_files.write_records(f"{folder}/records", files)
+
+
+def cases():
+    """Yields what is measured: case, cores, function and its arguments."""
+    for name in NETWORKS:
+        yield {"part": "loop", "network": name}, 2, "overhead", [name]
+    for name in (*PIPELINES, BARE):
+        for cores in (1, 2):
+            case = {"part": "pipeline", "pipeline": name, "cores": cores}
+            yield case, cores, "pipeline", [name]
+    for replicas, cores, batch in SCALING:
+        case = {"part": "replicas", "replicas": replicas, "cores": cores}
+        yield {**case, "batch": batch}, cores, "scaling", [replicas, batch]
+
+
+def _placed(fields, folder):
+    return {
+        name: value.format(folder=folder) if name == "data" else value
+        for name, value in fields.items()
+    }
+
+
+def main(arguments=None):
+    parser = records.parser(__doc__, seconds=3.0)
+    parser.add_argument("--child", help="a child process")
+    options = parser.parse_args(arguments)
+    if options.child:
+        function, *rest = json.loads(options.child)
+        print(json.dumps(globals()[function](*rest)))
+        return
+    recorder = records.Recorder("training", options)
+    with tempfile.TemporaryDirectory() as folder:
+        write_files(folder)
+        for case, cores, function, rest in cases():
+            if options.only not in str(case) or recorder.has(case):
+                continue
+            if function == "pipeline":
+                rest = [*rest, options.seconds]
+            child = json.dumps([function, folder, *rest])
+            found = timing.in_child(
+                "benchmarks.training.speed", "--child", child, cores=cores
+            )
+            if function == "overhead":
+                recorder.append(case, seconds=found)
+            else:
+                recorder.append(case, images_per_second=found)
+            print(case, found, flush=True)
+
+
+if __name__ == "__main__":
+    main()

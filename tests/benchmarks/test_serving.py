@@ -1,0 +1,46 @@
+"""Benchmarks of exports: that they run and append, and what they compare."""
+
+import pytest
+
+from benchmarks import records
+from benchmarks.serving import exports
+from benchmarks.serving import runtimes
+from benchmarks.views import serving as views
+
+pytestmark = pytest.mark.once
+
+
+def test_times_of_runtimes_are_appended(tmp_path, monkeypatch):
+    seconds = {"TensorFlow": [2.0] * 6, "ONNX Runtime": [1.0] * 6}
+    found = {"difference": 0.0, "seconds": seconds}
+    monkeypatch.setattr(runtimes, "export", lambda name, folder: None)
+    monkeypatch.setattr(runtimes, "measure", lambda *_: found)
+    for _ in range(2):  # what is known is not measured again
+        runtimes.main(
+            ["--only", "LLLL", "--batch", "8", "--results", str(tmp_path)]
+        )
+    (row,) = records.read("runtimes", tmp_path)
+    assert row["case"] == {"network": "LLLL", "batch": 8}
+    other = {**row, "seconds": {**seconds, "OpenVINO": [3.0] * 6}}
+    text = views.runtimes({"runtimes": [row, other]})
+    assert "| LLLL | 8 | 4.00 | 8.00 | refused | **0.50** (0.50 to" in text
+    assert "- OpenVINO, TensorFlow being 1, takes 1.50 times as long" in text
+
+
+@pytest.mark.parametrize(
+    ("number", "place"), [(5, 4), (19, 18), (20, 18), (100, 94)]
+)
+def test_a_percentile_is_of_what_was_measured(number, place):
+    assert views.percentile_95(list(range(number))[::-1]) == place
+
+
+@pytest.mark.slow
+def test_times_of_exports_are_appended(tmp_path):
+    pytest.importorskip("grpc")
+    arguments = ["--only", "digits", "--seconds", "0.2", "--results"]
+    exports.main([*arguments, str(tmp_path)])
+    found = {"exports": records.read("exports", tmp_path)}
+    text = views.exports(found)
+    assert "| digits | 8 | export, gRPC | 4 | " in text
+    assert text.count("| digits |") == 15 + 27 + 3
+    views.exports_picture(found)

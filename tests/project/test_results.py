@@ -1,0 +1,42 @@
+"""The results: records, the pages made of them, the commands that make them."""
+
+import importlib.util
+import re
+
+import pytest
+
+from benchmarks import records
+from benchmarks import render
+
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.skipif(
+        not (records.ROOT / "lambdanet_tf").is_dir(), reason="no sources"
+    ),
+]
+TOPICS = records.topics()
+
+
+def test_pages_are_what_their_records_give(capsys):
+    assert render.main(["--check"]) == 0, capsys.readouterr().out
+
+
+def test_every_file_of_records_has_a_topic():
+    files = {path.stem for path in records.RESULTS.glob("*.jsonl")}
+    assert files <= TOPICS.keys()
+
+
+@pytest.mark.parametrize("topic", TOPICS.values(), ids=TOPICS)
+def test_a_topic_has_commands_and_code(topic):
+    for path in topic.code:
+        assert (records.ROOT / path).exists()
+    for command in topic.commands:
+        module = re.match(r"(?:\w+=\w+ )?python -m (\S+)", command)[1]
+        assert importlib.util.find_spec(module), module
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_records_say_where_they_come_from(topic):
+    for record in records.read(topic):
+        fields = {"case", "processor", "threads", "versions", "commit"}
+        assert fields | {"date", "code"} <= record.keys()
