@@ -8,8 +8,10 @@ import sys
 
 import pytest
 
+from benchmarks import records
 from benchmarks.gpu import report as gpu_report
 from benchmarks.layers import device_fit
+from benchmarks.views import gpu as views
 
 ROOT = pathlib.Path(__file__).parents[2]
 LOWER = """
@@ -64,8 +66,9 @@ def test_programs_are_lowered_measured_and_reported(tmp_path):
         for line in lines.values():
             assert line["repetitions"] == 3
             assert 0 < line["fastest"] <= line["median"] <= line["slowest"]
-    texts = gpu_report.layer_table(figures)
-    assert texts.count("5x5, d=16, scope 3, batch 2") == 2
+    gpu_report.main([str(results), "--results", str(tmp_path)])
+    text = views.gpu({"gpu": records.read("gpu", tmp_path)})
+    assert text.count("5x5, d=16, scope 3, batch 2") == 2
 
 
 def figures_of(seconds):
@@ -106,17 +109,24 @@ def figures_of(seconds):
     }
 
 
-def test_the_table_compares_the_choice_with_the_best():
+def test_the_table_compares_the_choice_with_the_best(tmp_path):
     figures = figures_of(
         {"lambda_first": 2e-3, "query_first": 1e-3, "timm, eager": 3e-3}
     )
-    *_, line = gpu_report.layer_table(figures).splitlines()
+    (tmp_path / "gpu.json").write_text(json.dumps(figures))
+    arguments = [str(tmp_path / "gpu.json"), "--results", str(tmp_path)]
+    gpu_report.main(arguments)
+    found = {"gpu": records.read("gpu", tmp_path)}
+    text = views.gpu(found)
+    (line,) = (x for x in text.splitlines() if x.startswith("| 14x14"))
     assert line.startswith("| 14x14, d=256, scope 23, batch 64 | training")
     measured = gpu_report.measured(figures["groups"]["layer"])
     chosen = measured.choice(gpu_report.GPU)
     times = {"lambda_first": "2.000", "query_first": "1.000"}
     assert f"| {chosen} | {times[chosen]} |" in line
     assert "| 3.000 |" in line
+    assert "- layer, einsum: out of memory" in text
+    views.gpu_picture(found)
 
 
 def test_a_fit_never_chooses_worse_than_the_row_it_began_with():

@@ -22,11 +22,20 @@ def docs(tmp_path):
     """A copy of the pages that are made of records."""
     for target in SOURCES:
         name = target.partition("#")[0]
+        if not (render.DOCS / name).exists():
+            continue  # It has no records yet.
         shutil.copy(render.DOCS / name, tmp_path / name)
     return tmp_path
 
 
-@pytest.mark.parametrize("target", [t for t in SOURCES if "#" in t])
+MEASURED = [
+    target
+    for target, topics in SOURCES.items()
+    if all(KNOWN[topic.name] for topic in topics)
+]
+
+
+@pytest.mark.parametrize("target", [t for t in MEASURED if "#" in t])
 def test_a_view_is_pure(target):
     topics = SOURCES[target]
     found = {topic.name: KNOWN[topic.name] for topic in topics}
