@@ -1,19 +1,19 @@
 """Trains KerasHub's RetinaNet on scenes, in Keras 3, with a lambda backbone.
 
-    python -m benchmarks.detection_keras_hub --write docs       # 10 minutes
+    python -m benchmarks.studies.detection_keras_hub            # 10 minutes
+    python -m benchmarks.studies.detection_keras_hub --steps 5
 
 The backbone is small and has lambda layers in the last blocks of c4 and c5, as
 in `detection.yaml`. The baseline, which was named before the first run: the
 same detector with an untrained backbone, which keeps its initial weights while
 all else is trained alike. Each detector is saved as `.keras`, loaded, and what
 is loaded finds the digits of the held-out scenes. The evaluation is COCO's, by
-pycocotools, which the extra `garden` installs.
+pycocotools, which the extra `garden` installs. `--picture FILE` draws what the
+detectors of this call find.
 """
 
-import argparse
 import contextlib
 import io
-import json
 import os
 import pathlib
 import time
@@ -27,10 +27,9 @@ import tensorflow as tf
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
+from benchmarks import records
 from benchmarks.studies import detection_scenes
-from benchmarks import report
 from lambdanet_tf.environment import require
-from lambdanet_tf.environment import versions
 from lambdanet_tf.keras_hub import NetworkBackbone
 
 BATCH, STEPS, RATE = 8, 600, 1e-3
@@ -165,34 +164,13 @@ def run(name, scenes, steps, folder):
     # Of one size: KerasHub's suppression of overlaps does not take others.
     found = loaded.predict(images.astype("float32"), batch_size=25, verbose=0)
     row = {
-        "network": name,
         "parameters": model.count_params(),
         "backbone_parameters": model.backbone.image_encoder.count_params(),
-        "steps": steps,
         "seconds": round(taken[0]),
         "cpu_seconds": round(taken[1]),
         "metrics": evaluate(found, scenes["heldout"]),
     }
     return row, {key: value[:SHOWN] for key, value in found.items()}
-
-
-def table(record):
-    """The detectors, one a line."""
-    heads = ["backbone", "parameters", "of the backbone", "steps", *METRICS]
-    heads += ["minutes", "CPU minutes"]
-    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    for row in record["rows"]:
-        cells = [
-            row["network"],
-            f"{row['parameters']:,}",
-            f"{row['backbone_parameters']:,}",
-            str(row["steps"]),
-            *(f"{100 * row['metrics'][name]:.1f}" for name in METRICS),
-            f"{row['seconds'] / 60:.0f}",
-            f"{row['cpu_seconds'] / 60:.0f}",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
 
 
 def picture(scenes, found):
@@ -232,30 +210,30 @@ def _boxes(scene, boxes, labels):
     return detection_scenes.Scene(scene.image, masks, labels, boxes)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main(arguments=None):
+    parser = records.parser(__doc__)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--runs", default="runs/detection_keras_hub")
-    parser.add_argument("--write", type=pathlib.Path, metavar="FOLDER")
-    options = parser.parse_args()
+    parser.add_argument("--picture", metavar="FILE")
+    options = parser.parse_args(arguments)
+    recorder = records.Recorder("detection_keras_hub", options)
     runs = pathlib.Path(options.runs)
     runs.mkdir(parents=True, exist_ok=True)
     scenes = {
         part: list(detection_scenes.make_scenes(part))
         for part in detection_scenes.PARTS
     }
-    rows, found = [], {}
+    found = {}
     for name in DETECTORS:
+        case = {"backbone": name, "steps": options.steps}
+        if options.only not in name or recorder.has(case):
+            continue
         row, found[name] = run(name, scenes, options.steps, runs)
-        rows.append(row)
-        print(row, flush=True)
-    record = {"rows": rows, "versions": versions()}
-    if folder := options.write:
-        text = json.dumps(record, indent=1) + "\n"
-        (folder / "detection_keras_hub.json").write_text(text)
-        report.insert(folder, "results", table(record), "keras_hub.md")
+        recorder.append(case, **row)
+        print(name, row, flush=True)
+    if options.picture and found:
         figure = picture(scenes["heldout"][:SHOWN], found)
-        figure.savefig(folder / "detection_keras_hub.png", dpi=90)
+        figure.savefig(options.picture, dpi=90)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,9 @@ def picture(scenes_folder, exports, path):
     )
     axes = figure.subplots(1 + len(exports), SCENES, squeeze=False)
     for axis, scene in zip(axes[0], scenes, strict=True):
-        detection_scenes.draw(axis, scene, [names[label - 1] for label in scene.labels])
+        detection_scenes.draw(
+            axis, scene, [names[label - 1] for label in scene.labels]
+        )
     for line, run in zip(axes[1:], exports.values(), strict=True):
         detect = tf.saved_model.load(str(run / EXPORT / "saved_model"))
         for axis, scene in zip(line, scenes, strict=True):

@@ -7,6 +7,7 @@ from benchmarks.timing import spread
 from benchmarks.views import crossed
 from benchmarks.views import figure
 from benchmarks.views import grouped
+from benchmarks.views import interval
 from benchmarks.views import listing
 from benchmarks.views import view
 
@@ -411,3 +412,33 @@ def attention_picture(found):
 
 def places_min(rows, place):
     return min(place(row["case"]) for row in rows)
+
+
+@view("streaming.md#generation")
+def generation(found):
+    cells = {
+        (x["case"]["way"], f"{x['case']['tokens']:,} tokens"): interval(
+            [1000 * seconds for seconds in spread(x["seconds"])], digits=1
+        )
+        for x in found["generation"]
+    }
+    return crossed(cells, "ms for a token, after")
+
+
+@view("generation.png")
+def generation_picture(found):
+    made, ((axes,),) = figure(7, 4)
+    for (way,), rows in grouped(found["generation"], "way").items():
+        axes.loglog(
+            [row["case"]["tokens"] for row in rows],
+            [1000 * median(row["seconds"]) for row in rows],
+            "--" if "again" in way else "-",
+            base=2,
+            marker="o",
+            label=way,
+        )
+    axes.set_yscale("log", base=10)
+    axes.set(xlabel="tokens before it", ylabel="milliseconds for a token")
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False)
+    return made

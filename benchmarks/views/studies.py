@@ -492,3 +492,61 @@ def experiments(found):
         "parameters, M": _millions,
     }
     return listing(rows, columns)
+
+
+@view("keras_hub.md#results")
+def keras_hub(found):
+    columns = {
+        "backbone": _case("backbone"),
+        "parameters": lambda row: f"{row['parameters']:,}",
+        "of the backbone": lambda row: f"{row['backbone_parameters']:,}",
+        "steps": _case("steps"),
+        **{
+            name: lambda row, name=name: f"{100 * row['metrics'][name]:.1f}"
+            for name in ("AP", "AP50", "AP75")
+        },
+        "minutes": lambda row: f"{row['seconds'] / 60:.0f}",
+        "CPU minutes": lambda row: f"{row['cpu_seconds'] / 60:.0f}",
+    }
+    return listing(found["detection_keras_hub"], columns)
+
+
+def _by_training(found):
+    """Accuracies `(seeds, tested sizes)` by the sizes that were trained."""
+    rows = [x for x in found["image_sizes"] if "steps" not in x["case"]]
+    trained = {
+        name: [row["accuracies"] for row in group]
+        for (name,), group in grouped(rows, "trained").items()
+    }
+    return trained, rows[0]["pixels"]
+
+
+@view("layers.md#sizes")
+def image_sizes(found):
+    trained, pixels = _by_training(found)
+    cells = {
+        (name, f"{size} px"): (
+            f"{statistics.mean(x):.1f} ({min(x):.1f} to {max(x):.1f})"
+        )
+        for name, rows in trained.items()
+        for size, x in zip(pixels, zip(*rows, strict=True), strict=True)
+    }
+    return crossed(cells, "trained at")
+
+
+@view("sizes.png")
+def image_sizes_picture(found):
+    trained, pixels = _by_training(found)
+    made, ((axes,),) = figure(6, 3.6)
+    for name, rows in trained.items():
+        columns = list(zip(*rows, strict=True))
+        means = [statistics.mean(x) for x in columns]
+        axes.plot(pixels, means, marker="o", label=f"trained at {name}")
+        axes.fill_between(
+            pixels, [*map(min, columns)], [*map(max, columns)], alpha=0.2
+        )
+    axes.set(xlabel="pixels of a side, tested", ylabel="test accuracy, %")
+    axes.set_xticks(pixels)
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False)
+    return made

@@ -5,8 +5,8 @@ import tensorflow as tf
 from official.core import exp_factory
 from official.vision.data import tf_example_builder
 
-from benchmarks.studies import detection_tfrecords
 from benchmarks.studies import detection_scenes
+from benchmarks.studies import detection_tfrecords
 
 SIZE = 64
 BACKBONE = {

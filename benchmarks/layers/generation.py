@@ -1,0 +1,112 @@
+"""Measures what a token costs over the length of the text before it.
+
+    python -m benchmarks.layers.generation                  # 10 minutes
+    python -m benchmarks.layers.generation --seconds 1 --lengths 64 256
+
+A decoder whose positions are mixed by causal lambda layers, by local attention
+or by global attention with its cache, by `streaming.step`; and two of them
+called again on the whole text for each token. One sequence, float32.
+"""
+
+import os
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks import records
+from benchmarks.timing import spread
+from lambdanet_tf import streaming
+from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.layers import RelativeAttention
+
+TOKENS, WIDTH, BLOCKS, SCOPE, HEADS = 256, 128, 4, 127, 4
+LENGTHS = (64, 256, 1024, 4096, 16384)
+_PROMPT = 256  # positions that are read at once
+MIXERS = {
+    "lambda": lambda: LambdaLayer(
+        num_heads=HEADS, scope=SCOPE, causal=True, use_batch_norm=False
+    ),
+    "local attention": lambda: RelativeAttention(
+        num_heads=HEADS, scope=SCOPE, causal=True
+    ),
+    "attention": lambda: RelativeAttention(
+        num_heads=HEADS, causal=True, position_embedding=None
+    ),
+}
+
+
+def language_model(mixer) -> tf.keras.Model:
+    """A decoder of tokens whose positions are mixed by `mixer()`."""
+    layers = tf.keras.layers
+    tokens = tf.keras.Input((None,), dtype="int32")
+    x = layers.Embedding(TOKENS, WIDTH)(tokens)
+    for _ in range(BLOCKS):
+        x = layers.Add()([x, mixer()(layers.LayerNormalization()(x))])
+        hidden = layers.Dense(4 * WIDTH, activation="gelu")(
+            layers.LayerNormalization()(x)
+        )
+        x = layers.Add()([x, layers.Dense(WIDTH)(hidden)])
+    return tf.keras.Model(tokens, layers.Dense(TOKENS)(x))
+
+
+def stepper(model, text):
+    """A function that reads one token after a text, by its state."""
+    spec = streaming.state_spec(model)
+    step = tf.function(
+        lambda tokens, state: streaming.step(model, tokens, state),
+        input_signature=[tf.TensorSpec([1, None], tf.int32), spec],
+    )
+    state = streaming.initial_state(model, 1)
+    for begin in range(0, text.shape[1], _PROMPT):
+        _, state = step(text[:, begin : begin + _PROMPT], state)
+    return lambda: step(text[:, -1:], state)[0]
+
+
+def caller(model, text):
+    """A function that reads one token more by a call on the whole text."""
+    call = tf.function(lambda tokens: model(tokens)[:, -1:])
+    return lambda: call(text)
+
+
+def repeats(run, budget) -> list[float]:
+    """Seconds of each call of a function, after one to trace it."""
+    run().numpy()
+    times, end = [], time.perf_counter() + budget
+    while not times or time.perf_counter() < end:
+        begin = time.perf_counter()
+        run().numpy()
+        times.append(time.perf_counter() - begin)
+    return times
+
+
+def main(arguments=None):
+    parser = records.parser(__doc__, seconds=6.0)
+    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
+    options = parser.parse_args(arguments)
+    recorder = records.Recorder("generation", options)
+    models = {name: language_model(mixer) for name, mixer in MIXERS.items()}
+    ways = {name: (stepper, model) for name, model in models.items()}
+    for name in ("lambda", "attention"):
+        ways[f"{name}, whole text again"] = caller, models[name]
+    rng = np.random.default_rng(0)
+    for length in options.lengths:
+        text = tf.constant(rng.integers(0, TOKENS, [1, length]), tf.int32)
+        for name, (way, model) in ways.items():
+            case = {"way": name, "tokens": length}
+            if options.only not in name or recorder.has(case):
+                continue
+            times = repeats(way(model, text), options.seconds)
+            recorder.append(case, seconds=times)
+            middle, least, most = (1000 * x for x in spread(times))
+            print(
+                f"{length:6} tokens  {name:28} {middle:10.2f} ms, "
+                f"{least:.2f} to {most:.2f} of {len(times)}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

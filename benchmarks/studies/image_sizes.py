@@ -1,0 +1,110 @@
+"""Measures accuracy over the size of test images, with global lambda layers.
+
+    python -m benchmarks.studies.image_sizes                    # 10 minutes
+    python -m benchmarks.studies.image_sizes --steps 20 --seeds 1
+
+The 8x8 digits of scikit-learn, drawn at other sizes, and a small network whose
+lambda layers have a table of all distances. Trained at one size, and with the
+same number of updates at three in turns, which share all weights. At a smaller
+test size the table is cropped, at a larger one interpolated.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks import records
+from lambdanet_tf import models
+from lambdanet_tf.environment import require
+from lambdanet_tf.layers import LambdaLayer
+
+TRAINED = {"16 px": (16,), "16, 12, 8 px": (16, 12, 8)}
+TESTED = (6, 8, 10, 12, 14, 16, 20, 24)
+BATCH, HELD_OUT, STEPS = 64, 500, 900
+
+
+def digits():
+    """Training and test images in [0, 1], and their labels."""
+    found = require("sklearn.datasets", extra="data").load_digits()
+    images, labels = found.images[..., None] / 16, found.target
+    order = np.random.default_rng(0).permutation(len(labels))
+    images, labels = images[order].astype("float32"), labels[order]
+    return (
+        (images[HELD_OUT:], labels[HELD_OUT:]),
+        (images[:HELD_OUT], labels[:HELD_OUT]),
+    )
+
+
+def networks(sizes) -> dict[int, tf.keras.Model]:
+    """A network for each size; all have the same layers."""
+    layers = tf.keras.layers
+    parts = [layers.Conv2D(32, 3, padding="same", activation="relu")]
+    for _ in range(2):
+        parts += [LambdaLayer(32), layers.Activation("relu")]
+    parts += [layers.GlobalAveragePooling2D(), layers.Dense(10)]
+
+    def at(size):
+        inputs = x = tf.keras.Input((size, size, 1))
+        for part in parts:
+            x = part(x)
+        return tf.keras.Model(inputs, x)
+
+    return {size: at(size) for size in sizes}
+
+
+def resized(images, size):
+    return tf.image.resize(images, [size, size], antialias=True)
+
+
+def train(sizes, steps, seed):
+    """The largest of the networks of some sizes, trained on all in turns."""
+    tf.keras.utils.set_random_seed(seed)
+    (images, labels), _ = digits()
+    trained = networks(sizes)
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    for model in trained.values():
+        model.compile(tf.keras.optimizers.Adam(3e-3), loss)
+    rng = np.random.default_rng(seed)
+    for number in range(steps):
+        size = sizes[number % len(sizes)]
+        chosen = rng.integers(0, len(labels), BATCH)
+        batch = resized(images[chosen], size)
+        trained[size].train_on_batch(batch, labels[chosen])
+    return trained[sizes[0]]
+
+
+def accuracies(model) -> list[float]:
+    """Of a network, in percent, at each of `TESTED`."""
+    _, (images, labels) = digits()
+    found = []
+    for size in TESTED:
+        network = models.resize_embeddings(model, (size, size, 1))
+        logits = network.predict(resized(images, size), verbose=0)
+        found.append(100 * float(np.mean(logits.argmax(-1) == labels)))
+    return found
+
+
+def main(arguments=None):
+    parser = records.parser(__doc__, seeds=3)
+    parser.add_argument("--steps", type=int, default=STEPS)
+    options = parser.parse_args(arguments)
+    recorder = records.Recorder("image_sizes", options)
+    print("tested at".ljust(20), *(f"{size:5}" for size in TESTED))
+    for seed in range(options.seeds):
+        for name, sizes in TRAINED.items():
+            case = {"trained": name, "seed": seed}
+            if options.steps != STEPS:
+                case["steps"] = options.steps
+            if options.only not in name or recorder.has(case):
+                continue
+            found = accuracies(train(sizes, options.steps, seed))
+            recorder.append(case, accuracies=found, pixels=list(TESTED))
+            cells = [f"{x:5.1f}" for x in found]
+            print(f"seed {seed}  {name:12} {' '.join(cells)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
