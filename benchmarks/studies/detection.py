@@ -24,8 +24,8 @@ from official.core import train_utils
 from official.vision import registry_imports  # noqa: F401
 from official.vision.serving import export_saved_model_lib
 
-from benchmarks import detection_scenes
 from benchmarks import records
+from benchmarks.studies import detection_scenes
 from lambdanet_tf import garden
 
 EXPERIMENT = "lambda_resnet_maskrcnn_coco"

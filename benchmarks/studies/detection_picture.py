@@ -13,8 +13,8 @@ import numpy as np
 import tensorflow as tf
 from official.vision.ops import mask_ops
 
-from benchmarks import detection_scenes
 from benchmarks import records
+from benchmarks.studies import detection_scenes
 from benchmarks.studies.detection import EXPORT
 from lambdanet_tf.environment import require
 

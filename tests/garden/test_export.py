@@ -13,7 +13,7 @@ from tests.support import serve_check
 pytest.importorskip("lambdanet_tf.garden", exc_type=ImportError)
 task_factory = pytest.importorskip("official.core.task_factory")
 hyperparams = pytest.importorskip("official.modeling.hyperparams")
-scenes = pytest.importorskip("benchmarks.detection_scenes")
+scenes = pytest.importorskip("benchmarks.studies.detection_scenes")
 garden_tasks = pytest.importorskip("tests.support.garden_tasks")
 
 pytestmark = [
