@@ -1,18 +1,4 @@
-"""Files of figures, and blocks of pages, of what has no records yet."""
-
-import json
-
-
-def stored(path, default):
-    """What a JSON file holds.
-
-    Args:
-        path: of the file, or None.
-        default: what to return where there is no file.
-    """
-    if path is None or not path.exists():
-        return default
-    return json.loads(path.read_text())
+"""Blocks of pages, of what has no records."""
 
 
 def insert(folder, section, text, document="engine.md"):
