@@ -22,6 +22,7 @@ SHORT = (
     "forecast.ipynb",
     "graphs.ipynb",
     "segmentation.ipynb",
+    "reading.ipynb",
 )
 NOTEBOOKS = ("train_on_digits.ipynb", "fine_tune.ipynb", *SHORT)
 _SECONDS_PER_CELL = 3600
