@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks import delft
+from benchmarks.studies import delft
 from lambdanet_tf import models
 from lambdanet_tf.layers import LambdaLayer
 from tests.support import checks

@@ -5,15 +5,14 @@ pytest -m slow tests/models/test_timm_live.py
 """
 
 import importlib
-import json
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks import networks
+from benchmarks import records
 from benchmarks.networks import timm_models
+from benchmarks.networks import timm_speed
 from lambdanet_tf import convert
 from lambdanet_tf import models
 from lambdanet_tf import specs
@@ -133,25 +132,14 @@ def test_what_timm_can_express_it_computes(variant, torch, tmp_path):
     checks.assert_close(model(images), expected, 2e-5)
 
 
-def test_the_benchmark_at_small_size(tmp_path, monkeypatch, capsys):
-    (tmp_path / "engine.md").write_text(
-        "<!-- timm:begin -->\n\nold\n\n<!-- timm:end -->\n"
-    )
-    command = "--timm --networks LambdaResNet26T --batch 1 --size 64 --turns 2"
-    command += f" --ours graph --theirs eager --write {tmp_path}"
-    monkeypatch.setattr(sys, "argv", ["networks", *command.split()])
-    networks.main()
-    rows = json.loads((tmp_path / "timm_speed.json").read_text())
-    assert [row["phase"] for row in rows] == ["inference", "training"]
-    for row in rows:
-        low, high = row["interval"]
-        assert 0 < low <= row["ratio"] <= high
-        assert row["turns"] == 2
-    document = (tmp_path / "engine.md").read_text()
-    assert "old" not in document
-    assert f"**{rows[0]['ratio']:.2f}**" in document
-    assert (tmp_path / "timm_speed.png").stat().st_size > 1000
-    assert "LambdaResNet26T, training, batch 1" in capsys.readouterr().out
+def test_the_benchmark_at_small_size(tmp_path, capsys):
+    command = "--only LambdaResNet26T --batch 1 --size 64 --seconds 4"
+    command += f" --ours graph --theirs eager --results {tmp_path}"
+    timm_speed.main(command.split())
+    rows = records.read("timm", tmp_path)
+    phases = [row["case"]["phase"] for row in rows]
+    assert phases == ["inference", "training"]
+    assert "LambdaResNet26T" in capsys.readouterr().out
 
 
 def test_timm_reads_what_is_exported(torch, tmp_path):
