@@ -199,7 +199,7 @@ def concurrent(exported, name, alone, seconds):
             )
     finally:
         process.terminate()
-        process.wait()
+        process.communicate()
     return measured
 
 
