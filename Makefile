@@ -41,7 +41,7 @@ demo: $(VENV)/.demo  ## Train on handwritten digits, export, predict.
 	$(BIN)/python export.py
 	$(BIN)/python export.py --predict
 
-test: lint  ## Lint, check types, test under both Kerases (16 min).
+test: lint  ## Lint, check types, test under both Kerases (18 min).
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) \
 		-m "not slow and not thorough and not once and not once_a_version"
