@@ -376,11 +376,12 @@ def main():
     print(table(results))
     picture(results).savefig(flags.folder / "speed.png", dpi=110)
     if flags.write:
-        from benchmarks import report  # noqa: PLC0415 - of the repository
+        from benchmarks import render  # noqa: PLC0415 - of the repository
 
         image = "![Speed and memory of generation](language_model.png)"
         text = f"{table(results)}\n\n{image}"
-        report.insert(flags.write, "language_model", text, "sequences.md")
+        page = flags.write / "sequences.md"
+        render.replace(page, "language_model", text, write=True)
         picture(results).savefig(flags.write / "language_model.png", dpi=110)
     text = generate(flags.folder / "exported" / "1", b"def read_", 400)
     print(text.decode(errors="replace"))
