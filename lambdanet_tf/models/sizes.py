@@ -57,7 +57,7 @@ def resize_embeddings(
     """
     input_shape = tuple(input_shape)
     if isinstance(model, tf.keras.Model):
-        copy = _model_of_size(model, input_shape)
+        copy = _model_of_size(model, input_shape, {})
     else:
         copy = _layer_of_size(model, input_shape)
     weights, given = named_weights(copy), named_weights(model)
@@ -68,7 +68,15 @@ def resize_embeddings(
     return copy
 
 
-def _model_of_size(model, input_shape):
+def _model_of_size(model, input_shape, shapes):
+    """A copy of a model at another size, with new weights.
+
+    Args:
+        model: a functional or Sequential model.
+        input_shape: of its inputs without the batch.
+        shapes: dict to which the shapes are added that the models in it see,
+            by the id of the tensor in the given model.
+    """
     check_functional(model)
     if len(model.inputs) != 1:
         raise ValueError(
@@ -86,22 +94,26 @@ def _model_of_size(model, input_shape):
 
     def clone(layer, config):
         if is_graph(layer):
-            return _model_of_size(layer, _size_at(layer, model, input_shape))
+            size = _size_at(layer, model, input_shape, shapes)
+            return _model_of_size(layer, size, shapes)
         return type(layer).from_config(config)
 
     inputs = tf.keras.Input(input_shape, dtype=model.inputs[0].dtype)
     return clone_network(model, input_tensors=inputs, clone_layer=clone)
 
 
-def _size_at(layer, model, input_shape):
+def _size_at(layer, model, input_shape, shapes):
     """The shape of what a layer sees in a model of another size."""
     calls = nodes(graph_of(model))
     call = next(node for node in calls if operation_of(node) is layer)
     tensor = symbolic(arguments_of(call))[0]
     if tensor is model.inputs[0]:
         return input_shape
-    before = tf.keras.Model(model.inputs[0], tensor)
-    return tuple(_model_of_size(before, input_shape).outputs[0].shape)[1:]
+    if id(tensor) not in shapes:
+        before = tf.keras.Model(model.inputs[0], tensor)
+        copy = _model_of_size(before, input_shape, shapes)
+        shapes[id(tensor)] = tuple(copy.outputs[0].shape)[1:]
+    return shapes[id(tensor)]
 
 
 def _layer_of_size(layer, input_shape):
