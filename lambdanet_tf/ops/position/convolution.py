@@ -140,7 +140,7 @@ CONV2D = Algorithm(
     needs_static=False,
     devices=("cpu", "gpu", "tpu", "portable"),
 )
-# By name alone: at best a little faster than `conv2d`, forward, with a scope of 7.
+# By name alone: hardly faster than `conv2d` anywhere, and often slower.
 DEPTHWISE = Algorithm(
     run=depthwise,
     costs=_depthwise_costs,
