@@ -56,7 +56,6 @@ test-thorough: $(VENV)/.dev  ## Run the cases that `make test` leaves out.
 		-m "thorough and not slow and not once and not once_a_version"
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m slow \
 		tests/serving/test_verify.py tests/garden \
-		tests/layers/test_conformance.py::test_model_export \
 		tests/training/test_resume.py::test_stopped_and_killed_runs_end_with_the_same_bits
 
 test-newest: $(NEWEST_VENV)/.wheel  ## Test the wheel alone with the newest TensorFlow.

@@ -1,9 +1,11 @@
-"""Every row of the table through every way that TensorFlow runs and saves it.
+"""Every layer of the table through every way that TensorFlow runs and saves it.
 
-A layer that passes here can be traced, compiled, saved, restored, exported,
+All of them stand side by side in one model: what fails is named by its row. A
+layer that passes here can be traced, compiled, saved, restored, exported,
 distributed and read by the other Keras without changing one output.
 """
 
+import inspect
 import os
 import pathlib
 import subprocess
@@ -19,29 +21,31 @@ from lambdanet_tf.environment import KERAS_3
 from tests.support import cases
 from tests.support import checks
 from tests.support import networks
-from tests.support.cases import every_case
+from tests.support.cases import CASES
+from tests.support.checks import assert_all_close
 
 
-def make_model(case, **kwargs):
-    model = case.model(**kwargs)
+def random_model(rows=CASES):
+    model = cases.joint(rows)
     checks.randomize(model, np.random.default_rng(1))
     return model
 
 
-def tensors(case, batch=2, seed=0):
-    data = case.data(batch=batch, seed=seed)
-    return {name: tf.constant(value) for name, value in data.items()}
+@pytest.fixture(scope="module")
+def model():
+    """To be called, not to be changed."""
+    return random_model()
 
 
-def free_batch(model, case):
+def free_batch(model):
     """A function of the model in inference, traced for batches of any size.
 
     Other graphs of the same model may round differently: which kernels are
     fused depends on the shapes that are known, and on the processor.
     """
     specs = {
-        name: tf.TensorSpec([None, *value.shape[1:]], value.dtype)
-        for name, value in tensors(case).items()
+        name: tf.TensorSpec([None, *value.shape[1:]], value.dtype, name)
+        for name, value in cases.joint_data().items()
     }
     return tf.function(
         lambda inputs: model(inputs, training=False), input_signature=[specs]
@@ -55,16 +59,121 @@ def test_every_public_layer_is_in_the_table():
         if isinstance(value, type) and issubclass(value, tf.keras.layers.Layer)
     }
     assert public
-    assert public == {case.layer for case in cases.CASES}
+    assert public == {case.layer for case in CASES}
     assert {layer.__name__ for layer in public} == set(layers.__all__)
-    names = [case.name for case in cases.CASES]
+    names = [case.name for case in CASES]
     assert len(set(names)) == len(names)
 
 
-@every_case
-def test_graph_equals_eager_and_is_traced_once(case):
-    model = make_model(case)
-    traces = []
+# What a layer of Keras keeps, and how, is for Keras to say.
+@pytest.mark.every_lane
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if c.has_own_config], ids=lambda case: case.name
+)
+def test_arguments_attributes_and_config_are_the_same_set(case, model):
+    layer = case.make(name=case.name)
+    config = layer.get_config()
+    parameters = inspect.signature(type(layer).__init__).parameters.values()
+    names = {
+        parameter.name
+        for parameter in parameters
+        if parameter.name != "self" and parameter.kind != parameter.VAR_KEYWORD
+    }
+    assert set(config) == names | {"name", "trainable", "dtype"}
+    assert not [name for name in names if not hasattr(layer, name)]
+    config = checks.plain(config)
+    for name, value in case.arguments.items():
+        if isinstance(value, str | int | float | bool | tuple | None):
+            assert config[name] == checks.plain(value), name
+    for given in (layer.get_config(), config):
+        copy = type(layer).from_config(given)
+        assert checks.plain(copy.get_config()) == config
+    built = model.get_layer(case.name)
+    assert checks.plain(built.get_config()) == config, "changed by building"
+
+
+@pytest.mark.every_lane
+def test_build_alone_creates_all_weights(model):
+    for case in CASES:
+        if set(case.shapes) == {"inputs"}:
+            layer = case.make()
+            layer.build((None, *case.inputs))
+            assert [tuple(weight.shape) for weight in layer.weights] == [
+                tuple(w.shape) for w in model.get_layer(case.name).weights
+            ], case.name
+
+
+def shapes_of(outputs):
+    return {name: tuple(output.shape) for name, output in outputs.items()}
+
+
+@pytest.mark.every_lane
+def test_symbolic_eager_and_computed_shapes_agree(model):
+    symbolic = shapes_of(model.output)
+    for batch in (1, 3):
+        expected = {
+            case.name: (batch, *symbolic[case.name][1:])
+            if case.batched
+            else symbolic[case.name]
+            for case in CASES
+        }
+        assert shapes_of(model(cases.joint_data(batch))) == expected
+        for case in CASES:
+            if set(case.shapes) == {"inputs"}:
+                computed = case.make().compute_output_shape(
+                    (batch, *case.inputs)
+                )
+                assert tuple(computed) == expected[case.name], case.name
+
+
+@pytest.mark.every_lane
+def test_sizes_may_be_unknown(rng):
+    any_size = [case for case in CASES if case.any_size]
+    free = cases.joint(any_size, free=True)
+    for case in any_size:
+        unknown = (None,) * (len(case.inputs) - 1)
+        shape = tuple(free.output[case.name].shape)
+        assert shape == (None, *unknown, shape[-1])
+        computed = case.make().compute_output_shape(
+            (None, *unknown, case.inputs[-1])
+        )
+        assert tuple(computed) == shape
+    for grow in (0, 1, 2):
+        data, expected = {}, {}
+        for case in any_size:
+            larger = (2, *(n + grow for n in case.inputs[:-1]), case.inputs[-1])
+            data[f"{case.name}_inputs"] = rng.normal(size=larger)
+            computed = case.make().compute_output_shape(larger)
+            expected[case.name] = tuple(computed)
+        assert shapes_of(free(data)) == expected
+
+
+@pytest.mark.every_lane
+def test_every_trainable_weight_has_a_gradient(rng):
+    model, weights = random_model(), {}
+    for case in CASES:
+        trained = model.get_layer(case.name).trainable_weights
+        assert len(trained) == case.trainable, case.name
+        weights |= {(case.name, w.name, i): w for i, w in enumerate(trained)}
+    with tf.GradientTape() as tape:
+        outputs = model(cases.joint_data(3), training=True)
+        loss = sum(
+            tf.reduce_sum(output * rng.normal(size=output.shape))
+            for output in outputs.values()
+        )
+    gradients = tape.gradient(
+        loss, {name: checks.raw(weight) for name, weight in weights.items()}
+    )
+    for name, gradient in gradients.items():
+        assert gradient is not None, name
+        gradient = tf.convert_to_tensor(gradient).numpy()
+        assert np.all(np.isfinite(gradient)), name
+        assert np.any(gradient != 0), name
+
+
+@cases.in_parts
+def test_graph_equals_eager_and_is_traced_once(rows):
+    model, traces = random_model(rows), []
 
     def call(inputs):
         traces.append(1)
@@ -72,67 +181,60 @@ def test_graph_equals_eager_and_is_traced_once(case):
 
     graph = tf.function(call)
     for seed in (0, 1):
-        data = tensors(case, seed=seed)
-        checks.assert_close(graph(data), model(data), 1e-6)
+        data = cases.joint_data(seed=seed, rows=rows)
+        assert_all_close(graph(data), model(data), 1e-6)
     assert len(traces) == 1
 
 
-@pytest.mark.one_in(8)
 @pytest.mark.once
-@every_case
-def test_xla(case):
-    model = make_model(case)
-    data = tensors(case)
+@cases.in_parts
+def test_xla(rows):
+    model, data = random_model(rows), cases.joint_data(rows=rows)
+    images = {n: x for n, x in data.items() if n.endswith("_inputs")}
 
-    @tf.function(jit_compile=True)
-    def compiled(inputs):
+    def outputs_and_gradients(data, images):
         with tf.GradientTape() as tape:
-            tape.watch(inputs["inputs"])
-            output = model(inputs)
-            loss = tf.reduce_sum(output**2)
-        return output, tape.gradient(loss, inputs["inputs"])
+            tape.watch(images)
+            outputs = model({**data, **images})
+            loss = sum(tf.reduce_sum(x**2) for x in outputs.values())
+        gradients = tape.gradient(loss, images)
+        return outputs, {k: g for k, g in gradients.items() if g is not None}
 
-    with tf.GradientTape() as tape:
-        tape.watch(data["inputs"])
-        expected = model(data)
-        loss = tf.reduce_sum(expected**2)
-    gradient = tape.gradient(loss, data["inputs"])
-    output, compiled_gradient = compiled(data)
-    checks.assert_close(output, expected, 1e-5)
-    if gradient is not None:
-        checks.assert_close(compiled_gradient, gradient, 1e-5)
+    compiled = tf.function(outputs_and_gradients, jit_compile=True)
+    for found, expected in zip(
+        compiled(data, images), outputs_and_gradients(data, images), strict=True
+    ):
+        assert_all_close(found, expected, 1e-5)
 
 
-def free_rank(function, tensors):
-    """A function traced for tensors of which nothing but the type is known."""
-    specs = {name: tf.TensorSpec(None, x.dtype) for name, x in tensors.items()}
-    return tf.function(function, input_signature=[specs])
+@cases.in_parts
+def test_what_is_known_since_build_counts(rows):
+    model, data = random_model(rows), cases.joint_data(rows=rows)
+    specs = {name: tf.TensorSpec(None, x.dtype) for name, x in data.items()}
 
+    @tf.function(input_signature=[specs])
+    def unknown(data):
+        """Traced for tensors of which nothing but the type is known."""
+        outputs = {}
+        for case in rows:
+            own = case.own(data)
+            for name in ("inputs", "context"):
+                if name in own:  # Keras' own layers refuse unknown ranks.
+                    assert own[name].shape.rank is None
+            layer = model.get_layer(case.name)
+            outputs[case.name] = case.call(layer, own, training=False)
+        return outputs
 
-@pytest.mark.one_in(8)
-@every_case
-def test_what_is_known_since_build_counts(case):
-    layer = case.make()
-    data = tensors(case)
-    if case.attention_mask is not None:
-        data["attention_mask"] = tf.constant(case.attention_mask)
-    expected = layer(**data, training=False)
-
-    def call(data):
-        for name in ("inputs", "context"):
-            if name in data:  # Keras' own layers refuse unknown ranks.
-                assert data[name].shape.rank is None
-        return layer(**data, training=False)
-
-    unknown = free_rank(call, data)
-    checks.assert_close(unknown(data), expected, 1e-5)
-    if case.any_size:  # What can change is not held fast.
-        cut = {
-            name: x[:, 1:] if name in ("inputs", "context_mask") else x
-            for name, x in data.items()
-        }
-        expected = layer(**cut, training=False)
-        checks.assert_close(unknown(cut), expected, 1e-5)
+    assert_all_close(unknown(data), model(data), 1e-5)
+    cut = dict(data)  # What can change is not held fast.
+    for case in rows:
+        if case.any_size:
+            cut[f"{case.name}_inputs"] = data[f"{case.name}_inputs"][:, 1:]
+    expected = {
+        case.name: case.call(model.get_layer(case.name), case.own(cut))
+        for case in rows
+    }
+    assert_all_close(unknown(cut), expected, 1e-5)
 
 
 @pytest.mark.thorough
@@ -190,113 +292,101 @@ def test_second_derivatives_compiled_by_xla(arguments, rng):
     checks.assert_close(compiled(x), penalty(x), 1e-5)
 
 
-@pytest.mark.one_in(8)
 @pytest.mark.once
-@every_case
-def test_a_batch_without_examples_changes_nothing(case):
-    layer = case.make()
-    data = case.data(3)
-    call = {name: tf.constant(value) for name, value in data.items()}
-    case.call(layer, call)
-    checks.randomize(layer, np.random.default_rng(0))
-    before = layer.get_weights()
-    variables = [checks.raw(w) for w in layer.trainable_weights]
+@cases.in_parts
+def test_a_batch_without_examples_changes_nothing(rows):
+    model, data = random_model(rows), cases.joint_data(rows=rows)
+    empty = {name: x[:0] for name, x in data.items()}
+    before = model.get_weights()
+    variables = [checks.raw(w) for w in model.trainable_weights]
 
     def step(empty):
         with tf.GradientTape() as tape:
-            output = case.call(layer, empty, training=True)
-            loss = tf.reduce_sum(output)
-        return output, tape.gradient(loss, variables)
+            outputs = model(empty, training=True)
+            loss = sum(map(tf.reduce_sum, outputs.values()))
+        return outputs, tape.gradient(loss, variables)
 
-    empty = {name: value[:0] for name, value in call.items()}
     for function in (step, tf.function(step)):
-        for tensor in tf.nest.flatten(function(empty)):
+        outputs, gradients = function(empty)
+        for tensor in [*outputs.values(), *gradients]:
             assert tensor is None or np.isfinite(tensor).all()
-    for kept, now in zip(before, layer.get_weights(), strict=True):
+    for kept, now in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(now, kept)
 
 
-@every_case
-def test_keras_file_is_bit_equal(case, tmp_path):
-    model = make_model(case)
-    data = tensors(case)
-    expected = model(data).numpy()
+@pytest.mark.every_lane
+@cases.in_parts
+def test_keras_file_is_bit_equal(rows, tmp_path):
+    model, data = random_model(rows), cases.joint_data(rows=rows)
     model.save(tmp_path / "model.keras")
     restored = tf.keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(restored(data), expected)
+    assert_all_close(restored(data), model(data), 0)
     assert restored.count_params() == model.count_params()
-    layer, copy = (
-        next(x for x in m.layers if isinstance(x, case.layer))
-        for m in (model, restored)
-    )
-    assert checks.plain(copy.get_config()) == checks.plain(layer.get_config())
+    for case in rows:
+        layer, copy = (m.get_layer(case.name) for m in (model, restored))
+        assert type(copy) is case.layer
+        configs = [checks.plain(x.get_config()) for x in (layer, copy)]
+        assert configs[0] == configs[1], case.name
 
 
-@every_case
-def test_weights_file_is_bit_equal(case, tmp_path):
-    model = make_model(case)
-    data = tensors(case)
-    expected = model(data).numpy()
+@cases.in_parts
+def test_weights_file_is_bit_equal(rows, tmp_path):
+    model, data = random_model(rows), cases.joint_data(rows=rows)
     model.save_weights(tmp_path / "model.weights.h5")
-    restored = case.model()
-    if model.weights:
-        checks.assert_far(restored(data), expected, 1e-3)
+    restored, expected = cases.joint(rows), model(data)
+    fresh = restored(data)
+    for case in rows:
+        if model.get_layer(case.name).weights:
+            checks.assert_far(fresh[case.name], expected[case.name], 1e-3)
     restored.load_weights(tmp_path / "model.weights.h5")
-    np.testing.assert_array_equal(restored(data), expected)
+    assert_all_close(restored(data), expected, 0)
 
 
 @pytest.mark.once
-@pytest.mark.slow
-@every_case
-def test_saved_model_is_bit_equal(case, tmp_path):
-    model = make_model(case)
+@pytest.mark.thorough
+def test_saved_model_is_bit_equal(model, tmp_path):
     module = tf.Module()
     module.weights = [checks.raw(weight) for weight in model.weights]
-    module.serve = free_batch(model, case)
+    module.serve = free_batch(model)
     tf.saved_model.save(module, str(tmp_path / "saved"))
     restored = tf.saved_model.load(str(tmp_path / "saved"))
     for batch in (1, 3):
-        data = tensors(case, batch)
-        expected = module.serve(data).numpy()
-        np.testing.assert_array_equal(restored.serve(data), expected)
-        checks.assert_close(model(data), expected, 1e-6)
+        data = cases.joint_data(batch)
+        expected = module.serve(data)
+        assert_all_close(restored.serve(data), expected, 0)
+        assert_all_close(model(data), expected, 1e-6)
 
 
-@pytest.mark.slow
-@every_case
-def test_model_export(case, tmp_path):
-    model = make_model(case)
+@pytest.mark.thorough
+def test_model_export(model, tmp_path):
     export = {"verbose": False} if KERAS_3 else {}
     model.export(str(tmp_path / "exported"), **export)
     restored = tf.saved_model.load(str(tmp_path / "exported"))
-    serve = restored.signatures["serving_default"]
-    names = serve.structured_input_signature[1]
-    reference = free_batch(model, case)
+    serve, reference = (
+        restored.signatures["serving_default"],
+        free_batch(model),
+    )
     for batch in (1, 3):
-        data = tensors(case, batch)
-        expected = reference(data).numpy()
-        checks.assert_close(model(data), expected, 1e-6)
-        if len(data) == 1:  # each Keras names a single input in its own way
-            data = dict(zip(names, data.values(), strict=True))
-        (output,) = serve(**data).values()
-        np.testing.assert_array_equal(output, expected)
+        data = cases.joint_data(batch)
+        expected = reference(data)
+        assert_all_close(model(data), expected, 1e-6)
+        assert_all_close(serve(**data), expected, 0)
 
 
-@pytest.mark.one_in(8)
-@every_case
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_half_precision_is_close_to_single(case, policy):
-    model = make_model(case)
-    half = case.model(dtype=policy)
-    half.set_weights(model.get_weights())
-    data = tensors(case)
-    output = half(data)
-    assert output.dtype == policy.removeprefix("mixed_")
-    assert all(weight.dtype == "float32" for weight in half.weights)
+@cases.in_parts
+def test_half_precision_is_close_to_single(rows):
+    model, data = random_model(rows), cases.joint_data(rows=rows)
     # Rounding of a few hundred terms; a float16 softmax alone passes this,
     # large logits are tried in test_traps.py.
-    tolerance = 2e-2 if policy == "mixed_float16" else 1e-1
-    checks.assert_close(tf.cast(output, tf.float32), model(data), tolerance)
+    for dtype, tolerance in (("float16", 2e-2), ("bfloat16", 1e-1)):
+        half = cases.joint(rows, dtype=f"mixed_{dtype}")
+        half.set_weights(model.get_weights())
+        assert all(weight.dtype == "float32" for weight in half.weights)
+        outputs = half(data)
+        for name, output in outputs.items():
+            assert output.dtype == dtype, name
+        outputs = {name: tf.cast(x, tf.float32) for name, x in outputs.items()}
+        assert_all_close(outputs, model(data), tolerance)
 
 
 @pytest.mark.representatives(3)
@@ -360,8 +450,8 @@ def test_unknown_sizes_are_computed_or_refused(layer_type, implementation, rng):
 def step(model, data, learning_rate=0.01):
     """One step of gradient descent, with the averages of batch norm."""
     with tf.GradientTape() as tape:
-        output = model(data, training=False)
-        loss = tf.reduce_sum(output**2)
+        outputs = model(data, training=False)
+        loss = sum(tf.reduce_sum(output**2) for output in outputs.values())
     weights = [checks.raw(weight) for weight in model.trainable_weights]
     context = tf.distribute.get_replica_context()
     for weight, gradient in zip(
@@ -369,66 +459,55 @@ def step(model, data, learning_rate=0.01):
     ):
         total = context.all_reduce("sum", tf.convert_to_tensor(gradient))
         weight.assign_sub(learning_rate * total)
-    return output
+    return outputs
 
 
-@pytest.mark.one_in(8)
-@every_case
-def test_two_replicas_equal_one_device(case, two_replicas):
-    data = tensors(case, batch=4)
-    single = make_model(case)
+@cases.in_parts
+def test_two_replicas_equal_one_device(rows, two_replicas):
+    data = cases.joint_data(batch=4, rows=rows)
+    single = random_model(rows)
     weights = single.get_weights()
     expected = step(single, data)
     with two_replicas.scope():
-        model = case.model()
+        model = cases.joint(rows)
         model.set_weights(weights)
 
     def part(context):
-        rows = slice(
-            2 * context.replica_id_in_sync_group,
-            2 * context.replica_id_in_sync_group + 2,
-        )
-        return {name: value[rows] for name, value in data.items()}
+        first = 2 * context.replica_id_in_sync_group
+        return {name: value[first : first + 2] for name, value in data.items()}
 
     parts = two_replicas.experimental_distribute_values_from_function(part)
     run = tf.function(lambda inputs: two_replicas.run(step, (model, inputs)))
-    outputs = two_replicas.experimental_local_results(run(parts))
-    if not case.batched:  # the same on both replicas, and counted twice
-        checks.assert_close(outputs[0], expected, 1e-6)
-        checks.assert_close(outputs[1], expected, 1e-6)
-        return
-    checks.assert_close(tf.concat(outputs, 0), expected, 1e-6)
-    for mirrored, weight in zip(model.weights, single.weights, strict=True):
-        copies = two_replicas.experimental_local_results(checks.raw(mirrored))
-        for copy in copies:
-            checks.assert_close(copy, weight, 1e-5)
+    local = two_replicas.experimental_local_results
+    for name, outputs in run(parts).items():
+        outputs = local(outputs)
+        case = next(case for case in CASES if case.name == name)
+        if not case.batched:  # the same on both replicas, and counted twice
+            checks.assert_close(outputs[0], expected[name], 1e-6)
+            checks.assert_close(outputs[1], expected[name], 1e-6)
+            continue
+        checks.assert_close(tf.concat(outputs, 0), expected[name], 1e-6)
+        pairs = (m.get_layer(name).weights for m in (model, single))
+        for mirrored, weight in zip(*pairs, strict=True):
+            for copy in local(checks.raw(mirrored)):
+                checks.assert_close(copy, weight, 1e-5)
 
 
-@pytest.fixture(scope="session")
-def written_by_the_other_keras(tmp_path_factory):
-    """Weights, inputs and outputs of all cases, from a fresh process."""
-    folder = tmp_path_factory.mktemp("other_keras")
-    root = pathlib.Path(__file__).parents[2]
+@pytest.mark.thorough
+def test_weights_of_the_other_keras(tmp_path):
     environment = dict(os.environ)
     environment.pop("TF_USE_LEGACY_KERAS", None)
     if KERAS_3:
         environment["TF_USE_LEGACY_KERAS"] = "1"
     subprocess.run(
-        [sys.executable, "-m", "tests.support.cases", str(folder)],
-        cwd=root,
+        [sys.executable, "-m", "tests.support.cases", str(tmp_path)],
+        cwd=pathlib.Path(__file__).parents[2],
         env=environment,
         check=True,
     )
-    return folder
-
-
-@pytest.mark.thorough
-@every_case
-def test_weights_of_the_other_keras(case, written_by_the_other_keras):
-    stem = written_by_the_other_keras / case.name
-    model = case.model()
-    model.load_weights(f"{stem}.weights.h5")
-    with np.load(f"{stem}.npz") as file:
-        data = {name: tf.constant(file[name]) for name in case.shapes}
-        expected = file["output"]
-    checks.assert_close(model(data), expected, 1e-6)
+    model = cases.joint()
+    model.load_weights(tmp_path / "layers.weights.h5")
+    with np.load(tmp_path / "layers.npz") as file:
+        data = {name: tf.constant(file[name]) for name in cases.joint_data()}
+        expected = {case.name: file[case.name] for case in CASES}
+    assert_all_close(model(data), expected, 1e-6)

@@ -136,10 +136,10 @@ def by_onnx_from_keras(model, folder):
 
 
 CASES = [
+    sequences,
     images_of_any_size,
     pytest.param(volumes_of_any_size, marks=pytest.mark.slow),
     every_algorithm,
-    sequences,
     long_sequences,
     pytest.param(sequences_of_any_length, marks=pytest.mark.slow),
 ]

@@ -182,23 +182,30 @@ CONSTANTS = {
 }
 
 
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("way", ["keras_file", "clone_model"])
-@pytest.mark.parametrize("name", CONSTANTS)
-def test_constants_of_a_model_are_kept(name, way, tmp_path):
-    case = CONSTANTS[name]
-    data = case.data(batch=1)
-    x = data.pop("inputs")
-    if case.attention_mask is not None:
-        data["attention_mask"] = case.attention_mask
-    inputs = tf.keras.Input(case.inputs, batch_size=1)
-    layer = case.make()
-    expected = layer(x, **data)
-    for kind in (tf.constant, np.asarray, lambda value: value.tolist()):
+KINDS = tf.constant, np.asarray, lambda value: value.tolist()
+
+
+def test_constants_of_a_model_are_kept(tmp_path):
+    """Of each row as one kind of number in the model, as all in the call."""
+    inputs, outputs, expected, xs = {}, {}, {}, {}
+    for number, (name, case) in enumerate(CONSTANTS.items()):
+        data = case.data(batch=1)
+        xs[name] = data.pop("inputs")
+        if case.attention_mask is not None:
+            data["attention_mask"] = case.attention_mask
+        layer = case.make(name=f"{name}_layer")
+        expected[name] = layer(xs[name], **data)
+        for kind in KINDS:
+            constants = {key: kind(value) for key, value in data.items()}
+            output = layer(xs[name], **constants)
+            checks.assert_close(output, expected[name], 1e-6)
+        kind = KINDS[number % len(KINDS)]
         constants = {key: kind(value) for key, value in data.items()}
-        checks.assert_close(layer(x, **constants), expected, 1e-6)
-        model = tf.keras.Model(inputs, layer(inputs, **constants))
-        checks.assert_close(model(x), expected, 1e-6)
+        inputs[name] = tf.keras.Input(case.inputs, batch_size=1, name=name)
+        outputs[name] = layer(inputs[name], **constants)
+    model = tf.keras.Model(inputs, outputs)
+    checks.assert_all_close(model(xs), expected, 1e-6)
+    for way in ("keras_file", "clone_model"):
         copied = checks.COPIES[way](model, tmp_path)
         copied.set_weights(model.get_weights())
-        checks.assert_close(copied(x), expected, 1e-6)
+        checks.assert_all_close(copied(xs), expected, 1e-6)

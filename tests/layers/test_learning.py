@@ -78,7 +78,8 @@ def texts(rng, count):
     return words, labels
 
 
-def test_the_first_text_of_the_page_on_layers(rng):
+def text_classifier(rng):
+    """The first one of the page on layers."""
     namespace = {}
     for block in python_blocks("docs/layers.md"):
         exec(block, namespace)
@@ -86,10 +87,10 @@ def test_the_first_text_of_the_page_on_layers(rng):
             break
     classifier = namespace["classifier"]
     history = fit(classifier, texts(rng, 1000), texts(rng, 300), epochs=4)
-    follows(history, gap=0.06, final=0.95)
+    return history, 0.06, 0.95
 
 
-def test_a_causal_model(rng):
+def causal_model(rng):
     """Names the element before the last one of random sequences."""
     tokens = tf.keras.Input((24,), dtype="int32")
     x = tf.keras.layers.Embedding(8, 32)(tokens)
@@ -102,7 +103,7 @@ def test_a_causal_model(rng):
         (part[:, 2:], part[:, 1:-1])
         for part in (sequences[:1000], sequences[1000:])
     )
-    follows(fit(model, train, validation, epochs=4), gap=0.1, final=0.8)
+    return fit(model, train, validation, epochs=4), 0.1, 0.8
 
 
 def stripes(rng, count):
@@ -116,7 +117,7 @@ def stripes(rng, count):
     return images[..., None], labels
 
 
-def test_a_network(rng):
+def network(rng):
     model = models.LambdaResNetSmall(
         classifier_activation=None,
         classes=4,
@@ -125,7 +126,14 @@ def test_a_network(rng):
         strides=(1, 2),
     )
     history = fit(model, stripes(rng, 320), stripes(rng, 200), 4, batch_size=16)
-    follows(history, gap=0.1, final=0.9)
+    return history, 0.1, 0.9
+
+
+@pytest.mark.representatives(1)
+@pytest.mark.parametrize("train", [network, text_classifier, causal_model])
+def test_validation_follows_training(train, rng):
+    history, gap, final = train(rng)
+    follows(history, gap, final)
 
 
 def builders_and_layers():

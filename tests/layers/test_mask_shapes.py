@@ -79,6 +79,7 @@ def built(name, rng, *grid, **changes):
     return layer, x
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.once
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_shape(name, rng):

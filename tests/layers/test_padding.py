@@ -101,6 +101,7 @@ ROWS = {
     "attention_columns": _attention(_ALONE, finite=False),
     "attention_positions": _attention(_BOTH, use_content=False),
     "attention_causal": _attention(_CONTEXT, causal=True, scope=5),
+    "attention_past": _attention(_CONTEXT, causal=True),
     "attention_context": _attention(
         _CONTEXT, position_embedding=None, context=True
     ),
@@ -131,7 +132,7 @@ def _bad(data, padding):
     bad = {name: array.copy() for name, array in data.items()}
     for name, where in padding.items():
         shape = bad[name][where].shape
-        bad[name][where] = rng.choice([np.nan, np.inf, -np.inf], shape)
+        bad[name][where] = rng.choice([np.nan, np.inf, -np.inf, 1e3], shape)
     return bad
 
 
@@ -169,6 +170,7 @@ def _call(row, layer, data, training):
     return output.numpy(), counted, gradients, after
 
 
+@pytest.mark.representatives(14)
 @pytest.mark.parametrize(
     "training", [pytest.param(False, marks=pytest.mark.once), True]
 )

@@ -195,6 +195,7 @@ def _built(row, dtype):
     return layer
 
 
+@pytest.mark.representatives(14)
 @pytest.mark.parametrize(
     "name",
     [

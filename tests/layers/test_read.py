@@ -107,6 +107,7 @@ def error(actual, expected):
     return np.abs(np.asarray(actual) - expected).max() / scale
 
 
+@pytest.mark.representatives(10)
 @pytest.mark.parametrize("name", CASES)
 def test_weights_of_values_are_the_outputs(name, rng):
     made, inputs, arguments = call_of(name, rng)

@@ -1,7 +1,5 @@
 """Causal layers by `step`: equal to the call on the whole sequence."""
 
-import itertools
-
 import hypothesis
 import numpy as np
 import pytest
@@ -11,11 +9,12 @@ from hypothesis import strategies as st
 from lambdanet_tf import layers
 from lambdanet_tf import ops
 from tests.support import checks
+from tests.support.pieces import in_pieces
 
 _SIZE = {"filters": 4, "num_heads": 2, "key_dim": 3}
-CHANNELS = 5
+CHANNELS, LENGTH = 5, 21
 
-LAYERS = {
+LAMBDAS = {
     "layer": (layers.LambdaLayer, {"causal": True, "scope": 7}),
     "content": (layers.LambdaLayer, {"causal": True, "use_position": False}),
     "position": (
@@ -37,13 +36,32 @@ LAYERS = {
         {"kernel_size": 3, "padding": "causal", "dilation_rate": 3},
     ),
 }
+ATTENTION = {
+    "window": {"scope": 7},
+    "joint window": {"scope": 9, "position_embedding": "joint"},
+    "window without positions": {"scope": 5, "position_embedding": None},
+    "window without content": {"scope": 5, "use_content": False},
+    "itself alone": {"scope": 1},
+    "cache": {},
+    "joint cache": {"position_embedding": "joint"},
+    "cache without positions": {"position_embedding": None},
+    "cache without content": {"use_content": False},
+    "along the axis": {"axis": 1},
+}
+LAYERS = LAMBDAS | {
+    name: (layers.RelativeAttention, {"causal": True, **arguments})
+    for name, arguments in ATTENTION.items()
+}
 every_layer = pytest.mark.parametrize("name", LAYERS)
+every_lambda = pytest.mark.parametrize("name", LAMBDAS)
+every_attention = pytest.mark.parametrize("name", ATTENTION)
 
 
 def make(name, length=None, seed=0, **arguments):
     """A built layer with random weights."""
     layer_type, own = LAYERS[name]
     layer = layer_type(**{**_SIZE, **own, **arguments})
+    length = LENGTH if name in ATTENTION else length
     layer.build((None, length, CHANNELS))
     checks.randomize(layer, np.random.default_rng(seed))
     return layer
@@ -55,15 +73,16 @@ def normal(rng, *shape, dtype="float32"):
 
 def stream(layer, x, pieces, mask=None, step=None):
     """Outputs of a sequence that comes in pieces, and the last state."""
-    step = step or layer.step
-    state, outputs = layer.initial_state(len(x)), []
-    ends = list(itertools.accumulate(pieces))
-    assert ends[-1] == x.shape[1]
-    for begin, end in zip([0, *ends], ends, strict=False):
-        arguments = {} if mask is None else {"mask": mask[:, begin:end]}
-        output, state = step(x[:, begin:end], state, **arguments)
-        outputs.append(output)
-    return tf.concat(outputs, axis=1), state
+    state = layer.initial_state(len(x))
+    if mask is None:
+        return in_pieces(step or layer.step, state, x, pieces)
+
+    def masked(part, state):
+        real = part[..., -1] > 0
+        return layer.step(part[..., :-1], state, mask=real)
+
+    both = np.concatenate([x, mask[..., None]], axis=-1)
+    return in_pieces(masked, state, both, pieces)
 
 
 @st.composite
@@ -104,7 +123,7 @@ def streams(draw):
 
 
 @pytest.mark.once
-@hypothesis.settings(max_examples=30)
+@hypothesis.settings(max_examples=20)
 @hypothesis.given(streams())
 def test_pieces_equal_the_whole(case):
     layer_type, arguments, pieces, padded = case
@@ -124,20 +143,40 @@ def test_pieces_equal_the_whole(case):
     }
 
 
+@pytest.mark.representatives(8)
 @every_layer
 def test_every_position_equals_the_reference(name, rng):
     layer = make(name, dtype="float64")
-    x = normal(rng, 2, 23, CHANNELS, dtype="float64")
-    outputs, _ = stream(layer, x, [1] * 23)
+    x = normal(rng, 2, LENGTH, CHANNELS, dtype="float64")
+    outputs, _ = stream(layer, x, [1] * LENGTH)
     expected = checks.oracle_output(layer, {"inputs": x})
     checks.assert_close(outputs, expected, 1e-11)
     # The state must count, or a layer that forgets would pass.
-    fresh, _ = layer.step(x[:, -1:], layer.initial_state(2))
-    checks.assert_far(fresh, expected[:, -1:])
+    if name != "itself alone":
+        fresh, _ = layer.step(x[:, -1:], layer.initial_state(2))
+        checks.assert_far(fresh, expected[:, -1:])
 
 
 @pytest.mark.once
-@every_layer
+@every_attention
+@pytest.mark.parametrize("pieces", [[LENGTH], [8, 1, 12], [1, 19, 1]])
+def test_pieces_equal_the_whole_with_padding_and_nan(name, pieces, rng):
+    layer = make(name, dtype="float64")
+    x = normal(rng, 2, LENGTH, CHANNELS, dtype="float64")
+    mask = rng.random(x.shape[:2]) < 0.7
+    mask[1, 6] = True
+    x[~mask] = np.inf
+    x[1, 6] = np.nan
+    expected = layer(x, context_mask=mask)
+    outputs, _ = stream(layer, x, pieces, mask)
+    nan = np.isnan(expected)
+    np.testing.assert_array_equal(np.isnan(outputs), nan)
+    assert not nan[0].all()
+    checks.assert_close(outputs[~nan], expected[~nan], 1e-12)
+
+
+@pytest.mark.once
+@every_lambda
 @pytest.mark.parametrize("implementation", ops.implementations(1))
 def test_later_positions_of_a_step_change_no_bit(name, implementation, rng):
     layer = make(name, 40, implementation=implementation)
@@ -151,7 +190,8 @@ def test_later_positions_of_a_step_change_no_bit(name, implementation, rng):
     checks.assert_far(actual[:, 23:], layer.step(x, state)[0][:, 23:])
 
 
-@every_layer
+@pytest.mark.representatives(2)
+@every_lambda
 def test_half_precision_is_close_to_single(name, rng):
     layer = make(name)
     half = make(name, dtype="mixed_bfloat16")
@@ -167,34 +207,42 @@ def test_half_precision_is_close_to_single(name, rng):
     checks.assert_close(outputs, layer(x), 1e-1)
 
 
-@every_layer
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_graph_is_traced_once(name, jit_compile, rng):
+@pytest.mark.representatives(2)
+@every_lambda
+def test_a_step_is_compiled_by_xla(name, rng):
     layer = make(name)
     x = tf.constant(normal(rng, 3, 12, CHANNELS))
-    traces = []
+    step = tf.function(layer.step, jit_compile=True)
+    outputs, _ = stream(layer, x, [1] * 12, step=step)
+    checks.assert_close(outputs, layer(x), 1e-5)
 
-    @tf.function(jit_compile=jit_compile)
+
+@pytest.mark.representatives(5)
+@every_layer
+def test_unknown_sizes_are_traced_once(name, rng):
+    layer, traces = make(name), []
+    spec = tf.TensorSpec([None, None, CHANNELS])
+
+    @tf.function(input_signature=[spec, layer.state_spec()])
     def step(inputs, state):
         traces.append(1)
         return layer.step(inputs, state)
 
-    outputs, _ = stream(layer, x, [1] * 12, step=step)
-    checks.assert_close(outputs, layer(x), 1e-5)
+    x = normal(rng, 3, LENGTH, CHANNELS)
+    outputs, state = stream(layer, x, [9, 1, 11], step=step)
+    checks.assert_close(outputs, layer(x), 2e-6)
     assert len(traces) == 1
+    spec = layer.state_spec(3)
+    assert {k: v.dtype for k, v in state.items()} == {
+        k: v.dtype for k, v in spec.items()
+    }
+    if name in ATTENTION:
+        past = ATTENTION[name].get("scope", 2 * LENGTH + 1) // 2
+        assert all(part.shape[1] == past for part in state.values())
 
 
-@every_layer
-def test_unknown_number_of_positions(name, rng):
-    layer = make(name)
-    spec = tf.TensorSpec([None, None, CHANNELS])
-    step = tf.function(layer.step, input_signature=[spec, layer.state_spec()])
-    x = tf.constant(normal(rng, 2, 60, CHANNELS))
-    outputs, _ = stream(layer, x, [1, 17, 40, 2], step=step)
-    checks.assert_close(outputs, layer(x), 1e-5)
-
-
-@every_layer
+@pytest.mark.representatives(2)
+@every_lambda
 def test_a_server_can_stream(name, rng, tmp_path):
     layer = make(name)
     module = tf.Module()
@@ -224,9 +272,9 @@ def test_a_server_can_stream(name, rng, tmp_path):
         checks.assert_close(outputs, layer(x), 1e-5)
 
 
-@every_layer
+@every_lambda
 def test_nan_reaches_whom_it_reaches_in_the_whole(name, rng):
-    layer = make(name, length=30, implementation="einsum")
+    layer = make(name, 30, implementation="einsum")
     x = normal(rng, 3, 30, CHANNELS)
     x[0, 13], x[1, 7] = np.nan, np.inf
     outputs, _ = stream(layer, x, [10, 10, 1, 1, 8])
@@ -250,6 +298,7 @@ def test_padding_first_and_last(rng):
     checks.assert_close(outputs[real], expected[real], 1e-11)
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize(
     ("normalization", "scale"),
     [("softmax", 1.0), ("softmax", 300.0), ("l2", 1.0), (None, 1.0)],
@@ -315,3 +364,36 @@ def test_wrong_pieces_and_states_are_refused():
     strided.build((None, None, CHANNELS))
     with pytest.raises(ValueError, match="multiple of `strides`"):
         strided.step(inputs, strided.initial_state(2))
+
+
+@pytest.mark.parametrize("name", ["cache", "joint cache"])
+def test_a_stream_longer_than_the_table_is_refused(name):
+    layer = make(name)
+    assert layer.max_positions == LENGTH
+    x = tf.zeros([1, LENGTH, CHANNELS])
+    _, state = layer.step(x, layer.initial_state(1))
+    with pytest.raises(ValueError, match="21 positions.*resize_embeddings"):
+        layer.step(x[:, :1], state)
+    spec = tf.TensorSpec([1, None, CHANNELS])
+    step = tf.function(layer.step, input_signature=[spec, layer.state_spec(1)])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="21 positions"):
+        step(x[:, :1], state)
+
+
+def test_attention_that_cannot_stream_is_refused():
+    layer = layers.RelativeAttention(6, num_heads=2)
+    with pytest.raises(ValueError, match="before it is built"):
+        layer.initial_state(1)
+    layer.build((None, LENGTH, CHANNELS))
+    with pytest.raises(ValueError, match="needs causal=True"):
+        layer.state_spec()
+    lines = layers.RelativeAttention(6, num_heads=2, axis=2, causal=True)
+    lines.build((None, 4, LENGTH, CHANNELS))
+    with pytest.raises(ValueError, match="Streams are sequences"):
+        lines.state_spec()
+    layer, x = make("window"), tf.zeros([2, 1, CHANNELS])
+    for wrong in ({}, layer.initial_state(3), make("cache").initial_state(2)):
+        with pytest.raises(ValueError, match="`state` must come from"):
+            layer.step(x, wrong)
+    with pytest.raises(ValueError, match="`inputs` must have the shape"):
+        layer.step(tf.zeros([2, 1, 3]), layer.initial_state(2))

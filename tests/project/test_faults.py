@@ -60,7 +60,7 @@ def test_the_page_has_a_row_for_each_fault_with_a_test_that_is_there():
 
 def case(test, **params):
     """What pytest collects, as far as it is looked at."""
-    markers = {"representatives": None, "one_in": None, "once": None}
+    markers = {"representatives": None, "once": None}
     return types.SimpleNamespace(
         callspec=types.SimpleNamespace(params=params),
         function=test,
@@ -83,14 +83,3 @@ def test_evenly_spread_cases_begin_with_the_first_and_end_with_the_last():
     assert representatives.evenly_spread(9, 3) == [0, 4, 8]
     assert representatives.evenly_spread(9, 1) == [0]
     assert representatives.evenly_spread(3, 5) == [0, 1, 2]
-
-
-def test_tests_meet_all_rows_together_and_each_a_row_of_each_kind():
-    kinds = ["a"] * 9 + ["b"] * 2 + ["c"]
-    met = set()
-    for number in range(40):
-        found = representatives.some_of_each(kinds, 4, f"test_{number}")
-        assert {kinds[i] for i in found} == {"a", "b", "c"}
-        assert len(found) <= 5
-        met |= set(found)
-    assert met == set(range(12))

@@ -1,12 +1,10 @@
 """What every layer of the package must satisfy, under both Kerases.
 
-`check_layer` is our own `run_layer_test`. `assert_equals_oracle` holds a
-lambda layer against `tests/support/oracle.py`, and attention against
-`tests/support/attention_oracle.py`, forward and backward.
+`assert_equals_oracle` holds a lambda layer against `tests/support/oracle.py`,
+and attention against `tests/support/attention_oracle.py`, forward and backward.
 """
 
 import copy
-import inspect
 import json
 import math
 import pickle
@@ -50,6 +48,21 @@ def assert_close(actual, expected, tolerance):
         f"relative error {error / scale if scale else error:.3g}, "
         f"allowed {tolerance:.3g}"
     )
+
+
+def assert_all_close(actual, expected, tolerance):
+    """`assert_close` of each value of two dictionaries; names those that fail.
+
+    A tolerance of 0 is equality of all bits.
+    """
+    assert actual.keys() == expected.keys()
+    wrong = {}
+    for name, value in expected.items():
+        try:
+            assert_close(actual[name], value, tolerance)
+        except AssertionError as error:
+            wrong[name] = str(error)
+    assert not wrong
 
 
 def assert_far(actual, expected, distance=0.05):
@@ -251,108 +264,6 @@ def assert_equals_oracle(layer, arguments, rng, training=False, jointly=False):
 def plain(config):
     """A config as JSON sees it, so that tuples equal lists."""
     return json.loads(json.dumps(config))
-
-
-def check_config(case):
-    """Constructor arguments, attributes and config keys are the same set."""
-    layer = case.make()
-    config = layer.get_config()
-    parameters = inspect.signature(type(layer).__init__).parameters.values()
-    names = {
-        parameter.name
-        for parameter in parameters
-        if parameter.name != "self" and parameter.kind != parameter.VAR_KEYWORD
-    }
-    base = {"name", "trainable", "dtype"}
-    assert set(config) - base == names
-    assert base <= set(config)
-    missing = [name for name in names if not hasattr(layer, name)]
-    assert not missing, missing
-    for name, value in case.arguments.items():
-        if isinstance(value, str | int | float | bool | tuple | None):
-            assert plain(config[name]) == plain(value), name
-    for given in (config, plain(config)):
-        copy = type(layer).from_config(given)
-        assert plain(copy.get_config()) == plain(config)
-    case.call(layer, case.data(batch=2))
-    assert plain(layer.get_config()) == plain(config), "changed by building"
-
-
-def check_build(case):
-    """`build` alone creates all weights."""
-    layer = case.make()
-    data = case.data(batch=2)
-    if set(data) != {"inputs"}:
-        return
-    layer.build((None, *case.inputs))
-    built = [tuple(weight.shape) for weight in layer.weights]
-    case.call(layer, data)
-    assert built == [tuple(weight.shape) for weight in layer.weights]
-
-
-def check_shapes(case):
-    """Symbolic shape = eager shape = compute_output_shape; free sizes."""
-    layer = case.make()
-    data = case.data(batch=2)
-    shape = tuple(case.call(layer, data).shape)
-    if set(data) == {"inputs"}:
-        computed = layer.compute_output_shape(data["inputs"].shape)
-        assert tuple(computed) == shape
-    model = case.model()
-    if case.batched:
-        assert tuple(model.output_shape) == (None, *shape[1:])
-        for batch in (1, 3):
-            output = model(case.data(batch=batch))
-            assert tuple(output.shape) == (batch, *shape[1:])
-    if case.any_size:
-        free = case.model(free=True)
-        unknown = (None,) * (len(case.inputs) - 1)
-        assert tuple(free.output_shape) == (None, *unknown, shape[-1])
-        for grow in (0, 1, 2):
-            larger = (*(n + grow for n in case.inputs[:-1]), case.inputs[-1])
-            x = np.random.default_rng(0).normal(size=[2, *larger])
-            copied = case.make()
-            expected = copied.compute_output_shape((2, *larger))
-            assert tuple(free({"inputs": x}).shape) == tuple(expected)
-
-
-def check_half_precision(case, policy):
-    """Half precision comes out, float32 weights stay."""
-    layer = case.make(dtype=policy)
-    output = case.call(layer, case.data(batch=2))
-    assert output.dtype == policy.removeprefix("mixed_")
-    assert all(weight.dtype == "float32" for weight in layer.weights)
-
-
-def check_gradients(case):
-    """Every trainable weight gets a finite gradient that is not zero."""
-    model = case.model()
-    randomize(model, np.random.default_rng(0))
-    with tf.GradientTape() as tape:
-        output = model(case.data(batch=3), training=True)
-        loss = tf.reduce_sum(output * tf.random.normal(tf.shape(output)))
-    weights = model.trainable_weights
-    assert len(weights) == case.trainable
-    for weight, gradient in zip(
-        weights,
-        tape.gradient(loss, [raw(weight) for weight in weights]),
-        strict=True,
-    ):
-        assert gradient is not None, weight.name
-        gradient = tf.convert_to_tensor(gradient).numpy()
-        assert np.all(np.isfinite(gradient)), weight.name
-        assert np.any(gradient != 0), weight.name
-
-
-def check_layer(case):
-    """All of the above for one row of the table."""
-    # What a layer of Keras keeps, and how, is for Keras to say.
-    if case.has_own_config:
-        check_config(case)
-    check_build(case)
-    check_shapes(case)
-    check_half_precision(case, "mixed_bfloat16")
-    check_gradients(case)
 
 
 def position_output(queries, values, table, geometry, plan="auto"):

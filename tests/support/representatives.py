@@ -1,22 +1,15 @@
 """Which cases of a parametrized test `make test` runs.
 
 Of a test over several parameters so many that every value of every parameter
-is met. With a marker of their own:
-
-    @pytest.mark.representatives(3)     three cases, evenly spread
-    @pytest.mark.one_in(4)              of each kind of layer every fourth row
-                                        of `cases.CASES`; which, the test's
-                                        name decides, so that together the
-                                        tests meet all rows
+is met. With a marker of their own, `@pytest.mark.representatives(3)`, three
+cases, evenly spread.
 
 All others are given the marker `thorough`, for `make test-all`. Under tf_keras
-one case of each test runs, with `one_in` one row of each kind, and `make
-test-all` runs those that `make test` runs under Keras 3: what the others are
-about has been met there.
+one case of each test runs, and `make test-all` runs those that `make test`
+runs under Keras 3: what the others are about has been met there.
 """
 
 import collections
-import zlib
 
 import pytest
 
@@ -50,19 +43,6 @@ def evenly_spread(count, number):
     return sorted({i * (count - 1) // steps for i in range(number)})
 
 
-def some_of_each(kinds, step, name):
-    """Chooses every `step`-th position of each kind, at least one."""
-    positions = collections.defaultdict(list)
-    for position, kind in enumerate(kinds):
-        positions[kind].append(position)
-    first = zlib.crc32(name.encode())
-    return [
-        position
-        for group in positions.values()
-        for position in group[first % min(step, len(group)) :: step]
-    ]
-
-
 def values(item):
     """The parameters of a case; the cases of a test share their values."""
     return {(name, id(value)) for name, value in item.callspec.params.items()}
@@ -73,16 +53,11 @@ def chosen(items, only_one=False):
 
     Args:
         items: all cases.
-        only_one: whether one of them is enough, or one of each kind.
+        only_one: whether one of them is enough.
     """
-    if marker := items[0].get_closest_marker("one_in"):
-        kinds = [item.callspec.params["case"].layer for item in items]
-        step = len(items) if only_one else marker.args[0]
-        name = items[0].function.__name__
-        items = [items[i] for i in some_of_each(kinds, step, name)]
-    elif only_one:
+    if only_one:
         return items[:1]
-    elif marker := items[0].get_closest_marker("representatives"):
+    if marker := items[0].get_closest_marker("representatives"):
         return [items[i] for i in evenly_spread(len(items), *marker.args)]
     return [items[i] for i in each_value([*map(values, items)])]
 

@@ -11,48 +11,48 @@ KERAS = tf.keras.layers
 TOKENS, CHANNELS, LENGTH = 13, 6, 24
 
 
-def mixers(rng, dtype):
-    """Layers that read the past, with arguments drawn anew."""
+def mixer(rng, dtype):
+    """A layer that reads the past, of a kind and with arguments drawn anew."""
     heads = {"num_heads": int(rng.choice([1, 2, 3])), "dtype": dtype}
-    odd = 2 * int(rng.integers(1, 6)) + 1
-    normalization = [None, "l2", "softmax"][rng.integers(3)]
-    return [
-        layers.LambdaLayer(
+    past = {"causal": True, **heads}
+    odd, dilation = 2 * int(rng.integers(1, 6)) + 1, int(rng.integers(1, 3))
+    kind = rng.integers(8)
+    if kind == 0:
+        return layers.LambdaLayer(
             CHANNELS,
             key_dim=4,
             scope=odd,
-            causal=True,
             intra_depth=int(rng.integers(1, 3)),
-            key_normalization=normalization,
+            key_normalization=[None, "l2", "softmax"][rng.integers(3)],
             multi_head=bool(rng.integers(2)),
-            **heads,
-        ),
-        layers.LambdaLayer(
-            CHANNELS, key_dim=3, causal=True, use_position=False, **heads
-        ),
-        layers.LambdaConv(
+            **past,
+        )
+    if kind == 1:
+        return layers.LambdaLayer(
+            CHANNELS, key_dim=3, use_position=False, **past
+        )
+    if kind == 2:
+        return layers.LambdaConv(
             CHANNELS,
             kernel_size=odd,
             padding="causal",
             key_dim=3,
-            dilation_rate=int(rng.integers(1, 3)),
+            dilation_rate=dilation,
             **heads,
-        ),
-        layers.RelativeAttention(CHANNELS, causal=True, scope=odd, **heads),
-        layers.RelativeAttention(CHANNELS, causal=True, **heads),
-        layers.RelativeAttention(
-            CHANNELS, causal=True, position_embedding=None, **heads
-        ),
-        KERAS.Conv1D(
+        )
+    if kind in (3, 4, 5):
+        arguments = [{"scope": odd}, {}, {"position_embedding": None}]
+        return layers.RelativeAttention(CHANNELS, **past, **arguments[kind - 3])
+    if kind == 6:
+        return KERAS.Conv1D(
             CHANNELS,
             int(rng.integers(1, 5)),
             padding="causal",
-            dilation_rate=int(rng.integers(1, 3)),
+            dilation_rate=dilation,
             activation=str(rng.choice(["relu", "tanh"])),
             dtype=dtype,
-        ),
-        inner_model(rng, dtype),
-    ]
+        )
+    return inner_model(rng, dtype)
 
 
 def inner_model(rng, dtype):
@@ -100,12 +100,12 @@ def draw_model(seed, dtype="float32"):
         x = KERAS.Dense(CHANNELS, dtype=dtype)(inputs)
     shared = KERAS.Dense(CHANNELS, activation="tanh", dtype=dtype)
     for _ in range(rng.integers(2, 5)):
-        before, mixer = x, mixers(rng, dtype)[rng.integers(8)]
+        before, mix = x, mixer(rng, dtype)
         if rng.integers(2):
             x = norms(dtype)[rng.integers(7)](x)
-        x = mixer(x)
+        x = mix(x)
         if rng.integers(4) == 0:
-            x = mixer(x)  # Again, with another state.
+            x = mix(x)  # Again, with another state.
         joined = rng.integers(4)
         if joined == 0:
             x = KERAS.Concatenate(dtype=dtype)([x, before])
