@@ -259,17 +259,6 @@ def test_future_changes_nothing(kind, implementation, rng):
     checks.assert_far(layer(changed)[:, past - 1], layer(x)[:, past - 1], 1e-3)
 
 
-@pytest.mark.parametrize("scope", [None, 5])
-def test_future_changes_nothing_in_attention(scope, rng):
-    x = normal(rng, 2, 40, 6)
-    layer = layers.RelativeAttention(num_heads=2, scope=scope, causal=True)
-    expected = layer(x)[:, :21]
-    changed = np.concatenate([x[:, :21], 1e4 * normal(rng, 2, 19, 6)], 1)
-    np.testing.assert_array_equal(layer(changed)[:, :21], expected)
-    changed[:, 20] += 1
-    checks.assert_far(layer(changed)[:, 20], expected[:, 20], 1e-3)
-
-
 def test_causal_is_a_triangular_mask(rng):
     x = normal(rng, 2, 11, 5)
     triangle = np.tril(np.ones([11, 11], int))
@@ -338,7 +327,7 @@ def test_padding_never_leaks(arguments, implementation, training, rng):
     real = np.ones([2, 11], bool)
     real[0, 7:] = real[1, :4] = real[1, 6] = False
     padded = x.copy()
-    padded[~real] = 1e3 * rng.normal(size=padded[~real].shape)
+    padded[~real] = rng.choice([1e3, np.nan, np.inf], padded[~real].shape)
     layer = built(x, **_SIZE, **arguments, implementation=implementation)
 
     def output_and_gradient(x):
@@ -356,7 +345,7 @@ def test_padding_never_leaks(arguments, implementation, training, rng):
     checks.assert_close(output, expected, 1e-5)
     checks.assert_close(other[real], gradient[real], 1e-4)
     assert np.all(gradient[~real] == 0)
-    checks.assert_far(layer(padded)[real], layer(x)[real])
+    assert np.all(np.any(np.isnan(layer(padded)), axis=-1)[:, -1])
 
 
 def test_padded_sequence_equals_the_short_one(rng):

@@ -15,6 +15,7 @@ KERAS = tf.keras.layers
 
 # The seed is the number in a test's name: `draw_model(seed)` draws it again.
 @pytest.mark.filterwarnings("ignore:.*destroy the mask")
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("seed", range(10))
 def test_ten_drawn_models_stream_cut_anywhere(seed):
     rng = np.random.default_rng(1000 + seed)
