@@ -145,6 +145,7 @@ def test_a_part_that_is_off_is_zero():
         analysis.receptive_field(model, first, images(model), part="content")
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     "name", ["LambdaResNetSmall", "LambdaResNet50", "LambdaMobileNetV2"]
 )

@@ -75,9 +75,8 @@ def segmenter():
     return task, masks
 
 
-@pytest.mark.parametrize(
-    "make", [detector, pytest.param(segmenter, marks=pytest.mark.thorough)]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("make", [detector, segmenter])
 def test_a_task_is_trained_saved_and_loaded(make, rng, tmp_path):
     task, truth = make()
     x = images(rng)

@@ -9,6 +9,7 @@ from lambdanet_tf import models
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
 from tests.support import checks
+from tests.support.networks import tiny
 
 _APPLICATIONS = tf.keras.applications
 
@@ -196,24 +197,23 @@ def digits(count=256):
     return np.repeat(images, 3, axis=-1), data.target[:count]
 
 
-def test_a_unet_learns_to_tell_digits_from_their_ground(tmp_path):
+def unet_on_ink(tmp_path):
+    """Tells digits from their ground."""
     images, _ = digits()
     images = images.repeat(2, axis=1).repeat(2, axis=2)
     ink = (images[..., 0] > 0.5).astype("int32")
     new = models.replace_layers(unet(), RULES["unet"][1])
-    losses = trained(new, images, ink, tmp_path)
-    assert losses[-1] < 0.75 * losses[0]
+    return 0.75, trained(new, images, ink, tmp_path)
 
 
-def test_a_transformer_learns_lines_of_digits(tmp_path):
+def transformer_on_lines_of_digits(tmp_path):
     _, labels = digits()
     lines = np.repeat(1 + labels[:, None] + 10 * np.arange(4), 3, axis=1)
     new = models.replace_layers(transformer(), models.attention_rule())
-    losses = trained(new, lines.astype("int32"), labels % 3, tmp_path)
-    assert losses[-1] < 0.5 * losses[0]
+    return 0.5, trained(new, lines.astype("int32"), labels % 3, tmp_path)
 
 
-def test_a_resnet_is_fine_tuned_on_photographs(tmp_path):
+def fine_tuned_resnet_on_photographs(tmp_path):
     photographs = pytest.importorskip("sklearn.datasets").load_sample_images()
     crops = [
         photo[y : y + 64, x : x + 64] / 255.0
@@ -236,8 +236,21 @@ def test_a_resnet_is_fine_tuned_on_photographs(tmp_path):
         if isinstance(layer, LambdaLayer)
         for w in layer.trainable_weights
     }
-    losses = trained(new, np.array(crops, "float32"), labels, tmp_path)
-    assert losses[-1] < losses[0]
+    return 1.0, trained(new, np.array(crops, "float32"), labels, tmp_path)
+
+
+@pytest.mark.representatives(1)
+@pytest.mark.parametrize(
+    "learn",
+    [
+        transformer_on_lines_of_digits,
+        unet_on_ink,
+        fine_tuned_resnet_on_photographs,
+    ],
+)
+def test_networks_with_new_layers_learn_and_are_saved(learn, tmp_path):
+    share, losses = learn(tmp_path)
+    assert losses[-1] < share * losses[0]
 
 
 @pytest.mark.parametrize(
@@ -348,9 +361,7 @@ def test_operations_shared_layers_and_several_inputs(rng):
 
 
 def test_frozen_layers_and_shared_tables_are_copied(rng):
-    model = models.LambdaResNet50(
-        classes=2, input_shape=(32, 32, 3), share_embeddings=True
-    )
+    model = tiny(stages=("C", "LL", "C"), share_embeddings=True)
     models.freeze(model, "stage3")
     checks.randomize(model, rng)
     new = models.replace_layers(model, keep)

@@ -49,37 +49,39 @@ def trainable(model):
     return sum(int(np.prod(w.shape)) for w in model.trainable_weights)
 
 
-def rows():
-    """All published networks; those that take long to build are slow."""
-    for name, preset in specs.PRESETS.items():
-        slow = preset.parameters > 30e6
-        yield pytest.param(name, preset, marks=[pytest.mark.slow] * slow)
+PRESETS = specs.PRESETS.items()
+SMALL = [item for item in PRESETS if item[1].parameters <= 30e6]
+LARGE = [item for item in PRESETS if item[1].parameters > 30e6]
 
 
-@pytest.mark.representatives(4)
-@pytest.mark.once
-@pytest.mark.parametrize(("name", "preset"), list(rows()))
-def test_exact_parameters(name, preset):
+def assert_exact_parameters(name, preset):
     arguments = {"kernel_initializer": "zeros"}  # quick to draw
     assert trainable(models.build(name, **arguments)) == preset.parameters
 
 
-# The deeper ones have more blocks of the same, and take minutes each.
-UP_TO_152_LAYERS = [
-    name
+@pytest.mark.representatives(3)
+@pytest.mark.once
+@pytest.mark.parametrize(("name", "preset"), SMALL)
+def test_exact_parameters(name, preset):
+    assert_exact_parameters(name, preset)
+
+
+@pytest.mark.thorough
+@pytest.mark.once
+def test_exact_parameters_of_large_networks(rng):
+    """The largest and a drawn quarter; all are held by closed forms, too."""
+    largest = max(LARGE, key=lambda item: item[1].parameters)
+    drawn = rng.choice(len(LARGE), len(LARGE) // 4, replace=False)
+    for name, preset in [largest, *(LARGE[i] for i in drawn)]:
+        assert_exact_parameters(name, preset)
+
+
+# Deeper ones have more blocks of the same, and take minutes each.
+UP_TO_50_LAYERS = [
+    (name, {})
     for name, spec in specs.RESNETS.items()
-    if sum(map(len, spec.stages)) <= 50
+    if sum(map(len, spec.stages)) <= 16 and name != "LambdaResNet50"
 ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", UP_TO_152_LAYERS)
-def test_published_networks_train(name):
-    # A dropped branch has no gradient: here every weight must have one.
-    model = getattr(models, name)(
-        input_shape=(64, 64, 3), classes=7, drop_path_rate=0.0
-    )
-    assert_trains(model, some_images(2, 64, 64, 3), classes=7)
 
 
 @pytest.mark.representatives(1)
@@ -88,11 +90,14 @@ def test_published_networks_train(name):
     [
         ("LambdaResNet50", {}),
         ("ResNet50", {"pattern": "CCLL", "se_ratio": 1 / 16}),
+        *UP_TO_50_LAYERS,
     ],
 )
-def test_members_train(name, arguments):
-    build = getattr(models, name)
-    model = build(input_shape=(64, 64, 3), classes=7, **arguments)
+def test_published_networks_train(name, arguments):
+    # A dropped branch has no gradient: here every weight must have one.
+    model = getattr(models, name)(
+        input_shape=(64, 64, 3), classes=7, drop_path_rate=0.0, **arguments
+    )
     assert_trains(model, some_images(2, 64, 64, 3), classes=7)
 
 
@@ -139,18 +144,6 @@ def test_residual_branches_are_zero_at_the_start(name, arguments):
             images, training=training
         )
         assert all(np.all(output == 0) for output in outputs)
-
-
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("height_width", [(16, 16), (13, 22), (9, 5)])
-def test_free_sizes_equal_static_ones(height_width):
-    free = tiny(input_shape=(None, None, 3))
-    fixed = tiny(input_shape=(*height_width, 3))
-    vary(free)
-    for key, weight in models.named_weights(fixed).items():
-        weight.assign(models.named_weights(free)[key])
-    images = some_images(2, *height_width, 3)
-    checks.assert_close(free(images), fixed(images), 1e-4)
 
 
 @pytest.mark.once
@@ -292,17 +285,14 @@ def test_shared_embeddings_are_one_table_per_stage():
 
 def test_ends():
     images = some_images(2, 16, 16, 3)
-    assert tuple(tiny()(images).shape) == (2, 5)
+    model = tiny(classifier_activation=None)
+    assert model.layers[-1].activation is tf.keras.activations.linear
     np.testing.assert_allclose(np.sum(tiny()(images), -1), 1, atol=1e-5)
-    logits = tiny(classifier_activation=None)
-    assert logits.layers[-1].activation is tf.keras.activations.linear
-    assert tuple(tiny(include_top=False)(images).shape) == (2, 4, 4, 64)
-    for pooling in ("avg", "max"):
-        vectors = tiny(include_top=False, pooling=pooling)(images)
-        assert tuple(vectors.shape) == (2, 64)
     maps = tiny(endpoints=("c2", "c4"))(images)
-    assert set(maps) == {"c2", "c4"}
-    assert tuple(maps["c2"].shape) == (2, 16, 16, 32)
+    assert {name: tuple(x.shape) for name, x in maps.items()} == {
+        "c2": (2, 16, 16, 32),
+        "c4": (2, 4, 4, 64),
+    }
 
 
 def test_pyramid_outputs_are_feature_maps_by_their_stride():
@@ -391,23 +381,6 @@ def test_compiled_by_xla():
     compiled = tf.function(model, jit_compile=True)
     checks.assert_close(compiled(images), model(images), 1e-4)
     assert np.all(np.isfinite(compiled(images, training=True)))
-
-
-@pytest.mark.thorough
-def test_saved_and_restored_whole(tmp_path):
-    model = tiny(share_embeddings=True, stages=("C", "LL", "C"), se_ratio=0.5)
-    vary(model)
-    images = some_images(2, 16, 16, 3)
-    path = str(tmp_path / "model.keras")
-    model.save(path)
-    restored = tf.keras.models.load_model(path)
-    np.testing.assert_array_equal(restored(images), model(images))
-    assert len(restored.weights) == len(model.weights)
-    exported = str(tmp_path / "saved")
-    tf.saved_model.save(model, exported)
-    serve = tf.saved_model.load(exported).signatures["serving_default"]
-    (output,) = serve(tf.constant(images)).values()
-    np.testing.assert_allclose(output, model(images), rtol=1e-5, atol=1e-6)
 
 
 def test_options_reach_every_layer():

@@ -1,5 +1,6 @@
 """Weights by name: round trips, between the Kerases, and clear refusals."""
 
+import functools
 import json
 import os
 import pathlib
@@ -27,8 +28,17 @@ ARGUMENTS = {
 }
 
 
-def network(seed=0, **arguments):
-    model = tiny(**{**ARGUMENTS, **arguments})
+@functools.cache
+def _built(slot, **arguments):
+    return tiny(**{**ARGUMENTS, **arguments})
+
+
+def network(seed=0, slot=None, **arguments):
+    """With the weights of a seed; built once for a slot, by default the seed's.
+
+    Two calls for one slot give one network, its weights set back.
+    """
+    model = _built(seed if slot is None else slot, **arguments)
     vary(model, seed)
     return model
 
@@ -66,7 +76,7 @@ def test_names_are_an_address_book():
 
 def test_round_trip(tmp_path):
     model, path = saved(tmp_path)
-    restored = network(seed=1, weights=None)
+    restored = network(seed=1)
     models.load_weights(restored, path)
     assert_equal(restored, model)
     assert_equal(tiny(**ARGUMENTS, weights=path), model)
@@ -145,7 +155,8 @@ def test_files_of_other_networks(tmp_path, arguments, messages):
     with pytest.raises(ValueError, match="does not fit 'tiny'") as info:
         models.load_weights(other, path)
     assert all(message in str(info.value) for message in messages)
-    assert_equal(other, network(seed=1, **arguments))  # Nothing has changed.
+    fresh = network(seed=1, slot="fresh", **arguments)
+    assert_equal(other, fresh)  # Nothing has changed.
 
 
 def test_files_that_are_no_weights(tmp_path):
@@ -248,7 +259,8 @@ def test_another_head_is_skipped_and_named(tmp_path):
         models.load_weights(other, path)
     skipped = models.load_weights(other, path, skip_mismatch=True)
     assert skipped == ("predictions/kernel", "predictions/bias")
-    assert_equal(other, network(seed=1, classes=3), but=["st"])
+    fresh = network(seed=1, slot="fresh", classes=3)
+    assert_equal(other, fresh, but=["st"])
     ours = models.named_weights(other)["stem_conv1/kernel"]
     theirs = models.named_weights(model)["stem_conv1/kernel"]
     np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
@@ -274,7 +286,7 @@ def test_arrays_of_text_change_nothing(tmp_path):
     other = network(seed=1)
     with pytest.raises(ValueError, match=f"no numbers: {name}"):
         models.load_weights(other, path)
-    assert_equal(other, network(seed=1))
+    assert_equal(other, network(seed=1, slot="fresh"))
 
 
 _OTHER_KERAS = f"""
