@@ -4,9 +4,9 @@ Each runs in a fresh kernel in its own folder, as where a user opens it: it
 imports the package as installed and the modules beside it, and writes into
 temporary folders. Metadata that differ from machine to machine are removed.
 
-The notebooks of `SHORT` read the environment variable `LAMBDANET_EXAMPLES`:
-with the value "short", which the tests set, they show that every cell runs, and
-their figures mean nothing.
+They read the environment variable `LAMBDANET_EXAMPLES`: with the value "short",
+which the tests set, they show that every cell runs, and their figures mean
+nothing.
 """
 
 import os
@@ -17,14 +17,15 @@ import nbclient
 import nbformat
 
 FOLDER = pathlib.Path(__file__).parent
-SHORT = (
+NOTEBOOKS = (
+    "train_on_digits.ipynb",
+    "fine_tune.ipynb",
     "language_model.ipynb",
     "forecast.ipynb",
     "graphs.ipynb",
     "segmentation.ipynb",
     "reading.ipynb",
 )
-NOTEBOOKS = ("train_on_digits.ipynb", "fine_tune.ipynb", *SHORT)
 _SECONDS_PER_CELL = 3600
 
 
@@ -34,7 +35,7 @@ def execute(name, folder=FOLDER, short=False):
     Args:
         name: str. Of the file, such as one of `NOTEBOOKS`.
         folder: path. Where the notebook is, and its kernel runs.
-        short: bool. Whether a notebook that has a short form takes it.
+        short: bool. Whether the notebook takes its short form.
 
     Returns:
         The notebook with its outputs.

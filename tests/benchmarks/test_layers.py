@@ -107,6 +107,7 @@ git = pytest.mark.skipif(
 
 @git
 @pytest.mark.once
+@pytest.mark.slow
 def test_a_version_is_timed_and_compared_with_itself(tmp_path):
     case = "14x14, d=64, scope 5, k=32"
     only = ["--before", "HEAD", "--only", case]

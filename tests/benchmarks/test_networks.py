@@ -114,19 +114,6 @@ def test_the_floor_is_the_rest_with_products_and_moves():
     assert "1.00 GB at 10.0 GB/s | 100 |" in lines[-2]
 
 
-def test_rows_of_timm():
-    case = {"network": "LambdaResNet26T", "phase": "training", "batch": 8}
-    case |= {"ours": "graph", "theirs": "compiled"}
-    row = {"case": case, "seconds": {"ours": [2.0] * 6, "theirs": [3.0] * 6}}
-    slow = {"case": case, "seconds": {"ours": [2.0] * 6, "theirs": [1.0] * 6}}
-    text = views.timm({"timm": [row, slow]})
-    assert "| 8 | graph | 4.00 | compiled | 2.67 | **1.50** | 1.50 to" in text
-    assert text.endswith(
-        "- Training, timm compiled: it takes 1.00 times as long (median of 2 "
-        "rows; 0.50 to 1.50), and is faster for LambdaResNet26T, batch 8."
-    )
-
-
 def test_pairs_with_timm_are_appended(tmp_path, monkeypatch):
     def instead(commands, seconds):
         assert [command[1][1] for command in commands.values()] == [*commands]
@@ -154,6 +141,7 @@ def test_networks_have_a_family():
     assert published["LambdaResNet152, 224 px"] == pytest.approx(0.38 / 1024)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("build", "parameters"),
     [

@@ -37,7 +37,7 @@ def test_a_percentile_is_of_what_was_measured(number, place):
 @pytest.mark.slow
 def test_times_of_exports_are_appended(tmp_path):
     pytest.importorskip("grpc")
-    arguments = ["--only", "digits", "--seconds", "0.2", "--results"]
+    arguments = ["--only", "digits", "--seconds", "0.05", "--results"]
     exports.main([*arguments, str(tmp_path)])
     found = {"exports": records.read("exports", tmp_path)}
     text = views.exports(found)

@@ -95,25 +95,53 @@ def test_searches_come_first_and_seeds_in_pairs():
         assert study.SEARCH_SEED not in {seed for _, seed in final}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_a_study_from_front_to_back(source, tmp_path, monkeypatch, jobs):
+def test_a_study_from_front_to_back(source, tmp_path, monkeypatch):
+    """The higher rate learns better, so it is that of the final runs."""
+    trained = []
+
+    def instead(recipe, folder):
+        trained.append(folder)
+        part = recipe.data.removeprefix("idx:")
+        number = len(read_idx_file(f"{part}/{NAMES[2]}"))
+        found = dict.fromkeys(study.runs.METRICS, 1.0)
+        accuracy = recipe.learning_rate + 0.01 * len(trained)
+        return {**found, "accuracy": accuracy, "test_images": number}
+
+    monkeypatch.setattr(study.runs, "train", instead)
     monkeypatch.setitem(study.STAGES, "small", TINY)
     arguments = ["--data", str(source), "--stage", "small"]
-    arguments += ["--runs", str(tmp_path / "runs"), "--jobs", str(jobs)]
+    arguments += ["--runs", str(tmp_path / "runs")]
     for _ in range(2):  # Nothing is repeated.
         study.main([*arguments, "--results", str(tmp_path)])
     rows = records.read("fashion", tmp_path)
-    parts = [row["case"]["part"] for row in rows]
-    assert parts == ["search"] * 2 + ["final"] * 4
-    assert {row["test_images"] for row in rows} == {20, 30}
+    cases = [row["case"] for row in rows]
+    assert [x["part"] for x in cases] == ["search"] * 2 + ["final"] * 4
+    assert [x["rate"] for x in cases] == [*TINY.rates] + [max(TINY.rates)] * 4
+    assert [row["test_images"] for row in rows] == [20] * 2 + [30] * 4
+    assert len({*trained}) == len(trained) == len(rows)
     text = views.fashion({"fashion": rows})
     assert "| pixels mixed - lambda layers |" in text
     views.fashion_picture({"fashion": rows})
 
 
 @pytest.mark.slow
-def test_a_look_at_the_digits(tmp_path):
+def test_runs_of_a_study_in_two_processes(source, tmp_path, monkeypatch):
+    """One of them mixes pixels; those that are done are not trained again."""
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")  # Which they set.
+    study.split_data(source, tmp_path, TINY)
+    data = f"idx:{tmp_path / 'search-fashion'}"
+    tasks = [(tmp_path / name, name, TINY, data, 0, 0.1) for name in TINY.seeds]
+    plain, mixed = study.run_all(tasks, 2)
+    assert plain["test_images"] == mixed["test_images"] == 20
+    monkeypatch.setattr(study.runs.training, "train", None)
+    assert [*study.run_all(tasks, 1)] == [plain, mixed]
+
+
+@pytest.mark.slow
+def test_a_look_at_the_digits(tmp_path, monkeypatch):
+    network = {"stages": ["C"], "widths": [8], "strides": [1]}
+    monkeypatch.setitem(digits.VARIANTS, "convolutions, as wide", network)
+    monkeypatch.setitem(digits.BUDGETS, "look", {"epochs": 1})
     arguments = ["--budgets", "look", "--seeds", "1", "--only", "as wide"]
     arguments += ["--runs", str(tmp_path / "runs")]
     for _ in range(2):

@@ -221,67 +221,12 @@ def row(key, chip="v3", **changes):
     return {"case": program.case(chip), **facts, **result}
 
 
-def test_the_tables():
-    other, layer = (
-        "LambdaResNet50, 160 px, batch 32",
-        "auto, d=256, 14 px, batch 32",
-    )
-    late = {"status": "timed out", "limit_seconds": 9}
-    found = {
-        "tpu": [
-            row(KEY),
-            row(KEY, "v5e", **late),
-            row(other, **outcome.refusal(TOO_LARGE)),
-            row(layer),
-            # Two operations without an estimate.
-            row(layer, "v5e", optimal_seconds=-1.996, cycles=1_500_000),
-        ]
-    }
-    networks = views.networks(found)
-    for line in (
-        "| LambdaResNet50 | 128 | 32 | v3 | fits | 60 | 1.00 | 2.00 | "
-        "3.00 of 16 | 0.003 (101) | 4 query_first |",
-        "| LambdaResNet50 | 128 | 32 | v5e | not finished after 9 s | ",
-        "| LambdaResNet50 | 160 | 32 | v3 | does not fit: 34.33G of 15.48G | ",
-    ):
-        assert f"\n{line}" in networks
-    v3, v5e = (
-        line for line in networks.splitlines() if line.startswith("Not ")
-    )
-    text = "Not compiled for {}: with 32 images at 160 px "
-    assert v3.startswith(text.format("v3") + "LambdaResNet101; at 192 px ")
-    assert v5e.startswith(text.format("v5e") + "LambdaResNet50, LambdaResNet10")
-    assert "; with 128 images at 128 px LambdaResNet50; at 224 px " in v3
-    start = "| 14 | 256 | 32 | auto: 4 query_first"
-    figures = "compiles | 60 | 2048 | 3.0 | 8 | 4.00"
-    assert views.layers(found).splitlines()[-2:] == [
-        f"{start} | v3 | {figures} |  |",
-        f"{start} | v5e | {figures}+ | 1.50 |",
-    ]
-
-
 def test_the_tables_name_faults_of_what_compiles():
     faulty = {"without_kernel": ["AsString"], "double": ["mul"]}
     layer = "auto, d=256, 14 px, batch 32"
     found = {"tpu": [row(KEY, **faulty), row(layer, **faulty)]}
     for text in (views.networks(found), views.layers(found)):
         assert "| v3 | no kernel for AsString; float64: mul |" in text
-
-
-def test_networks_by_auto_and_by_the_papers_order():
-    keys = [
-        f"ResNet50 CCLL{order}, 224 px, batch 128" for order in ("", " einsum")
-    ]
-    found = {
-        "tpu": [
-            row(keys[0], "v5e", optimal_seconds=0.1, cycles=20),
-            row(keys[1], "v5e", optimal_seconds=-2.85, cycles=25),
-            row(keys[0], "v6e"),
-            row(keys[1], "v3"),
-        ]
-    }
-    line = views.networks(found).splitlines()[-1]
-    assert line == f"| {keys[0]} | v5e | 100.0 | 150.0 | 1.50 | 1.25 |"
 
 
 def test_every_row_of_table_20_is_compiled():
@@ -309,53 +254,8 @@ def test_equal_values_share_a_rank():
     assert views.ranks([3, 1, 3, 2]) == [2.5, 0, 2.5, 1]
 
 
-def test_the_rows_of_the_paper_that_are_compiled_are_compared():
-    rows = views.ROWS
-    assert len(rows) == 21
-    results = {
-        f"LambdaResNet50{order}, {size} px, batch 32 on v3": {
-            **GOOD,
-            "optimal_seconds": seconds - operations,
-        }
-        for order, size, seconds, operations in (
-            (" blocks", 128, 0.010, 3),
-            (" blocks", 160, 0.016, 0),
-            (" einsum", 128, 0.020, 5),
-            ("", 128, 0.009, 0),
-        )
-    }
-    key = "LambdaResNet50, 128 px, batch 128 on v3"
-    results[key] = {**GOOD, "optimal_seconds": 0.030}
-    for last in rows[-2:]:
-        name = last.network.format(" blocks")
-        key = f"{name}, {last.image_size} px, batch 32 on v3"
-        results[key] = {**GOOD, "optimal_seconds": 0.5}
-    # As the paper timed; older results have no cycles.
-    key = "LambdaResNet50 einsum, 128 px, batch 128 on v3"
-    results[key] = {**GOOD, "optimal_seconds": 0.029, "cycles": 94_000_000}
-    key = "ResNet50 CCCC, 224 px, batch 128 on v3"
-    results[key] = {**GOOD, "optimal_seconds": 0.02}
-    key = "LambdaResNet350 einsum, 320 px, batch 128 on v3"
-    results[key] = {"status": "out of memory", "used": "29.2G of 15.5G"}
-    found = records_of(results)
-    text = views.calibration(found)
-    fitted = views.fits(views.indexed(found))
-    factor = fitted["blocks", "12 and 20"]["factor"]
-    (line,) = [x for x in text.splitlines() if "LambdaResNet50, 128" in x][:1]
-    blocks, einsum = f"{factor * 0.04:.3f}", f"{factor * 0.08:.3f}"
-    assert line.startswith(
-        f"| 20 | LambdaResNet50, 128 px | 0.058 | {blocks} |"
-    )
-    auto, full = f"{factor * 0.036:.3f}", f"{factor * 0.03:.3f}"
-    assert line.endswith(f"| {einsum} | {auto} | 0.90 | {full} |")
-    assert (
-        "| 20 | LambdaResNet50, 128 px | 0.058 | 0.029 | 2.00 | 0.100 | 0.58 |"
-        in text
-    )
-    assert "| 12 | ResNet50 CCCC, 224 px | 0.141 | 0.020 | 7.07 | nan |" in text
-    assert "images: LambdaResNet350, 320 px (29.2G of 15.5G).\n" in text
-    assert "LambdaResNet350, 320 px;" not in text
-    assert "LambdaResNet350, 288 px;" in text
+def test_the_rows_of_the_paper_are_known():
+    assert len(views.ROWS) == 21
 
 
 def test_throughputs_are_relative_to_convolutions():
@@ -390,28 +290,6 @@ def test_a_floor_is_that_of_products_or_of_bytes():
     small = 2 * 5 * 16 / chip.bandwidth
     assert found["lambda"] == pytest.approx(2 + small, rel=1e-12)
     assert found["all"] == pytest.approx(3 + small, rel=1e-12)
-
-
-def test_the_table_of_floors_compares_with_convolutions():
-    programs = [
-        program
-        for program in tpu_programs.NETWORKS
-        if program.name in ("ResNet50 CCCC", "ResNet50 LLLL")
-        and program.batch == tpu_programs.TIMED
-    ]
-    times = {"ResNet50 CCCC": 0.03, "ResNet50 LLLL": 0.09}
-    results = {
-        f"{x.key} on v3": {**GOOD, "optimal_seconds": times[x.name]}
-        for x in programs
-    }
-    found = records_of(results)
-    found["tpu_floor"] = [
-        {"case": x.case("v3"), "floor": {"all": 0.02, "lambda": 0.005}}
-        for x in programs
-    ]
-    plain, lambdas = views.floor(found).splitlines()[2:]
-    assert plain.endswith("| 30.0 | 20.0 | 1.50 | 5.0 | 1.00 | 1.00 | 1.50 |")
-    assert lambdas.endswith("| 90.0 | 20.0 | 4.50 | 5.0 | 0.16 | 0.33 | 1.50 |")
 
 
 def layer(algorithm="", executed_flops=0, activation_bytes=0, **fields):

@@ -19,14 +19,17 @@ def run(tmp_path_factory):
     return folder, results, lines
 
 
-def restored(kind, folder):
+@pytest.fixture(scope="module")
+def restored(run):
+    """The models of that run, by kind."""
     corpus, _ = language_model.read_corpus()
-    settings, lines = language_model.SHORT, []
-    model, _ = language_model.train(
-        kind, corpus, folder, settings, lines.append
-    )
+    found, lines = {}, []
+    for kind in language_model.KINDS:
+        found[kind], _ = language_model.train(
+            kind, corpus, run[0], language_model.SHORT, lines.append
+        )
     assert lines == []  # Nothing was trained anew.
-    return model
+    return found
 
 
 def some_bytes(count):
@@ -46,17 +49,16 @@ def test_models_are_of_one_size_and_measured(run):
     assert [len(axes.lines) for axes in figure.axes] == [2, 2]
 
 
-def test_both_generate_as_the_whole_call(run):
-    folder, _, _ = run
+def test_both_generate_as_the_whole_call(restored):
     tokens = some_bytes(90)
-    model = restored("lambda", folder)
+    model = restored["lambda"]
     state, outputs = streaming.initial_state(model, 1), []
     for begin, end in ((0, 70), (70, 71), (71, 90)):
         logits, state = streaming.step(model, tokens[:, begin:end], state)
         outputs.append(logits)
     checks.assert_close(tf.concat(outputs, 1), model(tokens), 1e-4)
 
-    model = restored("attention", folder)
+    model = restored["attention"]
     cache = language_model.AttentionCache(model, 100)
     outputs = [
         cache.step(tokens[:, i : i + 1], tf.constant(i)) for i in range(90)
@@ -65,24 +67,23 @@ def test_both_generate_as_the_whole_call(run):
 
 
 @pytest.mark.parametrize("kind", language_model.KINDS)
-def test_no_model_sees_the_future(kind, run):
-    model, tokens = restored(kind, run[0]), some_bytes(60)
+def test_no_model_sees_the_future(kind, restored):
+    model, tokens = restored[kind], some_bytes(60)
     changed = tf.concat([tokens[:, :30], 255 - tokens[:, 30:]], 1)
     before, after = model(tokens), model(changed)
     checks.assert_close(after[:, :30], before[:, :30], 1e-5)
     checks.assert_far(after[:, 30:], before[:, 30:], 1e-2)
 
 
-def test_the_export_of_texts_is_the_model(run):
+def test_the_export_of_texts_is_the_model(run, restored):
     folder = run[0] / "served" / "language_model" / "1"
     served = tf.saved_model.load(str(folder)).signatures["serving_default"]
-    model, tokens = restored("lambda", run[0]), some_bytes(77)
+    model, tokens = restored["lambda"], some_bytes(77)
     checks.assert_close(served(tokens=tokens)["logits"], model(tokens), 1e-4)
 
 
-def test_the_export_generates_what_the_model_does(run):
-    folder, _, _ = run
-    model = restored("lambda", folder)
+def test_the_export_generates_what_the_model_does(run, restored):
+    folder, model = run[0], restored["lambda"]
     text = language_model.generate(folder / "exported" / "1", b"def ", 6)
     assert text.startswith(b"def ")
     assert len(text) == 10

@@ -357,7 +357,7 @@ def test_a_load_test_that_is_stopped_prints_what_it_has(served, ports):
     )
     for _ in range(2):  # it has begun
         process.stdout.readline()
-    time.sleep(2)
+    time.sleep(1)
     process.send_signal(signal.SIGINT)
     printed, _ = process.communicate(timeout=30)
     row, last = printed.splitlines()

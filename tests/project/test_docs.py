@@ -101,9 +101,11 @@ LONG = [
         "models.md",
         "replace_layers.md",
         "serving.md",
+        "your_images.md",
     )
 ]
 MARKS = dict.fromkeys(LONG, pytest.mark.once)
+MARKS[LONG[-1]] = pytest.mark.once, pytest.mark.thorough  # It trains.
 MARKS[ROOT / "docs" / "keras_hub.md"] = (
     pytest.mark.keras_hub,
     pytest.mark.filterwarnings("ignore::UserWarning"),  # KerasHub's own

@@ -203,6 +203,7 @@ def refusal(program, **variables):
     return done.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_another_backend_of_keras_is_refused_in_a_sentence(backend):
     last = refusal(

@@ -56,6 +56,7 @@ def write_version(base, version=None):
 # Version folders.
 
 
+@pytest.mark.once
 def test_versions_count_up_and_are_never_overwritten(tmp_path):
     first = write_version(tmp_path)
     before = {f: f.stat().st_mtime_ns for f in first.rglob("*")}
@@ -111,6 +112,7 @@ def test_a_destination_that_cannot_be_written_is_named(tmp_path):
         write_version(tmp_path / "file")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), 0])
 def test_a_failure_half_way_leaves_nothing(tmp_path, monkeypatch, error):
     error = error or tf.errors.ResourceExhaustedError(None, None, "disk full")
@@ -132,6 +134,7 @@ def store():
     return f"ram://{secrets.token_hex(8)}/models"
 
 
+@pytest.mark.once
 @pytest.mark.thorough
 def test_a_store_gets_what_a_disk_gets(small_run, small_export, store):
     options = serving.options_for(
@@ -156,6 +159,7 @@ def test_a_store_gets_what_a_disk_gets(small_run, small_export, store):
         serving.export_run(small_run[0], store, version=2)
 
 
+@pytest.mark.once
 def test_half_an_upload_is_taken_back(tmp_path, monkeypatch):
     store = f"file://{tmp_path}"  # as a store, though it is the disk
     copied, copy = [], tf.io.gfile.copy
@@ -390,6 +394,7 @@ def test_metadata_of_a_foreign_folder(tmp_path):
         serving.read_metadata(tmp_path)
 
 
+@pytest.mark.once
 def test_the_metadata_name_the_run_and_no_place(
     small_run, small_export, tmp_path
 ):

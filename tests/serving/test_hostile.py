@@ -15,19 +15,12 @@ from lambdanet_tf import data
 from lambdanet_tf.data import EncodedImage
 from lambdanet_tf.serving import requests
 from lambdanet_tf.serving import signatures
-from lambdanet_tf.serving import standalone
 from tests.support.serving_run import SHAPE
 
 pytestmark = pytest.mark.once
 
 GRAY = {"images": np.full((1, *SHAPE), 127, np.uint8)}
 CROP = data.EvaluationCrop(SHAPE[:2])
-
-
-@pytest.fixture(scope="module")
-def session(small_export):
-    """The export as TF Serving loads it."""
-    return standalone.Session(tf, small_export)
 
 
 def strings(*values):

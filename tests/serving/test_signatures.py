@@ -8,15 +8,8 @@ from tensorflow.python.saved_model.pywrap_saved_model import fingerprinting
 
 from lambdanet_tf import serving
 from lambdanet_tf.serving import requests
-from lambdanet_tf.serving import standalone
 from tests.support.serving_run import CLASSES
 from tests.support.serving_run import SHAPE
-
-
-@pytest.fixture(scope="module")
-def session(small_export):
-    """The export as TF Serving loads it."""
-    return standalone.Session(tf, small_export)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.serving import requests
 from lambdanet_tf.serving import standalone
 from tests.support.serving_run import shake
+from tests.support.smoke_run import run_recipe
 
 pytestmark = pytest.mark.once
 
@@ -75,17 +76,15 @@ def trained(images_folder, tmp_path_factory):
         "smoke",
         {
             "data": f"folder:{images_folder}",
-            "epochs": 4,
+            "epochs": 2,
             "batch_size": 4,
             "image_size": SIZE,
             "evaluation_crop": 0.875,
             "learning_rate": 0.05,
+            "model_arguments": {"stages": ["L"], "widths": [8], "strides": [1]},
         },
     )
-    options = training.RunOptions(
-        run_dir=str(tmp_path_factory.mktemp("run") / "1")
-    )
-    folder = training.train(recipe, options, print_fn=lambda text: None)
+    folder = run_recipe(recipe, tmp_path_factory.mktemp("run"))
     return recipe, folder.read()
 
 

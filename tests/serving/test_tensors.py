@@ -146,6 +146,7 @@ def test_masked_steps_change_nothing(tmp_path, rng):
     checks.assert_far(changed, before, 1e-2)
 
 
+@pytest.mark.once
 def test_the_warm_up_repeats_the_examples(tmp_path, rng):
     pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
     tokens = tokens_of(rng, 3, 20)
@@ -213,6 +214,7 @@ def rewrite_checksums(folder):
     versions.write_metadata(folder, **fields)
 
 
+@pytest.mark.once
 def test_weights_in_half_the_space(tmp_path, rng):
     model, given = bytes_model(), tokens_of(rng, 3, 20)
     options = serving.ExportOptions(weights_dtype="bfloat16")

@@ -1,11 +1,13 @@
 """Runs of the recipe smoke, and what is compared of them."""
 
 import csv
+import unittest.mock
 
 import numpy as np
 import pytest
 
 from lambdanet_tf.training import RunOptions
+from lambdanet_tf.training import report
 from lambdanet_tf.training import resolve
 from lambdanet_tf.training import train
 
@@ -14,11 +16,20 @@ def silent(text):
     del text
 
 
-def run_smoke(tmp_path, options=None, on_epoch=None, **changes):
+def run_recipe(
+    recipe, tmp_path, options=None, on_epoch=None, say=silent, draws=False
+):
+    """Trains in a folder `run`; pictures are half of such a run's time."""
     options = {"run_dir": str(tmp_path / "run"), **(options or {})}
-    return train(
-        resolve("smoke", changes), RunOptions(**options), silent, on_epoch
-    )
+    with unittest.mock.patch.object(report, "is_there", return_value=draws):
+        return train(recipe, RunOptions(**options), say, on_epoch)
+
+
+def run_smoke(
+    tmp_path, options=None, on_epoch=None, say=silent, draws=False, **changes
+):
+    recipe = resolve("smoke", changes)
+    return run_recipe(recipe, tmp_path, options, on_epoch, say, draws)
 
 
 def weights(folder):

@@ -168,7 +168,7 @@ def test_after_compiling_again_it_begins_from_what_the_model_has(batches):
     model = small_model()
     fit(model, batches, [training.UseAverages(DECAY)])
     averages, watch = model.get_weights(), Watch()
-    model.compile("sgd", model.loss)
+    model.compile("sgd", model.loss, jit_compile=False)
     fit(model, batches, [training.UseAverages(DECAY), watch])
     assert_equal(watch.begin[0], averages)
 
@@ -701,7 +701,9 @@ def test_a_scan_is_evaluated_as_its_images_are(compiled):
     assert logs["loss"] == pytest.approx(whole[0], rel=1e-4)
 
 
-@pytest.mark.parametrize("number_bad", [0, 1, 5])
+@pytest.mark.parametrize(
+    "number_bad", [pytest.param(0, marks=pytest.mark.thorough), 1, 5]
+)
 def test_keras_warns_of_a_scan_only_where_a_batch_is_lacking(
     number_bad, tmp_path, rng
 ):

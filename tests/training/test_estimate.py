@@ -16,6 +16,7 @@ from lambdanet_tf import cli
 from lambdanet_tf import data
 from lambdanet_tf.analysis import analyze
 from lambdanet_tf.training import RunOptions
+from lambdanet_tf.training import estimate
 from lambdanet_tf.training import resolve
 from lambdanet_tf.training.estimate import check_memory
 from lambdanet_tf.training.estimate import dry_run
@@ -37,7 +38,9 @@ def said(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dry")
     lines = []
     options = RunOptions(runs_dir=str(folder / "runs"))
-    dry_run(resolve("smoke", {"epochs": 3}), options, lines.append)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(estimate, "_SECONDS", 0.2)
+        dry_run(resolve("smoke", {"epochs": 3}), options, lines.append)
     return {line[:16].strip(): line[17:] for line in lines}, folder
 
 
@@ -75,8 +78,9 @@ def test_it_leaves_a_picture_and_nothing_else(said):
 
 
 @pytest.mark.thorough
-def test_it_works_without_the_data(tmp_path):
+def test_it_works_without_the_data(tmp_path, monkeypatch):
     """ImageNet is not here, and nothing is downloaded."""
+    monkeypatch.setattr(estimate, "_SECONDS", 0.2)
     changes = {
         "model_arguments": {
             "stages": ["L"],

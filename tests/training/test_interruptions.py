@@ -12,19 +12,15 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf.training import RunFolder
-from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import Stopped
 from lambdanet_tf.training import devices
 from lambdanet_tf.training import loop
 from lambdanet_tf.training import pictures
-from lambdanet_tf.training import resolve
 from lambdanet_tf.training import steps
-from lambdanet_tf.training import train
 from lambdanet_tf.training.devices import is_lost
 from tests.support.smoke_run import assert_same_end
 from tests.support.smoke_run import metrics_rows
 from tests.support.smoke_run import run_smoke
-from tests.support.smoke_run import silent
 from tests.support.smoke_run import weights
 
 STEPS = 20  # of an epoch
@@ -65,6 +61,7 @@ def with_calls(monkeypatch, place, name, decorate):
 # Signals.
 
 
+@pytest.mark.once
 def test_a_stop_in_validation_waits_for_one_batch(
     finished_run, tmp_path, monkeypatch
 ):
@@ -99,7 +96,7 @@ def test_a_stop_at_the_end_keeps_what_there_is(
             curves = send(1, pictures.learning_curves)
             patch.setattr(pictures, "learning_curves", curves)
         with pytest.raises(Stopped, match=r"at step 40\. Resume with"):
-            run_smoke(tmp_path)
+            run_smoke(tmp_path, draws=phase == "report")
         assert len(calls) == (2 if phase == "test" else 1)
     assert copied_run.read().status == "stopped"
     assert copied_run.read().metrics == before
@@ -107,6 +104,7 @@ def test_a_stop_at_the_end_keeps_what_there_is(
     assert copied_run.read().status == "finished"
 
 
+@pytest.mark.once
 @pytest.mark.thorough
 def test_a_strategy_that_takes_the_signals_gives_them_back(
     tmp_path, monkeypatch
@@ -140,6 +138,7 @@ def test_a_stop_before_the_first_step_is_obeyed_at_once(tmp_path, monkeypatch):
         run_smoke(tmp_path)
 
 
+@pytest.mark.once
 @pytest.mark.thorough
 def test_rates_are_true_with_checkpoints_and_after_a_stop(
     finished_run, tmp_path, monkeypatch
@@ -182,6 +181,7 @@ def raising(error):
     return decorate
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("place", ["data", "step"])
 def test_a_lost_device_ends_a_run_that_can_be_resumed(
     tmp_path, monkeypatch, place
@@ -257,7 +257,9 @@ def test_only_the_chief_leaves_files(tmp_path, monkeypatch):
 
 @pytest.mark.thorough
 @pytest.mark.once
-def test_broken_pictures_cost_the_pictures_alone(copied_run, monkeypatch):
+def test_broken_pictures_cost_the_pictures_alone(
+    copied_run, tmp_path, monkeypatch
+):
     def broken(*arguments):
         raise ImportError("numpy.core.multiarray failed to import")
 
@@ -265,7 +267,7 @@ def test_broken_pictures_cost_the_pictures_alone(copied_run, monkeypatch):
     for name in ("report.md", "curves.png", "examples.npz"):
         os.remove(copied_run.file(name))
     said = []
-    train(resolve("smoke"), RunOptions(run_dir=copied_run.path), said.append)
+    run_smoke(tmp_path, say=said.append, draws=True)
     assert "The pictures could not be drawn: numpy.core" in "\n".join(said)
     assert copied_run.read().status == "finished"
     assert copied_run.read().read_examples() is not None
@@ -274,12 +276,11 @@ def test_broken_pictures_cost_the_pictures_alone(copied_run, monkeypatch):
 
 
 @pytest.mark.once
-def test_a_run_without_its_checkpoints_is_not_begun_again(copied_run):
+def test_a_run_without_its_checkpoints_is_not_begun_again(copied_run, tmp_path):
     shutil.rmtree(copied_run.file("checkpoints"))
     before = weights(copied_run)
-    recipe = resolve("smoke", {"epochs": 3})
     with pytest.raises(ValueError, match="has weights but no checkpoint"):
-        train(recipe, RunOptions(run_dir=copied_run.path), silent)
+        run_smoke(tmp_path, epochs=3)
     for now, then in zip(weights(copied_run), before, strict=True):
         np.testing.assert_array_equal(now, then)
     assert copied_run.read().status == "finished"

@@ -14,6 +14,7 @@ from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.training import teacher
 from tests.support.serving_run import CLASSES
 from tests.support.serving_run import write_run
+from tests.support.smoke_run import run_recipe
 
 RECIPE = {"name": "digits", "image_size": 8, "evaluation_crop": 1.0}
 
@@ -96,6 +97,7 @@ def counts_of(probabilities):
     return {name: int((labels == i).sum()) for i, name in enumerate(CLASSES)}
 
 
+@pytest.mark.once
 def test_threshold_keeps_the_certain_images(run, pictures, tmp_path):
     everything = training.LabelOptions(threshold=0.0)
     training.label_images(run, str(pictures), str(tmp_path / "all"), everything)
@@ -115,6 +117,7 @@ def test_threshold_keeps_the_certain_images(run, pictures, tmp_path):
         )
 
 
+@pytest.mark.once
 @pytest.mark.thorough
 def test_each_class_gives_as_many_as_asked_for(run, pictures, tmp_path):
     training.label_images(
@@ -143,6 +146,7 @@ def test_each_class_gives_as_many_as_asked_for(run, pictures, tmp_path):
         np.testing.assert_allclose(np.sort(kept), np.sort(expected))
 
 
+@pytest.mark.once
 def test_goes_on_where_it_was_stopped(run, pictures, tmp_path, monkeypatch):
     monkeypatch.setattr(teacher, "_IMAGES_PER_FILE", 8)
     options = training.LabelOptions(threshold=0.0)
@@ -231,6 +235,7 @@ def student(tmp_path, **changes):
     return training.InputPipeline(recipe, images)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("ratio", "labelled"), [(1.0, 4), (3.0, 2), (0.3, 6)])
 def test_batches_hold_both_kinds_at_the_ratio(tmp_path, ratio, labelled):
     rows = write_pseudo(tmp_path / "pseudo")
@@ -248,6 +253,7 @@ def test_batches_hold_both_kinds_at_the_ratio(tmp_path, ratio, labelled):
     assert set(seen) == set(range(10))
 
 
+@pytest.mark.once
 def test_batches_are_the_same_from_any_step(tmp_path):
     write_pseudo(tmp_path / "pseudo")
     pipeline = student(tmp_path, mixup=0.3, flip=True, augmentation="pad_crop")
@@ -259,6 +265,7 @@ def test_batches_are_the_same_from_any_step(tmp_path):
     np.testing.assert_allclose(np.sum(whole[0][1], axis=-1), 1.0, rtol=1e-5)
 
 
+@pytest.mark.once
 def test_shards_divide_both_kinds(tmp_path):
     write_pseudo(tmp_path / "pseudo")
     pipeline = student(tmp_path)
@@ -276,17 +283,14 @@ def test_a_student_trains(tmp_path):
     arguments = {"stages": ["L"], "widths": [8], "strides": [1]}
     recipe = student(tmp_path, model_arguments=arguments).recipe
     said = []
-    folder = training.train(
-        recipe,
-        training.RunOptions(run_dir=str(tmp_path / "run")),
-        print_fn=said.append,
-    )
+    folder = run_recipe(recipe, tmp_path, say=said.append)
     run = folder.read()
     assert run.status == "finished"
     assert run.recipe["pseudo_labels"] == str(tmp_path / "pseudo")
     assert "10 pseudo-labelled images of" in "\n".join(said)
 
 
+@pytest.mark.once
 def test_wrong_pseudo_labels_are_refused(tmp_path):
     with pytest.raises(ValueError, match="`pseudo_labels` must be a folder"):
         student(tmp_path)

@@ -19,7 +19,6 @@ from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import Stopped
 from lambdanet_tf.training import devices
 from lambdanet_tf.training import resolve
-from lambdanet_tf.training import train
 from lambdanet_tf.training.devices import StopRequest
 from lambdanet_tf.training.devices import create_strategy
 from lambdanet_tf.training.loop import set_up
@@ -154,6 +153,7 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(finished_run, tmp_path):
     ]
 
 
+@pytest.mark.once
 def test_a_signal_is_noted_once_and_then_as_before():
     before = signal.getsignal(signal.SIGTERM)
     with StopRequest() as request:
@@ -169,17 +169,15 @@ def test_a_signal_is_noted_once_and_then_as_before():
 def test_a_finished_run_can_be_given_more_epochs(finished_run, tmp_path):
     """From its last step on it is a run of so many epochs."""
     shutil.copytree(finished_run.path, tmp_path / "run")
-    recipe, said = resolve("smoke", {"epochs": 3}), []
-    folder = train(
-        recipe, RunOptions(run_dir=str(tmp_path / "run")), said.append
-    )
+    said = []
+    folder = run_smoke(tmp_path, say=said.append, epochs=3)
     text = "\n".join(said)
     assert "with 3 epochs in place of 2: from here on the learning rate" in text
     assert "Resuming at step 40." in text
     rows = metrics_rows(folder)
     assert rows[:2] == metrics_rows(finished_run)
     assert rows[2]["step"] == "60"
-    schedule = training.recipe_schedule(recipe, 20)
+    schedule = training.recipe_schedule(resolve("smoke", {"epochs": 3}), 20)
     assert float(rows[2]["learning_rate"]) == float(schedule(59))
     assert folder.read().recipe["epochs"] == 3
     with pytest.raises(ValueError, match=r"epochs is 3, not 2.*can grow"):
@@ -209,6 +207,7 @@ def test_what_cannot_be_resumed(finished_run, tmp_path, change, message):
     assert os.listdir(folder) == ["run.json"]
 
 
+@pytest.mark.once
 def test_a_run_goes_on_with_its_own_classes_alone(tmp_path):
     """A class that is renamed would permute the labels."""
     images = tmp_path / "images"
@@ -221,7 +220,9 @@ def test_a_run_goes_on_with_its_own_classes_alone(tmp_path):
     def interrupt(model, row):
         raise Stopped
 
+    network = {"stages": ["C"], "widths": [4], "strides": [1]}
     changes = {"data": f"folder:{images}", "batch_size": 8}
+    changes["model_arguments"] = network
     with pytest.raises(Stopped):
         run_smoke(tmp_path, on_epoch=interrupt, **changes)
     before = (tmp_path / "run" / "run.json").read_text()
@@ -259,6 +260,7 @@ def test_a_loss_that_is_not_finite_names_the_good_weights(tmp_path):
     assert all(np.all(np.isfinite(w)) for w in weights(folder))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -282,6 +284,7 @@ def test_a_failed_start_leaves_nothing(tmp_path, changes, message):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.once
 def test_an_unwritable_folder_is_an_error_before_training(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OSError, match="Cannot write to the folder"):
@@ -382,6 +385,7 @@ def test_evaluation_on_two_replicas_counts_each_image_once(two_replicas):
     assert [len(column) for column in predictions] == [359] * 3
 
 
+@pytest.mark.once
 def test_a_batch_that_replicas_cannot_share_is_an_error(two_replicas):
     images = data.load_images("digits")
     with pytest.raises(ValueError, match="divisible by the number of replicas"):
@@ -419,20 +423,16 @@ def test_a_run_begins_from_the_weights_of_another(finished_run, tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 1), np.uint8)
     labels = np.arange(40) % 2
     np.savez(path, x_train=pixels, y_train=labels, x_test=pixels, y_test=labels)
-    recipe = resolve(
-        "smoke",
-        {
-            "data": f"arrays:{path}",
-            "batch_size": 16,
-            "epochs": 1,
-            "learning_rate": 0.0,
-            "norm_momentum": 1.0,
-            "initial_weights": finished_run.path,
-        },
-    )
     said = []
-    folder = train(
-        recipe, RunOptions(run_dir=str(tmp_path / "run")), said.append
+    folder = run_smoke(
+        tmp_path,
+        say=said.append,
+        data=f"arrays:{path}",
+        batch_size=16,
+        epochs=1,
+        learning_rate=0.0,
+        norm_momentum=1.0,
+        initial_weights=finished_run.path,
     )
     (line,) = [text for text in said if text.startswith("Initial weights")]
     assert "without predictions/kernel, predictions/bias" in line
