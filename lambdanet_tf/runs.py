@@ -316,6 +316,9 @@ class RunFolder:
 def newest_finished_run(runs: str | os.PathLike = "runs") -> Run:
     """Returns the finished run below the folder `runs` that began last.
 
+    Args:
+        runs: the folder in which the runs have theirs.
+
     Raises:
         ValueError: if there is none; the message says what there is.
     """

@@ -80,6 +80,9 @@ def array_set(
         name: of the set.
         notes: remarks for the description.
 
+    Returns:
+        An `ImageSet`; its pixels are in [0, 255].
+
     Raises:
         ValueError: if the arrays do not fit together, or hold what cannot be
             pixels or labels.
@@ -122,6 +125,9 @@ def read_arrays(path: str, validation_split: float = 0.1) -> ImageSet:
         path: a file with the arrays `x_train`, `y_train`, `x_test` and
             `y_test`, as `array_set` takes them, and maybe `classes`.
         validation_split: see `array_set`.
+
+    Returns:
+        An `ImageSet`; its pixels are in [0, 255].
 
     Raises:
         ValueError: if there is no such file or an array is missing.
@@ -175,6 +181,9 @@ def read_idx(path: str, validation_split: float = 0.1) -> ImageSet:
         validation_split: share of the training images of each class that
             becomes validation images.
 
+    Returns:
+        An `ImageSet`; its pixels are in [0, 255].
+
     Raises:
         ValueError: if a file is missing or damaged.
     """
@@ -221,6 +230,10 @@ def load_digits(validation_split: float = 0.1) -> ImageSet:
 
     The three parts are the same for every run: a fifth of the images of each
     class is the test set, `validation_split` of the rest the validation set.
+
+    Args:
+        validation_split: share of the training images of each class that
+            becomes validation images.
 
     Returns:
         An `ImageSet`, pixels float32 in [0, 255].

@@ -90,6 +90,9 @@ def read_folder(
             becomes validation images.
         channels: 3 for color, 1 for gray.
 
+    Returns:
+        An `ImageSet`; its pixels are in [0, 255].
+
     Raises:
         ValueError: if there is no such folder, no image in it, or the parts
             do not have the same classes.

@@ -70,6 +70,9 @@ def load_images(
         download: whether to download and prepare a set of TensorFlow Datasets
             that is not prepared.
 
+    Returns:
+        An `ImageSet`; its pixels are in [0, 255].
+
     Raises:
         ValueError: if there is no such set, or it cannot be read.
         ImportError: if an optional package is missing.
@@ -102,6 +105,15 @@ def dry_run_images(
     Takes what `load_images` takes. Random images of the same number, classes
     and channels take the place of a well-known set that is not there
     (`KNOWN_SIZES` in `lambdanet_tf.data.fake`); the description says so.
+
+    Args:
+        name: as `load_images` takes it.
+        validation_split: likewise.
+        data_dir: likewise.
+        shuffle_buffer: likewise.
+
+    Returns:
+        An `ImageSet`; its pixels are in [0, 255].
 
     Raises:
         ValueError: if there is no such set, or it is not there and its sizes

@@ -49,6 +49,9 @@ def read_pseudo_labels(
         channels: 3 for color, 1 for gray.
         shuffle_buffer: records among which the next one is drawn.
 
+    Returns:
+        A `RecordSource` of the images, with the labels that the teacher gave.
+
     Raises:
         ValueError: if the folder holds no such files, not all of them, or
             those of other classes.

@@ -199,6 +199,9 @@ def read_records(
             1 with ImageNet.
         channels: 3 for color, 1 for gray.
 
+    Returns:
+        An `ImageSet`; its pixels are in [0, 255].
+
     Raises:
         ValueError: if there are no such files, one is cut off, the number of
             classes is unknown, or the first labels are not among them.

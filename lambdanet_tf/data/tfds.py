@@ -96,6 +96,9 @@ def read_tfds(
         shuffle_buffer: images among which the next one is drawn.
         download: whether to download and prepare a set that is not prepared.
 
+    Returns:
+        An `ImageSet`; its pixels are in [0, 255].
+
     Raises:
         ImportError: if tensorflow-datasets is not installed.
         ValueError: if there is no such set, it has no labelled images, or it

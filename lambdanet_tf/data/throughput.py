@@ -35,6 +35,9 @@ def throughput(batches: tf.data.Dataset, seconds: float = 3.0) -> Throughput:
         seconds: how long, after the first batch; at least one more batch is
             read.
 
+    Returns:
+        A `Throughput`: what was read, and in how many seconds.
+
     Raises:
         ValueError: if there are not two batches.
     """

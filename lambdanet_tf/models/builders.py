@@ -61,6 +61,8 @@ def LambdaResNet50(**arguments):
     """Builds LambdaResNet-50: 1 lambda block in c4, and all of c5.
 
     18,963,272 parameters; images of 160 pixels; feature maps "c2" to "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["LambdaResNet50"], **arguments)
 
@@ -70,6 +72,8 @@ def LambdaResNet101(**arguments):
     """Builds LambdaResNet-101: 3 lambda blocks in c4, and all of c5.
 
     36,866,920 parameters; images of 192 pixels; feature maps "c2" to "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["LambdaResNet101"], **arguments)
 
@@ -79,6 +83,8 @@ def LambdaResNet152(**arguments):
     """Builds LambdaResNet-152: 6 lambda blocks in c4, and all of c5.
 
     51,404,696 parameters; images of 288 pixels; feature maps "c2" to "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["LambdaResNet152"], **arguments)
 
@@ -88,6 +94,8 @@ def LambdaResNet200(**arguments):
     """Builds LambdaResNet-200: 6 lambda blocks in c4, and all of c5.
 
     57,993,112 parameters; images of 320 pixels; feature maps "c2" to "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["LambdaResNet200"], **arguments)
 
@@ -97,6 +105,8 @@ def LambdaResNet270(**arguments):
     """Builds LambdaResNet-270: 6 lambda blocks in c4, and all of c5.
 
     81,366,248 parameters; images of 256 pixels; feature maps "c2" to "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["LambdaResNet270"], **arguments)
 
@@ -107,6 +117,8 @@ def LambdaResNet350(**arguments):
 
     105,475,176 parameters; images of 320 pixels; feature maps "c2" to
     "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["LambdaResNet350"], **arguments)
 
@@ -117,6 +129,8 @@ def LambdaResNet420(**arguments):
 
     124,438,664 parameters; images of 320 pixels; feature maps "c2" to
     "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["LambdaResNet420"], **arguments)
 
@@ -126,6 +140,8 @@ def LambdaResNet50C4(**arguments):
     """Builds LambdaResNet-50-C4: all of c4 and c5 are lambda blocks.
 
     16,242,072 parameters; images of 160 pixels; feature maps "c2" to "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["LambdaResNet50C4"], **arguments)
 
@@ -135,6 +151,8 @@ def LambdaResNet101C4(**arguments):
     """Builds LambdaResNet-101-C4: all of c4 and c5 are lambda blocks.
 
     25,982,120 parameters; images of 192 pixels; feature maps "c2" to "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["LambdaResNet101C4"], **arguments)
 
@@ -144,6 +162,8 @@ def LambdaResNet152C4(**arguments):
     """Builds LambdaResNet-152-C4: all of c4 and c5 are lambda blocks.
 
     35,077,496 parameters; images of 288 pixels; feature maps "c2" to "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["LambdaResNet152C4"], **arguments)
 
@@ -153,6 +173,8 @@ def LambdaResNet200C4(**arguments):
     """Builds LambdaResNet-200-C4: all of c4 and c5 are lambda blocks.
 
     41,665,912 parameters; images of 320 pixels; feature maps "c2" to "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["LambdaResNet200C4"], **arguments)
 
@@ -162,6 +184,8 @@ def LambdaResNet270C4(**arguments):
     """Builds LambdaResNet-270-C4: all of c4 and c5 are lambda blocks.
 
     55,786,968 parameters; images of 256 pixels; feature maps "c2" to "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["LambdaResNet270C4"], **arguments)
 
@@ -171,6 +195,8 @@ def LambdaResNet350C4(**arguments):
     """Builds LambdaResNet-350-C4: all of c4 and c5 are lambda blocks.
 
     69,555,336 parameters; images of 320 pixels; feature maps "c2" to "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["LambdaResNet350C4"], **arguments)
 
@@ -180,6 +206,8 @@ def LambdaResNet420C4(**arguments):
     """Builds LambdaResNet-420-C4: all of c4 and c5 are lambda blocks.
 
     81,443,704 parameters; images of 320 pixels; feature maps "c2" to "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["LambdaResNet420C4"], **arguments)
 
@@ -189,6 +217,8 @@ def ResNetRS50(**arguments):
     """Builds ResNet-RS-50, the convolutional baseline.
 
     35,691,912 parameters; images of 160 pixels; feature maps "c2" to "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["ResNetRS50"], **arguments)
 
@@ -198,6 +228,8 @@ def ResNetRS101(**arguments):
     """Builds ResNet-RS-101, the convolutional baseline.
 
     63,618,696 parameters; images of 192 pixels; feature maps "c2" to "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["ResNetRS101"], **arguments)
 
@@ -207,6 +239,8 @@ def ResNetRS152(**arguments):
     """Builds ResNet-RS-152, the convolutional baseline.
 
     86,621,576 parameters; images of 288 pixels; feature maps "c2" to "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["ResNetRS152"], **arguments)
 
@@ -216,6 +250,8 @@ def ResNetRS200(**arguments):
     """Builds ResNet-RS-200, the convolutional baseline.
 
     93,209,992 parameters; images of 320 pixels; feature maps "c2" to "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["ResNetRS200"], **arguments)
 
@@ -226,6 +262,8 @@ def ResNetRS270(**arguments):
 
     129,861,448 parameters; images of 256 pixels; feature maps "c2" to
     "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["ResNetRS270"], **arguments)
 
@@ -236,6 +274,8 @@ def ResNetRS350(**arguments):
 
     163,956,168 parameters; images of 320 pixels; feature maps "c2" to
     "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["ResNetRS350"], **arguments)
 
@@ -246,6 +286,8 @@ def ResNetRS420(**arguments):
 
     191,891,656 parameters; images of 320 pixels; feature maps "c2" to
     "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["ResNetRS420"], **arguments)
 
@@ -263,6 +305,12 @@ def ResNet50(*, pattern=None, **arguments):
             for convolutions in parallel with global attention. None for
             "CCCC", or for the `stages` among the arguments, a letter per block.
         **arguments: of `lambdanet_tf.models.ResNet`.
+
+    Returns:
+        A `Network`, a Keras model.
+
+    Raises:
+        ValueError: if both `pattern` and `stages` are given, and as `ResNet`.
     """
     if pattern is not None and "stages" in arguments:
         raise ValueError(
@@ -281,6 +329,8 @@ def LambdaResNetSmall(*, input_shape=_GRAY_8, classes=10, **arguments):
 
     568,154 parameters; gray images of 8 pixels, 10 classes; feature maps
     "c2" to "c4".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     if input_shape is _GRAY_8 and "input_tensor" in arguments:
         input_shape = None
@@ -298,6 +348,8 @@ def LambdaResNet26T(**arguments):
 
     10,958,272 parameters; published weights; images of 256 pixels; feature
     maps "c2" to "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["LambdaResNet26T"], **arguments)
 
@@ -308,6 +360,8 @@ def LambdaResNet50TS(**arguments):
 
     21,536,832 parameters; published weights; images of 256 pixels; feature
     maps "c2" to "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["LambdaResNet50TS"], **arguments)
 
@@ -318,6 +372,8 @@ def LambdaResNet26RPT256(**arguments):
 
     10,988,688 parameters; published weights; images of 256 pixels; feature
     maps "c2" to "c5".
+
+    Arguments, errors and the `Network` returned: see `ResNet`.
     """
     return ResNet(specs.RESNETS["LambdaResNet26RPT256"], **arguments)
 
@@ -328,6 +384,8 @@ def MobileNetV2(**arguments):
 
     3,504,872 parameters; images of 224 pixels; feature maps "c1" to "c5"
     and "head".
+
+    Arguments, errors and the `Network` returned: see `MobileNet`.
     """
     return MobileNet(specs.MOBILENETS["MobileNetV2"], **arguments)
 
@@ -338,5 +396,7 @@ def LambdaMobileNetV2(**arguments):
 
     3,236,824 parameters; images of 224 pixels; feature maps "c1" to "c5"
     and "head".
+
+    Arguments, errors and the `Network` returned: see `MobileNet`.
     """
     return MobileNet(specs.MOBILENETS["LambdaMobileNetV2"], **arguments)

@@ -25,6 +25,9 @@ def MobileNet(spec, **arguments):
         **arguments: of `lambdanet_tf.models.Network`.
 
     Reference: [Sandler et al., 2018](https://arxiv.org/abs/1801.04381).
+
+    Returns:
+        A `Network`, a Keras model.
     """
     check_kind(spec, specs.MobileNetSpec)
     return Network(spec, feature_maps, **arguments)

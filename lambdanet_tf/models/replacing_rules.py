@@ -51,6 +51,9 @@ def convolution_rule(
         **arguments: of the new layers. `num_heads` (4) is lowered where it does
             not divide the channels.
 
+    Returns:
+        A function of a layer and its place: what `replace_layers` takes.
+
     Raises:
         ValueError: if an argument is out of its range. The rule raises it for
             a layer that cannot be replaced.
@@ -108,6 +111,9 @@ def attention_rule(
         max_size: likewise.
         **arguments: of the new layers. `num_heads` (4) is lowered where it does
             not divide the channels.
+
+    Returns:
+        A function of a layer and its place: what `replace_layers` takes.
 
     Raises:
         ValueError: if an argument is out of its range. The rule raises it for

@@ -27,6 +27,9 @@ def ResNet(spec, **arguments):
     Args:
         spec: `ResNetSpec`, the network.
         **arguments: of `lambdanet_tf.models.Network`.
+
+    Returns:
+        A `Network`, a Keras model.
     """
     check_kind(spec, specs.ResNetSpec)
     return Network(spec, feature_maps, **arguments)

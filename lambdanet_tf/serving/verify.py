@@ -139,6 +139,9 @@ def verify_export(
         folder: the version folder.
         batch_sizes: to measure the time of each signature at.
 
+    Returns:
+        A `Verification`: the outputs compared, and the times of the signatures.
+
     Raises:
         ValueError: if the folder is not an export of this package.
         RuntimeError: if the export does not load or a request fails.

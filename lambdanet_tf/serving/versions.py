@@ -41,6 +41,9 @@ def list_versions(folder: str | os.PathLike) -> list[int]:
 def newest_export(destination: str | os.PathLike) -> Folder:
     """Returns the version folder that was written last.
 
+    Args:
+        destination: the folder with the version folders.
+
     Raises:
         ValueError: if there is none.
     """
@@ -144,6 +147,12 @@ def write_metadata(folder: pathlib.Path, **fields: Any) -> dict[str, str]:
 
 def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:
     """Reads what an export says of itself: the content of `export.json`.
+
+    Args:
+        folder: the version folder of an export.
+
+    Returns:
+        The fields of `export.json`, a dictionary.
 
     Raises:
         ValueError: if it is not a version folder that this package wrote.
