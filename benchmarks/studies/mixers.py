@@ -16,6 +16,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import dataclasses
 import functools
 import math
+import pathlib
+import sysconfig
 import time
 from collections.abc import Callable
 
@@ -185,6 +187,130 @@ def kernel(width, start, _):
     )
 
 
+# A forecast: weekly CO2 on Mauna Loa, from statsmodels.
+
+YEAR, HORIZON, WINDOW = 52, 26, 156
+FIRST_YEARS = {"validation": "1985", "test": "1990"}
+
+
+@functools.cache
+def forecast_data():
+    """Scaled changes of windows, and the moves after each of their weeks."""
+    shipped = require("statsmodels.api", extra="examples").datasets.co2
+    series = shipped.load_pandas().data["co2"].interpolate()
+    values = series.to_numpy("float32")
+    first, second = (
+        int((series.index < year).sum()) for year in FIRST_YEARS.values()
+    )
+    changes = np.diff(values, prepend=values[0])
+    mean, scale = changes[:first].mean(), changes[:first].std()
+    ahead = np.arange(1, HORIZON + 1)
+
+    def windows(starts):
+        weeks = starts[:, None] + np.arange(WINDOW)
+        inputs = (changes[weeks] - mean) / scale
+        moves = values[weeks[..., None] + ahead] - values[weeks][..., None]
+        return inputs[..., None], moves
+
+    def origins(begin, end):
+        return windows(np.arange(begin, end - HORIZON) - WINDOW + 1)
+
+    return {
+        "training": windows(np.arange(first - WINDOW - HORIZON)),
+        "validation": origins(first, second),
+        "test": origins(second, len(values)),
+    }
+
+
+def series_network(variant, start):
+    """Two layers with a residual connection, which nothing else mixes."""
+    width, number = variant.widths
+    inputs = tf.keras.Input((WINDOW, 1))
+    x = keras.Dense(width)(inputs)
+    for place in range(number):
+        y = variant.layer(width, start, place)(keras.LayerNormalization()(x))
+        x = keras.ReLU()(keras.Add()([x, y]))
+    return tf.keras.Model(inputs, keras.Dense(HORIZON)(x))
+
+
+def absolute_error(targets, answers):
+    """Of the weeks that have a year behind them."""
+    return tf.reduce_mean(tf.abs(targets - answers)[:, YEAR:])
+
+
+def forecast_error(targets, answers):
+    """In ppm, of the last week of each window."""
+    return float(np.abs(targets - answers)[:, -1].mean())
+
+
+def gru(width, start, _):
+    return keras.GRU(width, return_sequences=True, recurrent_initializer=start)
+
+
+def causal_convolution(size, dilations):
+    return lambda width, start, place: keras.Conv1D(
+        width,
+        size,
+        padding="causal",
+        dilation_rate=dilations[place],
+        kernel_initializer=start,
+    )
+
+
+# Batch statistics of a training batch would show a causal layer the future.
+CAUSAL = {"num_heads": 4, "causal": True}
+CAUSAL_LAMBDA = {**CAUSAL, "use_batch_norm": False}
+
+
+# Bytes of Python's standard library.
+
+CONTEXT, WIDTH, BLOCKS = 128, 64, 3
+
+
+@functools.cache
+def bytes_data():
+    """Windows of files; of ten files one validates and one tests."""
+    folder = pathlib.Path(sysconfig.get_paths()["stdlib"])
+    files = [path.read_bytes() for path in sorted(folder.glob("*.py"))]
+
+    def windows(residues, count=None):
+        text = b"\n".join(
+            file for i, file in enumerate(files) if i % 10 in residues
+        )
+        number = (len(text) - 1) // CONTEXT
+        chosen = np.arange(number)
+        if count is not None:
+            chosen = np.linspace(0, number - 1, count).astype(int)
+        places = chosen[:, None] * CONTEXT + np.arange(CONTEXT + 1)
+        tokens = np.frombuffer(text, np.uint8)[places].astype("int32")
+        return tokens[:, :-1], tokens[:, 1:]
+
+    return {
+        "training": windows(range(8)),
+        "validation": windows([8], 300),
+        "test": windows([9], 600),
+    }
+
+
+def language_model(variant, start):
+    """Bytes to logits: blocks of the variant's layer and two dense ones."""
+    (hidden,) = variant.widths
+    inputs = tf.keras.Input((CONTEXT,), dtype="int32")
+    x = keras.Embedding(256, WIDTH)(inputs)
+    for place in range(BLOCKS):
+        y = variant.layer(WIDTH, start, place)(keras.LayerNormalization()(x))
+        x = keras.Add()([x, y])
+        y = keras.Dense(hidden, "gelu")(keras.LayerNormalization()(x))
+        x = keras.Add()([x, keras.Dense(WIDTH)(y)])
+    logits = keras.Dense(256)(keras.LayerNormalization()(x))
+    return tf.keras.Model(inputs, logits)
+
+
+def bits(targets, logits):
+    """A byte, on average."""
+    return float(cross_entropy(targets, logits)) / math.log(2)
+
+
 TASKS = {
     "segmentation": Task(
         variants={
@@ -210,16 +336,84 @@ TASKS = {
         steps=300,
         batch=16,
     ),
+    "forecast": Task(
+        variants={
+            "GRU": Variant(gru, (20, 2), ("orthogonal", "glorot_uniform")),
+            "causal convolution": Variant(
+                causal_convolution(9, (1, 8)), (17, 2), KERNEL
+            ),
+            "lambda, a year": Variant(
+                lambda_layer(key_dim=8, scope=2 * YEAR + 1, **CAUSAL_LAMBDA),
+                (32, 2),
+                LAMBDA,
+            ),
+            "lambda, global": Variant(
+                lambda_layer(key_dim=4, **CAUSAL_LAMBDA), (36, 2), LAMBDA
+            ),
+        },
+        network=series_network,
+        data=forecast_data,
+        loss=absolute_error,
+        score=forecast_error,
+        best=min,
+        rates=RATES[1:4],
+        steps=200,
+        batch=32,
+    ),
+    "bytes": Task(
+        variants={
+            "lambda, scope 63": Variant(
+                lambda_layer(key_dim=16, scope=63, **CAUSAL_LAMBDA),
+                (232,),
+                LAMBDA,
+            ),
+            "lambda, global": Variant(
+                lambda_layer(key_dim=16, **CAUSAL_LAMBDA), (208,), LAMBDA
+            ),
+            "attention, global": Variant(
+                attention(**CAUSAL), (160,), ATTENTION
+            ),
+            "causal convolution": Variant(
+                causal_convolution(5, (1, 4, 16)), (128,), KERNEL
+            ),
+        },
+        network=language_model,
+        data=bytes_data,
+        loss=cross_entropy,
+        score=bits,
+        best=min,
+        rates=RATES[1:4],
+        steps=250,
+        batch=8,
+    ),
 }
 
 
 def flops(model):
     """Of a training step with one example: three times those of a forward pass.
 
-    Operations of products, 2 per multiply-add, by the paper's convention.
+    Operations of products, 2 per multiply-add, by the paper's convention; of
+    causal layers only the pairs that they see.
     """
-    counted = analysis.analyze(model, executed=False)
-    return 3 * counted.total("flops")
+    counted = analysis.analyze(model, executed=False).total("flops")
+    for layer in model.layers:
+        counted += 2 * model.output.shape[1] * _more_products(layer)
+    return 3 * counted
+
+
+def _more_products(layer):
+    """For each position: of layers not counted yet, less what is not seen."""
+    if isinstance(layer, keras.Conv1D):
+        return math.prod(layer.kernel.shape)
+    if isinstance(layer, keras.GRU):
+        return sum(math.prod(x.shape) for x in layer.trainable_weights[:2])
+    if not getattr(layer, "causal", False):
+        return 0
+    length = layer.output.shape[1]
+    future = (min(layer.scope or length, length) - 1) // 2
+    if isinstance(layer, LambdaLayer):
+        return -future * layer.key_dim * layer.value_dim
+    return -future * layer.num_heads * (2 * layer.key_depth + layer.value_dim)
 
 
 class Trainer:
@@ -359,15 +553,22 @@ class Study:
 def main(arguments=None):
     parser = records.parser(__doc__, seeds=3)
     parser.add_argument("--steps", type=int, help="updates of a run")
+    parser.add_argument(
+        "--final-steps", type=int, help="of final runs alone, if not the same"
+    )
     options = parser.parse_args(arguments)
     recorder = records.Recorder("mixers", options)
+    final = options.final_steps or options.steps
     for name, task in TASKS.items():
-        for variant in task.variants:
-            if options.only not in f"{name}, {variant}":
-                continue
-            study = Study(name, variant, options.steps, recorder)
-            choice = study.choice()
-            for seed in range(1, options.seeds + 1):
+        chosen = {
+            Study(name, variant, final, recorder): Study(
+                name, variant, options.steps, recorder
+            ).choice()
+            for variant in task.variants
+            if options.only in f"{name}, {variant}"
+        }
+        for seed in range(1, options.seeds + 1):
+            for study, choice in chosen.items():
                 study.score("final", *choice, seed)
 
 

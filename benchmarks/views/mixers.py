@@ -90,6 +90,10 @@ def _compared(final, digits, score):
 
         return text
 
+    def seconds(name):
+        found = [row["seconds"] for row in final[name].values()]
+        return f"{statistics.median(found):.0f}"
+
     columns = {
         "layer": lambda name: name,
         "rate": lambda name: f"{first(name)['case']['rate']:g}",
@@ -101,9 +105,7 @@ def _compared(final, digits, score):
         ),
         "mean": lambda name: _mean(list(scores(name).values()), digits),
         **{f"less {name}": difference(name) for name in lambdas[:1]},
-        "seconds a run": lambda name: (
-            f"{statistics.median(x['seconds'] for x in final[name].values()):.0f}"
-        ),
+        "seconds a run": seconds,
     }
     return listing(list(final), columns)
 
