@@ -4,7 +4,6 @@ import statistics
 
 from benchmarks.views import crossed
 from benchmarks.views import figure
-from benchmarks.views import grouped
 from benchmarks.views import listing
 from benchmarks.views import view
 from benchmarks.views.studies import interval
@@ -19,19 +18,23 @@ _BLUE, _GREY = "#3366aa", "#bbbbbb"
 
 
 def _parts(found, task):
-    """Records of a task's search, and of its final runs, by variant."""
-    rows = [
-        row
-        for row in found["mixers"]
-        if row["case"]["task"] == task and "steps" not in row["case"]
-    ]
-    parts = grouped(rows, "part")
-    return parts.get(("search",), []), {
-        variant: {row["case"]["seed"]: row for row in group}
-        for (variant,), group in grouped(
-            parts.get(("final",), []), "variant"
-        ).items()
-    }
+    """Records of a task's search, and of its final runs by their updates.
+
+    Returns:
+        The records of the search, and a dict from updates, None for those of
+        the search, to a dict from variant to a dict from seed to record.
+    """
+    rows = [row for row in found["mixers"] if row["case"]["task"] == task]
+    search, final = [], {}
+    for row in rows:
+        case = row["case"]
+        steps = case.get("steps")
+        if case["part"] == "final":
+            variants = final.setdefault(steps, {})
+            variants.setdefault(case["variant"], {})[case["seed"]] = row
+        elif steps is None:
+            search.append(row)
+    return search, final
 
 
 def _start(case):
@@ -111,20 +114,26 @@ def _compared(final, digits, score):
 
 
 def _tables(task, found):
-    search, final = _parts(found, task)
-    if not final:
-        return "Not run yet."
+    search, finals = _parts(found, task)
     score, digits = SCORES[task]
-    rows = [row for group in final.values() for row in group.values()]
+    parts = []
+    for steps, final in sorted(finals.items(), key=lambda x: x[0] or 0):
+        rows = [row for group in final.values() for row in group.values()]
+        length = f"of {steps} updates" if steps else "as long as the search"
+        parts += [
+            f"{len(rows)} final runs {length}, {rows[0]['examples']:,} test "
+            "examples each:",
+            _compared(final, digits, score),
+        ]
     return "\n\n".join(
         [
-            _compared(final, digits, score),
-            f"{len(rows)} final runs, {rows[0]['examples']:,} test examples "
-            "each; ± is half of the 95 % t-interval over seeds. FLOPs are of "
-            "one example.",
+            *parts,
+            "± is half of the 95 % t-interval over seeds. FLOPs are of one "
+            "example.",
             f"The search, {len(search)} runs; validation, {score}, by rate; "
             "what the final runs have is bold:",
-            _searched(search, final, digits),
+            _searched(search, next(iter(finals.values())), digits),
+            "![Every final run and the means](mixers.png)",
         ]
     )
 
@@ -137,13 +146,16 @@ def segmentation(found):
 @view("mixers.png")
 def picture(found):
     """A point for each final run, a line for each mean."""
-    tasks = {task: _parts(found, task)[1] for task in SCORES}
-    tasks = {task: final for task, final in tasks.items() if final}
-    tallest = max(map(len, tasks.values()))
+    panels = [
+        (task, steps, final)
+        for task in SCORES
+        for steps, final in _parts(found, task)[1].items()
+    ]
+    tallest = max(len(final) for *_, final in panels)
     made, (axes,) = figure(
-        4.4 * len(tasks), 0.4 * tallest + 1.4, columns=len(tasks)
+        4.4 * len(panels), 0.4 * tallest + 1.4, columns=len(panels)
     )
-    for axis, (task, final) in zip(axes, tasks.items(), strict=True):
+    for axis, (task, steps, final) in zip(axes, panels, strict=True):
         for place, rows in enumerate(reversed(final.values())):
             numbers = [row["score"] for row in rows.values()]
             middle = statistics.mean(numbers)
@@ -151,6 +163,7 @@ def picture(found):
             axis.plot([middle] * 2, [place - 0.3, place + 0.3], c=_BLUE)
             axis.axhline(place, c=_GREY, linewidth=0.5, zorder=0)
         axis.set_yticks(range(len(final)), list(final)[::-1])
-        axis.set(title=task, xlabel=f"test: {SCORES[task][0]}")
+        title = f"{task}, {steps} updates" if steps else task
+        axis.set(title=title, xlabel=f"test: {SCORES[task][0]}")
         axis.grid(axis="x", alpha=0.3)
     return made
