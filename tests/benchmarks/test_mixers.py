@@ -14,7 +14,7 @@ pytestmark = pytest.mark.once
 
 @pytest.fixture
 def tiny(monkeypatch):
-    """Two layers that learn from a few scenes, each with three rates."""
+    """Two layers that learn from a few scenes, from one rate on."""
     task = mixers.TASKS["segmentation"]
     data = {
         part: tuple(array[:20] for array in arrays)
@@ -26,7 +26,12 @@ def tiny(monkeypatch):
         for name in names
     }
     task = dataclasses.replace(
-        task, variants=variants, data=lambda: data, steps=1, batch=2
+        task,
+        variants=variants,
+        data=lambda: data,
+        rates=task.rates[:1],
+        steps=1,
+        batch=2,
     )
     monkeypatch.setattr(mixers, "TASKS", {"segmentation": task})
 
@@ -42,7 +47,7 @@ def test_a_study_from_front_to_back(tiny, tmp_path):
     assert [case["seed"] for case in final] == [1, 1, 2, 2]
     searched = [row["case"] for row in rows if row["case"]["part"] == "search"]
     assert {case["seed"] for case in searched} == {mixers.SEARCH_SEED}
-    assert len(searched) >= 2 * 2 * 3
+    assert len(searched) >= 2 * (2 + 1)
     assert "| less lambda, scope 7 |" in views.segmentation({"mixers": rows})
     views.picture({"mixers": rows})
 
@@ -63,7 +68,7 @@ def test_the_grid_goes_on_where_its_end_is_best(tiny, tmp_path):
 
     study.score = score
     assert study.choice() == (1e-1, 0.1)
-    assert tried == [3e-3, 1e-2, 3e-2] * 2 + [1e-1, 3e-1]
+    assert sorted(tried) == [1e-3, 3e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1]
 
 
 @pytest.mark.slow
