@@ -1,0 +1,576 @@
+"""Compares lambda layers with convolutions, attention and a GRU at three tasks.
+
+    python -m benchmarks.studies.mixers --only segmentation
+    python -m benchmarks.studies.mixers --steps 20 --seeds 1   # a first look
+
+Of every network only the layer differs that mixes positions. `docs/mixers.md`
+has the protocol: a search of the same size for each layer, decided by
+validation data and one seed, then runs of other seeds that see the test data
+once. Cases that have a record are not run again.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import dataclasses
+import functools
+import math
+import pathlib
+import sysconfig
+import time
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks import records
+from lambdanet_tf import analysis
+from lambdanet_tf.environment import require
+from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.layers import RelativeAttention
+
+RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)  # the grid is within
+SEARCH_SEED, WARM_UP = 0, 0.05
+keras = tf.keras.layers
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """A layer that mixes positions, and the network that it stands in.
+
+    Attributes:
+        layer: function of width, start and number of the layer.
+        widths: of the network, chosen so that all variants cost the same.
+        starts: initial weights to try: standard deviation or Keras' name.
+        choice_of: the variant whose rate and start it takes, without a
+            search; "" for a search of its own.
+    """
+
+    layer: Callable
+    widths: tuple[int, ...]
+    starts: tuple
+    choice_of: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What is learned.
+
+    Attributes:
+        variants: dict from name to `Variant`.
+        network: function of a variant and a start.
+        data: function to a dict of "training", "validation", "test": inputs
+            and targets.
+        loss: function of targets and answers, a number.
+        score: function of targets and answers of all examples.
+        best: max or min, of scores.
+        rates: the grid, of `RATES`.
+        steps: updates of a run.
+        batch: examples of an update.
+    """
+
+    variants: dict[str, Variant]
+    network: Callable
+    data: Callable
+    loss: Callable
+    score: Callable
+    best: Callable
+    rates: tuple[float, ...]
+    steps: int
+    batch: int
+
+
+def initializer(start):
+    """A new one: an instance that layers share gives them equal weights."""
+    if isinstance(start, float):
+        return tf.keras.initializers.RandomNormal(stddev=start)
+    return start
+
+
+def lambda_layer(**arguments):
+    return lambda width, start, _: LambdaLayer(
+        width, embeddings_initializer=initializer(start), **arguments
+    )
+
+
+def attention(**arguments):
+    return lambda width, start, _: RelativeAttention(
+        width, embeddings_initializer=initializer(start), **arguments
+    )
+
+
+# Of the embeddings: the paper's N(0, 1), and a tenth of its deviation; in
+# attention N(0, 1 / k), and the same small one. None is the layer's default.
+LAMBDA, ATTENTION, KERNEL = (
+    (1.0, 0.1),
+    (None, 0.1),
+    ("glorot_uniform", "he_normal"),
+)
+
+
+# Segmentation: scenes of scikit-learn's digits, a class for each pixel.
+
+SIZE, CLASSES = 24, 11
+
+
+@functools.cache
+def segmentation_data():
+    digits = require("sklearn.datasets", extra="data").load_digits()
+    order = np.random.default_rng(0).permutation(len(digits.images))
+
+    def scenes(count, members, seed):
+        rng = np.random.default_rng(seed)
+        images = rng.uniform(0, 0.35, [count, SIZE, SIZE]).astype("float32")
+        labels = np.zeros([count, SIZE, SIZE], "int32")
+        for image, label in zip(images, labels, strict=True):
+            for index in rng.choice(members, rng.integers(2, 5)):
+                y, x = rng.integers(0, SIZE - 8, 2)
+                ink = digits.images[index] / 16 * rng.uniform(0.5, 1.0)
+                drawn = ink > 0.2
+                image[y : y + 8, x : x + 8][drawn] = ink[drawn]
+                label[y : y + 8, x : x + 8][drawn] = digits.target[index] + 1
+        return images[..., None], labels
+
+    return {
+        "training": scenes(2000, order[:1100], seed=1),
+        "validation": scenes(300, order[1100:1400], seed=2),
+        "test": scenes(600, order[1400:], seed=3),
+    }
+
+
+def unet(variant, start):
+    """Of two layers a block; the second is the variant's at low resolution."""
+    first, middle, last = variant.widths
+    layer = variant.layer
+
+    def convolution(width, *_):
+        return keras.Conv2D(width, 3, padding="same", use_bias=False)
+
+    def block(x, width, number=None):
+        second = convolution if number is None else layer
+        for make in (convolution, second):
+            x = make(width, start, number)(x)
+            x = keras.BatchNormalization(momentum=0.9)(x)
+            x = keras.ReLU()(x)
+        return x
+
+    inputs = tf.keras.Input((SIZE, SIZE, 1))
+    high = block(inputs, first)
+    low = block(keras.MaxPooling2D()(high), middle, 0)
+    x = block(keras.MaxPooling2D()(low), last, 1)
+    x = keras.Concatenate()([keras.UpSampling2D()(x), low])
+    x = block(x, middle, 2)
+    x = keras.Concatenate()([keras.UpSampling2D()(x), high])
+    x = block(x, first)
+    return tf.keras.Model(inputs, keras.Conv2D(CLASSES, 1)(x))
+
+
+def cross_entropy(targets, logits):
+    return tf.reduce_mean(
+        tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+    )
+
+
+def mean_iou(targets, logits):
+    """In per cent, the mean over the background and the ten digits."""
+    answers, shares = logits.argmax(-1), []
+    for number in range(CLASSES):
+        ours, true = answers == number, targets == number
+        shares.append((ours & true).sum() / max((ours | true).sum(), 1))
+    return 100 * float(np.mean(shares))
+
+
+def kernel(width, start, _):
+    return keras.Conv2D(
+        width, 3, padding="same", use_bias=False, kernel_initializer=start
+    )
+
+
+# A forecast: weekly CO2 on Mauna Loa, from statsmodels.
+
+YEAR, HORIZON, WINDOW = 52, 26, 156
+FIRST_YEARS = {"validation": "1985", "test": "1990"}
+
+
+@functools.cache
+def forecast_data():
+    """Scaled changes of windows, and the moves after each of their weeks."""
+    shipped = require("statsmodels.api", extra="examples").datasets.co2
+    series = shipped.load_pandas().data["co2"].interpolate()
+    values = series.to_numpy("float32")
+    first, second = (
+        int((series.index < year).sum()) for year in FIRST_YEARS.values()
+    )
+    changes = np.diff(values, prepend=values[0])
+    mean, scale = changes[:first].mean(), changes[:first].std()
+    ahead = np.arange(1, HORIZON + 1)
+
+    def windows(starts):
+        weeks = starts[:, None] + np.arange(WINDOW)
+        inputs = (changes[weeks] - mean) / scale
+        moves = values[weeks[..., None] + ahead] - values[weeks][..., None]
+        return inputs[..., None], moves
+
+    def origins(begin, end):
+        return windows(np.arange(begin, end - HORIZON) - WINDOW + 1)
+
+    return {
+        "training": windows(np.arange(first - WINDOW - HORIZON)),
+        "validation": origins(first, second),
+        "test": origins(second, len(values)),
+    }
+
+
+def series_network(variant, start):
+    """Two layers with a residual connection, which nothing else mixes."""
+    width, number = variant.widths
+    inputs = tf.keras.Input((WINDOW, 1))
+    x = keras.Dense(width)(inputs)
+    for place in range(number):
+        y = variant.layer(width, start, place)(keras.LayerNormalization()(x))
+        x = keras.ReLU()(keras.Add()([x, y]))
+    return tf.keras.Model(inputs, keras.Dense(HORIZON)(x))
+
+
+def absolute_error(targets, answers):
+    """Of the weeks that have a year behind them."""
+    return tf.reduce_mean(tf.abs(targets - answers)[:, YEAR:])
+
+
+def forecast_error(targets, answers):
+    """In ppm, of the last week of each window."""
+    return float(np.abs(targets - answers)[:, -1].mean())
+
+
+def gru(width, start, _):
+    return keras.GRU(width, return_sequences=True, recurrent_initializer=start)
+
+
+def causal_convolution(size, dilations):
+    return lambda width, start, place: keras.Conv1D(
+        width,
+        size,
+        padding="causal",
+        dilation_rate=dilations[place],
+        kernel_initializer=start,
+    )
+
+
+# Batch statistics of a training batch would show a causal layer the future.
+CAUSAL = {"num_heads": 4, "causal": True}
+CAUSAL_LAMBDA = {**CAUSAL, "use_batch_norm": False}
+
+
+# Bytes of Python's standard library.
+
+CONTEXT, WIDTH, BLOCKS = 128, 64, 3
+
+
+@functools.cache
+def bytes_data():
+    """Windows of files; of ten files one validates and one tests."""
+    folder = pathlib.Path(sysconfig.get_paths()["stdlib"])
+    files = [path.read_bytes() for path in sorted(folder.glob("*.py"))]
+
+    def windows(residues, count=None):
+        text = b"\n".join(
+            file for i, file in enumerate(files) if i % 10 in residues
+        )
+        number = (len(text) - 1) // CONTEXT
+        chosen = np.arange(number)
+        if count is not None:
+            chosen = np.linspace(0, number - 1, count).astype(int)
+        places = chosen[:, None] * CONTEXT + np.arange(CONTEXT + 1)
+        tokens = np.frombuffer(text, np.uint8)[places].astype("int32")
+        return tokens[:, :-1], tokens[:, 1:]
+
+    return {
+        "training": windows(range(8)),
+        "validation": windows([8], 300),
+        "test": windows([9], 600),
+    }
+
+
+def language_model(variant, start):
+    """Bytes to logits: blocks of the variant's layer and two dense ones."""
+    (hidden,) = variant.widths
+    inputs = tf.keras.Input((CONTEXT,), dtype="int32")
+    x = keras.Embedding(256, WIDTH)(inputs)
+    for place in range(BLOCKS):
+        y = variant.layer(WIDTH, start, place)(keras.LayerNormalization()(x))
+        x = keras.Add()([x, y])
+        y = keras.Dense(hidden, "gelu")(keras.LayerNormalization()(x))
+        x = keras.Add()([x, keras.Dense(WIDTH)(y)])
+    logits = keras.Dense(256)(keras.LayerNormalization()(x))
+    return tf.keras.Model(inputs, logits)
+
+
+def bits(targets, logits):
+    """A byte, on average."""
+    return float(cross_entropy(targets, logits)) / math.log(2)
+
+
+TASKS = {
+    "segmentation": Task(
+        variants={
+            "convolution 3x3": Variant(kernel, (12, 28, 40), KERNEL),
+            "lambda, scope 7": Variant(
+                lambda_layer(num_heads=4, key_dim=16, scope=7),
+                (12, 20, 96),
+                LAMBDA,
+            ),
+            "attention 7x7": Variant(
+                attention(num_heads=4, scope=7), (12, 24, 72), ATTENTION
+            ),
+            "attention, global": Variant(
+                attention(num_heads=4), (12, 20, 80), ATTENTION
+            ),
+        },
+        network=unet,
+        data=segmentation_data,
+        loss=cross_entropy,
+        score=mean_iou,
+        best=max,
+        rates=RATES[2:5],
+        steps=300,
+        batch=16,
+    ),
+    "forecast": Task(
+        variants={
+            "GRU": Variant(gru, (20, 2), ("orthogonal", "glorot_uniform")),
+            "causal convolution": Variant(
+                causal_convolution(9, (1, 8)), (17, 2), KERNEL
+            ),
+            "lambda, a year": Variant(
+                lambda_layer(key_dim=8, scope=2 * YEAR + 1, **CAUSAL_LAMBDA),
+                (32, 2),
+                LAMBDA,
+            ),
+            "lambda, global": Variant(
+                lambda_layer(key_dim=4, **CAUSAL_LAMBDA), (36, 2), LAMBDA
+            ),
+        },
+        network=series_network,
+        data=forecast_data,
+        loss=absolute_error,
+        score=forecast_error,
+        best=min,
+        rates=RATES[1:4],
+        steps=200,
+        batch=32,
+    ),
+    "bytes": Task(
+        variants={
+            "lambda, scope 63": Variant(
+                lambda_layer(key_dim=16, scope=63, **CAUSAL_LAMBDA),
+                (232,),
+                LAMBDA,
+            ),
+            "lambda, global": Variant(
+                lambda_layer(key_dim=16, **CAUSAL_LAMBDA), (208,), LAMBDA
+            ),
+            "attention, global": Variant(
+                attention(**CAUSAL), (160,), ATTENTION
+            ),
+            "causal convolution": Variant(
+                causal_convolution(5, (1, 4, 16)), (128,), KERNEL
+            ),
+        },
+        network=language_model,
+        data=bytes_data,
+        loss=cross_entropy,
+        score=bits,
+        best=min,
+        rates=RATES[1:4],
+        steps=250,
+        batch=8,
+    ),
+}
+
+
+def flops(model):
+    """Of a training step with one example: three times those of a forward pass.
+
+    Operations of products, 2 per multiply-add, by the paper's convention; of
+    causal layers only the pairs that they see.
+    """
+    counted = analysis.analyze(model, executed=False).total("flops")
+    for layer in model.layers:
+        counted += 2 * model.output.shape[1] * _more_products(layer)
+    return 3 * counted
+
+
+def _more_products(layer):
+    """For each position: of layers not counted yet, less what is not seen."""
+    if isinstance(layer, keras.Conv1D):
+        return math.prod(layer.kernel.shape)
+    if isinstance(layer, keras.GRU):
+        return sum(math.prod(x.shape) for x in layer.trainable_weights[:2])
+    if not getattr(layer, "causal", False):
+        return 0
+    length = layer.output.shape[1]
+    future = (min(layer.scope or length, length) - 1) // 2
+    if isinstance(layer, LambdaLayer):
+        return -future * layer.key_dim * layer.value_dim
+    return -future * layer.num_heads * (2 * layer.key_depth + layer.value_dim)
+
+
+class Trainer:
+    """Trains the network of a variant from new weights, as often as asked.
+
+    Args:
+        task: `Task`.
+        variant: `Variant`.
+    """
+
+    def __init__(self, task, variant):
+        self.task, self.variant = task, variant
+        self.model = task.network(variant, variant.starts[0])
+        self.optimizer = tf.keras.optimizers.Adam(global_clipnorm=1.0)
+        self.optimizer.build(self.model.trainable_variables)
+        self._zeros = [np.zeros(x.shape) for x in self._state()]
+        self._update = tf.function(self._updated, reduce_retracing=True)
+
+    def _state(self):
+        found = self.optimizer.variables
+        return found() if callable(found) else found  # tf_keras: a method
+
+    def _updated(self, inputs, targets):
+        weights = self.model.trainable_variables
+        with tf.GradientTape() as tape:
+            answers = self.model(inputs, training=True)
+            loss = self.task.loss(targets, answers)
+        gradients = tape.gradient(loss, weights)
+        self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+
+    def run(self, rate, start, seed, steps):
+        """Trains with a rate that warms up, then falls as a cosine."""
+        tf.keras.utils.set_random_seed(seed)
+        fresh = self.task.network(self.variant, start)
+        self.model.set_weights(fresh.get_weights())
+        for variable, zeros in zip(self._state(), self._zeros, strict=True):
+            variable.assign(zeros)
+        inputs, targets = self.task.data()["training"]
+        rng = np.random.default_rng(seed)
+        for step in range(steps):
+            warmed = min(1.0, (step + 1) / (WARM_UP * steps))
+            cosine = 0.5 + 0.5 * math.cos(math.pi * step / steps)
+            self.optimizer.learning_rate.assign(rate * warmed * cosine)
+            chosen = rng.integers(0, len(inputs), self.task.batch)
+            self._update(
+                tf.constant(inputs[chosen]), tf.constant(targets[chosen])
+            )
+
+    def score(self, part):
+        """That of the present weights; None if it is not a number."""
+        inputs, targets = self.task.data()[part]
+        answers = self.model.predict(inputs, batch_size=64, verbose=0)
+        found = self.task.score(targets, answers)
+        return found if math.isfinite(found) else None
+
+
+class Study:
+    """The runs of a variant: its search, then the final ones.
+
+    Args:
+        name: of the task.
+        variant: its name.
+        steps: updates of a run; None for those of the task.
+        recorder: `records.Recorder`.
+    """
+
+    def __init__(self, name, variant, steps, recorder):
+        self.task, self.recorder = TASKS[name], recorder
+        self.case = {"task": name, "variant": variant}
+        self.variant = self.task.variants[variant]
+        self.steps = steps or self.task.steps
+        if self.steps != self.task.steps:
+            self.case["steps"] = self.steps
+
+    @functools.cached_property
+    def trainer(self):
+        return Trainer(self.task, self.variant)
+
+    def score(self, part, rate, start, seed):
+        """The score of a run, which is recorded if it was not before."""
+        where = {"search": "validation", "final": "test"}[part]
+        case = self.case | {"part": part, "rate": rate, "start": start}
+        case["seed"] = seed
+        record = self.recorder.known(case)
+        if record is None:
+            begin = time.perf_counter()
+            self.trainer.run(rate, start, seed, self.steps)
+            seconds = time.perf_counter() - begin
+            model = self.trainer.model
+            record = self.recorder.append(
+                case,
+                score=self.trainer.score(where),
+                examples=len(self.task.data()[where][0]),
+                parameters=analysis.trainable_parameters(model),
+                flops=flops(model),
+                seconds=seconds,
+            )
+            shown = ", ".join(str(x) for x in case.values())
+            print(f"{shown}: {record['score']:.3f}", flush=True)
+        return record["score"]
+
+    def choice(self):
+        """Rate and start of the best search run on the validation data.
+
+        While the best rate is the last one tried at either end, the next one
+        is tried with the same start.
+        """
+        if self.variant.choice_of:
+            other = self.variant.choice_of
+            return Study(
+                self.case["task"], other, self.steps, self.recorder
+            ).choice()
+
+        def score(rate, start):
+            return self.score("search", rate, start, SEARCH_SEED)
+
+        tried = {
+            (rate, start): score(rate, start)
+            for start in self.variant.starts
+            for rate in self.task.rates
+        }
+        while True:
+            scores = {x: y for x, y in tried.items() if y is not None}
+            # Of equal ones the lower rate, which was tried first.
+            rate, start = self.task.best(scores, key=scores.get)
+            place = RATES.index(rate)
+            beyond = [
+                RATES[i]
+                for i in (place - 1, place + 1)
+                if 0 <= i < len(RATES) and (RATES[i], start) not in tried
+            ]
+            if not beyond:
+                return rate, start
+            tried[beyond[0], start] = score(beyond[0], start)
+
+
+def main(arguments=None):
+    parser = records.parser(__doc__, seeds=3)
+    parser.add_argument("--steps", type=int, help="updates of a run")
+    parser.add_argument(
+        "--final-steps", type=int, help="of final runs alone, if not the same"
+    )
+    options = parser.parse_args(arguments)
+    recorder = records.Recorder("mixers", options)
+    final = options.final_steps or options.steps
+    for name, task in TASKS.items():
+        chosen = {
+            Study(name, variant, final, recorder): Study(
+                name, variant, options.steps, recorder
+            ).choice()
+            for variant in task.variants
+            if options.only in f"{name}, {variant}"
+        }
+        for seed in range(1, options.seeds + 1):
+            for study, choice in chosen.items():
+                study.score("final", *choice, seed)
+
+
+if __name__ == "__main__":
+    main()

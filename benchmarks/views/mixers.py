@@ -1,0 +1,169 @@
+"""Tables and the picture of layers compared by one protocol."""
+
+import statistics
+
+from benchmarks.views import crossed
+from benchmarks.views import figure
+from benchmarks.views import listing
+from benchmarks.views import view
+from benchmarks.views.studies import interval
+from benchmarks.views.studies import seed_by_seed
+
+SCORES = {  # what is scored, and the digits that are shown
+    "segmentation": ("mean IoU, %", 1),
+    "forecast": ("mean absolute error, ppm", 3),
+    "bytes": ("bits a byte", 3),
+}
+_BLUE, _GREY = "#3366aa", "#bbbbbb"
+
+
+def _parts(found, task):
+    """Records of a task's search, and of its final runs by their updates.
+
+    Returns:
+        The records of the search, and a dict from updates, None for those of
+        the search, to a dict from variant to a dict from seed to record.
+    """
+    rows = [row for row in found["mixers"] if row["case"]["task"] == task]
+    search, final = [], {}
+    for row in rows:
+        case = row["case"]
+        steps = case.get("steps")
+        if case["part"] == "final":
+            variants = final.setdefault(steps, {})
+            variants.setdefault(case["variant"], {})[case["seed"]] = row
+        elif steps is None:
+            search.append(row)
+    return search, final
+
+
+def _start(case):
+    """Initial weights in words."""
+    start = case["start"]
+    return {None: "default"}.get(start, str(start))
+
+
+def _mean(numbers, digits, sign=""):
+    half = interval(numbers)
+    text = f"{statistics.mean(numbers):{sign}.{digits}f}"
+    return text if half is None else f"{text} ± {half:.{digits}f}"
+
+
+def _searched(search, final, digits):
+    """A line for a variant and its initial weights, a column for a rate."""
+    chosen = {
+        tuple(rows[seed]["case"][x] for x in ("variant", "rate", "start"))
+        for rows in final.values()
+        for seed in rows
+    }
+    cells = {}
+    for row in sorted(search, key=lambda row: row["case"]["rate"]):
+        case = row["case"]
+        text = "none" if row["score"] is None else f"{row['score']:.{digits}f}"
+        if (case["variant"], case["rate"], case["start"]) in chosen:
+            text = f"**{text}**"
+        line = f"{case['variant']}; {_start(case)}"
+        cells[line, f"{case['rate']:g}"] = text
+    order = sorted({line for line, _ in cells})
+    columns = dict.fromkeys(column for _, column in cells)
+    return crossed(
+        {
+            (line, column): cells.get((line, column), "")
+            for line in order
+            for column in columns
+        },
+        "validation; initial weights",
+    )
+
+
+def _compared(final, digits, score):
+    """A line for each variant's final runs."""
+    lambdas = [name for name in final if name.startswith("lambda")]
+
+    def scores(name):
+        return {seed: row["score"] for seed, row in final[name].items()}
+
+    def first(name):
+        return next(iter(final[name].values()))
+
+    def difference(other):
+        def text(name):
+            pairs = seed_by_seed(scores(name), scores(other))
+            return "" if name == other else _mean(pairs, digits, "+")
+
+        return text
+
+    def seconds(name):
+        found = [row["seconds"] for row in final[name].values()]
+        return f"{statistics.median(found):.0f}"
+
+    columns = {
+        "layer": lambda name: name,
+        "rate": lambda name: f"{first(name)['case']['rate']:g}",
+        "initial weights": lambda name: _start(first(name)["case"]),
+        "parameters": lambda name: f"{first(name)['parameters']:,}",
+        "training MFLOPs": lambda name: f"{first(name)['flops'] / 1e6:.1f}",
+        f"{score}, by seed": lambda name: ", ".join(
+            f"{x:.{digits}f}" for x in scores(name).values()
+        ),
+        "mean": lambda name: _mean(list(scores(name).values()), digits),
+        **{f"less {name}": difference(name) for name in lambdas[:1]},
+        "seconds a run": seconds,
+    }
+    return listing(list(final), columns)
+
+
+def _tables(task, found):
+    search, finals = _parts(found, task)
+    score, digits = SCORES[task]
+    parts = []
+    for steps, final in sorted(finals.items(), key=lambda x: x[0] or 0):
+        rows = [row for group in final.values() for row in group.values()]
+        length = f"of {steps} updates" if steps else "as long as the search"
+        parts += [
+            f"{len(rows)} final runs {length}, {rows[0]['examples']:,} test "
+            "examples each:",
+            _compared(final, digits, score),
+        ]
+    return "\n\n".join(
+        [
+            *parts,
+            "± is half of the 95 % t-interval over seeds. FLOPs are of one "
+            "example.",
+            f"The search, {len(search)} runs; validation, {score}, by rate; "
+            "what the final runs have is bold:",
+            _searched(search, next(iter(finals.values())), digits),
+            "![Every final run and the means](mixers.png)",
+        ]
+    )
+
+
+@view("mixers.md#segmentation")
+def segmentation(found):
+    return _tables("segmentation", found)
+
+
+@view("mixers.png")
+def picture(found):
+    """A point for each final run, a line for each mean."""
+    panels = [
+        (task, steps, final)
+        for task in SCORES
+        for steps, final in _parts(found, task)[1].items()
+    ]
+    tallest = max(len(final) for *_, final in panels)
+    made, (axes,) = figure(
+        4.4 * len(panels), 0.4 * tallest + 1.4, columns=len(panels)
+    )
+    for axis, (task, steps, final) in zip(axes, panels, strict=True):
+        for place, rows in enumerate(reversed(final.values())):
+            numbers = [row["score"] for row in rows.values()]
+            middle = statistics.mean(numbers)
+            axis.plot(numbers, [place] * len(numbers), "o", c=_BLUE, alpha=0.5)
+            axis.plot([middle] * 2, [place - 0.3, place + 0.3], c=_BLUE)
+            axis.axhline(place, c=_GREY, linewidth=0.5, zorder=0)
+        axis.set_yticks(range(len(final)), list(final)[::-1])
+        title = f"{task}, {steps} updates" if steps else task
+        axis.set(title=title, xlabel=f"test: {SCORES[task][0]}")
+        axis.grid(axis="x", alpha=0.3)
+    return made
