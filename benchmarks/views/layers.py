@@ -78,7 +78,9 @@ def _share(line):
 
 
 def _memory(line):
-    used = line["training"]["mebibytes"]
+    used = line["training"].get("mebibytes")  # of a CPU's process alone
+    if not used:
+        return ""
     einsum = f" ({used['einsum']:.0f})" if "einsum" in used else ""
     return f"{used['auto']:.0f}{einsum}"
 
