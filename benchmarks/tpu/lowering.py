@@ -10,6 +10,7 @@ import types
 import tensorflow as tf
 
 from benchmarks.tpu.operations import audit
+from benchmarks.tpu.programs import PROGRAMS
 from lambdanet_tf.analysis import analyze
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.ops import planning_for
@@ -27,12 +28,16 @@ STEPS_PER_EPOCH = 1_281_167 // 4096
 PASSES = 3
 
 
-def lower(program, device="tpu"):
+def lower(key):
+    """The StableHLO of one of `PROGRAMS`; see `lower_program`."""
+    return lower_program(PROGRAMS[key])
+
+
+def lower_program(program):
     """The StableHLO of a program, and what is expected of it.
 
     Args:
         program: `Program`.
-        device: that algorithms are chosen for.
 
     Returns:
         The text, and a dict: `parameters`; `counted_flops`, the products that
@@ -41,7 +46,7 @@ def lower(program, device="tpu"):
         `benchmarks.tpu.operations`.
     """
     tf.keras.mixed_precision.set_global_policy(program.precision)
-    with planning_for(device):
+    with planning_for("tpu"):
         make = _recipe_step if program.recipe else _layer_step
         step, arguments, facts = make(program)
         compiled = tf.function(step, jit_compile=True)
@@ -58,10 +63,10 @@ def stablehlo(compiled, arguments):
     return make(stage="stablehlo", platform_name="CPU")
 
 
-def program_analysis(program, device="tpu"):
-    """The `Analysis` of a recipe's network, planned for a device."""
+def program_analysis(program):
+    """The `Analysis` of a recipe's network, planned for a TPU."""
     tf.keras.mixed_precision.set_global_policy(program.precision)
-    with planning_for(device):
+    with planning_for("tpu"):
         network = recipe_network(_recipe(program), IMAGENET)
         return analyze(network, batch_size=program.batch)
 

@@ -9,6 +9,7 @@ from benchmarks.views import figure
 from benchmarks.views import grouped
 from benchmarks.views import interval
 from benchmarks.views import listing
+from benchmarks.views import table
 from benchmarks.views import view
 
 NAIVE = ("einsum", "conv2d", "depthwise")  # the algorithms of other packages
@@ -288,17 +289,18 @@ def distribution(regrets):
     return made
 
 
-@view("claims.md#exactness")
-def rounding(found):
-    columns = {
-        "algorithm": lambda x: f"`{x['case']['algorithm']}`",
-        "dtype": lambda x: x["case"]["dtype"],
-        "output": lambda x: f"{x['output']['value']:.1e}",
-        "at": lambda x: x["output"]["at"],
-        "gradients": lambda x: f"{x['gradients']['value']:.1e}",
-        "at ": lambda x: x["gradients"]["at"],
-    }
-    return listing(found["rounding"], columns)
+table(
+    "claims.md#exactness",
+    "rounding",
+    {
+        "algorithm": "`{algorithm}`",
+        "dtype": "{dtype}",
+        "output": "{output[value]:.1e}",
+        "at": "{output[at]}",
+        "gradients": "{gradients[value]:.1e}",
+        "at ": "{gradients[at]}",
+    },
+)
 
 
 # The paper's rows: memory in GB by its formula for a whole ResNet-50 and as
