@@ -306,7 +306,6 @@ def main(arguments=None):
         "--short", action="store_true", help="a step an epoch: proves it runs"
     )
     options = parser.parse_args(arguments)
-    recorder = records.Recorder("norm_defaults", options)
     cases = [
         {"keras": "Keras 3" if KERAS_3 else "Keras 2", "task": task}
         | {"batch": batch, "seed": seed}
@@ -314,15 +313,13 @@ def main(arguments=None):
         for task in TASKS
         for batch in options.batches
         for seed in range(options.seeds)
-        if options.only in task
     ]
-    for case in cases:
-        if recorder.has(case):
-            continue
+
+    def measure(case):
         place = case["task"], case["batch"], case["seed"]
-        epochs = train(*place, options.short)
-        recorder.append(case, epochs=epochs)
-        print(f"{case}: {epochs[-1]}", flush=True)
+        return {"epochs": train(*place, options.short)}
+
+    records.Recorder("norm_defaults", options).fill(cases, measure)
 
 
 if __name__ == "__main__":

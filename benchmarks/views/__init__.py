@@ -114,6 +114,44 @@ def interval(values, digits=2):
     return f"{middle} ({low} to {high})"
 
 
+def bars(axis, labels, groups, **options):
+    """Horizontal bars side by side, the first label on top, and a line at 1.
+
+    Args:
+        axis: of matplotlib.
+        labels: of the places.
+        groups: dict from the name of a group to its numbers, one a place;
+            None is no bar.
+        **options: by name of a group, those of `barh`.
+
+    Returns:
+        Dict from the name of a group to what `barh` gives.
+    """
+    made, thick = {}, 0.8 / len(groups)
+    for index, (name, numbers) in enumerate(groups.items()):
+        shift = (index - (len(groups) - 1) / 2) * thick
+        made[name] = axis.barh(
+            [place + shift for place in range(len(labels))],
+            [number or 0 for number in numbers],
+            0.95 * thick,
+            label=name,
+            **options.get(name, {}),
+        )
+    axis.axvline(1.0, color="black", linewidth=1)
+    axis.set_yticks(range(len(labels)), labels)
+    axis.set_ylim(len(labels) - 0.4, -0.6)
+    axis.grid(axis="x", alpha=0.3)
+    return made
+
+
+def regrets(values):
+    """How far choices are from the fastest, in words."""
+    return (
+        f"the choice is the fastest in {values.count(1.0)} of {len(values)} "
+        f"layers; median {statistics.median(values):.2f}"
+    )
+
+
 def summary(ratios):
     """Ratios in words: median, number, least to most."""
     return (

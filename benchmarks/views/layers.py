@@ -4,11 +4,13 @@ import statistics
 
 from benchmarks.timing import median
 from benchmarks.timing import spread
+from benchmarks.views import bars
 from benchmarks.views import crossed
 from benchmarks.views import figure
 from benchmarks.views import grouped
 from benchmarks.views import interval
 from benchmarks.views import listing
+from benchmarks.views import regrets
 from benchmarks.views import table
 from benchmarks.views import view
 
@@ -135,7 +137,7 @@ def overview(found):
     others = NAIVE + BASELINES
     lines = [
         line
-        for line in lines_of(found["layers"])[::-1]
+        for line in lines_of(found["layers"])
         if times_auto(line["forward"], others)
     ]
     made, ((left, middle, right),) = figure(
@@ -148,48 +150,42 @@ def overview(found):
 
 def _draw_lines(axes, lines):
     """Bars of the time of other ways relative to auto, for each line."""
-    largest = 1.0
-    for axis, phase in zip(axes, PHASES, strict=True):
-        for index, (label, names) in enumerate(_GROUPS.items()):
-            ratios = [times_auto(line[phase], names) or 0 for line in lines]
-            largest = max(largest, *ratios)
-            places = [i + 0.2 - 0.4 * index for i in range(len(lines))]
-            axis.barh(places, ratios, 0.38, label=label)
-        axis.axvline(1.0, color="black", linewidth=1)
-        axis.set(xscale="log", title=f"CPU, {phase}")
-        axis.set_xlabel("time of others as a multiple of auto's (log scale)")
-        axis.grid(axis="x", alpha=0.3)
-    end = next(tick for tick in _TICKS if tick >= largest)
-    ticks = _TICKS[: _TICKS.index(end) + 1]
     labels = [
         f"{line['forward']['case']['layer']}  "
         f"[{line['training']['plan'].partition('(')[0].partition(':')[0]}]"
         for line in lines
     ]
-    for axis, texts in zip(axes, (labels, [""] * len(lines)), strict=True):
-        axis.set(xlim=(_TICKS[0], end), ylim=(-0.6, len(lines) - 0.4))
-        axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        axis.set_yticks(range(len(lines)), texts)
+    for axis, phase, texts in zip(
+        axes, PHASES, (labels, [""] * len(lines)), strict=True
+    ):
+        groups = {
+            label: [times_auto(line[phase], names) for line in lines]
+            for label, names in _GROUPS.items()
+        }
+        bars(axis, texts, groups)
+        axis.set(xscale="log", title=f"CPU, {phase}")
+        axis.set_xlabel("time of others as a multiple of auto's (log scale)")
+    end = max(axis.get_xlim()[1] for axis in axes)
+    for axis in axes:
+        axis.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
+        axis.set_xlim(_TICKS[0], end)
     axes[0].legend(loc="lower right", fontsize=8)
 
 
 def _draw_patterns(axis, throughputs):
     """Bars of the throughput of Table 12's networks, relative to CCCC's."""
-    patterns = [name for name in throughputs if name != "CCCC"][::-1]
-    groups = {"paper": "C2", "estimate": "C3", "cycles": "#ee9999"}
-    for index, (label, color) in enumerate(groups.items()):
-        shares = [throughputs[name][index] or 0 for name in patterns]
-        places = [i + 0.27 - 0.27 * index for i in range(len(patterns))]
-        bars = axis.barh(places, shares, 0.25, label=label, color=color)
-        texts = [
-            f"{share:.2f}" if share else "not compiled" for share in shares
-        ]
-        axis.bar_label(bars, texts, padding=3, fontsize=8)
-    axis.axvline(1.0, color="black", linewidth=1)
+    patterns = [name for name in throughputs if name != "CCCC"]
+    names, colors = ("paper", "estimate", "cycles"), ("C2", "C3", "#ee9999")
+    groups = {
+        name: [throughputs[pattern][index] for pattern in patterns]
+        for index, name in enumerate(names)
+    }
+    options = {x: {"color": y} for x, y in zip(names, colors, strict=True)}
+    for name, drawn in bars(axis, patterns, groups, **options).items():
+        texts = [f"{x:.2f}" if x else "not compiled" for x in groups[name]]
+        axis.bar_label(drawn, texts, padding=3, fontsize=8)
     axis.set(xlim=(0, 1.2), title="ResNet-50 on TPUv3: paper, compiler")
-    axis.set_yticks(range(len(patterns)), patterns)
     axis.set_xlabel("training images per second, relative to CCCC")
-    axis.grid(axis="x", alpha=0.3)
     axis.legend(loc="lower right", fontsize=8)
 
 
@@ -249,9 +245,7 @@ def regret(found):
         values = [row["regret"] for row in rows]
         worst = max(rows, key=lambda row: row["regret"])
         texts.append(
-            f"Draw {draw}, {phase}: the choice is the fastest in "
-            f"{values.count(1.0)} of {len(rows)} layers; median "
-            f"{statistics.median(values):.2f}, mean "
+            f"Draw {draw}, {phase}: {regrets(values)}, mean "
             f"{statistics.geometric_mean(values):.2f}, worst "
             f"{max(values):.2f} ({worst['line']}, batch "
             f"{worst['layer']['batch']}: {worst['auto']} for {worst['best']})."
@@ -271,10 +265,10 @@ def regret_picture(found):
     )
 
 
-def distribution(regrets):
+def distribution(lists):
     """The share of layers up to each regret; a curve for each list."""
     made, ((axis,),) = figure(7, 3.8)
-    for label, values in regrets.items():
+    for label, values in lists.items():
         share = [(i + 1) / len(values) for i in range(len(values))]
         label = f"{label}, {len(values)} layers"
         axis.step(sorted(values), share, where="post", label=label)

@@ -21,6 +21,7 @@ from benchmarks.tpu.programs import TIMED
 from benchmarks.views import fields
 from benchmarks.views import figure
 from benchmarks.views import listing
+from benchmarks.views import regrets
 from benchmarks.views import scaled
 from benchmarks.views import view
 from benchmarks.views.layers import distribution
@@ -600,10 +601,9 @@ def regret(found):
             case, choice, figures = max(rows, key=_regret)
             best = min(figures, key=figures.__getitem__)
             lines.append(
-                f"{chip}, by the {measure}: the choice is the fastest in "
-                f"{values.count(1.0)} of {len(rows)} layers; median "
-                f"{statistics.median(values):.2f}, worst {max(values):.2f} "
-                f"({choice} for {best}, batch {case['batch']})."
+                f"{chip}, by the {measure}: {regrets(values)}, worst "
+                f"{max(values):.2f} ({choice} for {best}, batch "
+                f"{case['batch']})."
             )
     chip, rows = next(iter(drawn(found, "estimate").items()))
 
