@@ -20,6 +20,7 @@ from benchmarks.networks.speed import compiled_steps
 from benchmarks.tpu import compile as tpu_compile
 from benchmarks.tpu.lowering import stablehlo
 from benchmarks.tpu.programs import BATCH
+from benchmarks.tpu.programs import POLICY
 from lambdanet_tf.ops import planning_for
 
 
@@ -40,7 +41,7 @@ def main(arguments=None):
 def lower(key, batch=BATCH):
     """The StableHLO of a network's training step, and facts about it."""
     network = comparison.NETWORKS[key]
-    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    tf.keras.mixed_precision.set_global_policy(POLICY)
     with planning_for("tpu"):
         model = network.model()
         _, training = compiled_steps(

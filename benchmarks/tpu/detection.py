@@ -20,6 +20,7 @@ from official.vision import registry_imports  # noqa: F401
 
 from benchmarks.tpu import compile as tpu_compile
 from benchmarks.tpu.lowering import stablehlo
+from benchmarks.tpu.programs import POLICY
 from lambdanet_tf import garden
 from lambdanet_tf.ops import planning_for
 
@@ -46,7 +47,7 @@ def lower(name):
     params = exp_factory.get_exp_config(name)
     # The record is never read: what it would hold is all that is asked.
     params.task.train_data.input_path = __file__
-    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    tf.keras.mixed_precision.set_global_policy(POLICY)
     return lower_step(params)
 
 

@@ -38,7 +38,7 @@ CHIPS = {
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A step of a recipe, or of a single layer, on one core.
+    """A training step of a recipe, or of a single layer, on one core.
 
     Attributes:
         name: of the network, or the implementation of a layer.
@@ -46,8 +46,6 @@ class Program:
         changes: fields of the recipe to replace, or the layer's arguments.
         image_size: height and width of the images, or of the layer's map.
         batch: images of a core.
-        precision: Keras's policy.
-        training: whether a layer's gradients are computed too.
     """
 
     name: str
@@ -55,8 +53,6 @@ class Program:
     changes: Mapping[str, Any]
     image_size: int
     batch: int
-    precision: str = "mixed_bfloat16"
-    training: bool = True
 
     @property
     def key(self):
@@ -73,6 +69,7 @@ class Program:
         return {**self.case_of_all, "chip": chip}
 
 
+POLICY = "mixed_bfloat16"  # Keras', of all that is compiled
 BATCH = 32  # of a core: the paper's 4096 images on 128 cores
 TIMED = 128  # of a core, where the paper timed steps: 1024 images on 8 cores
 
