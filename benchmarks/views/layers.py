@@ -165,10 +165,12 @@ def _draw_lines(axes, lines):
         bars(axis, texts, groups)
         axis.set(xscale="log", title=f"CPU, {phase}")
         axis.set_xlabel("time of others as a multiple of auto's (log scale)")
-    end = max(axis.get_xlim()[1] for axis in axes)
+    largest = max(axis.get_xlim()[1] for axis in axes)
+    end = next(tick for tick in _TICKS if tick >= largest)
     for axis in axes:
         axis.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
         axis.set_xlim(_TICKS[0], end)
+        axis.set_ylim(len(lines) + 1, -0.6)  # with room for the legend
     axes[0].legend(loc="lower right", fontsize=8)
 
 
