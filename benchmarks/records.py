@@ -28,6 +28,7 @@ PACKAGES = (
     *("onnxruntime", "openvino", "jax", "libtpu"),
 )
 _DIGITS = 9  # of a number that is kept
+_PRINTED = 300  # letters of what was measured
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,12 +81,12 @@ class Recorder:
 
     Args:
         topic: its name.
-        options: of `parser`: the folder of the records.
+        options: of `parser`.
     """
 
     def __init__(self, topic, options):
         self._topic, self._folder = topic, pathlib.Path(options.results)
-        self._again = options.again
+        self._again, self._only = options.again, options.only
 
     def append(self, case, **measured):
         """Writes a record; returns it.
@@ -100,6 +101,21 @@ class Recorder:
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
         return record
+
+    def fill(self, cases, measure):
+        """Measures the cases that need it, and records and prints each.
+
+        Args:
+            cases: dicts; those without the text of `--only` are left out.
+            measure: function from a case to a dict of what was measured.
+        """
+        for case in cases:
+            text = ", ".join(map(str, case.values()))
+            if self._only not in text or self.has(case):
+                continue
+            found = _shortened(measure(case))
+            self.append(case, **found)
+            print(f"{text}: {str(found)[:_PRINTED]}", flush=True)
 
     def known(self, case):
         """The record of a case; None if it is of other code than there is now.

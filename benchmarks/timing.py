@@ -1,6 +1,8 @@
 """Clocks: what takes turns, here or in processes; the peak of memory."""
 
+import contextlib
 import json
+import math
 import os
 import pathlib
 import random
@@ -16,13 +18,14 @@ _FEW = 6  # turns of processes: with fewer there is no interval of 95 %
 _WARM_UP = 3  # runs that are not counted: tracing, compiling, caches
 
 
-def turns(functions, seconds, least=_LEAST, clock=True):
+def turns(functions, seconds, least=_LEAST, most=math.inf, clock=True):
     """Times functions in turns, after one call of each that is not counted.
 
     Args:
         functions: dict from name to a function without arguments.
         seconds: after which no turn begins.
         least: turns, however long they take.
+        most: turns.
         clock: whether to time the calls; else they return their seconds.
 
     Returns:
@@ -34,7 +37,9 @@ def turns(functions, seconds, least=_LEAST, clock=True):
     order, shuffled = list(functions.items()), random.Random(0)
     times, turn = {name: [] for name in functions}, 0
     begin = time.perf_counter()
-    while turn < least or time.perf_counter() - begin < seconds:
+    while turn < most:
+        if turn >= least and time.perf_counter() - begin > seconds:
+            break
         turn += 1
         shuffled.shuffle(order)
         for name, function in order:
@@ -45,6 +50,17 @@ def turns(functions, seconds, least=_LEAST, clock=True):
                 taken = time.perf_counter() - start
             times[name].append(taken)
     return times
+
+
+def awaited(step):
+    """The same step of TensorFlow, ending when a GPU has done its part."""
+    import tensorflow as tf  # noqa: PLC0415 - not all that is timed needs it
+
+    def run():
+        step()
+        tf.test.experimental.sync_devices()
+
+    return run
 
 
 class Worker:
@@ -113,7 +129,7 @@ def serve(step_of):
 
 
 def worker_turns(commands, seconds, optional=(), most=100):
-    """Times processes in turns, each turn in a random order.
+    """Times processes in turns, see `turns`.
 
     Args:
         commands: dict from name to the arguments of a `Worker`.
@@ -127,29 +143,18 @@ def worker_turns(commands, seconds, optional=(), most=100):
     Raises:
         RuntimeError: if one of the other processes ends, or one in a run.
     """
-    running, order = {}, random.Random(0)
-    try:
+    with contextlib.ExitStack() as stack:
+        running = {}
         for name, command in commands.items():
-            worker = Worker(*command)
+            worker = stack.enter_context(Worker(*command))
             try:
                 worker.run()
             except RuntimeError:
-                worker.__exit__()
                 if name not in optional:
                     raise
             else:
-                running[name] = worker
-        times, begin = {name: [] for name in running}, time.perf_counter()
-        for turn in range(most):
-            if turn >= _FEW and time.perf_counter() - begin > seconds:
-                break
-            for name in order.sample(list(running), len(running)):
-                time.sleep(_PAUSE)
-                times[name].append(running[name].run())
-        return times
-    finally:
-        for worker in running.values():
-            worker.__exit__()
+                running[name] = worker.run
+        return turns(running, seconds, _FEW, most, clock=False)
 
 
 def in_child(module, *arguments, cores=None):

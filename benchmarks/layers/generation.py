@@ -9,7 +9,6 @@ called again on the whole text for each token. One sequence, float32.
 """
 
 import os
-import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -17,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import records
-from benchmarks.timing import spread
+from benchmarks import timing
 from lambdanet_tf import streaming
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativeAttention
@@ -71,41 +70,29 @@ def caller(model, text):
     return lambda: call(text)
 
 
-def repeats(run, budget) -> list[float]:
-    """Seconds of each call of a function, after one to trace it."""
-    run().numpy()
-    times, end = [], time.perf_counter() + budget
-    while not times or time.perf_counter() < end:
-        begin = time.perf_counter()
-        run().numpy()
-        times.append(time.perf_counter() - begin)
-    return times
-
-
 def main(arguments=None):
     parser = records.parser(__doc__, seconds=6.0)
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
     options = parser.parse_args(arguments)
-    recorder = records.Recorder("generation", options)
     models = {name: language_model(mixer) for name, mixer in MIXERS.items()}
     ways = {name: (stepper, model) for name, model in models.items()}
     for name in ("lambda", "attention"):
         ways[f"{name}, whole text again"] = caller, models[name]
-    rng = np.random.default_rng(0)
-    for length in options.lengths:
-        text = tf.constant(rng.integers(0, TOKENS, [1, length]), tf.int32)
-        for name, (way, model) in ways.items():
-            case = {"way": name, "tokens": length}
-            if options.only not in name or recorder.has(case):
-                continue
-            times = repeats(way(model, text), options.seconds)
-            recorder.append(case, seconds=times)
-            middle, least, most = (1000 * x for x in spread(times))
-            print(
-                f"{length:6} tokens  {name:28} {middle:10.2f} ms, "
-                f"{least:.2f} to {most:.2f} of {len(times)}",
-                flush=True,
-            )
+
+    def measure(case):
+        way, model = ways[case["way"]]
+        rng = np.random.default_rng(0)
+        text = rng.integers(0, TOKENS, [1, case["tokens"]])
+        run = way(model, tf.constant(text, tf.int32))
+        taken = timing.turns({"": lambda: run().numpy()}, options.seconds)
+        return {"seconds": taken[""]}
+
+    cases = [
+        {"way": name, "tokens": length}
+        for length in options.lengths
+        for name in ways
+    ]
+    records.Recorder("generation", options).fill(cases, measure)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@
 Each shape and pass is a process of its own.
 """
 
-import itertools
 import json
 import math
 
@@ -97,20 +96,14 @@ def main(arguments=None):
         grid, scope = map(json.loads, options.case[:2])
         print(json.dumps(measure(grid, scope, options.case[2])))
         return
-    recorder = records.Recorder("plan_memory", options)
-    for (grid, scope), direction in itertools.product(
-        SHAPES + HELD_OUT, PASSES
-    ):
-        case = {"map": list(grid), "scope": scope, "pass": direction}
-        if options.only not in str(case) or recorder.has(case):
-            continue
-        row = in_child(grid, scope, direction)
-        recorder.append(case, **row)
-        print(
-            f"{grid}, scope {scope}, {direction}: {row['plan']}, planned "
-            f"{row['planned']:.1f} MiB, peak {row['peak']:.1f} MiB",
-            flush=True,
-        )
+    cases = [
+        {"map": list(grid), "scope": scope, "pass": direction}
+        for grid, scope in SHAPES + HELD_OUT
+        for direction in PASSES
+    ]
+    records.Recorder("plan_memory", options).fill(
+        cases, lambda case: in_child(*case.values())
+    )
 
 
 if __name__ == "__main__":

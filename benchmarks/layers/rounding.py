@@ -90,7 +90,7 @@ def computed(geometry, arrays, implementation):
 
 
 def errors(implementation, dtype):
-    """The largest error of the output, and of the gradients, with its line."""
+    """The largest error of the output, and of the gradients, and where."""
     worst = [(0.0, ""), (0.0, "")]
     for name in GEOMETRIES:
         geometry, arrays = geometry_of(name), draw(name, dtype)
@@ -104,26 +104,22 @@ def errors(implementation, dtype):
             error = float(np.max(np.abs(have - want)) / np.max(np.abs(want)))
             place = min(number, 1)
             worst[place] = max(worst[place], (error, name))
-    return worst
+    return {
+        name: dict(zip(("value", "at"), pair, strict=True))
+        for name, pair in zip(("output", "gradients"), worst, strict=True)
+    }
 
 
 def main(arguments=None):
     options = records.parser(__doc__).parse_args(arguments)
-    recorder = records.Recorder("rounding", options)
-    for implementation in ops.implementations():
-        for dtype in DTYPES:
-            case = {"algorithm": implementation, "dtype": dtype}
-            if options.only not in implementation or recorder.has(case):
-                continue
-            names = ("output", "gradients")
-            found = {
-                name: {"value": value, "at": line}
-                for name, (value, line) in zip(
-                    names, errors(implementation, dtype), strict=True
-                )
-            }
-            recorder.append(case, **found)
-            print(implementation, dtype, found, flush=True)
+    cases = [
+        {"algorithm": implementation, "dtype": dtype}
+        for implementation in ops.implementations()
+        for dtype in DTYPES
+    ]
+    records.Recorder("rounding", options).fill(
+        cases, lambda case: errors(*case.values())
+    )
 
 
 if __name__ == "__main__":

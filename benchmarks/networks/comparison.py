@@ -230,20 +230,20 @@ def main(arguments=None):
         network = NETWORKS[options.one]
         print(json.dumps(measure(network, options.batch, options.seconds)))
         return
-    recorder = records.Recorder("comparison", options)
-    for key in NETWORKS if options.all else CHOSEN:
-        case = {"network": key, "batch": options.batch}
-        if options.only not in key or recorder.has(case):
-            continue
+
+    def measured(case):
+        key, batch = case.values()
         child = ("benchmarks.networks.comparison", "--one", key)
-        numbers = ("--batch", options.batch, "--seconds", options.seconds)
-        found = timing.in_child(*child, *numbers)
-        recorder.append(case, **NETWORKS[key].facts, **found)
-        rates = {
-            phase: f"{options.batch / timing.median(taken):.2f} images/s"
-            for phase, taken in found["seconds"].items()
-        }
-        print(key, rates, flush=True)
+        numbers = ("--batch", batch, "--seconds", options.seconds)
+        return NETWORKS[key].facts | timing.in_child(*child, *numbers)
+
+    records.Recorder("comparison", options).fill(
+        [
+            {"network": key, "batch": options.batch}
+            for key in (NETWORKS if options.all else CHOSEN)
+        ],
+        measured,
+    )
 
 
 if __name__ == "__main__":

@@ -126,17 +126,19 @@ def main(arguments=None):
     pictures = "clothes" if options.fashion else "digits"
     scenes = folder / "scenes" / pictures
     detection_tfrecords.write_scenes(str(scenes), images)
-    recorder = records.Recorder("detection", options)
-    for seed in range(options.seeds):
-        for network in (x for x in NETWORKS if options.only in x):
-            case = {"pictures": pictures, "network": network, "seed": seed}
-            case["steps"] = options.steps or STEPS
-            if recorder.has(case):
-                continue
-            place = folder / "-".join(map(str, case.values()))
-            found = run(place, network, seed, scenes, options.steps)
-            recorder.append(case, **found)
-            print(case, found["metrics"]["mask_AP"], flush=True)
+
+    def measure(case):
+        place = folder / "-".join(map(str, case.values()))
+        fixed = scenes, options.steps
+        return run(place, case["network"], case["seed"], *fixed)
+
+    cases = [
+        {"pictures": pictures, "network": network, "seed": seed}
+        | {"steps": options.steps or STEPS}
+        for seed in range(options.seeds)
+        for network in NETWORKS
+    ]
+    records.Recorder("detection", options).fill(cases, measure)
 
 
 if __name__ == "__main__":

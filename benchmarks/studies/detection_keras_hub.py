@@ -216,7 +216,6 @@ def main(arguments=None):
     parser.add_argument("--runs", default="runs/detection_keras_hub")
     parser.add_argument("--picture", metavar="FILE")
     options = parser.parse_args(arguments)
-    recorder = records.Recorder("detection_keras_hub", options)
     runs = pathlib.Path(options.runs)
     runs.mkdir(parents=True, exist_ok=True)
     scenes = {
@@ -224,13 +223,14 @@ def main(arguments=None):
         for part in detection_scenes.PARTS
     }
     found = {}
-    for name in DETECTORS:
-        case = {"backbone": name, "steps": options.steps}
-        if options.only not in name or recorder.has(case):
-            continue
-        row, found[name] = run(name, scenes, options.steps, runs)
-        recorder.append(case, **row)
-        print(name, row, flush=True)
+
+    def measure(case):
+        name, steps = case.values()
+        row, found[name] = run(name, scenes, steps, runs)
+        return row
+
+    cases = [{"backbone": x, "steps": options.steps} for x in DETECTORS]
+    records.Recorder("detection_keras_hub", options).fill(cases, measure)
     if options.picture and found:
         figure = picture(scenes["heldout"][:SHOWN], found)
         figure.savefig(options.picture, dpi=90)

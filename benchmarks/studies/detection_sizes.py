@@ -72,19 +72,19 @@ def main(arguments=None):
     options = records.parser(__doc__).parse_args(arguments)
     recorder = records.Recorder("detection_sizes", options)
     garden.register()
-    for title, (name, changes) in backbones().items():
-        case = {"backbone": title}
-        if options.only in title and not recorder.has(case):
-            found = backbone(name, changes)
-            published = " / ".join(TABLE_14.get(title, ()))
-            recorder.append(case, **found, px=SIZE, published=published)
-            print(title, found, flush=True)
-    for name in EXPERIMENTS:
-        case = {"experiment": name}
-        if options.only in name and not recorder.has(case):
-            found = experiment(name)
-            recorder.append(case, **found)
-            print(name, found, flush=True)
+    known = backbones()
+
+    def size(case):
+        title = case["backbone"]
+        published = " / ".join(TABLE_14.get(title, ()))
+        facts = {"px": SIZE, "published": published}
+        return backbone(*known[title]) | facts
+
+    recorder.fill([{"backbone": title} for title in known], size)
+    recorder.fill(
+        [{"experiment": name} for name in EXPERIMENTS],
+        lambda case: experiment(case["experiment"]),
+    )
 
 
 if __name__ == "__main__":

@@ -83,23 +83,20 @@ def main(arguments=None):
     )
     parser.add_argument("--runs", default="runs/digits", metavar="FOLDER")
     options = parser.parse_args(arguments)
-    recorder = records.Recorder("digits", options)
-    for budget in options.budgets:
-        variants = {DEFAULT: {}} if budget == "default" else VARIANTS
-        for seed in range(options.seeds):
-            for variant, changes in variants.items():
-                case = {"budget": budget, "variant": variant, "seed": seed}
-                if options.only not in variant or recorder.has(case):
-                    continue
-                found = run(options.runs, budget, variant, seed)
-                model = models.LambdaResNetSmall(**changes)
-                found["parameters"] = model.count_params()
-                recorder.append(case, **found)
-                print(
-                    f"{budget}, {variant}, seed {seed}: "
-                    f"{found['accuracy']:.2%}, {found['seconds']:.0f} s",
-                    flush=True,
-                )
+
+    def measure(case):
+        found = run(options.runs, *case.values())
+        changes = VARIANTS.get(case["variant"], {})
+        found["parameters"] = models.LambdaResNetSmall(**changes).count_params()
+        return found
+
+    cases = [
+        {"budget": budget, "variant": variant, "seed": seed}
+        for budget in options.budgets
+        for seed in range(options.seeds)
+        for variant in ([DEFAULT] if budget == "default" else VARIANTS)
+    ]
+    records.Recorder("digits", options).fill(cases, measure)
 
 
 if __name__ == "__main__":

@@ -91,19 +91,20 @@ def main(arguments=None):
     parser = records.parser(__doc__, seeds=3)
     parser.add_argument("--steps", type=int, default=STEPS)
     options = parser.parse_args(arguments)
-    recorder = records.Recorder("image_sizes", options)
-    print("tested at".ljust(20), *(f"{size:5}" for size in TESTED))
-    for seed in range(options.seeds):
-        for name, sizes in TRAINED.items():
-            case = {"trained": name, "seed": seed}
-            if options.steps != STEPS:
-                case["steps"] = options.steps
-            if options.only not in name or recorder.has(case):
-                continue
-            found = accuracies(train(sizes, options.steps, seed))
-            recorder.append(case, accuracies=found, pixels=list(TESTED))
-            cells = [f"{x:5.1f}" for x in found]
-            print(f"seed {seed}  {name:12} {' '.join(cells)}", flush=True)
+    is_usual = options.steps == STEPS
+
+    def measure(case):
+        sizes = TRAINED[case["trained"]]
+        found = accuracies(train(sizes, options.steps, case["seed"]))
+        return {"accuracies": found, "pixels": list(TESTED)}
+
+    cases = [
+        {"trained": name, "seed": seed}
+        | ({} if is_usual else {"steps": options.steps})
+        for seed in range(options.seeds)
+        for name in TRAINED
+    ]
+    records.Recorder("image_sizes", options).fill(cases, measure)
 
 
 if __name__ == "__main__":

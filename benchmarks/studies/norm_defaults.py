@@ -13,10 +13,7 @@ that time on `EXACT` training images at once. What a candidate lacks of that
 accuracy is due to its averages alone.
 """
 
-import dataclasses
 import os
-from collections.abc import Callable
-from collections.abc import Mapping
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -27,87 +24,41 @@ from benchmarks import records
 from lambdanet_tf import layers
 from lambdanet_tf import models
 from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.environment import require
 
 EXACT = 384  # training images of the exact statistics
 FIRST_EPOCH = 3  # from which on validation must follow training
+BATCHES = (8, 32, 256)
 
-
-@dataclasses.dataclass(frozen=True)
-class Candidate:
-    """How the statistics of batches become those of inference.
-
-    Attributes:
-        momentum: of the package's layers and networks.
-        keras_momentum: of `tf.keras.layers.BatchNormalization`; None for
-            `momentum`.
-        start: "default" for mean 0 and variance 1, as Keras starts; "first"
-            for the statistics of the first batch; "debiased" for averages that
-            are divided by the sum of their weights, as Adam's; "implied" for
-            the default, but queries with the variance 1 / key_dim that their
-            initializer gives them.
-    """
-
-    momentum: float
-    keras_momentum: float | None = None
-    start: str = "default"
-
-    def momentum_of(self, norm):
-        is_keras = type(norm) is tf.keras.layers.BatchNormalization
-        if is_keras and self.keras_momentum is not None:
-            return self.keras_momentum
-        return self.momentum
-
-    def first(self, norm, key_dim):
-        """Mean and variance before the first batch; numbers or None."""
-        if self.start == "first":
-            return None
-        if self.start == "debiased":
-            return 0.0, 0.0
-        is_implied = self.start == "implied" and key_dim
-        return 0.0, 1.0 / key_dim if is_implied else 1.0
-
-
+# The momentum of the package's layers and that of Keras' own, and what the
+# averages start from: mean 0 and variance 1, as Keras; the statistics of the
+# "first" batch; "debiased", divided by the sum of their weights, as Adam's;
+# "implied", for queries the variance 1 / key_dim that their initializer gives.
 CANDIDATES = {
-    "0.99": Candidate(0.99),
-    "0.9": Candidate(0.9),
-    "0.9, Keras' own 0.99": Candidate(0.9, keras_momentum=0.99),
-    "0.99 from the first batch": Candidate(0.99, start="first"),
-    "0.99 debiased": Candidate(0.99, start="debiased"),
-    "0.99 from the initializers": Candidate(0.99, start="implied"),
-    "0.9 from the first batch": Candidate(0.9, start="first"),
-    "0.9 from the initializers": Candidate(0.9, start="implied"),
+    "0.99": (0.99, 0.99, ""),
+    "0.9": (0.9, 0.9, ""),
+    "0.9, Keras' own 0.99": (0.9, 0.99, ""),
+    "0.99 from the first batch": (0.99, 0.99, "first"),
+    "0.99 debiased": (0.99, 0.99, "debiased"),
+    "0.99 from the initializers": (0.99, 0.99, "implied"),
+    "0.9 from the first batch": (0.9, 0.9, "first"),
+    "0.9 from the initializers": (0.9, 0.9, "implied"),
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Data:
-    """What a network is trained on, and what validates it."""
-
-    x: np.ndarray
-    y: np.ndarray
-    validation_x: np.ndarray
-    validation_y: np.ndarray
-
-
 def digits(size=None, scale=1.0):
-    """Handwritten digits `(n, size, size, 1)`, in [0, scale]."""
-    from sklearn.datasets import load_digits  # noqa: PLC0415 - an extra
-
-    images, labels = load_digits(return_X_y=True)
-    images = images.reshape(-1, 8, 8, 1).astype(np.float32) / 16.0 * scale
+    """Handwritten digits `(n, size, size, 1)` in [0, scale], and labels."""
+    found = require("sklearn.datasets", extra="data").load_digits()
+    images = found.images[..., None].astype(np.float32) / 16.0 * scale
     if size:
         images = tf.image.resize(images, [size, size]).numpy()
-    return Data(images[:1437], labels[:1437], images[1437:], labels[1437:])
+    return images, found.target
 
 
 def digit_sequences():
     """Digits as sequences of 64 levels of gray, and the level that follows."""
-    data = digits(scale=16.0)
-    x, validation_x = (
-        part.reshape(-1, 64).astype(np.int32)
-        for part in (data.x, data.validation_x)
-    )
-    return Data(x[:, :-1], x[:, 1:], validation_x[:, :-1], validation_x[:, 1:])
+    x = digits(scale=16.0)[0].reshape(-1, 64).astype(np.int32)
+    return x[:, :-1], x[:, 1:]
 
 
 def texts(count=2000, length=24, words=1000, marked=20):
@@ -120,159 +71,136 @@ def texts(count=2000, length=24, words=1000, marked=20):
     x = np.where(np.arange(length) < lengths, x, 0).astype(np.int32)
     first = np.sum((x > 0) & (x <= marked), axis=1)
     second = np.sum((x > marked) & (x <= 2 * marked), axis=1)
-    y, last = (first > second).astype(np.int32), count - 400
-    return Data(x[:last], y[:last], x[last:], y[last:])
+    return x, (first > second).astype(np.int32)
 
 
-def readme_cell():
-    """The network of README's cell."""
+def images_of(size, parts):
+    """A classifier of digits, from the layers between pixels and the mean."""
+    pool = tf.keras.layers.GlobalAveragePooling2D()
+    ends = [pool, tf.keras.layers.Dense(10)]
+    return tf.keras.Sequential([tf.keras.Input((size, size, 1)), *parts, *ends])
+
+
+def words_of(length, words, filters, parts, **layer):
+    """A lambda layer between embedded words and further layers."""
+    embedding = tf.keras.layers.Embedding
     return tf.keras.Sequential(
         [
-            tf.keras.Input((8, 8, 1)),
-            tf.keras.layers.Conv2D(32, 3, padding="same", activation="relu"),
-            layers.LambdaLayer(64, num_heads=4, key_dim=16, scope=7),
-            layers.BatchNormalization(),
-            tf.keras.layers.ReLU(),
-            tf.keras.layers.GlobalAveragePooling2D(),
-            tf.keras.layers.Dense(10),
+            tf.keras.Input((length,), dtype="int32"),
+            embedding(words, filters, mask_zero=length is None),
+            layers.LambdaLayer(num_heads=4, key_dim=16, scope=31, **layer),
+            tf.keras.layers.LayerNormalization(),
+            *parts,
         ]
     )
 
 
+def conv(filters, **arguments):
+    return tf.keras.layers.Conv2D(filters, 3, padding="same", **arguments)
+
+
+def normalized(layer, norm=layers.BatchNormalization):
+    """A layer, its normalization and an activation."""
+    return [layer, norm(), tf.keras.layers.ReLU()]
+
+
+def readme_cell():
+    """The network of README's cell."""
+    layer = layers.LambdaLayer(64, num_heads=4, key_dim=16, scope=7)
+    return images_of(8, [conv(32, activation="relu"), *normalized(layer)])
+
+
 def first_image():
     """The first image of layers.md, with Keras' own normalization."""
-    images = tf.keras.Input((28, 28, 1))
-    x = tf.keras.layers.Conv2D(
-        32, 3, strides=2, padding="same", activation="relu"
-    )(images)
-    x = layers.LambdaLayer(num_heads=4, key_dim=16, scope=7)(x)
-    x = tf.keras.layers.BatchNormalization()(x)
-    return _image_classifier(images, tf.keras.layers.ReLU()(x))
+    layer = layers.LambdaLayer(num_heads=4, key_dim=16, scope=7)
+    first = conv(32, strides=2, activation="relu")
+    norm = tf.keras.layers.BatchNormalization
+    return images_of(28, [first, *normalized(layer, norm)])
 
 
 def first_text():
     """The first text of layers.md."""
-    words = tf.keras.Input((None,), dtype="int32")
-    x = tf.keras.layers.Embedding(1000, 64, mask_zero=True)(words)
-    x = layers.LambdaLayer(num_heads=4, key_dim=16, scope=31)(x)
-    x = tf.keras.layers.LayerNormalization()(x)
-    x = tf.keras.layers.GlobalAveragePooling1D()(x)
-    return tf.keras.Model(words, tf.keras.layers.Dense(2)(x))
+    pool = tf.keras.layers.GlobalAveragePooling1D()
+    return words_of(None, 1000, 64, [pool, tf.keras.layers.Dense(2)])
 
 
 def causal_model():
     """A causal layer that predicts the next element."""
-    tokens = tf.keras.Input((63,), dtype="int32")
-    x = tf.keras.layers.Embedding(17, 32)(tokens)
-    x = layers.LambdaLayer(num_heads=4, key_dim=16, scope=31, causal=True)(x)
-    x = tf.keras.layers.LayerNormalization()(x)
-    x = tf.keras.layers.Dense(64, activation="relu")(x)
-    return tf.keras.Model(tokens, tf.keras.layers.Dense(17)(x))
+    dense = tf.keras.layers.Dense
+    parts = [dense(64, activation="relu"), dense(17)]
+    return words_of(63, 17, 32, parts, causal=True)
 
 
 def lambda_convolutions():
     """Two lambda convolutions of other widths where strided ones stood."""
-    images = tf.keras.Input((28, 28, 1))
-    x = tf.keras.layers.Conv2D(
-        16, 3, strides=2, padding="same", activation="relu"
-    )(images)
+    parts = [conv(16, strides=2, activation="relu")]
     for filters, key_dim in ((24, 8), (80, 32)):
-        x = layers.LambdaConv(
+        layer = layers.LambdaConv(
             filters, 7, strides=2, num_heads=8, key_dim=key_dim
-        )(x)
-        x = layers.BatchNormalization()(x)
-        x = tf.keras.layers.ReLU()(x)
-        x = tf.keras.layers.Conv2D(filters, 3, padding="same")(x)
-        x = layers.BatchNormalization()(x)
-        x = tf.keras.layers.ReLU()(x)
-    return _image_classifier(images, x)
+        )
+        parts += [*normalized(layer), *normalized(conv(filters))]
+    return images_of(28, parts)
 
 
 def attention():
     """`RelativeAttention` and the package's batch normalization."""
-    images = tf.keras.Input((28, 28, 1))
-    x = tf.keras.layers.Conv2D(32, 3, strides=4, padding="same")(images)
-    x = layers.BatchNormalization()(x)
-    x = tf.keras.layers.ReLU()(x)
-    x = layers.RelativeAttention(num_heads=4, scope=None)(x)
-    x = layers.BatchNormalization()(x)
-    return _image_classifier(images, tf.keras.layers.ReLU()(x))
+    layer = layers.RelativeAttention(num_heads=4, scope=None)
+    first = normalized(conv(32, strides=4))
+    return images_of(28, [*first, *normalized(layer)])
 
 
 def convolutions():
     """Convolutions and Keras' batch normalization, no layer of ours."""
-    images = tf.keras.Input((28, 28, 1))
-    x = images
+    parts, norm = [], tf.keras.layers.BatchNormalization
     for filters in (16, 32, 64):
-        x = tf.keras.layers.Conv2D(filters, 3, strides=2, padding="same")(x)
-        x = tf.keras.layers.BatchNormalization()(x)
-        x = tf.keras.layers.ReLU()(x)
-    return _image_classifier(images, x)
+        parts += normalized(conv(filters, strides=2), norm)
+    return images_of(28, parts)
 
 
-def _image_classifier(images, x):
-    x = tf.keras.layers.GlobalAveragePooling2D()(x)
-    return tf.keras.Model(images, tf.keras.layers.Dense(10)(x))
-
-
-def small_network():
-    return models.LambdaResNetSmall(classifier_activation=None)
+SMALL = {"input_shape": (32, 32, 1), "classes": 10}
+LOGITS = {"classifier_activation": None}
 
 
 def large_network():
     """LambdaResNet-50 for small images, a quarter as wide."""
     return models.LambdaResNet50(
-        input_shape=(32, 32, 1),
-        classes=10,
-        classifier_activation=None,
         widths=(16, 32, 64, 128),
         stem_filters=(8, 8, 16, 16),
         stem_strides=(1, 1, 1, 2),
+        **SMALL,
+        **LOGITS,
     )
+
+
+def small_network():
+    return models.LambdaResNetSmall(**LOGITS)
 
 
 def mobile_network():
-    return models.LambdaMobileNetV2(
-        input_shape=(32, 32, 1), classes=10, classifier_activation=None
-    )
+    return models.LambdaMobileNetV2(**SMALL, **LOGITS)
 
 
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """A network, its data, and how long it is trained.
-
-    Attributes:
-        build: makes the model.
-        load: makes the `Data`.
-        max_steps: of an epoch.
-        epochs: by batch size: a large one makes few updates of few images.
-    """
-
-    build: Callable[[], tf.keras.Model]
-    load: Callable[[], Data]
-    max_steps: int = 50
-    epochs: Mapping[int, int] = dataclasses.field(
-        default_factory=lambda: {8: 4, 32: 5, 256: 10}
-    )
-
-
-def _network(build, load):
-    return Task(build, load, max_steps=20, epochs={8: 4, 32: 4, 256: 6})
-
-
+# What makes a model, and its data. A large batch makes few updates of few
+# images: steps of an epoch at most, and epochs of each of `BATCHES`.
+LAYERS, NETWORKS = (50, (4, 5, 10)), (20, (4, 4, 6))
 TASKS = {
-    "README's cell": Task(readme_cell, digits),
-    "first image": Task(first_image, lambda: digits(28)),
-    "first text": Task(first_text, texts),
-    "causal": Task(causal_model, digit_sequences),
-    "LambdaConv": Task(lambda_convolutions, lambda: digits(28)),
-    "RelativeAttention": Task(attention, lambda: digits(28)),
-    "convolutions alone": Task(convolutions, lambda: digits(28)),
-    "LambdaResNetSmall": _network(small_network, lambda: digits(None, 255.0)),
-    "LambdaResNet50": _network(large_network, lambda: digits(32, 255.0)),
-    "LambdaMobileNetV2": _network(mobile_network, lambda: digits(32, 255.0)),
+    "README's cell": (readme_cell, digits, *LAYERS),
+    "first image": (first_image, lambda: digits(28), *LAYERS),
+    "first text": (first_text, texts, *LAYERS),
+    "causal": (causal_model, digit_sequences, *LAYERS),
+    "LambdaConv": (lambda_convolutions, lambda: digits(28), *LAYERS),
+    "RelativeAttention": (attention, lambda: digits(28), *LAYERS),
+    "convolutions alone": (convolutions, lambda: digits(28), *LAYERS),
+    "LambdaResNetSmall": (
+        *(small_network, lambda: digits(None, 255.0)),
+        *NETWORKS,
+    ),
+    "LambdaResNet50": (large_network, lambda: digits(32, 255.0), *NETWORKS),
+    "LambdaMobileNetV2": (
+        *(mobile_network, lambda: digits(32, 255.0)),
+        *NETWORKS,
+    ),
 }
-BATCHES = (8, 32, 256)
 
 
 def norms(model):
@@ -289,95 +217,86 @@ def norms(model):
 class Averages(tf.keras.callbacks.Callback):
     """Averages batch statistics in many ways; validates with each."""
 
-    def __init__(self, network, data):
+    def __init__(self, network, x, validation):
         super().__init__()
-        self._network, self._data = network, data
-        self._steps = 0
-        self._values = {
-            name: [candidate.first(*pair) for pair in norms(network.model)]
-            for name, candidate in CANDIDATES.items()
-        }
-        self.epochs = []
+        self._x, self._validation = x, validation
+        self._norms = list(norms(network))
+        self._logits = tf.function(lambda x: network(x, training=False))
+        self._collect = tf.function(lambda x: network(x, training=True))
+        self._steps, self._values, self.epochs = 0, {}, []
+        for norm, _ in self._norms:
+            norm.momentum = 0.0  # it keeps the statistics of the last batch
 
     def on_train_batch_end(self, batch, logs=None):
         self._steps += 1
-        found = [
-            (norm, norm.moving_mean.numpy(), norm.moving_variance.numpy())
-            for norm, _ in norms(self._network.model)
-        ]
-        for name, candidate in CANDIDATES.items():
-            values = self._values[name]
-            for i, (norm, mean, variance) in enumerate(found):
-                keep = candidate.momentum_of(norm)
-                old = values[i] or (mean, variance)
-                values[i] = (
-                    keep * old[0] + (1.0 - keep) * mean,
-                    keep * old[1] + (1.0 - keep) * variance,
-                )
+        for name, (*_, start) in CANDIDATES.items():
+            for norm, key_dim in self._norms:
+                pair = norm.moving_mean.numpy(), norm.moving_variance.numpy()
+                variance = 1.0
+                if start == "debiased":
+                    variance = 0.0
+                elif start == "implied" and key_dim:
+                    variance = 1.0 / key_dim
+                first = pair if start == "first" else (0.0, variance)
+                old = self._values.get((name, id(norm)), first)
+                keep = _momentum(name, norm)
+                self._values[name, id(norm)] = [
+                    keep * x + (1.0 - keep) * y
+                    for x, y in zip(old, pair, strict=True)
+                ]
 
     def on_epoch_end(self, epoch, logs=None):
         row = {"training": round(float(logs["accuracy"]), 3)}
-        self._network.collect(self._data.x[:EXACT])
-        row["exact"] = self._validate()
-        for name, candidate in CANDIDATES.items():
-            pairs = zip(
-                norms(self._network.model), self._values[name], strict=True
-            )
-            for (norm, _), value in pairs:
+        for name, (*_, start) in CANDIDATES.items():
+            for norm, _ in self._norms:
+                mean, variance = self._values[name, id(norm)]
                 scale = 1.0
-                if candidate.start == "debiased":
-                    scale -= candidate.momentum_of(norm) ** self._steps
-                norm.moving_mean.assign(value[0] / scale)
-                norm.moving_variance.assign(value[1] / scale)
+                if start == "debiased":
+                    scale -= _momentum(name, norm) ** self._steps
+                norm.moving_mean.assign(mean / scale)
+                norm.moving_variance.assign(variance / scale)
             row[name] = self._validate()
+        self._collect(self._x[:EXACT])
+        row["exact"] = self._validate()
         self.epochs.append(row)
 
     def _validate(self):
-        logits = self._network.logits(self._data.validation_x).numpy()
-        is_right = logits.argmax(-1) == self._data.validation_y
+        x, y = self._validation
+        is_right = self._logits(x).numpy().argmax(-1) == y
         return round(float(is_right.mean()), 3)
 
 
-class Network:
-    """A compiled model, traced once, that starts anew with every seed."""
+def _momentum(name, norm):
+    ours, keras, _ = CANDIDATES[name]
+    is_keras = type(norm) is tf.keras.layers.BatchNormalization
+    return keras if is_keras else ours
 
-    def __init__(self, task):
-        self._task = task
-        self.model = task.build()
-        for norm, _ in norms(self.model):
-            norm.momentum = 0.0  # it keeps the statistics of the last batch
-        optimizer = tf.keras.optimizers.Adam()
-        optimizer.build(self.model.trainable_variables)
-        variables = optimizer.variables
-        self._state = variables() if callable(variables) else variables
-        self._initial = [variable.numpy() for variable in self._state]
-        self.model.compile(
-            optimizer,
-            tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            metrics=["accuracy"],
-            jit_compile=False,
-        )
-        self.logits = tf.function(lambda x: self.model(x, training=False))
-        self.collect = tf.function(lambda x: self.model(x, training=True))
 
-    def train(self, data, batch_size, seed, short=False):
-        """Accuracies after each epoch, from the weights of a seed."""
-        max_steps = 1 if short else self._task.max_steps
-        tf.keras.utils.set_random_seed(seed)
-        self.model.set_weights(self._task.build().get_weights())
-        for variable, value in zip(self._state, self._initial, strict=True):
-            variable.assign(value)
-        averages = Averages(self, data)
-        count = batch_size * min(max_steps, len(data.x) // batch_size)
-        self.model.fit(
-            data.x[:count],
-            data.y[:count],
-            batch_size=batch_size,
-            epochs=FIRST_EPOCH if short else self._task.epochs[batch_size],
-            callbacks=[averages],
-            verbose=0,
-        )
-        return averages.epochs
+def train(task, batch_size, seed, short=False):
+    """Accuracies after each epoch of one of `TASKS`, from a seed's weights."""
+    build, load, steps, epochs = TASKS[task]
+    x, y = load()
+    last = 4 * len(x) // 5  # what follows validates
+    steps = 1 if short else min(steps, last // batch_size)
+    tf.keras.utils.set_random_seed(seed)
+    model = build()
+    model.compile(
+        tf.keras.optimizers.Adam(),
+        tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        jit_compile=False,
+    )
+    averages = Averages(model, x[:last], (x[last:], y[last:]))
+    model.fit(
+        x[: batch_size * steps],
+        y[: batch_size * steps],
+        batch_size=batch_size,
+        epochs=FIRST_EPOCH if short else epochs[BATCHES.index(batch_size)],
+        callbacks=[averages],
+        verbose=0,
+    )
+    tf.keras.backend.clear_session()
+    return averages.epochs
 
 
 def main(arguments=None):
@@ -387,25 +306,20 @@ def main(arguments=None):
         "--short", action="store_true", help="a step an epoch: proves it runs"
     )
     options = parser.parse_args(arguments)
-    recorder = records.Recorder("norm_defaults", options)
-    keras = "Keras 3" if KERAS_3 else "Keras 2"
-    for task in (task for task in TASKS if options.only in task):
-        cases = [
-            {"keras": keras, "task": task, "batch": batch, "seed": seed}
-            | ({"short": True} if options.short else {})
-            for batch in options.batches
-            for seed in range(options.seeds)
-        ]
-        cases = [case for case in cases if not recorder.has(case)]
-        if not cases:
-            continue
-        network, data = Network(TASKS[task]), TASKS[task].load()
-        for case in cases:
-            pair = case["batch"], case["seed"]
-            epochs = network.train(data, *pair, options.short)
-            recorder.append(case, epochs=epochs)
-            print(f"{case}: {epochs[-1]}", flush=True)
-        tf.keras.backend.clear_session()
+    cases = [
+        {"keras": "Keras 3" if KERAS_3 else "Keras 2", "task": task}
+        | {"batch": batch, "seed": seed}
+        | ({"short": True} if options.short else {})
+        for task in TASKS
+        for batch in options.batches
+        for seed in range(options.seeds)
+    ]
+
+    def measure(case):
+        place = case["task"], case["batch"], case["seed"]
+        return {"epochs": train(*place, options.short)}
+
+    records.Recorder("norm_defaults", options).fill(cases, measure)
 
 
 if __name__ == "__main__":

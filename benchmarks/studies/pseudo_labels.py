@@ -128,15 +128,14 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     runs = pathlib.Path(f"{options.runs}-{options.epochs}")
     write_images(runs / "data")
-    recorder = records.Recorder("pseudo_labels", options)
-    for seed in range(options.seeds):
-        for arm in ARMS:
-            case = {"arm": arm, "seed": seed, "epochs": options.epochs}
-            if recorder.has(case):
-                continue
-            found = run(runs, arm, seed, options.epochs)
-            recorder.append(case, **found)
-            print(f"{case}: {found['accuracy']:.2%}", flush=True)
+    cases = [
+        {"arm": arm, "seed": seed, "epochs": options.epochs}
+        for seed in range(options.seeds)
+        for arm in ARMS
+    ]
+    records.Recorder("pseudo_labels", options).fill(
+        cases, lambda case: run(runs, *case.values())
+    )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """One compilation, in a process of its own: see `benchmarks.tpu.compile`.
 
-    python -m benchmarks.tpu.child KEY CHIP
+    python -m benchmarks.tpu.child MODULE KEY CHIP
 
-KEY is one of `PROGRAMS`, CHIP one of `CHIPS`. The last line is the result as
-JSON.
+MODULE has a function `lower` that makes StableHLO of what KEY names, CHIP is
+one of `CHIPS`. The last line is the result as JSON.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -18,25 +19,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import jax
 
 from benchmarks.tpu.compiler import compile_for
-from benchmarks.tpu.lowering import lower
 from benchmarks.tpu.outcome import refusal
 from benchmarks.tpu.programs import CHIPS
-from benchmarks.tpu.programs import PROGRAMS
 
 
-def main(key, chip):
-    compile_and_print(lambda: lower(PROGRAMS[key]), chip)
-
-
-def compile_and_print(lower_program, chip):
-    """Lowers and compiles a program; prints the result as JSON.
-
-    Args:
-        lower_program: function that returns StableHLO and a dict of facts.
-        chip: one of `CHIPS`.
-    """
+def main(module, key, chip):
     start = time.perf_counter()
-    text, facts = lower_program()
+    text, facts = importlib.import_module(module).lower(key)
     lowered = time.perf_counter()
     try:
         result = {"status": "ok", **compile_for(text, CHIPS[chip].topology)}

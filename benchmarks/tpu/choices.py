@@ -42,7 +42,7 @@ def measured(group, seconds):
     del layer["implementation"]
     line = Line((program.image_size,) * 2, batch=program.batch, **layer)
     return device_fit.Measured(
-        line.geometry, line.dims, program.training, line.batch, seconds
+        line.geometry, line.dims, True, line.batch, seconds
     )
 
 

@@ -21,6 +21,7 @@ from benchmarks.tpu.programs import CHIPS
 from benchmarks.tpu.programs import PROGRAMS
 
 CHILD = (sys.executable, "-m", "benchmarks.tpu.child")
+LOWERING = "benchmarks.tpu.lowering"
 CHECKED = ("LambdaResNet50, 128 px, batch 32", "auto, d=64, 56 px, batch 32")
 # How far the compiler's count may be from that of `lambdanet_tf.analysis`,
 # which knows products alone, and takes each to have two gradients: those with
@@ -28,10 +29,10 @@ CHECKED = ("LambdaResNet50, 128 px, batch 32", "auto, d=64, 56 px, batch 32")
 TOLERANCE = 0.08
 
 
-def compile_in_child(key, chip, timeout, command=CHILD):
+def compile_in_child(module, key, chip, timeout):
     """The result of one compilation, as a dict with a `status`."""
     child = subprocess.Popen(
-        [*command, key, chip],
+        [*CHILD, module, key, chip],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -76,7 +77,7 @@ def check(chips, timeout):
     counts = collections.Counter()
     for key in CHECKED:
         for chip in chips:
-            result = compile_in_child(key, chip, timeout)
+            result = compile_in_child(LOWERING, key, chip, timeout)
             found = problems(chip, result)
             counts["failed" if found else "passed"] += 1
             summary = outcome.summary(chip, result)
@@ -87,27 +88,33 @@ def check(chips, timeout):
     return 1 if counts["failed"] or not counts["passed"] else 0
 
 
-def compile_all(recorder, jobs, timeout, command=CHILD):
+def compile_all(topic, module, programs, options):
     """Compiles what has no record of the present code; returns what failed.
 
     Args:
-        recorder: `records.Recorder`.
-        jobs: list of (case, key, chip, further facts): what is recorded of a
-            compilation, and the program and chip that it is of.
-        timeout: seconds of one compilation.
-        command: of a process that compiles the program named by its last two
-            arguments, a key and a chip, and prints the result.
+        topic: of the records.
+        module: name of the one whose `lower` makes StableHLO of a key.
+        programs: dict from key to (case, further facts) of its records.
+        options: of `chips_parser`.
     """
-    failed = []
-    for number, (case, key, chip, facts) in enumerate(jobs, start=1):
-        known = recorder.known(case) or {}
+    recorder, failed = records.Recorder(topic, options), []
+    jobs = [
+        (key, chip)
+        for chip in options.chips
+        for key in programs
+        if options.only in key
+    ]
+    for number, (key, chip) in enumerate(jobs, start=1):
+        case, facts = programs[key]
+        case = {**case, "chip": chip}
+        known, limit = recorder.known(case) or {}, options.timeout
         # With more time it may be compiled; without that, all is said.
-        if timeout <= known.get("limit_seconds", timeout * bool(known)):
+        if limit <= known.get("limit_seconds", limit * bool(known)):
             continue
         print(
             f"[{number}/{len(jobs)}] {key} on {chip} ... ", end="", flush=True
         )
-        result = compile_in_child(key, chip, timeout, command)
+        result = compile_in_child(module, key, chip, limit)
         print(outcome.summary(chip, result), flush=True)
         # An error of the process is none of the program's.
         if result["status"] == "failed":
@@ -117,16 +124,13 @@ def compile_all(recorder, jobs, timeout, command=CHILD):
     return failed
 
 
-def chips_parser(documentation):
+def chips_parser(documentation, chips=("v3", "v5e"), timeout=900):
     """The command line of scripts that compile."""
-    parser = records.parser(documentation)
-    parser.add_argument(
-        "--chips", nargs="+", choices=CHIPS, default=["v3", "v5e"]
-    )
-    parser.add_argument(
-        "--timeout", type=int, default=900, help="seconds of one compilation"
-    )
-    return parser
+    made = records.parser(documentation)
+    made.add_argument("--chips", nargs="+", choices=CHIPS, default=list(chips))
+    text = "seconds of one compilation (%(default)s)"
+    made.add_argument("--timeout", type=int, default=timeout, help=text)
+    return made
 
 
 def main(arguments=None):
@@ -137,16 +141,13 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     if options.check:
         return check(options.chips, options.timeout)
-    jobs = [
-        (program.case(chip), key, chip, {"changes": dict(program.changes)})
-        for chip in options.chips
-        for key, program in PROGRAMS.items()
-        if options.only in key
-    ]
-    if not jobs:
+    if not any(options.only in key for key in PROGRAMS):
         parser.error(f"no program's name has {options.only!r}")
-    recorder = records.Recorder("tpu", options)
-    failed = compile_all(recorder, jobs, options.timeout)
+    programs = {
+        key: (program.case_of_all, {"changes": dict(program.changes)})
+        for key, program in PROGRAMS.items()
+    }
+    failed = compile_all("tpu", LOWERING, programs, options)
     for name in failed:
         print(f"FAILED: {name}")
     return 1 if failed else 0

@@ -9,7 +9,6 @@ process of its own, and what is done is not repeated.
 """
 
 import os
-import sys
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -19,13 +18,12 @@ from official.core import exp_factory
 from official.core import task_factory
 from official.vision import registry_imports  # noqa: F401
 
-from benchmarks import records
 from benchmarks.tpu import compile as tpu_compile
 from benchmarks.tpu.lowering import stablehlo
+from benchmarks.tpu.programs import POLICY
 from lambdanet_tf import garden
 from lambdanet_tf.ops import planning_for
 
-CHILD = (sys.executable, "-m", "benchmarks.tpu.detection", "--child")
 EXPERIMENTS = tuple(
     f"{family}{depth}_maskrcnn_coco"
     for depth in (101, 152, 200)
@@ -34,37 +32,26 @@ EXPERIMENTS = tuple(
 
 
 def main(arguments=None):
-    parser = tpu_compile.chips_parser(__doc__)
-    parser.set_defaults(timeout=1800)
-    parser.add_argument("--child", nargs=2, help="a child process")
-    options = parser.parse_args(arguments)
-    if options.child:
-        child(*options.child)
-        return
-    jobs = [
-        ({"experiment": name, "chip": chip}, name, chip, {})
-        for chip in options.chips
-        for name in EXPERIMENTS
-        if options.only in name
-    ]
-    recorder = records.Recorder("detection_tpu", options)
-    tpu_compile.compile_all(recorder, jobs, options.timeout, CHILD)
+    parser = tpu_compile.chips_parser(__doc__, timeout=1800)
+    tpu_compile.compile_all(
+        "detection_tpu",
+        "benchmarks.tpu.detection",
+        {name: ({"experiment": name}, {}) for name in EXPERIMENTS},
+        parser.parse_args(arguments),
+    )
 
 
-def child(name, chip):
-    """Compiles the step of an experiment; prints the result as JSON."""
-    # Only here, where the compiler is installed.
-    from benchmarks.tpu import child as tpu_child  # noqa: PLC0415
-
+def lower(name):
+    """The StableHLO of an experiment's training step with one image."""
     garden.register()
     params = exp_factory.get_exp_config(name)
     # The record is never read: what it would hold is all that is asked.
     params.task.train_data.input_path = __file__
-    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    tpu_child.compile_and_print(lambda: lower(params), chip)
+    tf.keras.mixed_precision.set_global_policy(POLICY)
+    return lower_step(params)
 
 
-def lower(params):
+def lower_step(params):
     """The StableHLO of a training step with one image, and its parameters.
 
     Args:

@@ -54,16 +54,16 @@ def floor(analysis, program, chip):
 
 def main(arguments=None):
     options = records.parser(__doc__).parse_args(arguments)
-    recorder = records.Recorder("tpu_floor", options)
-    for program in NETWORKS:
-        case = program.case(CHIP)
-        if program.batch != TIMED or options.only not in program.name:
-            continue
-        if not recorder.has(case):
-            analysis = program_analysis(program)
-            found = floor(analysis, program, CHIPS[CHIP])
-            recorder.append(case, floor=found)
-            print(program.key, found, flush=True)
+    programs = {x.name: x for x in NETWORKS if x.batch == TIMED}
+
+    def measure(case):
+        program = programs[case["name"]]
+        analysis = program_analysis(program)
+        return {"floor": floor(analysis, program, CHIPS[CHIP])}
+
+    records.Recorder("tpu_floor", options).fill(
+        [program.case(CHIP) for program in programs.values()], measure
+    )
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ import types
 import tensorflow as tf
 
 from benchmarks.tpu.operations import audit
+from benchmarks.tpu.programs import POLICY
+from benchmarks.tpu.programs import PROGRAMS
 from lambdanet_tf.analysis import analyze
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.ops import planning_for
@@ -27,21 +29,25 @@ STEPS_PER_EPOCH = 1_281_167 // 4096
 PASSES = 3
 
 
-def lower(program, device="tpu"):
+def lower(key):
+    """The StableHLO of one of `PROGRAMS`; see `lower_program`."""
+    return lower_program(PROGRAMS[key])
+
+
+def lower_program(program):
     """The StableHLO of a program, and what is expected of it.
 
     Args:
         program: `Program`.
-        device: that algorithms are chosen for.
 
     Returns:
         The text, and a dict: `parameters`; `counted_flops`, the products that
-        `lambdanet_tf.analysis` counts, for the batch, three times for training;
+        `lambdanet_tf.analysis` counts, for the batch, `PASSES` times;
         `algorithms`, how often each is used; `without_kernel` and `double`, see
         `benchmarks.tpu.operations`.
     """
-    tf.keras.mixed_precision.set_global_policy(program.precision)
-    with planning_for(device):
+    tf.keras.mixed_precision.set_global_policy(POLICY)
+    with planning_for("tpu"):
         make = _recipe_step if program.recipe else _layer_step
         step, arguments, facts = make(program)
         compiled = tf.function(step, jit_compile=True)
@@ -58,10 +64,10 @@ def stablehlo(compiled, arguments):
     return make(stage="stablehlo", platform_name="CPU")
 
 
-def program_analysis(program, device="tpu"):
-    """The `Analysis` of a recipe's network, planned for a device."""
-    tf.keras.mixed_precision.set_global_policy(program.precision)
-    with planning_for(device):
+def program_analysis(program):
+    """The `Analysis` of a recipe's network, planned for a TPU."""
+    tf.keras.mixed_precision.set_global_policy(POLICY)
+    with planning_for("tpu"):
         network = recipe_network(_recipe(program), IMAGENET)
         return analyze(network, batch_size=program.batch)
 
@@ -75,7 +81,7 @@ def _recipe(program):
             "model_arguments": {**model_arguments, "use_sync_bn": True},
             "image_size": program.image_size,
             "batch_size": program.batch * CORES,
-            "precision": program.precision,
+            "precision": POLICY,
         },
     )
 
@@ -95,32 +101,28 @@ def _recipe_step(program):
 
 
 def _layer_step(program):
-    """The outputs of a layer, or the gradients of its inputs and weights."""
+    """The gradients of a layer's inputs and weights."""
     shape = (program.image_size, program.image_size, program.changes["filters"])
     inputs = tf.keras.Input(shape, batch_size=program.batch)
     model = tf.keras.Model(inputs, LambdaLayer(**program.changes)(inputs))
 
     def step(images):
-        if not program.training:
-            return model(images, training=False)
         with tf.GradientTape() as tape:
             tape.watch(images)
             outputs = tf.cast(model(images, training=True), tf.float32)
             loss = tf.reduce_sum(outputs**2)
         return tape.gradient(loss, [images, *model.trainable_variables])
 
-    dtype = tf.bfloat16 if "bfloat16" in program.precision else tf.float32
-    images = tf.TensorSpec([program.batch, *shape], dtype)
+    images = tf.TensorSpec([program.batch, *shape], tf.bfloat16)
     return step, (images,), _facts(model, program)
 
 
 def _facts(model, program):
     analysis = analyze(model, batch_size=program.batch)
     flops = analysis.total("executed_flops")
-    passes = PASSES if program.training else 1
     algorithms = [x.algorithm for x in analysis.layers if x.algorithm]
     return {
         "parameters": model.count_params(),
-        "counted_flops": passes * program.batch * flops,
+        "counted_flops": PASSES * program.batch * flops,
         "algorithms": {a: algorithms.count(a) for a in sorted({*algorithms})},
     }

@@ -8,6 +8,7 @@ has the latest records of each topic by name.
 
 import statistics
 
+from benchmarks.timing import median
 from lambdanet_tf import markdown
 
 VIEWS = {}
@@ -44,11 +45,50 @@ def listing(rows, columns):
     """A table with a line for each row.
 
     Args:
-        rows: list of anything.
-        columns: dict from head to a function from a row to its cell.
+        rows: list of records, or of anything.
+        columns: dict from head to a function from a row to its cell; or, of
+            records, a text with the fields of a record and of its case in
+            braces, such as "{network}" or "{seconds:.1f}".
     """
-    cells = [tuple(make(row) for make in columns.values()) for row in rows]
+    cells = [
+        tuple(_cell(row, make) for make in columns.values()) for row in rows
+    ]
     return markdown.table(cells, tuple(columns))
+
+
+def _cell(row, make):
+    if isinstance(make, str):
+        return make.format(**{**row, **row["case"]})
+    return make(row)
+
+
+def table(target, topic, columns, where=lambda record: True):
+    """Makes a table of a topic's records the view of a target.
+
+    Args:
+        target: see `view`.
+        topic: its name.
+        columns: see `listing`.
+        where: says of a record whether it has a line.
+    """
+    view(target)(
+        lambda found: listing(list(filter(where, found[topic])), columns)
+    )
+
+
+def fields(*names):
+    """Columns of a record's fields, or of its case's, as they are."""
+    return {name: f"{{{name}}}" for name in names}
+
+
+def scaled(field, unit, digits=1):
+    """A column of a record's number in another unit."""
+    return lambda row: f"{row[field] / unit:.{digits}f}"
+
+
+def milliseconds(name, digits=1):
+    """A column of the median of what was timed under a name."""
+    return lambda row: f"{1e3 * median(row['seconds'][name]):.{digits}f}"
 
 
 def crossed(cells, corner, empty=""):
@@ -72,6 +112,44 @@ def interval(values, digits=2):
     """A median with its interval as text."""
     middle, low, high = (f"{value:.{digits}f}" for value in values)
     return f"{middle} ({low} to {high})"
+
+
+def bars(axis, labels, groups, **options):
+    """Horizontal bars side by side, the first label on top, and a line at 1.
+
+    Args:
+        axis: of matplotlib.
+        labels: of the places.
+        groups: dict from the name of a group to its numbers, one a place;
+            None is no bar.
+        **options: by name of a group, those of `barh`.
+
+    Returns:
+        Dict from the name of a group to what `barh` gives.
+    """
+    made, thick = {}, 0.8 / len(groups)
+    for index, (name, numbers) in enumerate(groups.items()):
+        shift = (index - (len(groups) - 1) / 2) * thick
+        made[name] = axis.barh(
+            [place + shift for place in range(len(labels))],
+            [number or 0 for number in numbers],
+            0.95 * thick,
+            label=name,
+            **options.get(name, {}),
+        )
+    axis.axvline(1.0, color="black", linewidth=1)
+    axis.set_yticks(range(len(labels)), labels)
+    axis.set_ylim(len(labels) - 0.4, -0.6)
+    axis.grid(axis="x", alpha=0.3)
+    return made
+
+
+def regrets(values):
+    """How far choices are from the fastest, in words."""
+    return (
+        f"the choice is the fastest in {values.count(1.0)} of {len(values)} "
+        f"layers; median {statistics.median(values):.2f}"
+    )
 
 
 def summary(ratios):

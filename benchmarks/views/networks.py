@@ -5,10 +5,12 @@ import math
 from benchmarks.timing import median
 from benchmarks.timing import ratio
 from benchmarks.timing import spread
+from benchmarks.views import fields
 from benchmarks.views import figure
 from benchmarks.views import grouped
 from benchmarks.views import interval
 from benchmarks.views import listing
+from benchmarks.views import scaled
 from benchmarks.views import summary
 from benchmarks.views import view
 
@@ -55,16 +57,13 @@ def networks(found):
         return pair["case"]["against"] if pair else ""
 
     def times(row):
-        pair = pairs.get(place(row))
-        return (
-            interval(ratio_of(pair, place(row)[0], against(row)))
-            if pair
-            else ""
-        )
+        if place(row) not in pairs:
+            return ""
+        names = place(row)[0], against(row)
+        return interval(ratio_of(pairs[place(row)], *names))
 
     columns = {
-        "network": lambda row: place(row)[0],
-        "phase": lambda row: place(row)[1],
+        **fields("network", "phase"),
         "images/s": lambda row: rates(row)[0],
         "slowest to fastest": lambda row: rates(row)[1],
         "compared with": against,
@@ -80,8 +79,7 @@ def networks(found):
 def norms(found):
     rows = [x for x in found["networks"] if x["case"].get("against") == NORM]
     columns = {
-        "network": lambda row: row["case"]["network"],
-        "phase": lambda row: row["case"]["phase"],
+        **fields("network", "phase"),
         "time with Keras' layer / with this one": lambda row: interval(
             ratio_of(row, row["case"]["network"], NORM)
         ),
@@ -121,12 +119,9 @@ def floor(found):
 def timm(found):
     rows = found["timm"]
     columns = {
-        "network": lambda row: row["case"]["network"],
-        "phase": lambda row: row["case"]["phase"],
-        "batch": lambda row: row["case"]["batch"],
-        "ours": lambda row: row["case"]["ours"],
+        **fields("network", "phase", "batch", "ours"),
         "images/s": lambda row: _rate(row, "ours"),
-        "timm": lambda row: row["case"]["theirs"],
+        "timm": "{theirs}",
         "images/s ": lambda row: _rate(row, "theirs"),
         "timm's time / ours": lambda row: f"**{_timm_ratio(row)[0]:.2f}**",
         "95 % interval of the median": lambda row: "{1:.2f} to {2:.2f}".format(
@@ -263,9 +258,7 @@ def at_equal_accuracy(rows, columns):
     return listing(
         others,
         {
-            "at the accuracy of": lambda row: (
-                f"{row['case']['network']} ({row['top1']})"
-            ),
+            "at the accuracy of": "{network} ({top1})",
             **{
                 f"{name}: LambdaResNet is faster by": times(seconds)
                 for name, seconds in columns.items()
@@ -296,9 +289,9 @@ def comparison(found):
         return cell
 
     columns = {
-        "network": lambda row: row["case"]["network"],
-        "parameters, M": lambda row: f"{row['parameters'] / 1e6:.1f}",
-        "top-1": lambda row: f"{row['top1']:.1f}",
+        "network": "{network}",
+        "parameters, M": scaled("parameters", 1e6),
+        "top-1": "{top1:.1f}",
         **{f"{x}, images/s": rates(x) for x in FAMILY_PHASES},
     }
     timed = {phase: phase_seconds(rows, phase) for phase in FAMILY_PHASES}
@@ -345,13 +338,11 @@ TITLES = {
 @view("paper_tables.md#tables")
 def paper_tables(found):
     columns = {
-        "row": lambda x: x["case"]["row"],
-        "quantity": lambda x: x["case"]["quantity"],
-        "paper": lambda x: x["paper"],
+        **fields("row", "quantity", "paper"),
         "ours": lambda x: (
             f"{x['value']:.{len(x['paper'].partition('.')[2]) + 2}f}"
         ),
-        "": lambda x: x["verdict"],
+        "": "{verdict}",
     }
     rows = found["paper_tables"]
     agreeing = sum(row["verdict"] == "agrees" for row in rows)

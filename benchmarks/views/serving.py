@@ -1,9 +1,11 @@
 """Tables and pictures of exports."""
 
 from benchmarks.timing import median
+from benchmarks.views import fields
 from benchmarks.views import figure
 from benchmarks.views import interval
 from benchmarks.views import listing
+from benchmarks.views import scaled
 from benchmarks.views import summary
 from benchmarks.views import view
 from benchmarks.views.networks import ratio_of
@@ -65,10 +67,6 @@ def _parts(found):
     )
 
 
-def _network(row):
-    return row["case"]["network"]
-
-
 def _alone_table(rows):
     lines = [
         (row["case"], what, taken, row["seconds"][BASELINE])
@@ -90,12 +88,8 @@ def _alone_table(rows):
 
 def _together_table(rows):
     columns = {
-        "network": _network,
-        "batch": lambda row: row["case"]["batch"],
-        "what": lambda row: row["case"]["what"],
-        "clients": lambda row: row["case"]["clients"],
-        "answers": lambda row: row["answers"],
-        "images/s": lambda row: f"{row['images_per_second']:.1f}",
+        **fields("network", "batch", "what", "clients", "answers"),
+        "images/s": "{images_per_second:.1f}",
         "p50 ms": lambda row: f"{1e3 * row['percentiles']['50']:.1f}",
         "p95 ms": lambda row: f"{1e3 * row['percentiles']['95']:.1f}",
     }
@@ -104,11 +98,11 @@ def _together_table(rows):
 
 def _loading_table(rows):
     columns = {
-        "network": _network,
-        "what": lambda row: row["case"]["loading"],
-        "load s": lambda row: f"{row['load']:.2f}",
-        "first answer s": lambda row: f"{row['first']:.2f}",
-        "MiB": lambda row: f"{row['bytes'] / 2**20:.1f}",
+        "network": "{network}",
+        "what": "{loading}",
+        "load s": "{load:.2f}",
+        "first answer s": "{first:.2f}",
+        "MiB": scaled("bytes", 2**20),
     }
     return listing(rows, columns)
 
@@ -250,7 +244,7 @@ def runtimes(found):
 
         return cell
 
-    columns = {"network": _network, "batch": lambda row: row["case"]["batch"]}
+    columns = fields("network", "batch")
     for name in (plain, *RUNTIMES):
         columns[f"{name}, images/s"] = rate(name)
     for name in RUNTIMES:

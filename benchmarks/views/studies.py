@@ -7,6 +7,8 @@ from benchmarks.views import crossed
 from benchmarks.views import figure
 from benchmarks.views import grouped
 from benchmarks.views import listing
+from benchmarks.views import scaled
+from benchmarks.views import table
 from benchmarks.views import view
 from lambdanet_tf.environment import require
 
@@ -22,10 +24,6 @@ def _versions(row):
         f"{_KERASES[name]} {number}, TensorFlow {found['tensorflow']}, Python "
         f"{found['python']}"
     )
-
-
-def _case(field):
-    return lambda row: row["case"][field]
 
 
 def interval(numbers):
@@ -266,10 +264,10 @@ BUDGETS = {
 def digits_default(found):
     rows = [x for x in found["digits"] if x["case"]["budget"] == "default"]
     columns = {
-        "seed": _case("seed"),
-        "test accuracy": lambda row: f"{row['accuracy']:.2%}",
-        "best epoch": lambda row: row["best_epoch"],
-        "training": lambda row: f"{row['seconds']:.0f} s",
+        "seed": "{seed}",
+        "test accuracy": "{accuracy:.2%}",
+        "best epoch": "{best_epoch}",
+        "training": "{seconds:.0f} s",
         "whole command": lambda row: (
             f"{row['whole_seconds']:.0f} s" if row["whole_seconds"] else ""
         ),
@@ -384,19 +382,19 @@ def pseudo_labels(found):
     )
 
 
-@view("what_it_learns.md#norms")
-def learned(found):
-    columns = {
-        "layer": lambda row: f"`{row['case']['layer']}`",
-        **{
-            name: lambda row, name=name: f"{row[name]:.2f}"
-            for name in ("content", "position", "both")
-        },
-        "cosine": lambda row: f"{row['cosine']:+.2f}",
-        "content's share": lambda row: f"{row['share']:.1%}",
-        "before training": lambda row: f"{row['share_before']:.1%}",
-    }
-    return listing(found["learned"], columns)
+table(
+    "what_it_learns.md#norms",
+    "learned",
+    {
+        "layer": "`{layer}`",
+        "content": "{content:.2f}",
+        "position": "{position:.2f}",
+        "both": "{both:.2f}",
+        "cosine": "{cosine:+.2f}",
+        "content's share": "{share:.1%}",
+        "before training": "{share_before:.1%}",
+    },
+)
 
 
 METRICS = {
@@ -409,6 +407,11 @@ METRICS = {
 }
 
 
+def _points(metric):
+    """A column of a metric in per cent."""
+    return lambda row: f"{100 * row['metrics'][metric]:.1f}"
+
+
 @view("detection.md#results")
 def detection(found):
     rows = [x for x in found["detection"] if x["case"]["steps"] == 800]
@@ -418,16 +421,13 @@ def detection(found):
         return lambda row: f"{row[name] / 60:.0f}" if row[name] else ""
 
     columns = {
-        "pictures": _case("pictures"),
-        "network": _case("network"),
-        "parameters": lambda row: f"{row['parameters']:,}",
-        "backbone": lambda row: f"{row['backbone_parameters']:,}",
-        "seed": _case("seed"),
-        "steps": _case("steps"),
-        **{
-            name: lambda row, x=x: f"{100 * row['metrics'][x]:.1f}"
-            for name, x in METRICS.items()
-        },
+        "pictures": "{pictures}",
+        "network": "{network}",
+        "parameters": "{parameters:,}",
+        "backbone": "{backbone_parameters:,}",
+        "seed": "{seed}",
+        "steps": "{steps}",
+        **{name: _points(metric) for name, metric in METRICS.items()},
         "minutes": minutes("seconds"),
         "CPU minutes": minutes("cpu_seconds"),
     }
@@ -465,50 +465,41 @@ def _detection_differences(rows):
                 )
 
 
-def _millions(row):
-    return f"{row['parameters'] / 1e6:.3f}"
-
-
-@view("detection.md#backbones")
-def backbones(found):
-    rows = [x for x in found["detection_sizes"] if "backbone" in x["case"]]
-    columns = {
-        "backbone": _case("backbone"),
-        "parameters, M": _millions,
-        f"GFLOPs at {rows[0]['px']} px": lambda row: (
-            f"{row['flops'] / 1e9:.1f}"
-        ),
-        "the paper's AP, boxes / masks": lambda row: row["published"],
-    }
-    return listing(rows, columns)
-
-
-@view("detection.md#experiments")
-def experiments(found):
-    rows = [x for x in found["detection_sizes"] if "experiment" in x["case"]]
-    columns = {
-        "experiment": lambda row: f"`{row['case']['experiment']}`",
-        "px": lambda row: row["px"],
-        "parameters, M": _millions,
-    }
-    return listing(rows, columns)
-
-
-@view("keras_hub.md#results")
-def keras_hub(found):
-    columns = {
-        "backbone": _case("backbone"),
-        "parameters": lambda row: f"{row['parameters']:,}",
-        "of the backbone": lambda row: f"{row['backbone_parameters']:,}",
-        "steps": _case("steps"),
-        **{
-            name: lambda row, name=name: f"{100 * row['metrics'][name]:.1f}"
-            for name in ("AP", "AP50", "AP75")
-        },
-        "minutes": lambda row: f"{row['seconds'] / 60:.0f}",
-        "CPU minutes": lambda row: f"{row['cpu_seconds'] / 60:.0f}",
-    }
-    return listing(found["detection_keras_hub"], columns)
+MILLIONS = scaled("parameters", 1e6, digits=3)
+table(
+    "detection.md#backbones",
+    "detection_sizes",
+    {
+        "backbone": "{backbone}",
+        "parameters, M": MILLIONS,
+        "GFLOPs at 1024 px": scaled("flops", 1e9),
+        "the paper's AP, boxes / masks": "{published}",
+    },
+    where=lambda row: "backbone" in row["case"],
+)
+table(
+    "detection.md#experiments",
+    "detection_sizes",
+    {
+        "experiment": "`{experiment}`",
+        "px": "{px}",
+        "parameters, M": MILLIONS,
+    },
+    where=lambda row: "experiment" in row["case"],
+)
+table(
+    "keras_hub.md#results",
+    "detection_keras_hub",
+    {
+        "backbone": "{backbone}",
+        "parameters": "{parameters:,}",
+        "of the backbone": "{backbone_parameters:,}",
+        "steps": "{steps}",
+        **{name: _points(name) for name in ("AP", "AP50", "AP75")},
+        "minutes": scaled("seconds", 60, digits=0),
+        "CPU minutes": scaled("cpu_seconds", 60, digits=0),
+    },
+)
 
 
 def _by_training(found):

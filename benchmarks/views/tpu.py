@@ -18,8 +18,11 @@ from benchmarks.tpu.programs import GIB
 from benchmarks.tpu.programs import NETWORKS
 from benchmarks.tpu.programs import PATTERNS
 from benchmarks.tpu.programs import TIMED
+from benchmarks.views import fields
 from benchmarks.views import figure
 from benchmarks.views import listing
+from benchmarks.views import regrets
+from benchmarks.views import scaled
 from benchmarks.views import view
 from benchmarks.views.layers import distribution
 from benchmarks.views.networks import FAMILY_PHASES
@@ -211,10 +214,6 @@ def fits(results):
     return found
 
 
-def _head(*fields):
-    return {x: lambda row, x=x: row["case"][x] for x in fields}
-
-
 def _algorithms(result):
     """Such as "4 query_first", or the name alone if there is one layer."""
     return ", ".join(
@@ -228,15 +227,19 @@ def _if_ok(make):
     return lambda row: make(row) if row["status"] == "ok" else ""
 
 
+def _scaled(field, unit, digits):
+    return _if_ok(scaled(field, unit, digits))
+
+
 def _gib(field):
-    return _if_ok(lambda row: f"{row[field] / GIB:.2f}")
+    return _scaled(field, GIB, 2)
 
 
 def _fits(row):
     if row["status"] != "ok":
         return shortfall(row)
     is_small = memory(row) <= CHIPS[row["case"]["chip"]].hbm
-    return faults(row) or ("fits" if is_small else "does not fit")
+    return "fits" if is_small else "does not fit"
 
 
 def _needed(row):
@@ -253,11 +256,13 @@ def _terafloating(row):
 def networks(found):
     rows = [row for row in found["tpu"] if "filters" not in row["changes"]]
     columns = {
-        "network": lambda row: row["case"]["name"],
-        **_head("px", "batch"),
-        "TPU": lambda row: row["case"]["chip"],
-        "result": _fits,
-        "seconds": _if_ok(lambda row: f"{row['compile_seconds']:.0f}"),
+        "network": "{name}",
+        **fields("px", "batch"),
+        "TPU": "{chip}",
+        "result": lambda row: (
+            _fits(row) if row["status"] != "ok" else faults(row) or _fits(row)
+        ),
+        "seconds": _scaled("compile_seconds", 1, 0),
         "arguments, GiB": _gib("arguments"),
         "temporaries, GiB": _gib("temporaries"),
         "total, GiB": _if_ok(_needed),
@@ -276,12 +281,8 @@ def _missing(results):
         for x in NETWORKS:
             if (x.name, x.image_size, x.batch, chip) not in results:
                 missing[x.batch][x.image_size].append(x.name)
-        if sum(
-            map(len, itertools.chain(*map(dict.values, missing.values())))
-        ) in (
-            0,
-            len(NETWORKS),
-        ):
+        absent = itertools.chain(*map(dict.values, missing.values()))
+        if sum(map(len, absent)) in (0, len(NETWORKS)):
             continue
         parts = [
             f"with {batch} images "
@@ -337,11 +338,9 @@ def layers(found):
         return name
 
     def result(row):
-        return (
-            shortfall(row)
-            if row["status"] != "ok"
-            else faults(row) or "compiles"
-        )
+        if row["status"] != "ok":
+            return shortfall(row)
+        return faults(row) or "compiles"
 
     def milliseconds(row):
         more = "+" if row["optimal_seconds"] < 0 else ""
@@ -351,20 +350,16 @@ def layers(found):
         return f"{row['cycles'] / 1e6:.2f}" if row.get("cycles") else ""
 
     columns = {
-        "map": lambda row: row["case"]["px"],
+        "map": "{px}",
         "channels": lambda row: row["changes"]["filters"],
-        **_head("batch"),
+        **fields("batch"),
         "algorithm": algorithm,
-        "TPU": lambda row: row["case"]["chip"],
+        "TPU": "{chip}",
         "result": result,
-        "seconds": _if_ok(lambda row: f"{row['compile_seconds']:.0f}"),
-        "temporaries, MiB": _if_ok(
-            lambda row: f"{row['temporaries'] / 2**20:.0f}"
-        ),
-        "operations, GFLOP": _if_ok(lambda row: f"{row['flops'] / 1e9:.1f}"),
-        "bytes moved, MiB": _if_ok(
-            lambda row: f"{row['bytes_accessed'] / 2**20:.0f}"
-        ),
+        "seconds": _scaled("compile_seconds", 1, 0),
+        "temporaries, MiB": _scaled("temporaries", 2**20, 0),
+        "operations, GFLOP": _scaled("flops", 1e9, 1),
+        "bytes moved, MiB": _scaled("bytes_accessed", 2**20, 0),
         "estimate, ms": _if_ok(milliseconds),
         "cycles, million": _if_ok(cycles),
     }
@@ -606,10 +601,9 @@ def regret(found):
             case, choice, figures = max(rows, key=_regret)
             best = min(figures, key=figures.__getitem__)
             lines.append(
-                f"{chip}, by the {measure}: the choice is the fastest in "
-                f"{values.count(1.0)} of {len(rows)} layers; median "
-                f"{statistics.median(values):.2f}, worst {max(values):.2f} "
-                f"({choice} for {best}, batch {case['batch']})."
+                f"{chip}, by the {measure}: {regrets(values)}, worst "
+                f"{max(values):.2f} ({choice} for {best}, batch "
+                f"{case['batch']})."
             )
     chip, rows = next(iter(drawn(found, "estimate").items()))
 
@@ -686,8 +680,8 @@ def comparison(found):
         return cell
 
     columns = {
-        "network": lambda row: row["case"]["network"],
-        "top-1": lambda row: f"{row['top1']:.1f}",
+        "network": "{network}",
+        "top-1": "{top1:.1f}",
         "published, images/s": lambda row: (
             f"{1 / row['published']:,.0f}" if row["published"] else ""
         ),
@@ -719,15 +713,9 @@ def comparison_picture(found):
 @view("detection.md#tpu")
 def detection(found):
     columns = {
-        "experiment": lambda row: f"`{row['case']['experiment']}`",
-        "TPU": lambda row: row["case"]["chip"],
-        "result": lambda row: (
-            shortfall(row)
-            if row["status"] != "ok"
-            else "fits"
-            if memory(row) <= CHIPS[row["case"]["chip"]].hbm
-            else "does not fit"
-        ),
+        "experiment": "`{experiment}`",
+        "TPU": "{chip}",
+        "result": _fits,
         "arguments, GiB": _gib("arguments"),
         "temporaries, GiB": _gib("temporaries"),
         "total, GiB": _if_ok(_needed),

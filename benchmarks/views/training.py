@@ -2,9 +2,11 @@
 
 import statistics
 
-from benchmarks.timing import median
 from benchmarks.views import crossed
+from benchmarks.views import fields
 from benchmarks.views import listing
+from benchmarks.views import milliseconds
+from benchmarks.views import scaled
 from benchmarks.views import view
 
 
@@ -14,9 +16,6 @@ def _part(found, part):
 
 @view("training_speed.md#overhead")
 def overhead(found):
-    def milliseconds(name):
-        return lambda row: f"{1e3 * median(row['seconds'][name]):.1f}"
-
     def ratio(row):
         if "ratio" in row:
             values = row["ratio"]
@@ -27,7 +26,7 @@ def overhead(found):
         return "{:.3f} ({:.3f} to {:.3f})".format(*values)
 
     columns = {
-        "network": lambda row: row["case"]["network"],
+        "network": "{network}",
         "bare step, one batch held, ms": milliseconds("held"),
         "bare step, batches of the pipeline, ms": milliseconds("fed"),
         "the loop of `train.py`, ms": milliseconds("loop"),
@@ -52,15 +51,11 @@ def scaling(found):
     rows = _part(found, "replicas")
     first = rows[0]["images_per_second"]
     columns = {
-        "replicas": lambda row: row["case"]["replicas"],
-        "cores": lambda row: row["case"]["cores"],
-        "batch": lambda row: row["case"]["batch"],
+        **fields("replicas", "cores", "batch"),
         "for each replica": lambda row: (
             row["case"]["batch"] // row["case"]["replicas"]
         ),
-        "images/s": lambda row: f"{row['images_per_second']:,.0f}",
-        "to the first line": lambda row: (
-            f"{row['images_per_second'] / first:.2f}"
-        ),
+        "images/s": "{images_per_second:,.0f}",
+        "to the first line": scaled("images_per_second", first, digits=2),
     }
     return listing(rows, columns)

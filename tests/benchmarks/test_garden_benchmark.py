@@ -57,7 +57,7 @@ def test_the_step_of_a_detector_is_lowered_for_the_compiler(tmp_path):
 
     records = tmp_path / "scenes.tfrecord"
     garden_tasks.write_scenes(records, np.random.default_rng(0), number=1)
-    text, facts = detection.lower(garden_tasks.detector(records))
+    text, facts = detection.lower_step(garden_tasks.detector(records))
     size = garden_tasks.SIZE
     assert facts["parameters"] > 0
     assert f"tensor<1x{size}x{size}x3xf32>" in text

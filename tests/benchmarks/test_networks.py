@@ -190,10 +190,11 @@ def test_networks_are_compared_and_appended(tmp_path, monkeypatch):
     assert f"| EfficientNet, 12 px (75.0) | {none} | {none} |" in text
 
 
-def test_a_step_is_lowered_for_the_compiler():
-    network = tiny_networks()["EfficientNet, 12 px"]
-    text, facts = comparison_tpu.lower(network, 2)
+def test_a_step_is_lowered_for_the_compiler(monkeypatch):
+    networks, key = tiny_networks(), "EfficientNet, 12 px"
+    monkeypatch.setattr(comparison, "NETWORKS", networks)
+    text, facts = comparison_tpu.lower(key, 2)
     assert facts["images"] == 2
-    assert facts["parameters"] == network.model().count_params()
+    assert facts["parameters"] == networks[key].model().count_params()
     assert "tensor<2x12x12x" in text
     assert "tensor<?" not in text

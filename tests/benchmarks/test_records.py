@@ -13,7 +13,7 @@ pytestmark = pytest.mark.once
 
 @pytest.fixture
 def recorder(tmp_path):
-    options = argparse.Namespace(results=tmp_path, again=False)
+    options = argparse.Namespace(results=tmp_path, again=False, only="")
     return records.Recorder("layers", options)
 
 

@@ -153,13 +153,10 @@ def test_a_look_at_the_digits(tmp_path, monkeypatch):
 
 def test_averages_are_those_of_the_layer(monkeypatch):
     """The candidate 0.9 validates as the layer with a momentum of 0.9 does."""
-    task = norm_defaults.TASKS["README's cell"]
-    data = task.load()
-    network = norm_defaults.Network(task)
-    row = network.train(data, 32, seed=0, short=True)[-1]
+    case = "README's cell", 32, 0
+    row = norm_defaults.train(*case, short=True)[-1]
     monkeypatch.setattr(norm_defaults, "norms", lambda model: iter(()))
-    plain = norm_defaults.Network(task)
-    expected = plain.train(data, 32, seed=0, short=True)[-1]
+    expected = norm_defaults.train(*case, short=True)[-1]
     assert row["0.9"] == expected["0.9"]
     assert row["training"] == expected["training"]
     assert row["0.9"] != row["exact"]

@@ -45,24 +45,31 @@ def python(text):
     return (sys.executable, "-c", text)
 
 
-def run_child(text, timeout=30):
-    return tpu_compile.compile_in_child(KEY, "v3", timeout, python(text))
+@pytest.fixture
+def run_child(monkeypatch):
+    """Compiles in a child that runs some Python instead."""
+
+    def run(text, timeout=30):
+        monkeypatch.setattr(tpu_compile, "CHILD", python(text))
+        return tpu_compile.compile_in_child("module", KEY, "v3", timeout)
+
+    return run
 
 
 # One child.
 
 
-def test_the_last_line_is_the_result():
+def test_the_last_line_is_the_result(run_child):
     result = run_child("print('so far'); print('{\"status\": \"ok\"}')")
     assert result == {"status": "ok"}
 
 
-def test_the_child_is_told_what_to_compile():
+def test_the_child_is_told_what_to_compile(run_child):
     text = "import json, sys; print(json.dumps({'status': sys.argv[1:]}))"
-    assert run_child(text)["status"] == [KEY, "v3"]
+    assert run_child(text)["status"] == ["module", KEY, "v3"]
 
 
-def test_a_child_that_fails():
+def test_a_child_that_fails(run_child):
     result = run_child("raise SystemExit('no such chip')")
     assert result == {
         "status": "failed",
@@ -71,13 +78,13 @@ def test_a_child_that_fails():
     }
 
 
-def test_a_child_that_is_killed():
+def test_a_child_that_is_killed(run_child):
     result = run_child("import os; os.abort()")
     assert result["status"] == "failed"
     assert result["exit_code"] == -6
 
 
-def test_a_child_that_takes_too_long():
+def test_a_child_that_takes_too_long(run_child):
     start = time.monotonic()
     result = run_child("import time; time.sleep(60)", timeout=1)
     assert result == {"status": "timed out", "limit_seconds": 1}
@@ -131,9 +138,7 @@ def test_problems(change, message):
 )
 def test_check(monkeypatch, capsys, status, code, count):
     result = {**GOOD, "status": status, "message": "no jax"}
-    monkeypatch.setattr(
-        tpu_compile, "compile_in_child", lambda key, chip, timeout: result
-    )
+    monkeypatch.setattr(tpu_compile, "compile_in_child", lambda *_: result)
     assert tpu_compile.main(["--check"]) == code
     assert capsys.readouterr().out.splitlines()[-1] == count
 
@@ -146,7 +151,7 @@ def compiled(monkeypatch):
     """Which programs are compiled, and with what result."""
     calls, results = [], {}
 
-    def compile_in_child(key, chip, timeout, command):
+    def compile_in_child(module, key, chip, timeout):
         calls.append((key, chip))
         result = results.get((key, chip), GOOD)
         if isinstance(result, BaseException):
