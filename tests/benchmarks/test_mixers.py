@@ -9,7 +9,7 @@ from benchmarks.studies import mixers
 from benchmarks.views import mixers as views
 from lambdanet_tf import analysis
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.thorough]
 
 
 @pytest.fixture
