@@ -52,17 +52,6 @@ def turns(functions, seconds, least=_LEAST, most=math.inf, clock=True):
     return times
 
 
-def awaited(step):
-    """The same step of TensorFlow, ending when a GPU has done its part."""
-    import tensorflow as tf  # noqa: PLC0415 - not all that is timed needs it
-
-    def run():
-        step()
-        tf.test.experimental.sync_devices()
-
-    return run
-
-
 class Worker:
     """A process that runs one thing when it is told to.
 

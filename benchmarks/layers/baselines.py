@@ -28,29 +28,15 @@ def steps(line):
     import torch  # noqa: PLC0415
 
     torch.set_num_threads(THREADS)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.backends.cuda.matmul.allow_tf32 = True  # as TensorFlow does
     layers = {**_timm(line), **_lucidrains(line)}
-    inputs = torch.randn(line.batch, line.filters, *line.grid, device=device)
+    inputs = torch.randn(line.batch, line.filters, *line.grid)
     return {
-        name: tuple(
-            _awaited(torch, make(torch, layer.to(device), inputs))
-            for make in (_forward, _training)
+        name: (
+            _forward(torch, layer, inputs),
+            _training(torch, layer, inputs),
         )
         for name, layer in layers.items()
     }
-
-
-def _awaited(torch, step):
-    """The same step, ending when a GPU has done its part."""
-    if not torch.cuda.is_available():
-        return step
-
-    def run():
-        step()
-        torch.cuda.synchronize()
-
-    return run
 
 
 def _forward(torch, layer, inputs):

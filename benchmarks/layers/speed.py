@@ -4,11 +4,10 @@
     python -m benchmarks.layers.speed --only 7x7 --seconds 1
     python -m benchmarks.layers.speed --baselines        timm, lucidrains, too
 
-Whole layers in float32, on the device that TensorFlow has: projections,
-normalization, content and position part. Forward is a call with
-`training=False`, training the gradient of a sum of squares with respect to
-inputs and weights, batch statistics included. All algorithms of a line take
-turns.
+Whole layers in float32 on the CPU: projections, normalization, content and
+position part. Forward is a call with `training=False`, training the gradient
+of a sum of squares with respect to inputs and weights, batch statistics
+included. All algorithms of a line take turns.
 """
 
 import dataclasses
@@ -25,7 +24,6 @@ from benchmarks import timing
 from benchmarks.layers import baselines
 from lambdanet_tf import ops
 from lambdanet_tf.layers import LambdaLayer
-from lambdanet_tf.ops.devices import target_device
 
 EINSUM_LIMIT = 800  # positions; beyond, the paper's table has gigabytes
 OPERATIONS_LIMIT = 3e10  # of a convolution, per call
@@ -93,8 +91,7 @@ class Line:
 
     def algorithms(self):
         """The algorithms that can be timed here in sensible time."""
-        device = ops.DEVICES[target_device()]
-        considered = ops.candidates(device, len(self.grid))
+        considered = ops.candidates(ops.DEVICES["cpu"], len(self.grid))
         names = ["auto", *considered]
         names.remove("conv2d")
         taps = [
@@ -186,7 +183,6 @@ def time_line(line, with_baselines, seconds):
         if name != "auto" and is_hopeless(layer.plan, layers["auto"].plan):
             continue
         layers[name] = layer
-        both = map(timing.awaited, both)
         functions["forward"][name], functions["training"][name] = both
     if with_baselines:
         for name, both in baselines.steps(line).items():
@@ -203,14 +199,13 @@ def time_line(line, with_baselines, seconds):
         }
         for phase, plan in plans.items()
     }
-    if target_device() == "cpu" and line in LINES:
-        found["training"]["mebibytes"] = {
-            name: timing.in_child(
-                "benchmarks.layers.speed", "--memory", LINES.index(line), name
-            )
-            for name in ("auto", "einsum")
-            if name in layers
-        }
+    found["training"]["mebibytes"] = {
+        name: timing.in_child(
+            "benchmarks.layers.speed", "--memory", LINES.index(line), name
+        )
+        for name in ("auto", "einsum")
+        if name in layers
+    }
     return found
 
 
@@ -219,37 +214,8 @@ def matrix_rate():
     size = 2048
     matrix = tf.random.normal([size, size])
     product = tf.function(lambda: tf.matmul(matrix, matrix), autograph=False)
-    product = timing.awaited(product)
     taken = timing.turns({"product": product}, 0, least=9)["product"]
     return 2 * size**3 / timing.median(taken)
-
-
-def measure(recorder, lines, options, **case):
-    """Times lines that have no record.
-
-    Args:
-        recorder: `records.Recorder`.
-        lines: list of `Line`.
-        options: `only`, `baselines` and `seconds` of the command line.
-        **case: what else the cases are told apart by.
-    """
-    rate = matrix_rate()
-    for line in lines:
-        case = {**case, "layer": line.name, "batch": line.batch}
-        if options.only not in line.name:
-            continue
-        if recorder.has({**case, "phase": "training"}):
-            continue
-        found = time_line(line, options.baselines, options.seconds)
-        for phase, measured in found.items():
-            recorder.append(
-                {**case, "phase": phase}, matrix_rate=rate, **measured
-            )
-            cells = [
-                f"{name} {1e3 * timing.median(taken):.1f}"
-                for name, taken in measured["seconds"].items()
-            ]
-            print(f"{line.name}, {phase}, ms: {'  '.join(cells)}", flush=True)
 
 
 def main(arguments=None):
@@ -267,7 +233,23 @@ def main(arguments=None):
             )
         )
         return
-    measure(records.Recorder("layers", options), LINES, options)
+    recorder, rate = records.Recorder("layers", options), matrix_rate()
+    for line in LINES:
+        case = {"layer": line.name, "batch": line.batch}
+        if options.only not in line.name:
+            continue
+        if recorder.has({**case, "phase": "training"}):
+            continue
+        found = time_line(line, options.baselines, options.seconds)
+        for phase, measured in found.items():
+            recorder.append(
+                {**case, "phase": phase}, matrix_rate=rate, **measured
+            )
+            cells = [
+                f"{name} {1e3 * timing.median(taken):.1f}"
+                for name, taken in measured["seconds"].items()
+            ]
+            print(f"{line.name}, {phase}, ms: {'  '.join(cells)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,11 @@
     python -m benchmarks.networks.speed --only CCCC --batch 2 --seconds 1
     python -m benchmarks.networks.speed --norm           fifteen minutes
 
-All networks take turns, in float32, on the device that TensorFlow has. A
-training step is the forward pass with batch statistics, the gradient of the
-cross-entropy with respect to all weights, and a step of SGD with momentum.
-Networks that are compared take turns in pairs as well. With `--norm` each is
-compared with itself with Keras' own batch normalization.
+All networks take turns, on the CPU in float32. A training step is the forward
+pass with batch statistics, the gradient of the cross-entropy with respect to
+all weights, and a step of SGD with momentum. Networks that are compared take
+turns in pairs as well. With `--norm` each is compared with itself with Keras'
+own batch normalization.
 """
 
 import os
@@ -80,16 +80,13 @@ def compiled_steps(model, batch, size, jit_compile=False):
     return inference, training
 
 
-def compare(recorder, options, **case):
+def compare(recorder, options):
     """Times all networks, and those that are compared in pairs."""
     size, names = options.size, [x for x in NETWORKS if options.only in x]
     functions = {name: steps(name, options.batch, size) for name in names}
     for number, phase in enumerate(PHASES):
-        chosen = {
-            name: timing.awaited(both[number])
-            for name, both in functions.items()
-        }
-        case = {**case, "phase": phase, "batch": options.batch, "size": size}
+        chosen = {name: both[number] for name, both in functions.items()}
+        case = {"phase": phase, "batch": options.batch, "size": size}
         for name, taken in timing.turns(chosen, options.seconds).items():
             recorder.append({"network": name, **case}, seconds=taken)
             rate = options.batch / timing.median(taken)

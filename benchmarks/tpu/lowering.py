@@ -10,7 +10,6 @@ import types
 import tensorflow as tf
 
 from benchmarks.tpu.operations import audit
-from benchmarks.tpu.programs import POLICY
 from benchmarks.tpu.programs import PROGRAMS
 from lambdanet_tf.analysis import analyze
 from lambdanet_tf.layers import LambdaLayer
@@ -34,20 +33,21 @@ def lower(key):
     return lower_program(PROGRAMS[key])
 
 
-def lower_program(program):
+def lower_program(program, device="tpu"):
     """The StableHLO of a program, and what is expected of it.
 
     Args:
         program: `Program`.
+        device: that algorithms are chosen for.
 
     Returns:
         The text, and a dict: `parameters`; `counted_flops`, the products that
-        `lambdanet_tf.analysis` counts, for the batch, `PASSES` times;
+        `lambdanet_tf.analysis` counts, for the batch, three times for training;
         `algorithms`, how often each is used; `without_kernel` and `double`, see
         `benchmarks.tpu.operations`.
     """
-    tf.keras.mixed_precision.set_global_policy(POLICY)
-    with planning_for("tpu"):
+    tf.keras.mixed_precision.set_global_policy(program.precision)
+    with planning_for(device):
         make = _recipe_step if program.recipe else _layer_step
         step, arguments, facts = make(program)
         compiled = tf.function(step, jit_compile=True)
@@ -66,7 +66,7 @@ def stablehlo(compiled, arguments):
 
 def program_analysis(program):
     """The `Analysis` of a recipe's network, planned for a TPU."""
-    tf.keras.mixed_precision.set_global_policy(POLICY)
+    tf.keras.mixed_precision.set_global_policy(program.precision)
     with planning_for("tpu"):
         network = recipe_network(_recipe(program), IMAGENET)
         return analyze(network, batch_size=program.batch)
@@ -81,7 +81,7 @@ def _recipe(program):
             "model_arguments": {**model_arguments, "use_sync_bn": True},
             "image_size": program.image_size,
             "batch_size": program.batch * CORES,
-            "precision": POLICY,
+            "precision": program.precision,
         },
     )
 
@@ -101,28 +101,32 @@ def _recipe_step(program):
 
 
 def _layer_step(program):
-    """The gradients of a layer's inputs and weights."""
+    """The outputs of a layer, or the gradients of its inputs and weights."""
     shape = (program.image_size, program.image_size, program.changes["filters"])
     inputs = tf.keras.Input(shape, batch_size=program.batch)
     model = tf.keras.Model(inputs, LambdaLayer(**program.changes)(inputs))
 
     def step(images):
+        if not program.training:
+            return model(images, training=False)
         with tf.GradientTape() as tape:
             tape.watch(images)
             outputs = tf.cast(model(images, training=True), tf.float32)
             loss = tf.reduce_sum(outputs**2)
         return tape.gradient(loss, [images, *model.trainable_variables])
 
-    images = tf.TensorSpec([program.batch, *shape], tf.bfloat16)
+    dtype = tf.bfloat16 if "bfloat16" in program.precision else tf.float32
+    images = tf.TensorSpec([program.batch, *shape], dtype)
     return step, (images,), _facts(model, program)
 
 
 def _facts(model, program):
     analysis = analyze(model, batch_size=program.batch)
     flops = analysis.total("executed_flops")
+    passes = PASSES if program.training else 1
     algorithms = [x.algorithm for x in analysis.layers if x.algorithm]
     return {
         "parameters": model.count_params(),
-        "counted_flops": PASSES * program.batch * flops,
+        "counted_flops": passes * program.batch * flops,
         "algorithms": {a: algorithms.count(a) for a in sorted({*algorithms})},
     }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 GIB = 2**30
+POLICY = "mixed_bfloat16"  # Keras', of all that is compiled for a TPU
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +39,7 @@ CHIPS = {
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A training step of a recipe, or of a single layer, on one core.
+    """A step of a recipe, or of a single layer, on one core.
 
     Attributes:
         name: of the network, or the implementation of a layer.
@@ -46,6 +47,8 @@ class Program:
         changes: fields of the recipe to replace, or the layer's arguments.
         image_size: height and width of the images, or of the layer's map.
         batch: images of a core.
+        precision: Keras' policy.
+        training: whether a layer's gradients are computed too.
     """
 
     name: str
@@ -53,6 +56,8 @@ class Program:
     changes: Mapping[str, Any]
     image_size: int
     batch: int
+    precision: str = POLICY
+    training: bool = True
 
     @property
     def key(self):
@@ -69,7 +74,6 @@ class Program:
         return {**self.case_of_all, "chip": chip}
 
 
-POLICY = "mixed_bfloat16"  # Keras', of all that is compiled
 BATCH = 32  # of a core: the paper's 4096 images on 128 cores
 TIMED = 128  # of a core, where the paper timed steps: 1024 images on 8 cores
 

@@ -81,9 +81,7 @@ def _share(line):
 
 
 def _memory(line):
-    used = line["training"].get("mebibytes")  # of a CPU's process alone
-    if not used:
-        return ""
+    used = line["training"]["mebibytes"]
     einsum = f" ({used['einsum']:.0f})" if "einsum" in used else ""
     return f"{used['auto']:.0f}{einsum}"
 

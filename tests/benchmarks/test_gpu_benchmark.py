@@ -1,42 +1,142 @@
-"""The benchmark of GPUs, on the device that there is."""
+"""The GPU benchmark, lowered, measured on JAX for CPUs, and reported."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
 
 import pytest
-import tensorflow as tf
 
 from benchmarks import records
-from benchmarks.gpu import speed
+from benchmarks.gpu import report as gpu_report
+from benchmarks.layers import device_fit
 from benchmarks.views import gpu as views
-from lambdanet_tf import models
 
-pytestmark = pytest.mark.once
+ROOT = pathlib.Path(__file__).parents[2]
+LOWER = """
+import pathlib, sys
+from benchmarks.gpu.lower import write
+from benchmarks.gpu.programs import Entry, Layer
+from benchmarks.tpu.programs import Program
+entries = []
+for training, policy in ((True, "mixed_bfloat16"), (False, "float32")):
+    for name in ("lambda_first", "query_first"):
+        changes = {"filters": 16, "scope": 3, "implementation": name}
+        program = Program(name, "", changes, 5, 2, policy, training)
+        entries.append(Entry(policy, name, program, Layer(5, 16, 3, 2)))
+write(pathlib.Path(sys.argv[1]), entries)
+"""
 
 
-def tiny_network(**arguments):
-    return models.LambdaResNetSmall(
-        stages=("L",), widths=(8,), strides=(1,), **arguments
+def python_with_jax():
+    """An interpreter that has JAX: this one, or that of `make test-tpu`."""
+    for python in (sys.executable, ROOT / ".venv-tpu/bin/python"):
+        command = [python, "-c", "import jax, tensorflow"]
+        if (
+            pathlib.Path(python).exists()
+            and subprocess.run(
+                command, capture_output=True, check=False
+            ).returncode
+            == 0
+        ):
+            return str(python)
+    pytest.skip("needs jax beside TensorFlow: make .venv-tpu/.tpu")
+
+
+@pytest.mark.slow
+def test_programs_are_lowered_measured_and_reported(tmp_path):
+    python = python_with_jax()
+    programs, results = tmp_path / "programs.zip", tmp_path / "gpu.json"
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    measure = ROOT / "benchmarks/gpu/measure.py"
+    for command in (
+        [python, "-c", LOWER, programs],
+        [python, measure, programs, results, "--repetitions", "3"],
+    ):
+        subprocess.run(command, check=True, cwd=ROOT, env=environment)
+    figures = json.loads(results.read_text())
+    assert figures["machine"]["backend"] == "cpu"
+    assert figures["skipped"] == []
+    assert set(figures["groups"]) == {"mixed_bfloat16", "float32"}
+    for group in figures["groups"].values():
+        assert group["failures"] == {}
+        lines = {line["contestant"]: line for line in group["lines"]}
+        assert set(lines) >= {"lambda_first", "query_first"}
+        for line in lines.values():
+            assert line["repetitions"] == 3
+            assert 0 < line["fastest"] <= line["median"] <= line["slowest"]
+    gpu_report.main([str(results), "--results", str(tmp_path)])
+    text = views.gpu({"gpu": records.read("gpu", tmp_path)})
+    assert text.count("5x5, d=16, scope 3, batch 2") == 2
+
+
+def figures_of(seconds):
+    """Results with one line per contestant of a layer."""
+    layer = {"image_size": 14, "filters": 256, "scope": 23, "batch": 64}
+    return {
+        "machine": {
+            "backend": "gpu",
+            "device": "Card",
+            "jax": "1",
+            "packages": {"timm": "2"},
+            "missing": {},
+        },
+        "skipped": ["large"],
+        "groups": {
+            "layer": {
+                "layer": layer,
+                "peer": None,
+                "batch": 64,
+                "training": True,
+                "bfloat16": True,
+                "image_size": 14,
+                "operations": {},
+                "failures": {"einsum": "out of memory"},
+                "lines": [
+                    {
+                        "contestant": name,
+                        "median": time,
+                        "fastest": time,
+                        "slowest": time,
+                        "repetitions": 20,
+                        "temporaries": 2**20,
+                    }
+                    for name, time in seconds.items()
+                ],
+            }
+        },
+    }
+
+
+def test_the_table_compares_the_choice_with_the_best(tmp_path):
+    figures = figures_of(
+        {"lambda_first": 2e-3, "query_first": 1e-3, "timm, eager": 3e-3}
     )
+    (tmp_path / "gpu.json").write_text(json.dumps(figures))
+    arguments = [str(tmp_path / "gpu.json"), "--results", str(tmp_path)]
+    gpu_report.main(arguments)
+    found = {"gpu": records.read("gpu", tmp_path)}
+    text = views.gpu(found)
+    (line,) = (x for x in text.splitlines() if x.startswith("| 14x14"))
+    assert line.startswith("| 14x14, d=256, scope 23, batch 64 | training")
+    measured = gpu_report.measured(figures["groups"]["layer"])
+    chosen = measured.choice(gpu_report.GPU)
+    times = {"lambda_first": "2.000", "query_first": "1.000"}
+    assert f"| {chosen} | {times[chosen]} |" in line
+    assert "| 3.000 |" in line
+    assert "- layer, einsum: out of memory" in text
+    views.gpu_picture(found)
 
 
-def test_layers_and_networks_are_timed_in_both_precisions(
-    tmp_path, monkeypatch
-):
-    line = speed.layers.Line((3, 3), 16, 3, 1)
-    monkeypatch.setattr(speed.layers, "LINES", (line,))
-    monkeypatch.setattr(speed.layers, "matrix_rate", lambda: 1e11)
-    both = dict.fromkeys(("CCCC", "CCLL"), tiny_network)
-    monkeypatch.setattr(speed.networks, "NETWORKS", both)
-    before = tf.keras.mixed_precision.global_policy()
-    try:
-        arguments = ["--batch", "2", "--size", "8", "--seconds", "0"]
-        speed.main([*arguments, "--results", str(tmp_path)])
-    finally:
-        tf.keras.mixed_precision.set_global_policy(before)
-    found = records.read("gpu", tmp_path)
-    for precision in speed.PRECISIONS:
-        rows = [x for x in found if x["case"]["precision"] == precision]
-        layers = [x for x in rows if "layer" in x["case"]]
-        assert [x["case"]["batch"] for x in layers] == [speed.TIMES] * 2
-        assert len(rows) == 2 + 4 + 2  # phases, networks, pairs
-    text = views.gpu({"gpu": found})
-    assert text.count("3x3, d=16, scope 3, batch 8") == 2
-    assert text.count("| CCLL | training |") == 2
+def test_a_fit_never_chooses_worse_than_the_row_it_began_with():
+    slow_query = {"lambda_first": 1e-3, "query_first": 9e-3}
+    for figures in (
+        figures_of(slow_query),
+        figures_of(dict(zip(slow_query, [9e-3, 1e-3], strict=True))),
+    ):
+        rows = [gpu_report.measured(figures["groups"]["layer"])]
+        before = device_fit.loss(rows, gpu_report.GPU)
+        fitted = device_fit.fit(rows, gpu_report.GPU)
+        assert device_fit.loss(rows, fitted) <= before
+        assert rows[0].regret(fitted) <= rows[0].regret(gpu_report.GPU)
