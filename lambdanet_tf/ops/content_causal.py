@@ -25,7 +25,7 @@ from lambdanet_tf.ops.precision import accumulation_dtype
 
 _STATE = ("content", "key_sum", "key_maximum")
 _CHUNK = 32  # positions
-_MAX_EXPONENT = 20.0  # of float32, with digits to spare on both sides
+_MAX_EXPONENT = 30.0  # the square of a long sum is still a float32
 _GROUP = 32  # chunks whose running sums are one product
 # Where the number of chunks is known only at run time.
 _MAX_ROUNDS = 3

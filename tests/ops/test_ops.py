@@ -198,6 +198,32 @@ def test_causal_content_output(length, far, shift, normalization, rng):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12 * scale)
 
 
+@pytest.mark.parametrize("spread", [1, 4, 7, 9, 30])
+def test_causal_content_of_a_wide_spread_in_float32(spread, rng):
+    """Neither sums of exponentials nor their squares leave the range."""
+    keys = spread * rng.normal(size=[2, 300, 3, 1])
+    arrays = (
+        rng.normal(size=[2, 300, 2, 3]),
+        keys + np.linspace(0, spread, 300)[:, None, None],
+        rng.normal(size=[2, 300, 4, 1]),
+    )
+    arrays = [array.astype(np.float32) for array in arrays]
+    weights = rng.normal(size=[2, 300, 2, 4])
+
+    def run(function, dtype):
+        tensors = [tf.constant(array, dtype) for array in arrays]
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            outputs = function(*tensors, "softmax")
+            loss = tf.reduce_sum(tf.cast(weights, dtype) * outputs)
+        return [outputs, *tape.gradient(loss, tensors)]
+
+    found = run(causal_content, tf.float32)
+    expected = run(past_content, tf.float64)
+    for ours, theirs in zip(found, expected, strict=True):
+        checks.assert_close(ours, theirs, 2e-5)
+
+
 @pytest.mark.parametrize("normalization", ops.KEY_NORMALIZATIONS)
 def test_what_comes_later_changes_no_bit(normalization, rng):
     length, first = 600, 533
