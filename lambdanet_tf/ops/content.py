@@ -9,7 +9,6 @@ each, which is not formed where products of matrices do.
 
 import tensorflow as tf
 
-from lambdanet_tf.ops.branches import unless
 from lambdanet_tf.ops.content_causal import causal_content_output
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.keys import MASKED_LOGIT
@@ -149,10 +148,39 @@ def _softmax_output(queries, keys, values, pairs, causal):
     scale = 1.0 / masked_fill(totals, is_exact & some, 1.0)  # [b, u, n, k]
     outputs = _linear_output(queries, weights, values, pairs, scale)
 
-    def exact(_, queries, keys, values):
-        return [_exact_output(queries, keys, values, pairs)]
+    def exact(queries, keys, values):
+        return _exact_output(queries, keys, values, pairs)
 
-    return unless(is_exact, exact, [outputs], queries, keys, values)[0]
+    zeros = tf.zeros_like(outputs)
+    others = _unless(is_exact, exact, zeros, queries, keys, values)
+    return tf.where(is_exact, outputs, others)
+
+
+def _unless(condition, function, otherwise, *inputs):
+    """A function of tensors, which is not computed where it is not needed.
+
+    Its gradient computes it again: that of a bare `tf.cond` keeps what both
+    branches form, and TensorFlow warns of types that it cannot infer.
+    """
+
+    @tf.custom_gradient
+    def compute(*inputs):
+        def gradient(upstream):
+            def differentiate():
+                with tf.GradientTape() as tape:
+                    tape.watch(inputs)
+                    outputs = function(*inputs)
+                return list(tape.gradient(outputs, inputs, upstream))
+
+            zeros = [tf.zeros_like(x) for x in inputs]
+            return tf.cond(condition, lambda: zeros, differentiate)
+
+        outputs = tf.cond(
+            condition, lambda: otherwise, lambda: function(*inputs)
+        )
+        return outputs, gradient
+
+    return compute(*inputs)
 
 
 def _linear_output(queries, keys, values, pairs, scale):

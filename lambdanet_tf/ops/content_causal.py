@@ -10,9 +10,10 @@ they are summed over), p windows of a chunk, y = b u. No tensor has more than
 five axes, which is what the runtime of TFLite can slice and pad.
 """
 
+import math
+
 import tensorflow as tf
 
-from lambdanet_tf.ops.branches import unless
 from lambdanet_tf.ops.geometry import ceil_div
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.geometry import sliced
@@ -23,9 +24,8 @@ from lambdanet_tf.ops.masks import propagate_nan
 from lambdanet_tf.ops.masks import split_nonfinite
 from lambdanet_tf.ops.precision import accumulation_dtype
 
-_STATE = ("content", "key_sum", "key_maximum")
 _CHUNK = 32  # positions
-_MAX_EXPONENT = 30.0  # the square of a long sum is still a float32
+_MAX_EXPONENT = 20.0  # of float32, with digits to spare on both sides
 _GROUP = 32  # chunks whose running sums are one product
 # Where the number of chunks is known only at run time.
 _MAX_ROUNDS = 3
@@ -161,23 +161,17 @@ def _finite_output(queries, keys, values, normalization, state):
     state = {name: _intra_first(part, 2) for name, part in state.items()}
     queries = tf.reshape(queries, [-1, length, heads * key_dim])
     queries = _chunks(queries, length, chunk)  # [b, j, c, h * k]
-    if intra > 1:
-        queries = tf.tile(tf.expand_dims(queries, 1), [1, intra, 1, 1, 1])
+    queries = tf.tile(tf.expand_dims(queries, 1), [1, intra, 1, 1, 1])
     queries = tf.reshape(queries, [-1, chunk, heads, key_dim])  # [y j, c, h, k]
-    before = [state[name] for name in _STATE if name in state]
-    if normalization != "softmax":
-        parts = _linear(queries, keys, values, *before)
-    elif chunk == 1:  # a step: its pairs are its keys
-        columns = tf.transpose(keys, [0, 1, 3, 2])
-        parts = _softmax_by_pairs(queries, keys, columns, values, *before)
+    if normalization == "softmax":
+        parts = _softmax(queries, keys, values, state)
     else:
-        parts = _softmax(queries, keys, values, *before)
-    outputs, *after = parts  # [y, j, c * h, v]
-    shape = [ceil_div(length, chunk) * chunk, heads, values.shape[3]]
-    if intra > 1:
-        outputs = tf.reduce_sum(tf.reshape(outputs, [-1, intra, *shape]), 1)
-    outputs = _first(tf.reshape(outputs, [-1, *shape]), length)
-    for name, part in zip(_STATE, after, strict=False):
+        parts = _linear(queries, keys, values, state, normalization)
+    queries, sums, scores, state = parts
+    outputs = _read(queries, sums, intra) + _read(scores, values, intra)
+    shape = [-1, ceil_div(length, chunk) * chunk, heads, values.shape[-1]]
+    outputs = _first(tf.reshape(outputs, shape), length)
+    for name, part in state.items():
         part = tf.reshape(part, [-1, intra, *part.shape[1:]])
         state[name] = tf.transpose(part, [0, 2, 1, 3][: len(part.shape)])
     return outputs, state
@@ -195,112 +189,110 @@ def _folded(x):
     return tf.reshape(x, [-1, *sizes])
 
 
-def _softmax(queries, keys, values, content, key_sum, key_maximum):
-    """Products of matrices, of exponents that all have one reference.
+def _read(queries, lambdas, intra):
+    """`(y * j, c, h, x)` by `(y, j, x, v)` -> `(b, j, c * h, v)`.
 
-    It is the maximum before the first position, or the first key: sums of
-    exponentials are then at least 1. From a key far above it on, exponents are
-    relative to running maxima. So every output depends on the past alone, to
-    the bit.
+    Added up over the intra-depth, too.
+    """
+    chunks, (depth, value_dim) = size(lambdas, 1), lambdas.shape[2:]
+    rows = queries.shape[1] * queries.shape[2]
+    queries = tf.reshape(queries, [-1, intra, chunks, rows, depth])
+    queries = tf.transpose(queries, [0, 2, 3, 1, 4])
+    queries = tf.reshape(queries, [-1, chunks, rows, intra * depth])
+    lambdas = tf.reshape(lambdas, [-1, intra, chunks, depth, value_dim])
+    lambdas = tf.transpose(lambdas, [0, 2, 1, 3, 4])
+    lambdas = tf.reshape(lambdas, [-1, chunks, intra * depth, value_dim])
+    return tf.matmul(queries, lambdas)
+
+
+def _softmax(queries, keys, values, state):
+    """Queries scaled for what is earlier, its sums, scores, the next state.
+
+    Maximum and sum of exponents are kept apart: their logarithm in one number
+    would lose the digits of a small difference of large logits.
+    """
+    chunks, value_dim = size(keys, 1), values.shape[-1]
+    start = tf.stop_gradient(state["key_maximum"])
+    start = tf.expand_dims(start, 1)  # [y, 1, k]
+    ends = tf.stop_gradient(tf.reduce_max(keys, axis=2))  # [y, j, k]
+    ends = _running_maximum(tf.concat([start, ends], axis=1))  # [y, j + 1, k]
+    before = [state["content"], tf.expand_dims(state["key_sum"], -1)]
+    before = tf.expand_dims(tf.concat(before, axis=-1), 1)
+    first = tf.reshape(ends[:, :-1], [-1, 1, keys.shape[-1]])  # [y j, 1, k]
+    last = tf.reshape(ends[:, 1:], [-1, 1, keys.shape[-1]])
+    values, keys = _folded(values), _folded(keys)  # [y * j, c, k]
+    own = tf.exp(keys - last)
+    totals = tf.expand_dims(tf.reduce_sum(own, axis=1), -1)
+    sums = tf.matmul(own, values, transpose_a=True)
+    sums = tf.concat([sums, totals], axis=-1)  # [y * j, k, v + 1]
+    sums = tf.reshape(sums, [-1, chunks, *sums.shape[1:]])
+    sums = _running_sum(tf.concat([before, sums], axis=1), ends)
+    state = {
+        "content": sums[:, -1, :, :-1],
+        "key_sum": sums[:, -1, :, -1],
+        "key_maximum": ends[:, -1],
+    }
+    sums = sums[:, :-1]
+    before = tf.reshape(sums[..., -1], [-1, 1, keys.shape[-1]])
+    sums = sums[..., :value_dim]
+    queries, scores = _weighed(queries, keys, first, before)
+    return queries, sums, scores, state
+
+
+def _weighed(queries, keys, first, before):
+    """How queries weigh what is before their chunk, and positions in it.
+
+    Exponents are relative to the maximum before the chunk, so that one product
+    has all pairs. A position that sees a key far above it takes exponents
+    relative to its own maximum: both depend on the past alone, to the bit.
 
     Args:
         queries: `(y * j, c, h, k)`.
-        keys: `(y, j, c, k)`.
-        values: `(y, j, c, v)`.
-        content: of the state, `(y, k, v)`.
-        key_sum: of the state, `(y, k)`, as the maximum.
-        key_maximum: see there.
+        keys: `(y * j, c, k)`.
+        first: `(y * j, 1, k)`, the maximum before the chunk.
+        before: `(y * j, 1, k)`, the sum of exponentials before the chunk.
 
     Returns:
-        Outputs `(y, j, c * h, v)`, and the next state.
+        Queries for the sums before the chunk, and scores `(y * j, c, h, s)`.
     """
     _, chunk, heads, key_dim = queries.shape
-    chunks, value_dim = size(keys, 1), values.shape[3]
-    key_maximum = tf.stop_gradient(key_maximum)
-    level = _first_level(keys, key_maximum)  # [y, k]
-    carry = tf.exp(key_maximum - level)
-    relative = keys - tf.reshape(level, [-1, 1, 1, key_dim])
-    weights = tf.exp(tf.minimum(relative, _MAX_EXPONENT))  # [y, j, c, k]
-    before = tf.concat([content, tf.expand_dims(key_sum, 2)], axis=2)
-    before = tf.expand_dims(tf.expand_dims(carry, 2) * before, 1)
-    sums = tf.matmul(weights, _with_ones(values), transpose_a=True)
-    sums = tf.concat([before, sums], axis=1)  # [y, j + 1, k, v + 1]
-    sums = tf.cumsum(sums, axis=1)
-    contents, counts = tf.split(sums[:, :-1], [value_dim, 1], axis=3)
-    past = tf.cast(_past(chunk), keys.dtype)  # [c, s]
-    totals = tf.matmul(tf.reshape(past, [1, 1, chunk, chunk]), weights)
-    totals += tf.reshape(counts, [-1, chunks, 1, key_dim])  # [y, j, c, k]
-    totals = masked_fill(totals, totals > 0, 1.0)  # Nothing but padding.
-    read = queries / tf.reshape(totals, [-1, chunk, 1, key_dim])
-    read = tf.reshape(read, [-1, chunks, chunk * heads, key_dim])
-    scores = tf.matmul(read, weights, transpose_b=True)
-    scores *= tf.repeat(past, heads, axis=0)  # [y, j, c * h, s]
-    outputs = tf.matmul(scores, values) + tf.matmul(read, contents)
-    highest = tf.stop_gradient(tf.reduce_max(keys, axis=[1, 2]))  # [y, k]
-    maximum = tf.maximum(key_maximum, highest)
-    rescale = tf.exp(tf.minimum(level - maximum, 0.0))  # 1: only padding
-    last = tf.expand_dims(rescale, 2) * sums[:, -1]
-    outputs = [outputs, last[..., :-1], last[..., -1], maximum]
+    # Out here: XLA takes no permutation that a branch hands to its gradient.
+    columns = tf.transpose(keys, [0, 2, 1])
+    if chunk == 1:  # a step: its pairs are its keys
+        return _weighed_by_pairs(queries, keys, columns, first, before)
+    level = masked_fill(first, first > MASKED_LOGIT / 2)  # 0: nothing is before
+    carry = tf.exp(first - level)
+    relative = keys - level
+    weights = tf.exp(tf.minimum(relative, _MAX_EXPONENT))
+    totals = tf.cumsum(weights, axis=1) + carry * before  # [y * j, c, k]
+    peak = tf.reduce_max(relative, axis=-1)
+    lost = tf.reduce_min(totals, axis=-1) < math.exp(-_MAX_EXPONENT)
+    lost &= peak > MASKED_LOGIT / 2
+    far = tf.cast(lost | (peak > _MAX_EXPONENT), tf.int32)
+    far = tf.cumsum(far, axis=1) > 0  # [y * j, c]
+    read = queries / tf.expand_dims(masked_fill(totals, totals > 0, 1.0), 2)
+    scores = tf.matmul(
+        tf.reshape(read, [-1, chunk * heads, key_dim]),
+        weights,
+        transpose_b=True,
+    )
+    scores = tf.reshape(scores, [-1, chunk, heads, chunk])
+    scores = masked_fill(scores, _past(chunk)[None, :, None])
+    near = read * tf.expand_dims(carry, 2), scores
 
-    def mend(outputs, *inputs):
-        far = tf.reduce_max(relative, axis=-1) > _MAX_EXPONENT  # [y, j, c]
-        far = tf.reshape(tf.cast(far, tf.int32), [-1, chunks * chunk, 1])
-        far = tf.cumsum(far, axis=1) > 0
-        end = far[:, -1]  # [y, 1]
-        far = tf.tile(far, [1, 1, heads])
-        far = tf.reshape(far, [-1, chunks, chunk * heads, 1])
-        exact = _softmax_by_pairs(*inputs)
-        at = far, tf.expand_dims(end, 2), end, end
-        return list(map(tf.where, at, exact, outputs))
+    def mend():
+        at = tf.reshape(far, [-1, chunk, 1, 1])
+        exact = _weighed_by_pairs(queries, keys, columns, first, before)
+        return tuple(map(tf.where, (at, at), exact, near))
 
-    is_near = tf.reduce_max(highest - level) <= _MAX_EXPONENT
-    columns = tf.transpose(keys, [0, 1, 3, 2])
-    inputs = queries, keys, columns, values, content, key_sum, key_maximum
-    return unless(is_near, mend, outputs, *inputs)
+    return tf.cond(tf.reduce_any(far), mend, lambda: near)
 
 
-def _first_level(keys, key_maximum):
-    """The maximum so far, or the first key that is no padding: `(y, k)`."""
-    rows = size(keys, 1) * keys.shape[2]
-    keys = tf.reshape(tf.stop_gradient(keys), [-1, rows, keys.shape[3]])
-    is_real = tf.cast(keys[:, :, 0] > MASKED_LOGIT / 2, tf.int32)
-    first = tf.gather(keys, tf.argmax(is_real, axis=1), batch_dims=1)  # [y, k]
-    first = masked_fill(first, first > MASKED_LOGIT / 2)
-    return tf.where(key_maximum > MASKED_LOGIT / 2, key_maximum, first)
-
-
-def _with_ones(values):
-    """Values with a one at their end, which counts."""
-    return tf.concat([values, tf.ones_like(values[:, :, :, :1])], axis=3)
-
-
-def _softmax_by_pairs(
-    queries, keys, columns, values, content, key_sum, key_maximum
-):
-    """As `_softmax`, of keys of any size: forms `(y * j, c, k, s)`.
-
-    Maximum and sum of exponents are kept apart: their logarithm in one number
-    would lose the digits of a small difference of large logits. Columns are
-    the keys transposed, `(y, j, k, c)`: in here, where a branch may be, XLA and
-    ONNX have no transposition.
-    """
-    chunks, (chunk, key_dim) = size(keys, 1), keys.shape[2:]
-    start = tf.expand_dims(tf.stop_gradient(key_maximum), 1)  # [y, 1, k]
-    ends = tf.stop_gradient(tf.reduce_max(keys, axis=2))  # [y, j, k]
-    ends = _running_maximum(tf.concat([start, ends], axis=1))  # [y, j + 1, k]
-    own = tf.exp(columns - tf.expand_dims(ends[:, 1:], 3))  # [y, j, k, c]
-    sums = tf.matmul(own, _with_ones(values))
-    before = tf.concat([content, tf.expand_dims(key_sum, 2)], axis=2)
-    sums = tf.concat([tf.expand_dims(before, 1), sums], axis=1)
-    sums = _running_sum(sums, ends)  # [y, j + 1, k, v + 1]
-    contents, counts = tf.split(sums, [values.shape[3], 1], axis=3)
-    state = contents[:, -1], tf.squeeze(counts[:, -1], 2), ends[:, -1]
-    before = tf.reshape(counts[:, :-1], [-1, 1, key_dim])  # [y * j, 1, k]
-    first = tf.reshape(ends[:, :-1], [-1, 1, key_dim])
-    keys, columns = _folded(keys), _folded(columns)
+def _weighed_by_pairs(queries, keys, columns, first, before):
+    """As `_weighed`, of keys of any size: forms `(y * j, c, k, s)`."""
     top = _running_maximum(tf.stop_gradient(keys))
     top = tf.maximum(top, first)  # [y * j, c, k]
-    past = tf.expand_dims(_past(chunk), 1)[None]  # [1, c, 1, s]
+    past = tf.expand_dims(_past(keys.shape[1]), 1)[None]  # [1, c, 1, s]
     pairs = tf.expand_dims(columns, 1) - tf.expand_dims(top, 3)
     pairs = masked_fill(pairs, past, MASKED_LOGIT)
     pairs = tf.exp(pairs)  # [y * j, c, k, s]
@@ -308,39 +300,34 @@ def _softmax_by_pairs(
     totals = tf.reduce_sum(pairs, axis=3) + carry * before
     queries = queries / tf.expand_dims(totals, 2)  # [y * j, c, h, k]
     scores = tf.matmul(queries, pairs)  # [y * j, c, h, s]
-    queries *= tf.expand_dims(carry, 2)
-    rows = chunk * queries.shape[2]
-    queries = tf.reshape(queries, [-1, chunks, rows, key_dim])
-    scores = tf.reshape(scores, [-1, chunks, rows, chunk])
-    outputs = tf.matmul(queries, contents[:, :-1]) + tf.matmul(scores, values)
-    return outputs, *state
+    return queries * tf.expand_dims(carry, 2), scores
 
 
-def _linear(queries, keys, values, content, key_sum=None):
-    """As `_softmax`, for keys that are summed as they are.
-
-    With the sum of squares of the state their length is 1.
-    """
-    chunks, (chunk, key_dim) = size(keys, 1), keys.shape[2:]
+def _linear(queries, keys, values, state, normalization):
+    """As `_softmax`, for keys that are summed as they are."""
+    chunk, key_dim = keys.shape[2:]
     sums = tf.matmul(keys, values, transpose_a=True)
-    sums = tf.concat([tf.expand_dims(content, 1), sums], axis=1)
+    sums = tf.concat([tf.expand_dims(state["content"], 1), sums], axis=1)
     sums = tf.cumsum(sums, axis=1)  # [y, j + 1, k, v]
-    next_state = [sums[:, -1]]
-    if key_sum is not None:
+    next_state = {"content": sums[:, -1]}
+    if normalization == "l2":
         energy = tf.cumsum(keys**2, axis=2)
-        whole = [tf.expand_dims(key_sum, 1), energy[:, :, -1]]
+        whole = [tf.expand_dims(state["key_sum"], 1), energy[:, :, -1]]
         whole = tf.cumsum(tf.concat(whole, 1), axis=1)  # [y, j + 1, k]
-        next_state.append(whole[:, -1])
+        next_state["key_sum"] = whole[:, -1]
         energy += tf.expand_dims(whole[:, :-1], 2)
         scale = inverse_length(energy)
         queries *= tf.reshape(scale, [-1, chunk, 1, key_dim])
     heads = queries.shape[2]
-    queries = tf.reshape(queries, [-1, chunks, chunk * heads, key_dim])
-    scores = tf.matmul(queries, keys, transpose_b=True)
-    past = tf.repeat(_past(chunk), heads, axis=0)  # [c * h, s]
-    scores = masked_fill(scores, past[None, None])
-    outputs = tf.matmul(queries, sums[:, :-1]) + tf.matmul(scores, values)
-    return outputs, *next_state
+    scores = tf.matmul(
+        tf.reshape(queries, [-1, chunk * heads, key_dim]),
+        tf.reshape(keys, [-1, chunk, key_dim]),
+        transpose_b=True,
+    )
+    scores = tf.reshape(scores, [-1, chunk, heads, chunk])
+    past = tf.expand_dims(_past(chunk), 1)  # [c, 1, s]
+    scores = masked_fill(scores, past[None])
+    return queries, sums[:, :-1], scores, next_state
 
 
 def _running_maximum(x):
@@ -376,10 +363,12 @@ def _running_sum(sums, ends, rounds=_MAX_ROUNDS):
 
 def _group_sums(sums, ends):
     """As `_running_sum`, over all of `(y, j, k, w)` and `(y, j, k)` at once."""
-    decay = tf.expand_dims(ends, 1) - tf.expand_dims(ends, 2)  # [y, i, j, k]
-    past = _past(size(ends, 1))[None]
+    ends = tf.transpose(ends, [0, 2, 1])  # [y, k, j]
+    decay = tf.expand_dims(ends, 2) - tf.expand_dims(ends, 3)
+    past = _past(size(ends, 2))[None, None]
     decay = tf.exp(masked_fill(decay, past, MASKED_LOGIT))
-    return tf.einsum("yijk,yjkw->yikw", decay, sums)
+    order = [0, 2, 1, 3]
+    return tf.transpose(tf.matmul(decay, tf.transpose(sums, order)), order)
 
 
 def _shifts(count):
@@ -418,8 +407,6 @@ def _past(count):
 def _chunks(x, length, chunk, fill=0.0):
     """`(y, n, ...)` -> `(y, chunks, chunk, ...)`, filled at the end."""
     chunks, rest = ceil_div(length, chunk), x.shape[2:]
-    missing = chunks * chunk - length
-    if not isinstance(missing, int) or missing:
-        pads = [[0, 0], [0, missing]] + [[0, 0]] * len(rest)
-        x = tf.pad(x, pads, constant_values=tf.cast(fill, x.dtype))
+    pads = [[0, 0], [0, chunks * chunk - length]] + [[0, 0]] * len(rest)
+    x = tf.pad(x, pads, constant_values=tf.cast(fill, x.dtype))
     return tf.reshape(x, [-1, chunks, chunk, *rest])

@@ -41,7 +41,7 @@ every_family = pytest.mark.parametrize("family", FAMILIES)
     [
         (13, 22),
         pytest.param((16, 16), marks=pytest.mark.thorough),
-        pytest.param((9, 5), marks=pytest.mark.thorough),
+        pytest.param((9, 11), marks=pytest.mark.thorough),
     ],
 )
 def test_free_sizes_equal_static_ones(family, size):
