@@ -43,14 +43,11 @@ class Variant:
         layer: function of width, start and number of the layer.
         widths: of the network, chosen so that all variants cost the same.
         starts: initial weights to try: standard deviation or Keras' name.
-        choice_of: the variant whose rate and start it takes, without a
-            search; "" for a search of its own.
     """
 
     layer: Callable
     widths: tuple[int, ...]
     starts: tuple
-    choice_of: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -521,12 +518,6 @@ class Study:
         While the best rate is the last one tried at either end, the next one
         is tried with the same start.
         """
-        if self.variant.choice_of:
-            other = self.variant.choice_of
-            return Study(
-                self.case["task"], other, self.steps, self.recorder
-            ).choice()
-
         def score(rate, start):
             return self.score("search", rate, start, SEARCH_SEED)
 

@@ -96,8 +96,8 @@ def _cycles(text):
     return sum(map(int, found))
 
 
-def artifact(text):
-    """The portable artifact of a text."""
+def artifact(text, version=None):
+    """The portable artifact of a text, of the current version or another."""
     # The one operation of another dialect; it stands for an identity.
     text = re.sub(
         r"= mhlo\.copy (%\w+)(?: \{[^\n]*?\})? : (tensor<[^>]*>)",
@@ -105,9 +105,8 @@ def artifact(text):
         text,
     )
     text = re.sub(r'dense<"0x(\w+)">(?= : tensor<((?:\d+x)+)i1>)', _bytes, text)
-    return stablehlo.serialize_portable_artifact_str(
-        text, stablehlo.get_current_version()
-    )
+    version = version or stablehlo.get_current_version()
+    return stablehlo.serialize_portable_artifact_str(text, version)
 
 
 def _bytes(found):
