@@ -518,6 +518,7 @@ class Study:
         While the best rate is the last one tried at either end, the next one
         is tried with the same start.
         """
+
         def score(rate, start):
             return self.score("search", rate, start, SEARCH_SEED)
 
