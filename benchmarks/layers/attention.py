@@ -161,7 +161,7 @@ class Compiler:
 
 
 def largest_batch(bytes_of, limit):
-    """The largest batch whose step fits, given figures of smaller ones.
+    """The largest batch whose step fits.
 
     Bytes grow with the batch by nearly the same number for each example.
 
@@ -169,18 +169,19 @@ def largest_batch(bytes_of, limit):
         bytes_of: function from a batch to bytes.
         limit: bytes.
     """
-    low, high = 0, None
-    guess, slope = 1, bytes_of(2) - bytes_of(1)
+    low, high, guess = 0, None, 1
     while high is None or high - low > 1:
         used = bytes_of(guess)
         if used <= limit:
-            low = guess
+            low, below = guess, used
         else:
-            high = guess
-        guess += round((limit - used) / slope - 0.5)
-        guess = max(guess, low + 1)
-        if high is not None:
-            guess = min(guess, high - 1)
+            high, above = guess, used
+        if high is None:
+            guess = max(int(low * limit / below), low + 1)
+        elif low:
+            share = (limit - below) / (above - below)
+            guess = low + round(share * (high - low))
+            guess = min(max(guess, low + 1), high - 1)
     return low
 
 
