@@ -71,8 +71,9 @@ def shortfall(result):
 
 def faults(result):
     """What is wrong with a program although it compiles, or an empty text."""
-    faults = [f"no kernel for {name}" for name in result["without_kernel"]]
-    faults += [f"float64: {name}" for name in result["double"]]
+    kernels, doubles = map(result.get, ("without_kernel", "double"))
+    faults = [f"no kernel for {name}" for name in kernels or ()]
+    faults += [f"float64: {name}" for name in doubles or ()]
     return "; ".join(faults)
 
 

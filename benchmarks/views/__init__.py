@@ -3,41 +3,86 @@
 A view is a function of records, pure, under the target that
 `results/README.md` gives it: "engine.md#bench" is a block of a page, and
 returns Markdown; "engine.png" is a picture, and returns a figure. Its argument
-has the latest records of each topic by name.
+has the latest records of each topic by name, each a `Row`.
+
+A table is rows and columns, and a column is a template of a row's fields, such
+as "{network}" or "{seconds[auto]:.1f/ms}". What no record has is computed into
+the rows before.
 """
 
+import functools
 import statistics
+import string
 
 from benchmarks.timing import median
 from lambdanet_tf import markdown
 
 VIEWS = {}
+UNITS = {
+    "ms": 1e-3,
+    "min": 60,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "%": 1e-2,
+    "MiB": 2**20,
+    "GiB": 2**30,
+}
+
+
+class Row(dict):
+    """A record; its fields and those of its case are attributes, too.
+
+    None where there is none of a name.
+    """
+
+    def __getattr__(self, name):
+        return self.get(name, self.get("case", {}).get(name))
 
 
 def view(target):
     """Makes a function the view of a target."""
 
     def register(function):
-        VIEWS[target] = function
-        return function
+        @functools.wraps(function)
+        def of_rows(found):
+            return function({x: list(map(Row, y)) for x, y in found.items()})
+
+        VIEWS[target] = of_rows
+        return of_rows
 
     return register
 
 
-def grouped(records, *fields):
-    """Records by fields of their case.
+def text(value, spec=""):
+    """A value as text: None as nothing, of repeats their median.
 
     Args:
-        records: list of records.
-        *fields: names; where a case has none of a name, it counts as None.
-
-    Returns:
-        Dict from the tuple of the values to the list of its records.
+        value: of a field.
+        spec: as of `format`; "/" and one of `UNITS` may follow.
     """
+    spec, _, unit = spec.partition("/")
+    if value is None:
+        return ""
+    if spec and isinstance(value, (list, dict)):
+        value = median(value)
+    return format(value / UNITS[unit] if unit else value, spec)
+
+
+class _Template(string.Formatter):
+    def get_value(self, key, args, row):
+        return getattr(row, key)
+
+    def format_field(self, value, spec):
+        return text(value, spec)
+
+
+def grouped(rows, *fields):
+    """Rows by fields: dict from the tuple of the values to the list of rows."""
     groups = {}
-    for record in records:
-        group = tuple(record["case"].get(field) for field in fields)
-        groups.setdefault(group, []).append(record)
+    for row in rows:
+        group = tuple(getattr(row, field) for field in fields)
+        groups.setdefault(group, []).append(row)
     return groups
 
 
@@ -45,50 +90,29 @@ def listing(rows, columns):
     """A table with a line for each row.
 
     Args:
-        rows: list of records, or of anything.
-        columns: dict from head to a function from a row to its cell; or, of
-            records, a text with the fields of a record and of its case in
-            braces, such as "{network}" or "{seconds:.1f}".
+        rows: list of `Row`, or of anything if all columns are functions.
+        columns: dict from head to a template, or to a function of a row.
     """
     cells = [
-        tuple(_cell(row, make) for make in columns.values()) for row in rows
+        [
+            make(row) if callable(make) else _Template().vformat(make, (), row)
+            for make in columns.values()
+        ]
+        for row in rows
     ]
     return markdown.table(cells, tuple(columns))
 
 
-def _cell(row, make):
-    if isinstance(make, str):
-        return make.format(**{**row, **row["case"]})
-    return make(row)
-
-
-def table(target, topic, columns, where=lambda record: True):
-    """Makes a table of a topic's records the view of a target.
-
-    Args:
-        target: see `view`.
-        topic: its name.
-        columns: see `listing`.
-        where: says of a record whether it has a line.
-    """
+def table(target, topic, columns, where=lambda row: True):
+    """Makes a table of those rows of a topic the view of a target."""
     view(target)(
         lambda found: listing(list(filter(where, found[topic])), columns)
     )
 
 
 def fields(*names):
-    """Columns of a record's fields, or of its case's, as they are."""
+    """Columns of fields as they are."""
     return {name: f"{{{name}}}" for name in names}
-
-
-def scaled(field, unit, digits=1):
-    """A column of a record's number in another unit."""
-    return lambda row: f"{row[field] / unit:.{digits}f}"
-
-
-def milliseconds(name, digits=1):
-    """A column of the median of what was timed under a name."""
-    return lambda row: f"{1e3 * median(row['seconds'][name]):.{digits}f}"
 
 
 def crossed(cells, corner, empty=""):
@@ -108,40 +132,15 @@ def crossed(cells, corner, empty=""):
     return markdown.table(rows, (corner, *columns))
 
 
+def page(*parts):
+    """Paragraphs, tables and pictures under each other."""
+    return "\n\n".join(part for part in parts if part)
+
+
 def interval(values, digits=2):
     """A median with its interval as text."""
     middle, low, high = (f"{value:.{digits}f}" for value in values)
     return f"{middle} ({low} to {high})"
-
-
-def bars(axis, labels, groups, **options):
-    """Horizontal bars side by side, the first label on top, and a line at 1.
-
-    Args:
-        axis: of matplotlib.
-        labels: of the places.
-        groups: dict from the name of a group to its numbers, one a place;
-            None is no bar.
-        **options: by name of a group, those of `barh`.
-
-    Returns:
-        Dict from the name of a group to what `barh` gives.
-    """
-    made, thick = {}, 0.8 / len(groups)
-    for index, (name, numbers) in enumerate(groups.items()):
-        shift = (index - (len(groups) - 1) / 2) * thick
-        made[name] = axis.barh(
-            [place + shift for place in range(len(labels))],
-            [number or 0 for number in numbers],
-            0.95 * thick,
-            label=name,
-            **options.get(name, {}),
-        )
-    axis.axvline(1.0, color="black", linewidth=1)
-    axis.set_yticks(range(len(labels)), labels)
-    axis.set_ylim(len(labels) - 0.4, -0.6)
-    axis.grid(axis="x", alpha=0.3)
-    return made
 
 
 def regrets(values):
@@ -168,3 +167,79 @@ def figure(width, height, rows=1, columns=1, **options):
         figsize=(width, height), layout="constrained"
     )
     return made, made.subplots(rows, columns, squeeze=False, **options)
+
+
+def bars(axis, labels, groups, colors=None):
+    """Horizontal bars side by side, the first label on top, and a line at 1.
+
+    Args:
+        axis: of matplotlib.
+        labels: of the places.
+        groups: dict from the name of a group to its numbers, one a place;
+            None is no bar.
+        colors: of the groups.
+
+    Returns:
+        Dict from the name of a group to what `barh` gives.
+    """
+    made, thick = {}, 0.8 / len(groups)
+    for index, (name, numbers) in enumerate(groups.items()):
+        shift = (index - (len(groups) - 1) / 2) * thick
+        made[name] = axis.barh(
+            [place + shift for place in range(len(labels))],
+            [number or 0 for number in numbers],
+            0.95 * thick,
+            label=name,
+            color=colors and colors[index],
+        )
+    axis.axvline(1.0, color="black", linewidth=1)
+    axis.set_yticks(range(len(labels)), labels)
+    axis.set_ylim(len(labels) - 0.4, -0.6)
+    axis.grid(axis="x", alpha=0.3)
+    return made
+
+
+def lines(axis, curves, colors=None, **settings):
+    """Curves with a point for each number, a grid and a legend.
+
+    Args:
+        axis: of matplotlib.
+        curves: dict from label to pairs of x and y.
+        colors: dict from label to color.
+        **settings: of the axis.
+    """
+    for label, points in curves.items():
+        color = colors and colors[label]
+        x, y = zip(*points, strict=True)
+        axis.plot(x, y, "o-", color=color, label=label)
+    axis.set(**settings)
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False)
+
+
+def steps(lists, title):
+    """The share of numbers up to each; a curve for each list."""
+    made, ((axis,),) = figure(7, 3.8)
+    for label, values in lists.items():
+        share = [(i + 1) / len(values) for i in range(len(values))]
+        label = f"{label}, {len(values)} layers"
+        axis.step(sorted(values), share, where="post", label=label)
+    axis.set(
+        xlabel="time of auto / time of the fastest algorithm",
+        ylabel="share of layers",
+        title=title,
+        ylim=(0, 1.02),
+    )
+    axis.grid(alpha=0.3)
+    axis.legend(loc="lower right")
+    return made
+
+
+def runs(axis, numbers, place):
+    """A point for each run and a line for the mean."""
+    axis.plot(numbers, [place] * len(numbers), "o", c="#3366aa", alpha=0.5)
+    ends = [place - 0.3, place + 0.3]
+    middle = statistics.mean(numbers)
+    axis.plot([middle] * 2, ends, c="#3366aa", linewidth=2)
+    axis.axhline(place, c="#bbbbbb", linewidth=0.5, zorder=0)
+    axis.grid(axis="x", alpha=0.3)

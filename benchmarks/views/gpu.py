@@ -1,118 +1,91 @@
 """Tables and pictures of programs that ran on a GPU."""
 
-from benchmarks.views import figure
-from benchmarks.views import listing
-from benchmarks.views import view
+from benchmarks import views
 
 ALGORITHMS = ("lambda_first", "query_first", "einsum", "conv2d")
 BASELINES = ("timm", "lucidrains")
+KINDS = ("eager", "compiled")
 
 
-def seconds(group, name):
-    """The median of what was timed under a name; None if it was not."""
-    found = {line["contestant"]: line["median"] for line in group["lines"]}
-    return found.get(name)
+def _row(group):
+    """A record with what tables show of it: seconds by name, bytes, rates."""
+    lines = {line["contestant"]: line for line in group.lines}
+    times = {name: line["median"] for name, line in lines.items()}
+    chosen = group.auto or "step"
+    row = views.Row(
+        group,
+        **times,
+        phase="training" if group.training else "forward",
+        precision="bfloat16" if group.bfloat16 else "float32 (TF32)",
+        chosen=times.get(chosen),
+        temporaries=lines.get(chosen, {}).get("temporaries"),
+    )
+    for kind in KINDS:
+        found = [times.get(f"{name}, {kind}") for name in BASELINES]
+        row[f"best {kind}"] = min(filter(None, found), default=None)
+    for name, time in times.items():
+        row[f"{name} rate"] = group.batch / time
+    if group.auto:
+        fastest = min(times[name] for name in ALGORITHMS if name in times)
+        row["regret"] = times[group.auto] / fastest
+    return row
 
 
-def _best(group, kind):
-    times = [seconds(group, f"{name}, {kind}") for name in BASELINES]
-    return min((time for time in times if time is not None), default=None)
+LAYERS = {
+    "layer": "{name}",
+    **views.fields("phase", "precision"),
+    "`auto`": "{auto}",
+    "ms": "{chosen:.3f/ms}",
+    **{name: f"{{{name}:.3f/ms}}" for name in ALGORITHMS},
+    "`auto` / best": "{regret:.2f}",
+    "best baseline, eager": "{best eager:.3f/ms}",
+    "compiled": "{best compiled:.3f/ms}",
+    "temporaries, MiB": "{temporaries:,.0f/MiB}",
+}
+NETWORKS = {
+    "step": "{group}",
+    "ms": "{step:.3f/ms}",
+    "images/s": "{step rate:.0f}",
+    "temporaries, MiB": "{temporaries:,.0f/MiB}",
+    "timm, eager": "{timm, eager rate:.0f}",
+    "timm, compiled": "{timm, compiled rate:.0f}",
+}
 
 
-def _milliseconds(value):
-    return "" if value is None else f"{1e3 * value:.3f}"
-
-
-def _phase(group):
-    return "training" if group["training"] else "forward"
-
-
-def _regret(group):
-    times = [seconds(group, name) for name in ALGORITHMS]
-    fastest = min(time for time in times if time is not None)
-    return f"{seconds(group, group['auto']) / fastest:.2f}"
-
-
-def _temporaries(name):
-    def cell(group):
-        (line,) = (x for x in group["lines"] if x["contestant"] == name(group))
-        return f"{line['temporaries'] / 2**20:,.0f}"
-
-    return cell
-
-
-@view("gpu.md#gpu")
+@views.view("gpu.md#gpu")
 def gpu(found):
-    layers = [group for group in found["gpu"] if "auto" in group]
-    steps = [group for group in found["gpu"] if seconds(group, "step")]
-    columns = {
-        "layer": lambda group: group["name"],
-        "phase": _phase,
-        "precision": lambda group: (
-            "bfloat16" if group["bfloat16"] else "float32 (TF32)"
-        ),
-        "`auto`": lambda group: group["auto"],
-        "ms": lambda group: _milliseconds(seconds(group, group["auto"])),
-        **{
-            name: lambda group, name=name: _milliseconds(seconds(group, name))
-            for name in ALGORITHMS
-        },
-        "`auto` / best": _regret,
-        "best baseline, eager": lambda x: _milliseconds(_best(x, "eager")),
-        "compiled": lambda x: _milliseconds(_best(x, "compiled")),
-        "temporaries, MiB": _temporaries(lambda group: group["auto"]),
-    }
-
-    def rate(name):
-        def cell(group):
-            time = seconds(group, name)
-            return f"{group['batch'] / time:.0f}" if time else ""
-
-        return cell
-
-    networks = {
-        "step": lambda group: group["case"]["group"],
-        "ms": lambda group: _milliseconds(seconds(group, "step")),
-        "images/s": rate("step"),
-        "temporaries, MiB": _temporaries(lambda group: "step"),
-        "timm, eager": rate("timm, eager"),
-        "timm, compiled": rate("timm, compiled"),
-    }
-    machine = found["gpu"][-1]["machine"]
+    rows = list(map(_row, found["gpu"]))
+    machine = rows[-1].machine
     packages = [f"{name} {x}" for name, x in machine["packages"].items()]
     where = ", ".join([f"jax {machine['jax']}", *packages])
-    texts = [
+    failures = [
+        f"- {row.group}, {name}: {message}"
+        for row in rows
+        for name, message in row.failures.items()
+    ]
+    return views.page(
         f"One {machine['device']}; {where}.",
         "![Time against the best baseline](gpu.png)",
-        listing(layers, columns),
-        listing(steps, networks),
-    ]
-    failures = [
-        f"- {group['case']['group']}, {name}: {message}"
-        for group in found["gpu"]
-        for name, message in group["failures"].items()
-    ]
-    if failures:
-        texts += ["Failed:", "\n".join(failures)]
-    return "\n\n".join(texts)
+        views.listing([row for row in rows if row.auto], LAYERS),
+        views.listing([row for row in rows if row.step], NETWORKS),
+        "Failed:" if failures else "",
+        "\n".join(failures),
+    )
 
 
-@view("gpu.png")
+@views.view("gpu.png")
 def gpu_picture(found):
     """Bars: the best baseline's time as a multiple of the choice's."""
-    groups = [group for group in found["gpu"] if "auto" in group][::-1]
-    made, ((axis,),) = figure(9, 0.36 * len(groups) + 1.4)
-    for index, kind in enumerate(("eager", "compiled")):
-        ratios = [
-            (_best(group, kind) or 0) / seconds(group, group["auto"])
-            for group in groups
+    rows = [_row(group) for group in found["gpu"] if group.auto]
+    made, ((axis,),) = views.figure(9, 0.36 * len(rows) + 1.4)
+    groups = {
+        f"best baseline, {kind}": [
+            (row[f"best {kind}"] or 0) / row.chosen for row in rows
         ]
-        places = [i + 0.2 - 0.4 * index for i in range(len(groups))]
-        axis.barh(places, ratios, 0.38, label=f"best baseline, {kind}")
-    axis.axvline(1.0, color="black", linewidth=1)
-    names = [f"{group['name']}, {_phase(group)}" for group in groups]
-    axis.set_yticks(range(len(groups)), names, fontsize=7)
+        for kind in KINDS
+    }
+    views.bars(axis, [f"{row.name}, {row.phase}" for row in rows], groups)
+    axis.tick_params(axis="y", labelsize=7)
     axis.set_xlabel("time as a multiple of that of `auto`")
-    axis.grid(axis="x", alpha=0.3)
     axis.legend()
     return made

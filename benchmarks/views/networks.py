@@ -2,17 +2,10 @@
 
 import math
 
+from benchmarks import views
 from benchmarks.timing import median
 from benchmarks.timing import ratio
 from benchmarks.timing import spread
-from benchmarks.views import fields
-from benchmarks.views import figure
-from benchmarks.views import grouped
-from benchmarks.views import interval
-from benchmarks.views import listing
-from benchmarks.views import scaled
-from benchmarks.views import summary
-from benchmarks.views import view
 
 NORM = "itself with Keras' batch normalization"
 # The paper's ratios of throughputs (TPUv3).
@@ -23,167 +16,154 @@ PAPERS = {
 }
 
 
-def ratio_of(record, first, second):
+def ratio_of(row, first, second):
     """How many times as long the second takes, with its interval."""
-    if "ratio" in record:
-        return record["ratio"]
-    return ratio(record["seconds"][first], record["seconds"][second])
+    return row.ratio or ratio(row.seconds[first], row.seconds[second])
 
 
-def _head(rows):
-    batch, size = (rows[0]["case"][field] for field in ("batch", "size"))
-    return f"Batch {batch}, {size} px."
+def _with_head(rows, columns):
+    """A table under what its rows have in common."""
+    head = f"Batch {rows[0].batch}, {rows[0].size} px."
+    return views.page(head, views.listing(rows, columns))
 
 
-@view("engine.md#networks")
+@views.view("engine.md#networks")
 def networks(found):
-    rows = [x for x in found["networks"] if "against" not in x["case"]]
     pairs = {
-        (x["case"]["network"], x["case"]["phase"]): x
-        for x in found["networks"]
-        if x["case"].get("against") not in (None, NORM)
+        (row.network, row.phase): row
+        for row in found["networks"]
+        if row.against not in (None, NORM)
     }
-
-    def place(row):
-        return row["case"]["network"], row["case"]["phase"]
-
-    def rates(row):
-        middle, fast, slow = spread(row["seconds"])
-        batch = row["case"]["batch"]
-        return f"{batch / middle:.2f}", f"{batch / slow:.2f}-{batch / fast:.2f}"
-
-    def against(row):
-        pair = pairs.get(place(row))
-        return pair["case"]["against"] if pair else ""
-
-    def times(row):
-        if place(row) not in pairs:
-            return ""
-        names = place(row)[0], against(row)
-        return interval(ratio_of(pairs[place(row)], *names))
-
+    rows = []
+    for row in (row for row in found["networks"] if row.against is None):
+        middle, fast, slow = (row.batch / x for x in spread(row.seconds))
+        row = views.Row(row, rate=middle, range=f"{slow:.2f}-{fast:.2f}")
+        if pair := pairs.get((row.network, row.phase)):
+            times = ratio_of(pair, row.network, pair.against)
+            row["other"] = pair.against
+            row["times"] = views.interval(times)
+            row["papers"] = PAPERS[row.network]
+        rows.append(row)
     columns = {
-        **fields("network", "phase"),
-        "images/s": lambda row: rates(row)[0],
-        "slowest to fastest": lambda row: rates(row)[1],
-        "compared with": against,
-        "ratio": times,
-        "the paper's (TPUv3)": lambda row: (
-            PAPERS[place(row)[0]] if place(row) in pairs else ""
-        ),
+        **views.fields("network", "phase"),
+        "images/s": "{rate:.2f}",
+        "slowest to fastest": "{range}",
+        "compared with": "{other}",
+        "ratio": "{times}",
+        "the paper's (TPUv3)": "{papers}",
     }
-    return f"{_head(rows)}\n\n{listing(rows, columns)}"
+    return _with_head(rows, columns)
 
 
-@view("engine.md#norms")
+@views.view("engine.md#norms")
 def norms(found):
-    rows = [x for x in found["networks"] if x["case"].get("against") == NORM]
     columns = {
-        **fields("network", "phase"),
-        "time with Keras' layer / with this one": lambda row: interval(
-            ratio_of(row, row["case"]["network"], NORM)
+        **views.fields("network", "phase"),
+        "time with Keras' layer / with this one": lambda row: views.interval(
+            ratio_of(row, row.network, NORM)
         ),
     }
-    return f"{_head(rows)}\n\n{listing(rows, columns)}"
+    rows = [row for row in found["networks"] if row.against == NORM]
+    return _with_head(rows, columns)
 
 
-@view("engine.md#floor")
+@views.view("engine.md#floor")
 def floor(found):
-    texts = []
-    for record in found["floor"]:
-        times = {name: median(x) for name, x in record["seconds"].items()}
-        products = record["operations"] / record["matrix_rate"]
-        moves = record["bytes"] / record["copy_rate"]
-        rows = {
+    tables = []
+    for row in found["floor"]:
+        times = {name: median(x) for name, x in row.seconds.items()}
+        products = row.operations / row.matrix_rate
+        moves = row.bytes / row.copy_rate
+        lines = {
             "CCCC": times["CCCC"],
             "LLLL": times["LLLL"],
             "LLLL without position lambdas": times["rest"],
-            f"their products: {record['operations'] / 1e9:.1f} Gop at "
-            f"{record['matrix_rate'] / 1e9:.0f} Gop/s": products,
-            f"their largest intermediates: {record['bytes'] / 1e9:.2f} GB at "
-            f"{record['copy_rate'] / 1e9:.1f} GB/s": moves,
+            f"their products: {row.operations / 1e9:.1f} Gop at "
+            f"{row.matrix_rate / 1e9:.0f} Gop/s": products,
+            f"their largest intermediates: {row.bytes / 1e9:.2f} GB at "
+            f"{row.copy_rate / 1e9:.1f} GB/s": moves,
             "LLLL, if they cost no more": times["rest"] + products + moves,
         }
         columns = {
-            f"{record['case']['batch']} images in inference": lambda x: x[0],
-            "ms": lambda x: f"{1e3 * x[1]:.0f}",
-            "throughput / CCCC's": lambda x, base=times["CCCC"]: (
-                f"{base / x[1]:.2f}" if "LLLL" in x[0] else ""
-            ),
+            f"{row.batch} images in inference": "{name}",
+            "ms": "{time:.0f/ms}",
+            "throughput / CCCC's": "{share:.2f}",
         }
-        texts.append(listing(list(rows.items()), columns))
-    return "\n\n".join(texts)
-
-
-@view("engine.md#timm")
-def timm(found):
-    rows = found["timm"]
-    columns = {
-        **fields("network", "phase", "batch", "ours"),
-        "images/s": lambda row: _rate(row, "ours"),
-        "timm": "{theirs}",
-        "images/s ": lambda row: _rate(row, "theirs"),
-        "timm's time / ours": lambda row: f"**{_timm_ratio(row)[0]:.2f}**",
-        "95 % interval of the median": lambda row: "{1:.2f} to {2:.2f}".format(
-            *_timm_ratio(row)
-        ),
-    }
-    sentences = []
-    for (phase, theirs), group in grouped(rows, "phase", "theirs").items():
-        ratios = [_timm_ratio(row)[0] for row in group]
-        text = (
-            f"{phase.capitalize()}, timm {theirs}: it takes {summary(ratios)}"
-        )
-        losing = [
-            "{network}, batch {batch}".format(**row["case"])
-            for row, times in zip(group, ratios, strict=True)
-            if times < 1
+        rows = [
+            views.Row(
+                name=name,
+                time=time,
+                share=times["CCCC"] / time if "LLLL" in name else None,
+            )
+            for name, time in lines.items()
         ]
+        tables.append(views.listing(rows, columns))
+    return views.page(*tables)
+
+
+@views.view("engine.md#timm")
+def timm(found):
+    rows, sentences = [], []
+    for row in found["timm"]:
+        times = dict(zip(("ratio", "low", "high"), _of_timm(row), strict=True))
+        for side in ("ours", "theirs"):
+            times[f"{side} rate"] = row.batch / median(row.seconds[side])
+        rows.append(views.Row(row, **times))
+    columns = {
+        **views.fields("network", "phase", "batch", "ours"),
+        "images/s": "{ours rate:.2f}",
+        "timm": "{theirs}",
+        "images/s ": "{theirs rate:.2f}",
+        "timm's time / ours": "**{ratio:.2f}**",
+        "95 % interval of the median": "{low:.2f} to {high:.2f}",
+    }
+    for (phase, theirs), group in views.grouped(
+        rows, "phase", "theirs"
+    ).items():
+        times = views.summary([row.ratio for row in group])
+        text = f"- {phase.capitalize()}, timm {theirs}: it takes {times}"
+        losing = [f"{x.network}, batch {x.batch}" for x in group if x.ratio < 1]
         if losing:
             text += f", and is faster for {'; '.join(losing)}"
-        sentences.append(f"- {text}.")
-    parts = ["![Times of timm over ours](timm_speed.png)"]
-    return "\n\n".join([*parts, listing(rows, columns), "\n".join(sentences)])
+        sentences.append(f"{text}.")
+    return views.page(
+        "![Times of timm over ours](timm_speed.png)",
+        views.listing(rows, columns),
+        "\n".join(sentences),
+    )
 
 
-def _timm_ratio(row):
+def _of_timm(row):
     return ratio_of(row, "ours", "theirs")
 
 
-def _rate(row, side):
-    return f"{row['case']['batch'] / median(row['seconds'][side]):.2f}"
-
-
-@view("timm_speed.png")
+@views.view("timm_speed.png")
 def timm_picture(found):
     """The ratios with their intervals, a panel for each phase."""
-    rows = found["timm"]
-    labels = list(grouped(rows, "network", "batch"))
+    labels = list(views.grouped(found["timm"], "network", "batch"))
     height = 0.5 * len(labels) + 1.6
-    made, (axes,) = figure(11, height, columns=2, sharex=True, sharey=True)
+    made, (axes,) = views.figure(
+        11, height, columns=2, sharex=True, sharey=True
+    )
     for axis, phase in zip(axes, ("inference", "training"), strict=True):
-        chosen = [row for row in rows if row["case"]["phase"] == phase]
-        pairs = grouped(chosen, "ours", "theirs")
-        for index, (pair, group) in enumerate(pairs.items()):
-            places = [
-                labels.index((row["case"]["network"], row["case"]["batch"]))
-                + 0.15 * (index - (len(pairs) - 1) / 2)
-                for row in group
-            ]
-            ratios = [_timm_ratio(row) for row in group]
-            errors = [[m - low for m, low, _ in ratios]]
-            errors.append([high - m for m, _, high in ratios])
+        chosen = [row for row in found["timm"] if row.phase == phase]
+        pairs = views.grouped(chosen, "ours", "theirs")
+        for index, ((ours, theirs), rows) in enumerate(pairs.items()):
+            shift = 0.15 * (index - (len(pairs) - 1) / 2)
+            places = [labels.index((x.network, x.batch)) + shift for x in rows]
+            ratios = [_of_timm(row) for row in rows]
+            errors = [(m - low, high - m) for m, low, high in ratios]
             axis.errorbar(
                 [m for m, _, _ in ratios],
                 places,
-                xerr=errors,
+                xerr=[*zip(*errors, strict=True)],
                 fmt="o",
                 capsize=3,
-                label=f"{pair[0]} and timm, {pair[1]}",
+                label=f"{ours} and timm, {theirs}",
             )
         axis.axvline(1.0, color="black", linewidth=1)
-        axis.set_title(phase)
-        axis.set_xlabel("timm's time / ours: above 1, ours is faster")
+        xlabel = "timm's time / ours: above 1, ours is faster"
+        axis.set(title=phase, xlabel=xlabel)
         axis.grid(axis="x", alpha=0.3)
     axes[0].set_yticks(range(len(labels)), [f"{n}, {b}" for n, b in labels])
     axes[0].invert_yaxis()
@@ -228,93 +208,80 @@ def seconds_at(points, top1):
 
 def phase_seconds(rows, phase):
     """Seconds an image by network, as measured."""
-    return {
-        row["case"]["network"]: median(row["seconds"][phase])
-        / row["case"]["batch"]
-        for row in rows
-    }
-
-
-def at_equal_accuracy(rows, columns):
-    """A table: how many times faster LambdaResNets are at equal accuracy.
-
-    Args:
-        rows: records with `family` and `top1`.
-        columns: dict from what was timed to seconds an image, by network.
-    """
-
-    def times(seconds):
-        ours = family_points(rows, seconds, "LambdaResNet")
-
-        def cell(row):
-            name, at = row["case"]["network"], seconds_at(ours, row["top1"])
-            if name not in seconds:
-                return ""
-            return f"{seconds[name] / at:.2f}" if at else "no such accuracy"
-
-        return cell
-
-    others = [row for row in rows if row["family"] != "LambdaResNet"]
-    return listing(
-        others,
-        {
-            "at the accuracy of": "{network} ({top1})",
-            **{
-                f"{name}: LambdaResNet is faster by": times(seconds)
-                for name, seconds in columns.items()
-            },
-        },
-    )
+    return {x.network: median(x.seconds[phase]) / x.batch for x in rows}
 
 
 def family_points(rows, seconds, family):
     """(top1, seconds an image) of the networks of a family."""
     return [
-        (row["top1"], seconds[row["case"]["network"]])
+        (row.top1, seconds[row.network])
         for row in rows
-        if row["family"] == family and row["case"]["network"] in seconds
+        if row.family == family and row.network in seconds
     ]
 
 
-@view("comparison.md#measured")
+def at_equal_accuracy(rows, timed):
+    """A table: how many times faster LambdaResNets are at equal accuracy.
+
+    Args:
+        rows: with `family` and `top1`.
+        timed: dict from what was timed to seconds an image, by network.
+    """
+    columns, lines = {"at the accuracy of": "{network} ({top1})"}, []
+    for row in (row for row in rows if row.family != "LambdaResNet"):
+        line = views.Row(row)
+        for name, seconds in timed.items():
+            ours = family_points(rows, seconds, "LambdaResNet")
+            if row.network in seconds:
+                at = seconds_at(ours, row.top1)
+                faster = seconds[row.network] / at if at else None
+                line[name] = f"{faster:.2f}" if at else "no such accuracy"
+        lines.append(line)
+    for name in timed:
+        columns[f"{name}: LambdaResNet is faster by"] = f"{{{name}}}"
+    return views.listing(lines, columns)
+
+
+@views.view("comparison.md#measured")
 def comparison(found):
-    rows = found["comparison"]
-
-    def rates(phase):
-        def cell(row):
-            batch = row["case"]["batch"]
-            numbers = [batch / x for x in spread(row["seconds"][phase])]
-            return "{0:.2f} ({2:.2f}-{1:.2f})".format(*numbers)
-
-        return cell
-
+    rows = []
+    for row in found["comparison"]:
+        row = views.Row(row)
+        for phase in FAMILY_PHASES:
+            numbers = [row.batch / x for x in spread(row.seconds[phase])]
+            row[phase] = "{0:.2f} ({2:.2f}-{1:.2f})".format(*numbers)
+        rows.append(row)
     columns = {
         "network": "{network}",
-        "parameters, M": scaled("parameters", 1e6),
+        "parameters, M": "{parameters:.1f/M}",
         "top-1": "{top1:.1f}",
-        **{f"{x}, images/s": rates(x) for x in FAMILY_PHASES},
+        **{f"{x}, images/s": f"{{{x}}}" for x in FAMILY_PHASES},
     }
     timed = {phase: phase_seconds(rows, phase) for phase in FAMILY_PHASES}
-    return f"{listing(rows, columns)}\n\n{at_equal_accuracy(rows, timed)}"
+    table = views.listing(rows, columns)
+    return views.page(table, at_equal_accuracy(rows, timed))
 
 
 def families_picture(rows, panels):
     """Accuracy over time for an image, in panels.
 
     Args:
-        rows: records with `family` and `top1`.
+        rows: with `family` and `top1`.
         panels: dict from a title to seconds an image, by network.
     """
-    made, (axes,) = figure(
+    made, (axes,) = views.figure(
         4.6 * len(panels) + 0.6, 4.8, columns=len(panels), sharey=True
     )
     for axis, (title, seconds) in zip(axes, panels.items(), strict=True):
-        for family, color in FAMILIES.items():
-            if points := family_points(rows, seconds, family):
-                top1, times = zip(*sorted(points), strict=True)
-                times = [1e3 * time for time in times]
-                axis.plot(times, top1, "o-", c=color, label=family)
-        axis.set(xscale="log", xlabel="milliseconds an image", title=title)
+        curves = {
+            family: [(1e3 * time, top1) for top1, time in sorted(points)]
+            for family in FAMILIES
+            if (points := family_points(rows, seconds, family))
+        }
+        axis.set_xscale("log")
+        views.lines(
+            axis, curves, FAMILIES, xlabel="milliseconds an image", title=title
+        )
         axis.grid(alpha=0.3, which="both")
         axis.legend(loc="lower right", frameon=False)
     axes[0].set_ylabel("published top-1 accuracy on ImageNet, %")
@@ -335,22 +302,25 @@ TITLES = {
 }
 
 
-@view("paper_tables.md#tables")
+@views.view("paper_tables.md#tables")
 def paper_tables(found):
+    rows = [
+        views.Row(
+            row, ours=f"{row.value:.{len(row.paper.partition('.')[2]) + 2}f}"
+        )
+        for row in found["paper_tables"]
+    ]
     columns = {
-        **fields("row", "quantity", "paper"),
-        "ours": lambda x: (
-            f"{x['value']:.{len(x['paper'].partition('.')[2]) + 2}f}"
-        ),
+        **views.fields("row", "quantity", "paper", "ours"),
         "": "{verdict}",
     }
-    rows = found["paper_tables"]
-    agreeing = sum(row["verdict"] == "agrees" for row in rows)
-    texts = [
+    agreeing = sum(row.verdict == "agrees" for row in rows)
+    parts = [
         f"{agreeing} of {len(rows)} figures agree to the last digit that the "
         "paper prints; beside each of the others stands why."
     ]
-    tables = grouped(rows, "table")
+    tables = views.grouped(rows, "table")
     for (table,) in sorted(tables, key=lambda x: int(x[0])):
-        texts += [f"## {TITLES[table]}", listing(tables[table,], columns)]
-    return "\n\n".join(texts)
+        parts.append(f"## {TITLES[table]}")
+        parts.append(views.listing(tables[table,], columns))
+    return views.page(*parts)

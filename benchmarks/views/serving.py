@@ -1,13 +1,7 @@
 """Tables and pictures of exports."""
 
+from benchmarks import views
 from benchmarks.timing import median
-from benchmarks.views import fields
-from benchmarks.views import figure
-from benchmarks.views import interval
-from benchmarks.views import listing
-from benchmarks.views import scaled
-from benchmarks.views import summary
-from benchmarks.views import view
 from benchmarks.views.networks import ratio_of
 
 BASELINE = "Keras, tf.function"
@@ -53,76 +47,45 @@ def percentile_95(seconds):
     return sorted(seconds)[-(-95 * len(seconds) // 100) - 1]
 
 
-def _calls(seconds):
-    return seconds["calls"] if isinstance(seconds, dict) else len(seconds)
-
-
 def _parts(found):
-    """Records of one client, of many, and of loading."""
+    """Rows of one client, of many, and of loading.
+
+    The first ones are of a batch and of what classifies it; both have the
+    throughput, and `slow`, that of the 95th percentile.
+    """
     rows = found["exports"]
-    return (
-        [x for x in rows if not {"what", "loading"} & x["case"].keys()],
-        [x for x in rows if "what" in x["case"]],
-        [x for x in rows if "loading" in x["case"]],
-    )
-
-
-def _alone_table(rows):
-    lines = [
-        (row["case"], what, taken, row["seconds"][BASELINE])
+    alone = [
+        views.Row(
+            row,
+            what=what,
+            calls=taken["calls"] if isinstance(taken, dict) else len(taken),
+            p50=median(taken),
+            p95=percentile_95(taken),
+            rate=row.batch / median(taken),
+            slow=row.batch / percentile_95(taken),
+            ratio=median(row.seconds[BASELINE]) / median(taken),
+        )
         for row in rows
-        for what, taken in row["seconds"].items()
+        if not (row.what or row.loading)
+        for what, taken in row.seconds.items()
     ]
-    columns = {
-        "network": lambda x: x[0]["network"],
-        "batch": lambda x: x[0]["batch"],
-        "what": lambda x: x[1],
-        "calls": lambda x: _calls(x[2]),
-        "p50 ms": lambda x: f"{1e3 * median(x[2]):.1f}",
-        "p95 ms": lambda x: f"{1e3 * percentile_95(x[2]):.1f}",
-        "images/s": lambda x: f"{x[0]['batch'] / median(x[2]):.1f}",
-        "ratio": lambda x: f"{median(x[3]) / median(x[2]):.2f}",
-    }
-    return listing(lines, columns)
-
-
-def _together_table(rows):
-    columns = {
-        **fields("network", "batch", "what", "clients", "answers"),
-        "images/s": "{images_per_second:.1f}",
-        "p50 ms": lambda row: f"{1e3 * row['percentiles']['50']:.1f}",
-        "p95 ms": lambda row: f"{1e3 * row['percentiles']['95']:.1f}",
-    }
-    return listing(rows, columns)
-
-
-def _loading_table(rows):
-    columns = {
-        "network": "{network}",
-        "what": "{loading}",
-        "load s": "{load:.2f}",
-        "first answer s": "{first:.2f}",
-        "MiB": scaled("bytes", 2**20),
-    }
-    return listing(rows, columns)
-
-
-def _rates(rows):
-    """Images per second by network, batch and what answers."""
-    rates = {}
-    for row in rows:
-        place = row["case"]["network"], row["case"]["batch"]
-        if "what" in row["case"]:  # the largest number of clients comes last
-            rates[(*place, row["case"]["what"])] = row["images_per_second"]
-        else:
-            for what, taken in row["seconds"].items():
-                rates[(*place, what)] = place[1] / median(taken)
-    return rates
+    together = [
+        views.Row(
+            row,
+            rate=row.images_per_second,
+            p50=row.percentiles["50"],
+            p95=row.percentiles["95"],
+            slow=row.clients * row.batch / row.percentiles["95"],
+        )
+        for row in rows
+        if row.what
+    ]
+    return alone, together, [row for row in rows if row.loading]
 
 
 def _sentences(rows):
-    """How exports compare, by the rates of `_rates`."""
-    rates = _rates(rows)
+    """How exports compare; of clients, the largest number, which is last."""
+    rates = {(row.network, row.batch, row.what): row.rate for row in rows}
     batches = list(dict.fromkeys(batch for _, batch, _ in rates))
     names = list(dict.fromkeys(name for name, _, _ in rates))
 
@@ -146,21 +109,52 @@ def _sentences(rows):
     return "\n".join(sentences)
 
 
-@view("serving_speed.md#exports")
+@views.view("serving_speed.md#exports")
 def exports(found):
     alone, together, loading = _parts(found)
+    times = {"p50 ms": "{p50:.1f/ms}", "p95 ms": "{p95:.1f/ms}"}
+    rate = {"images/s": "{rate:.1f}"}
     tables = (
-        f"{_alone_table(alone)}\n\n{_sentences(alone)}",
-        f"{_together_table(together)}\n\n{_sentences(together)}",
-        _loading_table(loading),
+        views.listing(
+            alone,
+            {
+                **views.fields("network", "batch", "what", "calls"),
+                **times,
+                **rate,
+                "ratio": "{ratio:.2f}",
+            },
+        ),
+        views.listing(
+            together,
+            {
+                **views.fields(
+                    "network", "batch", "what", "clients", "answers"
+                ),
+                **rate,
+                **times,
+            },
+        ),
+        views.listing(
+            loading,
+            {
+                "network": "{network}",
+                "what": "{loading}",
+                "load s": "{load:.2f}",
+                "first answer s": "{first:.2f}",
+                "MiB": "{bytes:.1f/MiB}",
+            },
+        ),
     )
+    sentences = _sentences(alone), _sentences(together), ""
     parts = [_HEAD]
-    for (title, text), table in zip(_TEXTS.items(), tables, strict=True):
-        parts += [f"## {title}", text, table]
-    return "\n\n".join(parts)
+    for (title, text), *below in zip(
+        _TEXTS.items(), tables, sentences, strict=True
+    ):
+        parts += [f"## {title}", text, *below]
+    return views.page(*parts)
 
 
-@view("serving_speed.png")
+@views.view("serving_speed.png")
 def exports_picture(found):
     """Throughput relative to Keras, alone and together.
 
@@ -168,46 +162,38 @@ def exports_picture(found):
     be if all took as long as the 95th percentile.
     """
     alone, together, _ = _parts(found)
-    most = max(row["case"]["clients"] for row in together)
-    dots = [
-        (row["case"], what, row["case"]["batch"] / median(taken))
-        + (row["case"]["batch"] / percentile_95(taken),)
-        for row in alone
-        for what, taken in row["seconds"].items()
-    ]
-    crowd = [
-        (row["case"], row["case"]["what"], row["images_per_second"])
-        + (most * row["case"]["batch"] / row["percentiles"]["95"],)
-        for row in together
-        if row["case"]["clients"] == most
-    ]
-    made, (axes,) = figure(12, 7.5, columns=2, sharex=True, sharey=True)
-    _draw_ratios(axes[0], dots)
-    axes[0].set_title("One client in the same process")
-    _draw_ratios(axes[1], crowd)
-    axes[1].set_title(f"{most} clients at the same time")
+    most = max(row.clients for row in together)
+    panels = {
+        "One client in the same process": alone,
+        f"{most} clients at the same time": [
+            row for row in together if row.clients == most
+        ],
+    }
+    made, (axes,) = views.figure(12, 7.5, columns=2, sharex=True, sharey=True)
+    for axis, (title, rows) in zip(axes, panels.items(), strict=True):
+        _draw_ratios(axis, rows)
+        axis.set_title(title)
     axes[0].invert_yaxis()
     return made
 
 
-def _draw_ratios(axis, dots):
+def _draw_ratios(axis, rows):
     """Dots of throughputs relative to the baseline's, with their tails."""
     base = {
-        (case["network"], case["batch"]): rate
-        for case, what, rate, _ in dots
-        if what == BASELINE
+        (row.network, row.batch): row.rate
+        for row in rows
+        if row.what == BASELINE
     }
     cells = list(base)
-    names = list(dict.fromkeys(x[1] for x in dots if x[1] != BASELINE))
+    names = list(dict.fromkeys(x.what for x in rows if x.what != BASELINE))
     for index, name in enumerate(names):
         shift = (index - (len(names) - 1) / 2) * 0.8 / len(names)
-        for case, what, rate, slow in dots:
-            cell = case["network"], case["batch"]
-            if what == name:
-                place, color = cells.index(cell) + shift, COLORS[name]
-                ends = [slow / base[cell], rate / base[cell]]
-                axis.plot(ends, [place] * 2, color=color, linewidth=1.5)
-                axis.plot(ends[1:], [place], "o", color=color)
+        for row in (row for row in rows if row.what == name):
+            cell = row.network, row.batch
+            place, color = cells.index(cell) + shift, COLORS[name]
+            ends = [row.slow / base[cell], row.rate / base[cell]]
+            axis.plot(ends, [place] * 2, color=color, linewidth=1.5)
+            axis.plot(ends[1:], [place], "o", color=color)
         axis.plot([], [], "o", color=COLORS[name], label=name)
     axis.axvline(1.0, color="black", linewidth=1)
     labels = [f"{network}\nbatch {batch}" for network, batch in cells]
@@ -217,45 +203,30 @@ def _draw_ratios(axis, dots):
     axis.legend(fontsize=8, loc="best", frameon=False)
 
 
-@view("serving_speed.md#runtimes")
+@views.view("serving_speed.md#runtimes")
 def runtimes(found):
-    rows = found["runtimes"]
-    plain = "TensorFlow"
-
-    def rate(name):
-        def cell(row):
-            if name not in row["seconds"]:
-                return "refused"
-            return f"{row['case']['batch'] / median(row['seconds'][name]):.2f}"
-
-        return cell
-
-    def ratio(row, name):
-        if "ratios" in row:
-            return row["ratios"][name]
-        return ratio_of(row, plain, name)
-
-    def ratio_cell(name):
-        def cell(row):
-            if name not in row["seconds"]:
-                return ""
-            middle, _, rest = interval(ratio(row, name)).partition(" ")
-            return f"**{middle}** {rest}"
-
-        return cell
-
-    columns = fields("network", "batch")
+    plain, rows = "TensorFlow", []
+    ratios = {name: [] for name in RUNTIMES}
+    for row in found["runtimes"]:
+        row = views.Row(row)
+        for name in (plain, *RUNTIMES):
+            taken = row.seconds.get(name)
+            rate = f"{row.batch / median(taken):.2f}" if taken else "refused"
+            row[f"{name} rate"] = rate
+        for name in (name for name in RUNTIMES if name in row.seconds):
+            times = (row.ratios or {}).get(name) or ratio_of(row, plain, name)
+            middle, _, rest = views.interval(times).partition(" ")
+            row[f"{name} ratio"] = f"**{middle}** {rest}"
+            ratios[name].append(times[0])
+        rows.append(row)
+    columns = views.fields("network", "batch")
     for name in (plain, *RUNTIMES):
-        columns[f"{name}, images/s"] = rate(name)
+        columns[f"{name}, images/s"] = f"{{{name} rate}}"
     for name in RUNTIMES:
-        columns[f"{name}'s time / {plain}'s (95 %)"] = ratio_cell(name)
-    sentences = []
-    for name in RUNTIMES:
-        timed = [row for row in rows if name in row["seconds"]]
-        ratios = [ratio(row, name)[0] for row in timed]
-        faster = sum(times < 1 for times in ratios)
-        sentences.append(
-            f"- {name}, {plain} being 1, takes {summary(ratios)} and is faster "
-            f"in {faster} of them."
-        )
-    return "\n\n".join([listing(rows, columns), "\n".join(sentences)])
+        columns[f"{name}'s time / {plain}'s (95 %)"] = f"{{{name} ratio}}"
+    sentences = [
+        f"- {name}, {plain} being 1, takes {views.summary(times)} and is "
+        f"faster in {sum(x < 1 for x in times)} of them."
+        for name, times in ratios.items()
+    ]
+    return views.page(views.listing(rows, columns), "\n".join(sentences))

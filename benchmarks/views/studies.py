@@ -3,22 +3,16 @@
 import dataclasses
 import statistics
 
-from benchmarks.views import crossed
-from benchmarks.views import figure
-from benchmarks.views import grouped
-from benchmarks.views import listing
-from benchmarks.views import scaled
-from benchmarks.views import table
-from benchmarks.views import view
+from benchmarks import views
 from lambdanet_tf.environment import require
 
 CONFIDENCE = 0.95
 _KERASES = {"keras": "Keras", "tf_keras": "tf_keras"}
-_BLUE, _GREY, _BLACK = "#3366aa", "#bbbbbb", "#222222"
+_GREY, _BLACK = "#bbbbbb", "#222222"
 
 
 def _versions(row):
-    found = row["versions"]
+    found = row.versions
     name, number = next((x, found[x]) for x in _KERASES if x in found)
     return (
         f"{_KERASES[name]} {number}, TensorFlow {found['tensorflow']}, Python "
@@ -114,7 +108,7 @@ def accuracies(rows, arm):
 
 def compared(rows):
     """Dict from the arms that have pairs of seeds to their `Comparison`."""
-    against = {x["case"]["arm"]: x["against"] for x in rows if x["against"]}
+    against = {row.arm: row.against for row in rows if row.against}
     pairs = {
         arm: seed_by_seed(accuracies(rows, arm), accuracies(rows, other))
         for arm, other in against.items()
@@ -127,102 +121,100 @@ def compared(rows):
     }
 
 
-def _stage(found, stage):
-    """Records of a stage: those of the search, and the final ones."""
-    rows = [x for x in found["fashion"] if x["case"]["stage"] == stage]
-    parts = grouped(rows, "part")
-    return parts.get(("search",), []), parts.get(("final",), [])
+def _part(found, part):
+    """Records of the small stage: those of the search, or the final ones."""
+    return [x for x in found["fashion"] if (x.stage, x.part) == ("small", part)]
 
 
-@view("study.md#small")
+def _verdict(comparison):
+    if not comparison.is_found:
+        return "no difference found"
+    return "more" if statistics.mean(comparison.differences) > 0 else "less"
+
+
+@views.view("study.md#small")
 def fashion(found):
-    search, final = _stage(found, "small")
-    arms = grouped(final, "arm")
-
-    def rates(item):
-        rows = [x for x in search if x["case"]["arm"] == item[0][0]]
-        pairs = sorted((x["case"]["rate"], x["accuracy"]) for x in rows)
-        return ", ".join(f"{rate:g}: {100 * x:.2f}" for rate, x in pairs)
-
-    def seconds(item):
-        return f"{statistics.median(x['seconds'] for x in item[1]):.0f}"
-
-    def shares(item):
-        return accuracies(item[1], item[0][0])
-
+    search, final = _part(found, "search"), _part(found, "final")
+    rows = []
+    for (arm,), group in views.grouped(final, "arm").items():
+        pairs = sorted((x.rate, x.accuracy) for x in search if x.arm == arm)
+        shares = list(accuracies(final, arm).values())
+        row = views.Row(
+            group[0],
+            rates=", ".join(f"{rate:g}: {100 * x:.2f}" for rate, x in pairs),
+            shares=", ".join(f"{x:.2f}" for x in shares),
+            mean=_mean(shares),
+            taken=[row.seconds for row in group],
+        )
+        rows.append(row)
     columns = {
-        "arm": lambda item: item[0][0],
-        "parameters": lambda item: f"{item[1][0]['parameters']:,}",
-        "MFLOPs": lambda item: f"{item[1][0]['flops'] / 1e6:.2f}",
-        "validation accuracy by rate": rates,
-        "rate": lambda item: f"{item[1][0]['case']['rate']:g}",
-        "test accuracy by seed": lambda item: ", ".join(
-            f"{x:.2f}" for x in shares(item).values()
-        ),
-        "mean": lambda item: _mean(list(shares(item).values())),
-        "seconds a run": seconds,
+        "arm": "{arm}",
+        "parameters": "{parameters:,}",
+        "MFLOPs": "{flops:.2f/M}",
+        "validation accuracy by rate": "{rates}",
+        "rate": "{rate:g}",
+        "test accuracy by seed": "{shares}",
+        "mean": "{mean}",
+        "seconds a run": "{taken:.0f}",
     }
-    against = {x["case"]["arm"]: x["against"] for x in final}
-
-    def verdict(item):
-        if not item[1].is_found:
-            return "no difference found"
-        return "more" if statistics.mean(item[1].differences) > 0 else "less"
-
-    differences = {
-        "difference of test accuracy, points": lambda item: (
-            f"{item[0]} - {against[item[0]]}"
-        ),
-        "by seed": lambda item: ", ".join(
-            f"{x:+.2f}" for x in item[1].differences
-        ),
-        "mean": lambda item: _mean(item[1].differences),
-        "p": lambda item: f"{item[1].p:.3f}",
-        "p, Holm": lambda item: f"{item[1].corrected:.3f}",
-        "": verdict,
+    against = {row.arm: row.against for row in final}
+    differences = [
+        views.Row(
+            pair=f"{arm} - {against[arm]}",
+            seeds=", ".join(f"{x:+.2f}" for x in comparison.differences),
+            mean=_mean(comparison.differences),
+            p=comparison.p,
+            holm=comparison.corrected,
+            verdict=_verdict(comparison),
+        )
+        for arm, comparison in compared(final).items()
+    ]
+    difference_columns = {
+        "difference of test accuracy, points": "{pair}",
+        "by seed": "{seeds}",
+        "mean": "{mean}",
+        "p": "{p:.3f}",
+        "p, Holm": "{holm:.3f}",
+        "": "{verdict}",
     }
-    return "\n\n".join(
-        [
-            listing(list(arms.items()), columns),
-            listing(list(compared(final).items()), differences),
-            f"{len(final)} final runs, {final[0]['test_images']:,} test "
-            f"images; ± is half of the {CONFIDENCE:.0%} t-interval over seeds. "
-            f"{_versions(final[0])}.",
-            "![Test accuracies and their differences](study_small.png)",
-        ]
+    return views.page(
+        views.listing(rows, columns),
+        views.listing(differences, difference_columns),
+        f"{len(final)} final runs, {final[0].test_images:,} test "
+        f"images; ± is half of the {CONFIDENCE:.0%} t-interval over seeds. "
+        f"{_versions(final[0])}.",
+        "![Test accuracies and their differences](study_small.png)",
     )
 
 
-@view("study_small.png")
+@views.view("study_small.png")
 def fashion_picture(found):
     """Test accuracy of every run, and the differences with intervals."""
-    _, final = _stage(found, "small")
-    arms, pairs = (
-        [arm for (arm,) in grouped(final, "arm")][::-1],
-        compared(final),
-    )
-    against = {x["case"]["arm"]: x["against"] for x in final}
+    final = _part(found, "final")
+    arms, pairs = list({row.arm: 0 for row in final})[::-1], compared(final)
+    against = {row.arm: row.against for row in final}
     usual = statistics.mode(filter(None, against.values()))
-    made, ((left, right),) = figure(
+    made, ((left, right),) = views.figure(
         11, 0.45 * len(arms) + 1.6, columns=2, sharey=True
     )
     for place, arm in enumerate(arms):
-        _dots(left, list(accuracies(final, arm).values()), place)
-        if arm in pairs:
-            differences = pairs[arm].differences
-            mean = statistics.mean(differences)
-            is_found = pairs[arm].is_found
-            right.errorbar(
-                mean,
-                place,
-                xerr=interval(differences),
-                fmt="o",
-                c=_BLACK if is_found else _GREY,
-                mfc=_BLACK if is_found else "white",
-                capsize=4,
-            )
-            other = f" (from {against[arm]})" if against[arm] != usual else ""
-            right.text(mean, place + 0.2, f"{mean:+.2f}{other}", ha="center")
+        views.runs(left, list(accuracies(final, arm).values()), place)
+        if arm not in pairs:
+            continue
+        differences = pairs[arm].differences
+        mean = statistics.mean(differences)
+        is_found = pairs[arm].is_found
+        right.errorbar(
+            mean,
+            place,
+            xerr=interval(differences),
+            fmt="o",
+            c=_BLACK if is_found else _GREY,
+            mfc=_BLACK if is_found else "white",
+            capsize=4,
+        )
+        other = f" (from {against[arm]})" if against[arm] != usual else ""
+        right.text(mean, place + 0.2, f"{mean:+.2f}{other}", ha="center")
     right.axvline(0, c=_BLACK, linewidth=1)
     left.set_yticks(range(len(arms)), arms)
     left.set(xlabel="test accuracy, %", title="Every run, and the mean")
@@ -232,15 +224,6 @@ def fashion_picture(found):
         title=f"Paired differences from {usual}",
     )
     return made
-
-
-def _dots(axis, numbers, place):
-    """A point for each run and a line for the mean."""
-    axis.plot(numbers, [place] * len(numbers), "o", c=_BLUE, alpha=0.5)
-    middle = statistics.mean(numbers)
-    axis.plot([middle] * 2, [place - 0.3, place + 0.3], c=_BLUE, linewidth=2)
-    axis.axhline(place, c=_GREY, linewidth=0.5, zorder=0)
-    axis.grid(axis="x", alpha=0.3)
 
 
 # Top-1 on ImageNet, in per cent: Tables 3, 9 and 11 of the paper.
@@ -260,64 +243,67 @@ BUDGETS = {
 }
 
 
-@view("digits.md#default")
+@views.view("digits.md#default")
 def digits_default(found):
-    rows = [x for x in found["digits"] if x["case"]["budget"] == "default"]
+    rows = [row for row in found["digits"] if row.budget == "default"]
+    for row in rows:
+        if row.whole_seconds:
+            row["whole"] = f"{row.whole_seconds:.0f} s"
     columns = {
         "seed": "{seed}",
         "test accuracy": "{accuracy:.2%}",
         "best epoch": "{best_epoch}",
         "training": "{seconds:.0f} s",
-        "whole command": lambda row: (
-            f"{row['whole_seconds']:.0f} s" if row["whole_seconds"] else ""
-        ),
+        "whole command": "{whole}",
     }
-    mean = statistics.mean(row["accuracy"] for row in rows)
-    return (
-        f"{listing(rows, columns)}\n\nMean of {len(rows)} seeds: "
-        f"**{mean:.2%}** of {rows[0]['test_images']} test images; "
-        f"{_versions(rows[0])}, {rows[0]['device']}."
+    mean = statistics.mean(row.accuracy for row in rows)
+    return views.page(
+        views.listing(rows, columns),
+        f"Mean of {len(rows)} seeds: **{mean:.2%}** of {rows[0].test_images} "
+        f"test images; {_versions(rows[0])}, {rows[0].device}.",
     )
 
 
 def _variants(found):
-    """Records by budget and variant."""
-    return grouped(found["digits"], "budget", "variant")
+    """Test accuracies in per cent and losses, by budget and variant."""
+    rows = [row for row in found["digits"] if row.budget in BUDGETS]
+    return views.grouped(rows, "budget", "variant")
 
 
-@view("digits.md#comparison")
+@views.view("digits.md#comparison")
 def digits_comparison(found):
-    cells = {}
+    cells, counts = {}, set()
     for (budget, variant), rows in _variants(found).items():
-        if budget not in BUDGETS:
-            continue
-        shares = [100 * row["accuracy"] for row in rows]
-        cells[variant, "parameters"] = f"{rows[0]['parameters']:,}"
+        shares = [100 * row.accuracy for row in rows]
         ends = f" ({min(shares):.2f}, {max(shares):.2f})"
         text = f"{statistics.mean(shares):.2f}{ends if len(rows) > 1 else ''}"
+        loss = statistics.mean(row.loss for row in rows)
         title = BUDGETS[budget]
+        cells[variant, "parameters"] = f"{rows[0].parameters:,}"
         cells[variant, f"{title}: accuracy (from, to)"] = text
-        loss = statistics.mean(row["loss"] for row in rows)
         cells[variant, f"{title}: loss"] = f"{loss:.3f}"
+        counts.add(len(rows))
     for variant in dict.fromkeys(variant for variant, _ in cells):
         cells[variant, "ImageNet"] = str(IMAGENET.get(variant, ""))
-    counts = {len(x) for (b, _), x in _variants(found).items() if b in BUDGETS}
     number = " to ".join(map(str, sorted(counts)))
-    return f"{crossed(cells, 'network')}\n\nIn per cent, {number} seeds each."
+    return views.page(
+        views.crossed(cells, "network"), f"In per cent, {number} seeds each."
+    )
 
 
-@view("digits.png")
+@views.view("digits.png")
 def digits_picture(found):
     """A point for each run and a line for each mean."""
     parts = _variants(found)
-    variants = list(dict.fromkeys(v for b, v in parts if b in BUDGETS))[::-1]
-    made, (axes,) = figure(
+    variants = list(dict.fromkeys(variant for _, variant in parts))[::-1]
+    made, (axes,) = views.figure(
         11, 0.36 * len(variants) + 1.2, columns=len(BUDGETS), sharey=True
     )
     for axis, (budget, title) in zip(axes, BUDGETS.items(), strict=True):
         for place, variant in enumerate(variants):
             if rows := parts.get((budget, variant)):
-                _dots(axis, [100 * row["accuracy"] for row in rows], place)
+                shares = [100 * row.accuracy for row in rows]
+                views.runs(axis, shares, place)
         axis.set(title=title, xlabel="test accuracy, %: each run, mean")
     axes[0].set_yticks(range(len(variants)), variants)
     return made
@@ -326,63 +312,51 @@ def digits_picture(found):
 FIRST_EPOCH = 3  # from which on validation must follow training
 
 
-def shortfall(row, name):
-    """Percent of validation images by which a candidate is worse than exact.
-
-    The worst epoch from `FIRST_EPOCH` on.
-    """
-    late = row["epochs"][FIRST_EPOCH - 1 :]
-    return 100.0 * max(epoch["exact"] - epoch[name] for epoch in late)
-
-
-@view("layers.md#norm")
+@views.view("layers.md#norm")
 def norm_defaults(found):
-    rows = [x for x in found["norm_defaults"] if "short" not in x["case"]]
-    names = [x for x in rows[0]["epochs"][0] if x not in ("training", "exact")]
+    """Percent of validation images by which candidates are worse than exact.
 
-    def exact(item):
-        last = [100.0 * x["epochs"][-1]["exact"] for x in item[1]]
-        return f"{statistics.mean(last):.0f} %"
+    The worst epoch from `FIRST_EPOCH` on: mean and largest of the seeds.
+    """
+    runs = [row for row in found["norm_defaults"] if row.short is None]
+    names = [x for x in runs[0].epochs[0] if x not in ("training", "exact")]
+    rows = []
+    for group in views.grouped(runs, "task", "batch").values():
+        last = [100.0 * run.epochs[-1]["exact"] for run in group]
+        row = views.Row(group[0], exact=f"{statistics.mean(last):.0f} %")
+        for name in names:
+            values = [
+                100.0 * max(x["exact"] - x[name] for x in late)
+                for late in (run.epochs[FIRST_EPOCH - 1 :] for run in group)
+            ]
+            row[name] = f"{statistics.mean(values):.0f} ({max(values):.0f})"
+        rows.append(row)
+    columns = views.fields("task", "batch", "exact")
+    columns |= {name: lambda row, name=name: row[name] for name in names}
+    return views.listing(rows, columns)
 
-    def cell(name):
-        def text(item):
-            values = [shortfall(x, name) for x in item[1]]
-            return f"{statistics.mean(values):.0f} ({max(values):.0f})"
 
-        return text
-
-    columns = {
-        "task": lambda item: item[0][0],
-        "batch": lambda item: item[0][1],
-        "exact": exact,
-        **{name: cell(name) for name in names},
-    }
-    return listing(list(grouped(rows, "task", "batch").items()), columns)
-
-
-@view("training.md#pseudo_labels")
+@views.view("training.md#pseudo_labels")
 def pseudo_labels(found):
-    rows = [x for x in found["pseudo_labels"] if x["case"]["epochs"] == 60]
-    arms, cells = grouped(rows, "arm"), {}
-    for (arm,), group in arms.items():
+    rows = [row for row in found["pseudo_labels"] if row.epochs == 60]
+    cells = {}
+    for (arm,), group in views.grouped(rows, "arm").items():
         for row in group:
-            head = f"seed {row['case']['seed']}"
-            cells[arm, head] = f"{row['accuracy']:.2%}"
-        mean = statistics.mean(row["accuracy"] for row in group)
+            cells[arm, f"seed {row.seed}"] = f"{row.accuracy:.2%}"
+        mean = statistics.mean(row.accuracy for row in group)
         cells[arm, "mean"] = f"{mean:.2%}"
-    students = [row for row in rows if "pseudo_labels" in row]
-    counts = ", ".join(f"{row['pseudo_labels']:,}" for row in students)
-    right = ", ".join(
-        f"{row['right'] / row['pseudo_labels']:.1%}" for row in students
-    )
-    return (
-        f"{crossed(cells, '')}\n\nTest accuracy on "
-        f"{rows[0]['test_images']} images; pseudo-labels kept: {counts}; right "
-        f"among them: {right}. {_versions(rows[0])}."
+    students = [row for row in rows if row.pseudo_labels is not None]
+    counts = ", ".join(f"{row.pseudo_labels:,}" for row in students)
+    shares = [row.right / row.pseudo_labels for row in students]
+    return views.page(
+        views.crossed(cells, ""),
+        f"Test accuracy on {rows[0].test_images} images; pseudo-labels kept: "
+        f"{counts}; right among them: "
+        f"{', '.join(f'{x:.1%}' for x in shares)}. {_versions(rows[0])}.",
     )
 
 
-table(
+views.table(
     "what_it_learns.md#norms",
     "learned",
     {
@@ -407,54 +381,42 @@ METRICS = {
 }
 
 
-def _points(metric):
-    """A column of a metric in per cent."""
-    return lambda row: f"{100 * row['metrics'][metric]:.1f}"
+def _points(metrics):
+    """Columns of metrics in per cent."""
+    return {x: f"{{metrics[{y}]:.1f/%}}" for x, y in metrics.items()}
 
 
-@view("detection.md#results")
+@views.view("detection.md#results")
 def detection(found):
-    rows = [x for x in found["detection"] if x["case"]["steps"] == 800]
+    rows = [row for row in found["detection"] if row.steps == 800]
     rows.sort(key=lambda row: [str(x) for x in row["case"].values()])
-
-    def minutes(name):
-        return lambda row: f"{row[name] / 60:.0f}" if row[name] else ""
-
     columns = {
-        "pictures": "{pictures}",
-        "network": "{network}",
+        **views.fields("pictures", "network"),
         "parameters": "{parameters:,}",
         "backbone": "{backbone_parameters:,}",
-        "seed": "{seed}",
-        "steps": "{steps}",
-        **{name: _points(metric) for name, metric in METRICS.items()},
-        "minutes": minutes("seconds"),
-        "CPU minutes": minutes("cpu_seconds"),
+        **views.fields("seed", "steps"),
+        **_points(METRICS),
+        "minutes": "{seconds:.0f/min}",
+        "CPU minutes": "{cpu_seconds:.0f/min}",
     }
-    least = min(100 * row["metrics"]["mask_AP50"] for row in rows)
-    return "\n\n".join(
-        [
-            listing(rows, columns),
-            f"AP in per cent, of {rows[0]['scenes']} held-out scenes; the "
-            f"least mask AP50 is {least:.1f}. {_versions(rows[0])}.",
-            *_detection_differences(rows),
-        ]
+    least = min(100 * row.metrics["mask_AP50"] for row in rows)
+    return views.page(
+        views.listing(rows, columns),
+        f"AP in per cent, of {rows[0].scenes} held-out scenes; the "
+        f"least mask AP50 is {least:.1f}. {_versions(rows[0])}.",
+        *_detection_differences(rows),
     )
 
 
 def _detection_differences(rows):
     """How far the networks are apart in AP, seed by seed."""
-    for (pictures,), group in grouped(rows, "pictures").items():
+    for (pictures,), group in views.grouped(rows, "pictures").items():
         for kind in ("boxes AP", "masks AP"):
-            by_seed = [
-                {
-                    row["case"]["seed"]: 100 * row["metrics"][METRICS[kind]]
-                    for row in group
-                    if row["case"]["network"] == network
-                }
-                for network in ("lambda", "convolution")
-            ]
-            pairs = seed_by_seed(*by_seed)
+            by_seed = {"lambda": {}, "convolution": {}}
+            for row in group:
+                points = 100 * row.metrics[METRICS[kind]]
+                by_seed[row.network][row.seed] = points
+            pairs = seed_by_seed(*by_seed.values())
             half = interval(pairs)
             if half is not None:
                 yield (
@@ -465,29 +427,28 @@ def _detection_differences(rows):
                 )
 
 
-MILLIONS = scaled("parameters", 1e6, digits=3)
-table(
+views.table(
     "detection.md#backbones",
     "detection_sizes",
     {
         "backbone": "{backbone}",
-        "parameters, M": MILLIONS,
-        "GFLOPs at 1024 px": scaled("flops", 1e9),
+        "parameters, M": "{parameters:.3f/M}",
+        "GFLOPs at 1024 px": "{flops:.1f/G}",
         "the paper's AP, boxes / masks": "{published}",
     },
-    where=lambda row: "backbone" in row["case"],
+    where=lambda row: row.backbone,
 )
-table(
+views.table(
     "detection.md#experiments",
     "detection_sizes",
     {
         "experiment": "`{experiment}`",
         "px": "{px}",
-        "parameters, M": MILLIONS,
+        "parameters, M": "{parameters:.3f/M}",
     },
-    where=lambda row: "experiment" in row["case"],
+    where=lambda row: row.experiment,
 )
-table(
+views.table(
     "keras_hub.md#results",
     "detection_keras_hub",
     {
@@ -495,49 +456,52 @@ table(
         "parameters": "{parameters:,}",
         "of the backbone": "{backbone_parameters:,}",
         "steps": "{steps}",
-        **{name: _points(name) for name in ("AP", "AP50", "AP75")},
-        "minutes": scaled("seconds", 60, digits=0),
-        "CPU minutes": scaled("cpu_seconds", 60, digits=0),
+        **_points({name: name for name in ("AP", "AP50", "AP75")}),
+        "minutes": "{seconds:.0f/min}",
+        "CPU minutes": "{cpu_seconds:.0f/min}",
     },
 )
 
 
 def _by_training(found):
-    """Accuracies `(seeds, tested sizes)` by the sizes that were trained."""
-    rows = [x for x in found["image_sizes"] if "steps" not in x["case"]]
-    trained = {
-        name: [row["accuracies"] for row in group]
-        for (name,), group in grouped(rows, "trained").items()
+    """Accuracies by the sizes that were trained and the pixels of the test."""
+    rows = [row for row in found["image_sizes"] if row.steps is None]
+    return {
+        (name, size): numbers
+        for (name,), group in views.grouped(rows, "trained").items()
+        for size, *numbers in zip(
+            rows[0].pixels, *(row.accuracies for row in group), strict=True
+        )
     }
-    return trained, rows[0]["pixels"]
 
 
-@view("layers.md#sizes")
+@views.view("layers.md#sizes")
 def image_sizes(found):
-    trained, pixels = _by_training(found)
     cells = {
         (name, f"{size} px"): (
             f"{statistics.mean(x):.1f} ({min(x):.1f} to {max(x):.1f})"
         )
-        for name, rows in trained.items()
-        for size, x in zip(pixels, zip(*rows, strict=True), strict=True)
+        for (name, size), x in _by_training(found).items()
     }
-    return crossed(cells, "trained at")
+    return views.crossed(cells, "trained at")
 
 
-@view("sizes.png")
+@views.view("sizes.png")
 def image_sizes_picture(found):
-    trained, pixels = _by_training(found)
-    made, ((axes,),) = figure(6, 3.6)
-    for name, rows in trained.items():
-        columns = list(zip(*rows, strict=True))
-        means = [statistics.mean(x) for x in columns]
-        axes.plot(pixels, means, marker="o", label=f"trained at {name}")
-        axes.fill_between(
-            pixels, [*map(min, columns)], [*map(max, columns)], alpha=0.2
-        )
-    axes.set(xlabel="pixels of a side, tested", ylabel="test accuracy, %")
-    axes.set_xticks(pixels)
-    axes.grid(alpha=0.25)
-    axes.legend(frameon=False)
+    made, ((axis,),) = views.figure(6, 3.6)
+    curves = {}
+    for (name, size), numbers in _by_training(found).items():
+        ends = min(numbers), max(numbers)
+        curve = curves.setdefault(f"trained at {name}", [])
+        curve.append((size, statistics.mean(numbers), *ends))
+    for curve in curves.values():
+        pixels, _, low, high = zip(*curve, strict=True)
+        axis.fill_between(pixels, low, high, alpha=0.2)
+    views.lines(
+        axis,
+        {label: [x[:2] for x in curve] for label, curve in curves.items()},
+        xlabel="pixels of a side, tested",
+        ylabel="test accuracy, %",
+    )
+    axis.set_xticks(pixels)
     return made

@@ -2,60 +2,54 @@
 
 import statistics
 
-from benchmarks.views import crossed
-from benchmarks.views import fields
-from benchmarks.views import listing
-from benchmarks.views import milliseconds
-from benchmarks.views import scaled
-from benchmarks.views import view
+from benchmarks import views
 
 
-def _part(found, part):
-    return [x for x in found["training"] if x["case"]["part"] == part]
+def _ratio(row):
+    """The loop's time over that of bare steps: median, least and most."""
+    if row.ratio:
+        return row.ratio
+    loop, fed = (row.seconds[name] for name in ("loop", "fed"))
+    ratios = [a / b for a, b in zip(loop, fed, strict=True)]
+    return statistics.median(ratios), min(ratios), max(ratios)
 
 
-@view("training_speed.md#overhead")
-def overhead(found):
-    def ratio(row):
-        if "ratio" in row:
-            values = row["ratio"]
-        else:
-            loop, fed = (row["seconds"][name] for name in ("loop", "fed"))
-            ratios = [a / b for a, b in zip(loop, fed, strict=True)]
-            values = statistics.median(ratios), min(ratios), max(ratios)
-        return "{:.3f} ({:.3f} to {:.3f})".format(*values)
-
-    columns = {
+views.table(
+    "training_speed.md#overhead",
+    "training",
+    {
         "network": "{network}",
-        "bare step, one batch held, ms": milliseconds("held"),
-        "bare step, batches of the pipeline, ms": milliseconds("fed"),
-        "the loop of `train.py`, ms": milliseconds("loop"),
-        "loop / bare on the pipeline (epochs: least to most)": ratio,
-    }
-    return listing(_part(found, "loop"), columns)
+        "bare step, one batch held, ms": "{seconds[held]:.1f/ms}",
+        "bare step, batches of the pipeline, ms": "{seconds[fed]:.1f/ms}",
+        "the loop of `train.py`, ms": "{seconds[loop]:.1f/ms}",
+        "loop / bare on the pipeline (epochs: least to most)": (
+            lambda row: views.interval(_ratio(row), digits=3)
+        ),
+    },
+    where=lambda row: row.part == "loop",
+)
 
 
-@view("training_speed.md#pipelines")
+@views.view("training_speed.md#pipelines")
 def pipelines(found):
     cells = {}
-    for row in _part(found, "pipeline"):
-        cores = row["case"]["cores"]
-        head = f"images/s, {cores} core{'s' * (cores > 1)}"
-        rate = f"{row['images_per_second']:,.0f}"
-        cells[row["case"]["pipeline"], head] = rate
-    return crossed(cells, "pipeline")
+    for row in (row for row in found["training"] if row.part == "pipeline"):
+        head = f"images/s, {row.cores} core{'s' * (row.cores > 1)}"
+        cells[row.pipeline, head] = f"{row.images_per_second:,.0f}"
+    return views.crossed(cells, "pipeline")
 
 
-@view("training_speed.md#scaling")
+@views.view("training_speed.md#scaling")
 def scaling(found):
-    rows = _part(found, "replicas")
-    first = rows[0]["images_per_second"]
+    rows = [row for row in found["training"] if row.part == "replicas"]
+    first = rows[0].images_per_second
+    for row in rows:
+        row["each"] = row.batch // row.replicas
+        row["ratio"] = row.images_per_second / first
     columns = {
-        **fields("replicas", "cores", "batch"),
-        "for each replica": lambda row: (
-            row["case"]["batch"] // row["case"]["replicas"]
-        ),
+        **views.fields("replicas", "cores", "batch"),
+        "for each replica": "{each}",
         "images/s": "{images_per_second:,.0f}",
-        "to the first line": scaled("images_per_second", first, digits=2),
+        "to the first line": "{ratio:.2f}",
     }
-    return listing(rows, columns)
+    return views.listing(rows, columns)
