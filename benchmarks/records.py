@@ -19,6 +19,7 @@ import os
 import pathlib
 import platform
 import re
+import statistics
 import subprocess
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -29,6 +30,14 @@ PACKAGES = (
 )
 _DIGITS = 9  # of a number that is kept
 _PRINTED = 300  # letters of what was measured
+_HELPS = {
+    "seconds": "budget of a case, in seconds (%(default)s)",
+    "seeds": "how many seeds (%(default)s)",
+    "batch": "examples of a batch (%(default)s)",
+    "size": "height and width of images (%(default)s)",
+    "runs": "folder of runs (%(default)s); those that stopped go on",
+    "steps": "updates, other than those of the study",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +124,7 @@ class Recorder:
                 continue
             found = _shortened(measure(case))
             self.append(case, **found)
-            print(f"{text}: {str(found)[:_PRINTED]}", flush=True)
+            print(f"{text}: {_brief(found)}", flush=True)
 
     def known(self, case):
         """The record of a case; None if it is of other code than there is now.
@@ -134,13 +143,13 @@ class Recorder:
         return self.known(case) is not None
 
 
-def parser(documentation, **defaults):
-    """A command line that all scripts share.
+def parser(documentation, **options):
+    """The command line of a script: what all have, and options of its own.
 
     Args:
-        documentation: the script's own; its first line is shown.
-        **defaults: of the arguments that a script has, `seconds` (of a case)
-            and `seeds` (how many).
+        documentation: the script's own, which `--help` shows.
+        **options: defaults by name, of the type of the option; False for a
+            flag, a tuple for several, `...` for what must be given.
     """
     made = argparse.ArgumentParser(
         description=documentation,
@@ -149,14 +158,30 @@ def parser(documentation, **defaults):
     made.add_argument("--only", default="", help="cases that contain this")
     made.add_argument("--again", action="store_true", help="also known cases")
     made.add_argument("--results", default=RESULTS, help="folder of records")
-    helps = {
-        "seconds": (float, "budget of a case, in seconds (%(default)s)"),
-        "seeds": (int, "how many seeds (%(default)s)"),
-    }
-    for name, default in defaults.items():
-        kind, text = helps[name]
-        made.add_argument(f"--{name}", type=kind, default=default, help=text)
+    for name, default in options.items():
+        flag, help_text = f"--{name.replace('_', '-')}", _HELPS.get(name)
+        if default is ...:
+            made.add_argument(name, help=help_text)
+        elif default is False:
+            made.add_argument(flag, action="store_true", help=help_text)
+        elif isinstance(default, tuple):
+            kind = type(default[0])
+            several = {"nargs": "+", "type": kind, "help": help_text}
+            made.add_argument(flag, default=default, **several)
+        else:
+            kind = str if default is None else type(default)
+            made.add_argument(flag, default=default, type=kind, help=help_text)
     return made
+
+
+def start(topic, documentation, arguments=None, **options):
+    """Reads a script's command line, see `parser`.
+
+    Returns:
+        The `Recorder` of a topic, and the options.
+    """
+    chosen = parser(documentation, **options).parse_args(arguments)
+    return Recorder(topic, chosen), chosen
 
 
 @functools.cache
@@ -240,6 +265,20 @@ def _statements(path):
         line = line.strip()
         if line and not line.startswith("#") and number not in skipped:
             yield line
+
+
+def _brief(found):
+    """What was measured in a line: of seconds medians, of two their ratio."""
+    times = found.get("seconds")
+    if not times or isinstance(times, (int, float)):
+        return str(found)[:_PRINTED]
+    times = times if isinstance(times, dict) else {"": times}
+    times = {name: statistics.median(taken) for name, taken in times.items()}
+    text = ", ".join(f"{x} {1e3 * y:.4g} ms".strip() for x, y in times.items())
+    if len(times) == 2:
+        first, second = times.values()
+        text += f", ratio {second / first:.3f}"
+    return text
 
 
 def _shortened(value):

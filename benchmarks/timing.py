@@ -1,6 +1,7 @@
 """Clocks: what takes turns, here or in processes; the peak of memory."""
 
 import contextlib
+import importlib
 import json
 import math
 import os
@@ -52,27 +53,40 @@ def turns(functions, seconds, least=_LEAST, most=math.inf, clock=True):
     return times
 
 
+def _child(verb, function, arguments):
+    """The command of a process that calls a function, see `main`."""
+    arguments = json.dumps(arguments, default=str)  # of paths
+    return [
+        sys.executable,
+        "-m",
+        "benchmarks.timing",
+        verb,
+        function,
+        arguments,
+    ]
+
+
 class Worker:
     """A process that runs one thing when it is told to.
 
     Args:
-        module: name of a Python module whose program ends with `serve`.
-        arguments: of its command line.
+        function: such as "benchmarks.layers.versions:step_of", which is called
+            in the process. It returns a function from a request to what is
+            run, a function without arguments.
+        *arguments: of the function, as JSON.
         root: folder that the package is imported from.
     """
 
-    def __init__(self, module, arguments=(), root=ROOT):
-        environment = dict(os.environ)
-        environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-        paths = [str(root), str(ROOT), environment.get("PYTHONPATH", "")]
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    def __init__(self, function, *arguments, root=ROOT):
+        paths = [str(root), str(ROOT), os.environ.get("PYTHONPATH", "")]
+        path = os.pathsep.join(filter(None, paths))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *map(str, arguments)],
+            _child("serve", function, arguments),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=root,
-            env=environment,
+            env={**os.environ, "PYTHONPATH": path},
         )
 
     def __enter__(self):
@@ -121,7 +135,7 @@ def worker_turns(commands, seconds, optional=(), most=100):
     """Times processes in turns, see `turns`.
 
     Args:
-        commands: dict from name to the arguments of a `Worker`.
+        commands: dict from name to the positional arguments of a `Worker`.
         seconds: after which there are no more turns than a few.
         optional: names of those that are left out if they cannot begin.
         most: turns at most.
@@ -146,17 +160,17 @@ def worker_turns(commands, seconds, optional=(), most=100):
         return turns(running, seconds, _FEW, most, clock=False)
 
 
-def in_child(module, *arguments, cores=None):
-    """What a module prints last, as JSON, in a process of its own.
+def in_child(function, *arguments, cores=None):
+    """What a function returns in a process of its own.
 
     Args:
-        module: its name.
-        *arguments: of its command line.
+        function: such as "benchmarks.layers.plan_memory:measure".
+        *arguments: of the function, as JSON.
         cores: how many it may use; all by default.
     """
     allowed = sorted(os.sched_getaffinity(0))[:cores]
     done = subprocess.run(
-        [sys.executable, "-m", module, *map(str, arguments)],
+        _child("call", function, arguments),
         check=True,
         stdout=subprocess.PIPE,
         text=True,
@@ -224,15 +238,30 @@ def peak_megabytes(function):
     between. Memory that later calls would reuse is counted.
     """
     function.get_concrete_function()
-    held = _status("VmRSS")
+    held = status("VmRSS")
     pathlib.Path("/proc/self/clear_refs").write_text("5")
     function()
-    return max(_status("VmHWM") - held, 0.0)
+    return max(status("VmHWM") - held, 0.0)
 
 
-def _status(field):
+def status(field):
     """MiB of a field of `/proc/self/status`."""
     for line in pathlib.Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field):
             return int(line.split()[1]) / 1024
     raise KeyError(field)
+
+
+def main(verb, function, arguments):
+    """What a process of `Worker` or `in_child` does."""
+    module, _, name = function.partition(":")
+    called = getattr(importlib.import_module(module), name)
+    found = called(*json.loads(arguments))
+    if verb == "serve":
+        serve(found)
+    else:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -16,7 +16,6 @@ import zipfile
 
 # What networks are trained on.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import tensorflow as tf

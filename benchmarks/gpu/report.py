@@ -58,15 +58,13 @@ def fit(figures):
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__)
-    parser.add_argument("file", help="what measure.py wrote")
-    parser.add_argument("--fit", action="store_true")
-    options = parser.parse_args(arguments)
+    recorder, options = records.start(
+        "gpu", __doc__, arguments, file=..., fit=False
+    )
     figures = json.loads(pathlib.Path(options.file).read_text())
     if options.fit:
         print(fit(figures))
         return
-    recorder = records.Recorder("gpu", options)
     for name, group in figures["groups"].items():
         facts = {"machine": figures["machine"]}
         if group["layer"] is not None and measured(group).expected(GPU):

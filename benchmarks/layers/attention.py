@@ -18,8 +18,6 @@ import os
 import pathlib
 import tempfile
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import tensorflow as tf
 
 from benchmarks import records
@@ -238,12 +236,10 @@ def measure_time(recorder, names, seconds, batch):
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__, seconds=30.0)
-    parser.add_argument("--memory", action="store_true", help="compile")
-    parser.add_argument("--time", action="store_true", help="run and time")
-    parser.add_argument("--batch", type=int, default=2, help="of --time")
-    options = parser.parse_args(arguments)
-    recorder = records.Recorder("attention", options)
+    choices = {"memory": False, "time": False, "batch": 2}
+    recorder, options = records.start(
+        "attention", __doc__, arguments, seconds=30.0, **choices
+    )
     names = [name for name in LAYERS if options.only in name]
     if options.memory:
         rows = records.latest("attention", options.results)

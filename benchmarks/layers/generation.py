@@ -8,10 +8,6 @@ or by global attention with its cache, by `streaming.step`; and two of them
 called again on the whole text for each token. One sequence, float32.
 """
 
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import numpy as np
 import tensorflow as tf
 
@@ -71,9 +67,9 @@ def caller(model, text):
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__, seconds=6.0)
-    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
-    options = parser.parse_args(arguments)
+    recorder, options = records.start(
+        "generation", __doc__, arguments, seconds=6.0, lengths=LENGTHS
+    )
     models = {name: language_model(mixer) for name, mixer in MIXERS.items()}
     ways = {name: (stepper, model) for name, model in models.items()}
     for name in ("lambda", "attention"):
@@ -92,7 +88,7 @@ def main(arguments=None):
         for length in options.lengths
         for name in ways
     ]
-    records.Recorder("generation", options).fill(cases, measure)
+    recorder.fill(cases, measure)
 
 
 if __name__ == "__main__":

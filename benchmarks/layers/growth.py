@@ -7,10 +7,6 @@ Training steps of whole layers, CPU, float32. The choices come from the cost
 model alone.
 """
 
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 from benchmarks import records
 from benchmarks import timing
 from benchmarks.layers.speed import Line
@@ -40,32 +36,32 @@ def choice(size, scope, filters):
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__, seconds=3.0)
-    options = parser.parse_args(arguments)
-    recorder = records.Recorder("growth", options)
-    for filters in (64, 256):
-        case = {"choices": "training, square maps", "filters": filters}
-        if options.only not in case["choices"] or recorder.has(case):
-            continue
-        algorithms = [[choice(n, r, filters) for n in MAPS] for r in SCOPES]
-        recorder.append(case, maps=MAPS, scopes=SCOPES, value=algorithms)
+    recorder, options = records.start("growth", __doc__, arguments, seconds=3.0)
+    recorder.fill(
+        [
+            {"choices": "training, square maps", "filters": filters}
+            for filters in (64, 256)
+        ],
+        lambda case: {
+            "maps": MAPS,
+            "scopes": SCOPES,
+            "value": [
+                [choice(n, r, case["filters"]) for n in MAPS] for r in SCOPES
+            ],
+        },
+    )
     for name, points in CURVES.items():
-        if options.only not in name:
-            continue
-        going = TIMED
-        for place, line in points:
-            case = {"curve": name, "at": place}
-            if recorder.has(case):
-                continue
-            functions = {
-                x: steps(line, x)[2] for x in going if x in line.algorithms()
-            }
+        lines, going = dict(points), list(TIMED)
+
+        def measure(case, lines=lines, going=going):
+            line = lines[case["at"]]
+            names = [x for x in going if x in line.algorithms()]
+            functions = {x: steps(line, x)[2] for x in names}
             taken = timing.turns(functions, options.seconds)
-            recorder.append(case, filters=line.filters, seconds=taken)
-            times = {x: timing.median(each) for x, each in taken.items()}
-            going = [x for x, seconds in times.items() if seconds < SLOWEST]
-            cells = [f"{x} {seconds:.4f} s" for x, seconds in times.items()]
-            print(f"{name}, {place}: {', '.join(cells)}", flush=True)
+            going[:] = [x for x in names if timing.median(taken[x]) < SLOWEST]
+            return {"filters": line.filters, "seconds": taken}
+
+        recorder.fill([{"curve": name, "at": n} for n in lines], measure)
 
 
 if __name__ == "__main__":

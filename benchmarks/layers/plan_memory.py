@@ -6,7 +6,6 @@
 Each shape and pass is a process of its own.
 """
 
-import json
 import math
 
 import tensorflow as tf
@@ -84,26 +83,18 @@ def program(grid, scope, direction):
 
 def in_child(grid, scope, direction):
     """As `measure`, in a process of its own."""
-    case = (json.dumps(grid), json.dumps(scope), direction)
-    return timing.in_child("benchmarks.layers.plan_memory", "--case", *case)
+    measure = "benchmarks.layers.plan_memory:measure"
+    return timing.in_child(measure, grid, scope, direction)
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__)
-    parser.add_argument("--case", nargs=3, help="a child process")
-    options = parser.parse_args(arguments)
-    if options.case:
-        grid, scope = map(json.loads, options.case[:2])
-        print(json.dumps(measure(grid, scope, options.case[2])))
-        return
+    recorder, _ = records.start("plan_memory", __doc__, arguments)
     cases = [
         {"map": list(grid), "scope": scope, "pass": direction}
         for grid, scope in SHAPES + HELD_OUT
         for direction in PASSES
     ]
-    records.Recorder("plan_memory", options).fill(
-        cases, lambda case: in_child(*case.values())
-    )
+    recorder.fill(cases, lambda case: in_child(*case.values()))
 
 
 if __name__ == "__main__":

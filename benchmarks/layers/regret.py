@@ -13,11 +13,8 @@ the row of CPUs to draws, and says what it would choose in all others.
 """
 
 import dataclasses
-import os
 import random
 import statistics
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 
@@ -154,9 +151,7 @@ def is_known(record):
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__, seconds=3.0)
-    parser.add_argument("--draw", type=int, default=DRAW, help="its seed")
-    parser.add_argument("--number", type=int, default=NUMBER, help="of layers")
+    parser = records.parser(__doc__, seconds=3.0, draw=DRAW, number=NUMBER)
     parser.add_argument("--fit", type=int, nargs="+", metavar="DRAW")
     options = parser.parse_args(arguments)
     tf.get_logger().setLevel("ERROR")  # It warns of many functions.

@@ -8,10 +8,6 @@ are rounded to its dtype first. The error of an array is its largest absolute
 difference over the largest absolute value of the reference.
 """
 
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import numpy as np
 import tensorflow as tf
 
@@ -111,15 +107,13 @@ def errors(implementation, dtype):
 
 
 def main(arguments=None):
-    options = records.parser(__doc__).parse_args(arguments)
+    recorder, _ = records.start("rounding", __doc__, arguments)
     cases = [
         {"algorithm": implementation, "dtype": dtype}
         for implementation in ops.implementations()
         for dtype in DTYPES
     ]
-    records.Recorder("rounding", options).fill(
-        cases, lambda case: errors(*case.values())
-    )
+    recorder.fill(cases, lambda case: errors(*case.values()))
 
 
 if __name__ == "__main__":

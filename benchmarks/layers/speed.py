@@ -11,11 +11,7 @@ included. All algorithms of a line take turns.
 """
 
 import dataclasses
-import json
 import math
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 
@@ -140,25 +136,32 @@ LINES = (
 )
 
 
-def steps(line, implementation):
-    """Compiled forward and training step of one algorithm."""
-    inputs = tf.random.stateless_normal(line.shape, (0, 1))
-    layer = line.layer(implementation)
-    layer.build(line.shape)
+def compiled(model, shape, **arguments):
+    """Compiled forward pass and training step of a layer or a model."""
+    inputs = tf.random.stateless_normal(shape, (0, 1))
+    if not model.built:
+        model.build(shape)
 
     @tf.function(autograph=False)
     def forward():
-        return layer(inputs, training=False)
+        return model(inputs, training=False, **arguments)
 
     @tf.function(autograph=False)
     def training():
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            loss = tf.reduce_sum(tf.square(layer(inputs, training=True)))
-        weights = [tf.convert_to_tensor(inputs), *layer.trainable_variables]
+            outputs = model(inputs, training=True, **arguments)
+            loss = tf.reduce_sum(tf.square(outputs))
+        weights = [tf.convert_to_tensor(inputs), *model.trainable_variables]
         return tape.gradient(loss, weights)
 
-    return layer, forward, training
+    return forward, training
+
+
+def steps(line, implementation):
+    """A layer of one algorithm, its forward pass and training step."""
+    layer = line.layer(implementation)
+    return layer, *compiled(layer, line.shape)
 
 
 def is_hopeless(plan, chosen):
@@ -201,12 +204,17 @@ def time_line(line, with_baselines, seconds):
     }
     found["training"]["mebibytes"] = {
         name: timing.in_child(
-            "benchmarks.layers.speed", "--memory", LINES.index(line), name
+            "benchmarks.layers.speed:memory", LINES.index(line), name
         )
         for name in ("auto", "einsum")
         if name in layers
     }
     return found
+
+
+def memory(number, implementation):
+    """MiB of the first training step of a line, in a process of its own."""
+    return timing.peak_megabytes(steps(LINES[number], implementation)[2])
 
 
 def matrix_rate():
@@ -219,21 +227,10 @@ def matrix_rate():
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__, seconds=5.0)
-    parser.add_argument("--baselines", action="store_true")
-    parser.add_argument(
-        "--memory", nargs=2, help="a line and an algorithm: a child process"
+    recorder, options = records.start(
+        "layers", __doc__, arguments, seconds=5.0, baselines=False
     )
-    options = parser.parse_args(arguments)
-    if options.memory:
-        number, name = options.memory
-        print(
-            json.dumps(
-                timing.peak_megabytes(steps(LINES[int(number)], name)[2])
-            )
-        )
-        return
-    recorder, rate = records.Recorder("layers", options), matrix_rate()
+    rate = matrix_rate()
     for line in LINES:
         case = {"layer": line.name, "batch": line.batch}
         if options.only not in line.name:

@@ -10,12 +10,8 @@ published accuracy on ImageNet without further images.
 """
 
 import dataclasses
-import json
 import math
-import os
 from collections.abc import Callable
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 
@@ -208,8 +204,9 @@ CHOSEN = (
 )
 
 
-def measure(network, batch, seconds):
+def measure(key, batch, seconds):
     """Builds a network and times both phases; returns what is recorded."""
+    network = NETWORKS[key]
     model = network.model()
     functions = compiled_steps(model, batch, network.image_size)
     # One after the other: the graph of the second need not be in memory yet.
@@ -221,23 +218,16 @@ def measure(network, batch, seconds):
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__, seconds=5.0)
-    parser.add_argument("--all", action="store_true", help="all networks")
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--one", help="a network: a child process")
-    options = parser.parse_args(arguments)
-    if options.one:
-        network = NETWORKS[options.one]
-        print(json.dumps(measure(network, options.batch, options.seconds)))
-        return
+    recorder, options = records.start(
+        "comparison", __doc__, arguments, seconds=5.0, batch=4, all=False
+    )
 
     def measured(case):
-        key, batch = case.values()
-        child = ("benchmarks.networks.comparison", "--one", key)
-        numbers = ("--batch", batch, "--seconds", options.seconds)
-        return NETWORKS[key].facts | timing.in_child(*child, *numbers)
+        place = *case.values(), options.seconds
+        child = "benchmarks.networks.comparison:measure"
+        return NETWORKS[place[0]].facts | timing.in_child(child, *place)
 
-    records.Recorder("comparison", options).fill(
+    recorder.fill(
         [
             {"network": key, "batch": options.batch}
             for key in (NETWORKS if options.all else CHOSEN)

@@ -8,10 +8,7 @@ without its position lambdas; these as if they cost nothing but their products,
 at the rate of a large one, and their largest intermediates, at that of a copy.
 """
 
-import os
 import unittest.mock
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 
@@ -66,10 +63,10 @@ def without_position_lambdas(queries, keys, values, *others):
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__, seconds=30.0)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--size", type=int, default=speed.IMAGE_SIZE)
-    options = parser.parse_args(arguments)
+    sizes = {"batch": 8, "size": speed.IMAGE_SIZE}
+    recorder, options = records.start(
+        "floor", __doc__, arguments, seconds=30.0, **sizes
+    )
     batch, size = options.batch, options.size
     model = speed.build("LLLL", size)
     functions = {
@@ -82,7 +79,7 @@ def main(arguments=None):
     ):
         functions["rest"]()  # traced with it
     operations, moved = position_work(model, batch)
-    record = records.Recorder("floor", options).append(
+    record = recorder.append(
         {"batch": batch, "size": size},
         seconds=timing.turns(functions, options.seconds),
         operations=operations,

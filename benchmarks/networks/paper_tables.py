@@ -241,8 +241,7 @@ FIGURES = records.ROOT / "tests/paper_tables.json"
 
 def main(arguments=None):
     """Runs the command line; returns its exit status."""
-    options = records.parser(__doc__).parse_args(arguments)
-    recorder = records.Recorder("paper_tables", options)
+    recorder, options = records.start("paper_tables", __doc__, arguments)
     numbers = [options.only] if options.only else None
     wrong = 0
     for c in compare(read_figures(FIGURES), numbers):

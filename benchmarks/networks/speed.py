@@ -11,10 +11,7 @@ turns in pairs as well. With `--norm` each is compared with itself with Keras'
 own batch normalization.
 """
 
-import os
 import unittest.mock
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 
@@ -127,12 +124,10 @@ def compare_norms(recorder, options):
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__, seconds=30.0)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--size", type=int, default=IMAGE_SIZE, help="pixels")
-    parser.add_argument("--norm", action="store_true")
-    options = parser.parse_args(arguments)
-    recorder = records.Recorder("networks", options)
+    choices = {"batch": 8, "size": IMAGE_SIZE, "norm": False}
+    recorder, options = records.start(
+        "networks", __doc__, arguments, seconds=30.0, **choices
+    )
     (compare_norms if options.norm else compare)(recorder, options)
 
 

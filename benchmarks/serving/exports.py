@@ -13,15 +13,12 @@ figures.
 """
 
 import functools
-import os
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
 import time
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf
@@ -215,22 +212,12 @@ def _mock_server(folder):
     return process, port
 
 
-def summary(measurement):
-    """What is recorded of clients at the same time."""
-    taken = measurement.latencies
-    return {
-        "answers": len(taken),
-        "images_per_second": measurement.images_per_second,
-        "percentiles": {p: measurement.percentile(p) for p in (50, 95)},
-    }
-
-
 def main(arguments=None):
-    parser = records.parser(__doc__, seconds=6.0)
-    options = parser.parse_args(arguments)
+    recorder, options = records.start(
+        "exports", __doc__, arguments, seconds=6.0
+    )
     tf.get_logger().setLevel("ERROR")
     tf.keras.utils.set_random_seed(0)
-    recorder = records.Recorder("exports", options)
     with tempfile.TemporaryDirectory() as scratch:
         for name in (name for name in NETWORKS if options.only in name):
             measure(recorder, name, scratch, options.seconds)
@@ -247,18 +234,19 @@ def measure(recorder, name, scratch, seconds):
         taken = timing.turns(functions, seconds, least=LEAST)
         alone[batch] = timing.median(taken[EXPORT])
         recorder.append({"network": name, "batch": batch}, seconds=taken)
-        rates = {
-            what: f"{batch / timing.median(each):.1f}"
-            for what, each in taken.items()
-        }
-        print(f"{name}, batch {batch}, images/s: {rates}", flush=True)
+        print(f"{name}, batch {batch}: {alone[batch]:.4f} s", flush=True)
     measured = concurrent(exported, name, alone, seconds / 2)
     for (what, batch, clients), measurement in measured.items():
         case = {"network": name, "batch": batch}
         case |= {"what": what, "clients": clients}
-        found = summary(measurement)
-        recorder.append(case, **found)
-        print(case, f"{found['images_per_second']:.1f} images/s", flush=True)
+        recorder.append(
+            case,
+            answers=len(measurement.latencies),
+            images_per_second=measurement.images_per_second,
+            percentiles={p: measurement.percentile(p) for p in (50, 95)},
+        )
+        rate = f"{measurement.images_per_second:.1f} images/s"
+        print(*case.values(), rate, flush=True)
 
 
 if __name__ == "__main__":

@@ -8,38 +8,29 @@ size. A process of TF Serving, in C++, needs less for the first line.
 """
 
 import importlib
-import os
 import pathlib
-import re
 import sys
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
 from benchmarks import records
+from benchmarks import timing
 from lambdanet_tf.serving import standalone
 
 BATCHES = (1, 8, 32)
 ANY_SIZE = 224
 
 
-def resident_mebibytes():
-    status = pathlib.Path("/proc/self/status").read_text(encoding="utf-8")
-    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) / 1024
-
-
 def main(arguments=None):
-    parser = records.parser(__doc__)
-    parser.add_argument("folder", help="a version folder")
-    options = parser.parse_args(arguments)
-    recorder = records.Recorder("serving_memory", options)
+    recorder, options = records.start(
+        "serving_memory", __doc__, arguments, folder=...
+    )
     name = pathlib.Path(options.folder).resolve().parent.name
     sys.modules.update(dict.fromkeys(("keras", "tf_keras")))
     tf = importlib.import_module("tensorflow")
 
     def record(moment):
-        used = resident_mebibytes()
+        used = timing.status("VmRSS")
         recorder.append({"export": name, "moment": moment}, mebibytes=used)
         print(f"{moment:28} {used:7.0f} MiB", flush=True)
 

@@ -11,12 +11,11 @@ process of its own; they take turns. Their probabilities of the same images are
 compared first.
 """
 
+import functools
 import importlib.util
 import os
 import pathlib
 import tempfile
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
@@ -110,13 +109,6 @@ def export(name, folder):
     return place
 
 
-def images_of(name, batch):
-    """Random images, the same at every call."""
-    size = NETWORKS[name][2]
-    images = np.random.default_rng(0).uniform(0, 255, (batch, size, size, 3))
-    return images.astype(np.float32)
-
-
 def measure(name, folder, batch, seconds):
     """Times the installed runtimes; returns what is recorded.
 
@@ -130,14 +122,15 @@ def measure(name, folder, batch, seconds):
     outputs.mkdir(exist_ok=True)
     commands = {
         runtime: (
-            "benchmarks.serving.runtimes",
-            ("--child", runtime, folder, name, batch, outputs),
+            *("benchmarks.serving.runtimes:worker", runtime),
+            *(folder, name, batch, outputs / f"{runtime}.npy"),
         )
-        for runtime in installed()
+        for runtime, (package, _) in RUNTIMES.items()
+        if importlib.util.find_spec(package) is not None
     }
     others = [runtime for runtime in commands if runtime != PLAIN]
     times = timing.worker_turns(commands, seconds, optional=others)
-    arrays = {runtime: np.load(_file(outputs, runtime)) for runtime in times}
+    arrays = {runtime: np.load(outputs / f"{runtime}.npy") for runtime in times}
     difference = max(
         float(np.abs(array - arrays[PLAIN]).max()) for array in arrays.values()
     )
@@ -146,51 +139,30 @@ def measure(name, folder, batch, seconds):
     return {"difference": difference, "seconds": times}
 
 
-def installed():
-    """The runtimes that this machine has."""
-    return [
-        name
-        for name, (package, _) in RUNTIMES.items()
-        if importlib.util.find_spec(package) is not None
-    ]
-
-
-def child(runtime, folder, name, batch, outputs):
-    """The process of a runtime."""
-    run = RUNTIMES[runtime][1](pathlib.Path(folder), int(batch))
-    images = images_of(name, int(batch))
-    np.save(_file(pathlib.Path(outputs), runtime), run(images))
-    timing.serve(lambda request: lambda: run(images))
-
-
-def _file(folder, runtime):
-    return folder / f"{runtime}.npy"
+def worker(runtime, folder, name, batch, output):
+    """What the process of a runtime runs; writes its probabilities."""
+    run = RUNTIMES[runtime][1](pathlib.Path(folder), batch)
+    size = NETWORKS[name][2]
+    images = np.random.default_rng(0).uniform(0, 255, (batch, size, size, 3))
+    images = images.astype(np.float32)
+    np.save(output, run(images))
+    return lambda request: lambda: run(images)
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__, seconds=20.0)
-    parser.add_argument("--batch", type=int, nargs="+", default=BATCHES)
-    parser.add_argument("--child", nargs=5, help="a child process")
-    options = parser.parse_args(arguments)
-    if options.child:
-        child(*options.child)
-        return
-    recorder = records.Recorder("runtimes", options)
+    recorder, options = records.start(
+        "runtimes", __doc__, arguments, seconds=20.0, batch=BATCHES
+    )
     for name in NETWORKS:
-        cases = [{"network": name, "batch": batch} for batch in options.batch]
-        cases = [case for case in cases if not recorder.has(case)]
-        if options.only not in name or not cases:
-            continue
         with tempfile.TemporaryDirectory() as scratch:
-            exported = export(name, scratch)
-            for case in cases:
-                found = measure(name, exported, case["batch"], options.seconds)
-                recorder.append(case, **found)
-                rates = {
-                    runtime: f"{case['batch'] / timing.median(taken):.2f}"
-                    for runtime, taken in found["seconds"].items()
-                }
-                print(case, "images/s:", rates, flush=True)
+            exported = functools.cache(functools.partial(export, name, scratch))
+            recorder.fill(
+                [{"network": name, "batch": batch} for batch in options.batch],
+                lambda case, exported=exported: measure(
+                    *(case["network"], exported()),
+                    *(case["batch"], options.seconds),
+                ),
+            )
 
 
 if __name__ == "__main__":

@@ -10,11 +10,8 @@ scenes show scikit-learn's digits, or the clothes of a folder of Fashion-MNIST
 interrupted is continued.
 """
 
-import os
 import pathlib
 import time
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 from official.common import distribute_utils
@@ -43,7 +40,7 @@ STEPS = 800  # of the config
 EXPORT = "export"
 
 
-def run(folder, network, seed, scenes, steps=None):
+def run(folder, network, seed, scenes, steps=STEPS):
     """Trains, evaluates and exports one detector; returns what is recorded."""
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +74,7 @@ def run(folder, network, seed, scenes, steps=None):
     }
 
 
-def experiment(network, seed, scenes, steps=None):
+def experiment(network, seed, scenes, steps=STEPS):
     """The config of a run."""
     garden.register()
     params = train_utils.parse_configuration(
@@ -93,7 +90,7 @@ def experiment(network, seed, scenes, steps=None):
     task.train_data.input_path = str(scenes / "train.tfrecord")
     task.train_data.seed = seed
     task.validation_data.input_path = str(scenes / "heldout.tfrecord")
-    if steps is not None:
+    if steps != STEPS:
         decay = params.trainer.optimizer_config.learning_rate.cosine
         decay.decay_steps = max(1, steps - decay.offset)
         params.trainer.train_steps = steps
@@ -116,11 +113,10 @@ def export(params, folder):
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__, seeds=3)
-    parser.add_argument("--fashion", metavar="FOLDER", help="of IDX files")
-    parser.add_argument("--steps", type=int, help="other than the config's")
-    parser.add_argument("--runs", default="runs/detection", metavar="FOLDER")
-    options = parser.parse_args(arguments)
+    choices = {"fashion": None, "steps": STEPS, "runs": "runs/detection"}
+    recorder, options = records.start(
+        "detection", __doc__, arguments, seeds=3, **choices
+    )
     folder = pathlib.Path(options.runs)
     images = f"idx:{options.fashion}" if options.fashion else "digits"
     pictures = "clothes" if options.fashion else "digits"
@@ -134,11 +130,11 @@ def main(arguments=None):
 
     cases = [
         {"pictures": pictures, "network": network, "seed": seed}
-        | {"steps": options.steps or STEPS}
+        | {"steps": options.steps}
         for seed in range(options.seeds)
         for network in NETWORKS
     ]
-    records.Recorder("detection", options).fill(cases, measure)
+    recorder.fill(cases, measure)
 
 
 if __name__ == "__main__":

@@ -14,11 +14,8 @@ detectors of this call find.
 
 import contextlib
 import io
-import os
 import pathlib
 import time
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
 import keras_hub
@@ -211,11 +208,10 @@ def _boxes(scene, boxes, labels):
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__)
-    parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--runs", default="runs/detection_keras_hub")
-    parser.add_argument("--picture", metavar="FILE")
-    options = parser.parse_args(arguments)
+    choices = {"steps": STEPS, "runs": "runs/detection_keras_hub"}
+    recorder, options = records.start(
+        "detection_keras_hub", __doc__, arguments, picture=None, **choices
+    )
     runs = pathlib.Path(options.runs)
     runs.mkdir(parents=True, exist_ok=True)
     scenes = {
@@ -230,7 +226,7 @@ def main(arguments=None):
         return row
 
     cases = [{"backbone": x, "steps": options.steps} for x in DETECTORS]
-    records.Recorder("detection_keras_hub", options).fill(cases, measure)
+    recorder.fill(cases, measure)
     if options.picture and found:
         figure = picture(scenes["heldout"][:SHOWN], found)
         figure.savefig(options.picture, dpi=90)

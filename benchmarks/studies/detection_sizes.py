@@ -5,10 +5,6 @@
 Nothing is trained.
 """
 
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import tensorflow as tf
 from official.core import exp_factory
 from official.core import task_factory
@@ -69,8 +65,7 @@ def experiment(name):
 
 
 def main(arguments=None):
-    options = records.parser(__doc__).parse_args(arguments)
-    recorder = records.Recorder("detection_sizes", options)
+    recorder, _ = records.start("detection_sizes", __doc__, arguments)
     garden.register()
     known = backbones()
 

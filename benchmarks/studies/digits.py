@@ -9,13 +9,10 @@ runs of the default recipe are commands, `python train.py --seed 0`, timed as a
 whole.
 """
 
-import os
 import pathlib
 import subprocess
 import sys
 import time
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from benchmarks import records
 from benchmarks.studies import runs

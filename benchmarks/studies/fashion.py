@@ -18,8 +18,6 @@ import os
 import pathlib
 import struct
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import numpy as np
 import tensorflow as tf
 

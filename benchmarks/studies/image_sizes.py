@@ -9,10 +9,6 @@ same number of updates at three in turns, which share all weights. At a smaller
 test size the table is cropped, at a larger one interpolated.
 """
 
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import numpy as np
 import tensorflow as tf
 
@@ -88,9 +84,9 @@ def accuracies(model) -> list[float]:
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__, seeds=3)
-    parser.add_argument("--steps", type=int, default=STEPS)
-    options = parser.parse_args(arguments)
+    recorder, options = records.start(
+        "image_sizes", __doc__, arguments, seeds=3, steps=STEPS
+    )
     is_usual = options.steps == STEPS
 
     def measure(case):
@@ -104,7 +100,7 @@ def main(arguments=None):
         for seed in range(options.seeds)
         for name in TRAINED
     ]
-    records.Recorder("image_sizes", options).fill(cases, measure)
+    recorder.fill(cases, measure)
 
 
 if __name__ == "__main__":

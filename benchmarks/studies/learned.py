@@ -9,8 +9,6 @@ are over all 1,797 images. `--pictures` draws them, receptive fields and a
 table.
 """
 
-import pathlib
-
 from sklearn.datasets import load_digits
 
 from benchmarks import records
@@ -45,17 +43,13 @@ def fields(model, pixels):
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__)
-    parser.add_argument("run", help="the folder of a run on the digits")
-    parser.add_argument("--pictures", type=pathlib.Path, metavar="FOLDER")
-    options = parser.parse_args(arguments)
-    run = runs.RunFolder(options.run).read()
-    model, untrained = (
-        run.load_model(),
-        models.build(run.model, **run.arguments),
+    recorder, options = records.start(
+        "learned", __doc__, arguments, run=..., pictures=None
     )
+    run = runs.RunFolder(options.run).read()
+    model = run.load_model()
+    untrained = models.build(run.model, **run.arguments)
     norms = analysis.part_norms(model, images())
-    recorder = records.Recorder("learned", options)
     for row, before in zip(
         norms, analysis.part_norms(untrained, images()), strict=True
     ):
@@ -77,7 +71,7 @@ def main(arguments=None):
             "learned_fields": analysis.receptive_field_figure(shown, columns=6),
             "learned_table": analysis.position_table_figure(layer),
         }.items():
-            figure.savefig(options.pictures / f"{name}.png", dpi=110)
+            figure.savefig(f"{options.pictures}/{name}.png", dpi=110)
 
 
 if __name__ == "__main__":

@@ -13,21 +13,17 @@ that time on `EXACT` training images at once. What a candidate lacks of that
 accuracy is due to its averages alone.
 """
 
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import numpy as np
 import tensorflow as tf
 
 from benchmarks import records
+from benchmarks.views.studies import FIRST_EPOCH
 from lambdanet_tf import layers
 from lambdanet_tf import models
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.environment import require
 
 EXACT = 384  # training images of the exact statistics
-FIRST_EPOCH = 3  # from which on validation must follow training
 BATCHES = (8, 32, 256)
 
 # The momentum of the package's layers and that of Keras' own, and what the
@@ -300,12 +296,10 @@ def train(task, batch_size, seed, short=False):
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__, seeds=3)
-    parser.add_argument("--batches", nargs="+", type=int, default=BATCHES)
-    parser.add_argument(
-        "--short", action="store_true", help="a step an epoch: proves it runs"
+    choices = {"batches": BATCHES, "short": False}
+    recorder, options = records.start(
+        "norm_defaults", __doc__, arguments, seeds=3, **choices
     )
-    options = parser.parse_args(arguments)
     cases = [
         {"keras": "Keras 3" if KERAS_3 else "Keras 2", "task": task}
         | {"batch": batch, "seed": seed}
@@ -319,7 +313,7 @@ def main(arguments=None):
         place = case["task"], case["batch"], case["seed"]
         return {"epochs": train(*place, options.short)}
 
-    records.Recorder("norm_defaults", options).fill(cases, measure)
+    recorder.fill(cases, measure)
 
 
 if __name__ == "__main__":

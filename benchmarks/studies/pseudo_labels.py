@@ -10,10 +10,7 @@ on both, in as many steps, with as many labelled images in each. Each run has a
 folder of its own; one that was interrupted is continued.
 """
 
-import os
 import pathlib
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf
@@ -122,10 +119,10 @@ def label(runs, seed):
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__, seeds=3)
-    parser.add_argument("--epochs", type=int, default=EPOCHS)
-    parser.add_argument("--runs", default="runs/pseudo_labels")
-    options = parser.parse_args(arguments)
+    choices = {"epochs": EPOCHS, "runs": "runs/pseudo_labels"}
+    recorder, options = records.start(
+        "pseudo_labels", __doc__, arguments, seeds=3, **choices
+    )
     runs = pathlib.Path(f"{options.runs}-{options.epochs}")
     write_images(runs / "data")
     cases = [
@@ -133,9 +130,7 @@ def main(arguments=None):
         for seed in range(options.seeds)
         for arm in ARMS
     ]
-    records.Recorder("pseudo_labels", options).fill(
-        cases, lambda case: run(runs, *case.values())
-    )
+    recorder.fill(cases, lambda case: run(runs, *case.values()))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import time
 
 # What training on a TPU runs on.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import jax
 

@@ -13,10 +13,7 @@ cycles of its listing, of which neither alone follows what was measured
 
 import itertools
 import math
-import os
 import statistics
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from benchmarks import records
 from benchmarks.layers import device_fit
@@ -72,9 +69,9 @@ def fit(rows):
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__)
-    parser.add_argument("--fit", action="store_true")
-    options = parser.parse_args(arguments)
+    recorder, options = records.start(
+        "tpu_choices", __doc__, arguments, fit=False
+    )
     if options.fit:
         rows = records.latest("tpu", options.results)
         print(fit(list(compiled({records.key(x["case"]): x for x in rows}))))

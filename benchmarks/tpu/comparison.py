@@ -9,10 +9,6 @@ pass, gradients, SGD with momentum. Needs no TPU, but the compiler of
 `make tpu-compile`. Each program is compiled in a process of its own.
 """
 
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import tensorflow as tf
 
 from benchmarks.networks import comparison

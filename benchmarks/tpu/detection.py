@@ -11,7 +11,6 @@ process of its own, and what is done is not repeated.
 import os
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 from official.core import exp_factory

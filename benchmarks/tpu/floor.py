@@ -9,9 +9,6 @@ memory, whichever takes longer, as if all else were free.
 """
 
 import math
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from benchmarks import records
 from benchmarks.tpu.lowering import PASSES
@@ -53,7 +50,7 @@ def floor(analysis, program, chip):
 
 
 def main(arguments=None):
-    options = records.parser(__doc__).parse_args(arguments)
+    recorder, _ = records.start("tpu_floor", __doc__, arguments)
     programs = {x.name: x for x in NETWORKS if x.batch == TIMED}
 
     def measure(case):
@@ -61,7 +58,7 @@ def main(arguments=None):
         analysis = program_analysis(program)
         return {"floor": floor(analysis, program, CHIPS[CHIP])}
 
-    records.Recorder("tpu_floor", options).fill(
+    recorder.fill(
         [program.case(CHIP) for program in programs.values()], measure
     )
 

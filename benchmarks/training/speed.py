@@ -7,13 +7,9 @@ Every case is measured in a process of its own that may use as many cores as it
 says. The image sets are synthetic and are written into a temporary folder.
 """
 
-import json
 import os
 import pathlib
 import tempfile
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import time
 
 import tensorflow as tf
@@ -193,16 +189,31 @@ def write_files(folder):
 
 
 def cases():
-    """Yields what is measured: case, cores, function and its arguments."""
-    for name in NETWORKS:
-        yield {"part": "loop", "network": name}, 2, "overhead", [name]
-    for name in (*PIPELINES, BARE):
-        for cores in (1, 2):
-            case = {"part": "pipeline", "pipeline": name, "cores": cores}
-            yield case, cores, "pipeline", [name]
-    for replicas, cores, batch in SCALING:
-        case = {"part": "replicas", "replicas": replicas, "cores": cores}
-        yield {**case, "batch": batch}, cores, "scaling", [replicas, batch]
+    """What is measured."""
+    return [
+        *({"part": "loop", "network": name} for name in NETWORKS),
+        *(
+            {"part": "pipeline", "pipeline": name, "cores": cores}
+            for name in (*PIPELINES, BARE)
+            for cores in (1, 2)
+        ),
+        *(
+            {"part": "replicas", "replicas": replicas}
+            | {"cores": cores, "batch": batch}
+            for replicas, cores, batch in SCALING
+        ),
+    ]
+
+
+def measure(folder, case, seconds):
+    """Measures a case; returns what is recorded."""
+    if case["part"] == "loop":
+        return {"seconds": overhead(folder, case["network"])}
+    if case["part"] == "pipeline":
+        rate = pipeline(folder, case["pipeline"], seconds)
+    else:
+        rate = scaling(folder, case["replicas"], case["batch"])
+    return {"images_per_second": rate}
 
 
 def _placed(fields, folder):
@@ -213,30 +224,19 @@ def _placed(fields, folder):
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__, seconds=3.0)
-    parser.add_argument("--child", help="a child process")
-    options = parser.parse_args(arguments)
-    if options.child:
-        function, *rest = json.loads(options.child)
-        print(json.dumps(globals()[function](*rest)))
-        return
-    recorder = records.Recorder("training", options)
+    recorder, options = records.start(
+        "training", __doc__, arguments, seconds=3.0
+    )
+    child = "benchmarks.training.speed:measure"
     with tempfile.TemporaryDirectory() as folder:
         write_files(folder)
-        for case, cores, function, rest in cases():
-            if options.only not in str(case) or recorder.has(case):
-                continue
-            if function == "pipeline":
-                rest = [*rest, options.seconds]
-            child = json.dumps([function, folder, *rest])
-            found = timing.in_child(
-                "benchmarks.training.speed", "--child", child, cores=cores
-            )
-            if function == "overhead":
-                recorder.append(case, seconds=found)
-            else:
-                recorder.append(case, images_per_second=found)
-            print(case, found, flush=True)
+        recorder.fill(
+            cases(),
+            lambda case: timing.in_child(
+                *(child, folder, case, options.seconds),
+                cores=case.get("cores", 2),
+            ),
+        )
 
 
 if __name__ == "__main__":

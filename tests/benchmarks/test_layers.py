@@ -127,9 +127,8 @@ def test_each_version_is_that_of_its_folder(tmp_path):
     versions.extract("HEAD", tmp_path)
     layers = tmp_path / "lambdanet_tf/layers/__init__.py"
     layers.write_text("raise SystemExit")
-    module = ("benchmarks.layers.versions", ["--calls"])
     with (
-        versions.timing.Worker(*module, root=tmp_path) as version,
+        versions.worker(tmp_path) as version,
         pytest.raises(RuntimeError, match="failed"),
     ):
         version.run("forward 7x7, d=512, scope global")

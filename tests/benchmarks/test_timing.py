@@ -10,10 +10,12 @@ from benchmarks import timing
 pytestmark = pytest.mark.once
 
 SLEEPER = """
-import sys, time
-from benchmarks import timing
-seconds = float(sys.argv[1])
-timing.serve(lambda request: lambda: time.sleep(seconds))
+import time
+def sleep(seconds):
+    return lambda request: lambda: time.sleep(float(seconds))
+def twice(number):
+    print("not the result")
+    return 2 * number
 """
 
 
@@ -21,11 +23,11 @@ timing.serve(lambda request: lambda: time.sleep(seconds))
 def sleeper(tmp_path, monkeypatch):
     (tmp_path / "sleeper.py").write_text(SLEEPER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    return "sleeper"
+    return "sleeper:sleep"
 
 
 def test_each_process_is_timed_in_each_turn(sleeper):
-    commands = {"short": (sleeper, [0.0]), "long": (sleeper, [0.05])}
+    commands = {"short": (sleeper, 0.0), "long": (sleeper, 0.05)}
     times = timing.worker_turns(commands, seconds=60, most=3)
     assert {name: len(taken) for name, taken in times.items()} == {
         "short": 3,
@@ -35,20 +37,24 @@ def test_each_process_is_timed_in_each_turn(sleeper):
 
 
 def test_there_are_enough_turns_for_an_interval_however_long(sleeper):
-    times = timing.worker_turns({"a": (sleeper, [0.0])}, seconds=0)
+    times = timing.worker_turns({"a": (sleeper, 0.0)}, seconds=0)
     assert len(times["a"]) == 6
 
 
 def test_a_process_that_fails_ends_the_comparison(sleeper):
-    commands = {"good": (sleeper, [0.0]), "bad": (sleeper, ["no number"])}
+    commands = {"good": (sleeper, 0.0), "bad": (sleeper, "no number")}
     with pytest.raises(RuntimeError, match="sleeper.*failed"):
         timing.worker_turns(commands, seconds=1, most=1)
 
 
 def test_an_optional_process_may_refuse_to_begin(sleeper):
-    commands = {"good": (sleeper, [0.0]), "bad": (sleeper, ["no number"])}
+    commands = {"good": (sleeper, 0.0), "bad": (sleeper, "no number")}
     times = timing.worker_turns(commands, 1, ["bad"], most=1)
     assert list(times) == ["good"]
+
+
+def test_a_function_is_called_in_a_process_of_its_own(sleeper):
+    assert timing.in_child("sleeper:twice", 4, cores=1) == 8
 
 
 def test_functions_take_turns_until_the_budget_is_spent():

@@ -134,7 +134,7 @@ def test_what_timm_can_express_it_computes(variant, torch, tmp_path):
 
 def test_the_benchmark_at_small_size(tmp_path, capsys):
     command = "--only LambdaResNet26T --batch 1 --size 64 --seconds 4"
-    command += f" --ours graph --theirs eager --results {tmp_path}"
+    command += f" --theirs eager --results {tmp_path}"
     timm_speed.main(command.split())
     rows = records.read("timm", tmp_path)
     phases = [row["case"]["phase"] for row in rows]
