@@ -22,39 +22,13 @@ def measured(group):
     """The algorithms of a layer that were timed, as `Measured`."""
     layer = group["layer"]
     grid = (layer["image_size"],) * 2
+    seconds = {
+        line["contestant"]: line["median"]
+        for line in group["lines"]
+        if line["contestant"] in ops.ALGORITHMS
+    }
     line = Line(grid, layer["filters"], layer["scope"], group["batch"])
-    return device_fit.Measured(
-        line.geometry,
-        line.dims,
-        group["training"],
-        line.batch,
-        {
-            line["contestant"]: line["median"]
-            for line in group["lines"]
-            if line["contestant"] in ops.ALGORITHMS
-        },
-    )
-
-
-def timed(figures):
-    """Groups of layers of which an algorithm was measured, as `Measured`."""
-    rows = [
-        measured(group)
-        for group in figures["groups"].values()
-        if group["layer"] is not None
-    ]
-    return [row for row in rows if row.expected(GPU)]
-
-
-def fit(figures):
-    """A fitted row, and how far each choice is from the fastest, in words."""
-    rows = timed(figures)
-    fitted = device_fit.fit(rows, GPU)
-    lines = [f"{GPU}", f"{fitted}"]
-    for device in (GPU, fitted):
-        worst = max(row.regret(device) for row in rows)
-        lines.append(f"at most {worst:.2f} times the fastest algorithm")
-    return "\n".join(lines)
+    return line.measured(group["training"], seconds)
 
 
 def main(arguments=None):
@@ -62,14 +36,17 @@ def main(arguments=None):
         "gpu", __doc__, arguments, file=..., fit=False
     )
     figures = json.loads(pathlib.Path(options.file).read_text())
+    groups = figures["groups"]
+    rows = {x: measured(y) for x, y in groups.items() if y["layer"]}
+    rows = {name: row for name, row in rows.items() if row.expected(GPU)}
     if options.fit:
-        print(fit(figures))
+        print(device_fit.report(list(rows.values()), GPU))
         return
-    for name, group in figures["groups"].items():
+    for name, group in groups.items():
         facts = {"machine": figures["machine"]}
-        if group["layer"] is not None and measured(group).expected(GPU):
+        if name in rows:
             facts["name"] = Layer(**group["layer"]).name
-            facts["auto"] = measured(group).choice(GPU)
+            facts["auto"] = rows[name].choice(GPU)
         recorder.append({"group": name}, **group, **facts)
         print(name, group["failures"] or "", flush=True)
 

@@ -7,6 +7,7 @@ would take needs than the fastest one that was measured.
 import dataclasses
 import itertools
 import math
+import statistics
 
 from lambdanet_tf import ops
 
@@ -95,6 +96,16 @@ def loss(rows, device):
     logs = [math.log(row.regret(device)) for row in rows]
     doubtful = [row.doubtful_regret(device) for row in rows]
     return sum(logs + doubtful) / len(rows)
+
+
+def report(rows, device):
+    """Fits a row; says what it was, what it is and how both choose."""
+    lines = []
+    for row in (device, fit(rows, device)):
+        values = [each.regret(row) for each in rows]
+        mean = statistics.geometric_mean(values)
+        lines += [f"{row}", f"mean {mean:.3f}, worst {max(values):.2f}"]
+    return "\n".join(lines)
 
 
 def fit(rows, device):

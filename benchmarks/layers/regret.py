@@ -105,14 +105,9 @@ def compare(functions, chosen, seconds):
 def measured(record):
     """A record of a layer and phase, for `device_fit`."""
     layer = {**record["layer"], "grid": tuple(record["layer"]["grid"])}
-    line = Line(**layer)
-    return device_fit.Measured(
-        line.geometry,
-        line.dims,
-        record["case"]["phase"] == "training",
-        line.batch,
-        {name: timing.median(x) for name, x in record["seconds"].items()},
-    )
+    seconds = {x: timing.median(y) for x, y in record["seconds"].items()}
+    is_training = record["case"]["phase"] == "training"
+    return Line(**layer).measured(is_training, seconds)
 
 
 def fit(rows, draws):

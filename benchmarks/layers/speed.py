@@ -18,6 +18,7 @@ import tensorflow as tf
 from benchmarks import records
 from benchmarks import timing
 from benchmarks.layers import baselines
+from benchmarks.layers import device_fit
 from lambdanet_tf import ops
 from lambdanet_tf.layers import LambdaLayer
 
@@ -73,6 +74,11 @@ class Line:
         return ops.Dims(
             self.num_heads, self.key_dim, value_dim, self.intra_depth
         )
+
+    def measured(self, training, seconds):
+        """As `device_fit` takes it, with seconds by algorithm."""
+        place = self.geometry, self.dims
+        return device_fit.Measured(*place, training, self.batch, seconds)
 
     def layer(self, implementation):
         """A lambda layer of this package."""

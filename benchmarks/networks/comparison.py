@@ -23,32 +23,68 @@ from lambdanet_tf import models
 from lambdanet_tf.layers import BatchNormalization
 from lambdanet_tf.specs import TABLE_20
 
-# Seconds of a training step of 1024 images on 8 TPUv3 cores, bfloat16: the
-# paper's Table 20, and the README of models/official/resnet/resnet_rs in
-# github.com/tensorflow/tpu (its batch is 128 a core).
-RESNET_RS_STEPS = {
-    "ResNetRS50, 160 px": 0.070,
-    "ResNetRS101, 160 px": 0.120,
-    "ResNetRS101, 192 px": 0.170,
-    "ResNetRS152, 192 px": 0.240,
-    "ResNetRS152, 224 px": 0.320,
-    "ResNetRS152, 256 px": 0.410,
-    "ResNetRS200, 256 px": 0.570,
-    "ResNetRS270, 256 px": 0.780,
-    "ResNetRS350, 256 px": 1.100,
-    "ResNetRS350, 320 px": 1.630,
-    "ResNetRS420, 320 px": 2.090,
+STEP_IMAGES = 1024  # of a published step
+# Size, top-1, seconds of a training step on 8 TPUv3 cores in bfloat16: the
+# paper's Table 20, and for ResNet-RS the README of
+# models/official/resnet/resnet_rs in github.com/tensorflow/tpu (its batch is
+# 128 a core). The others without a step.
+TABLES = {
+    "LambdaResNet": [
+        (f"LambdaResNet{x.depth}", x.image_size, x.top1, x.step_seconds)
+        for x in TABLE_20
+        if x.top1
+    ],
+    "ResNet-RS": [
+        ("ResNetRS50", 160, 78.8, 0.070),
+        ("ResNetRS101", 160, 80.3, 0.120),
+        ("ResNetRS101", 192, 81.2, 0.170),
+        ("ResNetRS152", 192, 82.0, 0.240),
+        ("ResNetRS152", 224, 82.2, 0.320),
+        ("ResNetRS152", 256, 83.0, 0.410),
+        ("ResNetRS200", 256, 83.4, 0.570),
+        ("ResNetRS270", 256, 83.8, 0.780),
+        ("ResNetRS350", 256, 84.0, 1.100),
+        ("ResNetRS350", 320, 84.2, 1.630),
+        ("ResNetRS420", 320, 84.4, 2.090),
+    ],
+    "EfficientNet": [
+        ("EfficientNetB0", 224, 77.1),
+        ("EfficientNetB1", 240, 79.1),
+        ("EfficientNetB2", 260, 80.1),
+        ("EfficientNetB3", 300, 81.6),
+        ("EfficientNetB4", 380, 82.9),
+        ("EfficientNetB5", 456, 83.6),
+        ("EfficientNetB6", 528, 84.0),
+        ("EfficientNetB7", 600, 84.3),
+    ],
+    "EfficientNetV2": [
+        ("EfficientNetV2S", 384, 83.9),
+        ("EfficientNetV2M", 480, 85.1),
+        ("EfficientNetV2L", 480, 85.7),
+    ],
+    "ViT": [("DeiTSmall", 224, 79.8), ("DeiTBase", 224, 81.8)],
 }
-STEP_IMAGES = 1024
-
-
-def published_steps():
-    """Seconds an image of training on TPUs, by the key of a network."""
-    steps = RESNET_RS_STEPS | {
-        f"LambdaResNet{row.depth}, {row.image_size} px": row.step_seconds
-        for row in TABLE_20
-    }
-    return {key: seconds / STEP_IMAGES for key, seconds in steps.items()}
+MODULES = {
+    "LambdaResNet": models,
+    "ResNet-RS": models,
+    "ViT": vision_transformer,
+}
+# Two cores time the others in some 20 minutes.
+ONLY_WITH_ALL = {
+    "LambdaResNet350, 288 px",
+    "LambdaResNet350, 320 px",
+    "LambdaResNet420, 320 px",
+    "ResNetRS101, 160 px",
+    "ResNetRS152, 192 px",
+    "ResNetRS152, 256 px",
+    "ResNetRS200, 256 px",
+    "ResNetRS270, 256 px",
+    "ResNetRS350, 256 px",
+    "ResNetRS350, 320 px",
+    "ResNetRS420, 320 px",
+    "EfficientNetV2M, 480 px",
+    "EfficientNetV2L, 480 px",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +96,7 @@ class Network:
         name: of the builder.
         image_size: height and width.
         top1: on ImageNet, per cent.
+        step: published seconds of a training step on TPUs.
         build: the builder, with the arguments of `keras.applications`.
     """
 
@@ -67,6 +104,7 @@ class Network:
     name: str
     image_size: int
     top1: float
+    step: float | None
     build: Callable[..., tf.keras.Model]
 
     @property
@@ -76,10 +114,11 @@ class Network:
     @property
     def facts(self):
         """What is recorded of the network beside its times."""
+        published = self.step and self.step / STEP_IMAGES
         return {
             "family": self.family,
             "top1": self.top1,
-            "published": published_steps().get(self.key),
+            "published": published,
         }
 
     def model(self):
@@ -103,105 +142,17 @@ def _renormed(layer):
     return layer_type.from_config(layer.get_config())
 
 
-def _lambda_resnets():
-    return [
-        Network(
-            "LambdaResNet",
-            f"LambdaResNet{row.depth}",
-            row.image_size,
-            row.top1,
-            getattr(models, f"LambdaResNet{row.depth}"),
-        )
-        for row in TABLE_20
-        if row.top1
-    ]
+def _networks():
+    for family, rows in TABLES.items():
+        module = MODULES.get(family, tf.keras.applications)
+        for name, size, top1, *step in rows:
+            step = step[0] if step else None
+            build = getattr(module, name)
+            yield Network(family, name, size, top1, step, build)
 
 
-def _rows(family, module, rows):
-    return [
-        Network(family, name, size, top1, getattr(module, name))
-        for name, size, top1 in rows
-    ]
-
-
-_APPLICATIONS = tf.keras.applications
-NETWORKS = {
-    network.key: network
-    for network in (
-        *_lambda_resnets(),
-        *_rows(
-            "ResNet-RS",
-            models,
-            (
-                ("ResNetRS50", 160, 78.8),
-                ("ResNetRS101", 160, 80.3),
-                ("ResNetRS101", 192, 81.2),
-                ("ResNetRS152", 192, 82.0),
-                ("ResNetRS152", 224, 82.2),
-                ("ResNetRS152", 256, 83.0),
-                ("ResNetRS200", 256, 83.4),
-                ("ResNetRS270", 256, 83.8),
-                ("ResNetRS350", 256, 84.0),
-                ("ResNetRS350", 320, 84.2),
-                ("ResNetRS420", 320, 84.4),
-            ),
-        ),
-        *_rows(
-            "EfficientNet",
-            _APPLICATIONS,
-            (
-                ("EfficientNetB0", 224, 77.1),
-                ("EfficientNetB1", 240, 79.1),
-                ("EfficientNetB2", 260, 80.1),
-                ("EfficientNetB3", 300, 81.6),
-                ("EfficientNetB4", 380, 82.9),
-                ("EfficientNetB5", 456, 83.6),
-                ("EfficientNetB6", 528, 84.0),
-                ("EfficientNetB7", 600, 84.3),
-            ),
-        ),
-        *_rows(
-            "EfficientNetV2",
-            _APPLICATIONS,
-            (
-                ("EfficientNetV2S", 384, 83.9),
-                ("EfficientNetV2M", 480, 85.1),
-                ("EfficientNetV2L", 480, 85.7),
-            ),
-        ),
-        *_rows(
-            "ViT",
-            vision_transformer,
-            (("DeiTSmall", 224, 79.8), ("DeiTBase", 224, 81.8)),
-        ),
-    )
-}
-# What two cores time in some 20 minutes.
-CHOSEN = (
-    "LambdaResNet50, 128 px",
-    "LambdaResNet50, 160 px",
-    "LambdaResNet101, 160 px",
-    "LambdaResNet101, 192 px",
-    "LambdaResNet152, 192 px",
-    "LambdaResNet152, 224 px",
-    "LambdaResNet152, 256 px",
-    "LambdaResNet270, 256 px",
-    "LambdaResNet350, 256 px",
-    "ResNetRS50, 160 px",
-    "ResNetRS101, 192 px",
-    "ResNetRS152, 224 px",
-    "EfficientNetB0, 224 px",
-    "EfficientNetB1, 240 px",
-    "EfficientNetB2, 260 px",
-    "EfficientNetB3, 300 px",
-    "EfficientNetB4, 380 px",
-    "EfficientNetB5, 456 px",
-    "EfficientNetB6, 528 px",
-    "EfficientNetB7, 600 px",
-    "EfficientNetV2S, 384 px",
-    "DeiTSmall, 224 px",
-    "DeiTBase, 224 px",
-)
+NETWORKS = {network.key: network for network in _networks()}
+CHOSEN = [key for key in NETWORKS if key not in ONLY_WITH_ALL]
 
 
 def measure(key, batch, seconds):

@@ -90,10 +90,9 @@ def experiment(network, seed, scenes, steps=STEPS):
     task.train_data.input_path = str(scenes / "train.tfrecord")
     task.train_data.seed = seed
     task.validation_data.input_path = str(scenes / "heldout.tfrecord")
-    if steps != STEPS:
-        decay = params.trainer.optimizer_config.learning_rate.cosine
-        decay.decay_steps = max(1, steps - decay.offset)
-        params.trainer.train_steps = steps
+    decay = params.trainer.optimizer_config.learning_rate.cosine
+    decay.decay_steps = max(1, steps - decay.offset)
+    params.trainer.train_steps = steps
     params.validate()
     return params
 

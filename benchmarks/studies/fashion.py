@@ -40,15 +40,15 @@ class Arm:
     """A network and what differs in its training.
 
     Attributes:
-        letter: of all its blocks, a key of `specs.LETTERS`; or a string of
-            one for each of the three stages.
-        arguments: of the network, beside the widths of the letter.
+        letters: of its blocks in the three stages, keys of `specs.LETTERS`;
+            the first one has widths of its own if it is that of all.
+        arguments: of the network, beside the widths.
         changes: fields of the recipe.
         mixes_pixels: whether its lambda layers mix pixels and channels.
         against: the arm that it is compared with.
     """
 
-    letter: str
+    letters: str = "LLL"
     arguments: dict = dataclasses.field(default_factory=dict)
     changes: dict = dataclasses.field(default_factory=dict)
     mixes_pixels: bool = False
@@ -56,36 +56,38 @@ class Arm:
 
 
 MAIN = {
-    "lambda layers": Arm("L", against=None),
-    "convolutions": Arm("C"),
-    "global attention": Arm("A"),
-    "local attention": Arm("S"),
+    "lambda layers": Arm(against=None),
+    "convolutions": Arm("CCC"),
+    "global attention": Arm("AAA"),
+    "local attention": Arm("SSS"),
 }
 DELFT = {
-    "pixels mixed": Arm("L", mixes_pixels=True),
-    "no averages": Arm("L", changes={"ema_decay": 0.0}),
+    "pixels mixed": Arm(mixes_pixels=True),
+    "no averages": Arm(changes={"ema_decay": 0.0}),
     "no averages, decay inverted": Arm(
-        "L",
         changes={"ema_decay": 0.0, "norm_momentum": delft.INVERTED_DECAY},
         against="no averages",
     ),
 }
 # Tables 8 to 12.
 ABLATIONS = {
-    "content only": Arm("L", {"use_position": False}),
-    "position only": Arm("L", {"use_content": False}),
-    "scope 3": Arm("L", {"scope": 3}),
-    "scope 7": Arm("L", {"scope": 7}),
-    "1 head": Arm("L", {"num_heads": 1}),
-    "8 heads, depth 8": Arm("L", {"num_heads": 8, "key_dim": 8}),
-    "scope 7, intra-depth 4": Arm("L", {"scope": 7, "intra_depth": 4}),
-    "softmax of queries too": Arm("L", {"query_normalization": "softmax"}),
-    "L2 of keys": Arm("L", {"key_normalization": "l2"}),
-    "keys not normalized": Arm("L", {"key_normalization": None}),
-    "queries, values not normalized": Arm("L", {"use_batch_norm": False}),
-    "C-L-L": Arm("CLL"),
-    "C-C-L": Arm("CCL"),
-    "L-C-C": Arm("LCC"),
+    **{
+        name: Arm(arguments=arguments)
+        for name, arguments in {
+            "content only": {"use_position": False},
+            "position only": {"use_content": False},
+            "scope 3": {"scope": 3},
+            "scope 7": {"scope": 7},
+            "1 head": {"num_heads": 1},
+            "8 heads, depth 8": {"num_heads": 8, "key_dim": 8},
+            "scope 7, intra-depth 4": {"scope": 7, "intra_depth": 4},
+            "softmax of queries too": {"query_normalization": "softmax"},
+            "L2 of keys": {"key_normalization": "l2"},
+            "keys not normalized": {"key_normalization": None},
+            "queries, values not normalized": {"use_batch_norm": False},
+        }.items()
+    },
+    **{"-".join(letters): Arm(letters) for letters in ("CLL", "CCL", "LCC")},
 }
 ARMS = {**MAIN, **DELFT, **ABLATIONS}
 
@@ -108,19 +110,20 @@ class Stage:
 
     image_size: int
     widths: dict[str, tuple[int, ...]]
-    blocks: int
-    train_images: int
-    validation_images: int
     epochs: int
     rates: tuple[float, ...]
-    searched: tuple[str, ...]
-    seeds: dict[str, tuple[int, ...]]
+    blocks: int = 1
+    train_images: int = 10_000
+    validation_images: int = 5_000
+    searched: tuple[str, ...] = tuple(MAIN)
+    seeds: dict[str, tuple[int, ...]] = dataclasses.field(
+        default_factory=lambda: {
+            name: (0, 1, 2, 3, 4) if name in MAIN else (0, 1, 2)
+            for name in ARMS
+        }
+    )
 
 
-SEEDS = {
-    **dict.fromkeys(MAIN, (0, 1, 2, 3, 4)),
-    **dict.fromkeys({**DELFT, **ABLATIONS}, (0, 1, 2)),
-}
 STAGES = {
     "small": Stage(
         image_size=14,
@@ -130,13 +133,8 @@ STAGES = {
             "A": (16, 36, 72),
             "S": (16, 36, 72),
         },
-        blocks=1,
-        train_images=10_000,
-        validation_images=5_000,
         epochs=6,
         rates=(0.2, 0.5, 1.2),
-        searched=tuple(MAIN),
-        seeds=SEEDS,
     ),
     "full": Stage(
         image_size=28,
@@ -146,13 +144,10 @@ STAGES = {
             "A": (36, 72, 132),
             "S": (36, 72, 132),
         },
-        blocks=2,
-        train_images=10_000,
-        validation_images=5_000,
         epochs=8,
         rates=(0.05, 0.1, 0.2, 0.4, 0.8),
+        blocks=2,
         searched=(*MAIN, *ABLATIONS),
-        seeds=SEEDS,
     ),
 }
 STAGES["look"] = dataclasses.replace(
@@ -168,14 +163,14 @@ STAGES["look"] = dataclasses.replace(
 
 def model_arguments(arm, stage):
     """The arguments of `LambdaResNetSmall` that make an arm's network."""
-    letters = arm.letter if len(arm.letter) == 3 else 3 * arm.letter
+    letter = arm.letters[0] if len({*arm.letters}) == 1 else "L"
     arguments = {
-        "stages": [letter * stage.blocks for letter in letters],
-        "widths": list(stage.widths.get(arm.letter, stage.widths["L"])),
+        "stages": [letter * stage.blocks for letter in arm.letters],
+        "widths": list(stage.widths[letter]),
     }
-    if "L" in letters and arm.arguments.get("use_position", True):
+    if "L" in arm.letters and arm.arguments.get("use_position", True):
         arguments["scope"] = None
-    if set("AS") & set(letters):
+    if letter in "AS":
         arguments["attention_heads"] = 4
     return {**arguments, **arm.arguments}
 
@@ -203,6 +198,12 @@ def recipe(name, stage, data, seed, rate):
     return training.resolve("digits", fields)
 
 
+FILES = (
+    *("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    *("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+)
+
+
 def split_data(source, folder, stage):
     """Writes the images of the search and of the final runs as IDX folders.
 
@@ -217,34 +218,18 @@ def split_data(source, folder, stage):
     if (folder / "final-fashion" / "classes.txt").exists():
         return
     classes = read_idx(str(source), 0.0).classes
-    images, labels, test_images, test_labels = (
-        read_idx_file(str(_find(source, name)))
-        for name in (
-            "train-images-idx3-ubyte",
-            "train-labels-idx1-ubyte",
-            "t10k-images-idx3-ubyte",
-            "t10k-labels-idx1-ubyte",
-        )
+    images, labels, *test = (
+        read_idx_file(str(_find(source, name))) for name in FILES
     )
+    counts = stage.train_images, stage.validation_images
     generator = np.random.default_rng(SPLIT_SEED)
-    train, validation = _stratified(
-        labels,
-        (stage.train_images, stage.validation_images),
-        generator,
-    )
-    parts = {
-        "search": (images[validation], labels[validation]),
-        "final": (test_images, test_labels),
-    }
-    for name, (last_images, last_labels) in parts.items():
+    train, validation = _stratified(labels, counts, generator)
+    parts = {"search": (images[validation], labels[validation]), "final": test}
+    for name, last in parts.items():
         part = folder / f"{name}-fashion"
         part.mkdir(parents=True, exist_ok=True)
-        for file, array in (
-            ("train-images-idx3-ubyte", images[train]),
-            ("train-labels-idx1-ubyte", labels[train]),
-            ("t10k-images-idx3-ubyte", last_images),
-            ("t10k-labels-idx1-ubyte", last_labels),
-        ):
+        arrays = images[train], labels[train], *last
+        for file, array in zip(FILES, arrays, strict=True):
             write_idx(part / file, array)
         (part / "classes.txt").write_text("\n".join(classes) + "\n")
 
@@ -333,29 +318,26 @@ def study(recorder, folder, stage_name, stage, names, jobs=1):
     searched, final = plan(stage, names)
     counted = sizes(stage, {*searched, *names})
 
-    def trained(part, jobs_of_part):
+    def trained(part, planned):
         """Records of runs: those that are known, and the others trained."""
         data = f"idx:{folder / 'data' / part}-fashion"
         cases = [
             {"stage": stage_name, "part": part, "arm": name}
             | {"seed": seed, "rate": rate}
-            for name, seed, rate in jobs_of_part
+            for name, seed, rate in planned
         ]
-        known = [recorder.known(case) for case in cases]
-        waiting = [
-            case for case, row in zip(cases, known, strict=True) if not row
-        ]
+        rows = list(filter(None, map(recorder.known, cases)))
+        waiting = [case for case in cases if not recorder.has(case)]
         tasks = [
             (
-                folder / runs.slug(part, x["arm"], x["seed"], x["rate"]),
-                *(x["arm"], stage, data, x["seed"], x["rate"]),
+                folder / runs.slug(part, name, seed, rate),
+                *(name, stage, data, seed, rate),
             )
-            for x in waiting
+            for _, _, name, seed, rate in map(dict.values, waiting)
         ]
-        rows = [row for row in known if row]
         for case, found in zip(waiting, run_all(tasks, jobs), strict=True):
-            against = ARMS[case["arm"]].against
-            facts = {**counted[case["arm"]], "against": against}
+            facts = counted[case["arm"]]
+            facts = {**facts, "against": ARMS[case["arm"]].against}
             rows.append(recorder.append(case, **found, **facts))
             print(f"{case}: {found['accuracy']:.2%}", flush=True)
         return rows
@@ -396,11 +378,9 @@ def sizes(stage, names):
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__, seeds=5)
-    parser.add_argument("--data", default=DATA, help="folder of IDX files")
+    parser = records.parser(__doc__, seeds=5, data=DATA, jobs=1)
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
     parser.add_argument("--stage", choices=STAGES, default="look")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
     parser.add_argument("--runs", default="runs/study", metavar="FOLDER")
     options = parser.parse_args(arguments)
     stage = STAGES[options.stage]
@@ -408,8 +388,11 @@ def main(arguments=None):
     stage = dataclasses.replace(stage, seeds=seeds)
     folder = pathlib.Path(options.runs) / options.stage
     split_data(options.data, folder / "data", stage)
-    names = [name for name in stage.seeds if name in options.arms]
-    names = [name for name in names if options.only in name]
+    names = [
+        name
+        for name in stage.seeds
+        if name in options.arms and options.only in name
+    ]
     recorder = records.Recorder("fashion", options)
     study(recorder, folder, options.stage, stage, names, options.jobs)
 

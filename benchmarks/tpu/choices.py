@@ -13,7 +13,6 @@ cycles of its listing, of which neither alone follows what was measured
 
 import itertools
 import math
-import statistics
 
 from benchmarks import records
 from benchmarks.layers import device_fit
@@ -27,6 +26,13 @@ from lambdanet_tf import ops
 TPU = ops.DEVICES["tpu"]
 
 
+def layer_of(group):
+    """The arguments of a drawn layer, but for its algorithm."""
+    layer = {**group[0].changes}
+    del layer["implementation"]
+    return layer
+
+
 def measured(group, seconds):
     """A drawn layer as `device_fit.Measured`.
 
@@ -34,13 +40,8 @@ def measured(group, seconds):
         group: of `DRAWN`.
         seconds: dict from algorithm to its time.
     """
-    program = group[0]
-    layer = {**program.changes}
-    del layer["implementation"]
-    line = Line((program.image_size,) * 2, batch=program.batch, **layer)
-    return device_fit.Measured(
-        line.geometry, line.dims, True, line.batch, seconds
-    )
+    sides, batch = (group[0].image_size,) * 2, group[0].batch
+    return Line(sides, batch=batch, **layer_of(group)).measured(True, seconds)
 
 
 def compiled(results):
@@ -57,38 +58,30 @@ def compiled(results):
             yield measured(group, seconds)
 
 
-def fit(rows):
-    """Fits the row of TPUs; returns it and what it changes, in words."""
-    fitted = device_fit.fit(rows, TPU)
-    lines = [f"{TPU}", f"{fitted}"]
-    for device in (TPU, fitted):
-        values = [row.regret(device) for row in rows]
-        mean = statistics.geometric_mean(values)
-        lines.append(f"mean {mean:.3f}, worst {max(values):.2f}")
-    return "\n".join(lines)
-
-
 def main(arguments=None):
     recorder, options = records.start(
         "tpu_choices", __doc__, arguments, fit=False
     )
     if options.fit:
         rows = records.latest("tpu", options.results)
-        print(fit(list(compiled({records.key(x["case"]): x for x in rows}))))
+        by_case = {records.key(row["case"]): row for row in rows}
+        print(device_fit.report(list(compiled(by_case)), TPU))
         return
-    recorder = records.Recorder("tpu_choices", options)
-    for group in DRAWN:
-        layer = {**group[0].changes}
-        del layer["implementation"]
-        case = {"layer": layer, "px": group[0].image_size}
-        case["batch"] = group[0].batch
-        if options.only not in str(case) or recorder.has(case):
-            continue
+    cases = [
+        {"layer": layer_of(x), "px": x[0].image_size, "batch": x[0].batch}
+        for x in DRAWN
+    ]
+    groups = {records.key(x): y for x, y in zip(cases, DRAWN, strict=True)}
+
+    def measure(case):
+        group = groups[records.key(case)]
         seconds = dict.fromkeys(DRAWN_ALGORITHMS, 1.0)
-        choice = measured(group, seconds).choice(TPU)
-        names = {x.changes["implementation"]: x.name for x in group}
-        recorder.append(case, value=choice, names=names)
-        print(case, choice, flush=True)
+        return {
+            "value": measured(group, seconds).choice(TPU),
+            "names": {x.changes["implementation"]: x.name for x in group},
+        }
+
+    recorder.fill(cases, measure)
 
 
 if __name__ == "__main__":
