@@ -119,12 +119,16 @@ class Recorder:
             measure: function from a case to a dict of what was measured.
         """
         for case in cases:
-            text = ", ".join(map(str, case.values()))
-            if self._only not in text or self.has(case):
-                continue
-            found = _shortened(measure(case))
-            self.append(case, **found)
-            print(f"{text}: {_brief(found)}", flush=True)
+            if self._only in _text(case):
+                self.get(case, measure)
+
+    def get(self, case, measure):
+        """The record of a case, which is measured if there is none."""
+        if known := self.known(case):
+            return known
+        found = _shortened(measure(case))
+        print(f"{_text(case)}: {_brief(found)}", flush=True)
+        return self.append(case, **found)
 
     def known(self, case):
         """The record of a case; None if it is of other code than there is now.
@@ -265,6 +269,10 @@ def _statements(path):
         line = line.strip()
         if line and not line.startswith("#") and number not in skipped:
             yield line
+
+
+def _text(case):
+    return ", ".join(map(str, case.values()))
 
 
 def _brief(found):

@@ -183,51 +183,47 @@ def largest_batch(bytes_of, limit):
     return low
 
 
-def measure_memory(recorder, names, known):
-    """Compiles what is not known, and finds where each stops fitting.
-
-    Args:
-        recorder: `records.Recorder`.
-        names: of the layers.
-        known: dict from the key of a case to bytes.
-    """
+def measure_memory(recorder, names):
+    """Compiles what is not known, and finds where each stops fitting."""
     with tempfile.TemporaryDirectory() as folder:
         compiler = Compiler(folder)
 
+        @functools.cache
         def of(name, case):
-            key = records.key(case.case(name, "bytes"))
-            if key not in known:
+            def compiled(_):
                 tf.keras.backend.clear_session()
                 step = training_step(name, case, jit_compile=True)
-                known[key] = compiler.bytes_of(step, case.shape)
-                recorder.append(case.case(name, "bytes"), value=known[key])
-                print(f"{key}: {known[key] / GIB:.3f} GiB", flush=True)
-            return known[key]
+                return {"value": compiler.bytes_of(step, case.shape)}
 
-        def of_image(name, batch):
-            return of(name, image(batch))
+            return recorder.get(case.case(name, "bytes"), compiled)["value"]
 
         for name in names:
             for case in memory_cases(name):
                 of(name, case)
-            used = functools.partial(of_image, name)
-            for gib in () if name in SHARED else LIMITS:
+            limits = () if name in SHARED else LIMITS
+
+            def largest(case, name=name):
+                batch = largest_batch(
+                    lambda batch: of(name, image(batch)), case["GiB"] * GIB
+                )
+                return {"value": batch}
+
+            for gib in limits:
                 case = {"layer": name, "figure": "largest batch", "GiB": gib}
-                if not recorder.has(case):
-                    batch = largest_batch(used, gib * GIB)
-                    recorder.append(case, value=batch)
+                recorder.get(case, largest)
 
 
 def measure_time(recorder, names, seconds, batch):
     """Times a training step of each stage, the layers taking turns."""
     for case in [image(1), *stages(batch)]:
         inputs = tf.random.stateless_normal(case.shape, (0, 1))
-        functions = {}
-        for name in names:
-            if name in SHARED and case.layers == 1:
-                continue
-            step = training_step(name, case, jit_compile=False)
-            functions[name] = functools.partial(step, inputs)
+        functions = {
+            name: functools.partial(
+                training_step(name, case, jit_compile=False), inputs
+            )
+            for name in names
+            if name not in SHARED or case.layers > 1
+        }
         for name, times in timing.turns(functions, seconds).items():
             recorder.append(case.case(name, "seconds"), seconds=times)
             text = f"{1e3 * timing.median(times):.1f} ms"
@@ -242,13 +238,7 @@ def main(arguments=None):
     )
     names = [name for name in LAYERS if options.only in name]
     if options.memory:
-        rows = records.latest("attention", options.results)
-        known = {
-            records.key(row["case"]): row["value"]
-            for row in rows
-            if recorder.has(row["case"]) and "value" in row
-        }
-        measure_memory(recorder, names, known)
+        measure_memory(recorder, names)
     if options.time:
         measure_time(recorder, names, options.seconds, options.batch)
 

@@ -99,12 +99,11 @@ def compare(figures, tables=None):
         List of `Comparison`.
     """
     comparisons = []
-    for number, network in _NETWORKS.items():
+    for number in (*_RESNETS, "13", "15", "16", "17"):
         if tables is not None and number not in tables:
             continue
         for row in figures[f"table{number}"]:
-            built = network(row)
-            if built is not None:
+            if built := _network(number, row):
                 comparisons += _compare_row(number, row, *built)
     if tables is None or "4" in tables:
         comparisons += compare_memory(figures)
@@ -158,82 +157,68 @@ def _counts(builder, size, arguments):
     return counted.total("parameters"), counted.total("flops")
 
 
-def _table_3(row):
-    arguments = {
-        "conv": {},
-        "conv+se(1/16)": {"se_ratio": 1 / 16},
-        "conv+relative self-attention": {"pattern": "CPPP"},
-        "local relative self-attention": {"pattern": "SSSS"},
-        "lambda": {"pattern": "LLLL"},
-        "lambda,u=4,scope 7": {
-            "pattern": "LLLL",
-            "intra_depth": 4,
-            "scope": 7,
-        },
-    }[row["layer"]]
-    return row["layer"], "ResNet50", 224, arguments
+TABLE_3 = {
+    "conv": {},
+    "conv+se(1/16)": {"se_ratio": 1 / 16},
+    "conv+relative self-attention": {"pattern": "CPPP"},
+    "local relative self-attention": {"pattern": "SSSS"},
+    "lambda": {"pattern": "LLLL"},
+    "lambda,u=4,scope 7": {"pattern": "LLLL", "intra_depth": 4, "scope": 7},
+}
+# The paper's letter, its column and our argument.
+TABLE_8 = (
+    ("k", "k", "key_dim"),
+    ("h", "h", "num_heads"),
+    ("u", "u", "intra_depth"),
+    ("r", "scope", "scope"),
+)
 
 
 def _table_8(row):
-    arguments = {
-        "pattern": "LLLL",
-        "key_dim": int(row["k"]),
-        "num_heads": int(row["h"]),
-        "intra_depth": int(row["u"]),
-        "scope": int(row["scope"]),
-    }
-    description = ", ".join(
-        f"{letter}={row[key]}"
-        for letter, key in (("k", "k"), ("h", "h"), ("u", "u"), ("r", "scope"))
-    )
-    return description, "ResNet50", 224, arguments
+    arguments = {ours: int(row[column]) for _, column, ours in TABLE_8}
+    title = ", ".join(f"{letter}={row[x]}" for letter, x, _ in TABLE_8)
+    return title, {"pattern": "LLLL", **arguments}
 
 
 def _table_9(row):
-    parts = {f"use_{part}": row[part] for part in ("content", "position")}
-    description = " and ".join(p for p in ("content", "position") if row[p])
-    return description, "ResNet50", 224, {"pattern": "LLLL", **parts}
+    parts = ("content", "position")
+    arguments = {f"use_{part}": row[part] for part in parts}
+    title = " and ".join(part for part in parts if row[part])
+    return title, {"pattern": "LLLL", **arguments}
 
 
 def _table_10(row):
     scope = None if row["scope"] == "global" else int(row["scope"])
-    arguments = {"pattern": row["stages"], "scope": scope}
-    return f"scope {row['scope']}", "ResNet50", 224, arguments
+    return f"scope {row['scope']}", {"pattern": row["stages"], "scope": scope}
 
 
-def _table_12(row):
-    return row["stages"], "ResNet50", 224, {"pattern": row["stages"]}
-
-
-def _named_network(row):
-    """Tables 13, 15 and 16, whose rows name a network; None if not ours."""
-    name = row["model"].removesuffix(" scope 7")
-    if not name.startswith(("LambdaResNet", "ResNetRS")):
-        return None
-    arguments = {"scope": 7} if name != row["model"] else {}
-    builder = name.removesuffix("-SE").replace("-", "")
-    if builder.startswith("ResNetRS") and not name.endswith("-SE"):
-        arguments["se_ratio"] = 0.0
-    return row["model"], builder, int(row["size"]), arguments
-
-
-def _table_17(row):
-    lambda_blocks = "lambda" in row["model"]
-    builder = "LambdaMobileNetV2" if lambda_blocks else "MobileNetV2"
-    return row["model"], builder, 224, {}
-
-
-_NETWORKS = {
-    "3": _table_3,
+# Of tables of ResNet-50 at 224 px: from a row to its title and arguments.
+_RESNETS = {
+    "3": lambda row: (row["layer"], TABLE_3[row["layer"]]),
     "8": _table_8,
     "9": _table_9,
     "10": _table_10,
-    "12": _table_12,
-    "13": _named_network,
-    "15": _named_network,
-    "16": _named_network,
-    "17": _table_17,
+    "12": lambda row: (row["stages"], {"pattern": row["stages"]}),
 }
+
+
+def _network(number, row):
+    """Title, builder, size and arguments of a row; None if not ours."""
+    if number in _RESNETS:
+        title, arguments = _RESNETS[number](row)
+        return title, "ResNet50", 224, arguments
+    title = row["model"]
+    if number == "17":
+        is_lambda = "lambda" in title
+        return title, "Lambda" * is_lambda + "MobileNetV2", 224, {}
+    name = title.removesuffix(" scope 7")
+    if not name.startswith(("LambdaResNet", "ResNetRS")):
+        return None
+    arguments = {"scope": 7} if name != title else {}
+    builder = name.removesuffix("-SE").replace("-", "")
+    if builder.startswith("ResNetRS") and not name.endswith("-SE"):
+        arguments["se_ratio"] = 0.0
+    return title, builder, int(row["size"]), arguments
 
 
 FIGURES = records.ROOT / "tests/paper_tables.json"

@@ -26,7 +26,6 @@ from pycocotools.cocoeval import COCOeval
 
 from benchmarks import records
 from benchmarks.studies import detection_scenes
-from lambdanet_tf.environment import require
 from lambdanet_tf.keras_hub import NetworkBackbone
 
 BATCH, STEPS, RATE = 8, 600, 1e-3
@@ -170,39 +169,19 @@ def run(name, scenes, steps, folder):
     return row, {key: value[:SHOWN] for key, value in found.items()}
 
 
-def picture(scenes, found):
-    """The first held-out scenes: the truth, and the likeliest detections.
-
-    Of each detector as many as there are digits.
-    """
-    figures = require("matplotlib.figure", extra="plot")
-    figure = figures.Figure(
-        figsize=(2.2 * SHOWN, 2.3 * (1 + len(found))), layout="constrained"
+def likeliest(scene, outputs, number):
+    """As many detections in a scene as it has digits, and their texts."""
+    order = np.argsort(-outputs["confidence"][number])[: len(scene.labels)]
+    boxes, labels, scores = (
+        outputs[key][number][order] for key in ("boxes", "labels", "confidence")
     )
-    axes = figure.subplots(1 + len(found), SHOWN)
-    for axis, scene in zip(axes[0], scenes, strict=True):
-        truth = _boxes(scene, scene.boxes, scene.labels)
-        detection_scenes.draw(axis, truth, scene.labels - 1)
-    for line, outputs in zip(axes[1:], found.values(), strict=True):
-        for number, (axis, scene) in enumerate(zip(line, scenes, strict=True)):
-            order = np.argsort(-outputs["confidence"][number])
-            kept = order[: len(scene.labels)]
-            boxes, labels, scores = (
-                outputs[key][number][kept]
-                for key in ("boxes", "labels", "confidence")
-            )
-            texts = [
-                f"{label} {score:.2f}"
-                for label, score in zip(labels, scores, strict=True)
-            ]
-            detection_scenes.draw(axis, _boxes(scene, boxes, labels), texts)
-    for axis, title in zip(axes[:, 0], ["truth", *found], strict=True):
-        axis.set_ylabel(title)
-    return figure
+    pairs = zip(labels, scores, strict=True)
+    texts = [f"{label} {score:.2f}" for label, score in pairs]
+    return without_masks(scene, boxes, labels), texts
 
 
-def _boxes(scene, boxes, labels):
-    """A scene with other boxes, and without masks."""
+def without_masks(scene, boxes, labels):
+    """A scene with other boxes."""
     masks = np.zeros([len(boxes), *scene.image.shape[:2]], bool)
     return detection_scenes.Scene(scene.image, masks, labels, boxes)
 
@@ -228,7 +207,15 @@ def main(arguments=None):
     cases = [{"backbone": x, "steps": options.steps} for x in DETECTORS]
     recorder.fill(cases, measure)
     if options.picture and found:
-        figure = picture(scenes["heldout"][:SHOWN], found)
+        shown = scenes["heldout"][:SHOWN]
+        figure = detection_scenes.picture(
+            [without_masks(x, x.boxes, x.labels) for x in shown],
+            [scene.labels - 1 for scene in shown],
+            {
+                name: [likeliest(x, y, i) for i, x in enumerate(shown)]
+                for name, y in found.items()
+            },
+        )
         figure.savefig(options.picture, dpi=90)
 
 

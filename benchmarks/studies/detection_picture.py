@@ -17,46 +17,33 @@ from benchmarks import records
 from benchmarks.studies import detection_scenes
 from benchmarks.studies import detection_tfrecords
 from benchmarks.studies.detection import EXPORT
-from lambdanet_tf.environment import require
 
 SCENES = 6  # of the picture: the first held-out ones
 THRESHOLD = 0.5  # of the scores that are drawn
 
 
-def picture(scenes_folder, exports, path):
+def picture(folder, exports):
     """Draws the truth and what each export detects in held-out scenes.
 
     Args:
-        scenes_folder: of the scenes.
+        folder: of the scenes.
         exports: dict from names to folders of runs.
-        path: to write to.
     """
-    names = (
-        (scenes_folder / detection_tfrecords.CLASS_FILE).read_text().split("\n")
-    )
+    names = (folder / detection_tfrecords.CLASS_FILE).read_text().split("\n")
     scenes = detection_tfrecords.read_scenes(
-        str(scenes_folder / "heldout.tfrecord"), SCENES
+        str(folder / "heldout.tfrecord"), SCENES
     )
-    figure = require("matplotlib.figure", extra="plot").Figure(
-        figsize=(2.2 * SCENES, 2.3 * (1 + len(exports))), layout="constrained"
-    )
-    axes = figure.subplots(1 + len(exports), SCENES, squeeze=False)
-    for axis, scene in zip(axes[0], scenes, strict=True):
-        detection_scenes.draw(
-            axis, scene, [names[label - 1] for label in scene.labels]
-        )
-    for line, run in zip(axes[1:], exports.values(), strict=True):
+
+    def found(run):
         detect = tf.saved_model.load(str(run / EXPORT / "saved_model"))
-        for axis, scene in zip(line, scenes, strict=True):
-            found, scores = detections(detect, scene.image)
-            texts = [
-                f"{names[label - 1]} {score:.2f}"
-                for label, score in zip(found.labels, scores, strict=True)
-            ]
-            detection_scenes.draw(axis, found, texts)
-    for axis, title in zip(axes[:, 0], ["truth", *exports], strict=True):
-        axis.set_ylabel(title)
-    figure.savefig(path, dpi=90)
+        for scene in scenes:
+            detected, scores = detections(detect, scene.image)
+            pairs = zip(detected.labels, scores, strict=True)
+            yield detected, [f"{names[x - 1]} {y:.2f}" for x, y in pairs]
+
+    texts = [[names[label - 1] for label in x.labels] for x in scenes]
+    lines = {name: list(found(run)) for name, run in exports.items()}
+    return detection_scenes.picture(scenes, texts, lines)
 
 
 def detections(detect, image):
@@ -88,7 +75,8 @@ def main(arguments=None):
     parser.add_argument("runs", type=pathlib.Path, nargs="+")
     options = parser.parse_args(arguments)
     exports = {run.name: run for run in options.runs}
-    picture(options.scenes, exports, records.ROOT / "docs/detection.png")
+    figure = picture(options.scenes, exports)
+    figure.savefig(records.ROOT / "docs/detection.png", dpi=90)
 
 
 if __name__ == "__main__":

@@ -119,6 +119,26 @@ def draw(axis, scene, texts):
     axis.set_ylim(image.shape[0], 0)
 
 
+def picture(scenes, texts, found):
+    """A figure: scenes, and under each what detectors found in it.
+
+    Args:
+        scenes: list of `Scene`, the truth.
+        texts: of the objects of each.
+        found: dict from a detector's name to a list of scenes and their texts.
+    """
+    lines = {"truth": zip(scenes, texts, strict=True), **found}
+    figure = require("matplotlib.figure", extra="plot").Figure(
+        figsize=(2.2 * len(scenes), 2.3 * len(lines)), layout="constrained"
+    )
+    axes = figure.subplots(len(lines), len(scenes), squeeze=False)
+    for row, (name, pairs) in zip(axes, lines.items(), strict=True):
+        row[0].set_ylabel(name)
+        for axis, pair in zip(row, pairs, strict=True):
+            draw(axis, *pair)
+    return figure
+
+
 def _pictures(source):
     """All pictures of a source, in [0, 1], and their labels."""
     pairs = [source.decode(item) for _, item in source.scan()]

@@ -13,8 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import records
+from benchmarks.studies import runs
 from lambdanet_tf import models
-from lambdanet_tf.environment import require
 from lambdanet_tf.layers import LambdaLayer
 
 TRAINED = {"16 px": (16,), "16, 12, 8 px": (16, 12, 8)}
@@ -24,10 +24,9 @@ BATCH, HELD_OUT, STEPS = 64, 500, 900
 
 def digits():
     """Training and test images in [0, 1], and their labels."""
-    found = require("sklearn.datasets", extra="data").load_digits()
-    images, labels = found.images[..., None] / 16, found.target
+    images, labels = runs.digits()
     order = np.random.default_rng(0).permutation(len(labels))
-    images, labels = images[order].astype("float32"), labels[order]
+    images, labels = images[order], labels[order]
     return (
         (images[HELD_OUT:], labels[HELD_OUT:]),
         (images[:HELD_OUT], labels[:HELD_OUT]),

@@ -9,19 +9,13 @@ are over all 1,797 images. `--pictures` draws them, receptive fields and a
 table.
 """
 
-from sklearn.datasets import load_digits
-
 from benchmarks import records
+from benchmarks.studies import runs as studies
 from lambdanet_tf import analysis
 from lambdanet_tf import models
 from lambdanet_tf import runs
 
 FIELD_IMAGES = 200
-
-
-def images():
-    """The digits as the network takes them, in [0, 255]."""
-    return load_digits().images[..., None].astype("float32") * (255 / 16)
 
 
 def fields(model, pixels):
@@ -49,9 +43,10 @@ def main(arguments=None):
     run = runs.RunFolder(options.run).read()
     model = run.load_model()
     untrained = models.build(run.model, **run.arguments)
-    norms = analysis.part_norms(model, images())
+    images, _ = studies.digits(255.0)
+    norms = analysis.part_norms(model, images)
     for row, before in zip(
-        norms, analysis.part_norms(untrained, images()), strict=True
+        norms, analysis.part_norms(untrained, images), strict=True
     ):
         recorder.append(
             {"layer": row.name},
@@ -64,7 +59,7 @@ def main(arguments=None):
         )
         print(row, flush=True)
     if options.pictures:
-        shown = fields(model, images()[:FIELD_IMAGES])
+        shown = fields(model, images[:FIELD_IMAGES])
         layer = analysis.lambda_layers(model)[0]
         for name, figure in {
             "learned_norms": analysis.part_norms_figure(norms),

@@ -13,15 +13,17 @@ that time on `EXACT` training images at once. What a candidate lacks of that
 accuracy is due to its averages alone.
 """
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
 from benchmarks import records
+from benchmarks.studies import runs
 from benchmarks.views.studies import FIRST_EPOCH
 from lambdanet_tf import layers
 from lambdanet_tf import models
 from lambdanet_tf.environment import KERAS_3
-from lambdanet_tf.environment import require
 
 EXACT = 384  # training images of the exact statistics
 BATCHES = (8, 32, 256)
@@ -44,11 +46,10 @@ CANDIDATES = {
 
 def digits(size=None, scale=1.0):
     """Handwritten digits `(n, size, size, 1)` in [0, scale], and labels."""
-    found = require("sklearn.datasets", extra="data").load_digits()
-    images = found.images[..., None].astype(np.float32) / 16.0 * scale
+    images, labels = runs.digits(scale)
     if size:
         images = tf.image.resize(images, [size, size]).numpy()
-    return images, found.target
+    return images, labels
 
 
 def digit_sequences():
@@ -100,10 +101,23 @@ def normalized(layer, norm=layers.BatchNormalization):
     return [layer, norm(), tf.keras.layers.ReLU()]
 
 
-def readme_cell():
-    """The network of README's cell."""
-    layer = layers.LambdaLayer(64, num_heads=4, key_dim=16, scope=7)
-    return images_of(8, [conv(32, activation="relu"), *normalized(layer)])
+def lambda_convolutions():
+    """Two lambda convolutions of other widths where strided ones stood."""
+    parts = [conv(16, strides=2, activation="relu")]
+    for filters, key_dim in ((24, 8), (80, 32)):
+        layer = layers.LambdaConv(
+            filters, 7, strides=2, num_heads=8, key_dim=key_dim
+        )
+        parts += [*normalized(layer), *normalized(conv(filters))]
+    return images_of(28, parts)
+
+
+def convolutions():
+    """Convolutions and Keras' batch normalization, no layer of ours."""
+    parts, norm = [], tf.keras.layers.BatchNormalization
+    for filters in (16, 32, 64):
+        parts += normalized(conv(filters, strides=2), norm)
+    return images_of(28, parts)
 
 
 def first_image():
@@ -112,6 +126,18 @@ def first_image():
     first = conv(32, strides=2, activation="relu")
     norm = tf.keras.layers.BatchNormalization
     return images_of(28, [first, *normalized(layer, norm)])
+
+
+def readme_cell():
+    """The network of README's cell."""
+    layer = layers.LambdaLayer(64, num_heads=4, key_dim=16, scope=7)
+    return images_of(8, [conv(32, activation="relu"), *normalized(layer)])
+
+
+def attention():
+    """`RelativeAttention` and the package's batch normalization."""
+    layer = layers.RelativeAttention(num_heads=4, scope=None)
+    return images_of(28, normalized(conv(32, strides=4)) + normalized(layer))
 
 
 def first_text():
@@ -127,75 +153,41 @@ def causal_model():
     return words_of(63, 17, 32, parts, causal=True)
 
 
-def lambda_convolutions():
-    """Two lambda convolutions of other widths where strided ones stood."""
-    parts = [conv(16, strides=2, activation="relu")]
-    for filters, key_dim in ((24, 8), (80, 32)):
-        layer = layers.LambdaConv(
-            filters, 7, strides=2, num_heads=8, key_dim=key_dim
-        )
-        parts += [*normalized(layer), *normalized(conv(filters))]
-    return images_of(28, parts)
-
-
-def attention():
-    """`RelativeAttention` and the package's batch normalization."""
-    layer = layers.RelativeAttention(num_heads=4, scope=None)
-    first = normalized(conv(32, strides=4))
-    return images_of(28, [*first, *normalized(layer)])
-
-
-def convolutions():
-    """Convolutions and Keras' batch normalization, no layer of ours."""
-    parts, norm = [], tf.keras.layers.BatchNormalization
-    for filters in (16, 32, 64):
-        parts += normalized(conv(filters, strides=2), norm)
-    return images_of(28, parts)
-
-
-SMALL = {"input_shape": (32, 32, 1), "classes": 10}
 LOGITS = {"classifier_activation": None}
-
-
-def large_network():
-    """LambdaResNet-50 for small images, a quarter as wide."""
-    return models.LambdaResNet50(
-        widths=(16, 32, 64, 128),
-        stem_filters=(8, 8, 16, 16),
-        stem_strides=(1, 1, 1, 2),
-        **SMALL,
-        **LOGITS,
-    )
-
-
-def small_network():
-    return models.LambdaResNetSmall(**LOGITS)
-
-
-def mobile_network():
-    return models.LambdaMobileNetV2(**SMALL, **LOGITS)
-
-
+SMALL = {"input_shape": (32, 32, 1), "classes": 10, **LOGITS}
+# LambdaResNet-50 for small images, a quarter as wide.
+NARROW = {
+    "widths": (16, 32, 64, 128),
+    "stem_filters": (8, 8, 16, 16),
+    "stem_strides": (1, 1, 1, 2),
+}
 # What makes a model, and its data. A large batch makes few updates of few
 # images: steps of an epoch at most, and epochs of each of `BATCHES`.
 LAYERS, NETWORKS = (50, (4, 5, 10)), (20, (4, 4, 6))
+DIGITS = {
+    size: functools.partial(digits, size, scale)
+    for size, scale in ((28, 1.0), (32, 255.0), (None, 255.0))
+}
 TASKS = {
     "README's cell": (readme_cell, digits, *LAYERS),
-    "first image": (first_image, lambda: digits(28), *LAYERS),
+    "first image": (first_image, DIGITS[28], *LAYERS),
     "first text": (first_text, texts, *LAYERS),
     "causal": (causal_model, digit_sequences, *LAYERS),
-    "LambdaConv": (lambda_convolutions, lambda: digits(28), *LAYERS),
-    "RelativeAttention": (attention, lambda: digits(28), *LAYERS),
-    "convolutions alone": (convolutions, lambda: digits(28), *LAYERS),
-    "LambdaResNetSmall": (
-        *(small_network, lambda: digits(None, 255.0)),
-        *NETWORKS,
-    ),
-    "LambdaResNet50": (large_network, lambda: digits(32, 255.0), *NETWORKS),
-    "LambdaMobileNetV2": (
-        *(mobile_network, lambda: digits(32, 255.0)),
-        *NETWORKS,
-    ),
+    "LambdaConv": (lambda_convolutions, DIGITS[28], *LAYERS),
+    "RelativeAttention": (attention, DIGITS[28], *LAYERS),
+    "convolutions alone": (convolutions, DIGITS[28], *LAYERS),
+    **{
+        name: (
+            functools.partial(getattr(models, name), **arguments),
+            DIGITS[arguments.get("input_shape", [None])[0]],
+            *NETWORKS,
+        )
+        for name, arguments in {
+            "LambdaResNetSmall": LOGITS,
+            "LambdaResNet50": SMALL | NARROW,
+            "LambdaMobileNetV2": SMALL,
+        }.items()
+    },
 }
 
 

@@ -14,7 +14,6 @@ import pathlib
 
 import numpy as np
 import tensorflow as tf
-from sklearn.datasets import load_digits
 
 from benchmarks import records
 from benchmarks.studies import runs as finished
@@ -41,9 +40,8 @@ TEACHER, STUDENT = ARMS
 
 def digits():
     """Images `(number, 8, 8, 1)`, uint8, and their labels."""
-    found = load_digits()
-    images = np.round(found.images * (255 / 16)).astype(np.uint8)
-    return images[..., np.newaxis], found.target
+    images, labels = finished.digits(255.0)
+    return np.round(images).astype(np.uint8), labels
 
 
 def run_folder(runs, arm, seed):

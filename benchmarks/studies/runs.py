@@ -6,10 +6,19 @@ import pathlib
 import tensorflow as tf
 
 from lambdanet_tf import training
+from lambdanet_tf.environment import require
 
 METRICS = (
-    *("accuracy", "loss", "best_epoch", "test_images", "seconds", "device"),
+    *("accuracy", "loss", "best_epoch"),
+    *("test_images", "seconds", "device"),
 )
+
+
+def digits(scale=1.0):
+    """scikit-learn's digits `(n, 8, 8, 1)` in [0, scale], and their labels."""
+    found = require("sklearn.datasets", extra="data").load_digits()
+    images = found.images[..., None].astype("float32") * (scale / 16)
+    return images, found.target
 
 
 def train(recipe, folder, **options):
