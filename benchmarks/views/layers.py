@@ -260,7 +260,7 @@ def _attention(found, kind):
 @views.view("attention.md#memory")
 def attention_memory(found):
     rows, formula = _attention(found, "bytes"), table_4_gib()
-    cells, one = {}, {}
+    cells, batches = {}, {}
     for (layer,), group in views.grouped(rows, "layer").items():
         stages = [row for row in group if row.layers > 1]
         for row in stages:
@@ -271,16 +271,12 @@ def attention_memory(found):
         cells[layer, "all"] = f"{total:.2f}"
         cells[layer, "the formula"] = f"{formula[line]:.2f}" if line else ""
         cells[layer, "the paper prints"] = printed
-    for row in rows:
-        if row.layers == 1 and row.map == "64x64x64":
+    one = [row for row in rows if row.layers == 1 and row.map == "64x64x64"]
+    for row in sorted(one, key=lambda row: row.batch):
+        if row.batch in (1, 8, 32, 128, 512):
             gib = row.value / GIB
             text = f"{gib:,.0f}" if gib >= 100 else f"{gib:.3g}"
-            one[row.layer, f"batch {row.batch}"] = text
-    heads = [f"batch {batch}" for batch in (1, 8, 32, 128, 512)]
-    batches = {
-        place: one[place]
-        for place in sorted(one, key=lambda place: heads.index(place[1]))
-    }
+            batches[row.layer, f"batch {row.batch}"] = text
     for row in _attention(found, "largest batch"):
         head = f"largest batch in {row.GiB} GiB"
         batches[row.layer, head] = f"{row.value:,}"
