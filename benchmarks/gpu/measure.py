@@ -39,22 +39,6 @@ FEW = 3  # repetitions where a call takes longer than LONG
 LONG = 1.0  # seconds
 
 
-class Clock:
-    """The time that is left."""
-
-    def __init__(self, minutes):
-        self.start = time.monotonic()
-        self.seconds = 60 * minutes
-
-    @property
-    def taken(self):
-        return time.monotonic() - self.start
-
-    @property
-    def left(self):
-        return self.seconds - self.taken
-
-
 def program(entry, artifact):
     """Compiles a program; returns a function, and what it needs.
 
@@ -112,7 +96,7 @@ def in_turns(contestants, repetitions, left):
         contestants: dict from name to (function, function that awaits its
             result).
         repetitions: int.
-        left: function that returns the seconds that are left.
+        left: function that returns what time is left, below 0 if none.
 
     Returns:
         Dict from name to `median`, `fastest` and `slowest`, in seconds, and
@@ -155,8 +139,8 @@ class Peers:
         if self.torch is not None:
             self.torch.backends.cuda.matmul.allow_tf32 = True  # as XLA does
             self.torch.backends.cudnn.allow_tf32 = True
-        self.timm = self._timm_layer()
-        self.lucidrains = self._module("lambda_networks")
+        self.timm = self.torch and self._timm_layer()
+        self.lucidrains = self.torch and self._module("lambda_networks")
 
     def _module(self, name):
         try:
@@ -175,45 +159,39 @@ class Peers:
         The whole needs torchvision.
         """
         name = "timm.layers.lambda_layer"
-        module = self._module(name)
-        if module is not None or self.torch is None:
+        module, spec = self._module(name), importlib.util.find_spec("timm")
+        if module is not None or spec is None:
             return module
-        spec = importlib.util.find_spec("timm")
-        if spec is None:
-            return None
         root = pathlib.Path(spec.origin).parent
-        for package, folder in (
-            ("timm", root),
-            ("timm.layers", root / "layers"),
-        ):
+        folders = {"timm": root, "timm.layers": root / "layers"}
+        for package, folder in folders.items():
             stub = types.ModuleType(package)
             stub.__path__ = [str(folder)]
             sys.modules[package] = stub
         return self._module(name)
 
-    def layers(self, layer):
-        """The peers' layers of the geometry, on the CPU still."""
+    def modules(self, entry):
+        """The peers' layers or networks of an entry, on the CPU still."""
         found = {}
-        if self.torch is None or layer is None:
-            return found
-        size, dim, scope = layer["image_size"], layer["filters"], layer["scope"]
-        if self.timm is not None:
-            where = {"r": scope} if scope else {"feat_size": (size,) * 2}
-            arguments = {"num_heads": 4, "dim_head": 16, "r": None, **where}
-            found["timm"] = self.timm.LambdaLayer(dim, **arguments)
-        if self.lucidrains is not None:
-            where = {"r": scope} if scope else {"n": size}
-            arguments = {"dim_k": 16, "heads": 4, "dim_u": 1, **where}
-            found["lucidrains"] = self.lucidrains.LambdaLayer(
-                dim=dim, dim_out=dim, **arguments
-            )
+        if entry["peer"]:
+            timm = sys.modules.get("timm")
+            if hasattr(timm, "create_model"):
+                found["timm"] = timm.create_model(entry["peer"])
+        elif layer := entry["layer"]:
+            dim, scope = layer["filters"], layer["scope"]
+            side = layer["image_size"]
+            if self.timm is not None:
+                where = {} if scope else {"feat_size": (side, side)}
+                found["timm"] = self.timm.LambdaLayer(
+                    dim, num_heads=4, dim_head=16, r=scope, **where
+                )
+            if self.lucidrains is not None:
+                where = {"r": scope} if scope else {"n": side}
+                arguments = {"dim_k": 16, "heads": 4, "dim_u": 1, **where}
+                found["lucidrains"] = self.lucidrains.LambdaLayer(
+                    dim=dim, dim_out=dim, **arguments
+                )
         return found
-
-    def network(self, name):
-        timm = sys.modules.get("timm")
-        if self.torch is None or not hasattr(timm, "create_model"):
-            return {}
-        return {"timm": timm.create_model(name)}
 
     def contestants(self, entry, compiled):
         """Functions for the group of an entry, in PyTorch, eager or compiled.
@@ -222,21 +200,18 @@ class Peers:
             entry: any line of the manifest of that group.
             compiled: whether they are compiled too.
         """
-        modules, size = self.layers(entry["layer"]), entry["image_size"]
-        channels = entry["layer"] and entry["layer"]["filters"]
-        if entry["peer"]:
-            modules, channels = self.network(entry["peer"]), 3
-        found = {}
-        for name, module in modules.items():
+        found, size = {}, entry["image_size"]
+        channels = entry["layer"]["filters"] if entry["layer"] else 3
+        for name, module in self.modules(entry).items():
             module = module.to(self.device).train(entry["training"])
             shape = [entry["batch"], channels, size, size]
             inputs = self.torch.rand(shape, device=self.device)
-            step = self._step(module, inputs, entry)
-            found[f"{name}, eager"] = step, self._wait
+            made = {"eager": module}
             if compiled:
-                module = self.torch.compile(module)
-                step = self._step(module, inputs, entry)
-                found[f"{name}, compiled"] = step, self._wait
+                made["compiled"] = self.torch.compile(module)
+            for kind, run in made.items():
+                step = self._step(run, inputs, entry)
+                found[f"{name}, {kind}"] = step, self._wait
         return found
 
     def _step(self, module, inputs, entry):
@@ -272,8 +247,16 @@ class Peers:
             self.torch.cuda.synchronize()
 
 
-def measure_group(entries, archive, peers, options, clock):
-    """Compiles and times the programs of a group, and their peers."""
+def measure_group(entries, archive, peers, repetitions, left):
+    """Compiles and times the programs of a group, and their peers.
+
+    Args:
+        entries: lines of the manifest.
+        archive: the file of the programs.
+        peers: `Peers`; what they compile only while there is time.
+        repetitions: of each function.
+        left: function that returns the share of the time that is left.
+    """
     contestants, facts, failures = {}, {}, {}
     for entry in entries:
         name = entry["contestant"]
@@ -283,15 +266,19 @@ def measure_group(entries, archive, peers, options, clock):
             failures[name] = str(error)[:400]
         else:
             contestants[name] = function, jax.block_until_ready
-    first = entries[0]
-    for name, pair in _peers(first, peers, options, clock, failures).items():
+    first, theirs = entries[0], {}
+    try:
+        theirs = peers.contestants(first, compiled=left() > 0.5)
+    except Exception as error:  # noqa: BLE001 (of any package)
+        failures["peers"] = f"{type(error).__name__}: {error}"[:400]
+    for name, (function, wait) in theirs.items():
         try:
-            pair[1](pair[0]())
+            wait(function())
         except Exception as error:  # noqa: BLE001 (of any package)
             failures[name] = f"{type(error).__name__}: {error}"[:400]
         else:
-            contestants[name] = pair
-    times = in_turns(contestants, options.repetitions, lambda: clock.left)
+            contestants[name] = function, wait
+    times = in_turns(contestants, repetitions, left)
     lines = [
         {"contestant": name, **facts.get(name, {}), **figures}
         for name, figures in times.items()
@@ -303,18 +290,6 @@ def measure_group(entries, archive, peers, options, clock):
         "lines": lines,
         "failures": failures,
     }
-
-
-def _peers(entry, peers, options, clock, failures):
-    """The peers' functions; compiled ones in the first half of the time."""
-    if options.no_peers:
-        return {}
-    compiled = options.compile_peers and clock.left > clock.seconds / 2
-    try:
-        return peers.contestants(entry, compiled)
-    except Exception as error:  # noqa: BLE001 (of any package)
-        failures["peers"] = f"{type(error).__name__}: {error}"[:400]
-        return {}
 
 
 def machine(peers):
@@ -351,37 +326,36 @@ def main(arguments=None):
     parser.add_argument("results", help="the file to write")
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--repetitions", type=int, default=20)
-    parser.add_argument("--no-peers", action="store_true")
-    parser.add_argument(
-        "--eager-peers",
-        dest="compile_peers",
-        action="store_false",
-        help="without torch.compile",
-    )
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)  # counters of steps are int64
-    clock = Clock(options.minutes)
     peers = Peers("cpu" if jax.default_backend() == "cpu" else "cuda")
     path = pathlib.Path(options.results)
     results = {"machine": machine(peers), "groups": {}, "skipped": []}
-    longest = 0.0
+    begin, longest, seconds = time.monotonic(), 0.0, 60 * options.minutes
+
+    def left():
+        return 1 - (time.monotonic() - begin) / seconds
+
+    def write():
+        results["seconds"] = time.monotonic() - begin
+        path.write_text(json.dumps(results, indent=1) + "\n")
+
     with zipfile.ZipFile(options.programs) as archive:
         manifest = json.loads(archive.read("manifest.json"))
         for name, entries in groups(manifest).items():
             # As long as the longest so far may the next one take.
-            if clock.left < longest:
+            start = left()
+            if start < longest:
                 results["skipped"].append(name)
                 continue
-            start = clock.taken
             results["groups"][name] = measure_group(
-                entries, archive, peers, options, clock
+                entries, archive, peers, options.repetitions, left
             )
-            longest = max(longest, clock.taken - start)
-            path.write_text(json.dumps(results, indent=1) + "\n")
-            print(f"{clock.taken:4.0f} s  {name}", flush=True)
+            longest = max(longest, start - left())
+            write()
+            print(f"{results['seconds']:4.0f} s  {name}", flush=True)
             jax.clear_caches()
-    results["seconds"] = clock.taken
-    path.write_text(json.dumps(results, indent=1) + "\n")
+    write()
     print(f"{len(results['groups'])} groups, {len(results['skipped'])} skipped")
 
 

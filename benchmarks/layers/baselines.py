@@ -6,6 +6,7 @@ Both compute the lambda layer of the paper with biases of their own; weights
 and values do not matter for the time.
 """
 
+import importlib
 import importlib.util
 
 from benchmarks.networks import timm_models
@@ -28,73 +29,56 @@ def steps(line):
     import torch  # noqa: PLC0415
 
     torch.set_num_threads(THREADS)
-    layers = {**_timm(line), **_lucidrains(line)}
     inputs = torch.randn(line.batch, line.filters, *line.grid)
-    return {
-        name: (
-            _forward(torch, layer, inputs),
-            _training(torch, layer, inputs),
-        )
-        for name, layer in layers.items()
-    }
+    is_image = len(line.grid) == 2 and not line.causal
+    found = layers(line) if is_image else {}
+    return {name: _steps(torch, x, inputs) for name, x in found.items()}
 
 
-def _forward(torch, layer, inputs):
-    def run():
+def _steps(torch, layer, inputs):
+    watched = inputs.clone().requires_grad_()
+
+    def forward():
         layer.eval()
         with torch.inference_mode():
             layer(inputs)
 
-    return run
-
-
-def _training(torch, layer, inputs):
-    inputs = inputs.clone().requires_grad_()
-
-    def run():
+    def training():
         layer.train()
         layer.zero_grad()
-        inputs.grad = None
-        torch.square(layer(inputs)).sum().backward()
+        watched.grad = None
+        torch.square(layer(watched)).sum().backward()
 
-    return run
-
-
-def _plain_image(line):
-    return len(line.grid) == 2 and not line.causal
+    return forward, training
 
 
-def _timm(line):
-    """timm's LambdaLayer: `r` for a local scope, `feat_size` for global."""
-    if not _plain_image(line) or line.intra_depth > 1:
-        return {}
-    if timm_models.missing() is not None:
-        return {}
-    layer = timm_models.module("timm.layers.lambda_layer").LambdaLayer
-    common = {"num_heads": line.num_heads, "dim_head": line.key_dim}
-    if line.scope is not None:
-        return {"timm conv": layer(line.filters, r=line.scope, **common)}
-    return {
-        "timm table": layer(line.filters, feat_size=line.grid, r=None, **common)
-    }
+def layers(line):
+    """Dict from name to the layer of a line of images.
 
-
-def _lucidrains(line):
-    """lambda-networks: `r` for a local scope, `n` for a square global map."""
-    if not _plain_image(line):
-        return {}
-    if importlib.util.find_spec("lambda_networks") is None:
-        return {}
-    layer = importlib.import_module("lambda_networks").LambdaLayer
-    common = {
-        "dim": line.filters,
-        "dim_out": line.filters,
-        "dim_k": line.key_dim,
-        "heads": line.num_heads,
-        "dim_u": line.intra_depth,
-    }
-    if line.scope is not None:
-        return {"lucidrains": layer(r=line.scope, **common)}
-    if line.grid[0] != line.grid[1]:
-        return {}
-    return {"lucidrains": layer(n=line.grid[0], **common)}
+    For a local scope both take `r`; for a global one timm takes `feat_size`,
+    lambda-networks `n`, of a square map.
+    """
+    found, is_local = {}, line.scope is not None
+    if line.intra_depth == 1 and timm_models.missing() is None:
+        layer = timm_models.module("timm.layers.lambda_layer").LambdaLayer
+        where = {} if is_local else {"feat_size": line.grid}
+        found["timm conv" if is_local else "timm table"] = layer(
+            line.filters,
+            num_heads=line.num_heads,
+            dim_head=line.key_dim,
+            r=line.scope,
+            **where,
+        )
+    is_there = importlib.util.find_spec("lambda_networks") is not None
+    if is_there and (is_local or line.grid[0] == line.grid[1]):
+        layer = importlib.import_module("lambda_networks").LambdaLayer
+        where = {"r": line.scope} if is_local else {"n": line.grid[0]}
+        found["lucidrains"] = layer(
+            dim=line.filters,
+            dim_out=line.filters,
+            dim_k=line.key_dim,
+            heads=line.num_heads,
+            dim_u=line.intra_depth,
+            **where,
+        )
+    return found

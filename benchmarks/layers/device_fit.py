@@ -102,10 +102,15 @@ def report(rows, device):
     """Fits a row; says what it was, what it is and how both choose."""
     lines = []
     for row in (device, fit(rows, device)):
-        values = [each.regret(row) for each in rows]
-        mean = statistics.geometric_mean(values)
-        lines += [f"{row}", f"mean {mean:.3f}, worst {max(values):.2f}"]
+        lines += [f"{row}", choices(rows, row)]
     return "\n".join(lines)
+
+
+def choices(rows, device):
+    """How far from the fastest a row chooses, in words."""
+    values = [row.regret(device) for row in rows]
+    mean = statistics.geometric_mean(values)
+    return f"mean {mean:.3f}, worst {max(values):.2f}"
 
 
 def fit(rows, device):

@@ -14,7 +14,6 @@ the row of CPUs to draws, and says what it would choose in all others.
 
 import dataclasses
 import random
-import statistics
 
 import tensorflow as tf
 
@@ -117,26 +116,18 @@ def fit(rows, draws):
         rows: records.
         draws: those that it is fitted to; the others judge it.
     """
-    parts = {"fitted": [], "the other draws": []}
+    fitted = device_fit.fit(
+        [measured(row) for row in rows if row["case"]["draw"] in draws], CPU
+    )
+    lines = [f"{CPU}", f"{fitted}"]
+    groups = {}
     for row in rows:
         part = "fitted" if row["case"]["draw"] in draws else "the other draws"
-        parts[part].append(row)
-    fitted = device_fit.fit([measured(row) for row in parts["fitted"]], CPU)
-    lines = [f"{CPU}", f"{fitted}"]
-    for name, drawn in parts.items():
-        for phase in PHASES:
-            chosen = [x for x in drawn if x["case"]["phase"] == phase]
-            if not chosen:
-                continue
-            texts = []
-            for device in (CPU, fitted):
-                values = [measured(row).regret(device) for row in chosen]
-                mean = statistics.geometric_mean(values)
-                texts.append(
-                    f"median {statistics.median(values):.3f}, mean "
-                    f"{mean:.3f}, worst {max(values):.2f}"
-                )
-            lines.append(f"{name}, {phase}: {' -> '.join(texts)}")
+        name = f"{part}, {row['case']['phase']}"
+        groups.setdefault(name, []).append(measured(row))
+    for name, group in groups.items():
+        texts = [device_fit.choices(group, row) for row in (CPU, fitted)]
+        lines.append(f"{name}: {' -> '.join(texts)}")
     return fitted, "\n".join(lines)
 
 
@@ -165,19 +156,11 @@ def main(arguments=None):
             continue
         if all(found) and all(map(is_known, found)) and not options.again:
             continue
+        facts = {"line": line.name, "layer": dataclasses.asdict(line)}
         for phase, figures in time_line(line, options.seconds).items():
-            recorder.append(
-                {**case, "phase": phase},
-                line=line.name,
-                layer=dataclasses.asdict(line),
-                **figures,
-            )
-            print(
-                f"{number} {line.name}, batch {line.batch}, {phase}: "
-                f"{figures['auto']} {figures['regret']:.2f} "
-                f"({figures['best']})",
-                flush=True,
-            )
+            recorder.append({**case, "phase": phase}, **facts, **figures)
+            regret = f"{figures['auto']} {figures['regret']:.2f}"
+            print(f"{number} {line.name}, {phase}: {regret}", flush=True)
         tf.keras.backend.clear_session()
 
 

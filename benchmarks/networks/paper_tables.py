@@ -60,17 +60,8 @@ class Comparison:
     @property
     def agrees(self):
         """Whether ours, rounded to the digits that are printed, is equal."""
-        return self.rounded == self.paper
-
-    @property
-    def rounded(self):
         ours = decimal.Decimal(self.ours)
-        return ours.quantize(self.paper, decimal.ROUND_HALF_UP)
-
-    @property
-    def digits(self):
-        """How many the paper prints after the point."""
-        return max(0, -self.paper.as_tuple().exponent)
+        return ours.quantize(self.paper, decimal.ROUND_HALF_UP) == self.paper
 
     @property
     def explanation(self):

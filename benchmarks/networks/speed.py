@@ -88,19 +88,19 @@ def compare(recorder, options):
             recorder.append({"network": name, **case}, seconds=taken)
             rate = options.batch / timing.median(taken)
             print(f"{name}, {phase}: {rate:.2f} images/s", flush=True)
-        for name, other in COMPARED.items():
-            if name in chosen and other in chosen:
-                pair = {name: chosen[name], other: chosen[other]}
-                record_pair(recorder, name, other, pair, case, options)
+        for pair in COMPARED.items():
+            if chosen.keys() >= {*pair}:
+                both = {name: chosen[name] for name in pair}
+                record_pair(recorder, both, case, options.seconds)
 
 
-def record_pair(recorder, name, other, pair, case, options):
+def record_pair(recorder, pair, case, seconds):
     """Times two steps in turns; records how they compare."""
-    taken = timing.turns(pair, options.seconds, least=LEAST)
-    case = {"network": name, "against": other, **case}
-    recorder.append(case, seconds=taken)
-    text = "{:.2f} ({:.2f} to {:.2f})".format(*timing.ratio(*taken.values()))
-    print(f"{name}, {case['phase']}: {other} takes {text} times", flush=True)
+    name, other = pair
+    recorder.get(
+        {"network": name, "against": other, **case},
+        lambda _: {"seconds": timing.turns(pair, seconds, least=LEAST)},
+    )
 
 
 def compare_norms(recorder, options):
@@ -116,10 +116,10 @@ def compare_norms(recorder, options):
         ):
             for step in theirs:
                 step()  # traced with it
-        for phase, *pair in zip(PHASES, ours, theirs, strict=True):
-            both = dict(zip((name, NORM), pair, strict=True))
+        for phase, one, other in zip(PHASES, ours, theirs, strict=True):
             own = {"phase": phase, **case}
-            record_pair(recorder, name, NORM, both, own, options)
+            pair = {name: one, NORM: other}
+            record_pair(recorder, pair, own, options.seconds)
         tf.keras.backend.clear_session()
 
 

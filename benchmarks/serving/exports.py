@@ -51,69 +51,37 @@ CLIENTS = (1, 2, 4)
 LEAST = 5
 
 
-class Exported:
-    """A network, its exports, and what answers in them.
+def export(model, folder, name):
+    """Exports a model in all ways; dict from way to version folder."""
+    half = serving.ExportOptions(weights_dtype="bfloat16")
+    return {
+        EXPORT: serving.export_model(model, folder, name),
+        "export, bfloat16 weights": serving.export_model(
+            model, folder, f"{name}-bfloat16", options=half
+        ),
+        "export, not folded": _save_as_it_is(
+            model, folder / f"{name}-unfolded"
+        ),
+    }
 
-    Args:
-        name: of the network.
-        folder: to export to.
-    """
 
-    def __init__(self, name, folder):
-        builder, arguments = NETWORKS[name]
-        self.shape = arguments["input_shape"]
-        model = builder(weights=None, **arguments)
-        self.folders = {
-            EXPORT: serving.export_model(model, folder, name),
-            "export, bfloat16 weights": serving.export_model(
-                model,
-                folder,
-                f"{name}-bfloat16",
-                options=serving.ExportOptions(weights_dtype="bfloat16"),
-            ),
-            "export, not folded": _save_as_it_is(
-                model, folder / f"{name}-unfolded"
-            ),
-        }
-        self.figures, self._sessions = {}, {}
-        for kind, place in self.folders.items():
-            start = time.perf_counter()
-            session = standalone.Session(tf, place)
-            loaded = time.perf_counter()
-            session.run("serving_default", {"images": self.images(1)})
-            answered = time.perf_counter()
-            files = [file for file in place.rglob("*") if file.is_file()]
-            self.figures[kind] = {
-                "load": loaded - start,
-                "first": answered - loaded,
-                "bytes": sum(file.stat().st_size for file in files),
-            }
-            self._sessions[kind] = session
-        spec = tf.TensorSpec((None, *self.shape), tf.float32)
-        self._predict_on_batch = model.predict_on_batch
-        self._compiled = tf.function(
-            functools.partial(model, training=False), input_signature=[spec]
-        )
+def load_export(place, images):
+    """Loads an export; a function that classifies images, and its figures."""
+    start = time.perf_counter()
+    session = standalone.Session(tf, place)
+    loaded = time.perf_counter()
 
-    def images(self, batch):
-        """The same random images at every call."""
-        generator = np.random.default_rng(0)
-        images = generator.uniform(0, 255, (batch, *self.shape))
-        return images.astype(np.float32)
+    def answer(images):
+        return session.run("serving_default", {"images": images})
 
-    def functions(self, batch):
-        """Functions without arguments that classify a batch."""
-        images = self.images(batch)
-        functions = {
-            "Keras, predict_on_batch": lambda: self._predict_on_batch(images),
-            BASELINE: lambda: self._compiled(images).numpy(),
-        }
-        for kind in self.folders:
-            functions[kind] = functools.partial(self._answer, kind, images)
-        return functions
-
-    def _answer(self, kind, images):
-        return self._sessions[kind].run("serving_default", {"images": images})
+    answer(images)
+    answered = time.perf_counter()
+    files = [file for file in place.rglob("*") if file.is_file()]
+    return answer, {
+        "load": loaded - start,
+        "first": answered - loaded,
+        "bytes": sum(file.stat().st_size for file in files),
+    }
 
 
 def _save_as_it_is(model, place):
@@ -157,47 +125,42 @@ def under_load(client_of, request, clients, batch, seconds):
     return measurement
 
 
-def concurrent(exported, name, alone, seconds):
+def concurrent(answers, images, alone, folder, seconds):
     """Measurements of clients at the same time.
 
     Args:
-        exported: an `Exported`.
-        name: of its network.
+        answers: dict from what classifies to a function of images.
+        images: dict from batch to images.
         alone: dict from batch to the seconds that the export took for one
             client, from which follows how long many need.
+        folder: of the export of all versions, named as the network.
         seconds: of a measurement; longer where that is `LEAST` answers.
 
-    Returns:
-        Dict from way, batch and number of clients to a `load.Measurement`.
+    Yields:
+        What classifies, batch, and a `load.Measurement` of some clients.
     """
     cells = [
         (batch, clients, max(seconds, LEAST * clients * alone[batch]))
         for batch in BATCHES
         for clients in CLIENTS
     ]
-    measured = {}
     for what in (BASELINE, EXPORT):
         for batch, clients, enough in cells:
-            function = exported.functions(batch)[what]
-            measured[what, batch, clients] = under_load(
-                InProcess, function, clients, batch, enough
-            )
-    folder = exported.folders[EXPORT].parent
+            request = functools.partial(answers[what], images[batch])
+            place = request, clients, batch, enough
+            yield what, batch, under_load(InProcess, *place)
     process, port = _mock_server(folder)
     try:
-        address = f"127.0.0.1:{port}"
-        client_of = functools.partial(GrpcClient, address, name, timeout=60.0)
+        client_of = functools.partial(
+            GrpcClient, f"127.0.0.1:{port}", folder.name, timeout=60.0
+        )
         for batch, clients, enough in cells:
-            request = client_of().request(
-                "serving_default", exported.images(batch)
-            )
-            measured[REMOTE, batch, clients] = under_load(
-                client_of, request, clients, batch, enough
-            )
+            request = client_of().request("serving_default", images[batch])
+            place = request, clients, batch, enough
+            yield REMOTE, batch, under_load(client_of, *place)
     finally:
         process.terminate()
         process.communicate()
-    return measured
 
 
 def _mock_server(folder):
@@ -220,25 +183,48 @@ def main(arguments=None):
     tf.keras.utils.set_random_seed(0)
     with tempfile.TemporaryDirectory() as scratch:
         for name in (name for name in NETWORKS if options.only in name):
-            measure(recorder, name, scratch, options.seconds)
+            measure(recorder, name, pathlib.Path(scratch), options.seconds)
             tf.keras.backend.clear_session()
 
 
 def measure(recorder, name, scratch, seconds):
     """Exports a network, and records all figures of it."""
-    exported, alone = Exported(name, pathlib.Path(scratch)), {}
-    for what, found in exported.figures.items():
-        recorder.append({"network": name, "loading": what}, **found)
+    builder, arguments = NETWORKS[name]
+    shape = arguments["input_shape"]
+    model = builder(weights=None, **arguments)
+    images = {
+        batch: np.random.default_rng(0)
+        .uniform(0, 255, (batch, *shape))
+        .astype(np.float32)
+        for batch in BATCHES
+    }
+    compiled = tf.function(
+        functools.partial(model, training=False),
+        input_signature=[tf.TensorSpec((None, *shape), tf.float32)],
+    )
+    answers = {
+        "Keras, predict_on_batch": model.predict_on_batch,
+        BASELINE: lambda images: compiled(images).numpy(),
+    }
+    folders, alone = export(model, scratch, name), {}
+    for what, place in folders.items():
+        answers[what], figures = load_export(place, images[1])
+        recorder.append({"network": name, "loading": what}, **figures)
     for batch in BATCHES:
-        functions = exported.functions(batch)
+        functions = {
+            what: functools.partial(answer, images[batch])
+            for what, answer in answers.items()
+        }
         taken = timing.turns(functions, seconds, least=LEAST)
         alone[batch] = timing.median(taken[EXPORT])
         recorder.append({"network": name, "batch": batch}, seconds=taken)
         print(f"{name}, batch {batch}: {alone[batch]:.4f} s", flush=True)
-    measured = concurrent(exported, name, alone, seconds / 2)
-    for (what, batch, clients), measurement in measured.items():
+    folder = folders[EXPORT].parent
+    for what, batch, measurement in concurrent(
+        answers, images, alone, folder, seconds / 2
+    ):
         case = {"network": name, "batch": batch}
-        case |= {"what": what, "clients": clients}
+        case |= {"what": what, "clients": measurement.clients}
         recorder.append(
             case,
             answers=len(measurement.latencies),

@@ -21,7 +21,7 @@ from lambdanet_tf.ops import planning_for
 
 
 def main(arguments=None):
-    parser = tpu_compile.chips_parser(__doc__, chips=["v3"], timeout=1800)
+    parser = tpu_compile.chips_parser(__doc__, chips=("v3",), timeout=1800)
     programs = {
         key: ({"network": key}, comparison.NETWORKS[key].facts)
         for key in comparison.CHOSEN

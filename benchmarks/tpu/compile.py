@@ -9,6 +9,7 @@ result recorded at once: a run that was stopped goes on where it was.
 """
 
 import collections
+import itertools
 import json
 import os
 import signal
@@ -98,46 +99,32 @@ def compile_all(topic, module, programs, options):
         options: of `chips_parser`.
     """
     recorder, failed = records.Recorder(topic, options), []
-    jobs = [
-        (key, chip)
-        for chip in options.chips
-        for key in programs
-        if options.only in key
-    ]
-    for number, (key, chip) in enumerate(jobs, start=1):
-        case, facts = programs[key]
-        case = {**case, "chip": chip}
+    jobs = itertools.product(options.chips, programs.items())
+    for chip, (key, (case, facts)) in jobs:
+        case, name = {**case, "chip": chip}, f"{key} on {chip}"
         known, limit = recorder.known(case) or {}, options.timeout
         # With more time it may be compiled; without that, all is said.
-        if limit <= known.get("limit_seconds", limit * bool(known)):
+        is_known = limit <= known.get("limit_seconds", limit * bool(known))
+        if is_known or options.only not in key:
             continue
-        print(
-            f"[{number}/{len(jobs)}] {key} on {chip} ... ", end="", flush=True
-        )
         result = compile_in_child(module, key, chip, limit)
-        print(outcome.summary(chip, result), flush=True)
+        print(f"{name}: {outcome.summary(chip, result)}", flush=True)
         # An error of the process is none of the program's.
         if result["status"] == "failed":
-            failed.append(f"{key} on {chip}")
+            failed.append(name)
         else:
             recorder.append(case, **facts, **result)
     return failed
 
 
 def chips_parser(documentation, chips=("v3", "v5e"), timeout=900):
-    """The command line of scripts that compile."""
-    made = records.parser(documentation)
-    made.add_argument("--chips", nargs="+", choices=CHIPS, default=list(chips))
-    text = "seconds of one compilation (%(default)s)"
-    made.add_argument("--timeout", type=int, default=timeout, help=text)
-    return made
+    """The command line of scripts that compile; seconds of a compilation."""
+    return records.parser(documentation, chips=chips, timeout=timeout)
 
 
 def main(arguments=None):
     parser = chips_parser(__doc__)
-    parser.add_argument(
-        "--check", action="store_true", help="compile two, fail if they do"
-    )
+    parser.add_argument("--check", action="store_true")
     options = parser.parse_args(arguments)
     if options.check:
         return check(options.chips, options.timeout)

@@ -105,7 +105,7 @@ def listing(rows, columns):
 
 def table(target, topic, columns, where=lambda row: True):
     """Makes a table of those rows of a topic the view of a target."""
-    view(target)(
+    return view(target)(
         lambda found: listing(list(filter(where, found[topic])), columns)
     )
 

@@ -14,7 +14,7 @@ def _ratio(row):
     return statistics.median(ratios), min(ratios), max(ratios)
 
 
-views.table(
+overhead = views.table(
     "training_speed.md#overhead",
     "training",
     {
