@@ -20,7 +20,8 @@ import sys
 
 from benchmarks import records
 from benchmarks.views import VIEWS
-from benchmarks.views import gpu  # noqa: F401 - registers views
+from benchmarks.views import claims  # noqa: F401 - registers views
+from benchmarks.views import gpu  # noqa: F401
 from benchmarks.views import layers  # noqa: F401
 from benchmarks.views import mixers  # noqa: F401
 from benchmarks.views import networks  # noqa: F401

@@ -105,7 +105,7 @@ def floor(found):
 def timm(found):
     rows, sentences = [], []
     for row in found["timm"]:
-        times = dict(zip(("ratio", "low", "high"), _of_timm(row), strict=True))
+        times = dict(zip(("ratio", "low", "high"), of_timm(row), strict=True))
         for side in ("ours", "theirs"):
             times[f"{side} rate"] = row.batch / median(row.seconds[side])
         rows.append(views.Row(row, **times))
@@ -133,7 +133,7 @@ def timm(found):
     )
 
 
-def _of_timm(row):
+def of_timm(row):
     return ratio_of(row, "ours", "theirs")
 
 
@@ -151,7 +151,7 @@ def timm_picture(found):
         for index, ((ours, theirs), rows) in enumerate(pairs.items()):
             shift = 0.15 * (index - (len(pairs) - 1) / 2)
             places = [labels.index((x.network, x.batch)) + shift for x in rows]
-            ratios = [_of_timm(row) for row in rows]
+            ratios = [of_timm(row) for row in rows]
             errors = [(m - low, high - m) for m, low, high in ratios]
             axis.errorbar(
                 [m for m, _, _ in ratios],

@@ -47,7 +47,7 @@ def percentile_95(seconds):
     return sorted(seconds)[-(-95 * len(seconds) // 100) - 1]
 
 
-def _parts(found):
+def parts(found):
     """Rows of one client, of many, and of loading.
 
     The first ones are of a batch and of what classifies it; both have the
@@ -111,7 +111,7 @@ def _sentences(rows):
 
 @views.view("serving_speed.md#exports")
 def exports(found):
-    alone, together, loading = _parts(found)
+    alone, together, loading = parts(found)
     times = {"p50 ms": "{p50:.1f/ms}", "p95 ms": "{p95:.1f/ms}"}
     rate = {"images/s": "{rate:.1f}"}
     tables = (
@@ -146,12 +146,12 @@ def exports(found):
         ),
     )
     sentences = _sentences(alone), _sentences(together), ""
-    parts = [_HEAD]
+    texts = [_HEAD]
     for (title, text), *below in zip(
         _TEXTS.items(), tables, sentences, strict=True
     ):
-        parts += [f"## {title}", text, *below]
-    return views.page(*parts)
+        texts += [f"## {title}", text, *below]
+    return views.page(*texts)
 
 
 @views.view("serving_speed.png")
@@ -161,7 +161,7 @@ def exports_picture(found):
     A line goes from each dot to the slowest calls: what the throughput would
     be if all took as long as the 95th percentile.
     """
-    alone, together, _ = _parts(found)
+    alone, together, _ = parts(found)
     most = max(row.clients for row in together)
     panels = {
         "One client in the same process": alone,

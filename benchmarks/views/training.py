@@ -5,7 +5,7 @@ import statistics
 from benchmarks import views
 
 
-def _ratio(row):
+def ratio(row):
     """The loop's time over that of bare steps: median, least and most."""
     if row.ratio:
         return row.ratio
@@ -23,7 +23,7 @@ overhead = views.table(
         "bare step, batches of the pipeline, ms": "{seconds[fed]:.1f/ms}",
         "the loop of `train.py`, ms": "{seconds[loop]:.1f/ms}",
         "loop / bare on the pipeline (epochs: least to most)": (
-            lambda row: views.interval(_ratio(row), digits=3)
+            lambda row: views.interval(ratio(row), digits=3)
         ),
     },
     where=lambda row: row.part == "loop",

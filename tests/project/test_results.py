@@ -40,3 +40,15 @@ def test_records_say_where_they_come_from(topic):
     for record in records.read(topic):
         fields = {"case", "processor", "threads", "versions", "commit"}
         assert fields | {"date", "code"} <= record.keys()
+
+
+def test_the_figures_of_the_readme_are_those_of_the_claims():
+    """What README says of speed stands in the table that records make."""
+    readme = (records.ROOT / "README.md").read_text("utf-8")
+    claims = (records.ROOT / "docs/claims.md").read_text("utf-8")
+    table = claims.partition("<!-- speed:begin -->")[2]
+    answers = re.findall(r"\| Is a \w+ fast\? \| (.*) \|", readme)
+    figures = re.findall(r"\d+\.\d\d", " ".join(answers))
+    assert len(figures) >= 4
+    for figure in figures:
+        assert f" {figure} times" in table, figure
