@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import records
 from benchmarks.studies import mixers
+from benchmarks.views import VIEWS
 from benchmarks.views import mixers as views
 from lambdanet_tf import analysis
 
@@ -20,10 +21,15 @@ def tiny(monkeypatch):
         part: tuple(array[:20] for array in arrays)
         for part, arrays in mixers.segmentation_data().items()
     }
-    names = "convolution 3x3", "lambda, scope 7"
+    starts = {
+        "convolution 3x3": mixers.KERNEL,
+        "lambda, scope 7": mixers.LAMBDA,
+    }
     variants = {
-        name: dataclasses.replace(task.variants[name], widths=(4, 4, 4))
-        for name in names
+        name: dataclasses.replace(
+            task.variants[name], widths=(4, 4, 4), starts=tried
+        )
+        for name, tried in starts.items()
     }
     task = dataclasses.replace(
         task,
@@ -48,7 +54,9 @@ def test_a_study_from_front_to_back(tiny, tmp_path):
     searched = [row["case"] for row in rows if row["case"]["part"] == "search"]
     assert {case["seed"] for case in searched} == {mixers.SEARCH_SEED}
     assert len(searched) >= 2 * (2 + 1)
-    assert "| less lambda, scope 7 |" in views.segmentation({"mixers": rows})
+    text = VIEWS["mixers.md#segmentation"]({"mixers": rows})
+    assert "| less lambda, scope 7 |" in text
+    assert "4 final runs of 1 updates" in text
     views.picture({"mixers": rows})
 
 
