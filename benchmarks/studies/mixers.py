@@ -359,13 +359,13 @@ TASKS = {
         variants={
             "lambda, scope 63": Variant(
                 lambda_layer(key_dim=8, scope=63, **CAUSAL_LAMBDA),
-                (120,),
+                (108,),
                 LAMBDA,
             ),
             "lambda, global": Variant(
-                lambda_layer(key_dim=8, **CAUSAL_LAMBDA), (96,), LAMBDA
+                lambda_layer(key_dim=8, **CAUSAL_LAMBDA), (84,), LAMBDA
             ),
-            "attention, global": Variant(attention(**CAUSAL), (80,), ATTENTION),
+            "attention, global": Variant(attention(**CAUSAL), (60,), ATTENTION),
             "causal convolution": Variant(
                 causal_convolution(5, (1, 8)), (60,), KERNEL
             ),
