@@ -376,7 +376,7 @@ TASKS = {
         score=bits,
         best=min,
         rates=RATES[1:4],
-        steps=500,
+        steps=300,
         batch=8,
     ),
 }
