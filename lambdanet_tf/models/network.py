@@ -46,13 +46,11 @@ def Network(
             sees the last one.
         include_top: bool. Whether to end in a classifier.
         weights: None; "imagenet" for published weights, of the networks that
-            have them, fetched once into Keras' cache; a name of
-            `lambdanet_tf.models.pretrained.RELEASED`, whose file lies in that
-            cache; or a path: of an `.npz` file or a run folder as
-            `load_weights` takes it, or of a `.safetensors` file of timm.
-            ImageNet's classifier is left out where `classes` is not 1000.
-            Other image sizes: see `load_initial` in
-            `lambdanet_tf.models.pretrained`.
+            have them, fetched once into Keras' cache; or a path: of an `.npz`
+            file or a run folder as `load_weights` takes it, or of a
+            `.safetensors` file of timm. ImageNet's classifier is left out
+            where `classes` is not 1000. Other image sizes: see `load_initial`
+            in `lambdanet_tf.models.pretrained`.
         input_tensor: None, or a Keras tensor of images to build on.
         input_shape: (height, width, channels); None for the recommended size
             and 3 channels. Height and width can be None, and the network takes

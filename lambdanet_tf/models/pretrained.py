@@ -1,21 +1,17 @@
 """Weights that a network begins with: published ones, or those of a file."""
 
-import dataclasses
 import os
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from lambdanet_tf import specs
-from lambdanet_tf.files import FileError
 from lambdanet_tf.models.sizes import fit_tables
 from lambdanet_tf.models.timm import weight_names
 from lambdanet_tf.models.timm.expressible import check_expressible
 from lambdanet_tf.models.timm.hub import IMAGENET_CLASSES
 from lambdanet_tf.models.timm.hub import PUBLISHED
-from lambdanet_tf.models.timm.hub import cache_folder
 from lambdanet_tf.models.timm.hub import read_published
-from lambdanet_tf.models.timm.hub import sha256_of
 from lambdanet_tf.models.timm.safetensors import read_safetensors
 from lambdanet_tf.models.weight_names import HEAD
 from lambdanet_tf.models.weight_names import named_weights
@@ -23,22 +19,6 @@ from lambdanet_tf.models.weight_names import set_weights
 from lambdanet_tf.models.weights import as_path
 from lambdanet_tf.models.weights import existing
 from lambdanet_tf.models.weights import read_weights
-
-
-@dataclasses.dataclass(frozen=True)
-class Released:
-    """Weights that this package trained.
-
-    Attributes:
-        recipe: that they were trained by, whose network they fit.
-        sha256: of the file, in hexadecimal.
-    """
-
-    recipe: str
-    sha256: str
-
-
-RELEASED: dict[str, Released] = {}
 
 
 def load_initial(
@@ -56,14 +36,13 @@ def load_initial(
     Args:
         model: what the builder has built.
         spec: of the network.
-        weights: "imagenet", a name of `RELEASED`, a `.safetensors` file of
-            timm, or what `load_weights` takes.
+        weights: "imagenet", a `.safetensors` file of timm, or what
+            `load_weights` takes.
         skip: beginnings of the names of weights that the model lacks.
 
     Raises:
         ValueError: if there are no such weights, or they do not fit.
-        OSError: if published weights cannot be fetched, or released ones are
-            not there.
+        OSError: if published weights cannot be fetched.
     """
     arrays, origin = read_initial(spec, weights)
     ours = named_weights(model)
@@ -85,8 +64,6 @@ def read_initial(spec, weights):
     weights = as_path(weights)
     if weights == "imagenet":
         return _published(spec)
-    if weights in RELEASED:
-        return _released(weights)
     if not weights.endswith(".safetensors"):
         return read_weights(weights)
     tensors = weight_names.timm_tensors(spec)
@@ -106,26 +83,6 @@ def _published(spec):
     state, path = read_published(spec.name)
     tensors = weight_names.timm_tensors(specs.RESNETS[spec.name])
     return weight_names.from_timm(tensors, state, path), path
-
-
-def _released(name):
-    """The arrays of a file of the release, which has no address to fetch."""
-    released, file = RELEASED[name], f"{name}.npz"
-    path = os.path.join(cache_folder(), file)
-    if not os.path.exists(path):
-        raise FileError(
-            f"No such file: {path}. `weights={name!r}` needs it, and nothing "
-            f"is downloaded: copy {file} of the release, in a checkout "
-            f"results/{file}, there, or give its path. The network is that of "
-            f"the recipe {released.recipe}."
-        )
-    if (found := sha256_of(path)) != released.sha256:
-        raise FileError(
-            f"{path} is not the file of this release: its SHA-256 must be "
-            f"{released.sha256}. Received: {found}."
-        )
-    arrays, _ = read_weights(path)
-    return arrays, f"{path}, of the recipe {released.recipe!r},"
 
 
 def _is_other_classifier(ours, arrays):

@@ -19,7 +19,6 @@ from lambdanet_tf import models
 from lambdanet_tf import specs
 from lambdanet_tf.convert import main
 from lambdanet_tf.layers import LambdaLayer
-from lambdanet_tf.models import pretrained
 from lambdanet_tf.models import sizes
 from lambdanet_tf.models.timm.hub import PUBLISHED
 from lambdanet_tf.models.timm.hub import Published
@@ -479,38 +478,3 @@ def test_half_floats_are_widened(tmp_path):
     for key, weight in models.named_weights(model).items():
         expected = golden[key].astype(np.float16).astype(np.float32)
         np.testing.assert_array_equal(np.asarray(weight), expected)
-
-
-@pytest.fixture
-def released(tmp_path, monkeypatch):
-    """A file of a release named "tried", and Keras' cache, still empty."""
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
-    folder = tmp_path / "keras" / "models"
-    folder.mkdir(parents=True)
-    model = models.LambdaResNetSmall(classes=3)
-    file = tmp_path / "tried.npz"
-    models.save_weights(model, file)
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    row = pretrained.Released("digits", digest)
-    monkeypatch.setitem(pretrained.RELEASED, "tried", row)
-    return model, file, folder / "tried.npz"
-
-
-def test_weights_of_the_release(released):
-    model, file, place = released
-    place.write_bytes(file.read_bytes())
-    again = models.LambdaResNetSmall(classes=3, weights="tried")
-    ours = models.named_weights(again)
-    for key, weight in models.named_weights(model).items():
-        np.testing.assert_array_equal(ours[key], weight)
-    with pytest.raises(ValueError, match="of the recipe 'digits'"):
-        models.LambdaResNetSmall(widths=(8, 8, 8), weights="tried")
-
-
-def test_the_file_of_the_release_must_be_there(released):
-    _, file, place = released
-    with pytest.raises(OSError, match=r"No such file: .*results/tried\.npz"):
-        models.LambdaResNetSmall(classes=3, weights="tried")
-    place.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(OSError, match="not the file of this release.*SHA-256"):
-        models.LambdaResNetSmall(classes=3, weights="tried")
