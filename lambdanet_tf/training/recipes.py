@@ -127,24 +127,6 @@ _ROWS = (
         warmup_epochs=5.0,
         ema_decay=0.999,
     ),
-    # For a quarter of an hour of one core: half as wide, on 14x14 from the
-    # stem on.
-    dataclasses.replace(
-        _FASHION,
-        name="fashion_mnist_small",
-        summary="a quarter of its weights, for 6 epochs",
-        command="python train.py --recipe fashion_mnist_small",
-        result="not run",
-        model_arguments={
-            "stages": ["CL", "CL"],
-            "widths": [32, 64],
-            "stem_strides": [2],
-            "strides": [1, 2],
-        },
-        epochs=6,
-        warmup_epochs=1.0,
-        ema_decay=0.99,
-    ),
     # The network and the schedule of the study of de Alvear Cardenas and de
     # Vries (Delft, 2021), whose own layer mixed pixels and channels.
     dataclasses.replace(
