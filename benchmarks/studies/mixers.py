@@ -318,6 +318,11 @@ TASKS = {
                 (12, 20, 96),
                 LAMBDA[:1],
             ),
+            "lambda, small embeddings": Variant(
+                lambda_layer(num_heads=4, key_dim=16, scope=7),
+                (12, 20, 96),
+                LAMBDA[1:],
+            ),
             "attention 7x7": Variant(
                 attention(num_heads=4, scope=7), (12, 24, 72), ATTENTION[:1]
             ),
