@@ -257,9 +257,9 @@ def read_recipe(path: str, text: str) -> Recipe:
 def listing() -> Iterable[str]:
     """Yields, for each recipe, what it trains, its command and its result."""
     for recipe in RECIPES.values():
-        yield f"{recipe.name:15}{recipe.summary}"
-        yield f"{'':15}{recipe.command}"
-        yield f"{'':15}{recipe.result}"
+        yield f"{recipe.name:20}{recipe.summary}"
+        yield f"{'':20}{recipe.command}"
+        yield f"{'':20}{recipe.result}"
 
 
 def _with_table_20(recipe, changes):
