@@ -91,6 +91,13 @@ def Network(
             the images are smaller than the total stride, or the weights do
             not fit.
         OSError: if published weights cannot be fetched.
+
+    Examples:
+        >>> def feature_maps(images, spec, layers):
+        ...     return {"c1": layers.conv_norm(images, 8, 3, "stem_conv1", 2)}
+        >>> spec = specs.RESNETS["LambdaResNetSmall"]
+        >>> Network(spec, feature_maps, input_shape=(8, 8, 1)).output_shape
+        (None, 1000)
     """
     boolean("include_preprocessing", include_preprocessing)
     others = list(inspect.signature(Network).parameters)[2:-1]

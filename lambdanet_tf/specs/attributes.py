@@ -148,7 +148,20 @@ def replace(spec, changes, others=()):
 
 
 def changed_fields(spec, changed):
-    """Returns the attributes in which a spec differs from what it was."""
+    """Returns the attributes in which a spec differs from what it was.
+
+    Args:
+        spec: `ResNetSpec` or `MobileNetSpec`.
+        changed: another one of the same class.
+
+    Returns:
+        List of names, in the order of the class.
+
+    Examples:
+        >>> spec = RESNETS["LambdaResNet50"]
+        >>> changed_fields(spec, replace(spec, {"scope": 7}))
+        ['scope']
+    """
     names = [field.name for field in dataclasses.fields(spec)]
     return [n for n in names if getattr(spec, n) != getattr(changed, n)]
 
