@@ -61,7 +61,7 @@ class LayerCount:
         >>> model = models.LambdaResNetSmall()
         >>> last = analysis.analyze(model, executed=False).layers[-1]
         >>> last.name, last.kind, last.parameters
-        ('predictions', 'Dense', 2570)
+        ('predictions', 'Dense', 5130)
     """
 
     name: str

@@ -67,7 +67,7 @@ def lambda_layers(model: tf.keras.Model) -> list[Any]:
 
     Examples:
         >>> len(lambda_layers(models.LambdaResNetSmall()))
-        3
+        4
     """
     return [x for x in model.layers if isinstance(x, LambdaBase)]
 
@@ -87,13 +87,12 @@ def layer_part(layer: Any, part: str) -> Any:
         ValueError: if the layer is no lambda layer, or `part` is unknown.
 
     Examples:
-        >>> layer = LambdaLayer(8, scope=5)
-        >>> x = tf.random.normal([1, 8, 8, 8])
-        >>> whole = layer(x)
+        >>> layer = analysis.lambda_layers(models.LambdaResNetSmall())[0]
+        >>> x = tf.random.normal(layer.input.shape[1:])[None]
         >>> parts = [
         ...     layer_part(layer, part)(x) for part in ("content", "position")
         ... ]
-        >>> bool(tf.reduce_max(abs(whole - tf.add_n(parts))) < 1e-4)
+        >>> bool(tf.reduce_max(abs(layer(x) - tf.add_n(parts))) < 1e-4)
         True
     """
     if one_of("part", part, PARTS) == "both":
@@ -141,7 +140,7 @@ def part_norms(model: tf.keras.Model, inputs: Any) -> list[PartNorms]:
         ...     models.LambdaResNetSmall(), tf.ones([2, 8, 8, 1])
         ... )
         >>> len(norms)
-        3
+        4
     """
     layers = lambda_layers(model)
     if not layers:

@@ -42,7 +42,7 @@ def read(
         >>> model = models.LambdaResNetSmall()
         >>> images = tf.random.uniform([1, 8, 8, 1], maxval=255.0)
         >>> len(read(model, images, layers="stage4"))
-        3
+        2
     """
     check_one_input(model)
     chosen = _chosen(lambda_layers(model), layers)

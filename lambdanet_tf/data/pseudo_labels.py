@@ -114,7 +114,7 @@ def unlabelled_images(
 
     Examples:
         >>> unlabelled_images("fake:8x8x1,images=100", channels=1).num_images
-        90
+        100
     """
     kind, _, place = images.partition(":")
     if is_image_set(images):

@@ -93,8 +93,13 @@ def Network(
         OSError: if published weights cannot be fetched.
 
     Examples:
-        >>> def feature_maps(images, spec, layers):
-        ...     return {"c1": layers.conv_norm(images, 8, 3, "stem_conv1", 2)}
+        >>> def feature_maps(x, spec, layers):
+        ...     maps = {}
+        ...     for name in ("c2", "c3", "c4"):
+        ...         x = maps[name] = layers.conv_norm(
+        ...             x, 8, 3, f"{name}_conv", 2
+        ...         )
+        ...     return maps
         >>> spec = specs.RESNETS["LambdaResNetSmall"]
         >>> Network(spec, feature_maps, input_shape=(8, 8, 1)).output_shape
         (None, 1000)

@@ -46,7 +46,7 @@ class Place:
         ...     is_last = place.name == "stage4_block1_conv1"
         ...     return print(place.output_shape) if is_last else None
         >>> model = replace_layers(models.LambdaResNetSmall(), rule)
-        (None, 4, 4, 64)
+        (None, 4, 4, 128)
     """
 
     name: str

@@ -172,6 +172,9 @@ def padding_mask(x, **masks):
             or `(batch, *spatial)`, or for all positions along the last spatial
             axes without these. The batch and any axis may be 1.
 
+    Returns:
+        Boolean `(batch, positions)`, or None.
+
     Raises:
         ValueError: if a mask has another shape.
 

@@ -43,8 +43,10 @@ class Reading:
             for all heads, or one for each.
 
     Examples:
+        >>> x = tf.random.normal([1, 6, 6, 8])
         >>> layer = LambdaLayer(8, num_heads=4, scope=5)
-        >>> reading = layer.read(tf.random.normal([1, 6, 6, 8]), [(0, 0)])
+        >>> layer.build(x.shape)
+        >>> reading = layer.read(x, (0, 0))
         >>> reading.outputs().shape
         TensorShape([1, 1, 8])
     """

@@ -42,7 +42,7 @@ def newest_export(destination: str | os.PathLike) -> Folder:
     """Returns the version folder that was written last.
 
     Args:
-        destination: the folder with the version folders.
+        destination: the folder that holds `<name>/<version>`.
 
     Returns:
         A path; a string where the destination is an address.
@@ -51,7 +51,7 @@ def newest_export(destination: str | os.PathLike) -> Folder:
         ValueError: if there is none.
 
     Examples:
-        >>> newest_export("exported/LambdaResNetSmall").name
+        >>> newest_export("exported").name
         '1'
     """
     files = [

@@ -114,6 +114,9 @@ def replace(spec, changes, others=()):
         changes: dict from attribute to value.
         others: names that the caller takes as well, for "did you mean".
 
+    Returns:
+        A spec of the same class.
+
     Raises:
         ValueError: if the spec has no such attribute, a value is out of range,
             or an attribute changes nothing in the network that results. The

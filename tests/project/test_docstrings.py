@@ -58,10 +58,10 @@ def is_exception(value):
 
 
 def with_marks(param):
-    """Examples that build a large network, or train, wait for `thorough`."""
+    """Gives examples of large networks and long ones the mark `thorough`."""
     package, name = param.id.split(".")
     is_network = package == "models" and name in specs.PRESETS
-    if (is_network and name not in SMALL) or param.id in TRAINING:
+    if (is_network and name not in SMALL) or param.id in LONG:
         return pytest.param(
             *param.values, id=param.id, marks=pytest.mark.thorough
         )
@@ -70,7 +70,22 @@ def with_marks(param):
 
 NAMES = list(public())
 SMALL = ("LambdaResNetSmall", "LambdaResNet26T", "MobileNetV2")
-TRAINING = ("training.train", "data.read_pseudo_labels")
+# They train, export, or start a process.
+LONG = {
+    "data.read_pseudo_labels",
+    "serving.Inference",
+    "serving.Verification",
+    "serving.export_model",
+    "serving.export_run",
+    "serving.newest_export",
+    "serving.options_for",
+    "serving.prediction_table",
+    "serving.read_metadata",
+    "serving.verify_export",
+    "streaming.export",
+    "training.label_images",
+    "training.train",
+}
 WITH_EXAMPLES = [
     with_marks(param) for param in NAMES if not is_exception(param.values[0])
 ]
@@ -124,7 +139,7 @@ def folders(request, tmp_path, monkeypatch):
     if '"runs/smoke"' in text:
         run = request.getfixturevalue("finished_run")
         shutil.copytree(run.path, "runs/smoke")
-    if '"exported/' in text:
+    if '"exported' in text:
         export = request.getfixturevalue("small_export")
         shutil.copytree(export, "exported/LambdaResNetSmall/1")
 

@@ -102,7 +102,7 @@ def plan_for(
     Examples:
         >>> axes = [ops.same_axis(32, 7), ops.same_axis(32, 7)]
         >>> geometry = ops.Geometry.of(axes)
-        >>> dims = Dims(num_heads=4, key_dim=16, value_dim=32)
+        >>> dims = ops.Dims(num_heads=4, key_dim=16, value_dim=32)
         >>> plan_for(geometry, dims, "einsum").algorithm
         'einsum'
     """
@@ -180,7 +180,7 @@ def best_plan(geometry, dims, algorithm, device, training=True, batch=None):
     Examples:
         >>> axes = [ops.same_axis(32, 7), ops.same_axis(32, 7)]
         >>> geometry = ops.Geometry.of(axes)
-        >>> dims = Dims(num_heads=4, key_dim=16, value_dim=32)
+        >>> dims = ops.Dims(num_heads=4, key_dim=16, value_dim=32)
         >>> best_plan(geometry, dims, "einsum", ops.DEVICES["cpu"]).algorithm
         'einsum'
     """
