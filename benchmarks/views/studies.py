@@ -151,7 +151,7 @@ def fashion(found):
         return accuracies(item[1], item[0][0])
 
     columns = {
-        "arm": lambda item: item[0][0],
+        "variant": lambda item: item[0][0],
         "parameters": lambda item: f"{item[1][0]['parameters']:,}",
         "MFLOPs": lambda item: f"{item[1][0]['flops'] / 1e6:.2f}",
         "validation accuracy by rate": rates,
