@@ -136,6 +136,12 @@ class RunFolder:
 
     Args:
         path: on any file system that `tf.io.gfile` knows.
+
+    Examples:
+        >>> folder = RunFolder.new("runs")
+        >>> folder.write_text("note.txt", "A run that is not begun.")
+        >>> folder.exists("note.txt"), folder.exists()
+        (True, False)
     """
 
     def __init__(self, path: str | os.PathLike):
@@ -156,6 +162,9 @@ class RunFolder:
         Args:
             base: the folder of all runs.
             now: None for the local time.
+
+        Returns:
+            A `RunFolder`, empty.
 
         Raises:
             OSError: if the folder cannot be made.
@@ -205,15 +214,32 @@ class RunFolder:
             yield
 
     def file(self, name: str) -> str:
-        """Returns the path of one of the run's files."""
+        """Returns the path of one of the run's files.
+
+        Args:
+            name: such as `WEIGHTS_FILE`.
+
+        Returns:
+            A path.
+        """
         return os.path.join(self.path, name)
 
     def exists(self, name: str = RUN_FILE) -> bool:
-        """Returns whether the run has a file of this name."""
+        """Returns whether the run has a file of this name.
+
+        Args:
+            name: such as `WEIGHTS_FILE`.
+
+        Returns:
+            A bool.
+        """
         return tf.io.gfile.exists(self.file(name))
 
     def read(self) -> Run:
         """Reads run.json.
+
+        Returns:
+            A `Run`.
 
         Raises:
             ValueError: if the folder is not a run, or the file cannot be
@@ -259,7 +285,11 @@ class RunFolder:
         return run
 
     def write(self, run: Run) -> None:
-        """Writes run.json, with the time at which the run began."""
+        """Writes run.json, with the time at which the run began.
+
+        Args:
+            run: what it holds.
+        """
         if not self._started:
             began = self.read().started if self.exists() else ""
             now = datetime.datetime.now(datetime.timezone.utc)
@@ -268,26 +298,49 @@ class RunFolder:
         self.write_text(RUN_FILE, json.dumps(run.to_dict(), indent=2) + "\n")
 
     def write_text(self, name: str, text: str) -> None:
-        """Writes a text file, whole or not at all."""
+        """Writes a text file, whole or not at all.
+
+        Args:
+            name: such as `REPORT_FILE`.
+            text: written in UTF-8.
+        """
         self.write_bytes(name, text.encode())
 
     def write_bytes(self, name: str, content: bytes) -> None:
-        """Writes a file, whole or not at all."""
+        """Writes a file, whole or not at all.
+
+        Args:
+            name: such as `WEIGHTS_FILE`.
+            content: the whole file.
+        """
         tf.io.gfile.makedirs(self.path)
         files.write_whole(self.file(name), content)
 
     def write_examples(self, images: np.ndarray, labels: np.ndarray) -> None:
-        """Writes test images and labels, whole or not at all."""
+        """Writes test images and labels, whole or not at all.
+
+        Args:
+            images: array `(images, height, width, channels)`.
+            labels: array `(images,)`.
+        """
         content = io.BytesIO()
         np.savez_compressed(content, images=images, labels=labels)
         self.write_bytes(EXAMPLES_FILE, content.getvalue())
 
     def write_weights(self, model: tf.keras.Model) -> None:
-        """Writes the weights to serve, whole or not at all."""
+        """Writes the weights to serve, whole or not at all.
+
+        Args:
+            model: built.
+        """
         self.write_bytes(WEIGHTS_FILE, models.weights_as_bytes(model))
 
     def write_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Writes metrics.csv from one dictionary for each epoch."""
+        """Writes metrics.csv from one dictionary for each epoch.
+
+        Args:
+            rows: of all epochs; a column for each key.
+        """
         columns = list(dict.fromkeys(key for row in rows for key in row))
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, lineterminator="\n")
@@ -300,6 +353,9 @@ class RunFolder:
 
         `tf.summary.scalar` needs the package tensorboard, which TensorFlow
         does not always bring.
+
+        Args:
+            row: from name to figure, `epoch` among them.
         """
         if self._events is None:
             self._events = tf.summary.create_file_writer(self.file(EVENTS))

@@ -1,6 +1,6 @@
 """Times layers and networks of two versions of the package, in turns.
 
-    python -m benchmarks.layers.versions --before v0.1.0
+    python -m benchmarks.layers.versions --before HEAD~1
     python -m benchmarks.layers.versions --before HEAD~5 --only 28x28
 
 Each version computes in a process of its own; the processes take turns, call

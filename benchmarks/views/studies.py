@@ -148,7 +148,7 @@ def fashion(found):
         )
         rows.append(row)
     columns = {
-        "arm": "{arm}",
+        "variant": "{arm}",
         "parameters": "{parameters:,}",
         "MFLOPs": "{flops:.2f/M}",
         "validation accuracy by rate": "{rates}",

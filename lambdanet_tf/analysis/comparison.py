@@ -28,6 +28,18 @@ class Comparison:
         parameters: trainable ones, before and after.
         executed_flops: operations of the products that TensorFlow executes,
             before and after; 0 where not traced.
+
+    Examples:
+        >>> model = tf.keras.Sequential(
+        ...     [
+        ...         tf.keras.Input((8, 8, 3)),
+        ...         tf.keras.layers.Conv2D(16, 3, name="conv"),
+        ...     ]
+        ... )
+        >>> new = models.replace_layers(model, models.convolution_rule())
+        >>> counted = analysis.compare(model, new, executed=False)
+        >>> [layer.name for layer in counted.removed]
+        ['conv']
     """
 
     name: str
@@ -43,6 +55,9 @@ class Comparison:
         A layer came in the place of another if its name begins with the
         other's, as those of the ready rules do; other new layers come in a
         pair of their own, with None.
+
+        Returns:
+            A list of pairs: a `LayerCount` or None, and a tuple of them.
         """
         rest, pairs = list(self.added), []
         for old in self.removed:
@@ -53,7 +68,11 @@ class Comparison:
         return pairs + [(None, (new,)) for new in rest]
 
     def table(self) -> str:
-        """Returns the comparison as text, a row per layer that went."""
+        """Returns the comparison as text, a row per layer that went.
+
+        Returns:
+            A text of several lines.
+        """
         rows = [
             _cells(old.name if old else new[0].name, [old] if old else [], new)
             for old, new in self.replaced()
@@ -90,6 +109,17 @@ def compare(
     Raises:
         ValueError: if a network is no graph, or has several inputs or one of
             unknown sizes.
+
+    Examples:
+        >>> model = tf.keras.Sequential(
+        ...     [
+        ...         tf.keras.Input((8, 8, 3)),
+        ...         tf.keras.layers.Conv2D(16, 3, name="conv"),
+        ...     ]
+        ... )
+        >>> new = models.replace_layers(model, models.convolution_rule())
+        >>> compare(model, new, executed=False).parameters[0]
+        448
     """
     for model in (before, after):
         check_one_map(model)

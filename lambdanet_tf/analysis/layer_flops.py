@@ -70,6 +70,12 @@ class LayerCount:
         algorithm: of a lambda layer, in inference.
         state_bytes: the state with which a causal lambda layer streams,
             whatever the length of the sequence; 0 if it cannot.
+
+    Examples:
+        >>> model = models.LambdaResNetSmall()
+        >>> last = analysis.analyze(model, executed=False).layers[-1]
+        >>> last.name, last.kind, last.parameters
+        ('predictions', 'Dense', 5130)
     """
 
     name: str

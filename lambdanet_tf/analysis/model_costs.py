@@ -33,6 +33,11 @@ class Analysis:
             known and count 0 among `flops`.
         counted_once: names of layers that are called several times; `flops`
             and memory are those of the first call.
+
+    Examples:
+        >>> costs = analysis.analyze(models.LambdaResNetSmall(), executed=False)
+        >>> costs.total("parameters")
+        568154
     """
 
     name: str
@@ -42,7 +47,14 @@ class Analysis:
     counted_once: tuple[str, ...] = ()
 
     def total(self, field):
-        """The sum of an attribute of `LayerCount` over all layers."""
+        """Adds up an attribute of `LayerCount` over all layers.
+
+        Args:
+            field: a name, such as "flops".
+
+        Returns:
+            A number.
+        """
         return sum(getattr(layer, field) for layer in self.layers)
 
     def stages(self):
@@ -61,7 +73,14 @@ class Analysis:
         return rows
 
     def table(self, every_layer=False):
-        """The analysis as text, a row per stage or per layer that counts."""
+        """Returns the analysis as text, a row per stage or per layer.
+
+        Args:
+            every_layer: bool.
+
+        Returns:
+            A text of several lines.
+        """
         rows = self.stages()
         if every_layer:
             rows = [r for r in self.layers if r.parameters or r.executed_flops]

@@ -29,6 +29,12 @@ class PartNorms:
         content: root mean square of the content part of the output.
         position: of the position part.
         both: of the output, their sum.
+
+    Examples:
+        >>> PartNorms(
+        ...     "lambda", content=3.0, position=4.0, both=5.0
+        ... ).content_share
+        0.36
     """
 
     name: str
@@ -51,7 +57,18 @@ class PartNorms:
 
 
 def lambda_layers(model: tf.keras.Model) -> list[Any]:
-    """Returns the lambda layers of a functional model, in its order."""
+    """Returns the lambda layers of a functional model, in its order.
+
+    Args:
+        model: a functional Keras model.
+
+    Returns:
+        List of `LambdaLayer` and `LambdaConv`.
+
+    Examples:
+        >>> len(lambda_layers(models.LambdaResNetSmall()))
+        4
+    """
     return [x for x in model.layers if isinstance(x, LambdaBase)]
 
 
@@ -68,6 +85,15 @@ def layer_part(layer: Any, part: str) -> Any:
 
     Raises:
         ValueError: if the layer is no lambda layer, or `part` is unknown.
+
+    Examples:
+        >>> layer = analysis.lambda_layers(models.LambdaResNetSmall())[0]
+        >>> x = tf.random.normal(layer.input.shape[1:])[None]
+        >>> parts = [
+        ...     layer_part(layer, part)(x) for part in ("content", "position")
+        ... ]
+        >>> bool(tf.reduce_max(abs(layer(x) - tf.add_n(parts))) < 1e-4)
+        True
     """
     if one_of("part", part, PARTS) == "both":
         return layer
@@ -108,6 +134,13 @@ def part_norms(model: tf.keras.Model, inputs: Any) -> list[PartNorms]:
     Raises:
         ValueError: if a lambda layer is called with more than its inputs (a
             context, masks, embeddings).
+
+    Examples:
+        >>> norms = part_norms(
+        ...     models.LambdaResNetSmall(), tf.ones([2, 8, 8, 1])
+        ... )
+        >>> len(norms)
+        4
     """
     layers = lambda_layers(model)
     if not layers:
@@ -171,6 +204,13 @@ def receptive_field(
             have that part.
 
     Reference: Luo et al., 2016, "Understanding the effective receptive field".
+
+    Examples:
+        >>> model = models.LambdaResNetSmall()
+        >>> layer = analysis.lambda_layers(model)[0]
+        >>> images = tf.random.uniform([1, 8, 8, 1], maxval=255.0)
+        >>> receptive_field(model, layer, images).shape
+        (8, 8)
     """
     one_of("source", source, SOURCES)
     positive_int("probes", probes)

@@ -32,6 +32,11 @@ def position_table_figure(layer: Any, title: str | None = None) -> Any:
     Raises:
         ValueError: if the layer has no table, or one of three axes.
         ImportError: if matplotlib is not installed.
+
+    Examples:
+        >>> layer = LambdaLayer(8, key_dim=4, scope=5)
+        >>> outputs = layer(tf.zeros([1, 8, 8, 8]))
+        >>> position_table_figure(layer).savefig("table.png")
     """
     embedding = getattr(layer, "position_embedding", layer)
     if getattr(embedding, "embeddings", None) is None:
@@ -71,6 +76,10 @@ def receptive_field_figure(
 
     Returns:
         A `matplotlib.figure.Figure`.
+
+    Examples:
+        >>> fields = {"random": np.random.uniform(size=[8, 8])}
+        >>> receptive_field_figure(fields).savefig("fields.png")
     """
     count = len(fields)
     columns = min(count, columns)
@@ -123,6 +132,12 @@ def reading_figure(
         ValueError: if the context has three axes, or words are not as many as
             positions.
         ImportError: if matplotlib is not installed.
+
+    Examples:
+        >>> model = models.LambdaResNetSmall()
+        >>> images = tf.random.uniform([1, 8, 8, 1], maxval=255.0)
+        >>> (first, *others) = analysis.read(model, images).values()
+        >>> reading_figure(first, images[0]).savefig("reading.png")
     """
     grid = reading.values.shape[1:-3]
     if len(grid) > 2:
@@ -163,6 +178,10 @@ def part_norms_figure(norms: Sequence[PartNorms]) -> Any:
 
     Returns:
         A `matplotlib.figure.Figure`.
+
+    Examples:
+        >>> norms = [analysis.PartNorms("first", 3.0, 4.0, 5.0)]
+        >>> part_norms_figure(norms).savefig("norms.png")
     """
     figure = _figure(1.2 * len(norms) + 3, 3.2)
     axes = figure.subplots()

@@ -37,6 +37,12 @@ def read(
     Raises:
         ValueError: if there is no such layer or position, or a layer is called
             with more than its inputs (a context, masks, embeddings).
+
+    Examples:
+        >>> model = models.LambdaResNetSmall()
+        >>> images = tf.random.uniform([1, 8, 8, 1], maxval=255.0)
+        >>> len(read(model, images, layers="stage4"))
+        2
     """
     check_one_input(model)
     chosen = _chosen(lambda_layers(model), layers)

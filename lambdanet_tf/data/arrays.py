@@ -49,6 +49,10 @@ class ArraySource(IndexedSource):
 
     Raises:
         ValueError: if the arrays do not fit together or hold no image.
+
+    Examples:
+        >>> ArraySource(np.zeros([4, 8, 8, 3]), np.arange(4)).num_images
+        4
     """
 
     def __init__(self, images: np.ndarray, labels: np.ndarray):
@@ -86,6 +90,12 @@ def array_set(
     Raises:
         ValueError: if the arrays do not fit together, or hold what cannot be
             pixels or labels.
+
+    Examples:
+        >>> images, labels = np.zeros([20, 8, 8]), np.arange(20) % 2
+        >>> pairs = array_set((images, labels), classes=("cat", "dog"))
+        >>> pairs.classes, pairs.test.num_images
+        (('cat', 'dog'), 4)
     """
     whole = ArraySource(*train)
     images, labels = whole.columns["image"], whole.columns["label"]
@@ -131,6 +141,18 @@ def read_arrays(path: str, validation_split: float = 0.1) -> ImageSet:
 
     Raises:
         ValueError: if there is no such file or an array is missing.
+
+    Examples:
+        >>> images, labels = np.zeros([20, 8, 8]), np.arange(20) % 2
+        >>> np.savez(
+        ...     "set.npz",
+        ...     x_train=images,
+        ...     y_train=labels,
+        ...     x_test=images,
+        ...     y_test=labels,
+        ... )
+        >>> read_arrays("set.npz").test.num_images
+        20
     """
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
         raise ValueError(f"There is no file {path!r}.")
@@ -186,6 +208,19 @@ def read_idx(path: str, validation_split: float = 0.1) -> ImageSet:
 
     Raises:
         ValueError: if a file is missing or damaged.
+
+    Examples:
+        >>> def write(name, array):
+        ...     header = np.array([2048 + array.ndim, *array.shape], ">i4")
+        ...     tf.io.write_file(name, header.tobytes() + array.tobytes())
+        >>> for part in ("train", "t10k"):
+        ...     labels = np.arange(20, dtype="uint8") % 2
+        ...     write(f"{part}-labels-idx1-ubyte", labels)
+        ...     write(
+        ...         f"{part}-images-idx3-ubyte", np.zeros([20, 8, 8], "uint8")
+        ...     )
+        >>> read_idx(".").test.num_images
+        20
     """
     train, test = (
         (
@@ -240,6 +275,11 @@ def load_digits(validation_split: float = 0.1) -> ImageSet:
 
     Raises:
         ImportError: if scikit-learn is not installed.
+
+    Examples:
+        >>> digits = load_digits()
+        >>> digits.train.num_images, digits.test.num_images
+        (1295, 359)
     """
     digits = require("sklearn.datasets", extra="data").load_digits()
     images = digits.images.astype(np.float32) * (255 / 16)

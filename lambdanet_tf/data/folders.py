@@ -97,6 +97,15 @@ def read_folder(
         ValueError: if there is no such folder, no image in it, or the parts
             do not have the same classes.
         ImportError: if there are files for Pillow, which is not installed.
+
+    Examples:
+        >>> png = tf.io.encode_png(tf.zeros([8, 8, 3], tf.uint8))
+        >>> for name in ("cat", "dog"):
+        ...     for number in range(5):
+        ...         tf.io.write_file(f"photographs/{name}/{number}.png", png)
+        >>> images = read_folder("photographs")
+        >>> images.classes, images.test.num_images
+        (('cat', 'dog'), 2)
     """
     folders, notes = _part_folders(path)
     listings = {part: _list_images(folder) for part, folder in folders.items()}

@@ -27,6 +27,10 @@ class ArrayImage:
 
     Args:
         array: tensor `(height, width, channels)`.
+
+    Examples:
+        >>> ArrayImage(tf.zeros([8, 6, 3])).crop(0, 0, 2, 4).shape
+        TensorShape([2, 4, 3])
     """
 
     def __init__(self, array: tf.Tensor):
@@ -52,7 +56,17 @@ class ArrayImage:
         height: tf.Tensor,
         width: tf.Tensor,
     ) -> tf.Tensor:
-        """Returns the pixels of a box."""
+        """Returns the pixels of a box.
+
+        Args:
+            top: int32 scalar. The first row.
+            left: int32 scalar. The first column.
+            height: int32 scalar. The number of rows.
+            width: int32 scalar. The number of columns.
+
+        Returns:
+            `(height, width, channels)`, in the dtype of the array.
+        """
         return self._array[top : top + height, left : left + width]
 
 
@@ -70,6 +84,11 @@ class EncodedImage:
         encoded: scalar string tensor.
         channels: 1 or 3.
         max_pixels: largest height times width.
+
+    Examples:
+        >>> encoded = tf.io.encode_png(tf.zeros([8, 6, 3], tf.uint8))
+        >>> EncodedImage(encoded, channels=3).size().numpy().tolist()
+        [8, 6]
     """
 
     def __init__(
@@ -116,7 +135,17 @@ class EncodedImage:
         height: tf.Tensor,
         width: tf.Tensor,
     ) -> tf.Tensor:
-        """Returns the pixels of a box, uint8."""
+        """Returns the pixels of a box, uint8.
+
+        Args:
+            top: int32 scalar. The first row.
+            left: int32 scalar. The first column.
+            height: int32 scalar. The number of rows.
+            width: int32 scalar. The number of columns.
+
+        Returns:
+            `(height, width, channels)`, uint8.
+        """
         # Without its end a JPEG is decoded whole, which fails if it is cut
         # off, and not if something follows it.
         end = tf.strings.substr(self._encoded, -2, 2)
@@ -160,6 +189,11 @@ def open_image(encoded: tf.Tensor, channels: int) -> EncodedImage:
 
     Returns:
         An `EncodedImage`: of JPEG and PNG the same bytes, of others a PNG.
+
+    Examples:
+        >>> encoded = tf.io.encode_png(tf.zeros([8, 6, 1], tf.uint8))
+        >>> open_image(encoded, channels=1).decode().numpy().shape
+        (8, 6, 1)
     """
 
     def by_pillow():
@@ -234,6 +268,10 @@ def whole_image(image: Image, size: Size) -> tf.Tensor:
 
     Returns:
         Pixels, `(height, width, channels)`, float32 in [0, 255].
+
+    Examples:
+        >>> whole_image(ArrayImage(tf.zeros([8, 6, 3])), (4, 4)).shape
+        TensorShape([4, 4, 3])
     """
     return resized(image.decode(), size)
 
@@ -258,6 +296,10 @@ def image_dtype(precision: str) -> str:
 
     Returns:
         "bfloat16" or "float32".
+
+    Examples:
+        >>> image_dtype("mixed_bfloat16")
+        'bfloat16'
     """
     return "bfloat16" if precision == "mixed_bfloat16" else "float32"
 
@@ -278,6 +320,11 @@ class EvaluationCrop:
 
     Raises:
         ValueError: if a square is cut for a result that is none.
+
+    Examples:
+        >>> crop = EvaluationCrop((4, 4), share=0.5)
+        >>> crop(ArrayImage(tf.zeros([8, 8, 3]))).shape
+        TensorShape([4, 4, 3])
     """
 
     size: tuple[int, int]

@@ -76,6 +76,11 @@ def load_images(
     Raises:
         ValueError: if there is no such set, or it cannot be read.
         ImportError: if an optional package is missing.
+
+    Examples:
+        >>> images = load_images("fake:8x8x1,classes=3,images=100")
+        >>> len(images.classes), images.channels
+        (3, 1)
     """
     kind, _, place = name.partition(":")
     place, options = split_options(kind, place)
@@ -119,6 +124,10 @@ def dry_run_images(
         ValueError: if there is no such set, or it is not there and its sizes
             are not known.
         ImportError: if an optional package is missing.
+
+    Examples:
+        >>> dry_run_images("fake:8x8x1,images=100").channels
+        1
     """
     try:
         return load_images(
@@ -137,7 +146,18 @@ def dry_run_images(
 
 
 def is_image_set(name: str) -> bool:
-    """Returns whether a text is meant as the name of an image set."""
+    """Returns whether a text is meant as the name of an image set.
+
+    Args:
+        name: a text of the command line.
+
+    Returns:
+        Whether it begins as one of `SOURCES` does; nothing is opened.
+
+    Examples:
+        >>> is_image_set("digits"), is_image_set("my/photographs")
+        (True, False)
+    """
     kinds = {source.partition(":")[0] for source in SOURCES}
     return name.partition(":")[0] in kinds
 

@@ -55,6 +55,13 @@ def read_pseudo_labels(
     Raises:
         ValueError: if the folder holds no such files, not all of them, or
             those of other classes.
+
+    Examples:
+        >>> run = training.RunFolder("runs/smoke").read()
+        >>> keep = training.LabelOptions(threshold=0.0, images_per_class=0)
+        >>> labels = training.label_images(run, "digits", "labels", keep, str)
+        >>> read_pseudo_labels("labels", run.classes, channels=1).num_images > 0
+        True
     """
     pattern = os.path.join(folder, "pseudo-*-of-*.tfrecord")
     files = sorted(tf.io.gfile.glob(pattern))
@@ -104,6 +111,10 @@ def unlabelled_images(
     Raises:
         ValueError: if there is no such folder or set, or no image in it.
         ImportError: if an optional package is missing.
+
+    Examples:
+        >>> unlabelled_images("fake:8x8x1,images=100", channels=1).num_images
+        100
     """
     kind, _, place = images.partition(":")
     if is_image_set(images):

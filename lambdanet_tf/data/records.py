@@ -205,6 +205,19 @@ def read_records(
     Raises:
         ValueError: if there are no such files, one is cut off, the number of
             classes is unknown, or the first labels are not among them.
+
+    Examples:
+        >>> png = tf.io.encode_png(tf.zeros([8, 8, 3], tf.uint8)).numpy()
+        >>> example = tf.train.Example()
+        >>> features = example.features.feature
+        >>> features["image/encoded"].bytes_list.value.append(png)
+        >>> features["image/class/label"].int64_list.value.append(1)
+        >>> for part in ("train", "test"):
+        ...     with tf.io.TFRecordWriter(f"{part}.tfrecord") as file:
+        ...         for _ in range(10):
+        ...             file.write(example.SerializeToString())
+        >>> read_records(".", classes=2, validation_split=0.2).test.num_images
+        10
     """
     files, notes = _part_files(path)
     counts = {part: _count(part, found) for part, found in files.items()}

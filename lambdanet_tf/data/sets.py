@@ -44,6 +44,11 @@ class ImageSet:
 
     Raises:
         ValueError: if the classes are not at least two of different names.
+
+    Examples:
+        >>> images = data.fake_set("8x8x1", images=100)
+        >>> sorted(images.parts)
+        ['test', 'train', 'validation']
     """
 
     name: str
@@ -116,6 +121,9 @@ class ImageSet:
 
         The names of the classes in the order of the labels, and for each part
         the number of its images and a fingerprint of what they are.
+
+        Returns:
+            Names and numbers in dictionaries and lists.
         """
         return {
             "classes": list(self.classes),
@@ -138,13 +146,27 @@ def check_images(images: ImageSet) -> Iterable[str]:
     Yields:
         For each image that cannot be read or has no valid label, where it is
         and what is wrong with it, in a line.
+
+    Examples:
+        >>> list(check_images(data.fake_set("8x8x1", images=100)))
+        []
     """
     for source in images.parts.values():
         yield from source.check()
 
 
 def require_readable(images: ImageSet) -> None:
-    """Raises a ValueError if a part holds no image that can be read."""
+    """Raises a ValueError if a part holds no image that can be read.
+
+    Args:
+        images: the set.
+
+    Raises:
+        ValueError: if a part holds no image that can be read.
+
+    Examples:
+        >>> require_readable(data.fake_set("8x8x1", images=100))
+    """
     for part, source in images.parts.items():
         if source.may_be_corrupt:
             decoded = source.batches(

@@ -41,13 +41,24 @@ class Shard:
     Attributes:
         index: number of the part, from 0.
         count: number of parts.
+
+    Examples:
+        >>> Shard(index=1, count=3).size_of(8)
+        3
     """
 
     index: int = 0
     count: int = 1
 
     def size_of(self, total: int) -> int:
-        """Returns how many of `total` elements the part has, dealt in turn."""
+        """Returns how many of `total` elements the part has, dealt in turn.
+
+        Args:
+            total: int. Elements of all parts.
+
+        Returns:
+            An int.
+        """
         return len(range(self.index, total, self.count))
 
 
@@ -71,6 +82,13 @@ class Source(abc.ABC):
 
     Raises:
         ValueError: if there is no image.
+
+    Examples:
+        >>> source = data.fake_set("8x8x1", images=100).train
+        >>> position, item = next(iter(source.stream(seed=1)))
+        >>> image, label = source.decode(item)
+        >>> image.size().numpy().tolist()
+        [8, 8]
     """
 
     may_be_corrupt: bool = False
@@ -97,6 +115,9 @@ class Source(abc.ABC):
                 the beginning: a run resumes where it stopped. A multiple of
                 the number of shards.
             shard: the part to read; None for all.
+
+        Returns:
+            A dataset of pairs: position, int64, and item.
         """
 
     @abc.abstractmethod
@@ -105,22 +126,42 @@ class Source(abc.ABC):
 
         Args:
             shard: the part to read; None for all.
+
+        Returns:
+            A dataset of pairs, as `stream`.
         """
 
     @abc.abstractmethod
     def shard_size(self, shard: Shard) -> int:
-        """Returns the number of elements that `scan` has for a shard."""
+        """Returns the number of elements that `scan` has for a shard.
+
+        Args:
+            shard: the part.
+
+        Returns:
+            An int.
+        """
 
     @abc.abstractmethod
     def decode(self, item: Any) -> tuple[Image, tf.Tensor]:
         """Returns the image of an item, and its label.
 
         The label is a class, int32, or float32 probabilities `(classes,)`.
+
+        Args:
+            item: of an element of the source.
+
+        Returns:
+            An `ArrayImage` or `EncodedImage`, and the label.
         """
 
     @abc.abstractmethod
     def check(self) -> Iterator[str]:
-        """Reads each image once, and yields the names of the bad ones."""
+        """Reads each image once, and yields the names of the bad ones.
+
+        Yields:
+            For each, where it is and what is wrong with it, in a line.
+        """
 
     def fingerprint(self) -> str:
         """Returns a text that another source, or a changed one, has not."""
@@ -224,6 +265,11 @@ class IndexedSource(Source):
 
     Raises:
         ValueError: if there is no image.
+
+    Examples:
+        >>> source = data.ArraySource(np.zeros([4, 8, 8, 3]), np.arange(4))
+        >>> source.take(np.array([0, 2])).num_images
+        2
     """
 
     def __init__(self, columns: Mapping[str, np.ndarray]):
@@ -235,6 +281,9 @@ class IndexedSource(Source):
 
         Args:
             rows: their numbers.
+
+        Returns:
+            A source of the same kind, or None.
         """
         if not len(rows):
             return None
@@ -245,7 +294,14 @@ class IndexedSource(Source):
 
     @abc.abstractmethod
     def decode(self, item: dict[str, tf.Tensor]) -> tuple[Image, tf.Tensor]:
-        """Returns the image of a row, and its label."""
+        """Returns the image of a row, and its label.
+
+        Args:
+            item: a row of the columns.
+
+        Returns:
+            An `ArrayImage` or `EncodedImage`, and the label.
+        """
 
     def stream(
         self, seed: int, start: int = 0, shard: Shard | None = None
@@ -328,6 +384,15 @@ class StreamedSource(Source):
 
     Raises:
         ValueError: if there is no image.
+
+    Examples:
+        >>> class Numbers(StreamedSource):
+        ...     decode = _identity = None
+        ...
+        ...     def read_file(self, number):
+        ...         return tf.data.Dataset.range(3)
+        >>> len(list(Numbers([3, 3], shuffle_buffer=2).scan()))
+        6
     """
 
     may_be_corrupt = True
@@ -350,6 +415,9 @@ class StreamedSource(Source):
 
         Args:
             number: scalar int64 tensor. Which file, from 0.
+
+        Returns:
+            A dataset of what `decode` opens.
         """
 
     def stream(
@@ -451,6 +519,10 @@ def element_seed(seed: int, position: tf.Tensor) -> tf.Tensor:
 
     Returns:
         An int64 tensor of two numbers, for `tf.random.stateless_uniform`.
+
+    Examples:
+        >>> element_seed(1, tf.constant(7, tf.int64)).shape
+        TensorShape([2])
     """
     mixed = tf.stack([tf.cast(seed, tf.int64), position])
     return tf.random.experimental.stateless_fold_in(mixed, 1)

@@ -103,6 +103,12 @@ def read_tfds(
         ImportError: if tensorflow-datasets is not installed.
         ValueError: if there is no such set, it has no labelled images, or it
             is not prepared and cannot, or shall not, be.
+
+    Examples:
+        >>> read_tfds("no_such_set", download=False)
+        Traceback (most recent call last):
+            ...
+        ValueError: ...
     """
     tfds = require("tensorflow_datasets", extra="tfds")
     builder = _builder(tfds, name, data_dir)

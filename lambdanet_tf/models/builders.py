@@ -20,7 +20,15 @@ _GRAY_8 = (8, 8, 1)
 
 
 def names() -> tuple[str, ...]:
-    """Returns the names of all networks."""
+    """Returns the names of all networks.
+
+    Returns:
+        A tuple of texts, the keys of `lambdanet_tf.specs.PRESETS`.
+
+    Examples:
+        >>> "LambdaResNet50" in names()
+        True
+    """
     return tuple(specs.PRESETS)
 
 
@@ -63,6 +71,10 @@ def LambdaResNet50(**arguments):
     18,963,272 parameters; images of 160 pixels; feature maps "c2" to "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> LambdaResNet50(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["LambdaResNet50"], **arguments)
 
@@ -74,6 +86,10 @@ def LambdaResNet101(**arguments):
     36,866,920 parameters; images of 192 pixels; feature maps "c2" to "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> LambdaResNet101(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["LambdaResNet101"], **arguments)
 
@@ -85,6 +101,10 @@ def LambdaResNet152(**arguments):
     51,404,696 parameters; images of 288 pixels; feature maps "c2" to "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> LambdaResNet152(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["LambdaResNet152"], **arguments)
 
@@ -96,6 +116,10 @@ def LambdaResNet200(**arguments):
     57,993,112 parameters; images of 320 pixels; feature maps "c2" to "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> LambdaResNet200(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["LambdaResNet200"], **arguments)
 
@@ -107,6 +131,10 @@ def LambdaResNet270(**arguments):
     81,366,248 parameters; images of 256 pixels; feature maps "c2" to "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> LambdaResNet270(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["LambdaResNet270"], **arguments)
 
@@ -119,6 +147,10 @@ def LambdaResNet350(**arguments):
     "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> LambdaResNet350(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["LambdaResNet350"], **arguments)
 
@@ -131,6 +163,10 @@ def LambdaResNet420(**arguments):
     "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> LambdaResNet420(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["LambdaResNet420"], **arguments)
 
@@ -142,6 +178,10 @@ def LambdaResNet50C4(**arguments):
     16,242,072 parameters; images of 160 pixels; feature maps "c2" to "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> LambdaResNet50C4(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["LambdaResNet50C4"], **arguments)
 
@@ -153,6 +193,10 @@ def LambdaResNet101C4(**arguments):
     25,982,120 parameters; images of 192 pixels; feature maps "c2" to "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> LambdaResNet101C4(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["LambdaResNet101C4"], **arguments)
 
@@ -164,6 +208,10 @@ def LambdaResNet152C4(**arguments):
     35,077,496 parameters; images of 288 pixels; feature maps "c2" to "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> LambdaResNet152C4(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["LambdaResNet152C4"], **arguments)
 
@@ -175,6 +223,10 @@ def LambdaResNet200C4(**arguments):
     41,665,912 parameters; images of 320 pixels; feature maps "c2" to "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> LambdaResNet200C4(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["LambdaResNet200C4"], **arguments)
 
@@ -186,6 +238,10 @@ def LambdaResNet270C4(**arguments):
     55,786,968 parameters; images of 256 pixels; feature maps "c2" to "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> LambdaResNet270C4(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["LambdaResNet270C4"], **arguments)
 
@@ -197,6 +253,10 @@ def LambdaResNet350C4(**arguments):
     69,555,336 parameters; images of 320 pixels; feature maps "c2" to "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> LambdaResNet350C4(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["LambdaResNet350C4"], **arguments)
 
@@ -208,6 +268,10 @@ def LambdaResNet420C4(**arguments):
     81,443,704 parameters; images of 320 pixels; feature maps "c2" to "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> LambdaResNet420C4(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["LambdaResNet420C4"], **arguments)
 
@@ -219,6 +283,10 @@ def ResNetRS50(**arguments):
     35,691,912 parameters; images of 160 pixels; feature maps "c2" to "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> ResNetRS50(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["ResNetRS50"], **arguments)
 
@@ -230,6 +298,10 @@ def ResNetRS101(**arguments):
     63,618,696 parameters; images of 192 pixels; feature maps "c2" to "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> ResNetRS101(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["ResNetRS101"], **arguments)
 
@@ -241,6 +313,10 @@ def ResNetRS152(**arguments):
     86,621,576 parameters; images of 288 pixels; feature maps "c2" to "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> ResNetRS152(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["ResNetRS152"], **arguments)
 
@@ -252,6 +328,10 @@ def ResNetRS200(**arguments):
     93,209,992 parameters; images of 320 pixels; feature maps "c2" to "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> ResNetRS200(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["ResNetRS200"], **arguments)
 
@@ -264,6 +344,10 @@ def ResNetRS270(**arguments):
     "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> ResNetRS270(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["ResNetRS270"], **arguments)
 
@@ -276,6 +360,10 @@ def ResNetRS350(**arguments):
     "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> ResNetRS350(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["ResNetRS350"], **arguments)
 
@@ -288,6 +376,10 @@ def ResNetRS420(**arguments):
     "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> ResNetRS420(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["ResNetRS420"], **arguments)
 
@@ -311,6 +403,10 @@ def ResNet50(*, pattern=None, **arguments):
 
     Raises:
         ValueError: if both `pattern` and `stages` are given, and as `ResNet`.
+
+    Examples:
+        >>> ResNet50(classes=5).output_shape
+        (None, 5)
     """
     if pattern is not None and "stages" in arguments:
         raise ValueError(
@@ -331,6 +427,10 @@ def LambdaResNetSmall(*, input_shape=_GRAY_8, classes=10, **arguments):
     "c2" to "c4".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> LambdaResNetSmall(classes=5).output_shape
+        (None, 5)
     """
     if input_shape is _GRAY_8 and "input_tensor" in arguments:
         input_shape = None
@@ -350,6 +450,10 @@ def LambdaResNet26T(**arguments):
     maps "c2" to "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> LambdaResNet26T(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["LambdaResNet26T"], **arguments)
 
@@ -362,6 +466,10 @@ def LambdaResNet50TS(**arguments):
     maps "c2" to "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> LambdaResNet50TS(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["LambdaResNet50TS"], **arguments)
 
@@ -374,6 +482,10 @@ def LambdaResNet26RPT256(**arguments):
     maps "c2" to "c5".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
+
+    Examples:
+        >>> LambdaResNet26RPT256(classes=5).output_shape
+        (None, 5)
     """
     return ResNet(specs.RESNETS["LambdaResNet26RPT256"], **arguments)
 
@@ -386,6 +498,10 @@ def MobileNetV2(**arguments):
     and "head".
 
     Arguments, errors and the `Network` returned: see `MobileNet`.
+
+    Examples:
+        >>> MobileNetV2(classes=5).output_shape
+        (None, 5)
     """
     return MobileNet(specs.MOBILENETS["MobileNetV2"], **arguments)
 
@@ -398,5 +514,9 @@ def LambdaMobileNetV2(**arguments):
     and "head".
 
     Arguments, errors and the `Network` returned: see `MobileNet`.
+
+    Examples:
+        >>> LambdaMobileNetV2(classes=5).output_shape
+        (None, 5)
     """
     return MobileNet(specs.MOBILENETS["LambdaMobileNetV2"], **arguments)

@@ -11,6 +11,12 @@ def check_functional(model: Any) -> None:
 
     Args:
         model: what must be a functional model, or a Sequential with inputs.
+
+    Raises:
+        ValueError: if it is none; the text says how to wrap it.
+
+    Examples:
+        >>> check_functional(models.LambdaResNetSmall())
     """
     if not isinstance(model, tf.keras.Model):
         raise ValueError(
@@ -50,6 +56,14 @@ def clone_network(
 
     Returns:
         A functional model.
+
+    Raises:
+        ValueError: if the model is not functional.
+
+    Examples:
+        >>> model = models.LambdaResNetSmall()
+        >>> clone_network(model).count_params() == model.count_params()
+        True
     """
     check_functional(model)
     tables = {}

@@ -88,6 +88,11 @@ def rates_by_depth(
     Raises:
         ValueError: if the decay is out of range, or the optimizer averages
             the weights itself.
+
+    Examples:
+        >>> model = models.LambdaResNetSmall(classes=3)
+        >>> optimizer = rates_by_depth(tf.keras.optimizers.SGD(0.1), model, 0.5)
+        >>> model.compile(optimizer, "sparse_categorical_crossentropy")
     """
     fraction("decay", decay)
     if getattr(optimizer, "use_ema", False):

@@ -60,6 +60,12 @@ def preprocess_input(
         ValueError: if `mean` or `std` are given for a network that normalizes
             its images, or not for the three channels of color images, or if
             the number of channels is unknown where it counts.
+
+    Examples:
+        >>> images = tf.constant([[[[0.0], [255.0]]]])
+        >>> new = preprocess_input(images, include_preprocessing=False)
+        >>> new.numpy().ravel().tolist()
+        [-1.0, 1.0]
     """
     one_of("include_preprocessing", include_preprocessing, (True, False))
     if include_preprocessing:

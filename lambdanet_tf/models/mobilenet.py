@@ -24,10 +24,18 @@ def MobileNet(spec, **arguments):
         spec: `MobileNetSpec`, the network.
         **arguments: of `lambdanet_tf.models.Network`.
 
+    Raises:
+        ValueError: if the spec is no `MobileNetSpec`, and as `Network`.
+
     Reference: [Sandler et al., 2018](https://arxiv.org/abs/1801.04381).
 
     Returns:
         A `Network`, a Keras model.
+
+    Examples:
+        >>> spec = specs.MOBILENETS["MobileNetV2"]
+        >>> MobileNet(spec, lambda_blocks=(10, 16), classes=5).output_shape
+        (None, 5)
     """
     check_kind(spec, specs.MobileNetSpec)
     return Network(spec, feature_maps, **arguments)

@@ -91,6 +91,18 @@ def Network(
             the images are smaller than the total stride, or the weights do
             not fit.
         OSError: if published weights cannot be fetched.
+
+    Examples:
+        >>> def feature_maps(x, spec, layers):
+        ...     maps = {}
+        ...     for name in ("c2", "c3", "c4"):
+        ...         x = maps[name] = layers.conv_norm(
+        ...             x, 8, 3, f"{name}_conv", 2
+        ...         )
+        ...     return maps
+        >>> spec = specs.RESNETS["LambdaResNetSmall"]
+        >>> Network(spec, feature_maps, input_shape=(8, 8, 1)).output_shape
+        (None, 1000)
     """
     boolean("include_preprocessing", include_preprocessing)
     others = list(inspect.signature(Network).parameters)[2:-1]

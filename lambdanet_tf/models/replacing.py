@@ -40,6 +40,13 @@ class Place:
         arguments: of its call by name, the first one first. Tensors are
             symbolic.
         followers: the layers that read what it returns.
+
+    Examples:
+        >>> def rule(layer, place):
+        ...     is_last = place.name == "stage4_block1_conv1"
+        ...     return print(place.output_shape) if is_last else None
+        >>> model = replace_layers(models.LambdaResNetSmall(), rule)
+        (None, 4, 4, 128)
     """
 
     name: str
@@ -81,6 +88,17 @@ def replace_layers(
             else, or layers that change the shape of the output; if a layer
             cannot go because it is called several times, or with tensors that
             the new one does not take; if a layer cannot be copied.
+
+    Examples:
+        >>> model = tf.keras.Sequential(
+        ...     [
+        ...         tf.keras.Input((8, 8, 3)),
+        ...         tf.keras.layers.Conv2D(16, 3, padding="same"),
+        ...     ]
+        ... )
+        >>> new_model = replace_layers(model, models.convolution_rule(scope=7))
+        >>> type(new_model.layers[1]).__name__
+        'LambdaLayer'
     """
     check_functional(model)
     rules = (rule,) if callable(rule) else tuple(rule)

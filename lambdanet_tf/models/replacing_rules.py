@@ -57,6 +57,17 @@ def convolution_rule(
     Raises:
         ValueError: if an argument is out of its range. The rule raises it for
             a layer that cannot be replaced.
+
+    Examples:
+        >>> model = tf.keras.Sequential(
+        ...     [
+        ...         tf.keras.Input((8, 8, 3)),
+        ...         tf.keras.layers.Conv2D(16, 3, name="conv"),
+        ...     ]
+        ... )
+        >>> rule = convolution_rule(scope=7, names="conv")
+        >>> models.replace_layers(model, rule).layers[1].name
+        'conv_lambda'
     """
     scope_per_axis("scope", scope)
     window = int_per_axis("kernel_size", kernel_size, 2)
@@ -118,6 +129,15 @@ def attention_rule(
     Raises:
         ValueError: if an argument is out of its range. The rule raises it for
             a layer that cannot be replaced.
+
+    Examples:
+        >>> x = tf.keras.Input((16, 32))
+        >>> attention = tf.keras.layers.MultiHeadAttention(
+        ...     4, 8, name="attention"
+        ... )
+        >>> model = tf.keras.Model(x, attention(x, x))
+        >>> models.replace_layers(model, attention_rule(scope=7)).layers[1].name
+        'attention_lambda'
     """
     scope_per_axis("scope", scope)
     is_chosen = _choice(names, max_size)

@@ -30,6 +30,14 @@ def ResNet(spec, **arguments):
 
     Returns:
         A `Network`, a Keras model.
+
+    Raises:
+        ValueError: if the spec is no `ResNetSpec`, and as `Network`.
+
+    Examples:
+        >>> spec = specs.RESNETS["LambdaResNetSmall"]
+        >>> ResNet(spec, input_shape=(32, 32, 3), classes=5).output_shape
+        (None, 5)
     """
     check_kind(spec, specs.ResNetSpec)
     return Network(spec, feature_maps, **arguments)

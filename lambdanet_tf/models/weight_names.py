@@ -36,6 +36,11 @@ def named_weights(model: tf.keras.Model) -> dict[str, Any]:
 
     Raises:
         ValueError: if two weights would have the same name.
+
+    Examples:
+        >>> weights = named_weights(models.LambdaResNetSmall())
+        >>> weights["predictions/bias"].shape
+        TensorShape([10])
     """
     return {name: weight for name, (weight, _) in _owned(model).items()}
 
@@ -138,6 +143,12 @@ def set_weights(
 
     Raises:
         ValueError: as `load_weights`.
+
+    Examples:
+        >>> model = models.LambdaResNetSmall()
+        >>> arrays = {k: w.numpy() for k, w in named_weights(model).items()}
+        >>> set_weights(model, arrays, "a copy")
+        ()
     """
     ours = named_weights(model)
     skip = tuple(skip)

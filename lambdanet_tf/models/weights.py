@@ -95,7 +95,21 @@ def with_ending(name: str, path: str | os.PathLike, ending: str) -> str:
 
 
 def weights_as_bytes(model: tf.keras.Model) -> bytes:
-    """Returns what `save_weights` writes."""
+    """Returns what `save_weights` writes.
+
+    Args:
+        model: built.
+
+    Returns:
+        The content of an `.npz` file.
+
+    Raises:
+        ValueError: if two weights have the same name.
+
+    Examples:
+        >>> len(weights_as_bytes(models.LambdaResNetSmall())) > 2_000_000
+        True
+    """
     arrays = {k: np.asarray(w) for k, w in named_weights(model).items()}
     return arrays_as_bytes(arrays, model.name)
 
@@ -137,6 +151,12 @@ def load_weights(
     Raises:
         ValueError: if weights are missing, unexpected or of another shape; no
             weight has then been changed.
+
+    Examples:
+        >>> models.save_weights(models.LambdaResNetSmall(), "weights.npz")
+        >>> model = models.LambdaResNetSmall(classes=3)
+        >>> load_weights(model, "weights.npz", skip_mismatch=True)
+        ('predictions/kernel', 'predictions/bias')
     """
     skip = (skip,) if isinstance(skip, str) else tuple(skip)
     saved, origin = read_weights(path)

@@ -89,6 +89,11 @@ def relative_attention(
     geometry is one block: n m pairs. Where they are many, one part of the
     queries after the other; the backward pass then forms their scores again.
     With a local scope it is linear in n.
+
+    Examples:
+        >>> queries = keys = tf.random.normal([2, 9, 4, 16])
+        >>> relative_attention(queries, keys, tf.ones([2, 9, 4, 8])).shape
+        TensorShape([2, 9, 4, 8])
     """
     if geometry is None and masks.causal:
         past = tf.ones([size(queries, 1), size(values, 1)], tf.bool)

@@ -78,6 +78,11 @@ def content_lambda(keys, values, normalization="softmax", context_mask=None):
         be added up in less.
 
     Cost: 2 b m k v u operations; parameters none.
+
+    Examples:
+        >>> keys, values = tf.zeros([2, 9, 16, 1]), tf.ones([2, 9, 8, 1])
+        >>> content_lambda(keys, values).shape
+        TensorShape([2, 16, 8])
     """
     dtype = factor_dtype(values.dtype, narrow=[tf.bfloat16])
     keys, values = tf.cast(keys, dtype), tf.cast(values, dtype)

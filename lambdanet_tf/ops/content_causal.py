@@ -54,6 +54,10 @@ def content_state_spec(
         sum of keys times values. "key_sum", `(batch, key_dim, intra_depth)`:
         of exponentials (softmax) or of squares (l2). "key_maximum", likewise,
         with softmax: exponents in the sums are relative to it.
+
+    Examples:
+        >>> sorted(content_state_spec(key_dim=16, value_dim=8))
+        ['content', 'key_maximum', 'key_sum']
     """
     dtype = accumulation_dtype(tf.as_dtype(dtype))
     channels = [None, key_dim, intra_depth]
@@ -81,6 +85,11 @@ def initial_state(
 
     Returns:
         Tensors of these names.
+
+    Examples:
+        >>> state = initial_state(content_state_spec(16, 8), batch_size=2)
+        >>> state["content"].shape
+        TensorShape([2, 16, 1, 8])
     """
     state = {}
     for name, part in spec.items():

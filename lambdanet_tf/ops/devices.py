@@ -141,6 +141,9 @@ def planning_for(device):
     Args:
         device: key of `DEVICES`.
 
+    Yields:
+        None; plans made inside are for the device.
+
     Raises:
         ValueError: if it is not one.
 

@@ -122,7 +122,19 @@ class Axis:
 
 
 def size(x, axis):
-    """Returns the size of an axis: an int, or a scalar tensor if unknown."""
+    """Returns the size of an axis: an int, or a scalar tensor if unknown.
+
+    Args:
+        x: tensor of known rank.
+        axis: int.
+
+    Returns:
+        An int or an int32 scalar tensor.
+
+    Examples:
+        >>> size(tf.zeros([2, 3]), 1)
+        3
+    """
     return tf.shape(x)[axis] if x.shape[axis] is None else x.shape[axis]
 
 
@@ -202,7 +214,21 @@ def ceil_div(number, divisor):
 
 
 def same_axis(context, taps, stride=1, dilation=1):
-    """Makes an axis with the padding `SAME`: `ceil(context / stride)`."""
+    """Makes an axis with the padding `SAME`: `ceil(context / stride)`.
+
+    Args:
+        context: int or scalar tensor. Positions along the axis.
+        taps: int. Entries of the scope.
+        stride: int. Between the context positions of two queries.
+        dilation: int. Between the context positions of two entries.
+
+    Returns:
+        An `Axis`.
+
+    Examples:
+        >>> same_axis(8, 3, stride=2).queries
+        4
+    """
     span = (taps - 1) * dilation + 1
     queries = ceil_div(context, stride)
     total = _at_least_zero((queries - 1) * stride + span - context)
@@ -211,14 +237,42 @@ def same_axis(context, taps, stride=1, dilation=1):
 
 
 def valid_axis(context, taps, stride=1, dilation=1):
-    """Makes an axis without padding: only windows inside the context."""
+    """Makes an axis without padding: only windows inside the context.
+
+    Args:
+        context: int or scalar tensor. Positions along the axis.
+        taps: int. Entries of the scope.
+        stride: int. Between the context positions of two queries.
+        dilation: int. Between the context positions of two entries.
+
+    Returns:
+        An `Axis`.
+
+    Examples:
+        >>> valid_axis(8, 3).queries
+        6
+    """
     span = (taps - 1) * dilation + 1
     queries = ceil_div(context - span + 1, stride)
     return Axis(context, queries, taps, 0, stride, dilation, 0)
 
 
 def causal_axis(context, taps, stride=1, dilation=1):
-    """Makes an axis whose last entry is the query, the others before it."""
+    """Makes an axis whose last entry is the query, the others before it.
+
+    Args:
+        context: int or scalar tensor. Positions along the axis.
+        taps: int. Entries of the scope.
+        stride: int. Between the context positions of two queries.
+        dilation: int. Between the context positions of two entries.
+
+    Returns:
+        An `Axis`.
+
+    Examples:
+        >>> causal_axis(8, 3).padding
+        2
+    """
     queries = ceil_div(context, stride)
     return Axis(
         context, queries, taps, 0, stride, dilation, dilation * (taps - 1)
@@ -226,26 +280,53 @@ def causal_axis(context, taps, stride=1, dilation=1):
 
 
 def center_of(axis):
-    """Returns the context position of the first query's center."""
+    """Returns the context position of the first query's center.
+
+    Args:
+        axis: an `Axis`.
+
+    Returns:
+        An int or a scalar tensor.
+
+    Examples:
+        >>> center_of(same_axis(8, 3))
+        0
+    """
     return (axis.taps // 2) * axis.dilation - axis.padding
 
 
 @dataclasses.dataclass(frozen=True)
 class Geometry:
-    """The axes of a position lambda, cropped to the entries that matter."""
+    """The axes of a position lambda, cropped to the entries that matter.
+
+    Examples:
+        >>> geometry = Geometry.of([same_axis(8, 3), same_axis(6, 3)])
+        >>> geometry.context, geometry.taps
+        ((8, 6), (3, 3))
+    """
 
     axes: tuple[Axis, ...]
 
     @classmethod
     def of(cls, axes):
+        """Crops axes to the entries that some query meets.
+
+        Args:
+            axes: an `Axis` for each spatial axis.
+
+        Returns:
+            A `Geometry`.
+        """
         return cls(tuple(axis.cropped() for axis in axes))
 
     @property
     def rank(self):
+        """Number of axes."""
         return len(self.axes)
 
     @property
     def is_static(self):
+        """Whether all sizes are known."""
         return all(axis.is_static for axis in self.axes)
 
     @property
@@ -260,18 +341,22 @@ class Geometry:
 
     @property
     def context(self):
+        """Context positions per axis."""
         return tuple(axis.context for axis in self.axes)
 
     @property
     def queries(self):
+        """Queries per axis."""
         return tuple(axis.queries for axis in self.axes)
 
     @property
     def taps(self):
+        """Entries of the table per axis."""
         return tuple(axis.taps for axis in self.axes)
 
     @property
     def strides(self):
+        """Between the context positions of two queries, per axis."""
         return tuple(axis.stride for axis in self.axes)
 
     def along(self, axis):

@@ -69,6 +69,13 @@ def lambda_output(
     Raises:
         ValueError: if the plan or a mask needs static sizes that `geometry`
             does not have.
+
+    Examples:
+        >>> queries = tf.random.normal([2, 9, 4, 16])
+        >>> keys = tf.random.normal([2, 9, 1, 16, 1])
+        >>> values = tf.random.normal([2, 9, 1, 8, 1])
+        >>> lambda_output(queries, keys, values, embeddings=None).shape
+        TensorShape([2, 9, 4, 8])
     """
     outputs, _ = lambda_step(
         queries,
@@ -98,14 +105,34 @@ def lambda_step(
 ):
     """Computes `lambda_output` for the next positions of a causal sequence.
 
-    Keys, values and masks are of the n new positions, queries of these or of
-    every `stride`-th of them; the geometry is of the values kept and the new
-    ones. The state is None, or of the positions before: with keys what
-    `content_state_spec` says, with an axis of groups behind the batch; with a
-    table of more than one entry "values", the last before the new ones.
+    Args:
+        queries: of the new positions, or of every `stride`-th of them; shapes
+            as in `lambda_output`.
+        keys: of the n new positions, and so are values and masks.
+        values: see there.
+        embeddings: see there.
+        geometry: of the values kept and the new ones.
+        plan: see there.
+        normalization: see there.
+        masks: see there.
+        position_bias: see there.
+        state: None, or of the positions before: with keys what
+            `content_state_spec` says, with an axis of groups behind the batch;
+            with a table of more than one entry "values", the last before the
+            new ones.
 
     Returns:
         `(batch, n / stride, heads, value_dim)`, and the next state.
+
+    Examples:
+        >>> queries = tf.random.normal([2, 9, 4, 16])
+        >>> keys = tf.random.normal([2, 9, 1, 16, 1])
+        >>> values = tf.random.normal([2, 9, 1, 8, 1])
+        >>> outputs, state = lambda_step(
+        ...     queries, keys, values, None, masks=ops.Masks(causal=True)
+        ... )
+        >>> outputs.shape
+        TensorShape([2, 9, 4, 8])
     """
     sums, length = dict(state or {}), size(values, 1)
     window = sums.pop("values", None)

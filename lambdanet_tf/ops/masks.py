@@ -30,6 +30,10 @@ class Masks:
             permitted to see. A tuple: of none, of one for all heads, or of
             one for each head.
         causal: bool. Whether a query sees only itself and what is before it.
+
+    Examples:
+        >>> Masks(context=tf.constant([[True, False]])).hides
+        False
     """
 
     query: tf.Tensor | None = None
@@ -168,8 +172,16 @@ def padding_mask(x, **masks):
             or `(batch, *spatial)`, or for all positions along the last spatial
             axes without these. The batch and any axis may be 1.
 
+    Returns:
+        Boolean `(batch, positions)`, or None.
+
     Raises:
         ValueError: if a mask has another shape.
+
+    Examples:
+        >>> x = tf.zeros([1, 3, 8])
+        >>> padding_mask(x, mask=[[True, True, False]]).numpy().tolist()
+        [[True, True, False]]
     """
     named = [("mask", getattr(x, "_keras_mask", None)), *masks.items()]
     masks = [
@@ -179,7 +191,18 @@ def padding_mask(x, **masks):
 
 
 def is_shared(shape):
-    """Returns whether a mask of a shape is one for all queries and heads."""
+    """Returns whether a mask of a shape is one for all queries and heads.
+
+    Args:
+        shape: of a mask, as Keras' attention takes it.
+
+    Returns:
+        A bool.
+
+    Examples:
+        >>> is_shared([2, 1, 1, 5]), is_shared([2, 5, 5])
+        (True, False)
+    """
     rank = tf.TensorShape(shape).rank or 0
     return 2 <= rank <= 4 and shape[-2] == 1 and (rank < 4 or shape[1] == 1)
 
@@ -200,7 +223,20 @@ def masked_fill(x, mask, value=0.0):
 
 
 def finite_padding(x, mask):
-    """Returns x with zeros for NaN and infinity where a mask is False."""
+    """Returns x with zeros for NaN and infinity where a mask is False.
+
+    Args:
+        x: tensor.
+        mask: None, or boolean with the first axes of x.
+
+    Returns:
+        A tensor as x.
+
+    Examples:
+        >>> x = tf.constant([[1.0, float("nan")]])
+        >>> finite_padding(x, tf.constant([[True, False]])).numpy().tolist()
+        [[1.0, 0.0]]
+    """
     if mask is None:
         return x
     real = _with_rank(mask, len(x.shape))
@@ -223,7 +259,19 @@ def split_nonfinite(x, depths=None):
 
 
 def propagate_nan(x, nonfinite):
-    """Makes x NaN where a mask of its first axes is True; None: nowhere."""
+    """Makes x NaN where a mask of its first axes is True; None: nowhere.
+
+    Args:
+        x: tensor.
+        nonfinite: None, or boolean with the first axes of x.
+
+    Returns:
+        A tensor as x.
+
+    Examples:
+        >>> propagate_nan(tf.ones([1, 2]), tf.constant([[False, True]])).numpy()
+        array([[ 1., nan]], dtype=float32)
+    """
     if nonfinite is None:
         return x
     return masked_fill(x, tf.logical_not(nonfinite), float("nan"))

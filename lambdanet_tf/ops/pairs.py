@@ -32,6 +32,11 @@ def relative_index(geometry):
     Returns:
         int32 tensor `(n, m)`, positions flattened row-major; -1 where the
         context position lies outside the query's scope.
+
+    Examples:
+        >>> geometry = ops.Geometry.of([ops.same_axis(3, 3)])
+        >>> relative_index(geometry).numpy().shape
+        (3, 3)
     """
     strides = [math.prod(geometry.taps[i + 1 :]) for i in range(geometry.rank)]
     index = tf.zeros([1, 1], tf.int32)
@@ -59,6 +64,11 @@ def pair_embeddings(table, geometry, dtype=None, context_first=False):
 
     Returns:
         `(n, m, ...)`.
+
+    Examples:
+        >>> geometry = ops.Geometry.of([ops.same_axis(4, 3)])
+        >>> pair_embeddings(tf.ones([3, 16, 1]), geometry).shape
+        TensorShape([4, 4, 16, 1])
     """
     index, rank = relative_index(geometry), geometry.rank
     index = tf.transpose(index) if context_first else index

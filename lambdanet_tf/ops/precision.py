@@ -12,7 +12,18 @@ from lambdanet_tf.ops.devices import target_device
 
 
 def accumulation_dtype(dtype):
-    """Returns what sums over positions are kept in: float32, or float64."""
+    """Returns what sums over positions are kept in: float32, or float64.
+
+    Args:
+        dtype: `tf.DType` of what is added up.
+
+    Returns:
+        A `tf.DType`.
+
+    Examples:
+        >>> accumulation_dtype(tf.bfloat16).name
+        'float32'
+    """
     return tf.float64 if dtype == tf.float64 else tf.float32
 
 

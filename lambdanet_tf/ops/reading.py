@@ -41,6 +41,14 @@ class Reading:
         values: `(batch, *context grid, groups, value_dim, intra_depth)`: what
             the weights are applied to, normalized, zero at padding. One group
             for all heads, or one for each.
+
+    Examples:
+        >>> x = tf.random.normal([1, 6, 6, 8])
+        >>> layer = LambdaLayer(8, num_heads=4, scope=5)
+        >>> layer.build(x.shape)
+        >>> reading = layer.read(x, (0, 0))
+        >>> reading.outputs().shape
+        TensorShape([1, 1, 8])
     """
 
     places: tuple[tuple[int, ...], ...]
@@ -100,6 +108,25 @@ def implied_weights(
         that a query may see.
 
     Cost: 2 p m h k u operations for each part, and embeddings p m k u.
+
+    Examples:
+        >>> queries = tf.random.normal([1, 9, 4, 16])
+        >>> keys = tf.random.normal([1, 9, 1, 16, 1])
+        >>> values = tf.random.normal([1, 9, 1, 8, 1])
+        >>> reading = implied_weights(
+        ...     queries,
+        ...     keys,
+        ...     values,
+        ...     None,
+        ...     None,
+        ...     "softmax",
+        ...     ops.Masks(),
+        ...     None,
+        ...     places=[(0,)],
+        ...     grid=(9,),
+        ... )
+        >>> reading.outputs().shape
+        TensorShape([1, 1, 32])
     """
     dtype = accumulation_dtype(queries.dtype)
     rows = [int(np.ravel_multi_index(place, grid)) for place in places]

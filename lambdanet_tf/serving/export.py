@@ -81,6 +81,10 @@ def export_run(
         ValueError: if the run is missing, unfinished or not of this package,
             or an option does not fit it.
         OSError: if the folder cannot be written.
+
+    Examples:
+        >>> export_run("runs/smoke", "served", name="net").name
+        '1'
     """
     if not isinstance(run, Run):
         run = RunFolder(run).read()
@@ -151,6 +155,17 @@ def export_model(
         ValueError: if the model, the examples or an option do not fit.
         ImportError: if a format needs an extra that is not installed.
         OSError: if the folder cannot be written.
+
+    Examples:
+        >>> images, labels = np.zeros([4, 8, 8, 1]), np.arange(4)
+        >>> folder = export_model(
+        ...     models.LambdaResNetSmall(),
+        ...     "served",
+        ...     "net",
+        ...     examples=(images, labels),
+        ... )
+        >>> folder.name
+        '1'
     """
     network = model
     if not isinstance(network, Inference):
@@ -195,7 +210,23 @@ def export_model(
 
 
 def options_for(run: Run, **changes: Any) -> ExportOptions:
-    """Returns the options of a run's export, with some of them changed."""
+    """Returns the options of a run's export, with some of them changed.
+
+    Args:
+        run: a run of this package.
+        **changes: fields of `ExportOptions`.
+
+    Returns:
+        An `ExportOptions`.
+
+    Raises:
+        ValueError: if a change is not allowed.
+
+    Examples:
+        >>> run = training.RunFolder("runs/smoke").read()
+        >>> options_for(run, top=1).top
+        1
+    """
     size = run.image.get("height"), run.image.get("width")
     precision = run.recipe.get("precision", "float32")
     activation = run.arguments.get("classifier_activation", "softmax")

@@ -20,6 +20,7 @@ from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers.lambda_base import LambdaBase
 from lambdanet_tf.layers.projections import ProjectionLayer
 from lambdanet_tf.models.cloning import clone_network
+from lambdanet_tf.models.graph import graph_of
 
 # These very classes: a subclass may compute something else.
 FOLDABLE = (
@@ -79,6 +80,11 @@ def fold_batch_norm(
 
     Returns:
         A functional model of the same function.
+
+    Examples:
+        >>> model = models.LambdaResNetSmall()
+        >>> len(fold_batch_norm(model).weights) < len(model.weights)
+        True
     """
     norms = _folded_norms(model)
     folded_names = {norm.name for norm in norms.values()}
@@ -98,7 +104,8 @@ def fold_batch_norm(
         return type(layer).from_config(config)
 
     # Keras 3 compiles the copy of a compiled model, and so must find its loss.
-    plain = tf.keras.Model(model.input, model.output, name=model.name)
+    graph = graph_of(model)  # A Sequential of Keras 3 has no `input` itself.
+    plain = tf.keras.Model(graph.input, graph.output, name=model.name)
     folded = clone_network(plain, clone_layer=clone)
     for layer in model.layers:
         if layer.name in folded_names or not layer.weights:

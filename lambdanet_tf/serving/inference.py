@@ -46,6 +46,12 @@ class Inference:
     Raises:
         ValueError: if the model is not functional, its inputs or outputs have
             no names, or an option does not fit it.
+
+    Examples:
+        >>> inference = Inference(models.LambdaResNetSmall())
+        >>> outputs = inference(images=tf.zeros([2, 8, 8, 1]))
+        >>> outputs["logits"].shape
+        TensorShape([2, 10])
     """
 
     def __init__(
@@ -86,7 +92,11 @@ class Inference:
         )
 
     def compiled(self) -> Callable[..., dict[str, tf.Tensor]]:
-        """Returns the same function, compiled by XLA."""
+        """Returns the same function, compiled by XLA.
+
+        Returns:
+            A function of a tensor for each input, by name, to a dictionary.
+        """
         if self.options.weights_dtype == "bfloat16":
             return tf.function(self.__call__, jit_compile=True)
         # Traced anew: a branch is another operation where XLA compiles it.
@@ -107,6 +117,9 @@ class Inference:
         Args:
             inputs: a tensor for each input, of any batch or size.
             device: that the algorithms are planned for; None for the options'.
+
+        Returns:
+            The outputs by name, those with a fraction float32.
         """
         # Whoever traces it, and when.
         with ops.planning_for(device or self.options.device):

@@ -46,6 +46,10 @@ class ExportOptions:
 
     Raises:
         ValueError: if a value is not allowed.
+
+    Examples:
+        >>> ExportOptions(labels=("cat", "dog"), top=1).labels
+        ('cat', 'dog')
     """
 
     task: str | None = None
@@ -126,7 +130,11 @@ class ExportOptions:
                 )
 
     def require_no_images(self) -> None:
-        """Raises a ValueError if an option that is for images was given."""
+        """Raises a ValueError if an option that is for images was given.
+
+        Raises:
+            ValueError: which names the option.
+        """
         for field_ in dataclasses.fields(self):
             value = getattr(self, field_.name)
             if field_.name in _OF_IMAGES and value != field_.default:

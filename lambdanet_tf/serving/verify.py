@@ -67,6 +67,10 @@ class Verification:
         warmup_requests: how many succeeded; None if there are none that can
             be read here.
         bytes_on_disk: of the version folder, and of each format.
+
+    Examples:
+        >>> serving.verify_export("exported/LambdaResNetSmall/1").changed
+        ()
     """
 
     changed: Sequence[str] = ()
@@ -145,6 +149,10 @@ def verify_export(
     Raises:
         ValueError: if the folder is not an export of this package.
         RuntimeError: if the export does not load or a request fails.
+
+    Examples:
+        >>> verify_export("exported/LambdaResNetSmall/1").agrees
+        True
     """
     with local_copy(folder) as local:
         fields = read_metadata(local)
@@ -191,6 +199,10 @@ def prediction_table(folder: str | os.PathLike) -> str:
     Raises:
         ValueError: if the export has no test images.
         RuntimeError: if it does not load or rejects them.
+
+    Examples:
+        >>> print(prediction_table("exported/LambdaResNetSmall/1"))
+        label ...
     """
     names = read_metadata(folder)["labels"]
     with local_copy(folder) as local:

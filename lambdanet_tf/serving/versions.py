@@ -42,10 +42,17 @@ def newest_export(destination: str | os.PathLike) -> Folder:
     """Returns the version folder that was written last.
 
     Args:
-        destination: the folder with the version folders.
+        destination: the folder that holds `<name>/<version>`.
+
+    Returns:
+        A path; a string where the destination is an address.
 
     Raises:
         ValueError: if there is none.
+
+    Examples:
+        >>> newest_export("exported").name
+        '1'
     """
     files = [
         _join(destination, name, version, MODEL_FILE)
@@ -156,6 +163,10 @@ def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:
 
     Raises:
         ValueError: if it is not a version folder that this package wrote.
+
+    Examples:
+        >>> sorted(read_metadata("exported/LambdaResNetSmall/1"))
+        [...]
     """
     file = _join(folder, METADATA_FILE)
     if not tf.io.gfile.exists(file):

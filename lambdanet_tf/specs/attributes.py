@@ -114,6 +114,9 @@ def replace(spec, changes, others=()):
         changes: dict from attribute to value.
         others: names that the caller takes as well, for "did you mean".
 
+    Returns:
+        A spec of the same class.
+
     Raises:
         ValueError: if the spec has no such attribute, a value is out of range,
             or an attribute changes nothing in the network that results. The
@@ -148,7 +151,20 @@ def replace(spec, changes, others=()):
 
 
 def changed_fields(spec, changed):
-    """Returns the attributes in which a spec differs from what it was."""
+    """Returns the attributes in which a spec differs from what it was.
+
+    Args:
+        spec: `ResNetSpec` or `MobileNetSpec`.
+        changed: another one of the same class.
+
+    Returns:
+        List of names, in the order of the class.
+
+    Examples:
+        >>> spec = RESNETS["LambdaResNet50"]
+        >>> changed_fields(spec, replace(spec, {"scope": 7}))
+        ['scope']
+    """
     names = [field.name for field in dataclasses.fields(spec)]
     return [n for n in names if getattr(spec, n) != getattr(changed, n)]
 

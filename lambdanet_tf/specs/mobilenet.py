@@ -14,6 +14,10 @@ class InvertedRow:
         filters: output channels.
         blocks: how many in a row.
         strides: of the first of them.
+
+    Examples:
+        >>> InvertedRow(expansion=6, filters=24, blocks=2, strides=2).filters
+        24
     """
 
     expansion: int
@@ -46,6 +50,17 @@ class MobileNetSpec:
         key_dim: the paper's k.
         intra_depth: the paper's u.
         kernel_size: the paper's r.
+
+    Raises:
+        ValueError: if an attribute has a value that is not allowed.
+
+    Reference: [Sandler et al., 2018](https://arxiv.org/abs/1801.04381); the
+    lambda blocks: Section 5.3 of the LambdaNetworks paper.
+
+    Examples:
+        >>> spec = MOBILENETS["MobileNetV2"]
+        >>> replace(spec, {"lambda_blocks": (10, 16)}).lambda_blocks
+        (10, 16)
     """
 
     name: str

@@ -27,6 +27,13 @@ class Preset:
         parameters: trainable ones, with the builder's defaults.
         evaluation_crop: center-crop fraction for evaluation.
         interpolation: `"bilinear"` or `"bicubic"`, to resize that crop.
+
+    Raises:
+        ValueError: if an attribute has a value that is not allowed.
+
+    Examples:
+        >>> PRESETS["LambdaResNet50"].parameters
+        18963272
     """
 
     spec: ResNetSpec | MobileNetSpec

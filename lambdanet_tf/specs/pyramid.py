@@ -12,6 +12,10 @@ def pyramid_levels(spec):
 
     Returns:
         dict from level to name: `{2: "c2", ..., 5: "c5"}` in most networks.
+
+    Examples:
+        >>> pyramid_levels(RESNETS["LambdaResNet50"])
+        {2: 'c2', 3: 'c3', 4: 'c4', 5: 'c5'}
     """
     return {
         stride.bit_length() - 1: name

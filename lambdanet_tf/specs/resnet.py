@@ -111,6 +111,20 @@ class ResNetSpec:
         parallel_values: of the same, channels that attention gives and the
             convolution does not, in widths, rounded down to a multiple of the
             heads. 0.1 in Bello et al. (2019).
+
+    Raises:
+        ValueError: if an attribute has a value that is not allowed, or has no
+            effect in this network.
+
+    Examples:
+        >>> spec = ResNetSpec(
+        ...     name="mine",
+        ...     stages=("CC", "CL"),
+        ...     widths=(32, 64),
+        ...     strides=(1, 2),
+        ... )
+        >>> models.ResNet(spec, input_shape=(32, 32, 3), classes=5).output_shape
+        (None, 5)
     """
 
     name: str

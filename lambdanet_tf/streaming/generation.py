@@ -51,6 +51,14 @@ def generate(
         ValueError: as `state_spec`; if the model is not of tokens, an argument
             is out of its range, or prompt and length are longer than the table
             of a global layer.
+
+    Examples:
+        >>> tokens = tf.keras.Input((None,), dtype="int32")
+        >>> x = tf.keras.layers.Embedding(16, 8)(tokens)
+        >>> x = LambdaLayer(8, scope=5, causal=True)(x)
+        >>> model = tf.keras.Model(tokens, tf.keras.layers.Dense(16)(x))
+        >>> generate(model, [[1, 2, 3]], length=4).shape
+        TensorShape([1, 7])
     """
     stream, prompt = stream_of(model), tf.convert_to_tensor(prompt)
     _check_tokens(model, prompt)

@@ -84,6 +84,14 @@ def position_wise(layer_type: _Layer) -> _Layer:
 
     Raises:
         ValueError: if it is no class of layers of `tf.keras`.
+
+    Examples:
+        >>> @position_wise
+        ... class Twice(tf.keras.layers.Layer):
+        ...     def call(self, inputs):
+        ...         return 2 * inputs
+        >>> Twice.__name__
+        'Twice'
     """
     is_class = isinstance(layer_type, type)
     if not is_class or not issubclass(layer_type, tf.keras.layers.Layer):

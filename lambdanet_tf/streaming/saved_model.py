@@ -27,6 +27,14 @@ def export(model: tf.keras.Model, path: str | os.PathLike) -> None:
         ValueError: as `state_spec`; if the model has no state, as one whose
             layers all see a position alone.
         OSError: if the folder cannot be written.
+
+    Examples:
+        >>> inputs = tf.keras.Input((None, 8))
+        >>> outputs = LambdaLayer(8, scope=5, causal=True, name="mix")(inputs)
+        >>> model = tf.keras.Model(inputs, outputs)
+        >>> export(model, "mixer/1")
+        >>> sorted(tf.saved_model.load("mixer/1").signatures)
+        ['initial_state', 'serving_default', 'step']
     """
     stream = stream_of(model)
     spec = stream.state_spec()

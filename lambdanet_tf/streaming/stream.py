@@ -40,6 +40,13 @@ def state_spec(
     Raises:
         ValueError: if the model has another form, or a layer sees later
             positions or is not known to see none; it names the layer.
+
+    Examples:
+        >>> inputs = tf.keras.Input((None, 8))
+        >>> outputs = LambdaLayer(8, scope=5, causal=True, name="mix")(inputs)
+        >>> model = tf.keras.Model(inputs, outputs)
+        >>> state_spec(model)["mix_values"].shape
+        TensorShape([...])
     """
     return stream_of(model).state_spec(batch_size)
 
@@ -57,6 +64,14 @@ def initial_state(model: tf.keras.Model, batch_size: int | tf.Tensor) -> State:
 
     Raises:
         ValueError: as `state_spec`.
+
+    Examples:
+        >>> inputs = tf.keras.Input((None, 8))
+        >>> outputs = LambdaLayer(8, scope=5, causal=True, name="mix")(inputs)
+        >>> model = tf.keras.Model(inputs, outputs)
+        >>> state = initial_state(model, batch_size=2)
+        >>> {int(part.shape[0]) for part in state.values()}
+        {2}
     """
     return stream_of(model).initial_state(batch_size)
 

@@ -39,6 +39,16 @@ class Averages:
 
     Raises:
         ValueError: if `decay` is not in [0, 1).
+
+    Examples:
+        >>> model = tf.keras.Sequential(
+        ...     [tf.keras.Input((2,)), tf.keras.layers.Dense(1)]
+        ... )
+        >>> averages = Averages(model, decay=0.9)
+        >>> averages.update(1)
+        >>> with averages.applied():
+        ...     averages.is_swapped
+        True
     """
 
     def __init__(self, model: tf.keras.Model, decay: float = 0.9999):
@@ -111,7 +121,11 @@ class Averages:
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """Context manager: the model uses the averaged weights."""
+        """Context manager: the model uses the averaged weights.
+
+        Yields:
+            None; the model has the averages.
+        """
         self.swap()
         try:
             yield
@@ -138,7 +152,11 @@ class Averages:
             average.assign(_widened(weight))
 
     def to_arrays(self) -> dict[str, Any]:
-        """Returns the trained weights and their averages, for a file."""
+        """Returns the trained weights and their averages, for a file.
+
+        Returns:
+            Nested dictionaries of arrays, without names that depend on Keras.
+        """
         weights = self._trained or self.weights
         return {
             f"{kind}{index}": _widened(value).numpy()
@@ -154,6 +172,12 @@ class Averages:
 
         The model must have these weights, or the averages in place of them:
         then it is given the weights.
+
+        Args:
+            arrays: what `to_arrays` returned.
+
+        Returns:
+            Whether they were set.
         """
         numbers = range(len(self.weights))
         weights = [arrays[f"weight{index}"] for index in numbers]
@@ -168,7 +192,11 @@ class Averages:
         return True
 
     def set_averages(self, arrays: dict[str, np.ndarray]) -> None:
-        """Sets the averages that `to_arrays` returned, and no weight."""
+        """Sets the averages that `to_arrays` returned, and no weight.
+
+        Args:
+            arrays: what `to_arrays` returned.
+        """
         for index, average in enumerate(self.variables):
             average.assign(arrays[f"average{index}"])
 

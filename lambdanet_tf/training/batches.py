@@ -45,6 +45,12 @@ class InputPipeline:
     Raises:
         ValueError: if the batch does not fit the training set or the replicas,
             no image of a part can be read, or there are no such pseudo-labels.
+
+    Examples:
+        >>> images = data.fake_set("8x8x1", images=200)
+        >>> pipeline = InputPipeline(training.resolve("digits"), images)
+        >>> pipeline.image_shape, pipeline.steps_per_epoch
+        ((8, 8, 1), 2)
     """
 
     def __init__(
@@ -243,6 +249,12 @@ class InputPipeline:
         filled up with images of weight 0; `bad`, float32 `()`, is the number
         of images that could not be read and were left out up to this batch,
         so that all weights and all that is bad add up to the images.
+
+        Args:
+            source: a part of the image set.
+
+        Returns:
+            A distributed dataset, for the replicas of the strategy.
         """
         if source in self._evaluations:
             return self._evaluations[source]
@@ -288,6 +300,12 @@ class InputPipeline:
         The dataset says how many batches there are if all images can be read,
         without which Keras 3 warns after each evaluation. With many bad images
         there are fewer; then it warns.
+
+        Args:
+            source: a part of the image set.
+
+        Returns:
+            A dataset of pairs.
         """
         size = min(self.recipe.batch_size, _MAX_EVALUATION_BATCH)
         batches = source.batches(source.scan(), self._evaluated, size)

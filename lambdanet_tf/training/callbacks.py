@@ -65,6 +65,14 @@ class UseAverages(tf.keras.callbacks.Callback):
         ValueError: if `decay` is not in [0, 1); in training, if a batch takes
             several steps (`steps_per_execution`), or the folder has averages,
             but none of the step to resume at.
+
+    Examples:
+        >>> model = tf.keras.Sequential(
+        ...     [tf.keras.Input((2,)), tf.keras.layers.Dense(1)]
+        ... )
+        >>> model.compile("sgd", "mse")
+        >>> x, y = tf.zeros([4, 2]), tf.zeros([4, 1])
+        >>> history = model.fit(x, y, verbose=0, callbacks=[UseAverages(0.9)])
     """
 
     def __init__(
@@ -254,6 +262,17 @@ class KeepBest(tf.keras.callbacks.ModelCheckpoint):
 
     Raises:
         ValueError: if an argument contradicts saving one best epoch.
+
+    Examples:
+        >>> model = tf.keras.Sequential(
+        ...     [tf.keras.Input((2,)), tf.keras.layers.Dense(1)]
+        ... )
+        >>> model.compile("sgd", "mse")
+        >>> x, y = tf.zeros([4, 2]), tf.zeros([4, 1])
+        >>> keep = KeepBest("best.weights.h5", "loss", save_weights_only=True)
+        >>> history = model.fit(x, y, verbose=0, callbacks=[keep])
+        >>> tf.io.gfile.exists("best.weights.h5")
+        True
     """
 
     def __init__(

@@ -88,6 +88,12 @@ def train(
         Stopped: if a signal asked to stop, or a TPU or another worker was
             lost; the run can be resumed.
         NotFinite: if loss or weights became NaN or infinite.
+
+    Examples:
+        >>> recipe = training.resolve("smoke")
+        >>> folder = train(recipe, training.RunOptions(runs_dir="runs"), str)
+        >>> folder.read().status
+        'finished'
     """
     options = options or RunOptions()
     check_prerequisites(recipe, options, print_fn=print_fn)

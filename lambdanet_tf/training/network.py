@@ -63,6 +63,11 @@ def recipe_network(
     Raises:
         ValueError: if the recipe does not fit its network, or the initial
             weights do not.
+
+    Examples:
+        >>> images = data.fake_set("8x8x1", images=100)
+        >>> recipe_network(training.resolve("digits"), images).output_shape
+        (None, 10)
     """
     tf.keras.utils.set_random_seed(recipe.seed)
     tf.keras.mixed_precision.set_global_policy(recipe.precision)
@@ -132,6 +137,12 @@ def compile_network(
         ValueError: if Keras cannot do in `fit` what the recipe asks: bound the
             norm of the gradients, or scale losses, of several replicas under
             Keras 3.
+
+    Examples:
+        >>> model = models.LambdaResNetSmall(classifier_activation=None)
+        >>> recipe = training.resolve("digits")
+        >>> type(compile_network(model, recipe, 10).optimizer).__name__
+        'SGD'
     """
     strategy = model.distribute_strategy
     bounds_or_scales = (

@@ -101,6 +101,18 @@ def recipe_schedule(recipe: Recipe, steps_per_epoch: int) -> WarmupSchedule:
     """Returns the schedule of a recipe, over training steps.
 
     Its peak grows with the batch, unless `base_batch_size` is 0.
+
+    Args:
+        recipe: the rate, its warmup and its decay.
+        steps_per_epoch: training steps of an epoch.
+
+    Returns:
+        A `WarmupSchedule`: of a step, int or scalar tensor, a float32 scalar.
+
+    Examples:
+        >>> schedule = recipe_schedule(training.resolve("digits"), 10)
+        >>> round(float(schedule(400)), 3)  # after the last of 40 epochs
+        0.0
     """
     peak = recipe.learning_rate
     if recipe.base_batch_size:
@@ -139,6 +151,11 @@ def recipe_optimizer(
     Returns:
         `tf.keras.optimizers.SGD`, `RMSprop` or `Adam`; for `mixed_float16`
         inside Keras' `LossScaleOptimizer`.
+
+    Examples:
+        >>> recipe = training.resolve("digits")
+        >>> type(recipe_optimizer(recipe, steps_per_epoch=10)).__name__
+        'SGD'
     """
     optimizers = tf.keras.optimizers
     schedule = recipe_schedule(recipe, steps_per_epoch)

@@ -31,6 +31,10 @@ class RunOptions:
 
     Raises:
         ValueError: if a field has a value that is not allowed.
+
+    Examples:
+        >>> RunOptions(runs_dir="my_runs").strategy
+        'auto'
     """
 
     runs_dir: str = field(
@@ -82,6 +86,10 @@ class LabelOptions:
 
     Raises:
         ValueError: if a field has a value that is not allowed.
+
+    Examples:
+        >>> LabelOptions(threshold=0.3).threshold
+        0.3
     """
 
     threshold: float = field(

@@ -28,6 +28,10 @@ class Recipe:
 
     Raises:
         ValueError: if a field has a value that is not allowed.
+
+    Examples:
+        >>> Recipe(batch_size=64).to_dict()["batch_size"]
+        64
     """
 
     name: str = "custom"
@@ -200,7 +204,11 @@ class Recipe:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns name and fields as JSON can hold them, without the notes."""
+        """Returns name and fields as JSON can hold them, without the notes.
+
+        Returns:
+            A dictionary by the names of the fields.
+        """
         fields = dataclasses.asdict(self)
         return {
             each.name: fields[each.name]

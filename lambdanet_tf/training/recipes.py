@@ -211,9 +211,16 @@ def resolve(
             name other data.
         changes: fields to replace.
 
+    Returns:
+        A `Recipe`.
+
     Raises:
         ValueError: if there is no such recipe or field, or a value is not
             allowed.
+
+    Examples:
+        >>> resolve("digits", {"epochs": 5}).epochs
+        5
     """
     changes = dict(changes or {})
     if name is None:
@@ -238,8 +245,15 @@ def read_recipe(path: str, text: str) -> Recipe:
         text: a JSON object of recipe fields, whose `name` selects the row that
             the others change; or the content of a run's run.json.
 
+    Returns:
+        A `Recipe`.
+
     Raises:
         ValueError: if it is neither.
+
+    Examples:
+        >>> read_recipe("mine.json", '{"name": "digits", "epochs": 5}').epochs
+        5
     """
     try:
         content = json.loads(text)

@@ -1,6 +1,7 @@
 """What is shipped: the package with its license and types, and nothing else."""
 
 import pathlib
+import re
 import tarfile
 import zipfile
 
@@ -56,3 +57,15 @@ def test_the_sdist_has_what_the_wheel_is_made_of(in_checkout, tmp_path):
         "lambdanet_tf",
         "pyproject.toml",
     }
+
+
+def test_the_version_is_the_same_everywhere():
+    sources = (ROOT / "lambdanet_tf/__init__.py").read_text(encoding="utf-8")
+    (version,) = re.findall(r'__version__ = "(.+)"', sources)
+    for page, form in (
+        ("CITATION.cff", f"version: {version}\n"),
+        ("CHANGELOG.md", f"## {version} ("),
+        ("README.md", f"**Status**: {version},"),
+        ("docs/migrating.md", f"| here, {version} |"),
+    ):
+        assert form in (ROOT / page).read_text(encoding="utf-8"), page

@@ -85,3 +85,13 @@ def test_sentences_are_counted_as_a_reader_does(tmp_path):
         ["d", "e."],
         ["f", "g"],
     ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_lines_of_prose_are_short(page):
+    """README may not be longer than 90 lines, so its lines are paragraphs."""
+    if page == ROOT / "README.md":
+        return
+    for line in prose.source_lines(page):
+        shortened = re.sub(r"\]\([^)]*\)|`[^`]*`", "", line)
+        assert len(line) <= 90 or len(shortened) <= 80, line

@@ -204,3 +204,17 @@ def test_a_loss_that_is_in_no_file_is_left_alone(rng):
     model.compile("sgd", loss)
     folded = fold(model, rng, rng.normal(size=(2, 6, 5, 2)).astype("f4"))
     assert not norms_of(folded)
+
+
+def test_a_sequential_model_is_folded():
+    model = tf.keras.Sequential(
+        [
+            tf.keras.Input((8, 8, 1)),
+            layers.LambdaLayer(8, num_heads=2, key_dim=4, scope=3),
+            tf.keras.layers.GlobalAveragePooling2D(),
+            tf.keras.layers.Dense(3),
+        ]
+    )
+    images = tf.random.normal([2, 8, 8, 1])
+    outputs = fold_batch_norm(model)(images)
+    np.testing.assert_allclose(outputs, model(images), rtol=1e-4, atol=1e-5)

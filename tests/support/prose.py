@@ -31,6 +31,14 @@ def text_of(page):
     return _LINK.sub(r"\1", text)
 
 
+def source_lines(page):
+    """Returns the lines that are not of code, tables, formulas, comments."""
+    text = page.read_text(encoding="utf-8")
+    for part in (_FENCE, _FORMULA, _GENERATED, _COMMENT, _IMAGE, _ROW):
+        text = part.sub("", text)
+    return text.splitlines()
+
+
 def sentences(page):
     """Yields the sentences of paragraphs and lists; inline code is a word."""
     text = _ROW.sub("\n\n", text_of(page))

@@ -54,8 +54,15 @@ def implementation_name(name):
     Args:
         name: one of `implementations()`, or a name of an earlier version.
 
+    Returns:
+        One of `implementations()`.
+
     Raises:
         ValueError: if it was never the name of one.
+
+    Examples:
+        >>> implementation_name("einsum")
+        'einsum'
     """
     former = isinstance(name, str) and name in _FORMER_NAMES
     if former and name not in ALGORITHMS:
@@ -91,6 +98,13 @@ def plan_for(
     Raises:
         ValueError: if the name is unknown, needs static sizes that
             `geometry` does not have, or transforms that the device has not.
+
+    Examples:
+        >>> axes = [ops.same_axis(32, 7), ops.same_axis(32, 7)]
+        >>> geometry = ops.Geometry.of(axes)
+        >>> dims = ops.Dims(num_heads=4, key_dim=16, value_dim=32)
+        >>> plan_for(geometry, dims, "einsum").algorithm
+        'einsum'
     """
     name = implementation_name(implementation)
     if geometry is not None and name not in implementations(geometry.rank):
@@ -162,6 +176,13 @@ def best_plan(geometry, dims, algorithm, device, training=True, batch=None):
 
     Returns:
         The `Plan` with the smallest estimate, of those that fit if any does.
+
+    Examples:
+        >>> axes = [ops.same_axis(32, 7), ops.same_axis(32, 7)]
+        >>> geometry = ops.Geometry.of(axes)
+        >>> dims = ops.Dims(num_heads=4, key_dim=16, value_dim=32)
+        >>> best_plan(geometry, dims, "einsum", ops.DEVICES["cpu"]).algorithm
+        'einsum'
     """
     batch = batch or TYPICAL_BATCH
     new_cost = functools.partial(CostModel, algorithm, device, training, batch)
@@ -181,6 +202,13 @@ def candidates(device, rank):
     Args:
         device: a `Device`, of `DEVICES` or not.
         rank: int. Axes of the geometry.
+
+    Returns:
+        List of keys of `ALGORITHMS`.
+
+    Examples:
+        >>> set(candidates(ops.DEVICES["cpu"], 2)) <= set(ops.ALGORITHMS)
+        True
     """
     return [
         name

@@ -16,7 +16,12 @@ _WORKSPACE = 3 * 2**20
 
 @dataclasses.dataclass(frozen=True)
 class Dims:
-    """The channel sizes of a position lambda."""
+    """The channel sizes of a position lambda.
+
+    Examples:
+        >>> Dims(num_heads=4, key_dim=16, value_dim=32).intra_depth
+        1
+    """
 
     num_heads: int
     key_dim: int
@@ -44,6 +49,10 @@ class Plan:
         alternatives: the best plan of every other algorithm that `"auto"`
             considers, fastest first.
         intermediate: bytes of the lambdas or scores, per example.
+
+    Examples:
+        >>> str(Plan("einsum", operations=3_000_000, memory=2**20))
+        'einsum: 3.0 Mop, 1.00 MiB an example'
     """
 
     algorithm: str
