@@ -6,9 +6,9 @@ import tensorflow as tf
 
 from lambdanet_tf.layers import RelativeAttention
 from tests.support import checks
-from tests.support.attention_layers import built
-from tests.support.attention_layers import copy_weights
-from tests.support.attention_layers import normal
+from tests.support.random_layers import attention
+from tests.support.random_layers import copy_weights
+from tests.support.random_layers import normal
 
 pytestmark = pytest.mark.once
 
@@ -30,7 +30,7 @@ def test_without_positions_it_is_keras_attention(form, rng):
         call["attention_mask"] = theirs["attention_mask"] = mask
     if form == "causal":
         theirs["use_causal_mask"] = True
-    layer = built(
+    layer = attention(
         x,
         **_SIZE,
         position_embedding=None,
@@ -84,7 +84,7 @@ def bottleneck_attention(x, qkv, tables, heads, key, scale_positions):
 def test_it_is_timm_bottleneck_attention(scale_positions, rng):
     heads, key = 2, 3
     x = normal(rng, 2, 5, 7, 6)
-    layer = built(x, **_SIZE)
+    layer = attention(x, **_SIZE)
     weights = checks.reference_weights(layer)
     weights = {n: checks.raw(w).numpy() for n, w in weights.items()}
     qkv = [weights[name] for name in ("query", "key", "value")]
@@ -144,7 +144,7 @@ def test_it_is_timm_halo_attention_inside_the_map(rng):
     # counts the zeros that it pads with, and this layer's does not.
     height, width, block, halo = 6, 9, 3, 1
     x = normal(rng, 2, height, width, 6)
-    layer = built(x, **_SIZE)
+    layer = attention(x, **_SIZE)
     weights = checks.reference_weights(layer)
     weights = {n: checks.raw(w).numpy() for n, w in weights.items()}
 
@@ -162,7 +162,7 @@ def test_it_is_timm_halo_attention_inside_the_map(rng):
     # the border, where only the rows' padding tells.
     checks.assert_far(output, expected)
     taller = normal(rng, 2, 9, width, 6)
-    layer = built(taller, **_SIZE)
+    layer = attention(taller, **_SIZE)
     weights = checks.reference_weights(layer)
     weights = {n: checks.raw(w).numpy() for n, w in weights.items()}
     mask = np.einsum("xi,yj->xyij", seen(9), seen(width)).reshape(81, -1)
@@ -176,7 +176,7 @@ def test_concatenated_halves_are_tables_with_zeros(rng):
     # Ramachandran et al. (2019): the embedding is the one of the row offset
     # beside the one of the column offset, each half as deep.
     x = normal(rng, 2, 5, 6, 7)
-    layer = built(x, filters=8, num_heads=2, scope=3)
+    layer = attention(x, filters=8, num_heads=2, scope=3)
     halves = [normal(rng, 3, 2) for _ in range(2)]
     zeros = np.zeros([3, 2])
     copy_weights(
