@@ -290,19 +290,6 @@ def test_nan_reaches_whom_it_reaches_in_the_whole(name, rng):
     assert not nan[2].any()
 
 
-def test_padding_first_and_last(rng):
-    layer = make("layer", dtype="float64")
-    x = normal(rng, 2, 12, CHANNELS, dtype="float64")
-    mask = np.ones([2, 12], bool)
-    mask[0, :5] = mask[1, 8:] = False
-    x[~mask] = np.nan
-    expected = layer(x, context_mask=mask)
-    outputs, _ = stream(layer, x, [3, 3, 6], mask)
-    np.testing.assert_array_equal(np.isnan(outputs), np.isnan(expected))
-    real = mask[..., None] & np.ones([4], bool)
-    checks.assert_close(outputs[real], expected[real], 1e-11)
-
-
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize(
     ("normalization", "scale"),
