@@ -15,7 +15,6 @@ from hypothesis import strategies
 from lambdanet_tf import layers
 from lambdanet_tf import ops
 from lambdanet_tf.layers import RelativeAttention
-from tests.support import attention_oracle
 from tests.support import checks
 from tests.support.random_layers import attention
 from tests.support.random_layers import copy_weights
@@ -140,82 +139,6 @@ def test_any_block_size_is_the_same_function(sizes, rng, monkeypatch):
     checks.randomize(layer, rng)
     monkeypatch.setattr(ops.attention, "block_sizes", lambda *_: sizes)
     checks.assert_equals_oracle(layer, {"inputs": x}, rng, jointly=True)
-
-
-def reversed_tables(point):
-    """The entry for n - m instead of m - n."""
-    flipped = {n: a[::-1] for n, a in point.items() if "embedding" in n}
-    return {**point, **flipped}
-
-
-def exchanged_tables(point):
-    """Rows and columns exchanged."""
-    names = ("axis1_embedding", "axis2_embedding")
-    first, second = (point[name] for name in names)
-    return {**point, **dict(zip(names, (second, first), strict=True))}
-
-
-def shifted_tables(point):
-    """The centre of the scope one position off."""
-    moved = {n: np.roll(a, 1, 0) for n, a in point.items() if "embedding" in n}
-    return {**point, **moved}
-
-
-def unscaled(point):
-    """The root of the depth forgotten."""
-    return {**point, "query": point["query"] * np.sqrt(3)}
-
-
-def unscaled_positions(point):
-    """The scale applied to content alone."""
-    names = [n for n in point if "embedding" in n]
-    return {**point, **{n: point[n] * np.sqrt(3) for n in names}}
-
-
-def heads_minor(name):
-    def wrong(point):
-        weight = point[name]
-        parts = weight.reshape(len(weight), 2, -1).swapaxes(1, 2)
-        return {**point, name: parts.reshape(weight.shape)}
-
-    return wrong
-
-
-WRONG_FORMS = {
-    "tables_reversed": ({}, reversed_tables),
-    "tables_exchanged": ({}, exchanged_tables),
-    "tables_off_by_one": ({}, shifted_tables),
-    "scale_forgotten": ({}, unscaled),
-    "scale_of_content_alone": ({}, unscaled_positions),
-    "query_heads_minor": ({}, heads_minor("query")),
-    "value_heads_minor": ({}, heads_minor("value")),
-    "content_forgotten": ({"use_content": False}, None),
-    "scope_too_small": ({"scope": 1}, lambda point: cut(point, 1)),
-    "lines_only": ({"axis": 1, "scope": 3}, None),
-}
-
-
-def cut(point, scope):
-    tables = {n: a[1:-1] for n, a in point.items() if "embedding" in n}
-    assert all(len(table) == scope for table in tables.values())
-    return {**point, **tables}
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("name", WRONG_FORMS)
-def test_wrong_form_is_far_from_the_layer(name, rng):
-    changes, transform = WRONG_FORMS[name]
-    x = normal(rng, 2, 5, 6, 7)
-    layer = attention(x, **_SIZE, scope=3)
-    point, _ = checks.split_point(layer, {"inputs": x})
-    settings = {**checks.oracle_settings(layer)}
-    inputs = point.pop("inputs")
-    right = attention_oracle.relative_attention(inputs, point, **settings)
-    checks.assert_close(layer(x), right, 1e-5)
-    point = point if transform is None else transform(point)
-    settings |= changes
-    wrong = attention_oracle.relative_attention(inputs, point, **settings)
-    checks.assert_far(layer(x), wrong)
 
 
 def test_a_joint_table_holds_the_sum_of_two(rng):

@@ -222,13 +222,6 @@ def test_arguments_without_names(layer, given, message):
         getattr(layers, layer)(*given)
 
 
-def test_arguments_given_twice():
-    with pytest.raises(ValueError, match="`filters` is given twice"):
-        layers.LambdaLayer(8, **{"filters": 8})
-    with pytest.raises(ValueError, match="`inputs` is given twice"):
-        lambda_layer()(tf.zeros([2, 5, 4]), **{"inputs": tf.zeros([2, 5, 4])})
-
-
 def zeros(*shape):
     return tf.zeros(shape)
 
@@ -454,6 +447,14 @@ USES = [
         lambda: lambda_layer()(_TEXT, _TEXT, _TEXT),
         "`inputs` and `context` by position.*3 arguments.*context=value",
     ),
+    (
+        lambda: layers.LambdaLayer(8, **{"filters": 8}),
+        "`filters` is given twice",
+    ),
+    (
+        lambda: lambda_layer()(_LINE, **{"inputs": _LINE}),
+        "`inputs` is given twice",
+    ),
     (lambda: lambda_layer()(), "must be called on `inputs`"),
     (lambda: conv()(None), "must be called on `inputs`"),
     (
@@ -520,8 +521,14 @@ USES = [
             table,
         )
     ),
-    (lambda: built(conv())(_TEXT[..., :4]), "8.*4|4.*8"),
-    (lambda: built(layers.SqueezeExcite())(_TEXT[..., :4]), "8.*4|4.*8"),
+    *(
+        (lambda make=make: built(make())(_TEXT[..., :4]), "8.*4|4.*8")
+        for make in (
+            conv,
+            layers.SqueezeExcite,
+            lambda: lambda_layer(scope=3),
+        )
+    ),
     (
         lambda: built(lambda_layer())(np.zeros([1, 6, 8], "float32")),
         r"\(5,\).*\(6,\).*largest.*`scope`",
@@ -546,7 +553,6 @@ USES = [
     (lambda: attention().tables(), "`tables`"),
     (lambda: lambda_layer().state_spec(), "has no `state` before it is built"),
     (lambda: table().entries_for((5,)), "before it is"),
-    (lambda: built(lambda_layer(scope=3))(_TEXT[..., :4]), "8.*4|4.*8"),
     (
         lambda: lambda_layer(scope=3)(
             tf.keras.Input([None, 4]), attention_mask=mask(5, 5)
@@ -600,24 +606,18 @@ def test_channels_first():
 
 @pytest.mark.parametrize("shape", [[None, 7], [5, None, 7], [None, None, 7]])
 def test_unknown_size_under_a_global_scope(shape):
-    with refused("scope.*None"):
-        lambda_layer()(tf.keras.Input(shape))
-    with refused("scope.*None"):
-        table()(tf.keras.Input(shape))
-    with refused("scope.*None"):
-        attention()(tf.keras.Input(shape))
+    for make in (lambda_layer, table, attention):
+        with refused("scope.*None"):
+            make()(tf.keras.Input(shape))
     attention(position_embedding=None)(tf.keras.Input(shape))
     lambda_layer(use_position=False)(tf.keras.Input(shape))
 
 
 def test_global_table_on_a_larger_grid():
     shared = table()
-    layers.LambdaLayer(8, **_SIZE, position_embedding=shared)(
-        tf.zeros([1, 5, 4])
-    )
-    larger = layers.LambdaLayer(8, **_SIZE, position_embedding=shared)
+    lambda_layer(position_embedding=shared)(_LINE)
     with refused("9.*6"):
-        larger(tf.zeros([1, 6, 4]))
+        lambda_layer(position_embedding=shared)(_OTHER)
 
 
 def test_integers_are_accepted_as_numpy_gives_them():

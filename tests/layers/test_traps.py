@@ -15,6 +15,7 @@ from lambdanet_tf import layers
 from lambdanet_tf import ops
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers.randomness import random_streams
+from tests.support import attention_oracle
 from tests.support import cases
 from tests.support import checks
 from tests.support import oracle
@@ -64,11 +65,6 @@ def transpose_table(point):
     return {**point, "embeddings": table}
 
 
-def shift_table(point):
-    """The centre of the scope one pixel off."""
-    return {**point, "embeddings": np.roll(point["embeddings"], 1, axis=1)}
-
-
 def no_normalization(point):
     """Batch normalisation forgotten."""
     kept = ("query", "key", "value", "embeddings", "position_bias")
@@ -79,7 +75,44 @@ def no_position_bias(point):
     return {n: array for n, array in point.items() if n != "position_bias"}
 
 
-WRONG_FORMS = {
+def reversed_tables(point):
+    """The entry for n - m instead of m - n."""
+    flipped = {n: a[::-1] for n, a in point.items() if "embedding" in n}
+    return {**point, **flipped}
+
+
+def exchanged_tables(point):
+    """Rows and columns exchanged."""
+    names = ("axis1_embedding", "axis2_embedding")
+    first, second = (point[name] for name in names)
+    return {**point, **dict(zip(names, (second, first), strict=True))}
+
+
+def shifted_tables(point):
+    """The centre of the scope one position off."""
+    moved = {n: np.roll(a, 1, 0) for n, a in point.items() if "embedding" in n}
+    return {**point, **moved}
+
+
+def unscaled(point):
+    """The root of the depth forgotten."""
+    return {**point, "query": point["query"] * np.sqrt(3)}
+
+
+def unscaled_positions(point):
+    """The scale applied to content alone."""
+    names = [n for n in point if "embedding" in n]
+    return {**point, **{n: point[n] * np.sqrt(3) for n in names}}
+
+
+def cut_tables(point):
+    """The scope one position too small on each side."""
+    tables = {n: a[1:-1] for n, a in point.items() if "embedding" in n}
+    assert all(len(table) == 1 for table in tables.values())
+    return {**point, **tables}
+
+
+WRONG_LAYERS = {
     "softmax_over_depth": ({"key_normalization": over_depth}, None),
     "softmax_over_everything": ({"key_normalization": over_everything}, None),
     "softmax_forgotten": ({"key_normalization": None}, None),
@@ -89,28 +122,46 @@ WRONG_FORMS = {
     "value_intra_depth_major": ({}, swap("value", 5)),
     "table_flipped": ({}, flip_table),
     "table_transposed": ({}, transpose_table),
-    "table_off_by_one": ({}, shift_table),
+    "table_off_by_one": ({}, shifted_tables),
     "content_forgotten": ({"use_content": False}, None),
     "position_forgotten": ({"use_position": False}, None),
     "position_bias_forgotten": ({}, no_position_bias),
     "batch_norm_forgotten": ({}, no_normalization),
     "batch_statistics_in_inference": ({"training": True}, None),
 }
+WRONG_ATTENTION = {
+    "tables_reversed": ({}, reversed_tables),
+    "tables_exchanged": ({}, exchanged_tables),
+    "tables_off_by_one": ({}, shifted_tables),
+    "scale_forgotten": ({}, unscaled),
+    "scale_of_content_alone": ({}, unscaled_positions),
+    "attention_query_heads_minor": ({}, swap("query", 2)),
+    "attention_value_heads_minor": ({}, swap("value", 2)),
+    "attention_content_forgotten": ({"use_content": False}, None),
+    "scope_too_small": ({"scope": 1}, cut_tables),
+    "lines_only": ({"axis": 1, "scope": 3}, None),
+}
+WRONG_FORMS = WRONG_LAYERS | WRONG_ATTENTION
 
 
 @pytest.mark.parametrize("name", WRONG_FORMS)
 def test_wrong_form_is_far_from_the_layer(name, rng):
     changes, transform = WRONG_FORMS[name]
     x = normal(rng, 2, 5, 6, 7)
-    layer = built(x, **_SIZE, scope=3, intra_depth=2, use_position_bias=True)
+    if name in WRONG_ATTENTION:
+        layer = attention(x, **_SIZE, scope=3)
+        reference = attention_oracle.relative_attention
+    else:
+        layer = built(
+            x, **_SIZE, scope=3, intra_depth=2, use_position_bias=True
+        )
+        reference = oracle.lambda_layer
     output = layer(x)
     point, _ = checks.split_point(layer, {"inputs": x})
-    settings = checks.oracle_settings(layer)
-    inputs = point.pop("inputs")
-    right = oracle.lambda_layer(inputs, point, **settings)
-    checks.assert_close(output, right, 1e-5)
+    settings, inputs = checks.oracle_settings(layer), point.pop("inputs")
+    checks.assert_close(output, reference(inputs, point, **settings), 1e-5)
     point = point if transform is None else transform(point)
-    wrong = oracle.lambda_layer(inputs, point, **{**settings, **changes})
+    wrong = reference(inputs, point, **{**settings, **changes})
     checks.assert_far(output, wrong)
 
 
