@@ -180,7 +180,7 @@ CONSTRUCTION = {
         ({"rate": 1.0}, "`rate`.*1.0"),
         ({"rate": -0.1}, "`rate`.*-0.1"),
         ({"survival_probability": 1}, "1 - `rate`"),
-        ({"drop_prob": 0.1}, "`rate`"),
+        ({"drop_prob": 0.1}, "`drop_prob`.*'rate'"),
     ],
 }
 

@@ -119,6 +119,7 @@ def test_half_precision(policy, training, rng):
     checks.assert_close(layer.get_weights()[2], mean, step)
 
 
+@pytest.mark.representatives(8)  # all: each form has averages of its own
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize(
     ("arguments", "masked"),
