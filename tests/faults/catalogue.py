@@ -113,7 +113,7 @@ FAULTS = [
             "",
             (
                 "tests/ops/test_properties.py::test_padded_sequence_equals_the_short_one",
-                "tests/ops/test_properties.py::test_padding_never_leaks",
+                "tests/layers/test_padding.py::test_padding_stays_padding",
             ),
         ),
         (
@@ -181,7 +181,7 @@ FAULTS = [
             "attention_forgets_the_scale_of_its_queries",
             "queries *= self.key_depth**-0.5",
             "queries *= 1.0",
-            ("tests/layers/test_attention.py::test_single_precision",),
+            ("tests/layers/test_layers.py::test_single_precision",),
         ),
         (
             "averages_move_by_the_momentum",
@@ -196,7 +196,7 @@ FAULTS = [
             "variance * (count - 1.0) / count, 0.0)",
             "variance, 0.0)",
             (
-                "tests/layers/test_batch_normalization.py::test_it_is_one_operation",
+                "tests/layers/test_batch_normalization.py::test_it_is_one_operation_where_there_is_one",
                 "tests/layers/test_batch_normalization.py::test_values_and_averages",
             ),
         ),
@@ -238,7 +238,7 @@ FAULTS = [
             "initializer=self._initializers(self.position_bias_initializer),\n"
             "                trainable=False,",
             (
-                "tests/layers/test_layer_weights.py::test_the_bias_of_positions_is_trained",
+                "tests/layers/test_conformance.py::test_every_trainable_weight_has_a_gradient",
             ),
         ),
         (
