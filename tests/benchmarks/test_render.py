@@ -10,11 +10,17 @@ import pytest
 from benchmarks import records
 from benchmarks import render
 from benchmarks.views import VIEWS
+from tests.support import fingerprints
 
 pytestmark = pytest.mark.once
 
 SOURCES = render.sources()
 KNOWN = {name: records.latest(name) for name in records.topics()}
+
+
+@pytest.fixture(autouse=True)
+def each_fingerprint_once(monkeypatch):
+    monkeypatch.setattr(records, "fingerprint", fingerprints.fingerprint)
 
 
 @pytest.fixture
@@ -45,6 +51,13 @@ def test_a_view_is_pure(target):
     assert found == before
     for topic in topics:
         assert f"*{topic.name}.jsonl, by `{topic.commands[0]}`" in text
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("target", [t for t in MEASURED if "#" not in t])
+def test_a_picture_is_drawn(target):
+    found = {topic.name: KNOWN[topic.name] for topic in SOURCES[target]}
+    assert VIEWS[target](found).axes
 
 
 def test_every_view_has_a_target():
