@@ -323,7 +323,6 @@ def test_weights_in_half_the_space(small_run, tmp_path, rng, load):
         ({"weights_dtype": "int8"}, "`weights_dtype` must be one of .*'int8'"),
         ({"implementation": "magic"}, "`implementation` must be one of"),
         ({"task": "draw"}, "`task` must be one of .*'draw'"),
-        ({"device": "abacus"}, "`device` must be one of .*'abacus'"),
         ({"formats": ("tflit",)}, "`formats` must be one .* mean 'tflite'"),
         ({"image_size": (9, 9)}, r"the model's, \(8, 7\). Received: \(9, 9\)"),
         ({"evaluation_crop": 0}, "`evaluation_crop` must lie between"),
@@ -357,17 +356,13 @@ def test_a_model_of_any_size_needs_one_for_encoded_images(tmp_path):
         serving.export_model(dense_model(None), tmp_path, "m")
 
 
-def test_models_that_end_in_no_classifier_are_rejected(tmp_path):
+def test_a_classifier_has_one_input(tmp_path):
     images = tf.keras.Input((4, 4, 3))
     pooled = tf.keras.layers.GlobalAveragePooling2D()(images)
-    with pytest.raises(ValueError, match="must end in a Dense layer"):
-        serving.export_model(tf.keras.Model(images, pooled), tmp_path, "m")
-    with pytest.raises(ValueError, match="Received: tanh"):
-        serving.export_model(dense_model(activation="tanh"), tmp_path, "m")
-    two = tf.keras.Model([images, tf.keras.Input((1,))], pooled)
+    model = tf.keras.Model([images, tf.keras.Input((1,))], pooled)
     options = serving.ExportOptions(task="classify")
     with pytest.raises(ValueError, match="must have one input"):
-        serving.export_model(two, tmp_path, "m", options=options)
+        serving.export_model(model, tmp_path, "m", options=options)
 
 
 @pytest.mark.representatives(1)
