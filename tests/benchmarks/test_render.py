@@ -10,17 +10,11 @@ import pytest
 from benchmarks import records
 from benchmarks import render
 from benchmarks.views import VIEWS
-from tests.support import fingerprints
 
 pytestmark = pytest.mark.once
 
 SOURCES = render.sources()
 KNOWN = {name: records.latest(name) for name in records.topics()}
-
-
-@pytest.fixture(autouse=True)
-def each_fingerprint_once(monkeypatch):
-    monkeypatch.setattr(records, "fingerprint", fingerprints.fingerprint)
 
 
 @pytest.fixture
