@@ -5,8 +5,6 @@ without the repository, on a narrow terminal that cannot encode everything.
 Every lane walks it: in `make test-newest` with the wheel alone.
 """
 
-import contextlib
-import io
 import os
 import pathlib
 import re
@@ -19,7 +17,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lambdanet_tf import cli
 from lambdanet_tf.environment import is_there
 from lambdanet_tf.layers import LambdaLayer
 
@@ -86,21 +83,6 @@ def output_of(process, encoding="utf-8"):
     return output
 
 
-def said(*arguments):
-    """What a command says in this process, with all that it imports."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        assert cli.main(arguments) == 0, printed.getvalue()
-    return printed.getvalue()
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_their_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "40")
-
-
-@pytest.mark.filterwarnings("ignore:flags. left out")  # The notes.
 def test_own_pictures_from_a_dry_run_to_predictions(tmp_path, rng):
     train_in_two_parts(tmp_path, rng)
     fine_tune(tmp_path, rng)
@@ -111,7 +93,8 @@ def train_in_two_parts(home, rng):
     write_pictures(home / "flags", ["blue sky", "green", "red"], rng)
     train = ["--data=folder:flags", *SMALL]
 
-    assert "3 classes" in said("train", *train, "--dry-run")
+    output = output_of(command(home, "train", *train, "--dry-run"))
+    assert "3 classes" in output
     assert not list(home.glob("runs/*/run.json"))
 
     # Killed as soon as there is a checkpoint; the same command goes on.
@@ -167,17 +150,17 @@ def export(home):
     assert "same" in output
     (version,) = (home / "exported").glob("*/1")
     assert (version / "saved_model.pb").is_file()
-    assert "same" in said("export", "--verify")
-    output = said("export", "--predict")
+    assert "same" in output_of(command(home, "export", "--verify"))
+    output = output_of(command(home, "export", "--predict"))
     assert "matt" in output
     assert "gloss" in output
 
 
-def test_the_smoke_recipe():
+def test_the_smoke_recipe(tmp_path):
     pytest.importorskip("sklearn", reason="needs the extra `data`")
     run = ["--recipe=smoke", "--run-dir=runs/smoke"]
-    assert "359 test images" in said("train", *run)
-    assert "same" in said("export", *run[1:])
+    assert "359 test images" in output_of(command(tmp_path, "train", *run))
+    assert "same" in output_of(command(tmp_path, "export", *run[1:]))
 
 
 def test_a_long_sequence(rng):
