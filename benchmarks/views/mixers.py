@@ -1,5 +1,6 @@
 """Tables and the picture of layers compared by one protocol."""
 
+import functools
 import statistics
 
 from benchmarks.views import crossed
@@ -14,27 +15,29 @@ SCORES = {  # what is scored, and the digits that are shown
     "forecast": ("mean absolute error, ppm", 3),
     "bytes": ("bits a byte", 3),
 }
+_FIRST_STEPS = 300  # updates, in records that do not name them
 _BLUE, _GREY = "#3366aa", "#bbbbbb"
 
 
 def _parts(found, task):
-    """Records of a task's search, and of its final runs by their updates.
+    """A task's records by their number of updates, the most first.
 
     Returns:
-        The records of the search, and a dict from updates, None for those of
-        the search, to a dict from variant to a dict from seed to record.
+        Dict from updates to the records of the search, and a dict from
+        variant to a dict from seed to the record of a final run.
     """
-    rows = [row for row in found["mixers"] if row["case"]["task"] == task]
-    search, final = [], {}
-    for row in rows:
+    parts = {}
+    for row in found["mixers"]:
         case = row["case"]
-        steps = case.get("steps")
-        if case["part"] == "final":
-            variants = final.setdefault(steps, {})
-            variants.setdefault(case["variant"], {})[case["seed"]] = row
-        elif steps is None:
+        if case["task"] != task:
+            continue
+        steps = case.get("steps", _FIRST_STEPS)
+        search, final = parts.setdefault(steps, ([], {}))
+        if case["part"] == "search":
             search.append(row)
-    return search, final
+        else:
+            final.setdefault(case["variant"], {})[case["seed"]] = row
+    return dict(sorted(parts.items(), reverse=True))
 
 
 def _start(case):
@@ -52,9 +55,9 @@ def _mean(numbers, digits, sign=""):
 def _searched(search, final, digits):
     """A line for a variant and its initial weights, a column for a rate."""
     chosen = {
-        tuple(rows[seed]["case"][x] for x in ("variant", "rate", "start"))
+        tuple(row["case"][x] for x in ("variant", "rate", "start"))
         for rows in final.values()
-        for seed in rows
+        for row in rows.values()
     }
     cells = {}
     for row in sorted(search, key=lambda row: row["case"]["rate"]):
@@ -114,43 +117,38 @@ def _compared(final, digits, score):
 
 
 def _tables(task, found):
-    search, finals = _parts(found, task)
     score, digits = SCORES[task]
-    parts = []
-    for steps, final in sorted(finals.items(), key=lambda x: x[0] or 0):
+    texts = []
+    for steps, (search, final) in _parts(found, task).items():
         rows = [row for group in final.values() for row in group.values()]
-        length = f"of {steps} updates" if steps else "as long as the search"
-        parts += [
-            f"{len(rows)} final runs {length}, {rows[0]['examples']:,} test "
-            "examples each:",
-            _compared(final, digits, score),
-        ]
-    return "\n\n".join(
-        [
-            *parts,
-            "± is half of the 95 % t-interval over seeds. FLOPs are of one "
-            "example.",
-            f"The search, {len(search)} runs; validation, {score}, by rate; "
-            "what the final runs have is bold:",
-            _searched(search, next(iter(finals.values())), digits),
-            "![Every final run and the means](mixers.png)",
-        ]
-    )
+        if rows:
+            texts += [
+                f"{len(rows)} final runs of {steps} updates, "
+                f"{rows[0]['examples']:,} test examples each:",
+                _compared(final, digits, score),
+            ]
+        if search:
+            texts += [
+                f"The search with {steps} updates, {len(search)} runs; "
+                f"validation, {score}, by rate; what the final runs have is "
+                "bold:",
+                _searched(search, final, digits),
+            ]
+    note = "± is half of the 95 % t-interval over seeds. FLOPs are of one "
+    return "\n\n".join([*texts, f"{note}example."])
 
 
-@view("mixers.md#segmentation")
-def segmentation(found):
-    return _tables("segmentation", found)
+for _task in SCORES:
+    view(f"mixers.md#{_task}")(functools.partial(_tables, _task))
 
 
 @view("mixers.png")
 def picture(found):
     """A point for each final run, a line for each mean."""
-    panels = [
-        (task, steps, final)
-        for task in SCORES
-        for steps, final in _parts(found, task)[1].items()
-    ]
+    panels = []
+    for task in SCORES:
+        finals = {x: y for x, (_, y) in _parts(found, task).items() if y}
+        panels += [(task, *x) for x in list(finals.items())[:1]]
     tallest = max(len(final) for *_, final in panels)
     made, (axes,) = figure(
         4.4 * len(panels), 0.4 * tallest + 1.4, columns=len(panels)
@@ -163,7 +161,7 @@ def picture(found):
             axis.plot([middle] * 2, [place - 0.3, place + 0.3], c=_BLUE)
             axis.axhline(place, c=_GREY, linewidth=0.5, zorder=0)
         axis.set_yticks(range(len(final)), list(final)[::-1])
-        title = f"{task}, {steps} updates" if steps else task
+        title = f"{task}, {steps} updates"
         axis.set(title=title, xlabel=f"test: {SCORES[task][0]}")
         axis.grid(axis="x", alpha=0.3)
     return made

@@ -20,6 +20,10 @@ table, and the sum instead of the product in tables per axis:
     content scores   n r h k
     position scores  n q h k
     weighted values  n r h v
+
+In a causal layer r is the part that is not in the future: of a scope r the
+entries of the query and its past, of a global layer the mean over all queries.
+A recurrent layer multiplies by its kernels at each position.
 """
 
 import dataclasses
@@ -28,11 +32,21 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import RelativeAttention
 from lambdanet_tf.layers import SqueezeExcite
 from lambdanet_tf.layers.lambda_base import LambdaBase
 
-_CONVOLUTIONS = (tf.keras.layers.Conv2D, tf.keras.layers.DepthwiseConv2D)
+_CONVOLUTIONS = (
+    tf.keras.layers.Conv1D,
+    tf.keras.layers.Conv2D,
+    tf.keras.layers.DepthwiseConv2D,
+)
+_RECURRENT = (
+    tf.keras.layers.SimpleRNN,
+    tf.keras.layers.GRU,
+    tf.keras.layers.LSTM,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +126,9 @@ def layer_costs(layer):
     if type(layer) in _CONVOLUTIONS or isinstance(layer, tf.keras.layers.Dense):
         products = math.prod(layer.weights[0].shape)
         return Costs(2 * _positions(layer.output) * products)
+    if type(layer) in _RECURRENT:  # Of the inputs, and of the state.
+        products = sum(math.prod(kernel.shape) for kernel in layer.weights[:2])
+        return Costs(2 * _positions(_input(layer)) * products)
     free = isinstance(layer, tf.keras.layers.BatchNormalization)
     return Costs(0) if free or not layer.weights else None
 
@@ -129,7 +146,7 @@ def _lambda_costs(layer):
         activations += m * g * k * u
     if layer.use_position:
         seen = _clipped(layer.scope, tuple(_input(layer).shape[1:-1]))
-        products += n * math.prod(seen) * g * k * v * u
+        products += n * _pairs(layer, seen) * g * k * v * u
         activations += n * g * k * v
         pairs = n * m * g * k * u
         table = math.prod(layer.position_embedding.embeddings.shape)
@@ -146,19 +163,19 @@ def _attention_costs(layer):
     if layer.axis is not None:
         sizes = (sizes[layer.axis - 1],)
     seen = _clipped(layer.scope, sizes)  # By a query, on each axis.
-    products = n * channels * h * k + m * channels * h * v
-    products += n * math.prod(seen) * h * v
+    pairs = _pairs(layer, seen)
+    products = n * channels * h * k + m * channels * h * v + n * pairs * h * v
     if layer.use_content:
-        products += m * channels * h * k + n * math.prod(seen) * h * k
+        products += m * channels * h * k + n * pairs * h * k
     held = k * (1 + layer.use_content) + v + math.prod(seen)
     tables = [math.prod(table.embeddings.shape) for table in layer.tables()]
-    pairs = 0
+    embeddings = 0
     if tables:
-        is_joint = layer.position_embedding is not None
-        products += n * (math.prod(seen) if is_joint else sum(seen)) * h * k
+        is_joint = layer.position_embedding is not None or len(sizes) == 1
+        products += n * (pairs if is_joint else sum(seen)) * h * k
         squares = [size**2 for size in sizes]
-        pairs = k * (math.prod(squares) if is_joint else sum(squares))
-    return Costs(2 * products, n * h * held, pairs, sum(tables))
+        embeddings = k * (math.prod(squares) if is_joint else sum(squares))
+    return Costs(2 * products, n * h * held, embeddings, sum(tables))
 
 
 def _keras_attention_costs(layer):
@@ -181,6 +198,14 @@ def _clipped(scope, sizes):
     if isinstance(scope, int):
         scope = (scope,) * len(sizes)
     return [min(r, size) for r, size in zip(scope, sizes, strict=True)]
+
+
+def _pairs(layer, seen):
+    """Positions that a query sees, of what its layer sees on each axis."""
+    number = math.prod(seen)
+    # All taps of a causal `LambdaConv` are of the past.
+    is_halved = layer.causal and not isinstance(layer, LambdaConv)
+    return number - (number - 1) // 2 if is_halved else number
 
 
 def _input(layer):

@@ -3,7 +3,7 @@
 TensorFlow's own profiler knows no einsum, so the products are counted here:
 einsum, matrix products, convolutions and fast Fourier transforms, from the
 shapes of their operands in the graph of a batch. A node belongs to the layer in
-whose scope it lies.
+whose scope it lies. Loops, such as those of recurrent layers, are not entered.
 """
 
 import collections

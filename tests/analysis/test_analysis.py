@@ -237,6 +237,60 @@ def test_operations_of_attention(arguments):
     assert row.kind == "RelativeAttention"
 
 
+def of_a_sequence(layer, length=10, channels=6):
+    """The operations of a layer on a sequence, by the paper's convention."""
+    tokens = tf.keras.Input((length, channels))
+    counted = analyze(tf.keras.Model(tokens, layer(tokens)), executed=False)
+    assert not counted.not_counted
+    return counted.total("flops")
+
+
+@pytest.mark.parametrize(
+    ("scope", "seen"),
+    # What is not in the future: of 3 entries 2, of a global layer's 11 the
+    # mean of 1 to 11, of a scope beyond the sequence the same.
+    [(3, 2), (None, 6), (31, 6)],
+)
+@pytest.mark.parametrize("layer", [LambdaLayer, RelativeAttention])
+def test_causal_layers_count_what_they_see(layer, scope, seen):
+    arguments = {"num_heads": 2, "key_dim": 3, "scope": scope}
+    n, h, k, v = 11, 2, 3, 4
+    one_pair = k * v if layer is LambdaLayer else h * (2 * k + v)
+    future = (3 if scope == 3 else n) - seen
+    whole, causal = (
+        of_a_sequence(layer(8, causal=x, **arguments), length=n)
+        for x in (False, True)
+    )
+    assert whole - causal == 2 * n * future * one_pair
+
+
+def test_all_taps_of_a_causal_lambda_convolution_are_of_the_past():
+    whole, causal = (
+        of_a_sequence(LambdaConv(8, 5, padding=padding, num_heads=2))
+        for padding in ("same", "causal")
+    )
+    assert whole == causal
+
+
+@pytest.mark.parametrize(
+    ("kind", "gates"), [("SimpleRNN", 1), ("GRU", 3), ("LSTM", 4)]
+)
+@pytest.mark.parametrize("return_sequences", [False, True])
+def test_operations_of_recurrent_layers(kind, gates, return_sequences):
+    layer = getattr(tf.keras.layers, kind)
+    flops = of_a_sequence(layer(5, return_sequences=return_sequences))
+    assert flops == 2 * 10 * gates * 5 * (6 + 5)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"padding": "causal", "dilation_rate": 2}, {"groups": 2}]
+)
+def test_operations_of_convolutions_of_sequences(arguments):
+    layer = tf.keras.layers.Conv1D(4, 3, **{"padding": "same"} | arguments)
+    flops = of_a_sequence(layer)
+    assert flops == 2 * 10 * 3 * 6 // arguments.get("groups", 1) * 4
+
+
 def test_memory_of_attention():
     images = tf.keras.Input((5, 7, 6))
     n, h, k, v = 35, 2, 3, 4

@@ -19,10 +19,15 @@ def tiny(monkeypatch):
         part: tuple(array[:20] for array in arrays)
         for part, arrays in mixers.segmentation_data().items()
     }
-    names = "convolution 3x3", "lambda, scope 7"
+    starts = {
+        "convolution 3x3": mixers.KERNEL,
+        "lambda, scope 7": mixers.LAMBDA,
+    }
     variants = {
-        name: dataclasses.replace(task.variants[name], widths=(4, 4, 4))
-        for name in names
+        name: dataclasses.replace(
+            task.variants[name], widths=(4, 4, 4), starts=tried
+        )
+        for name, tried in starts.items()
     }
     task = dataclasses.replace(
         task,
