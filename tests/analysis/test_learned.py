@@ -151,7 +151,12 @@ def test_a_part_that_is_off_is_zero():
 )
 def test_every_kind_of_network(name):
     size = 16 if name == "LambdaResNetSmall" else 64
-    arguments = {"share_embeddings": True} if name == "LambdaResNet50" else {}
+    arguments = {}
+    if name == "LambdaResNet50":
+        arguments = {
+            "stages": ("C", "C", "CLL", "LL"),
+            "share_embeddings": True,
+        }
     model = models.build(
         name, input_shape=(size, size, 3), classes=3, **arguments
     )

@@ -48,10 +48,6 @@ def test_times_of_networks_are_appended(tiny, tmp_path):
     assert len(found) - len(pairs) == 4
     for row in pairs:
         assert all(len(x) == speed.LEAST for x in row["seconds"].values())
-    text = views.networks({"networks": found})
-    assert text.startswith("Batch 2, 8 px.")
-    assert "| CCLL | training |" in text
-    assert views.norms({"networks": found}).count("\n| CCCC | ") == 2
 
 
 def test_the_floor_is_appended(tmp_path, monkeypatch, tiny):
@@ -97,21 +93,6 @@ def test_work_is_that_of_all_layers_for_the_batch():
     assert operations == sum(
         3 * x.operations + x.table_operations for x in plans
     )
-
-
-def test_the_floor_is_the_rest_with_products_and_moves():
-    row = {
-        "case": {"batch": 8, "size": 224},
-        "seconds": {"CCCC": [0.3], "LLLL": [0.5], "rest": [0.2]},
-        "operations": 1e10,
-        "bytes": 1e9,
-        "matrix_rate": 1e11,
-        "copy_rate": 1e10,
-    }
-    lines = views.floor({"floor": [row]}).splitlines()
-    assert lines[-1] == "| LLLL, if they cost no more | 400 | 0.75 |"
-    assert "10.0 Gop at 100 Gop/s | 100 |" in lines[-3]
-    assert "1.00 GB at 10.0 GB/s | 100 |" in lines[-2]
 
 
 def test_pairs_with_timm_are_appended(tmp_path, monkeypatch):
@@ -183,10 +164,7 @@ def test_networks_are_compared_and_appended(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison.timing, "in_child", lambda *_: found)
     comparison.main(["--all", "--results", str(tmp_path)])
     rows = records.read("comparison", tmp_path)
-    text = views.comparison({"comparison": rows})
-    assert "| LambdaResNet, 8 px | " in text
-    none = "no such accuracy"
-    assert f"| EfficientNet, 12 px (75.0) | {none} | {none} |" in text
+    assert {row["case"]["network"] for row in rows} == networks.keys()
 
 
 def test_a_step_is_lowered_for_the_compiler(monkeypatch):

@@ -47,6 +47,13 @@ def test_a_view_is_pure(target):
         assert f"*{topic.name}.jsonl, by `{topic.commands[0]}`" in text
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("target", [t for t in MEASURED if "#" not in t])
+def test_a_picture_is_drawn(target):
+    found = {topic.name: KNOWN[topic.name] for topic in SOURCES[target]}
+    assert VIEWS[target](found).axes
+
+
 def test_every_view_has_a_target():
     assert VIEWS.keys() == SOURCES.keys()
 

@@ -119,9 +119,6 @@ def test_a_study_from_front_to_back(source, tmp_path, monkeypatch):
     assert [x["rate"] for x in cases] == [*TINY.rates] + [max(TINY.rates)] * 4
     assert [row["test_images"] for row in rows] == [20] * 2 + [30] * 4
     assert len({*trained}) == len(trained) == len(rows)
-    text = views.fashion({"fashion": rows})
-    assert "| pixels mixed - lambda layers |" in text
-    views.fashion_picture({"fashion": rows})
 
 
 @pytest.mark.slow

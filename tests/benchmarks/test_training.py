@@ -4,7 +4,6 @@ import pytest
 
 from benchmarks import records
 from benchmarks.training import speed
-from benchmarks.views import training as views
 
 pytestmark = pytest.mark.once
 
@@ -20,11 +19,8 @@ def test_figures_of_training_are_appended(tmp_path, monkeypatch):
     monkeypatch.setattr(speed.timing, "in_child", instead)
     for _ in range(2):  # what is known is not measured again
         speed.main(["--results", str(tmp_path)])
-    found = {"training": records.read("training", tmp_path)}
-    assert len(found["training"]) == len(speed.cases())
-    assert "| 1500.0 | 1.000 (1.000 to 1.000) |" in views.overhead(found)
-    assert f"| {speed.BARE} | 100 | 200 |" in views.pipelines(found)
-    assert "| 2 | 2 | 128 | 64 | 200 | 2.00 |" in views.scaling(found)
+    found = records.read("training", tmp_path)
+    assert len(found) == len(list(speed.cases()))
 
 
 def test_a_pipeline_is_timed(tmp_path):

@@ -80,11 +80,8 @@ def transform(image, angle=0.0, shift=(0.0, 0.0), zoom=(1.0, 1.0)):
     )[0].numpy()
 
 
-def test_affine_identity():
-    np.testing.assert_allclose(transform(ramp(7, 5)), ramp(7, 5), atol=1e-4)
-
-
 def test_affine_shift_moves_the_content_down_and_right():
+    np.testing.assert_allclose(transform(ramp(7, 5)), ramp(7, 5), atol=1e-4)
     moved = transform(ramp(7, 5), shift=(2.0, 1.0))
     np.testing.assert_allclose(moved[2:, 1:], ramp(7, 5)[:-2, :-1], atol=1e-4)
     assert np.all(moved[:2] == 0)
@@ -161,9 +158,15 @@ def batch():
     return tf.tile(values, [1, 12, 10, 1])
 
 
-@pytest.mark.parametrize("mix", [augment.mixup, augment.cutmix])
-@pytest.mark.parametrize("kind", ["indices", "float64", "uint8"])
-def test_labels_are_weighted_as_the_pixels_are(mix, kind):
+@pytest.mark.parametrize(
+    ("kind", "mix"),
+    [
+        ("indices", augment.mixup),
+        ("float64", augment.cutmix),
+        ("uint8", augment.mixup),
+    ],
+)
+def test_labels_are_weighted_as_the_pixels_are(kind, mix):
     given = LABELS if kind == "indices" else tf.one_hot(LABELS, 5, dtype=kind)
     images, labels = mix(batch(), given, SEED, num_classes=5, alpha=1.0)
     assert labels.shape == (7, 5)

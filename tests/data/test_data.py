@@ -18,6 +18,7 @@ from tests.support.image_sets import png
 from tests.support.image_sets import read_once
 from tests.support.image_sets import sizes
 from tests.support.image_sets import whole
+from tests.support.image_sets import write_folder
 
 pytestmark = pytest.mark.once
 
@@ -39,6 +40,7 @@ def numbers():
 
 
 def test_digits_are_divided_into_equal_shares_of_each_class():
+    assert sizes(data.load_digits(validation_split=0.0)) == [1438, 0, 359]
     digits = data.load_digits(validation_split=0.1)
     assert sizes(digits) == [1295, 143, 359]
     assert digits.classes == tuple("0123456789")
@@ -48,10 +50,6 @@ def test_digits_are_divided_into_equal_shares_of_each_class():
     assert np.bincount(labels).tolist() == expected
     pixels = [item["image"].numpy() for _, item in elements]
     assert (np.min(pixels), np.max(pixels)) == (0, 255)
-
-
-def test_digits_without_validation_images():
-    assert sizes(data.load_digits(validation_split=0.0)) == [1438, 0, 359]
 
 
 # Order.
@@ -107,15 +105,11 @@ def test_every_pass_has_each_image_once_in_an_order_of_its_own(numbers):
     assert labels != training_labels(numbers, 22, seed=4)
 
 
-@pytest.mark.parametrize("start", [5, 11, 17])
-def test_a_stream_can_begin_anywhere(numbers, start):
+def test_a_stream_can_begin_anywhere_and_is_dealt_out_to_shards(numbers):
     labels = training_labels(numbers, 30, seed=3)
-    rest = training_labels(numbers, 30 - start, seed=3, start=start)
-    assert rest == labels[start:]
-
-
-def test_shards_are_the_stream_dealt_out(numbers):
-    labels = training_labels(numbers, 30, seed=3)
+    for start in (5, 11, 17):
+        rest = training_labels(numbers, 30 - start, seed=3, start=start)
+        assert rest == labels[start:]
     for index in range(3):
         shard = data.Shard(index, 3)
         found = training_labels(numbers, 10, seed=3, shard=shard)
@@ -184,17 +178,13 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_folder(folder):
+def test_unreadable_images_are_left_out_and_named(folder):
     images = data.read_folder(str(folder), validation_split=0.0)
     assert images.classes == ("odd", "red")
     assert sizes(images) == [6, 0, 12]
     pixels, labels = read_once(images.train)
     assert sorted(labels.tolist()) == [0, 1, 1, 1, 1, 1]
     np.testing.assert_array_equal(pixels[labels == 0][0, 0, 0], [0, 0, 255])
-
-
-def test_unreadable_images_are_left_out_and_named(folder):
-    images = data.read_folder(str(folder), validation_split=0.0)
     pixels, labels = read_once(images.test)
     assert sorted(labels.tolist()) == [0] * 4 + [1] * 5
     odd = str(folder / "val" / "odd")
@@ -246,29 +236,14 @@ def test_only_unreadable_images_are_an_error(tmp_path):
         next(iter(batches))
 
 
-def write_folder(path, parts, classes=("a", "b"), number=10):
-    for part in parts:
-        for name in classes:
-            (path / part / name).mkdir(parents=True)
-            for i in range(number):
-                file = path / part / name / f"{i}.png"
-                file.write_bytes(png([i, i, i]))
-    return str(path)
-
-
 def test_a_folder_without_parts_is_divided(tmp_path):
     path = write_folder(tmp_path, [""])
     images = data.load_images(f"folder:{path},channels=1", 0.25)
     assert sizes(images) == [12, 4, 4]
     assert images.channels == 1
     assert element_labels(images.train.scan())[0] == 0
-
-
-def test_a_folder_with_three_parts_keeps_them(tmp_path):
-    path = write_folder(tmp_path, ["train", "val", "test"])
-    (tmp_path / "val" / "a" / "0.png").unlink()
-    images = data.read_folder(path, validation_split=0.5)
-    assert sizes(images) == [20, 19, 20]
+    with pytest.raises(ValueError, match="`channels` must be one of"):
+        data.load_images(f"folder:{path},channels=2")
 
 
 def test_what_is_left_out_of_a_folder_is_said(tmp_path):
@@ -306,6 +281,7 @@ def test_folder_errors(tmp_path):
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
+        (["train", "val", "test"], [20, 20, 20]),
         (["train", "valid", "test"], [20, 20, 20]),
         (["train", "dev", "test"], [20, 20, 20]),
         (["Train", "Test"], [18, 2, 20]),
@@ -322,20 +298,15 @@ def test_parts_have_one_name_each(tmp_path, names, expected):
         assert sizes(data.read_folder(path, 0.1)) == expected
 
 
-def test_a_class_may_be_called_train(tmp_path):
-    path = write_folder(tmp_path, [""], classes=("train", "car"))
+def test_names_of_classes(tmp_path):
+    path = write_folder(tmp_path / "part", [""], classes=("train", "car"))
     assert data.read_folder(path).classes == ("car", "train")
-
-
-def test_one_class_is_refused(tmp_path):
-    path = write_folder(tmp_path, [""], classes=("images",))
+    path = write_folder(tmp_path / "one", [""], classes=("images",))
     with pytest.raises(ValueError, match="two classes or more.*'images'"):
         data.read_folder(path)
-
-
-def test_names_of_a_mac_and_of_others_are_the_same(tmp_path):
-    write_folder(tmp_path, ["train"], classes=("cafe\u0301", "b"))
-    path = write_folder(tmp_path, ["test"], classes=("caf\u00e9", "b"))
+    # Names of a Mac and of others are the same.
+    write_folder(tmp_path / "mac", ["train"], classes=("cafe\u0301", "b"))
+    path = write_folder(tmp_path / "mac", ["test"], classes=("caf\u00e9", "b"))
     assert data.read_folder(path).classes == ("b", "caf\u00e9")
 
 

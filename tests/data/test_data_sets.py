@@ -18,16 +18,18 @@ from tests.support.image_sets import png
 from tests.support.image_sets import read_once
 from tests.support.image_sets import sizes
 from tests.support.image_sets import write_file
+from tests.support.image_sets import write_folder
+from tests.support.image_sets import write_parts
 
 pytestmark = pytest.mark.once
 
 # TFRecords.
 
 
-def write_records(path, part, num_files, per_file, first=0):
+def write_records(path, part, num_files, per_file):
     """ImageNet's layout; the label of each image is its gray value."""
     for i in range(num_files):
-        numbers = range(first + i * per_file, first + (i + 1) * per_file)
+        numbers = range(i * per_file, (i + 1) * per_file)
         write_file(
             path / f"{part}-{i:05d}-of-{num_files:05d}",
             [example(png([number] * 3), number) for number in numbers],
@@ -52,6 +54,9 @@ def test_records(folder):
     pixels, labels = read_once(images.test)
     assert sorted(labels.tolist()) == list(range(6))
     np.testing.assert_array_equal(pixels[:, 0, 0, 0], labels)
+    write_records(folder, "test", 1, 2)  # Three parts are kept.
+    images = data.read_records(str(folder), validation_split=0.9)
+    assert sizes(images) == [20, 6, 2]
 
 
 def element_labels_of(source):
@@ -59,25 +64,30 @@ def element_labels_of(source):
     return sorted(int(source.decode(item)[1]) for _, item in source.scan())
 
 
-def test_records_are_shuffled_and_resumed(folder):
-    source = data.read_records(str(folder), 0.0, shuffle_buffer=7).train
+def assert_shuffled_and_resumed(source, number, starts):
+    """Two passes over a source whose labels are the numbers of its images."""
 
-    def numbers(start, end):
-        elements = source.stream(1, start).take(end - start)
+    def labels(start):
+        elements = source.stream(1, start).take(2 * number - start)
         return [int(source.decode(item)[1]) for _, item in elements]
 
-    labels = numbers(0, 40)
-    assert sorted(labels[:20]) == sorted(labels[20:]) == list(range(20))
-    assert labels[:20] != labels[20:]
-    for start in (6, 33):
-        assert numbers(start, 40) == labels[start:]
+    whole = labels(0)
+    first, second = whole[:number], whole[number:]
+    assert sorted(first) == sorted(second) == list(range(number))
+    assert first != second
+    for start in starts:
+        assert labels(start) == whole[start:]
+
+
+def test_records_are_shuffled_and_resumed(folder):
+    source = data.read_records(str(folder), 0.0, shuffle_buffer=7).train
+    assert_shuffled_and_resumed(source, 20, (6, 33))
 
 
 def test_records_of_few_files_give_evenly_spaced_validation_images(tmp_path):
     """One file, sorted by class: its last images would be of one class."""
     contents = [example(png([i] * 3), i) for i in range(20)]
-    write_file(tmp_path / "train.tfrecord", contents)
-    write_file(tmp_path / "test.tfrecord", contents[:3])
+    write_parts(tmp_path, train=contents, test=contents[:3])
     images = data.load_images(f"records:{tmp_path},classes=20", 0.1)
     assert images.classes == tuple(map(str, range(20)))
     assert sizes(images) == [18, 2, 3]
@@ -86,12 +96,6 @@ def test_records_of_few_files_give_evenly_spaced_validation_images(tmp_path):
     train = element_labels_of(images.train)
     assert sorted(train + validation) == list(range(20))
     assert sizes(data.read_records(str(tmp_path), 0.0, classes=20))[1] == 0
-
-
-def test_records_with_three_parts_keep_them(folder):
-    write_records(folder, "test", 1, 2)
-    images = data.read_records(str(folder), validation_split=0.9)
-    assert sizes(images) == [20, 6, 2]
 
 
 def test_imagenet_is_known_by_its_files(tmp_path):
@@ -131,8 +135,7 @@ def test_a_stray_label_is_a_bad_image_that_says_so(tmp_path):
     labels = [0] * 40
     labels[35], labels[37] = 5, -1
     contents = [example(png([9] * 3), label) for label in labels]
-    write_file(tmp_path / "train.tfrecord", contents)
-    write_file(tmp_path / "test.tfrecord", contents[:1])
+    write_parts(tmp_path, train=contents, test=contents[:1])
     images = data.read_records(str(tmp_path), 0.0, classes=2)
     assert len(read_once(images.train)[1]) == 38
     text = "counted from 0, is none of 2 classes"
@@ -145,8 +148,7 @@ def test_a_stray_label_is_a_bad_image_that_says_so(tmp_path):
 
 def test_records_of_another_kind_are_an_error(tmp_path):
     contents = [example(png([9] * 3), 0, key="image")] * 3
-    write_file(tmp_path / "train.tfrecord", contents)
-    write_file(tmp_path / "test.tfrecord", contents)
+    write_parts(tmp_path, train=contents, test=contents)
     with pytest.raises(ValueError, match="with the features image/encoded"):
         data.read_records(str(tmp_path), classes=2)
 
@@ -154,8 +156,7 @@ def test_records_of_another_kind_are_an_error(tmp_path):
 def test_a_corrupt_image_in_a_record_is_named(tmp_path):
     contents = [example(png([i] * 3), i) for i in range(3)]
     contents[1] = example(b"broken", 1)
-    for part in ("train", "test"):
-        write_file(tmp_path / f"{part}.tfrecord", contents)
+    write_parts(tmp_path, train=contents, test=contents)
     images = data.read_records(str(tmp_path), 0.0, classes=3)
     _, labels = read_once(images.train)
     assert labels.tolist() == [0, 2]
@@ -267,12 +268,7 @@ def test_tfds(tiny_sets):
 
 def test_tfds_is_shuffled_and_resumed(tiny_sets):
     source = data.read_tfds("tiny_pictures", 0.0, tiny_sets, 5).train
-    labels = element_labels(source.stream(1).take(80))
-    assert sorted(labels[:40]) == sorted(labels[40:]) == list(range(40))
-    assert labels[:40] != labels[40:]
-    for start in (6, 53):
-        rest = element_labels(source.stream(1, start).take(80 - start))
-        assert rest == labels[start:]
+    assert_shuffled_and_resumed(source, 40, (6, 53))
 
 
 def test_imagenet_is_tested_on_its_validation_images(tiny_sets):
@@ -440,30 +436,6 @@ def test_arrays_from_a_file(tmp_path, rng):
 
 
 @pytest.mark.parametrize(
-    ("images", "labels", "message"),
-    [
-        (np.zeros((3, 8)), np.zeros(3, int), r"\(number, height, width, chan"),
-        (np.zeros((3, 8, 8)), np.zeros(4, int), r"shape \(4,\) for images"),
-        (np.zeros((3, 8, 8)), np.zeros(3) + 0.5, "whole numbers from 0.*float"),
-        (np.zeros((3, 8, 8)), np.array([0, -1, 2]), "minimum -1"),
-        (np.zeros((0, 8, 8)), np.zeros(0, int), "at least one image"),
-    ],
-)
-def test_bad_arrays(images, labels, message):
-    with pytest.raises(ValueError, match=message):
-        data.ArraySource(images, labels)
-
-
-def test_arrays_that_do_not_fit():
-    gray = (np.zeros((6, 8, 8)), np.arange(6))
-    with pytest.raises(ValueError, match="2 names, labels up to 5"):
-        data.array_set(gray, gray, classes=["a", "b"])
-    color = (np.zeros((6, 8, 8, 3)), np.arange(6))
-    with pytest.raises(ValueError, match="`test` must have as many channels"):
-        data.array_set(gray, color)
-
-
-@pytest.mark.parametrize(
     ("name", "message"),
     [
         ("digit", "`data` must be one of digits.*Did you mean 'digits'"),
@@ -516,6 +488,14 @@ PIXELS = np.arange(20 * 16).reshape(20, 4, 4) % 256
         ({"x_train": PIXELS > 9}, "Received: bool"),
         ({"x_train": np.full((20, 4, 4), np.nan)}, "from nan to nan"),
         ({"x_train": np.zeros((20, 3, 4, 12))}, "as many channels"),
+        ({"x_train": np.zeros((20, 8))}, r"\(number, height, width, chan"),
+        ({"y_train": np.arange(19)}, r"shape \(19,\) for images"),
+        ({"y_train": np.arange(20) + 0.5}, "whole numbers from 0.*float"),
+        ({"y_train": np.arange(20) - 1}, "minimum -1"),
+        (
+            {"y_train": np.arange(20) % 6, "classes": ["a", "b"]},
+            "2 names, labels up to 5",
+        ),
         ({"y_train": np.arange(20) % 2 + 2**32}, "below 2"),
         ({"y_train": np.arange(20) * 10**6}, "without gaps.*19000000 for 40"),
         ({"y_train": np.array(["a", "b"] * 10)}, "in `classes`. Received: <U1"),
@@ -555,8 +535,7 @@ def test_records_that_count_from_one_are_refused(tmp_path):
     """The largest label comes late in the file."""
     labels = [1 + i % 9 for i in range(600)] + [10]
     contents = [example(png([9] * 3), label) for label in labels]
-    write_file(tmp_path / "train.tfrecord", contents)
-    write_file(tmp_path / "test.tfrecord", contents[:50])
+    write_parts(tmp_path, train=contents, test=contents[:50])
     with pytest.raises(ValueError, match="Received: 10 .* or first_label=1"):
         data.load_images(f"records:{tmp_path},classes=10")
     images = data.load_images(f"records:{tmp_path},classes=10,first_label=1")
@@ -568,30 +547,26 @@ def test_records_whose_texts_are_of_other_classes_are_refused(tmp_path):
     text = features.features.feature["image/class/text"]
     text.bytes_list.value.append(b"cat")
     (tmp_path / "classes.txt").write_text("cat\ndog\nfox\n")
-    for part in ("train", "test"):
-        contents = [features.SerializeToString()] * 3
-        write_file(tmp_path / f"{part}.tfrecord", contents)
+    contents = [features.SerializeToString()] * 3
+    write_parts(tmp_path, train=contents, test=contents)
     with pytest.raises(ValueError, match="1, which is 'dog', for 'cat'"):
         data.load_images(f"records:{tmp_path}")
 
 
 def test_parts_are_read_by_all_their_names_or_said(tmp_path):
     contents = [example(png([i] * 3), i % 2) for i in range(8)]
-    for name in ("train", "valid", "test", "trainval"):
-        write_file(tmp_path / f"{name}.tfrecord", contents)
+    names = ("train", "valid", "test", "trainval")
+    write_parts(tmp_path, **dict.fromkeys(names, contents))
     images = data.load_images(f"records:{tmp_path},classes=2")
     assert sizes(images) == [8, 8, 8]
     assert "not read: trainval*" in images.description
-    write_file(tmp_path / "val.tfrecord", contents)
+    write_parts(tmp_path, val=contents)
     with pytest.raises(ValueError, match="one name for its validation images"):
         data.load_images(f"records:{tmp_path},classes=2")
 
 
 def test_a_changed_set_has_another_identity(tmp_path):
-    for name in "ab":
-        (tmp_path / name).mkdir()
-        for i in range(10):
-            (tmp_path / name / f"{i}.png").write_bytes(png([i] * 3))
+    write_folder(tmp_path)
     before = data.read_folder(str(tmp_path)).identity()
     assert data.read_folder(str(tmp_path)).identity() == before
     assert before["classes"] == ["a", "b"]
@@ -604,21 +579,12 @@ def test_a_changed_set_has_another_identity(tmp_path):
     assert len({part["fingerprint"] for part in digits.values()}) == 3
 
 
-def test_channels_that_no_network_takes_are_refused(tmp_path):
-    for name in "ab":
-        (tmp_path / name).mkdir()
-        for i in range(10):
-            (tmp_path / name / f"{i}.png").write_bytes(png([i] * 3))
-    with pytest.raises(ValueError, match="`channels` must be one of"):
-        data.load_images(f"folder:{tmp_path},channels=2")
-
-
 def test_unlabelled_records_need_no_labels_and_no_test_files(tmp_path):
     for label in (None, -1):
         record = tf.train.Example.FromString(example(png([9] * 3), -1))
         if label is None:
             del record.features.feature["image/class/label"]
         contents = [record.SerializeToString()] * 12
-        write_file(tmp_path / "train.tfrecord", contents)
+        write_parts(tmp_path, train=contents)
         source = data.unlabelled_images(f"records:{tmp_path}")
         assert len(read_once(source)[1]) == 12

@@ -15,9 +15,11 @@ ROOMS = {
     "models": ("lambdanet_tf/models/**/*.py", ("tests/models",)),
     "specs": ("lambdanet_tf/specs/*.py", ("tests/specs", "tests/models")),
     "analysis": ("lambdanet_tf/analysis/*.py", ("tests/analysis",)),
+    "streaming": ("lambdanet_tf/streaming/*.py", ("tests/streaming",)),
     "data": ("lambdanet_tf/data/*.py", ("tests/data",)),
     "training": ("lambdanet_tf/training/*.py", ("tests/training",)),
     "serving": ("lambdanet_tf/serving/*.py", ("tests/serving",)),
+    "keras_hub": ("lambdanet_tf/keras_hub/*.py", ("tests/keras_hub",)),
     "commands": (
         "lambdanet_tf/*.py",
         ("tests/training", "tests/serving", "tests/project"),
@@ -113,7 +115,7 @@ FAULTS = [
             "",
             (
                 "tests/ops/test_properties.py::test_padded_sequence_equals_the_short_one",
-                "tests/ops/test_properties.py::test_padding_never_leaks",
+                "tests/layers/test_padding.py::test_padding_stays_padding",
             ),
         ),
         (
@@ -181,7 +183,7 @@ FAULTS = [
             "attention_forgets_the_scale_of_its_queries",
             "queries *= self.key_depth**-0.5",
             "queries *= 1.0",
-            ("tests/layers/test_attention.py::test_single_precision",),
+            ("tests/layers/test_layers.py::test_single_precision",),
         ),
         (
             "averages_move_by_the_momentum",
@@ -196,7 +198,7 @@ FAULTS = [
             "variance * (count - 1.0) / count, 0.0)",
             "variance, 0.0)",
             (
-                "tests/layers/test_batch_normalization.py::test_it_is_one_operation",
+                "tests/layers/test_batch_normalization.py::test_it_is_one_operation_where_there_is_one",
                 "tests/layers/test_batch_normalization.py::test_values_and_averages",
             ),
         ),
@@ -238,7 +240,7 @@ FAULTS = [
             "initializer=self._initializers(self.position_bias_initializer),\n"
             "                trainable=False,",
             (
-                "tests/layers/test_layer_weights.py::test_the_bias_of_positions_is_trained",
+                "tests/layers/test_conformance.py::test_every_trainable_weight_has_a_gradient",
             ),
         ),
         (
@@ -773,6 +775,78 @@ FAULTS = [
             (
                 "tests/training/test_recipes.py::test_a_change_wins_over_table_20",
             ),
+        ),
+    ),
+    *_faults(
+        "streaming",
+        (
+            "a_window_keeps_its_oldest_inputs",
+            'state = {"inputs": x[:, length:]}',
+            'state = {"inputs": x[:, : self._window]}',
+            ("tests/streaming/test_steps.py",),
+        ),
+        (
+            "a_streamed_convolution_has_no_bias",
+            "outputs += tf.cast(bias, x.dtype)",
+            "outputs += 0 * tf.cast(bias, x.dtype)",
+            ("tests/streaming/test_steps.py",),
+        ),
+        (
+            "a_stream_normalizes_by_its_piece",
+            'kwargs["training"] = False',
+            'kwargs["training"] = True',
+            ("tests/streaming/test_steps.py",),
+        ),
+        (
+            "all_tokens_are_drawn_with_one_seed",
+            "[seed, place], tf.int32",
+            "[seed, 0 * place], tf.int32",
+            ("tests/streaming/test_generation.py",),
+        ),
+        (
+            "probabilities_are_taken_for_logits",
+            "logits = tf.math.log(logits)",
+            "logits = tf.identity(logits)",
+            ("tests/streaming/test_generation.py",),
+        ),
+    ),
+    *_faults(
+        "keras_hub",
+        (
+            "a_dtype_is_not_obeyed",
+            "keras.config.set_dtype_policy(keras.dtype_policies.get(dtype))",
+            "pass",
+            (
+                "tests/keras_hub/test_backbone.py::test_precision_is_that_of_dtype",
+            ),
+        ),
+        (
+            "a_weight_file_is_not_read",
+            "weights=weights,",
+            "weights=None,",
+            (
+                "tests/keras_hub/test_backbone.py::test_begins_from_a_weight_file",
+            ),
+        ),
+        (
+            "a_head_is_an_argument",
+            'heads = {"include_top", "pooling", "endpoints", "classes"}',
+            "heads = set()",
+            ("tests/keras_hub/test_backbone.py::test_arguments_are_checked",),
+        ),
+        (
+            "a_saved_backbone_forgets_its_arguments",
+            '"image_shape": self.image_shape,\n            **arguments,',
+            '"image_shape": self.image_shape,',
+            (
+                "tests/keras_hub/test_backbone.py::test_a_preset_is_saved_and_loaded",
+            ),
+        ),
+        (
+            "a_backbone_has_no_pyramid",
+            "self.pyramid_outputs = model.pyramid_outputs",
+            "self.pyramid_outputs = {}",
+            ("tests/keras_hub/test_backbone.py",),
         ),
     ),
 ]

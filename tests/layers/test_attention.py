@@ -15,11 +15,10 @@ from hypothesis import strategies
 from lambdanet_tf import layers
 from lambdanet_tf import ops
 from lambdanet_tf.layers import RelativeAttention
-from tests.support import attention_oracle
 from tests.support import checks
-from tests.support.attention_layers import built
-from tests.support.attention_layers import copy_weights
-from tests.support.attention_layers import normal
+from tests.support.random_layers import attention
+from tests.support.random_layers import copy_weights
+from tests.support.random_layers import normal
 
 SIZES = {1: (2, 3, 5, 7, 11), 2: (2, 3, 5), 3: (1, 2, 3)}
 _SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
@@ -116,13 +115,11 @@ BLOCKED = {
 }
 
 
-@pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("kind", BLOCKED)
-def test_blocks_equal_the_reference(kind, padded, rng):
+def test_blocks_equal_the_reference(kind, rng):
     arguments, grid = BLOCKED[kind]
     call = {"inputs": rng.normal(size=[2, *grid, 3])}
-    if padded:
-        call["context_mask"] = rng.uniform(size=[2, *grid]) < 0.7
+    call["context_mask"] = rng.uniform(size=[2, *grid]) < 0.7
     layer = RelativeAttention(
         4, num_heads=2, key_dim=3, **arguments, dtype="float64"
     )
@@ -144,144 +141,9 @@ def test_any_block_size_is_the_same_function(sizes, rng, monkeypatch):
     checks.assert_equals_oracle(layer, {"inputs": x}, rng, jointly=True)
 
 
-SINGLE_PRECISION = {
-    "global": ({}, (5, 7)),
-    "scope": ({"scope": (3, 5)}, (5, 7)),
-    "joint": ({"scope": 3, "position_embedding": "joint"}, (5, 7)),
-    "axis": ({"axis": 1}, (5, 7)),
-    "content": ({"position_embedding": None}, (13,)),
-    "causal": ({"causal": True}, (13,)),
-    "volume": ({"scope": 3}, (2, 3, 5)),
-}
-
-
-@pytest.mark.parametrize("kind", SINGLE_PRECISION)
-def test_single_precision(kind, rng):
-    arguments, grid = SINGLE_PRECISION[kind]
-    x = normal(rng, 2, *grid, 11)
-    layer = built(x, **_SIZE, **arguments)
-    checks.assert_equals_oracle(layer, {"inputs": x}, rng)
-
-
-@pytest.mark.representatives(2)
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"scope": (3, 5)},
-        {"scope": 3, "position_embedding": "joint"},
-        {"scope": 3, "position_embedding": None},
-        {"scope": 5, "axis": 1},
-        {"position_embedding": None},
-    ],
-)
-def test_unknown_sizes(arguments, rng):
-    inputs = tf.keras.Input([None, None, 5])
-    layer = RelativeAttention(**_SIZE, **arguments)
-    model = tf.keras.Model(inputs, layer(inputs))
-    checks.randomize(model, rng)
-    call = tf.function(model)
-    for grid in ((5, 6), (1, 2), (9, 3)):
-        x = tf.constant(normal(rng, 2, *grid, 5))
-        expected = checks.oracle_output(layer, {"inputs": x})
-        checks.assert_close(call(x), expected, 1e-5)
-    padded = {"inputs": x, "context_mask": rng.uniform(size=[2, 9, 3]) < 0.7}
-    expected = checks.oracle_output(layer, padded)
-    output = tf.function(layer)(**padded)
-    checks.assert_close(output, expected, 1e-5)
-
-
-def test_causal_sequences_of_unknown_length(rng):
-    for arguments in ({"scope": 5}, {"position_embedding": None}):
-        inputs = tf.keras.Input([None, 5])
-        layer = RelativeAttention(**_SIZE, causal=True, **arguments)
-        model = tf.keras.Model(inputs, layer(inputs))
-        checks.randomize(model, rng)
-        call = tf.function(model)
-        for length in (1, 9, 30):
-            x = tf.constant(normal(rng, 2, length, 5))
-            expected = checks.oracle_output(layer, {"inputs": x})
-            checks.assert_close(call(x), expected, 1e-5)
-
-
-def reversed_tables(point):
-    """The entry for n - m instead of m - n."""
-    flipped = {n: a[::-1] for n, a in point.items() if "embedding" in n}
-    return {**point, **flipped}
-
-
-def exchanged_tables(point):
-    """Rows and columns exchanged."""
-    names = ("axis1_embedding", "axis2_embedding")
-    first, second = (point[name] for name in names)
-    return {**point, **dict(zip(names, (second, first), strict=True))}
-
-
-def shifted_tables(point):
-    """The centre of the scope one position off."""
-    moved = {n: np.roll(a, 1, 0) for n, a in point.items() if "embedding" in n}
-    return {**point, **moved}
-
-
-def unscaled(point):
-    """The root of the depth forgotten."""
-    return {**point, "query": point["query"] * np.sqrt(3)}
-
-
-def unscaled_positions(point):
-    """The scale applied to content alone."""
-    names = [n for n in point if "embedding" in n]
-    return {**point, **{n: point[n] * np.sqrt(3) for n in names}}
-
-
-def heads_minor(name):
-    def wrong(point):
-        weight = point[name]
-        parts = weight.reshape(len(weight), 2, -1).swapaxes(1, 2)
-        return {**point, name: parts.reshape(weight.shape)}
-
-    return wrong
-
-
-WRONG_FORMS = {
-    "tables_reversed": ({}, reversed_tables),
-    "tables_exchanged": ({}, exchanged_tables),
-    "tables_off_by_one": ({}, shifted_tables),
-    "scale_forgotten": ({}, unscaled),
-    "scale_of_content_alone": ({}, unscaled_positions),
-    "query_heads_minor": ({}, heads_minor("query")),
-    "value_heads_minor": ({}, heads_minor("value")),
-    "content_forgotten": ({"use_content": False}, None),
-    "scope_too_small": ({"scope": 1}, lambda point: cut(point, 1)),
-    "lines_only": ({"axis": 1, "scope": 3}, None),
-}
-
-
-def cut(point, scope):
-    tables = {n: a[1:-1] for n, a in point.items() if "embedding" in n}
-    assert all(len(table) == scope for table in tables.values())
-    return {**point, **tables}
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("name", WRONG_FORMS)
-def test_wrong_form_is_far_from_the_layer(name, rng):
-    changes, transform = WRONG_FORMS[name]
-    x = normal(rng, 2, 5, 6, 7)
-    layer = built(x, **_SIZE, scope=3)
-    point, _ = checks.split_point(layer, {"inputs": x})
-    settings = {**checks.oracle_settings(layer)}
-    inputs = point.pop("inputs")
-    right = attention_oracle.relative_attention(inputs, point, **settings)
-    checks.assert_close(layer(x), right, 1e-5)
-    point = point if transform is None else transform(point)
-    settings |= changes
-    wrong = attention_oracle.relative_attention(inputs, point, **settings)
-    checks.assert_far(layer(x), wrong)
-
-
 def test_a_joint_table_holds_the_sum_of_two(rng):
     x = normal(rng, 2, 5, 7, 6)
-    layer = built(x, **_SIZE)
+    layer = attention(x, **_SIZE)
     joint = RelativeAttention(**_SIZE, position_embedding="joint")
     joint(x)
     weights = checks.reference_weights(layer)
@@ -292,19 +154,10 @@ def test_a_joint_table_holds_the_sum_of_two(rng):
     checks.assert_close(joint(x), layer(x), 1e-5)
 
 
-def test_scope_that_covers_the_map_is_global(rng):
-    x = normal(rng, 2, 3, 5, 7)
-    everywhere = built(x, **_SIZE)
-    window = RelativeAttention(**_SIZE, scope=(5, 9))
-    window(x)
-    copy_weights(everywhere, window)
-    checks.assert_close(window(x), everywhere(x), 1e-5)
-
-
 @pytest.mark.parametrize("axis", [1, 2])
 def test_an_axis_is_a_batch_of_sequences(axis, rng):
     x = normal(rng, 2, 4, 5, 7)
-    layer = built(x, **_SIZE, axis=axis, causal=True)
+    layer = attention(x, **_SIZE, axis=axis, causal=True)
     lines = x if axis == 2 else x.swapaxes(1, 2)
     lines = lines.reshape(-1, *lines.shape[2:])
     sequence = RelativeAttention(**_SIZE, causal=True)
@@ -321,36 +174,17 @@ def test_an_axis_is_a_batch_of_sequences(axis, rng):
 
 def test_both_axes_reach_everything_in_two_layers(rng):
     x = tf.constant(normal(rng, 1, 4, 5, 10))
-    height = built(x, **_SIZE, axis=1)
-    width = built(x, **_SIZE, axis=2)
+    height = attention(x, **_SIZE, axis=1)
+    width = attention(x, **_SIZE, axis=2)
     with tf.GradientTape() as tape:
         tape.watch(x)
         corner = tf.reduce_sum(width(height(x))[0, 0, 0])
     assert np.all(np.any(tape.gradient(corner, x)[0] != 0, axis=-1))
 
 
-def test_shifted_image_shifts_the_output(rng):
-    x = normal(rng, 2, 11, 13, 7)
-    layer = built(x, **_SIZE, scope=(3, 5))
-    shifted = np.roll(x, (2, 3), axis=(1, 2))
-    interior = np.roll(layer(x), (2, 3), axis=(1, 2))[:, 3:-1, 5:-2]
-    checks.assert_close(layer(shifted)[:, 3:-1, 5:-2], interior, 1e-5)
-    checks.assert_far(layer(x)[:, 3:-1, 5:-2], interior)
-
-
-def test_content_alone_ignores_the_order_of_the_context(rng):
-    x, context = normal(rng, 2, 3, 5, 7), normal(rng, 2, 13, 6)
-    layer = built(
-        x, **_SIZE, position_embedding=None, call={"context": context}
-    )
-    order = rng.permutation(13)
-    expected = layer(x, context=context)
-    checks.assert_close(layer(x, context=context[:, order]), expected, 1e-5)
-
-
 def test_outputs_are_averages_of_values(rng):
     x = normal(rng, 2, 5, 7, 6)
-    layer = built(x, **_SIZE, scope=3)
+    layer = attention(x, **_SIZE, scope=3)
     layer.value.kernel.assign(np.ones([6, 10]))
     x[..., 1:] = 0
     x[..., 0] = 1  # every value is 1
@@ -388,7 +222,7 @@ def test_a_table_can_be_shared(rng):
 def test_a_global_table_serves_smaller_grids(rng):
     large, small = normal(rng, 1, 6, 7, 4), normal(rng, 2, 3, 5, 4)
     for kind in ("per_axis", "joint"):
-        layer = built(large, **_SIZE, position_embedding=kind)
+        layer = attention(large, **_SIZE, position_embedding=kind)
         alone = RelativeAttention(**_SIZE, position_embedding=kind)
         alone(small)
         middles = {
@@ -406,41 +240,37 @@ def test_a_global_table_serves_smaller_grids(rng):
         checks.assert_close(layer(small), alone(small), 1e-5)
 
 
-def largest_tensor(layer, grid):
+def largest_of_a_step(layer, grid, **call):
     """Elements of the largest tensor of a training step's graph."""
+    if not layer.built:
+        layer.build((1, *grid, 8))
 
-    @tf.function(autograph=False, jit_compile=False)
     def step(x):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            loss = tf.reduce_sum(layer(x) ** 2)
-        return tape.gradient(loss, x)
+            loss = tf.reduce_sum(layer(x, **call) ** 2)
+        weights = map(checks.raw, layer.trainable_weights)
+        return tape.gradient(loss, [x, *weights])
 
-    graph = step.get_concrete_function(tf.zeros([1, *grid, 8])).graph
-    return max(
-        tensor.shape.num_elements() or 0
-        for operation in graph.get_operations()
-        for tensor in operation.outputs
-        if tensor.shape.rank is not None
-    )
+    return checks.largest_tensor(step, [1, *grid, 8])
 
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("kind", ["per_axis", "joint"])
 def test_memory_of_a_local_scope_is_linear(kind):
     local = RelativeAttention(8, num_heads=2, scope=5, position_embedding=kind)
-    small, large = (largest_tensor(local, (n, n)) for n in (16, 64))
+    small, large = (largest_of_a_step(local, (n, n)) for n in (16, 64))
     assert large <= 17 * small
     assert large < 64**4 / 8
     everywhere = RelativeAttention(8, num_heads=2, position_embedding=None)
-    small, large = (largest_tensor(everywhere, (n, n)) for n in (4, 16))
+    small, large = (largest_of_a_step(everywhere, (n, n)) for n in (4, 16))
     assert large == 2 * 16**4
     assert large == 256 * small
 
 
 def test_memory_of_an_axis_grows_with_the_root():
     lines = RelativeAttention(8, num_heads=2, axis=1, position_embedding=None)
-    assert largest_tensor(lines, (32, 32)) == 2 * 32**3
+    assert largest_of_a_step(lines, (32, 32)) == 2 * 32**3
 
 
 def test_blocks_leave_little_context_unread():
@@ -458,39 +288,25 @@ def test_blocks_leave_little_context_unread():
 
 @pytest.mark.once
 @pytest.mark.parametrize(
-    ("grid", "arguments"),
+    ("grid", "arguments", "masked"),
     [
-        ((12, 10), {"position_embedding": "joint"}),
-        ((12, 10), {}),
-        ((3, 40), {"position_embedding": "joint"}),
-        ((120,), {}),
-        ((120,), {"causal": True}),
-        ((120,), {"scope": 239, "position_embedding": "joint"}),
-        ((2, 12, 5), {"position_embedding": "joint"}),
+        ((12, 10), {"position_embedding": "joint"}, False),
+        ((12, 10), {"position_embedding": "joint"}, True),
+        ((12, 10), {}, False),
+        ((3, 40), {"position_embedding": "joint"}, False),
+        ((120,), {}, True),
+        ((120,), {"causal": True}, False),
+        ((120,), {"scope": 239, "position_embedding": "joint"}, False),
+        ((2, 12, 5), {"position_embedding": "joint"}, True),
     ],
 )
-@pytest.mark.parametrize("masked", [False, True])
 def test_no_tensor_holds_an_embedding_of_every_pair(grid, arguments, masked):
-    layer = layers.RelativeAttention(32, num_heads=2, key_dim=16, **arguments)
-    shape, positions = (1, *grid, 32), math.prod(grid)
-    layer.build(shape)
+    layer = RelativeAttention(32, num_heads=2, key_dim=16, **arguments)
+    positions = math.prod(grid)
     mask = np.ones([positions, positions], bool) if masked else None
-
-    @tf.function(autograph=False)
-    def step(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = layer(x, attention_mask=mask)
-        return tape.gradient(y, [x, *layer.trainable_weights])
-
-    traced = step.get_concrete_function(tf.TensorSpec(shape))
-    sizes = [
-        tensor.shape.num_elements() or 0
-        for operation in traced.graph.get_operations()
-        for tensor in operation.outputs
-    ]
+    largest = largest_of_a_step(layer, grid, attention_mask=mask)
     # Scores of two heads, and of rows that are shifted away.
-    assert max(sizes) <= 3 * positions**2
+    assert largest <= 3 * positions**2
 
 
 PARTS = {
@@ -534,7 +350,7 @@ def test_parts_of_the_queries_are_the_same_function(
     kind, way, rng, monkeypatch
 ):
     arguments, grid, masked = PARTS[kind]
-    layer = layers.RelativeAttention(
+    layer = RelativeAttention(
         4, num_heads=2, key_dim=3, **arguments, dtype="float64"
     )
     x = tf.constant(rng.normal(size=[2, *grid, 3]))
@@ -569,8 +385,8 @@ def test_parts_of_the_queries_are_the_same_function(
 
 def test_scores_of_many_queries_are_formed_in_parts(monkeypatch):
     layer = RelativeAttention(8, num_heads=2)
-    whole = largest_tensor(layer, (8, 8))
+    whole = largest_of_a_step(layer, (8, 8))
     assert whole >= 2 * 8**4
     monkeypatch.setattr(ops.attention, "_MAX_SCORES", 0)
     monkeypatch.setattr(ops.attention, "_SCORES_OF_PART", 4 * 2 * 8**4 // 8)
-    assert largest_tensor(layer, (8, 8)) <= whole // 8
+    assert largest_of_a_step(layer, (8, 8)) <= whole // 8

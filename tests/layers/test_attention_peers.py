@@ -2,53 +2,16 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from lambdanet_tf.layers import RelativeAttention
 from tests.support import checks
-from tests.support.attention_layers import built
-from tests.support.attention_layers import copy_weights
-from tests.support.attention_layers import normal
+from tests.support.random_layers import attention
+from tests.support.random_layers import copy_weights
+from tests.support.random_layers import normal
 
 pytestmark = pytest.mark.once
 
 _SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
-
-
-@pytest.mark.parametrize("form", ["plain", "mask", "causal", "context"])
-def test_without_positions_it_is_keras_attention(form, rng):
-    heads, key, value, channels = 2, 3, 5, 7
-    x = normal(rng, 2, 11, channels)
-    context = normal(rng, 2, 6, 4) if form == "context" else x
-    call = {"attention_mask": None, "context": None}
-    theirs = {}
-    if form == "context":
-        call["context"] = context
-    if form == "mask":
-        mask = rng.integers(0, 2, [2, 11, 11]).astype(bool)
-        mask[:, :, 0] = True  # Keras averages rows of nothing
-        call["attention_mask"] = theirs["attention_mask"] = mask
-    if form == "causal":
-        theirs["use_causal_mask"] = True
-    layer = built(
-        x,
-        **_SIZE,
-        position_embedding=None,
-        causal=form == "causal",
-        call=call,
-    )
-    keras = tf.keras.layers.MultiHeadAttention(
-        heads, key, value, use_bias=False, output_shape=heads * value
-    )
-    keras(x, context)
-    for name in ("query", "key", "value"):
-        kernel = checks.raw(getattr(layer, name).kernel).numpy()
-        dense = getattr(keras, f"_{name}_dense", None)
-        dense = dense or getattr(keras, f"{name}_dense")
-        dense.kernel.assign(kernel.reshape(len(kernel), heads, -1))
-    output = getattr(keras, "_output_dense", None) or keras.output_dense
-    output.kernel.assign(np.eye(10).reshape(heads, value, 10))
-    checks.assert_close(layer(x, **call), keras(x, context, **theirs), 1e-5)
 
 
 def bottleneck_attention(x, qkv, tables, heads, key, scale_positions):
@@ -84,7 +47,7 @@ def bottleneck_attention(x, qkv, tables, heads, key, scale_positions):
 def test_it_is_timm_bottleneck_attention(scale_positions, rng):
     heads, key = 2, 3
     x = normal(rng, 2, 5, 7, 6)
-    layer = built(x, **_SIZE)
+    layer = attention(x, **_SIZE)
     weights = checks.reference_weights(layer)
     weights = {n: checks.raw(w).numpy() for n, w in weights.items()}
     qkv = [weights[name] for name in ("query", "key", "value")]
@@ -142,32 +105,18 @@ def halo_attention(x, weights, heads, block, halo):
 def test_it_is_timm_halo_attention_inside_the_map(rng):
     # A window per block is a mask of pairs here. At the border timm's softmax
     # counts the zeros that it pads with, and this layer's does not.
-    height, width, block, halo = 6, 9, 3, 1
-    x = normal(rng, 2, height, width, 6)
-    layer = built(x, **_SIZE)
+    size, block, halo = 9, 3, 1
+    x = normal(rng, 2, size, size, 6)
+    layer = attention(x, **_SIZE)
     weights = checks.reference_weights(layer)
     weights = {n: checks.raw(w).numpy() for n, w in weights.items()}
-
-    def seen(size):
-        """Which positions an axis' windows hold, [query, position]."""
-        n, m = np.arange(size)[:, None], np.arange(size)
-        first = n // block * block
-        return (m >= first - halo) & (m < first + block + halo)
-
-    mask = np.einsum("xi,yj->xyij", seen(height), seen(width))
-    mask = mask.reshape(height * width, -1)
+    n, m = np.arange(size)[:, None], np.arange(size)
+    first = n // block * block
+    seen = (m >= first - halo) & (m < first + block + halo)
+    mask = np.einsum("xi,yj->xyij", seen, seen).reshape(size**2, -1)
     expected = halo_attention(x, weights, 2, block, halo)
     output = layer(x, attention_mask=mask).numpy()
-    # The middle column of blocks of a map that is wide enough; its rows are at
-    # the border, where only the rows' padding tells.
     checks.assert_far(output, expected)
-    taller = normal(rng, 2, 9, width, 6)
-    layer = built(taller, **_SIZE)
-    weights = checks.reference_weights(layer)
-    weights = {n: checks.raw(w).numpy() for n, w in weights.items()}
-    mask = np.einsum("xi,yj->xyij", seen(9), seen(width)).reshape(81, -1)
-    expected = halo_attention(taller, weights, 2, block, halo)
-    output = layer(taller, attention_mask=mask).numpy()
     inside = np.s_[:, block : 2 * block, block : 2 * block]
     checks.assert_close(output[inside], expected[inside], 1e-5)
 
@@ -176,7 +125,7 @@ def test_concatenated_halves_are_tables_with_zeros(rng):
     # Ramachandran et al. (2019): the embedding is the one of the row offset
     # beside the one of the column offset, each half as deep.
     x = normal(rng, 2, 5, 6, 7)
-    layer = built(x, filters=8, num_heads=2, scope=3)
+    layer = attention(x, filters=8, num_heads=2, scope=3)
     halves = [normal(rng, 3, 2) for _ in range(2)]
     zeros = np.zeros([3, 2])
     copy_weights(

@@ -20,6 +20,7 @@ from lambdanet_tf.arguments import fraction
 from lambdanet_tf.layers.argument import argument
 from tests.support import checks
 from tests.support import oracle
+from tests.support.random_layers import copy_weights
 
 
 @pytest.mark.parametrize("use_batch_norm", [False, True])
@@ -57,23 +58,6 @@ def test_weights_have_the_documented_shapes(use_batch_norm):
     assert tuple(heads.value.kernel.shape) == (11, 2 * 5 * 7)
     table = heads.position_embedding.embeddings
     assert tuple(table.shape) == (7, 11, 2, 3, 7)
-
-
-def test_the_bias_of_positions_is_trained():
-    layer = layers.LambdaLayer(num_heads=2, key_dim=3, use_position_bias=True)
-    layer.build((None, 5, 4))
-    assert any(w is layer.position_bias for w in layer.trainable_weights)
-
-
-def test_parts_that_are_off_have_no_weights():
-    x = tf.zeros([1, 4, 6, 11])
-    content = layers.LambdaLayer(10, num_heads=2, key_dim=3, use_position=False)
-    content(x)
-    assert content.position_embedding is None
-    position = layers.LambdaLayer(10, num_heads=2, key_dim=3, use_content=False)
-    position(x)
-    assert position.key is None
-    assert len(position.trainable_weights) == 7
 
 
 @pytest.mark.parametrize("layer_type", [layers.LambdaLayer, layers.LambdaConv])
@@ -144,40 +128,11 @@ def test_batch_statistics_move_the_averages(padded, rng):
             checks.assert_far(before[average], expected, 0.1)
 
 
-def test_synchronised_statistics_equal_one_device(two_replicas, rng):
-    x = rng.normal(size=[4, 5, 7]).astype("float32")
-    x[:2] += 3  # the replicas' own statistics are far apart
-
-    def build():
-        inputs = tf.keras.Input([5, 7])
-        layer = layers.LambdaLayer(
-            6, num_heads=2, key_dim=3, use_sync_bn=True, norm_momentum=0.5
-        )
-        return tf.keras.Model(inputs, layer(inputs))
-
-    single = build()
-    checks.randomize(single, rng)
-    weights = single.get_weights()
-    expected = single(x, training=True)
-    with two_replicas.scope():
-        model = build()
-        model.set_weights(weights)
-    parts = two_replicas.experimental_distribute_values_from_function(
-        lambda context: tf.constant(
-            np.split(x, 2)[context.replica_id_in_sync_group]
-        )
-    )
-    run = tf.function(
-        lambda part: two_replicas.run(
-            lambda images: model(images, training=True), (part,)
-        )
-    )
-    outputs = two_replicas.experimental_local_results(run(parts))
-    checks.assert_close(tf.concat(outputs, 0), expected, 1e-5)
-    moved = zip(model.get_weights(), single.get_weights(), weights, strict=True)
-    for found, wanted, before in moved:
-        if np.any(wanted != before):
-            checks.assert_close(found, wanted, 1e-5)
+def test_synchronized_layers_synchronize_both_norms():
+    layer = layers.LambdaLayer(6, num_heads=2, key_dim=3, use_sync_bn=True)
+    layer.build((None, 5, 7))
+    assert layer.query_norm.synchronized
+    assert layer.value_norm.synchronized
 
 
 def test_regularizers_and_constraints():
@@ -209,14 +164,15 @@ def test_regularizers_and_constraints():
 
 
 def test_initializers_are_used():
+    names = ("query", "key", "value", "embeddings")
     constants = {
         f"{name}_initializer": tf.keras.initializers.Constant(number)
-        for number, name in enumerate(("query", "key", "value", "embeddings"))
+        for number, name in enumerate(names)
     }
     layer = layers.LambdaLayer(6, num_heads=2, key_dim=3, **constants)
-    layer(tf.zeros([1, 5, 7]))
+    layer.build((None, 5, 7))
     variables = checks.reference_weights(layer)
-    for number, name in enumerate(("query", "key", "value", "embeddings")):
+    for number, name in enumerate(names):
         assert np.all(checks.raw(variables[name]).numpy() == number)
 
 
@@ -266,17 +222,7 @@ def test_one_initializer_gives_each_weight_its_own_numbers(
         assert sum(same) == 1
 
 
-def test_frozen_layer_has_no_trainable_weights():
-    layer = layers.LambdaLayer(
-        6, num_heads=2, key_dim=3, trainable=False, name="frozen"
-    )
-    layer(tf.zeros([1, 5, 7]))
-    assert layer.name == "frozen"
-    assert not layer.trainable_weights
-    assert len(layer.non_trainable_weights) == 12
-
-
-def two_layers_sharing_a_table(implementation="auto"):
+def two_layers_sharing_a_table():
     table = layers.RelativePositionEmbedding(3, scope=3)
     pair = [
         layers.LambdaLayer(
@@ -285,7 +231,6 @@ def two_layers_sharing_a_table(implementation="auto"):
             key_dim=3,
             scope=3,
             position_embedding=table,
-            implementation=implementation,
             name=name,
         )
         for name in ("first", "second")
@@ -313,9 +258,7 @@ def test_shared_table_receives_the_sum_of_gradients(rng):
     for layer in pair:
         copy = layers.LambdaLayer(6, num_heads=2, key_dim=3, scope=3)
         copy(x)
-        variables = checks.reference_weights(copy)
-        for name, variable in checks.reference_weights(layer).items():
-            variables[name].assign(checks.raw(variable))
+        copy_weights(layer, copy)
         own.append(copy)
 
     def loss(chain):
@@ -335,23 +278,13 @@ def test_shared_table_receives_the_sum_of_gradients(rng):
     checks.assert_far(gradient, second)
 
 
-def test_shared_table_is_counted_once():
-    model = model_sharing_a_table()
-    first, second = lambda_layers(model)
-    table = first.position_embedding.embeddings
-    assert table is second.position_embedding.embeddings
-    tables = [weight for weight in model.weights if len(weight.shape) == 4]
-    assert len(tables) == 1
-    # 2 layers of 3 kernels and 2 x 2 trainable vectors of batch norm; 1 table
-    assert len(model.trainable_weights) == 2 * 7 + 1
-    kernels = 6 * 6 + 6 * 3 + 6 * 3
-    norms = 4 * 6 + 4 * 3
-    assert model.count_params() == 2 * (kernels + norms) + 3 * 3 * 3
-
-
 @pytest.mark.parametrize("ending", ["model.keras", "model.weights.h5"])
 def test_shared_table_is_saved_and_restored_once(ending, tmp_path, rng):
     model = model_sharing_a_table()
+    # 2 layers of 3 kernels and 2 x 2 trainable vectors of batch norm; 1 table.
+    assert len(model.trainable_weights) == 2 * 7 + 1
+    kernels, norms = 6 * 6 + 6 * 3 + 6 * 3, 4 * 6 + 4 * 3
+    assert model.count_params() == 2 * (kernels + norms) + 3 * 3 * 3
     checks.randomize(model, rng)
     x = tf.constant(rng.normal(size=[2, 5, 7, 6]), tf.float32)
     expected = model(x).numpy()
@@ -421,9 +354,10 @@ def test_global_table_serves_smaller_grids(rng):
     checks.assert_close(small(call["inputs"]), expected, 1e-5)
 
 
-@pytest.mark.parametrize("heads", [None, 2])
-@pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize("scope", [None, (3, 5)])
+@pytest.mark.parametrize(
+    ("scope", "depth", "heads"),
+    [(None, 1, None), (None, 2, 2), ((3, 5), 1, 2), ((3, 5), 2, None)],
+)
 def test_table_called_gives_the_embedding_of_every_pair(
     scope, depth, heads, rng
 ):
@@ -455,9 +389,7 @@ def test_table_called_gives_the_embedding_of_every_pair(
     checks.randomize(own, rng)
     explicit = layers.LambdaLayer(**arguments, position_embedding="explicit")
     explicit(x, embeddings=table(x))
-    for name, variable in checks.reference_weights(explicit).items():
-        source = checks.reference_weights(own)[name]
-        variable.assign(checks.raw(source))
+    copy_weights(own, explicit)
     checks.assert_close(explicit(x, embeddings=table(x)), own(x), 1e-5)
 
 

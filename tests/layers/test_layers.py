@@ -12,8 +12,11 @@ import tensorflow as tf
 from hypothesis import strategies
 
 from lambdanet_tf import layers
+from lambdanet_tf import ops
 from tests.support import cases
 from tests.support import checks
+from tests.support.random_layers import built
+from tests.support.random_layers import normal
 
 pytestmark = pytest.mark.every_lane
 
@@ -175,57 +178,86 @@ def test_any_convolution_equals_the_reference(implementation, drawn):
     agree(layers.LambdaConv, drawn, implementation, "float64", jointly=True)
 
 
-def plain_layer(arguments, call, dtype="float32", seed=3):
-    """A built LambdaLayer with random weights."""
-    layer = layers.LambdaLayer(**arguments, dtype=dtype)
-    layer(**{name: tf.constant(value) for name, value in call.items()})
-    checks.randomize(layer, np.random.default_rng(seed))
-    return layer
-
-
 _SMALL = {"filters": 22, "num_heads": 2, "key_dim": 3}
 
-# (arguments, grid): one of each kind, in float32, every gradient by itself.
+# (layer, arguments, grid): one of each kind, in float32, every gradient by
+# itself.
 SINGLE_PRECISION = {
-    "global": (_SMALL, (5, 7)),
-    "scope": ({**_SMALL, "scope": (3, 5), "intra_depth": 2}, (5, 7)),
-    "multi_head": ({**_SMALL, "multi_head": True, "scope": 5}, (5, 7)),
-    "l2": ({**_SMALL, "key_normalization": "l2"}, (13,)),
-    "causal": ({**_SMALL, "causal": True}, (13,)),
-    "volume": ({**_SMALL, "scope": 3}, (2, 3, 5)),
+    "global": (layers.LambdaLayer, {}, (5, 7)),
+    "scope": (layers.LambdaLayer, {"scope": (3, 5), "intra_depth": 2}, (5, 7)),
+    "multi_head": (
+        layers.LambdaLayer,
+        {"multi_head": True, "scope": 5},
+        (5, 7),
+    ),
+    "l2": (layers.LambdaLayer, {"key_normalization": "l2"}, (13,)),
+    "causal": (layers.LambdaLayer, {"causal": True}, (13,)),
+    "volume": (layers.LambdaLayer, {"scope": 3}, (2, 3, 5)),
+    "attention": (layers.RelativeAttention, {}, (5, 7)),
+    "attention_scope": (layers.RelativeAttention, {"scope": (3, 5)}, (5, 7)),
+    "attention_joint": (
+        layers.RelativeAttention,
+        {"scope": 3, "position_embedding": "joint"},
+        (5, 7),
+    ),
+    "attention_axis": (layers.RelativeAttention, {"axis": 1}, (5, 7)),
+    "attention_content": (
+        layers.RelativeAttention,
+        {"position_embedding": None},
+        (13,),
+    ),
+    "attention_causal": (layers.RelativeAttention, {"causal": True}, (13,)),
+    "attention_volume": (layers.RelativeAttention, {"scope": 3}, (2, 3, 5)),
 }
 
 
-@cases.every_implementation_in_training
-@pytest.mark.parametrize("kind", SINGLE_PRECISION)
-def test_single_precision(kind, training, implementation, rng):
-    arguments, grid = SINGLE_PRECISION[kind]
-    call = {"inputs": rng.normal(size=[2, *grid, 11]).astype("float32")}
-    layer = plain_layer({**arguments, "implementation": implementation}, call)
-    checks.assert_equals_oracle(layer, call, rng, training)
+# Every kind by the algorithm that is chosen; of each algorithm what rounds:
+# its sums over a line and over a map.
+@pytest.mark.parametrize(
+    ("kind", "given", "training"),
+    [
+        *((kind, {}, True) for kind in SINGLE_PRECISION),
+        ("global", {}, False),
+        ("scope", {}, False),
+        *(
+            pytest.param(
+                kind,
+                {"implementation": name},
+                True,
+                marks=pytest.mark.once_a_version,
+            )
+            for kind, rank in (("scope", 2), ("causal", 1))
+            for name in ops.implementations(rank)[1:]
+        ),
+    ],
+    ids=str,
+)
+def test_single_precision(kind, given, training, rng):
+    layer_type, arguments, grid = SINGLE_PRECISION[kind]
+    x = normal(rng, 2, *grid, 11)
+    layer = built(x, layer_type, seed=3, **_SMALL, **arguments, **given)
+    checks.assert_equals_oracle(layer, {"inputs": x}, rng, training)
 
 
-# Lengths around the size of the pieces that a long sequence is cut into.
-@pytest.mark.parametrize("normalization", ["softmax", "l2", None])
-@pytest.mark.parametrize("length", [32, 33, 70])
-def test_long_causal_sequences(length, normalization, rng):
-    arguments = {
-        **_SMALL,
-        "filters": 4,
-        "causal": True,
-        "scope": 5,
-        "key_normalization": normalization,
-        "intra_depth": 2,
-    }
-    real = rng.uniform(size=[2, length]) < 0.7
+# Longer than one of the pieces that a sequence is cut into; `ops` has tests of
+# the lengths around their size.
+@pytest.mark.parametrize("normalization", ops.KEY_NORMALIZATIONS)
+def test_long_causal_sequences(normalization, rng):
+    real = rng.uniform(size=[2, 70]) < 0.7
     real[0, :40] = False  # nothing permitted for longer than one piece
-    call = {
-        "inputs": rng.normal(size=[2, length, 5]),
-        "context_mask": real,
-    }
-    layer = plain_layer(arguments, call, "float64")
-    checks.assert_equals_oracle(layer, call, rng, jointly=True)
-    del call["context_mask"]
+    call = {"inputs": rng.normal(size=[2, 70, 5]), "context_mask": real}
+    layer = layers.LambdaLayer(
+        4,
+        num_heads=2,
+        key_dim=3,
+        causal=True,
+        scope=5,
+        key_normalization=normalization,
+        intra_depth=2,
+        dtype="float64",
+    )
+    layer(**call)
+    checks.randomize(layer, rng)
     checks.assert_equals_oracle(layer, call, rng, jointly=True)
 
 
@@ -233,35 +265,57 @@ def test_causal_memory_is_linear_in_the_length():
     layer = layers.LambdaLayer(
         filters=2, num_heads=1, key_dim=2, causal=True, use_position=False
     )
-    call = tf.function(layer, jit_compile=False)
-
-    def largest(length):
-        x = tf.zeros([1, length, 2])
-        graph = call.get_concrete_function(x).graph
-        sizes = [
-            tensor.shape.num_elements() or 0
-            for operation in graph.get_operations()
-            for tensor in operation.outputs
-            if tensor.shape.rank is not None
-        ]
-        return max(sizes)
-
-    small, large = largest(256), largest(2048)
+    layer.build((1, None, 2))
+    small, large = (
+        checks.largest_tensor(layer, [1, length, 2]) for length in (256, 2048)
+    )
     assert large <= 9 * small
     assert large < 2048**2 / 4
 
 
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("normalization", ["softmax", "l2", None])
-def test_causal_sequences_of_unknown_length(normalization, rng):
-    inputs = tf.keras.Input([None, 5])
-    layer = layers.LambdaLayer(
-        **_SMALL, causal=True, scope=3, key_normalization=normalization
-    )
+_LENGTHS, _GRIDS = [(1,), (16,), (17,), (70,)], [(5, 6), (1, 2), (9, 3)]
+_PAST = {"causal": True, "scope": 3}
+
+
+@pytest.mark.parametrize(
+    ("layer_type", "arguments", "grids"),
+    [
+        *(
+            (
+                layers.LambdaLayer,
+                {**_PAST, "key_normalization": normalization},
+                _LENGTHS,
+            )
+            for normalization in ops.KEY_NORMALIZATIONS
+        ),
+        *(
+            (layers.RelativeAttention, {"causal": True, **arguments}, _LENGTHS)
+            for arguments in ({"scope": 5}, {"position_embedding": None})
+        ),
+        *(
+            (layers.RelativeAttention, arguments, _GRIDS)
+            for arguments in (
+                {"scope": (3, 5)},
+                {"scope": 3, "position_embedding": "joint"},
+                {"scope": 3, "position_embedding": None},
+                {"scope": 5, "axis": 1},
+                {"position_embedding": None},
+            )
+        ),
+    ],
+)
+@pytest.mark.representatives(3)
+def test_unknown_sizes(layer_type, arguments, grids, rng):
+    inputs = tf.keras.Input([*(None for _ in grids[0]), 5])
+    layer = layer_type(**_SMALL, **arguments)
     model = tf.keras.Model(inputs, layer(inputs))
     checks.randomize(model, rng)
     call = tf.function(model)
-    for length in (1, 16, 17, 150):
-        x = tf.constant(rng.normal(size=[2, length, 5]), tf.float32)
+    for grid in grids:
+        x = tf.constant(normal(rng, 2, *grid, 5))
         expected = checks.oracle_output(layer, {"inputs": x})
         checks.assert_close(call(x), expected, 1e-5)
+    padded = {"inputs": x, "context_mask": rng.uniform(size=[2, *grid]) < 0.7}
+    expected = checks.oracle_output(layer, padded)
+    output = tf.function(layer)(**padded)
+    checks.assert_close(output, expected, 1e-5)

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from tests.support import checks
+from tests.support.random_layers import attention
+from tests.support.random_layers import normal
 
 BATCH, HEADS = 2, 2
 _SMALL = {"filters": 6, "num_heads": HEADS, "key_dim": 3}
@@ -110,24 +112,42 @@ def test_lists(rng):
 
 
 @pytest.mark.once
-def test_the_rule_is_that_of_keras(rng):
-    ours = layers.RelativeAttention(
-        6, num_heads=HEADS, key_dim=3, position_embedding=None
+@pytest.mark.parametrize("form", ["masks", "causal", "context"])
+def test_without_positions_it_is_keras_attention(form, rng):
+    heads, key, value, channels = 2, 3, 5, 7
+    x = normal(rng, 2, 5, channels)
+    context = normal(rng, 2, 6, 4) if form == "context" else x
+    call, theirs = {"context": None}, {}
+    if form == "context":
+        call["context"] = context
+    if form == "causal":
+        theirs["use_causal_mask"] = True
+    layer = attention(
+        x,
+        filters=10,
+        num_heads=2,
+        key_dim=3,
+        position_embedding=None,
+        causal=form == "causal",
+        call=call,
     )
-    theirs = tf.keras.layers.MultiHeadAttention(HEADS, 3, use_bias=False)
-    x = rng.normal(size=[BATCH, 5, 6]).astype("float32")
-    ours(x), theirs(x, x)
-    kernels = [w for w in theirs.weights if "kernel" in w.name]
-    for layer, kernel in zip(
-        (ours.query, ours.key, ours.value), kernels, strict=False
-    ):
-        kernel.assign(np.reshape(layer.kernel, [6, HEADS, 3]))
-    kernels[3].assign(np.eye(6).reshape([HEADS, 3, 6]))
-    for shape in SHAPES:
+    keras = tf.keras.layers.MultiHeadAttention(
+        heads, key, value, use_bias=False, output_shape=heads * value
+    )
+    keras(x, context)
+    for name in ("query", "key", "value"):
+        kernel = checks.raw(getattr(layer, name).kernel).numpy()
+        dense = getattr(keras, f"_{name}_dense", None)
+        dense = dense or getattr(keras, f"{name}_dense")
+        dense.kernel.assign(kernel.reshape(len(kernel), heads, -1))
+    output = getattr(keras, "_output_dense", None) or keras.output_dense
+    output.kernel.assign(np.eye(10).reshape(heads, value, 10))
+    checks.assert_close(layer(x, **call), keras(x, context, **theirs), 1e-5)
+    for shape in SHAPES if form == "masks" else ():
         mask = rng.integers(0, 2, shape).astype(bool)
-        mask[..., 0] = True  # They mean different things by no position.
-        expected = theirs(x, x, attention_mask=mask)
-        checks.assert_close(ours(x, attention_mask=mask), expected, 1e-5)
+        mask[..., 0] = True  # Keras averages rows of nothing
+        expected = keras(x, x, attention_mask=mask)
+        checks.assert_close(layer(x, attention_mask=mask), expected, 1e-5)
 
 
 @pytest.mark.once
@@ -256,26 +276,27 @@ _PADDED = {
         "convolution",
     ],
 )
-@pytest.mark.parametrize(("argument", "shape", "allowed"), _PADDING)
-def test_padding_is_broadcast_or_refused(name, argument, shape, allowed, rng):
+def test_padding_is_broadcast_or_refused(name, rng):
     kind, arguments = _PADDED[name]
     layer = kind(**_SMALL, **arguments)
-    if name == "convolution" and argument == "context_mask":
-        argument = "mask"
     x = rng.normal(size=[BATCH, 2, 3, 4]).astype("float32")
-    mask = rng.integers(0, 2, shape).astype(bool)
-    mask.flat[0], mask.flat[-1] = True, False
-    if not allowed:
-        with pytest.raises(ValueError, match=rf"`{argument}`.*\(2, 2, 3\)"):
-            layer(x, **{argument: mask})
-        return
-    full = mask.reshape([-1, 2, 3]) if shape[-1] == 6 else mask
-    full = full[..., None] if full.ndim < 3 else full
-    full = np.broadcast_to(full, [BATCH, 2, 3])
-    expected = layer(x, **{argument: full})
-    for given in (mask, mask.tolist()):
-        checks.assert_close(layer(x, **{argument: given}), expected, 1e-6)
-    checks.assert_far(layer(x), expected, 1e-3)
+    unmasked = layer(x)
+    for argument, shape, allowed in _PADDING:
+        if name == "convolution":
+            argument = "mask"
+        mask = rng.integers(0, 2, shape).astype(bool)
+        mask.flat[0], mask.flat[-1] = True, False
+        if not allowed:
+            with pytest.raises(ValueError, match=rf"`{argument}`.*\(2, 2, 3\)"):
+                layer(x, **{argument: mask})
+            continue
+        full = mask.reshape([-1, 2, 3]) if shape[-1] == 6 else mask
+        full = full[..., None] if full.ndim < 3 else full
+        full = np.broadcast_to(full, [BATCH, 2, 3])
+        expected = layer(x, **{argument: full})
+        for given in (mask, mask.tolist()):
+            checks.assert_close(layer(x, **{argument: given}), expected, 1e-6)
+        checks.assert_far(unmasked, expected, 1e-3)
 
 
 def test_what_a_convolution_passes_on(rng):

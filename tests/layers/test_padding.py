@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import layers
+from lambdanet_tf import ops
 from tests.support import checks
 
 LENGTH, CHANNELS = 11, 5
@@ -89,6 +90,15 @@ ROWS = {
     "explicit_context": _lambda(_CONTEXT, **_BY_EXAMPLE, context=True),
     "explicit_shared": _lambda(_BOTH, **_GIVEN),
     "no_norm": _lambda(_CONTEXT, scope=3, use_batch_norm=False),
+    # Positions have an algorithm, over a map as over the past.
+    **{
+        f"layer_{name}": _lambda(_CONTEXT, scope=5, implementation=name)
+        for name in ops.implementations(1)[1:]
+    },
+    **{
+        f"causal_{name}": _lambda(_CONTEXT, causal=True, implementation=name)
+        for name in ops.implementations(1)[1:]
+    },
     "conv": _conv(),
     "conv_strided": _conv(strides=2),
     "conv_valid": _conv(padding="valid", use_position_bias=True),
@@ -170,11 +180,22 @@ def _call(row, layer, data, training):
     return output.numpy(), counted, gradients, after
 
 
+# In inference each position is normalized by itself, whatever the mask; in
+# training statistics may leak, too.
+INFERENCE = ("layer", "layer_pairs", "causal", "explicit", "conv", "attention")
+
+
 @pytest.mark.representatives(14)
 @pytest.mark.parametrize(
-    "training", [pytest.param(False, marks=pytest.mark.once), True]
+    ("name", "training"),
+    [
+        *((name, True) for name in ROWS),
+        *(
+            pytest.param(name, False, marks=pytest.mark.once)
+            for name in INFERENCE
+        ),
+    ],
 )
-@pytest.mark.parametrize("name", ROWS)
 def test_padding_stays_padding(name, training):
     row = ROWS[name]
     layer = row.layer(**row.arguments)
@@ -201,9 +222,8 @@ def test_padding_stays_padding(name, training):
         checks.assert_close(other, one, 1e-5)
 
 
-@pytest.mark.parametrize("arguments", [{"causal": True, "scope": 5}])
-def test_padding_of_a_stream_stays_padding(arguments):
-    row = _lambda(_KERAS, **arguments)
+def test_padding_of_a_stream_stays_padding():
+    row = _lambda(_KERAS, causal=True, scope=5)
     layer = row.layer(**row.arguments)
     data, padding = _data(row)
     layer(tf.constant(data["inputs"], tf.float32))

@@ -12,26 +12,22 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import layers
+from lambdanet_tf import ops
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers.randomness import random_streams
+from tests.support import attention_oracle
 from tests.support import cases
 from tests.support import checks
 from tests.support import oracle
+from tests.support.random_layers import attention
+from tests.support.random_layers import built
+from tests.support.random_layers import normal
+from tests.support.random_layers import spoilt
 
 pytestmark = pytest.mark.every_lane
+ONCE_A_VERSION = pytest.mark.once_a_version
 
 _SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
-
-
-def normal(rng, *shape):
-    return rng.normal(size=shape).astype("float32")
-
-
-def built(x, layer=layers.LambdaLayer, **arguments):
-    layer = layer(**arguments)
-    layer(x)
-    checks.randomize(layer, np.random.default_rng(5))
-    return layer
 
 
 # Wrong forms -----------------------------------------------------------------
@@ -69,11 +65,6 @@ def transpose_table(point):
     return {**point, "embeddings": table}
 
 
-def shift_table(point):
-    """The centre of the scope one pixel off."""
-    return {**point, "embeddings": np.roll(point["embeddings"], 1, axis=1)}
-
-
 def no_normalization(point):
     """Batch normalisation forgotten."""
     kept = ("query", "key", "value", "embeddings", "position_bias")
@@ -84,7 +75,44 @@ def no_position_bias(point):
     return {n: array for n, array in point.items() if n != "position_bias"}
 
 
-WRONG_FORMS = {
+def reversed_tables(point):
+    """The entry for n - m instead of m - n."""
+    flipped = {n: a[::-1] for n, a in point.items() if "embedding" in n}
+    return {**point, **flipped}
+
+
+def exchanged_tables(point):
+    """Rows and columns exchanged."""
+    names = ("axis1_embedding", "axis2_embedding")
+    first, second = (point[name] for name in names)
+    return {**point, **dict(zip(names, (second, first), strict=True))}
+
+
+def shifted_tables(point):
+    """The centre of the scope one position off."""
+    moved = {n: np.roll(a, 1, 0) for n, a in point.items() if "embedding" in n}
+    return {**point, **moved}
+
+
+def unscaled(point):
+    """The root of the depth forgotten."""
+    return {**point, "query": point["query"] * np.sqrt(3)}
+
+
+def unscaled_positions(point):
+    """The scale applied to content alone."""
+    names = [n for n in point if "embedding" in n]
+    return {**point, **{n: point[n] * np.sqrt(3) for n in names}}
+
+
+def cut_tables(point):
+    """The scope one position too small on each side."""
+    tables = {n: a[1:-1] for n, a in point.items() if "embedding" in n}
+    assert all(len(table) == 1 for table in tables.values())
+    return {**point, **tables}
+
+
+WRONG_LAYERS = {
     "softmax_over_depth": ({"key_normalization": over_depth}, None),
     "softmax_over_everything": ({"key_normalization": over_everything}, None),
     "softmax_forgotten": ({"key_normalization": None}, None),
@@ -94,48 +122,47 @@ WRONG_FORMS = {
     "value_intra_depth_major": ({}, swap("value", 5)),
     "table_flipped": ({}, flip_table),
     "table_transposed": ({}, transpose_table),
-    "table_off_by_one": ({}, shift_table),
+    "table_off_by_one": ({}, shifted_tables),
     "content_forgotten": ({"use_content": False}, None),
     "position_forgotten": ({"use_position": False}, None),
     "position_bias_forgotten": ({}, no_position_bias),
     "batch_norm_forgotten": ({}, no_normalization),
     "batch_statistics_in_inference": ({"training": True}, None),
 }
+WRONG_ATTENTION = {
+    "tables_reversed": ({}, reversed_tables),
+    "tables_exchanged": ({}, exchanged_tables),
+    "tables_off_by_one": ({}, shifted_tables),
+    "scale_forgotten": ({}, unscaled),
+    "scale_of_content_alone": ({}, unscaled_positions),
+    "attention_query_heads_minor": ({}, swap("query", 2)),
+    "attention_value_heads_minor": ({}, swap("value", 2)),
+    "attention_content_forgotten": ({"use_content": False}, None),
+    "scope_too_small": ({"scope": 1}, cut_tables),
+    "lines_only": ({"axis": 1, "scope": 3}, None),
+}
+WRONG_FORMS = WRONG_LAYERS | WRONG_ATTENTION
 
 
 @pytest.mark.parametrize("name", WRONG_FORMS)
 def test_wrong_form_is_far_from_the_layer(name, rng):
     changes, transform = WRONG_FORMS[name]
     x = normal(rng, 2, 5, 6, 7)
-    layer = built(x, **_SIZE, scope=3, intra_depth=2, use_position_bias=True)
+    if name in WRONG_ATTENTION:
+        layer = attention(x, **_SIZE, scope=3)
+        reference = attention_oracle.relative_attention
+    else:
+        layer = built(
+            x, **_SIZE, scope=3, intra_depth=2, use_position_bias=True
+        )
+        reference = oracle.lambda_layer
     output = layer(x)
     point, _ = checks.split_point(layer, {"inputs": x})
-    settings = checks.oracle_settings(layer)
-    inputs = point.pop("inputs")
-    right = oracle.lambda_layer(inputs, point, **settings)
-    checks.assert_close(output, right, 1e-5)
+    settings, inputs = checks.oracle_settings(layer), point.pop("inputs")
+    checks.assert_close(output, reference(inputs, point, **settings), 1e-5)
     point = point if transform is None else transform(point)
-    wrong = oracle.lambda_layer(inputs, point, **{**settings, **changes})
+    wrong = reference(inputs, point, **{**settings, **changes})
     checks.assert_far(output, wrong)
-
-
-def test_channels_and_pixels_are_not_mixed(rng):
-    # A reshape of channels-last images that forgets a transpose still has the
-    # right shapes, but a permutation of pixels then changes more than order.
-    x = normal(rng, 2, 3, 5, 7)
-    layer = built(x, **_SIZE, use_position=False)
-    order = rng.permutation(15)
-
-    def permute(image):
-        image = np.asarray(image)
-        return image.reshape(2, 15, -1)[:, order].reshape(image.shape)
-
-    def scrambled(image):
-        mixed = image.reshape(2, 7, 15).swapaxes(1, 2).reshape(image.shape)
-        return layer(mixed).numpy()
-
-    checks.assert_close(layer(permute(x)), permute(layer(x)), 1e-5)
-    checks.assert_far(scrambled(permute(x)), permute(scrambled(x)))
 
 
 # Keras -----------------------------------------------------------------------
@@ -175,23 +202,6 @@ def test_embeddings_are_trained(build, rng):
     model.fit(x, normal(rng, 4, 3, 5, 10), epochs=1, verbose=0)
     for old, new in zip(before, model.trainable_weights, strict=True):
         assert np.all(checks.raw(new).numpy() != old), new.name
-
-
-def test_functional_models_know_their_shapes(rng):
-    inputs = tf.keras.Input([6, 7, 3])
-    x = layers.LambdaLayer(8, num_heads=2, key_dim=3, scope=3)(inputs)
-    assert tuple(x.shape) == (None, 6, 7, 8)
-    x = layers.LambdaConv(10, 3, strides=2, num_heads=2, key_dim=3)(x)
-    assert tuple(x.shape) == (None, 3, 4, 10)
-    x = tf.keras.layers.Conv2D(4, 3)(x)
-    x = layers.LambdaLayer(num_heads=2, key_dim=3)(x)
-    assert tuple(x.shape) == (None, 1, 2, 4)
-    x = tf.keras.layers.GlobalAveragePooling2D()(x)
-    x = tf.keras.layers.Dense(2)(x)
-    model = tf.keras.Model(inputs, x)
-    model.compile("sgd", "mse", jit_compile=False)
-    model.fit(normal(rng, 4, 6, 7, 3), normal(rng, 4, 2), verbose=0)
-    assert model.predict(normal(rng, 3, 6, 7, 3), verbose=0).shape == (3, 2)
 
 
 # An argument that a config forgets, or writes down wrongly, comes back as its
@@ -304,30 +314,48 @@ def test_other_keras_is_refused():
 # Half precision and large numbers --------------------------------------------
 
 
-def large_logits(size, dtype, length=70):
-    """One-hot inputs and a layer whose keys reach `size` in its channels.
+POLICIES = {"float32": 1e-5, "mixed_float16": 5e-3, "mixed_bfloat16": 4e-2}
+every_form = pytest.mark.parametrize(
+    "form", ["plain", "mask", "padding", "causal"]
+)
 
-    Every logit is a product with 1, and representable in both half types.
-    """
-    rng = np.random.default_rng(3)
+
+def assert_exact_in_every_precision(layer, form, x, rng):
+    """The oracle's output and finite gradients, for weights of integers."""
+    length, arguments = x.shape[1], {"inputs": x}
+    if form == "mask":
+        arguments["attention_mask"] = rng.integers(0, 2, [length, length])
+        arguments["attention_mask"][5] = 0
+    if form == "padding":
+        arguments["context_mask"] = rng.integers(0, 2, [1, length])
+    expected = checks.oracle_output(layer, arguments)
+    for policy, tolerance in POLICIES.items():
+        config = {**layer.get_config(), "dtype": policy}
+        other = type(layer).from_config(config)
+        other(x)
+        other.set_weights(layer.get_weights())
+        # Gradients of the inputs are as large as the keys; small enough for
+        # half.
+        output, gradients = checks.output_and_gradients(
+            other, arguments, np.full_like(expected, 2.0**-10)
+        )
+        checks.assert_close(output.astype(np.float64), expected, tolerance)
+        for name, gradient in gradients.items():
+            assert np.all(np.isfinite(gradient)), (policy, name)
+        assert np.any(gradients["value"] != 0)
+
+
+@pytest.mark.parametrize("normalization", ["softmax", "l2"])
+@every_form
+def test_large_logits(form, normalization):
+    # One-hot inputs: every logit is a product with 1, up to 58 * 1024, which
+    # both half types have.
+    length, rng = 70, np.random.default_rng(3)
     steps = rng.integers(-58, 59, [length, 6])
     steps[:, 0] = np.round(np.linspace(-58, 58, length))  # rising
     steps[:, 1] = -steps[:, 0]  # falling
     steps[:, 2] = 58  # all the same
-    unit = 2.0 ** np.floor(np.log2(size / 58))
-    return np.eye(length, dtype="float32")[None], steps * unit
-
-
-@pytest.mark.parametrize("size", [1e3, 6e4])
-@pytest.mark.parametrize("normalization", ["softmax", "l2"])
-@pytest.mark.parametrize("form", ["plain", "mask", "padding", "causal"])
-@pytest.mark.parametrize(
-    ("policy", "tolerance"),
-    [("float32", 1e-5), ("mixed_float16", 5e-3), ("mixed_bfloat16", 4e-2)],
-)
-def test_large_logits(form, normalization, size, policy, tolerance):
-    x, keys = large_logits(size, policy)
-    length = x.shape[1]
+    x = np.eye(length, dtype="float32")[None]
     layer = layers.LambdaLayer(
         filters=4,
         num_heads=1,
@@ -337,54 +365,34 @@ def test_large_logits(form, normalization, size, policy, tolerance):
         causal=form == "causal",
         key_normalization=normalization,
         use_batch_norm=False,
-        dtype=policy,
     )
-    arguments = {"inputs": x}
-    rng = np.random.default_rng(1)
-    if form == "mask":
-        arguments["attention_mask"] = rng.integers(0, 2, [length, length])
-        arguments["attention_mask"][5] = 0
-    if form == "padding":
-        arguments["context_mask"] = rng.integers(0, 2, [1, length])
     layer(x)
-    checks.randomize(layer, rng)
-    for dense in (layer.query, layer.value):
-        dense.kernel.assign(rng.integers(-2, 3, dense.kernel.shape))
-    layer.key.kernel.assign(keys)
     table = layer.position_embedding.embeddings
-    table.assign(rng.integers(-2, 3, table.shape))
-    expected = checks.oracle_output(layer, arguments)
-    # Gradients of the inputs are as large as the keys; small enough for half.
-    output, gradients = checks.output_and_gradients(
-        layer, arguments, np.full_like(expected, 2.0**-10)
-    )
-    checks.assert_close(output.astype(np.float64), expected, tolerance)
-    for name, gradient in gradients.items():
-        assert np.all(np.isfinite(gradient)), name
-    assert np.any(gradients["value"] != 0)
+    for weight in (layer.query.kernel, layer.value.kernel, table):
+        weight.assign(rng.integers(-2, 3, weight.shape))
+    layer.key.kernel.assign(1024 * steps)
+    assert_exact_in_every_precision(layer, form, x, rng)
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_softmax_of_many_positions_in_half_precision(policy):
-    if tf.__version__ < "2.16" and policy == "mixed_float16":
-        pytest.skip("this TensorFlow adds up float16 in float16 on CPUs")
-    # 40,000 equal keys: each has a probability of 2.5e-5, below float16's
-    # normal numbers, and their sum exceeds what bfloat16 can count to.
-    layer = layers.LambdaLayer(
-        filters=1,
+@pytest.mark.once
+@every_form
+def test_large_scores(form):
+    # One-hot inputs make every score a product of integers, up to 50 * 1024.
+    length, rng = 20, np.random.default_rng(3)
+    x = np.eye(length, dtype="float32")[None]
+    layer = layers.RelativeAttention(
+        4,
         num_heads=1,
-        key_dim=1,
-        use_position=False,
-        use_batch_norm=False,
-        query_initializer="ones",
-        key_initializer="zeros",
-        value_initializer="ones",
-        dtype=policy,
+        key_dim=4,
+        position_embedding=None,
+        causal=form == "causal",
     )
-    output = layer(tf.ones([1, 200, 200, 1]))
-    checks.assert_close(
-        tf.cast(output, tf.float32), np.ones([1, 200, 200, 1]), 2e-2
-    )
+    layer(x)
+    for dense, scale in ((layer.query, 32), (layer.key, 16)):
+        steps = rng.integers(-5, 6, dense.kernel.shape)
+        dense.kernel.assign(scale * steps)
+    layer.value.kernel.assign(rng.integers(-2, 3, layer.value.kernel.shape))
+    assert_exact_in_every_precision(layer, form, x, rng)
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
@@ -421,8 +429,30 @@ def test_l2_of_tiny_keys(rng):
 # Nothing permitted -----------------------------------------------------------
 
 
-def assert_nothing_permitted_gives_zero(layer, x, form, rng):
+# Content has no algorithm, and positions have no normalization.
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *({"key_normalization": name} for name in ops.KEY_NORMALIZATIONS),
+        *(
+            pytest.param({"implementation": name}, marks=ONCE_A_VERSION)
+            for name in ops.implementations(1)[1:]
+        ),
+        *(
+            pytest.param(
+                {**arguments, "layer": layers.RelativeAttention},
+                marks=pytest.mark.once,
+            )
+            for arguments in ({}, {"scope": 5}, {"axis": 1})
+        ),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("form", ["mask", "padding", "causal"])
+def test_nothing_permitted_gives_zero(form, arguments, rng):
     """Nor a gradient, and every other query reads something."""
+    x = normal(rng, 2, 11, 5)
+    layer = built(x, **_SIZE, causal=form == "causal", **arguments)
     arguments = {"inputs": x}
     empty = np.zeros([2, 11], bool)
     if form == "mask":
@@ -449,32 +479,6 @@ def assert_nothing_permitted_gives_zero(layer, x, form, rng):
     checks.assert_equals_oracle(layer, arguments, rng, jointly=True)
 
 
-@cases.every_implementation
-@pytest.mark.parametrize("normalization", ["softmax", "l2", None])
-@pytest.mark.parametrize("form", ["mask", "padding", "causal"])
-def test_nothing_permitted_gives_zero(form, normalization, implementation, rng):
-    x = normal(rng, 2, 11, 5)
-    layer = built(
-        x,
-        **_SIZE,
-        key_normalization=normalization,
-        causal=form == "causal",
-        implementation=implementation,
-    )
-    assert_nothing_permitted_gives_zero(layer, x, form, rng)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("form", ["mask", "padding", "causal"])
-@pytest.mark.parametrize("arguments", [{}, {"scope": 5}, {"axis": 1}], ids=str)
-def test_nothing_permitted_gives_zero_in_attention(form, arguments, rng):
-    x, causal = normal(rng, 2, 11, 5), form == "causal"
-    layer = built(
-        x, layers.RelativeAttention, **_SIZE, **arguments, causal=causal
-    )
-    assert_nothing_permitted_gives_zero(layer, x, form, rng)
-
-
 # Keras' own masks ------------------------------------------------------------
 
 
@@ -487,28 +491,42 @@ def embedded(length=5, batch=5):
     return tokens
 
 
-@pytest.mark.parametrize("pair_mask", [False, True])
-@pytest.mark.parametrize("kind", ["layer", "causal", "convolution", "strided"])
-def test_propagated_mask_is_padding(kind, pair_mask):
-    make = {
-        "layer": lambda: layers.LambdaLayer(**_SIZE),
-        "causal": lambda: layers.LambdaLayer(**_SIZE, causal=True),
-        "convolution": lambda: layers.LambdaConv(**_SIZE, kernel_size=3),
-        "strided": lambda: layers.LambdaConv(**_SIZE, kernel_size=3, strides=2),
-    }[kind]
-    tokens = embedded()
-    given = {}
+# A layer, the length that its model knows, whether pairs are masked, too.
+PROPAGATED = {
+    "layer": (layers.LambdaLayer, {}, 5, False),
+    "layer_of_pairs": (layers.LambdaLayer, {}, 5, True),
+    "scope": (layers.LambdaLayer, {"scope": 3}, None, False),
+    "causal": (layers.LambdaLayer, {"causal": True}, 5, False),
+    "causal_pairs": (layers.LambdaLayer, {"causal": True}, 5, True),
+    "convolution": (layers.LambdaConv, {"kernel_size": 3}, 5, False),
+    "strided": (layers.LambdaConv, {"kernel_size": 3, "strides": 2}, 5, False),
+    "strided_of_any_length": (
+        layers.LambdaConv,
+        {"kernel_size": 3, "strides": 2},
+        None,
+        False,
+    ),
+    "attention": (layers.RelativeAttention, {}, 5, False),
+    "attention_axis": (layers.RelativeAttention, {"axis": 1}, 5, False),
+}
+
+
+@pytest.mark.parametrize("kind", PROPAGATED)
+def test_propagated_mask_is_padding_and_travels_on(kind):
+    layer_type, arguments, length, pair_mask = PROPAGATED[kind]
+    layer, tokens = layer_type(**_SIZE, **arguments), embedded()
+    given, stride = {}, arguments.get("strides", 1)
     if pair_mask:
-        if "conv" in kind or kind == "strided":
-            return
         rng = np.random.default_rng(2)
         given["attention_mask"] = rng.integers(0, 2, [5, 5])
-    inputs = tf.keras.Input([5], dtype="int32")
+    inputs = tf.keras.Input([length], dtype="int32")
     embedding = tf.keras.layers.Embedding(9, 7, mask_zero=True)
-    layer = make()
-    model = tf.keras.Model(inputs, layer(embedding(inputs), **given))
+    outputs = layer(embedding(inputs), **given)
+    pooled = tf.keras.layers.GlobalAveragePooling1D()(outputs)
+    model = tf.keras.Model(inputs, [outputs, pooled])
     checks.randomize(model, np.random.default_rng(1))
     x = tf.gather(checks.raw(embedding.embeddings), tokens)
+    real = (tokens != 0)[:, ::stride]
     arguments = {"inputs": x, "context_mask": tokens != 0, **given}
     for training in (False, True):
         expected = checks.oracle_output(layer, arguments, training)
@@ -516,8 +534,11 @@ def test_propagated_mask_is_padding(kind, pair_mask):
         checks.assert_far(unmasked, expected)
         averages = model.get_weights()
         for call in (model, tf.function(model)):
-            output = call(tf.constant(tokens), training=training)
+            output, mean = call(tf.constant(tokens), training=training)
+            output = output.numpy()
             checks.assert_close(output, expected, 1e-5)
+            sums = np.sum(output * real[..., None], axis=1)
+            checks.assert_close(mean, sums / real.sum(axis=1)[:, None], 1e-5)
             model.set_weights(averages)
 
 
@@ -588,32 +609,7 @@ def test_masks_of_every_time_step(make):
         checks.assert_close(output[:, step], expected, 1e-5)
 
 
-def test_mask_travels_on():
-    tokens = embedded(length=6)
-    inputs = tf.keras.Input([6], dtype="int32")
-    x = tf.keras.layers.Embedding(9, 7, mask_zero=True)(inputs)
-    x = layers.LambdaLayer(**_SIZE)(x)
-    pooled = tf.keras.layers.GlobalAveragePooling1D()(x)
-    model = tf.keras.Model(inputs, [x, pooled])
-    output, mean = model(tf.constant(tokens))
-    real = (tokens != 0)[..., None]
-    expected = np.sum(output * real, axis=1) / real.sum(axis=1)
-    checks.assert_close(mean, expected, 1e-5)
-    # Where positions go, a mask of the old length must not.
-    x = layers.LambdaConv(10, 3, strides=2, num_heads=2)(x)
-    pooled = tf.keras.layers.GlobalAveragePooling1D()(x)
-    model = tf.keras.Model(inputs, pooled)
-    assert model(tf.constant(tokens)).shape == (5, 10)
-
-
 # NaN and infinity -------------------------------------------------------------
-
-
-def spoilt(x, positions, rng):
-    """The same inputs with NaN or infinity at some positions."""
-    x = x.copy()
-    x[positions] = rng.choice([np.nan, np.inf, -np.inf], x[positions].shape)
-    return x
 
 
 @pytest.mark.parametrize("by_example", [False, True])
@@ -621,9 +617,8 @@ def spoilt(x, positions, rng):
     ("layer_type", "arguments"),
     [
         *(
-            (layers.LambdaLayer, {"num_heads": heads, "key_normalization": x})
-            for heads in (2, 10)
-            for x in ("softmax", "l2", None)
+            (layers.LambdaLayer, {"key_normalization": name})
+            for name in ops.KEY_NORMALIZATIONS
         ),
         (layers.RelativeAttention, {}),
     ],
@@ -652,58 +647,93 @@ def test_nan_reaches_whom_a_mask_permits(
                 )
 
 
-@cases.every_implementation
+FUTURE = {
+    "global": (layers.LambdaLayer, {"causal": True}),
+    "scope": (layers.LambdaLayer, {"causal": True, "scope": 5}),
+    "dilated": (
+        layers.LambdaConv,
+        {"padding": "causal", "kernel_size": 3, "dilation_rate": 2},
+    ),
+    "strided": (
+        layers.LambdaConv,
+        {"padding": "causal", "kernel_size": 5, "strides": 3},
+    ),
+    "l2": (layers.LambdaLayer, {"causal": True, "key_normalization": "l2"}),
+    "sums": (layers.LambdaLayer, {"causal": True, "key_normalization": None}),
+    "attention": (layers.RelativeAttention, {"causal": True}),
+    "attention_scope": (layers.RelativeAttention, {"causal": True, "scope": 7}),
+    "attention_axis": (layers.RelativeAttention, {"causal": True, "axis": 1}),
+}
+
+
 @pytest.mark.parametrize(
-    ("layer_type", "arguments"),
+    ("kind", "given"),
     [
-        (layers.LambdaLayer, {"causal": True}),
-        (layers.LambdaLayer, {"causal": True, "key_normalization": "l2"}),
-        (layers.LambdaLayer, {"causal": True, "key_normalization": None}),
-        (
-            layers.LambdaConv,
-            {"padding": "causal", "kernel_size": 3, "dilation_rate": 2},
-        ),
-        (
-            layers.LambdaConv,
-            {"padding": "causal", "kernel_size": 5, "strides": 3},
+        *((kind, {}) for kind in FUTURE),
+        *(
+            pytest.param(kind, {"implementation": name}, marks=ONCE_A_VERSION)
+            for name in ops.implementations(1)[1:]
+            for kind in ("global", "scope", "dilated", "strided")
         ),
     ],
+    ids=str,
 )
-def test_nan_in_the_future_stays_there(
-    layer_type, arguments, implementation, rng
-):
+def test_the_future_changes_nothing(kind, given, rng):
+    layer_type, arguments = FUTURE[kind]
     x = normal(rng, 2, 90, 5)  # more than one piece of any algorithm
-    layer = built(
-        x, layer_type, **_SIZE, **arguments, implementation=implementation
-    )
-    step = arguments.get("strides", 1)
+    layer = built(x, layer_type, **_SIZE, **arguments, **given)
     expected = layer(x).numpy()
-    for now in (7, 70):
-        bad = spoilt(x, (slice(None), slice(now + 1, None)), rng)
-        output = layer(bad).numpy()
-        past = now // step + 1
+    for now in (6, 69):
+        past = now // arguments.get("strides", 1) + 1
+        changed, later = x.copy(), np.s_[:, now + 1 :]
+        changed[later] = 1e4 * normal(rng, 2, 89 - now, 5)
+        output = layer(changed).numpy()
+        np.testing.assert_array_equal(output[:, :past], expected[:, :past])
+        checks.assert_far(output[:, past:], expected[:, past:])
+        output = layer(spoilt(x, later, rng)).numpy()
         checks.assert_close(output[:, :past], expected[:, :past], 1e-5)
         assert np.all(np.isnan(output[:, past:]))
+        # The present must count: or a layer shifted by one would pass.
+        changed = x.copy()
+        changed[:, now] += 1
+        output = layer(changed).numpy()[:, past - 1]
+        checks.assert_far(output, expected[:, past - 1], 1e-3)
 
 
-def test_nan_beyond_the_scope_of_a_causal_layer_is_forgotten(rng):
-    x = normal(rng, 1, 40, 5)
-    layer = built(
-        x,
-        layers.LambdaConv,
-        **_SIZE,
-        kernel_size=5,
-        padding="causal",
-        dilation_rate=2,
-        use_content=False,
-    )
-    expected = layer(x).numpy()
-    bad = spoilt(x, (0, 10), rng)
-    output = layer(bad).numpy()
-    seen = [10, 12, 14, 16, 18]
-    assert np.all(np.isnan(output[0, seen]))
-    others = np.delete(np.arange(40), seen)
-    checks.assert_close(output[0, others], expected[0, others], 1e-5)
+@pytest.mark.parametrize(
+    ("make", "grid", "place", "seen"),
+    [
+        (
+            lambda x: built(
+                x,
+                layers.LambdaConv,
+                **_SIZE,
+                kernel_size=5,
+                padding="causal",
+                dilation_rate=2,
+                use_content=False,
+            ),
+            (40,),
+            (10,),
+            [10, 12, 14, 16, 18],
+        ),
+        (
+            lambda x: attention(x, **_SIZE, scope=(3, 5)),
+            (12, 13),
+            (5, 6),
+            np.s_[4:7, 4:9],
+        ),
+    ],
+    ids=["causal", "attention"],
+)
+def test_nan_stays_in_the_scope(make, grid, place, seen, rng):
+    x = normal(rng, 1, *grid, 5)
+    layer, hit = make(x), np.zeros(grid, bool)
+    hit[seen] = True
+    expected = layer(x).numpy()[0]
+    output = layer(spoilt(x, (0, *place), rng)).numpy()[0]
+    assert np.all(np.isnan(output[hit]))
+    checks.assert_close(output[~hit], expected[~hit], 1e-5)
 
 
 @pytest.mark.parametrize("layer_type", [layers.Dropout, layers.StochasticDepth])
@@ -768,27 +798,6 @@ def test_layers_inside_others_are_saved(make, rng, tmp_path):
     with scope:
         loaded = tf.keras.models.load_model(tmp_path / "model.keras")
     checks.assert_close(loaded(x), model(x), 1e-6)
-
-
-@pytest.mark.parametrize("layer_type", [layers.LambdaLayer, layers.LambdaConv])
-def test_masks_of_unknown_length(layer_type):
-    inputs = tf.keras.Input([None], dtype="int32")
-    x = tf.keras.layers.Embedding(9, 7, mask_zero=True)(inputs)
-    arguments = (
-        {"scope": 3}
-        if layer_type is layers.LambdaLayer
-        else {"kernel_size": 3, "strides": 2}
-    )
-    x = layer_type(**_SIZE, **arguments)(x)
-    model = tf.keras.Model(
-        inputs, [x, tf.keras.layers.GlobalAveragePooling1D()(x)]
-    )
-    tokens = embedded(length=9)
-    output, mean = model(tf.constant(tokens))
-    step = arguments.get("strides", 1)
-    real = (tokens != 0)[:, ::step, None]
-    expected = np.sum(output * real, axis=1) / real.sum(axis=1)
-    checks.assert_close(mean, expected, 1e-5)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -7,6 +7,7 @@ import tensorflow as tf
 from lambdanet_tf import layers
 from lambdanet_tf import models
 from tests.support import checks
+from tests.support.networks import arrays
 from tests.support.networks import some_images
 from tests.support.networks import tiny
 from tests.support.networks import vary
@@ -38,13 +39,16 @@ def part_of(name):
     return part if part in PARTS else "head"
 
 
-def values(model):
-    named = models.named_weights(model)
-    return {name: np.array(weight) for name, weight in named.items()}
-
-
 def loss():
     return tf.keras.losses.SparseCategoricalCrossentropy()
+
+
+def fit_once(model, optimizer="sgd"):
+    """One step; returns the weights of before by name."""
+    before = arrays(model)
+    model.compile(optimizer, loss())
+    model.fit(some_images(8, 16, 16, 3), np.arange(8) % 5, verbose=0)
+    return before
 
 
 @pytest.mark.representatives(1)
@@ -56,13 +60,13 @@ def test_frozen_parts_stay(up_to, inside):
     backbone = network(include_top=not inside, pooling="avg")
     model = around(backbone) if inside else backbone
     models.freeze(model, up_to)
-    before = values(backbone)
+    before = arrays(backbone)
     model.compile("sgd", loss())
     images, labels = some_images(8, 16, 16, 3), np.arange(8) % 5
     model.fit(images, labels, verbose=0)
     frozen = PARTS[: PARTS.index(up_to) + 1]
     assert len(before) == len(backbone.weights)
-    for name, value in values(backbone).items():
+    for name, value in arrays(backbone).items():
         same = np.array_equal(value, before[name])
         assert same == (part_of(name) in frozen), name
     models.freeze(model, None)
@@ -86,7 +90,7 @@ def trained(model):
 
 def test_frozen_parts_of_files_stay(tmp_path):
     model = network()
-    assert trained(model) == set(values(model))
+    assert trained(model) == set(arrays(model))
     for up_to, normalization in (("stage2", False), (None, True)):
         models.freeze(model, up_to, normalization=normalization)
         copied = checks.COPIES["keras_file"](model, tmp_path)
@@ -95,7 +99,7 @@ def test_frozen_parts_of_files_stay(tmp_path):
         parts = {"stage3", "head"} if up_to else {*PARTS, "head"}
         assert {part_of(name) for name in left} == parts
         models.freeze(copied, None)
-        assert trained(copied) == set(values(copied))
+        assert trained(copied) == set(arrays(copied))
         models.freeze(copied, "stage3")
         assert {part_of(name) for name in trained(copied)} == {"head"}
 
@@ -113,7 +117,7 @@ def test_freezing_sets_all_that_is_inside(outer):
     models.freeze(model, "stage2")
     assert {part_of(name) for name in trained(backbone)} == {"stage3"}
     assert len(trained(backbone)) == len(
-        [name for name in values(backbone) if part_of(name) == "stage3"]
+        [name for name in arrays(backbone) if part_of(name) == "stage3"]
     )
 
 
@@ -121,13 +125,11 @@ def test_normalizations_inside_lambda_layers_are_frozen():
     model = network()
     models.freeze(model, None, normalization=True)
     norms = ("gamma", "beta", "moving_mean", "moving_variance")
-    still = {n for n in values(model) if n.split("/")[-1] in norms}
+    still = {n for n in arrays(model) if n.split("/")[-1] in norms}
     assert any("lambda" in name for name in still)
-    assert trained(model) == set(values(model)) - still
-    before = values(model)
-    model.compile("sgd", loss())
-    model.fit(some_images(8, 16, 16, 3), np.arange(8) % 5, verbose=0)
-    for name, value in values(model).items():
+    assert trained(model) == set(arrays(model)) - still
+    before = fit_once(model)
+    for name, value in arrays(model).items():
         same = np.array_equal(value, before[name])
         assert same == (name in still), name
     # Any model, also where layers are made in layers.
@@ -179,7 +181,7 @@ def test_rates_are_those_of_an_optimizer_for_each_part(kind):
     rates = {part: 0.01 * decay ** (3 - i) for i, part in enumerate(PARTS)}
     rates["head"] = 0.01
     steps(expected, {part: make(rate) for part, rate in rates.items()})
-    start, ours, theirs = values(network()), values(model), values(expected)
+    start, ours, theirs = arrays(network()), arrays(model), arrays(expected)
     for name, value in ours.items():
         checks.assert_close(value, theirs[name], 1e-5)
         if "moving" not in name:
@@ -191,10 +193,8 @@ def test_fit_uses_the_rates_also_where_losses_are_scaled():
     tf.keras.mixed_precision.set_global_policy("mixed_float16")
     model = network()
     optimizer = tf.keras.optimizers.SGD(1.0)
-    model.compile(models.rates_by_depth(optimizer, model, 0.0), loss())
-    before = values(model)
-    model.fit(some_images(8, 16, 16, 3), np.arange(8) % 5, verbose=0)
-    for name, value in values(model).items():
+    before = fit_once(model, models.rates_by_depth(optimizer, model, 0.0))
+    for name, value in arrays(model).items():
         if "moving" in name:
             continue
         changed = not np.array_equal(value, before[name])
@@ -205,10 +205,10 @@ def test_unfrozen_parts_have_their_rates():
     model = network()
     optimizer = models.rates_by_depth(tf.keras.optimizers.SGD(0.1), model, 0.0)
     models.freeze(model, "stage2")
-    before = values(model)
+    before = arrays(model)
     models.freeze(model, None)
     steps(model, {"all": optimizer})
-    after = values(model)
+    after = arrays(model)
     assert np.array_equal(
         after["stem_conv1/kernel"], before["stem_conv1/kernel"]
     )
@@ -242,9 +242,9 @@ def test_rates_on_two_replicas(two_replicas):
 
             strategy.run(on_replica)
 
-        before = values(model)
+        before = arrays(model)
         step()
-        return {n: v - before[n] for n, v in values(model).items()}
+        return {n: v - before[n] for n, v in arrays(model).items()}
 
     one = trained(tf.distribute.get_strategy())
     for name, moved in trained(two_replicas).items():

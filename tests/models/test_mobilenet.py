@@ -36,20 +36,20 @@ def test_any_blocks_can_be_lambda_blocks(blocks):
 @pytest.mark.representatives(1)
 @pytest.mark.once
 @pytest.mark.parametrize("padding", ["same", "symmetric"])
-@pytest.mark.parametrize("height_width", [(32, 32), (33, 47)])
-def test_sizes_are_rounded_up(height_width, padding):
+def test_sizes_are_rounded_up(padding):
     model = models.LambdaMobileNetV2(
         lambda_blocks=(2, 4, 7, 14),  # All that stride.
-        input_shape=(*height_width, 3),
+        input_shape=(None, None, 3),
         endpoints=("c2", "c3", "c4", "c5"),
         padding=padding,
     )
-    maps = model(some_images(1, *height_width, 3))
-    for stride, channels, name in zip(
-        (4, 8, 16, 32), (24, 32, 96, 320), maps, strict=True
-    ):
-        sizes = [-(-size // stride) for size in height_width]
-        assert tuple(maps[name].shape) == (1, *sizes, channels)
+    for height_width in ((32, 32), (33, 47)):
+        maps = model(some_images(1, *height_width, 3))
+        for stride, channels, name in zip(
+            (4, 8, 16, 32), (24, 32, 96, 320), maps, strict=True
+        ):
+            sizes = [-(-size // stride) for size in height_width]
+            assert tuple(maps[name].shape) == (1, *sizes, channels)
 
 
 def test_pyramid_outputs_are_the_last_maps_of_each_stride():

@@ -6,7 +6,6 @@ The hub is a server of this process on the loopback; nothing is downloaded.
 import dataclasses
 import hashlib
 import http.server
-import json
 import re
 import threading
 import traceback
@@ -18,7 +17,7 @@ import tensorflow as tf
 from lambdanet_tf import models
 from lambdanet_tf import specs
 from lambdanet_tf.convert import main
-from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.environment import require
 from lambdanet_tf.models import sizes
 from lambdanet_tf.models.timm.hub import PUBLISHED
 from lambdanet_tf.models.timm.hub import Published
@@ -201,26 +200,21 @@ def test_a_classifier_that_is_not_imagenets_is_not_left_out(tmp_path):
 
 
 def test_preprocessing_is_the_rows(files):
-    path = files["tiny"]
-    inside = build("tiny", weights=path, classifier_activation=None)
-    outside = build(
-        "tiny",
-        weights=path,
-        classifier_activation=None,
-        include_preprocessing=False,
-    )
+    def tiny(**arguments):
+        return build(
+            "tiny",
+            weights=files["tiny"],
+            classifier_activation=None,
+            **arguments,
+        )
+
+    inside, outside = tiny(), tiny(include_preprocessing=False)
     images = some_images(1, 64, 64, 3)
     deviation = np.array([0.229, 0.224, 0.225])
     mean = np.array([0.485, 0.456, 0.406])
     expected = outside((images / 255 - mean) / deviation)
     checks.assert_close(inside(images), expected, 1e-4)
-    other = build(
-        "tiny",
-        weights=path,
-        classifier_activation=None,
-        image_mean=(0, 0, 0),
-        image_std=(1, 1, 1),
-    )
+    other = tiny(image_mean=(0, 0, 0), image_std=(1, 1, 1))
     checks.assert_close(other(images), outside(images), 1e-6)
     checks.assert_far(other(images), inside(images))
 
@@ -253,20 +247,6 @@ def test_tables_of_a_global_scope_fit_the_images(files):
     )
 
 
-def test_a_cropped_table_is_the_layer_on_a_smaller_map(rng):
-    layer = LambdaLayer(8, num_heads=2, key_dim=3)
-    layer.build((None, 7, 9, 8))
-    checks.randomize(layer, rng)
-    smaller = LambdaLayer(8, num_heads=2, key_dim=3)
-    smaller.build((None, 5, 4, 8))
-    arrays = [np.asarray(weight) for weight in layer.weights]
-    smaller.set_weights(
-        [sizes.resize_table(a, (9, 7)) if a.ndim == 4 else a for a in arrays]
-    )
-    x = rng.normal(size=(2, 5, 4, 8)).astype(np.float32)
-    checks.assert_close(smaller(x), layer(x), 1e-6)
-
-
 def test_interpolation_is_linear_from_end_to_end():
     rows, columns = np.arange(-3, 4), np.arange(-1, 2)
     table = (rows[:, None] + 10 * columns)[..., None].astype(np.float32)
@@ -279,30 +259,14 @@ def test_interpolation_is_linear_from_end_to_end():
     np.testing.assert_array_equal(sizes.resize_table(table, (7, 3)), table)
 
 
-def states(state):
-    """State dicts that are not those of the network, with what is said."""
-    some = "stages.1.0.self_attn.qkv.weight"
-    fewer = {key: array for key, array in state.items() if key != some}
-    yield fewer, f"1 missing in the file: {some}"
-    yield {**state, "extra": state[some]}, "1 unexpected in the file: extra"
-    yield {**state, some: state[some][1:]}, "and .20, 16, 1, 1. in the model"
-    tiny = {"head.fc.bias": state["head.fc.bias"]}
-    yield tiny, f"{len(state) - 1} missing"
-
-
 def test_what_is_not_the_file_is_not_kept(hub, files, tmp_path):
+    """Of states that do not fit: `test_timm_networks.py`."""
     content = files["tiny"].read_bytes()
-    state = timm_golden.state_dict(TINY, image_size=224)
-    contents = [
+    for wrong, message in (
         (content[: len(content) // 2], "file not fully covered"),
         (b"<html>Please log in</html>", "header too large"),
         (files[NAME].read_bytes(), "unexpected"),
-    ]
-    for number, (wrong, message) in enumerate(states(state)):
-        path = tmp_path / f"{number}.safetensors"
-        write_safetensors(path, wrong)
-        contents.append((path.read_bytes(), message))
-    for wrong, message in contents:
+    ):
         serve(hub, "tiny", wrong)
         with pytest.raises(ValueError, match="not the weights of") as info:
             build("tiny", weights="imagenet")
@@ -460,20 +424,13 @@ def test_paths_that_are_no_weights(files, tmp_path):
 
 def test_half_floats_are_widened(tmp_path):
     state = timm_golden.state_dict(TINY)
-    header, chunks, begin = {}, [], 0
-    for key, array in state.items():
-        kind = "I64" if array.dtype == np.int64 else "F16"
-        data = array.astype({"I64": "<i8", "F16": "<f2"}[kind]).tobytes()
-        header[key] = {
-            "dtype": kind,
-            "shape": list(array.shape),
-            "data_offsets": [begin, begin + len(data)],
-        }
-        begin += len(data)
-        chunks.append(data)
-    text = json.dumps(header).encode()
+    halves = {
+        key: array if array.dtype == np.int64 else array.astype(np.float16)
+        for key, array in state.items()
+    }
     path = tmp_path / "half.safetensors"
-    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(chunks))
+    library = require("safetensors.numpy", extra="pretrained")
+    library.save_file(halves, path)
     golden, model = timm_golden.weights(TINY), build("tiny", weights=path)
     for key, weight in models.named_weights(model).items():
         expected = golden[key].astype(np.float16).astype(np.float32)

@@ -117,13 +117,13 @@ def convolutions(*args, **arguments):
     return models.convolution_rule(*args, grouped="leave", **arguments)
 
 
-# Networks of others, a rule, and how many layers go.
+# Networks of others, a rule, and how many layers go. A DenseNet has no layer
+# that a ResNet and an Inception network lack.
 LARGE = [
     ("ResNet50", 64, convolutions(names="conv[45]_block"), 9),
     ("ConvNeXtTiny", 64, depthwise, 12),
     ("EfficientNetV2B0", 64, convolutions(max_size=16), 3),
     ("MobileNetV3Small", 64, convolutions(), 1),
-    ("DenseNet121", 64, convolutions(names="conv5_"), 16),
     ("InceptionV3", 96, convolutions(), 17),
     ("Xception", 96, convolutions(), 2),
 ]

@@ -15,12 +15,14 @@ from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.models.images import PREPROCESSING
 from tests.support import checks
 from tests.support.networks import TINY
+from tests.support.networks import arrays
 from tests.support.networks import assert_trains
 from tests.support.networks import assert_trains_in_half
 from tests.support.networks import some_images
 from tests.support.networks import tiny
 from tests.support.networks import vary
 from tests.support.numpy_network import conv
+from tests.support.numpy_network import conv_norm
 from tests.support.numpy_network import dense
 from tests.support.numpy_network import norm
 from tests.support.numpy_network import pool
@@ -51,29 +53,19 @@ def trainable(model):
 
 PRESETS = specs.PRESETS.items()
 SMALL = [item for item in PRESETS if item[1].parameters <= 30e6]
-LARGE = [item for item in PRESETS if item[1].parameters > 30e6]
-
-
-def assert_exact_parameters(name, preset):
-    arguments = {"kernel_initializer": "zeros"}  # quick to draw
-    assert trainable(models.build(name, **arguments)) == preset.parameters
+LARGEST = max(PRESETS, key=lambda item: item[1].parameters)
 
 
 @pytest.mark.representatives(3)
 @pytest.mark.once
-@pytest.mark.parametrize(("name", "preset"), SMALL)
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [*SMALL, pytest.param(*LARGEST, marks=pytest.mark.thorough)],
+)
 def test_exact_parameters(name, preset):
-    assert_exact_parameters(name, preset)
-
-
-@pytest.mark.thorough
-@pytest.mark.once
-def test_exact_parameters_of_large_networks(rng):
-    """The largest and a drawn quarter; all are held by closed forms, too."""
-    largest = max(LARGE, key=lambda item: item[1].parameters)
-    drawn = rng.choice(len(LARGE), len(LARGE) // 4, replace=False)
-    for name, preset in [largest, *(LARGE[i] for i in drawn)]:
-        assert_exact_parameters(name, preset)
+    """All are held by closed forms, too: `tests/analysis`."""
+    model = models.build(name, kernel_initializer="zeros")  # quick to draw
+    assert trainable(model) == preset.parameters
 
 
 # Deeper ones have more blocks of the same, and take minutes each.
@@ -89,21 +81,35 @@ UP_TO_50_LAYERS = [
     ("name", "arguments"),
     [
         ("LambdaResNet50", {}),
-        ("ResNet50", {"pattern": "CCLL", "se_ratio": 1 / 16}),
+        (
+            "ResNet50",
+            {"stages": ("CC", "CC", "LL", "LL"), "se_ratio": 1 / 16},
+        ),
         *UP_TO_50_LAYERS,
     ],
 )
 def test_published_networks_train(name, arguments):
+    # Of each stage the first block, and one of each letter behind it.
+    stages = [
+        first + "".join(sorted({*more}))
+        for first, *more in specs.RESNETS[name].stages
+    ]
     # A dropped branch has no gradient: here every weight must have one.
-    model = getattr(models, name)(
-        input_shape=(64, 64, 3), classes=7, drop_path_rate=0.0, **arguments
+    model = models.build(
+        name,
+        input_shape=(64, 64, 3),
+        classes=7,
+        drop_path_rate=0.0,
+        **{"stages": stages, **arguments},
     )
     assert_trains(model, some_images(2, 64, 64, 3), classes=7)
 
 
-@pytest.mark.parametrize("share", [False, True])
-@pytest.mark.parametrize("schedule", ["stage", "block", "constant"])
-def test_options_train(share, schedule):
+@pytest.mark.parametrize(
+    ("schedule", "share"),
+    [("stage", False), ("block", True), ("constant", False)],
+)
+def test_options_train(schedule, share):
     model = tiny(
         share_embeddings=share,
         drop_path_schedule=schedule,
@@ -147,26 +153,28 @@ def test_residual_branches_are_zero_at_the_start(name, arguments):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("size", [32, 33, 47])
 @pytest.mark.parametrize("shortcut", ["pool", "conv"])
 @pytest.mark.parametrize("padding", ["same", "symmetric"])
-def test_sizes_are_rounded_up(size, shortcut, padding):
+def test_sizes_are_rounded_up(shortcut, padding):
     model = models.ResNet50(
         stages=("L", "C", "L", "C"),
+        widths=(8, 8, 8, 8),
         shortcut=shortcut,
         padding=padding,
-        input_shape=(size, 32, 3),
+        input_shape=(None, None, 3),
         endpoints=("c2", "c3", "c4", "c5"),
     )
-    maps = model(some_images(1, size, 32, 3))
-    for stride, name in zip((4, 8, 16, 32), maps, strict=True):
-        sizes = maps[name].shape[1:3]
-        assert tuple(sizes) == (-(-size // stride), 32 // stride)
+    for size in (32, 33, 47):
+        maps = model(some_images(1, size, 32, 3))
+        for stride, name in zip((4, 8, 16, 32), maps, strict=True):
+            sizes = maps[name].shape[1:3]
+            assert tuple(sizes) == (-(-size // stride), 32 // stride)
 
 
 def test_symmetric_padding_is_the_same_on_both_sides():
     model = models.ResNet50(
         stages=("C", "C", "C", "C"),
+        widths=(8, 8, 8, 8),
         padding="symmetric",
         activation="silu",  # Negative, so that zeros would win a maximum.
         input_shape=(33, 33, 3),
@@ -195,28 +203,6 @@ def test_symmetric_padding_is_the_same_on_both_sides():
     checks.assert_close(actual, filtered, 1e-5)
 
 
-def test_tiered_stem_and_block_layout():
-    """What pretrained networks of other projects are made of."""
-    model = models.ResNet(
-        dataclasses.replace(
-            specs.RESNETS["ResNet50"],
-            stages=("CC", "CC", "CL", "LL"),
-            stem_filters=(24, 32, 64),
-            stem_strides=(2, 1, 1),
-            stem_kernel_size=3,
-            lambda_pool=2,
-            scope=9,
-        ),
-        input_shape=(64, 64, 3),
-        endpoints=("c2", "c5"),
-        activation="silu",
-        padding="symmetric",
-    )
-    maps = model(some_images(1, 64, 64, 3))
-    assert tuple(maps["c2"].shape) == (1, 16, 16, 256)
-    assert tuple(maps["c5"].shape) == (1, 2, 2, 2048)
-
-
 def test_hybrid_block_is_the_paper_in_numpy():
     """A strided lambda block and a convolution block, in float64."""
     tf.keras.mixed_precision.set_global_policy("float64")
@@ -230,12 +216,9 @@ def test_hybrid_block_is_the_paper_in_numpy():
         include_preprocessing=False,
     )
     vary(model)
-    weights = {
-        name: np.asarray(weight, np.float64)
-        for name, weight in models.named_weights(model).items()
-    }
+    weights = arrays(model, np.float64)
     images = some_images(2, 5, 7, 3) / 64 - 2  # Inputs are float32.
-    x = relu(norm(conv(images, weights, "stem_conv1"), weights, "stem_conv1"))
+    x = conv_norm(images, weights, "stem_conv1")
     layer = model.get_layer("stage2_block1_lambda")
     x = numpy_block(x, weights, "stage2_block1", layer)
     x = numpy_block(x, weights, "stage2_block2")
@@ -249,14 +232,12 @@ def numpy_block(x, weights, name, lambda_layer=None):
         residual = pool(x, 2)
         residual = conv(residual, weights, f"{name}_shortcut")
         residual = norm(residual, weights, f"{name}_shortcut")
-    x = conv(x, weights, f"{name}_conv1")
-    x = relu(norm(x, weights, f"{name}_conv1"))
+    x = conv_norm(x, weights, f"{name}_conv1")
     if lambda_layer is not None:
         x = checks.oracle_output(lambda_layer, {"inputs": x})
         x = relu(norm(pool(x, 3), weights, f"{name}_lambda"))
     else:
-        x = conv(x, weights, f"{name}_conv2")
-        x = relu(norm(x, weights, f"{name}_conv2"))
+        x = conv_norm(x, weights, f"{name}_conv2")
     x = conv(x, weights, f"{name}_conv3")
     x = norm(x, weights, f"{name}_conv3")
     gates = relu(dense(x.mean(axis=(1, 2)), weights, f"{name}_se/reduce"))
@@ -283,16 +264,11 @@ def test_shared_embeddings_are_one_table_per_stage():
     assert tables["stage3_block2_lambda"] is tables["stage3_block3_lambda"]
 
 
-def test_ends():
-    images = some_images(2, 16, 16, 3)
+def test_scores_and_logits():
     model = tiny(classifier_activation=None)
     assert model.layers[-1].activation is tf.keras.activations.linear
-    np.testing.assert_allclose(np.sum(tiny()(images), -1), 1, atol=1e-5)
-    maps = tiny(endpoints=("c2", "c4"))(images)
-    assert {name: tuple(x.shape) for name, x in maps.items()} == {
-        "c2": (2, 16, 16, 32),
-        "c4": (2, 4, 4, 64),
-    }
+    scores = tiny()(some_images(2, 16, 16, 3))
+    np.testing.assert_allclose(np.sum(scores, -1), 1, atol=1e-5)
 
 
 def test_pyramid_outputs_are_feature_maps_by_their_stride():
@@ -302,8 +278,7 @@ def test_pyramid_outputs_are_feature_maps_by_their_stride():
     assert list(pyramid) == ["P0", "P1", "P2"]
     maps = tf.keras.Model(model.input, pyramid)(images)
     ends = tiny(endpoints=("c2", "c3", "c4"))
-    arrays = {k: np.asarray(w) for k, w in models.named_weights(model).items()}
-    models.set_weights(ends, arrays, "the classifier")
+    models.set_weights(ends, arrays(model), "the classifier")
     for found, wanted in zip(maps.values(), ends(images).values(), strict=True):
         np.testing.assert_array_equal(found, wanted)
     for level, keras_tensor in pyramid.items():
@@ -323,19 +298,19 @@ def test_pyramid_outputs_are_feature_maps_by_their_stride():
 
 def test_input_tensor():
     images = tf.keras.Input((16, 16, 3))
-    model = tiny(input_tensor=images, input_shape=None)
-    assert model.inputs[0] is images
     darker = tf.keras.layers.Rescaling(0.5)(images)
-    model = tiny(input_tensor=darker, input_shape=None)
-    assert model.inputs[0] is images
+    for tensor in (images, darker):
+        model = tiny(input_tensor=tensor, input_shape=None)
+        assert model.inputs[0] is images
+    with pytest.raises(ValueError, match="must agree"):
+        tiny(input_tensor=images, input_shape=(8, 8, 3))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_preprocessing_inside_equals_outside(channels):
     inside = tiny(input_shape=(16, 16, channels))
     outside = tiny(input_shape=(16, 16, channels), include_preprocessing=False)
-    for key, weight in models.named_weights(outside).items():
-        weight.assign(models.named_weights(inside)[key])
+    models.set_weights(outside, arrays(inside), "inside")
     images = some_images(2, 16, 16, channels)
     prepared = models.preprocess_input(images, include_preprocessing=False)
     checks.assert_close(outside(prepared), inside(images), 1e-5)
@@ -411,9 +386,9 @@ def test_options_reach_every_layer():
     assert layer.query_norm is None
 
 
-def test_signature_shows_the_arguments():
-    accepted = inspect.signature(models.LambdaResNet152).parameters
-    expected = [
+def test_named_builders_show_their_arguments():
+    _, _, *common = inspect.signature(models.Network).parameters
+    assert common[:8] == [
         "include_top",
         "weights",
         "input_tensor",
@@ -423,12 +398,6 @@ def test_signature_shows_the_arguments():
         "classifier_activation",
         "name",
     ]
-    assert list(accepted)[: len(expected)] == expected
-    assert accepted["classes"].default == 1000
-
-
-def test_named_builders_show_their_arguments():
-    _, _, *common = inspect.signature(models.Network).parameters
     for argument in common:
         assert f"\n        {argument}:" in models.Network.__doc__.replace(
             "**changes", "changes"
@@ -439,11 +408,15 @@ def test_named_builders_show_their_arguments():
     for name, preset in specs.PRESETS.items():
         shown = inspect.signature(getattr(models, name)).parameters
         assert list(shown)[: len(common) - 1] == common[:-1]
+        classes = 10 if name == "LambdaResNetSmall" else 1000
+        assert shown["classes"].default == classes
         attributes = dict(vars(preset.spec))
         del attributes["name"]
         assert {key: shown[key].default for key in attributes} == attributes
         own = set(shown) - {*common, *attributes}
         assert own == ({"pattern"} if name == "ResNet50" else set())
+    # Positions are those of the signature.
+    assert models.LambdaResNetSmall(False, None).output_shape[1:] == (2, 2, 512)
 
 
 @pytest.mark.thorough
@@ -477,14 +450,7 @@ def shallow(spec):
     """A change that keeps the stages of a network, but is quick to build."""
     if isinstance(spec, specs.MobileNetSpec):
         return {}
-    return {"stages": tuple(blocks[-1] for blocks in spec.stages)}
-
-
-def test_positions_are_those_of_the_signature():
-    assert "pattern" in inspect.signature(models.ResNet50).parameters
-    blocks = inspect.signature(models.MobileNetV2).parameters["lambda_blocks"]
-    assert blocks.default == ()
-    assert models.LambdaResNetSmall(False, None).output_shape[1:] == (2, 2, 512)
+    return {"stages": tuple(letters[-1] for letters in spec.stages)}
 
 
 def test_networks_by_name():
@@ -508,8 +474,7 @@ def test_clones_share_what_the_network_shares(rng):
     )
     clone = models.clone_network(model)
     assert len(clone.weights) == len(model.weights)
-    for name, weight in models.named_weights(clone).items():
-        weight.assign(np.asarray(models.named_weights(model)[name]))
+    models.set_weights(clone, arrays(model), "the network")
     images = some_images(2, 16, 16, 3)
     checks.assert_close(clone(images), model(images), 1e-6)
     images = tf.keras.Input((20, 24, 3))
@@ -597,9 +562,3 @@ def test_names_of_imagenet():
 def test_errors(arguments, message):
     with pytest.raises(ValueError, match=message):
         tiny(**arguments)
-
-
-def test_images_and_shape_must_agree():
-    images = tf.keras.Input((16, 16, 3))
-    with pytest.raises(ValueError, match="must agree"):
-        tiny(input_tensor=images, input_shape=(8, 8, 3))

@@ -110,10 +110,19 @@ def test_damaged_files(tmp_path, header, data):
     assert "\n" not in str(info.value)
 
 
-@pytest.mark.parametrize("length", [10**6, 2**63, 2**64 - 1])
-def test_headers_that_are_too_long(tmp_path, length):
+@pytest.mark.parametrize(
+    ("size", "length", "message"),
+    [
+        *((size, None, "is no safetensors file") for size in (0, 7, 8, 20)),
+        *((None, length, "header") for length in (10**6, 2**63, 2**64 - 1)),
+    ],
+)
+def test_files_that_are_cut_and_headers_that_are_too_long(
+    tmp_path, size, length, message
+):
     path = write(tmp_path, ONE, bytes(8), length=length)
-    with pytest.raises(ValueError, match="header"):
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(ValueError, match=message):
         read_safetensors(path)
 
 
@@ -125,8 +134,6 @@ def test_a_damaged_file_changes_no_weight(tmp_path):
     whole = path.read_bytes()
     before = [np.asarray(weight) for weight in network.weights]
     for content in (
-        whole[:4],
-        whole[:100],
         whole[: len(whole) // 2],
         whole[:-1],
         whole + b" ",
@@ -152,11 +159,3 @@ def test_without_the_library_the_extra_is_named(tmp_path, monkeypatch):
         models.LambdaResNet26T(weights="imagenet")  # Nothing is fetched.
     with pytest.raises(ImportError, match=remedy):
         read_safetensors(tmp_path / "any.safetensors")
-
-
-@pytest.mark.parametrize("size", [0, 7, 8, 20])
-def test_the_beginning_of_a_file(tmp_path, size):
-    path = write(tmp_path, ONE, bytes(8))
-    path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(ValueError, match="is no safetensors file"):
-        read_safetensors(path)

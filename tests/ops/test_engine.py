@@ -5,7 +5,9 @@ here float64 shows that the orders of summation are the same function, for
 geometries and block sizes that small layers never reach.
 """
 
+import contextlib
 import dataclasses
+import functools
 import json
 import math
 import subprocess
@@ -53,6 +55,12 @@ def value_and_gradients(axes, plan, dims=DIMS):
     )
 
 
+@functools.cache
+def einsum_of(name):
+    """The same of the paper's einsum on a geometry."""
+    return value_and_gradients(GEOMETRIES[name], "einsum")
+
+
 def random_tensors(axes, dims):
     """Queries, values and table of two examples, always the same."""
     rng = np.random.default_rng(3)
@@ -90,34 +98,52 @@ def assert_same(actual, expected):
     ],
 )
 def test_algorithms_are_the_same_function(name, algorithm):
-    axes = GEOMETRIES[name]
-    assert_same(
-        value_and_gradients(axes, algorithm),
-        value_and_gradients(axes, "einsum"),
-    )
+    found = value_and_gradients(GEOMETRIES[name], algorithm)
+    assert_same(found, einsum_of(name))
 
 
+# Every size on one map; of other maps one that cuts both of their axes.
 @pytest.mark.parametrize("algorithm", ["lambda_first", "query_first"])
-@pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (4, 9), (7, 4), (5, 5)])
-@pytest.mark.parametrize("name", ["same 7x9", "strided", "dilated"])
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        *(("same 7x9", x) for x in ((1, 1), (2, 3), (4, 9), (7, 4), (5, 5))),
+        ("strided", (2, 3)),
+        ("dilated", (2, 3)),
+    ],
+)
 def test_block_sizes_are_the_same_function(name, sizes, algorithm):
+    plan = ops.Plan(algorithm, sizes)
+    found = value_and_gradients(GEOMETRIES[name], plan)
+    assert_same(found, einsum_of(name))
+
+
+@pytest.mark.parametrize("algorithm", ["fourier", "fourier_tpu"])
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        *(("same 7x9", columns) for columns in (1, 2, 4, 9)),
+        *((name, 2) for name in ("strided", "dilated", "valid")),
+    ],
+)
+def test_fourier_blocks_are_the_same_function(name, columns, algorithm):
     axes = GEOMETRIES[name]
-    assert_same(
-        value_and_gradients(axes, ops.Plan(algorithm, sizes)),
-        value_and_gradients(axes, "einsum"),
-    )
+    rows = ops.Geometry.of(axes).queries[0]
+    found = value_and_gradients(axes, ops.Plan(algorithm, (rows, columns)))
+    assert_same(found, einsum_of(name))
 
 
 # A batch that fills the tiles of a TPU, one that does not, one unknown.
-@pytest.mark.parametrize("batch", [128, 3, None])
 @pytest.mark.parametrize(
-    ("name", "algorithm"),
+    ("name", "algorithm", "batch"),
     [
-        ("same 7x9", "fourier_tpu"),
-        ("strided", "fourier_tpu"),
-        ("volume", "fourier_tpu"),
-        ("same 7x9", "lambda_first"),
-        ("causal", "lambda_first"),
+        ("same 7x9", "fourier_tpu", 128),
+        ("same 7x9", "fourier_tpu", 3),
+        ("same 7x9", "fourier_tpu", None),
+        ("strided", "fourier_tpu", None),
+        ("volume", "fourier_tpu", 3),
+        ("same 7x9", "lambda_first", None),
+        ("causal", "lambda_first", 3),
     ],
 )
 def test_queries_read_the_sum_of_both_lambdas(name, algorithm, batch):
@@ -155,18 +181,6 @@ def test_queries_read_the_sum_of_both_lambdas(name, algorithm, batch):
         input_signature=signature,
     )
     assert_same(traced(*tensors), with_gradients(both, tensors))
-
-
-@pytest.mark.parametrize("columns", [1, 2, 4, 9])
-@pytest.mark.parametrize("algorithm", ["fourier", "fourier_tpu"])
-@pytest.mark.parametrize("name", ["same 7x9", "strided", "dilated", "valid"])
-def test_fourier_blocks_are_the_same_function(name, algorithm, columns):
-    axes = GEOMETRIES[name]
-    rows = ops.Geometry.of(axes).queries[0]
-    assert_same(
-        value_and_gradients(axes, ops.Plan(algorithm, (rows, columns))),
-        value_and_gradients(axes, "einsum"),
-    )
 
 
 @pytest.mark.parametrize("name", ["volume", "wider than the map"])
@@ -313,17 +327,6 @@ def test_a_global_sequence_of_4096_positions(causal, implementation, rng):
         checks.assert_close(output[0, now], expected, 1e-5)
 
 
-def test_auto_takes_the_spectrum_of_long_sequences_on_a_cpu():
-    def algorithm(length, device):
-        axis = ops.same_axis(length, 2 * length - 1)
-        dims = ops.Dims(4, 16, 64)
-        geometry = ops.Geometry.of([axis])
-        return ops.plan_for(geometry, dims, device=device).algorithm
-
-    assert algorithm(4096, "cpu") == "fft"
-    assert algorithm(64, "cpu") == "query_first"
-
-
 def test_plans_name_what_they_passed_over():
     plan = paper_layer_plan(28, 23, 128, device="cpu")
     others = [other.algorithm for other in plan.alternatives]
@@ -340,6 +343,15 @@ def test_the_choice_follows_the_geometry():
         for size in (7, 56)
     }
     assert chosen == {7: "query_first", 56: "fourier"}
+    lines = {
+        size: ops.plan_for(
+            ops.Geometry.of([ops.same_axis(size, 2 * size - 1)]),
+            ops.Dims(4, 16, 64),
+            device="cpu",
+        ).algorithm
+        for size in (64, 4096)
+    }
+    assert lines == {64: "query_first", 4096: "fft"}
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu", "tpu"])
@@ -404,28 +416,6 @@ def test_plans_are_made_for_another_device():
     assert inside.algorithm != "fourier"
 
 
-def test_plans_for_another_device_hold_in_one_thread():
-    inside, outside = threading.Event(), threading.Event()
-    seen = []
-
-    def other():
-        inside.wait(10)
-        seen.append(ops.devices.target_device())
-        with ops.planning_for("gpu"):
-            seen.append(ops.devices.target_device())
-            outside.set()
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    with ops.planning_for("tpu"):
-        inside.set()
-        outside.wait(10)
-        assert ops.devices.target_device() == "tpu"
-    thread.join()
-    assert seen[:2] == ["cpu", "gpu"]
-    assert ops.devices.target_device() == "cpu"
-
-
 def devices_seen(run):
     """What `target_device` says where a function of no arguments is called."""
     seen = []
@@ -477,7 +467,6 @@ PLACES = {
 }
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("place", PLACES)
 def test_where_plans_for_another_device_are_made(place):
     assert devices_seen(PLACES[place]) == {"cpu"}
@@ -486,24 +475,25 @@ def test_where_plans_for_another_device_are_made(place):
     assert devices_seen(PLACES[place]) == {"cpu"}
 
 
-@pytest.mark.once
-def test_replicas_of_two_threads_keep_their_plans_apart():
-    seen, both = {}, threading.Barrier(2, timeout=30)
+def test_threads_and_their_replicas_keep_their_plans_apart():
+    seen, together = {}, threading.Barrier(3, timeout=30)
 
     def run(device):
-        with ops.planning_for(device):
-            both.wait()
+        plans = ops.planning_for(device) if device else contextlib.nullcontext()
+        with plans:
+            together.wait()
             seen[device] = devices_seen(in_traced_replicas)
-            both.wait()
+            together.wait()
 
     threads = [
-        threading.Thread(target=run, args=[device]) for device in ("tpu", "gpu")
+        threading.Thread(target=run, args=[device])
+        for device in ("tpu", "gpu", None)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert seen == {"tpu": {"tpu"}, "gpu": {"gpu"}}
+    assert seen == {"tpu": {"tpu"}, "gpu": {"gpu"}, None: {"cpu"}}
 
 
 def test_unknown_device_is_an_error():
@@ -548,7 +538,6 @@ def peak(grid, rest, implementation):
 
 
 @pytest.mark.slow
-@pytest.mark.once
 @pytest.mark.parametrize("direction", plan_memory.PASSES)
 @pytest.mark.parametrize(
     ("grid", "scope"), plan_memory.SHAPES[:5] + plan_memory.HELD_OUT

@@ -157,19 +157,22 @@ def causal_content(*arguments):
 
 # 1024 positions are one group of chunks. Keys far above and far below all
 # before them take another form than keys of a normal spread.
-@pytest.mark.parametrize("normalization", ops.KEY_NORMALIZATIONS)
 @pytest.mark.parametrize(
-    ("length", "far", "shift"),
+    ("length", "far", "shift", "normalization"),
     [
-        (1, 0, 0),
-        (15, 300, 0),
-        (32, 0, 0),
-        (33, 300, -60),
-        (65, 0, -60),
-        (65, 0, 60),
-        (200, 15, -19),
-        (1024, 300, 0),
-        (1025, 0, 0),
+        *(
+            (*row, "softmax")
+            for row in (
+                *((1, 0, 0), (15, 300, 0), (32, 0, 0), (33, 300, -60)),
+                *((65, 0, -60), (65, 0, 60), (200, 15, -19)),
+                *((1024, 300, 0), (1025, 0, 0)),
+            )
+        ),
+        *(
+            (length, 15, 0, normalization)
+            for length in (1, 32, 33, 1025)
+            for normalization in ("l2", None)
+        ),
     ],
 )
 def test_causal_content_output(length, far, shift, normalization, rng):

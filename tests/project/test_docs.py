@@ -105,7 +105,9 @@ LONG = [
     )
 ]
 MARKS = dict.fromkeys(LONG, pytest.mark.once)
-MARKS[LONG[-1]] = pytest.mark.once, pytest.mark.thorough  # It trains.
+# These train.
+MARKS[LONG[-1]] = pytest.mark.once, pytest.mark.thorough
+MARKS[ROOT / "docs" / "what_it_learns.md"] = pytest.mark.thorough
 MARKS[ROOT / "docs" / "keras_hub.md"] = (
     pytest.mark.keras_hub,
     pytest.mark.filterwarnings("ignore::UserWarning"),  # KerasHub's own

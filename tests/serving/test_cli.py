@@ -247,13 +247,10 @@ def test_integers_are_nearly_as_accurate(digits_run, tmp_path, capsys):
     assert "| ranges of int8 chosen by | 256 training images |" in card
 
 
-def test_a_data_set_that_is_not_here_is_named(digits_run, tmp_path, capsys):
-    command = [
-        f"--run-dir={digits_run}",
-        f"--destination={tmp_path}",
-        "--tflite",
-    ]
-    assert cli.export([*command, "--int8", "--data=folder:nowhere"]) == 2
+def test_a_data_set_that_is_not_here_is_named(small_run, tmp_path, capsys):
+    command = [f"--run-dir={small_run[0]}", f"--destination={tmp_path}"]
+    command += ["--tflite", "--int8", "--data=folder:nowhere"]
+    assert cli.export(command) == 2
     assert "nowhere" in capsys.readouterr().err
     assert os.listdir(tmp_path) == []
 

@@ -27,16 +27,16 @@ from tests.support.serving_run import RUN
 from tests.support.serving_run import SHAPE
 
 
-@pytest.fixture(autouse=True)
-def _freed():
-    """Frees loaded models between tests.
+@pytest.fixture
+def load():
+    """Loads exports, which are freed after the test.
 
     Where the collector does so while a graph is built, finalizers run deep in
     a chain of deallocations. CPython puts off those of the protobuf messages
     that they use, protobuf's cache returns such a message once more, and it is
     freed twice (protobuf 7.36, CPython 3.11).
     """
-    yield
+    yield lambda folder: tf.saved_model.load(str(folder))
     gc.collect()
 
 
@@ -136,7 +136,7 @@ def store():
 
 @pytest.mark.once
 @pytest.mark.thorough
-def test_a_store_gets_what_a_disk_gets(small_run, small_export, store):
+def test_a_store_gets_what_a_disk_gets(small_run, small_export, store, load):
     options = serving.options_for(
         RunFolder(small_run[0]).read(), xla=True, formats=("tflite", "onnx")
     )
@@ -152,7 +152,7 @@ def test_a_store_gets_what_a_disk_gets(small_run, small_export, store):
     assert set(fields["checksums"]) == set(known["checksums"])
     assert serving.verify_export(folder).agrees
     assert "probability" in serving.prediction_table(folder)
-    loaded = tf.saved_model.load(folder)
+    loaded = load(folder)
     images = tf.zeros((1, *SHAPE))
     assert "logits" in loaded.signatures["serving_default"](images=images)
     with pytest.raises(ValueError, match=r"version=2; .*holds \[1, 2\]"):
@@ -216,7 +216,7 @@ def test_missing_runs_are_rejected(tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_run_of_the_other_keras_is_exported(tmp_path, rng):
+def test_a_run_of_the_other_keras_is_exported(tmp_path, rng, load):
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "01"[KERAS_3]}
     subprocess.run(
         [
@@ -231,7 +231,7 @@ def test_a_run_of_the_other_keras_is_exported(tmp_path, rng):
     final = serving.export_run(tmp_path / "run", tmp_path / "exported")
     images = rng.uniform(0, 255, (2, *SHAPE)).astype(np.float32)
     model = RunFolder(tmp_path / "run").read().load_model()
-    outputs = tf.saved_model.load(str(final)).signatures["serving_default"](
+    outputs = load(final).signatures["serving_default"](
         images=tf.constant(images)
     )
     np.testing.assert_allclose(
@@ -242,8 +242,8 @@ def test_a_run_of_the_other_keras_is_exported(tmp_path, rng):
 # What stands in a version folder.
 
 
-def test_only_what_inference_reads_is_saved(small_run, small_export):
-    loaded = tf.saved_model.load(str(small_export))
+def test_only_what_inference_reads_is_saved(small_run, small_export, load):
+    loaded = load(small_export)
     saved = sum(w.shape.num_elements() for w in loaded.weights)
     # Of four numbers per channel of a folded norm, a bias remains.
     assert saved < small_run[1].count_params()
@@ -298,11 +298,11 @@ def test_the_example_image_is_the_first_test_image(small_export):
     np.testing.assert_array_equal(pixels, np.rint(images[0]))
 
 
-def test_weights_in_half_the_space(small_run, tmp_path, rng):
+def test_weights_in_half_the_space(small_run, tmp_path, rng, load):
     run = RunFolder(small_run[0]).read()
     options = serving.options_for(run, weights_dtype="bfloat16")
     final = serving.export_run(run, tmp_path, options=options)
-    loaded = tf.saved_model.load(str(final))
+    loaded = load(final)
     for weight in loaded.weights:
         is_large = weight.shape.rank > 1 and weight.shape.num_elements() >= 256
         assert weight.dtype == (tf.bfloat16 if is_large else tf.float32)
@@ -323,7 +323,6 @@ def test_weights_in_half_the_space(small_run, tmp_path, rng):
         ({"weights_dtype": "int8"}, "`weights_dtype` must be one of .*'int8'"),
         ({"implementation": "magic"}, "`implementation` must be one of"),
         ({"task": "draw"}, "`task` must be one of .*'draw'"),
-        ({"device": "abacus"}, "`device` must be one of .*'abacus'"),
         ({"formats": ("tflit",)}, "`formats` must be one .* mean 'tflite'"),
         ({"image_size": (9, 9)}, r"the model's, \(8, 7\). Received: \(9, 9\)"),
         ({"evaluation_crop": 0}, "`evaluation_crop` must lie between"),
@@ -357,27 +356,23 @@ def test_a_model_of_any_size_needs_one_for_encoded_images(tmp_path):
         serving.export_model(dense_model(None), tmp_path, "m")
 
 
-def test_models_that_end_in_no_classifier_are_rejected(tmp_path):
+def test_a_classifier_has_one_input(tmp_path):
     images = tf.keras.Input((4, 4, 3))
     pooled = tf.keras.layers.GlobalAveragePooling2D()(images)
-    with pytest.raises(ValueError, match="must end in a Dense layer"):
-        serving.export_model(tf.keras.Model(images, pooled), tmp_path, "m")
-    with pytest.raises(ValueError, match="Received: tanh"):
-        serving.export_model(dense_model(activation="tanh"), tmp_path, "m")
-    two = tf.keras.Model([images, tf.keras.Input((1,))], pooled)
+    model = tf.keras.Model([images, tf.keras.Input((1,))], pooled)
     options = serving.ExportOptions(task="classify")
     with pytest.raises(ValueError, match="must have one input"):
-        serving.export_model(two, tmp_path, "m", options=options)
+        serving.export_model(model, tmp_path, "m", options=options)
 
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("activation", [None, "softmax"])
-def test_any_keras_classifier_can_be_exported(tmp_path, rng, activation):
+def test_any_keras_classifier_can_be_exported(tmp_path, rng, activation, load):
     model = dense_model(activation=activation, use_bias=activation is None)
     options = serving.ExportOptions(classifier_activation="softmax")
     final = serving.export_model(model, tmp_path, "plain", options=options)
     images = rng.uniform(0, 255, (2, 4, 4, 3)).astype(np.float32)
-    outputs = tf.saved_model.load(str(final)).signatures["serving_default"](
+    outputs = load(final).signatures["serving_default"](
         images=tf.constant(images)
     )
     key = "probabilities" if activation else "logits"

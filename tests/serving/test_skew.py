@@ -1,7 +1,8 @@
 """No training/serving skew: what is served is what was evaluated.
 
 A run is trained on files of many kinds; then the bytes of its test files go
-through the signatures of its export, in a process without us.
+through the signatures of its export, in the process without us that
+verifications share.
 """
 
 import dataclasses
@@ -19,7 +20,7 @@ from lambdanet_tf.environment import require
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.serving import requests
-from lambdanet_tf.serving import standalone
+from lambdanet_tf.serving import verify
 from tests.support.serving_run import shake
 from tests.support.smoke_run import run_recipe
 
@@ -102,13 +103,13 @@ def evaluated(recipe, run):
 
 
 def served(folder, encoded):
-    """Outputs of two signatures for these bytes, in a process of their own."""
+    """Outputs of two signatures for these bytes."""
     examples = [*map(requests.encoded_example, encoded)]
     calls = [
         ("serving_bytes", {"image_bytes": np.array(encoded, "O")}, False),
         ("classify", {"inputs": np.array(examples, "O")}, False),
     ]
-    return standalone.run_standalone(folder, calls)
+    return verify.run_standalone(folder, calls)
 
 
 def assert_no_skew(folder, encoded, logits, classes):

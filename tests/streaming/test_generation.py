@@ -65,6 +65,9 @@ def test_draws_are_those_of_their_seed(model):
     assert len({tuple(row) for row in first}) > 1
     logits = np.asarray(model(np.pad(prompt[:1], [(0, 0), (0, 25)])))[0, 4]
     assert set(first[:, 5]) == set(np.argsort(logits)[-3:])
+    # Nearly uniform: with one seed, every place would draw the same again.
+    uniform = streaming.generate(model, prompt, 2, temperature=1e6, seed=1)
+    assert np.any(uniform[:, 5] != uniform[:, 6])
     tf.keras.utils.set_random_seed(0)
     first = streaming.generate(model, prompt, 4, temperature=2.0)
     tf.keras.utils.set_random_seed(0)

@@ -33,19 +33,6 @@ every_implementation = pytest.mark.parametrize(
         ),
     ],
 )
-# Inference has statistics of its own, whatever the algorithm.
-every_implementation_in_training = pytest.mark.parametrize(
-    ("implementation", "training"),
-    [
-        ("auto", False),
-        ("auto", True),
-        *(
-            pytest.param(name, True, marks=pytest.mark.once_a_version)
-            for name in ops.implementations()
-            if name != "auto"
-        ),
-    ],
-)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -261,6 +261,22 @@ def assert_equals_oracle(layer, arguments, rng, training=False, jointly=False):
         )
 
 
+def largest_tensor(function, *shapes):
+    """Elements of the largest tensor in the graph of a function of tensors.
+
+    Sizes that the graph does not know count as none.
+    """
+    traced = tf.function(function, autograph=False, jit_compile=False)
+    specs = [tf.TensorSpec(shape) for shape in shapes]
+    graph = traced.get_concrete_function(*specs).graph
+    return max(
+        tensor.shape.num_elements() or 0
+        for operation in graph.get_operations()
+        for tensor in operation.outputs
+        if tensor.shape.rank is not None
+    )
+
+
 def plain(config):
     """A config as JSON sees it, so that tuples equal lists."""
     return json.loads(json.dumps(config))

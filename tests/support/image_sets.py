@@ -73,3 +73,20 @@ def write_file(path, contents):
     with tf.io.TFRecordWriter(str(path)) as writer:
         for content in contents:
             writer.write(content)
+
+
+def write_parts(folder, **contents):
+    """A file of records for each part, by its name."""
+    for part, examples in contents.items():
+        write_file(folder / f"{part}.tfrecord", examples)
+
+
+def write_folder(path, parts=("",), classes=("a", "b"), number=10):
+    """Gray pictures in a folder for each class; returns its path as a text."""
+    for part in parts:
+        for name in classes:
+            (path / part / name).mkdir(parents=True)
+            for i in range(number):
+                file = path / part / name / f"{i}.png"
+                file.write_bytes(png([i, i, i]))
+    return str(path)

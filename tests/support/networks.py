@@ -83,6 +83,12 @@ def some_images(*shape, seed=0):
     return rng.uniform(0, 255, shape).astype(np.float32)
 
 
+def arrays(model, dtype=None):
+    """The weights of a model by name, as they are now."""
+    named = models.named_weights(model)
+    return {name: np.array(weight, dtype) for name, weight in named.items()}
+
+
 def vary(model, seed=0):
     """Gives every weight distinct values that keep activations moderate."""
     rng = np.random.default_rng(seed)

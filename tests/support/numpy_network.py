@@ -46,3 +46,8 @@ def pool(x, window):
     ]
     shape = (len(x), len(rows), len(columns), x.shape[-1])
     return np.stack(means, axis=1).reshape(shape)
+
+
+def conv_norm(x, weights, name):
+    """A convolution, its normalization and ReLU."""
+    return relu(norm(conv(x, weights, name), weights, name))

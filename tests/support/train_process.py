@@ -1,5 +1,6 @@
 """`train.py` in processes of its own."""
 
+import json
 import os
 import pathlib
 import socket
@@ -56,3 +57,11 @@ def free_ports(number):
     for one in sockets:
         one.close()
     return ports
+
+
+def clusters(number):
+    """TF_CONFIG for each of some workers on this machine."""
+    workers = [f"127.0.0.1:{port}" for port in free_ports(number)]
+    tasks = [{"type": "worker", "index": index} for index in range(number)]
+    cluster = {"worker": workers}
+    return [json.dumps({"cluster": cluster, "task": task}) for task in tasks]

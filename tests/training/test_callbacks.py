@@ -23,16 +23,18 @@ class KilledError(Exception):
     pass
 
 
-class Each(tf.keras.callbacks.Callback):
-    """Calls a function after each batch, with its number from 1."""
+class Kill(tf.keras.callbacks.Callback):
+    """Ends a training when an event comes for the `number`-th time."""
 
-    def __init__(self, function):
+    def __init__(self, event, number=1):
         super().__init__()
-        self._function, self._number = function, 0
+        self._left = number
+        setattr(self, event, self._count)
 
-    def on_train_batch_end(self, batch, logs=None):
-        self._number += 1
-        self._function(self._number, self.model)
+    def _count(self, *_, **__):
+        self._left -= 1
+        if self._left == 0:
+            raise KilledError
 
 
 class Watch(tf.keras.callbacks.Callback):
@@ -40,11 +42,14 @@ class Watch(tf.keras.callbacks.Callback):
 
     def __init__(self):
         super().__init__()
-        self.begin, self.during, self.end = [], [], []
+        self.begin, self.trained, self.during, self.end = [], [], [], []
 
     def on_epoch_begin(self, epoch, logs=None):
         if self.model.built:
             self.begin.append(self.model.get_weights())
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.trained.append(self.model.get_weights())
 
     def on_test_batch_end(self, batch, logs=None):
         self.during.append(self.model.get_weights())
@@ -88,48 +93,84 @@ def fit(model, batches, callbacks, epochs=EPOCHS, **arguments):
     )
 
 
+def fit_killed(*arguments, **keywords):
+    with pytest.raises(KilledError):
+        fit(*arguments, **keywords)
+
+
 def assert_equal(actual, expected, tolerance=0.0):
     for now, then in zip(actual, expected, strict=True):
         np.testing.assert_allclose(now, then, rtol=tolerance, atol=tolerance)
 
 
+def averages_of(start, history, first=1):
+    """The averages after the updates from the `first` on, by their formula."""
+    for t, weights in enumerate(history, start=first):
+        decay = min(DECAY, (1 + t) / (10 + t))
+        start = [
+            decay * a + (1 - decay) * w
+            for a, w in zip(start, weights, strict=True)
+        ]
+    return start
+
+
 # The averages.
 
 
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_averages_of_any_optimizer_follow_their_formula(batches, optimizer):
-    history = []
-    model = small_model(optimizer)
-    expected = model.get_weights()
-    note = Each(lambda number, model: history.append(model.get_weights()))
-    fit(model, batches, [note, training.UseAverages(DECAY)])
+# An optimizer, and how near the averages are to the formula.
+POLICIES = {
+    "float32": ("sgd", 1e-5),
+    "float32 with adam": ("adam", 1e-5),
+    "mixed_bfloat16": ("sgd", 1e-5),
+    "mixed_float16": ("sgd", 1e-5),
+    "bfloat16": ("sgd", 1e-5),
+    "float16": ("sgd", 1e-5),
+    "float64": ("sgd", 1e-6),
+}
+
+
+@pytest.mark.representatives(3)
+@pytest.mark.parametrize("case", POLICIES)
+def test_averages_under_any_policy_follow_their_formula(
+    batches, case, tmp_path
+):
+    """In float32 at least: a small step would leave bfloat16 where it is."""
+    policy, (optimizer, tolerance) = case.split()[0], POLICIES[case]
+    tf.keras.mixed_precision.set_global_policy(policy)
+    model, watch = small_model(optimizer), Watch()
+
+    def exact(weights):
+        return [np.asarray(w, np.float64) for w in weights]
+
+    expected = exact(model.get_weights())
+    use = training.UseAverages(DECAY, tmp_path / "averages")
+    fit(model, batches, [use, watch])
+    history = [exact(weights) for weights in watch.trained]
     assert len(history) == EPOCHS * STEPS
-    for t, weights in enumerate(history, start=1):
-        decay = min(DECAY, (1 + t) / (10 + t))
-        expected = [
-            decay * a + (1 - decay) * w
-            for a, w in zip(expected, weights, strict=True)
-        ]
-    assert_equal(model.get_weights(), expected, 1e-5)
-    assert not np.allclose(model.get_weights()[0], history[-1][0], atol=1e-4)
+    averages = [variable.numpy() for variable in use._averages.variables]
+    assert {a.dtype.name for a in averages} == {
+        "float64" if policy == "float64" else "float32"
+    }
+    assert_equal(averages, averages_of(expected, history), tolerance)
+    assert not np.allclose(averages[0], history[-1][0], atol=1e-4)
+    assert_equal(exact(watch.begin[1]), history[STEPS - 1])  # bit for bit
+    if policy == "float32":
+        assert_equal(model.get_weights(), averages)
 
 
 def test_who_sees_the_averages(batches):
     """Validation and the callbacks below do; training and those above not."""
     above, below = Watch(), Watch()
     model = small_model()
-    trained = []
-    note = Each(lambda number, model: trained.append(model.get_weights()))
-    fit(model, batches, [note, above, training.UseAverages(DECAY), below])
+    fit(model, batches, [above, training.UseAverages(DECAY), below])
     for epoch in range(EPOCHS):
-        last = trained[(epoch + 1) * STEPS - 1]
+        last = below.trained[(epoch + 1) * STEPS - 1]
         assert_equal(above.end[epoch], last)
         averages = below.end[epoch]
         assert not np.allclose(averages[0], last[0], atol=1e-4)
         assert_equal(above.during[(epoch + 1) * STEPS - 1], averages)
     # The next epoch goes on from the weights.
-    assert_equal(below.begin[1], trained[STEPS - 1])
+    assert_equal(below.begin[1], below.trained[STEPS - 1])
     assert_equal(model.get_weights(), below.end[-1])
 
 
@@ -146,31 +187,6 @@ def test_averages_of_replicas_are_those_of_one_device(batches, two_replicas):
         fit(model, batches, [training.UseAverages(DECAY)], validation_data=None)
         weights.append(model.get_weights())
     assert_equal(*weights, 1e-5)
-
-
-def test_a_training_that_breaks_leaves_no_averages_behind(batches):
-    model, trained = small_model(), []
-
-    class Break(tf.keras.callbacks.Callback):
-        def on_test_batch_end(self, batch, logs=None):
-            raise KilledError
-
-    note = Each(lambda number, model: trained.append(model.get_weights()))
-    with pytest.raises(KilledError):
-        fit(model, batches, [note, training.UseAverages(DECAY), Break()])
-    assert not np.allclose(model.get_weights()[0], trained[-1][0], atol=1e-4)
-    watch = Watch()
-    fit(model, batches, [training.UseAverages(DECAY), watch])
-    assert_equal(watch.begin[0], trained[-1])
-
-
-def test_after_compiling_again_it_begins_from_what_the_model_has(batches):
-    model = small_model()
-    fit(model, batches, [training.UseAverages(DECAY)])
-    averages, watch = model.get_weights(), Watch()
-    model.compile("sgd", model.loss, jit_compile=False)
-    fit(model, batches, [training.UseAverages(DECAY), watch])
-    assert_equal(watch.begin[0], averages)
 
 
 def test_several_steps_in_a_batch_are_refused(batches):
@@ -227,9 +243,11 @@ THEN = {
         "found",
     ),
 }
+# After every first part; what comes then is compared after one of them.
 SEQUENCES = [("fitted", then) for then in THEN]
 SEQUENCES += [(first, "nothing") for first in FIRST if first != "fitted"]
-SEQUENCES += [(first, "loaded") for first in FIRST if first != "fitted"]
+SEQUENCES += [("interrupted in validation", "loaded")]
+SEQUENCES += [(first, "nothing") for first in FIRST if first != "fitted"]
 
 
 @pytest.mark.representatives(4)
@@ -238,20 +256,13 @@ def test_a_second_fit_puts_back_what_it_took_and_nothing_else(
     first, then, batches
 ):
     (decay, event), (function, begins_from) = FIRST[first], THEN[then]
-    model, trained = small_model(), []
-    note = Each(lambda number, model: trained.append(model.get_weights()))
-    use, stop = training.UseAverages(decay), tf.keras.callbacks.Callback()
-    raises = contextlib.nullcontext()
+    model, watch = small_model(), Watch()
+    use = training.UseAverages(decay)
     if event:
-
-        def interrupt(*_, **__):
-            raise KilledError
-
-        setattr(stop, event, interrupt)
-        raises = pytest.raises(KilledError)
-    with raises:
-        fit(model, batches, [note, use, stop], epochs=1)
-    averages = model.get_weights()
+        fit_killed(model, batches, [watch, use, Kill(event)], epochs=1)
+    else:
+        fit(model, batches, [watch, use], epochs=1)
+    averages, trained = model.get_weights(), watch.trained[-1]
     function(model, batches, use)
     if then.startswith("evaluated"):
         assert_equal(model.get_weights(), averages)
@@ -265,27 +276,21 @@ def test_a_second_fit_puts_back_what_it_took_and_nothing_else(
         kernel = model.get_weights()[0]  # Averages of one value are the value.
         np.testing.assert_allclose(kernel, found[0], rtol=1e-6, atol=1e-7)
     else:
-        assert_equal(watch.begin[0], trained[-1])
-        assert not np.allclose(trained[-1][0], found[0], atol=1e-4)
+        assert_equal(watch.begin[0], trained)
+        assert not np.allclose(trained[0], found[0], atol=1e-4)
 
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("again", [False, True])
 def test_a_second_fit_averages_with_its_own_decay(batches, again):
     """Also with an instance that was used before, on the same averages."""
-    model, history = small_model(), []
+    model, watch = small_model(), Watch()
     use = training.UseAverages(DECAY if again else 0.1)
     fit(model, batches, [use], epochs=1)
-    expected = model.get_weights()
-    note = Each(lambda number, model: history.append(model.get_weights()))
+    start = model.get_weights()
     use = use if again else training.UseAverages(DECAY)
-    fit(model, batches, [note, use], epochs=2)
-    for t, weights in enumerate(history, start=STEPS + 1):
-        decay = min(DECAY, (1 + t) / (10 + t))
-        expected = [
-            decay * a + (1 - decay) * w
-            for a, w in zip(expected, weights, strict=True)
-        ]
+    fit(model, batches, [watch, use], epochs=2)
+    expected = averages_of(start, watch.trained, first=STEPS + 1)
     assert_equal(model.get_weights(), expected, 1e-5)
 
 
@@ -322,52 +327,12 @@ def test_weights_that_a_callback_sets_are_kept(batches):
 
 def test_a_model_that_its_first_batch_builds_is_averaged(batches):
     tf.keras.utils.set_random_seed(0)
-    model = tf.keras.Sequential([tf.keras.layers.Dense(3)])
+    model, watch = tf.keras.Sequential([tf.keras.layers.Dense(3)]), Watch()
     model.compile("sgd", "mse", jit_compile=False)
-    watch, trained = Watch(), []
-    note = Each(lambda number, model: trained.append(model.get_weights()))
-    fit(model, batches, [note, training.UseAverages(DECAY), watch])
-    assert not np.allclose(watch.end[0][0], trained[STEPS - 1][0], atol=1e-4)
-    assert_equal(watch.begin[-EPOCHS + 1], trained[STEPS - 1])
-
-
-POLICIES = {
-    "mixed_bfloat16": 1e-5,
-    "mixed_float16": 1e-5,
-    "bfloat16": 1e-5,
-    "float16": 1e-5,
-    "float64": 1e-6,
-}
-
-
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("policy", POLICIES)
-def test_averages_under_any_policy(batches, policy, tmp_path):
-    """In float32 at least: a small step would leave bfloat16 where it is."""
-    tf.keras.mixed_precision.set_global_policy(policy)
-    model, history, watch = small_model(), [], Watch()
-
-    def weights(model):
-        return [np.asarray(w, np.float64) for w in model.get_weights()]
-
-    expected = weights(model)
-    note = Each(lambda number, model: history.append(weights(model)))
-    use = training.UseAverages(0.9, tmp_path / "averages")
-    fit(model, batches, [note, use, watch], epochs=2)
-    assert history
-    for t, now in enumerate(history, start=1):
-        decay = min(0.9, (1 + t) / (10 + t))
-        expected = [
-            decay * a + (1 - decay) * w
-            for a, w in zip(expected, now, strict=True)
-        ]
-    averages = [variable.numpy() for variable in use._averages.variables]
-    assert {a.dtype.name for a in averages} == {
-        "float64" if policy == "float64" else "float32"
-    }
-    assert_equal(averages, expected, POLICIES[policy])
-    begin = [np.asarray(w, np.float64) for w in watch.begin[1]]
-    assert_equal(begin, history[STEPS - 1])  # bit for bit
+    fit(model, batches, [training.UseAverages(DECAY), watch])
+    last = watch.trained[STEPS - 1]
+    assert not np.allclose(watch.end[0][0], last[0], atol=1e-4)
+    assert_equal(watch.begin[-EPOCHS + 1], last)
 
 
 def test_shared_statistics_are_not_reduced_again(two_replicas):
@@ -391,43 +356,16 @@ def test_shared_statistics_are_not_reduced_again(two_replicas):
 # Beside Keras' callbacks.
 
 
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("validates", [True, False])
-def test_killed_between_two_backups(batches, tmp_path, validates):
-    """After that of `BackupAndRestore`, before that of the averages."""
-    arguments = {} if validates else {"validation_data": None}
-    peace = small_model()
-    fit(peace, batches, [training.UseAverages(DECAY)], **arguments)
-
-    class Kill(tf.keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            if epoch == 1:
-                raise KilledError
-
-    backup, use = resumable(tmp_path)
-    with pytest.raises(KilledError):
-        fit(small_model(), batches, [backup, Kill(), use], **arguments)
-    again, taken = small_model(), []
-    note = Each(lambda number, model: taken.append(number))
-    fit(again, batches, [*resumable(tmp_path), note], **arguments)
-    assert len(taken) == STEPS
-    assert_equal(again.get_weights(), peace.get_weights(), 1e-6)
-
-
 def test_killed_where_no_averages_were_kept(batches, tmp_path):
     """Older averages are used, and a warning says so; damaged ones are not."""
-
-    def kill(number, model):
-        if number == 2 * STEPS + 3:
-            raise KilledError
 
     def callbacks():
         _, use = resumable(tmp_path)
         folder = os.path.join(tmp_path, "backup")
         return [tf.keras.callbacks.BackupAndRestore(folder, save_freq=3), use]
 
-    with pytest.raises(KilledError):
-        fit(small_model(), batches, [*callbacks(), Each(kill)])
+    kill = Kill("on_train_batch_end", 2 * STEPS + 3)
+    fit_killed(small_model(), batches, [*callbacks(), kill])
     names = sorted(os.listdir(tmp_path / "averages"))
     assert names == ["averages-4.npz", "averages-8.npz"]
     (tmp_path / "averages" / names[1]).write_bytes(b"cut short")
@@ -435,38 +373,12 @@ def test_killed_where_no_averages_were_kept(batches, tmp_path):
         fit(small_model(), batches, callbacks())
 
 
-@pytest.mark.thorough
-def test_what_an_older_training_left_is_in_no_ones_way(batches, tmp_path):
-    folder = tmp_path / "averages"
-    folder.mkdir()
-    (folder / "averages-99.npz").write_bytes(b"of an older training")
-
-    def kill(number, model):
-        if number == STEPS + 1:
-            raise KilledError
-
-    peace = small_model()
-    fit(peace, batches, [training.UseAverages(DECAY)])
-    with pytest.raises(KilledError):
-        fit(small_model(), batches, [*resumable(tmp_path), Each(kill)])
-    assert os.listdir(folder) == [f"averages-{STEPS}.npz"]
-    again = small_model()
-    fit(again, batches, resumable(tmp_path))
-    assert_equal(again.get_weights(), peace.get_weights(), 1e-6)
-
-
 def test_weights_loaded_after_a_backup_are_not_overwritten(batches, tmp_path):
     """In the same process, and without `BackupAndRestore`."""
-    folder, model = tmp_path / "averages", small_model()
-
-    class Break(tf.keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            raise KilledError
-
-    with pytest.raises(KilledError):
-        fit(model, batches, [training.UseAverages(DECAY, folder), Break()])
+    folder, model, watch = tmp_path / "averages", small_model(), Watch()
+    use = training.UseAverages(DECAY, folder)
+    fit_killed(model, batches, [use, Kill("on_epoch_end")])
     load(model)
-    watch = Watch()
     with pytest.warns(UserWarning, match="of other weights: they begin anew"):
         fit(model, batches, [training.UseAverages(DECAY, folder), watch])
     for weight in watch.begin[0]:
@@ -494,24 +406,44 @@ def resumable(folder):
     ]
 
 
-def test_a_killed_fit_resumes_to_the_same_end(batches, tmp_path):
-    peace = small_model()
-    fit(peace, batches, [training.UseAverages(DECAY)])
+# The event at which a training is killed, its number, and the epochs left.
+KILLS = {
+    "in an epoch": ("on_train_batch_end", STEPS + 2, EPOCHS - 1),
+    # After the backup of `BackupAndRestore`.
+    "between two backups": ("on_epoch_end", 2, EPOCHS - 2),
+}
 
-    def kill(number, model):
-        if number == STEPS + 2:
-            raise KilledError
 
-    with pytest.raises(KilledError):
-        fit(small_model(), batches, [*resumable(tmp_path), Each(kill)])
-    assert os.listdir(tmp_path / "averages") == [f"averages-{STEPS}.npz"]
-
-    again, taken = small_model(), []
-    note = Each(lambda number, model: taken.append(number))
-    fit(again, batches, [*resumable(tmp_path)[::-1], note])
-    assert len(taken) == (EPOCHS - 1) * STEPS
+@pytest.mark.representatives(2)
+@pytest.mark.parametrize(
+    ("when", "validates"),
+    [
+        ("in an epoch", True),
+        ("between two backups", True),
+        ("between two backups", False),
+    ],
+)
+def test_a_killed_fit_resumes_to_the_same_end(
+    batches, tmp_path, when, validates
+):
+    """What an older training left is in no one's way."""
+    event, number, epochs = KILLS[when]
+    arguments = {} if validates else {"validation_data": None}
+    peace, folder = small_model(), tmp_path / "averages"
+    fit(peace, batches, [training.UseAverages(DECAY)], **arguments)
+    folder.mkdir()
+    (folder / "averages-99.npz").write_bytes(b"of an older training")
+    backup, use = resumable(tmp_path)
+    kill = Kill(event, number)
+    fit_killed(small_model(), batches, [backup, kill, use], **arguments)
+    kept = [f"averages-{STEPS * n}.npz" for n in range(1, EPOCHS - epochs + 1)]
+    assert sorted(os.listdir(folder)) == kept
+    again, watch = small_model(), Watch()
+    callbacks = resumable(tmp_path)[:: 1 if epochs == 1 else -1]  # Any order.
+    fit(again, batches, [*callbacks, watch], **arguments)
+    assert len(watch.trained) == epochs * STEPS
     assert_equal(again.get_weights(), peace.get_weights(), 1e-6)
-    assert not os.listdir(tmp_path / "averages")
+    assert not os.listdir(folder)
 
 
 def test_averages_of_another_step_are_refused(batches, tmp_path):
@@ -522,22 +454,6 @@ def test_averages_of_another_step_are_refused(batches, tmp_path):
     (folder / "averages-3.npz").write_bytes(b"of an older training")
     with pytest.raises(ValueError, match="averages after 4 updates.* after 3"):
         fit(model, batches, [training.UseAverages(DECAY, folder)])
-
-
-def test_the_best_averages_can_be_kept(batches, tmp_path):
-    path = str(tmp_path / "best.weights.h5")
-    keep = tf.keras.callbacks.ModelCheckpoint(
-        path,
-        monitor="val_loss",
-        save_best_only=True,
-        save_weights_only=True,
-    )
-    model, watch = small_model(), Watch()
-    use = training.UseAverages(DECAY)
-    losses = fit(model, batches, [use, keep, watch]).history["val_loss"]
-    fresh = small_model()
-    fresh.load_weights(path)
-    assert_equal(fresh.get_weights(), watch.end[int(np.argmin(losses))])
 
 
 @pytest.mark.representatives(1)
@@ -553,35 +469,31 @@ def test_the_best_stays_the_best_of_an_interrupted_training(
 
         def on_epoch_end(self, epoch, logs=None):
             logs["score"] = [0.2, 0.9, 0.4, 0.5][epoch]
-            if epoch == kill_at:
-                raise KilledError
 
-    def callbacks():
+    def callbacks(*more):
         keep = training.KeepBest(
             path, "score", mode="max", save_weights_only=True
         )
         backup, use = resumable(tmp_path)
-        return [backup, *[use] * use_averages, watch, Metric(), keep]
+        return [backup, *[use] * use_averages, watch, Metric(), *more, keep]
 
-    watch, kill_at = Watch(), 2
-    with pytest.raises(KilledError):
-        fit(small_model(), batches, callbacks(), epochs=4)
+    def kept():
+        fresh = small_model()
+        fresh.load_weights(path)
+        return fresh.get_weights()
+
+    watch = Watch()
+    kill = Kill("on_epoch_end", 3)
+    fit_killed(small_model(), batches, callbacks(kill), epochs=4)
     best = watch.end[1]
-    fresh = small_model()
-    fresh.load_weights(path)
-    assert_equal(fresh.get_weights(), best)
-
-    kill_at = None
+    assert_equal(kept(), best)
     fit(small_model(), batches, callbacks(), epochs=4)
-    fresh.load_weights(path)
-    assert_equal(fresh.get_weights(), best)
+    assert_equal(kept(), best)
     # Another training begins with a best of its own.
     assert not os.path.exists(f"{path}.json")
-    kill_at = 1
-    with pytest.raises(KilledError):
-        fit(small_model(), batches, callbacks(), epochs=4)
-    fresh.load_weights(path)
-    assert_equal(fresh.get_weights(), watch.end[-2])
+    kill = Kill("on_epoch_end", 2)
+    fit_killed(small_model(), batches, callbacks(kill), epochs=4)
+    assert_equal(kept(), watch.end[-2])
 
 
 @pytest.mark.once
@@ -630,18 +542,13 @@ def compiled():
     return recipe, pipeline, model, history.history
 
 
-@pytest.mark.thorough
-def test_all_that_is_compiled_is_keras_own(compiled):
-    recipe, _, model, history = compiled
+def test_a_compiled_network_is_saved_and_loaded(compiled, tmp_path):
+    """All that is compiled is Keras' own."""
+    _, pipeline, model, history = compiled
     assert type(model.optimizer) is tf.keras.optimizers.SGD
     assert type(model.loss) is tf.keras.losses.CategoricalCrossentropy
     assert set(history) >= {"loss", "accuracy", "top5_accuracy", "val_loss"}
     assert history["top5_accuracy"][0] >= history["accuracy"][0]
-    assert recipe.label_smoothing == 0.1
-
-
-def test_a_compiled_network_is_saved_and_loaded(compiled, tmp_path):
-    _, pipeline, model, _ = compiled
     path = tmp_path / "model.keras"
     model.save(path)
     loaded = tf.keras.models.load_model(path)

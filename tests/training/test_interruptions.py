@@ -1,5 +1,6 @@
 """Runs that are stopped, damaged or extended lose nothing."""
 
+import contextlib
 import os
 import random
 import shutil
@@ -104,29 +105,6 @@ def test_a_stop_at_the_end_keeps_what_there_is(
     assert copied_run.read().status == "finished"
 
 
-@pytest.mark.once
-@pytest.mark.thorough
-def test_a_strategy_that_takes_the_signals_gives_them_back(
-    tmp_path, monkeypatch
-):
-    """As one of several workers does."""
-
-    def take(create):
-        def call(*arguments):
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            return create(*arguments)
-
-        return call
-
-    monkeypatch.setattr(loop, "create_strategy", take(loop.create_strategy))
-    send = send_at([])
-    with_calls(monkeypatch, loop, "training_step", lambda f: send(3, f))
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Stopped, match=r"at step 3\. Resume with"):
-        run_smoke(tmp_path)
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
 def test_a_stop_before_the_first_step_is_obeyed_at_once(tmp_path, monkeypatch):
     def network(*arguments):
         os.kill(os.getpid(), signal.SIGTERM)
@@ -143,7 +121,10 @@ def test_a_stop_before_the_first_step_is_obeyed_at_once(tmp_path, monkeypatch):
 def test_rates_are_true_with_checkpoints_and_after_a_stop(
     finished_run, tmp_path, monkeypatch
 ):
-    """Steps of 20 ms, 64 images each: at most 3,200 images a second."""
+    """Steps of 20 ms, 64 images each: at most 3,200 images a second.
+
+    Stopped where a strategy takes the signals, as one of several workers does.
+    """
 
     def slow(function):
         def call(*arguments):
@@ -152,12 +133,21 @@ def test_rates_are_true_with_checkpoints_and_after_a_stop(
 
         return call
 
+    def take(create):
+        def call(*arguments):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            return create(*arguments)
+
+        return call
+
+    before = signal.getsignal(signal.SIGTERM)
     with monkeypatch.context() as patch:
-        calls = []
-        send = send_at(calls)
+        patch.setattr(loop, "create_strategy", take(loop.create_strategy))
+        send = send_at([])
         with_calls(patch, loop, "training_step", lambda f: send(10, slow(f)))
         with pytest.raises(Stopped, match="at step 10"):
             run_smoke(tmp_path)
+    assert signal.getsignal(signal.SIGTERM) == before
     with_calls(monkeypatch, loop, "training_step", slow)
     folder = run_smoke(tmp_path, {"checkpoint_steps": 4})
     rates = [float(row["images_per_second"]) for row in metrics_rows(folder)]
@@ -286,32 +276,13 @@ def test_a_run_without_its_checkpoints_is_not_begun_again(copied_run, tmp_path):
     assert copied_run.read().status == "finished"
 
 
-@pytest.mark.once
-def test_the_best_weights_are_those_of_the_checkpoint(copied_run, tmp_path):
-    """Whatever a process that was killed wrote after it."""
-    before = weights(copied_run)
-    os.remove(copied_run.file("best.weights.npz"))
-    run_smoke(tmp_path)
-    for now, then in zip(weights(copied_run), before, strict=True):
-        np.testing.assert_array_equal(now, then)
-
-
-# What a run leaves behind in its process.
-
-
-@pytest.mark.representatives(1)
-@pytest.mark.once
-@pytest.mark.parametrize("fails", [False, True])
-def test_the_callers_settings_are_left_alone(copied_run, tmp_path, fails):
+@contextlib.contextmanager
+def settings_left_alone():
+    """The settings of the caller are to be as they were."""
     random.seed(3)
     np.random.seed(3)  # noqa: NPY002
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    options = {"deterministic": True}
-    if fails:
-        with pytest.raises(ValueError, match="1300 for 1295 images"):
-            run_smoke(tmp_path / "new", options, batch_size=1300)
-    else:
-        run_smoke(tmp_path, options)
+    yield
     drawn = random.random(), np.random.uniform()  # noqa: NPY002
     random.seed(3)
     np.random.seed(3)  # noqa: NPY002
@@ -319,3 +290,23 @@ def test_the_callers_settings_are_left_alone(copied_run, tmp_path, fails):
     policy = tf.keras.mixed_precision.global_policy()
     assert policy.name == "mixed_bfloat16"
     assert not devices.config.is_op_determinism_enabled()
+
+
+@pytest.mark.once
+def test_the_best_weights_are_those_of_the_checkpoint(copied_run, tmp_path):
+    """Whatever a process that was killed wrote after it."""
+    before = weights(copied_run)
+    os.remove(copied_run.file("best.weights.npz"))
+    with settings_left_alone():
+        run_smoke(tmp_path, {"deterministic": True})
+    for now, then in zip(weights(copied_run), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+@pytest.mark.once
+def test_a_failed_start_leaves_the_settings_alone(tmp_path):
+    with (
+        settings_left_alone(),
+        pytest.raises(ValueError, match="1300 for 1295 images"),
+    ):
+        run_smoke(tmp_path, {"deterministic": True}, batch_size=1300)

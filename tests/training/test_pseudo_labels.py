@@ -59,34 +59,52 @@ def records(folder):
     return images, np.stack([row.numpy() for _, row in pairs])
 
 
-def test_labels_are_the_predictions_of_the_run(run, pictures, tmp_path):
+@pytest.fixture
+def label(run, pictures, tmp_path):
+    """Labels the pictures in a folder of that name; returns the report."""
+
+    def label_in(name, print_fn=print, **options):
+        options = {"threshold": 0.0, **options}
+        return training.label_images(
+            run,
+            str(pictures),
+            str(tmp_path / name),
+            training.LabelOptions(**options),
+            print_fn=print_fn,
+        )
+
+    return label_in
+
+
+@pytest.fixture(scope="module")
+def everything(run, pictures, tmp_path_factory):
+    """A folder with the labels of all pictures, and the report."""
+    folder = tmp_path_factory.mktemp("labels") / "all"
     options = training.LabelOptions(threshold=0.0, batch_size=4)
-    report = training.label_images(
-        run, str(pictures), str(tmp_path / "out"), options
-    )
-    images, probabilities = records(tmp_path / "out")
+    report = training.label_images(run, str(pictures), str(folder), options)
+    return folder, report
+
+
+def test_labels_are_the_predictions_of_the_run(run, everything):
+    folder, report = everything
+    images, probabilities = records(folder)
     assert report["images_read"] == 23
     assert report["bad_images"] == 1
     assert report["kept"] == len(images) == 22
     logits = run.load_model()(images.astype(np.float32), training=False)
     expected = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     np.testing.assert_allclose(probabilities, expected, rtol=1e-4, atol=1e-6)
-    written = json.loads((tmp_path / "out" / "pseudo_labels.json").read_text())
+    written = json.loads((folder / "pseudo_labels.json").read_text())
     assert written == report
-    counts = counts_of(probabilities)
-    assert written["kept_of_each_class"] == counts
+    assert written["kept_of_each_class"] == counts_of(probabilities)
 
 
 @pytest.mark.thorough
-def test_all_replicas_label(run, pictures, tmp_path, two_replicas):
+def test_all_replicas_label(everything, label, tmp_path, two_replicas):
     """Batches of 4 of 22 images: the last one is smaller."""
-    options = training.LabelOptions(threshold=0.0, batch_size=4)
-    training.label_images(run, str(pictures), str(tmp_path / "one"), options)
     with two_replicas.scope():
-        training.label_images(
-            run, str(pictures), str(tmp_path / "two"), options
-        )
-    one, two = records(tmp_path / "one"), records(tmp_path / "two")
+        label("two", batch_size=4)
+    one, two = records(everything[0]), records(tmp_path / "two")
     np.testing.assert_array_equal(two[0], one[0])
     np.testing.assert_allclose(two[1], one[1], rtol=1e-5, atol=1e-7)
 
@@ -98,80 +116,56 @@ def counts_of(probabilities):
 
 
 @pytest.mark.once
-def test_threshold_keeps_the_certain_images(run, pictures, tmp_path):
-    everything = training.LabelOptions(threshold=0.0)
-    training.label_images(run, str(pictures), str(tmp_path / "all"), everything)
-    _, probabilities = records(tmp_path / "all")
+def test_threshold_keeps_the_certain_images(everything, label, tmp_path):
+    _, probabilities = records(everything[0])
     certainties = np.sort(probabilities.max(-1))
     middle = float((certainties[10] + certainties[11]) / 2)
-    options = training.LabelOptions(threshold=middle)
-    training.label_images(run, str(pictures), str(tmp_path / "half"), options)
+    label("half", threshold=middle)
     _, kept = records(tmp_path / "half")
-    np.testing.assert_allclose(np.sort(kept.max(-1)), certainties[11:])
+    np.testing.assert_allclose(
+        np.sort(kept.max(-1)), certainties[11:], rtol=1e-5
+    )
     with pytest.raises(ValueError, match="`threshold` must keep some"):
-        training.label_images(
-            run,
-            str(pictures),
-            str(tmp_path / "none"),
-            training.LabelOptions(threshold=1.0),
-        )
+        label("none", threshold=1.0)
 
 
 @pytest.mark.once
 @pytest.mark.thorough
-def test_each_class_gives_as_many_as_asked_for(run, pictures, tmp_path):
-    training.label_images(
-        run,
-        str(pictures),
-        str(tmp_path / "all"),
-        training.LabelOptions(threshold=0.0),
-    )
-    _, probabilities = records(tmp_path / "all")
-    report = training.label_images(
-        run,
-        str(pictures),
-        str(tmp_path / "balanced"),
-        training.LabelOptions(threshold=0.0, images_per_class=7),
-    )
+def test_each_class_gives_as_many_as_asked_for(everything, label, tmp_path):
+    _, probabilities = records(everything[0])
+    report = label("balanced", images_per_class=7)
     counts = counts_of(probabilities)
     assert report["kept_of_each_class"] == {
         name: 7 if number else 0 for name, number in counts.items()
     }
     _, balanced = records(tmp_path / "balanced")
-    for label in range(len(CLASSES)):
-        there = probabilities[probabilities.argmax(-1) == label]
-        kept = balanced[balanced.argmax(-1) == label].max(-1)
+    for number in range(len(CLASSES)):
+        there = probabilities[probabilities.argmax(-1) == number]
+        kept = balanced[balanced.argmax(-1) == number].max(-1)
         best = np.sort(there.max(-1))[::-1][:7]
         expected = np.resize(best, 7) if len(best) else best
-        np.testing.assert_allclose(np.sort(kept), np.sort(expected))
+        np.testing.assert_allclose(np.sort(kept), np.sort(expected), rtol=1e-5)
 
 
 @pytest.mark.once
-def test_goes_on_where_it_was_stopped(run, pictures, tmp_path, monkeypatch):
+def test_goes_on_where_it_was_stopped(label, tmp_path, monkeypatch):
     monkeypatch.setattr(teacher, "_IMAGES_PER_FILE", 8)
-    options = training.LabelOptions(threshold=0.0)
-    training.label_images(run, str(pictures), str(tmp_path / "a"), options)
+    label("a")
 
     def stop(text):
         if text.startswith("16 of"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        training.label_images(
-            run, str(pictures), str(tmp_path / "b"), options, print_fn=stop
-        )
-    other = training.LabelOptions(threshold=0.1)
+        label("b", stop)
     with pytest.raises(ValueError, match="was begun with another run"):
-        training.label_images(run, str(pictures), str(tmp_path / "b"), other)
+        label("b", threshold=0.1)
     said = []
-    training.label_images(
-        run, str(pictures), str(tmp_path / "b"), options, print_fn=said.append
-    )
+    label("b", said.append)
     assert len(said) == 1
-    for one, two in zip(
-        records(tmp_path / "a"), records(tmp_path / "b"), strict=True
-    ):
-        np.testing.assert_array_equal(one, two)
+    one, two = records(tmp_path / "a"), records(tmp_path / "b")
+    np.testing.assert_array_equal(two[0], one[0])
+    np.testing.assert_array_equal(two[1], one[1])
     names = sorted(path.name for path in (tmp_path / "b").iterdir())
     assert names == [
         "bad_images.txt",
@@ -182,7 +176,7 @@ def test_goes_on_where_it_was_stopped(run, pictures, tmp_path, monkeypatch):
         "pseudo_labels.json",
     ]
     with pytest.raises(ValueError, match="must be a new or an empty one"):
-        training.label_images(run, str(pictures), str(tmp_path / "b"), options)
+        label("b")
 
 
 def write_labelled(folder, count=16):

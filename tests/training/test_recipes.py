@@ -73,22 +73,16 @@ def test_table_20_fills_the_350_epoch_recipe(row):
     assert recipe.randaugment_layers == 2
 
 
-def test_table_20_serves_the_baselines_too():
+def test_table_20_serves_the_baselines_too_and_must_be_filled():
     recipe = resolve(
         "imagenet_350", {"model": "ResNetRS350", "image_size": 288}
     )
     assert (recipe.dropout_rate, recipe.drop_path_rate) == (0.3, 0.2)
-
-
-def test_a_size_without_a_row_is_an_error_unless_all_is_given():
+    given = {"model": "LambdaResNet50"}
     with pytest.raises(ValueError, match="for this depth it has 128, 160"):
-        resolve("imagenet_350", {"model": "LambdaResNet50"})
-    given = {
-        "model": "LambdaResNet50",
-        "randaugment_magnitude": 5,
-        "dropout_rate": 0.1,
-        "drop_path_rate": 0.2,
-    }
+        resolve("imagenet_350", given)
+    given |= {"randaugment_magnitude": 5, "drop_path_rate": 0.2}
+    given["dropout_rate"] = 0.1
     assert resolve("imagenet_350", given).dropout_rate == 0.1
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from lambdanet_tf.models.weights import RUN_WEIGHTS
 from tests.support.train_process import Process
-from tests.support.train_process import free_ports
+from tests.support.train_process import clusters
 
 
 @pytest.fixture
@@ -87,17 +87,10 @@ def test_workers_go_on_when_one_was_killed_and_came_back(start, tmp_path):
     """The others end with 75, for a supervisor to start them again."""
     number = 3
     run = tmp_path / "run"
-    workers = [f"127.0.0.1:{port}" for port in free_ports(number)]
-
-    def start_worker(index):
-        task = {"type": "worker", "index": index}
-        cluster = {"cluster": {"worker": workers}, "task": task}
-        return start(
-            "--recipe", "smoke", "--epochs", "12", "--batch-size", "48",
-            "--run-dir", str(run), TF_CONFIG=json.dumps(cluster),
-        )  # fmt: skip
-
-    processes = [start_worker(index) for index in range(number)]
+    command = ["--recipe", "smoke", "--epochs", "12", "--batch-size", "48",
+               "--run-dir", str(run)]  # fmt: skip
+    configs = clusters(number)
+    processes = [start(*command, TF_CONFIG=config) for config in configs]
     processes[0].wait_for(lambda: step_of(run) > 26)
     processes[-1].send(signal.SIGKILL)
     assert processes[-1].end()[0] == -signal.SIGKILL
@@ -105,7 +98,7 @@ def test_workers_go_on_when_one_was_killed_and_came_back(start, tmp_path):
     assert [code for code, _ in ends] == [75] * (number - 1), ends
     assert "a machine or a device was lost: " in ends[0][1]
     assert f"The same command resumes {run}." in ends[0][1]
-    processes = [start_worker(index) for index in range(number)]
+    processes = [start(*command, TF_CONFIG=config) for config in configs]
     ends = [process.end() for process in processes]
     assert [code for code, _ in ends] == [0] * number, ends
     assert "Resuming at step" in ends[0][1]
@@ -124,19 +117,8 @@ def test_workers_go_on_when_one_was_killed_and_came_back(start, tmp_path):
 @pytest.mark.slow
 def test_a_signal_to_one_worker_stops_all(start, tmp_path):
     run = tmp_path / "run"
-    workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
-    processes = [
-        start(
-            "--recipe", "smoke", "--epochs", "200", "--run-dir", str(run),
-            TF_CONFIG=json.dumps(
-                {
-                    "cluster": {"worker": workers},
-                    "task": {"type": "worker", "index": index},
-                }
-            ),
-        )
-        for index in range(2)
-    ]  # fmt: skip
+    command = ["--recipe", "smoke", "--epochs", "200", "--run-dir", str(run)]
+    processes = [start(*command, TF_CONFIG=config) for config in clusters(2)]
     processes[0].wait_for(lambda: step_of(run) > 0)
     processes[1].send(signal.SIGTERM)
     ends = [process.end() for process in processes]

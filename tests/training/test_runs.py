@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -92,28 +93,25 @@ def test_a_claim_leaves_no_new_folder_behind(folder, tmp_path):
 
 
 def test_one_process_trains_in_a_folder(folder):
-    holder = """
-import sys, time
-from lambdanet_tf.runs import RunFolder
-with RunFolder(sys.argv[1]).claim():
-    print("claimed", flush=True)
-    time.sleep(600)
-"""
-    with subprocess.Popen(
-        [sys.executable, "-c", holder, folder.path],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout.readline() == "claimed\n"
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        with folder.claim():
+            os.write(write, b"claimed")
+            time.sleep(600)
+        os._exit(0)
+    try:
+        assert os.read(read, 100) == b"claimed"
         with (
             pytest.raises(ValueError, match="Another process writes to .*run"),
             folder.claim(),
         ):
             pass
-        process.kill()  # The lock of a dead process holds nobody up.
-        process.wait()
-        with folder.claim():
-            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    with folder.claim():  # The lock of a dead process holds nobody up.
+        pass
 
 
 def test_a_folder_that_is_no_run_is_left_alone(tmp_path):

@@ -17,10 +17,6 @@ def test_cosine_at_every_step():
         if step >= 20:
             expected = 0.8 * (1 + np.cos(np.pi * (step - 20) / 80))
         assert float(schedule(step)) == pytest.approx(expected, abs=1e-6)
-
-
-def test_rate_stays_after_the_last_step():
-    schedule = WarmupSchedule(1.6, num_steps=100, warmup_steps=20)
     assert float(schedule(250)) == pytest.approx(0.0, abs=1e-6)
 
 
@@ -39,18 +35,14 @@ def test_constant_after_the_warmup():
     assert float(schedule(2)) == pytest.approx(0.3 * 2 / 5)
     assert float(schedule(5)) == pytest.approx(0.3)
     assert float(schedule(50)) == pytest.approx(0.3)
-
-
-def test_without_warmup_the_first_rate_is_the_peak():
+    # Without a warm-up the first rate is the peak.
     assert float(WarmupSchedule(0.3, 50)(0)) == pytest.approx(0.3)
 
 
 def test_paper_rate_of_batch_4096():
     schedule = recipe_schedule(Recipe(batch_size=4096), 10)
     assert schedule.peak == pytest.approx(1.6)
-
-
-def test_rate_can_be_absolute():
+    # A rate can be absolute.
     recipe = Recipe(batch_size=128, learning_rate=2.5e-3, base_batch_size=0)
     assert recipe_schedule(recipe, 10).peak == pytest.approx(2.5e-3)
 
@@ -74,11 +66,13 @@ def test_config_round_trip():
     assert again.get_config() == schedule.get_config()
 
 
-def test_unknown_shape():
-    with pytest.raises(ValueError, match=r"`shape` must be .*'linear'"):
-        WarmupSchedule(0.1, 10, shape="linear")
-
-
-def test_warmup_longer_than_training():
-    with pytest.raises(ValueError, match="11 of 10 steps"):
-        WarmupSchedule(0.1, 10, warmup_steps=11)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"shape": "linear"}, r"`shape` must be .*'linear'"),
+        ({"warmup_steps": 11}, "11 of 10 steps"),
+    ],
+)
+def test_what_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        WarmupSchedule(0.1, 10, **arguments)

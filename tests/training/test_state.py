@@ -136,47 +136,29 @@ def test_a_worker_removes_no_checkpoint_of_the_chief(tmp_path):
     assert sorted(kept) == ["ckpt-4-0.index", "ckpt-5-0.index"]
 
 
-def remove_index(folder, newest):
-    os.remove(folder / f"{newest}.index")
+def change(path):
+    with open(path, "r+b") as file:
+        content = bytearray(file.read())
+        content[len(content) // 2] ^= 255
+        file.seek(0)
+        file.write(content)
 
 
-def cut_data(folder, newest):
-    os.truncate(folder / f"{newest}.data-00000-of-00001", 100)
-
-
-def empty_data(folder, newest):
-    os.truncate(folder / f"{newest}.data-00000-of-00001", 0)
-
-
-def empty_index(folder, newest):
-    os.truncate(folder / f"{newest}.index", 0)
-
-
-def remove_data(folder, newest):
-    os.remove(folder / f"{newest}.data-00000-of-00001")
-
-
-def change_data(folder, newest):
-    path = folder / f"{newest}.data-00000-of-00001"
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 255
-    path.write_bytes(content)
-
-
-DAMAGES = [
-    remove_index,
-    cut_data,
-    empty_data,
-    empty_index,
-    remove_data,
-    change_data,
-]
+DATA = ".data-00000-of-00001"
+DAMAGES = {
+    "no index": lambda path: os.remove(f"{path}.index"),
+    "cut data": lambda path: os.truncate(path + DATA, 100),
+    "empty data": lambda path: os.truncate(path + DATA, 0),
+    "empty index": lambda path: os.truncate(f"{path}.index", 0),
+    "no data": lambda path: os.remove(path + DATA),
+    "changed data": lambda path: change(path + DATA),
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_the_newest_whole_checkpoint_is_restored_and_said(tmp_path, damage):
     saved(tmp_path, steps=2)
-    damage(tmp_path, "ckpt-2-0")
+    DAMAGES[damage](f"{tmp_path}/ckpt-2-0")
     state, said = make_state(), []
     assert state.restore(str(tmp_path), said.append)
     assert state.step == 1
@@ -191,10 +173,10 @@ def test_the_newest_whole_checkpoint_is_restored_and_said(tmp_path, damage):
     assert len(said) == 1
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", ["no index", "cut data"])
 def test_if_none_is_whole_it_is_an_error(tmp_path, damage):
     saved(tmp_path)
-    damage(tmp_path, "ckpt-1-0")
+    DAMAGES[damage](f"{tmp_path}/ckpt-1-0")
     with pytest.raises(ValueError, match="No checkpoint in .* is whole"):
         make_state().restore(str(tmp_path), silent)
 

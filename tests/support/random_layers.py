@@ -1,9 +1,9 @@
-"""Attention layers with random weights, and copies of them."""
+"""Layers with random weights, copies of them, and their inputs."""
 
 import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf.layers import RelativeAttention
+from lambdanet_tf import layers
 from tests.support import checks
 
 
@@ -11,15 +11,27 @@ def normal(rng, *shape):
     return rng.normal(size=shape).astype("float32")
 
 
-def built(x, seed=5, call=None, **arguments):
+def spoilt(x, positions, rng):
+    """The same inputs with NaN or infinity at some positions."""
+    x = x.copy()
+    x[positions] = rng.choice([np.nan, np.inf, -np.inf], x[positions].shape)
+    return x
+
+
+def built(x, layer=layers.LambdaLayer, seed=5, call=None, **arguments):
     """A layer with random weights, built for `x`."""
-    layer = RelativeAttention(**arguments)
+    layer = layer(**arguments)
     layer(tf.constant(x), **(call or {}))
     checks.randomize(layer, np.random.default_rng(seed))
     return layer
 
 
+def attention(x, **arguments):
+    return built(x, layers.RelativeAttention, **arguments)
+
+
 def copy_weights(source, target, **changes):
+    """Gives a layer the weights of another, or what stands in their place."""
     weights = checks.reference_weights(source)
     for name, variable in checks.reference_weights(target).items():
         value = changes.get(name)
