@@ -225,7 +225,7 @@ def test_throughputs_are_relative_to_convolutions():
             ("LLLL", 0.08, 5_000),
         )
     ]
-    found = views.throughputs(views.indexed({"tpu": rows}))
+    found = views.throughputs({"tpu": rows})
     assert len(views.MEASURED) == 21
     assert found["CCCC"] == (1.0, 1.0, 1.0)
     assert found["LLLL"] == pytest.approx((1160 / 7240, 0.25, 0.2))

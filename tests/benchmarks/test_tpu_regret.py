@@ -63,7 +63,7 @@ def test_regret_by_estimate_and_by_cycles(appended):
     found = {"tpu": rows, "tpu_choices": appended}
     for measure, regret in (("estimate", 1.5), ("cycles", 1.0)):
         (row,) = views.drawn(found, measure)["v3"]
-        assert views._regret(row) == pytest.approx(regret)
+        assert row.regret == pytest.approx(regret)
 
 
 def test_a_layer_counts_when_every_algorithm_was_compiled(appended):
