@@ -209,6 +209,27 @@ def test_xla_computes_what_eager_calls_do(dtype, tolerance, rng):
         close_channels(compiled, eager, tolerance)
 
 
+def test_fit_compiled_by_xla(rng):
+    x = rng.normal(300.0, 1.0, [8, 4, 4, 3]).astype("float32")
+    y = rng.normal(size=[8, 2]).astype("float32")
+    trained = []
+    for options in ({"run_eagerly": True}, {"jit_compile": True}):
+        tf.keras.utils.set_random_seed(0)
+        model = tf.keras.Sequential(
+            [
+                tf.keras.Input([4, 4, 3]),
+                layers.BatchNormalization(momentum=0.5),
+                tf.keras.layers.Flatten(),
+                tf.keras.layers.Dense(2),
+            ]
+        )
+        model.compile("sgd", "mse", **options)
+        model.fit(x, y, batch_size=4, shuffle=False, verbose=0)
+        trained.append(model.get_weights())
+    for eager, compiled in zip(*trained, strict=True):
+        checks.assert_close(compiled, eager, 1e-4)
+
+
 def test_threads_may_share_layers(rng):
     norms = [layers.BatchNormalization() for _ in range(3)]
     shapes = [[2, 9, 9, channels] for channels in (4, 8, 64)]

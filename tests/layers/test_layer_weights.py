@@ -128,11 +128,40 @@ def test_batch_statistics_move_the_averages(padded, rng):
             checks.assert_far(before[average], expected, 0.1)
 
 
-def test_synchronized_layers_synchronize_both_norms():
-    layer = layers.LambdaLayer(6, num_heads=2, key_dim=3, use_sync_bn=True)
-    layer.build((None, 5, 7))
-    assert layer.query_norm.synchronized
-    assert layer.value_norm.synchronized
+def test_synchronised_statistics_equal_one_device(two_replicas, rng):
+    x = rng.normal(size=[4, 5, 7]).astype("float32")
+    x[:2] += 3  # the replicas' own statistics are far apart
+
+    def build():
+        inputs = tf.keras.Input([5, 7])
+        layer = layers.LambdaLayer(
+            6, num_heads=2, key_dim=3, use_sync_bn=True, norm_momentum=0.5
+        )
+        return tf.keras.Model(inputs, layer(inputs))
+
+    single = build()
+    checks.randomize(single, rng)
+    weights = single.get_weights()
+    expected = single(x, training=True)
+    with two_replicas.scope():
+        model = build()
+        model.set_weights(weights)
+    parts = two_replicas.experimental_distribute_values_from_function(
+        lambda context: tf.constant(
+            np.split(x, 2)[context.replica_id_in_sync_group]
+        )
+    )
+    run = tf.function(
+        lambda part: two_replicas.run(
+            lambda images: model(images, training=True), (part,)
+        )
+    )
+    outputs = two_replicas.experimental_local_results(run(parts))
+    checks.assert_close(tf.concat(outputs, 0), expected, 1e-5)
+    moved = zip(model.get_weights(), single.get_weights(), weights, strict=True)
+    for found, wanted, before in moved:
+        if np.any(wanted != before):
+            checks.assert_close(found, wanted, 1e-5)
 
 
 def test_regularizers_and_constraints():
