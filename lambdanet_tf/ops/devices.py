@@ -81,7 +81,7 @@ _GPU = Device(
     memory=2**34,
 )
 # Fitted to what the compiler of v3 expects of layers drawn at random, in
-# bfloat16 (`benchmarks.tpu_regret`); never measured.
+# bfloat16 (`benchmarks.tpu.choices`); never measured.
 _TPU = Device(
     name="tpu",
     flops=3e13,
