@@ -274,7 +274,7 @@ def test_a_broken_image_is_named_and_the_next_request_works(
         ({"version": 9}, "not found", "9"),
         ({"label": "old"}, "refused", "old"),
         ({"name": "Nix"}, "not found", r"not have this model.*Latest\(Nix\)"),
-        ({"timeout": 1e-4}, "timeout", r"within 0.0001 s.*--timeout"),
+        ({"timeout": 1e-6}, "timeout", r"within 1e-06 s.*--timeout"),
     ],
 )
 def test_errors_say_what_is_wrong(

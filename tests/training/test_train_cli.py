@@ -65,8 +65,8 @@ def test_help_and_list(capsys):
     assert cli.train(["--list-recipes"]) == 0
     listed = capsys.readouterr().out
     for recipe in RECIPES.values():
-        assert f"{recipe.name:15}{recipe.summary}" in text
-        assert f"{recipe.name:15}{recipe.summary}" in listed
+        assert f"{recipe.name:20}{recipe.summary}" in text
+        assert f"{recipe.name:20}{recipe.summary}" in listed
         assert recipe.command in listed
         assert recipe.result in listed
 
