@@ -70,15 +70,8 @@ def use(model, x, y, loss, folder):
     checks.assert_close(output, expected, 1e-5)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name
-        if name == "every_layer"
-        else pytest.param(name, marks=pytest.mark.thorough)
-        for name in FAMILIES
-    ],
-)
+@pytest.mark.representatives(len(FAMILIES), everywhere=True)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_networks_from_build_to_export(name, rng, tmp_path):
     model = FAMILIES[name]()
     for weight in model.trainable_weights:  # Branches of gamma 0 learn nothing.
