@@ -85,6 +85,8 @@ def _missing(marker):
 @pytest.hookimpl(tryfirst=True)  # before `-m` reads the markers
 def pytest_collection_modifyitems(items):
     mark_thorough(items, only_one=not KERAS_3)
+    # Long ones first: no process waits at the end for another one's last test.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     for item in items:
         for marker in _MACHINE:
             if item.get_closest_marker(marker) and (reason := _missing(marker)):
