@@ -41,13 +41,13 @@ demo: $(VENV)/.demo  ## Train on handwritten digits, export, predict.
 	$(BIN)/python export.py
 	$(BIN)/python export.py --predict
 
-test: lint  ## Lint, check types, test under both Kerases (18 min).
+test: lint  ## Lint, check types, test under both Kerases (11 min).
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) \
 		-m "not slow and not thorough and not once and not once_a_version"
 
 # The steps of .ci/run.
-test-all: test test-thorough test-newest test-legacy test-tpu docs  ## Test everything everywhere (an hour).
+test-all: test test-thorough test-newest test-legacy test-tpu docs  ## Test everything everywhere (45 min).
 
 test-thorough: $(VENV)/.dev  ## Run the cases that `make test` leaves out.
 	$(BIN)/python -m pytest $(PYTEST_ARGS) \
