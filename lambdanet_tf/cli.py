@@ -150,7 +150,7 @@ def train_parser() -> config.Parser:
     parser = config.Parser(
         prog=program("train"), usage="%(prog)s [flags]", description=_TRAIN
     )
-    names = [f"  {r.name:20}{r.summary}" for r in RECIPES.values()]
+    names = [f"  {line}" for line in listing(brief=True)]
     what = parser.add_argument_group(
         "what to train",
         "\n".join(["the recipes (more with --list-recipes):", *names]),

@@ -523,10 +523,9 @@ class Study:
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__, seeds=3)
-    parser.add_argument("--steps", type=int, help="updates of a run")
-    options = parser.parse_args(arguments)
-    recorder = records.Recorder("mixers", options)
+    recorder, options = records.start(
+        "mixers", __doc__, arguments, seeds=3, steps=0
+    )
     for name, task in TASKS.items():
         studies = [
             Study(name, variant, options.steps, recorder)

@@ -27,11 +27,7 @@ def _claim(text, command):
 
 def _ratios(named):
     """Ratios by name: their median, number and range, and those below 1."""
-    values = list(named.values())
-    figure = (
-        f"{statistics.median(values):.2f} times (median of {len(values)}; "
-        f"{min(values):.2f} to {max(values):.2f})"
-    )
+    figure = views.summary(list(named.values()))
     return figure, [f"{x} ({y:.2f})" for x, y in named.items() if y < 1]
 
 
@@ -144,6 +140,19 @@ def _comparison(found):
     )
 
 
+def _against(rows):
+    """Ratios of networks to what they stand against, by phase."""
+    return {
+        phase: {
+            f"{x.network} against {x.against}": networks.ratio_of(
+                x, x.network, x.against
+            )[0]
+            for x in group
+        }
+        for (phase,), group in views.grouped(rows, "phase").items()
+    }
+
+
 @_claim(
     "... than with Keras' own batch normalization: it takes",
     "networks.speed --norm",
@@ -151,13 +160,7 @@ def _comparison(found):
 def _norms(found):
     rows = [row for row in found["networks"] if row.against == networks.NORM]
     return _said(
-        {
-            phase: {
-                x.network: networks.ratio_of(x, x.network, networks.NORM)[0]
-                for x in group
-            }
-            for (phase,), group in views.grouped(rows, "phase").items()
-        },
+        _against(rows),
         "Exports fold it away; tf_keras has this layer already",
     )
 
@@ -167,23 +170,10 @@ def _norms(found):
     "networks.speed",
 )
 def _networks(found):
+    others = (None, networks.NORM)
+    rows = [row for row in found["networks"] if row.against not in others]
     return _said(
-        {
-            phase: {
-                f"{x.network} against {x.against}": networks.ratio_of(
-                    x, x.network, x.against
-                )[0]
-                for x in rows
-            }
-            for (phase,), rows in views.grouped(
-                [
-                    row
-                    for row in found["networks"]
-                    if row.against not in (None, networks.NORM)
-                ],
-                "phase",
-            ).items()
-        },
+        _against(rows),
         "Ratios of whole networks move with the machine and its load: "
         "[engine.md](engine.md#measured)",
     )

@@ -28,22 +28,20 @@ def _parts(found, task):
     """
     parts = {}
     for row in found["mixers"]:
-        case = row["case"]
-        if case["task"] != task:
+        if row.task != task:
             continue
-        steps = case.get("steps", _FIRST_STEPS)
+        steps = row.steps or _FIRST_STEPS
         search, final = parts.setdefault(steps, ([], {}))
-        if case["part"] == "search":
+        if row.part == "search":
             search.append(row)
         else:
-            final.setdefault(case["variant"], {})[case["seed"]] = row
+            final.setdefault(row.variant, {})[row.seed] = row
     return dict(sorted(parts.items(), reverse=True))
 
 
-def _start(case):
+def _start(row):
     """Initial weights in words."""
-    start = case["start"]
-    return {None: "default"}.get(start, str(start))
+    return "default" if row.start is None else str(row.start)
 
 
 def _mean(numbers, digits, sign=""):
@@ -55,18 +53,17 @@ def _mean(numbers, digits, sign=""):
 def _searched(search, final, digits):
     """A line for a variant and its initial weights, a column for a rate."""
     chosen = {
-        tuple(row["case"][x] for x in ("variant", "rate", "start"))
+        (row.variant, row.rate, row.start)
         for rows in final.values()
         for row in rows.values()
     }
     cells = {}
-    for row in sorted(search, key=lambda row: row["case"]["rate"]):
-        case = row["case"]
-        text = "none" if row["score"] is None else f"{row['score']:.{digits}f}"
-        if (case["variant"], case["rate"], case["start"]) in chosen:
+    for row in sorted(search, key=lambda row: row.rate):
+        text = "none" if row.score is None else f"{row.score:.{digits}f}"
+        if (row.variant, row.rate, row.start) in chosen:
             text = f"**{text}**"
-        line = f"{case['variant']}; {_start(case)}"
-        cells[line, f"{case['rate']:g}"] = text
+        line = f"{row.variant}; {_start(row)}"
+        cells[line, f"{row.rate:g}"] = text
     order = sorted({line for line, _ in cells})
     columns = dict.fromkeys(column for _, column in cells)
     return crossed(
@@ -84,7 +81,7 @@ def _compared(final, digits, score):
     lambdas = [name for name in final if name.startswith("lambda")]
 
     def scores(name):
-        return {seed: row["score"] for seed, row in final[name].items()}
+        return {seed: row.score for seed, row in final[name].items()}
 
     def first(name):
         return next(iter(final[name].values()))
@@ -97,15 +94,15 @@ def _compared(final, digits, score):
         return text
 
     def seconds(name):
-        found = [row["seconds"] for row in final[name].values()]
+        found = [row.seconds for row in final[name].values()]
         return f"{statistics.median(found):.0f}"
 
     columns = {
         "layer": lambda name: name,
-        "rate": lambda name: f"{first(name)['case']['rate']:g}",
-        "initial weights": lambda name: _start(first(name)["case"]),
-        "parameters": lambda name: f"{first(name)['parameters']:,}",
-        "training MFLOPs": lambda name: f"{first(name)['flops'] / 1e6:.1f}",
+        "rate": lambda name: f"{first(name).rate:g}",
+        "initial weights": lambda name: _start(first(name)),
+        "parameters": lambda name: f"{first(name).parameters:,}",
+        "training MFLOPs": lambda name: f"{first(name).flops / 1e6:.1f}",
         f"{score}, by seed": lambda name: ", ".join(
             f"{x:.{digits}f}" for x in scores(name).values()
         ),
@@ -124,7 +121,7 @@ def _tables(task, found):
         if rows:
             texts += [
                 f"{len(rows)} final runs of {steps} updates, "
-                f"{rows[0]['examples']:,} test examples each:",
+                f"{rows[0].examples:,} test examples each:",
                 _compared(final, digits, score),
             ]
         if search:
@@ -155,7 +152,7 @@ def picture(found):
     )
     for axis, (task, steps, final) in zip(axes, panels, strict=True):
         for place, rows in enumerate(reversed(final.values())):
-            numbers = [row["score"] for row in rows.values()]
+            numbers = [row.score for row in rows.values()]
             middle = statistics.mean(numbers)
             axis.plot(numbers, [place] * len(numbers), "o", c=_BLUE, alpha=0.5)
             axis.plot([middle] * 2, [place - 0.3, place + 0.3], c=_BLUE)

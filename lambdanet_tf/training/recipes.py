@@ -268,12 +268,21 @@ def read_recipe(path: str, text: str) -> Recipe:
     return from_dict({"name": name, **content})
 
 
-def listing() -> Iterable[str]:
-    """Yields, for each recipe, what it trains, its command and its result."""
+def listing(brief: bool = False) -> Iterable[str]:
+    """Yields, for each recipe, what it trains, its command and its result.
+
+    Args:
+        brief: what it trains alone.
+
+    Yields:
+        Lines of text.
+    """
+    width = max(map(len, RECIPES)) + 2
     for recipe in RECIPES.values():
-        yield f"{recipe.name:20}{recipe.summary}"
-        yield f"{'':20}{recipe.command}"
-        yield f"{'':20}{recipe.result}"
+        yield f"{recipe.name:{width}}{recipe.summary}"
+        if not brief:
+            yield f"{'':{width}}{recipe.command}"
+            yield f"{'':{width}}{recipe.result}"
 
 
 def _with_table_20(recipe, changes):
