@@ -35,6 +35,9 @@ _HELPS = {
     "seeds": "how many seeds (%(default)s)",
     "batch": "examples of a batch (%(default)s)",
     "size": "height and width of images (%(default)s)",
+    "data": "folder of the images (%(default)s)",
+    "jobs": "runs at once (%(default)s)",
+    "times": "time a training step of each instead",
     "runs": "folder of runs (%(default)s); those that stopped go on",
     "steps": "updates, other than those of the study",
 }

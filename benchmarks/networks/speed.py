@@ -48,8 +48,9 @@ def steps(name, batch, size):
 
 def compiled_steps(model, batch, size, jit_compile=False):
     """Compiled inference and training step of a model of logits."""
-    images = tf.random.stateless_uniform([batch, size, size, 3], (0, 1)) * 255
-    labels = tf.range(batch) % 1000
+    shape = [batch, size, size, model.input_shape[-1]]
+    images = tf.random.stateless_uniform(shape, (0, 1)) * 255
+    labels = tf.range(batch) % model.output_shape[-1]
     variables = [
         tf.Variable(tf.zeros(w.shape)) for w in model.trainable_weights
     ]

@@ -1,7 +1,8 @@
 """Compares convolutions, lambda layers and attention on Fashion-MNIST.
 
     python -m benchmarks.studies.fashion --data FOLDER --stage small
-    python -m benchmarks.studies.fashion --data FOLDER --stage full
+    python -m benchmarks.studies.fashion --data FOLDER --stage 28px
+    python -m benchmarks.studies.fashion --data FOLDER --stage 28px --times
     python -m benchmarks.studies.fashion --data FOLDER --stage look --seeds 1
 
 FOLDER holds the IDX files of Fashion-MNIST (Debian's package
@@ -22,6 +23,8 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import records
+from benchmarks import timing
+from benchmarks.networks.speed import compiled_steps
 from benchmarks.studies import delft
 from benchmarks.studies import runs
 from lambdanet_tf import models
@@ -40,8 +43,8 @@ class Arm:
     """A network and what differs in its training.
 
     Attributes:
-        letters: of its blocks in the three stages, keys of `specs.LETTERS`;
-            the first one has widths of its own if it is that of all.
+        letters: of its blocks in each stage, keys of `specs.LETTERS`; those
+            that all have the same one have widths of their own.
         arguments: of the network, beside the widths.
         changes: fields of the recipe.
         mixes_pixels: whether its lambda layers mix pixels and channels.
@@ -89,7 +92,18 @@ ABLATIONS = {
     },
     **{"-".join(letters): Arm(letters) for letters in ("CLL", "CCL", "LCC")},
 }
-ARMS = {**MAIN, **DELFT, **ABLATIONS}
+SMALL = {**MAIN, **DELFT, **ABLATIONS}
+_LOCAL = "lambda layers, scope 7"
+LARGE = {
+    _LOCAL: Arm("LL", {"scope": 7}, against=None),
+    "lambda layers, global": Arm("LL", against=_LOCAL),
+    "convolutions": Arm("CC", against=_LOCAL),
+    "convolutions, squeeze-and-excitation": Arm(
+        "CC", {"se_ratio": 1 / 16, "se_stages": (2, 3)}, against=_LOCAL
+    ),
+    "local attention": Arm("SS", against=_LOCAL),
+    "global attention": Arm("AA", against=_LOCAL),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,36 +111,38 @@ class Stage:
     """What all runs of a stage have in common.
 
     Attributes:
-        widths: by letter, so that the parameters of the main arms agree
+        arms: what is compared, by name.
+        widths: by letter or arm, so that the parameters of the main arms agree
             within 5 %.
-        blocks: in each of the three stages of the network.
-        train_images: a stratified sample.
-        validation_images: another, for the search of the rate.
         rates: of the search, per 256 images.
         searched: arms with a search of their own; the others take the rate of
             the lambda layers.
-        seeds: of each arm; the first ones of an ablation.
+        seeds: of each arm.
+        blocks: of a stage of the network; X is the letter of the arm.
+        strides: of the stages of the network; None for its own.
+        further_rates: tried where the best rate is next to them.
+        train_images: a stratified sample.
+        validation_images: another, for the search of the rate.
     """
 
     image_size: int
+    arms: dict[str, Arm]
     widths: dict[str, tuple[int, ...]]
     epochs: int
     rates: tuple[float, ...]
-    blocks: int = 1
+    searched: tuple[str, ...]
+    seeds: dict[str, tuple[int, ...]]
+    blocks: str = "X"
+    strides: tuple[int, ...] | None = None
+    further_rates: tuple[float, ...] = ()
     train_images: int = 10_000
     validation_images: int = 5_000
-    searched: tuple[str, ...] = tuple(MAIN)
-    seeds: dict[str, tuple[int, ...]] = dataclasses.field(
-        default_factory=lambda: {
-            name: (0, 1, 2, 3, 4) if name in MAIN else (0, 1, 2)
-            for name in ARMS
-        }
-    )
 
 
 STAGES = {
     "small": Stage(
         image_size=14,
+        arms=SMALL,
         widths={
             "L": (16, 32, 64),
             "C": (15, 30, 62),
@@ -135,19 +151,30 @@ STAGES = {
         },
         epochs=6,
         rates=(0.2, 0.5, 1.2),
-    ),
-    "full": Stage(
-        image_size=28,
-        widths={
-            "L": (32, 64, 128),
-            "C": (29, 58, 114),
-            "A": (36, 72, 132),
-            "S": (36, 72, 132),
+        searched=tuple(MAIN),
+        seeds={
+            name: (0, 1, 2, 3, 4) if name in MAIN else (0, 1, 2)
+            for name in SMALL
         },
-        epochs=8,
-        rates=(0.05, 0.1, 0.2, 0.4, 0.8),
-        blocks=2,
-        searched=(*MAIN, *ABLATIONS),
+    ),
+    "28px": Stage(
+        image_size=28,
+        arms=LARGE,
+        widths={
+            "L": (32, 64),
+            "lambda layers, global": (24, 64),
+            "C": (36, 50),
+            "convolutions, squeeze-and-excitation": (38, 44),
+            "S": (36, 60),
+            "A": (28, 64),
+        },
+        epochs=6,
+        rates=(0.5, 1.2, 3.0),
+        searched=tuple(LARGE),
+        seeds=dict.fromkeys(LARGE, (0, 1, 2)),
+        blocks="CXX",
+        strides=(2, 2),
+        further_rates=(0.2, 7.5),
     ),
 }
 STAGES["look"] = dataclasses.replace(
@@ -161,13 +188,16 @@ STAGES["look"] = dataclasses.replace(
 )
 
 
-def model_arguments(arm, stage):
+def model_arguments(name, stage):
     """The arguments of `LambdaResNetSmall` that make an arm's network."""
+    arm = stage.arms[name]
     letter = arm.letters[0] if len({*arm.letters}) == 1 else "L"
     arguments = {
-        "stages": [letter * stage.blocks for letter in arm.letters],
-        "widths": list(stage.widths[letter]),
+        "stages": [stage.blocks.replace("X", x) for x in arm.letters],
+        "widths": list(stage.widths.get(name) or stage.widths[letter]),
     }
+    if stage.strides:
+        arguments["strides"] = list(stage.strides)
     if "L" in arm.letters and arm.arguments.get("use_position", True):
         arguments["scope"] = None
     if letter in "AS":
@@ -177,7 +207,7 @@ def model_arguments(arm, stage):
 
 def recipe(name, stage, data, seed, rate):
     """The recipe of a run: the digits' one with what the protocol says."""
-    arm = ARMS[name]
+    arm = stage.arms[name]
     fields = {
         "data": data,
         "image_size": stage.image_size,
@@ -185,7 +215,7 @@ def recipe(name, stage, data, seed, rate):
         "augmentation": "pad_crop",
         "padding": 2 if stage.image_size > 20 else 1,
         "flip": True,
-        "model_arguments": model_arguments(arm, stage),
+        "model_arguments": model_arguments(name, stage),
         "epochs": stage.epochs,
         "batch_size": 64,
         "warmup_epochs": 1.0,
@@ -263,8 +293,9 @@ def _stratified(labels, counts, generator):
 def plan(stage, names):
     """The arms, in order: first the searches, then final runs by seed."""
     searched = [name for name in names if name in stage.searched]
-    if "lambda layers" not in searched:
-        searched.insert(0, "lambda layers")
+    usual = next(iter(stage.arms))
+    if usual not in searched:
+        searched.insert(0, usual)
     seeds = sorted({seed for name in names for seed in stage.seeds[name]})
     final = [
         (name, seed)
@@ -278,7 +309,7 @@ def plan(stage, names):
 def run(folder, name, stage, data, seed, rate):
     """Trains one network, unless that is done; returns what is recorded."""
     mixing = contextlib.nullcontext()
-    if ARMS[name].mixes_pixels:
+    if stage.arms[name].mixes_pixels:
         mixing = delft.mixing_lambda_blocks()
     with mixing:
         return runs.train(recipe(name, stage, data, seed, rate), folder)
@@ -337,24 +368,51 @@ def study(recorder, folder, stage_name, stage, names, jobs=1):
         ]
         for case, found in zip(waiting, run_all(tasks, jobs), strict=True):
             facts = counted[case["arm"]]
-            facts = {**facts, "against": ARMS[case["arm"]].against}
+            facts = {**facts, "against": stage.arms[case["arm"]].against}
             rows.append(recorder.append(case, **found, **facts))
             print(f"{case}: {found['accuracy']:.2%}", flush=True)
         return rows
 
-    best = {}
-    for row in trained(
-        "search",
-        [(name, SEARCH_SEED, x) for name in searched for x in stage.rates],
-    ):
-        # The lower rate of equal ones.
-        found = (row["accuracy"], -row["case"]["rate"])
-        arm = row["case"]["arm"]
-        best[arm] = max(best.get(arm, found), found)
-    rates = {name: -rate for name, (_, rate) in best.items()}
-    usual = rates["lambda layers"]
+    rows = []
+    waiting = [(x, SEARCH_SEED, y) for x in searched for y in stage.rates]
+    while waiting:
+        rows += trained("search", waiting)
+        best = {name: best_rate(rows, name) for name in searched}
+        tried = {(row["case"]["arm"], row["case"]["rate"]) for row in rows}
+        waiting = [
+            (name, SEARCH_SEED, rate)
+            for name in searched
+            for rate in beyond(stage, best[name])
+            if (name, rate) not in tried
+        ]
+    usual = best[next(iter(stage.arms))]
     trained(
-        "final", [(name, seed, rates.get(name, usual)) for name, seed in final]
+        "final", [(name, seed, best.get(name, usual)) for name, seed in final]
+    )
+
+
+def best_rate(rows, name):
+    """The rate of the best search run of an arm; of equal ones the lower."""
+    found = [row for row in rows if row["case"]["arm"] == name]
+    best = max(found, key=lambda x: (x["accuracy"], -x["case"]["rate"]))
+    return best["case"]["rate"]
+
+
+def beyond(stage, rate):
+    """The further rates next to a rate."""
+    grid = sorted({*stage.rates, *stage.further_rates})
+    place = grid.index(rate)
+    near = {*grid[max(place - 1, 0) : place], *grid[place + 1 : place + 2]}
+    return sorted(near & {*stage.further_rates})
+
+
+def build(name, stage):
+    """The network of an arm, up to its logits."""
+    return models.LambdaResNetSmall(
+        input_shape=(stage.image_size, stage.image_size, 1),
+        classes=10,
+        classifier_activation=None,
+        **model_arguments(name, stage),
     )
 
 
@@ -362,13 +420,7 @@ def sizes(stage, names):
     """Trainable parameters and FLOPs of an image, by arm of a stage."""
     found = {}
     for name in names:
-        shape = (stage.image_size, stage.image_size, 1)
-        model = models.LambdaResNetSmall(
-            input_shape=shape,
-            classes=10,
-            **model_arguments(ARMS[name], stage),
-        )
-        analysis = analyze(model)
+        analysis = analyze(build(name, stage))
         found[name] = {
             "parameters": analysis.total("parameters"),
             "flops": analysis.total("flops"),
@@ -377,23 +429,42 @@ def sizes(stage, names):
     return found
 
 
+def record_times(recorder, stage_name, stage, names, seconds):
+    """Times training steps of arms in turns."""
+    batch = 64
+    functions = {
+        name: compiled_steps(build(name, stage), batch, stage.image_size)[1]
+        for name in names
+    }
+    for name, taken in timing.turns(functions, seconds * len(names)).items():
+        case = {"stage": stage_name, "part": "time", "arm": name}
+        recorder.append({**case, "batch": batch}, seconds=taken)
+
+
 def main(arguments=None):
-    parser = records.parser(__doc__, seeds=5, data=DATA, jobs=1)
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
-    parser.add_argument("--stage", choices=STAGES, default="look")
-    parser.add_argument("--runs", default="runs/study", metavar="FOLDER")
-    options = parser.parse_args(arguments)
+    recorder, options = records.start(
+        "fashion",
+        __doc__,
+        arguments,
+        data=DATA,
+        stage="look",
+        seeds=5,
+        jobs=1,
+        runs="runs/study",
+        times=False,
+        seconds=20.0,
+    )
+    if options.stage not in STAGES:
+        raise SystemExit(f"--stage must be one of {', '.join(STAGES)}")
     stage = STAGES[options.stage]
     seeds = {x: y[: options.seeds] for x, y in stage.seeds.items()}
     stage = dataclasses.replace(stage, seeds=seeds)
+    names = [name for name in stage.seeds if options.only in name]
+    if options.times:
+        record_times(recorder, options.stage, stage, names, options.seconds)
+        return
     folder = pathlib.Path(options.runs) / options.stage
     split_data(options.data, folder / "data", stage)
-    names = [
-        name
-        for name in stage.seeds
-        if name in options.arms and options.only in name
-    ]
-    recorder = records.Recorder("fashion", options)
     study(recorder, folder, options.stage, stage, names, options.jobs)
 
 

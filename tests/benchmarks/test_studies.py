@@ -10,7 +10,6 @@ from benchmarks.studies import digits
 from benchmarks.studies import fashion as study
 from benchmarks.studies import norm_defaults
 from benchmarks.views import studies as views
-from lambdanet_tf import models
 from lambdanet_tf.data.arrays import read_idx_file
 
 pytestmark = pytest.mark.once
@@ -66,19 +65,15 @@ def test_the_search_never_sees_a_test_image(source, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", study.STAGES)
-def test_the_main_arms_have_as_many_parameters(stage):
+def test_the_main_arms_are_as_large(stage):
     stage = study.STAGES[stage]
-    shape = (stage.image_size, stage.image_size, 1)
-    counts = {}
-    for name, arm in study.MAIN.items():
-        arguments = study.model_arguments(arm, stage)
-        model = models.LambdaResNetSmall(
-            input_shape=shape, classes=10, **arguments
-        )
-        counts[name] = sum(
-            np.prod(weight.shape) for weight in model.trainable_weights
-        )
-    assert max(counts.values()) < 1.05 * min(counts.values())
+    names = [name for name in stage.arms if name not in study.ABLATIONS]
+    found = study.sizes(stage, [x for x in names if x not in study.DELFT])
+    for name in ("parameters", "flops"):
+        values = [facts[name] for facts in found.values()]
+        # At 14 pixels the widths were chosen by the parameters alone.
+        if name == "parameters" or stage.image_size == 28:
+            assert max(values) < 1.05 * min(values), found
 
 
 def test_searches_come_first_and_seeds_in_pairs():
@@ -87,12 +82,20 @@ def test_searches_come_first_and_seeds_in_pairs():
     assert final[:2] == [("lambda layers", 0), ("pixels mixed", 0)]
     searched, _ = study.plan(TINY, ("pixels mixed",))
     assert searched == ["lambda layers"]  # It needs the rate.
-    for name, arms in (("small", 4), ("full", 4 + 14)):
+    for name, arms, runs in (("small", 4, 4 * 5 + 17 * 3), ("28px", 6, 6 * 3)):
         stage = study.STAGES[name]
         searched, final = study.plan(stage, tuple(stage.seeds))
         assert len(searched) == arms
-        assert len(final) == 4 * 5 + 17 * 3
+        assert len(final) == runs
         assert study.SEARCH_SEED not in {seed for _, seed in final}
+
+
+def test_the_search_goes_on_where_the_best_rate_is_at_an_end():
+    stage = dataclasses.replace(TINY, further_rates=(0.05, 0.4, 0.8))
+    assert study.beyond(stage, 0.1) == [0.05]
+    assert study.beyond(stage, 0.2) == [0.4]
+    assert study.beyond(stage, 0.4) == [0.8]
+    assert study.beyond(TINY, 0.2) == []
 
 
 def test_a_study_from_front_to_back(source, tmp_path, monkeypatch):
