@@ -118,6 +118,7 @@ def shapes_of(outputs):
     return {name: tuple(output.shape) for name, output in outputs.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.every_lane
 def test_symbolic_eager_and_computed_shapes_agree(model):
     symbolic = shapes_of(model.output)
@@ -137,6 +138,7 @@ def test_symbolic_eager_and_computed_shapes_agree(model):
                 assert tuple(computed) == expected[case.name], case.name
 
 
+@pytest.mark.slow
 @pytest.mark.every_lane
 def test_sizes_may_be_unknown(rng):
     any_size = [case for case in CASES if case.any_size]
@@ -218,6 +220,7 @@ def test_xla(rows):
         assert_all_close(found, expected, 1e-5)
 
 
+@pytest.mark.slow
 @cases.in_parts
 def test_what_is_known_since_build_counts(rows):
     model, data = model_of(rows), cases.joint_data(rows=rows)
@@ -303,9 +306,11 @@ def test_second_derivatives_compiled_by_xla(arguments, rng):
     checks.assert_close(compiled(x), penalty(x), 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @cases.in_parts
 def test_a_batch_without_examples_changes_nothing(rows):
+    """Also where what is not written shows what memory held before."""
     model, data = random_model(rows), cases.joint_data(rows=rows)
     empty = {name: x[:0] for name, x in data.items()}
     before = model.get_weights()
@@ -314,13 +319,23 @@ def test_a_batch_without_examples_changes_nothing(rows):
     def step(empty):
         with tf.GradientTape() as tape:
             outputs = model(empty, training=True)
-            loss = sum(map(tf.reduce_sum, outputs.values()))
+            loss = sum(
+                tf.reduce_sum(outputs[x.name]) for x in rows if x.batched
+            )
         return outputs, tape.gradient(loss, variables)
 
-    for function in (step, tf.function(step)):
+    specs = {
+        name: tf.TensorSpec([None, *x.shape[1:]], x.dtype, name)
+        for name, x in data.items()
+    }
+    traced = tf.function(step, input_signature=[specs])
+    for function in (step, tf.function(step), traced):
+        for count in 20 * [2**power for power in range(4, 12)]:
+            tf.fill([count], 1e30)
         outputs, gradients = function(empty)
-        for tensor in [*outputs.values(), *gradients]:
-            assert tensor is None or np.isfinite(tensor).all()
+        assert all(np.isfinite(tensor).all() for tensor in outputs.values())
+        for variable, gradient in zip(variables, gradients, strict=True):
+            assert gradient is None or not np.any(gradient), variable.name
     for kept, now in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(now, kept)
 

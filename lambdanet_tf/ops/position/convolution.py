@@ -102,6 +102,9 @@ def _depthwise_convolution(values, kernel, strides):
         values, kernel = values[:, None], kernel[None]
         lambdas = _depthwise_convolution(values, kernel, (1, *strides))
         return lambdas[:, 0]
+    examples = size(values, 0)
+    if tf.is_tensor(examples) or not examples:
+        kernel = _unmoved_by_nothing(kernel, examples)
     # Only equal strides are known.
     step = strides[0] if strides[0] == strides[1] else 1
     lambdas = tf.nn.depthwise_conv2d(
@@ -110,6 +113,19 @@ def _depthwise_convolution(values, kernel, strides):
     if strides[0] != strides[1]:
         lambdas = lambdas[:, :: strides[0], :: strides[1]]
     return lambdas
+
+
+@tf.custom_gradient
+def _unmoved_by_nothing(kernel, examples):
+    """A kernel with the gradient zero where there are no examples.
+
+    TensorFlow's depthwise convolution leaves it as memory was before.
+    """
+
+    def gradient(upstream):
+        return tf.where(examples > 0, upstream, tf.zeros_like(upstream)), None
+
+    return tf.identity(kernel), gradient
 
 
 def _conv2d_costs(geometry, dims, new_cost):
