@@ -102,7 +102,7 @@ LARGE = {
         "CC", {"se_ratio": 1 / 16, "se_stages": (2, 3)}, against=_LOCAL
     ),
     "local attention": Arm("SS", against=_LOCAL),
-    "global attention": Arm("AA", against=_LOCAL),
+    "global attention": Arm("AA", {"attention_key_dim": 8}, against=_LOCAL),
 }
 
 
@@ -162,17 +162,17 @@ STAGES = {
         arms=LARGE,
         widths={
             "L": (32, 64),
-            "lambda layers, global": (24, 64),
-            "C": (36, 50),
-            "convolutions, squeeze-and-excitation": (38, 44),
+            "lambda layers, global": (24, 68),
+            "C": (36, 52),
+            "convolutions, squeeze-and-excitation": (38, 48),
             "S": (36, 60),
-            "A": (28, 64),
+            "A": (28, 68),
         },
         epochs=6,
         rates=(0.5, 1.2, 3.0),
         searched=tuple(LARGE),
         seeds=dict.fromkeys(LARGE, (0, 1, 2)),
-        blocks="CXX",
+        blocks="CX",
         strides=(2, 2),
         further_rates=(0.2, 7.5),
     ),

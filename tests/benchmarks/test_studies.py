@@ -98,6 +98,7 @@ def test_the_search_goes_on_where_the_best_rate_is_at_an_end():
     assert study.beyond(TINY, 0.2) == []
 
 
+@pytest.mark.slow
 def test_a_study_from_front_to_back(source, tmp_path, monkeypatch):
     """The higher rate learns better, so it is that of the final runs."""
     trained = []
@@ -151,6 +152,7 @@ def test_a_look_at_the_digits(tmp_path, monkeypatch):
     assert 0 < row["accuracy"] <= 1
 
 
+@pytest.mark.slow
 def test_averages_are_those_of_the_layer(monkeypatch):
     """The candidate 0.9 validates as the layer with a momentum of 0.9 does."""
     case = "README's cell", 32, 0
@@ -162,6 +164,7 @@ def test_averages_are_those_of_the_layer(monkeypatch):
     assert row["0.9"] != row["exact"]
 
 
+@pytest.mark.slow
 def test_runs_of_defaults_are_appended(tmp_path):
     arguments = ["--only", "first text", "--seeds", "1", "--batches", "256"]
     arguments += ["--short", "--results", str(tmp_path)]
