@@ -6,6 +6,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?= --numprocesses=2 --dist=worksteal
+# What `make test` runs under tf_keras, too, of what a version decides.
+BOTH := every_lane and not (slow or thorough or once or once_a_version)
+# Notebooks and first hours are those of users, who have the newest TensorFlow.
+NEWEST_ALONE := $(addprefix --ignore=tests/,examples/test_notebooks.py \
+	project/test_first_hour.py)
 # BENCH_ARGS=--baselines times timm and lucidrains too, where installed.
 BENCH_ARGS ?=
 
@@ -30,7 +35,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-thorough test-newest test-legacy test-tpu \
 	lint format bench tables tpu-compile comparison-tpu detection-tpu \
-	gpu-programs docs notebooks constraints clean
+	gpu-programs docs notebooks constraints environments clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' \
@@ -41,22 +46,17 @@ demo: $(VENV)/.demo  ## Train on handwritten digits, export, predict.
 	$(BIN)/python export.py
 	$(BIN)/python export.py --predict
 
-test: lint  ## Lint, check types, test under both Kerases (11 min).
+test: lint  ## Lint, check types, test under both Kerases (6 min).
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
-	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) \
-		-m "not slow and not thorough and not once and not once_a_version"
+	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m "$(BOTH)"
 
 # The steps of .ci/run.
-test-all: test test-thorough test-newest test-legacy test-tpu docs  ## Test everything everywhere (45 min).
+test-all: test test-thorough test-tpu docs test-newest test-legacy  ## Test everything everywhere (45 min).
 
 test-thorough: $(VENV)/.dev  ## Run the cases that `make test` leaves out.
-	$(BIN)/python -m pytest $(PYTEST_ARGS) \
-		-m "thorough or slow and not every_lane"
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "thorough or slow" $(NEWEST_ALONE)
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) \
-		-m "thorough and not slow and not once and not once_a_version"
-	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m slow \
-		tests/serving/test_verify.py tests/garden \
-		tests/training/test_resume.py::test_stopped_and_killed_runs_end_with_the_same_bits
+		-m "not once and not once_a_version and not ($(BOTH))" $(NEWEST_ALONE)
 
 test-newest: $(NEWEST_VENV)/.wheel  ## Test the wheel alone with the newest TensorFlow.
 	$(NEWEST_VENV)/bin/python -c 'import tensorflow as tf; print(tf.__version__)'
@@ -135,6 +135,8 @@ clean:  ## Remove the environment and all caches; keep runs/ and exported/.
 	rm -rf $(VENV) $(DOCS_VENV) $(TPU_VENV) $(NEWEST_VENV) $(LEGACY_VENV) build dist *.egg-info
 	rm -rf .hypothesis .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+environments: $(NEWEST_VENV)/.wheel $(LEGACY_VENV)/.wheel
 
 # A stamp in the environment says what is installed. A changed requirement
 # makes it out of date.

@@ -121,9 +121,9 @@ def compared(rows):
     }
 
 
-def _part(found, part):
-    """Records of the small stage: those of the search, or the final ones."""
-    return [x for x in found["fashion"] if (x.stage, x.part) == ("small", part)]
+def _part(found, stage, part):
+    """Records of a stage: of the search, the final ones, or the times."""
+    return [x for x in found["fashion"] if (x.stage, x.part) == (stage, part)]
 
 
 def _verdict(comparison):
@@ -132,9 +132,20 @@ def _verdict(comparison):
     return "more" if statistics.mean(comparison.differences) > 0 else "less"
 
 
-@views.view("study.md#small")
-def fashion(found):
-    search, final = _part(found, "search"), _part(found, "final")
+def fashion(stage, found):
+    """The tables of a stage; those of the search alone until it is over."""
+    search, final, times = (
+        _part(found, stage, part) for part in ("search", "final", "time")
+    )
+    step = {row.arm: row.seconds for row in times}
+    if not final:
+        cells = {
+            (x.arm, f"{x.rate:g}"): f"{100 * x.accuracy:.2f}" for x in search
+        }
+        return views.page(
+            views.crossed(cells, "validation accuracy, by rate"),
+            f"The search so far, {len(search)} runs. {_versions(search[0])}.",
+        )
     rows = []
     for (arm,), group in views.grouped(final, "arm").items():
         pairs = sorted((x.rate, x.accuracy) for x in search if x.arm == arm)
@@ -145,6 +156,7 @@ def fashion(found):
             shares=", ".join(f"{x:.2f}" for x in shares),
             mean=_mean(shares),
             taken=[row.seconds for row in group],
+            step=step.get(arm),
         )
         rows.append(row)
     columns = {
@@ -156,6 +168,7 @@ def fashion(found):
         "test accuracy by seed": "{shares}",
         "mean": "{mean}",
         "seconds a run": "{taken:.0f}",
+        **({"ms a step, alone": "{step:.1f/ms}"} if step else {}),
     }
     against = {row.arm: row.against for row in final}
     differences = [
@@ -183,14 +196,13 @@ def fashion(found):
         f"{len(final)} final runs, {final[0].test_images:,} test "
         f"images; ± is half of the {CONFIDENCE:.0%} t-interval over seeds. "
         f"{_versions(final[0])}.",
-        "![Test accuracies and their differences](study_small.png)",
+        f"![Test accuracies and their differences](study_{stage}.png)",
     )
 
 
-@views.view("study_small.png")
-def fashion_picture(found):
+def fashion_picture(stage, found):
     """Test accuracy of every run, and the differences with intervals."""
-    final = _part(found, "final")
+    final = _part(found, stage, "final")
     arms, pairs = list({row.arm: 0 for row in final})[::-1], compared(final)
     against = {row.arm: row.against for row in final}
     usual = statistics.mode(filter(None, against.values()))
@@ -224,6 +236,21 @@ def fashion_picture(found):
         title=f"Paired differences from {usual}",
     )
     return made
+
+
+@views.view("study.md#small")
+def fashion_small(found):
+    return fashion("small", found)
+
+
+@views.view("study_small.png")
+def fashion_small_picture(found):
+    return fashion_picture("small", found)
+
+
+@views.view("study.md#28px")
+def fashion_large(found):
+    return fashion("28px", found)
 
 
 # Top-1 on ImageNet, in per cent: Tables 3, 9 and 11 of the paper.

@@ -88,6 +88,7 @@ def test_published_parameters_are_the_closed_forms():
     assert seen >= 20
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(4)
 @pytest.mark.parametrize(
     ("builder", "size", "arguments"),
@@ -318,6 +319,7 @@ def test_lambda_convolution_with_strides():
     assert counted.total("flops") == expected[1]
 
 
+@pytest.mark.slow
 def test_executed_operations_of_a_network():
     model = models.ResNet50(input_shape=(32, 32, 3))
     counted = analyze(model)
@@ -352,6 +354,7 @@ def test_shared_embeddings_count_once():
     assert saved == 7 * 7 * 16  # Of the two unstrided lambda layers of c3.
 
 
+@pytest.mark.slow
 def test_other_image_sizes():
     model, larger, free = (
         models.LambdaResNetSmall(stages=("C", "L", "L"), input_shape=shape)
@@ -420,6 +423,7 @@ def test_layers_that_are_not_counted_are_named():
     assert "not counted: up" in counted.table()
 
 
+@pytest.mark.slow
 def test_summary_prints_a_table(capsys):
     arguments = ["summary", "LambdaResNetSmall", "--size", "16"]
     assert cli.main(arguments) == 0
@@ -430,6 +434,7 @@ def test_summary_prints_a_table(capsys):
     assert "stage4_block2_lambda" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_summary_is_quiet_about_tensorflow():
     environment = {
         k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"

@@ -78,6 +78,7 @@ def test_every_example_counts_however_many_are_computed_at_once(monkeypatch):
     checks.assert_close(analysis.receptive_field(model, layer, x), whole, 1e-5)
 
 
+@pytest.mark.slow
 def test_receptive_field_is_the_norm_of_the_jacobian():
     layer = LambdaLayer(8, scope=3, **_SMALL)
     model = network(layer, shape=(5, 4))
@@ -145,6 +146,7 @@ def test_a_part_that_is_off_is_zero():
         analysis.receptive_field(model, first, images(model), part="content")
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     "name", ["LambdaResNetSmall", "LambdaResNet50", "LambdaMobileNetV2"]

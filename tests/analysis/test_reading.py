@@ -24,6 +24,7 @@ def classifier(rng, classes=3):
     return model
 
 
+@pytest.mark.slow
 def test_a_lambda_resnet_at_chosen_stages(rng):
     model = models.LambdaResNetSmall(input_shape=(16, 16, 3), classes=2)
     images = 255 * rng.random((2, 16, 16, 3), "float32")

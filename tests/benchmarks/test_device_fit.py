@@ -16,6 +16,7 @@ def measured(size, **milliseconds):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fastest", ["fourier", "conv2d"])
 def test_a_fit_chooses_what_was_fastest(fastest):
     times = dict.fromkeys(NAMES, 3.0) | {fastest: 1.0}
@@ -25,6 +26,7 @@ def test_a_fit_chooses_what_was_fastest(fastest):
     assert row.regret(fitted) == 1.0
 
 
+@pytest.mark.slow
 def test_a_fit_to_what_no_row_explains_is_not_worse():
     rows = []
     for size, fastest in zip((7, 14, 28), NAMES, strict=False):

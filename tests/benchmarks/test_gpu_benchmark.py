@@ -44,6 +44,7 @@ def python_with_jax():
     pytest.skip("needs jax beside TensorFlow: make .venv-tpu/.tpu")
 
 
+@pytest.mark.once
 @pytest.mark.slow
 def test_programs_are_lowered_measured_and_appended(tmp_path):
     python = python_with_jax()
@@ -94,6 +95,7 @@ def figures_of(seconds):
     return {"machine": machine, "skipped": [], "groups": {"layer": group}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fastest", ["lambda_first", "query_first"])
 def test_results_are_appended_and_a_row_is_fitted_to_them(fastest, tmp_path):
     seconds = {"lambda_first": 9e-3, "query_first": 9e-3, "timm, eager": 3e-3}

@@ -20,6 +20,7 @@ from lambdanet_tf.environment import KERAS_3
 LEAST = ["--seconds", "0", "--results"]
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_times_of_layers_are_appended(tmp_path, monkeypatch):
     line = speed.Line((3, 3), 16, 3, 1)
@@ -39,6 +40,7 @@ def test_times_of_layers_are_appended(tmp_path, monkeypatch):
     assert found[1]["mebibytes"] == {"auto": 5.0, "einsum": 5.0}
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_growth_and_choices_are_appended(tmp_path, monkeypatch):
     curve = [(n, speed.Line((n,), 8, None, 1)) for n in (4, 6)]
@@ -125,6 +127,7 @@ def test_a_version_is_timed_and_compared_with_itself(tmp_path):
         }
 
 
+@pytest.mark.slow
 @git
 @pytest.mark.once
 def test_each_version_is_that_of_its_folder(tmp_path):
@@ -160,6 +163,7 @@ def test_the_largest_batch_that_fits(constant):
     assert attention.largest_batch(used, 100) == expected
 
 
+@pytest.mark.once
 @pytest.mark.slow
 @pytest.mark.skipif(not KERAS_3, reason="a process of its own")
 def test_the_compiler_counts_bytes(tmp_path):

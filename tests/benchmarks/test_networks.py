@@ -38,6 +38,7 @@ def tiny(monkeypatch):
 LEAST = ["--batch", "2", "--size", "8", "--seconds", "0", "--results"]
 
 
+@pytest.mark.slow
 def test_times_of_networks_are_appended(tiny, tmp_path):
     speed.main([*LEAST, str(tmp_path)])
     speed.main([*LEAST, str(tmp_path), "--norm", "--only", "CCCC"])
@@ -167,6 +168,7 @@ def test_networks_are_compared_and_appended(tmp_path, monkeypatch):
     assert {row["case"]["network"] for row in rows} == networks.keys()
 
 
+@pytest.mark.slow
 def test_a_step_is_lowered_for_the_compiler(monkeypatch):
     networks, key = tiny_networks(), "EfficientNet, 12 px"
     monkeypatch.setattr(comparison, "NETWORKS", networks)

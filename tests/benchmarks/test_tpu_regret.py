@@ -75,6 +75,7 @@ def test_a_layer_counts_when_every_algorithm_was_compiled(appended):
     assert list(views.drawn(found, "cycles")) == ["v3"]
 
 
+@pytest.mark.slow
 def test_a_fit_does_not_make_the_regret_larger():
     rows = []
     for group in programs.DRAWN[:3]:

@@ -23,6 +23,7 @@ def test_figures_of_training_are_appended(tmp_path, monkeypatch):
     assert len(found) == len(list(speed.cases()))
 
 
+@pytest.mark.slow
 def test_a_pipeline_is_timed(tmp_path):
     speed.image_files.write_arrays(str(tmp_path / "small.npz"), 128, 32, 32)
     name = "arrays in memory, 32 px, shift and flip"

@@ -222,6 +222,7 @@ def only_operations(monkeypatch):
     return restrict
 
 
+@pytest.mark.slow
 def test_randaugment_shifts_as_far_as_the_reference(only_operations):
     """At magnitude 5: by half of 100 pixels. Model Garden mirrors the rest."""
     only_operations("TranslateX")

@@ -178,6 +178,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_unreadable_images_are_left_out_and_named(folder):
     images = data.read_folder(str(folder), validation_split=0.0)
     assert images.classes == ("odd", "red")

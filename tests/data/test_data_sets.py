@@ -98,6 +98,7 @@ def test_records_of_few_files_give_evenly_spaced_validation_images(tmp_path):
     assert sizes(data.read_records(str(tmp_path), 0.0, classes=20))[1] == 0
 
 
+@pytest.mark.slow
 def test_imagenet_is_known_by_its_files(tmp_path):
     """Its images are not counted: that would mean reading 140 GB."""
     for part, number in (("train", 1024), ("validation", 128)):

@@ -8,7 +8,7 @@ from examples import language_model
 from lambdanet_tf import streaming
 from tests.support import checks
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 
 # Half the blocks and a quarter of the context: what is traced takes long.

@@ -98,6 +98,7 @@ def records(folder):
         yield getattr(log, log.WhichOneof("log_type")).request
 
 
+@pytest.mark.slow
 def test_the_warmup_log_holds_what_the_grpc_client_sends(served):
     client = GrpcClient("127.0.0.1:1", NAME)
     seen = set()
@@ -170,6 +171,7 @@ def test_the_rest_client_speaks_the_documented_json():
 # What comes back.
 
 
+@pytest.mark.slow
 @both_clients
 @pytest.mark.parametrize("signature", pictures.INPUTS)
 def test_outputs_are_those_of_keras(
@@ -214,6 +216,7 @@ def assert_printed(text, served):
         assert float(found[1]) == pytest.approx(row.max(), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_rest_command_needs_no_tensorflow(served, ports):
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TENSORFLOW, NAME]
@@ -227,6 +230,7 @@ def test_the_rest_command_needs_no_tensorflow(served, ports):
     assert_printed(done.stdout, served)
 
 
+@pytest.mark.slow
 @both_clients
 @pytest.mark.parametrize("arguments", [{"version": 1}, {"label": "canary"}])
 def test_clients_name_a_version_or_a_label(
@@ -236,6 +240,7 @@ def test_clients_name_a_version_or_a_label(
     assert asked(connect(protocol, **arguments), "serving_bytes", batch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "status"), [(NAME, 0), ("Nix", 1)])
 def test_the_health_check_of_the_container(ports, name, status):
     yaml = pytest.importorskip("yaml")
@@ -250,6 +255,7 @@ def test_the_health_check_of_the_container(ports, name, status):
     assert (kind, done.returncode) == ("CMD", status)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("protocol", "signature"), [("grpc", "serving_bytes"), ("rest", "classify")]
 )
@@ -267,6 +273,7 @@ def test_a_broken_image_is_named_and_the_next_request_works(
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
+@pytest.mark.slow
 @both_clients
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
@@ -287,6 +294,7 @@ def test_errors_say_what_is_wrong(
     assert caught.value.kind == kind
 
 
+@pytest.mark.slow
 @both_clients
 @pytest.mark.parametrize("there", ["nobody", "the other protocol"])
 def test_an_absent_server_is_said_to_be_absent(ports, protocol, there):
@@ -303,6 +311,7 @@ def test_an_absent_server_is_said_to_be_absent(ports, protocol, there):
 # The load test.
 
 
+@pytest.mark.slow
 def test_the_load_command_prints_a_consistent_table(served, ports, capsys):
     duration = 0.5
     arguments = [NAME, *map(str, served.files), "--protocol", "grpc", "rest"]
@@ -328,12 +337,14 @@ def test_the_load_command_prints_a_consistent_table(served, ports, capsys):
         assert duration - slowest - 0.1 <= seconds <= duration + slowest + 0.1
 
 
+@pytest.mark.slow
 def test_a_load_test_that_cannot_begin_says_why(served, ports, capsys):
     arguments = [NAME, str(served.broken), "--protocol", "rest"]
     assert load.main([*arguments, "--rest-port", ports["rest"]]) == 2
     assert "by index:] [0]" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_load_test_that_is_stopped_prints_what_it_has(served, ports):
     process = subprocess.Popen(
         [sys.executable, "-c", WITH_CTRL_C, NAME, str(served.files[0])]

@@ -90,6 +90,7 @@ def _small_maps_take_the_form_of_large_ones():
         yield
 
 
+@pytest.mark.slow
 @few
 @hypothesis.given(
     drawn=strategies.sampled_from([1, 2, 3]).flatmap(drawn_layers)
@@ -383,6 +384,7 @@ def test_parts_of_the_queries_are_the_same_function(
         checks.assert_close(part, whole, 1e-10)
 
 
+@pytest.mark.slow
 def test_scores_of_many_queries_are_formed_in_parts(monkeypatch):
     layer = RelativeAttention(8, num_heads=2)
     whole = largest_of_a_step(layer, (8, 8))

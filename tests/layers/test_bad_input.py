@@ -779,6 +779,7 @@ def test_what_is_refused(use, message):
         use()
 
 
+@pytest.mark.slow
 def test_a_subclass_is_wrapped_by_what_the_error_says(tmp_path):
     model, images = Subclassed(), tf.keras.Input((5, 5, 3))
     wrapped = tf.keras.Model(images, model.call(images))

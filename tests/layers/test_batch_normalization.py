@@ -442,6 +442,7 @@ def test_replicas_meet_once_each_way(two_replicas, rng, monkeypatch):
     assert sorted(shapes) == [(2, 3), (2, 3), (2, 4, 3), (2, 4, 3)]
 
 
+@pytest.mark.slow
 def test_replicas_without_examples_keep_their_statistics(two_replicas, rng):
     """Five examples in batches of four: the last replica gets none."""
     with two_replicas.scope():

@@ -199,6 +199,7 @@ def test_graph_equals_eager_and_is_traced_once(rows):
     assert len(traces) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @cases.in_parts
 def test_xla(rows):
@@ -503,6 +504,7 @@ def step(model, data, learning_rate=0.01):
     return outputs
 
 
+@pytest.mark.slow
 @cases.in_parts
 def test_two_replicas_equal_one_device(rows, two_replicas):
     data = cases.joint_data(batch=4, rows=rows)

@@ -145,6 +145,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.filterwarnings("ignore")  # converters' own
 @pytest.mark.parametrize("convert", [by_tflite, by_onnx])

@@ -185,6 +185,7 @@ CONSTANTS = {
 KINDS = tf.constant, np.asarray, lambda value: value.tolist()
 
 
+@pytest.mark.slow
 def test_constants_of_a_model_are_kept(tmp_path):
     """Of each row as one kind of number in the model, as all in the call."""
     inputs, outputs, expected, xs = {}, {}, {}, {}

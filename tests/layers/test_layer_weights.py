@@ -433,6 +433,7 @@ layers.LambdaConv(8, 3, num_heads=2, value_initializer="zeros", name="right")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_static_checkers_see_what_a_constructor_takes(tmp_path):
     pytest.importorskip("basedpyright")

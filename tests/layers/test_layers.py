@@ -169,6 +169,7 @@ def test_any_layer_equals_the_reference(implementation, drawn):
     agree(layers.LambdaLayer, drawn, implementation, "float64", jointly=True)
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(3)
 @pytest.mark.once
 @cases.every_implementation
@@ -277,6 +278,7 @@ _LENGTHS, _GRIDS = [(1,), (16,), (17,), (70,)], [(5, 6), (1, 2), (9, 3)]
 _PAST = {"causal": True, "scope": 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layer_type", "arguments", "grids"),
     [

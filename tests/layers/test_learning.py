@@ -129,6 +129,7 @@ def network(rng):
     return history, 0.1, 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("train", [network, text_classifier, causal_model])
 def test_validation_follows_training(train, rng):

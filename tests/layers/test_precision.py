@@ -277,6 +277,7 @@ def _graph(dtype, device):
         return read.get_concrete_function(*specs).graph.get_operations()
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("device", "half", "factors"),

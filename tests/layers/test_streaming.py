@@ -122,6 +122,7 @@ def streams(draw):
     return layer_type, arguments, pieces, draw(st.booleans())
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @hypothesis.settings(max_examples=20)
 @hypothesis.given(streams())
@@ -143,6 +144,7 @@ def test_pieces_equal_the_whole(case):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(8)
 @every_layer
 def test_every_position_equals_the_reference(name, rng):
@@ -157,6 +159,7 @@ def test_every_position_equals_the_reference(name, rng):
         checks.assert_far(fresh, expected[:, -1:])
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @every_attention
 def test_pieces_equal_the_whole_with_padding_and_nan(name, rng):
@@ -175,6 +178,7 @@ def test_pieces_equal_the_whole_with_padding_and_nan(name, rng):
         checks.assert_close(outputs[~nan], expected[~nan], 1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("name", "implementation"),
@@ -222,6 +226,7 @@ def test_a_step_is_compiled_by_xla(name, rng):
     checks.assert_close(outputs, layer(x), 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(5)
 @every_layer
 def test_unknown_sizes_are_traced_once(name, rng):
@@ -246,6 +251,7 @@ def test_unknown_sizes_are_traced_once(name, rng):
         assert all(part.shape[1] == past for part in state.values())
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("name", ["layer", "multi_head_l2", "convolution"])
 def test_a_server_can_stream(name, rng, tmp_path):
@@ -290,6 +296,7 @@ def test_nan_reaches_whom_it_reaches_in_the_whole(name, rng):
     assert not nan[2].any()
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize(
     ("normalization", "scale"),

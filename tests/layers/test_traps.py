@@ -295,6 +295,7 @@ def test_config_tells_the_truth(layer_type):
     assert json.dumps(config)
 
 
+@pytest.mark.slow
 def test_other_keras_is_refused():
     # A Keras 3 layer in a tf_keras model runs, and is never trained.
     other = pytest.importorskip("tf_keras" if KERAS_3 else "keras")

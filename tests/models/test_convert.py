@@ -68,6 +68,7 @@ def test_there_and_back_by_the_command(theirs, tmp_path, capsys):
     assert back.read_bytes() == theirs.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_changed_network_from_a_file_that_was_saved(tmp_path):
     model = models.ResNet(TINY, input_shape=(32, 48, 3), classes=7, **CHANGES)
     ours, theirs = tmp_path / "ours.npz", tmp_path / "theirs.safetensors"

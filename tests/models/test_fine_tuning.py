@@ -51,6 +51,7 @@ def fit_once(model, optimizer="sgd"):
     return before
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("up_to", "inside"),
@@ -88,6 +89,7 @@ def trained(model):
     return {name for name, weight in named.items() if id(weight) in weights}
 
 
+@pytest.mark.slow
 def test_frozen_parts_of_files_stay(tmp_path):
     model = network()
     assert trained(model) == set(arrays(model))
@@ -121,6 +123,7 @@ def test_freezing_sets_all_that_is_inside(outer):
     )
 
 
+@pytest.mark.slow
 def test_normalizations_inside_lambda_layers_are_frozen():
     model = network()
     models.freeze(model, None, normalization=True)
@@ -172,6 +175,7 @@ def steps(model, optimizers):
             )
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_rates_are_those_of_an_optimizer_for_each_part(kind):

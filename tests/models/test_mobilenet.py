@@ -33,6 +33,7 @@ def test_any_blocks_can_be_lambda_blocks(blocks):
     assert_trains(model, some_images(8, 16, 16, 3), classes=5)
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.once
 @pytest.mark.parametrize("padding", ["same", "symmetric"])

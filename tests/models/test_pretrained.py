@@ -147,6 +147,7 @@ def test_addresses():
         assert sha256 is None or re.fullmatch("[0-9a-f]{64}", sha256)
 
 
+@pytest.mark.slow
 def test_the_lines_of_the_readme(hub, files, tmp_path):
     serve(hub, NAME, files[NAME].read_bytes())
     model = models.LambdaResNet26T(weights="imagenet")
@@ -173,6 +174,7 @@ def test_the_lines_of_the_readme(hub, files, tmp_path):
     assert len(hub.requests) == 1
 
 
+@pytest.mark.slow
 def test_parts_of_a_network(files):
     def tiny(**arguments):
         return build("tiny", weights=str(files["tiny"]), **arguments)
@@ -199,6 +201,7 @@ def test_a_classifier_that_is_not_imagenets_is_not_left_out(tmp_path):
             build("tiny", weights=path, classes=classes)
 
 
+@pytest.mark.slow
 def test_preprocessing_is_the_rows(files):
     def tiny(**arguments):
         return build(
@@ -227,6 +230,7 @@ def tables(model):
     }
 
 
+@pytest.mark.slow
 def test_tables_of_a_global_scope_fit_the_images(files):
     whole = tables(build(GLOBAL, weights=files[GLOBAL], input_shape=SQUARE))
     shapes = [table.shape for table in whole.values()]
@@ -259,6 +263,7 @@ def test_interpolation_is_linear_from_end_to_end():
     np.testing.assert_array_equal(sizes.resize_table(table, (7, 3)), table)
 
 
+@pytest.mark.slow
 def test_what_is_not_the_file_is_not_kept(hub, files, tmp_path):
     """Of states that do not fit: `test_timm_networks.py`."""
     content = files["tiny"].read_bytes()
@@ -320,6 +325,7 @@ def test_a_hub_that_is_not_there(tmp_path, monkeypatch):
     assert "\n" not in str(info.value)
 
 
+@pytest.mark.slow
 def test_the_command_fetches_by_name(hub, files, tmp_path, capsys):
     ours = tmp_path / "ours.npz"
     arguments = ["from-timm", "tiny", str(ours)]
@@ -395,6 +401,7 @@ def test_where_no_hash_is_known_the_hubs_is_checked(
     assert "knows none to compare it with" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
@@ -411,6 +418,7 @@ def test_networks_without_such_weights(name, arguments, message, hub, files):
         build(name, weights="imagenet", **arguments)
 
 
+@pytest.mark.slow
 def test_paths_that_are_no_weights(files, tmp_path):
     with pytest.raises(ValueError, match="No such file: absent.safetensors"):
         build("tiny", weights="absent.safetensors")

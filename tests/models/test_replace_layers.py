@@ -129,6 +129,7 @@ LARGE = [
 ]
 
 
+@pytest.mark.once
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Two lambda layers in direct succession")
 @pytest.mark.parametrize(("name", "size", "rule", "count"), LARGE)
@@ -239,6 +240,7 @@ def fine_tuned_resnet_on_photographs(tmp_path):
     return 1.0, trained(new, np.array(crops, "float32"), labels, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     "learn",

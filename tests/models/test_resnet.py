@@ -76,6 +76,7 @@ UP_TO_50_LAYERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("name", "arguments"),
@@ -325,6 +326,7 @@ def test_preprocessing_inside_equals_outside(channels):
         checks.assert_close(given, prepared, 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_ends_in_float32(policy):

@@ -164,6 +164,7 @@ def stripes(rng, size, count=64):
     return x[..., None].astype("float32"), labels
 
 
+@pytest.mark.slow
 def test_one_set_of_weights_trains_on_two_sizes(rng):
     tf.keras.utils.set_random_seed(0)
     parts = [

@@ -24,6 +24,7 @@ from tests.support.timm_golden import EXPRESSIBLE
 from tests.support.timm_golden import TINY
 
 pytestmark = [
+    pytest.mark.once,
     pytest.mark.slow,
     pytest.mark.skipif(
         timm_models.missing() is not None,

@@ -26,7 +26,8 @@ def networks_and_algorithms():
     names = ("LambdaResNet26T", "LambdaResNet26RPT256")
     for number, algorithm in enumerate(ops.implementations(2)[1:]):
         name = names[number % 2]
-        yield pytest.param(name, algorithm, marks=pytest.mark.slow)
+        marks = [pytest.mark.once, pytest.mark.slow]
+        yield pytest.param(name, algorithm, marks=marks)
 
 
 @pytest.mark.representatives(1)

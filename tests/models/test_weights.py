@@ -57,6 +57,7 @@ def assert_equal(model, expected, but=()):
         assert same == (not name.startswith(tuple(but))), name
 
 
+@pytest.mark.slow
 def test_names_are_an_address_book():
     names = models.named_weights(network())
     assert {
@@ -92,6 +93,7 @@ def test_round_trip(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_models_inside_models(tmp_path):
     def wrapped(seed):
         inner = network(seed, include_top=False, pooling="avg")
@@ -106,6 +108,7 @@ def test_models_inside_models(tmp_path):
     assert_equal(restored.get_layer("tiny"), network(0, include_top=False))
 
 
+@pytest.mark.slow
 def test_backbone_of_a_classifier(tmp_path):
     model, path = saved(tmp_path)
     backbone = tiny(**ARGUMENTS, include_top=False, weights=path)
@@ -114,6 +117,7 @@ def test_backbone_of_a_classifier(tmp_path):
     assert_equal(lower, model)
 
 
+@pytest.mark.slow
 def test_another_number_of_classes(tmp_path):
     model, path = saved(tmp_path)
     other = network(seed=1, classes=3)
@@ -142,6 +146,7 @@ def test_skipped_weights_stay(tmp_path):
     assert_equal(other, model, but=("stage4", "stem"))
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.once_a_version
 @pytest.mark.parametrize(
@@ -292,6 +297,7 @@ models.save_weights(model, sys.argv[1])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.once_a_version
 def test_files_of_the_other_keras(tmp_path):
     if KERAS_3:

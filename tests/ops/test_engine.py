@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import json
 import math
+import multiprocessing
 import subprocess
 import sys
 import threading
@@ -134,6 +135,7 @@ def test_fourier_blocks_are_the_same_function(name, columns, algorithm):
 
 
 # A batch that fills the tiles of a TPU, one that does not, one unknown.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "algorithm", "batch"),
     [
@@ -248,6 +250,7 @@ def geometries(draw):
     return ops.Geometry.of(axes)
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize("implementation", ops.implementations())
 @hypothesis.settings(max_examples=30)
@@ -283,6 +286,7 @@ def test_named_implementations_have_a_plan_too():
         assert "query_first" in [name, *others]
 
 
+@pytest.mark.slow
 def test_long_sequences_stay_small():
     """What a graph of a global sequence holds grows with the length alone."""
 
@@ -537,14 +541,23 @@ def peak(grid, rest, implementation):
     return float(output.stdout.split()[-1])
 
 
+@pytest.fixture(scope="module")
+def in_fork():
+    """Calls a function in a process of its own that has TensorFlow already."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([plan_memory.__name__])
+    with context.Pool(1, maxtasksperchild=1) as pool:
+        yield pool.apply
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("direction", plan_memory.PASSES)
 @pytest.mark.parametrize(
     ("grid", "scope"), plan_memory.SHAPES[:5] + plan_memory.HELD_OUT
 )
-def test_plans_tell_their_memory(grid, scope, direction):
+def test_plans_tell_their_memory(grid, scope, direction, in_fork):
     """A peak varies by a third from one process to the next."""
-    row = plan_memory.in_child(grid, scope, direction)
+    row = in_fork(plan_memory.measure, (grid, scope, direction))
     factor = 1.5 if (grid, scope) in plan_memory.SHAPES else 2.0
     assert row["peak"] / 1.5 < row["planned"] < factor * row["peak"]
 

@@ -20,6 +20,7 @@ def expected(queries, keys, values, mask):
     return tf.einsum("bnhk,bnkv->bnhv", queries, lambdas)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [None, False, True])
 @pytest.mark.parametrize("spread", [1.0, 30.0, 300.0])
 def test_any_spread_of_keys_is_exact(spread, compiled, rng):

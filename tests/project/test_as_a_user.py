@@ -70,6 +70,7 @@ def use(model, x, y, loss, folder):
     checks.assert_close(output, expected, 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(len(FAMILIES), everywhere=True)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_networks_from_build_to_export(name, rng, tmp_path):

@@ -124,6 +124,7 @@ WITH_CODE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize("page", WITH_CODE)
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):

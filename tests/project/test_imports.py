@@ -203,6 +203,7 @@ def refusal(program, **variables):
     return done.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_another_backend_of_keras_is_refused_in_a_sentence():
     last = refusal(
         "from lambdanet_tf import layers",
@@ -212,6 +213,7 @@ def test_another_backend_of_keras_is_refused_in_a_sentence():
     assert "set the environment variable KERAS_BACKEND=tensorflow" in last
 
 
+@pytest.mark.slow
 def test_a_tf_keras_that_is_not_installed_is_named():
     program = """
 import sys

@@ -16,6 +16,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow
 def test_an_export_runs_in_cc_with_xla_off(
     small_run, small_export, pytestconfig, tmp_path, rng
 ):

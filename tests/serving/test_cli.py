@@ -53,6 +53,7 @@ export(["--help"])
     assert "--weights-dtype" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_run_is_exported_quietly(small_run, tmp_path):
     done = in_a_shell(
         str(ROOT / "export.py"),

@@ -65,6 +65,7 @@ def family(request):
     return model, images, model(images).numpy(), serving.Inference(model)
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize(
     "device", ["tpu", pytest.param("gpu", marks=pytest.mark.once)]
@@ -89,6 +90,7 @@ def operations(network):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_an_export_is_planned_for_where_it_runs(tmp_path):
     """One lambda layer, whose plan depends on the device."""

@@ -298,6 +298,7 @@ def test_the_example_image_is_the_first_test_image(small_export):
     np.testing.assert_array_equal(pixels, np.rint(images[0]))
 
 
+@pytest.mark.slow
 def test_weights_in_half_the_space(small_run, tmp_path, rng, load):
     run = RunFolder(small_run[0]).read()
     options = serving.options_for(run, weights_dtype="bfloat16")
@@ -389,6 +390,7 @@ def test_metadata_of_a_foreign_folder(tmp_path):
         serving.read_metadata(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_the_metadata_name_the_run_and_no_place(
     small_run, small_export, tmp_path

@@ -39,6 +39,7 @@ def sequence(x, *steps):
     return x
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize(
     ("builder", "arguments"),

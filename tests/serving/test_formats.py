@@ -35,6 +35,7 @@ def unconvertible():
     )
 
 
+@pytest.mark.slow
 def test_files_are_those_of_the_float32_network(small_run, tmp_path, rng):
     options = serving.ExportOptions(weights_dtype="bfloat16", formats=BOTH)
     formats.write(tmp_path, serving.Inference(small_run[1], options))

@@ -128,6 +128,7 @@ def assert_no_skew(folder, encoded, logits, classes):
     return outputs
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
 def test_files_are_served_as_they_were_evaluated(

@@ -110,6 +110,7 @@ def expected(model, inputs, names):
     return dict(zip(names, tf.nest.flatten(outputs), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_model_is_served_by_the_names_of_its_tensors(name, tmp_path, rng):
     make, examples, others, names = CASES[name]
@@ -194,6 +195,7 @@ def test_the_card_names_inputs_and_outputs(tmp_path, rng):
         serving.prediction_table(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_another_model_is_noticed(tmp_path, rng):
     """Also where an output is a whole number."""
@@ -222,6 +224,7 @@ def rewrite_checksums(folder):
     versions.write_metadata(folder, **fields)
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_weights_in_half_the_space(tmp_path, rng):
     model, given = bytes_model(), tokens_of(rng, 3, 20)
@@ -314,6 +317,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_what_does_not_fit_is_named(name, tmp_path):
     make, examples, message = WRONG[name]

@@ -44,6 +44,7 @@ def write_anew(folder, **options):
     file.write_text(json.dumps(fields))
 
 
+@pytest.mark.slow
 def test_an_export_agrees_with_keras_without_keras(small_export, monkeypatch):
     own = standalone.run_standalone  # Not the one that the tests share.
     monkeypatch.setattr(verify, "run_standalone", own)

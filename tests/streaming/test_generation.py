@@ -40,6 +40,7 @@ def with_whole_calls(model, prompt, length, pick=np.argmax):
     return tokens
 
 
+@pytest.mark.slow
 def test_greedy_text_is_that_of_whole_calls(model):
     for prompt, length in ((ROWS, 9), ([[7], [0], [2]], 3)):
         tokens = streaming.generate(model, prompt, length)
@@ -99,6 +100,7 @@ def test_probabilities_are_drawn_as_logits_are():
     np.testing.assert_array_equal(*tokens)
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_a_sequence_ends_with_its_end_token(model):
     free = streaming.generate(model, ROWS, 12).numpy()
@@ -177,6 +179,7 @@ np.save(sys.argv[3], np.concatenate([np.concatenate(o, 1) for o in outputs]))
 """
 
 
+@pytest.mark.slow
 def test_a_server_without_keras_holds_a_state_for_each_client(model, tmp_path):
     streaming.export(model, tmp_path / "1")
     tokens = streams.draw_inputs(3, model, 20)
@@ -187,6 +190,7 @@ def test_a_server_without_keras_holds_a_state_for_each_client(model, tmp_path):
     checks.assert_close(np.load(files[2]), expected, 5e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_an_export_has_the_documented_signatures(tmp_path):
     model = streams.language_model(scope=None, position_embedding=None)

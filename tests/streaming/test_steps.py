@@ -44,6 +44,7 @@ def test_ten_drawn_models_stream_cut_anywhere(seed):
     assert not np.allclose(fresh, outputs[:, -1:], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_compiled_step_takes_any_batch_and_length():
     model, traces = streams.language_model(scope=7), []
 

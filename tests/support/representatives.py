@@ -14,7 +14,6 @@ import collections
 
 import pytest
 
-LATER = ("slow", "thorough")
 ONCE = ("once", "once_a_version")
 
 
@@ -73,11 +72,13 @@ def mark_thorough(items, only_one=False):
     """
     tests = collections.defaultdict(list)
     for item in items:
-        is_later = any(map(item.get_closest_marker, LATER))
-        if only_one:
-            is_later |= any(map(item.get_closest_marker, ONCE))
-        if hasattr(item, "callspec") and not is_later:
-            tests[item.path, item.function.__qualname__].append(item)
+        others = ("thorough", *ONCE) if only_one else ("thorough",)
+        if hasattr(item, "callspec") and not any(
+            map(item.get_closest_marker, others)
+        ):
+            is_slow = item.get_closest_marker("slow") is not None
+            test = item.path, item.function.__qualname__, is_slow
+            tests[test].append(item)
     for cases in tests.values():
         kept = set(chosen(cases, only_one))
         enough = set(chosen(cases)) if only_one else {*cases}

@@ -106,6 +106,7 @@ def sets(tmp_path_factory):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["folder", "records"])
 @pytest.mark.parametrize(
     "hosts", [1, 3, *(pytest.param(n, marks=THOROUGH) for n in (2, 7, 20))]
@@ -130,6 +131,7 @@ def test_a_scan_says_its_batches_and_has_each_image(sets, kind, batch_size):
     assert sorted(values) == good
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["folder", "records"])
 def test_training_counts_each_bad_image_once_in_a_pass(sets, kind):
     recipe = training.resolve("smoke", {"batch_size": 19, "image_size": 1})
@@ -144,6 +146,7 @@ def test_training_counts_each_bad_image_once_in_a_pass(sets, kind):
     assert len(names) == len(set(names)) == 8
 
 
+@pytest.mark.slow
 def test_the_rest_of_a_damaged_file_is_counted(tmp_path):
     for part in ("train", "test"):
         path = tmp_path / f"{part}.tfrecord"

@@ -129,6 +129,7 @@ POLICIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize("case", POLICIES)
 def test_averages_under_any_policy_follow_their_formula(
@@ -356,6 +357,7 @@ def test_shared_statistics_are_not_reduced_again(two_replicas):
 # Beside Keras' callbacks.
 
 
+@pytest.mark.slow
 def test_killed_where_no_averages_were_kept(batches, tmp_path):
     """Older averages are used, and a warning says so; damaged ones are not."""
 
@@ -414,6 +416,7 @@ KILLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize(
     ("when", "validates"),
@@ -456,6 +459,7 @@ def test_averages_of_another_step_are_refused(batches, tmp_path):
         fit(model, batches, [training.UseAverages(DECAY, folder)])
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("use_averages", [True, False])
 def test_the_best_stays_the_best_of_an_interrupted_training(
@@ -542,6 +546,7 @@ def compiled():
     return recipe, pipeline, model, history.history
 
 
+@pytest.mark.slow
 def test_a_compiled_network_is_saved_and_loaded(compiled, tmp_path):
     """All that is compiled is Keras' own."""
     _, pipeline, model, history = compiled
@@ -562,6 +567,7 @@ def test_a_compiled_network_is_saved_and_loaded(compiled, tmp_path):
     assert set(logs) == set(expected)
 
 
+@pytest.mark.slow
 def test_a_compiled_network_is_analyzed_at_another_size(compiled):
     """As a copy, which the optimizer and the metrics must not prevent."""
     _, _, model, _ = compiled
@@ -588,6 +594,7 @@ def test_the_loss_of_a_fit_has_the_penalty_once(compiled):
     assert penalty > 1e-3
 
 
+@pytest.mark.slow
 def test_a_scan_is_evaluated_as_its_images_are(compiled):
     _, pipeline, model, history = compiled
     source = pipeline.images.validation
@@ -650,6 +657,7 @@ def test_keras_warns_of_a_scan_only_where_a_batch_is_lacking(
         assert logs == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_accuracy_is_of_images_whatever_their_classes_weigh(compiled):
     recipe, pipeline, model, _ = compiled
     images, labels = next(iter(pipeline.scan(pipeline.images.validation)))

@@ -44,6 +44,7 @@ def said(tmp_path_factory):
     return {line[:16].strip(): line[17:] for line in lines}, folder
 
 
+@pytest.mark.slow
 def test_it_says_what_can_be_counted(said):
     rows = said[0]
     assert rows["model"] == "LambdaResNetSmall, images 8x8x1, 10 classes"
@@ -205,6 +206,7 @@ def test_the_slower_of_both_decides_the_whole_run():
     assert text.startswith("about 5:00 min for 600 steps, limited by the step;")
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_counted_exactly():
     """Of the activations, that they grow with the batch of a device."""
     recipe = resolve("digits")

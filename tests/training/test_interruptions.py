@@ -62,6 +62,7 @@ def with_calls(monkeypatch, place, name, decorate):
 # Signals.
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_a_stop_in_validation_waits_for_one_batch(
     finished_run, tmp_path, monkeypatch
@@ -81,6 +82,7 @@ def test_a_stop_in_validation_waits_for_one_batch(
     assert_same_end(run_smoke(tmp_path), finished_run)
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.once
 @pytest.mark.parametrize("phase", ["test", "report"])
@@ -232,6 +234,7 @@ def test_which_errors_say_that_a_worker_is_lost(
     assert is_lost(error) == lost
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_only_the_chief_leaves_files(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "is_chief", lambda: False)
@@ -292,6 +295,7 @@ def settings_left_alone():
     assert not devices.config.is_op_determinism_enabled()
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_the_best_weights_are_those_of_the_checkpoint(copied_run, tmp_path):
     """Whatever a process that was killed wrote after it."""

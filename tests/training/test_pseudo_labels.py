@@ -85,6 +85,7 @@ def everything(run, pictures, tmp_path_factory):
     return folder, report
 
 
+@pytest.mark.slow
 def test_labels_are_the_predictions_of_the_run(run, everything):
     folder, report = everything
     images, probabilities = records(folder)
@@ -115,6 +116,7 @@ def counts_of(probabilities):
     return {name: int((labels == i).sum()) for i, name in enumerate(CLASSES)}
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_threshold_keeps_the_certain_images(everything, label, tmp_path):
     _, probabilities = records(everything[0])
@@ -147,6 +149,7 @@ def test_each_class_gives_as_many_as_asked_for(everything, label, tmp_path):
         np.testing.assert_allclose(np.sort(kept), np.sort(expected), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_goes_on_where_it_was_stopped(label, tmp_path, monkeypatch):
     monkeypatch.setattr(teacher, "_IMAGES_PER_FILE", 8)
@@ -247,6 +250,7 @@ def test_batches_hold_both_kinds_at_the_ratio(tmp_path, ratio, labelled):
     assert set(seen) == set(range(10))
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_batches_are_the_same_from_any_step(tmp_path):
     write_pseudo(tmp_path / "pseudo")
@@ -259,6 +263,7 @@ def test_batches_are_the_same_from_any_step(tmp_path):
     np.testing.assert_allclose(np.sum(whole[0][1], axis=-1), 1.0, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_shards_divide_both_kinds(tmp_path):
     write_pseudo(tmp_path / "pseudo")
@@ -272,6 +277,7 @@ def test_shards_divide_both_kinds(tmp_path):
     assert sorted(numbers) == list(range(10))
 
 
+@pytest.mark.slow
 def test_a_student_trains(tmp_path):
     write_pseudo(tmp_path / "pseudo")
     arguments = {"stages": ["L"], "widths": [8], "strides": [1]}
@@ -296,6 +302,7 @@ def test_wrong_pseudo_labels_are_refused(tmp_path):
         student(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_command(run, pictures, tmp_path, capsys):
     out = tmp_path / "out"

@@ -82,10 +82,11 @@ def test_stopped_and_killed_runs_end_with_the_same_bits(start, tmp_path):
         np.testing.assert_array_equal(actual[name], values, err_msg=name)
 
 
+@pytest.mark.once
 @pytest.mark.slow
 def test_workers_go_on_when_one_was_killed_and_came_back(start, tmp_path):
     """The others end with 75, for a supervisor to start them again."""
-    number = 3
+    number = 2
     run = tmp_path / "run"
     command = ["--recipe", "smoke", "--epochs", "12", "--batch-size", "48",
                "--run-dir", str(run)]  # fmt: skip
@@ -114,6 +115,7 @@ def test_workers_go_on_when_one_was_killed_and_came_back(start, tmp_path):
     ]
 
 
+@pytest.mark.once
 @pytest.mark.slow
 def test_a_signal_to_one_worker_stops_all(start, tmp_path):
     run = tmp_path / "run"

@@ -48,6 +48,7 @@ def test_folders_are_named_by_time(tmp_path):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_processes_that_start_together_get_a_folder_each(tmp_path):
     """Sixteen processes, which wait for each other at the last moment."""

@@ -307,6 +307,7 @@ def test_two_parts_of_the_cpu(tmp_path):
     assert record["metrics"]["test_images"] == 359
 
 
+@pytest.mark.slow
 def test_ones_own_images_get_a_recipe_of_their_own(tmp_path, capsys, rng):
     """Trained at 64 pixels, not at the digits' 8."""
     for part, number in (("train", 12), ("test", 3)):
@@ -536,6 +537,7 @@ def drawn(monkeypatch):
     return figures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names",
     [

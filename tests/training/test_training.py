@@ -158,6 +158,7 @@ def test_a_signal_is_noted_once_and_then_as_before():
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_a_finished_run_can_be_given_more_epochs(finished_run, tmp_path):
     """From its last step on it is a run of so many epochs."""
@@ -200,6 +201,7 @@ def test_what_cannot_be_resumed(finished_run, tmp_path, change, message):
     assert os.listdir(folder) == ["run.json"]
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_a_run_goes_on_with_its_own_classes_alone(tmp_path):
     """A class that is renamed would permute the labels."""
@@ -320,6 +322,7 @@ def plain():
     return steps.sums, weights
 
 
+@pytest.mark.slow
 def test_two_replicas_take_the_steps_of_one_device(plain, two_replicas):
     """Synchronized statistics, weight decay and averages."""
     steps = Steps(two_replicas)
@@ -332,6 +335,7 @@ def test_xla_takes_the_same_steps(plain):
     assert_near(Steps(options={"jit_compile": True}).take(), plain[1])
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     "changes",
@@ -354,6 +358,7 @@ def test_mixed_precision_learns_the_same(plain, changes):
     assert steps.sums[0] / steps.sums[2] < np.log(10)
 
 
+@pytest.mark.slow
 def test_evaluation_on_two_replicas_counts_each_image_once(two_replicas):
     recipe = resolve("smoke", {"batch_size": 32})
     pipeline, state = set_up(recipe, RunOptions(), two_replicas)
@@ -377,6 +382,7 @@ def test_a_batch_that_replicas_cannot_share_is_an_error(two_replicas):
 # The network of a recipe.
 
 
+@pytest.mark.slow
 def test_a_users_regularizer_takes_the_place_of_weight_decay():
     images = data.load_images("digits")
     arguments = resolve("smoke").model_arguments
@@ -397,6 +403,7 @@ def test_a_users_regularizer_takes_the_place_of_weight_decay():
     assert penalties[2] == 0.0
 
 
+@pytest.mark.slow
 def test_a_run_begins_from_the_weights_of_another(finished_run, tmp_path):
     """With another head, which is left out by name, and said."""
     path = tmp_path / "two.npz"
