@@ -153,6 +153,12 @@ FAULTS = [
             ),
         ),
         (
+            "a_batch_without_examples_moves_the_table",
+            "if tf.is_tensor(examples) or not examples:",
+            "if False:",
+            ("tests/ops/test_engine.py::test_no_examples_move_no_table",),
+        ),
+        (
             "spectra_are_not_conjugated",
             "tf.math.conj(tf.signal.rfft(kernel))",
             "tf.signal.rfft(kernel)",

@@ -103,6 +103,35 @@ def test_algorithms_are_the_same_function(name, algorithm):
     assert_same(found, einsum_of(name))
 
 
+@pytest.mark.parametrize("algorithm", ops.implementations(2))
+@pytest.mark.parametrize("traced", [False, True])
+def test_no_examples_move_no_table(traced, algorithm):
+    """Also where what is not written shows what memory held before."""
+    axes = GEOMETRIES["same 7x9"]
+    geometry = ops.Geometry.of(axes)
+
+    def gradient(queries, values, table):
+        with tf.GradientTape() as tape:
+            tape.watch(table)
+            outputs = checks.position_output(
+                *(queries, values, table), geometry, algorithm
+            )
+        return tape.gradient(outputs, table)
+
+    queries, values, table = random_tensors(axes, DIMS)
+    tensors = queries[:0], values[:0], table
+    if traced:
+        specs = [
+            tf.TensorSpec([None, *queries.shape[1:]], table.dtype),
+            tf.TensorSpec([None, *values.shape[1:]], table.dtype),
+            tf.TensorSpec(table.shape, table.dtype),
+        ]
+        gradient = tf.function(gradient, input_signature=specs)
+    for _ in range(20):
+        tf.fill(table.shape, tf.constant(1e30, table.dtype))
+    assert not np.any(gradient(*tensors))
+
+
 # Every size on one map; of other maps one that cuts both of their axes.
 @pytest.mark.parametrize("algorithm", ["lambda_first", "query_first"])
 @pytest.mark.parametrize(
