@@ -43,11 +43,13 @@ class Variant:
         layer: function of width, start and number of the layer.
         widths: of the network, chosen so that all variants cost the same.
         starts: initial weights to try: standard deviation or Keras' name.
+        rate: of an ablation, whose search was that of the layer it changes.
     """
 
     layer: Callable
     widths: tuple[int, ...]
     starts: tuple
+    rate: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,6 +186,9 @@ def kernel(width, start, _):
     )
 
 
+SEGMENTATION_LAMBDA = {"num_heads": 4, "key_dim": 16, "scope": 7}
+
+
 # A forecast: weekly CO2 on Mauna Loa, from statsmodels.
 
 YEAR, HORIZON, WINDOW = 52, 26, 104
@@ -314,18 +319,31 @@ TASKS = {
         variants={
             "convolution 3x3": Variant(kernel, (12, 28, 40), KERNEL[1:]),
             "lambda, scope 7": Variant(
-                lambda_layer(num_heads=4, key_dim=16, scope=7),
-                (12, 20, 96),
-                LAMBDA[:1],
+                lambda_layer(**SEGMENTATION_LAMBDA), (12, 20, 96), LAMBDA[:1]
             ),
             "lambda, small embeddings": Variant(
-                lambda_layer(num_heads=4, key_dim=16, scope=7),
-                (12, 20, 96),
-                LAMBDA[1:],
+                lambda_layer(**SEGMENTATION_LAMBDA), (12, 20, 96), LAMBDA[1:]
             ),
             "attention 7x7": Variant(
                 attention(num_heads=4, scope=7), (12, 24, 72), ATTENTION[:1]
             ),
+            **{
+                f"lambda, {name}": Variant(
+                    lambda_layer(**{**SEGMENTATION_LAMBDA, **change}),
+                    (12, 20, 96),
+                    LAMBDA[:1],
+                    rate=1e-2,
+                )
+                for name, change in {
+                    "scope 3": {"scope": 3},
+                    "global": {"scope": None},
+                    "1 head": {"num_heads": 1},
+                    "content only": {"use_position": False, "scope": None},
+                    "position only": {"use_content": False},
+                    "keys of L2": {"key_normalization": "l2"},
+                    "no batch norm": {"use_batch_norm": False},
+                }.items()
+            },
             "attention, global": Variant(
                 attention(num_heads=4), (12, 20, 80), ATTENTION[:1]
             ),
@@ -496,8 +514,10 @@ class Study:
         """Rate and start of the best search run on the validation data.
 
         While the best rate is the last one tried at either end, the next one
-        is tried with the same start.
+        is tried with the same start. An ablation searches nothing.
         """
+        if self.variant.rate is not None:
+            return self.variant.rate, self.variant.starts[0]
 
         def score(rate, start):
             return self.score("search", rate, start, SEARCH_SEED)
