@@ -46,7 +46,7 @@ demo: $(VENV)/.demo  ## Train on handwritten digits, export, predict.
 	$(BIN)/python export.py
 	$(BIN)/python export.py --predict
 
-test: lint  ## Lint, check types, test under both Kerases (6 min).
+test: lint  ## Lint, check types, test under both Kerases (5 to 11 min).
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m "$(BOTH)"
 

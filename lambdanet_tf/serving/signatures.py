@@ -35,7 +35,16 @@ def save(folder: pathlib.Path, network: Inference) -> None:
             module = ImageModule(
                 network, network.classifier, pathlib.Path(scratch, LABELS_FILE)
             )
-        tf.saved_model.save(module, str(folder), signatures=module.signatures())
+        tf.saved_model.save(
+            module,
+            str(folder),
+            signatures=module.signatures(),
+            # Nobody differentiates an export, and TensorFlow cannot save the
+            # gradients of layers where weights are cast before they are used.
+            options=tf.saved_model.SaveOptions(
+                experimental_custom_gradients=False
+            ),
+        )
     if network.classifier is None:
         return
     v1 = tf.compat.v1.saved_model.signature_def_utils

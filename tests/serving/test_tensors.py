@@ -237,6 +237,26 @@ def test_weights_in_half_the_space(tmp_path, rng):
     assert serving.verify_export(folder).agrees
 
 
+@pytest.mark.once
+@pytest.mark.parametrize("implementation", ["depthwise", "fourier"])
+def test_layers_with_gradients_of_their_own_in_half_the_space(
+    implementation, tmp_path, rng
+):
+    maps = tf.keras.Input((6, 6, 3), name="maps")
+    layer = LambdaLayer(
+        4, num_heads=2, key_dim=3, scope=3, implementation=implementation
+    )
+    model = tf.keras.Model(maps, layer(maps))
+    folder = serving.export_model(
+        model,
+        tmp_path,
+        "m",
+        options=serving.ExportOptions(weights_dtype="bfloat16", task="predict"),
+        examples=rng.uniform(size=(2, 6, 6, 3)),
+    )
+    assert serving.verify_export(folder).agrees
+
+
 def test_a_model_of_maps_is_served_if_the_task_says_so(tmp_path, rng):
     images = tf.keras.Input((None, None, 3), name="photo")
     maps = Keras.Conv2D(2, 3, activation="sigmoid", name="mask")(images)
