@@ -118,8 +118,8 @@ def test_a_failure_half_way_leaves_nothing(tmp_path, monkeypatch, error):
     error = error or tf.errors.ResourceExhaustedError(None, None, "disk full")
     save = tf.saved_model.save
 
-    def fail(module, folder, signatures):
-        save(module, folder, signatures=signatures)
+    def fail(module, folder, **arguments):
+        save(module, folder, **arguments)
         raise error
 
     monkeypatch.setattr(tf.saved_model, "save", fail)
