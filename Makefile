@@ -153,7 +153,7 @@ $(VENV)/.dev: $(VENV)/.pip pyproject.toml $(CONSTRAINTS)
 
 # The lanes of other versions have the wheel, and the tests without the package
 # beside them.
-SOURCES := $(shell find lambdanet_tf tests -name '*.py*') README.md pyproject.toml
+SOURCES := $(shell find lambdanet_tf tests -name '*.py' -o -name '*.pyi') README.md pyproject.toml
 
 LANE_FILES := tests benchmarks docs results examples website README.md pyproject.toml
 

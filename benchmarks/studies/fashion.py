@@ -35,6 +35,7 @@ from lambdanet_tf.data.arrays import read_idx_file
 
 DATA = "/usr/share/datasets/fashion-mnist"
 SPLIT_SEED = 20_260_101
+BATCH = 64
 SEARCH_SEED = 1000  # no seed of a final run
 
 
@@ -217,7 +218,7 @@ def recipe(name, stage, data, seed, rate):
         "flip": True,
         "model_arguments": model_arguments(name, stage),
         "epochs": stage.epochs,
-        "batch_size": 64,
+        "batch_size": BATCH,
         "warmup_epochs": 1.0,
         "learning_rate": rate,
         "dropout_rate": 0.0,
@@ -373,17 +374,18 @@ def study(recorder, folder, stage_name, stage, names, jobs=1):
             print(f"{case}: {found['accuracy']:.2%}", flush=True)
         return rows
 
-    rows = []
+    rows, grid = [], sorted({*stage.rates, *stage.further_rates})
     waiting = [(x, SEARCH_SEED, y) for x in searched for y in stage.rates]
     while waiting:
         rows += trained("search", waiting)
         best = {name: best_rate(rows, name) for name in searched}
-        tried = {(row["case"]["arm"], row["case"]["rate"]) for row in rows}
+        tried = {name: set() for name in searched}
+        for row in rows:
+            tried[row["case"]["arm"]].add(row["case"]["rate"])
         waiting = [
             (name, SEARCH_SEED, rate)
             for name in searched
-            for rate in beyond(stage, best[name])
-            if (name, rate) not in tried
+            for rate in runs.untried(grid, best[name], tried[name])
         ]
     usual = best[next(iter(stage.arms))]
     trained(
@@ -396,14 +398,6 @@ def best_rate(rows, name):
     found = [row for row in rows if row["case"]["arm"] == name]
     best = max(found, key=lambda x: (x["accuracy"], -x["case"]["rate"]))
     return best["case"]["rate"]
-
-
-def beyond(stage, rate):
-    """The further rates next to a rate."""
-    grid = sorted({*stage.rates, *stage.further_rates})
-    place = grid.index(rate)
-    near = {*grid[max(place - 1, 0) : place], *grid[place + 1 : place + 2]}
-    return sorted(near & {*stage.further_rates})
 
 
 def build(name, stage):
@@ -431,14 +425,13 @@ def sizes(stage, names):
 
 def record_times(recorder, stage_name, stage, names, seconds):
     """Times training steps of arms in turns."""
-    batch = 64
     functions = {
-        name: compiled_steps(build(name, stage), batch, stage.image_size)[1]
+        name: compiled_steps(build(name, stage), BATCH, stage.image_size)[1]
         for name in names
     }
     for name, taken in timing.turns(functions, seconds * len(names)).items():
         case = {"stage": stage_name, "part": "time", "arm": name}
-        recorder.append({**case, "batch": batch}, seconds=taken)
+        recorder.append({**case, "batch": BATCH}, seconds=taken)
 
 
 def main(arguments=None):

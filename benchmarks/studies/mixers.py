@@ -25,6 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import records
+from benchmarks.studies import runs
 from lambdanet_tf import analysis
 from lambdanet_tf.environment import require
 from lambdanet_tf.layers import LambdaLayer
@@ -531,12 +532,8 @@ class Study:
             scores = {x: y for x, y in tried.items() if y is not None}
             # Of equal ones the lower rate, which was tried first.
             rate, start = self.task.best(scores, key=scores.get)
-            place = RATES.index(rate)
-            beyond = [
-                RATES[i]
-                for i in (place - 1, place + 1)
-                if 0 <= i < len(RATES) and (RATES[i], start) not in tried
-            ]
+            known = [x for x, y in tried if y == start]
+            beyond = runs.untried(RATES, rate, known)
             if not beyond:
                 return rate, start
             tried[beyond[0], start] = score(beyond[0], start)

@@ -43,6 +43,13 @@ def train(recipe, folder, **options):
     return metrics(folder)
 
 
+def untried(grid, rate, tried):
+    """The rates of a grid next to one, but those that were tried."""
+    place = grid.index(rate)
+    near = *grid[max(place - 1, 0) : place], *grid[place + 1 : place + 2]
+    return [x for x in near if x not in tried]
+
+
 def is_finished(folder):
     """Whether the run of a folder is finished."""
     path = folder / "run.json"

@@ -91,11 +91,11 @@ def test_searches_come_first_and_seeds_in_pairs():
 
 
 def test_the_search_goes_on_where_the_best_rate_is_at_an_end():
-    stage = dataclasses.replace(TINY, further_rates=(0.05, 0.4, 0.8))
-    assert study.beyond(stage, 0.1) == [0.05]
-    assert study.beyond(stage, 0.2) == [0.4]
-    assert study.beyond(stage, 0.4) == [0.8]
-    assert study.beyond(TINY, 0.2) == []
+    grid, tried = (0.05, 0.1, 0.2, 0.4, 0.8), TINY.rates
+    assert study.runs.untried(grid, 0.1, tried) == [0.05]
+    assert study.runs.untried(grid, 0.2, tried) == [0.4]
+    assert study.runs.untried(grid, 0.4, (*tried, 0.4)) == [0.8]
+    assert study.runs.untried(TINY.rates, 0.2, tried) == []
 
 
 @pytest.mark.slow

@@ -8,6 +8,9 @@ All others are given the marker `thorough`, for `make test-all`. Under tf_keras
 one case of each test runs, and `make test-all` runs those that `make test`
 runs under Keras 3: what the others are about has been met there. With
 `@pytest.mark.representatives(3, everywhere=True)` tf_keras has as many.
+
+Cases that are `slow` represent each other alone: no quick one is left out for
+them.
 """
 
 import collections

@@ -86,7 +86,7 @@ def test_stopped_and_killed_runs_end_with_the_same_bits(start, tmp_path):
 @pytest.mark.slow
 def test_workers_go_on_when_one_was_killed_and_came_back(start, tmp_path):
     """The others end with 75, for a supervisor to start them again."""
-    number = 2
+    number = 3
     run = tmp_path / "run"
     command = ["--recipe", "smoke", "--epochs", "12", "--batch-size", "48",
                "--run-dir", str(run)]  # fmt: skip
