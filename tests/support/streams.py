@@ -141,21 +141,23 @@ def streamed(model, inputs, pieces):
     )
 
 
-def language_model(length=None, mask_zero=False, activation=None, **attention):
+def language_model(
+    length=None, mask_zero=False, activation=None, dtype=None, **attention
+):
     """A small model of tokens, with attention where that has arguments."""
     tf.keras.utils.set_random_seed(7)
     tokens = tf.keras.Input((length,), dtype="int32")
-    x = KERAS.Embedding(TOKENS, 8, mask_zero=mask_zero)(tokens)
-    mixed = layers.LambdaLayer(
-        8, num_heads=2, key_dim=3, scope=5, causal=True, name="mixer"
-    )(x)
-    x = KERAS.LayerNormalization()(KERAS.Add()([x, mixed]))
+    x = KERAS.Embedding(TOKENS, 8, mask_zero=mask_zero, dtype=dtype)(tokens)
+    past = {"num_heads": 2, "causal": True, "dtype": dtype}
+    mixed = layers.LambdaLayer(8, key_dim=3, scope=5, name="mixer", **past)(x)
+    x = KERAS.Add(dtype=dtype)([x, mixed])
+    x = KERAS.LayerNormalization(dtype=dtype)(x)
     if attention:
         attend = layers.RelativeAttention(
-            8, num_heads=2, causal=True, name="attention", **attention
+            8, name="attention", **past, **attention
         )
-        x = KERAS.Add()([x, attend(x)])
-    logits = KERAS.Dense(TOKENS, activation=activation)(x)
+        x = KERAS.Add(dtype=dtype)([x, attend(x)])
+    logits = KERAS.Dense(TOKENS, activation=activation, dtype=dtype)(x)
     model = tf.keras.Model(tokens, logits)
     # Far from uniform, so that a greedy choice is no matter of rounding.
     model.set_weights([4 * weight for weight in model.get_weights()])
