@@ -5,9 +5,8 @@ is met. With a marker of their own, `@pytest.mark.representatives(3)`, three
 cases, evenly spread.
 
 All others are given the marker `thorough`, for `make test-all`. Under tf_keras
-one case of each test runs, and `make test-all` runs those that `make test`
-runs under Keras 3: what the others are about has been met there. With
-`@pytest.mark.representatives(3, everywhere=True)` tf_keras has as many.
+one case of each test runs: what the others are about is met under Keras 3.
+With `@pytest.mark.representatives(3, everywhere=True)` tf_keras has as many.
 
 Cases that are `slow` represent each other alone: no quick one is left out for
 them.
@@ -71,22 +70,20 @@ def mark_thorough(items, only_one=False):
 
     Args:
         items: all that is collected.
-        only_one: see `chosen`; then of the cases that run under both Kerases.
+        only_one: see `chosen`; then the others run under Keras 3 alone.
     """
+    markers = ("thorough", "once") if only_one else ("thorough",)
     tests = collections.defaultdict(list)
     for item in items:
-        others = ("thorough", *ONCE) if only_one else ("thorough",)
         if hasattr(item, "callspec") and not any(
-            map(item.get_closest_marker, others)
+            map(item.get_closest_marker, ("thorough", *ONCE))
         ):
             is_slow = item.get_closest_marker("slow") is not None
             test = item.path, item.function.__qualname__, is_slow
             tests[test].append(item)
     for cases in tests.values():
-        kept = set(chosen(cases, only_one))
-        enough = set(chosen(cases)) if only_one else {*cases}
+        kept = {*chosen(cases, only_one)}
         for item in cases:
             if item not in kept:
-                item.add_marker(pytest.mark.thorough)
-            if item not in kept | enough:
-                item.add_marker(pytest.mark.once)
+                for marker in markers:
+                    item.add_marker(marker)
