@@ -4,6 +4,7 @@ TensorFlow is imported and configured here, before any test module uses it:
 logical devices and threads cannot change once TensorFlow has run something.
 """
 
+import gc
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -91,6 +92,11 @@ def pytest_collection_modifyitems(items):
         for marker in _MACHINE:
             if item.get_closest_marker(marker) and (reason := _missing(marker)):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish():
+    """What is imported by now stays: a collector need not read it again."""
+    gc.freeze()
 
 
 def pytest_addoption(parser):

@@ -292,6 +292,7 @@ def test_operations_of_convolutions_of_sequences(arguments):
     assert flops == 2 * 10 * 3 * 6 // arguments.get("groups", 1) * 4
 
 
+@pytest.mark.slow
 def test_memory_of_attention():
     images = tf.keras.Input((5, 7, 6))
     n, h, k, v = 35, 2, 3, 4
@@ -340,6 +341,7 @@ def test_memory_of_a_layer():
     assert row.algorithm in ("conv2d", *layer.plan.algorithm.split())
 
 
+@pytest.mark.slow
 def test_shared_embeddings_count_once():
     def parameters(**arguments):
         model = models.LambdaResNetSmall(
@@ -367,6 +369,7 @@ def test_other_image_sizes():
         analyze(free)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scope", [None, 5])
 def test_other_image_sizes_share_what_the_network_shares(scope):
     arguments = {
@@ -452,6 +455,7 @@ def test_summary_is_quiet_about_tensorflow():
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_stages_name_their_letters():
     stages = ("CS", "AX", "PL")
     rows = analyze(models.LambdaResNetSmall(stages=stages)).stages()
@@ -468,6 +472,7 @@ def test_summary_of_an_unknown_network(capsys):
     assert "at least 32x32 pixels" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_stream_has_a_state_of_fixed_size(tmp_path, capsys):
     tokens = tf.keras.Input((40, 6))
     x = LambdaLayer(8, num_heads=2, key_dim=3, scope=5, causal=True)(tokens)

@@ -88,6 +88,7 @@ def test_what_cannot_be_read(rng):
         analysis.read(masked, rng.random((1, 5, 4), "float32"))
 
 
+@pytest.mark.slow
 def test_pictures_over_images_and_texts(rng):
     pytest.importorskip("matplotlib")
     layer = LambdaLayer(8, num_heads=2, key_dim=4, intra_depth=2)

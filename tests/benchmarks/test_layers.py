@@ -64,6 +64,7 @@ def test_rounding_is_appended(tmp_path, monkeypatch):
     assert errors[0] < 1e-14 < errors[1] < 1e-5 < errors[2] < 2e-2
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_a_draw_goes_on_and_measures_what_is_chosen_otherwise(
     monkeypatch, tmp_path
@@ -143,6 +144,7 @@ def test_each_version_is_that_of_its_folder(tmp_path):
         versions.extract("no such commit", tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["axial attention", "lambda, shared"])
 def test_a_step_has_the_gradients_of_a_stage(name, rng):
     case = attention.Case(batch=2, side=3, filters=16, layers=2)

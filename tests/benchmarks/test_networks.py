@@ -51,6 +51,7 @@ def test_times_of_networks_are_appended(tiny, tmp_path):
         assert all(len(x) == speed.LEAST for x in row["seconds"].values())
 
 
+@pytest.mark.slow
 def test_the_floor_is_appended(tmp_path, monkeypatch, tiny):
     networks = {"CCCC": tiny_network, "LLLL": tiny_network}
     monkeypatch.setattr(speed, "NETWORKS", networks)
@@ -122,6 +123,7 @@ def test_networks_have_a_family():
     assert facts["published"] == pytest.approx(0.38 / 1024)
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("build", "parameters"),
@@ -156,6 +158,7 @@ def tiny_networks():
     return {network.key: network for network in networks}
 
 
+@pytest.mark.slow
 def test_networks_are_compared_and_appended(tmp_path, monkeypatch):
     networks = tiny_networks()
     monkeypatch.setattr(comparison, "NETWORKS", networks)

@@ -26,6 +26,7 @@ def sleeper(tmp_path, monkeypatch):
     return "sleeper:sleep"
 
 
+@pytest.mark.slow
 def test_each_process_is_timed_in_each_turn(sleeper):
     commands = {"short": (sleeper, 0.0), "long": (sleeper, 0.05)}
     times = timing.worker_turns(commands, seconds=60, most=3)

@@ -86,6 +86,7 @@ def test_the_steps_of_a_network(model):
             assert found.counts["BatchMatMulV2"] > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "implementation",
     ops.implementations(2),

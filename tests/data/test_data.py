@@ -105,6 +105,7 @@ def test_every_pass_has_each_image_once_in_an_order_of_its_own(numbers):
     assert labels != training_labels(numbers, 22, seed=4)
 
 
+@pytest.mark.slow
 def test_a_stream_can_begin_anywhere_and_is_dealt_out_to_shards(numbers):
     labels = training_labels(numbers, 30, seed=3)
     for start in (5, 11, 17):
@@ -131,6 +132,7 @@ def test_shards_of_files_resume_and_divide_the_images(count):
     assert sorted(scanned) == list(range(17))
 
 
+@pytest.mark.slow
 def test_every_pass_of_files_is_shuffled():
     source = Files(5, 1, 7, 4)
     labels = training_labels(source, 34, seed=1)
@@ -199,6 +201,7 @@ def test_unreadable_images_are_left_out_and_named(folder):
     )
 
 
+@pytest.mark.slow
 def test_training_goes_on_without_unreadable_images(folder):
     source = data.read_folder(str(folder), validation_split=0.0).test
 
@@ -213,6 +216,7 @@ def test_training_goes_on_without_unreadable_images(folder):
     assert positions[-1] == 23  # Three are missing in each pass.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("may_be_corrupt", [False, True])
 def test_no_pipeline_waits_for_a_tuner_at_its_end(may_be_corrupt, folder):
     source = data.ArraySource(np.zeros((4, *SHAPE)), np.arange(4))
@@ -224,6 +228,7 @@ def test_no_pipeline_waits_for_a_tuner_at_its_end(may_be_corrupt, folder):
         assert later.options().autotune.enabled is False
 
 
+@pytest.mark.slow
 def test_only_unreadable_images_are_an_error(tmp_path):
     for name in "ab":
         (tmp_path / name).mkdir()
@@ -339,6 +344,7 @@ def pillow_folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_webp_and_tiff_are_read_by_pillow(pillow_folder):
     images = data.read_folder(str(pillow_folder), validation_split=0.0)
     pixels, labels = read_once(images.test)

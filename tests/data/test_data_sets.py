@@ -46,6 +46,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_records(folder):
     images = data.load_images(f"records:{folder}", validation_split=0.25)
     assert sizes(images) == [15, 5, 6]
@@ -79,11 +80,13 @@ def assert_shuffled_and_resumed(source, number, starts):
         assert labels(start) == whole[start:]
 
 
+@pytest.mark.slow
 def test_records_are_shuffled_and_resumed(folder):
     source = data.read_records(str(folder), 0.0, shuffle_buffer=7).train
     assert_shuffled_and_resumed(source, 20, (6, 33))
 
 
+@pytest.mark.slow
 def test_records_of_few_files_give_evenly_spaced_validation_images(tmp_path):
     """One file, sorted by class: its last images would be of one class."""
     contents = [example(png([i] * 3), i) for i in range(20)]
@@ -154,6 +157,7 @@ def test_records_of_another_kind_are_an_error(tmp_path):
         data.read_records(str(tmp_path), classes=2)
 
 
+@pytest.mark.slow
 def test_a_corrupt_image_in_a_record_is_named(tmp_path):
     contents = [example(png([i] * 3), i) for i in range(3)]
     contents[1] = example(b"broken", 1)
@@ -165,6 +169,7 @@ def test_a_corrupt_image_in_a_record_is_named(tmp_path):
     assert line.startswith(f"{tmp_path}/train.tfrecord: record 1: ")
 
 
+@pytest.mark.slow
 def test_a_corrupt_record_is_named_with_what_is_lost(folder):
     path = folder / "train-00002-of-00004"
     content = bytearray(path.read_bytes())
@@ -255,6 +260,7 @@ def tiny_sets(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_tfds(tiny_sets):
     images = data.read_tfds("tiny_pictures", 0.1, tiny_sets, download=False)
     assert len(images.classes) == 40
@@ -267,6 +273,7 @@ def test_tfds(tiny_sets):
     np.testing.assert_array_equal(pixels[:, 0, 0, 0], labels)
 
 
+@pytest.mark.slow
 def test_tfds_is_shuffled_and_resumed(tiny_sets):
     source = data.read_tfds("tiny_pictures", 0.0, tiny_sets, 5).train
     assert_shuffled_and_resumed(source, 40, (6, 53))
@@ -532,6 +539,7 @@ def test_a_file_that_is_no_npz_is_one_sentence_with_its_path(tmp_path, content):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_records_that_count_from_one_are_refused(tmp_path):
     """The largest label comes late in the file."""
     labels = [1 + i % 9 for i in range(600)] + [10]
@@ -580,6 +588,7 @@ def test_a_changed_set_has_another_identity(tmp_path):
     assert len({part["fingerprint"] for part in digits.values()}) == 3
 
 
+@pytest.mark.slow
 def test_unlabelled_records_need_no_labels_and_no_test_files(tmp_path):
     for label in (None, -1):
         record = tf.train.Example.FromString(example(png([9] * 3), -1))

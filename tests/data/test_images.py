@@ -86,6 +86,7 @@ METHODS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_methods_of_keras_warn_of_arrays(method):
     model, images = scaled()
@@ -97,6 +98,7 @@ def test_methods_of_keras_warn_of_arrays(method):
     assert not any(messages(model, images))  # Once for a network.
 
 
+@pytest.mark.slow
 def test_there_is_no_warning_without_cause():
     """For images in range once brought there, or where no values are seen."""
     model, images = scaled()
@@ -116,6 +118,7 @@ def test_there_is_no_warning_without_cause():
     assert not any(messages(model.predict, images, verbose=0))
 
 
+@pytest.mark.slow
 def test_a_network_is_saved_and_cloned_as_without(tmp_path):
     model, images = scaled()
     expected = model(255 * images)

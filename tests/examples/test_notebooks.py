@@ -59,6 +59,7 @@ def test_the_kept_outputs_are_complete_and_of_no_machine(name):
     assert not re.search(FOREIGN, shown)
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_is_an_error(tmp_path):
     notebook = nbformat.v4.new_notebook()
     notebook.cells = [nbformat.v4.new_code_cell("assert 1 == 2, 'so it is'")]

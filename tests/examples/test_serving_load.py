@@ -38,6 +38,7 @@ def under_load(client_of, clients=1, batch=1, duration=0.4):
     return measurement
 
 
+@pytest.mark.slow
 def test_figures_of_a_client_that_takes_a_known_time():
     one = under_load(lambda: Sleeper(0.02), batch=3)
     assert min(one.latencies) >= 0.02

@@ -165,6 +165,7 @@ def test_arguments_are_checked():
         NetworkBackbone("LambdaResNet51")
 
 
+@pytest.mark.slow
 def test_layers_are_replaced_in_a_backbone_of_keras_hub(rng):
     backbone = keras_hub.models.ResNetBackbone(
         input_conv_filters=[64],

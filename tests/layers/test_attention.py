@@ -220,6 +220,7 @@ def test_a_table_can_be_shared(rng):
     checks.assert_close(model(x), expected, 1e-5)
 
 
+@pytest.mark.slow
 def test_a_global_table_serves_smaller_grids(rng):
     large, small = normal(rng, 1, 6, 7, 4), normal(rng, 2, 3, 5, 4)
     for kind in ("per_axis", "joint"):
@@ -256,6 +257,7 @@ def largest_of_a_step(layer, grid, **call):
     return checks.largest_tensor(step, [1, *grid, 8])
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("kind", ["per_axis", "joint"])
 def test_memory_of_a_local_scope_is_linear(kind):
@@ -287,6 +289,7 @@ def test_blocks_leave_little_context_unread():
 # Memory.
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("grid", "arguments", "masked"),

@@ -791,6 +791,7 @@ def test_a_subclass_is_wrapped_by_what_the_error_says(tmp_path):
     ).is_dir()
 
 
+@pytest.mark.slow
 def test_a_network_documents_what_it_has():
     text = models.MobileNetV2.__doc__
     assert '"head"' in text

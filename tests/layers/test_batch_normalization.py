@@ -209,6 +209,7 @@ def test_xla_computes_what_eager_calls_do(dtype, tolerance, rng):
         close_channels(compiled, eager, tolerance)
 
 
+@pytest.mark.slow
 def test_fit_compiled_by_xla(rng):
     x = rng.normal(300.0, 1.0, [8, 4, 4, 3]).astype("float32")
     y = rng.normal(size=[8, 2]).astype("float32")
@@ -230,6 +231,7 @@ def test_fit_compiled_by_xla(rng):
         checks.assert_close(compiled, eager, 1e-4)
 
 
+@pytest.mark.slow
 def test_threads_may_share_layers(rng):
     norms = [layers.BatchNormalization() for _ in range(3)]
     shapes = [[2, 9, 9, channels] for channels in (4, 8, 64)]
@@ -322,6 +324,7 @@ def test_a_function_has_gradients_where_its_statistics_are_traced(rng):
     checks.assert_close(*gradients, 1e-12)
 
 
+@pytest.mark.slow
 def test_second_derivatives(rng):
     """Of the two passes, against those of elementary operations."""
     x = tf.constant(rng.normal(size=[4, 3, 2]))
@@ -380,6 +383,7 @@ def shared(layer_type, strategy, values, masks, upstreams, **arguments):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "is_masked"),
     [((3, 2), True), ((4, 0), False), ((2, 3, 0, 1), False)],

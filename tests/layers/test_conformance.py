@@ -103,6 +103,7 @@ def test_arguments_attributes_and_config_are_the_same_set(case, model):
     assert checks.plain(built.get_config()) == config, "changed by building"
 
 
+@pytest.mark.slow
 @pytest.mark.every_lane
 def test_build_alone_creates_all_weights(model):
     for case in CASES:
@@ -341,6 +342,7 @@ def test_a_batch_without_examples_changes_nothing(rows):
         np.testing.assert_array_equal(now, kept)
 
 
+@pytest.mark.slow
 @pytest.mark.every_lane
 @cases.in_parts
 def test_keras_file_is_bit_equal(rows, tmp_path):
@@ -400,6 +402,7 @@ def test_model_export(model, tmp_path):
         assert_all_close(serve(**data), expected, 0)
 
 
+@pytest.mark.slow
 @cases.in_parts
 def test_half_precision_is_close_to_single(rows):
     model, data = model_of(rows), cases.joint_data(rows=rows)
@@ -421,6 +424,7 @@ _SMALL = {"filters": 6, "num_heads": 2, "key_dim": 3}
 
 # Each algorithm on a map, the one for sequences on a sequence; a global layer
 # and strides by the algorithm that is chosen.
+@pytest.mark.slow
 @pytest.mark.representatives(3)
 @pytest.mark.once
 @pytest.mark.parametrize(
@@ -460,6 +464,7 @@ def test_every_implementation_compiles_in_every_precision(
         checks.assert_close(output, expected, tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("layer_type", "implementation"),

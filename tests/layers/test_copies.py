@@ -45,6 +45,7 @@ def trains(model, data):
     return len(model.trainable_weights), sum(moved)
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(3)
 @every_layer
 def test_frozen_layers_stay_frozen(case, tmp_path):

@@ -137,6 +137,7 @@ def test_its_values_were_normalized_by_position(rng):
     assert np.ptp(np.mean(normed, axis=(0, 2))) > 1
 
 
+@pytest.mark.slow
 def test_its_statistics_were_those_of_the_last_batch(rng):
     """PyTorch: running = (1 - momentum) running + momentum batch.
 

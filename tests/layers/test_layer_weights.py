@@ -84,6 +84,7 @@ def test_initial_weights_are_the_papers(layer_type):
         assert np.mean(np.abs(weights) > 2.2 * deviation) > 0.015, name
 
 
+@pytest.mark.slow
 def test_initial_weights_follow_the_seed():
     def weights(seed):
         tf.keras.utils.set_random_seed(seed)
@@ -128,6 +129,7 @@ def test_batch_statistics_move_the_averages(padded, rng):
             checks.assert_far(before[average], expected, 0.1)
 
 
+@pytest.mark.slow
 def test_synchronised_statistics_equal_one_device(two_replicas, rng):
     x = rng.normal(size=[4, 5, 7]).astype("float32")
     x[:2] += 3  # the replicas' own statistics are far apart
@@ -277,6 +279,7 @@ def lambda_layers(model):
     return [model.get_layer(name) for name in ("first", "second")]
 
 
+@pytest.mark.slow
 def test_shared_table_receives_the_sum_of_gradients(rng):
     table, pair = two_layers_sharing_a_table()
     x = tf.constant(rng.normal(size=[2, 5, 7, 6]), tf.float32)
@@ -307,6 +310,7 @@ def test_shared_table_receives_the_sum_of_gradients(rng):
     checks.assert_far(gradient, second)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["model.keras", "model.weights.h5"])
 def test_shared_table_is_saved_and_restored_once(ending, tmp_path, rng):
     model = model_sharing_a_table()
@@ -337,6 +341,7 @@ def test_shared_table_is_saved_and_restored_once(ending, tmp_path, rng):
 LOSES_SHARING = {"clone_model", "from_config", "json"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [*checks.COPIES, "clone_network"])
 def test_what_is_shared_stays_so_or_is_warned_of(way, tmp_path):
     model = model_sharing_a_table()

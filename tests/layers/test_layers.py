@@ -242,6 +242,7 @@ def test_single_precision(kind, given, training, rng):
 
 # Longer than one of the pieces that a sequence is cut into; `ops` has tests of
 # the lengths around their size.
+@pytest.mark.slow
 @pytest.mark.parametrize("normalization", ops.KEY_NORMALIZATIONS)
 def test_long_causal_sequences(normalization, rng):
     real = rng.uniform(size=[2, 70]) < 0.7
@@ -262,6 +263,7 @@ def test_long_causal_sequences(normalization, rng):
     checks.assert_equals_oracle(layer, call, rng, jointly=True)
 
 
+@pytest.mark.slow
 def test_causal_memory_is_linear_in_the_length():
     layer = layers.LambdaLayer(
         filters=2, num_heads=1, key_dim=2, causal=True, use_position=False

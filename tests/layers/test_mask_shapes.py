@@ -171,6 +171,7 @@ def test_axes_of_the_grids(name, rng):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_each_head_along_an_axis(rng):
     layer, x = built("attention", rng, 2, 5, axis=2)
@@ -266,6 +267,7 @@ _PADDED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -222,6 +222,7 @@ def test_padding_stays_padding(name, training):
         checks.assert_close(other, one, 1e-5)
 
 
+@pytest.mark.slow
 def test_padding_of_a_stream_stays_padding():
     row = _lambda(_KERAS, causal=True, scope=5)
     layer = row.layer(**row.arguments)

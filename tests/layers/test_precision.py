@@ -195,6 +195,7 @@ def _built(row, dtype):
     return layer
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(14)
 @pytest.mark.parametrize(
     "name",
@@ -233,6 +234,7 @@ def test_every_public_layer_is_swept():
     assert swept == set(layers.__all__)
 
 
+@pytest.mark.slow
 @every_half
 def test_a_stream_adds_up(half):
     row = ROWS["causal"]
@@ -247,6 +249,7 @@ def test_a_stream_adds_up(half):
     checks.assert_close(outputs[1], outputs[0], TOLERANCE[half])
 
 
+@pytest.mark.slow
 @every_half
 def test_networks_pool_in_single_precision(half):
     tf.keras.mixed_precision.set_global_policy(f"mixed_{half}")
@@ -300,6 +303,7 @@ def test_matrix_units_are_given_half_precision(device, half, factors):
     assert found == factors
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("device", ops.DEVICES)

@@ -107,6 +107,7 @@ def error(actual, expected):
     return np.abs(np.asarray(actual) - expected).max() / scale
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(10)
 @pytest.mark.parametrize("name", CASES)
 def test_weights_of_values_are_the_outputs(name, rng):
@@ -124,6 +125,7 @@ def test_weights_of_values_are_the_outputs(name, rng):
     assert error(one.outputs()[:, 0], expected[(slice(None), *last)]) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["local", "multi_head", "causal", "conv"])
 def test_parts_are_those_of_layers_without_the_other(name, rng):
     made, inputs, _ = call_of(name, rng)
@@ -158,6 +160,7 @@ def test_local_and_causal_layers_read_what_they_see(rng):
     assert error(sums, np.asarray(tf.reduce_sum(queries, axis=-1))) < 1e-12
 
 
+@pytest.mark.slow
 def test_positions(rng):
     made, inputs, _ = call_of("local", rng)
     every = made.read(inputs)
@@ -195,6 +198,7 @@ def test_a_mask_of_keras_counts(rng):
     assert np.all(reading.content[1] != 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["causal", "pairs", "conv_causal", "context_mask"]
 )
@@ -208,6 +212,7 @@ def test_what_is_not_finite_is_read_by_those_who_see_it(name, rng):
     np.testing.assert_allclose(outputs, expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision(policy, rng):
     made = layers.LambdaLayer(8, num_heads=2, key_dim=4, dtype=policy)
@@ -255,6 +260,7 @@ def test_attention_returns_its_scores(name, rng):
     np.testing.assert_allclose(sums[sums > 0], 1.0, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", [None, 1, 2])
 def test_scores_in_a_model(axis, rng):
     inputs = tf.keras.Input(_MAP)

@@ -199,6 +199,7 @@ def test_later_positions_of_a_step_change_no_bit(name, implementation, rng):
     checks.assert_far(actual[:, 23:], layer.step(x, state)[0][:, 23:])
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(2)
 @every_lambda
 def test_half_precision_is_close_to_single(name, rng):
@@ -216,6 +217,7 @@ def test_half_precision_is_close_to_single(name, rng):
     checks.assert_close(outputs, layer(x), 1e-1)
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(2)
 @every_lambda
 def test_a_step_is_compiled_by_xla(name, rng):
@@ -283,6 +285,7 @@ def test_a_server_can_stream(name, rng, tmp_path):
         checks.assert_close(outputs, layer(x), 1e-5)
 
 
+@pytest.mark.slow
 @every_lambda
 def test_nan_reaches_whom_it_reaches_in_the_whole(name, rng):
     layer = make(name, 30, implementation="einsum")

@@ -188,6 +188,7 @@ def sequential():
     return tf.keras.Sequential([tf.keras.Input([3, 5, 7]), layer])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [functional, sequential, Subclassed])
 def test_embeddings_are_trained(build, rng):
     model = build()
@@ -346,6 +347,7 @@ def assert_exact_in_every_precision(layer, form, x, rng):
         assert np.any(gradients["value"] != 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalization", ["softmax", "l2"])
 @every_form
 def test_large_logits(form, normalization):
@@ -512,6 +514,7 @@ PROPAGATED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PROPAGATED)
 def test_propagated_mask_is_padding_and_travels_on(kind):
     layer_type, arguments, length, pair_mask = PROPAGATED[kind]
@@ -582,6 +585,7 @@ def test_wrappers_see_what_a_call_takes():
         assert "inputs" in taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [
@@ -667,6 +671,7 @@ FUTURE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "given"),
     [

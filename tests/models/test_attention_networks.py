@@ -109,6 +109,7 @@ def varied():
     return model
 
 
+@pytest.mark.slow
 def test_weights_and_files(varied, tmp_path):
     images = some_images(2, 9, 7, 3)
     names = models.named_weights(varied)
@@ -119,11 +120,13 @@ def test_weights_and_files(varied, tmp_path):
     np.testing.assert_array_equal(restored(images), varied(images))
 
 
+@pytest.mark.slow
 def test_every_weight_learns():
     model = network((16, 16, 3))
     assert_trains(model, some_images(4, 16, 16, 3), classes=5)
 
 
+@pytest.mark.slow
 def test_folded_networks_are_the_same_function(varied):
     folded = fold_batch_norm(varied)
     images = some_images(2, 9, 7, 3)

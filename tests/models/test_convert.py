@@ -89,6 +89,7 @@ def test_a_changed_network_from_a_file_that_was_saved(tmp_path):
         np.testing.assert_array_equal(np.asarray(weight), np.asarray(same))
 
 
+@pytest.mark.slow
 def test_the_published_networks_are_recognized(tmp_path):
     for name in ("LambdaResNet26T", "LambdaResNet26RPT256"):
         state = {
@@ -106,6 +107,7 @@ def test_the_published_networks_are_recognized(tmp_path):
             assert json.loads(str(archive["format"]))["model"] == name
 
 
+@pytest.mark.slow
 def test_what_is_refused_writes_nothing(theirs, tmp_path, capsys):
     damaged = tmp_path / "damaged.safetensors"
     damaged.write_bytes(theirs.read_bytes()[:-1])

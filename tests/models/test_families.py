@@ -45,6 +45,7 @@ def test_free_sizes_equal_static_ones(family, size):
     checks.assert_close(free(images), fixed(images), 1e-4)
 
 
+@pytest.mark.slow
 @every_family
 def test_ends(family):
     build = FAMILIES[family]

@@ -145,6 +145,7 @@ def test_normalizations_inside_lambda_layers_are_frozen():
     assert len(model.trainable_weights) == 4
 
 
+@pytest.mark.slow
 def test_parts_that_are_not_there():
     with pytest.raises(ValueError, match="`up_to` must be one of.*'stage3'"):
         models.freeze(network(), "stage9")
@@ -205,6 +206,7 @@ def test_fit_uses_the_rates_also_where_losses_are_scaled():
         assert changed == (part_of(name) == "head"), name
 
 
+@pytest.mark.slow
 def test_unfrozen_parts_have_their_rates():
     model = network()
     optimizer = models.rates_by_depth(tf.keras.optimizers.SGD(0.1), model, 0.0)

@@ -9,6 +9,7 @@ from tests.support.networks import some_images
 from tests.support.networks import tiny_mobilenet
 
 
+@pytest.mark.slow
 def test_the_two_lambda_blocks_of_the_paper():
     model = models.LambdaMobileNetV2(input_shape=(32, 32, 3))
     lambdas = {
@@ -22,6 +23,7 @@ def test_the_two_lambda_blocks_of_the_paper():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize("blocks", [(), (1,), (2, 4), (1, 2, 3, 4)])
 def test_any_blocks_can_be_lambda_blocks(blocks):
@@ -53,6 +55,7 @@ def test_sizes_are_rounded_up(padding):
             assert tuple(maps[name].shape) == (1, *sizes, channels)
 
 
+@pytest.mark.slow
 def test_pyramid_outputs_are_the_last_maps_of_each_stride():
     pyramid = models.MobileNetV2(input_shape=(64, 64, 3)).pyramid_outputs
     assert {k: tuple(x.shape[1:]) for k, x in pyramid.items()} == {

@@ -191,6 +191,7 @@ def test_parts_of_a_network(files):
     checks.assert_close(endpoints(images)["c4"], expected(images), 1e-5)
 
 
+@pytest.mark.slow
 def test_a_classifier_that_is_not_imagenets_is_not_left_out(tmp_path):
     path = tmp_path / "eleven.safetensors"
     write_safetensors(path, timm_golden.state_dict(TINY, classes=11))
@@ -289,6 +290,7 @@ def test_what_is_not_the_file_is_not_kept(hub, files, tmp_path):
 
 
 # Keras leaves the socket open that sent too little.
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"
 )
@@ -311,6 +313,7 @@ def test_a_hub_that_fails(kind, hub, files, tmp_path):
     assert cached(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_hub_that_is_not_there(tmp_path, monkeypatch):
     (tmp_path / "keras").mkdir()
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
@@ -339,6 +342,7 @@ def test_the_command_fetches_by_name(hub, files, tmp_path, capsys):
     assert_golden(build("tiny", weights=ours))
 
 
+@pytest.mark.slow
 def test_what_a_killed_download_left_is_not_kept(hub, files, tmp_path):
     content = files["tiny"].read_bytes()
     serve(hub, "tiny", content)
@@ -352,6 +356,7 @@ def test_what_a_killed_download_left_is_not_kept(hub, files, tmp_path):
     assert_golden(build("tiny", weights="imagenet"))
 
 
+@pytest.mark.slow
 def test_the_hash_that_is_known_is_checked(
     hub, files, tmp_path, monkeypatch, capsys
 ):
@@ -377,6 +382,7 @@ def test_the_hash_that_is_known_is_checked(
     assert "SHA-256" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_where_no_hash_is_known_the_hubs_is_checked(
     hub, files, tmp_path, monkeypatch, capsys
 ):
@@ -430,6 +436,7 @@ def test_paths_that_are_no_weights(files, tmp_path):
         models.load_weights(build("tiny"), files["tiny"])
 
 
+@pytest.mark.slow
 def test_half_floats_are_widened(tmp_path):
     state = timm_golden.state_dict(TINY)
     halves = {

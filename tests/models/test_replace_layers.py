@@ -157,6 +157,7 @@ RULES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
 def test_what_a_rule_leaves_is_kept(name, rng):
     make, rule, count = RULES[name]
@@ -296,6 +297,7 @@ def test_no_second_normalization():
     assert len(new.layers) == len(model.layers)
 
 
+@pytest.mark.slow
 def test_attention_becomes_causal_and_keeps_masks(rng):
     new = models.replace_layers(
         transformer(causal=True), RULES["transformer"][1]
@@ -362,6 +364,7 @@ def test_operations_shared_layers_and_several_inputs(rng):
     assert np.all(np.isfinite(new(given)[0]))
 
 
+@pytest.mark.slow
 def test_frozen_layers_and_shared_tables_are_copied(rng):
     model = tiny(stages=("C", "LL", "C"), share_embeddings=True)
     models.freeze(model, "stage3")
@@ -565,6 +568,7 @@ def test_the_comparison_counts_what_changed():
     assert analysis.compare(model, model, executed=False).replaced() == []
 
 
+@pytest.mark.slow
 def test_the_comparison_counts_attention_of_keras():
     model = transformer()
     new = models.replace_layers(model, models.attention_rule())

@@ -29,6 +29,7 @@ from tests.support.numpy_network import pool
 from tests.support.numpy_network import relu
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [None, 3])
 def test_one_initializer_gives_each_kernel_its_own_numbers(seed):
     def kernels():
@@ -106,6 +107,7 @@ def test_published_networks_train(name, arguments):
     assert_trains(model, some_images(2, 64, 64, 3), classes=7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schedule", "share"),
     [("stage", False), ("block", True), ("constant", False)],
@@ -153,6 +155,7 @@ def test_residual_branches_are_zero_at_the_start(name, arguments):
         assert all(np.all(output == 0) for output in outputs)
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize("shortcut", ["pool", "conv"])
 @pytest.mark.parametrize("padding", ["same", "symmetric"])
@@ -265,6 +268,7 @@ def test_shared_embeddings_are_one_table_per_stage():
     assert tables["stage3_block2_lambda"] is tables["stage3_block3_lambda"]
 
 
+@pytest.mark.slow
 def test_scores_and_logits():
     model = tiny(classifier_activation=None)
     assert model.layers[-1].activation is tf.keras.activations.linear
@@ -272,6 +276,7 @@ def test_scores_and_logits():
     np.testing.assert_allclose(np.sum(scores, -1), 1, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_pyramid_outputs_are_feature_maps_by_their_stride():
     images = some_images(2, 16, 16, 3)
     model = tiny()
@@ -297,6 +302,7 @@ def test_pyramid_outputs_are_feature_maps_by_their_stride():
     assert not [x for x in model.layers if "pyramid" in x.name]
 
 
+@pytest.mark.slow
 def test_input_tensor():
     images = tf.keras.Input((16, 16, 3))
     darker = tf.keras.layers.Rescaling(0.5)(images)
@@ -466,6 +472,7 @@ def test_networks_by_name():
     assert {*models.names()} <= {*models.__all__}
 
 
+@pytest.mark.slow
 def test_clones_share_what_the_network_shares(rng):
     model = tiny(
         stages=("LLL",),

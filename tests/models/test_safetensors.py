@@ -126,6 +126,7 @@ def test_files_that_are_cut_and_headers_that_are_too_long(
         read_safetensors(path)
 
 
+@pytest.mark.slow
 def test_a_damaged_file_changes_no_weight(tmp_path):
     """Whole or nothing: cut anywhere, or with a wrong header."""
     network = models.ResNet(TINY, input_shape=(32, 32, 3), classes=7)
@@ -152,6 +153,7 @@ def test_a_damaged_file_changes_no_weight(tmp_path):
     assert np.any(np.asarray(head))
 
 
+@pytest.mark.slow
 def test_without_the_library_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors", None)
     remedy = r'pip install "lambdanet-tf\[pretrained\]"'

@@ -84,6 +84,7 @@ def test_a_layer_refuses_larger_inputs_and_says_what_to_do(name, rng):
     )
 
 
+@pytest.mark.slow
 def test_a_network_of_another_size_is_its_copy(rng):
     model = network((9, 8))
     smaller = models.resize_embeddings(model, (6, 5, 3))
@@ -106,6 +107,7 @@ def test_a_network_of_another_size_is_its_copy(rng):
     assert tuple(theirs["table/embeddings"].shape) == (23, 31, 4, 1)
 
 
+@pytest.mark.slow
 def test_files_are_loaded_across_sizes(tmp_path, recwarn):
     model, path = network((6, 7)), tmp_path / "weights.npz"
     models.save_weights(model, path)
@@ -207,6 +209,7 @@ def test_one_set_of_weights_trains_on_two_sizes(rng):
         assert np.mean(predicted == labels) > 0.9, size
 
 
+@pytest.mark.slow
 def test_models_inside_are_resized_too(rng):
     def nested(size, seed=0):
         tf.keras.utils.set_random_seed(seed)

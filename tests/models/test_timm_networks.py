@@ -30,6 +30,7 @@ def networks_and_algorithms():
         yield pytest.param(name, algorithm, marks=marks)
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("name", "implementation"), list(networks_and_algorithms())
@@ -61,6 +62,7 @@ def tiny(variant, size=32, **arguments):
     return spec, model
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize("variant", EXPRESSIBLE)
 def test_there_and_back_keeps_every_bit(variant):
@@ -167,6 +169,7 @@ def test_state_dicts_that_do_not_fit():
             timm_names.from_timm(tensors, wrong, "theirs")
 
 
+@pytest.mark.slow
 def test_weights_of_ours_that_do_not_fit():
     spec, model = tiny("local")
     ours = arrays(model)
@@ -192,6 +195,7 @@ def test_the_bias_that_timm_always_has_is_zero_on_the_way_back():
     assert all(a.shape == (4,) and not np.any(a) for a in biases)
 
 
+@pytest.mark.slow
 def test_maps_of_odd_size_are_rounded_up():
     # timm's pooling rounds down and its shortcuts up: it has no such maps.
     _, model = tiny("local", size=None, include_top=False)

@@ -188,6 +188,7 @@ def test_files_that_are_no_weights(tmp_path):
         models.save_weights(network(), tmp_path / "weights.h5")
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(5)
 @pytest.mark.once
 @pytest.mark.parametrize(
@@ -250,6 +251,7 @@ def test_weights_without_an_address():
         models.named_weights(model)
 
 
+@pytest.mark.slow
 def test_keras_own_files_go_through_keras(tmp_path):
     model = network()
     path = str(tmp_path / "best.weights.h5")
@@ -261,6 +263,7 @@ def test_keras_own_files_go_through_keras(tmp_path):
     assert_equal(restored, model)
 
 
+@pytest.mark.slow
 def test_a_run_folder_is_a_path(tmp_path):
     model = network()
     models.save_weights(model, tmp_path / models.RUN_WEIGHTS)
@@ -269,6 +272,7 @@ def test_a_run_folder_is_a_path(tmp_path):
         models.load_weights(model, tmp_path.parent)
 
 
+@pytest.mark.slow
 @pytest.mark.once_a_version
 def test_arrays_of_text_change_nothing(tmp_path):
     _, path = saved(tmp_path)

@@ -46,6 +46,7 @@ def toy(monkeypatch):
     choice._best.cache_clear()
 
 
+@pytest.mark.slow
 def test_an_entry_is_an_algorithm(toy, rng):
     geometry = ops.Geometry.of([ops.same_axis(5, 3)] * 2)
     # The planner.

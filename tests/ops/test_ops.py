@@ -71,6 +71,7 @@ def test_relative_index(drawn):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(4)
 @pytest.mark.parametrize("implementation", ops.implementations())
 @few
@@ -157,6 +158,7 @@ def causal_content(*arguments):
 
 # 1024 positions are one group of chunks. Keys far above and far below all
 # before them take another form than keys of a normal spread.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("length", "far", "shift", "normalization"),
     [

@@ -205,6 +205,7 @@ def test_inference_does_not_see_batch_mates(rng):
     checks.assert_close(layer(x[:1]), layer(x)[:1], 1e-6)
 
 
+@pytest.mark.slow
 def test_causal_is_a_triangular_mask(rng):
     x = normal(rng, 2, 11, 5)
     triangle = np.tril(np.ones([11, 11], int))
@@ -224,6 +225,7 @@ def test_causal_is_a_triangular_mask(rng):
             )
 
 
+@pytest.mark.slow
 def test_mask_of_ones_is_no_mask(rng):
     x = normal(rng, 2, 3, 5, 7)
     layer = built(x, **_SIZE)

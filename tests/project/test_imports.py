@@ -158,6 +158,7 @@ def imports_of_tests(source):
     return [name for name in modules(source) if re.search(r"\.test_", name)]
 
 
+@pytest.mark.slow
 def test_what_tests_share_is_in_their_support():
     for path in TESTS:
         found = imports_of_tests(path.read_text(encoding="utf-8"))

@@ -68,6 +68,7 @@ def test_a_run_is_exported_quietly(small_run, tmp_path):
     assert folder.parts[-3:] == ("exported", "LambdaResNetSmall", "1")
 
 
+@pytest.mark.slow
 def test_test_images_are_predicted(small_export, capsys):
     assert cli.export(["--predict", str(small_export)]) == 0
     shown = capsys.readouterr().out
@@ -248,6 +249,7 @@ def test_integers_are_nearly_as_accurate(digits_run, tmp_path, capsys):
     assert "| ranges of int8 chosen by | 256 training images |" in card
 
 
+@pytest.mark.slow
 def test_a_data_set_that_is_not_here_is_named(small_run, tmp_path, capsys):
     command = [f"--run-dir={small_run[0]}", f"--destination={tmp_path}"]
     command += ["--tflite", "--int8", "--data=folder:nowhere"]
@@ -256,6 +258,7 @@ def test_a_data_set_that_is_not_here_is_named(small_run, tmp_path, capsys):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_integers_of_a_weights_file_need_a_data_set(folder, tmp_path, capsys):
     command = [*flags(folder, tmp_path / "to"), "--tflite", "--int8"]
     assert cli.export(command) == 2

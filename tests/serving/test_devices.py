@@ -243,6 +243,7 @@ def change(model, how, rng):
         layer.key.build((None, None, channels))
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("middle", MIDDLES)
 @pytest.mark.parametrize("how", CHANGES)

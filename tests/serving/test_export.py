@@ -112,6 +112,7 @@ def test_a_destination_that_cannot_be_written_is_named(tmp_path):
         write_version(tmp_path / "file")
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), 0])
 def test_a_failure_half_way_leaves_nothing(tmp_path, monkeypatch, error):
@@ -159,6 +160,7 @@ def test_a_store_gets_what_a_disk_gets(small_run, small_export, store, load):
         serving.export_run(small_run[0], store, version=2)
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_half_an_upload_is_taken_back(tmp_path, monkeypatch):
     store = f"file://{tmp_path}"  # as a store, though it is the disk
@@ -242,6 +244,7 @@ def test_a_run_of_the_other_keras_is_exported(tmp_path, rng, load):
 # What stands in a version folder.
 
 
+@pytest.mark.slow
 def test_only_what_inference_reads_is_saved(small_run, small_export, load):
     loaded = load(small_export)
     saved = sum(w.shape.num_elements() for w in loaded.weights)
@@ -366,6 +369,7 @@ def test_a_classifier_has_one_input(tmp_path):
         serving.export_model(model, tmp_path, "m", options=options)
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("activation", [None, "softmax"])
 def test_any_keras_classifier_can_be_exported(tmp_path, rng, activation, load):

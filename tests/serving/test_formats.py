@@ -50,6 +50,7 @@ def test_files_are_those_of_the_float32_network(small_run, tmp_path, rng):
         )
 
 
+@pytest.mark.slow
 def test_the_successor_of_the_tflite_interpreter_agrees(
     small_run, small_export, rng
 ):
@@ -83,6 +84,7 @@ def test_what_a_converter_rejects_reaches_the_user(
     assert [*(tmp_path / "m").iterdir()] == []
 
 
+@pytest.mark.slow
 def test_integers_need_images_to_choose_their_ranges(unconvertible, tmp_path):
     options = serving.ExportOptions(formats=("tflite_int8",))
     with pytest.raises(ValueError, match="only with images of the training"):

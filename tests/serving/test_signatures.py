@@ -110,6 +110,7 @@ def test_labels_come_from_an_asset(session, small_export):
     assert {label.decode() for label in labels} == {*CLASSES}
 
 
+@pytest.mark.slow
 def test_xla_is_a_signature_of_its_own(session, small_export, images):
     with pytest.raises(ValueError, match="needs XLA"):
         session.run("serving_default_xla", {"images": images})
@@ -156,6 +157,7 @@ def test_warmup_requests_are_what_tf_serving_parses(small_export, session):
         assert session.run(signature, inputs)
 
 
+@pytest.mark.slow
 def test_without_the_extra_an_export_has_no_warmup_requests(
     tmp_path, monkeypatch
 ):

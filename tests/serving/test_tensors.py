@@ -156,6 +156,7 @@ def check_warm_up(folder, kept, result):
             np.testing.assert_array_equal(given[name], values[rows])
 
 
+@pytest.mark.slow
 def test_masked_steps_change_nothing(tmp_path, rng):
     model, given = forecast_model(), series_and_mask(rng, 3, 12)
     folder = serving.export_model(model, tmp_path, "m", examples=given)
@@ -169,6 +170,7 @@ def test_masked_steps_change_nothing(tmp_path, rng):
     checks.assert_far(changed, before, 1e-2)
 
 
+@pytest.mark.slow
 def test_the_card_names_inputs_and_outputs(tmp_path, rng):
     folder = serving.export_model(
         forecast_model(),

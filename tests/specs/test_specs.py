@@ -263,6 +263,7 @@ def build(spec, **changes):
     return (models.ResNet if kind else models.MobileNet)(spec, **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(6)
 @pytest.mark.parametrize("spec", FAMILIES.values(), ids=lambda spec: spec.name)
 def test_every_attribute_is_read_or_refused(spec):

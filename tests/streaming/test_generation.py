@@ -76,6 +76,7 @@ def test_draws_are_those_of_their_seed(model):
     np.testing.assert_array_equal(first, again)
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_draws_follow_the_softmax():
     model = streams.language_model()
@@ -113,6 +114,7 @@ def test_a_sequence_ends_with_its_end_token(model):
         assert np.all(row[stop:] == end)
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_generation_is_traced_once_for_a_prompt(model, monkeypatch):
     streaming.generate(model, ROWS, 3)

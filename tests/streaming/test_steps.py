@@ -68,6 +68,7 @@ def test_a_compiled_step_takes_any_batch_and_length():
     assert all(size.is_fully_defined() for size in sizes)
 
 
+@pytest.mark.slow
 def test_the_cache_of_global_attention_grows():
     model = streams.language_model(20, scope=None, dtype="float64")
     x = streams.draw_inputs(0, model, 20)
@@ -79,6 +80,7 @@ def test_the_cache_of_global_attention_grows():
         streaming.step(model, x[:, :1], state)
 
 
+@pytest.mark.slow
 def test_padding_before_a_sequence_changes_nothing():
     model = streams.language_model(
         mask_zero=True, scope=None, position_embedding=None, dtype="float64"
@@ -91,6 +93,7 @@ def test_padding_before_a_sequence_changes_nothing():
     checks.assert_close(outputs[:, 4:], model(padded)[:, 4:], 1e-13)
 
 
+@pytest.mark.slow
 def test_half_precision_streams():
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
     try:
@@ -105,6 +108,7 @@ def test_half_precision_streams():
     checks.assert_close(tf.cast(outputs, tf.float32), expected, 5e-2)
 
 
+@pytest.mark.slow
 def test_a_sequential_model_that_grows_has_a_new_state():
     model = tf.keras.Sequential(
         [tf.keras.Input((None, 4)), KERAS.Conv1D(3, 2, padding="causal")]

@@ -14,8 +14,6 @@ them.
 
 import collections
 
-import pytest
-
 ONCE = ("once", "once_a_version")
 
 

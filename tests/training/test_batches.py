@@ -116,6 +116,7 @@ def test_bad_images_are_counted_on_any_number_of_hosts(sets, kind, hosts):
     assert found == (19, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["folder", "records"])
 @pytest.mark.parametrize("batch_size", [2, 8, 64])
 def test_a_scan_says_its_batches_and_has_each_image(sets, kind, batch_size):
@@ -161,6 +162,7 @@ def test_the_rest_of_a_damaged_file_is_counted(tmp_path):
         assert evaluate(source, Hosts(hosts, hosts), 2 * hosts, 3) == (4, 5)
 
 
+@pytest.mark.slow
 def test_validation_does_not_build_its_data_again(sets):
     recipe = training.resolve("smoke", {"batch_size": 4, "image_size": 1})
     strategy = Hosts(1, 1)
@@ -182,6 +184,7 @@ def test_a_lost_image_ends_an_evaluation(monkeypatch):
         evaluation.metrics(source)
 
 
+@pytest.mark.slow
 def test_where_no_image_can_be_read_it_is_said_before_training(tmp_path):
     for part in ("train", "test"):
         for name in "ab":

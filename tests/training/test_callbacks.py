@@ -159,6 +159,7 @@ def test_averages_under_any_policy_follow_their_formula(
         assert_equal(model.get_weights(), averages)
 
 
+@pytest.mark.slow
 def test_who_sees_the_averages(batches):
     """Validation and the callbacks below do; training and those above not."""
     above, below = Watch(), Watch()
@@ -190,6 +191,7 @@ def test_averages_of_replicas_are_those_of_one_device(batches, two_replicas):
     assert_equal(*weights, 1e-5)
 
 
+@pytest.mark.slow
 def test_several_steps_in_a_batch_are_refused(batches):
     model = small_model(steps_per_execution=2)
     with pytest.raises(ValueError, match="`steps_per_execution` must be 1"):
@@ -251,6 +253,7 @@ SEQUENCES += [("interrupted in validation", "loaded")]
 SEQUENCES += [(first, "nothing") for first in FIRST if first != "fitted"]
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(4)
 @pytest.mark.parametrize(("first", "then"), SEQUENCES)
 def test_a_second_fit_puts_back_what_it_took_and_nothing_else(
@@ -281,6 +284,7 @@ def test_a_second_fit_puts_back_what_it_took_and_nothing_else(
         assert not np.allclose(trained[0], found[0], atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("again", [False, True])
 def test_a_second_fit_averages_with_its_own_decay(batches, again):
@@ -295,6 +299,7 @@ def test_a_second_fit_averages_with_its_own_decay(batches, again):
     assert_equal(model.get_weights(), expected, 1e-5)
 
 
+@pytest.mark.slow
 def test_a_saved_model_is_what_was_evaluated(batches, tmp_path):
     """Nothing of the averages is in files or copies."""
     model = small_model()
@@ -312,6 +317,7 @@ def test_a_saved_model_is_what_was_evaluated(batches, tmp_path):
     assert_equal(watch.begin[0], model.get_weights())
 
 
+@pytest.mark.slow
 def test_weights_that_a_callback_sets_are_kept(batches):
     """While the model has the averages: training goes on from there."""
 
@@ -326,6 +332,7 @@ def test_weights_that_a_callback_sets_are_kept(batches):
         np.testing.assert_array_equal(weight, np.full_like(weight, 0.5))
 
 
+@pytest.mark.slow
 def test_a_model_that_its_first_batch_builds_is_averaged(batches):
     tf.keras.utils.set_random_seed(0)
     model, watch = tf.keras.Sequential([tf.keras.layers.Dense(3)]), Watch()
@@ -375,6 +382,7 @@ def test_killed_where_no_averages_were_kept(batches, tmp_path):
         fit(small_model(), batches, callbacks())
 
 
+@pytest.mark.slow
 def test_weights_loaded_after_a_backup_are_not_overwritten(batches, tmp_path):
     """In the same process, and without `BackupAndRestore`."""
     folder, model, watch = tmp_path / "averages", small_model(), Watch()
@@ -387,6 +395,7 @@ def test_weights_loaded_after_a_backup_are_not_overwritten(batches, tmp_path):
         np.testing.assert_array_equal(weight, np.full_like(weight, 0.5))
 
 
+@pytest.mark.slow
 def test_early_stopping_restores_the_best_averages(batches):
     model, watch = small_model(), Watch()
     model.optimizer.learning_rate = 3.0  # The loss grows at some time.
@@ -449,6 +458,7 @@ def test_a_killed_fit_resumes_to_the_same_end(
     assert not os.listdir(folder)
 
 
+@pytest.mark.slow
 def test_averages_of_another_step_are_refused(batches, tmp_path):
     folder = tmp_path / "averages"
     model = small_model()
@@ -577,6 +587,7 @@ def test_a_compiled_network_is_analyzed_at_another_size(compiled):
     assert clone_network(model).count_params() == model.count_params()
 
 
+@pytest.mark.slow
 def test_the_loss_of_a_fit_has_the_penalty_once(compiled):
     recipe, pipeline, model, _ = compiled
     batch = next(iter(pipeline.training()))

@@ -61,6 +61,7 @@ def test_it_says_what_can_be_counted(said):
     assert "float32" in rows["devices"]
 
 
+@pytest.mark.slow
 def test_it_measures(said):
     rows = said[0]
     assert re.match(r"[\d,]+ images/s alone", rows["input pipeline"])
@@ -276,6 +277,7 @@ def test_the_estimate_is_near_the_measured_peak():
 # The speed of a pipeline.
 
 
+@pytest.mark.slow
 def test_throughput_counts_the_images_after_the_first_batch():
     batches = tf.data.Dataset.from_tensors((tf.zeros([7, 2, 2, 1]), 0))
     flow = data.throughput(batches.repeat(), 0.6)

@@ -268,6 +268,7 @@ def test_broken_pictures_cost_the_pictures_alone(
     assert not copied_run.exists("curves.png")
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_a_run_without_its_checkpoints_is_not_begun_again(copied_run, tmp_path):
     shutil.rmtree(copied_run.file("checkpoints"))

@@ -135,6 +135,7 @@ NETWORKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_kernel_decays_and_nothing_else(name):
@@ -329,6 +330,7 @@ def test_gradients_are_summed_over_replicas_before_clipping(two_replicas):
     assert change == pytest.approx(1.0, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_an_overflow_in_one_replica_stops_the_update(two_replicas):
     for pair, expected in (
         ([-10.0, 1.0], 9.0),

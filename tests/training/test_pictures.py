@@ -199,6 +199,7 @@ def decoded(content, channels):
     return all_decoded([content], channels)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("channels", "mode"), [(3, "RGB"), (1, "L")])
 def test_pixels_are_those_that_pillow_gives(channels, mode):
     files = table()
@@ -215,6 +216,7 @@ def test_pixels_are_those_that_pillow_gives(channels, mode):
     assert decoded(masked_bmp(0xFF, 0xFF00, 0xFF0000), channels) is None
 
 
+@pytest.mark.slow
 def test_tiffs_are_read_right_or_refused():
     for name, (content, expected) in hand_made_tiffs().items():
         found = decoded(content, 3)
@@ -235,6 +237,7 @@ def test_black_and_white_stay_so_in_a_jpeg():
     np.testing.assert_array_equal(found, right)
 
 
+@pytest.mark.slow
 def test_a_turned_tiff_is_refused_where_a_turned_jpeg_is_not_turned():
     pillow = require("PIL.Image", extra="data")
     exif = pillow.Exif()
@@ -248,6 +251,7 @@ def test_a_turned_tiff_is_refused_where_a_turned_jpeg_is_not_turned():
         assert (None if found is None else found.shape) == shape
 
 
+@pytest.mark.slow
 def test_pillow_opens_no_other_format():
     """An EPS file would start Ghostscript."""
     for kind in ("EPS", "PPM", "TGA", "PCX"):

@@ -232,6 +232,7 @@ def student(tmp_path, **changes):
     return training.InputPipeline(recipe, images)
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize(("ratio", "labelled"), [(1.0, 4), (3.0, 2), (0.3, 6)])
 def test_batches_hold_both_kinds_at_the_ratio(tmp_path, ratio, labelled):

@@ -119,6 +119,7 @@ def test_old_checkpoints_are_removed(tmp_path):
     assert sorted(kept) == ["ckpt-12-0.index", "ckpt-12-1.index"]
 
 
+@pytest.mark.slow
 def test_a_worker_removes_no_checkpoint_of_the_chief(tmp_path):
     """All restore from the run's folder; only the chief writes there."""
     saved(tmp_path / "run", steps=2)
@@ -155,6 +156,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_the_newest_whole_checkpoint_is_restored_and_said(tmp_path, damage):
     saved(tmp_path, steps=2)

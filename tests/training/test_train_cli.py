@@ -217,6 +217,7 @@ def test_what_this_package_says_is_one_line(capsys):
     assert config.run(users, "mine") == 2
 
 
+@pytest.mark.slow
 def test_images_are_checked_by_a_command(tmp_path, capsys):
     for name in ("cat", "dog"):
         (tmp_path / name).mkdir()
@@ -562,6 +563,7 @@ def test_titles_of_predictions_never_overlap(drawn, rng, names):
             assert not box.overlaps(other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epochs", [1, 3, 12])
 def test_curves_count_whole_epochs_beside_their_legends(drawn, epochs):
     rows = [

@@ -28,6 +28,7 @@ def draw(request):
     return lambda *seed: [x.numpy() for x in draws(tf.constant(seed))]
 
 
+@pytest.mark.slow
 def test_equal_seeds_give_equal_draws_and_others_others(draw):
     first, second = draw(3, 5)
     for now, then in zip(draw(3, 5), (first, second), strict=True):
