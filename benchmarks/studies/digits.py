@@ -1,12 +1,10 @@
-"""Trains on handwritten digits: the default recipe, and variants of it.
+"""Trains the default recipe on handwritten digits, by its command.
 
-    python -m benchmarks.studies.digits --budgets default      six minutes
-    python -m benchmarks.studies.digits --budgets few short    an hour
-    python -m benchmarks.studies.digits --budgets look --seeds 1
+    python -m benchmarks.studies.digits                         six minutes
+    python -m benchmarks.studies.digits --seeds 1 --epochs 2    a first look
 
 Each run has a folder of its own; one that was interrupted is continued. The
-runs of the default recipe are commands, `python train.py --seed 0`, timed as a
-whole.
+runs are commands, `python train.py --seed 0`, timed as a whole.
 """
 
 import pathlib
@@ -17,55 +15,20 @@ import time
 from benchmarks import records
 from benchmarks.studies import runs
 from lambdanet_tf import models
-from lambdanet_tf import training
 
-# What a run may use; everything else is the recipe's. Few images: a tenth of
-# those that are not test images, in small batches, so that there are nearly as
-# many updates as in `short`; the other nine tenths choose the epoch.
-BUDGETS = {
-    "default": {},
-    "look": {"epochs": 2},
-    "short": {"epochs": 12},
-    "few": {"epochs": 20, "validation_split": 0.9, "batch_size": 16},
-}
-DEFAULT = "LambdaResNetSmall"
-_LAMBDA = {"stages": ["LL", "LL", "LL"]}
-_CONVOLUTION = {"stages": ["CC", "CC", "CC"]}
-VARIANTS = {
-    "lambda layers": _LAMBDA,
-    "convolutions, as wide": _CONVOLUTION,
-    "convolutions, as many parameters": {
-        **_CONVOLUTION,
-        "widths": [25, 50, 100],
-    },
-    "content only": {**_LAMBDA, "use_position": False},
-    "position only": {**_LAMBDA, "use_content": False},
-    "softmax of keys and queries": {
-        **_LAMBDA,
-        "query_normalization": "softmax",
-    },
-    "L2 of keys": {**_LAMBDA, "key_normalization": "l2"},
-    "no normalization of keys": {**_LAMBDA, "key_normalization": None},
-    "no batch norm of queries, values": {**_LAMBDA, "use_batch_norm": False},
-}
+EPOCHS = 40  # of the recipe
 
 
-def run(folder, budget, variant, seed):
-    """Trains one network, unless that is done; returns what is recorded."""
-    folder = pathlib.Path(folder, runs.slug(budget, variant, seed))
-    if budget == "default":
-        whole = command(folder, seed)
-        return {**runs.metrics(folder), "whole_seconds": whole}
-    fields = {"seed": seed, **BUDGETS[budget]}
-    fields["model_arguments"] = VARIANTS[variant]
-    return runs.train(training.resolve("digits", fields), folder)
-
-
-def command(folder, seed):
+def command(folder, seed, epochs):
     """Runs train.py; returns its seconds, None if it only went on."""
     is_new = not (folder / "run.json").exists()
-    words = [sys.executable, str(records.ROOT / "train.py")]
-    words += ["--run-dir", str(folder), "--seed", str(seed)]
+    words = [
+        sys.executable,
+        str(records.ROOT / "train.py"),
+        "--run-dir",
+        str(folder),
+    ]
+    words += ["--seed", str(seed), "--epochs", str(epochs)]
     start = time.perf_counter()
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -74,26 +37,22 @@ def command(folder, seed):
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__, seeds=3)
-    parser.add_argument(
-        "--budgets", nargs="+", choices=BUDGETS, default=["default"]
+    recorder, options = records.start(
+        "digits", __doc__, arguments, seeds=3, epochs=EPOCHS, runs="runs/digits"
     )
-    parser.add_argument("--runs", default="runs/digits", metavar="FOLDER")
-    options = parser.parse_args(arguments)
+    parameters = models.LambdaResNetSmall().count_params()
 
     def measure(case):
-        found = run(options.runs, *case.values())
-        changes = VARIANTS.get(case["variant"], {})
-        found["parameters"] = models.LambdaResNetSmall(**changes).count_params()
-        return found
+        folder = pathlib.Path(options.runs, runs.slug(*case.values()))
+        whole = command(folder, **case)
+        found = {**runs.metrics(folder), "whole_seconds": whole}
+        return {**found, "parameters": parameters}
 
     cases = [
-        {"budget": budget, "variant": variant, "seed": seed}
-        for budget in options.budgets
+        {"epochs": options.epochs, "seed": seed}
         for seed in range(options.seeds)
-        for variant in ([DEFAULT] if budget == "default" else VARIANTS)
     ]
-    records.Recorder("digits", options).fill(cases, measure)
+    recorder.fill(cases, measure)
 
 
 if __name__ == "__main__":

@@ -253,26 +253,10 @@ def fashion_large(found):
     return fashion("28px", found)
 
 
-# Top-1 on ImageNet, in per cent: Tables 3, 9 and 11 of the paper.
-IMAGENET = {
-    "lambda layers": 78.4,
-    "convolutions, as wide": 76.9,
-    "content only": 68.8,
-    "position only": 78.1,
-    "softmax of keys and queries": 78.1,
-    "L2 of keys": 78.0,
-    "no normalization of keys": 70.0,
-    "no batch norm of queries, values": 76.2,
-}
-BUDGETS = {
-    "short": "12 epochs of 1,295 images",
-    "few": "20 epochs of 145 images",
-}
-
-
 @views.view("digits.md#default")
 def digits_default(found):
-    rows = [row for row in found["digits"] if row.budget == "default"]
+    longest = max(row.epochs for row in found["digits"])  # not a first look
+    rows = [row for row in found["digits"] if row.epochs == longest]
     for row in rows:
         if row.whole_seconds:
             row["whole"] = f"{row.whole_seconds:.0f} s"
@@ -289,51 +273,6 @@ def digits_default(found):
         f"Mean of {len(rows)} seeds: **{mean:.2%}** of {rows[0].test_images} "
         f"test images; {_versions(rows[0])}, {rows[0].device}.",
     )
-
-
-def _variants(found):
-    """Test accuracies in per cent and losses, by budget and variant."""
-    rows = [row for row in found["digits"] if row.budget in BUDGETS]
-    return views.grouped(rows, "budget", "variant")
-
-
-@views.view("digits.md#comparison")
-def digits_comparison(found):
-    cells, counts = {}, set()
-    for (budget, variant), rows in _variants(found).items():
-        shares = [100 * row.accuracy for row in rows]
-        ends = f" ({min(shares):.2f}, {max(shares):.2f})"
-        text = f"{statistics.mean(shares):.2f}{ends if len(rows) > 1 else ''}"
-        loss = statistics.mean(row.loss for row in rows)
-        title = BUDGETS[budget]
-        cells[variant, "parameters"] = f"{rows[0].parameters:,}"
-        cells[variant, f"{title}: accuracy (from, to)"] = text
-        cells[variant, f"{title}: loss"] = f"{loss:.3f}"
-        counts.add(len(rows))
-    for variant in dict.fromkeys(variant for variant, _ in cells):
-        cells[variant, "ImageNet"] = str(IMAGENET.get(variant, ""))
-    number = " to ".join(map(str, sorted(counts)))
-    return views.page(
-        views.crossed(cells, "network"), f"In per cent, {number} seeds each."
-    )
-
-
-@views.view("digits.png")
-def digits_picture(found):
-    """A point for each run and a line for each mean."""
-    parts = _variants(found)
-    variants = list(dict.fromkeys(variant for _, variant in parts))[::-1]
-    made, (axes,) = views.figure(
-        11, 0.36 * len(variants) + 1.2, columns=len(BUDGETS), sharey=True
-    )
-    for axis, (budget, title) in zip(axes, BUDGETS.items(), strict=True):
-        for place, variant in enumerate(variants):
-            if rows := parts.get((budget, variant)):
-                shares = [100 * row.accuracy for row in rows]
-                views.runs(axis, shares, place)
-        axis.set(title=title, xlabel="test accuracy, %: each run, mean")
-    axes[0].set_yticks(range(len(variants)), variants)
-    return made
 
 
 FIRST_EPOCH = 3  # from which on validation must follow training
