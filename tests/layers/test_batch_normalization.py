@@ -187,6 +187,7 @@ def close_channels(actual, expected, tolerance):
     np.testing.assert_allclose(actual / scale, expected / scale, 0, tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "tolerance"),
     [("float32", 1e-5), ("float64", 1e-9)]

@@ -37,6 +37,7 @@ def test_every_letter_has_a_middle_and_a_layer():
     assert len(names) == len(specs.LETTERS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("letters", "padding"),
     # Stages 3 and 4 stride. Nothing pads where attention alone strides.

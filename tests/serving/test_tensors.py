@@ -239,6 +239,7 @@ def test_weights_in_half_the_space(tmp_path, rng):
     assert serving.verify_export(folder).agrees
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize("implementation", ["depthwise", "fourier"])
 def test_layers_with_gradients_of_their_own_in_half_the_space(

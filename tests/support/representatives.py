@@ -14,8 +14,6 @@ them.
 
 import collections
 
-ONCE = ("once", "once_a_version")
-
 
 def each_value(cases):
     """Chooses cases until every value of every parameter is met.
@@ -71,10 +69,11 @@ def mark_thorough(items, only_one=False):
         only_one: see `chosen`; then the others run under Keras 3 alone.
     """
     markers = ("thorough", "once") if only_one else ("thorough",)
+    others = (*markers, "once_a_version") if only_one else markers
     tests = collections.defaultdict(list)
     for item in items:
         if hasattr(item, "callspec") and not any(
-            map(item.get_closest_marker, ("thorough", *ONCE))
+            map(item.get_closest_marker, others)
         ):
             is_slow = item.get_closest_marker("slow") is not None
             test = item.path, item.function.__qualname__, is_slow

@@ -71,6 +71,7 @@ def test_it_measures(said):
     assert re.match(r"about .* for 60 steps, limited by", rows["whole run"])
 
 
+@pytest.mark.slow
 def test_it_leaves_a_picture_and_nothing_else(said):
     _, folder = said
     files = [p for p in folder.rglob("*") if p.is_file()]
