@@ -1,7 +1,7 @@
 """Trains on a tenth of the digits' labels, without and with pseudo-labels.
 
     python -m benchmarks.studies.pseudo_labels           ten minutes
-    python -m benchmarks.studies.pseudo_labels --seeds 1 --epochs 2
+    python -m benchmarks.studies.pseudo_labels --seeds 1 --epochs 10
 
 A tenth of the training images of each class keep their labels, a fifth of
 those choose the epoch; the other nine tenths are files without labels. The
@@ -19,6 +19,7 @@ from benchmarks import records
 from benchmarks.studies import runs as finished
 from lambdanet_tf import data
 from lambdanet_tf import training
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.data.sets import three_parts
 from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.training import teacher
@@ -128,7 +129,10 @@ def main(arguments=None):
         for seed in range(options.seeds)
         for arm in ARMS
     ]
-    recorder.fill(cases, lambda case: run(runs, *case.values()))
+    try:
+        recorder.fill(cases, lambda case: run(runs, *case.values()))
+    except UserError as error:
+        raise SystemExit(f"{error} Give --epochs more.") from error
 
 
 if __name__ == "__main__":
