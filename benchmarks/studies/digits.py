@@ -22,13 +22,9 @@ EPOCHS = 40  # of the recipe
 def command(folder, seed, epochs):
     """Runs train.py; returns its seconds, None if it only went on."""
     is_new = not (folder / "run.json").exists()
-    words = [
-        sys.executable,
-        str(records.ROOT / "train.py"),
-        "--run-dir",
-        str(folder),
-    ]
-    words += ["--seed", str(seed), "--epochs", str(epochs)]
+    words = [sys.executable, str(records.ROOT / "train.py")]
+    words += ["--run-dir", str(folder), "--seed", str(seed)]
+    words += ["--epochs", str(epochs)]
     start = time.perf_counter()
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
