@@ -333,6 +333,7 @@ def compiled(step):
     return tf.function(step, jit_compile=True)
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize(
     ("kind", "way"),
     [

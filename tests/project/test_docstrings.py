@@ -160,7 +160,7 @@ def folders(request, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("folders")
-@pytest.mark.representatives(30, everywhere=True)
+@pytest.mark.representatives(30)
 @pytest.mark.parametrize("value", WITH_EXAMPLES)
 def test_an_example_computes_what_it_shows(value):
     if value.__name__ in NEEDS:
