@@ -46,12 +46,12 @@ demo: $(VENV)/.demo  ## Train on handwritten digits, export, predict.
 	$(BIN)/python export.py
 	$(BIN)/python export.py --predict
 
-test: lint  ## Lint, check types, test under both Kerases (5 to 11 min).
+test: lint  ## Lint, check types, test under both Kerases (5 min).
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m "$(BOTH)"
 
 # The steps of .ci/run.
-test-all: test test-thorough test-tpu docs test-newest test-legacy  ## Test everything everywhere (45 min).
+test-all: test test-thorough test-tpu docs test-newest test-legacy  ## Test everything everywhere (an hour).
 
 test-thorough: $(VENV)/.dev  ## Run the cases that `make test` leaves out.
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "thorough or slow" $(NEWEST_ALONE)
