@@ -14,9 +14,7 @@ import time
 
 from benchmarks import records
 from benchmarks.studies import runs
-from lambdanet_tf import models
-
-EPOCHS = 40  # of the recipe
+from lambdanet_tf import training
 
 
 def command(folder, seed, epochs):
@@ -33,16 +31,15 @@ def command(folder, seed, epochs):
 
 
 def main(arguments=None):
+    choices = {"epochs": training.resolve("digits").epochs}
     recorder, options = records.start(
-        "digits", __doc__, arguments, seeds=3, epochs=EPOCHS, runs="runs/digits"
+        "digits", __doc__, arguments, seeds=3, runs="runs/digits", **choices
     )
-    parameters = models.LambdaResNetSmall().count_params()
 
     def measure(case):
         folder = pathlib.Path(options.runs, runs.slug(*case.values()))
         whole = command(folder, **case)
-        found = {**runs.metrics(folder), "whole_seconds": whole}
-        return {**found, "parameters": parameters}
+        return {**runs.metrics(folder), "whole_seconds": whole}
 
     cases = [
         {"epochs": options.epochs, "seed": seed}

@@ -94,13 +94,16 @@ def label(runs, seed):
     """Labels the other images by the teacher; returns how many, how right."""
     folder = runs / f"labels-{seed}"
     if not (folder / teacher.REPORT_FILE).exists():
-        training.label_images(
-            RunFolder(run_folder(runs, TEACHER, seed)).read(),
-            str(runs / "data" / "unlabelled"),
-            str(folder),
-            training.LabelOptions(threshold=THRESHOLD),
-            print_fn=lambda text: None,
-        )
+        try:
+            training.label_images(
+                RunFolder(run_folder(runs, TEACHER, seed)).read(),
+                str(runs / "data" / "unlabelled"),
+                str(folder),
+                training.LabelOptions(threshold=THRESHOLD),
+                print_fn=lambda text: None,
+            )
+        except UserError as error:  # Of a first look that is too short.
+            raise SystemExit(f"{error} Give --epochs more.") from error
     images, labels = digits()
     truth = {
         image.tobytes(): label
@@ -129,10 +132,7 @@ def main(arguments=None):
         for seed in range(options.seeds)
         for arm in ARMS
     ]
-    try:
-        recorder.fill(cases, lambda case: run(runs, *case.values()))
-    except UserError as error:
-        raise SystemExit(f"{error} Give --epochs more.") from error
+    recorder.fill(cases, lambda case: run(runs, *case.values()))
 
 
 if __name__ == "__main__":

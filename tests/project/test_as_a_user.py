@@ -88,33 +88,26 @@ def test_networks_from_build_to_export(name, rng, tmp_path):
 
 
 BATCHED = [case for case in cases.CASES if case.batched]
-# What a version decides is decided for a class.
+# What a version decides is decided for a class; other forms under Keras 3.
 ONE_OF_A_CLASS = [*{case.layer: case for case in BATCHED[::-1]}.values()]
-
-
-def use_layer(case, rng, folder):
-    model = case.model()
-    checks.randomize(model, np.random.default_rng(1))
-    x = case.data(batch=4)
-    y = rng.normal(size=(4, *model.output_shape[1:])).astype("float32")
-    use(model, x, y, "mse", folder)
+FORM = pytest.mark.once, pytest.mark.thorough
 
 
 # Dropout has nothing to train, and Keras says so.
 @pytest.mark.filterwarnings("ignore:The model does not have any trainable")
 @pytest.mark.slow
 @pytest.mark.representatives(len(ONE_OF_A_CLASS), everywhere=True)
-@pytest.mark.parametrize("case", ONE_OF_A_CLASS, ids=lambda case: case.name)
-def test_layers_from_build_to_export(case, rng, tmp_path):
-    use_layer(case, rng, tmp_path)
-
-
-@pytest.mark.once
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     "case",
-    [case for case in BATCHED if id(case) not in map(id, ONE_OF_A_CLASS)],
+    [
+        pytest.param(case, marks=() if case in ONE_OF_A_CLASS else FORM)
+        for case in BATCHED
+    ],
     ids=lambda case: case.name,
 )
-def test_their_forms_from_build_to_export(case, rng, tmp_path):
-    use_layer(case, rng, tmp_path)
+def test_layers_from_build_to_export(case, rng, tmp_path):
+    model = case.model()
+    checks.randomize(model, np.random.default_rng(1))
+    x = case.data(batch=4)
+    y = rng.normal(size=(4, *model.output_shape[1:])).astype("float32")
+    use(model, x, y, "mse", tmp_path)

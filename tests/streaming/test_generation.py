@@ -24,7 +24,7 @@ ROWS = [[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]]
 )
 def model(request):
     arguments = {"scope": None} if request.param == "attention" else {}
-    return streams.language_model(30, **arguments)
+    return streams.language_model(30, dtype="float64", **arguments)
 
 
 def with_whole_calls(model, prompt, length, pick=np.argmax):
@@ -189,8 +189,7 @@ def test_a_server_without_keras_holds_a_state_for_each_client(model, tmp_path):
     files = [str(tmp_path / x) for x in ("1", "tokens.npy", "outputs.npy")]
     subprocess.run([sys.executable, "-c", SERVER, *files], check=True)
     expected = model(np.pad(tokens, [(0, 0), (0, 10)]))[:, :20]
-    # Its weights are large: the whole call itself is 6e-6 from float64.
-    checks.assert_close(np.load(files[2]), expected, 5e-5)
+    checks.assert_close(np.load(files[2]), expected, 1e-12)
 
 
 @pytest.mark.slow
