@@ -171,6 +171,7 @@ def test_a_run_that_is_there_is_not_touched(tmp_path):
     run.mkdir(parents=True)
     (run / "notes.txt").write_text("mine")
     code, output = Process(
+        tmp_path / "output",
         "--dry-run", "--recipe", "smoke", "--run-dir", str(run),
         "--replicas", "2", "--strategy", "mirrored",
     ).end()  # fmt: skip
@@ -179,21 +180,24 @@ def test_a_run_that_is_there_is_not_touched(tmp_path):
     assert "64 images, 32 on each replica" in output
     assert "whole run" in output
     files = sorted(p.name for p in tmp_path.rglob("*") if p.is_file())
-    assert files == ["dry-run-mine.png", "notes.txt"]
+    assert files == ["dry-run-mine.png", "notes.txt", "output"]
 
 
 @pytest.mark.slow
 def test_of_two_workers_one_speaks(tmp_path):
     command = ["--dry-run", "--recipe", "smoke",
                "--run-dir", str(tmp_path / "run")]  # fmt: skip
-    both = [Process(*command, TF_CONFIG=config) for config in clusters(2)]
+    both = [
+        Process(tmp_path / f"{i}", *command, TF_CONFIG=config)
+        for i, config in enumerate(clusters(2))
+    ]
     ends = [one.end() for one in both]
     assert [code for code, _ in ends] == [0, 0], ends
     assert "2 CPU replicas on 2 machines" in ends[0][1]
     assert "whole run" in ends[0][1]
     assert "Dry run" not in ends[1][1]
     assert "images/s" not in ends[1][1]
-    assert os.listdir(tmp_path) == ["dry-run-run.png"]
+    assert sorted(os.listdir(tmp_path)) == ["0", "1", "dry-run-run.png"]
 
 
 # The estimates.

@@ -15,17 +15,18 @@ from tests.support.train_process import clusters
 
 
 @pytest.fixture
-def start():
+def start(tmp_path):
     """Starts processes that do not outlive the test."""
     processes = []
 
     def start_one(*arguments, **environment):
-        processes.append(Process(*arguments, **environment))
+        output = tmp_path / f"output{len(processes)}.txt"
+        processes.append(Process(output, *arguments, **environment))
         return processes[-1]
 
     yield start_one
     for process in processes:
-        process.destroy()
+        process.send(signal.SIGKILL)
 
 
 def step_of(folder):
@@ -88,8 +89,8 @@ def test_workers_go_on_when_one_was_killed_and_came_back(start, tmp_path):
     """The others end with 75, for a supervisor to start them again."""
     number = 3
     run = tmp_path / "run"
-    command = ["--recipe", "smoke", "--epochs", "12", "--batch-size", "48",
-               "--run-dir", str(run)]  # fmt: skip
+    command = ["--recipe", "smoke", "--epochs", "6", "--batch-size", "48",
+               "--learning-rate", "2", "--run-dir", str(run)]  # fmt: skip
     configs = clusters(number)
     processes = [start(*command, TF_CONFIG=config) for config in configs]
     processes[0].wait_for(lambda: step_of(run) > 26)
@@ -111,7 +112,7 @@ def test_workers_go_on_when_one_was_killed_and_came_back(start, tmp_path):
     )
     assert record["metrics"]["accuracy"] > 0.9
     assert [row["epoch"] for row in figures(run)] == [
-        str(epoch) for epoch in range(1, 13)
+        str(epoch) for epoch in range(1, 7)
     ]
 
 
@@ -119,7 +120,8 @@ def test_workers_go_on_when_one_was_killed_and_came_back(start, tmp_path):
 @pytest.mark.slow
 def test_a_signal_to_one_worker_stops_all(start, tmp_path):
     run = tmp_path / "run"
-    command = ["--recipe", "smoke", "--epochs", "200", "--run-dir", str(run)]
+    command = ["--recipe", "smoke", "--epochs", "200", "--checkpoint-steps",
+               "1", "--run-dir", str(run)]  # fmt: skip
     processes = [start(*command, TF_CONFIG=config) for config in clusters(2)]
     processes[0].wait_for(lambda: step_of(run) > 0)
     processes[1].send(signal.SIGTERM)

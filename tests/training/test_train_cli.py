@@ -39,6 +39,19 @@ ROOT = pathlib.Path(__file__).parents[2]
 SMOKE = ["--recipe", "smoke", "--epochs", "1"]
 
 
+def in_a_shell(*arguments, **environment):
+    """The exit code of train.py and what it prints."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "train.py"), *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
 def refused(capsys, *arguments):
     """What is said about wrong arguments."""
     assert cli.train(list(arguments)) == 2
@@ -112,8 +125,8 @@ def test_the_console_command_is_there():
 def test_an_interrupted_import_ends_quietly(tmp_path):
     """Ctrl-C while TensorFlow is being imported."""
     (tmp_path / "tensorflow.py").write_text("raise KeyboardInterrupt")
-    process = Process(*SMOKE, PYTHONPATH=f"{tmp_path}:{ROOT}")
-    assert process.end() == (130, "\ntrain.py: interrupted\n")
+    ended = in_a_shell(*SMOKE, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert ended == (130, "\ntrain.py: interrupted\n")
 
 
 # Wrong use.
@@ -301,7 +314,7 @@ def test_a_change_of_a_run_is_a_change_of_its_own_recipe(run, capsys):
 @pytest.mark.slow
 def test_two_parts_of_the_cpu(tmp_path):
     command = [*SMOKE, "--run-dir", str(tmp_path / "run"), "--replicas", "2"]
-    code, output = Process(*command).end()
+    code, output = Process(tmp_path / "output", *command).end()
     assert code == 0, output
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["metrics"]["device"] == "2 CPU replicas"
@@ -426,7 +439,7 @@ def test_one_process_of_a_cluster_is_the_chief(monkeypatch):
 @pytest.mark.thorough
 def test_a_tpu_that_is_not_there(tmp_path):
     command = [*SMOKE, "--run-dir", str(tmp_path / "run"), "--tpu", "local"]
-    code, output = Process(*command, TF_USE_LEGACY_KERAS="").end()
+    code, output = in_a_shell(*command, TF_USE_LEGACY_KERAS="")
     assert code == 2
     assert "training on tf_keras" in output
     assert "Cannot use the TPU 'local'" in output
