@@ -18,6 +18,7 @@ from tests.support.networks import TINY
 from tests.support.networks import arrays
 from tests.support.networks import assert_trains
 from tests.support.networks import assert_trains_in_half
+from tests.support.networks import shapes_alone
 from tests.support.networks import some_images
 from tests.support.networks import tiny
 from tests.support.networks import vary
@@ -65,7 +66,8 @@ LARGEST = max(PRESETS, key=lambda item: item[1].parameters)
 )
 def test_exact_parameters(name, preset):
     """All are held by closed forms, too: `tests/analysis`."""
-    model = models.build(name, kernel_initializer="zeros")  # quick to draw
+    with shapes_alone():
+        model = models.build(name)
     assert trainable(model) == preset.parameters
 
 
@@ -434,11 +436,13 @@ def test_named_builders_say_what_is_true():
         text = " ".join(getattr(models, name).__doc__.split())
         assert f"{preset.parameters:,} parameters; " in text
         assert re.search(rf"images of {preset.spec.image_size} pixels", text)
-        with pytest.raises(ValueError, match="`endpoints`.*among") as info:
+        with (
+            pytest.raises(ValueError, match="`endpoints`.*among") as info,
+            shapes_alone(),
+        ):
             models.build(
                 name,
                 input_shape=(32, 32, 3),
-                kernel_initializer="zeros",  # quick to draw
                 endpoints=("c9",),
                 **shallow(preset.spec),
             )

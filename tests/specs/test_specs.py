@@ -6,11 +6,11 @@ import json
 import sys
 
 import pytest
-import tensorflow as tf
 
 from lambdanet_tf import models
 from lambdanet_tf import specs
 from lambdanet_tf.models.resnet import drop_rates
+from tests.support.networks import shapes_alone
 
 pytestmark = pytest.mark.once
 
@@ -258,9 +258,10 @@ def recorded(spec, read):
     return Recorded(**vars(spec))
 
 
-def build(spec, **changes):
+def build(spec):
     kind = isinstance(spec, specs.ResNetSpec)
-    return (models.ResNet if kind else models.MobileNet)(spec, **changes)
+    with shapes_alone():
+        return (models.ResNet if kind else models.MobileNet)(spec)
 
 
 @pytest.mark.slow
@@ -299,7 +300,6 @@ def readers():
 
 @functools.cache
 def described(spec):
-    tf.keras.backend.clear_session()
     return str(build(spec).get_config())
 
 

@@ -1,5 +1,6 @@
 """Tiny networks of every family, images, and weights that tell them apart."""
 
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -34,6 +35,20 @@ ATTENTION = dataclasses.replace(
     attention_scope=3,
     key_dim=4,
 )
+
+
+@contextlib.contextmanager
+def shapes_alone():
+    """Networks that are built in here have no values: ten times as quick.
+
+    Names that Keras gives start anew before, and what it notes is gone after.
+    """
+    tf.keras.backend.clear_session()
+    try:
+        with tf.keras.StatelessScope(initialize_variables=False):
+            yield
+    finally:
+        tf.keras.backend.clear_session()
 
 
 def tiny(input_shape=(16, 16, 3), classes=5, **arguments):
