@@ -4,10 +4,13 @@ Built, compiled with Keras' defaults, fitted, validated, saved, loaded and
 exported; what is loaded computes what was saved.
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf import layers
 from lambdanet_tf import models
 from lambdanet_tf.environment import KERAS_3
 from tests.support import cases
@@ -18,26 +21,29 @@ from tests.support import timm_golden
 pytestmark = pytest.mark.every_lane
 
 
-def family(spec):
+def resnet(spec, **changes):
     return lambda: models.ResNet(
-        spec, input_shape=(16, 16, 3), classes=5, classifier_activation=None
+        dataclasses.replace(spec, **changes),
+        input_shape=(16, 16, 3),
+        classes=5,
+        classifier_activation=None,
     )
 
 
+SHALLOW = {"stages": ("C", "L"), "widths": (8, 16), "strides": (1, 2)}
 FAMILIES = {
     "every_layer": networks.every_layer,
-    "lambda_resnet": family(networks.TINY),
-    "attention": family(networks.ATTENTION),
-    "timm": family(timm_golden.TINY),
-    "mobilenet": lambda: networks.tiny_mobilenet(classifier_activation=None),
-    "lambda_mobilenet": lambda: networks.tiny_mobilenet(
+    "resnet": resnet(networks.TINY, **SHALLOW),
+    "attention": resnet(networks.ATTENTION),
+    "timm": resnet(timm_golden.TINY, **SHALLOW),
+    "mobilenet": lambda: networks.tiny_mobilenet(
         lambda_blocks=(2, 4), key_dim=4, classifier_activation=None
     ),
 }
 
 
-def use(model, x, y, loss, folder):
-    """Walks the way of a model; the inputs are an array, or several by name."""
+def train(model, x, y, loss):
+    """Compiles a model with Keras' defaults and fits it; returns its loss."""
     model.compile("adam", loss)
     before = [np.array(weight) for weight in model.trainable_weights]
     history = model.fit(x, y, validation_data=(x, y), epochs=2, verbose=0)
@@ -45,9 +51,15 @@ def use(model, x, y, loss, folder):
     assert np.isfinite(history.history["val_loss"]).all()
     for old, weight in zip(before, model.trainable_weights, strict=True):
         assert not np.array_equal(old, weight), weight.name
+    return history.history["val_loss"][-1]
+
+
+def use(model, x, y, loss, folder):
+    """Walks the way of a model; the inputs are an array, or several by name."""
+    validated = train(model, x, y, loss)
     expected = model.predict(x, verbose=0)
     evaluated = model.evaluate(x, y, verbose=0)
-    assert evaluated == pytest.approx(history.history["val_loss"][-1], 1e-4)
+    assert evaluated == pytest.approx(validated, 1e-4)
 
     model.save(folder / "model.keras")
     loaded = tf.keras.models.load_model(folder / "model.keras")
@@ -70,6 +82,13 @@ def use(model, x, y, loss, folder):
     checks.assert_close(output, expected, 1e-5)
 
 
+def test_one_network_has_every_layer():
+    used = networks.every_layer().layers
+    tables = [getattr(layer, "position_embedding", None) for layer in used]
+    kinds = {type(layer).__name__ for layer in (*used, *tables)}
+    assert kinds >= {*layers.__all__}
+
+
 @pytest.mark.slow
 @pytest.mark.representatives(len(FAMILIES), everywhere=True)
 @pytest.mark.parametrize("name", FAMILIES)
@@ -88,26 +107,22 @@ def test_networks_from_build_to_export(name, rng, tmp_path):
 
 
 BATCHED = [case for case in cases.CASES if case.batched]
-# What a version decides is decided for a class; other forms under Keras 3.
 ONE_OF_A_CLASS = [*{case.layer: case for case in BATCHED[::-1]}.values()]
-FORM = pytest.mark.once, pytest.mark.thorough
 
 
+# Of these, a version of Keras meets the network that has every layer. And
+# test_conformance.py saves, loads and exports all forms, side by side.
 # Dropout has nothing to train, and Keras says so.
 @pytest.mark.filterwarnings("ignore:The model does not have any trainable")
-@pytest.mark.slow
-@pytest.mark.representatives(len(ONE_OF_A_CLASS), everywhere=True)
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, marks=() if case in ONE_OF_A_CLASS else FORM)
-        for case in BATCHED
-    ],
-    ids=lambda case: case.name,
-)
-def test_layers_from_build_to_export(case, rng, tmp_path):
+@pytest.mark.once
+@pytest.mark.thorough
+@pytest.mark.parametrize("case", BATCHED, ids=lambda case: case.name)
+def test_layers_alone(case, rng, tmp_path):
     model = case.model()
     checks.randomize(model, np.random.default_rng(1))
     x = case.data(batch=4)
     y = rng.normal(size=(4, *model.output_shape[1:])).astype("float32")
-    use(model, x, y, "mse", tmp_path)
+    if case in ONE_OF_A_CLASS:
+        use(model, x, y, "mse", tmp_path)
+    else:
+        train(model, x, y, "mse")
