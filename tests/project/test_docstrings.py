@@ -58,11 +58,10 @@ def is_exception(value):
 
 
 def with_marks(param):
-    """Gives long examples the mark `thorough`."""
+    """Leaves long examples to `make test-thorough` under Keras 3."""
     if param.id in LONG:
-        return pytest.param(
-            *param.values, id=param.id, marks=pytest.mark.thorough
-        )
+        marks = pytest.mark.thorough, pytest.mark.once
+        return pytest.param(*param.values, id=param.id, marks=marks)
     return param
 
 
