@@ -371,35 +371,20 @@ def test_weights_file_is_bit_equal(rows, tmp_path):
     assert_all_close(restored(data), expected, 0)
 
 
-@pytest.mark.once
-@pytest.mark.thorough
-def test_saved_model_is_bit_equal(model, tmp_path):
-    module = tf.Module()
-    module.weights = [checks.raw(weight) for weight in model.weights]
-    module.serve = free_batch(model)
-    tf.saved_model.save(module, str(tmp_path / "saved"))
-    restored = tf.saved_model.load(str(tmp_path / "saved"))
-    for batch in (1, 3):
-        data = cases.joint_data(batch)
-        expected = module.serve(data)
-        assert_all_close(restored.serve(data), expected, 0)
-        assert_all_close(model(data), expected, 1e-6)
-
-
 @pytest.mark.thorough
 def test_model_export(model, tmp_path):
     export = {"verbose": False} if KERAS_3 else {}
     model.export(str(tmp_path / "exported"), **export)
     restored = tf.saved_model.load(str(tmp_path / "exported"))
-    serve, reference = (
-        restored.signatures["serving_default"],
-        free_batch(model),
-    )
+    serve = restored.signatures["serving_default"]
+    reference = free_batch(model)
     for batch in (1, 3):
         data = cases.joint_data(batch)
         expected = reference(data)
         assert_all_close(model(data), expected, 1e-6)
         assert_all_close(serve(**data), expected, 0)
+        if KERAS_3:  # tf_keras gives the function another signature.
+            assert_all_close(restored.serve(data), expected, 0)
 
 
 @pytest.mark.slow
