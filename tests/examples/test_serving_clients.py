@@ -5,6 +5,7 @@ with TF Serving's own messages and documentation without it.
 """
 
 import base64
+import itertools
 import json
 import os
 import re
@@ -23,20 +24,17 @@ from examples.serving import command_line
 from examples.serving import load
 from examples.serving import pictures
 from examples.serving.errors import ServingError
-from examples.serving.grpc_client import GrpcClient
-from examples.serving.rest_client import RestClient
 from lambdanet_tf.serving import requests
+from tests.support.served import CLIENTS
 from tests.support.served import EXAMPLE
 from tests.support.served import NAME
 from tests.support.served import ROOT
 from tests.support.served import Served
-from tests.support.served import start_server
 from tests.support.serving_run import CLASSES
 from tests.support.serving_run import SHAPE
 
 pytestmark = pytest.mark.once
 
-CLIENTS = {"grpc": GrpcClient, "rest": RestClient}
 both_clients = pytest.mark.parametrize("protocol", CLIENTS)
 WITHOUT_TENSORFLOW = """
 import sys
@@ -56,53 +54,39 @@ sys.exit(load.main())
 @pytest.fixture(scope="module")
 def served(small_run, small_export, tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
-    return Served(small_run[1], small_export, folder)
+    found = Served(small_run[1], small_export, folder)
+    yield found
+    found.end()
 
 
-@pytest.fixture(scope="module")
-def ports(served):
-    """The ports of a server process."""
-    process, ports = start_server(served.config)
-    yield ports
-    process.terminate()
-    process.communicate()
+def command(protocol, served, *arguments):
+    """Runs the command of a client; returns its exit status."""
+    port = ["--port", served.ports[protocol]]
+    words = [NAME, *map(str, arguments), *port]
+    return command_line.main(CLIENTS[protocol], 1, "", words)
 
 
-@pytest.fixture(scope="module")
-def connect(ports):
-    """A function that returns a client of that server."""
-
-    def client_of(protocol, name=NAME, **arguments):
-        address = f"127.0.0.1:{ports[protocol]}"
-        return CLIENTS[protocol](address, name, **arguments)
-
-    return client_of
-
-
-def asked(client, signature, batch):
-    """The outputs for a batch; the connection is closed behind them."""
-    try:
-        return client.answer(client.send(client.request(signature, batch)))
-    finally:
-        client.close()
+def in_a_process(*words, **environment):
+    return subprocess.run(
+        words,
+        env={**os.environ, **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 # What is sent.
 
 
-def records(folder):
-    """The requests in the warm-up log of a version."""
-    file = str(folder / requests.WARMUP_FILE)
-    for record in tf.data.TFRecordDataset(file).as_numpy_iterator():
-        log = prediction_log_pb2.PredictionLog.FromString(record)
-        yield getattr(log, log.WhichOneof("log_type")).request
-
-
 @pytest.mark.slow
 def test_the_warmup_log_holds_what_the_grpc_client_sends(served):
-    client = GrpcClient("127.0.0.1:1", NAME)
-    seen = set()
-    for logged in records(served.exported[0]):
+    client, seen = CLIENTS["grpc"]("127.0.0.1:1", NAME), set()
+    file = str(served.exported[0] / requests.WARMUP_FILE)
+    for record in tf.data.TFRecordDataset(file).as_numpy_iterator():
+        log = prediction_log_pb2.PredictionLog.FromString(record)
+        logged = getattr(log, log.WhichOneof("log_type")).request
         signature = logged.model_spec.signature_name
         if signature == "classify":
             batch = [
@@ -114,57 +98,44 @@ def test_the_warmup_log_holds_what_the_grpc_client_sends(served):
             batch = tf.make_ndarray(tensor)
             # The log writes a tensor of equal numbers as one number.
             tensor.CopyFrom(tf.make_tensor_proto(batch))
-            if batch.dtype == object:
-                batch = list(batch)
+            batch = list(batch) if batch.dtype == object else batch
         sent = client.request(signature, batch)
-        assert sent == logged
         assert sent.SerializeToString(deterministic=True) == (
             logged.SerializeToString(deterministic=True)
         )
         seen.add((signature, len(batch)))
     client.close()
-    assert seen == {
-        (signature, size)
-        for signature in pictures.INPUTS
-        for size in requests.BATCH_SIZES
-    }
+    assert seen == {*itertools.product(pictures.INPUTS, requests.BATCH_SIZES)}
+
+
+# https://www.tensorflow.org/tfx/serving/api_rest
+ENCODED = {"b64": base64.b64encode(b"JPEG").decode()}
+PIXELS = np.arange(4, dtype=np.float32).reshape(2, 2, 1, 1)
+SENT = {
+    "serving_bytes": ([b"JPEG"], "predict", {"instances": [ENCODED]}),
+    "classify": (
+        [b"JPEG"], "classify", {"examples": [{"image/encoded": ENCODED}]}
+    ),
+    "features": (PIXELS, "predict", {"inputs": {"images": PIXELS.tolist()}}),
+}  # fmt: skip
+ANSWERS = [
+    ({"predictions": [{"a": 1}, {"a": 2}]}, {"a": [1, 2]}),
+    ({"outputs": {"a": [1], "b": [2]}}, {"a": [1], "b": [2]}),
+    ({"outputs": [[1.0, 2.0]]}, {"features": [[1.0, 2.0]]}),
+    (
+        {"results": [[["cat", 0.75], ["dog", 0.25]]]},
+        {"top_labels": [["cat", "dog"]], "top_probabilities": [[0.75, 0.25]]},
+    ),
+]
 
 
 def test_the_rest_client_speaks_the_documented_json():
-    # https://www.tensorflow.org/tfx/serving/api_rest
-    client = RestClient("127.0.0.1:1", NAME)
-    encoded = {"b64": base64.b64encode(b"JPEG").decode()}
-    pixels = np.arange(4, dtype=np.float32).reshape(2, 2, 1, 1)
-    for signature, batch, verb, body in (
-        ("serving_bytes", [b"JPEG"], "predict", {"instances": [encoded]}),
-        (
-            "classify",
-            [b"JPEG"],
-            "classify",
-            {"examples": [{"image/encoded": encoded}]},
-        ),
-        (
-            "features",
-            pixels,
-            "predict",
-            {"inputs": {"images": [[[[0]], [[1]]], [[[2]], [[3]]]]}},
-        ),
-    ):
+    client = CLIENTS["rest"]("127.0.0.1:1", NAME)
+    for signature, (batch, verb, body) in SENT.items():
         sent = client.request(signature, batch)
         assert sent[0] == verb
         assert json.loads(sent[1]) == {"signature_name": signature, **body}
-    for response, outputs in (
-        ({"predictions": [{"a": 1}, {"a": 2}]}, {"a": [1, 2]}),
-        ({"outputs": {"a": [1], "b": [2]}}, {"a": [1], "b": [2]}),
-        ({"outputs": [[1.0, 2.0]]}, {"features": [[1.0, 2.0]]}),
-        (
-            {"results": [[["cat", 0.75], ["dog", 0.25]]]},
-            {
-                "top_labels": [["cat", "dog"]],
-                "top_probabilities": [[0.75, 0.25]],
-            },
-        ),
-    ):
+    for response, outputs in ANSWERS:
         assert client.answer(json.dumps(response).encode()) == outputs
 
 
@@ -174,36 +145,32 @@ def test_the_rest_client_speaks_the_documented_json():
 @pytest.mark.slow
 @both_clients
 @pytest.mark.parametrize("signature", pictures.INPUTS)
-def test_outputs_are_those_of_keras(
-    served, ports, connect, protocol, signature, capsys
-):
-    client = connect(protocol)
+def test_outputs_are_those_of_keras(served, protocol, signature, capsys):
     batch = pictures.read(served.files)
     if signature in pictures.OF_PIXELS:
-        assert client.image_shape(signature) == [*SHAPE]
+        with served.client(protocol) as client:
+            assert client.image_shape(signature) == [*SHAPE]
         batch = pictures.pixels(served.files, SHAPE)
         np.testing.assert_array_equal(batch, served.pixels)
-    outputs = asked(client, signature, batch)
-    arguments = [NAME, *map(str, served.files), "--signature", signature]
-    arguments += ["--port", ports[protocol]]
-    assert command_line.main(CLIENTS[protocol], 1, "", arguments) == 0
+    outputs = served.ask(protocol, batch, signature)
+    files = [*served.files, "--signature", signature]
+    assert command(protocol, served, *files) == 0
     printed = capsys.readouterr().out
+    expected = {"probabilities": served.probabilities}
     if signature == "features":
-        np.testing.assert_allclose(
-            outputs["features"], served.features, atol=1e-5
-        )
+        expected = {"features": served.features}
         number = served.features.shape[1]
         assert printed.count(f".png: {number} features: ") == 3
-        return
-    assert_printed(printed, served)
-    order = np.argsort(-served.probabilities)
-    best = np.take_along_axis(served.probabilities, order, axis=-1)
-    assert outputs["top_labels"] == [[CLASSES[i] for i in row] for row in order]
-    np.testing.assert_allclose(outputs["top_probabilities"], best, atol=1e-5)
-    if signature != "classify":
-        np.testing.assert_allclose(
-            outputs["probabilities"], served.probabilities, atol=1e-5
-        )
+    else:
+        assert_printed(printed, served)
+        order = np.argsort(-served.probabilities)
+        best = [[CLASSES[index] for index in row] for row in order]
+        assert outputs["top_labels"] == best
+        if signature == "classify":
+            expected = {}
+        expected["top_probabilities"] = -np.sort(-served.probabilities)
+    for name, numbers in expected.items():
+        np.testing.assert_allclose(outputs[name], numbers, atol=1e-5)
 
 
 def assert_printed(text, served):
@@ -217,41 +184,23 @@ def assert_printed(text, served):
 
 
 @pytest.mark.slow
-def test_the_rest_command_needs_no_tensorflow(served, ports):
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TENSORFLOW, NAME]
-        + [*map(str, served.files), "--port", ports["rest"]],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_the_rest_command_needs_no_tensorflow(served):
+    words = [NAME, *map(str, served.files), "--port", served.ports["rest"]]
+    done = in_a_process(sys.executable, "-c", WITHOUT_TENSORFLOW, *words)
     assert done.returncode == 0, done.stderr
     assert_printed(done.stdout, served)
 
 
 @pytest.mark.slow
-@both_clients
-@pytest.mark.parametrize("arguments", [{"version": 1}, {"label": "canary"}])
-def test_clients_name_a_version_or_a_label(
-    served, connect, protocol, arguments
-):
-    batch = pictures.read(served.files[:1])
-    assert asked(connect(protocol, **arguments), "serving_bytes", batch)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "status"), [(NAME, 0), ("Nix", 1)])
-def test_the_health_check_of_the_container(ports, name, status):
+def test_the_health_check_of_the_container(served, name, status):
     yaml = pytest.importorskip("yaml")
     text = (EXAMPLE / "compose.yaml").read_text().replace("$$", "$")
     [service] = yaml.safe_load(text)["services"].values()
-    kind, *command = service["healthcheck"]["test"]
-    command[-1] = command[-1].replace("8501", ports["rest"])
+    kind, *words = service["healthcheck"]["test"]
+    words[-1] = words[-1].replace("8501", served.ports["rest"])
     environment = {**service["environment"], "MODEL_NAME": name}
-    done = subprocess.run(
-        command, env={**os.environ, **environment}, check=False
-    )
+    done = in_a_process(*words, **environment)
     assert (kind, done.returncode) == ("CMD", status)
 
 
@@ -260,96 +209,91 @@ def test_the_health_check_of_the_container(ports, name, status):
     ("protocol", "signature"), [("grpc", "serving_bytes"), ("rest", "classify")]
 )
 def test_a_broken_image_is_named_and_the_next_request_works(
-    served, ports, protocol, signature, capsys
+    served, protocol, signature, capsys
 ):
-    files = [*map(str, served.files[:2]), str(served.broken)]
-    common = ["--port", ports[protocol], "--signature", signature]
-    kind = CLIENTS[protocol]
-    assert command_line.main(kind, 1, "", [NAME, *files, *common]) == 2
+    files = ["--signature", signature, *served.files[:2]]
+    assert command(protocol, served, *files, served.broken) == 2
     message = capsys.readouterr().err
     assert re.match(r"Error: the server refused.*no JPEG.*\[2\]\n", message)
     assert f"image 2 is {served.broken}" in message
-    assert command_line.main(kind, 1, "", [NAME, *files[:2], *common]) == 0
+    assert command(protocol, served, *files) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+# Of what a client asks for: the kind of its error, and what it says.
+ASKED = [
+    ({"version": 1}, None, ""),
+    ({"label": "canary"}, None, ""),
+    ({"version": 9}, "not found", "9"),
+    ({"label": "old"}, "refused", "old"),
+    ({"name": "Nix"}, "not found", r"not have this model.*Latest\(Nix\)"),
+    ({"timeout": 1e-6}, "timeout", r"within 1e-06 s.*--timeout"),
+]
 
 
 @pytest.mark.slow
 @both_clients
-@pytest.mark.parametrize(
-    ("arguments", "kind", "message"),
-    [
-        ({"version": 9}, "not found", "9"),
-        ({"label": "old"}, "refused", "old"),
-        ({"name": "Nix"}, "not found", r"not have this model.*Latest\(Nix\)"),
-        ({"timeout": 1e-6}, "timeout", r"within 1e-06 s.*--timeout"),
-    ],
-)
-def test_errors_say_what_is_wrong(
-    served, connect, protocol, arguments, kind, message
+@pytest.mark.parametrize(("arguments", "kind", "message"), ASKED)
+def test_a_version_or_a_label_answers_or_it_is_said_why(
+    served, protocol, arguments, kind, message
 ):
-    client = connect(protocol, **arguments)
-    batch = pictures.read(served.files[:1])
+    if kind is None:
+        assert served.ask(protocol, **arguments)
+        return
     with pytest.raises(ServingError, match=message) as caught:
-        asked(client, "serving_bytes", batch)
+        served.ask(protocol, **arguments)
     assert caught.value.kind == kind
 
 
 @pytest.mark.slow
 @both_clients
 @pytest.mark.parametrize("there", ["nobody", "the other protocol"])
-def test_an_absent_server_is_said_to_be_absent(ports, protocol, there):
+def test_an_absent_server_is_said_to_be_absent(served, protocol, there):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = str(unused.getsockname()[1])
         if there != "nobody":
-            [port] = {*ports.values()} - {ports[protocol]}
-        client = CLIENTS[protocol](f"127.0.0.1:{port}", NAME)
+            [port] = {*served.ports.values()} - {served.ports[protocol]}
         with pytest.raises(ServingError, match=rf":{port}: .*right port\?"):
-            asked(client, "serving_bytes", [b""])
+            served.ask(protocol, [b""], port=port)
 
 
 # The load test.
 
 
 @pytest.mark.slow
-def test_the_load_command_prints_a_consistent_table(served, ports, capsys):
+def test_the_load_command_prints_a_consistent_table(served, capsys):
     duration = 0.5
-    arguments = [NAME, *map(str, served.files), "--protocol", "grpc", "rest"]
-    for name, values in {
-        "--grpc-port": [ports["grpc"]],
-        "--rest-port": [ports["rest"]],
-        "--clients": [1, 2],
-        "--batch": [1, 4],
-        "--duration": [duration],
-        "--warm-up": [0.1],
-    }.items():
-        arguments += [name, *map(str, values)]
-    assert load.main(arguments) == 0
+    options = (
+        f"--protocol grpc rest --grpc-port {served.ports['grpc']} "
+        f"--rest-port {served.ports['rest']} --clients 1 2 --batch 1 4 "
+        f"--duration {duration} --warm-up 0.1"
+    )
+    assert load.main([NAME, *map(str, served.files), *options.split()]) == 0
     head, *rows = capsys.readouterr().out.splitlines()[1:]
     assert head.split()[:4] == ["protocol", "clients", "batch", "requests"]
     assert len(rows) == 8
     for row in rows:
-        _, batch, requests, errors, rate, *times = map(float, row.split()[1:])
-        assert (errors, requests > 0) == (0, True)
+        _, batch, number, errors, rate, *times = map(float, row.split()[1:])
+        assert (errors, number > 0) == (0, True)
         assert times == sorted(times)
-        seconds = requests * batch / rate
-        slowest = times[-1] / 1e3
-        assert duration - slowest - 0.1 <= seconds <= duration + slowest + 0.1
+        slowest = times[-1] / 1e3 + 0.1
+        assert number * batch / rate == pytest.approx(duration, abs=slowest)
 
 
 @pytest.mark.slow
-def test_a_load_test_that_cannot_begin_says_why(served, ports, capsys):
-    arguments = [NAME, str(served.broken), "--protocol", "rest"]
-    assert load.main([*arguments, "--rest-port", ports["rest"]]) == 2
+def test_a_load_test_that_cannot_begin_says_why(served, capsys):
+    words = ["--protocol", "rest", "--rest-port", served.ports["rest"]]
+    assert load.main([NAME, str(served.broken), *words]) == 2
     assert "by index:] [0]" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_a_load_test_that_is_stopped_prints_what_it_has(served, ports):
+def test_a_load_test_that_is_stopped_prints_what_it_has(served):
+    options = f"--protocol rest --rest-port {served.ports['rest']}"
     process = subprocess.Popen(
         [sys.executable, "-c", WITH_CTRL_C, NAME, str(served.files[0])]
-        + ["--protocol", "rest", "--rest-port", ports["rest"]]
-        + ["--warm-up", "0", "--duration", "600"],
+        + [*options.split(), "--warm-up", "0", "--duration", "600"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
@@ -358,8 +302,7 @@ def test_a_load_test_that_is_stopped_prints_what_it_has(served, ports):
         process.stdout.readline()
     time.sleep(1)
     process.send_signal(signal.SIGINT)
-    printed, _ = process.communicate(timeout=30)
-    row, last = printed.splitlines()
+    row, last = process.communicate(timeout=30)[0].splitlines()
     assert (last, process.returncode) == ("Stopped early.", 130)
     assert row.split()[0] == "rest"
     assert int(row.split()[3]) > 0

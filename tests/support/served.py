@@ -1,5 +1,6 @@
-"""Two versions of a small export, image files, and outputs of Keras."""
+"""A server of two versions of a small export, images, outputs of Keras."""
 
+import contextlib
 import pathlib
 import re
 import shutil
@@ -9,17 +10,21 @@ import sys
 import numpy as np
 import tensorflow as tf
 
+from examples.serving import pictures
+from examples.serving.grpc_client import GrpcClient
+from examples.serving.rest_client import RestClient
 from lambdanet_tf.serving import ExportOptions
 from lambdanet_tf.serving.classifier import classifier_of
 from tests.support.serving_run import SHAPE
 
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "serving"
+CLIENTS = {"grpc": GrpcClient, "rest": RestClient}
 NAME = "LambdaResNetSmall"  # as in the example's model.config
 
 
 class Served:
-    """Exports as the example's `model.config` names them.
+    """The mock server of exports as the example's `model.config` names them.
 
     Args:
         model: the Keras model.
@@ -34,6 +39,7 @@ class Served:
         pixels: what is in the files.
         probabilities: of Keras for them.
         features: likewise.
+        ports: of the server, by protocol.
     """
 
     def __init__(self, model, export, folder):
@@ -58,17 +64,28 @@ class Served:
         self.features, self.probabilities = network.predict(
             self.pixels, verbose=0
         )
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "examples.serving.mock_server"]
+            + ["--model_config_file", str(self.config)]
+            + ["--port", "0", "--rest_api_port", "0"],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        ports = re.findall(r"port (\d+)", self._process.stdout.readline())
+        self.ports = dict(zip(CLIENTS, ports, strict=True))
 
+    def end(self):
+        self._process.terminate()
+        self._process.communicate()
 
-def start_server(config):
-    """Starts the mock server; returns its process, and its ports."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "examples.serving.mock_server"]
-        + ["--model_config_file", str(config)]
-        + ["--port", "0", "--rest_api_port", "0"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    grpc, rest = re.findall(r"port (\d+)", process.stdout.readline())
-    return process, {"grpc": grpc, "rest": rest}
+    def client(self, protocol, name=NAME, port=None, **arguments):
+        """A client, which is closed behind `with`."""
+        address = f"127.0.0.1:{port or self.ports[protocol]}"
+        return contextlib.closing(CLIENTS[protocol](address, name, **arguments))
+
+    def ask(self, protocol, batch=None, signature="serving_bytes", **arguments):
+        """The outputs for a batch, or for the first file."""
+        batch = pictures.read(self.files[:1]) if batch is None else batch
+        with self.client(protocol, **arguments) as client:
+            return client.answer(client.send(client.request(signature, batch)))
