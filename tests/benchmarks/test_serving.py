@@ -31,8 +31,14 @@ def test_a_percentile_is_of_what_was_measured(number, place):
 
 
 @pytest.mark.slow
-def test_times_of_exports_are_appended(tmp_path):
+def test_times_of_exports_are_appended(tmp_path, monkeypatch):
     pytest.importorskip("grpc")
+    make, shape = exports.NETWORKS[exports.DIGITS]
+    tiny = {"stages": ["CL"], "widths": [8], "strides": [1], **shape}
+    monkeypatch.setitem(exports.NETWORKS, exports.DIGITS, (make, tiny))
+    monkeypatch.setattr(exports, "BATCHES", (1, 8))
+    monkeypatch.setattr(exports, "CLIENTS", (1, 2))
+    monkeypatch.setattr(exports, "LEAST", 2)
     arguments = ["--only", "digits", "--seconds", "0.05", "--results"]
     exports.main([*arguments, str(tmp_path)])
     found = {"exports": records.read("exports", tmp_path)}

@@ -25,7 +25,14 @@ SIGNATURES = ["serving_default", "serving_bytes", "classify", "features"]
 FILES = ["tflite", "onnx"]
 XLA = "serving_default_xla"
 HYBRID = {"stages": ("C", "CL"), "widths": (8, 16), "strides": (1, 2)}
-SMALL = {"stages": ("CL", "LL"), "widths": (8, 8), "strides": (1, 2)}
+SHARED = {
+    "stages": ("L", "LL"),
+    "widths": (8, 8),
+    "strides": (2, 1),
+    "scope": 5,
+    "share_embeddings": True,
+}
+GLOBAL = {"stages": ("L",), "widths": (8,), "strides": (1,), "scope": None}
 
 
 @pytest.fixture
@@ -136,12 +143,8 @@ def test_another_file_is_noticed(copy, small_run, rng):
         pytest.param(
             "LambdaResNet50", (32, 32, 3), HYBRID, marks=pytest.mark.slow
         ),
-        (
-            "LambdaResNetSmall",
-            (None, None, 3),
-            {**SMALL, "scope": 5, "share_embeddings": True},
-        ),
-        ("LambdaResNetSmall", (9, 8, 1), {**SMALL, "scope": None}),
+        ("LambdaResNetSmall", (None, None, 3), SHARED),
+        ("LambdaResNetSmall", (9, 8, 1), GLOBAL),
     ],
     ids=["hybrid", "any size, shared embeddings", "global"],
 )
