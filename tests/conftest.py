@@ -99,6 +99,14 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def what_stays():
+    """Nor what a module leaves, such as models that tests share."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--seed", type=int, default=0, help="of the numbers that tests draw"
