@@ -341,7 +341,9 @@ def compiled(step):
         # What takes seconds to trace and compile: each kind of mask and of
         # geometry once.
         *(
-            pytest.param(kind, way, marks=pytest.mark.thorough)
+            pytest.param(
+                kind, way, marks=(pytest.mark.thorough, pytest.mark.once)
+            )
             for kind, way in (
                 *((kind, tf.function) for kind in ("joint", "local")),
                 ("position", tf.function),
