@@ -133,18 +133,18 @@ def _verdict(comparison):
 
 
 def fashion(stage, found):
-    """The tables of a stage; those of the search alone until it is over."""
+    """The tables of a stage: of its search until two seeds have ended."""
     search, final, times = (
         _part(found, stage, part) for part in ("search", "final", "time")
     )
     step = {row.arm: row.seconds for row in times}
-    if not final:
+    if len({row.seed for row in final}) < 2:
         cells = {
             (x.arm, f"{x.rate:g}"): f"{100 * x.accuracy:.2f}" for x in search
         }
         return views.page(
             views.crossed(cells, "validation accuracy, by rate"),
-            f"The search so far, {len(search)} runs. {_versions(search[0])}.",
+            f"{len(search)} runs of the search. {_versions(search[0])}.",
         )
     rows = []
     for (arm,), group in views.grouped(final, "arm").items():
