@@ -3,22 +3,12 @@
 import dataclasses
 
 import pytest
-import tensorflow as tf
 
 from benchmarks import records
 from benchmarks.studies import mixers
 from lambdanet_tf import analysis
 
 pytestmark = [pytest.mark.once, pytest.mark.thorough]
-
-
-def network(variant, start):
-    """The U-Net of convolutions, and of lambda layers a single one."""
-    if variant.starts == mixers.KERNEL:
-        return mixers.unet(variant, start)
-    inputs = tf.keras.Input((mixers.SIZE, mixers.SIZE, 1))
-    x = variant.layer(variant.widths[0], start, 0)(inputs)
-    return tf.keras.Model(inputs, tf.keras.layers.Dense(mixers.CLASSES)(x))
 
 
 @pytest.fixture
@@ -42,7 +32,6 @@ def tiny(monkeypatch):
     task = dataclasses.replace(
         task,
         variants=variants,
-        network=network,
         data=lambda: data,
         rates=task.rates[:1],
         steps=1,

@@ -1,8 +1,6 @@
 """Studies: that they run and append, their splits and their statistics."""
 
 import dataclasses
-import functools
-import subprocess
 
 import numpy as np
 import pytest
@@ -48,13 +46,6 @@ def source(tmp_path, rng):
     return folder
 
 
-@pytest.fixture
-def counted(monkeypatch):
-    """Parameters and operations are counted without tracing networks."""
-    analyze = functools.partial(study.analyze, executed=False)
-    monkeypatch.setattr(study, "analyze", analyze)
-
-
 def test_the_search_never_sees_a_test_image(source, tmp_path):
     study.split_data(source, tmp_path / "data", TINY)
     parts = {}
@@ -74,7 +65,7 @@ def test_the_search_never_sees_a_test_image(source, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", study.STAGES)
-def test_the_main_arms_are_as_large(stage, counted):
+def test_the_main_arms_are_as_large(stage):
     stage = study.STAGES[stage]
     names = [name for name in stage.arms if name not in study.ABLATIONS]
     found = study.sizes(stage, [x for x in names if x not in study.DELFT])
@@ -108,7 +99,7 @@ def test_the_search_goes_on_where_the_best_rate_is_at_an_end():
 
 
 @pytest.mark.slow
-def test_a_study_from_front_to_back(source, counted, tmp_path, monkeypatch):
+def test_a_study_from_front_to_back(source, tmp_path, monkeypatch):
     """The higher rate learns better, so it is that of the final runs."""
     trained = []
 
@@ -148,13 +139,7 @@ def test_runs_of_a_study_in_two_processes(source, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_look_at_the_digits(tmp_path, monkeypatch):
-    run = subprocess.run
-    monkeypatch.setattr(
-        subprocess,
-        "run",
-        lambda words, **how: run([*words, "--recipe", "smoke"], **how),
-    )
+def test_a_look_at_the_digits(tmp_path):
     arguments = ["--seeds", "1", "--epochs", "1", "--results", str(tmp_path)]
     for _ in range(2):
         digits.main([*arguments, "--runs", str(tmp_path / "runs")])

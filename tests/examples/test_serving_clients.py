@@ -100,6 +100,7 @@ def test_the_warmup_log_holds_what_the_grpc_client_sends(served):
             tensor.CopyFrom(tf.make_tensor_proto(batch))
             batch = list(batch) if batch.dtype == object else batch
         sent = client.request(signature, batch)
+        assert sent == logged
         assert sent.SerializeToString(deterministic=True) == (
             logged.SerializeToString(deterministic=True)
         )

@@ -385,8 +385,7 @@ def test_parts_of_the_queries_are_the_same_function(
 
     expected = step(x)
     monkeypatch.setattr(ops.attention, "_MAX_SCORES", 0)
-    third = n**2 * 16 // 3 + 1
-    monkeypatch.setattr(ops.attention, "_SCORES_OF_PART", third)
+    monkeypatch.setattr(ops.attention, "_SCORES_OF_PART", n**2 * 16 // 3)
     for part, whole in zip(way(step)(x), expected, strict=True):
         checks.assert_close(part, whole, 1e-10)
 

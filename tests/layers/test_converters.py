@@ -102,16 +102,6 @@ def interpreted(converter):
 
 
 def by_tflite(model, _):
-    spec = tf.TensorSpec(model.inputs[0].shape, tf.float32, name="x")
-    function = tf.function(lambda x: model(x, training=False), autograph=False)
-    concrete, holder = function.get_concrete_function(spec), tf.Module()
-    holder.weights = concrete.graph.variables
-    return interpreted(
-        tf.lite.TFLiteConverter.from_concrete_functions([concrete], holder)
-    )
-
-
-def by_tflite_from_keras(model, _):
     return interpreted(tf.lite.TFLiteConverter.from_keras_model(model))
 
 
@@ -122,19 +112,27 @@ def by_tflite_from_saved_model(model, folder):
     )
 
 
-def by_onnx(model, folder, opset=17):
-    """Keras leaves all to tf2onnx."""
+def by_onnx(model, _):
+    convert = pytest.importorskip("tf2onnx").convert
+    runtime = pytest.importorskip("onnxruntime")
+    spec = tf.TensorSpec(model.inputs[0].shape, tf.float32, name="x")
+    proto, _ = convert.from_function(
+        tf.function(lambda x: model(x, training=False), input_signature=[spec]),
+        input_signature=[spec],
+        opset=17,
+    )
+    session = runtime.InferenceSession(proto.SerializeToString())
+    return lambda x: session.run(None, {"x": x})[0]
+
+
+def by_onnx_from_keras(model, folder):
     runtime = pytest.importorskip("onnxruntime")
     model(tf.zeros([1, *(size or 4 for size in model.inputs[0].shape[1:])]))
     file = str(folder / "model.onnx")
-    model.export(file, format="onnx", opset_version=opset, verbose=False)
+    model.export(file, format="onnx", verbose=False)
     session = runtime.InferenceSession(file)
     [given] = session.get_inputs()
     return lambda x: session.run(None, {given.name: x})[0]
-
-
-def by_onnx_as_it_is_by_default(model, folder):
-    return by_onnx(model, folder, opset=None)
 
 
 CASES = [
@@ -153,11 +151,8 @@ CASES = [
 @pytest.mark.parametrize("convert", [by_tflite, by_onnx])
 @pytest.mark.parametrize("build", CASES)
 def test_converted_models_compute_what_keras_computes(
-    build, convert, rng, tmp_path, monkeypatch
+    build, convert, rng, tmp_path
 ):
-    if build not in (sequences, sequences_of_any_length):
-        # No step of tf2onnx fails here: none has to copy the graph before.
-        monkeypatch.setenv("TF2ONNX_CATCH_ERRORS", "FALSE")
     model, shapes = build()
     randomize(model, np.random.default_rng(1))
     with ops.planning_for("portable"):
@@ -172,16 +167,18 @@ def test_converted_models_compute_what_keras_computes(
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    ("build", "convert"),
+    "convert", [by_tflite_from_saved_model, by_onnx_from_keras]
+)
+@pytest.mark.parametrize(
+    "build",
     [
-        (long_sequences, by_tflite_from_saved_model),
-        (long_sequences, by_onnx_as_it_is_by_default),
-        (images_of_any_size, by_tflite_from_keras),
+        long_sequences,
+        pytest.param(images_of_any_size, marks=pytest.mark.slow),
     ],
 )
-def test_exports_of_keras_convert(build, convert, rng, tmp_path, monkeypatch):
+def test_exports_of_keras_convert(build, convert, rng, tmp_path):
     test_converted_models_compute_what_keras_computes(
-        build, convert, rng, tmp_path, monkeypatch
+        build, convert, rng, tmp_path
     )
 
 

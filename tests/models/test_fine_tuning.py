@@ -46,7 +46,7 @@ def loss():
 def fit_once(model, optimizer="sgd"):
     """One step; returns the weights of before by name."""
     before = arrays(model)
-    model.compile(optimizer, loss(), jit_compile=False)
+    model.compile(optimizer, loss())
     model.fit(some_images(8, 16, 16, 3), np.arange(8) % 5, verbose=0)
     return before
 
@@ -62,7 +62,7 @@ def test_frozen_parts_stay(up_to, inside):
     model = around(backbone) if inside else backbone
     models.freeze(model, up_to)
     before = arrays(backbone)
-    model.compile("sgd", loss(), jit_compile=False)
+    model.compile("sgd", loss())
     images, labels = some_images(8, 16, 16, 3), np.arange(8) % 5
     model.fit(images, labels, verbose=0)
     frozen = PARTS[: PARTS.index(up_to) + 1]

@@ -6,7 +6,6 @@ verifications share.
 """
 
 import dataclasses
-import itertools
 import json
 
 import numpy as np
@@ -48,13 +47,12 @@ def picture(generator, label, height, width):
 
 
 def write_files(folder, generator):
-    """Writes {train,test}/{dark,light}/<image>; each kind to test once."""
+    """Writes {train,test}/{dark,light}/<image> into a folder."""
     image_module = require("PIL.Image", extra="plot")
-    tested = [*itertools.product(MODES, SIZES)]
     for label, name in enumerate(("dark", "light")):
         for part, kinds in (
             ("train", [(("RGB", "png"), (20, 20))] * 12),
-            ("test", tested[label::2]),
+            ("test", [(mode, size) for mode in MODES for size in SIZES]),
         ):
             place = folder / part / name
             place.mkdir(parents=True)
@@ -142,7 +140,7 @@ def test_files_are_served_as_they_were_evaluated(
     files = sorted((images_folder / "test").rglob("*.*"))
     encoded = [file.read_bytes() for file in files]
     logits, labels = evaluated(recipe, run)
-    assert len(encoded) == len(labels) == len(MODES) * len(SIZES)
+    assert len(encoded) == len(labels) == 2 * len(MODES) * len(SIZES)
 
     folder = serving.export_run(run, tmp_path)
     outputs = assert_no_skew(folder, encoded, logits, run.classes)
