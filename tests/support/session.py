@@ -1,0 +1,189 @@
+"""Devices, seeds and markers for the whole suite.
+
+TensorFlow is imported and configured here, before any test module uses it:
+logical devices and threads cannot change once TensorFlow has run something.
+"""
+
+import gc
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import hypothesis
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import serving
+from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.environment import is_there
+from lambdanet_tf.runs import RunFolder
+from tests.support.representatives import mark_thorough
+from tests.support.serving_run import write_run
+
+
+def _configure_tensorflow():
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * 4,
+    )
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)
+    # The tolerances of the tests are those of float32.
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+_configure_tensorflow()
+
+# What these import at their top is in the extra `dev`, but not in every lane.
+_IMPORTED = {
+    "benchmarks/test_serving.py": "tensorflow_serving",
+    "examples/test_notebooks.py": "nbclient",
+    "examples/test_serving_clients.py": "tensorflow_serving",
+    "examples/test_serving_configs.py": "tensorflow_serving",
+}
+_IGNORED = tuple(
+    file for file, module in _IMPORTED.items() if not is_there(module)
+)
+
+# The same examples at every run, and no time limit: the first call of an
+# example traces and compiles. `--hypothesis-profile=explore` draws new ones.
+hypothesis.settings.register_profile(
+    "suite", deadline=None, derandomize=True, database=None
+)
+hypothesis.settings.register_profile(
+    "explore", deadline=None, max_examples=500, print_blob=True
+)
+hypothesis.settings.load_profile("suite")
+
+
+_MACHINE = ("gpu", "tpu", "garden", "keras_hub", "addons")
+
+
+def _missing(marker):
+    """Says what a marked test lacks on this machine, or None."""
+    if marker == "gpu" and not tf.config.list_physical_devices("GPU"):
+        return "needs a GPU"
+    if marker == "tpu" and not tf.config.list_physical_devices("TPU"):
+        return "needs a TPU"
+    if marker == "garden":
+        if KERAS_3:
+            return "needs TF_USE_LEGACY_KERAS=1"
+        if not is_there("official"):
+            return "needs the extra `garden`"
+    if marker == "keras_hub" and not KERAS_3:
+        return "needs Keras 3"
+    if marker == "keras_hub" and not is_there("keras_hub"):
+        return "needs the extra `keras_hub`"
+    if marker == "addons" and not is_there("tensorflow_addons"):
+        return "needs tensorflow-addons: `make test-legacy`"
+    return None
+
+
+def pytest_ignore_collect(collection_path):
+    return collection_path.as_posix().endswith(_IGNORED) or None
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` reads the markers
+def pytest_collection_modifyitems(items):
+    mark_thorough(items, only_one=not KERAS_3)
+    # Long ones first: no process waits at the end for another one's last test.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    for item in items:
+        for marker in _MACHINE:
+            if item.get_closest_marker(marker) and (reason := _missing(marker)):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish():
+    """What is imported by now stays: a collector need not read it again."""
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def what_stays():
+    """Nor what a module leaves, such as models that tests share."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item):
+    """A test that fails says what draws its numbers again."""
+    report = (yield).get_result()
+    if report.failed:
+        seed = item.config.getoption("seed")
+        report.sections.append(("Random numbers", f"of --seed={seed}"))
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed(request):
+    """Every test starts from the same seeds and in float32."""
+    tf.keras.utils.set_random_seed(request.config.getoption("seed"))
+    yield
+    tf.keras.mixed_precision.set_global_policy("float32")
+
+
+@pytest.fixture
+def rng(request):
+    """The test's own random numbers, the same at every run."""
+    return np.random.default_rng(request.config.getoption("seed"))
+
+
+def _replicas(count):
+    # The default collectives fail in a process that builds several strategies.
+    return tf.distribute.MirroredStrategy(
+        [f"CPU:{index}" for index in range(count)],
+        cross_device_ops=tf.distribute.ReductionToOneDevice(),
+    )
+
+
+@pytest.fixture(scope="session")
+def two_replicas():
+    """One strategy with two CPU replicas for the whole session."""
+    return _replicas(2)
+
+
+@pytest.fixture(scope="session")
+def four_replicas():
+    """One strategy with four CPU replicas for the whole session."""
+    return _replicas(4)
+
+
+@pytest.fixture(scope="session")
+def small_run(tmp_path_factory):
+    """A finished run: its folder and its Keras model."""
+    return write_run(tmp_path_factory.mktemp("runs") / "20250101-000000")
+
+
+@pytest.fixture(scope="session")
+def small_export(small_run, tmp_path_factory):
+    """The export of that run with all that it can have. Do not write to it."""
+    options = serving.options_for(
+        RunFolder(small_run[0]).read(), xla=True, formats=("tflite", "onnx")
+    )
+    base = tmp_path_factory.mktemp("exported")
+    return serving.export_run(small_run[0], base, options=options)
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory):
+    """The folder of a finished run of the recipe smoke: to read, not to write.
+
+    Its `printed` are the lines that it has shown.
+    """
+    training = pytest.importorskip("lambdanet_tf.training")
+    printed = []
+    folder = training.train(
+        training.resolve("smoke"),
+        training.RunOptions(
+            run_dir=str(tmp_path_factory.mktemp("smoke") / "run")
+        ),
+        print_fn=printed.append,
+    )
+    folder.printed = printed
+    return folder
