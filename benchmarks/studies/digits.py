@@ -17,16 +17,15 @@ from benchmarks.studies import runs
 from lambdanet_tf import training
 
 
-def command(folder, seed, epochs):
+def command(folder, seed, epochs, *flags):
     """Runs train.py; returns its seconds, None if it only went on."""
     is_new = not (folder / "run.json").exists()
-    words = [sys.executable, str(records.ROOT / "train.py")]
+    words = [sys.executable, str(records.ROOT / "train.py"), *flags]
     words += ["--run-dir", str(folder), "--seed", str(seed)]
     words += ["--epochs", str(epochs)]
     start = time.perf_counter()
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"train.py failed:\n{done.stdout}{done.stderr}")
+    if code := subprocess.run(words, check=False).returncode:
+        sys.exit(code)
     return time.perf_counter() - start if is_new else None
 
 

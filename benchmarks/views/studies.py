@@ -197,6 +197,9 @@ def fashion(stage, found):
         f"images; ± is half of the {CONFIDENCE:.0%} t-interval over seeds. "
         f"{_versions(final[0])}.",
         f"![Test accuracies and their differences](study_{stage}.png)",
+        "![Test accuracy over what a network costs](study_costs.png)"
+        if step
+        else "",
     )
 
 
@@ -238,6 +241,31 @@ def fashion_picture(stage, found):
     return made
 
 
+def fashion_costs(stage, found):
+    """Mean test accuracy over what an arm costs: parameters and time."""
+    final, times = (_part(found, stage, part) for part in ("final", "time"))
+    step = {row.arm: 1e3 * views.median(row.seconds) for row in times}
+    made, (axes,) = views.figure(10, 4.2, columns=2, sharey=True)
+    for (arm,), group in views.grouped(final, "arm").items():
+        shares = list(accuracies(final, arm).values())
+        mean, half = statistics.mean(shares), interval(shares)
+        costs = group[0].parameters / 1e3, step.get(arm)
+        for axis, cost in zip(axes, costs, strict=True):
+            if cost is not None:
+                axis.errorbar(cost, mean, half, fmt="o", capsize=4, label=arm)
+    axes[0].set(xlabel="thousand parameters")
+    axes[0].set_ylabel(f"test accuracy, %, {CONFIDENCE:.0%} t-intervals")
+    axes[1].set(xlabel="ms a training step, alone", xlim=(0, None))
+    for axis in axes:
+        axis.grid(alpha=0.25)
+    made.legend(
+        *axes[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=3,
+    )
+    return made
+
+
 @views.view("study.md#small")
 def fashion_small(found):
     return fashion("small", found)
@@ -251,6 +279,16 @@ def fashion_small_picture(found):
 @views.view("study.md#28px")
 def fashion_large(found):
     return fashion("28px", found)
+
+
+@views.view("study_28px.png")
+def fashion_large_picture(found):
+    return fashion_picture("28px", found)
+
+
+@views.view("study_costs.png")
+def fashion_large_costs(found):
+    return fashion_costs("28px", found)
 
 
 @views.view("digits.md#default")

@@ -19,6 +19,7 @@ from lambdanet_tf.models.builders import LambdaResNet350C4
 from lambdanet_tf.models.builders import LambdaResNet420
 from lambdanet_tf.models.builders import LambdaResNet420C4
 from lambdanet_tf.models.builders import LambdaResNetSmall
+from lambdanet_tf.models.builders import LambdaResNetSmall28
 from lambdanet_tf.models.builders import MobileNetV2
 from lambdanet_tf.models.builders import ResNet50
 from lambdanet_tf.models.builders import ResNetRS50
@@ -74,6 +75,7 @@ __all__ = [
     "LambdaResNet26RPT256",
     "LambdaResNet50TS",
     "LambdaResNetSmall",
+    "LambdaResNetSmall28",
     "ResNet50",
     "ResNetRS50",
     "ResNetRS101",

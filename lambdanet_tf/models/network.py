@@ -46,11 +46,12 @@ def Network(
             sees the last one.
         include_top: bool. Whether to end in a classifier.
         weights: None; "imagenet" for published weights, of the networks that
-            have them, fetched once into Keras' cache; or a path: of an `.npz`
-            file or a run folder as `load_weights` takes it, or of a
-            `.safetensors` file of timm. ImageNet's classifier is left out
-            where `classes` is not 1000. Other image sizes: see `load_initial`
-            in `lambdanet_tf.models.pretrained`.
+            have them, fetched once into Keras' cache; "fashion_mnist" for
+            those of `LambdaResNetSmall28`, which come with the package; or a
+            path: of an `.npz` file or a run folder as `load_weights` takes it,
+            or of a `.safetensors` file of timm. A published classifier is left
+            out where `classes` is another number. Other image sizes: see
+            `load_initial` in `lambdanet_tf.models.pretrained`.
         input_tensor: None, or a Keras tensor of images to build on.
         input_shape: (height, width, channels); None for the recommended size
             and 3 channels. Height and width can be None, and the network takes

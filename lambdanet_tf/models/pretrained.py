@@ -20,6 +20,12 @@ from lambdanet_tf.models.weights import as_path
 from lambdanet_tf.models.weights import existing
 from lambdanet_tf.models.weights import read_weights
 
+FASHION_MNIST = "fashion_mnist"
+_TRAINED = "LambdaResNetSmall28"
+_FILE = "fashion_mnist.npz"
+# What may be another: it decides nothing but how a network is trained.
+_TRAINING_ALONE = {"dropout_rate", "drop_path_rate", "drop_path_schedule"}
+
 
 def load_initial(
     model: tf.keras.Model,
@@ -29,15 +35,15 @@ def load_initial(
 ) -> None:
     """Sets the weights that `weights=` of a builder names, or none and raises.
 
-    ImageNet's classifier is left out of a network with another number of
-    classes. Tables of a global scope are cropped to a smaller map, exactly,
+    The classifier of published weights is left out of a network with another
+    number of classes. Tables of a global scope are cropped to a smaller map, exactly,
     and interpolated, with a warning, to a larger one.
 
     Args:
         model: what the builder has built.
         spec: of the network.
-        weights: "imagenet", a `.safetensors` file of timm, or what
-            `load_weights` takes.
+        weights: "imagenet", "fashion_mnist", a `.safetensors` file of timm, or
+            what `load_weights` takes.
         skip: beginnings of the names of weights that the model lacks.
 
     Raises:
@@ -46,7 +52,7 @@ def load_initial(
     """
     arrays, origin = read_initial(spec, weights)
     ours = named_weights(model)
-    if _is_other_classifier(ours, arrays):
+    if _is_other_classifier(ours, arrays, weights == FASHION_MNIST):
         skip = (*skip, f"{HEAD}/")
     set_weights(model, fit_tables(model, arrays), origin, skip)
 
@@ -64,6 +70,8 @@ def read_initial(spec, weights):
     weights = as_path(weights)
     if weights == "imagenet":
         return _published(spec)
+    if weights == FASHION_MNIST:
+        return _of_this_package(spec)
     if not weights.endswith(".safetensors"):
         return read_weights(weights)
     tensors = weight_names.timm_tensors(spec)
@@ -85,9 +93,23 @@ def _published(spec):
     return weight_names.from_timm(tensors, state, path), path
 
 
-def _is_other_classifier(ours, arrays):
-    """Whether a file's classifier is ImageNet's, and the model's another."""
+def _of_this_package(spec):
+    """The arrays of Fashion-MNIST, which the recipe of that name trained."""
+    row = specs.RESNETS[_TRAINED]
+    changed = set(specs.changed_fields(row, spec)) - _TRAINING_ALONE
+    if spec.name != row.name or changed:
+        but = f", with other {', '.join(sorted(changed))}" if changed else ""
+        raise ValueError(
+            f"`weights={FASHION_MNIST!r}` are those of {row.name} as it is. "
+            f"Received: {spec.name}{but}."
+        )
+    return read_weights(os.path.join(os.path.dirname(__file__), _FILE))
+
+
+def _is_other_classifier(ours, arrays, published):
+    """Whether a classifier is a published one, and the model's another."""
     key, imagenet = f"{HEAD}/bias", (IMAGENET_CLASSES,)
     if key not in ours or key not in arrays:
         return False
-    return arrays[key].shape == imagenet != tuple(ours[key].shape)
+    shape = arrays[key].shape
+    return (published or shape == imagenet) and shape != tuple(ours[key].shape)

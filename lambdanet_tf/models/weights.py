@@ -187,8 +187,8 @@ def as_path(weights: Any) -> str:
     """Returns a path as a text, or raises a ValueError."""
     if not isinstance(weights, str | os.PathLike):
         raise ValueError(
-            "`weights` must be None, 'imagenet' or a path. Received: "
-            f"{weights!r}."
+            "`weights` must be None, 'imagenet', 'fashion_mnist' or a path. "
+            f"Received: {weights!r}."
         )
     return os.fspath(weights)
 
@@ -206,10 +206,10 @@ def existing(path: str) -> str:
     """Returns the path of a file, or raises a ValueError if there is none."""
     if not tf.io.gfile.exists(path):
         raise ValueError(
-            f"No such file: {path}. `weights` takes None, 'imagenet', an "
-            "'.npz' file that `lambdanet_tf.models.save_weights` wrote, the "
-            f"folder of a run, which holds {RUN_WEIGHTS}, or a '.safetensors' "
-            "file of timm."
+            f"No such file: {path}. `weights` takes None, 'imagenet', "
+            "'fashion_mnist', an '.npz' file that "
+            "`lambdanet_tf.models.save_weights` wrote, the folder of a run, "
+            f"which holds {RUN_WEIGHTS}, or a '.safetensors' file of timm."
         )
     return path
 

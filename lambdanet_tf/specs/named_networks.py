@@ -139,6 +139,19 @@ LAMBDA_RESNET_SMALL = ResNetSpec(
     shortcut="pool",
     scope=7,
 )
+# Likewise: for the gray images of 28 pixels of MNIST and the sets like it. Most
+# of its lambda layers are on maps of 7x7, where their products are few.
+LAMBDA_RESNET_SMALL_28 = dataclasses.replace(
+    LAMBDA_RESNET_SMALL,
+    name="LambdaResNetSmall28",
+    stages=("CL", "CLL"),
+    image_size=28,
+    dropout_rate=0.0,
+    drop_path_rate=0.0,
+    widths=(48, 128),
+    strides=(2, 2),
+    expansion=2,
+)
 
 # `lambda_resnet26t`, `lambda_resnet50ts` and `lambda_resnet26rpt_256` of timm
 # 1.0.31 (PyTorch Image Models, timm/models/byoanet.py), which has weights.
@@ -196,6 +209,7 @@ def _presets():
             yield Preset(spec_of(row), _PARAMETERS[row.depth][family])
     yield Preset(RESNET_50, 25_557_032)
     yield Preset(LAMBDA_RESNET_SMALL, 568_154)
+    yield Preset(LAMBDA_RESNET_SMALL_28, 430_770, 1.0)
     # Crops and interpolation are those of timm's evaluation.
     yield Preset(LAMBDA_RESNET_26T, 10_958_272, 0.94, "bicubic")
     yield Preset(LAMBDA_RESNET_50TS, 21_536_832, 0.95, "bicubic")

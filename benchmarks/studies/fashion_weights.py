@@ -1,0 +1,53 @@
+"""Trains the weights of Fashion-MNIST that come with the package.
+
+    python -m benchmarks.studies.fashion_weights --data FOLDER
+    python -m benchmarks.studies.fashion_weights --data FOLDER --epochs 1
+
+The second command is a first look. FOLDER has the four IDX files, as for
+`benchmarks.studies.fashion`. A run is a command, `python train.py --recipe
+fashion_mnist`; one that was stopped goes on. The hash that is recorded is that
+of its `best.weights.npz`, which the package has as
+`lambdanet_tf/models/fashion_mnist.npz`.
+"""
+
+import hashlib
+import pathlib
+
+from benchmarks import records
+from benchmarks.studies import digits
+from benchmarks.studies import runs
+from benchmarks.studies.fashion import DATA
+from lambdanet_tf import training
+from lambdanet_tf.models.weights import RUN_WEIGHTS
+
+RECIPE = "fashion_mnist"
+
+
+def main(arguments=None):
+    recorder, options = records.start(
+        "fashion_weights",
+        __doc__,
+        arguments,
+        data=DATA,
+        epochs=training.resolve(RECIPE).epochs,
+        seeds=1,
+        runs="runs/fashion_mnist",
+    )
+    flags = "--recipe", RECIPE, "--data", f"idx:{options.data}"
+
+    def measure(case):
+        folder = pathlib.Path(options.runs, runs.slug(*case.values()))
+        digits.command(folder, case["seed"], case["epochs"], *flags)
+        content = (folder / RUN_WEIGHTS).read_bytes()
+        sha256 = hashlib.sha256(content).hexdigest()
+        return {**runs.metrics(folder), "sha256": sha256}
+
+    cases = [
+        {"epochs": options.epochs, "seed": seed}
+        for seed in range(options.seeds)
+    ]
+    recorder.fill(cases, measure)
+
+
+if __name__ == "__main__":
+    main()
