@@ -59,7 +59,8 @@ test-thorough: $(VENV)/.dev  ## Run the cases that `make test` leaves out.
 		-m "not once and not once_a_version and not ($(BOTH))" $(NEWEST_ALONE)
 
 test-newest: $(NEWEST_VENV)/.wheel  ## Test the wheel alone with the newest TensorFlow.
-	$(NEWEST_VENV)/bin/python -c 'import tensorflow as tf; print(tf.__version__)'
+	$(NEWEST_VENV)/bin/python -c 'from importlib.metadata import version; \
+		print("TensorFlow", version("tensorflow"))'
 	cd $(NEWEST_VENV)/lane && ../bin/python -m pytest $(PYTEST_ARGS) \
 		-m "every_lane and not once and not thorough"
 	@$(NEWEST_VENV)/bin/python $(PIP) "$$(echo dist/*.whl)[examples]" \
