@@ -1,6 +1,7 @@
 """Sets of labelled images: where they are, decoded, augmented."""
 
 from lambdanet_tf.data import augment
+from lambdanet_tf.data.arrays import FASHION_MNIST
 from lambdanet_tf.data.arrays import ArraySource
 from lambdanet_tf.data.arrays import array_set
 from lambdanet_tf.data.arrays import load_digits
@@ -36,6 +37,7 @@ from lambdanet_tf.data.throughput import Throughput
 from lambdanet_tf.data.throughput import throughput
 
 __all__ = [
+    "FASHION_MNIST",
     "SOURCES",
     "THREADS",
     "ArrayImage",

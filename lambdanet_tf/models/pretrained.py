@@ -36,8 +36,8 @@ def load_initial(
     """Sets the weights that `weights=` of a builder names, or none and raises.
 
     The classifier of published weights is left out of a network with another
-    number of classes. Tables of a global scope are cropped to a smaller map, exactly,
-    and interpolated, with a warning, to a larger one.
+    number of classes. Tables of a global scope are cropped to a smaller map,
+    exactly, and interpolated, with a warning, to a larger one.
 
     Args:
         model: what the builder has built.
@@ -95,12 +95,14 @@ def _published(spec):
 
 def _of_this_package(spec):
     """The arrays of Fashion-MNIST, which the recipe of that name trained."""
-    row = specs.RESNETS[_TRAINED]
-    changed = set(specs.changed_fields(row, spec)) - _TRAINING_ALONE
-    if spec.name != row.name or changed:
-        but = f", with other {', '.join(sorted(changed))}" if changed else ""
+    changed = ()
+    if spec.name == _TRAINED:
+        changed = specs.changed_fields(specs.RESNETS[_TRAINED], spec)
+        changed = [name for name in changed if name not in _TRAINING_ALONE]
+    if spec.name != _TRAINED or changed:
+        but = f", with other {', '.join(changed)}" if changed else ""
         raise ValueError(
-            f"`weights={FASHION_MNIST!r}` are those of {row.name} as it is. "
+            f"`weights={FASHION_MNIST!r}` are those of {_TRAINED} as it is. "
             f"Received: {spec.name}{but}."
         )
     return read_weights(os.path.join(os.path.dirname(__file__), _FILE))

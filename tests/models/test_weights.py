@@ -180,7 +180,7 @@ def test_files_that_are_no_weights(tmp_path):
         (foreign, "is none"),
         (newer, "is in version 2"),
         (tmp_path / "absent.npz", "No such file"),
-        (3, "must be None, 'imagenet' or a path. Received: 3"),
+        (3, "must be None, 'imagenet', 'fashion_mnist' or a path. Received: 3"),
     ):
         with pytest.raises(ValueError, match=message):
             models.load_weights(network(), path)
