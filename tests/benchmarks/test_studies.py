@@ -1,6 +1,7 @@
 """Studies: that they run and append, their splits and their statistics."""
 
 import dataclasses
+import hashlib
 
 import numpy as np
 import pytest
@@ -8,8 +9,10 @@ import pytest
 from benchmarks import records
 from benchmarks.studies import digits
 from benchmarks.studies import fashion as study
+from benchmarks.studies import fashion_weights
 from benchmarks.studies import norm_defaults
 from benchmarks.views import studies as views
+from lambdanet_tf import models
 from lambdanet_tf.data.arrays import read_idx_file
 
 pytestmark = pytest.mark.once
@@ -146,6 +149,20 @@ def test_a_look_at_the_digits(tmp_path):
     (row,) = records.read("digits", tmp_path)
     assert row["case"] == {"epochs": 1, "seed": 0}
     assert 0 < row["accuracy"] <= 1
+
+
+@pytest.mark.slow
+def test_a_look_at_the_weights(source, tmp_path):
+    arguments = ["--epochs", "1", "--data", str(source)]
+    arguments += ["--results", str(tmp_path), "--runs", str(tmp_path / "runs")]
+    for _ in range(2):
+        fashion_weights.main(arguments)
+    (row,) = records.read("fashion_weights", tmp_path)
+    assert row["case"] == {"epochs": 1, "seed": 0}
+    (weights,) = (tmp_path / "runs").glob("*/best.weights.npz")
+    found = hashlib.sha256(weights.read_bytes()).hexdigest()
+    assert row["sha256"] == found
+    assert models.LambdaResNetSmall28(weights=str(weights))
 
 
 @pytest.mark.slow
