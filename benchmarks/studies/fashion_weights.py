@@ -6,8 +6,8 @@
 The second command is a first look. FOLDER has the four IDX files, as for
 `benchmarks.studies.fashion`. A run is a command, `python train.py --recipe
 fashion_mnist`; one that was stopped goes on. The hash that is recorded is that
-of its `best.weights.npz`, which the package has as
-`lambdanet_tf/models/fashion_mnist.npz`.
+of its `best.weights.npz`, which is
+`results/fashion_mnist.npz`.
 """
 
 import hashlib

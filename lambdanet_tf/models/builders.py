@@ -448,7 +448,7 @@ def LambdaResNetSmall28(*, input_shape=_GRAY_28, classes=10, **arguments):
     """Builds a hybrid for images of MNIST's size; not the paper's.
 
     430,770 parameters; gray images of 28 pixels, 10 classes; feature maps
-    "c2" and "c3".
+    "c2" to "c3".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
 

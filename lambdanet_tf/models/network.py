@@ -47,10 +47,10 @@ def Network(
         include_top: bool. Whether to end in a classifier.
         weights: None; "imagenet" for published weights, of the networks that
             have them, fetched once into Keras' cache; "fashion_mnist" for
-            those of `LambdaResNetSmall28`, which come with the package; or a
-            path: of an `.npz` file or a run folder as `load_weights` takes it,
-            or of a `.safetensors` file of timm. A published classifier is left
-            out where `classes` is another number. Other image sizes: see
+            those of `LambdaResNetSmall28`, a file of the release; or a path:
+            of an `.npz` file or a run folder as `load_weights` takes it, or of
+            a `.safetensors` file of timm. A published classifier is left out
+            where `classes` is another number. Other image sizes: see
             `load_initial` in `lambdanet_tf.models.pretrained`.
         input_tensor: None, or a Keras tensor of images to build on.
         input_shape: (height, width, channels); None for the recommended size

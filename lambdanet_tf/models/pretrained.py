@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from lambdanet_tf import specs
+from lambdanet_tf.models.fashion_mnist import FASHION_MNIST
+from lambdanet_tf.models.fashion_mnist import read_fashion_mnist
 from lambdanet_tf.models.sizes import fit_tables
 from lambdanet_tf.models.timm import weight_names
 from lambdanet_tf.models.timm.expressible import check_expressible
@@ -19,12 +21,6 @@ from lambdanet_tf.models.weight_names import set_weights
 from lambdanet_tf.models.weights import as_path
 from lambdanet_tf.models.weights import existing
 from lambdanet_tf.models.weights import read_weights
-
-FASHION_MNIST = "fashion_mnist"
-_TRAINED = "LambdaResNetSmall28"
-_FILE = "fashion_mnist.npz"
-# What may be another: it decides nothing but how a network is trained.
-_TRAINING_ALONE = {"dropout_rate", "drop_path_rate", "drop_path_schedule"}
 
 
 def load_initial(
@@ -71,7 +67,7 @@ def read_initial(spec, weights):
     if weights == "imagenet":
         return _published(spec)
     if weights == FASHION_MNIST:
-        return _of_this_package(spec)
+        return read_fashion_mnist(spec)
     if not weights.endswith(".safetensors"):
         return read_weights(weights)
     tensors = weight_names.timm_tensors(spec)
@@ -91,21 +87,6 @@ def _published(spec):
     state, path = read_published(spec.name)
     tensors = weight_names.timm_tensors(specs.RESNETS[spec.name])
     return weight_names.from_timm(tensors, state, path), path
-
-
-def _of_this_package(spec):
-    """The arrays of Fashion-MNIST, which the recipe of that name trained."""
-    changed = ()
-    if spec.name == _TRAINED:
-        changed = specs.changed_fields(specs.RESNETS[_TRAINED], spec)
-        changed = [name for name in changed if name not in _TRAINING_ALONE]
-    if spec.name != _TRAINED or changed:
-        but = f", with other {', '.join(changed)}" if changed else ""
-        raise ValueError(
-            f"`weights={FASHION_MNIST!r}` are those of {_TRAINED} as it is. "
-            f"Received: {spec.name}{but}."
-        )
-    return read_weights(os.path.join(os.path.dirname(__file__), _FILE))
 
 
 def _is_other_classifier(ours, arrays, published):

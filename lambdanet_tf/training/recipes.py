@@ -88,8 +88,8 @@ _ROWS = (
         learning_rate=1.0,
         warmup_epochs=0.0,
     ),
-    # No validation images: nothing is chosen, and the last epoch's averages
-    # are the weights that come with the package.
+    # No validation images: nothing is chosen. The averages of the last epoch
+    # are the weights of the release.
     Recipe(
         name="fashion_mnist",
         summary="LambdaResNetSmall28 on the 60,000 images of Fashion-MNIST",

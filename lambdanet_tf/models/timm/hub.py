@@ -71,9 +71,9 @@ def fetch(name: str) -> str:
     """
     published = PUBLISHED[name]
     file = f"{published.timm_name}.safetensors"
-    path = os.path.join(_cache(), file)
+    path = os.path.join(cache_folder(), file)
     if os.path.exists(path):
-        if not published.sha256 or published.sha256 == _sha256(path):
+        if not published.sha256 or published.sha256 == sha256_of(path):
             return path
         os.remove(path)
     try:
@@ -91,7 +91,7 @@ def fetch(name: str) -> str:
             f"{published.address} by other means and give the path of the "
             "file, as in `weights='model.safetensors'`."
         ) from None
-    found, expected = _sha256(path), published.sha256 or stated
+    found, expected = sha256_of(path), published.sha256 or stated
     if expected not in (None, found):
         why = f"its SHA-256 must be {expected}. Received: {found}."
         raise FileError(_removed(path, address, name, why))
@@ -106,15 +106,16 @@ def fetch(name: str) -> str:
     return path
 
 
-def _cache():
-    """The folder that Keras puts files into."""
+def cache_folder() -> str:
+    """Returns the folder that Keras puts files into."""
     home = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")
     if os.path.exists(home) and not os.access(home, os.W_OK):
         home = os.path.join("/tmp", ".keras")
     return os.path.join(home, "models")
 
 
-def _sha256(path):
+def sha256_of(path: str) -> str:
+    """Returns the hash of a file, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.sha256(file.read()).hexdigest()
 
