@@ -291,6 +291,24 @@ def fashion_large_costs(found):
     return fashion_costs("28px", found)
 
 
+@views.view("study.md#weights")
+def fashion_weights(found):
+    longest = max(row.epochs for row in found["fashion_weights"])
+    rows = [row for row in found["fashion_weights"] if row.epochs == longest]
+    columns = {
+        "seed": "{seed}",
+        "epochs": "{epochs}",
+        "test accuracy": "{accuracy:.2%}",
+        "training": "{seconds:.0f} s",
+        "SHA-256": "`{sha256}`",
+    }
+    return views.page(
+        views.listing(rows, columns),
+        f"{rows[0].test_images:,} test images, once, after the last epoch; "
+        f"{_versions(rows[0])}, {rows[0].device}.",
+    )
+
+
 @views.view("digits.md#default")
 def digits_default(found):
     longest = max(row.epochs for row in found["digits"])  # not a first look

@@ -94,6 +94,7 @@ _ROWS = (
         name="fashion_mnist",
         summary="LambdaResNetSmall28 on the 60,000 images of Fashion-MNIST",
         command="python train.py --recipe fashion_mnist --data idx:FOLDER",
+        result="2 busy CPU cores, 1:50 h: 93.4 % of the test images",
         data="tfds:fashion_mnist",
         image_size=28,
         evaluation_crop=1.0,

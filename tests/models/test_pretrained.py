@@ -14,14 +14,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from benchmarks import records
 from lambdanet_tf import models
 from lambdanet_tf import specs
 from lambdanet_tf.convert import main
 from lambdanet_tf.environment import require
+from lambdanet_tf.models import fashion_mnist
 from lambdanet_tf.models import sizes
 from lambdanet_tf.models.timm.hub import PUBLISHED
 from lambdanet_tf.models.timm.hub import Published
 from lambdanet_tf.models.timm.safetensors import write_safetensors
+from lambdanet_tf.training import resolve
 from tests.support import checks
 from tests.support import timm_golden
 from tests.support.networks import some_images
@@ -428,7 +431,9 @@ def test_networks_without_such_weights(name, arguments, message, hub, files):
 def test_paths_that_are_no_weights(files, tmp_path):
     with pytest.raises(ValueError, match="No such file: absent.safetensors"):
         build("tiny", weights="absent.safetensors")
-    with pytest.raises(ValueError, match="None, 'imagenet', 'fashion_mnist'"):
+    with pytest.raises(
+        ValueError, match="'imagenet', 'fashion_mnist', an '.npz'"
+    ):
         build("tiny", weights="imagnet")
     with pytest.raises(ValueError, match="cannot express LambdaResNet50"):
         build("LambdaResNet50", weights=files["tiny"])
@@ -450,3 +455,69 @@ def test_half_floats_are_widened(tmp_path):
     for key, weight in models.named_weights(model).items():
         expected = golden[key].astype(np.float16).astype(np.float32)
         np.testing.assert_array_equal(np.asarray(weight), expected)
+
+
+def clothes():
+    """The first test image of every class of Fashion-MNIST, in order."""
+    content = tf.io.read_file(str(records.ROOT / "docs/fashion_mnist.png"))
+    return tf.stack(tf.split(tf.io.decode_png(content), 10, axis=1))
+
+
+def test_weights_of_fashion_mnist_know_clothes():
+    model = models.LambdaResNetSmall28(weights="fashion_mnist")
+    np.testing.assert_array_equal(
+        np.argmax(model.predict(clothes(), verbose=0), axis=-1), np.arange(10)
+    )
+    path = records.RESULTS / "fashion_mnist.npz"
+    (record,) = (
+        record
+        for record in records.latest("fashion_weights")
+        if record["case"]["epochs"] == resolve("fashion_mnist").epochs
+    )
+    assert record["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def small(name="LambdaResNetSmall28", **arguments):
+    shape = 32, 32, 1
+    return build(name, weights="fashion_mnist", input_shape=shape, **arguments)
+
+
+def test_weights_of_fashion_mnist_begin_another_task():
+    expected = models.named_weights(small(dropout_rate=0.5))
+    for model in (small(classes=3), small(endpoints=("c2", "c3"))):
+        for key, weight in models.named_weights(model).items():
+            if not key.startswith("predictions/"):
+                np.testing.assert_array_equal(weight, expected[key], key)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "received"),
+    [
+        ("LambdaResNetSmall", {}, "LambdaResNetSmall"),
+        ("LambdaMobileNetV2", {}, "LambdaMobileNetV2"),
+        (
+            "LambdaResNetSmall28",
+            {"scope": 5, "strides": (1, 2)},
+            "LambdaResNetSmall28, with other strides, scope",
+        ),
+    ],
+)
+def test_weights_of_fashion_mnist_are_of_one_network(name, changes, received):
+    message = f"are those of LambdaResNetSmall28 as it is. Received: {received}"
+    with pytest.raises(ValueError, match=re.escape(f"{message}.")):
+        small(name, **changes)
+
+
+def test_weights_of_fashion_mnist_are_one_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(fashion_mnist, "_CLONE", str(tmp_path / "absent"))
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    path = tmp_path / "models/fashion_mnist.npz"
+    with pytest.raises(ValueError, match=f"put it into {path.parent}"):
+        small()
+    path.parent.mkdir()
+    whole = (records.RESULTS / path.name).read_bytes()
+    path.write_bytes(whole[:-1])
+    with pytest.raises(ValueError, match="is not the file of this release"):
+        small()
+    path.write_bytes(whole)
+    assert small()

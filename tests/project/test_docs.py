@@ -129,6 +129,7 @@ WITH_CODE = [
 @pytest.mark.parametrize("page", WITH_CODE)
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    pathlib.Path("docs").symlink_to(ROOT / "docs")  # pictures that are read
     namespace = {"__name__": "__main__"}
     for block in blocks(page):
         if block.language == "python" and is_run_here(block):
