@@ -1,4 +1,4 @@
-"""Trains the weights of Fashion-MNIST that come with the package.
+"""Trains the weights of Fashion-MNIST that are a file of the release.
 
     python -m benchmarks.studies.fashion_weights --data FOLDER
     python -m benchmarks.studies.fashion_weights --data FOLDER --epochs 1
@@ -6,11 +6,9 @@
 The second command is a first look. FOLDER has the four IDX files, as for
 `benchmarks.studies.fashion`. A run is a command, `python train.py --recipe
 fashion_mnist`; one that was stopped goes on. The hash that is recorded is that
-of its `best.weights.npz`, which is
-`results/fashion_mnist.npz`.
+of its `best.weights.npz`, which is `results/fashion_mnist.npz`.
 """
 
-import hashlib
 import pathlib
 
 from benchmarks import records
@@ -18,6 +16,7 @@ from benchmarks.studies import digits
 from benchmarks.studies import runs
 from benchmarks.studies.fashion import DATA
 from lambdanet_tf import training
+from lambdanet_tf.models.timm.hub import sha256_of
 from lambdanet_tf.models.weights import RUN_WEIGHTS
 
 RECIPE = "fashion_mnist"
@@ -38,15 +37,10 @@ def main(arguments=None):
     def measure(case):
         folder = pathlib.Path(options.runs, runs.slug(*case.values()))
         digits.command(folder, case["seed"], case["epochs"], *flags)
-        content = (folder / RUN_WEIGHTS).read_bytes()
-        sha256 = hashlib.sha256(content).hexdigest()
+        sha256 = sha256_of(folder / RUN_WEIGHTS)
         return {**runs.metrics(folder), "sha256": sha256}
 
-    cases = [
-        {"epochs": options.epochs, "seed": seed}
-        for seed in range(options.seeds)
-    ]
-    recorder.fill(cases, measure)
+    recorder.fill(digits.cases(options), measure)
 
 
 if __name__ == "__main__":

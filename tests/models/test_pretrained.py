@@ -432,7 +432,7 @@ def test_paths_that_are_no_weights(files, tmp_path):
     with pytest.raises(ValueError, match="No such file: absent.safetensors"):
         build("tiny", weights="absent.safetensors")
     with pytest.raises(
-        ValueError, match="'imagenet', 'fashion_mnist', an '.npz'"
+        ValueError, match="takes None, 'imagenet', 'fashion_mnist', an '.npz'"
     ):
         build("tiny", weights="imagnet")
     with pytest.raises(ValueError, match="cannot express LambdaResNet50"):

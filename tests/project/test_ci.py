@@ -15,10 +15,10 @@ def test_the_workflow_runs_the_steps_of_the_script():
     if not script.is_file():
         pytest.skip("only in a checkout")
     commands = re.findall(r"^make (.*)$", script.read_text(), re.MULTILINE)
-    words = [word for line in commands for word in line.split()]
+    targets = [word for line in commands for word in line.split()]
     # It installs beside the tests what a job of the workflow has to itself.
-    beside = "--jobs=2", "environments"
-    targets = [word for word in words if word not in beside]
+    for word in ("--jobs=2", "environments"):
+        targets.remove(word)
     steps = [f"make {target}" for target in targets]
     workflow = (ROOT / ".github/workflows/ci.yml").read_text()
     assert re.findall(r"^ +- (make .*)$", workflow, re.MULTILINE) == steps
