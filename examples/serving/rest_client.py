@@ -11,6 +11,7 @@ import base64
 import http.client
 import json
 import sys
+import time
 
 from examples.serving import command_line
 from examples.serving import errors
@@ -98,10 +99,13 @@ class RestClient:
 
     def _call(self, method, path, body=None):
         headers = {"Content-Type": "application/json"} if body else {}
+        end = time.monotonic() + self.timeout
         try:
             self._connection.request(method, path, body, headers)
             response = self._connection.getresponse()
             content = response.read()
+            if time.monotonic() > end:  # A socket waits for each part anew.
+                raise TimeoutError
         except TimeoutError as error:
             self.close()
             raise errors.timeout(self.address, self.timeout) from error

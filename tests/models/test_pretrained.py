@@ -9,6 +9,7 @@ import http.server
 import re
 import threading
 import traceback
+import urllib.error
 
 import numpy as np
 import pytest
@@ -292,11 +293,13 @@ def test_what_is_not_the_file_is_not_kept(hub, files, tmp_path):
     assert_golden(build("tiny", weights="imagenet"))
 
 
-# Keras leaves the socket open that sent too little.
+def chain(error):
+    while error is not None:
+        yield error
+        error = error.__context__
+
+
 @pytest.mark.slow
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"
-)
 @pytest.mark.parametrize("kind", ["absent", "broken", "half"])
 def test_a_hub_that_fails(kind, hub, files, tmp_path):
     content = files["tiny"].read_bytes()
@@ -314,6 +317,12 @@ def test_a_hub_that_fails(kind, hub, files, tmp_path):
     assert "give the path of the file" in message
     assert "\n" not in message
     assert cached(tmp_path) == []
+    refusals = [
+        cause
+        for cause in chain(info.value)
+        if isinstance(cause, urllib.error.HTTPError)
+    ]
+    assert [refusal.closed for refusal in refusals] == [True] * (kind != "half")
 
 
 @pytest.mark.slow

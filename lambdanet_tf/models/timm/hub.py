@@ -85,6 +85,8 @@ def fetch(name: str) -> str:
             cache_dir=os.environ.get("KERAS_HOME"),
         )
     except Exception as error:  # Keras raises no narrower class.
+        if isinstance(error.__context__, urllib.error.HTTPError):
+            error.__context__.close()  # Keras leaves its socket open.
         reason = " ".join(str(error).split())
         raise FileError(
             f"The weights of {name} cannot be fetched ({reason}): download "
