@@ -91,19 +91,25 @@ RUNTIMES = {
 }
 
 
-def export(name, folder):
-    """Exports a network with random weights; returns the version folder."""
+def export(name, folder, size=None, others=("onnx",)):
+    """Exports a network with random weights; returns the version folder.
+
+    Args:
+        name: of `NETWORKS`.
+        folder: to write into.
+        size: of images, other than the network's.
+        others: formats, with the SavedModel.
+    """
     import tensorflow as tf  # noqa: PLC0415
 
     from lambdanet_tf import models  # noqa: PLC0415
     from lambdanet_tf import serving  # noqa: PLC0415
 
     tf.keras.utils.set_random_seed(0)
-    builder, arguments, size = NETWORKS[name]
-    model = models.build(
-        builder, weights=None, input_shape=(size, size, 3), **arguments
-    )
-    options = serving.ExportOptions(formats=("onnx",))
+    builder, arguments, own = NETWORKS[name]
+    shape = (size or own, size or own, 3)
+    model = models.build(builder, weights=None, input_shape=shape, **arguments)
+    options = serving.ExportOptions(formats=others)
     place = serving.export_model(model, folder, name, options=options)
     tf.keras.backend.clear_session()
     return place

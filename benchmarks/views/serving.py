@@ -230,3 +230,23 @@ def runtimes(found):
         for name, times in ratios.items()
     ]
     return views.page(views.listing(rows, columns), "\n".join(sentences))
+
+
+@views.view("serving_speed.md#convolutions")
+def convolutions(found):
+    rows = [
+        views.Row(
+            row,
+            whole=median(row.seconds["signature"]),
+            alone=median(row.seconds["convolutions"]),
+            times=views.interval(ratio_of(row, "convolutions", "signature")),
+        )
+        for row in found["convolutions"]
+    ]
+    columns = {
+        **views.fields("network", "batch", "convolutions"),
+        "signature, ms": "{whole:.1f/ms}",
+        "its convolutions alone, ms": "{alone:.1f/ms}",
+        "signature / convolutions (95 %)": "{times}",
+    }
+    return views.listing(rows, columns)

@@ -291,10 +291,15 @@ def fashion_large_costs(found):
     return fashion_costs("28px", found)
 
 
+def _longest(rows):
+    """Those with the most epochs: no first looks."""
+    epochs = max(row.epochs for row in rows)
+    return [row for row in rows if row.epochs == epochs]
+
+
 @views.view("study.md#weights")
 def fashion_weights(found):
-    longest = max(row.epochs for row in found["fashion_weights"])
-    rows = [row for row in found["fashion_weights"] if row.epochs == longest]
+    rows = _longest(found["fashion_weights"])
     columns = {
         "seed": "{seed}",
         "epochs": "{epochs}",
@@ -311,8 +316,7 @@ def fashion_weights(found):
 
 @views.view("digits.md#default")
 def digits_default(found):
-    longest = max(row.epochs for row in found["digits"])  # not a first look
-    rows = [row for row in found["digits"] if row.epochs == longest]
+    rows = _longest(found["digits"])
     for row in rows:
         if row.whole_seconds:
             row["whole"] = f"{row.whole_seconds:.0f} s"

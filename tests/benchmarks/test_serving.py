@@ -1,11 +1,14 @@
 """Benchmarks of exports: that they run and append, and what they compare."""
 
 import pytest
+import tensorflow as tf
 
 from benchmarks import records
+from benchmarks.serving import convolutions
 from benchmarks.serving import exports
 from benchmarks.serving import runtimes
 from benchmarks.views import serving as views
+from lambdanet_tf import models
 
 pytestmark = pytest.mark.once
 
@@ -21,6 +24,26 @@ def test_times_of_runtimes_are_appended(tmp_path, monkeypatch):
         )
     (row,) = records.read("runtimes", tmp_path)
     assert row["case"] == {"network": "LLLL", "batch": 8}
+
+
+@pytest.mark.slow
+def test_times_of_convolutions_alone_are_appended(tmp_path, monkeypatch):
+    network = ("LambdaResNetSmall28", {"classes": 10}, 28)
+    monkeypatch.setitem(runtimes.NETWORKS, "tiny", network)
+    monkeypatch.setattr(convolutions, "NETWORKS", ("tiny",))
+    monkeypatch.setattr(convolutions, "SIZE", 28)
+    arguments = ["--batch", "2", "--seconds", "0.1", "--results"]
+    convolutions.main([*arguments, str(tmp_path)])
+    (row,) = records.read("convolutions", tmp_path)
+    model = models.build("LambdaResNetSmall28", input_shape=(28, 28, 3))
+    convolution_layers = [
+        layer
+        for layer in model.layers
+        if isinstance(layer, tf.keras.layers.Conv2D)
+    ]
+    # A lambda layer may have others of its own.
+    assert row["convolutions"] >= len(convolution_layers)
+    views.convolutions({"convolutions": [row]})
 
 
 @pytest.mark.parametrize(

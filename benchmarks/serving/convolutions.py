@@ -1,0 +1,111 @@
+"""Times an export's signature against its convolutions alone, on a CPU.
+
+    python -m benchmarks.serving.convolutions            three minutes
+    python -m benchmarks.serving.convolutions --only LambdaResNet26T --seconds 2
+
+No export in TensorFlow takes less than TensorFlow's own convolutions. They are
+every `Conv2D` of the signature's graph with the input that it has there, one
+after the other, and nothing else. Both run in a session, as in TF Serving, and
+take turns.
+"""
+
+import functools
+import pathlib
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import convert_to_constants
+
+from benchmarks import records
+from benchmarks import timing
+from benchmarks.serving import runtimes
+
+NETWORKS = ("LambdaResNet50", "LambdaResNet26T", "LambdaResNet50TS")
+SIZE = 160
+BATCHES = (1, 8)
+
+
+def convolutions(folder, images):
+    """The convolutions of an export.
+
+    Args:
+        folder: the version folder.
+        images: a batch, whose activations are the inputs.
+
+    Returns:
+        A function that runs them, and how many they are.
+    """
+    loaded = tf.saved_model.load(str(folder))
+    frozen = convert_to_constants.convert_variables_to_constants_v2(
+        loaded.signatures["serving_default"]
+    )
+    found = [
+        operation
+        for operation in frozen.graph.get_operations()
+        if operation.type == "Conv2D"
+    ]
+    reads = frozen.prune(
+        "images:0", [tensor for x in found for tensor in x.inputs]
+    )
+    arrays = [tensor.numpy() for tensor in reads(tf.constant(images))]
+    v1 = tf.compat.v1
+    with tf.Graph().as_default():
+        last = []
+        for operation, x, kernel in zip(
+            found, arrays[::2], arrays[1::2], strict=True
+        ):
+            names = ("strides", "padding", "dilations", "data_format")
+            # Variables: what no optimizer of graphs takes for constants.
+            x, kernel = v1.Variable(x), v1.Variable(kernel)
+            with tf.control_dependencies(last):
+                outputs = tf.raw_ops.Conv2D(
+                    input=x,
+                    filter=kernel,
+                    explicit_paddings=operation.get_attr("explicit_paddings"),
+                    **{name: operation.get_attr(name) for name in names},
+                )
+            last = [outputs.op]
+        # It would drop what only runs before something else.
+        config = v1.ConfigProto()
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        session = v1.Session(config=config)
+        session.run(v1.global_variables_initializer())
+        return session.make_callable(last[0]), len(found)
+
+
+def measure(folder, batch, seconds):
+    """Times a signature and its convolutions; what is recorded."""
+    images = np.random.default_rng(0).uniform(0, 255, (batch, SIZE, SIZE, 3))
+    images = images.astype(np.float32)
+    alone, number = convolutions(folder, images)
+    signature = runtimes.tensorflow(folder, batch)
+    times = timing.turns(
+        {
+            "signature": functools.partial(signature, images),
+            "convolutions": alone,
+        },
+        seconds,
+    )
+    return {"convolutions": number, "seconds": times}
+
+
+def main(arguments=None):
+    recorder, options = records.start(
+        "convolutions", __doc__, arguments, seconds=20.0, batch=BATCHES
+    )
+    for name in NETWORKS:
+        with tempfile.TemporaryDirectory() as scratch:
+            exported = functools.cache(
+                functools.partial(runtimes.export, name, scratch, SIZE, ())
+            )
+            recorder.fill(
+                [{"network": name, "batch": batch} for batch in options.batch],
+                lambda case, exported=exported: measure(
+                    pathlib.Path(exported()), case["batch"], options.seconds
+                ),
+            )
+
+
+if __name__ == "__main__":
+    main()
