@@ -10,10 +10,7 @@ take turns.
 """
 
 import functools
-import pathlib
-import tempfile
 
-import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import convert_to_constants
 
@@ -24,6 +21,10 @@ from benchmarks.serving import runtimes
 NETWORKS = ("LambdaResNet50", "LambdaResNet26T", "LambdaResNet50TS")
 SIZE = 160
 BATCHES = (1, 8)
+_ATTRIBUTES = (
+    *("strides", "padding", "explicit_paddings"),
+    *("dilations", "data_format"),
+)
 
 
 def convolutions(folder, images):
@@ -55,18 +56,16 @@ def convolutions(folder, images):
         for operation, x, kernel in zip(
             found, arrays[::2], arrays[1::2], strict=True
         ):
-            names = ("strides", "padding", "dilations", "data_format")
             # Variables: what no optimizer of graphs takes for constants.
             x, kernel = v1.Variable(x), v1.Variable(kernel)
             with tf.control_dependencies(last):
                 outputs = tf.raw_ops.Conv2D(
                     input=x,
                     filter=kernel,
-                    explicit_paddings=operation.get_attr("explicit_paddings"),
-                    **{name: operation.get_attr(name) for name in names},
+                    **{name: operation.get_attr(name) for name in _ATTRIBUTES},
                 )
             last = [outputs.op]
-        # It would drop what only runs before something else.
+        # An optimizer would drop them: nothing reads their outputs.
         config = v1.ConfigProto()
         config.graph_options.rewrite_options.disable_meta_optimizer = True
         session = v1.Session(config=config)
@@ -74,10 +73,9 @@ def convolutions(folder, images):
         return session.make_callable(last[0]), len(found)
 
 
-def measure(folder, batch, seconds):
+def measure(name, folder, batch, seconds):
     """Times a signature and its convolutions; what is recorded."""
-    images = np.random.default_rng(0).uniform(0, 255, (batch, SIZE, SIZE, 3))
-    images = images.astype(np.float32)
+    images = runtimes.some_images(batch, (SIZE, SIZE, 3))
     alone, number = convolutions(folder, images)
     signature = runtimes.tensorflow(folder, batch)
     times = timing.turns(
@@ -94,17 +92,8 @@ def main(arguments=None):
     recorder, options = records.start(
         "convolutions", __doc__, arguments, seconds=20.0, batch=BATCHES
     )
-    for name in NETWORKS:
-        with tempfile.TemporaryDirectory() as scratch:
-            exported = functools.cache(
-                functools.partial(runtimes.export, name, scratch, SIZE, ())
-            )
-            recorder.fill(
-                [{"network": name, "batch": batch} for batch in options.batch],
-                lambda case, exported=exported: measure(
-                    pathlib.Path(exported()), case["batch"], options.seconds
-                ),
-            )
+    sizes = {"size": SIZE, "others": ()}
+    runtimes.fill(recorder, options, NETWORKS, measure, **sizes)
 
 
 if __name__ == "__main__":

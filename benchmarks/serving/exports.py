@@ -20,11 +20,11 @@ import sys
 import tempfile
 import time
 
-import numpy as np
 import tensorflow as tf
 
 from benchmarks import records
 from benchmarks import timing
+from benchmarks.serving import runtimes
 from benchmarks.views.serving import BASELINE
 from benchmarks.views.serving import EXPORT
 from benchmarks.views.serving import LAMBDA
@@ -192,12 +192,7 @@ def measure(recorder, name, scratch, seconds):
     builder, arguments = NETWORKS[name]
     shape = arguments["input_shape"]
     model = builder(weights=None, **arguments)
-    images = {
-        batch: np.random.default_rng(0)
-        .uniform(0, 255, (batch, *shape))
-        .astype(np.float32)
-        for batch in BATCHES
-    }
+    images = {batch: runtimes.some_images(batch, shape) for batch in BATCHES}
     compiled = tf.function(
         functools.partial(model, training=False),
         input_signature=[tf.TensorSpec((None, *shape), tf.float32)],

@@ -115,6 +115,36 @@ def export(name, folder, size=None, others=("onnx",)):
     return place
 
 
+def some_images(batch, shape):
+    """The same ones whenever asked, of uniform noise."""
+    images = np.random.default_rng(0).uniform(0, 255, (batch, *shape))
+    return images.astype(np.float32)
+
+
+def fill(recorder, options, networks, measure, **exported):
+    """Records what is measured of exports; makes one if a case needs it.
+
+    Args:
+        recorder: `records.Recorder`.
+        options: of the command line.
+        networks: names of `NETWORKS`.
+        measure: function of a name, its export, batch and seconds.
+        **exported: arguments of `export`.
+    """
+    for name in networks:
+        with tempfile.TemporaryDirectory() as scratch:
+            place = functools.cache(
+                functools.partial(export, name, scratch, **exported)
+            )
+            recorder.fill(
+                [{"network": name, "batch": batch} for batch in options.batch],
+                lambda case, place=place: measure(
+                    *(case["network"], place()),
+                    *(case["batch"], options.seconds),
+                ),
+            )
+
+
 def measure(name, folder, batch, seconds):
     """Times the installed runtimes; returns what is recorded.
 
@@ -149,8 +179,7 @@ def worker(runtime, folder, name, batch, output):
     """What the process of a runtime runs; writes its probabilities."""
     run = RUNTIMES[runtime][1](pathlib.Path(folder), batch)
     size = NETWORKS[name][2]
-    images = np.random.default_rng(0).uniform(0, 255, (batch, size, size, 3))
-    images = images.astype(np.float32)
+    images = some_images(batch, (size, size, 3))
     np.save(output, run(images))
     return lambda request: lambda: run(images)
 
@@ -159,16 +188,7 @@ def main(arguments=None):
     recorder, options = records.start(
         "runtimes", __doc__, arguments, seconds=20.0, batch=BATCHES
     )
-    for name in NETWORKS:
-        with tempfile.TemporaryDirectory() as scratch:
-            exported = functools.cache(functools.partial(export, name, scratch))
-            recorder.fill(
-                [{"network": name, "batch": batch} for batch in options.batch],
-                lambda case, exported=exported: measure(
-                    *(case["network"], exported()),
-                    *(case["batch"], options.seconds),
-                ),
-            )
+    fill(recorder, options, NETWORKS, measure)
 
 
 if __name__ == "__main__":
