@@ -28,6 +28,7 @@ from lambdanet_tf.layers import LambdaLayer
 KINDS = ("lambda", "attention")
 WIDTH, HEADS, BLOCKS, CONTEXT, BATCH = 128, 4, 4, 256, 16
 KEY_DIM, PAST = 16, 63  # A scope of 127, of which 63 positions are past.
+DEVIATION = 0.1  # of initial embeddings; the search of docs/mixers.md chose it
 # The lambda layers are smaller, so their dense layers are wider.
 HIDDEN = {"lambda": 704, "attention": 512}
 CONTEXTS = (256, 1024, 4096, 16384)
@@ -50,10 +51,10 @@ def read_corpus() -> tuple[np.ndarray, np.ndarray]:
 class LanguageModel(tf.keras.Model):
     """A decoder of bytes whose blocks mix positions by one kind of layer."""
 
-    def __init__(self, kind: str):
+    def __init__(self, kind: str, deviation: float | None = DEVIATION):
         super().__init__()
         layers = tf.keras.layers
-        self.kind = kind
+        self.kind, self.deviation = kind, deviation
         self.embed = layers.Embedding(256, WIDTH)
         self.mixers = [self._mixer(i) for i in range(BLOCKS)]
         self.norms = [layers.LayerNormalization() for _ in range(2 * BLOCKS)]
@@ -73,6 +74,9 @@ class LanguageModel(tf.keras.Model):
             scope=2 * PAST + 1,
             causal=True,
             use_batch_norm=False,
+            embeddings_initializer=tf.keras.initializers.RandomNormal(
+                stddev=self.deviation
+            ),
             name=f"block{block}",
         )
 
@@ -84,7 +88,8 @@ class LanguageModel(tf.keras.Model):
 
         if self.kind == "lambda":
             return self.forward(tokens, mix, None)
-        return self.forward(tokens, mix, tf.range(tf.shape(tokens)[1]))
+        length = tokens.shape[1] or tf.shape(tokens)[1]
+        return self.forward(tokens, mix, tf.range(length))
 
     def forward(self, tokens, mix, places):
         """`(batch, n)` bytes at `places` -> `(batch, n, 256)` logits."""

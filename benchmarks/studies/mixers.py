@@ -26,6 +26,7 @@ import tensorflow as tf
 
 from benchmarks import records
 from benchmarks.studies import runs
+from examples import language_model as example
 from lambdanet_tf import analysis
 from lambdanet_tf.environment import require
 from lambdanet_tf.layers import LambdaLayer
@@ -41,13 +42,14 @@ class Variant:
     """A layer that mixes positions, and the network that it stands in.
 
     Attributes:
-        layer: function of width, start and number of the layer.
+        layer: function of width, start and number of the layer; of the
+            example's decoder its kind.
         widths: of the network, chosen so that all variants cost the same.
         starts: initial weights to try: standard deviation or Keras' name.
         rate: of an ablation, whose search was that of the layer it changes.
     """
 
-    layer: Callable
+    layer: Callable | str
     widths: tuple[int, ...]
     starts: tuple
     rate: float | None = None
@@ -271,7 +273,7 @@ CONTEXT, WIDTH, BLOCKS = 128, 32, 2
 
 
 @functools.cache
-def bytes_data():
+def bytes_data(context):
     """Windows of files; of ten files one validates and one tests."""
     folder = pathlib.Path(sysconfig.get_paths()["stdlib"])
     files = [path.read_bytes() for path in sorted(folder.glob("*.py"))]
@@ -280,11 +282,11 @@ def bytes_data():
         text = b"\n".join(
             file for i, file in enumerate(files) if i % 10 in residues
         )
-        number = (len(text) - 1) // CONTEXT
+        number = (len(text) - 1) // context
         chosen = np.arange(number)
         if count is not None:
             chosen = np.linspace(0, number - 1, count).astype(int)
-        places = chosen[:, None] * CONTEXT + np.arange(CONTEXT + 1)
+        places = chosen[:, None] * context + np.arange(context + 1)
         tokens = np.frombuffer(text, np.uint8)[places].astype("int32")
         return tokens[:, :-1], tokens[:, 1:]
 
@@ -307,6 +309,13 @@ def language_model(variant, start):
         x = keras.Add()([x, keras.Dense(WIDTH)(y)])
     logits = keras.Dense(256)(keras.LayerNormalization()(x))
     return tf.keras.Model(inputs, logits)
+
+
+def example_model(variant, start):
+    """The decoder of `examples/language_model.py` that a variant names."""
+    model = example.LanguageModel(variant.layer, start)
+    inputs = tf.keras.Input((example.CONTEXT,), dtype="int32")
+    return tf.keras.Model(inputs, model.call(inputs))
 
 
 def bits(targets, logits):
@@ -395,13 +404,28 @@ TASKS = {
             ),
         },
         network=language_model,
-        data=bytes_data,
+        data=functools.partial(bytes_data, CONTEXT),
         loss=cross_entropy,
         score=bits,
         best=min,
         rates=RATES[1:4],
         steps=300,
         batch=8,
+    ),
+    "decoder": Task(
+        # Initial weights: of the embeddings what the search of bytes chose.
+        variants={
+            "lambda, scope 127": Variant("lambda", (), LAMBDA[1:]),
+            "attention, global": Variant("attention", (), ATTENTION[:1]),
+        },
+        network=example_model,
+        data=functools.partial(bytes_data, example.CONTEXT),
+        loss=cross_entropy,
+        score=bits,
+        best=min,
+        rates=RATES[1:4],
+        steps=400,
+        batch=example.BATCH,
     ),
 }
 

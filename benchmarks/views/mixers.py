@@ -14,6 +14,7 @@ SCORES = {  # what is scored, and the digits that are shown
     "segmentation": ("mean IoU, %", 1),
     "forecast": ("mean absolute error, ppm", 3),
     "bytes": ("bits a byte", 3),
+    "decoder": ("bits a byte", 3),
 }
 _FIRST_STEPS = 300  # updates, in records that do not name them
 _BLUE, _GREY = "#3366aa", "#bbbbbb"
