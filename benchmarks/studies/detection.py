@@ -1,13 +1,13 @@
 """Trains Mask R-CNN on scenes: a lambda network, and its convolutional twin.
 
     export TF_USE_LEGACY_KERAS=1
-    python -m benchmarks.studies.detection               hours
+    python -m benchmarks.studies.detection               # two hours
     python -m benchmarks.studies.detection --only lambda --seeds 1 --steps 5
 
 The experiment is `lambda_resnet_maskrcnn_coco` with `detection.yaml`; the
 scenes show scikit-learn's digits, or the clothes of a folder of Fashion-MNIST
-(`--fashion FOLDER`). Each run has a folder of its own; one that was
-interrupted is continued.
+(`--fashion FOLDER`). The protocol is docs/detection.md. Each run has a folder
+of its own; one that was interrupted is continued.
 """
 
 import pathlib
@@ -24,29 +24,35 @@ from official.vision.serving import export_saved_model_lib
 from benchmarks import records
 from benchmarks.studies import detection_scenes
 from benchmarks.studies import detection_tfrecords
+from benchmarks.studies import runs
 from lambdanet_tf import garden
 
 EXPERIMENT = "lambda_resnet_maskrcnn_coco"
 CONFIG_FILE = pathlib.Path(__file__).with_name("detection.yaml")
-# They differ in the letters alone.
+# The last width makes both cost the same.
 NETWORKS = {
-    "lambda": ["CC", "CC", "CL", "LL"],
-    "convolution": ["CC", "CC", "CC", "CC"],
+    "lambda": (["CC", "CC", "CL", "LL"], [16, 32, 64, 128]),
+    "convolution": (["CC", "CC", "CC", "CC"], [16, 32, 64, 96]),
 }
 SIZE = [detection_scenes.SIZE] * 2
-STEPS = 800  # of the config
-
-
+GRID = (4e-3, 1.2e-2, 4e-2, 1.2e-1, 4e-1)
+RATES = GRID[1:4]
+SEARCH_SEED = 0  # no seed of a final run
+STEPS = 300
+PARTS = {"search": ("search", "validation"), "final": ("train", "heldout")}
 EXPORT = "export"
 
 
-def run(folder, network, seed, scenes, steps=STEPS):
-    """Trains, evaluates and exports one detector; returns what is recorded."""
+def run(folder, case, scenes):
+    """Trains and evaluates a detector; returns what is recorded.
+
+    That of a final run is exported, too.
+    """
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    params = experiment(network, seed, scenes, steps)
+    params = experiment(case, scenes)
     train_utils.serialize_config(params, str(folder))
-    tf.keras.utils.set_random_seed(seed)
+    tf.keras.utils.set_random_seed(case["seed"])
     strategy = distribute_utils.get_distribution_strategy(
         params.runtime.distribution_strategy
     )
@@ -60,21 +66,22 @@ def run(folder, network, seed, scenes, steps=STEPS):
         params=params,
         model_dir=str(folder),
     )
-    export(params, folder)
+    if case["part"] == "final":
+        export(params, folder)
     seconds = time.monotonic() - start
     cpu_seconds = time.process_time() - start_cpu
     tf.keras.backend.clear_session()
     return {
         "parameters": model.count_params(),
         "backbone_parameters": model.backbone.count_params(),
-        "scenes": detection_scenes.PARTS["heldout"],
+        "scenes": params.task.validation_data.num_examples,
         "seconds": seconds if is_new else None,
         "cpu_seconds": cpu_seconds if is_new else None,
         "metrics": {name: float(value) for name, value in metrics.items()},
     }
 
 
-def experiment(network, seed, scenes, steps=STEPS):
+def experiment(case, scenes):
     """The config of a run."""
     garden.register()
     params = train_utils.parse_configuration(
@@ -85,14 +92,20 @@ def experiment(network, seed, scenes, steps=STEPS):
         ),
         print_return=False,
     )
-    task = params.task
-    task.model.backbone.lambda_resnet.stages = NETWORKS[network]
-    task.train_data.input_path = str(scenes / "train.tfrecord")
-    task.train_data.seed = seed
-    task.validation_data.input_path = str(scenes / "heldout.tfrecord")
-    decay = params.trainer.optimizer_config.learning_rate.cosine
-    decay.decay_steps = max(1, steps - decay.offset)
+    task, steps = params.task, case["steps"]
+    network = task.model.backbone.lambda_resnet
+    network.stages, network.widths = NETWORKS[case["network"]]
+    learned, judged = PARTS[case["part"]]
+    task.train_data.input_path = str(scenes / f"{learned}.tfrecord")
+    task.train_data.seed = case["seed"]
+    task.validation_data.input_path = str(scenes / f"{judged}.tfrecord")
     params.trainer.train_steps = steps
+    params.trainer.validation_interval = steps
+    optimizer, warm_up = params.trainer.optimizer_config, steps // 8
+    optimizer.warmup.linear.warmup_steps = warm_up
+    decay = optimizer.learning_rate.cosine
+    decay.initial_learning_rate = case["rate"]
+    decay.offset, decay.decay_steps = warm_up, steps - warm_up
     params.validate()
     return params
 
@@ -123,17 +136,29 @@ def main(arguments=None):
     detection_tfrecords.write_scenes(str(scenes), images)
 
     def measure(case):
-        place = folder / "-".join(map(str, case.values()))
-        fixed = scenes, options.steps
-        return run(place, case["network"], case["seed"], *fixed)
+        return run(folder / runs.slug(*case.values()), case, scenes)
 
-    cases = [
-        {"pictures": pictures, "network": network, "seed": seed}
-        | {"steps": options.steps}
-        for seed in range(options.seeds)
+    def score(network, part, seed, rate):
+        """The AP of boxes and masks, averaged."""
+        case = {"pictures": pictures, "network": network, "part": part}
+        case |= {"seed": seed, "rate": rate, "steps": options.steps}
+        metrics = recorder.get(case, measure)["metrics"]
+        return (metrics["AP"] + metrics["mask_AP"]) / 2
+
+    chosen = {
+        network: runs.search(
+            GRID,
+            RATES,
+            (None,),  # One kind of initial weights.
+            lambda rate, _, x=network: score(x, "search", SEARCH_SEED, rate),
+            max,
+        )[0]
         for network in NETWORKS
-    ]
-    recorder.fill(cases, measure)
+        if options.only in network
+    }
+    for seed in range(1, options.seeds + 1):
+        for network, rate in chosen.items():
+            score(network, "final", seed, rate)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Scenes for detectors: pictures pasted on textured canvases, with masks.
 
 The pictures of the training scenes are training images of their set, those of
-the held-out scenes its test images: no picture is in both.
+the held-out scenes its test images: no picture is in both. A search of settings
+learns from four fifths of the training images and is judged by the others.
 """
 
 import dataclasses
@@ -13,7 +14,11 @@ from lambdanet_tf import data
 from lambdanet_tf.environment import require
 
 SIZE = 128  # pixels, height and width of a scene
-PARTS = {"train": 2000, "heldout": 250}  # scenes
+PARTS = {  # scenes
+    **{"train": 2000, "heldout": 250},
+    **{"search": 2000, "validation": 250},
+}
+_VALIDATION = 0.2  # of the training images
 _SIDES = (28, 64)  # pixels, of a pasted picture
 _OBJECTS = (2, 6)  # in a scene; the second is one too many
 _VISIBLE = 0.6  # share of a mask that others may not cover
@@ -49,9 +54,13 @@ def make_scenes(part: str, images: str = "digits"):
         part: one of `PARTS`.
         images: an image set, as `lambdanet_tf.data.load_images` takes it.
     """
-    image_set = data.load_images(images, 0.0)
+    is_searched = part in ("search", "validation")
+    image_set = data.load_images(images, _VALIDATION * is_searched)
     threshold = _THRESHOLDS.get(images, _THRESHOLD)
-    source = image_set.train if part == "train" else image_set.test
+    source = {
+        **{"train": image_set.train, "search": image_set.train},
+        **{"heldout": image_set.test, "validation": image_set.validation},
+    }[part]
     rng, pictures = (
         np.random.default_rng(list(PARTS).index(part)),
         _pictures(source),

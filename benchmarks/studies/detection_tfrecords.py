@@ -20,7 +20,7 @@ def write_scenes(folder: str, images: str) -> None:
     """Writes COCO TFRecords with instance masks, unless they are there.
 
     Args:
-        folder: to write `train.tfrecord`, `heldout.tfrecord` and the names of
+        folder: to write `PART.tfrecord` for each of `PARTS` and the names of
             the classes into.
         images: an image set, as `lambdanet_tf.data.load_images` takes it.
     """

@@ -538,29 +538,17 @@ class Study:
     def choice(self):
         """Rate and start of the best search run on the validation data.
 
-        While the best rate is the last one tried at either end, the next one
-        is tried with the same start. An ablation searches nothing.
+        An ablation searches nothing.
         """
         if self.variant.rate is not None:
             return self.variant.rate, self.variant.starts[0]
-
-        def score(rate, start):
-            return self.score("search", rate, start, SEARCH_SEED)
-
-        tried = {
-            (rate, start): score(rate, start)
-            for start in self.variant.starts
-            for rate in self.task.rates
-        }
-        while True:
-            scores = {x: y for x, y in tried.items() if y is not None}
-            # Of equal ones the lower rate, which was tried first.
-            rate, start = self.task.best(scores, key=scores.get)
-            known = [x for x, y in tried if y == start]
-            beyond = runs.untried(RATES, rate, known)
-            if not beyond:
-                return rate, start
-            tried[beyond[0], start] = score(beyond[0], start)
+        return runs.search(
+            RATES,
+            self.task.rates,
+            self.variant.starts,
+            lambda *choice: self.score("search", *choice, SEARCH_SEED),
+            self.task.best,
+        )
 
 
 def main(arguments=None):

@@ -50,6 +50,35 @@ def untried(grid, rate, tried):
     return [x for x in near if x not in tried]
 
 
+def search(grid, rates, starts, score, best):
+    """Searches rate and initial weights.
+
+    While the best rate is the last one tried at either end, the next one of
+    the grid is tried with the same start.
+
+    Args:
+        grid: all rates that may be tried, in order.
+        rates: those of every start.
+        starts: initial weights.
+        score: function of a rate and a start; None if there is no score.
+        best: max or min, of scores.
+
+    Returns:
+        The best rate and start.
+    """
+    tried = {
+        (rate, start): score(rate, start) for start in starts for rate in rates
+    }
+    while True:
+        scores = {x: y for x, y in tried.items() if y is not None}
+        # Of equal ones the lower rate, which was tried first.
+        rate, start = best(scores, key=scores.get)
+        beyond = untried(grid, rate, [x for x, y in tried if y == start])
+        if not beyond:
+            return rate, start
+        tried[beyond[0], start] = score(beyond[0], start)
+
+
 def is_finished(folder):
     """Whether the run of a folder is finished."""
     path = folder / "run.json"
