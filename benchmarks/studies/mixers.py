@@ -102,6 +102,23 @@ def attention(**arguments):
     )
 
 
+def ablation(settings, widths, start, rate, changes):
+    """Variants of lambda layers that change one setting each."""
+    changes = {
+        **changes,
+        "1 head": {"num_heads": 1},
+        "content only": {"use_position": False, "scope": None},
+        "position only": {"use_content": False},
+        "keys of L2": {"key_normalization": "l2"},
+    }
+    return {
+        f"lambda, {name}": Variant(
+            lambda_layer(**{**settings, **change}), widths, (start,), rate
+        )
+        for name, change in changes.items()
+    }
+
+
 # Of the embeddings: the paper's N(0, 1), and a tenth of its deviation; in
 # attention N(0, 1 / k), and the same small one. None is the layer's default.
 LAMBDA, ATTENTION, KERNEL = (
@@ -265,6 +282,7 @@ def causal_convolution(size, dilations):
 # Batch statistics of a training batch would show a causal layer the future.
 CAUSAL = {"num_heads": 4, "causal": True}
 CAUSAL_LAMBDA = {**CAUSAL, "use_batch_norm": False}
+BYTES_LAMBDA = {"key_dim": 8, "scope": 63, **CAUSAL_LAMBDA}
 
 
 # Bytes of Python's standard library.
@@ -337,23 +355,15 @@ TASKS = {
             "attention 7x7": Variant(
                 attention(num_heads=4, scope=7), (12, 24, 72), ATTENTION[:1]
             ),
-            **{
-                f"lambda, {name}": Variant(
-                    lambda_layer(**{**SEGMENTATION_LAMBDA, **change}),
-                    (12, 20, 96),
-                    LAMBDA[:1],
-                    rate=1e-2,
-                )
-                for name, change in {
+            **ablation(
+                SEGMENTATION_LAMBDA,
+                *((12, 20, 96), LAMBDA[0], 1e-2),
+                {
                     "scope 3": {"scope": 3},
                     "global": {"scope": None},
-                    "1 head": {"num_heads": 1},
-                    "content only": {"use_position": False, "scope": None},
-                    "position only": {"use_content": False},
-                    "keys of L2": {"key_normalization": "l2"},
                     "no batch norm": {"use_batch_norm": False},
-                }.items()
-            },
+                },
+            ),
             "attention, global": Variant(
                 attention(num_heads=4), (12, 20, 80), ATTENTION[:1]
             ),
@@ -391,9 +401,7 @@ TASKS = {
     "bytes": Task(
         variants={
             "lambda, scope 63": Variant(
-                lambda_layer(key_dim=8, scope=63, **CAUSAL_LAMBDA),
-                (108,),
-                LAMBDA,
+                lambda_layer(**BYTES_LAMBDA), (108,), LAMBDA
             ),
             "lambda, global": Variant(
                 lambda_layer(key_dim=8, **CAUSAL_LAMBDA), (84,), LAMBDA
@@ -401,6 +409,11 @@ TASKS = {
             "attention, global": Variant(attention(**CAUSAL), (60,), ATTENTION),
             "causal convolution": Variant(
                 causal_convolution(5, (1, 8)), (60,), KERNEL
+            ),
+            **ablation(
+                BYTES_LAMBDA,
+                *((108,), LAMBDA[1], 1e-2),
+                {"scope 15": {"scope": 15}},
             ),
         },
         network=language_model,
