@@ -26,9 +26,11 @@ from lambdanet_tf import streaming
 from lambdanet_tf.layers import LambdaLayer
 
 KINDS = ("lambda", "attention")
-WIDTH, HEADS, BLOCKS, CONTEXT, BATCH = 128, 4, 4, 256, 16
+WIDTH, HEADS, BLOCKS, CONTEXT, BATCH = 128, 4, 4, 256, 8
 KEY_DIM, PAST = 16, 63  # A scope of 127, of which 63 positions are past.
-DEVIATION = 0.1  # of initial embeddings; the search of docs/mixers.md chose it
+# The search of docs/mixers.md chose the deviation of the initial embeddings and
+# the rates.
+DEVIATION, RATES = 0.1, {"lambda": 1e-2, "attention": 3e-3}
 # The lambda layers are smaller, so their dense layers are wider.
 HIDDEN = {"lambda": 704, "attention": 512}
 CONTEXTS = (256, 1024, 4096, 16384)
@@ -154,10 +156,14 @@ class AttentionCache:
 def train(kind, corpus, folder, settings, print_fn=print):
     """Trains a model, or goes on from its last checkpoint."""
     model = build(kind)
+    warm_up = max(1, settings["steps"] // 20)
     rates = tf.keras.optimizers.schedules.CosineDecay(
-        0.0, settings["steps"], warmup_target=2e-3, warmup_steps=100
+        0.0,
+        settings["steps"] - warm_up,
+        warmup_target=RATES[kind],
+        warmup_steps=warm_up,
     )
-    optimizer = tf.keras.optimizers.Adam(rates)
+    optimizer = tf.keras.optimizers.Adam(rates, global_clipnorm=1.0)
     optimizer.build(model.trainable_variables)
     done, timed, seconds = tf.Variable(0), tf.Variable(0), tf.Variable(0.0)
     checkpoint = tf.train.Checkpoint(

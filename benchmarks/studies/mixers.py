@@ -437,7 +437,7 @@ TASKS = {
         score=bits,
         best=min,
         rates=RATES[1:4],
-        steps=400,
+        steps=1800,
         batch=example.BATCH,
     ),
 }
