@@ -21,9 +21,7 @@ TOKENS, WIDTH, BLOCKS, SCOPE, HEADS = 256, 128, 4, 127, 4
 LENGTHS = (64, 256, 1024, 4096, 16384)
 _PROMPT = 256  # positions that are read at once
 MIXERS = {
-    "lambda": lambda: LambdaLayer(
-        num_heads=HEADS, scope=SCOPE, causal=True, use_batch_norm=False
-    ),
+    "lambda": lambda: LambdaLayer(num_heads=HEADS, scope=SCOPE, causal=True),
     "local attention": lambda: RelativeAttention(
         num_heads=HEADS, scope=SCOPE, causal=True
     ),

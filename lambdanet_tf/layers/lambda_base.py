@@ -44,7 +44,7 @@ class LambdaBase(ProjectionLayer, Readable):
     query_normalization: str | None = argument(
         default=None, choices=("softmax", None)
     )
-    use_batch_norm: bool = argument(default=True, check=boolean)
+    use_batch_norm: bool | None = argument(default=None, check=boolean)
     norm_momentum: float = argument(default=0.9, check=fraction)
     norm_epsilon: float = argument(default=1e-3, check=fraction)
     use_sync_bn: bool = argument(default=False, check=boolean)
@@ -52,6 +52,9 @@ class LambdaBase(ProjectionLayer, Readable):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.use_batch_norm is None:
+            # The statistics of a batch would show a causal layer the future.
+            self.use_batch_norm = not self.causal
         if not (self.use_content or self.use_position):
             raise ValueError(
                 "`use_content` and `use_position` cannot both be False: the "

@@ -84,7 +84,9 @@ class LambdaLayer(ContextLayer, StreamingLambda):
             pairs.
         key_normalization: "softmax", "l2" or None, over context positions.
         query_normalization: None, or "softmax" over `key_dim`.
-        use_batch_norm: bool. Batch normalization of queries and values.
+        use_batch_norm: bool. Batch normalization of queries and values. None
+            for that of the paper, but none in causal layers: statistics of a
+            batch are also those of later positions.
         norm_momentum: float. Its momentum. With Keras' 0.99 inference needs
             hundreds of steps to agree with training: queries begin with a
             variance of about 1 / key_dim, moving variances with 1.

@@ -62,7 +62,9 @@ def every_algorithm():
 def sequences():
     inputs = tf.keras.Input((37, 5), name="x")
     branches = [
-        layers.LambdaLayer(**_SMALL, causal=True, scope=5, intra_depth=2),
+        layers.LambdaLayer(
+            **_SMALL, causal=True, scope=5, intra_depth=2, use_batch_norm=True
+        ),
         layers.LambdaLayer(**_SMALL, causal=True, key_normalization="l2"),
         layers.RelativeAttention(**_SMALL, causal=True, scope=5),
     ]

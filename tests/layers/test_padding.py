@@ -77,7 +77,7 @@ ROWS = {
         _CONTEXT, scope=3, multi_head=True, use_position_bias=True
     ),
     "bias_columns": _lambda(_ALONE, use_position_bias=True, finite=False),
-    "causal": _lambda(_CONTEXT, causal=True, scope=5),
+    "causal": _lambda(_CONTEXT, causal=True, scope=5, use_batch_norm=True),
     "causal_l2": _lambda(_KERAS, causal=True, key_normalization="l2"),
     "causal_columns": _lambda(_ALONE, causal=True, finite=False),
     "context": _lambda(_CONTEXT, **_FREE),
@@ -102,7 +102,9 @@ ROWS = {
     "conv": _conv(),
     "conv_strided": _conv(strides=2),
     "conv_valid": _conv(padding="valid", use_position_bias=True),
-    "conv_causal": _conv(padding="causal", dilation_rate=2),
+    "conv_causal": _conv(
+        padding="causal", dilation_rate=2, use_batch_norm=True
+    ),
     "attention": _attention(_CONTEXT),
     "attention_keras": _attention(_KERAS, position_embedding="joint"),
     "attention_local": _attention(_CONTEXT, scope=3),

@@ -31,7 +31,7 @@ CASES = {
     "content": (layer(use_position=False), _MAP, {}),
     "position": (layer(scope=3, use_content=False), _MAP, {}),
     "bias": (layer(scope=3, use_position_bias=True), _MAP, {}),
-    "causal": (layer(scope=5, causal=True), _LINE, {}),
+    "causal": (layer(scope=5, causal=True, use_batch_norm=True), _LINE, {}),
     "causal_content": (layer(use_position=False, causal=True), _LINE, {}),
     "multi_head": (
         layer(multi_head=True, use_position_bias=True),
@@ -43,6 +43,7 @@ CASES = {
         layer(
             scope=3, causal=True, multi_head=True, intra_depth=2,
             use_position_bias=True, query_normalization="softmax",
+            use_batch_norm=True,
         ),
         _LINE,
         {"mask": "padding"},

@@ -706,6 +706,32 @@ def test_the_future_changes_nothing(kind, given, rng):
         checks.assert_far(output, expected[:, past - 1], 1e-3)
 
 
+@pytest.mark.parametrize("kind", FUTURE)
+def test_the_future_changes_nothing_in_training(kind, rng):
+    layer_type, arguments = FUTURE[kind]
+    x = normal(rng, 2, 20, 5)
+    layer = built(x, layer_type, **_SIZE, **arguments)
+    expected = layer(x, training=True).numpy()
+    changed = np.concatenate([x[:, :10], normal(rng, 2, 10, 5)], axis=1)
+    output = layer(changed, training=True).numpy()
+    past = 9 // arguments.get("strides", 1) + 1
+    np.testing.assert_array_equal(output[:, :past], expected[:, :past])
+    checks.assert_far(output[:, past:], expected[:, past:])
+
+
+def test_batch_normalization_of_a_causal_layer_is_asked_for():
+    for layer_type, arguments in FUTURE.values():
+        if layer_type is layers.RelativeAttention:
+            continue
+        layer = layer_type(4, **arguments)
+        assert not layer.use_batch_norm
+        assert layer_type(4, **arguments, use_batch_norm=True).use_batch_norm
+        again = layer_type.from_config(layer.get_config())
+        assert not again.use_batch_norm
+    assert layers.LambdaLayer(4).use_batch_norm
+    assert layers.LambdaConv(4, 3).use_batch_norm
+
+
 @pytest.mark.parametrize(
     ("make", "grid", "place", "seen"),
     [

@@ -143,7 +143,7 @@ def test_a_layer_that_is_called_twice_keeps_its_norms(rng):
         {"use_content": False},
         {"use_position": False},
         {"query_normalization": "softmax"},
-        {"causal": True},
+        {"causal": True, "use_batch_norm": True},
     ],
 )
 def test_lambda_layers_of_every_kind(arguments, rng):

@@ -28,7 +28,7 @@ def bytes_model():
     """A causal model: `(batch, length)` bytes to logits of the next ones."""
     tokens = tf.keras.Input((None,), dtype="int32", name="tokens")
     x = Keras.Embedding(256, 12)(tokens)
-    x += lambda_layer(scope=9, causal=True, use_batch_norm=False)(x)
+    x += lambda_layer(scope=9, causal=True)(x)
     return tf.keras.Model(tokens, Keras.Dense(256, name="logits")(x))
 
 

@@ -173,7 +173,7 @@ CASES = [
     Case(
         "causal",
         layers.LambdaLayer,
-        {**_SMALL, "causal": True, "scope": 5},
+        {**_SMALL, "causal": True, "scope": 5, "use_batch_norm": True},
         _SEQUENCE,
         any_size=True,
         trainable=8,
@@ -181,7 +181,7 @@ CASES = [
     Case(
         "causal_global",
         layers.LambdaLayer,
-        {**_SMALL, "causal": True},
+        {**_SMALL, "causal": True, "use_batch_norm": True},
         (37, 5),
         trainable=8,
     ),
@@ -274,7 +274,13 @@ CASES = [
     Case(
         "conv_causal",
         layers.LambdaConv,
-        {**_SMALL, "kernel_size": 3, "padding": "causal", "dilation_rate": 2},
+        {
+            **_SMALL,
+            "kernel_size": 3,
+            "padding": "causal",
+            "dilation_rate": 2,
+            "use_batch_norm": True,
+        },
         _SEQUENCE,
         any_size=True,
         trainable=8,

@@ -15,6 +15,7 @@ def mixer(rng, dtype):
     """A layer that reads the past, of a kind and with arguments drawn anew."""
     heads = {"num_heads": int(rng.choice([1, 2, 3])), "dtype": dtype}
     past = {"causal": True, **heads}
+    norm = {"use_batch_norm": True}
     odd, dilation = 2 * int(rng.integers(1, 6)) + 1, int(rng.integers(1, 3))
     kind = rng.integers(8)
     if kind == 0:
@@ -26,10 +27,11 @@ def mixer(rng, dtype):
             key_normalization=[None, "l2", "softmax"][rng.integers(3)],
             multi_head=bool(rng.integers(2)),
             **past,
+            **norm,
         )
     if kind == 1:
         return layers.LambdaLayer(
-            CHANNELS, key_dim=3, use_position=False, **past
+            CHANNELS, key_dim=3, use_position=False, **past, **norm
         )
     if kind == 2:
         return layers.LambdaConv(
@@ -39,6 +41,7 @@ def mixer(rng, dtype):
             key_dim=3,
             dilation_rate=dilation,
             **heads,
+            **norm,
         )
     if kind in (3, 4, 5):
         arguments = [{"scope": odd}, {}, {"position_embedding": None}]
