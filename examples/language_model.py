@@ -26,11 +26,8 @@ from lambdanet_tf import streaming
 from lambdanet_tf.layers import LambdaLayer
 
 KINDS = ("lambda", "attention")
-WIDTH, HEADS, BLOCKS, CONTEXT, BATCH = 128, 4, 4, 256, 8
+WIDTH, HEADS, BLOCKS, CONTEXT, BATCH = 128, 4, 4, 256, 16
 KEY_DIM, PAST = 16, 63  # A scope of 127, of which 63 positions are past.
-# The search of docs/mixers.md chose the deviation of the initial embeddings and
-# the rates.
-DEVIATION, RATES = 0.1, {"lambda": 1e-2, "attention": 3e-3}
 # The lambda layers are smaller, so their dense layers are wider.
 HIDDEN = {"lambda": 704, "attention": 512}
 CONTEXTS = (256, 1024, 4096, 16384)
@@ -51,9 +48,14 @@ def read_corpus() -> tuple[np.ndarray, np.ndarray]:
 
 
 class LanguageModel(tf.keras.Model):
-    """A decoder of bytes whose blocks mix positions by one kind of layer."""
+    """A decoder of bytes whose blocks mix positions by one kind of layer.
 
-    def __init__(self, kind: str, deviation: float | None = DEVIATION):
+    Args:
+        kind: one of `KINDS`.
+        deviation: of a lambda layer's initial embeddings.
+    """
+
+    def __init__(self, kind: str, deviation: float = 1.0):
         super().__init__()
         layers = tf.keras.layers
         self.kind, self.deviation = kind, deviation
@@ -68,14 +70,12 @@ class LanguageModel(tf.keras.Model):
     def _mixer(self, block):
         if self.kind == "attention":
             return tf.keras.layers.MultiHeadAttention(HEADS, WIDTH // HEADS)
-        # Batch statistics of a training batch would show it the future.
         return LambdaLayer(
             WIDTH,
             num_heads=HEADS,
             key_dim=KEY_DIM,
             scope=2 * PAST + 1,
             causal=True,
-            use_batch_norm=False,
             embeddings_initializer=tf.keras.initializers.RandomNormal(
                 stddev=self.deviation
             ),
@@ -156,14 +156,10 @@ class AttentionCache:
 def train(kind, corpus, folder, settings, print_fn=print):
     """Trains a model, or goes on from its last checkpoint."""
     model = build(kind)
-    warm_up = max(1, settings["steps"] // 20)
     rates = tf.keras.optimizers.schedules.CosineDecay(
-        0.0,
-        settings["steps"] - warm_up,
-        warmup_target=RATES[kind],
-        warmup_steps=warm_up,
+        0.0, settings["steps"], warmup_target=2e-3, warmup_steps=100
     )
-    optimizer = tf.keras.optimizers.Adam(rates, global_clipnorm=1.0)
+    optimizer = tf.keras.optimizers.Adam(rates)
     optimizer.build(model.trainable_variables)
     done, timed, seconds = tf.Variable(0), tf.Variable(0), tf.Variable(0.0)
     checkpoint = tf.train.Checkpoint(

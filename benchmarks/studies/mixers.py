@@ -279,10 +279,8 @@ def causal_convolution(size, dilations):
     )
 
 
-# Batch statistics of a training batch would show a causal layer the future.
 CAUSAL = {"num_heads": 4, "causal": True}
-CAUSAL_LAMBDA = {**CAUSAL, "use_batch_norm": False}
-BYTES_LAMBDA = {"key_dim": 8, "scope": 63, **CAUSAL_LAMBDA}
+BYTES_LAMBDA = {"key_dim": 8, "scope": 63, **CAUSAL}
 
 
 # Bytes of Python's standard library.
@@ -384,7 +382,7 @@ TASKS = {
                 causal_convolution(9, (1, 8)), (17, 2), KERNEL
             ),
             "lambda, a year": Variant(
-                lambda_layer(key_dim=8, scope=2 * YEAR + 1, **CAUSAL_LAMBDA),
+                lambda_layer(key_dim=8, scope=2 * YEAR + 1, **CAUSAL),
                 (32, 2),
                 LAMBDA,
             ),
@@ -404,7 +402,7 @@ TASKS = {
                 lambda_layer(**BYTES_LAMBDA), (108,), LAMBDA
             ),
             "lambda, global": Variant(
-                lambda_layer(key_dim=8, **CAUSAL_LAMBDA), (84,), LAMBDA
+                lambda_layer(key_dim=8, **CAUSAL), (84,), LAMBDA
             ),
             "attention, global": Variant(attention(**CAUSAL), (60,), ATTENTION),
             "causal convolution": Variant(
@@ -438,7 +436,7 @@ TASKS = {
         best=min,
         rates=RATES[1:4],
         steps=1800,
-        batch=example.BATCH,
+        batch=8,
     ),
 }
 
