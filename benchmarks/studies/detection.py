@@ -35,7 +35,7 @@ NETWORKS = {
     "convolution": (["CC", "CC", "CC", "CC"], [16, 32, 64, 96]),
 }
 SIZE = [detection_scenes.SIZE] * 2
-GRID = (4e-3, 1.2e-2, 4e-2, 1.2e-1, 4e-1)
+GRID = (4e-3, 1.2e-2, 4e-2, 1.2e-1, 4e-1, 1.2)
 RATES = GRID[1:4]
 SEARCH_SEED = 0  # no seed of a final run
 STEPS = 300
