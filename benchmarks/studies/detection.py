@@ -101,7 +101,7 @@ def experiment(case, scenes):
     task.validation_data.input_path = str(scenes / f"{judged}.tfrecord")
     params.trainer.train_steps = steps
     params.trainer.validation_interval = steps
-    optimizer, warm_up = params.trainer.optimizer_config, steps // 8
+    optimizer, warm_up = params.trainer.optimizer_config, max(1, steps // 8)
     optimizer.warmup.linear.warmup_steps = warm_up
     decay = optimizer.learning_rate.cosine
     decay.initial_learning_rate = case["rate"]

@@ -14,10 +14,8 @@ from lambdanet_tf import data
 from lambdanet_tf.environment import require
 
 SIZE = 128  # pixels, height and width of a scene
-PARTS = {  # scenes
-    **{"train": 2000, "heldout": 250},
-    **{"search": 2000, "validation": 250},
-}
+# Scenes of each part.
+PARTS = {"train": 2000, "heldout": 250, "search": 2000, "validation": 250}
 _VALIDATION = 0.2  # of the training images
 _SIDES = (28, 64)  # pixels, of a pasted picture
 _OBJECTS = (2, 6)  # in a scene; the second is one too many
@@ -57,10 +55,8 @@ def make_scenes(part: str, images: str = "digits"):
     is_searched = part in ("search", "validation")
     image_set = data.load_images(images, _VALIDATION * is_searched)
     threshold = _THRESHOLDS.get(images, _THRESHOLD)
-    source = {
-        **{"train": image_set.train, "search": image_set.train},
-        **{"heldout": image_set.test, "validation": image_set.validation},
-    }[part]
+    source = {"heldout": image_set.test, "validation": image_set.validation}
+    source = source.get(part, image_set.train)
     rng, pictures = (
         np.random.default_rng(list(PARTS).index(part)),
         _pictures(source),
