@@ -215,6 +215,7 @@ def test_causal_is_a_triangular_mask(rng):
                 **_SIZE,
                 "key_normalization": normalization,
                 "scope": scope,
+                "use_batch_norm": True,
             }
             causal = built(x, **arguments, causal=True)
             masked = layers.LambdaLayer(**arguments)
