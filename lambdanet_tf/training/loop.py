@@ -393,6 +393,7 @@ def _end_epoch(run, progress):
         progress.end_epoch(row)
     if run.on_epoch is not None:
         run.on_epoch(state.model, dict(state.rows[-1]))
+    state.tick()  # What files and callbacks took is no time of the next epoch.
 
 
 def _validate(run):

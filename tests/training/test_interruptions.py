@@ -158,6 +158,20 @@ def test_rates_are_true_with_checkpoints_and_after_a_stop(
     assert_same_end(folder, finished_run)
 
 
+@pytest.mark.once
+@pytest.mark.thorough
+def test_rates_leave_out_what_a_callback_takes(tmp_path, monkeypatch):
+    """By a clock that jumps a million seconds at the end of each epoch."""
+    clock, jumps = time.perf_counter, []
+    monkeypatch.setattr("time.perf_counter", lambda: clock() + sum(jumps))
+    folder = run_smoke(tmp_path, on_epoch=lambda *_: jumps.append(1e6))
+    assert len(jumps) == 2
+    rates = [float(row["images_per_second"]) for row in metrics_rows(folder)]
+    metrics = folder.read().metrics
+    assert min(*rates, metrics["images_per_second"]) > 0.01
+    assert metrics["seconds"] > sum(jumps)
+
+
 # A lost TPU or worker.
 
 
