@@ -206,7 +206,7 @@ def _loop(found):
 
 
 @_claim(
-    "Exports are faster than the Keras model as a `tf.function`: that takes",
+    "Exports are as fast as the Keras model as a `tf.function`: that takes",
     "serving.exports",
 )
 def _exports(found):
