@@ -26,8 +26,7 @@ def steps(line):
     Raises:
         ImportError: if PyTorch is missing.
     """
-    import torch  # noqa: PLC0415
-
+    torch = timm_models.torch_beside_tensorflow()
     torch.set_num_threads(THREADS)
     inputs = torch.randn(line.batch, line.filters, *line.grid)
     is_image = len(line.grid) == 2 and not line.causal

@@ -31,6 +31,12 @@ def missing():
     return None
 
 
+def torch_beside_tensorflow():
+    """PyTorch without triton: with both of these a process dies."""
+    sys.modules.setdefault("triton", None)
+    return importlib.import_module("torch")
+
+
 def module(name):
     """A module of timm, such as `timm.models.byobnet`."""
     with contextlib.suppress(ImportError):

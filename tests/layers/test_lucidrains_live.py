@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from benchmarks.networks import timm_models
 from lambdanet_tf import layers
 from tests.support import checks
 
@@ -97,7 +98,7 @@ def copy_weights(theirs, ours, intra_depth):
 @pytest.mark.parametrize("scope", [None, 3, 5])
 @pytest.mark.parametrize("training", [False, True])
 def test_outputs_and_gradients_are_theirs(scope, intra_depth, training, rng):
-    torch = importlib.import_module("torch")
+    torch = timm_models.torch_beside_tensorflow()
     theirs = their_layer(torch, scope, intra_depth, rng).train(training)
     ours = layers.LambdaLayer(
         FILTERS,

@@ -37,9 +37,9 @@ pytestmark = [
 every_network = pytest.mark.parametrize("name", timm_golden.TIMM_NAMES)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def torch():
-    return importlib.import_module("torch")
+    return timm_models.torch_beside_tensorflow()
 
 
 def random_state(network, seed):
