@@ -235,13 +235,15 @@ def peak_megabytes(function):
     """MiB that the first call of a `tf.function` adds at its peak (Linux).
 
     Traced before, not executed; the kernel's high-water mark is reset in
-    between. Memory that later calls would reuse is counted.
+    between. Memory that later calls would reuse is counted. Pages of files
+    are not: how much of a library its first use maps is the kernel's choice.
     """
     function.get_concrete_function()
-    held = status("VmRSS")
+    held, files = status("VmRSS"), status("RssFile")
     pathlib.Path("/proc/self/clear_refs").write_text("5")
     function()
-    return max(status("VmHWM") - held, 0.0)
+    mapped = status("RssFile") - files
+    return max(status("VmHWM") - held - mapped, 0.0)
 
 
 def status(field):
