@@ -93,9 +93,17 @@ def require(module: str, extra: str) -> types.ModuleType:
     except ImportError as error:
         raise MissingPackage(
             f"`{module}` is needed here and could not be imported "
-            f"({error}). It comes with the extra `{extra}`: pip install "
-            f'"lambdanet-tf[{extra}]", in a checkout pip install ".[{extra}]".'
+            f"({error}). It comes with the extra `{extra}`: "
+            f"{install_command(extra)}."
         ) from error
+
+
+def install_command(extras: str) -> str:
+    """Returns how extras are installed, several with commas between them."""
+    return (
+        f'pip install "lambdanet-tf[{extras}]", in a checkout pip install '
+        f'".[{extras}]"'
+    )
 
 
 def require_all(modules: Mapping[str, str]) -> None:
@@ -110,9 +118,8 @@ def require_all(modules: Mapping[str, str]) -> None:
         extras = ",".join(dict.fromkeys(missing.values()))
         names = ", ".join(f"`{module}`" for module in missing)
         raise MissingPackage(
-            f"{names} cannot be imported. Install what is missing with pip "
-            f'install "lambdanet-tf[{extras}]", in a checkout pip install '
-            f'".[{extras}]".'
+            f"{names} cannot be imported. Install what is missing with "
+            f"{install_command(extras)}."
         )
 
 

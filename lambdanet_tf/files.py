@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from lambdanet_tf.arguments import UserError
+from lambdanet_tf.environment import install_command
 from lambdanet_tf.environment import is_there
 from lambdanet_tf.environment import require
 
@@ -199,8 +200,8 @@ def check_file_system(path: str) -> None:
     if scheme == "gs":
         hint = (
             " Google Cloud Storage needs tensorflow-io-gcs-filesystem, for "
-            "Python below 3.13: it comes with the extra `tpu`, pip install "
-            '"lambdanet-tf[tpu]".'
+            "Python below 3.13: it comes with the extra `tpu`, "
+            f"{install_command('tpu')}."
         )
     raise UserError(
         f"This TensorFlow cannot read or write {scheme}:// paths. Received: "

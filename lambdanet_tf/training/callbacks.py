@@ -42,7 +42,7 @@ class UseAverages(tf.keras.callbacks.Callback):
         model.fit(..., validation_data=..., callbacks=[
             tf.keras.callbacks.BackupAndRestore("backup"),  # trained weights
             training.UseAverages(0.999, backup_dir="averages"),
-            tf.keras.callbacks.ModelCheckpoint("best.keras", ...),  # averages
+            training.KeepBest("best.keras"),  # averages
         ])
 
     `BackupAndRestore` stands before it, what looks at weights or keeps the

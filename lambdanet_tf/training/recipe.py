@@ -42,8 +42,8 @@ class Recipe:
     # The data.
     data: str = field(
         "digits",
-        "the images: digits, folder:PATH, records:PATH, idx:PATH, arrays:FILE "
-        "or tfds:NAME (docs/training.md)",
+        "the images: digits, folder:PATH, records:PATH, idx:PATH, arrays:FILE, "
+        "tfds:NAME or fake:NAME (docs/data.md)",
         metavar="SET",
     )
     validation_split: float = field(

@@ -109,7 +109,7 @@ def check_prerequisites(
     if not environment.is_there("matplotlib"):
         print_fn(
             "matplotlib is not installed: the run makes no pictures. It comes "
-            'with the extra `plot`: pip install "lambdanet-tf[plot]".'
+            f"with the extra `plot`: {environment.install_command('plot')}."
         )
 
 

@@ -185,7 +185,8 @@ def test_all_missing_packages_are_named_at_once(monkeypatch):
     record.check_prerequisites(smoke, RunOptions(), False, said.append)
     assert said == [
         "matplotlib is not installed: the run makes no pictures. It comes with "
-        'the extra `plot`: pip install "lambdanet-tf[plot]".'
+        'the extra `plot`: pip install "lambdanet-tf[plot]", in a checkout pip '
+        'install ".[plot]".'
     ]
 
 
