@@ -20,6 +20,7 @@ from lambdanet_tf.models.graph import is_graph
 from lambdanet_tf.models.graph import nodes
 from lambdanet_tf.models.graph import operation_of
 from lambdanet_tf.models.graph import symbolic
+from lambdanet_tf.models.weight_names import finalize_states
 
 _LAMBDA_LAYERS = (LambdaLayer, LambdaConv)
 _NORMALIZATIONS = (
@@ -291,8 +292,7 @@ class _Replacing:
                     new.trainable = own.trainable
             if layer.weights:
                 copy.set_weights(layer.get_weights())
-            if hasattr(copy, "finalize_state"):  # of a preprocessing layer
-                copy.finalize_state()
+            finalize_states(copy)
 
 
 def _layer_of(tensor):

@@ -19,6 +19,7 @@ from lambdanet_tf.models.graph import is_graph
 from lambdanet_tf.models.graph import nodes
 from lambdanet_tf.models.graph import operation_of
 from lambdanet_tf.models.graph import symbolic
+from lambdanet_tf.models.weight_names import finalize_states
 from lambdanet_tf.models.weight_names import global_tables
 from lambdanet_tf.models.weight_names import named_weights
 
@@ -65,6 +66,7 @@ def resize_embeddings(
     fitted, _ = _fitted(copy, arrays)
     for name, weight in weights.items():
         weight.assign(fitted[name])
+    finalize_states(copy)
     return copy
 
 

@@ -169,7 +169,22 @@ def set_weights(
     check_fit(shapes, arrays, model.name, origin)
     for key in shapes:
         ours[key].assign(arrays[key])
+    finalize_states(model)
     return mismatched
+
+
+def finalize_states(layer: tf.keras.layers.Layer) -> None:
+    """Remakes what layers keep of their weights, after these were assigned.
+
+    `Normalization` and other layers that are adapted compute with tensors that
+    they made of their weights.
+
+    Args:
+        layer: a layer or a model, with all that it holds.
+    """
+    for part in layer._flatten_layers():
+        if hasattr(part, "finalize_state"):
+            part.finalize_state()
 
 
 def check_fit(

@@ -20,7 +20,12 @@ from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers.lambda_base import LambdaBase
 from lambdanet_tf.layers.projections import ProjectionLayer
 from lambdanet_tf.models.cloning import clone_network
+from lambdanet_tf.models.graph import arguments_of
 from lambdanet_tf.models.graph import graph_of
+from lambdanet_tf.models.graph import nodes
+from lambdanet_tf.models.graph import operation_of
+from lambdanet_tf.models.graph import symbolic
+from lambdanet_tf.models.weight_names import finalize_states
 
 # These very classes: a subclass may compute something else.
 FOLDABLE = (
@@ -119,31 +124,40 @@ def fold_batch_norm(
             _set_lambda_weights(copy, layer)
         else:
             copy.set_weights(layer.get_weights())
+            finalize_states(copy)
     return folded
 
 
 def _folded_norms(model):
     """Maps the names of layers to the norms that can be folded into them."""
-    readers = {}
-    for layer in model.layers:
-        for tensor in tf.nest.flatten(layer.input):
-            readers.setdefault(id(tensor), []).append(layer)
+    readers = {}  # of each tensor: what a call, or the model, does with it
+    for node in nodes(graph_of(model)):
+        reader = operation_of(node)
+        if type(reader) in _NORMS and not _is_for_inference(node):
+            reader = None
+        for tensor in symbolic(arguments_of(node)):
+            readers.setdefault(id(tensor), []).append(reader)
     for tensor in tf.nest.flatten(model.outputs):
         readers.setdefault(id(tensor), []).append(None)
     norms = {}
     for layer in model.layers:
-        following = readers.get(id(layer.output), [])
         if (
-            len(following) == 1
-            and type(layer) in FOLDABLE
+            type(layer) in FOLDABLE
             and _is_linear(layer)
+            and _is_called_once(layer)
+            and len(following := readers.get(id(layer.output), [])) == 1
             and type(following[0]) in _NORMS
             and _is_of_channels(following[0], layer)
-            and _is_called_once(layer)
             and _is_called_once(following[0])
         ):
             norms[layer.name] = following[0]
     return norms
+
+
+def _is_for_inference(node):
+    """Whether a call of a norm does not ask for the batch's statistics."""
+    args, kwargs = arguments_of(node)
+    return not any([*args[1:2], kwargs.get("training")])
 
 
 def _is_linear(layer):

@@ -115,6 +115,56 @@ def test_what_somebody_else_reads_keeps_its_norm(rng):
     assert len(norms_of(fold(also_output, rng, sample))) == 1
 
 
+def tied(y, z):
+    """What is after the sum reads the first tensor of the layer's own call."""
+    activation = tf.keras.layers.LeakyReLU()
+    activation(tf.keras.Input(y.shape[1:]))
+    return tf.keras.layers.Add()([z, activation(y)])
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda y, z: y + z,
+        lambda y, z: z + y,
+        lambda y, z: y * tf.keras.activations.sigmoid(z),
+        lambda y, z: layers.LambdaLayer(4, num_heads=2, key_dim=3, scope=3)(
+            z, context=y
+        ),
+        lambda y, z: tf.keras.layers.MultiHeadAttention(2, 3)(z, y),
+        tied,
+    ],
+)
+def test_every_kind_of_reader_counts(read, rng):
+    inputs = tf.keras.Input((6, 4))
+    y = tf.keras.layers.Dense(4)(inputs)
+    model = tf.keras.Model(inputs, read(y, Norm()(y)))
+    sample = rng.normal(size=(2, 6, 4)).astype(np.float32)
+    assert len(norms_of(fold(model, rng, sample))) == 1
+
+
+@pytest.mark.parametrize("arguments", [{"training": True}, {}])
+def test_a_norm_of_the_batch_stays(arguments, rng):
+    inputs = tf.keras.Input((6, 4))
+    x = tf.keras.layers.Dense(4)(inputs)
+    model = tf.keras.Model(inputs, Norm(momentum=1.0)(x, **arguments))
+    sample = rng.normal(size=(2, 6, 4)).astype(np.float32)
+    assert len(norms_of(fold(model, rng, sample))) == len(arguments)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_was_adapted_stays(nested, rng):
+    sample = rng.normal(3.0, 5.0, (8, 6, 4)).astype(np.float32)
+    norm = tf.keras.layers.Normalization()
+    norm.adapt(sample)
+    inputs = tf.keras.Input((6, 4))
+    first = tf.keras.Sequential([tf.keras.Input((6, 4)), norm])
+    x = (first if nested else norm)(inputs)
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(3)(x))
+    folded = fold_batch_norm(model)
+    np.testing.assert_allclose(folded(sample), model(sample), atol=1e-5)
+
+
 def test_a_norm_after_an_activation_stays(rng):
     images = tf.keras.Input((7, 5, 3))
     outputs = sequence(images, Conv2D(5, 3, activation="relu"), Norm())
