@@ -155,6 +155,11 @@ def _end(model, wanted):
             f"Received: {model.name!r}, whose outputs are "
             f"{[output.name for output in model.outputs]}. {_ELSE}"
         )
+    if len(dense.output.shape) != 2:
+        raise UserError(
+            "`model` must have one row of classes for an image. Received: "
+            f"outputs of shape {tuple(dense.output.shape)}. {_ELSE}"
+        )
     if len(names) > 1 or not set(names) <= set(ACTIVATIONS):
         raise UserError(
             "`model` must end in logits, or in probabilities by one softmax "
@@ -204,7 +209,9 @@ def _activation_name(layer):
     if isinstance(layer, tf.keras.layers.Softmax):
         return "softmax" if layer.axis == -1 else "softmax of another axis"
     for name in ("linear", *ACTIVATIONS):
-        if layer.activation is getattr(tf.keras.activations, name):
+        functions = [getattr(tf.keras.activations, name)]
+        functions.append(getattr(tf.nn, name, None))
+        if any(layer.activation is function for function in functions):
             return name
     return getattr(layer.activation, "__name__", str(layer.activation))
 

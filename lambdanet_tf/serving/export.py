@@ -203,6 +203,7 @@ def export_model(
             folder,
             labels=classifier and classifier.labels,
             options=dataclasses.asdict(network.options),
+            compute_dtype=network.compute_dtype,
             metadata=origin,
         )
         model_card.write(folder, name, network, origin, checksums)

@@ -76,7 +76,8 @@ def write(
                 content = _convert(name, network, calibration)
                 # Converters keep operations that they do not know, so only
                 # the runtime tells.
-                _runner(name, content)
+                shape = (1, *network.classifier.image_shape)
+                _runner(name, content)(np.zeros(shape, np.float32))
         except Exception as error:  # those of C++ have no public names
             raise UserError(
                 f"`formats` must suit the model. {name!r} rejects it: "
@@ -142,8 +143,22 @@ def _convert(name, network, calibration):
     if name == "onnx":
         converter = require("tf2onnx.convert", extra="onnx")
         model, _ = converter.from_function(classify, [spec], opset=_ONNX_OPSET)
+        _embed(model.graph, classify.get_concrete_function().graph.captures)
         return model.SerializeToString()
     return _to_tflite(classify, calibration if "int8" in name else None)
+
+
+def _embed(graph, captures):
+    """Makes the tensors that layers keep a part of an ONNX graph.
+
+    They are no variables, so the converter takes them for inputs.
+    """
+    kept = {inner.name: outer for outer, inner in captures}
+    numpy_helper = require("onnx.numpy_helper", extra="onnx")
+    for value in [value for value in graph.input if value.name in kept]:
+        graph.input.remove(value)
+        array = kept[value.name].numpy()
+        graph.initializer.append(numpy_helper.from_array(array, value.name))
 
 
 def _to_tflite(function, calibration):

@@ -105,6 +105,13 @@ class Inference:
         )
 
     @property
+    def compute_dtype(self) -> str:
+        """The narrowest type that a layer of the model computes in."""
+        found = {part.compute_dtype for part in self.model._flatten_layers()}
+        narrow = [name for name in ("bfloat16", "float16") if name in found]
+        return narrow[0] if narrow else "float32"
+
+    @property
     def output_specs(self) -> dict[str, tf.TensorSpec]:
         """The `tf.TensorSpec` of each output, by name."""
         return self._infer.structured_outputs
@@ -152,11 +159,16 @@ class Inference:
                 name: x.astype(self.output_specs[name].dtype.as_numpy_dtype)
                 for name, x in found.items()
             }
-        network = tf.keras.Model(model.inputs, classifier.dense.input)
+        dense = classifier.dense
+        network = tf.keras.Model(model.inputs, [dense.input, dense.output])
         images = tf.cast(inputs["images"], tf.float32)
-        features = network.predict(images, verbose=0)
-        kernel, *bias = classifier.dense.get_weights()
-        logits = features @ kernel + sum(bias)
+        activation = dense.activation
+        dense.activation = tf.keras.activations.linear  # For logits.
+        try:
+            found = network.predict(images, verbose=0)
+        finally:
+            dense.activation = activation
+        features, logits = (np.asarray(x, np.float32) for x in found)
         return {
             "features": features,
             "logits": logits,
@@ -186,6 +198,7 @@ def _specs(model):
     """The `tf.TensorSpec` of each input, by name, in the model's order."""
     names = {id(tensor): tensor.name for tensor in model.inputs}
     if isinstance(model.input, Mapping):
+        _check_flat("inputs", model.input)
         names = {id(tensor): name for name, tensor in model.input.items()}
     _check_names("inputs", list(names.values()))
     specs = {}
@@ -206,10 +219,20 @@ def _outputs(model):
     """The place in `model.outputs` of each output, by name."""
     names = model.output_names
     if isinstance(model.output, Mapping):
+        _check_flat("outputs", model.output)
         places = [id(tensor) for tensor in model.outputs]
         return {k: places.index(id(x)) for k, x in model.output.items()}
     _check_names("outputs", names)
     return {name: place for place, name in enumerate(names)}
+
+
+def _check_flat(kind, tensors):
+    """Raises a ValueError unless a dictionary holds a tensor by each name."""
+    if nested := [k for k, x in tensors.items() if tf.nest.is_nested(x)]:
+        raise UserError(
+            f"`model` must have a tensor for each name of its {kind}. "
+            f"Received: several at {nested}."
+        )
 
 
 def _check_names(kind, names):

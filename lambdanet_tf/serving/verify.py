@@ -21,9 +21,10 @@ from lambdanet_tf.serving.versions import local_copy
 from lambdanet_tf.serving.versions import read_metadata
 
 # Largest difference to Keras, relative to the largest value of an output;
-# bfloat16 keeps 8 bits of a weight. For int8, with 256 values for a whole
-# tensor, the root mean square of all differences: single ones can be large.
-TOLERANCES = {"float32": 1e-4, "bfloat16": 5e-2, "int8": 0.2}
+# float16 keeps 11 bits of a number, bfloat16 8. For int8, with 256 values for a
+# whole tensor, the root mean square of all differences: single ones can be
+# large.
+TOLERANCES = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2, "int8": 0.2}
 INT8 = "tflite_int8"
 
 # What is not compared by its value, and the scores that belong to it.
@@ -175,7 +176,12 @@ def verify_export(
             ),
             *_of_formats(local, options["formats"], examples, batch_sizes),
         ]
-        compared = _Keras(arrays, fields["labels"], options["weights_dtype"])
+        compared = _Keras(
+            arrays,
+            fields["labels"],
+            options["weights_dtype"],
+            fields.get("compute_dtype", "float32"),
+        )
         return Verification(
             examples=len(next(iter(examples.values()))),
             unit="image" if fields["labels"] else "example",
@@ -274,10 +280,10 @@ def _bytes_on_disk(folder: pathlib.Path, names: Sequence[str]):
 class _Keras:
     """What the Keras model computed for the examples, to compare with."""
 
-    def __init__(self, arrays, labels, weights_dtype):
+    def __init__(self, arrays, labels, weights_dtype, compute_dtype):
         self._arrays = arrays
         self._labels = np.array([x.encode() for x in labels or ()], "O")
-        self._weights_dtype = weights_dtype
+        self._dtypes = weights_dtype, compute_dtype
 
     def result(
         self,
@@ -288,12 +294,12 @@ class _Keras:
         """Compares the outputs of a signature or format for all examples."""
         of_files = signature in ("serving_bytes", "classify")
         kind = requests.FILES if of_files else requests.TENSORS
-        dtype = self._weights_dtype
-        if signature in formats.FORMATS:
-            dtype = "float32"
+        # Files for other runtimes keep float32 weights.
+        dtypes = self._dtypes[signature in formats.FORMATS :]
+        tolerance = max(TOLERANCES[dtype] for dtype in dtypes)
         difference = max(self._differences(outputs, kind))
         if signature == INT8:
-            dtype = "int8"
+            tolerance = TOLERANCES["int8"]
             logits = self._arrays[f"{kind}/logits"]
             apart = np.linalg.norm(outputs["logits"] - logits)
             difference = float(apart / np.linalg.norm(logits))
@@ -301,7 +307,7 @@ class _Keras:
             signature,
             {name: outputs[name].shape for name in sorted(outputs)},
             difference,
-            difference <= TOLERANCES[dtype],
+            difference <= tolerance,
             milliseconds,
         )
 

@@ -30,6 +30,11 @@ def make(units, activation=None, layer=None, loss=None):
     return model
 
 
+def each_pixel():
+    images = tf.keras.Input((8, 8, 3))
+    return tf.keras.Model(images, tf.keras.layers.Dense(4)(images))
+
+
 def sigmoid_layer():
     return tf.keras.layers.Activation("sigmoid", dtype="float32")
 
@@ -44,6 +49,7 @@ def sigmoid_layer():
         (lambda: make(4), "sigmoid", "sigmoid"),
         (lambda: make(4, "sigmoid"), None, "sigmoid"),
         (lambda: make(4, "softmax"), None, "softmax"),
+        (lambda: make(4, tf.nn.softmax), None, "softmax"),
         (lambda: make(4, loss=BINARY), None, "sigmoid"),
         (lambda: make(4, loss="binary_crossentropy"), None, "sigmoid"),
         (lambda: make(4, loss=BINARY), "softmax", "softmax"),
@@ -91,6 +97,7 @@ def test_an_assumed_softmax_is_said(loss, tmp_path):
             None,
             "another axis",
         ),
+        (each_pixel, None, r"one row of classes.*\(None, 8, 8, 4\).*'predict'"),
     ],
 )
 def test_what_is_ambiguous_is_refused(model, wanted, message, tmp_path):

@@ -51,6 +51,21 @@ def test_files_are_those_of_the_float32_network(small_run, tmp_path, rng):
 
 
 @pytest.mark.slow
+def test_tensors_that_a_layer_keeps_are_in_the_files(tmp_path, rng):
+    images = tf.keras.Input((4, 4, 1))
+    norm = tf.keras.layers.Normalization(mean=[2.0], variance=[4.0])
+    flat = tf.keras.layers.Flatten()(norm(images))
+    outputs = tf.keras.layers.Dense(3, activation="softmax")(flat)
+    model = tf.keras.Model(images, outputs)
+    options = serving.ExportOptions(formats=BOTH)
+    formats.write(tmp_path, serving.Inference(model, options))
+    sample = rng.uniform(0, 9, (2, 4, 4, 1)).astype(np.float32)
+    for name in BOTH:
+        found = formats.load(tmp_path, name)(sample)["probabilities"]
+        np.testing.assert_allclose(found, model(sample), atol=1e-5)
+
+
+@pytest.mark.slow
 def test_the_successor_of_the_tflite_interpreter_agrees(
     small_run, small_export, rng
 ):

@@ -290,6 +290,12 @@ def of_texts():
     return tf.keras.Model(texts, Keras.StringLookup(vocabulary=["a"])(texts))
 
 
+def nested():
+    inputs = tf.keras.Input((5,), name="tokens")
+    both = [Keras.Dense(2)(inputs), Keras.Dense(3)(inputs)]
+    return tf.keras.Model(inputs, {"both": both})
+
+
 TOKENS = np.zeros((2, 5), np.int32)
 WRONG = {
     "no examples": (bytes_model, None, "`examples` must be given.*tokens"),
@@ -322,6 +328,7 @@ WRONG = {
         TOKENS,
         r"`model` must name its inputs, .*\['my-input'\]",
     ),
+    "nested outputs": (nested, TOKENS, r"a tensor for each name.*\['both'\]"),
     "texts": (of_texts, TOKENS, "`model` must take numbers.*'texts'"),
     "labels": (
         lambda: serving.Inference(

@@ -5,10 +5,12 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from lambdanet_tf import cli
 from lambdanet_tf import models
 from lambdanet_tf import serving
+from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.serving import formats
 from lambdanet_tf.serving import standalone
 from lambdanet_tf.serving import verify
@@ -134,6 +136,49 @@ def test_another_file_is_noticed(copy, small_run, rng):
     agreeing = [row.signature for row in result.signatures if row.agrees]
     assert agreeing == [*SIGNATURES, XLA]
     assert len(result.signatures) == len(SIGNATURES) + 1 + len(files)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("task", ["classify", "predict"])
+def test_half_precision_agrees_as_far_as_it_can(name, task, tmp_path, rng):
+    policy = tf.keras.mixed_precision.Policy(name)
+    images = tf.keras.Input((8, 8, 3), name="images")
+    x = tf.keras.layers.Conv2D(6, 3, dtype=policy)(images)
+    x = tf.keras.layers.BatchNormalization(dtype=policy)(x)
+    x = tf.keras.layers.GlobalMaxPooling2D(dtype=policy)(x)
+    model = tf.keras.Model(images, tf.keras.layers.Dense(5, dtype=policy)(x))
+    shake(model, rng)
+    options = serving.ExportOptions(
+        task=task, classifier_activation="softmax" if task[0] == "c" else None
+    )
+    examples = rng.uniform(0, 255, (4, 8, 8, 3)).astype(np.float32)
+    if task == "classify":
+        examples = examples, np.arange(4)
+    folder = serving.export_model(
+        model, tmp_path, "m", options=options, examples=examples
+    )
+    [dtype] = {name.removeprefix("mixed_")}
+    assert serving.read_metadata(folder)["compute_dtype"] == dtype
+    result = serving.verify_export(folder)
+    assert result.agrees, str(result)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not KERAS_3, reason="Keras 2 has no low-rank updates")
+def test_a_classifier_with_low_rank_updates(tmp_path, rng):
+    model = models.LambdaResNetSmall(stages=("C",), widths=(8,), strides=(1,))
+    head = model.layers[-1]
+    head.enable_lora(2)
+    head.lora_kernel_b.assign(rng.normal(size=head.lora_kernel_b.shape))
+    images = rng.uniform(0, 255, (4, 8, 8, 1)).astype(np.float32)
+    inference = serving.Inference(model)
+    expected = inference.expected_outputs({"images": images})
+    np.testing.assert_allclose(
+        expected["probabilities"], model.predict(images, verbose=0), atol=1e-6
+    )
+    outputs = inference(images=images)
+    np.testing.assert_allclose(outputs["logits"], expected["logits"], atol=1e-4)
 
 
 @pytest.mark.thorough
