@@ -190,7 +190,9 @@ def _of_size(model, image_size, batch_size):
         size = list(image_size)
     if (batch, *size, channels) == built:
         return model
-    images = tf.keras.Input((*size, channels), batch_size=batch, name="images")
+    images = tf.keras.Input(
+        (*size, channels), batch_size=batch, name=model.inputs[0].name
+    )
     return clone_network(model, input_tensors=images)
 
 

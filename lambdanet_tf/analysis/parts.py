@@ -65,11 +65,24 @@ def lambda_layers(model: tf.keras.Model) -> list[Any]:
     Returns:
         List of `LambdaLayer` and `LambdaConv`.
 
+    Raises:
+        ValueError: if all of them are in a model that it holds.
+
     Examples:
         >>> len(lambda_layers(models.LambdaResNetSmall()))
         4
     """
-    return [x for x in model.layers if isinstance(x, LambdaBase)]
+    found = [x for x in model.layers if isinstance(x, LambdaBase)]
+    for inner in model.layers:
+        if found or not isinstance(inner, tf.keras.Model):
+            continue
+        if any(isinstance(x, LambdaBase) for x in inner._flatten_layers()):
+            raise ValueError(
+                "`model` must have lambda layers itself. Received: "
+                f"{model.name!r}; its lambda layers are in the model "
+                f"{inner.name!r}: give that, `model.get_layer({inner.name!r})`."
+            )
+    return found
 
 
 def layer_part(layer: Any, part: str) -> Any:

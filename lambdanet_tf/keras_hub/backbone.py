@@ -1,12 +1,14 @@
 """The networks of this package as backbones of KerasHub."""
 
 import contextlib
+import dataclasses
 from typing import Any
 
 import keras
 import keras_hub
 
 from lambdanet_tf import models
+from lambdanet_tf.models.weight_names import named_layers
 
 # Arguments that are objects, and what makes them of their configuration.
 _OBJECTS = {
@@ -32,6 +34,8 @@ class NetworkBackbone(
         dtype: of the layers; a dtype, a policy or None for the global policy.
         name: of the model; None for the network's.
         trainable: bool.
+        frozen: names of layers inside that are not trained, as `get_config`
+            gives them.
         **arguments: of the builder of that name, and so attributes of its
             spec.
 
@@ -64,6 +68,7 @@ class NetworkBackbone(
         dtype=None,
         name=None,
         trainable=True,
+        frozen=(),
         **arguments: Any,
     ):
         heads = {"include_top", "pooling", "endpoints", "classes"}
@@ -101,17 +106,37 @@ class NetworkBackbone(
         self.network = network
         self.image_shape = tuple(image_shape)
         self.arguments = arguments
+        for path, layer in named_layers(self):
+            if path in frozen:
+                layer.trainable = False
 
     def get_config(self):
         arguments = dict(self.arguments)
         for name in _OBJECTS.keys() & arguments.keys():
             arguments[name] = _OBJECTS[name].serialize(arguments[name])
+        frozen = [
+            path
+            for path, layer in named_layers(self)
+            if path and not layer.trainable
+        ]
         return {
             **super().get_config(),
             "network": self.network,
             "image_shape": self.image_shape,
-            **arguments,
+            "frozen": frozen,
+            **{key: _plain(value) for key, value in arguments.items()},
         }
+
+
+def _plain(value):
+    """An argument as JSON can have it: rows of a network are dictionaries."""
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    return dataclasses.asdict(value) if _is_row(value) else value
+
+
+def _is_row(value):
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
 @contextlib.contextmanager

@@ -433,7 +433,7 @@ def LambdaResNetSmall(*, input_shape=_GRAY_8, classes=10, **arguments):
         >>> LambdaResNetSmall(classes=5).output_shape
         (None, 5)
     """
-    if input_shape is _GRAY_8 and "input_tensor" in arguments:
+    if input_shape is _GRAY_8 and arguments.get("input_tensor") is not None:
         input_shape = None
     return ResNet(
         specs.RESNETS["LambdaResNetSmall"],
@@ -456,7 +456,7 @@ def LambdaResNetSmall28(*, input_shape=_GRAY_28, classes=10, **arguments):
         >>> LambdaResNetSmall28(classes=5).output_shape
         (None, 5)
     """
-    if input_shape is _GRAY_28 and "input_tensor" in arguments:
+    if input_shape is _GRAY_28 and arguments.get("input_tensor") is not None:
         input_shape = None
     return ResNet(
         specs.RESNETS["LambdaResNetSmall28"],

@@ -1,9 +1,13 @@
-"""Copies of networks that keep what their layers share."""
+"""Copies of networks that keep what their layers share, and know."""
 
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+
+from lambdanet_tf.layers import RelativePositionEmbedding
+from lambdanet_tf.models.graph import graph_of
+from lambdanet_tf.models.graph import is_graph
 
 
 def check_functional(model: Any) -> None:
@@ -24,10 +28,10 @@ def check_functional(model: Any) -> None:
             f"{type(model).__module__}.{type(model).__name__}."
         )
     try:
-        is_graph = bool(model.inputs and model.outputs)
+        has_calls = bool(model.inputs and model.outputs)
     except (AttributeError, ValueError):  # As Keras 3 says it.
-        is_graph = False
-    if not is_graph:
+        has_calls = False
+    if not has_calls:
         raise ValueError(
             "`model` must be a functional model, whose layers are known as a "
             f"graph. Received: {model.name!r}, a {type(model).__name__} "
@@ -44,12 +48,12 @@ def clone_network(
     """Copies a network, with new weights, sharing embeddings as it does.
 
     `tf.keras.models.clone_model` gives each layer a table of its own, and
-    warns.
+    warns. Vocabularies of layers that look up words are copied as well.
 
     Args:
         model: a functional model.
-        input_tensors: Keras tensors to build on, of another size for instance;
-            None for inputs like the model's.
+        input_tensors: Keras tensors to build on, of another size for instance,
+            in the model's order; None for inputs like the model's.
         clone_layer: function of a layer and its config that returns its copy;
             None for the same layer. The config of a layer that shares its table
             holds the copy of that table.
@@ -65,14 +69,48 @@ def clone_network(
         >>> clone_network(model).count_params() == model.count_params()
         True
     """
-    check_functional(model)
     tables = {}
 
-    def clone(layer):
-        config = config_with_table(layer, tables)
-        if clone_layer is not None:
-            return clone_layer(layer, config)
+    def clone(layer, config):
+        if _has_shared_tables(layer, config):
+            copy = clone_graph(layer, tables, clone)
+            if not layer.trainable:
+                copy.trainable = False
+            return copy
         return type(layer).from_config(config)
+
+    def clone_chosen(layer, config):
+        if clone_layer is None or _has_shared_tables(layer, config):
+            return clone(layer, config)
+        return clone_layer(layer, config)
+
+    return clone_graph(model, tables, clone_chosen, input_tensors)
+
+
+def clone_graph(
+    model: tf.keras.Model,
+    tables: dict[int, Any],
+    clone_layer: Callable,
+    input_tensors: Any = None,
+) -> tf.keras.Model:
+    """Copies a network as `clone_network` does, with tables of many networks.
+
+    Args:
+        model: as there, and so are the rest.
+        tables: as for `config_with_table`.
+        clone_layer: see there; it also copies the models inside.
+        input_tensors: see there.
+    """
+    check_functional(model)
+    if input_tensors is not None:  # Keras 3 wants the model's own structure.
+        input_tensors = tf.nest.pack_sequence_as(
+            graph_of(model).input, tf.nest.flatten(input_tensors)
+        )
+
+    def clone(layer):
+        copy = clone_layer(layer, config_with_table(layer, tables))
+        copy_vocabularies(layer, copy)
+        return copy
 
     return tf.keras.models.clone_model(
         model, input_tensors=input_tensors, clone_function=clone
@@ -94,3 +132,44 @@ def config_with_table(layer: Any, tables: dict[int, Any]) -> dict[str, Any]:
             tables[id(table)] = type(table).from_config(table.get_config())
         config["position_embedding"] = tables[id(table)]
     return config
+
+
+def copy_vocabularies(layer: Any, copy: Any) -> None:
+    """Gives a copy the vocabularies that a layer and its parts have adapted.
+
+    They are no weights, and not in a config.
+
+    Args:
+        layer: of any kind.
+        copy: made of its config.
+    """
+    if copy is layer or not isinstance(layer, tf.keras.layers.Layer):
+        return
+    parts = layer._flatten_layers(), copy._flatten_layers()
+    for own, new in zip(*parts, strict=False):
+        # What both Kerases have in a `TextVectorization`.
+        table = getattr(own, "_lookup_layer", own)
+        if not hasattr(own, "set_vocabulary") or table.input_vocabulary:
+            continue
+        words = own.get_vocabulary(include_special_tokens=False)
+        if words and table.output_mode == "tf_idf":
+            first = table.vocabulary_size() - len(words)  # the special ones
+            rates = table.idf_weights_const.numpy()[first:][: len(words)]
+            new.set_vocabulary(words, rates)
+        elif words:
+            new.set_vocabulary(words)
+
+
+def _has_shared_tables(layer, config):
+    """Whether a layer is a model, of Keras' own classes, with such tables."""
+    return (
+        is_graph(layer)
+        and "layers" in config
+        and any(
+            isinstance(
+                getattr(part, "_position_embedding_argument", None),
+                RelativePositionEmbedding,
+            )
+            for part in layer._flatten_layers()
+        )
+    )

@@ -34,7 +34,12 @@ def _scale_and_offset(channels, mean, std):
 
 
 def preprocess_input(
-    images, *, include_preprocessing=True, mean=None, std=None
+    images,
+    data_format=None,
+    *,
+    include_preprocessing=True,
+    mean=None,
+    std=None,
 ):
     """Returns images as a network takes them: by default unchanged.
 
@@ -46,7 +51,9 @@ def preprocess_input(
     another number of channels in [-1, 1].
 
     Args:
-        images: array or tensor of pixels in [0, 255], channels last.
+        images: array, tensor or Keras tensor of pixels in [0, 255], channels
+            last.
+        data_format: None or "channels_last".
         include_preprocessing: as the network was built.
         mean: of each channel of color images, in [0, 255], if the network does
             not normalize them; None for ImageNet's.
@@ -57,9 +64,10 @@ def preprocess_input(
         of the same shape.
 
     Raises:
-        ValueError: if `mean` or `std` are given for a network that normalizes
-            its images, or not for the three channels of color images, or if
-            the number of channels is unknown where it counts.
+        ValueError: if `data_format` is another, `mean` or `std` are given for a
+            network that normalizes its images, or not for the three channels
+            of color images, or if the number of channels is unknown where it
+            counts.
 
     Examples:
         >>> images = tf.constant([[[[0.0], [255.0]]]])
@@ -67,6 +75,7 @@ def preprocess_input(
         >>> new.numpy().ravel().tolist()
         [-1.0, 1.0]
     """
+    one_of("data_format", data_format, (None, "channels_last"))
     one_of("include_preprocessing", include_preprocessing, (True, False))
     if include_preprocessing:
         _refuse(
@@ -76,8 +85,11 @@ def preprocess_input(
             std=std,
         )
         return images
-    images = tf.cast(images, tf.float32)
-    channels = None if images.shape.rank is None else images.shape[-1]
+    is_symbolic = hasattr(images, "_keras_history")
+    if not is_symbolic:
+        images = tf.cast(images, tf.float32)
+    shape = tf.TensorShape(images.shape)
+    channels = None if shape.rank is None else shape[-1]
     if channels is None:
         raise ValueError(
             "`images` must have a known number of channels, their last axis. "
@@ -92,6 +104,8 @@ def preprocess_input(
     mean = color("mean", IMAGENET_MEAN if mean is None else mean)
     std = color("std", IMAGENET_STD if std is None else std, above=0)
     scale, offset = _scale_and_offset(channels, mean, std)
+    if is_symbolic:
+        return tf.keras.layers.Rescaling(scale, offset, dtype="float32")(images)
     return images * tf.constant(scale) + tf.constant(offset)
 
 
@@ -146,15 +160,17 @@ class _RangeCheck:
         if not values.size or not np.all(np.isfinite(values)):
             return
         low, high = float(values.min()), float(values.max())
-        if low < -3 or high > 3:
-            self._is_done = True
+        # Bicubic resizing puts pixels below 0, at edges and not by much.
+        is_centered = low < -high / 2 or np.mean(values < -0.01) > 0.1
+        if high > 50 or (low >= 0 and high > 3):
+            self._is_done = not is_centered
             return
-        # Whole numbers may be dark pixels, and so may fractions that bicubic
-        # resizing made of them: not far below 0, though.
-        if np.all(values == np.round(values)) or (low >= -1 and high > 1):
+        # Whole numbers may be dark pixels, and so may fractions.
+        is_whole = np.all(values == np.round(values))
+        if is_whole or (high > 1 and not is_centered):
             return
         ranges = "[0, 1]" if low >= 0 else "[-1, 1]"
-        if low < -1:
+        if low < -1 or high > 1:
             ranges = "a range of zero mean and unit variance"
         self._is_done = True
         warnings.warn(

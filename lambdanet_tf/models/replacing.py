@@ -14,6 +14,7 @@ from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.models.cloning import check_functional
 from lambdanet_tf.models.cloning import config_with_table
+from lambdanet_tf.models.cloning import copy_vocabularies
 from lambdanet_tf.models.graph import arguments_of
 from lambdanet_tf.models.graph import graph_of
 from lambdanet_tf.models.graph import is_graph
@@ -129,6 +130,7 @@ class _Replacing:
         self._tables = {}  # copies of those that layers share, by id
         self._copies = {}  # by id of the layer: (layer, its copy)
         self._new = {}  # by id, of layers that rules returned
+        self._nodes = set()  # ids of the calls of the network
         self._sources = {}  # by id of a tensor: the lambda layer it comes from
         self.successions = []
 
@@ -136,6 +138,7 @@ class _Replacing:
         """The model with other layers; `prefix` is of the names inside."""
         graph = graph_of(model)
         tensors = {}
+        self._nodes.update(map(id, nodes(graph)))
 
         def new_input(x):
             layer = _layer_of(x)
@@ -165,7 +168,7 @@ class _Replacing:
             copy = self.rebuilt(layer, f"{prefix}{layer.name}/")
             self._copies[id(layer)] = layer, copy
         if id(layer) not in self._copies:
-            place = _place(node, args, kwargs, prefix)
+            place = self._place(node, args, kwargs, prefix)
             if layers := self._replacement(layer, place):
                 return self._call_new(layers, layer, place)
             self._copies[id(layer)] = layer, self._copy(layer, place)
@@ -173,6 +176,32 @@ class _Replacing:
         outputs = copy(*args, **kwargs)
         self._note_source(copy, (args, kwargs), outputs)
         return outputs
+
+    def _place(self, node, args, kwargs, prefix):
+        """The `Place` of a layer that is called with the new tensors."""
+        layer = operation_of(node)
+        arguments = dict(enumerate(args)) | kwargs
+        kwargs = {k: kwargs[k] for k in kwargs.keys() - _passed_masks(node)}
+        if isinstance(layer, tf.keras.layers.Layer):
+            try:
+                bound = inspect.signature(layer.call).bind(*args, **kwargs)
+                arguments = bound.arguments
+            except TypeError:  # of arguments that `__call__` takes for itself
+                pass
+        tensors = symbolic((args, kwargs))
+        outputs = tf.nest.flatten(node.outputs)
+        return Place(
+            name=prefix + layer.name,
+            input_shape=tuple(tensors[0].shape),
+            output_shape=tuple(outputs[0].shape) if len(outputs) == 1 else None,
+            arguments=dict(arguments),
+            # Other networks may have the layer, too.
+            followers=tuple(
+                operation_of(after)
+                for after in layer._outbound_nodes
+                if id(after) in self._nodes
+            ),
+        )
 
     def _replacement(self, layer, place):
         """The list of layers that rules return; None to keep the layer."""
@@ -254,10 +283,10 @@ class _Replacing:
                 mask=layer.mask,
                 arguments=layer.arguments,
                 name=layer.name,
-                dtype=layer.dtype,
+                dtype=layer.dtype_policy,
             )
         try:
-            return type(layer).from_config(
+            copy = type(layer).from_config(
                 config_with_table(layer, self._tables)
             )
         except (NotImplementedError, TypeError, ValueError) as error:
@@ -266,6 +295,8 @@ class _Replacing:
                 "copied: its `get_config` must hold what its constructor "
                 f"takes. Keras says: {error}"
             ) from error
+        copy_vocabularies(layer, copy)
+        return copy
 
     def _note_source(self, layer, inputs, outputs):
         """Follows the outputs of lambda layers to what reads them first."""
@@ -309,28 +340,6 @@ def _counted_calls(model, counts=None):
             _counted_calls(layer, counts)
         counts[id(layer)] += 1
     return counts
-
-
-def _place(node, args, kwargs, prefix):
-    """The `Place` of a layer that is called with the new tensors."""
-    layer = operation_of(node)
-    arguments = dict(enumerate(args)) | kwargs
-    kwargs = {k: kwargs[k] for k in kwargs.keys() - _passed_masks(node)}
-    if isinstance(layer, tf.keras.layers.Layer):
-        try:
-            bound = inspect.signature(layer.call).bind(*args, **kwargs)
-            arguments = bound.arguments
-        except TypeError:  # of arguments that `__call__` takes for itself
-            pass
-    tensors = symbolic((args, kwargs))
-    outputs = tf.nest.flatten(node.outputs)
-    return Place(
-        name=prefix + layer.name,
-        input_shape=tuple(tensors[0].shape),
-        output_shape=tuple(outputs[0].shape) if len(outputs) == 1 else None,
-        arguments=dict(arguments),
-        followers=tuple(operation_of(x) for x in layer._outbound_nodes),
-    )
 
 
 def _passed_masks(node):

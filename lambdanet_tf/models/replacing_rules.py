@@ -91,6 +91,7 @@ def convolution_rule(
                 "returns LambdaLayer(scope=...) for them."
             )
         _check_channels_last(layer, place)
+        _check_no_activity_regularizer(layer, place)
         return [
             _lambda_of(layer, place, scope, _fitting(arguments, layer.filters)),
             *_bias_of(layer, place),
@@ -148,6 +149,7 @@ def attention_rule(
         if not is_chosen(place):
             return None
         _check_self_attention(layer, place)
+        _check_no_activity_regularizer(layer, place)
         filters = place.output_shape[-1]
         return LambdaLayer(
             filters,
@@ -243,6 +245,15 @@ def _check_channels_last(layer, place):
             f"Layer {place.name!r} cannot be replaced: lambda layers take "
             f"maps with their channels last. Received: data_format="
             f"{layer.data_format!r}."
+        )
+
+
+def _check_no_activity_regularizer(layer, place):
+    if layer.get_config().get("activity_regularizer") is not None:
+        raise ValueError(
+            f"Layer {place.name!r} cannot be replaced: it has an "
+            "`activity_regularizer`, which would be lost. Leave it with "
+            "`names`, or write a rule that returns layers with one."
         )
 
 

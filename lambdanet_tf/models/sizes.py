@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.models.cloning import check_functional
-from lambdanet_tf.models.cloning import clone_network
+from lambdanet_tf.models.cloning import clone_graph
 from lambdanet_tf.models.graph import arguments_of
 from lambdanet_tf.models.graph import graph_of
 from lambdanet_tf.models.graph import is_graph
@@ -58,7 +58,7 @@ def resize_embeddings(
     """
     input_shape = tuple(input_shape)
     if isinstance(model, tf.keras.Model):
-        copy = _model_of_size(model, input_shape, {})
+        copy = _model_of_size(model, input_shape, {}, {})
     else:
         copy = _layer_of_size(model, input_shape)
     weights, given = named_weights(copy), named_weights(model)
@@ -66,11 +66,17 @@ def resize_embeddings(
     fitted, _ = _fitted(copy, arrays)
     for name, weight in weights.items():
         weight.assign(fitted[name])
+    for own, new in zip(
+        model._flatten_layers(), copy._flatten_layers(), strict=False
+    ):
+        # Sublayers of a copy have no low-rank updates (LoRA) of their own.
+        if getattr(own, "lora_enabled", False) and not new.lora_enabled:
+            new.kernel.assign(own.kernel)
     finalize_states(copy)
     return copy
 
 
-def _model_of_size(model, input_shape, shapes):
+def _model_of_size(model, input_shape, shapes, tables):
     """A copy of a model at another size, with new weights.
 
     Args:
@@ -78,6 +84,7 @@ def _model_of_size(model, input_shape, shapes):
         input_shape: of its inputs without the batch.
         shapes: dict to which the shapes are added that the models in it see,
             by the id of the tensor in the given model.
+        tables: the copies of tables that there are, by the id of a table.
     """
     check_functional(model)
     if len(model.inputs) != 1:
@@ -97,11 +104,13 @@ def _model_of_size(model, input_shape, shapes):
     def clone(layer, config):
         if is_graph(layer):
             size = _size_at(layer, model, input_shape, shapes)
-            return _model_of_size(layer, size, shapes)
+            return _model_of_size(layer, size, shapes, tables)
         return type(layer).from_config(config)
 
-    inputs = tf.keras.Input(input_shape, dtype=model.inputs[0].dtype)
-    return clone_network(model, input_tensors=inputs, clone_layer=clone)
+    # Of the same name, as Keras 3 has them by name in dictionaries.
+    given = model.inputs[0]
+    inputs = tf.keras.Input(input_shape, dtype=given.dtype, name=given.name)
+    return clone_graph(model, tables, clone, inputs)
 
 
 def _size_at(layer, model, input_shape, shapes):
@@ -113,7 +122,7 @@ def _size_at(layer, model, input_shape, shapes):
         return input_shape
     if id(tensor) not in shapes:
         before = tf.keras.Model(model.inputs[0], tensor)
-        copy = _model_of_size(before, input_shape, shapes)
+        copy = _model_of_size(before, input_shape, shapes, {})
         shapes[id(tensor)] = tuple(copy.outputs[0].shape)[1:]
     return shapes[id(tensor)]
 

@@ -64,20 +64,35 @@ def global_tables(model: tf.keras.Model) -> dict[str, tuple[Any, int]]:
     }
 
 
+def named_layers(model: tf.keras.Model) -> list[tuple[str, Any]]:
+    """Returns all layers with weights, and what the names of these begin with.
+
+    Args:
+        model: as for `named_weights`.
+
+    Returns:
+        List of pairs, such as ("stage4_block3_lambda/query/", layer); the model
+        itself is there as "".
+    """
+    paths = {}  # id of a layer: (layer, its paths)
+    _walk(model, "", paths)
+    return [
+        (names[0] if len(names) == 1 else f"{layer.name}/", layer)
+        for layer, names in paths.values()
+    ]
+
+
 def _owned(model):
     """Every weight by name, with the layer that owns it."""
-    paths = {}  # id of a layer with weights of its own: (layer, its paths)
-    _walk(model, "", paths)
     named = {}
-    for layer, names in paths.values():
-        prefix = names[0] if len(names) == 1 else f"{layer.name}/"
+    for prefix, layer in named_layers(model):
         for weight in _own_weights(layer):
             key = prefix + _weight_name(weight)
             if key in named:
                 raise ValueError(
                     f"Two weights of {model.name!r} are called {key}. Give "
                     "every layer a name of its own, and keep sublayers as "
-                    "attributes, not in lists."
+                    "attributes or in lists."
                 )
             named[key] = weight, layer
     return named
@@ -96,24 +111,45 @@ def _sublayers(layer):
     """Name and layer of every direct sublayer that has weights."""
     if isinstance(layer, tf.keras.Model):
         pairs = [(sublayer.name, sublayer) for sublayer in layer.layers]
-    else:
-        pairs = [
-            (name, value)
-            for name, value in vars(layer).items()
-            if isinstance(value, tf.keras.layers.Layer)
-            and not name.startswith("_")
-        ]
-    return [(name, sublayer) for name, sublayer in pairs if sublayer.weights]
+        return _with_weights(pairs)
+    attributes = _with_weights(vars(layer).items())
+    pairs = [pair for pair in attributes if not pair[0].startswith("_")]
+    names = [_weight_name(weight) for weight in _others(layer, pairs)]
+    if len(set(names)) == len(names):
+        return pairs
+    # Only what has no name otherwise is looked for in lists and under names
+    # with "_", so that the names in files stay what they were.
+    listed = [
+        (f"{name}/{index}", value)
+        for name, values in vars(layer).items()
+        if isinstance(values, list | tuple) and not name.startswith("_")
+        for index, value in enumerate(values)
+    ]
+    hidden = [(name.lstrip("_"), value) for name, value in attributes]
+    found = {id(value): (name, value) for name, value in pairs}
+    for name, value in [*_with_weights(listed), *hidden]:
+        found.setdefault(id(value), (name, value))
+    return list(found.values())
+
+
+def _with_weights(pairs):
+    """Those of pairs of a name and a value that are layers with weights."""
+    layer = tf.keras.layers.Layer
+    return [(k, x) for k, x in pairs if isinstance(x, layer) and x.weights]
 
 
 def _own_weights(layer):
     """The weights of a layer that none of its sublayers has."""
-    theirs = {
-        id(weight)
-        for _, sublayer in _sublayers(layer)
-        for weight in sublayer.weights
-    }
-    return [weight for weight in layer.weights if id(weight) not in theirs]
+    return _others(layer, _sublayers(layer))
+
+
+def _others(layer, pairs):
+    """The weights of a layer that the sublayers of some pairs do not have."""
+    theirs = {id(weight) for _, part in pairs for weight in part.weights}
+    own = [weight for weight in layer.weights if id(weight) not in theirs]
+    # A vocabulary is among the weights in tf_keras, without a name, and with
+    # counts that all have one name.
+    return own if all(hasattr(weight, "name") for weight in own) else []
 
 
 def _weight_name(weight):
@@ -183,7 +219,8 @@ def finalize_states(layer: tf.keras.layers.Layer) -> None:
         layer: a layer or a model, with all that it holds.
     """
     for part in layer._flatten_layers():
-        if hasattr(part, "finalize_state"):
+        # Without weights there is nothing to make them of.
+        if hasattr(part, "finalize_state") and part.weights:
             part.finalize_state()
 
 
@@ -211,9 +248,7 @@ def check_fit(
         and shape is not None
         and not _fits(arrays[key].shape, shape)
     ]
-    not_numbers = [
-        key for key in arrays if not np.issubdtype(arrays[key].dtype, np.number)
-    ]
+    not_numbers = [key for key, x in arrays.items() if not _is_real(x.dtype)]
     if not (missing or unexpected or misshapen or not_numbers):
         return
     parts = [
@@ -222,7 +257,7 @@ def check_fit(
             ("missing in the file", missing),
             ("unexpected in the file", unexpected),
             ("of another shape", misshapen),
-            ("that are no numbers", not_numbers),
+            ("that are no real numbers", not_numbers),
         )
         if found
     ]
@@ -238,6 +273,11 @@ def check_fit(
         f"`weights` must fit the model. {origin} does not fit {name!r}. "
         f"Weights {' '.join(parts)}"
     )
+
+
+def _is_real(dtype):
+    """Whether values of a NumPy type are numbers that a weight can have."""
+    return dtype.kind in "biuf" or dtype == tf.bfloat16.as_numpy_dtype
 
 
 def _fits(shape, expected):

@@ -2,6 +2,7 @@
 
 A file is an `.npz` archive of arrays, one per weight, by the names of
 `named_weights`. Kernels have Keras' layout, (height, width, inputs, outputs).
+Weights in bfloat16, which NumPy does not know, are float32 there.
 The entry `format` holds JSON: the version of the format and the name of the
 model.
 """
@@ -116,11 +117,20 @@ def weights_as_bytes(model: tf.keras.Model) -> bytes:
 
 def arrays_as_bytes(arrays: dict[str, np.ndarray], name: str) -> bytes:
     """Returns the file of a model's weights; `name` is the model's."""
+    arrays = {key: _known_to_numpy(array) for key, array in arrays.items()}
     header = json.dumps({"version": FORMAT, "model": name})
     buffer = io.BytesIO()
     # The checker takes an array for `allow_pickle`, which no weight is called.
     np.savez(buffer, format=np.array(header), **arrays)  # pyright: ignore[reportArgumentType]
     return buffer.getvalue()
+
+
+def _known_to_numpy(array):
+    """An array of a type that files hold: bfloat16 becomes float32, exactly."""
+    if array.dtype == "V2":  # bfloat16, of a file written as it was
+        array = array.view(tf.bfloat16.as_numpy_dtype)
+    is_bfloat16 = array.dtype == tf.bfloat16.as_numpy_dtype
+    return array.astype(np.float32) if is_bfloat16 else array
 
 
 @users_input()
@@ -220,7 +230,7 @@ def _read(path):
         with tf.io.gfile.GFile(path, "rb") as file:
             content = io.BytesIO(file.read())
         with np.load(content, allow_pickle=False) as archive:
-            arrays = dict(archive)
+            arrays = {key: _known_to_numpy(x) for key, x in archive.items()}
         header = json.loads(str(arrays.pop("format")))
         version, origin = header["version"], header["model"]
     except Exception:  # Advice of NumPy's, such as to allow pickles, is none.

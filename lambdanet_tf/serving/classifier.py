@@ -123,6 +123,11 @@ def _labels(labels, num_outputs):
             f"`labels` must hold {num_classes} names, one for each class "
             f"of the model. Received: {len(labels)} names."
         )
+    if "" in labels:  # TensorFlow's tables take no empty line.
+        raise UserError(
+            "`labels` must be one line of text for each class. Received: none "
+            f"for class {labels.index('')}."
+        )
     return tuple(labels)
 
 

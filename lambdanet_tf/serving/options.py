@@ -123,7 +123,7 @@ class ExportOptions:
         if self.implementation is not None:
             lambdanet_tf.ops.implementation_name(self.implementation)
         for label in self.labels or ():
-            if not label or "\n" in label or "\r" in label:
+            if "\n" in label or "\r" in label:
                 raise UserError(
                     "`labels` must be one line of text for each class. "
                     f"Received: {label!r}."

@@ -171,6 +171,20 @@ def test_every_kind_of_network(name):
     assert field.max() > 0
 
 
+def test_lambda_layers_of_a_model_inside_are_there():
+    inputs = tf.keras.Input((7, 4))
+    inner = tf.keras.Model(inputs, LambdaLayer(8, **_SMALL)(inputs), name="own")
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(2)(inner(inputs)))
+    for look in (
+        analysis.lambda_layers,
+        lambda model: analysis.part_norms(model, images(model)),
+        lambda model: analysis.read(model, images(model)),
+    ):
+        assert len(look(inner)) == 1
+        with pytest.raises(ValueError, match="in the model 'own': give that"):
+            look(model)
+
+
 def test_what_cannot_be_told_apart_is_an_error():
     inputs = tf.keras.Input((7, 4))
     masked = LambdaLayer(8, **_SMALL)

@@ -1,5 +1,6 @@
 """Networks in KerasHub's detectors and segmenters, as their users use them."""
 
+import copy as copy_module
 import importlib
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 
 from lambdanet_tf import analysis
 from lambdanet_tf import models
+from lambdanet_tf import specs
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.environment import is_there
 from lambdanet_tf.layers import LambdaConv
@@ -137,6 +139,41 @@ def test_a_preset_is_saved_and_loaded(rng, tmp_path):
     assert len(loaded.losses) == len(backbone.losses) > 0
     x = images(rng)
     checks.assert_close(loaded(x), backbone(x), 1e-6)
+
+
+@pytest.mark.slow
+def test_what_is_frozen_inside_stays_frozen(tmp_path):
+    backbone = encoder(share_embeddings=True)
+    models.freeze(backbone, "stage3", normalization=True)
+    task = keras.Sequential([keras.Input(SHAPE), backbone])
+    backbone.save(tmp_path / "backbone.keras")
+    for copy in (
+        keras.models.load_model(tmp_path / "backbone.keras"),
+        copy_module.deepcopy(backbone),
+        models.clone_network(task).layers[-1],
+    ):
+        assert isinstance(copy, NetworkBackbone)
+        kept, wanted = (
+            [n for n, w in models.named_weights(m).items() if w.trainable]
+            for m in (copy, backbone)
+        )
+        assert kept == wanted
+        assert len(copy.trainable_weights) == len(backbone.trainable_weights)
+
+
+@pytest.mark.slow
+def test_rows_of_a_network_are_saved(tmp_path):
+    backbone = NetworkBackbone(
+        "LambdaMobileNetV2",
+        (32, 32, 3),
+        rows=(specs.InvertedRow(1, 8, 1, 2), specs.InvertedRow(2, 8, 2, 2)),
+        lambda_blocks=(3,),
+        stem_filters=8,
+        head_filters=8,
+    )
+    backbone.save(tmp_path / "backbone.keras")
+    loaded = keras.models.load_model(tmp_path / "backbone.keras")
+    assert loaded.count_params() == backbone.count_params()
 
 
 def test_precision_is_that_of_dtype():

@@ -8,6 +8,8 @@ from lambdanet_tf import analysis
 from lambdanet_tf import models
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.models import weight_names
+from lambdanet_tf.serving import fold_batch_norm
 from tests.support import checks
 from tests.support.networks import tiny
 
@@ -387,6 +389,67 @@ def test_a_normalization_that_was_adapted(rng):
     np.testing.assert_array_equal(model(data), same(data))
 
 
+DISCRETE = {
+    "Discretization": ({"num_bins": 4}, [[0.0], [1.0], [2.0], [5.0]]),
+    "IntegerLookup": ({"mask_token": 0}, [[5], [7], [5]]),
+    "StringLookup": (
+        {"output_mode": "tf_idf", "max_tokens": 9, "pad_to_max_tokens": True},
+        [["a"], ["b"], ["a"]],
+    ),
+    "TextVectorization": (
+        {"output_sequence_length": 4},
+        [["a b"], ["b c"], ["b"]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+@pytest.mark.parametrize(
+    "copied",
+    [
+        lambda model: models.replace_layers(model, keep),
+        lambda model: models.resize_embeddings(model, (1,)),
+        models.clone_network,
+        fold_batch_norm,
+    ],
+)
+def test_what_was_adapted_and_is_no_weight(name, copied):
+    arguments, data = DISCRETE[name]
+    data = tf.constant(data)
+    inputs = tf.keras.Input((1,), dtype=data.dtype)
+    layer = getattr(tf.keras.layers, name)(**arguments)
+    layer.adapt(data)
+    model = tf.keras.Model(inputs, layer(inputs))
+    copy = copied(model)
+    if copied is models.clone_network:  # It copies no weights.
+        copy.set_weights(model.get_weights())
+        weight_names.finalize_states(copy)
+    assert copy.layers[-1] is not layer
+    np.testing.assert_array_equal(copy(data), model(data))
+
+
+def test_functions_of_users_keep_their_precision():
+    images = tf.keras.Input((8, 8, 3))
+    layer = tf.keras.layers.Lambda(lambda x: 2 * x, dtype="mixed_float16")
+    model = tf.keras.Model(images, layer(images))
+    same = models.replace_layers(model, keep)
+    assert same.layers[-1].dtype_policy.name == "mixed_float16"
+    assert same.output.dtype == model.output.dtype
+
+
+@pytest.mark.slow
+def test_followers_are_those_of_the_network():
+    inputs = tf.keras.Input((8, 8, 4))
+    x = tf.keras.layers.Conv2D(4, 3, padding="same", name="conv")(inputs)
+    whole = tf.keras.Model(inputs, tf.keras.layers.BatchNormalization()(x))
+    below = tf.keras.Model(inputs, x)
+    rule = models.convolution_rule(key_dim=4)
+    counts = [
+        len(models.replace_layers(m, rule).layers) for m in (whole, below)
+    ]
+    assert counts == [3, 3]  # The bias has a normalization of its own below.
+
+
 def twice():
     images = tf.keras.Input((8, 8, 4))
     layer = tf.keras.layers.Conv2D(4, 3, padding="same", name="twice")
@@ -451,6 +514,11 @@ _RULE, _ATTENTION = models.convolution_rule(), models.attention_rule()
 REFUSED = {
     "grouped": (lambda: small(groups=2), _RULE, "'middle'.*grouped='leave'"),
     "depthwise": (depthwise_model, _RULE, "'depthwise'.*grouped='leave'"),
+    "regularizer": (
+        lambda: small(activity_regularizer="l2"),
+        models.convolution_rule(names="middle"),
+        "'middle'.*`activity_regularizer`",
+    ),
     "shared": (twice, _RULE, "'twice'.*shared, called 2 times.*`names`"),
     "global_strides": (
         lambda: small(strides=2),

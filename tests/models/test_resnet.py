@@ -12,7 +12,10 @@ import tensorflow as tf
 from lambdanet_tf import models
 from lambdanet_tf import specs
 from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.models import builders
 from lambdanet_tf.models.images import PREPROCESSING
+from lambdanet_tf.models.images import _RangeCheck
+from lambdanet_tf.serving import fold_batch_norm
 from tests.support import checks
 from tests.support.networks import TINY
 from tests.support.networks import arrays
@@ -315,6 +318,14 @@ def test_input_tensor():
         tiny(input_tensor=images, input_shape=(8, 8, 3))
 
 
+@pytest.mark.parametrize("name", ["LambdaResNetSmall", "LambdaResNetSmall28"])
+def test_an_input_tensor_of_none_is_none(name, monkeypatch):
+    monkeypatch.setattr(builders, "ResNet", lambda spec, **given: given)
+    build = getattr(models, name)
+    assert build(input_tensor=None)["input_shape"] == build()["input_shape"]
+    assert build(input_tensor="one")["input_shape"] is None
+
+
 @pytest.mark.parametrize("channels", [1, 3])
 def test_preprocessing_inside_equals_outside(channels):
     inside = tiny(input_shape=(16, 16, channels))
@@ -495,6 +506,65 @@ def test_clones_share_what_the_network_shares(rng):
     assert larger.output_shape == model.output_shape
     lambdas = [x for x in larger.layers if isinstance(x, LambdaLayer)]
     assert len({id(x.position_embedding) for x in lambdas}) == 1
+
+
+@pytest.mark.slow
+def test_clones_of_models_around_a_network_share_too(recwarn):
+    network = models.LambdaResNetSmall(
+        stages=("LL",), widths=(8,), strides=(1,), share_embeddings=True
+    )
+    network.trainable = False
+    images = tf.keras.Input((8, 8, 1))
+    scores = tf.keras.layers.Dense(2)(network(images))
+    model = tf.keras.Model(images, scores)
+    for copy in (
+        models.clone_network(model),
+        models.resize_embeddings(model, (8, 8, 1)),
+        fold_batch_norm(model),
+    ):
+        assert len(copy.weights) == len(model.weights)
+        assert len(copy.trainable_weights) == len(model.trainable_weights) == 2
+    assert not recwarn.list
+
+
+# Values that seem to be of zero mean and unit variance, and pixels.
+NORMALIZED = {
+    "drawings": lambda x: (x**6 - 0.1307) / 0.3081,
+    "each image": lambda x: 3 * (x**6 - np.mean(x**6)) / np.std(x**6),
+    "photographs": lambda x: 4 * x - 2,
+}
+PIXELS = {
+    "overshoot": lambda x: np.where(x < 0.05, -9.5, 255 * x),
+    "dark overshoot": lambda x: np.where(x < 0.05, -0.5, 8 * x),
+    "dark": lambda x: 9 * x,
+}
+
+
+@pytest.mark.parametrize("kind", [*NORMALIZED, *PIXELS])
+def test_normalized_images_are_warned_of(kind, rng):
+    check = _RangeCheck()
+    values = {**NORMALIZED, **PIXELS}[kind](rng.random((8, 9, 9, 1)))
+    values = values.astype("float32")
+    if kind in PIXELS:
+        check(values)
+        return
+    with pytest.warns(UserWarning, match="zero mean and unit variance"):
+        check(values)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_keras_tensors_are_preprocessed(channels):
+    normalize = functools.partial(
+        models.preprocess_input, include_preprocessing=False
+    )
+    images = tf.keras.Input((5, 7, channels))
+    model = tf.keras.Model(images, normalize(images))
+    values = some_images(2, 5, 7, channels)
+    checks.assert_close(model(values), normalize(values), 1e-6)
+    for data_format in (None, "channels_last"):
+        assert models.preprocess_input(values, data_format) is values
+    with pytest.raises(ValueError, match="`data_format`.*'channels_last'"):
+        models.preprocess_input(values, data_format="channels_first")
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf import analysis
 from lambdanet_tf import layers
 from lambdanet_tf import models
+from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.models import sizes
 from tests.support import checks
 
@@ -141,6 +143,15 @@ def test_tokens_keep_their_vocabulary():
     )
 
 
+@pytest.mark.parametrize("structure", [lambda x: [x], lambda x: {"x": x}])
+def test_the_input_may_be_in_a_list_or_a_dictionary(structure):
+    inputs = tf.keras.Input((6, 3), name="x")
+    x = layers.LambdaLayer(4, num_heads=2, key_dim=3)(inputs)
+    model = tf.keras.Model(structure(inputs), x)
+    assert models.resize_embeddings(model, (5, 3)).output_shape == (None, 5, 4)
+    assert analysis.analyze(model, 5, executed=False).image_shape == (5, 3)
+
+
 def test_what_cannot_be_resized_is_refused():
     model = network((6, 6))
     for shape in ((8, 8), (8, 8, 1), (8,)):
@@ -250,3 +261,17 @@ def test_models_inside_are_resized_too(rng):
         expected = layer(expected)
     small = models.resize_embeddings(model, (6, 7, 3))
     checks.assert_close(small(x), expected, 5e-6)
+
+
+@pytest.mark.once
+@pytest.mark.skipif(not KERAS_3, reason="Keras 2 has no low-rank updates")
+def test_low_rank_updates_become_a_part_of_the_kernels(rng):
+    inputs = tf.keras.Input((4, 4, 3))
+    layer = layers.LambdaLayer(6, num_heads=2, key_dim=3)
+    model = tf.keras.Model(inputs, KERAS.Dense(5)(layer(inputs)))
+    for dense in (layer.query, layer.value, model.layers[-1]):
+        dense.enable_lora(2)
+        dense.lora_kernel_b.assign(rng.normal(size=dense.lora_kernel_b.shape))
+    copy = models.resize_embeddings(model, (4, 4, 3))
+    x = images(rng, 4, 4)
+    np.testing.assert_allclose(copy(x), model(x), rtol=1e-4, atol=1e-4)

@@ -13,12 +13,15 @@ import tensorflow as tf
 
 from lambdanet_tf import models
 from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.models import weights
 from tests.support import checks
 from tests.support.networks import some_images
 from tests.support.networks import tiny
 from tests.support.networks import vary
 
 pytestmark = pytest.mark.every_lane
+
+KERAS = tf.keras.layers
 
 # Shared embeddings, squeeze-and-excitation, a hybrid stage.
 ARGUMENTS = {
@@ -234,21 +237,85 @@ def test_what_numpy_says_of_a_pickle_is_not_passed_on(tmp_path):
     assert info.value.__suppress_context__
 
 
+class Several(tf.keras.layers.Layer):
+    """A layer of two that an attribute holds, made of a list of them."""
+
+    def __init__(self, hold):
+        super().__init__(name="several")
+        parts = [tf.keras.layers.Dense(3) for _ in range(2)]
+        for part in parts:
+            part.build((None, 3))
+        self.parts = hold(parts)
+
+    def call(self, x):
+        return x
+
+
 def test_weights_without_an_address():
-    class Listed(tf.keras.layers.Layer):
-        def __init__(self):
-            super().__init__(name="listed")
-            self.parts = [tf.keras.layers.Dense(3) for _ in range(2)]
-            for part in self.parts:
-                part.build((None, 3))
-
-        def call(self, x):
-            return self.parts[1](self.parts[0](x))
-
     images = tf.keras.Input((3,))
-    model = tf.keras.Model(images, Listed()(images))
-    with pytest.raises(ValueError, match="are called listed/kernel"):
+    layer = Several(lambda parts: dict(zip("ab", parts, strict=True)))
+    model = tf.keras.Model(images, layer(images))
+    with pytest.raises(ValueError, match="are called several/kernel"):
         models.named_weights(model)
+
+
+HELD = {
+    "list": (lambda x: Several(list)(x), "several/parts/1/kernel"),
+    "attention": (
+        lambda x: KERAS.MultiHeadAttention(2, 4, name="attention")(x, x),
+        "attention/query_dense/kernel",
+    ),
+    "cells": (
+        lambda x: KERAS.RNN([KERAS.LSTMCell(3) for _ in range(2)], name="rnn")(
+            x
+        ),
+        "rnn/cell/cells/1/recurrent_kernel",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HELD)
+def test_sublayers_in_lists_and_under_hidden_names(kind):
+    call, name = HELD[kind]
+    inputs = tf.keras.Input((5, 3))
+    model = tf.keras.Model(inputs, call(inputs))
+    names = models.named_weights(model)
+    assert name in names
+    assert len(names) == len(model.weights)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_bfloat16_is_single_precision_in_files(before, tmp_path, monkeypatch):
+    def dense(seed):
+        x = tf.keras.Input((3,), dtype="bfloat16")
+        model = tf.keras.Model(
+            x, KERAS.Dense(4, dtype="bfloat16", name="dense")(x)
+        )
+        kernel = np.random.default_rng(seed).normal(size=(3, 4))
+        model.layers[-1].kernel.assign(tf.cast(kernel, "bfloat16"))
+        return model
+
+    if before:  # As files were written that nothing could read.
+        monkeypatch.setattr(weights, "_known_to_numpy", lambda array: array)
+    model, other = dense(0), dense(1)
+    path = tmp_path / "weights.npz"
+    models.save_weights(model, path)
+    monkeypatch.undo()
+    with np.load(path) as archive:
+        types = {x.dtype.str for k, x in archive.items() if k != "format"}
+    assert types == ({"|V2"} if before else {"<f4"})
+    models.load_weights(other, path)
+    assert_equal(other, model)
+    arrays = {k: np.asarray(w) for k, w in models.named_weights(model).items()}
+    models.set_weights(dense(2), arrays, "a copy")
+
+
+def test_complex_numbers_are_no_weights():
+    model = network()
+    arrays = {k: np.asarray(w) for k, w in models.named_weights(model).items()}
+    arrays["predictions/bias"] = arrays["predictions/bias"] * 1j
+    with pytest.raises(ValueError, match="no real numbers: predictions/bias"):
+        models.set_weights(model, arrays, "a file")
 
 
 @pytest.mark.slow
@@ -282,7 +349,7 @@ def test_arrays_of_text_change_nothing(tmp_path):
     arrays[name] = np.full(arrays[name].shape, "x")
     np.savez(path, **arrays)
     other = network(seed=1)
-    with pytest.raises(ValueError, match=f"no numbers: {name}"):
+    with pytest.raises(ValueError, match=f"no real numbers: {name}"):
         models.load_weights(other, path)
     assert_equal(other, network(seed=1, slot="fresh"))
 

@@ -322,7 +322,7 @@ def test_weights_in_half_the_space(small_run, tmp_path, rng, load):
     [
         ({"labels": ("a",)}, "`labels` must hold 5 names.*Received: 1 names"),
         ({"labels": ("a\nb",)}, "`labels` must be one line of text"),
-        ({"labels": ("a", "")}, "`labels` must be one line of text"),
+        ({"labels": (*"abcd", "")}, "`labels` must be one line .* class 4"),
         ({"top": 0}, "`top` must be at least 1. Received: top=0"),
         ({"max_pixels": 1.5}, "`max_pixels` must be .* max_pixels=1.5"),
         ({"weights_dtype": "int8"}, "`weights_dtype` must be one of .*'int8'"),
