@@ -4,6 +4,7 @@ Paths are on any file system that `tf.io.gfile` knows.
 """
 
 import contextlib
+import fnmatch
 import os
 import uuid
 from collections.abc import Iterator
@@ -62,6 +63,24 @@ def write_whole(path: str, content: bytes) -> None:
         tf.io.gfile.GFile(temporary, "wb") as stream,
     ):
         stream.write(content)
+
+
+def matching(folder: str, pattern: str) -> list[str]:
+    """Returns the sorted paths of what is in a folder, by a pattern of names.
+
+    `tf.io.gfile.glob` would take brackets in the folder's own path for a
+    pattern, too.
+
+    Args:
+        folder: to list; one that is not there holds nothing.
+        pattern: such as `"*.tfrecord"`.
+    """
+    if not tf.io.gfile.isdir(folder):
+        return []
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
+    return sorted(
+        os.path.join(folder, name) for name in fnmatch.filter(names, pattern)
+    )
 
 
 def read_text(path: str) -> str:

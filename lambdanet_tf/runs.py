@@ -24,6 +24,7 @@ import io
 import json
 import os
 import time
+import typing
 import uuid
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -50,6 +51,8 @@ EVENTS = "tensorboard"
 
 FORMAT = 2
 STATUSES = ("running", "finished", "stopped", "failed")
+# What JSON has for the type of a field.
+_KINDS = {None: str, tuple: list, Mapping: dict}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +66,7 @@ class Run:
         classes: the names of the classes, in the order of the outputs.
         image: height, width, channels, and minimum and maximum of the pixels.
         parts: how many training, validation and test images there are.
+        fingerprints: of these, to know them again when the run is resumed.
         recipe: the fields of the resolved training recipe.
         options: where and how it ran.
         metrics: the figures that it reached.
@@ -79,6 +83,7 @@ class Run:
     classes: tuple[str, ...] = ()
     image: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    fingerprints: Mapping[str, str] = dataclasses.field(default_factory=dict)
     recipe: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     metrics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -264,9 +269,18 @@ class RunFolder:
         return self._parsed(path, fields)
 
     def _parsed(self, path, fields):
-        names = [field.name for field in dataclasses.fields(Run)]
+        kinds = {
+            f.name: _KINDS[typing.get_origin(f.type)]
+            for f in dataclasses.fields(Run)
+        }
+        known = {name: fields[name] for name in kinds if name in fields}
+        for name, value in known.items():
+            if not isinstance(value, kinds[name]):
+                raise UserError(
+                    f"{path} must have a {kinds[name].__name__} as `{name}`. "
+                    f"Received: {value!r}."
+                )
         try:
-            known = {name: fields[name] for name in names if name in fields}
             known["arguments"] = dict(fields["arguments"])
             known["classes"] = tuple(fields["classes"])
             run = Run(
@@ -379,17 +393,19 @@ def newest_finished_run(runs: str | os.PathLike = "runs") -> Run:
         ValueError: if there is none; the message says what there is.
     """
     found, others = [], []
-    for file in sorted(tf.io.gfile.glob(os.path.join(runs, "*", RUN_FILE))):
-        folder = os.path.dirname(file)
+    for path in files.matching(os.fspath(runs), "*"):
+        folder = RunFolder(path)
+        if not folder.exists():
+            continue
         try:
-            run = RunFolder(folder).read()
+            run = folder.read()
         except ValueError as error:
-            others.append(f"{os.path.basename(folder)}: {error}")
+            others.append(f"{os.path.basename(path)}: {error}")
             continue
         if run.status == "finished":
             found.append(run)
         else:
-            others.append(f"{os.path.basename(folder)}: {run.status}")
+            others.append(f"{os.path.basename(path)}: {run.status}")
     if not found:
         raise UserError(
             f"`runs` must hold a finished run. Received {runs}, which holds "

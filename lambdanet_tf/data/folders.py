@@ -95,7 +95,7 @@ def read_folder(
 
     Raises:
         ValueError: if there is no such folder, no image in it, or the parts
-            do not have the same classes.
+            have no classes or not the same.
         ImportError: if there are files for Pillow, which is not installed.
 
     Examples:
@@ -181,9 +181,9 @@ def _part_folders(path):
         raise ValueError(f"There is no folder {path!r}.")
     below = _folders(path)
     # A part holds folders of classes; a class of that name holds images.
-    found = find_parts(
-        path, [name for name in below if not _is_class(path, name)]
-    )
+    classes = [name for name in below if _is_class(path, name)]
+    found = find_parts(path, [name for name in below if name not in classes])
+    _check_labels(path, found, classes)
     notes = [
         f"{file} is not read, the folders name the classes"
         for file in CLASS_FILES
@@ -200,6 +200,25 @@ def _part_folders(path):
     if others:
         notes.append(f"not read: {', '.join(others)}")
     return {p: os.path.join(path, name) for p, name in found.items()}, notes
+
+
+def _check_labels(path, found, classes):
+    """Raises a ValueError if what seem to be classes are parts without any."""
+    flat = [name for name in classes if find_parts(path, [name])]
+    has_parts = "train" in found and "test" in found
+    if has_parts or not flat or (len(flat) == 1 and not found):
+        return
+    advice = ". Move each image to the folder of its class in it."
+    if "train" in found:
+        advice = (
+            ", hence without labels. Read "
+            f"folder:{os.path.join(path, found['train'])}, of which a fifth "
+            "becomes the test set."
+        )
+    raise ValueError(
+        f"{path}: each part must hold a folder for each class. Received: "
+        f"images in {', '.join(flat)} without such folders{advice}"
+    )
 
 
 def _is_class(path, name):

@@ -205,8 +205,10 @@ def open_image(encoded: tf.Tensor, channels: int) -> EncodedImage:
     return EncodedImage(encoded, channels)
 
 
-def _to_png(encoded: bytes) -> bytes:
+def _to_png(encoded: bytes | np.ndarray) -> bytes:
     """Converts what TensorFlow cannot decode to an uncompressed PNG."""
+    if isinstance(encoded, np.ndarray):  # Called without a graph.
+        encoded = encoded.item()
     pillow = require("PIL.Image", extra="data")
     try:
         image = pillow.open(io.BytesIO(encoded), formats=_PILLOW_FORMATS)
@@ -281,6 +283,8 @@ def resized(pixels: tf.Tensor, size: Size) -> tf.Tensor:
     height, width = (size, size) if isinstance(size, int) else size
     if pixels.shape[:2] == (height, width):
         return pixels
+    if pixels.dtype in (tf.uint32, tf.uint64):  # Which it does not take.
+        pixels = tf.cast(pixels, tf.float32)
     pixels = tf.image.resize(pixels, [height, width])
     return tf.ensure_shape(pixels, (height, width, pixels.shape[-1]))
 

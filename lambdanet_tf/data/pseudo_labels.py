@@ -8,7 +8,6 @@ A record is a `tf.train.Example` as ImageNet's (`image/encoded`,
 each class.
 """
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,6 +29,7 @@ from lambdanet_tf.data.records import read_unlabelled
 from lambdanet_tf.data.sets import CLASS_FILES
 from lambdanet_tf.data.sets import read_class_names
 from lambdanet_tf.data.sources import Source
+from lambdanet_tf.files import matching
 
 FILE_NAME = "pseudo-{number:05d}-of-{count:05d}.tfrecord"
 
@@ -63,8 +63,7 @@ def read_pseudo_labels(
         >>> read_pseudo_labels("labels", run.classes, channels=1).num_images > 0
         True
     """
-    pattern = os.path.join(folder, "pseudo-*-of-*.tfrecord")
-    files = sorted(tf.io.gfile.glob(pattern))
+    files = matching(folder, "pseudo-*-of-*.tfrecord")
     names = read_class_names(folder) if files else None
     if names is None:
         raise ValueError(

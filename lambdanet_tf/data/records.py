@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from lambdanet_tf.data.sets import read_class_names
 from lambdanet_tf.data.sets import validation_count
 from lambdanet_tf.data.sources import StreamedSource
 from lambdanet_tf.data.sources import fill_up
+from lambdanet_tf.files import matching
 
 # ILSVRC 2012 as it is usually converted: files and images of each part.
 _IMAGENET = {("train", 1024): 1_281_167, ("test", 128): 50_000}
@@ -32,6 +34,7 @@ LABEL = "image/class/label"
 PROBABILITIES = "image/class/probabilities"
 _TEXT = "image/class/text"
 _HEADER, _FOOTER = 12, 4
+_PARALLEL_CALLS = 32
 _CHECKED_RECORDS, _FIRST_RECORDS = 8192, 32
 
 
@@ -163,7 +166,10 @@ class RecordSource(StreamedSource):
 
     def _identity(self) -> Iterator[bytes]:
         names = [os.path.basename(file) for file in self._files]
-        lengths = [tf.io.gfile.stat(file).length for file in self._files]
+        # One by one, thousands of files of a bucket would take minutes.
+        with ThreadPoolExecutor(_PARALLEL_CALLS) as pool:
+            stats = [*pool.map(tf.io.gfile.stat, self._files)]
+        lengths = [stat.length for stat in stats]
         yield f"{names} {lengths} {self._sizes} {self._subset}".encode()
 
 
@@ -326,7 +332,7 @@ def _hold_out(make_source, files, counts, validation_split):
 def _part_files(path, needed=("train", "test")):
     """The files of each part, and notes on what is not read."""
     named = {}
-    for file in sorted(tf.io.gfile.glob(os.path.join(path, "*"))):
+    for file in matching(path, "*"):
         name = os.path.basename(file)
         if re.search(r"-\d+-of-\d+|\.tfrecord", name):
             part = re.split(r"[^a-zA-Z]", name, maxsplit=1)[0]

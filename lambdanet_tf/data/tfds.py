@@ -85,8 +85,9 @@ def read_tfds(
     """Reads the `ImageSet` of a set of TensorFlow Datasets.
 
     The set's own test images are the test set; where it has none, or keeps
-    their labels to itself as ImageNet does, its validation images. The last
-    `validation_split` of the training images are the validation set.
+    their labels to itself as ImageNet does, its validation images. With both,
+    its validation images are the validation set and `validation_split` is not
+    used; else the last `validation_split` of the training images are.
 
     Args:
         name: as `tfds.builder` takes it, for example `"cifar10"` or
@@ -118,12 +119,18 @@ def read_tfds(
     splits = builder.info.splits
     test = _test_split(name, splits)
     total = splits["train"].num_examples
-    kept = total - validation_count(validation_split, total)
+    if test != "validation" and "validation" in splits:
+        names = ("train", "validation", test)
+        notes = ["the validation images are the set's own"]
+    else:
+        kept = total - validation_count(validation_split, total)
+        names = (f"train[:{kept}]", f"train[{kept}:]", test)
+        notes = []
     sources = [
         TfdsSource(builder, split, shuffle_buffer)
         if splits[split].num_examples
         else None
-        for split in (f"train[:{kept}]", f"train[{kept}:]", test)
+        for split in names
     ]
     return ImageSet.build(
         f"tfds:{name}",
@@ -131,6 +138,7 @@ def read_tfds(
         builder.info.features["image"].shape[-1] or 3,
         sources,
         f"{builder.info.full_name} of TensorFlow Datasets",
+        notes,
     )
 
 

@@ -3,7 +3,9 @@
 Both go on where `BackupAndRestore` resumes a training.
 """
 
+import contextlib
 import dataclasses
+import hashlib
 import io
 import json
 import os
@@ -18,6 +20,7 @@ import tensorflow as tf
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.files import write_whole
 from lambdanet_tf.training.averages import Averages
+from lambdanet_tf.training.options import is_chief
 
 
 @dataclasses.dataclass
@@ -252,16 +255,17 @@ class KeepBest(tf.keras.callbacks.ModelCheckpoint):
     process: where `BackupAndRestore` resumes a training, the first epoch takes
     the place of a better one. This one notes it next to the file, in
     `<filepath>.json`, until the training ends. A training that begins anew
-    begins with a new best.
+    begins with a new best. Killed at any moment, it leaves a whole file, and
+    knows whose it is; where it is another one, a warning says so.
 
     Args:
-        filepath: of the model, `.keras`, or of its weights.
+        filepath: of the model, `.keras`, or of its weights, `.h5`.
         monitor: what is compared, a name of the logs.
         **arguments: of `ModelCheckpoint`, such as `mode` and
             `save_weights_only`.
 
     Raises:
-        ValueError: if an argument contradicts saving one best epoch.
+        ValueError: if an argument contradicts saving one best epoch in a file.
 
     Examples:
         >>> model = tf.keras.Sequential(
@@ -296,51 +300,95 @@ class KeepBest(tf.keras.callbacks.ModelCheckpoint):
                 "`filepath` must be one path, without a field to fill in. "
                 f"Received: {filepath}."
             )
+        if not filepath.endswith((".keras", ".h5", ".hdf5")):
+            raise ValueError(
+                "`filepath` must end in .keras or .h5, which is one file: it "
+                f"takes the place of the former one whole. Received: {filepath}"
+            )
         super().__init__(filepath, monitor=monitor, **arguments)
         self._monitor, self._initial = monitor, self.best
-        self._path = f"{filepath}.json"
+        self._path, self._note = filepath, f"{filepath}.json"
+        folder, name = os.path.split(filepath)
+        self._unfinished = os.path.join(folder, f".new-{name}")
 
     def on_train_begin(self, logs: Any = None) -> None:
         super().on_train_begin(logs)
         self.best, self._is_ready = self._initial, False
+        self._kept: list[dict[str, Any]] = []
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_begin(epoch, logs)
         if not self._is_ready:  # All callbacks have restored what they keep.
-            kept = self._read()
-            if kept and kept[1] <= _updates(self.model):
-                self.best, _ = kept
+            self._kept = self._read()
+            if self._kept:
+                self.best = self._kept[0]["best"]
             self._is_ready = True
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        before = self.best
-        super().on_epoch_end(epoch, logs)
+        if is_chief():
+            _remove(self._unfinished)  # What a killed process left.
+        before, self.filepath = self.best, self._unfinished
+        try:
+            super().on_epoch_end(epoch, logs)
+        finally:
+            self.filepath = self._path
+        if not is_chief() or not tf.io.gfile.exists(self._unfinished):
+            return
         if self.best != before:
-            note = {
-                "monitor": self._monitor,
+            new = {
                 "best": float(self.best),
                 "updates": _updates(self.model),
+                "checksum": _checksum(self._unfinished),
             }
-            write_whole(self._path, json.dumps(note).encode())
+            # Both are noted while the one takes the other's place.
+            files = [new, *self._kept]
+            note = {"monitor": self._monitor, "files": files}
+            write_whole(self._note, json.dumps(note).encode())
+            self._kept = [new]
+        tf.io.gfile.rename(self._unfinished, self._path, overwrite=True)
 
     def on_train_end(self, logs: Any = None) -> None:
         super().on_train_end(logs)
-        if tf.io.gfile.exists(self._path):
-            tf.io.gfile.remove(self._path)
+        _remove(self._note)
+        _remove(self._unfinished)
 
     def _read(self):
-        """The note, or None if there is none of this value, or no model."""
-        if not all(
-            map(tf.io.gfile.exists, (self._path, self._path[: -len(".json")]))
-        ):
-            return None
+        """What is noted about the file of this training: in a list, if any."""
         try:
-            with tf.io.gfile.GFile(self._path) as file:
+            with tf.io.gfile.GFile(self._note) as file:
                 note = json.loads(file.read())
-            kept = float(note["best"]), int(note["updates"])
-        except (ValueError, KeyError, TypeError):  # cut short
-            return None
-        return kept if note["monitor"] == self._monitor else None
+            now = _updates(self.model)
+            noted = [f for f in note["files"] if f["updates"] <= now]
+            if note["monitor"] != self._monitor:
+                return []
+        except (tf.errors.OpError, ValueError, KeyError, TypeError):
+            return []  # There is none, or it is of an older version.
+        checksum = _checksum(self._path)
+        kept = [f for f in noted if f["checksum"] == checksum]
+        if noted and not kept:
+            warnings.warn(
+                f"{self._path} is not the file that {self._note} describes: "
+                "the next epoch takes its place.",
+                stacklevel=2,
+            )
+        return kept
+
+
+def _remove(path):
+    """Removes a file, if there is one."""
+    with contextlib.suppress(tf.errors.NotFoundError):
+        tf.io.gfile.remove(path)
+
+
+def _checksum(path):
+    """A checksum of a file; None if there is none."""
+    if not tf.io.gfile.exists(path):
+        return None
+    digest = hashlib.blake2b(digest_size=16)
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while part := file.read(2**24):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def _updates(model):

@@ -1,15 +1,18 @@
 """Devices: the strategy of a run, signals that stop it, and losing one."""
 
 import contextlib
+import copy
 import functools
 import os
 import random
 import signal
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context  # of seeds
 from tensorflow.python.framework import config  # of determinism
 
 from lambdanet_tf.arguments import UserError
@@ -220,16 +223,41 @@ class StopRequest:
 def callers_state_restored() -> Iterator[None]:
     """Leaves random numbers, dtype policy and determinism as they were."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    seed, seeds = context.global_seed(), _seeds()
     policy = tf.keras.mixed_precision.global_policy()
     deterministic = config.is_op_determinism_enabled()
     try:
         yield
     finally:
+        tf.random.set_seed(seed)
+        for place, name, value in seeds:
+            setattr(place, name, value)
         random.setstate(python)
         np.random.set_state(numpy)  # noqa: NPY002
         tf.keras.mixed_precision.set_global_policy(policy)
         if not deterministic:
             config.disable_op_determinism()
+
+
+def _seeds():
+    """What TensorFlow and Keras draw seeds from: places, names and copies.
+
+    `set_random_seed` sets them; nothing public reads them.
+    """
+    root = tf.keras.layers.Layer.__module__.split(".")[0]  # keras or tf_keras
+    if KERAS_3:
+        state = sys.modules[f"{root}.src.backend.common.global_state"]
+        keras = state.GLOBAL_STATE_TRACKER
+        names = ("global_random_seed", "global_seed_generator")
+    else:
+        keras = sys.modules[f"{root}.src.backend"]._SEED_GENERATOR
+        names = ("generator",)
+    found = [(context.context(), "_rng"), *((keras, name) for name in names)]
+    seeds = [(place, name, getattr(place, name, None)) for place, name in found]
+    return [
+        (*where, copy.copy(seed) if isinstance(seed, random.Random) else seed)
+        for *where, seed in seeds
+    ]
 
 
 def _unused_gpu():

@@ -44,6 +44,7 @@ from lambdanet_tf.training.recipe import Recipe
 from lambdanet_tf.training.record import check_prerequisites
 from lambdanet_tf.training.record import check_resumable
 from lambdanet_tf.training.record import check_same_images
+from lambdanet_tf.training.record import fingerprints
 from lambdanet_tf.training.record import run_record
 from lambdanet_tf.training.report import write_report
 from lambdanet_tf.training.state import TrainState
@@ -138,6 +139,7 @@ class ActiveRun:
         pipeline: the batches, with the image set and the strategy.
         state: of the run.
         evaluation: of the model.
+        fingerprints: of the parts of the image set.
         former_metrics: of a run that was finished before; it has them until
             there are new ones.
         stop: the signals that ask to stop.
@@ -152,6 +154,7 @@ class ActiveRun:
     pipeline: InputPipeline
     state: TrainState
     evaluation: Evaluation
+    fingerprints: dict[str, str]
     former_metrics: dict[str, Any]
     stop: StopRequest
     print_fn: PrintFn
@@ -171,8 +174,9 @@ class ActiveRun:
         images = self.pipeline.images
         arguments = network_arguments(self.recipe, images)
         return run_record(
-            status, self.recipe, self.options, images, arguments, metrics
-        )
+            status, self.recipe, self.options, images, self.fingerprints,
+            arguments, metrics,
+        )  # fmt: skip
 
 
 # Devices, data and state.
@@ -206,13 +210,14 @@ def prepare(
         print_fn,
     )
     check_room(output.path, state.size_in_bytes())
-    check_same_images(folder, pipeline.images)
+    prints = fingerprints(pipeline.images)
+    check_same_images(folder, pipeline.images, prints)
     with strategy.scope():
         evaluation = Evaluation(state.model, pipeline, stop.check)
     former = dict(folder.read().metrics) if folder.exists() else {}
     run = ActiveRun(
-        recipe, options, folder, output, pipeline, state, evaluation, former,
-        stop, print_fn, on_epoch,
+        recipe, options, folder, output, pipeline, state, evaluation, prints,
+        former, stop, print_fn, on_epoch,
     )  # fmt: skip
     _print_plan(run)
     if state.restore(checkpoints, print_fn):
@@ -357,9 +362,13 @@ def _steps_until_pause(run):
 
 
 def _is_due(run):
-    """Whether to write a checkpoint: by steps, by epochs, or at the end."""
+    """Whether to write a checkpoint: by steps, by epochs, or at the end.
+
+    Also after the first epoch: a run that was killed when it had weights, but
+    no checkpoint, could not be resumed.
+    """
     per_epoch, options = run.pipeline.steps_per_epoch, run.options
-    return any(
+    return run.state.step == per_epoch or any(
         period and run.state.step % period == 0
         for period in (
             options.checkpoint_steps,

@@ -32,6 +32,7 @@ def run_record(
     recipe: Recipe,
     options: RunOptions,
     images: data.ImageSet,
+    prints: Mapping[str, str],
     arguments: Mapping[str, Any],
     metrics: Mapping[str, Any],
 ) -> runs.Run:
@@ -42,6 +43,7 @@ def run_record(
         recipe: of the run.
         options: of the run.
         images: the image set.
+        prints: its `fingerprints`.
         arguments: of the network's builder.
         metrics: what it has reached.
     """
@@ -58,6 +60,7 @@ def run_record(
         classes=tuple(images.classes),
         image={**size, **pixels},
         parts=_part_sizes(images),
+        fingerprints=prints,
         recipe=recipe.to_dict(),
         options=dataclasses.asdict(options),
         metrics=metrics,
@@ -205,7 +208,21 @@ def check_resumable(
         )
 
 
-def check_same_images(folder: runs.RunFolder, images: data.ImageSet) -> None:
+def fingerprints(images: data.ImageSet) -> dict[str, str]:
+    """Returns the fingerprint of each part of an image set.
+
+    Each worker finds the same: all of them list the whole set.
+
+    Args:
+        images: the image set; of files the names are read, of arrays all.
+    """
+    parts = images.identity()["parts"]
+    return {name: part["fingerprint"] for name, part in parts.items()}
+
+
+def check_same_images(
+    folder: runs.RunFolder, images: data.ImageSet, prints: Mapping[str, str]
+) -> None:
     """Raises if the images are not those that a run was begun with.
 
     The network's outputs would belong to other classes, or images that were
@@ -214,15 +231,18 @@ def check_same_images(folder: runs.RunFolder, images: data.ImageSet) -> None:
     Args:
         folder: of the run; nothing is checked where it is new.
         images: as they are now.
+        prints: their `fingerprints`. Runs of older versions have none.
 
     Raises:
-        ValueError: if the classes or the sizes of the parts differ.
+        ValueError: if the classes, the sizes of the parts or their images
+            differ.
     """
     if not folder.exists():
         return
     run = folder.read()
     before, now = run.classes, tuple(images.classes)
     sizes = _part_sizes(images)
+    changed = [k for k, v in prints.items() if run.fingerprints.get(k) != v]
     if before != now:
         gone = [name for name in before if name not in now]
         new = [name for name in now if name not in before]
@@ -230,6 +250,8 @@ def check_same_images(folder: runs.RunFolder, images: data.ImageSet) -> None:
         what = f"classes ({changes})"
     elif run.parts and run.parts != sizes:
         what = f"sizes of the parts: {dict(run.parts)}, not {sizes}"
+    elif run.fingerprints and changed:
+        what = f"images of the parts: {', '.join(changed)}"
     else:
         return
     raise UserError(

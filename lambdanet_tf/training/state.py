@@ -22,6 +22,7 @@ from lambdanet_tf import models
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.environment import tf_variable
 from lambdanet_tf.files import FileError
+from lambdanet_tf.files import matching
 from lambdanet_tf.training.averages import Averages
 from lambdanet_tf.training.options import NotFinite
 
@@ -230,7 +231,7 @@ class TrainState:
         paths = checkpoint_paths(folder)
         older = paths[paths.index(path) :]  # Newer ones are damaged.
         for old in older[_MAX_TO_KEEP:]:
-            for file in tf.io.gfile.glob(f"{old}.*"):
+            for file in matching(folder, f"{os.path.basename(old)}.*"):
                 tf.io.gfile.remove(file)
 
     def restore(

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf.data import augment
+from lambdanet_tf.data.folders import FileSource
 from lambdanet_tf.environment import require
 from tests.support.image_sets import Files
 from tests.support.image_sets import element_labels
@@ -304,6 +305,31 @@ def test_parts_have_one_name_each(tmp_path, names, expected):
         assert sizes(data.read_folder(path, 0.1)) == expected
 
 
+PARTS = "each part must hold a folder for each class. Received: images"
+UNLABELLED = "in test without such folders, hence without labels. Read folder:"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ("train/cat.0 train/dog.0 test/0", f"{PARTS} in test, train"),
+        ("train/0 val/0 test/0 cat/0", f"{PARTS} in test, train, val"),
+        ("train/cat/0 train/dog/0 test/0", f"{UNLABELLED}.*/train, of which"),
+        ("Train/cat/0 Train/dog/0 Test/0", "images in Test .*/Train, of which"),
+        ("train/0 test/cat/0 test/dog/0", f"{PARTS} in train"),
+        ("train/cat/0 train/dog/0", "both train/ and test/.*Received: train"),
+    ],
+)
+def test_parts_without_folders_of_classes_are_refused(tmp_path, files, message):
+    """Kaggle's sets come so; their parts must not become two classes."""
+    for name in files.split():
+        file = tmp_path / f"{name}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(png([0]))
+    with pytest.raises(ValueError, match=message):
+        data.read_folder(str(tmp_path))
+
+
 def test_names_of_classes(tmp_path):
     path = write_folder(tmp_path / "part", [""], classes=("train", "car"))
     assert data.read_folder(path).classes == ("car", "train")
@@ -366,6 +392,23 @@ def test_webp_without_pillow_is_an_error_that_says_so(
         match=r"^6 of 8 images are BMP, GIF, WebP.*lambdanet-tf\[data\]",
     ):
         data.read_folder(str(pillow_folder), validation_split=0.0)
+
+
+@pytest.mark.parametrize("kind", ["BMP", "GIF", "TIFF", "WEBP"])
+def test_files_for_pillow_are_opened_without_a_graph(kind):
+    """As people look at them in a notebook, and as `check` names bad ones."""
+    pillow = require("PIL.Image", extra="data")
+    encoded = encode(pillow.new("RGB", (9, 8), "#ff0000"), kind, lossless=True)
+    pixels = data.open_image(tf.constant(encoded), channels=3).decode()
+    np.testing.assert_array_equal(pixels, np.full((8, 9, 3), [255, 0, 0]))
+
+
+def test_a_bad_file_for_pillow_is_named_with_its_reason(tmp_path):
+    pillow = require("PIL.Image", extra="data")
+    file = tmp_path / "floats.tif"
+    file.write_bytes(encode(pillow.new("F", (8, 8)), "TIFF"))
+    (line,) = FileSource([str(file)], [0]).check()
+    assert line == f"{file}: Only channels of whole numbers from 0 are read."
 
 
 @pytest.mark.parametrize("shard", [None, data.Shard(1, 3)])

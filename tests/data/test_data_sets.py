@@ -238,6 +238,9 @@ def tiny_sets(tmp_path_factory):
             names = ("train", "validation", "test")
             return {name: self._pictures(10) for name in names}
 
+    class ThreeParts(ImagenetTiny):
+        """Has validation images of its own, and labels for all."""
+
     class ManualPictures(TinyPictures):
         """Cannot be downloaded, as ImageNet."""
 
@@ -255,7 +258,7 @@ def tiny_sets(tmp_path_factory):
 
     folder = str(tmp_path_factory.mktemp("tfds"))
     config = tfds.download.DownloadConfig(num_shards=4)
-    for builder in (TinyPictures, ImagenetTiny):
+    for builder in (TinyPictures, ImagenetTiny, ThreeParts):
         builder(data_dir=folder).download_and_prepare(download_config=config)
     return folder
 
@@ -283,6 +286,18 @@ def test_imagenet_is_tested_on_its_validation_images(tiny_sets):
     images = data.read_tfds("imagenet_tiny", 0.0, tiny_sets)
     assert images.test.num_images == 10
     assert {split.split for split in images.test.splits} == {"validation"}
+
+
+def test_a_set_with_validation_images_of_its_own_keeps_them(tiny_sets):
+    """As folders and records do; none is taken from the training images."""
+    images = data.read_tfds("three_parts", 0.3, tiny_sets)
+    assert sizes(images) == [10, 10, 10]
+    for name in ("train", "validation", "test"):
+        parts = {split.split for split in getattr(images, name).splits}
+        assert parts == {name}
+    assert "the validation images are the set's own" in images.description
+    others = data.read_tfds("tiny_pictures", 0.1, tiny_sets).description
+    assert "the set's own" not in others
 
 
 @pytest.mark.parametrize(
@@ -520,6 +535,15 @@ def test_arrays_that_cannot_be_meant_are_refused(tmp_path, changes, message):
         data.load_images(write_arrays(tmp_path, **changes))
 
 
+@pytest.mark.parametrize("dtype", ["uint32", "uint64", ">u4"])
+def test_arrays_of_any_whole_numbers_are_resized(dtype):
+    """TensorFlow itself resizes no uint32 and no uint64."""
+    source = data.ArraySource(PIXELS.astype(dtype), np.arange(20))
+    expected = data.ArraySource(PIXELS.astype("uint8"), np.arange(20))
+    for now, then in zip(read_once(source), read_once(expected), strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
 def test_what_is_odd_about_arrays_is_noted(tmp_path):
     changes = {"y_train": 1.0 + np.arange(20) % 2, "x_val": PIXELS}
     images = data.load_images(write_arrays(tmp_path, **changes))
@@ -560,6 +584,21 @@ def test_records_whose_texts_are_of_other_classes_are_refused(tmp_path):
     write_parts(tmp_path, train=contents, test=contents)
     with pytest.raises(ValueError, match="1, which is 'dog', for 'cat'"):
         data.load_images(f"records:{tmp_path}")
+
+
+@pytest.mark.parametrize("kind", ["records", "pseudo-labels"])
+def test_names_of_folders_are_no_patterns(tmp_path, kind):
+    folder = tmp_path / "[a]*?"
+    folder.mkdir()
+    (folder / "classes.txt").write_text("cat\ndog\n")
+    contents = [example(png([i] * 3), i % 2) for i in range(8)]
+    write_parts(folder, train=contents, test=contents)
+    write_file(folder / "pseudo-00000-of-00001.tfrecord", contents)
+    if kind == "records":
+        assert sizes(data.read_records(str(folder), 0.0)) == [8, 0, 8]
+    else:
+        labels = data.read_pseudo_labels(str(folder), ("cat", "dog"))
+        assert labels.num_images == 8
 
 
 def test_parts_are_read_by_all_their_names_or_said(tmp_path):

@@ -510,10 +510,94 @@ def test_the_best_stays_the_best_of_an_interrupted_training(
     assert_equal(kept(), watch.end[-2])
 
 
+class Score(tf.keras.callbacks.Callback):
+    """Puts a value into the logs: the third epoch is the best."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["score"] = [0.2, 0.7, 0.9, 0.5][epoch]
+        self.epoch = epoch
+
+
+# Where the callback is killed in the third epoch, and which one it then keeps.
+KILLED_WHILE_KEEPING = {
+    "half is saved": 2,
+    "all is saved": 2,
+    "it is noted": 2,
+    "it is renamed": 3,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", KILLED_WHILE_KEEPING)
+def test_the_best_epoch_survives_a_kill_at_any_moment(
+    batches, tmp_path, monkeypatch, when
+):
+    path, score, watch = str(tmp_path / "best.weights.h5"), Score(), Watch()
+
+    def callbacks():
+        keep = training.KeepBest(
+            path, "score", mode="max", save_weights_only=True
+        )
+        return [resumable(tmp_path)[0], watch, score, keep]
+
+    def saved():
+        model = small_model()
+        model.load_weights(path)
+        return model.get_weights()
+
+    with monkeypatch.context() as patch:
+        dying, rename = small_model(), tf.io.gfile.rename
+        save = dying.save_weights
+
+        def dying_save(filepath, *arguments, **options):
+            save(filepath, *arguments, **options)
+            # `BackupAndRestore` of Keras 3 calls it, too.
+            is_backup = os.path.dirname(filepath) != str(tmp_path)
+            if is_backup or score.epoch < 2:
+                return
+            if when == "half is saved":
+                os.truncate(filepath, os.path.getsize(filepath) // 2)
+            if when in ("half is saved", "all is saved"):
+                raise KilledError
+
+        def dying_rename(source, target, *arguments, **options):
+            is_last = target == path and score.epoch == 2
+            if is_last and when == "it is noted":
+                raise KilledError
+            rename(source, target, *arguments, **options)
+            if is_last:
+                raise KilledError
+
+        patch.setattr(dying, "save_weights", dying_save)
+        patch.setattr(tf.io.gfile, "rename", dying_rename)
+        fit_killed(dying, batches, callbacks(), epochs=4)
+    best = watch.end[KILLED_WHILE_KEEPING[when] - 1]
+    assert_equal(saved(), best)
+    fit(small_model(), batches, callbacks(), epochs=4)  # 0.5 is worse.
+    assert_equal(saved(), best)
+    assert set(os.listdir(tmp_path)) - {"backup"} == {"best.weights.h5"}
+
+
+@pytest.mark.slow
+def test_a_damaged_best_epoch_is_replaced_and_said(batches, tmp_path):
+    path, watch = tmp_path / "best.weights.h5", Watch()
+    keep = training.KeepBest(path, "score", mode="max", save_weights_only=True)
+    callbacks = [resumable(tmp_path)[0], watch, Score(), keep]
+    kill = Kill("on_epoch_begin", 4)
+    fit_killed(small_model(), batches, [*callbacks, kill], epochs=4)
+    os.truncate(path, 100)
+    with pytest.warns(UserWarning, match="is not the file that .* describes"):
+        fit(small_model(), batches, callbacks, epochs=4)
+    model = small_model()
+    model.load_weights(path)
+    assert_equal(model.get_weights(), watch.end[3])
+
+
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"filepath": "weights"}, "`filepath` must end in .keras or .h5"),
         ({"filepath": "a-{epoch}.keras"}, "`filepath` must be one path"),
         ({"filepath": "a.keras", "save_best_only": False}, "`save_best_only`"),
         ({"filepath": "a.keras", "save_freq": 10}, "`save_freq`"),

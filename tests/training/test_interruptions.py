@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.training import RunFolder
 from lambdanet_tf.training import Stopped
 from lambdanet_tf.training import devices
@@ -172,6 +173,29 @@ def test_rates_leave_out_what_a_callback_takes(tmp_path, monkeypatch):
     assert metrics["seconds"] > sum(jumps)
 
 
+class KilledError(Exception):
+    pass
+
+
+@pytest.mark.slow
+@pytest.mark.once
+def test_a_run_killed_before_a_checkpoint_is_due_comes_back(
+    finished_run, tmp_path, monkeypatch
+):
+    """There is a checkpoint before there are weights to lose."""
+
+    def kill(folder, *arguments):
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "write_metrics", kill)  # after the weights
+        with pytest.raises(KilledError):
+            run_smoke(tmp_path, {"checkpoint_epochs": 5})
+    assert RunFolder(tmp_path / "run").exists("best.weights.npz")
+    folder = run_smoke(tmp_path, {"checkpoint_epochs": 5})
+    assert_same_end(folder, finished_run)
+
+
 # A lost TPU or worker.
 
 
@@ -320,6 +344,42 @@ def test_the_best_weights_are_those_of_the_checkpoint(copied_run, tmp_path):
         run_smoke(tmp_path, {"deterministic": True})
     for now, then in zip(weights(copied_run), before, strict=True):
         np.testing.assert_array_equal(now, then)
+
+
+def draws():
+    """What a caller draws, of all generators that there are."""
+    layer, ones = tf.keras.layers.Dense(3), tf.ones([100])
+    layer.build((None, 4))
+    numbers = tf.data.Dataset.range(100).shuffle(100)
+    dropped = tf.keras.layers.Dropout(0.5)(ones, training=True)
+    drawn = [layer.kernel, tf.random.uniform([3]), dropped]
+    if KERAS_3:
+        drawn.append(tf.keras.random.uniform([3]))
+    values = [np.asarray(values).tolist() for values in drawn]
+    random_numbers = random.random(), np.random.uniform()  # noqa: NPY002
+    return [*values, [*numbers.as_numpy_iterator()], random_numbers]
+
+
+@pytest.mark.parametrize("seed", [3, None])
+def test_the_callers_draws_go_on_as_they_would_have(seed):
+    """Else each trial of a random search would be the same."""
+    found = []
+    for is_between in (False, True, True):
+        tf.keras.utils.set_random_seed(3)
+        if seed is None:
+            tf.random.set_seed(None)
+        draws()
+        if is_between:
+            with devices.callers_state_restored():
+                tf.keras.utils.set_random_seed(5)
+                draws()
+        found.append(draws())
+    if seed is None:  # TensorFlow draws by chance; Keras as it was told.
+        tensors = [np.concatenate([d[1], d[2], d[-2]]) for d in found]
+        assert not np.array_equal(tensors[0], tensors[1])
+        assert not np.array_equal(tensors[1], tensors[2])
+    else:
+        assert found[1:] == found[:1] * 2
 
 
 @pytest.mark.once

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from lambdanet_tf import environment
 from lambdanet_tf import models
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
@@ -214,11 +215,33 @@ def test_a_run_comes_back_with_its_network(folder, rng):
 def test_foreign_folders(folder, text, message):
     if text is not None:
         folder.write_text("run.json", text)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
+        folder.read()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("metrics", None),
+        ("recipe", None),
+        ("versions", None),
+        ("parts", [1]),
+        ("arguments", "text"),
+        ("arguments", [1]),
+        ("classes", "ab"),
+        ("model", 3),
+        ("started", None),
+    ],
+)
+def test_a_run_file_with_a_field_of_another_kind(folder, field, value):
+    fields = Run("running", "LambdaResNetSmall", {}).to_dict()
+    folder.write_text("run.json", json.dumps({**fields, field: value}))
+    with pytest.raises(UserError, match=rf"run\.json .*`{field}`"):
         folder.read()
 
 
 def test_the_newest_finished_run(tmp_path):
+    tmp_path = tmp_path / "[runs]"
     with pytest.raises(ValueError, match="holds no run at all"):
         newest_finished_run(tmp_path)
     for name, status in (("1", "finished"), ("2", "running"), ("3", "failed")):

@@ -110,6 +110,7 @@ def test_no_checkpoint_is_no_error(tmp_path):
 
 
 def test_old_checkpoints_are_removed(tmp_path):
+    tmp_path = tmp_path / "[lr=0.1]"
     state = saved(tmp_path, steps=12)
     kept = [f for f in os.listdir(tmp_path) if f.endswith(".index")]
     assert sorted(kept) == ["ckpt-11-0.index", "ckpt-12-0.index"]

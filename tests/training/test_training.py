@@ -1,5 +1,6 @@
 """Whole runs of a tiny network, and what they leave behind."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import tensorflow as tf
 from lambdanet_tf import data
 from lambdanet_tf import models
 from lambdanet_tf import training
+from lambdanet_tf.data import load_digits
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.training import NotFinite
 from lambdanet_tf.training import RunFolder
@@ -23,6 +25,8 @@ from lambdanet_tf.training.devices import StopRequest
 from lambdanet_tf.training.loop import set_up
 from lambdanet_tf.training.network import network_arguments
 from lambdanet_tf.training.network import recipe_network
+from lambdanet_tf.training.record import check_same_images
+from lambdanet_tf.training.record import fingerprints
 from lambdanet_tf.training.steps import Evaluation
 from lambdanet_tf.training.steps import cross_entropy
 from lambdanet_tf.training.steps import top_k_accuracy
@@ -199,6 +203,32 @@ def test_what_cannot_be_resumed(finished_run, tmp_path, change, message):
     with pytest.raises(ValueError, match=message):
         run_smoke(tmp_path, **seed)
     assert os.listdir(folder) == ["run.json"]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("changed", [[], ["test"], ["train", "validation"]])
+def test_a_run_goes_on_with_its_own_images_alone(
+    finished_run, tmp_path, changed
+):
+    """Else it might train on what it was tested on."""
+    folder, run, images = (
+        RunFolder(tmp_path),
+        finished_run.read(),
+        load_digits(),
+    )
+    prints = fingerprints(images)
+    assert list(prints) == ["train", "validation", "test"]
+    others = {**run.fingerprints, **dict.fromkeys(changed, "another")}
+    folder.write(dataclasses.replace(run, fingerprints=others))
+    if changed:
+        what = f"images of the parts: {', '.join(changed)}. Resume it with"
+        with pytest.raises(ValueError, match=what):
+            check_same_images(folder, images, prints)
+    else:
+        check_same_images(folder, images, prints)
+    # A version that noted none of them could not tell.
+    folder.write(dataclasses.replace(run, fingerprints={}))
+    check_same_images(folder, images, prints)
 
 
 @pytest.mark.slow
