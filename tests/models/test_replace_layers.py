@@ -510,6 +510,18 @@ class Subclassed(tf.keras.Model):
         return x
 
 
+class Doubled(tf.keras.Model):
+    """A graph whose call does more than the graph."""
+
+    def call(self, x, **arguments):
+        return 2 * super().call(x, **arguments)
+
+
+def another_call():
+    inputs = tf.keras.Input((4,))
+    return Doubled(inputs, tf.keras.layers.Dense(3)(inputs))
+
+
 _RULE, _ATTENTION = models.convolution_rule(), models.attention_rule()
 REFUSED = {
     "grouped": (lambda: small(groups=2), _RULE, "'middle'.*grouped='leave'"),
