@@ -42,6 +42,7 @@ class Inference:
         options: with the activation of this classifier.
         specs: the `tf.TensorSpec` of each input, by name.
         weights: the variables that inference reads.
+        tables: the vocabularies that it looks up.
 
     Raises:
         ValueError: if the model is not functional, its inputs or outputs have
@@ -76,6 +77,11 @@ class Inference:
             self.specs = _specs(model)
         with ops.planning_for(options.device):
             self._network = self._folded()
+        self.tables = [
+            part.lookup_table
+            for part in self._network._flatten_layers()
+            if hasattr(part, "lookup_table")
+        ]
         concrete = tf.function(
             lambda **inputs: self.compute(inputs)
         ).get_concrete_function(**self.specs)

@@ -70,6 +70,7 @@ class ServingModule(tf.Module):
         super().__init__(name="serving")
         self.network = network  # No module: nothing of it is saved but these:
         self.weights = network.weights
+        self.tables = network.tables
 
     def signatures(self) -> dict[str, Callable]:
         """Returns the signatures for `tf.saved_model.save`, by name."""

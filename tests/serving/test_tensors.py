@@ -277,6 +277,20 @@ def test_a_model_of_maps_is_served_if_the_task_says_so(tmp_path, rng):
     assert serving.verify_export(folder).agrees
 
 
+@pytest.mark.slow
+@pytest.mark.once
+def test_a_vocabulary_that_was_adapted_is_exported(tmp_path, rng):
+    found = rng.integers(100, 105, (4, 6))
+    lookup = Keras.IntegerLookup()
+    lookup.adapt(found)
+    numbers = tf.keras.Input((6,), dtype="int64", name="numbers")
+    x = Keras.Embedding(6, 12)(lookup(numbers))
+    logits = Keras.Dense(6, name="logits")(lambda_layer(scope=3)(x))
+    model = tf.keras.Model(numbers, logits)
+    folder = serving.export_model(model, tmp_path, "m", examples=found)
+    assert serving.verify_export(folder).agrees
+
+
 # Errors.
 
 
