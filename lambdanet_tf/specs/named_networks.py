@@ -139,17 +139,14 @@ LAMBDA_RESNET_SMALL = ResNetSpec(
     shortcut="pool",
     scope=7,
 )
-# Likewise: for the gray images of 28 pixels of MNIST and the sets like it. Most
-# of its lambda layers are on maps of 7x7, where their products are few.
+# Likewise: for the gray images of 28 pixels of MNIST and the sets like it.
 LAMBDA_RESNET_SMALL_28 = dataclasses.replace(
     LAMBDA_RESNET_SMALL,
     name="LambdaResNetSmall28",
-    stages=("CL", "CLL"),
+    stages=("CC", "CL", "CL"),
     image_size=28,
     dropout_rate=0.0,
     drop_path_rate=0.0,
-    widths=(48, 128),
-    strides=(2, 2),
     expansion=2,
 )
 
