@@ -447,8 +447,8 @@ def LambdaResNetSmall(*, input_shape=_GRAY_8, classes=10, **arguments):
 def LambdaResNetSmall28(*, input_shape=_GRAY_28, classes=10, **arguments):
     """Builds a hybrid for images of MNIST's size; not the paper's.
 
-    430,770 parameters; gray images of 28 pixels, 10 classes; feature maps
-    "c2" to "c3".
+    426,090 parameters; gray images of 28 pixels, 10 classes; feature maps
+    "c2" to "c4".
 
     Arguments, errors and the `Network` returned: see `ResNet`.
 

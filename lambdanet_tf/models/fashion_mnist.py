@@ -15,7 +15,7 @@ from lambdanet_tf.models.weights import read_weights
 FASHION_MNIST = "fashion_mnist"
 _NETWORK = "LambdaResNetSmall28"
 _FILE = "fashion_mnist.npz"
-_SHA256 = "68131c5e62b292026d2e08b90bbba5b4708488734a740d6daa98e50284d708f3"
+_SHA256 = "0368c69cfcc4d2030994ed62312accb5a272d012282fd760ce549121aad031c1"
 _CLONE = os.path.join(os.path.dirname(__file__), "../../results")
 # What may be another: it decides nothing but how a network is trained.
 _TRAINING_ALONE = {"dropout_rate", "drop_path_rate", "drop_path_schedule"}

@@ -506,7 +506,7 @@ def test_weights_of_fashion_mnist_begin_another_task():
         ("LambdaMobileNetV2", {}, "LambdaMobileNetV2"),
         (
             "LambdaResNetSmall28",
-            {"scope": 5, "strides": (1, 2)},
+            {"scope": 5, "strides": (2, 1, 2)},
             "LambdaResNetSmall28, with other strides, scope",
         ),
     ],
