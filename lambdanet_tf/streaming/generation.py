@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.arguments import positive_int
+from lambdanet_tf.streaming import rules
 from lambdanet_tf.streaming.stream import stream_of
 
 
@@ -30,10 +31,13 @@ def generate(
     Args:
         model: as for `state_spec`, from tokens `(batch, positions)` to logits
             `(batch, positions, tokens)` of the next token; or to their
-            softmax.
-        prompt: ints `(batch, n)` with one or more tokens. A model whose
-            `Embedding` has `mask_zero` takes prompts of several lengths with
-            zeros before them.
+            softmax, by the layer, activation or function of that name, behind
+            which only dtypes change in inference.
+        prompt: ints `(batch, n)` with one or more tokens, of a dtype that holds
+            all tokens. A model whose `Embedding` has `mask_zero` takes prompts
+            of several lengths with zeros before them, if that mask reaches
+            every layer that reads the past. A `Conv1D` takes none, and `+`
+            drops it.
         length: int. How many tokens to add.
         temperature: 0 for the likeliest token; else what logits are divided
             by before a token is drawn.
@@ -49,8 +53,8 @@ def generate(
 
     Raises:
         ValueError: as `state_spec`; if the model is not of tokens, an argument
-            is out of its range, or prompt and length are longer than the table
-            of a global layer.
+            is out of its range, prompt and length are longer than the table of
+            a global layer, or a layer would read padding.
 
     Examples:
         >>> tokens = tf.keras.Input((None,), dtype="int32")
@@ -61,10 +65,11 @@ def generate(
         TensorShape([1, 7])
     """
     stream, prompt = stream_of(model), tf.convert_to_tensor(prompt)
-    _check_tokens(model, prompt)
+    _check_tokens(model, prompt, end_token)
     length = positive_int("length", length)
     _check_draw(temperature, top_k, model.outputs[0].shape[-1])
     _check_length(stream, prompt.shape[1], length)
+    _check_padding(stream, prompt)
     if seed is None:
         draw = temperature > 0
         limit = np.iinfo(np.int32).max
@@ -82,7 +87,7 @@ def generate(
     return tf.cast(tokens, prompt.dtype)
 
 
-def _check_tokens(model, prompt):
+def _check_tokens(model, prompt, end_token):
     ranks = [len(model.inputs[0].shape), len(model.outputs[0].shape)]
     if ranks != [2, 3]:
         raise ValueError(
@@ -96,6 +101,18 @@ def _check_tokens(model, prompt):
         raise ValueError(
             "`prompt` must be integers (batch, n), with one token or more. "
             f"Received: {prompt.dtype.name} of shape {tuple(prompt.shape)}."
+        )
+    tokens = model.outputs[0].shape[-1]
+    if prompt.dtype.max < tokens - 1:
+        raise ValueError(
+            f"`prompt` must be of a dtype that holds all {tokens} tokens of "
+            f"the model, as int32 does. Received: {prompt.dtype.name}, up to "
+            f"{prompt.dtype.max}."
+        )
+    if end_token is not None and end_token not in range(tokens):
+        raise ValueError(
+            "`end_token` must be one of the model's tokens, 0 to "
+            f"{tokens - 1}. Received: end_token={end_token}."
         )
 
 
@@ -126,13 +143,23 @@ def _check_length(stream, start, length):
         )
 
 
+def _check_padding(stream, prompt):
+    tokens = tf.get_static_value(prompt)
+    if tokens is None or not stream.has_padding:
+        return
+    if np.any((tokens[:, 0] == 0) & np.any(tokens, axis=1)):
+        state = stream.initial_state(1)
+        stream.step(tf.zeros([1, 1], tf.int32), state, is_padded=True)
+
+
 def _generator(stream, is_drawn, top_k, is_endless):
     """The compiled loop of a model."""
+    are_probabilities = rules.is_softmax(stream.last_layer)
 
     def pick(logits, place, temperature, seed):
         """A token for each sequence, of `(batch, tokens)`."""
         logits = tf.cast(logits, tf.float32)
-        if stream.ends_in_softmax:
+        if are_probabilities:
             logits = tf.math.log(logits)
         if not is_drawn:
             return tf.argmax(logits, axis=-1, output_type=tf.int32)

@@ -50,6 +50,12 @@ class Call:
         return next(_values((self.args, self.kwargs)), None)
 
     @property
+    def inputs(self) -> list[Value]:
+        """The values that it is given, but for masks."""
+        named = [x for name, x in self.kwargs.items() if name != "mask"]
+        return list(_values((self.args, named)))
+
+    @property
     def constants(self) -> list:
         """What else is among its arguments; arrays as Keras describes them."""
         arguments = [*self.args, *self.kwargs.values()]

@@ -51,12 +51,12 @@ _ALONG_AN_AXIS = {
 # Operations on numbers: of Keras 3 by the class, of tf_keras by the function.
 _ARITHMETIC = {
     *("Add", "Divide", "Multiply", "Negative", "Subtract", "TrueDivide"),
-    *("Equal", "LogicalAnd", "LogicalNot", "LogicalOr", "NotEqual"),
+    *("Cast", "Equal", "LogicalAnd", "LogicalNot", "LogicalOr", "NotEqual"),
     # Of masks, by position.
     *("All", "Any", "Concatenate", "ExpandDims", "OnesLike", "Squeeze"),
-    "ZerosLike",
+    *("Softmax", "ZerosLike"),
     *("__operators__.add", "math.add", "math.divide", "math.multiply"),
-    *("math.negative", "math.subtract", "math.truediv"),
+    *("math.negative", "math.subtract", "math.truediv", "cast"),
 }
 _CHANGES_OF_RANK = {"All": -1, "Any": -1, "ExpandDims": 1, "Squeeze": -1}
 _LATER = {
@@ -67,6 +67,14 @@ _ATTENTION = {
     *_named("AdditiveAttention Attention GroupQueryAttention"),
     *_named("MultiHeadAttention"),
 }
+_SOFTMAXES = [
+    module.softmax
+    for module in (
+        *(tf.nn, tf.keras.activations, tf.keras.backend),
+        getattr(tf.keras, "ops", None),
+    )
+    if hasattr(module, "softmax")
+]
 _declared: set[type] = set()
 
 
@@ -201,16 +209,46 @@ def is_norm(layer: Any) -> bool:
     return type(layer) in _NORMS
 
 
-def rank_of_output(layer: Any, rank: int) -> int:
-    """Returns the rank of what a layer without state makes of a rank.
+def keeps_values(layer: Any) -> bool:
+    """Whether a layer changes nothing but the dtype, in inference."""
+    is_activation = type(layer) is tf.keras.layers.Activation
+    linear = (tf.keras.activations.linear, tf.identity)
+    return (
+        is_identity(layer)
+        or operation_name(layer) in ("Cast", "cast")
+        or (is_activation and layer.activation in linear)
+    )
+
+
+def is_softmax(layer: Any) -> bool:
+    """Whether a layer, its activation or an operation is a softmax."""
+    activation = getattr(layer, "activation", None)
+    return (
+        operation_name(layer) == "Softmax"
+        or activation in _SOFTMAXES
+        or any(
+            isinstance(x, tf.keras.layers.Softmax) for x in (layer, activation)
+        )
+    )
+
+
+def rank_of_output(layer: Any, ranks: list[int]) -> int:
+    """Returns the rank of what a layer without state makes of its inputs.
 
     Args:
         layer: any for which `stepper_of` is None.
-        rank: of its first input.
+        ranks: of its inputs.
 
     Raises:
         ValueError: if the layer would read other positions of such inputs.
     """
+    rank, is_own = ranks[0], type(layer) in _declared
+    if len(set(ranks)) > 1 and not is_own:
+        raise refusal(
+            layer,
+            f"its inputs have {min(ranks)} and {max(ranks)} axes, so that the "
+            "positions of one meet the channels of another.",
+        )
     if type(layer) is tf.keras.layers.Embedding:
         return rank + 1
     operation = operation_name(layer)
@@ -224,18 +262,30 @@ def rank_of_output(layer: Any, rank: int) -> int:
     if getattr(layer, "keepdims", False):
         change = 0
     axes = getattr(layer, "axis", None)
-    if axes is None:
+    # In a layer of one's own, None may mean anything.
+    if axes is None and (is_own or not hasattr(layer, "axis")):
         return rank + change
+    axes = axes if isinstance(axes, list | tuple) else [axes]
+    change *= len(axes)
     # A new axis is counted among those that there will be.
     of = rank + max(change, 0)
-    axes = axes if isinstance(axes, list | tuple) else [axes]
-    if any((axis if axis >= 0 else axis + of) < 2 for axis in axes):
+    if any(x is None or (x if x >= 0 else x + of) < 2 for x in axes):
         raise refusal(
             layer,
             f"axis={axes[0] if len(axes) == 1 else list(axes)} of inputs with "
-            f"{rank} axes are other positions. Use axis=-1.",
+            f"{rank} axes reaches other positions. Use axis=-1.",
         )
     return rank + change
+
+
+def padding_refusal(layer: Any) -> ValueError:
+    """Returns the error for a layer that would read padding."""
+    return ValueError(
+        "`prompt` must have no padding, zeros before its tokens, for this "
+        f"model: layer {layer.name!r} would read it. A `Conv1D` takes no mask, "
+        "and operations such as `+` drop it, where `Add` keeps it. Continue "
+        "prompts of one length at a time."
+    )
 
 
 def refusal(layer: Any, reason: str) -> ValueError:

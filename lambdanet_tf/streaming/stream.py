@@ -12,6 +12,7 @@ from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers.calls import not_converted
 from lambdanet_tf.models import check_functional
 from lambdanet_tf.streaming import rules
+from lambdanet_tf.streaming.convolution import ConvolutionStep
 from lambdanet_tf.streaming.graph import Value
 from lambdanet_tf.streaming.graph import graph_of
 from lambdanet_tf.streaming.graph import replaced
@@ -178,7 +179,11 @@ class Stream:
         }
 
     def step(
-        self, inputs: Any, state: State, mask: tf.Tensor | None = None
+        self,
+        inputs: Any,
+        state: State,
+        mask: tf.Tensor | None = None,
+        is_padded: bool = False,
     ) -> tuple[tf.Tensor, State]:
         """As `step` of a model.
 
@@ -186,6 +191,7 @@ class Stream:
             inputs: see there.
             state: see there.
             mask: None or boolean `(batch, n)`; False = padding.
+            is_padded: whether a layer that would read padding is an error.
         """
         inputs = self._checked(inputs, state)
         if mask is not None:
@@ -201,8 +207,9 @@ class Stream:
                 own = {
                     name: state[prefix + name] for name in stepper.state_spec()
                 }
+                mask = kwargs.get("mask")
                 output, own = _step(
-                    call.layer, stepper, args[0], own, kwargs.get("mask")
+                    call.layer, stepper, args[0], own, mask, is_padded
                 )
                 after |= {prefix + name: part for name, part in own.items()}
             elif rules.is_identity(call.layer):
@@ -218,16 +225,30 @@ class Stream:
         return values[self._graph.end], after
 
     @property
-    def ends_in_softmax(self) -> bool:
-        """Whether the outputs are probabilities."""
-        call = next(c for c in self._graph.calls if c.value == self._graph.end)
-        stepper = self._steppers[call.layer.name]
-        if isinstance(stepper, Stream):
-            return stepper.ends_in_softmax
-        activation = getattr(call.layer, "activation", None)
-        softmax = tf.keras.activations.softmax
-        return activation is softmax or isinstance(
-            call.layer, tf.keras.layers.Softmax
+    def last_layer(self) -> Any:
+        """The layer whose outputs the model's are, in inference.
+
+        None if the model changes nothing but the dtype of its inputs.
+        """
+        calls = {call.value: call for call in self._graph.calls}
+        value = self._graph.end
+        while value != self._graph.start:
+            layer = calls[value].layer
+            stepper = self._steppers[layer.name]
+            if isinstance(stepper, Stream):
+                layer = stepper.last_layer
+            if layer is not None and not rules.keeps_values(layer):
+                return layer
+            value = calls[value].first
+        return None
+
+    @property
+    def has_padding(self) -> bool:
+        """Whether token 0 is padding."""
+        layers = [call.layer for call in self._graph.calls]
+        return any(
+            getattr(x, "mask_zero", False) or getattr(x, "has_padding", False)
+            for x in (*layers, *self._steppers.values())
         )
 
     def _with_state(self) -> Iterator[tuple[Value, Any]]:
@@ -254,7 +275,7 @@ class Stream:
                     "it is called with training=True, and streams are of "
                     "inference.",
                 )
-            if call.first is None:
+            if not call.inputs:
                 raise rules.refusal(
                     layer, "it is called on no tensor of the model."
                 )
@@ -264,9 +285,9 @@ class Stream:
                     "it is given an array of numbers, which may differ by "
                     "position. Make it a layer.",
                 )
-            rank = ranks[call.first]
             if stepper is None:
-                ranks[call.value] = rules.rank_of_output(layer, rank)
+                of_inputs = [ranks[value] for value in call.inputs]
+                ranks[call.value] = rules.rank_of_output(layer, of_inputs)
                 continue
             others = {
                 **{f"argument {i}": x for i, x in enumerate(call.args[1:], 2)},
@@ -306,11 +327,17 @@ class Stream:
         return inputs
 
 
-def _step(layer, stepper, inputs, state, mask):
+def _step(layer, stepper, inputs, state, mask, is_padded):
     """The outputs, with the mask that the layer would give them."""
     if mask is None:
         mask = getattr(inputs, "_keras_mask", None)
-    outputs, state = stepper.step(inputs, state, mask=mask)
+    if isinstance(stepper, Stream):
+        outputs, state = stepper.step(inputs, state, mask, is_padded)
+    else:
+        is_blind = mask is None or isinstance(stepper, ConvolutionStep)
+        if is_padded and is_blind and state:
+            raise rules.padding_refusal(layer)
+        outputs, state = stepper.step(inputs, state, mask=mask)
     has_mask = getattr(outputs, "_keras_mask", None) is not None
     if mask is None or has_mask or not layer.supports_masking:
         return outputs, state
@@ -322,7 +349,9 @@ def _step(layer, stepper, inputs, state, mask):
 
 def _identifier(value):
     """The name of a call, as an argument of a signature may be called."""
-    name = value.layer if not value.call else f"{value.layer}_{value.call}"
+    name = value.layer
+    if value.call:  # Not "_1", with which Keras names its second layer.
+        name += f"_call{value.call + 1}"
     name = re.sub(r"\W", "_", name, flags=re.ASCII)
     return f"_{name}" if name[:1].isdigit() else name
 
@@ -333,8 +362,11 @@ _streams = weakref.WeakKeyDictionary()
 def stream_of(model: tf.keras.Model) -> Stream:
     """Returns the stream of a model, made at first use."""
     check_functional(model)
-    known = _streams.get(model)
-    parts = [id(layer) for layer in model.layers]  # A Sequential may get more.
-    if known is None or known[0] != parts:
-        known = _streams[model] = parts, Stream(model)
-    return known[1]
+    # A Sequential may get more layers, a layer of Keras 3 other variables.
+    parts = [*model.layers, *model.weights]
+    known, stream = _streams.get(model, ([], None))
+    if stream is None or list(map(id, known)) != list(map(id, parts)):
+        stream = Stream(model)
+        # The parts themselves, as what is freed may leave its id to another.
+        _streams[model] = parts, stream
+    return stream

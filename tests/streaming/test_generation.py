@@ -1,16 +1,22 @@
 """`streaming.generate`, and models exported with their state."""
 
+import gc
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf import layers
 from lambdanet_tf import streaming
+from lambdanet_tf.environment import KERAS_3
 from tests.support import checks
 from tests.support import streams
 
+KERAS = tf.keras.layers
+of_keras_3 = pytest.mark.skipif(not KERAS_3, reason="only Keras 3 has these")
 ROWS = [[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]]
 
 
@@ -101,6 +107,134 @@ def test_probabilities_are_drawn_as_logits_are():
     np.testing.assert_array_equal(*tokens)
 
 
+def table(tokens, *behind):
+    """A model whose logits are a table's, by the token before."""
+    tf.keras.utils.set_random_seed(3)
+    spread = tf.keras.initializers.RandomNormal(stddev=3.0)
+    entries = KERAS.Embedding(tokens, tokens, spread)
+    inputs = tf.keras.Input((None,), dtype="int32")
+    return tf.keras.Sequential([inputs, entries, *behind])
+
+
+def nested(*behind):
+    return tf.keras.Sequential([tf.keras.Input((None, 7)), *behind])
+
+
+ENDS = {
+    "name": lambda: [KERAS.Activation("softmax")],
+    "layer": lambda: [KERAS.Softmax()],
+    "layer as activation": lambda: [KERAS.Activation(KERAS.Softmax())],
+    "TensorFlow's": lambda: [KERAS.Activation(tf.nn.softmax)],
+    "linear behind": lambda: [
+        KERAS.Activation(tf.nn.softmax),
+        KERAS.Activation("linear", dtype="float64"),
+    ],
+    "dropout behind": lambda: [
+        KERAS.Activation("softmax"),
+        nested(KERAS.Dropout(0.5), KERAS.Dropout(0.5)),
+    ],
+    "inside": lambda: [nested(KERAS.Softmax(), KERAS.Dropout(0.5))],
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_every_softmax_is_seen(name):
+    prompt = np.tile([[5]], [30, 1])
+    expected, tokens = (
+        streaming.generate(model, prompt, 1, temperature=1.0, seed=1)
+        for model in (table(7), table(7, *ENDS[name]()))
+    )
+    assert len(np.unique(expected[:, 1])) > 1
+    np.testing.assert_array_equal(tokens, expected)
+
+
+@of_keras_3
+def test_operations_that_are_a_softmax_are_seen():
+    plain = table(7)
+    softmax = tf.keras.ops.softmax(plain.outputs[0])
+    ends = tf.keras.ops.cast(softmax, "float64")
+    expected, tokens = (
+        streaming.generate(m, [[5]] * 30, 1, temperature=1.0, seed=1)
+        for m in (plain, tf.keras.Model(plain.inputs, ends))
+    )
+    np.testing.assert_array_equal(tokens, expected)
+
+
+@pytest.mark.once
+def test_a_prompt_is_of_a_dtype_that_holds_all_tokens():
+    for dtype, most in (("uint8", 256), ("int8", 128)):
+        prompt = np.ones([1, 2], dtype)
+        with pytest.raises(ValueError, match=f"`prompt`.*{most + 1} tokens"):
+            streaming.generate(table(most + 1), prompt, 1)
+    tokens = streaming.generate(table(most), prompt, 1)
+    assert tokens.dtype == tf.int8
+
+
+def padded_model(join):
+    inputs = tf.keras.Input((None,), dtype="int32")
+    x = KERAS.Embedding(7, 7, mask_zero=True)(inputs)
+    return tf.keras.Model(inputs, join(x))
+
+
+def lambdas():
+    return layers.LambdaLayer(7, num_heads=1, scope=3, causal=True)
+
+
+READ_PADDING = {
+    "convolution": lambda x: KERAS.Conv1D(7, 2, padding="causal")(x),
+    "inside": lambda x: nested(KERAS.Conv1D(7, 2, padding="causal"))(x),
+    "no mask": lambda x: lambdas()(x + x),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*destroy the mask")
+@pytest.mark.parametrize("name", READ_PADDING)
+def test_padding_that_would_be_read_is_refused(name):
+    model = padded_model(READ_PADDING[name])
+    with pytest.raises(ValueError, match="`prompt` must have no padding"):
+        streaming.generate(model, [[0, 4, 2], [3, 1, 2]], 1)
+
+
+@pytest.mark.slow
+@pytest.mark.once
+@pytest.mark.filterwarnings("ignore:.*destroy the mask")
+def test_padding_that_no_layer_reads_is_taken():
+    free = padded_model(lambda x: KERAS.Add()([x, lambdas()(x)]))
+    padded = streaming.generate(free, [[0, 0, 4], [3, 1, 2]], 4)
+    alone = streaming.generate(free, [[4]], 4)
+    np.testing.assert_array_equal(padded[:1, 2:], alone)
+    # One that reads it takes prompts that have none.
+    blind = padded_model(READ_PADDING["convolution"])
+    for prompt in ([[3, 0]], [[0]]):
+        assert streaming.generate(blind, prompt, 1).shape[0] == 1
+
+
+@of_keras_3
+def test_generation_follows_new_variables():
+    model = tf.keras.Sequential([table(7), KERAS.Dense(7)])
+    streaming.generate(model, [[2]], 1)
+    model.layers[-1].enable_lora(1)
+    a, b = model.trainable_weights[-2:]
+    a.assign(tf.ones(a.shape))
+    expected, tokens = [], []
+    for likeliest in range(7):
+        b.assign(1e3 * tf.one_hot([likeliest], 7))
+        expected.append(np.argmax(model(np.array([[2]]))[0, -1]))
+        tokens.append(int(streaming.generate(model, [[2]], 1)[0, 1]))
+    assert tokens == expected
+    assert len(set(tokens)) > 1
+
+
+@pytest.mark.once
+def test_models_are_freed_after_generation():
+    model = table(7)
+    streaming.generate(model, [[2]], 1)
+    alive = weakref.ref(model)
+    del model
+    gc.collect()
+    assert alive() is None
+
+
 @pytest.mark.slow
 @pytest.mark.once
 def test_a_sequence_ends_with_its_end_token(model):
@@ -136,6 +270,7 @@ WRONG = {
     "a temperature": ({"temperature": -1.0}, "`temperature`"),
     "no tokens": ({"top_k": 0}, "`top_k`"),
     "too many tokens": ({"top_k": 14}, "`top_k` must be at most"),
+    "another's end": ({"end_token": 13}, "`end_token`.*0 to 12.*end_token=13"),
     "a long text": ({"length": 27}, "`length`.*30 positions.*length=27"),
 }
 

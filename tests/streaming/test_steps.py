@@ -6,11 +6,13 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import streaming
+from lambdanet_tf.environment import KERAS_3
 from tests.support import checks
 from tests.support import streams
 from tests.support.pieces import in_pieces
 
 KERAS = tf.keras.layers
+of_keras_3 = pytest.mark.skipif(not KERAS_3, reason="only Keras 3 has these")
 
 
 # The seed is the number in a test's name: `draw_model(seed)` draws it again.
@@ -108,6 +110,19 @@ def test_half_precision_streams():
     checks.assert_close(tf.cast(outputs, tf.float32), expected, 5e-2)
 
 
+def test_a_second_call_and_a_second_layer_have_states_of_their_own():
+    first, second = (
+        KERAS.Conv1D(4, 2, padding="causal", name=name)
+        for name in ("conv1d", "conv1d_1")
+    )
+    inputs = tf.keras.Input((9, 4))
+    model = tf.keras.Model(inputs, second(first(first(inputs))))
+    assert len(streaming.state_spec(model)) == 3
+    x = np.random.default_rng(0).normal(size=[1, 9, 4]).astype("float32")
+    outputs, _ = streams.streamed(model, x, [2, 3, 4])
+    checks.assert_close(outputs, model(x), 2e-6)
+
+
 @pytest.mark.slow
 def test_a_sequential_model_that_grows_has_a_new_state():
     model = tf.keras.Sequential(
@@ -192,6 +207,12 @@ def two(inputs, outputs):
     return tf.keras.Model(tensors, made)
 
 
+def ranks(join):
+    """Tokens times their embeddings, channels times positions."""
+    inputs = tf.keras.Input((4,))
+    return tf.keras.Model(inputs, join([KERAS.Embedding(5, 4)(inputs), inputs]))
+
+
 def subclassed():
     class Model(tf.keras.Model):
         def call(self, inputs):
@@ -246,6 +267,14 @@ REFUSED = {
         lambda: sequential(KERAS.LayerNormalization(axis=1, **NAMED)),
         "'culprit' cannot stream.*axis=1 .*Use axis=-1",
     ),
+    "all axes": (
+        lambda: sequential(KERAS.Softmax(axis=None, **NAMED)),
+        "'culprit' cannot stream.*axis=None .*Use axis=-1",
+    ),
+    "ranks": (
+        lambda: ranks(KERAS.Multiply(**NAMED)),
+        "'culprit' cannot stream.*2 and 3 axes",
+    ),
     "slopes": (
         lambda: sequential(KERAS.PReLU(**NAMED)),
         "'culprit' cannot stream.*shared_axes",
@@ -292,6 +321,19 @@ def test_what_does_not_stream_is_refused_by_name(name):
     ):
         with pytest.raises(ValueError, match=f"(?s){reason}"):
             call()
+
+
+@of_keras_3
+@pytest.mark.parametrize("name", ["squeeze", "any", "all"])
+def test_operations_on_all_axes_are_refused(name):
+    inputs = tf.keras.Input((8, 1))
+    operation = getattr(tf.keras.ops, name)
+    model = tf.keras.Model(inputs, operation(inputs))
+    with pytest.raises(ValueError, match="cannot stream: axis=None"):
+        streaming.state_spec(model)
+    x = tf.keras.ops.expand_dims(tf.keras.ops.expand_dims(inputs, -1), -1)
+    model = tf.keras.Model(inputs, operation(x, axis=(-1, -2)))
+    assert not streaming.state_spec(model)
 
 
 def test_an_array_added_to_positions_is_refused():
