@@ -6,6 +6,7 @@ is decoded; pixels are tensors `(height, width, channels)` in [0, 255].
 
 import dataclasses
 import io
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -205,7 +206,7 @@ def open_image(encoded: tf.Tensor, channels: int) -> EncodedImage:
     return EncodedImage(encoded, channels)
 
 
-def _to_png(encoded: bytes | np.ndarray) -> bytes:
+def _to_png(encoded: Any) -> bytes:
     """Converts what TensorFlow cannot decode to an uncompressed PNG."""
     if isinstance(encoded, np.ndarray):  # Called without a graph.
         encoded = encoded.item()

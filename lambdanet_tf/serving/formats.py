@@ -76,8 +76,7 @@ def write(
                 content = _convert(name, network, calibration)
                 # Converters keep operations that they do not know, so only
                 # the runtime tells.
-                shape = (1, *network.classifier.image_shape)
-                _runner(name, content)(np.zeros(shape, np.float32))
+                _runner(name, content)(_blank(network))
         except Exception as error:  # those of C++ have no public names
             raise UserError(
                 f"`formats` must suit the model. {name!r} rejects it: "
@@ -123,6 +122,11 @@ def accuracies(
         name: float(np.mean(predicted == labels))
         for name, predicted in classes.items()
     }
+
+
+def _blank(network):
+    """A batch of one black image."""
+    return np.zeros((1, *network.classifier.image_shape), np.float32)
 
 
 def _convert(name, network, calibration):

@@ -71,7 +71,7 @@ _SOFTMAXES = [
     module.softmax
     for module in (
         *(tf.nn, tf.keras.activations, tf.keras.backend),
-        getattr(tf.keras, "ops", None),
+        getattr(tf.keras, "ops", tf.nn),  # of Keras 3
     )
     if hasattr(module, "softmax")
 ]
