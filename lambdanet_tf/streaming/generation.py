@@ -75,9 +75,13 @@ def generate(
         limit = np.iinfo(np.int32).max
         seed = tf.random.uniform([], 0, limit, tf.int32) if draw else 0
     options = bool(temperature), top_k, end_token is None
-    if options not in stream.generators:
-        stream.generators[options] = _generator(stream, *options)
-    tokens = stream.generators[options](
+    weights, generator = stream.generators.get(options, ([], None))
+    # `enable_lora` of Keras 3 gives a layer other variables.
+    if generator is None or [*map(id, weights)] != [*map(id, model.weights)]:
+        # The weights themselves: what is freed may leave its id to another.
+        generator = _generator(stream, *options)
+        stream.generators[options] = model.weights, generator
+    tokens = generator(
         tf.cast(prompt, tf.int32),
         tf.constant(length),
         tf.constant(temperature or 1.0, tf.float32),

@@ -362,11 +362,8 @@ _streams = weakref.WeakKeyDictionary()
 def stream_of(model: tf.keras.Model) -> Stream:
     """Returns the stream of a model, made at first use."""
     check_functional(model)
-    # A Sequential may get more layers, a layer of Keras 3 other variables.
-    parts = [*model.layers, *model.weights]
-    known, stream = _streams.get(model, ([], None))
-    if stream is None or list(map(id, known)) != list(map(id, parts)):
-        stream = Stream(model)
-        # The parts themselves, as what is freed may leave its id to another.
-        _streams[model] = parts, stream
-    return stream
+    known = _streams.get(model)
+    parts = [id(layer) for layer in model.layers]  # A Sequential may get more.
+    if known is None or known[0] != parts:
+        known = _streams[model] = parts, Stream(model)
+    return known[1]
