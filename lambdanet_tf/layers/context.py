@@ -10,6 +10,7 @@ from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.base import BaseLayer
+from lambdanet_tf.layers.grids import as_floating
 from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import known_shape
 from lambdanet_tf.layers.grids import with_shape
@@ -128,6 +129,7 @@ class ContextLayer(BaseLayer):
         batch, *grid, channels = self._build_shapes[argument]
         if not with_grid:
             grid = [None] * len(grid)
+        x = as_floating(x, self.compute_dtype)
         return with_shape(x, [None, *grid, channels])
 
     def _check_shapes(self, inputs_shape, context_shape):

@@ -47,12 +47,19 @@ def with_shape(x, other):
     if x.shape.is_fully_defined():
         return x
     shape = known_shape(x.shape, other)
-    if shape == x.shape:
-        return x
-    known = tf.ensure_shape(x, shape)
-    if hasattr(x, "_keras_mask"):
-        known._keras_mask = x._keras_mask
-    return known
+    return x if shape == x.shape else _with_mask(tf.ensure_shape(x, shape), x)
+
+
+def as_floating(x, dtype):
+    """A tensor, cast unless it is floating: Keras casts no integers."""
+    return x if x.dtype.is_floating else _with_mask(tf.cast(x, dtype), x)
+
+
+def _with_mask(x, other):
+    """A tensor with the mask that Keras keeps at another."""
+    if hasattr(other, "_keras_mask"):
+        x._keras_mask = other._keras_mask
+    return x
 
 
 def check_grid(name, shape):

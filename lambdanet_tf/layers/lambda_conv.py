@@ -14,6 +14,7 @@ from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.calls import not_converted
+from lambdanet_tf.layers.grids import as_floating
 from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
@@ -132,6 +133,7 @@ class LambdaConv(StreamingLambda):
     def _operands(self, inputs, mask=None):
         """As in `LambdaLayer`, of the grids of outputs and inputs."""
         channels = self.value.kernel.shape[0]
+        inputs = as_floating(inputs, self.compute_dtype)
         inputs = with_shape(inputs, [None] * (self._rank - 1) + [channels])
         grid = grid_of(inputs)
         axes = self._axes(grid)
@@ -205,7 +207,7 @@ class LambdaConv(StreamingLambda):
 
     def compute_mask(self, inputs, mask=None):
         # Keras 3 asks for a symbolic tensor, and again for each real one.
-        if mask is None or not tf.is_tensor(mask):
+        if mask is None or not tf.is_tensor(mask) or not tf.is_tensor(inputs):
             return None
         if self.built:
             inputs = with_shape(inputs, [None] * self._rank)

@@ -11,6 +11,7 @@ from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import keras_argument
 from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.base import BaseLayer
+from lambdanet_tf.layers.grids import as_floating
 from lambdanet_tf.layers.grids import check_channels_last
 from lambdanet_tf.layers.grids import with_shape
 from lambdanet_tf.layers.randomness import Initializers
@@ -87,6 +88,7 @@ class SqueezeExcite(BaseLayer):
         )
 
     def call(self, inputs):
+        inputs = as_floating(inputs, self.compute_dtype)
         inputs = with_shape(inputs, self._static_shape)
         axes = list(range(1, inputs.shape.rank - 1))
         # The mean, and the gradient of a gate, are sums over the map.
