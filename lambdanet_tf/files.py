@@ -5,6 +5,7 @@ Paths are on any file system that `tf.io.gfile` knows.
 
 import contextlib
 import fnmatch
+import hashlib
 import os
 import uuid
 from collections.abc import Iterator
@@ -81,6 +82,15 @@ def matching(folder: str, pattern: str) -> list[str]:
     return sorted(
         os.path.join(folder, name) for name in fnmatch.filter(names, pattern)
     )
+
+
+def sha256_of(path: str) -> str:
+    """Returns the hash of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with tf.io.gfile.GFile(path, "rb") as stream:
+        while part := stream.read(2**24):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def read_text(path: str) -> str:

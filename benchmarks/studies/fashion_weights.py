@@ -16,7 +16,7 @@ from benchmarks.studies import digits
 from benchmarks.studies import runs
 from benchmarks.studies.fashion import DATA
 from lambdanet_tf import training
-from lambdanet_tf.models.timm.hub import sha256_of
+from lambdanet_tf.files import sha256_of
 from lambdanet_tf.models.weights import RUN_WEIGHTS
 
 RECIPE = "fashion_mnist"

@@ -1,6 +1,8 @@
 """Copies of networks that keep what their layers share, and know."""
 
+import contextlib
 from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -108,13 +110,39 @@ def clone_graph(
         )
 
     def clone(layer):
-        copy = clone_layer(layer, config_with_table(layer, tables))
+        if is_graph(layer):  # Of whose layers each has an error of its own.
+            copy = clone_layer(layer, config_with_table(layer, tables))
+        else:
+            with copying(layer):
+                copy = clone_layer(layer, config_with_table(layer, tables))
         copy_vocabularies(layer, copy)
         return copy
 
     return tf.keras.models.clone_model(
         model, input_tensors=input_tensors, clone_function=clone
     )
+
+
+@contextlib.contextmanager
+def copying(layer: Any, name: str | None = None) -> Iterator[None]:
+    """Turns what Keras says of a layer that has no copy into a clear error.
+
+    Args:
+        layer: of any kind.
+        name: for the error; None for the layer's own.
+
+    Raises:
+        ValueError: instead of what its `get_config` or `from_config` raises.
+    """
+    try:
+        yield
+    except (NotImplementedError, TypeError, ValueError) as error:
+        said = " ".join(str(error).split())
+        raise ValueError(
+            f"Layer {(name or layer.name)!r}, a {type(layer).__name__}, cannot "
+            "be copied: its `get_config` must hold what its constructor "
+            f"takes. Keras says: {said}"
+        ) from error
 
 
 def config_with_table(layer: Any, tables: dict[int, Any]) -> dict[str, Any]:

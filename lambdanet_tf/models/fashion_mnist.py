@@ -8,8 +8,8 @@ import os
 import numpy as np
 
 from lambdanet_tf import specs
+from lambdanet_tf.files import sha256_of
 from lambdanet_tf.models.timm.hub import cache_folder
-from lambdanet_tf.models.timm.hub import sha256_of
 from lambdanet_tf.models.weights import read_weights
 
 FASHION_MNIST = "fashion_mnist"

@@ -15,12 +15,14 @@ from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.models.cloning import check_functional
 from lambdanet_tf.models.cloning import config_with_table
 from lambdanet_tf.models.cloning import copy_vocabularies
+from lambdanet_tf.models.cloning import copying
 from lambdanet_tf.models.graph import arguments_of
 from lambdanet_tf.models.graph import graph_of
 from lambdanet_tf.models.graph import is_graph
 from lambdanet_tf.models.graph import nodes
 from lambdanet_tf.models.graph import operation_of
 from lambdanet_tf.models.graph import symbolic
+from lambdanet_tf.models.weight_names import copy_low_rank_updates
 from lambdanet_tf.models.weight_names import finalize_states
 
 _LAMBDA_LAYERS = (LambdaLayer, LambdaConv)
@@ -285,16 +287,10 @@ class _Replacing:
                 name=layer.name,
                 dtype=layer.dtype_policy,
             )
-        try:
+        with copying(layer, place.name):
             copy = type(layer).from_config(
                 config_with_table(layer, self._tables)
             )
-        except (NotImplementedError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"Layer {place.name!r}, a {type(layer).__name__}, cannot be "
-                "copied: its `get_config` must hold what its constructor "
-                f"takes. Keras says: {error}"
-            ) from error
         copy_vocabularies(layer, copy)
         return copy
 
@@ -322,6 +318,7 @@ class _Replacing:
                 if new.trainable != own.trainable:
                     new.trainable = own.trainable
             if layer.weights:
+                copy_low_rank_updates(layer, copy)
                 copy.set_weights(layer.get_weights())
             finalize_states(copy)
 

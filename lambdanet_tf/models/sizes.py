@@ -19,6 +19,7 @@ from lambdanet_tf.models.graph import is_graph
 from lambdanet_tf.models.graph import nodes
 from lambdanet_tf.models.graph import operation_of
 from lambdanet_tf.models.graph import symbolic
+from lambdanet_tf.models.weight_names import copy_low_rank_updates
 from lambdanet_tf.models.weight_names import finalize_states
 from lambdanet_tf.models.weight_names import global_tables
 from lambdanet_tf.models.weight_names import named_weights
@@ -61,17 +62,12 @@ def resize_embeddings(
         copy = _model_of_size(model, input_shape, {}, {})
     else:
         copy = _layer_of_size(model, input_shape)
+    copy_low_rank_updates(model, copy)
     weights, given = named_weights(copy), named_weights(model)
     arrays = {name: np.asarray(weight) for name, weight in given.items()}
     fitted, _ = _fitted(copy, arrays)
     for name, weight in weights.items():
         weight.assign(fitted[name])
-    for own, new in zip(
-        model._flatten_layers(), copy._flatten_layers(), strict=False
-    ):
-        # Sublayers of a copy have no low-rank updates (LoRA) of their own.
-        if getattr(own, "lora_enabled", False) and not new.lora_enabled:
-            new.kernel.assign(own.kernel)
     finalize_states(copy)
     return copy
 

@@ -224,6 +224,25 @@ def finalize_states(layer: tf.keras.layers.Layer) -> None:
             part.finalize_state()
 
 
+def copy_low_rank_updates(
+    layer: tf.keras.layers.Layer, copy: tf.keras.layers.Layer
+) -> None:
+    """Gives a copy the low-rank updates (LoRA) of a layer, not their values.
+
+    Keras' own layers have their rank in their configuration, sublayers do not.
+
+    Args:
+        layer: a layer or a model.
+        copy: another of the same structure, built.
+    """
+    parts = layer._flatten_layers(), copy._flatten_layers()
+    for own, new in zip(*parts, strict=False):
+        if getattr(own, "lora_enabled", False):
+            if not new.lora_enabled:
+                new.enable_lora(own.lora_rank)
+            new.lora_alpha = own.lora_alpha  # Which Keras forgets.
+
+
 def check_fit(
     shapes: Mapping[str, Sequence[int | None] | None],
     arrays: Mapping[str, np.ndarray],

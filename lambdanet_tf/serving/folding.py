@@ -25,6 +25,7 @@ from lambdanet_tf.models.graph import graph_of
 from lambdanet_tf.models.graph import nodes
 from lambdanet_tf.models.graph import operation_of
 from lambdanet_tf.models.graph import symbolic
+from lambdanet_tf.models.weight_names import copy_low_rank_updates
 from lambdanet_tf.models.weight_names import finalize_states
 
 # These very classes: a subclass may compute something else.
@@ -123,6 +124,7 @@ def fold_batch_norm(
         elif type(layer) in _FOLDED:
             _set_lambda_weights(copy, layer)
         else:
+            copy_low_rank_updates(layer, copy)
             copy.set_weights(layer.get_weights())
             finalize_states(copy)
     return folded

@@ -11,6 +11,7 @@ import tensorflow as tf
 from lambdanet_tf import models
 from lambdanet_tf import ops
 from lambdanet_tf.arguments import UserError
+from lambdanet_tf.models.graph import graph_of
 from lambdanet_tf.serving.classifier import classifier_of
 from lambdanet_tf.serving.folding import fold_batch_norm
 from lambdanet_tf.serving.options import ExportOptions
@@ -203,9 +204,10 @@ def _task(model):
 def _specs(model):
     """The `tf.TensorSpec` of each input, by name, in the model's order."""
     names = {id(tensor): tensor.name for tensor in model.inputs}
-    if isinstance(model.input, Mapping):
-        _check_flat("inputs", model.input)
-        names = {id(tensor): name for name, tensor in model.input.items()}
+    given = graph_of(model).input  # A Sequential of Keras 3 has none itself.
+    if isinstance(given, Mapping):
+        _check_flat("inputs", given)
+        names = {id(tensor): name for name, tensor in given.items()}
     _check_names("inputs", list(names.values()))
     specs = {}
     for tensor in model.inputs:
@@ -223,11 +225,12 @@ def _specs(model):
 
 def _outputs(model):
     """The place in `model.outputs` of each output, by name."""
-    names = model.output_names
-    if isinstance(model.output, Mapping):
-        _check_flat("outputs", model.output)
+    graph = graph_of(model)
+    names, given = graph.output_names, graph.output
+    if isinstance(given, Mapping):
+        _check_flat("outputs", given)
         places = [id(tensor) for tensor in model.outputs]
-        return {k: places.index(id(x)) for k, x in model.output.items()}
+        return {k: places.index(id(x)) for k, x in given.items()}
     _check_names("outputs", names)
     return {name: place for place, name in enumerate(names)}
 

@@ -22,6 +22,7 @@ from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import users_input
 from lambdanet_tf.files import FileError
+from lambdanet_tf.files import sha256_of
 
 MODEL_FILE = "saved_model.pb"
 EXTRA_FOLDER = "assets.extra"
@@ -181,9 +182,7 @@ def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:
 def checksums(folder: pathlib.Path) -> dict[str, str]:
     """Returns the SHA-256 of each file in a local folder, by its path."""
     return {
-        file.relative_to(folder).as_posix(): hashlib.sha256(
-            file.read_bytes()
-        ).hexdigest()
+        file.relative_to(folder).as_posix(): sha256_of(os.fspath(file))
         for file in sorted(folder.rglob("*"))
         if file.is_file()
     }

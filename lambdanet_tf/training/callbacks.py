@@ -5,7 +5,6 @@ Both go on where `BackupAndRestore` resumes a training.
 
 import contextlib
 import dataclasses
-import hashlib
 import io
 import json
 import os
@@ -18,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.arguments import fraction
+from lambdanet_tf.files import sha256_of
 from lambdanet_tf.files import write_whole
 from lambdanet_tf.training.averages import Averages
 from lambdanet_tf.training.options import is_chief
@@ -338,7 +338,7 @@ class KeepBest(tf.keras.callbacks.ModelCheckpoint):
             new = {
                 "best": float(self.best),
                 "updates": _updates(self.model),
-                "checksum": _checksum(self._unfinished),
+                "checksum": sha256_of(self._unfinished),
             }
             # Both are noted while the one takes the other's place.
             files = [new, *self._kept]
@@ -363,7 +363,8 @@ class KeepBest(tf.keras.callbacks.ModelCheckpoint):
                 return []
         except (tf.errors.OpError, ValueError, KeyError, TypeError):
             return []  # There is none, or it is of an older version.
-        checksum = _checksum(self._path)
+        is_there = tf.io.gfile.exists(self._path)
+        checksum = sha256_of(self._path) if is_there else None
         kept = [f for f in noted if f["checksum"] == checksum]
         if noted and not kept:
             warnings.warn(
@@ -378,17 +379,6 @@ def _remove(path):
     """Removes a file, if there is one."""
     with contextlib.suppress(tf.errors.NotFoundError):
         tf.io.gfile.remove(path)
-
-
-def _checksum(path):
-    """A checksum of a file; None if there is none."""
-    if not tf.io.gfile.exists(path):
-        return None
-    digest = hashlib.blake2b(digest_size=16)
-    with tf.io.gfile.GFile(path, "rb") as file:
-        while part := file.read(2**24):
-            digest.update(part)
-    return digest.hexdigest()
 
 
 def _updates(model):

@@ -265,13 +265,24 @@ def test_models_inside_are_resized_too(rng):
 
 @pytest.mark.once
 @pytest.mark.skipif(not KERAS_3, reason="Keras 2 has no low-rank updates")
-def test_low_rank_updates_become_a_part_of_the_kernels(rng):
+@pytest.mark.parametrize(
+    "copied",
+    [
+        lambda model: models.resize_embeddings(model, (4, 4, 3)),
+        lambda model: models.replace_layers(model, lambda *_: None),
+    ],
+    ids=["resized", "replaced"],
+)
+@pytest.mark.representatives(2)
+def test_copies_have_the_low_rank_updates_and_train_them(copied, rng):
     inputs = tf.keras.Input((4, 4, 3))
     layer = layers.LambdaLayer(6, num_heads=2, key_dim=3)
     model = tf.keras.Model(inputs, KERAS.Dense(5)(layer(inputs)))
     for dense in (layer.query, layer.value, model.layers[-1]):
-        dense.enable_lora(2)
+        dense.enable_lora(2, lora_alpha=3)
         dense.lora_kernel_b.assign(rng.normal(size=dense.lora_kernel_b.shape))
-    copy = models.resize_embeddings(model, (4, 4, 3))
+    copy = copied(model)
     x = images(rng, 4, 4)
     np.testing.assert_allclose(copy(x), model(x), rtol=1e-4, atol=1e-4)
+    updates = [w.shape for w in model.trainable_weights]
+    assert [w.shape for w in copy.trainable_weights] == updates

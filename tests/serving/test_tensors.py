@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from lambdanet_tf import serving
 from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.models.graph import graph_of
 from lambdanet_tf.serving import requests
 from lambdanet_tf.serving import standalone
 from lambdanet_tf.serving import versions
@@ -77,7 +78,25 @@ def series_and_mask(rng, count, length):
     return {"series": series, "known": known}
 
 
+@functools.cache
+def sequential_model():
+    """What a notebook builds: a stack of layers, never called by hand."""
+    return tf.keras.Sequential(
+        [
+            tf.keras.Input((6, 8), name="states"),
+            lambda_layer(scope=3),
+            Keras.Dense(3, name="next"),
+        ]
+    )
+
+
 CASES = {
+    "sequential": (
+        sequential_model,
+        lambda rng: {"states": rng.normal(size=(3, 6, 8)).astype(np.float32)},
+        lambda rng: {"states": rng.normal(size=(2, 6, 8)).astype(np.float32)},
+        ["next"],
+    ),
     "bytes": (
         bytes_model,
         lambda rng: {"tokens": tokens_of(rng, 3, 20)},
@@ -101,7 +120,7 @@ CASES = {
 
 def expected(model, inputs, names):
     """What Keras computes, by the names of outputs."""
-    if not isinstance(model.input, dict):
+    if not isinstance(graph_of(model).input, dict):
         inputs = [*inputs.values()]
         inputs = inputs if len(inputs) > 1 else inputs[0]
     outputs = model.predict(inputs, verbose=0)

@@ -1,7 +1,6 @@
 """The published weights of timm's networks, fetched once and checked."""
 
 import dataclasses
-import hashlib
 import os
 import re
 import sys
@@ -13,6 +12,7 @@ import tensorflow as tf
 
 from lambdanet_tf import specs
 from lambdanet_tf.files import FileError
+from lambdanet_tf.files import sha256_of
 from lambdanet_tf.models.timm import weight_names
 from lambdanet_tf.models.timm.safetensors import library
 from lambdanet_tf.models.timm.safetensors import read_safetensors
@@ -114,12 +114,6 @@ def cache_folder() -> str:
     if os.path.exists(home) and not os.access(home, os.W_OK):
         home = os.path.join("/tmp", ".keras")
     return os.path.join(home, "models")
-
-
-def sha256_of(path: str) -> str:
-    """Returns the hash of a file, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
