@@ -23,6 +23,7 @@ from benchmarks.views import VIEWS
 from benchmarks.views import claims  # noqa: F401 - registers views
 from benchmarks.views import gpu  # noqa: F401
 from benchmarks.views import layers  # noqa: F401
+from benchmarks.views import memory  # noqa: F401
 from benchmarks.views import mixers  # noqa: F401
 from benchmarks.views import networks  # noqa: F401
 from benchmarks.views import serving  # noqa: F401
