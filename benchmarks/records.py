@@ -14,6 +14,7 @@ import datetime
 import functools
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import os
 import pathlib
@@ -45,14 +46,7 @@ _HELPS = {
 
 @dataclasses.dataclass(frozen=True)
 class Topic:
-    """A row of `results/README.md`.
-
-    Attributes:
-        name: of the file of its records.
-        commands: what measures it.
-        targets: what is made of it, such as "engine.md#bench", "engine.png".
-        code: files and folders that its records are about.
-    """
+    """A row of `results/README.md`."""
 
     name: str
     commands: tuple[str, ...]
@@ -88,25 +82,21 @@ def key(case):
     return json.dumps(case, sort_keys=True)
 
 
-class Recorder:
-    """Appends records of a topic.
+def cases(**values):
+    """All combinations of values by field; the last one changes fastest."""
+    rows = itertools.product(*values.values())
+    return [dict(zip(values, row, strict=True)) for row in rows]
 
-    Args:
-        topic: its name.
-        options: of `parser`.
-    """
+
+class Recorder:
+    """Appends records of a topic, with the options of `parser`."""
 
     def __init__(self, topic, options):
         self._topic, self._folder = topic, pathlib.Path(options.results)
         self._again, self._only = options.again, options.only
 
     def append(self, case, **measured):
-        """Writes a record; returns it.
-
-        Args:
-            case: dict, what is measured.
-            **measured: what was measured, `seconds` with all repeats.
-        """
+        """Writes a record of what was measured; returns it."""
         record = {"case": case, **_shortened(measured), **origin(self._topic)}
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{self._topic}.jsonl"
@@ -114,11 +104,18 @@ class Recorder:
             file.write(json.dumps(record) + "\n")
         return record
 
+    def note(self, case, **measured):
+        """As `append`, and prints the record."""
+        record = self.append(case, **measured)
+        found = {name: record[name] for name in measured}
+        print(f"{_text(case)}: {_brief(found)}", flush=True)
+        return record
+
     def fill(self, cases, measure):
-        """Measures the cases that need it, and records and prints each.
+        """Notes those cases that `--only` names and that have no record.
 
         Args:
-            cases: dicts; those without the text of `--only` are left out.
+            cases: dicts.
             measure: function from a case to a dict of what was measured.
         """
         for case in cases:
@@ -127,27 +124,16 @@ class Recorder:
 
     def get(self, case, measure):
         """The record of a case, which is measured if there is none."""
-        if known := self.known(case):
-            return known
-        found = _shortened(measure(case))
-        print(f"{_text(case)}: {_brief(found)}", flush=True)
-        return self.append(case, **found)
+        return self.known(case) or self.note(case, **measure(case))
 
     def known(self, case):
-        """The record of a case; None if it is of other code than there is now.
-
-        Always None with `--again`.
-        """
+        """The record of a case by the present code; None with `--again`."""
         found = {key(x["case"]): x for x in read(self._topic, self._folder)}
         record = found.get(key(case))
         if self._again or record is None:
             return None
         code = fingerprint(topics()[self._topic].code)
         return record if record["code"] == code else None
-
-    def has(self, case):
-        """Whether a case needs no measurement, see `known`."""
-        return self.known(case) is not None
 
 
 def parser(documentation, **options):
@@ -166,27 +152,21 @@ def parser(documentation, **options):
     made.add_argument("--again", action="store_true", help="also known cases")
     made.add_argument("--results", default=RESULTS, help="folder of records")
     for name, default in options.items():
-        flag, help_text = f"--{name.replace('_', '-')}", _HELPS.get(name)
+        flag, how = f"--{name.replace('_', '-')}", {"help": _HELPS.get(name)}
         if default is ...:
-            made.add_argument(name, help=help_text)
+            flag = name
         elif default is False:
-            made.add_argument(flag, action="store_true", help=help_text)
+            how["action"] = "store_true"
         elif isinstance(default, tuple):
-            kind = type(default[0])
-            several = {"nargs": "+", "type": kind, "help": help_text}
-            made.add_argument(flag, default=default, **several)
-        else:
-            kind = str if default is None else type(default)
-            made.add_argument(flag, default=default, type=kind, help=help_text)
+            how |= {"default": default, "type": type(default[0]), "nargs": "+"}
+        elif default is not None:
+            how |= {"default": default, "type": type(default)}
+        made.add_argument(flag, **how)
     return made
 
 
 def start(topic, documentation, arguments=None, **options):
-    """Reads a script's command line, see `parser`.
-
-    Returns:
-        The `Recorder` of a topic, and the options.
-    """
+    """The `Recorder` and the options of a script's command line."""
     chosen = parser(documentation, **options).parse_args(arguments)
     return Recorder(topic, chosen), chosen
 
@@ -216,7 +196,7 @@ def processor():
 
 
 def versions():
-    """Those of Python and of the packages that are compared, if installed."""
+    """Those of Python and of the packages that are compared."""
     found = {"python": platform.python_version()}
     unused = "keras" if os.environ.get("TF_USE_LEGACY_KERAS") else "tf_keras"
     for name in PACKAGES:
@@ -246,10 +226,7 @@ def commit(code):
 
 
 def fingerprint(code, root=ROOT):
-    """A fingerprint of files, and of the Python files of folders.
-
-    Comments, docstrings and empty lines do not count.
-    """
+    """A fingerprint of files, and of the Python files of folders."""
     digest = hashlib.sha256()
     for path in code:
         place = pathlib.Path(root, path)
@@ -261,7 +238,7 @@ def fingerprint(code, root=ROOT):
 
 
 def _statements(path):
-    """The lines of a file without what changes nothing."""
+    """The lines of a file without comments, docstrings and empty ones."""
     text = path.read_text("utf-8")
     skipped = set()
     for node in ast.walk(ast.parse(text)) if path.suffix == ".py" else ():
@@ -292,10 +269,9 @@ def _brief(found):
     return text
 
 
-def _shortened(value):
-    """The same with fewer digits of each float."""
-    if isinstance(value, dict):
-        return {name: _shortened(x) for name, x in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_shortened(x) for x in value]
-    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+def _shortened(found):
+    """As JSON gives it back, with fewer digits of each float."""
+    return json.loads(
+        json.dumps(found),
+        parse_float=lambda text: float(f"{float(text):.{_DIGITS}g}"),
+    )

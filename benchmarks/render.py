@@ -12,27 +12,22 @@ code changes, until it was measured anew or the page says that it was not.
 import argparse
 import csv
 import hashlib
+import importlib
 import inspect
 import json
 import pathlib
+import pkgutil
 import re
 import sys
 
 from benchmarks import records
-from benchmarks.views import VIEWS
-from benchmarks.views import claims  # noqa: F401 - registers views
-from benchmarks.views import gpu  # noqa: F401
-from benchmarks.views import layers  # noqa: F401
-from benchmarks.views import memory  # noqa: F401
-from benchmarks.views import mixers  # noqa: F401
-from benchmarks.views import networks  # noqa: F401
-from benchmarks.views import serving  # noqa: F401
-from benchmarks.views import studies  # noqa: F401
-from benchmarks.views import tpu  # noqa: F401
-from benchmarks.views import training  # noqa: F401
+from benchmarks import views
 
 DOCS = records.ROOT / "docs"
+VIEWS = views.VIEWS
 _STAMP = "Records"  # the name of a picture's text that says what it is of
+for _module in pkgutil.iter_modules(views.__path__, f"{views.__name__}."):
+    importlib.import_module(_module.name)  # registers views
 
 
 def sources():
@@ -46,35 +41,27 @@ def sources():
 
 def block(target, topics, found):
     """The text of a block, with where its records come from."""
-    parts = [VIEWS[target](found)]
-    for topic in topics:
-        if found[topic.name]:
-            parts.append(provenance(topic, found[topic.name]))
-    return "\n\n".join(parts)
+    parts = [provenance(topic, found[topic.name]) for topic in topics]
+    return "\n\n".join([VIEWS[target](found), *parts])
 
 
 def provenance(topic, found):
-    """Where records come from, in a line.
-
-    Args:
-        topic: `records.Topic`.
-        found: its records.
-    """
-    current, whens = records.fingerprint(topic.code), {True: {}, False: {}}
+    """Where the records of a topic come from, in a line."""
+    current = records.fingerprint(topic.code)
+    kinds = {"records": {}, "records **of earlier code**": {}}
+    new, old = kinds.values()
     for x in found:
-        dates = whens[x["code"] == current]
+        dates = new if x["code"] == current else old
         commit = f"`{(x['commit'] or 'unknown')[:7]}`"
         dates.setdefault(x["date"], []).append(commit)
-    kinds = {True: "records", False: "records **of earlier code**"}
-    texts = [
-        f"{kinds[is_current]}: "
-        + ", ".join(
+    texts = []
+    for kind, dates in kinds.items():
+        parts = [
             f"{len(commits)} of {date} ({' '.join(dict.fromkeys(commits))})"
             for date, commits in sorted(dates.items())
-        )
-        for is_current, dates in whens.items()
-        if dates
-    ]
+        ]
+        if parts:
+            texts.append(f"{kind}: {', '.join(parts)}")
     machines = dict.fromkeys(
         ", ".join(filter(None, (x["processor"], f"{x['threads']} threads")))
         for x in found
@@ -88,7 +75,7 @@ def provenance(topic, found):
 
 
 def picture(target, found):
-    """The figure of a target, and the stamp of what it is made of."""
+    """The stamp of what a picture is made of: records and source."""
     source = inspect.getsource(VIEWS[target])
     text = json.dumps(found, sort_keys=True) + source
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -96,26 +83,15 @@ def picture(target, found):
 
 def stamp_of(path):
     """The stamp in a PNG file; None if there is none."""
-    if not path.exists():
-        return None
-    found = re.search(
-        rb"tEXt%s\0([0-9a-f]{16})" % _STAMP.encode(), path.read_bytes()
-    )
-    return found[1].decode() if found else None
+    stored = path.read_bytes() if path.exists() else b""
+    found = re.search(rb"tEXt%s\0([0-9a-f]{16})" % _STAMP.encode(), stored)
+    return found and found[1].decode()
 
 
 def render(results=records.RESULTS, docs=DOCS, write=True):
-    """Brings blocks and pictures up to date.
+    """Brings blocks and pictures up to date; returns the targets that differ.
 
     A target without records stays as it is.
-
-    Args:
-        results: folder of the records.
-        docs: folder of pages and pictures.
-        write: whether to write them.
-
-    Returns:
-        List of the targets that differ.
     """
     known = {name: records.latest(name, results) for name in records.topics()}
     differing = []
@@ -140,14 +116,7 @@ def render(results=records.RESULTS, docs=DOCS, write=True):
 
 
 def replace(page, section, text, write):
-    """Puts a text between the marks of a section; returns whether it differs.
-
-    Args:
-        page: path.
-        section: name of the marks.
-        text: Markdown.
-        write: whether to write it.
-    """
+    """Puts a text between the marks; returns whether it differs."""
     whole = page.read_text("utf-8")
     begin, end = (f"<!-- {section}:{mark} -->" for mark in ("begin", "end"))
     before, rest = whole.split(begin)
@@ -194,9 +163,9 @@ def main(arguments=None):
     if options.csv:
         write_csv(options.csv)
         return 0
+    verb = "differs from its records" if options.check else "written"
     differing = render(write=not options.check)
     for target in differing:
-        verb = "differs from its records" if options.check else "written"
         print(f"docs/{target}: {verb}")
     if options.check and differing:
         print(

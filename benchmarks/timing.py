@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import itertools
 import json
 import math
 import os
@@ -56,23 +57,16 @@ def turns(functions, seconds, least=_LEAST, most=math.inf, clock=True):
 def _child(verb, function, arguments):
     """The command of a process that calls a function, see `main`."""
     arguments = json.dumps(arguments, default=str)  # of paths
-    return [
-        sys.executable,
-        "-m",
-        "benchmarks.timing",
-        verb,
-        function,
-        arguments,
-    ]
+    command = "-m", "benchmarks.timing", verb, function, arguments
+    return [sys.executable, *command]
 
 
 class Worker:
     """A process that runs one thing when it is told to.
 
     Args:
-        function: such as "benchmarks.layers.versions:step_of", which is called
-            in the process. It returns a function from a request to what is
-            run, a function without arguments.
+        function: such as "benchmarks.networks.timm_speed:worker", called there.
+            It returns a function from a request to what is run.
         *arguments: of the function, as JSON.
         root: folder that the package is imported from.
     """
@@ -98,16 +92,10 @@ class Worker:
         self._process.stdout.close()
 
     def run(self, request="run"):
-        """Seconds of one run; the first one of a request warms it up.
-
-        Raises:
-            RuntimeError: if the process ends.
-        """
-        try:
+        """Seconds of one run; the first one of a request warms it up."""
+        with contextlib.suppress(BrokenPipeError):  # The answer is empty, too.
             self._process.stdin.write(request + "\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # The answer is empty, too.
         for line in self._process.stdout:
             if line.startswith("seconds "):
                 return float(line.split()[1])
@@ -115,11 +103,7 @@ class Worker:
 
 
 def serve(step_of):
-    """What a worker's process does: a line in, a run, its seconds out.
-
-    Args:
-        step_of: function from a request to a function without arguments.
-    """
+    """What a worker's process does: a line in, a run, its seconds out."""
     current = None
     for line in sys.stdin:
         if line != current:  # what was before would only hold memory
@@ -139,12 +123,6 @@ def worker_turns(commands, seconds, optional=(), most=100):
         seconds: after which there are no more turns than a few.
         optional: names of those that are left out if they cannot begin.
         most: turns at most.
-
-    Returns:
-        Dict from name to the seconds of each turn.
-
-    Raises:
-        RuntimeError: if one of the other processes ends, or one in a run.
     """
     with contextlib.ExitStack() as stack:
         running = {}
@@ -191,43 +169,29 @@ def spread(seconds):
 
 
 def median(seconds):
-    """The median of repeats, see `spread`."""
+    """That of `spread`."""
     return spread(seconds)[0]
 
 
 def ratio(first, second):
     """How many times as long the second of two takes, turn by turn.
 
-    Whatever slows the machine slows both of a turn, so the ratios vary less
-    than the times.
-
-    Args:
-        first: list of seconds, one a turn.
-        second: the same of the other.
-
-    Returns:
-        The median, and the low and high end of its interval of 95 %.
+    Whatever slows the machine slows both of a turn. The median, and the low and
+    high end of its interval of 95 %.
     """
     ratios = [b / a for a, b in zip(first, second, strict=True)]
     return statistics.median(ratios), *median_interval(ratios)
 
 
-def median_interval(numbers, confidence=0.95):
-    """An interval for the median of what the numbers are drawn from.
+def median_interval(numbers):
+    """An interval of 95 % for the median of what the numbers are drawn from.
 
     From one order statistic to another, by the binomial distribution; the
     whole range where there are too few numbers.
     """
     numbers, n = sorted(numbers), len(numbers)
-    tail, low = 0.0, 0
-    coefficient = 0.5**n
-    for k in range(n // 2):
-        tail += coefficient
-        if 2 * tail > 1 - confidence:
-            break
-        low = k + 1
-        coefficient *= (n - k) / (k + 1)
-    low = max(low - 1, 0)
+    ways = itertools.accumulate(math.comb(n, k) for k in range(n // 2))
+    low = max(sum(2 * way <= 0.05 * 2**n for way in ways) - 1, 0)
     return numbers[low], numbers[n - 1 - low]
 
 

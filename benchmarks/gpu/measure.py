@@ -40,16 +40,7 @@ LONG = 1.0  # seconds
 
 
 def program(entry, artifact):
-    """Compiles a program; returns a function, and what it needs.
-
-    Args:
-        entry: line of the manifest.
-        artifact: bytes of its StableHLO.
-
-    Returns:
-        A function that runs it once and returns its outputs, and a dict:
-        `compile_seconds`, `temporaries` in bytes.
-    """
+    """Compiles a program; returns a function that runs it, and facts."""
     start = time.monotonic()
     inputs = [jax.ShapeDtypeStruct(*x) for x in entry["inputs"]]
     outputs = [jax.ShapeDtypeStruct(*x) for x in entry["outputs"]]
@@ -90,18 +81,7 @@ def seconds_per_call(function, wait, calls):
 
 
 def in_turns(contestants, repetitions, left):
-    """Times functions in turns.
-
-    Args:
-        contestants: dict from name to (function, function that awaits its
-            result).
-        repetitions: int.
-        left: function that returns what time is left, below 0 if none.
-
-    Returns:
-        Dict from name to `median`, `fastest` and `slowest`, in seconds, and
-        the number of `repetitions`.
-    """
+    """Times functions in turns, each with one that awaits its result."""
     calls, taken = {}, {name: [] for name in contestants}
     for name, (function, wait) in contestants.items():
         for _ in range(2):  # the first may compile or tune
@@ -135,12 +115,13 @@ class Peers:
     def __init__(self, device):
         self.device = device
         self.versions, self.failures = {}, {}
+        self.timm = self.lucidrains = None
         self.torch = self._module("torch")
         if self.torch is not None:
             self.torch.backends.cuda.matmul.allow_tf32 = True  # as XLA does
             self.torch.backends.cudnn.allow_tf32 = True
-        self.timm = self.torch and self._timm_layer()
-        self.lucidrains = self.torch and self._module("lambda_networks")
+            self.timm = self._timm_layer()
+            self.lucidrains = self._module("lambda_networks")
 
     def _module(self, name):
         try:
@@ -154,10 +135,7 @@ class Peers:
         return module
 
     def _timm_layer(self):
-        """The module alone where the whole of timm cannot be imported.
-
-        The whole needs torchvision.
-        """
+        """The module alone where there is no torchvision for all of timm."""
         name = "timm.layers.lambda_layer"
         module, spec = self._module(name), importlib.util.find_spec("timm")
         if module is not None or spec is None:
@@ -165,41 +143,33 @@ class Peers:
         root = pathlib.Path(spec.origin).parent
         folders = {"timm": root, "timm.layers": root / "layers"}
         for package, folder in folders.items():
-            stub = types.ModuleType(package)
-            stub.__path__ = [str(folder)]
-            sys.modules[package] = stub
+            sys.modules[package] = types.ModuleType(package)
+            sys.modules[package].__path__ = [str(folder)]
         return self._module(name)
 
     def modules(self, entry):
         """The peers' layers or networks of an entry, on the CPU still."""
-        found = {}
-        if entry["peer"]:
-            timm = sys.modules.get("timm")
-            if hasattr(timm, "create_model"):
-                found["timm"] = timm.create_model(entry["peer"])
-        elif layer := entry["layer"]:
-            dim, scope = layer["filters"], layer["scope"]
-            side = layer["image_size"]
-            if self.timm is not None:
-                where = {} if scope else {"feat_size": (side, side)}
-                found["timm"] = self.timm.LambdaLayer(
-                    dim, num_heads=4, dim_head=16, r=scope, **where
-                )
-            if self.lucidrains is not None:
-                where = {"r": scope} if scope else {"n": side}
-                arguments = {"dim_k": 16, "heads": 4, "dim_u": 1, **where}
-                found["lucidrains"] = self.lucidrains.LambdaLayer(
-                    dim=dim, dim_out=dim, **arguments
-                )
+        found, layer = {}, entry["layer"]
+        if entry["peer"] and hasattr(sys.modules.get("timm"), "create_model"):
+            found["timm"] = sys.modules["timm"].create_model(entry["peer"])
+        if layer is None:
+            return found
+        dim, scope, side = map(layer.get, ("filters", "scope", "image_size"))
+        if self.timm is not None:
+            where = {} if scope else {"feat_size": (side, side)}
+            found["timm"] = self.timm.LambdaLayer(
+                dim, num_heads=4, dim_head=16, r=scope, **where
+            )
+        if self.lucidrains is not None:
+            where = {"r": scope} if scope else {"n": side}
+            sizes = {"dim": dim, "dim_out": dim, "dim_k": 16, "dim_u": 1}
+            found["lucidrains"] = self.lucidrains.LambdaLayer(
+                heads=4, **sizes, **where
+            )
         return found
 
     def contestants(self, entry, compiled):
-        """Functions for the group of an entry, in PyTorch, eager or compiled.
-
-        Args:
-            entry: any line of the manifest of that group.
-            compiled: whether they are compiled too.
-        """
+        """Functions for the group of an entry, eager and compiled."""
         found, size = {}, entry["image_size"]
         channels = entry["layer"]["filters"] if entry["layer"] else 3
         for name, module in self.modules(entry).items():
@@ -250,33 +220,28 @@ class Peers:
 def measure_group(entries, archive, peers, repetitions, left):
     """Compiles and times the programs of a group, and their peers.
 
-    Args:
-        entries: lines of the manifest.
-        archive: the file of the programs.
-        peers: `Peers`; what they compile only while there is time.
-        repetitions: of each function.
-        left: function that returns the share of the time that is left.
+    `left` returns the share of the time that is left.
     """
     contestants, facts, failures = {}, {}, {}
-    for entry in entries:
-        name = entry["contestant"]
+
+    @contextlib.contextmanager
+    def tried(name):
         try:
-            function, facts[name] = program(entry, archive.read(entry["file"]))
-        except jax.errors.JaxRuntimeError as error:
-            failures[name] = str(error)[:400]
-        else:
-            contestants[name] = function, jax.block_until_ready
-    first, theirs = entries[0], {}
-    try:
-        theirs = peers.contestants(first, compiled=left() > 0.5)
-    except Exception as error:  # noqa: BLE001 (of any package)
-        failures["peers"] = f"{type(error).__name__}: {error}"[:400]
-    for name, (function, wait) in theirs.items():
-        try:
-            wait(function())
+            yield
         except Exception as error:  # noqa: BLE001 (of any package)
             failures[name] = f"{type(error).__name__}: {error}"[:400]
-        else:
+
+    for entry in entries:
+        name = entry["contestant"]
+        with tried(name):
+            function, facts[name] = program(entry, archive.read(entry["file"]))
+            contestants[name] = function, jax.block_until_ready
+    first, theirs = entries[0], {}
+    with tried("peers"):
+        theirs = peers.contestants(first, compiled=left() > 0.5)
+    for name, (function, wait) in theirs.items():
+        with tried(name):
+            wait(function())
             contestants[name] = function, wait
     times = in_turns(contestants, repetitions, left)
     lines = [
@@ -313,9 +278,8 @@ def groups(manifest):
     found = {}
     for entry in manifest:
         found.setdefault(entry["group"], []).append(entry)
-    names = list(found)
-    networks = [name for name in names if found[name][0]["layer"] is None]
-    layers = [name for name in names if name not in networks]
+    layers = [name for name, (entry, *_) in found.items() if entry["layer"]]
+    networks = [name for name in found if name not in layers]
     order = [*layers[:4], *networks, *layers[4:]]
     return {name: found[name] for name in order}
 

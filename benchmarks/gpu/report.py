@@ -10,7 +10,6 @@ import json
 import pathlib
 
 from benchmarks import records
-from benchmarks.gpu.programs import Layer
 from benchmarks.layers import device_fit
 from benchmarks.layers.speed import Line
 from lambdanet_tf import ops
@@ -18,17 +17,20 @@ from lambdanet_tf import ops
 GPU = ops.DEVICES["gpu"]
 
 
-def measured(group):
-    """The algorithms of a layer that were timed, as `Measured`."""
+def line_of(group):
     layer = group["layer"]
     grid = (layer["image_size"],) * 2
+    return Line(grid, layer["filters"], layer["scope"], group["batch"])
+
+
+def measured(group):
+    """The algorithms of a layer that were timed, as `Measured`."""
     seconds = {
         line["contestant"]: line["median"]
         for line in group["lines"]
         if line["contestant"] in ops.ALGORITHMS
     }
-    line = Line(grid, layer["filters"], layer["scope"], group["batch"])
-    return line.measured(group["training"], seconds)
+    return line_of(group).measured(group["training"], seconds)
 
 
 def main(arguments=None):
@@ -45,7 +47,7 @@ def main(arguments=None):
     for name, group in groups.items():
         facts = {"machine": figures["machine"]}
         if name in rows:
-            facts["name"] = Layer(**group["layer"]).name
+            facts["name"] = f"{line_of(group).name}, batch {group['batch']}"
             facts["auto"] = rows[name].choice(GPU)
         recorder.append({"group": name}, **group, **facts)
         print(name, group["failures"] or "", flush=True)

@@ -12,11 +12,12 @@ and weights, with batch statistics, of the layers of one stage in a row, each
 with a shortcut.
 """
 
-import dataclasses
 import functools
+import itertools
 import os
 import pathlib
 import tempfile
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -27,26 +28,18 @@ from lambdanet_tf.layers import RelativeAttention
 from lambdanet_tf.layers import RelativePositionEmbedding
 
 KEY_DIM = 16
-# A layer of a stage: a function of its channels and of the table of relative
-# positions that the lambda layers of the stage may share.
+EINSUM = {"implementation": "einsum"}
+# What makes the layers of a place, and the arguments of each. Those of a stage
+# may share their table of relative positions.
 LAYERS = {
-    "global attention": [lambda d, _: RelativeAttention(d)],
-    "axial attention": [
-        lambda d, _: RelativeAttention(d, axis=1),
-        lambda d, _: RelativeAttention(d, axis=2),
-    ],
-    "local attention 7x7": [lambda d, _: RelativeAttention(d, scope=7)],
-    "lambda, all pairs": [lambda d, _: LambdaLayer(d, implementation="einsum")],
-    "lambda, all pairs, shared": [
-        lambda d, table: LambdaLayer(
-            d, implementation="einsum", position_embedding=table
-        )
-    ],
-    "lambda": [lambda d, _: LambdaLayer(d)],
-    "lambda, shared": [
-        lambda d, table: LambdaLayer(d, position_embedding=table)
-    ],
-    "lambda convolution 7x7": [lambda d, _: LambdaLayer(d, scope=7)],
+    "global attention": (RelativeAttention, {}),
+    "axial attention": (RelativeAttention, {"axis": 1}, {"axis": 2}),
+    "local attention 7x7": (RelativeAttention, {"scope": 7}),
+    "lambda, all pairs": (LambdaLayer, EINSUM),
+    "lambda, all pairs, shared": (LambdaLayer, EINSUM),
+    "lambda": (LambdaLayer, {}),
+    "lambda, shared": (LambdaLayer, {}),
+    "lambda convolution 7x7": (LambdaLayer, {"scope": 7}),
 }
 SHARED = tuple(name for name in LAYERS if name.endswith("shared"))
 BATCHES = (1, 8, 32, 128, 512)
@@ -56,8 +49,7 @@ GIB = 2**30
 LIMITS = (16, 80)  # GiB: a core of a TPU v3, an A100 or H100
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """A stage: so many layers in a row, on square maps."""
 
     batch: int
@@ -92,7 +84,7 @@ def stages(batch):
 
 
 def memory_cases(name):
-    """The cases whose memory the tables and curves of a layer need."""
+    """The cases of a layer's tables and curves."""
     cases = stages(PAPER_BATCH)
     if name not in SHARED:  # One layer has nothing to share with.
         cases += [image(batch) for batch in BATCHES]
@@ -102,29 +94,26 @@ def memory_cases(name):
 
 def training_step(name, case, jit_compile):
     """A function of a map: its gradient and that of all weights."""
-    table = RelativePositionEmbedding(key_dim=KEY_DIM)
+    shared, (kind, *places) = {}, LAYERS[name]
     if name in SHARED:
+        table = RelativePositionEmbedding(key_dim=KEY_DIM)
         table.build([None, case.side, case.side, KEY_DIM])
-    layers = [
-        [make(case.filters, table) for make in LAYERS[name]]
+        shared = {"position_embedding": table}
+    rows = [
+        [kind(case.filters, **arguments, **shared) for arguments in places]
         for _ in range(case.layers)
     ]
-    for layer in (layer for row in layers for layer in row):
+    weights = {}  # A table that layers share is a weight of each of them.
+    for layer in itertools.chain(*rows):
         layer.build(case.shape)
-    # A table that layers share is a weight of each of them.
-    weights = {
-        id(weight): weight
-        for row in layers
-        for layer in row
-        for weight in layer.trainable_variables
-    }
+        weights |= {id(weight): weight for weight in layer.trainable_variables}
 
     @tf.function(autograph=False, jit_compile=jit_compile)
     def step(x):
         with tf.GradientTape() as tape:
             tape.watch(x)
             y = x
-            for row in layers:
+            for row in rows:
                 residual = y
                 for layer in row:
                     y = layer(y, training=True)
@@ -147,7 +136,6 @@ class Compiler:
         self._folder = pathlib.Path(folder)
 
     def bytes_of(self, function, shape):
-        """Bytes of a compiled function of one float32 tensor."""
         for path in self._folder.iterdir():
             path.unlink()
         function.experimental_get_compiler_ir(tf.TensorSpec(shape))(
@@ -162,10 +150,6 @@ def largest_batch(bytes_of, limit):
     """The largest batch whose step fits.
 
     Bytes grow with the batch by nearly the same number for each example.
-
-    Args:
-        bytes_of: function from a batch to bytes.
-        limit: bytes.
     """
     low, high, guess = 0, None, 1
     while high is None or high - low > 1:
@@ -189,7 +173,7 @@ def measure_memory(recorder, names):
         compiler = Compiler(folder)
 
         @functools.cache
-        def of(name, case):
+        def used(name, case):
             def compiled(_):
                 tf.keras.backend.clear_session()
                 step = training_step(name, case, jit_compile=True)
@@ -197,18 +181,16 @@ def measure_memory(recorder, names):
 
             return recorder.get(case.case(name, "bytes"), compiled)["value"]
 
+        def largest(case):
+            def used_by(batch):
+                return used(case["layer"], image(batch))
+
+            return {"value": largest_batch(used_by, case["GiB"] * GIB)}
+
         for name in names:
             for case in memory_cases(name):
-                of(name, case)
-            limits = () if name in SHARED else LIMITS
-
-            def largest(case, name=name):
-                batch = largest_batch(
-                    lambda batch: of(name, image(batch)), case["GiB"] * GIB
-                )
-                return {"value": batch}
-
-            for gib in limits:
+                used(name, case)
+            for gib in () if name in SHARED else LIMITS:
                 case = {"layer": name, "figure": "largest batch", "GiB": gib}
                 recorder.get(case, largest)
 
@@ -225,9 +207,7 @@ def measure_time(recorder, names, seconds, batch):
             if name not in SHARED or case.layers > 1
         }
         for name, times in timing.turns(functions, seconds).items():
-            recorder.append(case.case(name, "seconds"), seconds=times)
-            text = f"{1e3 * timing.median(times):.1f} ms"
-            print(f"{name}, {case.shape}: {text}", flush=True)
+            recorder.note(case.case(name, "seconds"), seconds=times)
         tf.keras.backend.clear_session()
 
 

@@ -15,17 +15,7 @@ THREADS = 2
 
 
 def steps(line):
-    """Forward and training steps of the layers that can compute a line.
-
-    Args:
-        line: a `benchmarks.layers.speed.Line`.
-
-    Returns:
-        Dict from name to (forward, training); empty where nothing fits.
-
-    Raises:
-        ImportError: if PyTorch is missing.
-    """
+    """Forward and training steps, by name, of the layers that fit a line."""
     torch = timm_models.torch_beside_tensorflow()
     torch.set_num_threads(THREADS)
     inputs = torch.randn(line.batch, line.filters, *line.grid)
@@ -59,7 +49,7 @@ def layers(line):
     """
     found, is_local = {}, line.scope is not None
     if line.intra_depth == 1 and timm_models.missing() is None:
-        layer = timm_models.module("timm.layers.lambda_layer").LambdaLayer
+        layer = importlib.import_module("timm.layers.lambda_layer").LambdaLayer
         where = {} if is_local else {"feat_size": line.grid}
         found["timm conv" if is_local else "timm table"] = layer(
             line.filters,

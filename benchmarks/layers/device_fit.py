@@ -12,16 +12,9 @@ import statistics
 from lambdanet_tf import ops
 
 FITTED = (
-    "flops",
-    "inner",
-    "bandwidth",
-    "gathering",
-    "convolution",
-    "convolution_training",
-    "convolution_inner",
-    "launch",
-    "training",
-    "fourier",
+    *("flops", "inner", "bandwidth", "gathering"),
+    *("convolution", "convolution_training", "convolution_inner"),
+    *("launch", "training", "fourier"),
 )
 STEPS = (0.5, 0.8, 0.9, 1.1, 1.25, 2.0)  # by which a fit changes a rate
 ROUNDS = 8
@@ -33,15 +26,7 @@ DOUBT = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """A layer whose algorithms were timed.
-
-    Attributes:
-        geometry: `ops.Geometry`.
-        dims: `ops.Dims`.
-        training: whether gradients were timed.
-        batch: examples of a batch.
-        seconds: dict from algorithm to its time.
-    """
+    """A layer whose algorithms were timed, forward or in training."""
 
     geometry: ops.Geometry
     dims: ops.Dims
@@ -50,19 +35,10 @@ class Measured:
     seconds: dict[str, float]
 
     def expected(self, device):
-        """Seconds that a row of `DEVICES` expects of those that `auto` takes.
-
-        They are estimates of the position part.
-        """
+        """Estimates of the position part, of algorithms that `auto` takes."""
+        place, how = (self.geometry, self.dims), (self.training, self.batch)
         return {
-            name: ops.best_plan(
-                self.geometry,
-                self.dims,
-                name,
-                device,
-                self.training,
-                self.batch,
-            ).seconds
+            name: ops.best_plan(*place, name, device, *how).seconds
             for name in ops.candidates(device, self.geometry.rank)
             if name in self.seconds
         }
@@ -114,15 +90,7 @@ def choices(rows, device):
 
 
 def fit(rows, device):
-    """Fits a row of `DEVICES` to measured layers, one rate at a time.
-
-    Args:
-        rows: list of `Measured`.
-        device: `ops.Device` to begin with.
-
-    Returns:
-        The best `ops.Device` found; never one with a larger loss.
-    """
+    """The best row of `DEVICES` found, from one on, one rate at a time."""
     best, lowest = device, loss(rows, device)
     for _ in range(ROUNDS):
         before = lowest

@@ -21,27 +21,23 @@ TOKENS, WIDTH, BLOCKS, SCOPE, HEADS = 256, 128, 4, 127, 4
 LENGTHS = (64, 256, 1024, 4096, 16384)
 _PROMPT = 256  # positions that are read at once
 MIXERS = {
-    "lambda": lambda: LambdaLayer(num_heads=HEADS, scope=SCOPE, causal=True),
-    "local attention": lambda: RelativeAttention(
-        num_heads=HEADS, scope=SCOPE, causal=True
-    ),
-    "attention": lambda: RelativeAttention(
-        num_heads=HEADS, causal=True, position_embedding=None
-    ),
+    "lambda": (LambdaLayer, {"scope": SCOPE}),
+    "local attention": (RelativeAttention, {"scope": SCOPE}),
+    "attention": (RelativeAttention, {"position_embedding": None}),
 }
 
 
-def language_model(mixer) -> tf.keras.Model:
-    """A decoder of tokens whose positions are mixed by `mixer()`."""
+def language_model(mixer, arguments):
+    """A decoder of tokens whose positions are mixed by a layer."""
     layers = tf.keras.layers
     tokens = tf.keras.Input((None,), dtype="int32")
     x = layers.Embedding(TOKENS, WIDTH)(tokens)
     for _ in range(BLOCKS):
-        x = layers.Add()([x, mixer()(layers.LayerNormalization()(x))])
-        hidden = layers.Dense(4 * WIDTH, activation="gelu")(
-            layers.LayerNormalization()(x)
-        )
-        x = layers.Add()([x, layers.Dense(WIDTH)(hidden)])
+        mix = mixer(num_heads=HEADS, causal=True, **arguments)
+        x = layers.Add()([x, mix(layers.LayerNormalization()(x))])
+        y = layers.LayerNormalization()(x)
+        y = layers.Dense(4 * WIDTH, activation="gelu")(y)
+        x = layers.Add()([x, layers.Dense(WIDTH)(y)])
     return tf.keras.Model(tokens, layers.Dense(TOKENS)(x))
 
 
@@ -68,7 +64,7 @@ def main(arguments=None):
     recorder, options = records.start(
         "generation", __doc__, arguments, seconds=6.0, lengths=LENGTHS
     )
-    models = {name: language_model(mixer) for name, mixer in MIXERS.items()}
+    models = {name: language_model(*row) for name, row in MIXERS.items()}
     ways = {name: (stepper, model) for name, model in models.items()}
     for name in ("lambda", "attention"):
         ways[f"{name}, whole text again"] = caller, models[name]
@@ -81,12 +77,7 @@ def main(arguments=None):
         taken = timing.turns({"": lambda: run().numpy()}, options.seconds)
         return {"seconds": taken[""]}
 
-    cases = [
-        {"way": name, "tokens": length}
-        for length in options.lengths
-        for name in ways
-    ]
-    recorder.fill(cases, measure)
+    recorder.fill(records.cases(way=ways, tokens=options.lengths), measure)
 
 
 if __name__ == "__main__":

@@ -38,10 +38,7 @@ def choice(size, scope, filters):
 def main(arguments=None):
     recorder, options = records.start("growth", __doc__, arguments, seconds=3.0)
     recorder.fill(
-        [
-            {"choices": "training, square maps", "filters": filters}
-            for filters in (64, 256)
-        ],
+        records.cases(choices=["training, square maps"], filters=(64, 256)),
         lambda case: {
             "maps": MAPS,
             "scopes": SCOPES,

@@ -39,7 +39,7 @@ PASSES = ("forward", "training")
 
 
 def measure(grid, scope, direction):
-    """Returns a row: what the plan says, and the peak of a first call, in MiB.
+    """What the plan says, and the peak of a first call, in MiB.
 
     A small map goes first, so that libraries and threads do not count.
     """
@@ -81,12 +81,6 @@ def program(grid, scope, direction):
     return plan, tf.function(train if training else forward, autograph=False)
 
 
-def in_child(grid, scope, direction):
-    """As `measure`, in a process of its own."""
-    measure = "benchmarks.layers.plan_memory:measure"
-    return timing.in_child(measure, grid, scope, direction)
-
-
 def main(arguments=None):
     recorder, _ = records.start("plan_memory", __doc__, arguments)
     cases = [
@@ -94,7 +88,8 @@ def main(arguments=None):
         for grid, scope in SHAPES + HELD_OUT
         for direction in PASSES
     ]
-    recorder.fill(cases, lambda case: in_child(*case.values()))
+    child = "benchmarks.layers.plan_memory:measure"
+    recorder.fill(cases, lambda case: timing.in_child(child, *case.values()))
 
 
 if __name__ == "__main__":

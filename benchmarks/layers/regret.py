@@ -68,11 +68,8 @@ def time_line(line, seconds):
         other, forward, training = steps(line, name)
         if name in chosen or not is_hopeless(other.plan, layer.plan):
             built[name] = (forward, training)
-    figures = {}
-    for phase, index, plan in (
-        ("forward", 0, layer.inference_plan),
-        ("training", 1, layer.plan),
-    ):
+    figures, plans = {}, (layer.inference_plan, layer.plan)
+    for index, (phase, plan) in enumerate(zip(PHASES, plans, strict=True)):
         functions = {name: pair[index] for name, pair in built.items()}
         figures[phase] = compare(functions, plan.algorithm, seconds)
     return figures
@@ -110,25 +107,19 @@ def measured(record):
 
 
 def fit(rows, draws):
-    """Fits the row of CPUs; returns it and what it chooses, in words.
-
-    Args:
-        rows: records.
-        draws: those that it is fitted to; the others judge it.
-    """
-    fitted = device_fit.fit(
-        [measured(row) for row in rows if row["case"]["draw"] in draws], CPU
-    )
-    lines = [f"{CPU}", f"{fitted}"]
-    groups = {}
+    """Fits the row of CPUs to draws, and prints what it chooses in all."""
+    groups, chosen = {}, []
     for row in rows:
-        part = "fitted" if row["case"]["draw"] in draws else "the other draws"
+        is_chosen, layer = row["case"]["draw"] in draws, measured(row)
+        part = "fitted" if is_chosen else "the other draws"
         name = f"{part}, {row['case']['phase']}"
-        groups.setdefault(name, []).append(measured(row))
+        groups.setdefault(name, []).append(layer)
+        chosen += [layer] * is_chosen
+    fitted = device_fit.fit(chosen, CPU)
+    print(CPU, fitted, sep="\n")
     for name, group in groups.items():
         texts = [device_fit.choices(group, row) for row in (CPU, fitted)]
-        lines.append(f"{name}: {' -> '.join(texts)}")
-    return fitted, "\n".join(lines)
+        print(f"{name}: {' -> '.join(texts)}")
 
 
 def is_known(record):
@@ -143,7 +134,7 @@ def main(arguments=None):
     tf.get_logger().setLevel("ERROR")  # It warns of many functions.
     rows = records.latest("regret", options.results)
     if options.fit:
-        print(fit(rows, options.fit)[1])
+        fit(rows, options.fit)
         return
     known = {records.key(row["case"]): row for row in rows}
     recorder = records.Recorder("regret", options)

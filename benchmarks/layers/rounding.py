@@ -31,7 +31,6 @@ GEOMETRIES = {
 
 
 def geometry_of(name):
-    """A geometry by its name."""
     make = ops.causal_axis if "causal" in name else ops.same_axis
     return ops.Geometry.of(make(*axis) for axis in GEOMETRIES[name])
 
@@ -71,7 +70,6 @@ def reference(geometry, arrays):
 
 
 def computed(geometry, arrays, implementation):
-    """The same by an algorithm."""
     q, v, table, g = arrays
     with tf.GradientTape() as tape:
         tape.watch([q, v, table])
@@ -87,32 +85,25 @@ def computed(geometry, arrays, implementation):
 
 def errors(implementation, dtype):
     """The largest error of the output, and of the gradients, and where."""
-    worst = [(0.0, ""), (0.0, "")]
+    found = {"output": [(0.0, "")], "gradients": [(0.0, "")]}
     for name in GEOMETRIES:
         geometry, arrays = geometry_of(name), draw(name, dtype)
         if implementation not in ops.implementations(geometry.rank):
             continue
+        places = "output", *["gradients"] * 3
         got = computed(geometry, arrays, implementation)
-        for number, (have, want) in enumerate(
-            zip(got, reference(geometry, arrays), strict=True)
-        ):
+        expected = reference(geometry, arrays)
+        for place, have, want in zip(places, got, expected, strict=True):
             have = tf.cast(have, tf.float64).numpy()
             error = float(np.max(np.abs(have - want)) / np.max(np.abs(want)))
-            place = min(number, 1)
-            worst[place] = max(worst[place], (error, name))
-    return {
-        name: dict(zip(("value", "at"), pair, strict=True))
-        for name, pair in zip(("output", "gradients"), worst, strict=True)
-    }
+            found[place].append((error, name))
+    worst = {place: max(pairs) for place, pairs in found.items()}
+    return {x: {"value": error, "at": at} for x, (error, at) in worst.items()}
 
 
 def main(arguments=None):
     recorder, _ = records.start("rounding", __doc__, arguments)
-    cases = [
-        {"algorithm": implementation, "dtype": dtype}
-        for implementation in ops.implementations()
-        for dtype in DTYPES
-    ]
+    cases = records.cases(algorithm=ops.implementations(), dtype=DTYPES)
     recorder.fill(cases, lambda case: errors(*case.values()))
 
 

@@ -58,48 +58,29 @@ class Line:
     def shape(self):
         return (self.batch, *self.grid, self.filters)
 
-    @property
-    def geometry(self):
-        """How the table of the layer lies over its grid."""
-        taps = [self.scope or 2 * size - 1 for size in self.grid]
-        if self.causal:
-            past = taps[0] // 2 + 1
-            return ops.Geometry.of([ops.causal_axis(self.grid[0], past)])
-        return ops.Geometry.of(map(ops.same_axis, self.grid, taps))
-
-    @property
-    def dims(self):
-        """The channel sizes of its position lambdas."""
-        value_dim = self.filters // self.num_heads
-        return ops.Dims(
-            self.num_heads, self.key_dim, value_dim, self.intra_depth
-        )
-
     def measured(self, training, seconds):
         """As `device_fit` takes it, with seconds by algorithm."""
-        place = self.geometry, self.dims
+        taps = [self.scope or 2 * size - 1 for size in self.grid]
+        axes = map(ops.same_axis, self.grid, taps)
+        if self.causal:
+            axes = [ops.causal_axis(self.grid[0], taps[0] // 2 + 1)]
+        sizes = self.key_dim, self.filters // self.num_heads, self.intra_depth
+        dims = ops.Dims(self.num_heads, *sizes)
+        place = ops.Geometry.of(axes), dims
         return device_fit.Measured(*place, training, self.batch, seconds)
 
     def layer(self, implementation):
-        """A lambda layer of this package."""
-        return LambdaLayer(
-            num_heads=self.num_heads,
-            key_dim=self.key_dim,
-            intra_depth=self.intra_depth,
-            scope=self.scope,
-            causal=self.causal,
-            implementation=implementation,
-        )
+        settings = dataclasses.asdict(self)
+        for name in ("grid", "filters", "batch"):
+            del settings[name]
+        return LambdaLayer(implementation=implementation, **settings)
 
     def algorithms(self):
         """The algorithms that can be timed here in sensible time."""
         considered = ops.candidates(ops.DEVICES["cpu"], len(self.grid))
         names = ["auto", *considered]
         names.remove("conv2d")
-        taps = [
-            2 * n - 1 if self.scope is None else min(self.scope, 2 * n - 1)
-            for n in self.grid
-        ]
+        taps = [min(self.scope or 2 * n, 2 * n - 1) for n in self.grid]
         operations = 2 * self.batch * self.positions * math.prod(taps)
         operations *= self.key_dim * self.intra_depth * self.filters
         if operations / self.num_heads < OPERATIONS_LIMIT:
@@ -176,44 +157,30 @@ def is_hopeless(plan, chosen):
 
 
 def time_line(line, with_baselines, seconds):
-    """Times all algorithms of a line, which take turns.
-
-    Args:
-        line: `Line`.
-        with_baselines: whether timm and lucidrains are timed, too.
-        seconds: budget of a phase.
-
-    Returns:
-        Dict from phase to what is recorded of it.
-    """
-    layers, functions = {}, {"forward": {}, "training": {}}
-    for name in line.algorithms():
-        layer, *both = steps(line, name)
-        if name != "auto" and is_hopeless(layer.plan, layers["auto"].plan):
-            continue
-        layers[name] = layer
-        functions["forward"][name], functions["training"][name] = both
+    """What is recorded of a line, by phase; all its algorithms take turns."""
+    layer, *both = steps(line, "auto")
+    functions = {"auto": both}
+    for name in line.algorithms()[1:]:
+        other, *both = steps(line, name)
+        if not is_hopeless(other.plan, layer.plan):
+            functions[name] = both
+    algorithms = {*functions}
     if with_baselines:
-        for name, both in baselines.steps(line).items():
-            functions["forward"][name], functions["training"][name] = both
-    plans = {
-        "forward": layers["auto"].inference_plan,
-        "training": layers["auto"].plan,
-    }
-    found = {
-        phase: {
+        functions |= baselines.steps(line)
+    plans = {"forward": layer.inference_plan, "training": layer.plan}
+    found = {}
+    for index, (phase, plan) in enumerate(plans.items()):
+        chosen = {name: both[index] for name, both in functions.items()}
+        found[phase] = {
             "plan": str(plan),
             "operations": plan.operations * line.batch,
-            "seconds": timing.turns(functions[phase], seconds),
+            "seconds": timing.turns(chosen, seconds),
         }
-        for phase, plan in plans.items()
-    }
+    child = "benchmarks.layers.speed:memory"
     found["training"]["mebibytes"] = {
-        name: timing.in_child(
-            "benchmarks.layers.speed:memory", LINES.index(line), name
-        )
+        name: timing.in_child(child, LINES.index(line), name)
         for name in ("auto", "einsum")
-        if name in layers
+        if name in algorithms
     }
     return found
 
@@ -241,18 +208,11 @@ def main(arguments=None):
         case = {"layer": line.name, "batch": line.batch}
         if options.only not in line.name:
             continue
-        if recorder.has({**case, "phase": "training"}):
+        if recorder.known({**case, "phase": "training"}):
             continue
         found = time_line(line, options.baselines, options.seconds)
-        for phase, measured in found.items():
-            recorder.append(
-                {**case, "phase": phase}, matrix_rate=rate, **measured
-            )
-            cells = [
-                f"{name} {1e3 * timing.median(taken):.1f}"
-                for name, taken in measured["seconds"].items()
-            ]
-            print(f"{line.name}, {phase}, ms: {'  '.join(cells)}", flush=True)
+        for phase, row in found.items():
+            recorder.note({**case, "phase": phase}, matrix_rate=rate, **row)
 
 
 if __name__ == "__main__":

@@ -18,64 +18,48 @@ from benchmarks import records
 from benchmarks import timing
 
 PHASES = ("forward", "training")
-# Name to arguments of `ResNet50`.
-NETWORKS = {name: {"pattern": name} for name in ("CCCC", "LLLL", "CCLL")}
-SHAPE = (4, 224, 224, 3)
+NETWORKS = ("CCCC", "LLLL", "CCLL")  # patterns of `ResNet50`
+SIZE = 224
 ATTENTION = "28x28, d=128, attention"
 MASKED = "14x14, d=256, masked"
 
 
 @functools.lru_cache(1)  # the one before would only hold memory
 def compiled(case):
-    """The forward pass and the training step of a case, by phase."""
-    from benchmarks.layers import speed  # noqa: PLC0415
-
-    model, shape, arguments = model_of(case)
-    steps = speed.compiled(model, shape, **arguments)
-    return dict(zip(PHASES, steps, strict=True))
-
-
-def model_of(case):
-    """The model of a case, its shape and further arguments."""
     import tensorflow as tf  # noqa: PLC0415
 
     from benchmarks.layers import speed  # noqa: PLC0415
+    from benchmarks.networks.speed import build  # noqa: PLC0415
     from lambdanet_tf import layers  # noqa: PLC0415
-    from lambdanet_tf import models  # noqa: PLC0415
 
     if case in NETWORKS:
-        arguments = {"weights": None, "classifier_activation": None}
-        arguments |= {"input_shape": SHAPE[1:], **NETWORKS[case]}
-        return models.ResNet50(**arguments), SHAPE, {}
+        return speed.compiled(build(case, SIZE), (4, SIZE, SIZE, 3))
     if case == ATTENTION:
         layer = layers.RelativeAttention(num_heads=4, scope=None)
-        return layer, (4, 28, 28, 128), {}
+        return speed.compiled(layer, (4, 28, 28, 128))
     if case == MASKED:
         mask = tf.linalg.band_part(tf.ones([196, 196], tf.bool), -1, 40)
         layer = layers.LambdaLayer(num_heads=4)
-        return layer, (8, 14, 14, 256), {"attention_mask": mask}
+        return speed.compiled(layer, (8, 14, 14, 256), attention_mask=mask)
     (line,) = (line for line in speed.LINES if line.name == case)
-    return line.layer("auto"), line.shape, {}
-
-
-def step_of(request):
-    """What a version's process runs: a phase of a case."""
-    phase, _, case = request.partition(" ")
-    return compiled(case)[phase]
-
-
-def worker(root=records.ROOT):
-    """The process of the version in a folder."""
-    return timing.Worker("benchmarks.layers.versions:steps", root=root)
+    return speed.steps(line, "auto")[1:]
 
 
 def steps():
-    """What the process of a version runs."""
+    """What the process of a version runs: phases of cases."""
+
+    def step_of(request):
+        phase, _, case = request.partition(" ")
+        return compiled(case)[PHASES.index(phase)]
+
     return step_of
 
 
+def worker(root=records.ROOT):
+    return timing.Worker("benchmarks.layers.versions:steps", root=root)
+
+
 def extract(commit, folder):
-    """Writes the package of a commit into a folder."""
     archive = subprocess.run(
         ["git", "archive", commit, "lambdanet_tf"],
         cwd=records.ROOT,
@@ -107,11 +91,9 @@ def main(arguments=None):
                 taken = timing.turns(calls, options.seconds, 5, clock=False)
                 return {"seconds": taken}
 
-            cases = [
-                {"case": name, "phase": phase, "before": options.before}
-                for name in names
-                for phase in PHASES
-            ]
+            cases = records.cases(
+                case=names, phase=PHASES, before=[options.before]
+            )
             recorder.fill(cases, measure)
 
 

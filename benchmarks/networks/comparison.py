@@ -10,7 +10,6 @@ published accuracy on ImageNet without further images.
 """
 
 import dataclasses
-import math
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -18,8 +17,10 @@ import tensorflow as tf
 from benchmarks import records
 from benchmarks import timing
 from benchmarks.networks import vision_transformer
+from benchmarks.networks.speed import PHASES
 from benchmarks.networks.speed import compiled_steps
 from lambdanet_tf import models
+from lambdanet_tf.analysis import trainable_parameters
 from lambdanet_tf.layers import BatchNormalization
 from lambdanet_tf.specs import TABLE_20
 
@@ -89,22 +90,13 @@ ONLY_WITH_ALL = {
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """A network at a size, with its published accuracy.
-
-    Attributes:
-        family: of the network.
-        name: of the builder.
-        image_size: height and width.
-        top1: on ImageNet, per cent.
-        step: published seconds of a training step on TPUs.
-        build: the builder, with the arguments of `keras.applications`.
-    """
+    """A network at a size, with what is published of it."""
 
     family: str
     name: str
     image_size: int
-    top1: float
-    step: float | None
+    top1: float  # on ImageNet, per cent
+    step: float | None  # seconds of a training step on TPUs
     build: Callable[..., tf.keras.Model]
 
     @property
@@ -113,13 +105,9 @@ class Network:
 
     @property
     def facts(self):
-        """What is recorded of the network beside its times."""
         published = self.step and self.step / STEP_IMAGES
-        return {
-            "family": self.family,
-            "top1": self.top1,
-            "published": published,
-        }
+        facts = {"family": self.family, "top1": self.top1}
+        return {**facts, "published": published}
 
     def model(self):
         """The network with random weights, up to its logits.
@@ -146,9 +134,8 @@ def _networks():
     for family, rows in TABLES.items():
         module = MODULES.get(family, tf.keras.applications)
         for name, size, top1, *step in rows:
-            step = step[0] if step else None
-            build = getattr(module, name)
-            yield Network(family, name, size, top1, step, build)
+            facts = name, size, top1, *(step or [None])
+            yield Network(family, *facts, getattr(module, name))
 
 
 NETWORKS = {network.key: network for network in _networks()}
@@ -156,16 +143,14 @@ CHOSEN = [key for key in NETWORKS if key not in ONLY_WITH_ALL]
 
 
 def measure(key, batch, seconds):
-    """Builds a network and times both phases; returns what is recorded."""
     network = NETWORKS[key]
     model = network.model()
     functions = compiled_steps(model, batch, network.image_size)
     # One after the other: the graph of the second need not be in memory yet.
     taken = {}
-    for phase, step in zip(("inference", "training"), functions, strict=True):
+    for phase, step in zip(PHASES, functions, strict=True):
         taken |= timing.turns({phase: step}, seconds)
-    sizes = (math.prod(weight.shape) for weight in model.trainable_weights)
-    return {"parameters": sum(sizes), "seconds": taken}
+    return {"parameters": trainable_parameters(model), "seconds": taken}
 
 
 def main(arguments=None):
@@ -178,13 +163,9 @@ def main(arguments=None):
         child = "benchmarks.networks.comparison:measure"
         return NETWORKS[place[0]].facts | timing.in_child(child, *place)
 
-    recorder.fill(
-        [
-            {"network": key, "batch": options.batch}
-            for key in (NETWORKS if options.all else CHOSEN)
-        ],
-        measured,
-    )
+    keys = NETWORKS if options.all else CHOSEN
+    cases = records.cases(network=keys, batch=[options.batch])
+    recorder.fill(cases, measured)
 
 
 if __name__ == "__main__":

@@ -36,20 +36,16 @@ def copy_rate():
 
 
 def position_work(model, batch):
-    """What the position lambdas of a model cost at least, for a batch.
+    """Operations and bytes that position lambdas cost a model at least.
 
-    Returns:
-        The operations of their products, and the bytes of their largest
-        intermediates, each written once and read once.
+    Of their products, and of their largest intermediates, written and read.
     """
-    plans = [layer.inference_plan for layer in analysis.lambda_layers(model)]
-    operations = sum(
-        batch * plan.operations + plan.table_operations for plan in plans
-    )
-    moved = sum(
-        MOVES.get(plan.algorithm, FEWEST_MOVES) * batch * plan.intermediate
-        for plan in plans
-    )
+    operations = moved = 0
+    for layer in analysis.lambda_layers(model):
+        plan = layer.inference_plan
+        moves = MOVES.get(plan.algorithm, FEWEST_MOVES)
+        operations += batch * plan.operations + plan.table_operations
+        moved += moves * batch * plan.intermediate
     return operations, moved
 
 
@@ -79,7 +75,7 @@ def main(arguments=None):
     ):
         functions["rest"]()  # traced with it
     operations, moved = position_work(model, batch)
-    record = recorder.append(
+    recorder.note(
         {"batch": batch, "size": size},
         seconds=timing.turns(functions, options.seconds),
         operations=operations,
@@ -87,8 +83,6 @@ def main(arguments=None):
         matrix_rate=layers_speed.matrix_rate(),
         copy_rate=copy_rate(),
     )
-    for name, taken in record["seconds"].items():
-        print(f"{name}: {1e3 * timing.median(taken):.0f} ms")
 
 
 if __name__ == "__main__":

@@ -21,16 +21,7 @@ GIB = 2**30
 
 
 def table_4_gib(batch=128, image_size=224, key_dim=16):
-    """Memory of the layer types of Table 4, in GiB.
-
-    Args:
-        batch: images.
-        image_size: height and width.
-        key_dim: of the lambda layers.
-
-    Returns:
-        dict from the paper's name of the layer to GiB.
-    """
+    """Memory in GiB, by the paper's names of the layers."""
     widths = [math.ceil(image_size / stride) for stride in (4, 8, 16, 32)]
     stages = list(zip(BLOCKS, widths, strict=True))
     pairs = sum(blocks * width**4 for blocks, width in stages)

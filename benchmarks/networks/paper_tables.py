@@ -7,12 +7,12 @@ Every row that a count can check is built as a network and counted. The rows
 are those of a file of published figures; what is compared is what they print.
 """
 
-import dataclasses
 import decimal
 import functools
 import json
 import pathlib
 import sys
+from typing import NamedTuple
 
 from benchmarks import records
 from benchmarks.networks.paper_memory import table_4_gib
@@ -37,25 +37,15 @@ EXPLANATIONS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-    """One figure of the paper beside ours.
-
-    Attributes:
-        table: number of the table.
-        row: description of the row.
-        quantity: `"parameters, M"`, `"GFLOPs"` or `"memory, GB"`.
-        paper: as printed.
-        ours: exact.
-        reproduced: whether ours is to agree.
-    """
+class Comparison(NamedTuple):
+    """One figure of the paper beside ours."""
 
     table: str
     row: str
-    quantity: str
-    paper: decimal.Decimal
+    quantity: str  # "parameters, M", "GFLOPs" or "memory, GB"
+    paper: decimal.Decimal  # as printed
     ours: float
-    reproduced: bool
+    reproduced: bool  # whether ours is to agree
 
     @property
     def agrees(self):
@@ -80,66 +70,47 @@ def read_figures(path):
 
 
 def compare(figures, tables=None):
-    """Counts every row of some tables, or of all that a count can check.
+    """A list of a `Comparison` for every figure that a count can check.
 
     Args:
         figures: what `read_figures` returned.
         tables: numbers of tables, as strings; None for all.
-
-    Returns:
-        List of `Comparison`.
     """
     comparisons = []
-    for number in (*_RESNETS, "13", "15", "16", "17"):
+    for number in (*_RESNETS, "13", "15", "16", "17", "4"):
         if tables is not None and number not in tables:
             continue
         for row in figures[f"table{number}"]:
-            if built := _network(number, row):
+            if number == "4":
+                comparisons += _compare_memory(row)
+            elif built := _network(number, row):
                 comparisons += _compare_row(number, row, *built)
-    if tables is None or "4" in tables:
-        comparisons += compare_memory(figures)
     return comparisons
 
 
-def compare_memory(figures):
-    """Table 4's memory, by the convention of `paper_memory`."""
-    ours = table_4_gib()
-    return [
-        Comparison(
-            "4",
-            row["layer"],
-            "memory, GB",
-            row["memory_gb"].normalize(),  # 120 has two digits that count.
-            ours[row["layer"]],
-            row["layer"] != "lambda k=8",
-        )
-        for row in figures["table4"]
-        if row["layer"] in ours
-    ]
+def _compare_memory(row):
+    title, ours = row["layer"], table_4_gib()
+    if title in ours:
+        paper = row["memory_gb"].normalize()  # 120 has two digits that count.
+        figures = paper, ours[title], title != "lambda k=8"
+        yield Comparison("4", title, "memory, GB", *figures)
 
 
-def _compare_row(number, row, description, builder, size, arguments):
+def _compare_row(number, row, title, builder, size, arguments):
     parameters, flops = _counts(builder, size, tuple(arguments.items()))
-    comparisons = []
     for key, quantity, ours in (
         ("params", "parameters, M", parameters / 1e6),
         ("flops", "GFLOPs", flops / 1e9),
     ):
         if key in row:
-            reproduced = row["reproduced"] and (description, key) != _DOUBTFUL
-            comparisons.append(
-                Comparison(
-                    number, description, quantity, row[key], ours, reproduced
-                )
-            )
-    return comparisons
+            reproduced = row["reproduced"] and (title, key) != _DOUBTFUL
+            figures = row[key], ours, reproduced
+            yield Comparison(number, title, quantity, *figures)
 
 
 @functools.cache
 def _counts(builder, size, arguments):
-    """Parameters and operations of a network."""
-    build = getattr(models, builder)
-    model = build(
+    model = getattr(models, builder)(
         input_shape=(size, size, 3),
         kernel_initializer="zeros",  # Quick to draw.
         **dict(arguments),
@@ -156,18 +127,15 @@ TABLE_3 = {
     "lambda": {"pattern": "LLLL"},
     "lambda,u=4,scope 7": {"pattern": "LLLL", "intra_depth": 4, "scope": 7},
 }
-# The paper's letter, its column and our argument.
-TABLE_8 = (
-    ("k", "k", "key_dim"),
-    ("h", "h", "num_heads"),
-    ("u", "u", "intra_depth"),
-    ("r", "scope", "scope"),
-)
+# Column and our argument.
+TABLE_8 = {"k": "key_dim", "h": "num_heads", "u": "intra_depth"}
 
 
 def _table_8(row):
-    arguments = {ours: int(row[column]) for _, column, ours in TABLE_8}
-    title = ", ".join(f"{letter}={row[x]}" for letter, x, _ in TABLE_8)
+    columns = {**TABLE_8, "scope": "scope"}
+    arguments = {ours: int(row[x]) for x, ours in columns.items()}
+    letters = [f"{letter}={row[letter]}" for letter in TABLE_8]
+    title = ", ".join([*letters, f"r={row['scope']}"])
     return title, {"pattern": "LLLL", **arguments}
 
 
@@ -216,13 +184,12 @@ FIGURES = records.ROOT / "tests/paper_tables.json"
 
 
 def main(arguments=None):
-    """Runs the command line; returns its exit status."""
     recorder, options = records.start("paper_tables", __doc__, arguments)
     numbers = [options.only] if options.only else None
     wrong = 0
     for c in compare(read_figures(FIGURES), numbers):
         case = {"table": c.table, "row": c.row, "quantity": c.quantity}
-        if not recorder.has(case):
+        if not recorder.known(case):
             recorder.append(
                 case,
                 paper=f"{c.paper:f}",

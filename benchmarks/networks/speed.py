@@ -11,6 +11,7 @@ turns in pairs as well. With `--norm` each is compared with itself with Keras'
 own batch normalization.
 """
 
+import functools
 import unittest.mock
 
 import tensorflow as tf
@@ -21,11 +22,12 @@ from lambdanet_tf import layers
 from lambdanet_tf import models
 
 NETWORKS = {
-    "CCCC": lambda **kw: models.ResNet50(pattern="CCCC", **kw),
-    "CCLL": lambda **kw: models.ResNet50(pattern="CCLL", **kw),
-    "LLLL": lambda **kw: models.ResNet50(pattern="LLLL", **kw),
-    "ResNetRS50-SE": lambda **kw: models.ResNetRS50(**kw),
-    "LambdaResNet50": lambda **kw: models.LambdaResNet50(**kw),
+    **{
+        pattern: functools.partial(models.ResNet50, pattern=pattern)
+        for pattern in ("CCCC", "CCLL", "LLLL")
+    },
+    "ResNetRS50-SE": models.ResNetRS50,
+    "LambdaResNet50": models.LambdaResNet50,
 }
 IMAGE_SIZE = 224
 PHASES = ("inference", "training")
@@ -42,7 +44,6 @@ def build(name, size):
 
 
 def steps(name, batch, size):
-    """Compiled inference and training step of a network."""
     return compiled_steps(build(name, size), batch, size)
 
 
@@ -86,9 +87,7 @@ def compare(recorder, options):
         chosen = {name: both[number] for name, both in functions.items()}
         case = {"phase": phase, "batch": options.batch, "size": size}
         for name, taken in timing.turns(chosen, options.seconds).items():
-            recorder.append({"network": name, **case}, seconds=taken)
-            rate = options.batch / timing.median(taken)
-            print(f"{name}, {phase}: {rate:.2f} images/s", flush=True)
+            recorder.note({"network": name, **case}, seconds=taken)
         for pair in COMPARED.items():
             if chosen.keys() >= {*pair}:
                 both = {name: chosen[name] for name in pair}

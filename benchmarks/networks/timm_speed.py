@@ -25,7 +25,6 @@ IMAGE_SIZE = 256
 
 
 def ours(name, phase, batch, size):
-    """A function that runs a network of ours once."""
     import tensorflow as tf  # noqa: PLC0415
 
     from benchmarks.networks.speed import compiled_steps  # noqa: PLC0415
@@ -41,7 +40,6 @@ def ours(name, phase, batch, size):
 
 
 def theirs(name, phase, batch, size, kind):
-    """A function that runs the same network of timm once."""
     import torch  # noqa: PLC0415
 
     from lambdanet_tf import specs  # noqa: PLC0415
@@ -90,14 +88,14 @@ def main(arguments=None):
         }
         return {"seconds": timing.worker_turns(commands, options.seconds)}
 
-    cases = [
-        {"network": name, "phase": phase, "batch": batch}
-        | {"size": options.size, "ours": "graph", "theirs": kind}
-        for name in NETWORKS
-        for phase in PHASES
-        for batch in options.batch
-        for kind in options.theirs
-    ]
+    cases = records.cases(
+        network=NETWORKS,
+        phase=PHASES,
+        batch=options.batch,
+        size=[options.size],
+        ours=["graph"],
+        theirs=options.theirs,
+    )
     recorder.fill(cases, measure)
 
 

@@ -40,12 +40,10 @@ class Tokens(tf.keras.layers.Layer):
 
 
 def DeiTSmall(**arguments):  # noqa: N802 - as in keras.applications
-    """The small one: `vision_transformer`."""
     return vision_transformer("DeiTSmall", 384, 6, **arguments)
 
 
 def DeiTBase(**arguments):  # noqa: N802
-    """The base one: `vision_transformer`."""
     return vision_transformer("DeiTBase", 768, 12, **arguments)
 
 
@@ -60,14 +58,7 @@ def vision_transformer(
 ):
     """Builds a vision transformer, with the arguments of Keras' applications.
 
-    Args:
-        name: of the network.
-        width: channels of a token.
-        heads: of the attention.
-        weights: None; there are none.
-        input_shape: height, width, channels of images in [0, 255].
-        classes: number of classes.
-        classifier_activation: of the classifier.
+    Images are in [0, 255]; there are no weights but random ones.
     """
     if weights is not None:
         raise ValueError(f"`weights` must be None. Received: {weights!r}.")

@@ -9,8 +9,6 @@ after the other, and nothing else. Both run in a session, as in TF Serving, and
 take turns.
 """
 
-import functools
-
 import tensorflow as tf
 from tensorflow.python.framework import convert_to_constants
 
@@ -28,24 +26,16 @@ _ATTRIBUTES = (
 
 
 def convolutions(folder, images):
-    """The convolutions of an export.
+    """A function that runs those of an export, and how many they are.
 
-    Args:
-        folder: the version folder.
-        images: a batch, whose activations are the inputs.
-
-    Returns:
-        A function that runs them, and how many they are.
+    Their inputs are the activations of images.
     """
     loaded = tf.saved_model.load(str(folder))
     frozen = convert_to_constants.convert_variables_to_constants_v2(
         loaded.signatures["serving_default"]
     )
-    found = [
-        operation
-        for operation in frozen.graph.get_operations()
-        if operation.type == "Conv2D"
-    ]
+    operations = frozen.graph.get_operations()
+    found = [x for x in operations if x.type == "Conv2D"]
     reads = frozen.prune(
         "images:0", [tensor for x in found for tensor in x.inputs]
     )
@@ -74,18 +64,11 @@ def convolutions(folder, images):
 
 
 def measure(name, folder, batch, seconds):
-    """Times a signature and its convolutions; what is recorded."""
     images = runtimes.some_images(batch, (SIZE, SIZE, 3))
     alone, number = convolutions(folder, images)
     signature = runtimes.tensorflow(folder, batch)
-    times = timing.turns(
-        {
-            "signature": functools.partial(signature, images),
-            "convolutions": alone,
-        },
-        seconds,
-    )
-    return {"convolutions": number, "seconds": times}
+    both = {"signature": lambda: signature(images), "convolutions": alone}
+    return {"convolutions": number, "seconds": timing.turns(both, seconds)}
 
 
 def main(arguments=None):

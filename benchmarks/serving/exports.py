@@ -12,7 +12,9 @@ TF Serving, in a process of its own: what its Python costs is part of its
 figures.
 """
 
+import contextlib
 import functools
+import itertools
 import pathlib
 import re
 import subprocess
@@ -51,20 +53,6 @@ CLIENTS = (1, 2, 4)
 LEAST = 5
 
 
-def export(model, folder, name):
-    """Exports a model in all ways; dict from way to version folder."""
-    half = serving.ExportOptions(weights_dtype="bfloat16")
-    return {
-        EXPORT: serving.export_model(model, folder, name),
-        "export, bfloat16 weights": serving.export_model(
-            model, folder, f"{name}-bfloat16", options=half
-        ),
-        "export, not folded": _save_as_it_is(
-            model, folder / f"{name}-unfolded"
-        ),
-    }
-
-
 def load_export(place, images):
     """Loads an export; a function that classifies images, and its figures."""
     start = time.perf_counter()
@@ -100,79 +88,49 @@ def _save_as_it_is(model, place):
 
 
 class InProcess:
-    """What the load test takes for a client: a call in this process."""
+    """A client of the load test that calls a function in this process."""
 
-    def send(self, function):
-        function()
+    def __init__(self, answer):
+        self.send = answer
+
+    def request(self, signature, images):
+        return images
 
     def close(self):
         pass
 
 
-def under_load(client_of, request, clients, batch, seconds):
-    """A `load.Measurement` of so many clients at the same time."""
-    measurement = load.Measurement("", clients, batch)
-    load.measure(
-        client_of,
-        request,
-        measurement,
-        seconds,
-        warm_up=seconds / 4,
-        stop=load.threading.Event(),
-    )
+def record_load(recorder, case, client_of, images, seconds):
+    """Records how a case's number of clients at the same time fares."""
+    request = client_of().request("serving_default", images)
+    measurement = load.Measurement("", case["clients"], case["batch"])
+    stop, warm_up = load.threading.Event(), seconds / 4
+    load.measure(client_of, request, measurement, seconds, warm_up, stop)
     if measurement.errors:
         raise RuntimeError(measurement.example)
-    return measurement
+    recorder.note(
+        case,
+        answers=len(measurement.latencies),
+        images_per_second=measurement.images_per_second,
+        percentiles={p: measurement.percentile(p) for p in (50, 95)},
+    )
 
 
-def concurrent(answers, images, alone, folder, seconds):
-    """Measurements of clients at the same time.
-
-    Args:
-        answers: dict from what classifies to a function of images.
-        images: dict from batch to images.
-        alone: dict from batch to the seconds that the export took for one
-            client, from which follows how long many need.
-        folder: of the export of all versions, named as the network.
-        seconds: of a measurement; longer where that is `LEAST` answers.
-
-    Yields:
-        What classifies, batch, and a `load.Measurement` of some clients.
-    """
-    cells = [
-        (batch, clients, max(seconds, LEAST * clients * alone[batch]))
-        for batch in BATCHES
-        for clients in CLIENTS
-    ]
-    for what in (BASELINE, EXPORT):
-        for batch, clients, enough in cells:
-            request = functools.partial(answers[what], images[batch])
-            place = request, clients, batch, enough
-            yield what, batch, under_load(InProcess, *place)
-    process, port = _mock_server(folder)
-    try:
-        client_of = functools.partial(
-            GrpcClient, f"127.0.0.1:{port}", folder.name, timeout=60.0
-        )
-        for batch, clients, enough in cells:
-            request = client_of().request("serving_default", images[batch])
-            place = request, clients, batch, enough
-            yield REMOTE, batch, under_load(client_of, *place)
-    finally:
-        process.terminate()
-        process.communicate()
-
-
-def _mock_server(folder):
-    """A server process; returns it and its port."""
+@contextlib.contextmanager
+def mock_server(folder):
+    """The address of a server process."""
     server = [sys.executable, "-m", "examples.serving.mock_server", str(folder)]
     process = subprocess.Popen(
         [*server, "--port", "0", "--rest_api_port", "0"],
         stdout=subprocess.PIPE,
         text=True,
     )
-    port = re.search(r"gRPC on port (\d+)", process.stdout.readline())[1]
-    return process, port
+    try:
+        port = re.search(r"gRPC on port (\d+)", process.stdout.readline())[1]
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.communicate()
 
 
 def main(arguments=None):
@@ -201,10 +159,20 @@ def measure(recorder, name, scratch, seconds):
         "Keras, predict_on_batch": model.predict_on_batch,
         BASELINE: lambda images: compiled(images).numpy(),
     }
-    folders, alone = export(model, scratch, name), {}
+    half = serving.ExportOptions(weights_dtype="bfloat16")
+    folders = {
+        EXPORT: serving.export_model(model, scratch, name),
+        "export, bfloat16 weights": serving.export_model(
+            model, scratch, f"{name}-bfloat16", options=half
+        ),
+        "export, not folded": _save_as_it_is(
+            model, scratch / f"{name}-unfolded"
+        ),
+    }
     for what, place in folders.items():
         answers[what], figures = load_export(place, images[1])
         recorder.append({"network": name, "loading": what}, **figures)
+    alone = {}
     for batch in BATCHES:
         functions = {
             what: functools.partial(answer, images[batch])
@@ -212,22 +180,22 @@ def measure(recorder, name, scratch, seconds):
         }
         taken = timing.turns(functions, seconds, least=LEAST)
         alone[batch] = timing.median(taken[EXPORT])
-        recorder.append({"network": name, "batch": batch}, seconds=taken)
-        print(f"{name}, batch {batch}: {alone[batch]:.4f} s", flush=True)
-    folder = folders[EXPORT].parent
-    for what, batch, measurement in concurrent(
-        answers, images, alone, folder, seconds / 2
-    ):
-        case = {"network": name, "batch": batch}
-        case |= {"what": what, "clients": measurement.clients}
-        recorder.append(
-            case,
-            answers=len(measurement.latencies),
-            images_per_second=measurement.images_per_second,
-            percentiles={p: measurement.percentile(p) for p in (50, 95)},
+        recorder.note({"network": name, "batch": batch}, seconds=taken)
+
+    def record(what, client_of):
+        for batch, clients in itertools.product(BATCHES, CLIENTS):
+            case = {"network": name, "batch": batch}
+            case |= {"what": what, "clients": clients}
+            enough = max(seconds / 2, LEAST * clients * alone[batch])
+            record_load(recorder, case, client_of, images[batch], enough)
+
+    for what in (BASELINE, EXPORT):
+        record(what, functools.partial(InProcess, answers[what]))
+    with mock_server(folders[EXPORT].parent) as address:
+        record(
+            REMOTE,
+            functools.partial(GrpcClient, address, name, timeout=60.0),
         )
-        rate = f"{measurement.images_per_second:.1f} images/s"
-        print(*case.values(), rate, flush=True)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,6 @@ def tensorflow(folder, batch):
 
 
 def onnx_runtime(folder, batch):
-    """The same by ONNX Runtime."""
     import onnxruntime  # noqa: PLC0415
 
     options = onnxruntime.SessionOptions()
@@ -92,14 +91,6 @@ RUNTIMES = {
 
 
 def export(name, folder, size=None, others=("onnx",)):
-    """Exports a network with random weights; returns the version folder.
-
-    Args:
-        name: of `NETWORKS`.
-        folder: to write into.
-        size: of images, other than the network's.
-        others: formats, with the SavedModel.
-    """
     import tensorflow as tf  # noqa: PLC0415
 
     from lambdanet_tf import models  # noqa: PLC0415
@@ -131,29 +122,23 @@ def fill(recorder, options, networks, measure, **exported):
         measure: function of a name, its export, batch and seconds.
         **exported: arguments of `export`.
     """
-    for name in networks:
-        with tempfile.TemporaryDirectory() as scratch:
-            place = functools.cache(
-                functools.partial(export, name, scratch, **exported)
-            )
-            recorder.fill(
-                [{"network": name, "batch": batch} for batch in options.batch],
-                lambda case, place=place: measure(
-                    *(case["network"], place()),
-                    *(case["batch"], options.seconds),
-                ),
-            )
+    with tempfile.TemporaryDirectory() as scratch:
+
+        @functools.cache
+        def place(name):
+            return export(name, scratch, **exported)
+
+        recorder.fill(
+            records.cases(network=networks, batch=options.batch),
+            lambda case: measure(
+                *(case["network"], place(case["network"])),
+                *(case["batch"], options.seconds),
+            ),
+        )
 
 
 def measure(name, folder, batch, seconds):
-    """Times the installed runtimes; returns what is recorded.
-
-    A runtime that refuses the file is missing.
-
-    Raises:
-        RuntimeError: if a runtime fails later.
-        ValueError: if one computes something else.
-    """
+    """Times the installed runtimes; one that refuses the file is missing."""
     outputs = folder.parent / "outputs"
     outputs.mkdir(exist_ok=True)
     commands = {

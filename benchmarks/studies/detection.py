@@ -44,10 +44,7 @@ EXPORT = "export"
 
 
 def run(folder, case, scenes):
-    """Trains and evaluates a detector; returns what is recorded.
-
-    That of a final run is exported, too.
-    """
+    """Trains and evaluates a detector; exports that of a final run, too."""
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     params = experiment(case, scenes)
@@ -82,16 +79,13 @@ def run(folder, case, scenes):
 
 
 def experiment(case, scenes):
-    """The config of a run."""
     garden.register()
-    params = train_utils.parse_configuration(
-        train_utils.ParseConfigOptions(
-            experiment=EXPERIMENT,
-            config_file=[str(CONFIG_FILE)],
-            params_override="",
-        ),
-        print_return=False,
+    chosen = train_utils.ParseConfigOptions(
+        experiment=EXPERIMENT,
+        config_file=[str(CONFIG_FILE)],
+        params_override="",
     )
+    params = train_utils.parse_configuration(chosen, print_return=False)
     task, steps = params.task, case["steps"]
     network = task.model.backbone.lambda_resnet
     network.stages, network.widths = NETWORKS[case["network"]]

@@ -14,6 +14,7 @@ detectors of this call find.
 
 import contextlib
 import io
+import math
 import pathlib
 import time
 
@@ -82,53 +83,36 @@ def arrays(scenes):
 
 
 def train(model, scenes, steps):
-    """Adam with a warm-up and a cosine."""
     rate = keras.optimizers.schedules.CosineDecay(
         0.0, steps - steps // 10, warmup_target=RATE, warmup_steps=steps // 10
     )
     model.compile(keras.optimizers.Adam(rate, clipnorm=10.0), jit_compile=False)
     images, boxes, labels = arrays(scenes)
-    batches = (
-        tf.data.Dataset.from_tensor_slices((images, boxes, labels))
-        .shuffle(len(images), seed=0)
-        .repeat()
-        .batch(BATCH)
-        .map(
-            lambda x, boxes, labels: (
-                tf.cast(x, tf.float32),
-                {"boxes": boxes, "labels": labels},
-            )
-        )
-        .take(steps)
-    )
-    model.fit(batches, verbose=2)
+    parts = images, {"boxes": boxes, "labels": labels}
+    batches = tf.data.Dataset.from_tensor_slices(parts)
+    batches = batches.shuffle(len(images), seed=0).repeat().batch(BATCH)
+    batches = batches.map(lambda x, y: (tf.cast(x, tf.float32), y))
+    model.fit(batches.take(steps), verbose=2)
 
 
 def evaluate(found, scenes):
     """AP of COCO, averaged over thresholds of the overlap, and at two."""
     truth, guesses = [], []
+
+    def entry(number, box, label):
+        top, left, bottom, right = map(float, box)
+        size = right - left, bottom - top
+        place = {"bbox": [left, top, *size], "area": math.prod(size)}
+        return place | {"image_id": number, "category_id": int(label)}
+
     for number, scene in enumerate(scenes):
-        for box, label in zip(scene.boxes, scene.labels, strict=True):
-            top, left, bottom, right = map(float, box)
-            truth.append({
-                "id": len(truth) + 1, "image_id": number,
-                "category_id": int(label) - 1, "iscrowd": 0,
-                "bbox": [left, top, right - left, bottom - top],
-                "area": (right - left) * (bottom - top),
-            })  # fmt: skip
-        count = int(found["num_detections"][number])
-        for box, score, label in zip(
-            found["boxes"][number][:count],
-            found["confidence"][number][:count],
-            found["labels"][number][:count],
-            strict=True,
-        ):
-            top, left, bottom, right = map(float, box)
-            guesses.append({
-                "image_id": number, "category_id": int(label),
-                "bbox": [left, top, right - left, bottom - top],
-                "score": float(score),
-            })  # fmt: skip
+        for box, label in zip(scene.boxes, scene.labels - 1, strict=True):
+            facts = {"id": len(truth) + 1, "iscrowd": 0}
+            truth.append(entry(number, box, label) | facts)
+        keys, count = ("boxes", "labels", "confidence"), "num_detections"
+        rows = (found[x][number][: int(found[count][number])] for x in keys)
+        for box, label, score in zip(*rows, strict=True):
+            guesses.append(entry(number, box, label) | {"score": float(score)})
     coco = COCO()
     coco.dataset = {
         "images": [{"id": number} for number in range(len(scenes))],
@@ -181,7 +165,6 @@ def likeliest(scene, outputs, number):
 
 
 def without_masks(scene, boxes, labels):
-    """A scene with other boxes."""
     masks = np.zeros([len(boxes), *scene.image.shape[:2]], bool)
     return detection_scenes.Scene(scene.image, masks, labels, boxes)
 
@@ -204,7 +187,7 @@ def main(arguments=None):
         row, found[name] = run(name, scenes, steps, runs)
         return row
 
-    cases = [{"backbone": x, "steps": options.steps} for x in DETECTORS]
+    cases = records.cases(backbone=DETECTORS, steps=[options.steps])
     recorder.fill(cases, measure)
     if options.picture and found:
         shown = scenes["heldout"][:SHOWN]

@@ -23,12 +23,7 @@ THRESHOLD = 0.5  # of the scores that are drawn
 
 
 def picture(folder, exports):
-    """Draws the truth and what each export detects in held-out scenes.
-
-    Args:
-        folder: of the scenes.
-        exports: dict from names to folders of runs.
-    """
+    """The truth and what each export, by name, detects in held-out scenes."""
     names = (folder / detection_tfrecords.CLASS_FILE).read_text().split("\n")
     scenes = detection_tfrecords.read_scenes(
         str(folder / "heldout.tfrecord"), SCENES

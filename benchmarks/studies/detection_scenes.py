@@ -5,7 +5,7 @@ the held-out scenes its test images: no picture is in both. A search of settings
 learns from four fifths of the training images and is judged by the others.
 """
 
-import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -28,56 +28,33 @@ _THRESHOLD = 0.08
 _COLORS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#00a0a0")
 
 
-@dataclasses.dataclass(frozen=True)
-class Scene:
-    """An image and what is in it.
+class Scene(NamedTuple):
+    """An image and what is in it."""
 
-    Attributes:
-        image: uint8 `(height, width, 3)`.
-        masks: bool `(objects, height, width)`, the visible part of each.
-        labels: int `(objects,)`, from 1; 0 is the background.
-        boxes: pixels of top, left, bottom, right: `(objects, 4)`.
-    """
-
-    image: np.ndarray
-    masks: np.ndarray
-    labels: np.ndarray
-    boxes: np.ndarray
+    image: np.ndarray  # uint8 (height, width, 3)
+    masks: np.ndarray  # bool (objects, height, width), what is visible
+    labels: np.ndarray  # int (objects,), from 1; 0 is the background
+    boxes: np.ndarray  # (objects, 4): pixels of top, left, bottom, right
 
 
-def make_scenes(part: str, images: str = "digits"):
-    """Yields the scenes of a part, the same ones at every call.
-
-    Args:
-        part: one of `PARTS`.
-        images: an image set, as `lambdanet_tf.data.load_images` takes it.
-    """
+def make_scenes(part, images="digits"):
+    """Yields the scenes of a part, the same ones at every call."""
     is_searched = part in ("search", "validation")
     image_set = data.load_images(images, _VALIDATION * is_searched)
     threshold = _THRESHOLDS.get(images, _THRESHOLD)
     source = {"heldout": image_set.test, "validation": image_set.validation}
     source = source.get(part, image_set.train)
-    rng, pictures = (
-        np.random.default_rng(list(PARTS).index(part)),
-        _pictures(source),
-    )
+    pictures = _pictures(source)
+    rng = np.random.default_rng(list(PARTS).index(part))
     for _ in range(PARTS[part]):
         yield make_scene(rng, *pictures, threshold)
 
 
-def make_scene(
-    rng: np.random.Generator,
-    pictures: np.ndarray,
-    labels: np.ndarray,
-    threshold: float,
-) -> Scene:
-    """Draws a scene.
+def make_scene(rng, pictures, labels, threshold):
+    """Draws a scene; a generator decides everything.
 
-    Args:
-        rng: decides everything.
-        pictures: float `(number, height, width, 1)` in [0, 1].
-        labels: int `(number,)`, from 0.
-        threshold: brightness above which a picture covers the canvas.
+    Pictures `(number, height, width, 1)` are in [0, 1], labels from 0. Above
+    the threshold a picture covers the canvas.
     """
     image = _canvas(rng)
     masks, areas, found = [], [], []
@@ -99,7 +76,6 @@ def make_scene(
 
 
 def draw(axis, scene, texts):
-    """Draws a scene: its masks, boxes and texts on the image in grey."""
     image = scene.image.mean(axis=-1, keepdims=True) / 255
     image = np.repeat(image, 3, axis=-1)
     colors = require("matplotlib.colors", extra="plot")
@@ -127,10 +103,7 @@ def draw(axis, scene, texts):
 def picture(scenes, texts, found):
     """A figure: scenes, and under each what detectors found in it.
 
-    Args:
-        scenes: list of `Scene`, the truth.
-        texts: of the objects of each.
-        found: dict from a detector's name to a list of scenes and their texts.
+    Of each of these the scenes and their texts, by its name.
     """
     lines = {"truth": zip(scenes, texts, strict=True), **found}
     figure = require("matplotlib.figure", extra="plot").Figure(
@@ -145,7 +118,6 @@ def picture(scenes, texts, found):
 
 
 def _pictures(source):
-    """All pictures of a source, in [0, 1], and their labels."""
     pairs = [source.decode(item) for _, item in source.scan()]
     pictures = np.array([image.decode() for image, _ in pairs], np.float32)
     return pictures / 255, np.array([int(label) for _, label in pairs])

@@ -34,17 +34,15 @@ def backbones():
     """Names of Table 14's backbones, and how `build` makes them."""
     found = {}
     for depth in DEPTHS:
-        rows = {
+        found |= {
             f"ResNet-{depth}": (f"ResNetRS{depth}", {"se_ratio": 0.0}),
             f"ResNet-{depth} + SE": (f"ResNetRS{depth}", {}),
             f"LambdaResNet-{depth}": (f"LambdaResNet{depth}", {}),
         }
-        found |= rows
     return found
 
 
 def backbone(name, changes):
-    """Parameters and operations of a backbone for one image."""
     model = models.build(
         name, endpoints=LEVELS, input_shape=(SIZE, SIZE, 3), **changes
     )
@@ -54,14 +52,12 @@ def backbone(name, changes):
 
 
 def experiment(name):
-    """Parameters of an experiment's model, as its task builds it."""
     params = exp_factory.get_exp_config(name)
     params.validate()
     model = task_factory.get_task(params.task).build_model()
-    number = sum(tf.size(w).numpy() for w in model.trainable_weights)
+    number = analysis.trainable_parameters(model)
     tf.keras.backend.clear_session()
-    size = params.task.model.input_size[0]
-    return {"px": int(size), "parameters": int(number)}
+    return {"px": params.task.model.input_size[0], "parameters": number}
 
 
 def main(arguments=None):
@@ -75,9 +71,9 @@ def main(arguments=None):
         facts = {"px": SIZE, "published": published}
         return backbone(*known[title]) | facts
 
-    recorder.fill([{"backbone": title} for title in known], size)
+    recorder.fill(records.cases(backbone=known), size)
     recorder.fill(
-        [{"experiment": name} for name in EXPERIMENTS],
+        records.cases(experiment=EXPERIMENTS),
         lambda case: experiment(case["experiment"]),
     )
 

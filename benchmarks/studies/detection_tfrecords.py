@@ -16,14 +16,8 @@ from lambdanet_tf import data
 CLASS_FILE = "classes.txt"
 
 
-def write_scenes(folder: str, images: str) -> None:
-    """Writes COCO TFRecords with instance masks, unless they are there.
-
-    Args:
-        folder: to write `PART.tfrecord` for each of `PARTS` and the names of
-            the classes into.
-        images: an image set, as `lambdanet_tf.data.load_images` takes it.
-    """
+def write_scenes(folder, images):
+    """Writes COCO TFRecords with instance masks, unless they are there."""
     names = os.path.join(folder, CLASS_FILE)
     if os.path.exists(names):  # Written last.
         return
@@ -38,8 +32,8 @@ def write_scenes(folder: str, images: str) -> None:
         file.write("\n".join(classes))
 
 
-def as_example(scene: Scene, index: int) -> tf.train.Example:
-    """Returns a scene as the Model Garden's decoder reads it."""
+def as_example(scene, index):
+    """A scene as the Model Garden's decoder reads it."""
     top, left, bottom, right = (scene.boxes / SIZE).T.tolist()
     builder = tf_example_builder.TfExampleBuilder()
     builder.add_image_matrix_feature(
@@ -51,8 +45,7 @@ def as_example(scene: Scene, index: int) -> tf.train.Example:
     return builder.example
 
 
-def read_scenes(path: str, number: int) -> list[Scene]:
-    """Reads the first scenes of a file of `write_scenes`."""
+def read_scenes(path, number):
     decoder = tf_example_decoder.TfExampleDecoder(include_mask=True)
     scenes = []
     for record in tf.data.TFRecordDataset(path).take(number):

@@ -29,14 +29,6 @@ def command(folder, seed, epochs, *flags):
     return time.perf_counter() - start if is_new else None
 
 
-def cases(options):
-    """A case for each seed."""
-    return [
-        {"epochs": options.epochs, "seed": seed}
-        for seed in range(options.seeds)
-    ]
-
-
 def main(arguments=None):
     choices = {"epochs": training.resolve("digits").epochs}
     recorder, options = records.start(
@@ -48,7 +40,8 @@ def main(arguments=None):
         whole = command(folder, **case)
         return {**runs.metrics(folder), "whole_seconds": whole}
 
-    recorder.fill(cases(options), measure)
+    seeds = range(options.seeds)
+    recorder.fill(records.cases(epochs=[options.epochs], seed=seeds), measure)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import multiprocessing
 import os
 import pathlib
 import struct
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -39,24 +40,14 @@ BATCH = 64
 SEARCH_SEED = 1000  # no seed of a final run
 
 
-@dataclasses.dataclass(frozen=True)
-class Arm:
-    """A network and what differs in its training.
+class Arm(NamedTuple):
+    """A network and what differs in its training."""
 
-    Attributes:
-        letters: of its blocks in each stage, keys of `specs.LETTERS`; those
-            that all have the same one have widths of their own.
-        arguments: of the network, beside the widths.
-        changes: fields of the recipe.
-        mixes_pixels: whether its lambda layers mix pixels and channels.
-        against: the arm that it is compared with.
-    """
-
-    letters: str = "LLL"
-    arguments: dict = dataclasses.field(default_factory=dict)
-    changes: dict = dataclasses.field(default_factory=dict)
-    mixes_pixels: bool = False
-    against: str | None = "lambda layers"
+    letters: str = "LLL"  # of its blocks in each stage: `specs.LETTERS`
+    arguments: dict = {}  # of the network, beside the widths
+    changes: dict = {}  # of the recipe
+    mixes_pixels: bool = False  # before lambda layers, see `delft`
+    against: str | None = "lambda layers"  # that it is compared with
 
 
 MAIN = {
@@ -109,35 +100,22 @@ LARGE = {
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """What all runs of a stage have in common.
-
-    Attributes:
-        arms: what is compared, by name.
-        widths: by letter or arm, so that the parameters of the main arms agree
-            within 5 %.
-        rates: of the search, per 256 images.
-        searched: arms with a search of their own; the others take the rate of
-            the lambda layers.
-        seeds: of each arm.
-        blocks: of a stage of the network; X is the letter of the arm.
-        strides: of the stages of the network; None for its own.
-        further_rates: tried where the best rate is next to them.
-        train_images: a stratified sample.
-        validation_images: another, for the search of the rate.
-    """
+    """What all runs of a stage have in common."""
 
     image_size: int
     arms: dict[str, Arm]
+    # By letter or arm: parameters of the main arms agree within 5 %.
     widths: dict[str, tuple[int, ...]]
     epochs: int
-    rates: tuple[float, ...]
+    rates: tuple[float, ...]  # of the search, per 256 images
+    # Arms with a search of their own; others take the lambda layers' rate.
     searched: tuple[str, ...]
-    seeds: dict[str, tuple[int, ...]]
-    blocks: str = "X"
-    strides: tuple[int, ...] | None = None
-    further_rates: tuple[float, ...] = ()
-    train_images: int = 10_000
-    validation_images: int = 5_000
+    seeds: dict[str, tuple[int, ...]]  # of each arm
+    blocks: str = "X"  # of a stage of the network; X is the arm's letter
+    strides: tuple[int, ...] | None = None  # of its stages; None: its own
+    further_rates: tuple[float, ...] = ()  # where the best is next to them
+    train_images: int = 10_000  # a stratified sample
+    validation_images: int = 5_000  # another, for the search of the rate
 
 
 STAGES = {
@@ -229,22 +207,18 @@ def recipe(name, stage, data, seed, rate):
     return training.resolve("digits", fields)
 
 
-FILES = (
-    *("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
-    *("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
-)
+FILES = [
+    f"{part}-{kind}-ubyte"
+    for part in ("train", "t10k")
+    for kind in ("images-idx3", "labels-idx1")
+]
 
 
 def split_data(source, folder, stage):
     """Writes the images of the search and of the final runs as IDX folders.
 
-    In `search` the test part is the validation images: a search never reads
-    the test images. In `final` it is the test images of the set.
-
-    Args:
-        source: folder of the IDX files.
-        folder: where `search-fashion` and `final-fashion` are written.
-        stage: for the numbers of images.
+    In `search-fashion` the test part is the validation images: a search never
+    reads the test images. In `final-fashion` it is the test images of the set.
     """
     if (folder / "final-fashion" / "classes.txt").exists():
         return
@@ -280,15 +254,13 @@ def _find(folder, name):
 def _stratified(labels, counts, generator):
     """Disjoint index arrays with the same number of each class in each."""
     classes = np.unique(labels)
-    parts = [[] for _ in counts]
-    for label in classes:
-        members = generator.permutation(np.flatnonzero(labels == label))
-        start = 0
-        for part, count in zip(parts, counts, strict=True):
-            share = count // len(classes)
-            part.append(members[start : start + share])
-            start += share
-    return [np.sort(np.concatenate(part)) for part in parts]
+    ends = np.cumsum([count // len(classes) for count in counts])
+    parts = [
+        np.split(generator.permutation(np.flatnonzero(labels == label)), ends)
+        for label in classes
+    ]
+    *chosen, _ = map(np.concatenate, zip(*parts, strict=True))
+    return map(np.sort, chosen)
 
 
 def plan(stage, names):
@@ -297,14 +269,8 @@ def plan(stage, names):
     usual = next(iter(stage.arms))
     if usual not in searched:
         searched.insert(0, usual)
-    seeds = sorted({seed for name in names for seed in stage.seeds[name]})
-    final = [
-        (name, seed)
-        for seed in seeds
-        for name in names
-        if seed in stage.seeds[name]
-    ]
-    return searched, final
+    final = [(name, seed) for name in names for seed in stage.seeds[name]]
+    return searched, sorted(final, key=lambda pair: pair[1])
 
 
 def run(folder, name, stage, data, seed, rate):
@@ -317,12 +283,7 @@ def run(folder, name, stage, data, seed, rate):
 
 
 def run_all(tasks, jobs):
-    """What is recorded of all runs, in order; `jobs` of them at once.
-
-    Args:
-        tasks: list of arguments of `run`.
-        jobs: processes, which share the cores.
-    """
+    """What is recorded of runs with some arguments, `jobs` of them at once."""
     if jobs == 1:
         yield from itertools.starmap(run, tasks)
         return
@@ -337,67 +298,47 @@ def _run(task):
 
 
 def study(recorder, folder, stage_name, stage, names, jobs=1):
-    """Searches the rates and trains the final networks of a stage.
-
-    Args:
-        recorder: `records.Recorder`.
-        folder: of the runs, and of the data in `data`.
-        stage_name: what the stage is called in the records.
-        stage: `Stage`.
-        names: of the arms.
-        jobs: runs at once.
-    """
+    """Searches the rates and trains the final networks of arms of a stage."""
     searched, final = plan(stage, names)
     counted = sizes(stage, {*searched, *names})
 
     def trained(part, planned):
         """Records of runs: those that are known, and the others trained."""
         data = f"idx:{folder / 'data' / part}-fashion"
-        cases = [
-            {"stage": stage_name, "part": part, "arm": name}
-            | {"seed": seed, "rate": rate}
-            for name, seed, rate in planned
-        ]
-        rows = list(filter(None, map(recorder.known, cases)))
-        waiting = [case for case in cases if not recorder.has(case)]
-        tasks = [
-            (
-                folder / runs.slug(part, name, seed, rate),
-                *(name, stage, data, seed, rate),
-            )
-            for _, _, name, seed, rate in map(dict.values, waiting)
-        ]
+        rows, waiting, tasks = [], [], []
+        for name, seed, rate in planned:
+            case = {"stage": stage_name, "part": part, "arm": name}
+            case |= {"seed": seed, "rate": rate}
+            if known := recorder.known(case):
+                rows.append(known)
+                continue
+            place = folder / runs.slug(part, name, seed, rate)
+            waiting.append(case)
+            tasks.append((place, name, stage, data, seed, rate))
         for case, found in zip(waiting, run_all(tasks, jobs), strict=True):
-            facts = counted[case["arm"]]
-            facts = {**facts, "against": stage.arms[case["arm"]].against}
-            rows.append(recorder.append(case, **found, **facts))
-            print(f"{case}: {found['accuracy']:.2%}", flush=True)
+            name = case["arm"]
+            facts = counted[name] | {"against": stage.arms[name].against}
+            rows.append(recorder.note(case, **found, **facts))
         return rows
 
-    rows, grid = [], sorted({*stage.rates, *stage.further_rates})
+    accuracies = {name: {} for name in searched}  # by rate
+    grid = sorted({*stage.rates, *stage.further_rates})
     waiting = [(x, SEARCH_SEED, y) for x in searched for y in stage.rates]
     while waiting:
-        rows += trained("search", waiting)
-        best = {name: best_rate(rows, name) for name in searched}
-        tried = {name: set() for name in searched}
-        for row in rows:
-            tried[row["case"]["arm"]].add(row["case"]["rate"])
+        for row in trained("search", waiting):
+            case = row["case"]
+            accuracies[case["arm"]][case["rate"]] = row["accuracy"]
+        # Of equal ones the lower rate.
+        best = {x: max(sorted(y), key=y.get) for x, y in accuracies.items()}
         waiting = [
             (name, SEARCH_SEED, rate)
-            for name in searched
-            for rate in runs.untried(grid, best[name], tried[name])
+            for name, tried in accuracies.items()
+            for rate in runs.untried(grid, best[name], tried)
         ]
     usual = best[next(iter(stage.arms))]
     trained(
         "final", [(name, seed, best.get(name, usual)) for name, seed in final]
     )
-
-
-def best_rate(rows, name):
-    """The rate of the best search run of an arm; of equal ones the lower."""
-    found = [row for row in rows if row["case"]["arm"] == name]
-    best = max(found, key=lambda x: (x["accuracy"], -x["case"]["rate"]))
-    return best["case"]["rate"]
 
 
 def build(name, stage):
@@ -414,11 +355,8 @@ def sizes(stage, names):
     """Trainable parameters and FLOPs of an image, by arm of a stage."""
     found = {}
     for name in names:
-        analysis = analyze(build(name, stage))
-        found[name] = {
-            "parameters": analysis.total("parameters"),
-            "flops": analysis.total("flops"),
-        }
+        total = analyze(build(name, stage)).total
+        found[name] = {x: total(x) for x in ("parameters", "flops")}
         tf.keras.backend.clear_session()
     return found
 
@@ -431,7 +369,7 @@ def record_times(recorder, stage_name, stage, names, seconds):
     }
     for name, taken in timing.turns(functions, seconds * len(names)).items():
         case = {"stage": stage_name, "part": "time", "arm": name}
-        recorder.append({**case, "batch": BATCH}, seconds=taken)
+        recorder.note({**case, "batch": BATCH}, seconds=taken)
 
 
 def main(arguments=None):

@@ -40,7 +40,8 @@ def main(arguments=None):
         sha256 = sha256_of(folder / RUN_WEIGHTS)
         return {**runs.metrics(folder), "sha256": sha256}
 
-    recorder.fill(digits.cases(options), measure)
+    seeds = range(options.seeds)
+    recorder.fill(records.cases(epochs=[options.epochs], seed=seeds), measure)
 
 
 if __name__ == "__main__":

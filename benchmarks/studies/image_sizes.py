@@ -26,14 +26,11 @@ def digits():
     """Training and test images in [0, 1], and their labels."""
     images, labels = runs.digits()
     order = np.random.default_rng(0).permutation(len(labels))
-    images, labels = images[order], labels[order]
-    return (
-        (images[HELD_OUT:], labels[HELD_OUT:]),
-        (images[:HELD_OUT], labels[:HELD_OUT]),
-    )
+    parts = order[HELD_OUT:], order[:HELD_OUT]
+    return [(images[part], labels[part]) for part in parts]
 
 
-def networks(sizes) -> dict[int, tf.keras.Model]:
+def networks(sizes):
     """A network for each size; all have the same layers."""
     layers = tf.keras.layers
     parts = [layers.Conv2D(32, 3, padding="same", activation="relu")]
@@ -71,7 +68,7 @@ def train(sizes, steps, seed):
     return trained[sizes[0]]
 
 
-def accuracies(model) -> list[float]:
+def accuracies(model):
     """Of a network, in percent, at each of `TESTED`."""
     _, (images, labels) = digits()
     found = []

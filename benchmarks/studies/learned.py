@@ -19,10 +19,7 @@ FIELD_IMAGES = 200
 
 
 def fields(model, pixels):
-    """Receptive fields of the center of every lambda layer.
-
-    In the layer's inputs, by parts, then in the pixels of the image.
-    """
+    """Receptive fields of the center of layers, in their inputs and pixels."""
     found, layers = {}, analysis.lambda_layers(model)
     for layer in layers:
         for part in ("content", "position", "both"):
@@ -48,7 +45,7 @@ def main(arguments=None):
     for row, before in zip(
         norms, analysis.part_norms(untrained, images), strict=True
     ):
-        recorder.append(
+        recorder.note(
             {"layer": row.name},
             content=row.content,
             position=row.position,
@@ -57,7 +54,6 @@ def main(arguments=None):
             share=row.content_share,
             share_before=before.content_share,
         )
-        print(row, flush=True)
     if options.pictures:
         shown = fields(model, images[:FIELD_IMAGES])
         layer = analysis.lambda_layers(model)[0]

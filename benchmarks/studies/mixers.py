@@ -9,10 +9,6 @@ validation data and one seed, then runs of other seeds that see the test data
 once. Cases that have a record are not run again.
 """
 
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import dataclasses
 import functools
 import math
@@ -39,73 +35,49 @@ keras = tf.keras.layers
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """A layer that mixes positions, and the network that it stands in.
+    """A layer that mixes positions, and the network that it stands in."""
 
-    Attributes:
-        layer: function of width, start and number of the layer; of the
-            example's decoder its kind.
-        widths: of the network, chosen so that all variants cost the same.
-        starts: initial weights to try: standard deviation or Keras' name.
-        rate: of an ablation, whose search was that of the layer it changes.
-    """
-
+    # Function of width, start and place; of the example's decoder its kind.
     layer: Callable | str
-    widths: tuple[int, ...]
-    starts: tuple
-    rate: float | None = None
+    widths: tuple[int, ...]  # of the network: all variants cost the same
+    starts: tuple  # initial weights to try: deviation or Keras' name
+    rate: float | None = None  # of an ablation, which searches nothing
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What is learned.
-
-    Attributes:
-        variants: dict from name to `Variant`.
-        network: function of a variant and a start.
-        data: function to a dict of "training", "validation", "test": inputs
-            and targets.
-        loss: function of targets and answers, a number.
-        score: function of targets and answers of all examples.
-        best: max or min, of scores.
-        rates: the grid, of `RATES`.
-        steps: updates of a run.
-        batch: examples of an update.
-    """
+    """What is learned, in so many steps, from batches of some size."""
 
     variants: dict[str, Variant]
-    network: Callable
-    data: Callable
-    loss: Callable
-    score: Callable
-    best: Callable
-    rates: tuple[float, ...]
+    network: Callable  # of a variant and a start
+    data: Callable  # to inputs and targets by part
+    loss: Callable  # of targets and answers
+    score: Callable  # of targets and answers of all examples
+    best: Callable  # max or min, of scores
+    rates: tuple[float, ...]  # of the search
     steps: int
     batch: int
 
 
-def initializer(start):
-    """A new one: an instance that layers share gives them equal weights."""
-    if isinstance(start, float):
-        return tf.keras.initializers.RandomNormal(stddev=start)
-    return start
+def mixing(kind, **arguments):
+    """What makes a layer of ours whose embeddings start somewhere."""
+
+    def layer(width, start, _):
+        # A new one: an instance that layers share gives them equal weights.
+        if isinstance(start, float):
+            start = tf.keras.initializers.RandomNormal(stddev=start)
+        return kind(width, embeddings_initializer=start, **arguments)
+
+    return layer
 
 
-def lambda_layer(**arguments):
-    return lambda width, start, _: LambdaLayer(
-        width, embeddings_initializer=initializer(start), **arguments
-    )
-
-
-def attention(**arguments):
-    return lambda width, start, _: RelativeAttention(
-        width, embeddings_initializer=initializer(start), **arguments
-    )
+lambda_layer = functools.partial(mixing, LambdaLayer)
+attention = functools.partial(mixing, RelativeAttention)
 
 
 def ablation(settings, widths, start, rate, changes):
     """Variants of lambda layers that change one setting each."""
-    changes = {
-        **changes,
+    changes |= {
         "1 head": {"num_heads": 1},
         "content only": {"use_position": False, "scope": None},
         "position only": {"use_content": False},
@@ -121,11 +93,8 @@ def ablation(settings, widths, start, rate, changes):
 
 # Of the embeddings: the paper's N(0, 1), and a tenth of its deviation; in
 # attention N(0, 1 / k), and the same small one. None is the layer's default.
-LAMBDA, ATTENTION, KERNEL = (
-    (1.0, 0.1),
-    (None, 0.1),
-    ("glorot_uniform", "he_normal"),
-)
+LAMBDA, ATTENTION = (1.0, 0.1), (None, 0.1)
+KERNEL = "glorot_uniform", "he_normal"
 
 
 # Segmentation: scenes of scikit-learn's digits, a class for each pixel.
@@ -450,12 +419,7 @@ def flops(model):
 
 
 class Trainer:
-    """Trains the network of a variant from new weights, as often as asked.
-
-    Args:
-        task: `Task`.
-        variant: `Variant`.
-    """
+    """Trains the network of a variant from new weights, as often as asked."""
 
     def __init__(self, task, variant):
         self.task, self.variant = task, variant
@@ -484,16 +448,13 @@ class Trainer:
         self.model.set_weights(fresh.get_weights())
         for variable, zeros in zip(self._state(), self._zeros, strict=True):
             variable.assign(zeros)
-        inputs, targets = self.task.data()["training"]
-        rng = np.random.default_rng(seed)
+        data, rng = self.task.data()["training"], np.random.default_rng(seed)
         for step in range(steps):
             warmed = min(1.0, (step + 1) / (WARM_UP * steps))
             cosine = 0.5 + 0.5 * math.cos(math.pi * step / steps)
             self.optimizer.learning_rate.assign(rate * warmed * cosine)
-            chosen = rng.integers(0, len(inputs), self.task.batch)
-            self._update(
-                tf.constant(inputs[chosen]), tf.constant(targets[chosen])
-            )
+            chosen = rng.integers(0, len(data[0]), self.task.batch)
+            self._update(*(tf.constant(array[chosen]) for array in data))
 
     def score(self, part):
         """That of the present weights; None if it is not a number."""
@@ -504,20 +465,13 @@ class Trainer:
 
 
 class Study:
-    """The runs of a variant: its search, then the final ones.
-
-    Args:
-        name: of the task.
-        variant: its name.
-        steps: updates of a run; None for those of the task.
-        recorder: `records.Recorder`.
-    """
+    """The runs of a variant: its search, then the final ones."""
 
     def __init__(self, name, variant, steps, recorder):
         self.task, self.recorder = TASKS[name], recorder
         self.variant = self.task.variants[variant]
-        self.steps = steps or self.task.steps
-        self.case = {"task": name, "variant": variant, "steps": self.steps}
+        steps = steps or self.task.steps
+        self.case = {"task": name, "variant": variant, "steps": steps}
 
     @functools.cached_property
     def trainer(self):
@@ -525,32 +479,25 @@ class Study:
 
     def score(self, part, rate, start, seed):
         """The score of a run, which is recorded if it was not before."""
-        where = {"search": "validation", "final": "test"}[part]
         case = self.case | {"part": part, "rate": rate, "start": start}
-        case["seed"] = seed
-        record = self.recorder.known(case)
-        if record is None:
-            begin = time.perf_counter()
-            self.trainer.run(rate, start, seed, self.steps)
-            seconds = time.perf_counter() - begin
-            model = self.trainer.model
-            record = self.recorder.append(
-                case,
-                score=self.trainer.score(where),
-                examples=len(self.task.data()[where][0]),
-                parameters=analysis.trainable_parameters(model),
-                flops=flops(model),
-                seconds=seconds,
-            )
-            shown = ", ".join(str(x) for x in case.values())
-            print(f"{shown}: {record['score']:.3f}", flush=True)
-        return record["score"]
+        return self.recorder.get(case | {"seed": seed}, self._run)["score"]
+
+    def _run(self, case):
+        where = {"search": "validation", "final": "test"}[case["part"]]
+        settings = (case[x] for x in ("rate", "start", "seed", "steps"))
+        begin, model = time.perf_counter(), self.trainer.model
+        self.trainer.run(*settings)
+        seconds = time.perf_counter() - begin
+        return {
+            "score": self.trainer.score(where),
+            "examples": len(self.task.data()[where][0]),
+            "parameters": analysis.trainable_parameters(model),
+            "flops": flops(model),
+            "seconds": seconds,
+        }
 
     def choice(self):
-        """Rate and start of the best search run on the validation data.
-
-        An ablation searches nothing.
-        """
+        """Rate and start of the best search run on the validation data."""
         if self.variant.rate is not None:
             return self.variant.rate, self.variant.starts[0]
         return runs.search(

@@ -27,6 +27,7 @@ from lambdanet_tf.environment import KERAS_3
 
 EXACT = 384  # training images of the exact statistics
 BATCHES = (8, 32, 256)
+KERAS_NORM = tf.keras.layers.BatchNormalization
 
 # The momentum of the package's layers and that of Keras' own, and what the
 # averages start from: mean 0 and variance 1, as Keras; the statistics of the
@@ -45,7 +46,7 @@ CANDIDATES = {
 
 
 def digits(size=None, scale=1.0):
-    """Handwritten digits `(n, size, size, 1)` in [0, scale], and labels."""
+    """Digits `(n, size, size, 1)` in [0, scale], and their labels."""
     images, labels = runs.digits(scale)
     if size:
         images = tf.image.resize(images, [size, size]).numpy()
@@ -114,9 +115,9 @@ def lambda_convolutions():
 
 def convolutions():
     """Convolutions and Keras' batch normalization, no layer of ours."""
-    parts, norm = [], tf.keras.layers.BatchNormalization
+    parts = []
     for filters in (16, 32, 64):
-        parts += normalized(conv(filters, strides=2), norm)
+        parts += normalized(conv(filters, strides=2), KERAS_NORM)
     return images_of(28, parts)
 
 
@@ -124,12 +125,10 @@ def first_image():
     """The first image of layers.md, with Keras' own normalization."""
     layer = layers.LambdaLayer(num_heads=4, key_dim=16, scope=7)
     first = conv(32, strides=2, activation="relu")
-    norm = tf.keras.layers.BatchNormalization
-    return images_of(28, [first, *normalized(layer, norm)])
+    return images_of(28, [first, *normalized(layer, KERAS_NORM)])
 
 
 def readme_cell():
-    """The network of README's cell."""
     layer = layers.LambdaLayer(64, num_heads=4, key_dim=16, scope=7)
     return images_of(8, [conv(32, activation="relu"), *normalized(layer)])
 
@@ -141,7 +140,6 @@ def attention():
 
 
 def first_text():
-    """The first text of layers.md."""
     pool = tf.keras.layers.GlobalAveragePooling1D()
     return words_of(None, 1000, 64, [pool, tf.keras.layers.Dense(2)])
 
@@ -194,12 +192,12 @@ TASKS = {
 def norms(model):
     """Every batch normalization of a model, with the key_dim of queries."""
     for layer in model.layers:
-        if isinstance(layer, tf.keras.layers.BatchNormalization):
+        if isinstance(layer, KERAS_NORM):
             yield layer, None
-        for name in ("query_norm", "value_norm"):
-            norm = getattr(layer, name, None)
-            if norm is not None:
-                yield norm, layer.key_dim if name == "query_norm" else None
+        if norm := getattr(layer, "query_norm", None):
+            yield norm, layer.key_dim
+        if norm := getattr(layer, "value_norm", None):
+            yield norm, None
 
 
 class Averages(tf.keras.callbacks.Callback):
@@ -220,12 +218,10 @@ class Averages(tf.keras.callbacks.Callback):
         for name, (*_, start) in CANDIDATES.items():
             for norm, key_dim in self._norms:
                 pair = norm.moving_mean.numpy(), norm.moving_variance.numpy()
-                variance = 1.0
-                if start == "debiased":
-                    variance = 0.0
-                elif start == "implied" and key_dim:
-                    variance = 1.0 / key_dim
-                first = pair if start == "first" else (0.0, variance)
+                firsts = {"first": pair, "debiased": (0.0, 0.0)}
+                if key_dim:
+                    firsts["implied"] = 0.0, 1.0 / key_dim
+                first = firsts.get(start, (0.0, 1.0))
                 old = self._values.get((name, id(norm)), first)
                 keep = _momentum(name, norm)
                 self._values[name, id(norm)] = [
@@ -256,8 +252,7 @@ class Averages(tf.keras.callbacks.Callback):
 
 def _momentum(name, norm):
     ours, keras, _ = CANDIDATES[name]
-    is_keras = type(norm) is tf.keras.layers.BatchNormalization
-    return keras if is_keras else ours
+    return keras if type(norm) is KERAS_NORM else ours
 
 
 def train(task, batch_size, seed, short=False):
@@ -292,18 +287,17 @@ def main(arguments=None):
     recorder, options = records.start(
         "norm_defaults", __doc__, arguments, seeds=3, **choices
     )
-    cases = [
-        {"keras": "Keras 3" if KERAS_3 else "Keras 2", "task": task}
-        | {"batch": batch, "seed": seed}
-        | ({"short": True} if options.short else {})
-        for task in TASKS
-        for batch in options.batches
-        for seed in range(options.seeds)
-    ]
+    cases = records.cases(
+        keras=["Keras 3" if KERAS_3 else "Keras 2"],
+        task=TASKS,
+        batch=options.batches,
+        seed=range(options.seeds),
+        **({"short": [True]} if options.short else {}),
+    )
 
     def measure(case):
-        place = case["task"], case["batch"], case["seed"]
-        return {"epochs": train(*place, options.short)}
+        _, *place = case.values()  # which Keras it is
+        return {"epochs": train(*place)}
 
     recorder.fill(cases, measure)
 

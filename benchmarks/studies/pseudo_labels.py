@@ -29,14 +29,8 @@ EPOCHS = 60  # passes over the labelled images
 BATCH_SIZE = 16  # labelled images of a step
 RATIO = 7
 THRESHOLD = 0.8
-ARMS = {
-    "labelled images alone (the teacher)": {},
-    "with pseudo-labels (the student)": {
-        "batch_size": BATCH_SIZE * (1 + RATIO),
-        "pseudo_label_ratio": float(RATIO),
-    },
-}
-TEACHER, STUDENT = ARMS
+TEACHER = "labelled images alone (the teacher)"
+STUDENT = "with pseudo-labels (the student)"
 
 
 def digits():
@@ -79,10 +73,11 @@ def run(runs, arm, seed, epochs):
         "epochs": epochs,
         "batch_size": BATCH_SIZE,
         "seed": seed,
-        **ARMS[arm],
     }
     facts = {}
     if arm == STUDENT:
+        fields["batch_size"] *= 1 + RATIO
+        fields["pseudo_label_ratio"] = float(RATIO)
         fields["pseudo_labels"] = str(runs / f"labels-{seed}")
         facts = label(runs, seed)
     recipe = training.resolve("digits", fields)
@@ -104,11 +99,8 @@ def label(runs, seed):
             )
         except UserError as error:  # Of a first look that is too short.
             raise SystemExit(f"{error} Give --epochs more.") from error
-    images, labels = digits()
-    truth = {
-        image.tobytes(): label
-        for image, label in zip(images, labels, strict=True)
-    }
+    pairs = zip(*digits(), strict=True)
+    truth = {image.tobytes(): label for image, label in pairs}
     source = data.read_pseudo_labels(
         str(folder), tuple(map(str, range(10))), channels=1
     )
@@ -130,7 +122,7 @@ def main(arguments=None):
     cases = [
         {"arm": arm, "seed": seed, "epochs": options.epochs}
         for seed in range(options.seeds)
-        for arm in ARMS
+        for arm in (TEACHER, STUDENT)
     ]
     recorder.fill(cases, lambda case: run(runs, *case.values()))
 

@@ -1,7 +1,6 @@
 """Training runs of the studies: each in a folder, gone on with if stopped."""
 
 import json
-import pathlib
 
 import tensorflow as tf
 
@@ -22,18 +21,10 @@ def digits(scale=1.0):
 
 
 def train(recipe, folder, **options):
-    """Trains a recipe in a folder, unless that is done.
-
-    Args:
-        recipe: `training.Recipe`.
-        folder: of the run.
-        **options: further ones of `training.RunOptions`.
-
-    Returns:
-        What is recorded of it: `METRICS`.
-    """
-    folder = pathlib.Path(folder)
-    if not is_finished(folder):
+    """Trains a recipe in a folder, unless that is done; `metrics` of it."""
+    path = folder / "run.json"
+    is_there = path.exists()
+    if not is_there or json.loads(path.read_text())["status"] != "finished":
         training.train(
             recipe,
             training.RunOptions(run_dir=str(folder), **options),
@@ -51,7 +42,7 @@ def untried(grid, rate, tried):
 
 
 def search(grid, rates, starts, score, best):
-    """Searches rate and initial weights.
+    """The best rate and initial weights.
 
     While the best rate is the last one tried at either end, the next one of
     the grid is tried with the same start.
@@ -62,9 +53,6 @@ def search(grid, rates, starts, score, best):
         starts: initial weights.
         score: function of a rate and a start; None if there is no score.
         best: max or min, of scores.
-
-    Returns:
-        The best rate and start.
     """
     tried = {
         (rate, start): score(rate, start) for start in starts for rate in rates
@@ -79,20 +67,11 @@ def search(grid, rates, starts, score, best):
         tried[beyond[0], start] = score(beyond[0], start)
 
 
-def is_finished(folder):
-    """Whether the run of a folder is finished."""
-    path = folder / "run.json"
-    is_there = path.exists()
-    return is_there and json.loads(path.read_text())["status"] == "finished"
-
-
 def metrics(folder):
-    """What is recorded of a finished run."""
     found = json.loads((folder / "run.json").read_text())["metrics"]
     return {name: found[name] for name in METRICS}
 
 
 def slug(*words):
-    """A name for a folder."""
     text = "-".join(map(str, words)).lower()
     return text.replace(", ", "-").replace(" ", "_")

@@ -26,32 +26,26 @@ from lambdanet_tf import ops
 TPU = ops.DEVICES["tpu"]
 
 
-def layer_of(group):
-    """The arguments of a drawn layer, but for its algorithm."""
+def case_of(group):
+    """What is recorded as the case of one of `DRAWN`."""
     layer = {**group[0].changes}
     del layer["implementation"]
-    return layer
+    return {"layer": layer, "px": group[0].image_size, "batch": group[0].batch}
 
 
 def measured(group, seconds):
-    """A drawn layer as `device_fit.Measured`.
-
-    Args:
-        group: of `DRAWN`.
-        seconds: dict from algorithm to its time.
-    """
-    sides, batch = (group[0].image_size,) * 2, group[0].batch
-    return Line(sides, batch=batch, **layer_of(group)).measured(True, seconds)
+    """One of `DRAWN`, with seconds by algorithm, as `device_fit.Measured`."""
+    layer, side, batch = case_of(group).values()
+    return Line((side, side), batch=batch, **layer).measured(True, seconds)
 
 
 def compiled(results):
-    """The drawn layers that were compiled by all algorithms, as `Measured`.
+    """The drawn layers that all algorithms were compiled for, as `Measured`.
 
-    Args:
-        results: dict from the key of a case to the record.
+    Results are records by the key of their case.
     """
     for chip, group in itertools.product(CHIPS, DRAWN):
-        found = [results.get(records.key(x.case(chip)), {}) for x in group]
+        found = [results.get(records.key(x.case(chip=chip)), {}) for x in group]
         if all(x.get("status") == "ok" for x in found):
             means = (math.sqrt(estimate(x) * x["cycles"]) for x in found)
             seconds = dict(zip(DRAWN_ALGORITHMS, means, strict=True))
@@ -67,11 +61,7 @@ def main(arguments=None):
         by_case = {records.key(row["case"]): row for row in rows}
         print(device_fit.report(list(compiled(by_case)), TPU))
         return
-    cases = [
-        {"layer": layer_of(x), "px": x[0].image_size, "batch": x[0].batch}
-        for x in DRAWN
-    ]
-    groups = {records.key(x): y for x, y in zip(cases, DRAWN, strict=True)}
+    groups = {records.key(case_of(group)): group for group in DRAWN}
 
     def measure(case):
         group = groups[records.key(case)]
@@ -81,7 +71,7 @@ def main(arguments=None):
             "names": {x.changes["implementation"]: x.name for x in group},
         }
 
-    recorder.fill(cases, measure)
+    recorder.fill(map(case_of, DRAWN), measure)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ pass, gradients, SGD with momentum. Needs no TPU, but the compiler of
 
 import tensorflow as tf
 
+from benchmarks import records
 from benchmarks.networks import comparison
 from benchmarks.networks.speed import compiled_steps
 from benchmarks.tpu import compile as tpu_compile
@@ -21,17 +22,14 @@ from lambdanet_tf.ops import planning_for
 
 
 def main(arguments=None):
-    parser = tpu_compile.chips_parser(__doc__, chips=("v3",), timeout=1800)
+    parser = records.parser(__doc__, chips=("v3",), timeout=1800)
+    options = parser.parse_args(arguments)
     programs = {
         key: ({"network": key}, comparison.NETWORKS[key].facts)
         for key in comparison.CHOSEN
     }
-    tpu_compile.compile_all(
-        "comparison_tpu",
-        "benchmarks.tpu.comparison",
-        programs,
-        parser.parse_args(arguments),
-    )
+    module = "benchmarks.tpu.comparison"
+    tpu_compile.compile_all("comparison_tpu", module, programs, options)
 
 
 def lower(key, batch=BATCH):

@@ -8,11 +8,8 @@ Each program is compiled in a process of its own, one at a time, and its
 result recorded at once: a run that was stopped goes on where it was.
 """
 
-import collections
 import itertools
 import json
-import os
-import signal
 import subprocess
 import sys
 
@@ -21,7 +18,7 @@ from benchmarks.tpu import outcome
 from benchmarks.tpu.programs import CHIPS
 from benchmarks.tpu.programs import PROGRAMS
 
-CHILD = (sys.executable, "-m", "benchmarks.tpu.child")
+CHILD = (sys.executable, "-m", "benchmarks.tpu.compiler")
 LOWERING = "benchmarks.tpu.lowering"
 CHECKED = ("LambdaResNet50, 128 px, batch 32", "auto, d=64, 56 px, batch 32")
 # How far the compiler's count may be from that of `lambdanet_tf.analysis`,
@@ -32,29 +29,18 @@ TOLERANCE = 0.08
 
 def compile_in_child(module, key, chip, timeout):
     """The result of one compilation, as a dict with a `status`."""
-    child = subprocess.Popen(
-        [*CHILD, module, key, chip],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    command = [*CHILD, module, key, chip]
     try:
-        output, errors = child.communicate(timeout=timeout)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout
+        )
     except subprocess.TimeoutExpired:
         return {"status": "timed out", "limit_seconds": timeout}
-    finally:
-        if child.returncode is None:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.communicate()
-    if child.returncode:
-        lines = errors.strip().splitlines() or ["no message"]
-        return {
-            "status": "failed",
-            "exit_code": child.returncode,
-            "message": lines[-1][:600],
-        }
-    return json.loads(output.splitlines()[-1])
+    if done.returncode == 0:
+        return json.loads(done.stdout.splitlines()[-1])
+    message = (done.stderr.strip().splitlines() or ["no message"])[-1][:600]
+    code = done.returncode
+    return {"status": "failed", "exit_code": code, "message": message}
 
 
 def problems(chip, result):
@@ -64,9 +50,8 @@ def problems(chip, result):
     found = []
     if (needed := outcome.memory(result)) > CHIPS[chip].hbm:
         found.append(f"needs {needed} bytes of {CHIPS[chip].hbm}")
-    for name in ("without_kernel", "double"):
-        if result[name]:
-            found.append(f"{name}: {', '.join(result[name])}")
+    if faults := outcome.faults(result):
+        found.append(faults)
     ratio = result["flops"] / result["counted_flops"]
     if abs(ratio - 1) > TOLERANCE:
         found.append(f"{ratio:.2f} times the flops that the analysis counts")
@@ -75,18 +60,16 @@ def problems(chip, result):
 
 def check(chips, timeout):
     """Compiles the programs of `make test-tpu`; returns the exit code."""
-    counts = collections.Counter()
-    for key in CHECKED:
-        for chip in chips:
-            result = compile_in_child(LOWERING, key, chip, timeout)
-            found = problems(chip, result)
-            counts["failed" if found else "passed"] += 1
-            summary = outcome.summary(chip, result)
-            print(f"{key} on {chip}: {summary}", flush=True)
-            for text in found:
-                print(f"  FAILED: {text}")
-    print(f"{counts['passed']} passed, {counts['failed']} failed")
-    return 1 if counts["failed"] or not counts["passed"] else 0
+    passed = []
+    for key, chip in itertools.product(CHECKED, chips):
+        result = compile_in_child(LOWERING, key, chip, timeout)
+        print(f"{key} on {chip}: {outcome.summary(chip, result)}", flush=True)
+        found = problems(chip, result)
+        for text in found:
+            print(f"  FAILED: {text}")
+        passed.append(not found)
+    print(f"{passed.count(True)} passed, {passed.count(False)} failed")
+    return int(not all(passed))
 
 
 def compile_all(topic, module, programs, options):
@@ -96,7 +79,7 @@ def compile_all(topic, module, programs, options):
         topic: of the records.
         module: name of the one whose `lower` makes StableHLO of a key.
         programs: dict from key to (case, further facts) of its records.
-        options: of `chips_parser`.
+        options: of the command line: `chips`, and `timeout` in seconds of each.
     """
     recorder, failed = records.Recorder(topic, options), []
     jobs = itertools.product(options.chips, programs.items())
@@ -117,27 +100,23 @@ def compile_all(topic, module, programs, options):
     return failed
 
 
-def chips_parser(documentation, chips=("v3", "v5e"), timeout=900):
-    """The command line of scripts that compile; seconds of a compilation."""
-    return records.parser(documentation, chips=chips, timeout=timeout)
-
-
 def main(arguments=None):
-    parser = chips_parser(__doc__)
-    parser.add_argument("--check", action="store_true")
+    parser = records.parser(
+        __doc__, chips=("v3", "v5e"), timeout=900, check=False
+    )
     options = parser.parse_args(arguments)
     if options.check:
         return check(options.chips, options.timeout)
     if not any(options.only in key for key in PROGRAMS):
         parser.error(f"no program's name has {options.only!r}")
     programs = {
-        key: (program.case_of_all, {"changes": dict(program.changes)})
+        key: (program.case(), {"changes": dict(program.changes)})
         for key, program in PROGRAMS.items()
     }
     failed = compile_all("tpu", LOWERING, programs, options)
     for name in failed:
         print(f"FAILED: {name}")
-    return 1 if failed else 0
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,11 @@
 """Compiles StableHLO with the compiler of a TPU, on a machine without one.
 
+    python -m benchmarks.tpu.compiler MODULE KEY CHIP
+
+MODULE has a function `lower` that makes StableHLO of what KEY names, CHIP is
+one of `CHIPS`. The last line is the result as JSON, for
+`benchmarks.tpu.compile`, which gives each compilation a process of its own.
+
 libtpu holds the compiler and describes the chips; jax hands it a program. The
 text becomes a portable artifact, which takes the place of the module of a
 stub that `jax.export` made for the same arguments. The last step is not
@@ -7,10 +13,16 @@ documented: the versions are pinned in requirements/tpu-compile.txt.
 """
 
 import dataclasses
+import importlib
+import json
 import math
 import os
 import re
+import sys
+import time
 
+# What training on a TPU runs on.
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # no cloud machine is asked
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
@@ -25,6 +37,10 @@ from jax import export
 from jax.experimental import topologies
 from jax.extend.mlir.dialects import stablehlo
 
+from benchmarks.tpu.outcome import refusal
+from benchmarks.tpu.programs import CHIPS
+
+_CYCLES = r'"estimated_cycles":"(\d+)"'
 _DTYPES = {
     "i1": "bool",
     "i32": "int32",
@@ -37,20 +53,7 @@ _DTYPES = {
 
 
 def compile_for(text, topology):
-    """Compiles a program for one core.
-
-    Args:
-        text: StableHLO, as TensorFlow prints it.
-        topology: str. The chips, such as "v3:2x2".
-
-    Returns:
-        A dict: bytes of `arguments`, `outputs`, `aliases` (outputs that take
-        the place of an argument), `temporaries`, `code_bytes`, and `flops`.
-
-    Raises:
-        ValueError: if the program has a type or a shape that cannot be read.
-        jax.errors.JaxRuntimeError: if it does not compile.
-    """
+    """Compiles StableHLO for one core: bytes, operations, estimated time."""
     jax.config.update("jax_enable_x64", True)  # counters of steps are int64
     chips = topologies.get_topology_desc(platform="tpu", topology_name=topology)
     core = jax.sharding.SingleDeviceSharding(chips.devices[0])
@@ -70,10 +73,8 @@ def compile_for(text, topology):
     ]
     donated = jax.jit(exported.call, donate_argnums=_aliases(text))
     compiled = donated.lower(*arguments).compile()
-    return _figures(compiled)
-
-
-def _figures(compiled):
+    listing = compiled.as_text()
+    listing = listing[listing.index("\nENTRY ") :]
     memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
     cost = cost[0] if isinstance(cost, (list, tuple)) else cost
     return {
@@ -85,15 +86,9 @@ def _figures(compiled):
         "flops": cost["flops"],
         "bytes_accessed": cost["bytes accessed"],
         "optimal_seconds": cost.get("optimal_seconds"),
-        "cycles": _cycles(compiled.as_text()),
+        # The sum of what the listing expects of each instruction.
+        "cycles": sum(map(int, re.findall(_CYCLES, listing))),
     }
-
-
-def _cycles(text):
-    """The sum of what the compiler's listing expects of each instruction."""
-    entry = text[text.index("\nENTRY ") :]
-    found = re.findall(r'"estimated_cycles":"(\d+)"', entry)
-    return sum(map(int, found))
 
 
 def artifact(text, version=None):
@@ -113,11 +108,8 @@ def _bytes(found):
     """Booleans, which TensorFlow packs eight to a byte, as a byte each."""
     packed, sizes = found.groups()
     count = math.prod(int(size) for size in sizes.split("x") if size)
-    values = np.unpackbits(
-        np.frombuffer(bytes.fromhex(packed), np.uint8),
-        count=count,
-        bitorder="little",
-    )
+    packed = np.frombuffer(bytes.fromhex(packed), np.uint8)
+    values = np.unpackbits(packed, count=count, bitorder="little")
     return f'dense<"0x{values.tobytes().hex().upper()}">'
 
 
@@ -144,10 +136,26 @@ def _types(text):
 
 def _aliases(text):
     """The arguments whose memory the results take: the variables."""
-    listed = re.search(
-        r"mhlo\.input_output_alias = \[(.*?)\](?=, mhlo|\})", text, re.S
+    alias = r"mhlo\.input_output_alias = \[(.*?)\](?=, mhlo|\})"
+    listed = re.search(alias, text, re.S)
+    numbers = re.findall(
+        r"parameter_number = (\d+)", listed[1] if listed else ""
     )
-    if listed is None:
-        return ()
-    numbers = re.findall(r"parameter_number = (\d+)", listed.group(1))
-    return tuple(sorted({int(number) for number in numbers}))
+    return tuple(sorted(map(int, set(numbers))))
+
+
+def main(module, key, chip):
+    start = time.perf_counter()
+    text, facts = importlib.import_module(module).lower(key)
+    lowered = time.perf_counter()
+    try:
+        result = {"status": "ok", **compile_for(text, CHIPS[chip].topology)}
+    except jax.errors.JaxRuntimeError as error:
+        result = refusal(str(error))
+    facts["lowering_seconds"] = round(lowered - start, 1)
+    facts["compile_seconds"] = round(time.perf_counter() - lowered, 1)
+    print(json.dumps({**facts, **result}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -17,6 +17,7 @@ from official.core import exp_factory
 from official.core import task_factory
 from official.vision import registry_imports  # noqa: F401
 
+from benchmarks import records
 from benchmarks.tpu import compile as tpu_compile
 from benchmarks.tpu.lowering import stablehlo
 from benchmarks.tpu.programs import POLICY
@@ -31,13 +32,11 @@ EXPERIMENTS = tuple(
 
 
 def main(arguments=None):
-    parser = tpu_compile.chips_parser(__doc__, timeout=1800)
-    tpu_compile.compile_all(
-        "detection_tpu",
-        "benchmarks.tpu.detection",
-        {name: ({"experiment": name}, {}) for name in EXPERIMENTS},
-        parser.parse_args(arguments),
-    )
+    parser = records.parser(__doc__, chips=("v3", "v5e"), timeout=1800)
+    options = parser.parse_args(arguments)
+    programs = {name: ({"experiment": name}, {}) for name in EXPERIMENTS}
+    module = "benchmarks.tpu.detection"
+    tpu_compile.compile_all("detection_tpu", module, programs, options)
 
 
 def lower(name):
@@ -51,11 +50,7 @@ def lower(name):
 
 
 def lower_step(params):
-    """The StableHLO of a training step with one image, and its parameters.
-
-    Args:
-        params: config of an experiment; the batch is made one image.
-    """
+    """The StableHLO of a training step with one image, and its parameters."""
     params.task.train_data.global_batch_size = 1
     task = task_factory.get_task(params.task)
     inputs = task.build_inputs(params.task.train_data).element_spec

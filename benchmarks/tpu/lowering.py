@@ -34,17 +34,11 @@ def lower(key):
 
 
 def lower_program(program, device="tpu"):
-    """The StableHLO of a program, and what is expected of it.
+    """The StableHLO of a program for a device, and what is expected of it.
 
-    Args:
-        program: `Program`.
-        device: that algorithms are chosen for.
-
-    Returns:
-        The text, and a dict: `parameters`; `counted_flops`, the products that
-        `lambdanet_tf.analysis` counts, for the batch, three times for training;
-        `algorithms`, how often each is used; `without_kernel` and `double`, see
-        `benchmarks.tpu.operations`.
+    `counted_flops` are the products that `lambdanet_tf.analysis` counts, for
+    the batch, three times for training; `algorithms`, how often each is used;
+    `without_kernel` and `double`, see `benchmarks.tpu.operations`.
     """
     tf.keras.mixed_precision.set_global_policy(program.precision)
     with planning_for(device):
@@ -92,10 +86,9 @@ def _recipe_step(program):
     optimizer = recipe_optimizer(recipe, STEPS_PER_EPOCH)
     averages = Averages(model, recipe.ema_decay)
     step = update_step(TrainState(model, optimizer, averages), recipe)
-    images = tf.TensorSpec(
-        [program.batch, program.image_size, program.image_size, 3], tf.bfloat16
-    )
-    labels = tf.TensorSpec([program.batch, len(IMAGENET.classes)], tf.float32)
+    batch, size = program.batch, program.image_size
+    images = tf.TensorSpec([batch, size, size, 3], tf.bfloat16)
+    labels = tf.TensorSpec([batch, len(IMAGENET.classes)], tf.float32)
     number = tf.TensorSpec([], tf.int64)
     return step, (images, labels, number), _facts(model, program)
 

@@ -14,68 +14,35 @@ import tensorflow as tf
 
 KERNELS = pathlib.Path(__file__).with_name("kernels.txt")
 # What the compiler itself takes apart, or what only marks a place.
-STRUCTURE = frozenset(
-    {
-        "Case",
-        "If",
-        "NoOp",
-        "PartitionedCall",
-        "Placeholder",
-        "StatefulPartitionedCall",
-        "StatelessCase",
-        "StatelessIf",
-        "StatelessWhile",
-        "TPUCompilationResult",
-        "TPUReplicateMetadata",
-        "TPUReplicatedInput",
-        "TPUReplicatedOutput",
-        "While",
-    }
-)
-# What has a kernel, and results without a static size.
-DYNAMIC = frozenset(
-    {"DynamicPartition", "ListDiff", "Unique", "UniqueV2", "Where"}
-)
-_DOUBLE = {
-    tf.float64.as_datatype_enum,
-    tf.complex128.as_datatype_enum,
+STRUCTURE = {
+    *("Case", "If", "NoOp", "PartitionedCall", "Placeholder", "While"),
+    *("StatefulPartitionedCall", "StatelessCase", "StatelessIf"),
+    *("StatelessWhile", "TPUCompilationResult", "TPUReplicateMetadata"),
+    *("TPUReplicatedInput", "TPUReplicatedOutput"),
 }
+# What has a kernel, and results without a static size.
+DYNAMIC = {"DynamicPartition", "ListDiff", "Unique", "UniqueV2", "Where"}
+_DOUBLE = {tf.float64.as_datatype_enum, tf.complex128.as_datatype_enum}
 
 
 @dataclasses.dataclass(frozen=True)
 class Audit:
-    """What was found in a function and in all that it calls.
+    """What was found in a function and in all that it calls."""
 
-    Attributes:
-        counts: how often each type of operation occurs.
-        without_kernel: the types that a TPU has no kernel for, sorted.
-        dynamic: the types whose results have a size that depends on the data.
-        double: the names of the operations that take or give float64 or
-            complex128.
-    """
-
-    counts: collections.Counter
-    without_kernel: tuple[str, ...]
-    dynamic: tuple[str, ...]
-    double: tuple[str, ...]
+    counts: collections.Counter  # of each type of operation
+    without_kernel: tuple[str, ...]  # types that a TPU has no kernel for
+    dynamic: tuple[str, ...]  # types whose results have no static size
+    double: tuple[str, ...]  # names of operations in float64 or complex128
 
 
 def audit(function):
-    """Looks at every operation of a traced function.
-
-    Args:
-        function: a concrete function, as `get_concrete_function` returns it.
-
-    Returns:
-        An `Audit`.
-    """
+    """Looks at every operation of a concrete function."""
     nodes = list(reached_nodes(function.graph.as_graph_def()))
     counts = collections.Counter(node.op for node in nodes)
-    allowed = kernels() | STRUCTURE
     return Audit(
         counts,
-        tuple(sorted(set(counts) - allowed)),
-        tuple(sorted(set(counts) & DYNAMIC)),
+        tuple(sorted(counts.keys() - kernels() - STRUCTURE)),
+        tuple(sorted(counts.keys() & DYNAMIC)),
         tuple(node.name for node in nodes if _is_double(node)),
     )
 

@@ -11,13 +11,8 @@ CLOCK = 940e6  # cycles a second of TPUv3: Norrie et al. (2021), IEEE Micro 41
 
 def memory(result):
     """Bytes that a compiled program needs on its core."""
-    return (
-        result["arguments"]
-        + result["outputs"]
-        - result["aliases"]
-        + result["temporaries"]
-        + result["code_bytes"]
-    )
+    parts = ("arguments", "outputs", "temporaries", "code_bytes")
+    return sum(result[x] for x in parts) - result["aliases"]
 
 
 def estimate(result):
@@ -34,30 +29,25 @@ def estimate(result):
 def refusal(message):
     """The result of a program that the compiler did not accept.
 
-    Args:
-        message: str. The compiler's.
-
-    Returns:
-        A dict: `status`, `message`, and `used`, the memory that a program needs
-        which does not fit, such as "17.2G of 15.5G".
+    `used` is the memory that a program needs which does not fit, such as
+    "17.2G of 15.5G".
     """
     if "CompileTimeHbmOom" not in message:
         return {"status": "failed", "message": message[:600]}
-    sizes = re.search(
-        r"\(([\d.]+\w)\) exceeds available HBM \(([\d.]+\w)\)", message
-    ) or re.search(r"Used ([\d.]+\w) of ([\d.]+\w) hbm", message)
+    pattern = r"\(([\d.]+\w)\) exceeds available HBM \(([\d.]+\w)\)"
+    sizes = re.search(pattern, message)
     used = " of ".join(sizes.groups()) if sizes else ""
     return {"status": "out of memory", "message": message[:600], "used": used}
 
 
 def summary(chip, result):
     """A result in a few words."""
-    if result["status"] == "ok":
-        return (
-            f"compiled in {result['compile_seconds']:.0f} s, "
-            f"{memory(result) / GIB:.2f} of {CHIPS[chip].hbm // GIB} GiB"
-        )
-    return shortfall(result)
+    if result["status"] != "ok":
+        return shortfall(result)
+    return (
+        f"compiled in {result['compile_seconds']:.0f} s, "
+        f"{memory(result) / GIB:.2f} of {CHIPS[chip].hbm // GIB} GiB"
+    )
 
 
 def shortfall(result):
@@ -71,10 +61,10 @@ def shortfall(result):
 
 def faults(result):
     """What is wrong with a program although it compiles, or an empty text."""
-    kernels, doubles = map(result.get, ("without_kernel", "double"))
-    faults = [f"no kernel for {name}" for name in kernels or ()]
-    faults += [f"float64: {name}" for name in doubles or ()]
-    return "; ".join(faults)
+    texts = {"without_kernel": "no kernel for ", "double": "float64: "}
+    return "; ".join(
+        text + name for x, text in texts.items() for name in result.get(x) or ()
+    )
 
 
 def listed(result):

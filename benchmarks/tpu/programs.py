@@ -6,26 +6,23 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from lambdanet_tf.specs import TABLE_20
+
 GIB = 2**30
 POLICY = "mixed_bfloat16"  # Keras', of all that is compiled for a TPU
 
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """A kind of TPU.
+    """A kind of TPU, a core each. Source: Google's documentation of Cloud TPU.
 
-    Attributes:
-        topology: as the compiler names it.
-        hbm: bytes of memory of a core. Source: Google's documentation of
-            Cloud TPU; a chip of v3 has two cores that share nothing.
-        flops: operations per second of a core in bfloat16, by the same.
-        bandwidth: bytes per second of a core's memory, by the same.
+    A chip of v3 has two cores that share nothing.
     """
 
-    topology: str
-    hbm: int
-    flops: float
-    bandwidth: float
+    topology: str  # as the compiler names it
+    hbm: int  # bytes of memory
+    flops: float  # operations per second in bfloat16
+    bandwidth: float  # bytes per second of the memory
 
 
 CHIPS = {
@@ -39,66 +36,45 @@ CHIPS = {
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A step of a recipe, or of a single layer, on one core.
+    """A step of a recipe, or of a single layer, on one core."""
 
-    Attributes:
-        name: of the network, or the implementation of a layer.
-        recipe: row of `RECIPES`; empty for a single layer.
-        changes: fields of the recipe to replace, or the layer's arguments.
-        image_size: height and width of the images, or of the layer's map.
-        batch: images of a core.
-        precision: Keras' policy.
-        training: whether a layer's gradients are computed too.
-    """
-
-    name: str
-    recipe: str
-    changes: Mapping[str, Any]
-    image_size: int
-    batch: int
+    name: str  # of the network, or the implementation of a layer
+    recipe: str  # row of `RECIPES`; empty for a single layer
+    changes: Mapping[str, Any]  # of the recipe, or the layer's arguments
+    image_size: int  # height and width of the images, or of the layer's map
+    batch: int  # images of a core
     precision: str = POLICY
-    training: bool = True
+    training: bool = True  # whether a layer's gradients are computed too
 
     @property
     def key(self):
         return f"{self.name}, {self.image_size} px, batch {self.batch}"
 
-    @property
-    def case_of_all(self):
-        """The case of its compilations, but for the chip."""
-        place = {"px": self.image_size, "batch": self.batch}
-        return {"name": self.name, **place}
-
-    def case(self, chip):
+    def case(self, **chip):
         """What is recorded as the case of its compilation."""
-        return {**self.case_of_all, "chip": chip}
+        place = {"px": self.image_size, "batch": self.batch}
+        return {"name": self.name, **place, **chip}
 
 
 BATCH = 32  # of a core: the paper's 4096 images on 128 cores
 TIMED = 128  # of a core, where the paper timed steps: 1024 images on 8 cores
 
 
-def _hybrid(depth, image_size, implementation="auto", batch=BATCH):
+def _hybrid(depth, image_size, batch=BATCH, **arguments):
     name = f"LambdaResNet{depth}"
     changes = {"model": name}
-    if implementation != "auto":
-        changes["model_arguments"] = {"implementation": implementation}
-        name += f" {implementation}"
+    if arguments:
+        changes["model_arguments"] = arguments
     if depth == 200:  # Not in Table 20; the rates are those of depth 152.
-        changes |= {
-            "dropout_rate": 0.3,
-            "drop_path_rate": 0.1,
-            "randaugment_magnitude": 15.0,
-        }
+        changes |= {"dropout_rate": 0.3, "drop_path_rate": 0.1}
+        changes["randaugment_magnitude"] = 15.0
+    name = " ".join([name, *arguments.values()])
     return Program(name, "imagenet_350", changes, image_size, batch)
 
 
-def _vanilla(pattern, implementation="auto", batch=BATCH):
-    name, arguments = f"ResNet50 {pattern}", {"pattern": pattern}
-    if implementation != "auto":
-        arguments["implementation"] = implementation
-        name += f" {implementation}"
-    changes = {"model_arguments": arguments}
+def _vanilla(pattern, batch=BATCH, **arguments):
+    changes = {"model_arguments": {"pattern": pattern, **arguments}}
+    name = " ".join(["ResNet50", pattern, *arguments.values()])
     return Program(name, "imagenet_90", changes, 224, batch)
 
 
@@ -108,54 +84,48 @@ def _mobile(name):
 
 def _layer(implementation, image_size, filters, batch=BATCH, **changes):
     named = [f"{name}={value}" for name, value in changes.items()]
-    return Program(
-        ", ".join([f"{implementation}, d={filters}", *named]),
-        "",
-        {"filters": filters, "scope": 23, "implementation": implementation}
-        | changes,
-        image_size,
-        batch,
-    )
+    name = ", ".join([implementation, f"d={filters}", *named])
+    layer = {"filters": filters, "scope": 23, "implementation": implementation}
+    return Program(name, "", layer | changes, image_size, batch)
 
 
-# Table 12.
-PATTERNS = ("CCCC", "LLLL", "CCCL", "CCLL", "CLLL", "LCCC", "LLCC", "LLLC")
+# Table 12 of the paper: images per second of training on 8 cores.
+PATTERNS = {
+    "CCCC": 7240,
+    "LLLL": 1160,
+    "CCCL": 7160,
+    "CCLL": 4980,
+    "CLLL": 2200,
+    "LCCC": 1880,
+    "LLCC": 1280,
+    "LLLC": 1160,
+}
 
-# Sizes of LambdaResNets by depth: Table 20, but for depth 200.
-HYBRIDS = tuple(
-    (depth, image_size)
-    for depth, sizes in {
-        50: (128, 160),
-        101: (160, 192),
-        152: (192, 224, 256, 288),
-        200: (320,),
-        270: (256,),
-        350: (256, 288, 320),
-        420: (320,),
-    }.items()
-    for image_size in sizes
-)
+# Depths and sizes of LambdaResNets: Table 20, but for depth 200.
+LARGE = (200, 320)
+HYBRIDS = sorted([*((x.depth, x.image_size) for x in TABLE_20), LARGE])
 
 # Those that the paper timed with 128 images on a core are compiled with as
 # many as well, where that is quick.
 NETWORKS = (
     *(_hybrid(*place) for place in HYBRIDS),
-    _hybrid(50, 128, batch=TIMED),
-    _hybrid(152, 224, batch=TIMED),
+    _hybrid(50, 128, TIMED),
+    _hybrid(152, 224, TIMED),
     _mobile("MobileNetV2"),
     _mobile("LambdaMobileNetV2"),
     *map(_vanilla, PATTERNS),
-    *(_vanilla(pattern, batch=TIMED) for pattern in PATTERNS),
+    *(_vanilla(pattern, TIMED) for pattern in PATTERNS),
 )
 
 # The same with the order of summation of the paper's listing, for
 # calibration.
+_EINSUM = {"implementation": "einsum"}
 PAPERS_ORDER = tuple(
     program
     for batch in (TIMED, BATCH)
     for program in (
-        *(_vanilla(pattern, "einsum", batch) for pattern in PATTERNS[1:]),
-        *(_hybrid(*x, "einsum", batch) for x in HYBRIDS if x != (200, 320)),
+        *(_vanilla(x, batch, **_EINSUM) for x in PATTERNS if "L" in x),
+        *(_hybrid(*x, batch, **_EINSUM) for x in HYBRIDS if x != LARGE),
     )
 )
 
@@ -179,7 +149,7 @@ LAYERS = tuple(
 
 
 def _draw(generator):
-    """Draws a layer; returns it by each of `DRAWN_ALGORITHMS`."""
+    """A layer drawn at random, by each of `DRAWN_ALGORITHMS`."""
     while True:
         side = round(10 * 6.4 ** generator.random())
         heads = generator.choice([4, 8])
@@ -206,11 +176,6 @@ _generator = random.Random(SEED)
 DRAWN = tuple(_draw(_generator) for _ in range(NUMBER))
 
 PROGRAMS = {
-    program.key: program
-    for program in (
-        *NETWORKS,
-        *PAPERS_ORDER,
-        *LAYERS,
-        *itertools.chain.from_iterable(DRAWN),
-    )
+    x.key: x
+    for x in (*NETWORKS, *PAPERS_ORDER, *LAYERS, *itertools.chain(*DRAWN))
 }

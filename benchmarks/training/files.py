@@ -22,7 +22,6 @@ def natural_image(generator, height=HEIGHT, width=WIDTH):
 
 
 def write_arrays(path, number, height=HEIGHT, width=WIDTH):
-    """An .npz file with so many training images, and a few to test."""
     generator = np.random.default_rng(0)
     images = np.stack(
         [natural_image(generator, height, width) for _ in range(16)]
@@ -39,7 +38,6 @@ def write_arrays(path, number, height=HEIGHT, width=WIDTH):
 
 
 def jpegs(number):
-    """So many different JPEG files, as bytes."""
     generator = np.random.default_rng(0)
     for index in range(number):
         if index % 8 == 0:
@@ -49,7 +47,6 @@ def jpegs(number):
 
 
 def write_folder(path, files):
-    """A folder for each class, half of them to test."""
     for index, encoded in enumerate(files):
         part = "test" if index < CLASSES else "train"
         folder = pathlib.Path(path) / part / f"class{index % CLASSES}"
@@ -58,30 +55,22 @@ def write_folder(path, files):
 
 
 def write_records(path, files, pieces=8):
-    """TFRecords in the layout of ImageNet."""
-    pathlib.Path(path).mkdir()
+    folder = pathlib.Path(path)
+    folder.mkdir()
     names = "".join(f"class{i}\n" for i in range(CLASSES))
-    (pathlib.Path(path) / "classes.txt").write_text(names)
-    names = [f"train-{i:05d}-of-{pieces:05d}" for i in range(pieces)]
-    parts = [files[i::pieces] for i in range(pieces)]
-    for name, part in zip(
-        [*names, "validation-00000-of-00001"],
-        [*parts, files[:CLASSES]],
-        strict=True,
-    ):
-        with tf.io.TFRecordWriter(str(pathlib.Path(path) / name)) as writer:
+    (folder / "classes.txt").write_text(names)
+    parts = {"validation-00000-of-00001": files[:CLASSES]}
+    for i in range(pieces):
+        parts[f"train-{i:05d}-of-{pieces:05d}"] = files[i::pieces]
+    for name, part in parts.items():
+        with tf.io.TFRecordWriter(str(folder / name)) as writer:
             for index, encoded in enumerate(part):
                 writer.write(_example(encoded, index % CLASSES))
 
 
 def _example(encoded, label):
-    feature = {
-        "image/encoded": tf.train.Feature(
-            bytes_list=tf.train.BytesList(value=[encoded])
-        ),
-        "image/class/label": tf.train.Feature(
-            int64_list=tf.train.Int64List(value=[label])
-        ),
-    }
+    image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded]))
+    number = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
+    feature = {"image/encoded": image, "image/class/label": number}
     features = tf.train.Features(feature=feature)
     return tf.train.Example(features=features).SerializeToString()

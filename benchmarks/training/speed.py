@@ -37,6 +37,7 @@ CROP = {
     "flip": True,
     "validation_split": 0.0,
 }
+RECORDS = {**CROP, "data": "records:{folder}/records"}
 PIPELINES = {
     "digits in memory, 8 px, affine": {},
     "arrays in memory, 32 px, shift and flip": {
@@ -45,24 +46,12 @@ PIPELINES = {
         "augmentation": "pad_crop",
         "flip": True,
     },
-    "arrays in memory, 500x375 to 224 px, random crop": {
-        **CROP,
-        "data": "arrays:{folder}/large.npz",
-    },
-    "folder of JPEGs, 500x375 to 224 px, random crop": {
-        **CROP,
-        "data": "folder:{folder}/folder",
-    },
-    "TFRecords, the same, not shuffled": {
-        **CROP,
-        "data": "records:{folder}/records",
-        "shuffle_buffer": 1,
-    },
-    "TFRecords, the same, shuffled": {
-        **CROP,
-        "data": "records:{folder}/records",
-        "shuffle_buffer": IMAGES // 2,
-    },
+    "arrays in memory, 500x375 to 224 px, random crop": CROP
+    | {"data": "arrays:{folder}/large.npz"},
+    "folder of JPEGs, 500x375 to 224 px, random crop": CROP
+    | {"data": "folder:{folder}/folder"},
+    "TFRecords, the same, not shuffled": RECORDS | {"shuffle_buffer": 1},
+    "TFRecords, the same, shuffled": RECORDS | {"shuffle_buffer": IMAGES // 2},
 }
 PAUSE = 1.0  # seconds, in which the pipelines of the others fill their buffers
 BARE = "decode, crop, resize and flip alone: a map over JPEGs in memory"
@@ -77,21 +66,30 @@ NETWORKS = {
         "augmentation": "pad_crop",
     },
 }
-# Replicas, cores, images of a batch. The first is what the others are held to.
-SCALING = ((1, 1, 64), (1, 2, 64), (2, 2, 64), (2, 2, 128))
+# The first is what the others are held to.
+SCALING = (
+    {"replicas": 1, "cores": 1, "batch": 64},
+    {"replicas": 1, "cores": 2, "batch": 64},
+    {"replicas": 2, "cores": 2, "batch": 64},
+    {"replicas": 2, "cores": 2, "batch": 128},
+)
+
+
+def recipe_of(fields, folder):
+    """A recipe whose data are in a folder."""
+    if "data" in fields:
+        fields = {**fields, "data": fields["data"].format(folder=folder)}
+    return resolve("digits", fields)
 
 
 def overhead(folder, name):
-    """One network: seconds of a step, of the loop and of bare steps.
+    """Seconds of a step, of the loop and of bare steps, of each epoch.
 
     An epoch of the loop of `train`, an epoch of the bare compiled step on
     batches of the same pipeline, and one on a batch that is held in memory
     take turns.
-
-    Returns:
-        Dict from what took turns to its epochs' seconds per step.
     """
-    recipe = resolve("digits", _placed(NETWORKS[name], folder))
+    recipe = recipe_of(NETWORKS[name], folder)
     run = RunFolder(os.path.join(folder, f"run{len(os.listdir(folder))}"))
     times = {"loop": [], "fed": [], "held": []}
 
@@ -127,7 +125,7 @@ def pipeline(folder, name, seconds):
     """Images per second of a pipeline, alone."""
     if name == BARE:
         return bare_decoding(folder, seconds)
-    recipe = resolve("digits", _placed(PIPELINES[name], folder))
+    recipe = recipe_of(PIPELINES[name], folder)
     images = data.load_images(
         recipe.data, recipe.validation_split, None, recipe.shuffle_buffer
     )
@@ -190,18 +188,11 @@ def write_files(folder):
 
 def cases():
     """What is measured."""
+    pipelines = [*PIPELINES, BARE]
     return [
-        *({"part": "loop", "network": name} for name in NETWORKS),
-        *(
-            {"part": "pipeline", "pipeline": name, "cores": cores}
-            for name in (*PIPELINES, BARE)
-            for cores in (1, 2)
-        ),
-        *(
-            {"part": "replicas", "replicas": replicas}
-            | {"cores": cores, "batch": batch}
-            for replicas, cores, batch in SCALING
-        ),
+        *records.cases(part=["loop"], network=NETWORKS),
+        *records.cases(part=["pipeline"], pipeline=pipelines, cores=(1, 2)),
+        *({"part": "replicas", **row} for row in SCALING),
     ]
 
 
@@ -214,13 +205,6 @@ def measure(folder, case, seconds):
     else:
         rate = scaling(folder, case["replicas"], case["batch"])
     return {"images_per_second": rate}
-
-
-def _placed(fields, folder):
-    return {
-        name: value.format(folder=folder) if name == "data" else value
-        for name, value in fields.items()
-    }
 
 
 def main(arguments=None):

@@ -57,9 +57,7 @@ def view(target):
 def text(value, spec=""):
     """A value as text: None as nothing, of repeats their median.
 
-    Args:
-        value: of a field.
-        spec: as of `format`; "/" and one of `UNITS` may follow.
+    The spec is that of `format`; "/" and one of `UNITS` may follow.
     """
     spec, _, unit = spec.partition("/")
     if value is None:
@@ -77,6 +75,11 @@ class _Template(string.Formatter):
         return text(value, spec)
 
 
+def filled(make, row):
+    """What a template, or a function, makes of a row."""
+    return make(row) if callable(make) else _Template().vformat(make, (), row)
+
+
 def grouped(rows, *fields):
     """Rows by fields: dict from the tuple of the values to the list of rows."""
     groups = {}
@@ -87,19 +90,8 @@ def grouped(rows, *fields):
 
 
 def listing(rows, columns):
-    """A table with a line for each row.
-
-    Args:
-        rows: list of `Row`, or of anything if all columns are functions.
-        columns: dict from head to a template, or to a function of a row.
-    """
-    cells = [
-        [
-            make(row) if callable(make) else _Template().vformat(make, (), row)
-            for make in columns.values()
-        ]
-        for row in rows
-    ]
+    """A table with a line for each row, of columns by head, see `filled`."""
+    cells = [[filled(make, row) for make in columns.values()] for row in rows]
     return markdown.table(cells, tuple(columns))
 
 
@@ -115,18 +107,16 @@ def fields(*names):
     return {name: f"{{{name}}}" for name in names}
 
 
-def crossed(cells, corner, empty=""):
-    """A table of cells by line and column.
+def crossed(cells, corner, order=None):
+    """A table of cells, a dict from (line, column) to text.
 
-    Args:
-        cells: dict from (line, column) to text.
-        corner: head of the first column.
-        empty: text where there is no cell.
+    Lines and columns are in the order of their first cells, or lines in
+    another one; the corner is the head of the first column.
     """
-    lines = dict.fromkeys(line for line, _ in cells)
+    lines = order or dict.fromkeys(line for line, _ in cells)
     columns = dict.fromkeys(column for _, column in cells)
     rows = [
-        (line, *(cells.get((line, column), empty) for column in columns))
+        (line, *(cells.get((line, column), "") for column in columns))
         for line in lines
     ]
     return markdown.table(rows, (corner, *columns))
@@ -135,6 +125,11 @@ def crossed(cells, corner, empty=""):
 def page(*parts):
     """Paragraphs, tables and pictures under each other."""
     return "\n\n".join(part for part in parts if part)
+
+
+def joined(numbers, spec):
+    """Numbers in a row."""
+    return ", ".join(format(number, spec) for number in numbers)
 
 
 def interval(values, digits=2):
@@ -172,15 +167,8 @@ def figure(width, height, rows=1, columns=1, **options):
 def bars(axis, labels, groups, colors=None):
     """Horizontal bars side by side, the first label on top, and a line at 1.
 
-    Args:
-        axis: of matplotlib.
-        labels: of the places.
-        groups: dict from the name of a group to its numbers, one a place;
-            None is no bar.
-        colors: of the groups.
-
-    Returns:
-        Dict from the name of a group to what `barh` gives.
+    Groups are a dict from name to numbers, one a label; None is no bar.
+    Returns what `barh` gives, by name.
     """
     made, thick = {}, 0.8 / len(groups)
     for index, (name, numbers) in enumerate(groups.items()):
@@ -200,14 +188,7 @@ def bars(axis, labels, groups, colors=None):
 
 
 def lines(axis, curves, colors=None, **settings):
-    """Curves with a point for each number, a grid and a legend.
-
-    Args:
-        axis: of matplotlib.
-        curves: dict from label to pairs of x and y.
-        colors: dict from label to color.
-        **settings: of the axis.
-    """
+    """Curves of pairs (x, y) by label, a grid and a legend."""
     for label, points in curves.items():
         color = colors and colors[label]
         x, y = zip(*points, strict=True)

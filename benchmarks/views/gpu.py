@@ -9,25 +9,20 @@ KINDS = ("eager", "compiled")
 
 def _row(group):
     """A record with what tables show of it: seconds by name, bytes, rates."""
-    lines = {line["contestant"]: line for line in group.lines}
-    times = {name: line["median"] for name, line in lines.items()}
-    chosen = group.auto or "step"
-    row = views.Row(
-        group,
-        **times,
-        phase="training" if group.training else "forward",
-        precision="bfloat16" if group.bfloat16 else "float32 (TF32)",
-        chosen=times.get(chosen),
-        temporaries=lines.get(chosen, {}).get("temporaries"),
-    )
+    row = views.Row(group)
+    row["phase"] = "training" if group.training else "forward"
+    row["precision"] = "bfloat16" if group.bfloat16 else "float32 (TF32)"
+    for line in group.lines:
+        name, time = line["contestant"], line["median"]
+        row[name], row[f"{name} rate"] = time, group.batch / time
+        if name == (group.auto or "step"):
+            row["chosen"], row["temporaries"] = time, line["temporaries"]
     for kind in KINDS:
-        found = [times.get(f"{name}, {kind}") for name in BASELINES]
+        found = [row.get(f"{name}, {kind}") for name in BASELINES]
         row[f"best {kind}"] = min(filter(None, found), default=None)
-    for name, time in times.items():
-        row[f"{name} rate"] = group.batch / time
     if group.auto:
-        fastest = min(times[name] for name in ALGORITHMS if name in times)
-        row["regret"] = times[group.auto] / fastest
+        fastest = min(filter(None, map(row.get, ALGORITHMS)))
+        row["regret"] = row.chosen / fastest
     return row
 
 

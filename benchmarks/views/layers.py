@@ -32,6 +32,12 @@ def times_auto(row, names):
     return min(found) / median(row.seconds["auto"]) if found else None
 
 
+def against(found, names):
+    """Records of layers with the ratio of `times_auto`."""
+    rows = found["layers"]
+    return [views.Row(row, ratio=times_auto(row, names)) for row in rows]
+
+
 def to_fastest(row):
     """How many times as long as auto the fastest algorithm takes.
 
@@ -44,27 +50,25 @@ def to_fastest(row):
 
 def _line(forward, training):
     """A line of the table: the record of training, and what it lacks."""
-    found, used = {}, training.mebibytes
-    for row in (forward, training):
+    line, both = views.Row(training), (forward, training)
+    line["algorithm"] = training.plan.split(":")[0]
+    for row in both:
         _, low, high = spread(row.seconds["auto"])
-        found[row.phase] = row.seconds["auto"]
-        found[f"{row.phase}_spread"] = f"{1e3 * low:.1f}-{1e3 * high:.1f}"
-    for name, ratio in (
-        ("fastest", to_fastest),
-        ("naive", lambda row: times_auto(row, NAIVE)),
-        ("baselines", lambda row: times_auto(row, BASELINES)),
-    ):
-        ratios = [views.text(ratio(row), ".2f") for row in (forward, training)]
-        found[name] = "/".join(ratios)
+        line[row.phase] = row.seconds["auto"]
+        line[f"{row.phase}_spread"] = f"{1e3 * low:.1f}-{1e3 * high:.1f}"
     rate = forward.operations / median(forward.seconds["auto"])
-    return views.Row(
-        training,
-        algorithm=training.plan.split(":")[0],
-        share=rate / forward.matrix_rate,
-        memory=f"{used['auto']:.0f}"
-        + (f" ({used['einsum']:.0f})" if "einsum" in used else ""),
-        **found,
-    )
+    line["share"] = rate / forward.matrix_rate
+    ratios = {
+        "fastest": map(to_fastest, both),
+        "naive": [times_auto(row, NAIVE) for row in both],
+        "baselines": [times_auto(row, BASELINES) for row in both],
+    }
+    for name, pair in ratios.items():
+        line[name] = "/".join(views.text(ratio, ".2f") for ratio in pair)
+    line["memory"] = f"{training.mebibytes['auto']:.0f}"
+    if einsum := training.mebibytes.get("einsum"):
+        line["memory"] += f" ({einsum:.0f})"
+    return line
 
 
 COLUMNS = {
@@ -93,17 +97,13 @@ def layers(found):
 def _sentence(rows):
     """How far `auto` is from the best, over all lines of a phase."""
     worst = max(1 / to_fastest(row) for row in rows)
-    text = (
+    ratios = [x for row in rows if (x := times_auto(row, BASELINES))]
+    return (
         f"{rows[0].phase.capitalize()}: `auto` at most {worst:.2f} times the "
-        "time of the fastest algorithm of a line"
+        "time of the fastest algorithm of a line; the best baseline takes "
+        f"{min(ratios):.2f} to {max(ratios):.2f} times as long as `auto`, "
+        f"median {statistics.median(ratios):.2f}."
     )
-    if ratios := [x for row in rows if (x := times_auto(row, BASELINES))]:
-        text += (
-            f"; the best baseline takes {min(ratios):.2f} to "
-            f"{max(ratios):.2f} times as long as `auto`, median "
-            f"{statistics.median(ratios):.2f}"
-        )
-    return text + "."
 
 
 @views.view("engine.png")
@@ -189,12 +189,8 @@ def _draw_choices(axis, row):
 
 def _drawn(found):
     """Records of layers drawn at random, by draw and phase in words."""
-    return {
-        f"draw {draw}, {phase}": rows
-        for (draw, phase), rows in views.grouped(
-            found["regret"], "draw", "phase"
-        ).items()
-    }
+    groups = views.grouped(found["regret"], "draw", "phase")
+    return {f"draw {x}, {phase}": rows for (x, phase), rows in groups.items()}
 
 
 @views.view("engine.md#regret")
@@ -261,15 +257,14 @@ def _attention(found, kind):
 def attention_memory(found):
     rows, formula = _attention(found, "bytes"), table_4_gib()
     cells, batches = {}, {}
-    for (layer,), group in views.grouped(rows, "layer").items():
-        stages = [row for row in group if row.layers > 1]
-        for row in stages:
-            gib = f"{row.value / GIB:.2f}"
-            cells[layer, f"{row.map} ({row.layers})"] = gib
-        total = sum(row.value for row in stages) / GIB
+    stages = [row for row in rows if row.layers > 1]
+    for (layer,), group in views.grouped(stages, "layer").items():
+        gib = {f"{x.map} ({x.layers})": x.value / GIB for x in group}
+        gib["all"] = sum(gib.values())
         line, printed, _ = ATTENTION[layer]
-        cells[layer, "all"] = f"{total:.2f}"
-        cells[layer, "the formula"] = f"{formula[line]:.2f}" if line else ""
+        gib["the formula"] = formula.get(line)
+        for column, value in gib.items():
+            cells[layer, column] = views.text(value, ".2f")
         cells[layer, "the paper prints"] = printed
     one = [row for row in rows if row.layers == 1 and row.map == "64x64x64"]
     for row in sorted(one, key=lambda row: row.batch):
@@ -286,19 +281,22 @@ def attention_memory(found):
     )
 
 
+def timed_attention(found):
+    """Records of times, with the ratio to that of a global lambda layer."""
+    rows = _attention(found, "seconds")
+    base = {x.map: median(x.seconds) for x in rows if x.layer == "lambda"}
+    for row in rows:
+        row["ratio"] = median(row.seconds) / base[row.map]
+    return rows
+
+
 @views.view("attention.md#time")
 def attention_time(found):
-    rows, cells = _attention(found, "seconds"), {}
-    base = {
-        (row.map, row.layers): median(row.seconds)
-        for row in rows
-        if row.layer == "lambda"
-    }
-    for row in rows:
+    cells = {}
+    for row in timed_attention(found):
         middle, fast, slow = (1e3 * x for x in spread(row.seconds))
-        ratio = middle / base[row.map, row.layers] / 1e3
         head = f"{row.map}, batch {row.batch} ({row.layers})"
-        text = f"{middle:.0f} ({fast:.0f}-{slow:.0f}), {ratio:.2f}"
+        text = f"{middle:.0f} ({fast:.0f}-{slow:.0f}), {row.ratio:.2f}"
         cells[row.layer, head] = text
     for layer, (_, _, printed) in ATTENTION.items():
         cells[layer, "the paper's images/s, top-1"] = printed
@@ -346,12 +344,10 @@ def attention_picture(found):
 
 @views.view("streaming.md#generation")
 def generation(found):
-    cells = {
-        (row.way, f"{row.tokens:,} tokens"): views.interval(
-            [1000 * seconds for seconds in spread(row.seconds)], digits=1
-        )
-        for row in found["generation"]
-    }
+    cells = {}
+    for row in found["generation"]:
+        times = [1e3 * seconds for seconds in spread(row.seconds)]
+        cells[row.way, f"{row.tokens:,} tokens"] = views.interval(times, 1)
     return views.crossed(cells, "ms for a token, after")
 
 

@@ -3,11 +3,14 @@
 import functools
 import statistics
 
+from benchmarks.views import Row
 from benchmarks.views import crossed
 from benchmarks.views import figure
+from benchmarks.views import joined
 from benchmarks.views import listing
+from benchmarks.views import page
 from benchmarks.views import view
-from benchmarks.views.studies import interval
+from benchmarks.views.studies import mean
 from benchmarks.views.studies import seed_by_seed
 
 SCORES = {  # what is scored, and the digits that are shown
@@ -23,9 +26,7 @@ _BLUE, _GREY = "#3366aa", "#bbbbbb"
 def _parts(found, task):
     """A task's records by their number of updates, the most first.
 
-    Returns:
-        Dict from updates to the records of the search, and a dict from
-        variant to a dict from seed to the record of a final run.
+    Those of the search, and those of the final runs by variant and seed.
     """
     parts = {}
     for row in found["mixers"]:
@@ -45,12 +46,6 @@ def _start(row):
     return "default" if row.start is None else str(row.start)
 
 
-def _mean(numbers, digits, sign=""):
-    half = interval(numbers)
-    text = f"{statistics.mean(numbers):{sign}.{digits}f}"
-    return text if half is None else f"{text} ± {half:.{digits}f}"
-
-
 def _searched(search, final, digits):
     """A line for a variant and its initial weights, a column for a rate."""
     chosen = {
@@ -66,52 +61,42 @@ def _searched(search, final, digits):
         line = f"{row.variant}; {_start(row)}"
         cells[line, f"{row.rate:g}"] = text
     order = sorted({line for line, _ in cells})
-    columns = dict.fromkeys(column for _, column in cells)
-    return crossed(
-        {
-            (line, column): cells.get((line, column), "")
-            for line in order
-            for column in columns
-        },
-        "validation; initial weights",
-    )
+    return crossed(cells, "validation; initial weights", order)
 
 
 def _compared(final, digits, score):
     """A line for each variant's final runs."""
     lambdas = [name for name in final if name.startswith("lambda")]
-
-    def scores(name):
-        return {seed: row.score for seed, row in final[name].items()}
-
-    def first(name):
-        return next(iter(final[name].values()))
-
-    def difference(other):
-        def text(name):
-            pairs = seed_by_seed(scores(name), scores(other))
-            return "" if name == other else _mean(pairs, digits, "+")
-
-        return text
-
-    def seconds(name):
-        found = [row.seconds for row in final[name].values()]
-        return f"{statistics.median(found):.0f}"
-
-    columns = {
-        "layer": lambda name: name,
-        "rate": lambda name: f"{first(name).rate:g}",
-        "initial weights": lambda name: _start(first(name)),
-        "parameters": lambda name: f"{first(name).parameters:,}",
-        "training MFLOPs": lambda name: f"{first(name).flops / 1e6:.1f}",
-        f"{score}, by seed": lambda name: ", ".join(
-            f"{x:.{digits}f}" for x in scores(name).values()
-        ),
-        "mean": lambda name: _mean(list(scores(name).values()), digits),
-        **{f"less {name}": difference(name) for name in lambdas[:1]},
-        "seconds a run": seconds,
+    scores = {
+        name: {seed: row.score for seed, row in rows.items()}
+        for name, rows in final.items()
     }
-    return listing(list(final), columns)
+    rows = []
+    for name, runs in final.items():
+        first = next(iter(runs.values()))
+        row = Row(
+            first,
+            first_weights=_start(first),
+            scores=joined(scores[name].values(), f".{digits}f"),
+            mean=mean(scores[name].values(), digits),
+            seconds=[run.seconds for run in runs.values()],
+        )
+        for other in lambdas[:1]:
+            pairs = seed_by_seed(scores[name], scores[other])
+            row["less"] = "" if name == other else mean(pairs, digits, "+")
+        rows.append(row)
+    columns = {
+        "layer": "{variant}",
+        "rate": "{rate:g}",
+        "initial weights": "{first_weights}",
+        "parameters": "{parameters:,}",
+        "training MFLOPs": "{flops:.1f/M}",
+        f"{score}, by seed": "{scores}",
+        "mean": "{mean}",
+        **{f"less {name}": "{less}" for name in lambdas[:1]},
+        "seconds a run": "{seconds:.0f}",
+    }
+    return listing(rows, columns)
 
 
 def _tables(task, found):
@@ -133,7 +118,7 @@ def _tables(task, found):
                 _searched(search, final, digits),
             ]
     note = "± is half of the 95 % t-interval over seeds. FLOPs are of one "
-    return "\n\n".join([*texts, f"{note}example."])
+    return page(*texts, f"{note}example.")
 
 
 for _task in SCORES:

@@ -1,7 +1,5 @@
 """Tables and pictures of whole networks."""
 
-import math
-
 from benchmarks import views
 from benchmarks.timing import median
 from benchmarks.timing import ratio
@@ -34,16 +32,15 @@ def networks(found):
         for row in found["networks"]
         if row.against not in (None, NORM)
     }
-    rows = []
-    for row in (row for row in found["networks"] if row.against is None):
-        middle, fast, slow = (row.batch / x for x in spread(row.seconds))
-        row = views.Row(row, rate=middle, range=f"{slow:.2f}-{fast:.2f}")
+    rows = [row for row in found["networks"] if row.against is None]
+    for row in rows:
+        row["rate"], fast, slow = (row.batch / x for x in spread(row.seconds))
+        row["range"] = f"{slow:.2f}-{fast:.2f}"
         if pair := pairs.get((row.network, row.phase)):
             times = ratio_of(pair, row.network, pair.against)
             row["other"] = pair.against
             row["times"] = views.interval(times)
             row["papers"] = PAPERS[row.network]
-        rows.append(row)
     columns = {
         **views.fields("network", "phase"),
         "images/s": "{rate:.2f}",
@@ -89,41 +86,35 @@ def floor(found):
             "ms": "{time:.0f/ms}",
             "throughput / CCCC's": "{share:.2f}",
         }
-        rows = [
-            views.Row(
-                name=name,
-                time=time,
-                share=times["CCCC"] / time if "LLLL" in name else None,
-            )
-            for name, time in lines.items()
-        ]
+        rows = [views.Row(name=x, time=y) for x, y in lines.items()]
+        for line in rows:
+            if "LLLL" in line.name:
+                line["share"] = times["CCCC"] / line.time
         tables.append(views.listing(rows, columns))
     return views.page(*tables)
 
 
 @views.view("engine.md#timm")
 def timm(found):
-    rows, sentences = [], []
-    for row in found["timm"]:
-        times = dict(zip(("ratio", "low", "high"), of_timm(row), strict=True))
+    rows, sentences = found["timm"], []
+    for row in rows:
+        row["times"] = of_timm(row)
         for side in ("ours", "theirs"):
-            times[f"{side} rate"] = row.batch / median(row.seconds[side])
-        rows.append(views.Row(row, **times))
+            row[f"{side} rate"] = row.batch / median(row.seconds[side])
     columns = {
         **views.fields("network", "phase", "batch", "ours"),
         "images/s": "{ours rate:.2f}",
         "timm": "{theirs}",
         "images/s ": "{theirs rate:.2f}",
-        "timm's time / ours": "**{ratio:.2f}**",
-        "95 % interval of the median": "{low:.2f} to {high:.2f}",
+        "timm's time / ours": "**{times[0]:.2f}**",
+        "95 % interval of the median": "{times[1]:.2f} to {times[2]:.2f}",
     }
-    for (phase, theirs), group in views.grouped(
-        rows, "phase", "theirs"
-    ).items():
-        times = views.summary([row.ratio for row in group])
+    groups = views.grouped(rows, "phase", "theirs")
+    for (phase, theirs), group in groups.items():
+        ratios = {f"{x.network}, batch {x.batch}": x.times[0] for x in group}
+        times = views.summary(list(ratios.values()))
         text = f"- {phase.capitalize()}, timm {theirs}: it takes {times}"
-        losing = [f"{x.network}, batch {x.batch}" for x in group if x.ratio < 1]
-        if losing:
+        if losing := [name for name, ratio in ratios.items() if ratio < 1]:
             text += f", and is faster for {'; '.join(losing)}"
         sentences.append(f"{text}.")
     return views.page(
@@ -182,15 +173,10 @@ FAMILY_PHASES = ("training", "inference")
 
 
 def seconds_at(points, top1):
-    """Seconds an image of a family at an accuracy, between its networks.
+    """Seconds an image of a family of (top1, seconds) at an accuracy.
 
-    Args:
-        points: list of (top1, seconds) of a family.
-        top1: accuracy.
-
-    Returns:
-        Seconds, between the fastest networks that are at least as good as
-        each accuracy, on a line in the logarithm; None outside of them.
+    Between the fastest networks that are at least as good as each accuracy, on
+    a line in the logarithm; None outside of them.
     """
     best = []
     for accuracy, seconds in sorted(points, reverse=True):
@@ -199,16 +185,18 @@ def seconds_at(points, top1):
     best.reverse()
     for (a, slow), (b, fast) in zip(best, best[1:], strict=False):
         if a <= top1 <= b:
-            share = (top1 - a) / (b - a)
-            return math.exp(
-                (1 - share) * math.log(slow) + share * math.log(fast)
-            )
+            return slow * (fast / slow) ** ((top1 - a) / (b - a))
     return None
 
 
 def phase_seconds(rows, phase):
     """Seconds an image by network, as measured."""
     return {x.network: median(x.seconds[phase]) / x.batch for x in rows}
+
+
+def phases_seconds(rows):
+    """The same of each phase."""
+    return {phase: phase_seconds(rows, phase) for phase in FAMILY_PHASES}
 
 
 def family_points(rows, seconds, family):
@@ -221,54 +209,48 @@ def family_points(rows, seconds, family):
 
 
 def at_equal_accuracy(rows, timed):
-    """A table: how many times faster LambdaResNets are at equal accuracy.
+    """A table: how many times faster LambdaResNets are at equal accuracy."""
+    cells = {}
+    for row in faster(rows, timed):
+        line = f"{row.network} ({row.top1})"
+        column = f"{row.timed}: LambdaResNet is faster by"
+        text = views.text(row.ratio, ".2f") or "no such accuracy"
+        cells[line, column] = text
+    return views.crossed(cells, "at the accuracy of")
 
-    Args:
-        rows: with `family` and `top1`.
-        timed: dict from what was timed to seconds an image, by network.
+
+def faster(rows, timed):
+    """Rows of the other families with ratios, for each that was timed.
+
+    That is a dict from what was timed to seconds an image, by network.
     """
-    columns, lines = {"at the accuracy of": "{network} ({top1})"}, []
-    for row in (row for row in rows if row.family != "LambdaResNet"):
-        line = views.Row(row)
-        for name, seconds in timed.items():
-            ours = family_points(rows, seconds, "LambdaResNet")
-            if row.network in seconds:
-                at = seconds_at(ours, row.top1)
-                faster = seconds[row.network] / at if at else None
-                line[name] = f"{faster:.2f}" if at else "no such accuracy"
-        lines.append(line)
-    for name in timed:
-        columns[f"{name}: LambdaResNet is faster by"] = f"{{{name}}}"
-    return views.listing(lines, columns)
+    for name, seconds in timed.items():
+        ours = family_points(rows, seconds, "LambdaResNet")
+        for row in (row for row in rows if row.family != "LambdaResNet"):
+            at = seconds_at(ours, row.top1)
+            ratio = seconds[row.network] / at if at else None
+            yield views.Row(row, timed=name, ratio=ratio)
 
 
 @views.view("comparison.md#measured")
 def comparison(found):
-    rows = []
-    for row in found["comparison"]:
-        row = views.Row(row)
+    rows = found["comparison"]
+    for row in rows:
         for phase in FAMILY_PHASES:
             numbers = [row.batch / x for x in spread(row.seconds[phase])]
             row[phase] = "{0:.2f} ({2:.2f}-{1:.2f})".format(*numbers)
-        rows.append(row)
     columns = {
         "network": "{network}",
         "parameters, M": "{parameters:.1f/M}",
         "top-1": "{top1:.1f}",
         **{f"{x}, images/s": f"{{{x}}}" for x in FAMILY_PHASES},
     }
-    timed = {phase: phase_seconds(rows, phase) for phase in FAMILY_PHASES}
     table = views.listing(rows, columns)
-    return views.page(table, at_equal_accuracy(rows, timed))
+    return views.page(table, at_equal_accuracy(rows, phases_seconds(rows)))
 
 
 def families_picture(rows, panels):
-    """Accuracy over time for an image, in panels.
-
-    Args:
-        rows: with `family` and `top1`.
-        panels: dict from a title to seconds an image, by network.
-    """
+    """Accuracy over time for an image, in panels of seconds by network."""
     made, (axes,) = views.figure(
         4.6 * len(panels) + 0.6, 4.8, columns=len(panels), sharey=True
     )
@@ -304,12 +286,10 @@ TITLES = {
 
 @views.view("paper_tables.md#tables")
 def paper_tables(found):
-    rows = [
-        views.Row(
-            row, ours=f"{row.value:.{len(row.paper.partition('.')[2]) + 2}f}"
-        )
-        for row in found["paper_tables"]
-    ]
+    rows = found["paper_tables"]
+    for row in rows:
+        digits = len(row.paper.partition(".")[2]) + 2
+        row["ours"] = f"{row.value:.{digits}f}"
     columns = {
         **views.fields("row", "quantity", "paper", "ours"),
         "": "{verdict}",
@@ -320,7 +300,7 @@ def paper_tables(found):
         "paper prints; beside each of the others stands why."
     ]
     tables = views.grouped(rows, "table")
-    for (table,) in sorted(tables, key=lambda x: int(x[0])):
-        parts.append(f"## {TITLES[table]}")
-        parts.append(views.listing(tables[table,], columns))
+    for table, title in TITLES.items():
+        if group := tables.get((table,)):
+            parts += [f"## {title}", views.listing(group, columns)]
     return views.page(*parts)

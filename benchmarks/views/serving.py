@@ -15,35 +15,39 @@ COLORS = {
 }
 LAMBDA, PLAIN = "LambdaResNet50", "ResNetRS50-SE"
 RUNTIMES = ("ONNX Runtime", "OpenVINO")
-_TEXTS = {
-    "One client in the same process": "How many calls, p50 and p95 of one in "
-    "milliseconds (the slowest where there are fewer than 20), images per "
-    "second at p50, and how many times as fast that is as "
-    f'"{BASELINE}". A call gives logits to arrays of pixels; the exports add '
-    "probabilities and names. Not folded: the Keras model, saved as it is.",
-    "Clients at the same time": "Each client asks again when it has its "
-    "answer; p50 and p95 are what it waits, in milliseconds. Calls in this "
-    "process, except gRPC: through the example's mock server, written in "
-    "Python, in a process that shares the cores with the clients; TF Serving "
-    "itself could not be run. Below the table: the largest number of clients.",
-    "Loading, and size": "Loading and the first answer (batch 1) in a process "
-    "that has imported TensorFlow; the size of the version folder, in MiB of "
-    "2^20 bytes, warm-up requests included.",
-}
-_HEAD = """\
+_ALONE = f"""\
 The machine is shared and noisy: read ratios rather than milliseconds, and no \
 ratio within 10 % of 1 as a difference.
 
 ![Throughput of the exports](serving_speed.png)
 
 A dot is the throughput of the tables; its line ends where it would be if every
-call took as long as the 95th percentile."""
+call took as long as the 95th percentile.
+
+## One client in the same process
+
+How many calls, p50 and p95 of one in milliseconds (the slowest where there \
+are fewer than 20), images per second at p50, and how many times as fast that \
+is as "{BASELINE}". A call gives logits to arrays of pixels; the exports add \
+probabilities and names. Not folded: the Keras model, saved as it is."""
+_TOGETHER = """\
+## Clients at the same time
+
+Each client asks again when it has its answer; p50 and p95 are what it waits, \
+in milliseconds. Calls in this process, except gRPC: through the example's \
+mock server, written in Python, in a process that shares the cores with the \
+clients; TF Serving itself could not be run. Below the table: the largest \
+number of clients."""
+_LOADING = """\
+## Loading, and size
+
+Loading and the first answer (batch 1) in a process that has imported \
+TensorFlow; the size of the version folder, in MiB of 2^20 bytes, warm-up \
+requests included."""
 
 
 def percentile_95(seconds):
     """The 95th percentile of repeats, the slowest of fewer than 20."""
-    if isinstance(seconds, dict):
-        return seconds["p95"]
     return sorted(seconds)[-(-95 * len(seconds) // 100) - 1]
 
 
@@ -53,55 +57,54 @@ def parts(found):
     The first ones are of a batch and of what classifies it; both have the
     throughput, and `slow`, that of the 95th percentile.
     """
-    rows = found["exports"]
-    alone = [
-        views.Row(
+    alone, together, loading = [], [], []
+    for row in found["exports"]:
+        if row.loading:
+            loading.append(row)
+        elif row.what:
+            p50, p95 = (row.percentiles[x] for x in ("50", "95"))
+            rate, slow = row.images_per_second, row.clients * row.batch / p95
+            figures = {"p50": p50, "p95": p95, "rate": rate, "slow": slow}
+            together.append(views.Row(row, **figures))
+        else:
+            alone += _contestants(row)
+    return alone, together, loading
+
+
+def _contestants(row):
+    """A row for each that classifies the same batches."""
+    for what, taken in row.seconds.items():
+        p50, p95 = median(taken), percentile_95(taken)
+        yield views.Row(
             row,
             what=what,
-            calls=taken["calls"] if isinstance(taken, dict) else len(taken),
-            p50=median(taken),
-            p95=percentile_95(taken),
-            rate=row.batch / median(taken),
-            slow=row.batch / percentile_95(taken),
-            ratio=median(row.seconds[BASELINE]) / median(taken),
+            calls=len(taken),
+            p50=p50,
+            p95=p95,
+            rate=row.batch / p50,
+            slow=row.batch / p95,
+            ratio=median(row.seconds[BASELINE]) / p50,
         )
-        for row in rows
-        if not (row.what or row.loading)
-        for what, taken in row.seconds.items()
-    ]
-    together = [
-        views.Row(
-            row,
-            rate=row.images_per_second,
-            p50=row.percentiles["50"],
-            p95=row.percentiles["95"],
-            slow=row.clients * row.batch / row.percentiles["95"],
-        )
-        for row in rows
-        if row.what
-    ]
-    return alone, together, [row for row in rows if row.loading]
 
 
 def _sentences(rows):
     """How exports compare; of clients, the largest number, which is last."""
-    rates = {(row.network, row.batch, row.what): row.rate for row in rows}
-    batches = list(dict.fromkeys(batch for _, batch, _ in rates))
-    names = list(dict.fromkeys(name for name, _, _ in rates))
+    rates = {((row.network, row.what), row.batch): row.rate for row in rows}
+    batches = dict.fromkeys(row.batch for row in rows)
+    names = dict.fromkeys(row.network for row in rows)
 
     def ratios(first, second):
-        texts = []
-        for batch in batches:
-            one, other = (rates[x[0], batch, x[1]] for x in (first, second))
-            texts.append(f"{one / other:.2f} (batch {batch})")
-        return ", ".join(texts)
+        return ", ".join(
+            f"{rates[first, batch] / rates[second, batch]:.2f} (batch {batch})"
+            for batch in batches
+        )
 
     sentences = [
         f"- {name}, throughput of the export to that of the compiled Keras "
         f"model: {ratios((name, EXPORT), (name, BASELINE))}."
         for name in names
     ]
-    if {LAMBDA, PLAIN} <= set(names):
+    if {LAMBDA, PLAIN} <= names.keys():
         sentences.append(
             f"- Exports, throughput of {LAMBDA} to that of {PLAIN}: "
             f"{ratios((LAMBDA, EXPORT), (PLAIN, EXPORT))}."
@@ -112,46 +115,28 @@ def _sentences(rows):
 @views.view("serving_speed.md#exports")
 def exports(found):
     alone, together, loading = parts(found)
+    case = views.fields("network", "batch", "what")
     times = {"p50 ms": "{p50:.1f/ms}", "p95 ms": "{p95:.1f/ms}"}
     rate = {"images/s": "{rate:.1f}"}
-    tables = (
-        views.listing(
-            alone,
-            {
-                **views.fields("network", "batch", "what", "calls"),
-                **times,
-                **rate,
-                "ratio": "{ratio:.2f}",
-            },
-        ),
-        views.listing(
-            together,
-            {
-                **views.fields(
-                    "network", "batch", "what", "clients", "answers"
-                ),
-                **rate,
-                **times,
-            },
-        ),
-        views.listing(
-            loading,
-            {
-                "network": "{network}",
-                "what": "{loading}",
-                "load s": "{load:.2f}",
-                "first answer s": "{first:.2f}",
-                "MiB": "{bytes:.1f/MiB}",
-            },
-        ),
+    ratio = {"ratio": "{ratio:.2f}"}
+    calls, clients = views.fields("calls"), views.fields("clients", "answers")
+    loads = {
+        "network": "{network}",
+        "what": "{loading}",
+        "load s": "{load:.2f}",
+        "first answer s": "{first:.2f}",
+        "MiB": "{bytes:.1f/MiB}",
+    }
+    return views.page(
+        _ALONE,
+        views.listing(alone, {**case, **calls, **times, **rate, **ratio}),
+        _sentences(alone),
+        _TOGETHER,
+        views.listing(together, {**case, **clients, **rate, **times}),
+        _sentences(together),
+        _LOADING,
+        views.listing(loading, loads),
     )
-    sentences = _sentences(alone), _sentences(together), ""
-    texts = [_HEAD]
-    for (title, text), *below in zip(
-        _TEXTS.items(), tables, sentences, strict=True
-    ):
-        texts += [f"## {title}", text, *below]
-    return views.page(*texts)
 
 
 @views.view("serving_speed.png")
@@ -185,16 +170,17 @@ def _draw_ratios(axis, rows):
         if row.what == BASELINE
     }
     cells = list(base)
-    names = list(dict.fromkeys(x.what for x in rows if x.what != BASELINE))
-    for index, name in enumerate(names):
-        shift = (index - (len(names) - 1) / 2) * 0.8 / len(names)
-        for row in (row for row in rows if row.what == name):
+    groups = views.grouped([x for x in rows if x.what != BASELINE], "what")
+    for index, ((name,), group) in enumerate(groups.items()):
+        shift = (index - (len(groups) - 1) / 2) * 0.8 / len(groups)
+        color = COLORS[name]
+        for row in group:
             cell = row.network, row.batch
-            place, color = cells.index(cell) + shift, COLORS[name]
+            place = cells.index(cell) + shift
             ends = [row.slow / base[cell], row.rate / base[cell]]
             axis.plot(ends, [place] * 2, color=color, linewidth=1.5)
             axis.plot(ends[1:], [place], "o", color=color)
-        axis.plot([], [], "o", color=COLORS[name], label=name)
+        axis.plot([], [], "o", color=color, label=name)
     axis.axvline(1.0, color="black", linewidth=1)
     labels = [f"{network}\nbatch {batch}" for network, batch in cells]
     axis.set_yticks(range(len(cells)), labels)
@@ -205,20 +191,18 @@ def _draw_ratios(axis, rows):
 
 @views.view("serving_speed.md#runtimes")
 def runtimes(found):
-    plain, rows = "TensorFlow", []
+    plain, rows = "TensorFlow", found["runtimes"]
     ratios = {name: [] for name in RUNTIMES}
-    for row in found["runtimes"]:
-        row = views.Row(row)
+    for row in rows:
         for name in (plain, *RUNTIMES):
             taken = row.seconds.get(name)
             rate = f"{row.batch / median(taken):.2f}" if taken else "refused"
             row[f"{name} rate"] = rate
         for name in (name for name in RUNTIMES if name in row.seconds):
-            times = (row.ratios or {}).get(name) or ratio_of(row, plain, name)
+            times = ratio_of(row, plain, name)
             middle, _, rest = views.interval(times).partition(" ")
             row[f"{name} ratio"] = f"**{middle}** {rest}"
             ratios[name].append(times[0])
-        rows.append(row)
     columns = views.fields("network", "batch")
     for name in (plain, *RUNTIMES):
         columns[f"{name}, images/s"] = f"{{{name} rate}}"
@@ -234,19 +218,12 @@ def runtimes(found):
 
 @views.view("serving_speed.md#convolutions")
 def convolutions(found):
-    rows = [
-        views.Row(
-            row,
-            whole=median(row.seconds["signature"]),
-            alone=median(row.seconds["convolutions"]),
-            times=views.interval(ratio_of(row, "convolutions", "signature")),
-        )
-        for row in found["convolutions"]
-    ]
     columns = {
         **views.fields("network", "batch", "convolutions"),
-        "signature, ms": "{whole:.1f/ms}",
-        "its convolutions alone, ms": "{alone:.1f/ms}",
-        "signature / convolutions (95 %)": "{times}",
+        "signature, ms": "{seconds[signature]:.1f/ms}",
+        "its convolutions alone, ms": "{seconds[convolutions]:.1f/ms}",
+        "signature / convolutions (95 %)": lambda row: views.interval(
+            ratio_of(row, "convolutions", "signature")
+        ),
     }
-    return views.listing(rows, columns)
+    return views.listing(found["convolutions"], columns)

@@ -1,21 +1,23 @@
 """Tables and pictures of what was trained."""
 
-import dataclasses
+import functools
 import statistics
 
 from benchmarks import views
+from lambdanet_tf import markdown
 from lambdanet_tf.environment import require
 
 CONFIDENCE = 0.95
-_KERASES = {"keras": "Keras", "tf_keras": "tf_keras"}
 _GREY, _BLACK = "#bbbbbb", "#222222"
 
 
 def _versions(row):
     found = row.versions
-    name, number = next((x, found[x]) for x in _KERASES if x in found)
+    name, number = "tf_keras", found.get("tf_keras")
+    if "keras" in found:
+        name, number = "Keras", found["keras"]
     return (
-        f"{_KERASES[name]} {number}, TensorFlow {found['tensorflow']}, Python "
+        f"{name} {number}, TensorFlow {found['tensorflow']}, Python "
         f"{found['python']}"
     )
 
@@ -24,9 +26,9 @@ def interval(numbers):
     """Half the width of the t-interval of a mean; None of fewer than two."""
     if len(numbers) < 2:
         return None
-    spread = statistics.stdev(numbers) / len(numbers) ** 0.5
-    quantile = _student(len(numbers)).ppf((1 + CONFIDENCE) / 2)
-    return float(quantile * spread)
+    stats = require("scipy.stats", extra="data")
+    quantile = stats.t(len(numbers) - 1).ppf((1 + CONFIDENCE) / 2)
+    return float(quantile * stats.sem(numbers))
 
 
 def seed_by_seed(one, two):
@@ -38,23 +40,14 @@ def p_value(differences):
     """Two-sided p of a paired t-test; None of fewer than two pairs."""
     if len(differences) < 2:
         return None
-    spread = statistics.stdev(differences) / len(differences) ** 0.5
-    if spread == 0:
+    if len(set(differences)) == 1:  # without a spread there is no t
         return 0.0 if any(differences) else 1.0
-    ratio = abs(statistics.mean(differences)) / spread
-    return float(2 * _student(len(differences)).sf(ratio))
+    stats = require("scipy.stats", extra="data")
+    return float(stats.ttest_1samp(differences, 0).pvalue)
 
 
 def holm(p_values):
-    """Holm's correction: p-values that keep their order.
-
-    Args:
-        p_values: dict from a name to p.
-
-    Returns:
-        The same with adjusted ones: the i-th smallest of m times m - i + 1,
-        at least those before it, at most 1.
-    """
+    """Holm's correction of a dict of p-values."""
     adjusted, largest = {}, 0.0
     order = sorted(p_values, key=p_values.get)
     for rank, name in enumerate(order):
@@ -63,51 +56,25 @@ def holm(p_values):
     return adjusted
 
 
-def _student(count):
-    stats = require("scipy.stats", extra="data")
-    return stats.t(count - 1)
-
-
-def _mean(numbers):
+def mean(numbers, digits=2, sign=""):
     """Mean and half its interval, as text."""
-    if not numbers:
-        return ""
+    numbers = list(numbers)
     half = interval(numbers)
-    text = f"{statistics.mean(numbers):.2f}"
-    return text if half is None else f"{text} ± {half:.2f}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-    """An arm and the one that it is compared with.
-
-    Attributes:
-        differences: seed by seed, in points.
-        p: of a paired t-test.
-        corrected: the same after Holm's correction.
-    """
-
-    differences: list[float]
-    p: float
-    corrected: float
-
-    @property
-    def is_found(self):
-        """Whether this counts as a difference."""
-        return self.corrected < 1 - CONFIDENCE
+    text = f"{statistics.mean(numbers):{sign}.{digits}f}"
+    return text if half is None else f"{text} ± {half:.{digits}f}"
 
 
 def accuracies(rows, arm):
     """Test accuracy in per cent of an arm's runs, by seed."""
-    return {
-        row["case"]["seed"]: 100 * row["accuracy"]
-        for row in rows
-        if row["case"]["arm"] == arm
-    }
+    cases = [(row["case"], 100 * row["accuracy"]) for row in rows]
+    return {case["seed"]: x for case, x in cases if case["arm"] == arm}
 
 
 def compared(rows):
-    """Dict from the arms that have pairs of seeds to their `Comparison`."""
+    """Arms that have pairs of seeds, each with the one that it is against.
+
+    In points, seed by seed, with the p of a paired t-test.
+    """
     against = {row.arm: row.against for row in rows if row.against}
     pairs = {
         arm: seed_by_seed(accuracies(rows, arm), accuracies(rows, other))
@@ -117,7 +84,14 @@ def compared(rows):
     raw = {arm: p for arm, p in raw.items() if p is not None}
     corrected = holm(raw)
     return {
-        arm: Comparison(pairs[arm], raw[arm], corrected[arm]) for arm in raw
+        arm: views.Row(
+            against=against[arm],
+            differences=pairs[arm],
+            p=p,
+            holm=corrected[arm],
+            is_found=corrected[arm] < 1 - CONFIDENCE,
+        )
+        for arm, p in raw.items()
     }
 
 
@@ -133,28 +107,20 @@ def _verdict(comparison):
 
 
 def fashion(stage, found):
-    """The tables of a stage: of its search until two seeds have ended."""
+    """The tables of a stage."""
     search, final, times = (
         _part(found, stage, part) for part in ("search", "final", "time")
     )
     step = {row.arm: row.seconds for row in times}
-    if len({row.seed for row in final}) < 2:
-        cells = {
-            (x.arm, f"{x.rate:g}"): f"{100 * x.accuracy:.2f}" for x in search
-        }
-        return views.page(
-            views.crossed(cells, "validation accuracy, by rate"),
-            f"{len(search)} runs of the search. {_versions(search[0])}.",
-        )
     rows = []
     for (arm,), group in views.grouped(final, "arm").items():
         pairs = sorted((x.rate, x.accuracy) for x in search if x.arm == arm)
-        shares = list(accuracies(final, arm).values())
+        shares = accuracies(final, arm).values()
         row = views.Row(
             group[0],
             rates=", ".join(f"{rate:g}: {100 * x:.2f}" for rate, x in pairs),
-            shares=", ".join(f"{x:.2f}" for x in shares),
-            mean=_mean(shares),
+            shares=views.joined(shares, ".2f"),
+            mean=mean(shares),
             taken=[row.seconds for row in group],
             step=step.get(arm),
         )
@@ -170,17 +136,15 @@ def fashion(stage, found):
         "seconds a run": "{taken:.0f}",
         **({"ms a step, alone": "{step:.1f/ms}"} if step else {}),
     }
-    against = {row.arm: row.against for row in final}
     differences = [
         views.Row(
-            pair=f"{arm} - {against[arm]}",
-            seeds=", ".join(f"{x:+.2f}" for x in comparison.differences),
-            mean=_mean(comparison.differences),
-            p=comparison.p,
-            holm=comparison.corrected,
-            verdict=_verdict(comparison),
+            row,
+            pair=f"{arm} - {row.against}",
+            seeds=views.joined(row.differences, "+.2f"),
+            mean=mean(row.differences),
+            verdict=_verdict(row),
         )
-        for arm, comparison in compared(final).items()
+        for arm, row in compared(final).items()
     ]
     difference_columns = {
         "difference of test accuracy, points": "{pair}",
@@ -203,12 +167,15 @@ def fashion(stage, found):
     )
 
 
+for _stage in ("small", "28px"):
+    views.view(f"study.md#{_stage}")(functools.partial(fashion, _stage))
+
+
 def fashion_picture(stage, found):
     """Test accuracy of every run, and the differences with intervals."""
     final = _part(found, stage, "final")
     arms, pairs = list({row.arm: 0 for row in final})[::-1], compared(final)
-    against = {row.arm: row.against for row in final}
-    usual = statistics.mode(filter(None, against.values()))
+    usual = statistics.mode(pair.against for pair in pairs.values())
     made, ((left, right),) = views.figure(
         11, 0.45 * len(arms) + 1.6, columns=2, sharey=True
     )
@@ -216,20 +183,19 @@ def fashion_picture(stage, found):
         views.runs(left, list(accuracies(final, arm).values()), place)
         if arm not in pairs:
             continue
-        differences = pairs[arm].differences
-        mean = statistics.mean(differences)
-        is_found = pairs[arm].is_found
+        pair = pairs[arm]
+        middle = statistics.mean(pair.differences)
         right.errorbar(
-            mean,
+            middle,
             place,
-            xerr=interval(differences),
+            xerr=interval(pair.differences),
             fmt="o",
-            c=_BLACK if is_found else _GREY,
-            mfc=_BLACK if is_found else "white",
+            c=_BLACK if pair.is_found else _GREY,
+            mfc=_BLACK if pair.is_found else "white",
             capsize=4,
         )
-        other = f" (from {against[arm]})" if against[arm] != usual else ""
-        right.text(mean, place + 0.2, f"{mean:+.2f}{other}", ha="center")
+        other = f" (from {pair.against})" if pair.against != usual else ""
+        right.text(middle, place + 0.2, f"{middle:+.2f}{other}", ha="center")
     right.axvline(0, c=_BLACK, linewidth=1)
     left.set_yticks(range(len(arms)), arms)
     left.set(xlabel="test accuracy, %", title="Every run, and the mean")
@@ -248,11 +214,11 @@ def fashion_costs(stage, found):
     made, (axes,) = views.figure(10, 4.2, columns=2, sharey=True)
     for (arm,), group in views.grouped(final, "arm").items():
         shares = list(accuracies(final, arm).values())
-        mean, half = statistics.mean(shares), interval(shares)
+        middle, half = statistics.mean(shares), interval(shares)
         costs = group[0].parameters / 1e3, step.get(arm)
         for axis, cost in zip(axes, costs, strict=True):
             if cost is not None:
-                axis.errorbar(cost, mean, half, fmt="o", capsize=4, label=arm)
+                axis.errorbar(cost, middle, half, fmt="o", capsize=4, label=arm)
     axes[0].set(xlabel="thousand parameters")
     axes[0].set_ylabel(f"test accuracy, %, {CONFIDENCE:.0%} t-intervals")
     axes[1].set(xlabel="ms a training step, alone", xlim=(0, None))
@@ -266,19 +232,9 @@ def fashion_costs(stage, found):
     return made
 
 
-@views.view("study.md#small")
-def fashion_small(found):
-    return fashion("small", found)
-
-
 @views.view("study_small.png")
 def fashion_small_picture(found):
     return fashion_picture("small", found)
-
-
-@views.view("study.md#28px")
-def fashion_large(found):
-    return fashion("28px", found)
 
 
 @views.view("study_28px.png")
@@ -301,8 +257,7 @@ def _longest(rows):
 def fashion_weights(found):
     rows = _longest(found["fashion_weights"])
     columns = {
-        "seed": "{seed}",
-        "epochs": "{epochs}",
+        **views.fields("seed", "epochs"),
         "test accuracy": "{accuracy:.2%}",
         "training": "{seconds:.0f} s",
         "SHA-256": "`{sha256}`",
@@ -317,20 +272,17 @@ def fashion_weights(found):
 @views.view("digits.md#default")
 def digits_default(found):
     rows = _longest(found["digits"])
-    for row in rows:
-        if row.whole_seconds:
-            row["whole"] = f"{row.whole_seconds:.0f} s"
     columns = {
         "seed": "{seed}",
         "test accuracy": "{accuracy:.2%}",
         "best epoch": "{best_epoch}",
         "training": "{seconds:.0f} s",
-        "whole command": "{whole}",
+        "whole command": "{whole_seconds:.0f} s",
     }
-    mean = statistics.mean(row.accuracy for row in rows)
+    share = statistics.mean(row.accuracy for row in rows)
     return views.page(
         views.listing(rows, columns),
-        f"Mean of {len(rows)} seeds: **{mean:.2%}** of {rows[0].test_images} "
+        f"Mean of {len(rows)} seeds: **{share:.2%}** of {rows[0].test_images} "
         f"test images; {_versions(rows[0])}, {rows[0].device}.",
     )
 
@@ -347,19 +299,17 @@ def norm_defaults(found):
     runs = [row for row in found["norm_defaults"] if row.short is None]
     names = [x for x in runs[0].epochs[0] if x not in ("training", "exact")]
     rows = []
-    for group in views.grouped(runs, "task", "batch").values():
+    for case, group in views.grouped(runs, "task", "batch").items():
         last = [100.0 * run.epochs[-1]["exact"] for run in group]
-        row = views.Row(group[0], exact=f"{statistics.mean(last):.0f} %")
+        rows.append([*case, f"{statistics.mean(last):.0f} %"])
         for name in names:
             values = [
                 100.0 * max(x["exact"] - x[name] for x in late)
                 for late in (run.epochs[FIRST_EPOCH - 1 :] for run in group)
             ]
-            row[name] = f"{statistics.mean(values):.0f} ({max(values):.0f})"
-        rows.append(row)
-    columns = views.fields("task", "batch", "exact")
-    columns |= {name: lambda row, name=name: row[name] for name in names}
-    return views.listing(rows, columns)
+            text = f"{statistics.mean(values):.0f} ({max(values):.0f})"
+            rows[-1].append(text)
+    return markdown.table(rows, ("task", "batch", "exact", *names))
 
 
 @views.view("training.md#pseudo_labels")
@@ -369,16 +319,16 @@ def pseudo_labels(found):
     for (arm,), group in views.grouped(rows, "arm").items():
         for row in group:
             cells[arm, f"seed {row.seed}"] = f"{row.accuracy:.2%}"
-        mean = statistics.mean(row.accuracy for row in group)
-        cells[arm, "mean"] = f"{mean:.2%}"
+        share = statistics.mean(row.accuracy for row in group)
+        cells[arm, "mean"] = f"{share:.2%}"
     students = [row for row in rows if row.pseudo_labels is not None]
-    counts = ", ".join(f"{row.pseudo_labels:,}" for row in students)
+    counts = views.joined([row.pseudo_labels for row in students], ",")
     shares = [row.right / row.pseudo_labels for row in students]
     return views.page(
         views.crossed(cells, ""),
         f"Test accuracy on {rows[0].test_images} images; pseudo-labels kept: "
-        f"{counts}; right among them: "
-        f"{', '.join(f'{x:.1%}' for x in shares)}. {_versions(rows[0])}.",
+        f"{counts}; right among them: {views.joined(shares, '.1%')}. "
+        f"{_versions(rows[0])}.",
     )
 
 
@@ -458,14 +408,12 @@ def _detection_differences(rows):
                 points = 100 * row.metrics[METRICS[kind]]
                 by_seed[row.network][row.seed] = points
             pairs = seed_by_seed(*by_seed.values())
-            half = interval(pairs)
-            if half is not None:
-                yield (
-                    f"{kind}, {pictures}, lambda layers less convolutions, "
-                    f"seed by seed: {statistics.mean(pairs):+.1f} points on "
-                    f"average ({', '.join(f'{x:+.1f}' for x in pairs)}; the "
-                    f"95 % t-interval of the mean: ±{half:.1f})."
-                )
+            yield (
+                f"{kind}, {pictures}, lambda layers less convolutions, "
+                f"seed by seed: {statistics.mean(pairs):+.1f} points on "
+                f"average ({views.joined(pairs, '+.1f')}; the "
+                f"95 % t-interval of the mean: ±{interval(pairs):.1f})."
+            )
 
 
 views.table(
@@ -518,12 +466,10 @@ def _by_training(found):
 
 @views.view("layers.md#sizes")
 def image_sizes(found):
-    cells = {
-        (name, f"{size} px"): (
-            f"{statistics.mean(x):.1f} ({min(x):.1f} to {max(x):.1f})"
-        )
-        for (name, size), x in _by_training(found).items()
-    }
+    cells = {}
+    for (name, size), numbers in _by_training(found).items():
+        figures = statistics.mean(numbers), min(numbers), max(numbers)
+        cells[name, f"{size} px"] = views.interval(figures, 1)
     return views.crossed(cells, "trained at")
 
 

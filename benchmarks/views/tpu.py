@@ -1,44 +1,28 @@
 """Tables and pictures of programs that a TPU's compiler compiled."""
 
-import collections
 import itertools
 import math
 import statistics
 
 from benchmarks import views
-from benchmarks.tpu.outcome import CLOCK
+from benchmarks.tpu import outcome
+from benchmarks.tpu import programs
 from benchmarks.tpu.outcome import estimate
-from benchmarks.tpu.outcome import faults
 from benchmarks.tpu.outcome import listed
-from benchmarks.tpu.outcome import memory
-from benchmarks.tpu.outcome import shortfall
 from benchmarks.tpu.programs import BATCH
 from benchmarks.tpu.programs import CHIPS
-from benchmarks.tpu.programs import GIB
-from benchmarks.tpu.programs import NETWORKS
-from benchmarks.tpu.programs import PATTERNS
 from benchmarks.tpu.programs import TIMED
 from benchmarks.views import networks as network_views
+from lambdanet_tf.environment import require
 from lambdanet_tf.specs import TABLE_20
 
 IMAGES = 1024  # of a step that the paper timed, on 8 cores
 CORES = 8
-# Table 12 of the paper: images per second of training on 8 cores.
-THROUGHPUTS = {
-    "CCCC": 7240,
-    "LCCC": 1880,
-    "LLCC": 1280,
-    "LLLC": 1160,
-    "LLLL": 1160,
-    "CLLL": 2200,
-    "CCLL": 4980,
-    "CCCL": 7160,
-}
 # Table, network, size, and seconds of a step of `IMAGES` on `CORES`.
 MEASURED = (
     *(
-        ("12", f"ResNet50 {pattern}", 224, IMAGES / THROUGHPUTS[pattern])
-        for pattern in PATTERNS
+        ("12", f"ResNet50 {pattern}", 224, IMAGES / throughput)
+        for pattern, throughput in programs.PATTERNS.items()
     ),
     *(
         ("20", f"LambdaResNet{x.depth}", x.image_size, x.step_seconds)
@@ -69,18 +53,16 @@ def indexed(found):
 def measured(found):
     """What the paper timed, with the compiler's figures of the same steps.
 
-    Returns:
-        A row for each of `MEASURED`. Its fields `estimate` and `cycles` are
-        dicts from order of summation to seconds; `used` is what the paper's
-        program needs of a core's memory, if that is too much.
+    In a row `estimate` and `cycles` are dicts from order of summation to
+    seconds; `used` is what the paper's program needs of a core's memory, if
+    that is too much.
     """
     results, rows = indexed(found), []
     for table, network, size, seconds in MEASURED:
-        row = views.Row(table=table, measured=seconds, estimate={}, cycles={})
-        row["network"] = network
-        row["label"] = f"{network}, {size} px"
         papers = results.get((f"{network} einsum", size, TIMED, "v3"), {})
-        row["used"] = papers.get("used")
+        row = views.Row(table=table, network=network, measured=seconds)
+        row["label"], row["used"] = f"{network}, {size} px", papers.get("used")
+        row["estimate"], row["cycles"] = {}, {}
         is_plain = "CCCC" in network  # it has no lambda layer
         for order, (suffix, batch, _) in ORDERS.items():
             name = network if is_plain else network + suffix
@@ -98,24 +80,19 @@ def measured(found):
 def throughputs(found):
     """Training images per second of Table 12's networks, relative to CCCC's.
 
-    Returns:
-        Dict from pattern to the paper's measurement, and those of the engine's
-        choice by the estimate and by the cycles (None if it is not compiled),
-        on 8 cores of TPUv3.
+    By pattern: the paper's measurement, and those of the engine's choice by the
+    estimate and by the cycles, None if it is not compiled.
     """
-    rows = {
-        row.network.split()[1]: row
-        for row in measured(found)
-        if row.table == "12"
-    }
-
-    def shares(row):
-        yield rows["CCCC"].measured / row.measured
+    rows = [row for row in measured(found) if row.table == "12"]
+    plain, shares = rows[0], {}  # CCCC is the first
+    for row in rows:
+        times = [(plain.measured, row.measured)]
         for name in ("estimate", "cycles"):
-            base, own = (x[name].get(FULL) for x in (rows["CCCC"], row))
-            yield base / own if base and own else None
-
-    return {pattern: tuple(shares(row)) for pattern, row in rows.items()}
+            times.append((plain[name].get(FULL), row[name].get(FULL)))
+        shares[row.network.split()[1]] = tuple(
+            base / own if base and own else None for base, own in times
+        )
+    return shares
 
 
 def draw_patterns(axis, found):
@@ -135,12 +112,12 @@ def draw_patterns(axis, found):
 def fit(pairs):
     """Fits one factor to (estimate, measured) pairs.
 
-    Returns:
-        A dict: `factor`, the geometric mean of measured to estimate; `scatter`,
-        the standard deviation of the ratio as a factor, and `worst`, its
-        largest departure from the mean; `ranks`, the rank correlation;
-        `inverted`, the largest measured ratio of two that are ranked wrongly.
+    `factor` is the geometric mean of measured to estimate; `scatter`, the
+    standard deviation of the ratio as a factor, and `worst`, its largest
+    departure from the mean; `ranks`, the rank correlation; `inverted`, the
+    largest measured ratio of two that are ranked wrongly.
     """
+    stats = require("scipy.stats", extra="data")
     ratios = [math.log(measured / guess) for guess, measured in pairs]
     mean = statistics.fmean(ratios)
     inverted = [
@@ -153,18 +130,9 @@ def fit(pairs):
         "factor": math.exp(mean),
         "scatter": math.exp(statistics.stdev(ratios)),
         "worst": math.exp(max(abs(ratio - mean) for ratio in ratios)),
-        "ranks": statistics.correlation(*map(ranks, zip(*pairs, strict=True))),
+        "ranks": stats.spearmanr(pairs).statistic,
         "inverted": max(inverted, default=1.0),
     }
-
-
-def ranks(values):
-    """The rank of each value; equal values share the mean of theirs."""
-    return [
-        sum(other < value for other in values)
-        + (sum(other == value for other in values) - 1) / 2
-        for value in values
-    ]
 
 
 def fits(rows):
@@ -173,31 +141,30 @@ def fits(rows):
     Those of another batch are left out.
     """
     found = {}
-    for order in (x for x, (_, size, _) in ORDERS.items() if size == BATCH):
-        for tables in ("12", "20", BOTH):
-            pairs = [
-                (row.estimate[order], row.measured)
-                for row in rows
-                if row.table in tables and order in row.estimate
-            ]
-            if len(pairs) > 2:
-                found[order, tables] = fit(pairs)
+    orders = [x for x, (_, batch, _) in ORDERS.items() if batch == BATCH]
+    for order, tables in itertools.product(orders, ("12", "20", BOTH)):
+        pairs = [
+            (row.estimate[order], row.measured)
+            for row in rows
+            if row.table in tables and order in row.estimate
+        ]
+        if len(pairs) > 2:
+            found[order, tables] = fit(pairs)
     return found
 
 
 def _fit_table(fitted):
     """A line per order of summation and table."""
-    return views.listing(
-        [views.Row(x, order=y, table=z) for (y, z), x in fitted.items()],
-        {
-            "order": "`{order}`",
-            "Table": "{table}",
-            "networks": "{number}",
-            **{x: f"{{{x}:.2f}}" for x in ("factor", "scatter", "worst")},
-            "rank correlation": "{ranks:.3f}",
-            "largest ratio ranked wrongly": "{inverted:.2f}",
-        },
-    )
+    columns = {
+        "order": "`{order}`",
+        "Table": "{table}",
+        "networks": "{number}",
+        **{x: f"{{{x}:.2f}}" for x in ("factor", "scatter", "worst")},
+        "rank correlation": "{ranks:.3f}",
+        "largest ratio ranked wrongly": "{inverted:.2f}",
+    }
+    rows = [views.Row(x, order=y, table=z) for (y, z), x in fitted.items()]
+    return views.listing(rows, columns)
 
 
 def _algorithms(row):
@@ -211,21 +178,19 @@ def _algorithms(row):
 def _shown(row, good=""):
     """A record of a program with what tables show of it.
 
-    Args:
-        row: of one that was compiled; of another, only the case is kept.
-        good: the result of one without faults, other than whether it fits.
+    Of one that was not compiled only the case is kept. `good` is the result of
+    one without faults, other than whether it fits.
     """
     if row.status != "ok":
-        return views.Row(case=row["case"], result=shortfall(row))
-    needed, size = memory(row), CHIPS[row.chip].hbm
+        return views.Row(case=row["case"], result=outcome.shortfall(row))
+    needed, size = outcome.memory(row), CHIPS[row.chip].hbm
+    good = good or ("fits" if needed <= size else "does not fit")
     counted = row.counted_flops
     more = "+" if (row.optimal_seconds or 0) < 0 else ""
     return views.Row(
         row,
-        result=faults(row)
-        or good
-        or ("fits" if needed <= size else "does not fit"),
-        needed=f"{needed / GIB:.2f} of {size // GIB}",
+        result=outcome.faults(row) or good,
+        needed=f"{needed / programs.GIB:.2f} of {size // programs.GIB}",
         operations=counted
         and f"{row.flops / 1e12:.3f} ({100 * row.flops / counted:.0f})",
         algorithms=_algorithms(row),
@@ -261,20 +226,21 @@ def networks(found):
 def _missing(results):
     """Sentences that name what was not compiled, one per chip that was."""
     for chip in CHIPS:
-        missing = collections.defaultdict(lambda: collections.defaultdict(list))
-        for x in NETWORKS:
-            if (x.name, x.image_size, x.batch, chip) not in results:
-                missing[x.batch][x.image_size].append(x.name)
-        absent = itertools.chain(*map(dict.values, missing.values()))
-        if sum(map(len, absent)) in (0, len(NETWORKS)):
+        missing = [
+            x
+            for x in programs.NETWORKS
+            if (x.name, x.image_size, x.batch, chip) not in results
+        ]
+        if len(missing) in (0, len(programs.NETWORKS)):
             continue
+        missing.sort(key=lambda x: (x.batch, x.image_size))
         parts = [
             f"with {batch} images "
             + "; ".join(
-                f"at {size} px {', '.join(names)}"
-                for size, names in sorted(sizes.items())
+                f"at {size} px {', '.join(x.name for x in rows)}"
+                for (size,), rows in views.grouped(group, "image_size").items()
             )
-            for batch, sizes in sorted(missing.items())
+            for (batch,), group in views.grouped(missing, "batch").items()
         ]
         yield f"Not compiled for {chip}: {'; '.join(parts)}."
 
@@ -286,22 +252,20 @@ def _orders(found):
         ours = results.get((name.removesuffix(" einsum"), *rest), papers)
         if ours is papers or not ours.status == papers.status == "ok":
             continue
-        both = [list(map(x, (ours, papers))) for x in (estimate, listed)]
-        ratios = [y / x if x and y else None for x, y in both]
-        times = dict(zip(("ours", "papers"), both[0], strict=True))
-        row = views.Row(ours, ratio=ratios[0], listed=ratios[1], **times)
+        row = views.Row(ours, ours=estimate(ours), papers=estimate(papers))
+        row["ratio"] = row.papers / row.ours
+        both = ours.cycles and papers.cycles
+        row["cycles"] = papers.cycles / ours.cycles if both else None
         rows.append(row)
-    return views.listing(
-        rows,
-        {
-            "network": "{name}, {px} px, batch {batch}",
-            "TPU": "{chip}",
-            "`auto`, ms": "{ours:.1f/ms}",
-            "the paper's order, ms": "{papers:.1f/ms}",
-            "ratio of estimates": "{ratio:.2f}",
-            "ratio of cycles": "{listed:.2f}",
-        },
-    )
+    columns = {
+        "network": "{name}, {px} px, batch {batch}",
+        "TPU": "{chip}",
+        "`auto`, ms": "{ours:.1f/ms}",
+        "the paper's order, ms": "{papers:.1f/ms}",
+        "ratio of estimates": "{ratio:.2f}",
+        "ratio of cycles": "{cycles:.2f}",
+    }
+    return views.listing(rows, columns)
 
 
 @views.view("tpu_compile.md#layers")
@@ -318,8 +282,7 @@ def layers(found):
         rows.append(views.Row(shown, name=name, channels=changes["filters"]))
     columns = {
         "map": "{px}",
-        "channels": "{channels}",
-        "batch": "{batch}",
+        **views.fields("channels", "batch"),
         "algorithm": "{name}",
         "TPU": "{chip}",
         "result": "{result}",
@@ -338,16 +301,12 @@ def calibration(found):
     rows = measured(found)
     fitted = fits(rows)
     factor = fitted["blocks", BOTH]["factor"]
-    lines = []
     for row in rows:
-        times = {x: factor * y for x, y in row.estimate.items()}
-        line = views.Row(row, **times)
-        if "blocks" in times:
-            line["to_paper"] = times["blocks"] / row.measured
-            if "auto" in times:
-                raw = row.estimate
-                line["ratio"] = raw["auto"] / raw["blocks"]
-        lines.append(line)
+        row.update({x: factor * y for x, y in row.estimate.items()})
+        if row.blocks:
+            row["to_paper"] = row.blocks / row.measured
+        if row.blocks and row.auto:
+            row["ratio"] = row.auto / row.blocks
     columns = {
         "Table": "{table}",
         "network": "{label}",
@@ -361,14 +320,14 @@ def calibration(found):
     }
     return views.page(
         "![Estimate against measurement](tpu_calibration.png)",
-        views.listing(lines, columns),
+        views.listing(rows, columns),
         f"Estimates are multiplied by {factor:.2f}, the factor of "
         "`blocks` over both tables. A *scatter* of 1.10 says that the "
         "ratio of measured to estimated time varies by 10 % from network "
         "to network.",
         _fit_table(fitted),
         f"With {TIMED} images on a core and the paper's order, as the "
-        f"paper timed, and by cycles at {CLOCK / 1e6:.0f} MHz:",
+        f"paper timed, and by cycles at {outcome.CLOCK / 1e6:.0f} MHz:",
         *_papers_order(rows),
     )
 
@@ -381,9 +340,11 @@ def _papers_order(rows):
     lines, names = [], ("estimate", "cycles")
     for row in rows:
         if PAPERS in row.estimate:
-            times = {x: row[x].get(PAPERS, math.nan) for x in names}
-            ratios = {f"to_{x}": row.measured / y for x, y in times.items()}
-            lines.append(views.Row(row, **times, **ratios))
+            line = views.Row(row)
+            for name in names:
+                line[name] = row[name].get(PAPERS, math.nan)
+                line[f"to_{name}"] = row.measured / line[name]
+            lines.append(line)
     columns = {
         "Table": "{table}",
         "network": "{label}",
@@ -394,15 +355,11 @@ def _papers_order(rows):
         "paper / cycles": "{to_cycles:.2f}",
     }
     yield views.listing(lines, columns)
-    if len(lines) > 2:
-        yield _fit_table(
-            {
-                (PAPERS, f"{BOTH}, by the {name}"): fit(
-                    [(line[name], line.measured) for line in lines]
-                )
-                for name in names
-            }
-        )
+    fitted = {}
+    for name in names:
+        pairs = [(line[name], line.measured) for line in lines]
+        fitted[PAPERS, f"{BOTH}, by the {name}"] = fit(pairs)
+    yield _fit_table(fitted)
     missing = [
         row
         for row in rows
@@ -453,19 +410,16 @@ def calibration_picture(found):
 
 @views.view("tpu_compile.md#floor")
 def floor(found):
-    results, shares = indexed(found), throughputs(found)
-    rows = [
-        views.Row(row, own=estimate(results[place]))
-        for row in found["tpu_floor"]
-        if (place := tuple(row["case"].values())) in results
-    ]
-    (plain,) = (row.own for row in rows if row.name == "ResNet50 CCCC")
-    for row in rows:
-        row["ratio"] = row.own / row["floor"]["all"]
-        if pair := shares.get(row.name.removeprefix("ResNet50 ")):
-            row["papers"], row["ours"], _ = pair
-        if row.name.startswith("ResNet50 "):
-            row["least"] = plain / row["floor"]["all"]
+    results, shares, rows = indexed(found), throughputs(found), []
+    plain = estimate(results["ResNet50 CCCC", 224, TIMED, "v3"])
+    for row in found["tpu_floor"]:
+        if (place := tuple(row["case"].values())) in results:
+            row["own"], least = estimate(results[place]), row["floor"]["all"]
+            row["ratio"] = row.own / least
+            if pair := shares.get(row.name.removeprefix("ResNet50 ")):
+                row["papers"], row["ours"], _ = pair
+                row["least"] = plain / least
+            rows.append(row)
     columns = {
         "network": "{name}",
         "px": "{px}",
@@ -482,46 +436,38 @@ def floor(found):
 
 MEASURES = {
     "estimate": estimate,
-    "cycles": lambda result: result["cycles"],
-    "mean of both": lambda result: math.sqrt(
-        estimate(result) * result["cycles"]
-    ),
+    "cycles": lambda x: x["cycles"],
+    "mean of both": lambda x: math.sqrt(estimate(x) * x["cycles"]),
 }
 
 
 def drawn(found, measure):
     """Layers drawn at random that were compiled, by chip.
 
-    Args:
-        found: records of `tpu` and `tpu_choices`.
-        measure: key of `MEASURES`.
-
-    Returns:
-        Dict from chip to records of `tpu_choices` with `figures`, what the
-        measure gives of each algorithm, the `best` one and the `regret`.
+    They are records of `tpu_choices` with `figures`, what one of `MEASURES`
+    gives of each algorithm, the `best` one and the `regret`.
     """
-    results, rows = indexed(found), collections.defaultdict(list)
+    results, rows = indexed(found), {}
     for chip, row in itertools.product(CHIPS, found["tpu_choices"]):
-        place = row["case"]["px"], row["case"]["batch"], chip
-        group = {
-            x: results.get((y, *place), {}) for x, y in row["names"].items()
-        }
+        row, group = views.Row(row), {}
+        for algorithm, name in row.names.items():
+            group[algorithm] = results.get((name, row.px, row.batch, chip), {})
         if all(x.get("status") == "ok" for x in group.values()):
             figures = {x: MEASURES[measure](y) for x, y in group.items()}
-            best = min(figures, key=figures.__getitem__)
-            regret = figures[row["value"]] / figures[best]
-            more = {"figures": figures, "best": best, "regret": regret}
-            rows[chip].append(views.Row(row, **more))
+            row["figures"] = figures
+            row["best"] = min(figures, key=figures.get)
+            row["regret"] = figures[row.value] / figures[row.best]
+            rows.setdefault(chip, []).append(row)
     return rows
 
 
 def _layer(row):
     """A drawn layer in words."""
-    layer = row["case"]["layer"]
-    more = f", u={layer['intra_depth']}" if layer["intra_depth"] > 1 else ""
+    layer = views.Row(row.layer)
+    more = f", u={layer.intra_depth}" if layer.intra_depth > 1 else ""
     return (
-        f"d={layer['filters']}, scope {layer['scope'] or 'global'}, "
-        f"h={layer['num_heads']}, k={layer['key_dim']}{more}"
+        f"d={layer.filters}, scope {layer.scope or 'global'}, "
+        f"h={layer.num_heads}, k={layer.key_dim}{more}"
     )
 
 
@@ -584,17 +530,14 @@ def comparison(found):
         **{f"{x}, images/s": f"{{{x}:,.0f}}" for x in FIGURES},
         **{f"published / {x}": f"{{to {x}:.2f}}" for x in FIGURES},
     }
-    lines = []
     for row in rows:
-        seconds = {x: y[row.network] for x, y in timed.items()}
-        line = views.Row(row, **{x: 1 / y for x, y in seconds.items()})
-        if row.published:
-            line["known"] = 1 / row.published
-            for name, taken in seconds.items():
-                line[f"to {name}"] = taken / row.published
-        lines.append(line)
+        row["known"] = 1 / row.published if row.published else None
+        for name, seconds in timed.items():
+            row[name] = 1 / seconds[row.network]
+            if row.published:
+                row[f"to {name}"] = row.known / row[name]
     table = network_views.at_equal_accuracy(rows, timed)
-    return views.page(views.listing(lines, columns), table)
+    return views.page(views.listing(rows, columns), table)
 
 
 @views.view("comparison.png")
@@ -619,6 +562,10 @@ def comparison_picture(found):
 
 @views.view("detection.md#tpu")
 def detection(found):
-    columns = {"experiment": "`{experiment}`", "TPU": "{chip}"}
-    columns |= {"result": "{result}", **NEEDED}
+    columns = {
+        "experiment": "`{experiment}`",
+        "TPU": "{chip}",
+        "result": "{result}",
+        **NEEDED,
+    }
     return views.listing(map(_shown, found["detection_tpu"]), columns)

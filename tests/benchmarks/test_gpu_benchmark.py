@@ -17,14 +17,14 @@ ROOT = pathlib.Path(__file__).parents[2]
 LOWER = """
 import pathlib, sys
 from benchmarks.gpu.lower import write
-from benchmarks.gpu.programs import Entry, Layer
+from benchmarks.gpu.programs import Entry
 from benchmarks.tpu.programs import Program
 entries = []
 for training, policy in ((True, "mixed_bfloat16"), (False, "float32")):
     for name in ("lambda_first", "query_first"):
         changes = {"filters": 16, "scope": 3, "implementation": name}
         program = Program(name, "", changes, 5, 2, policy, training)
-        entries.append(Entry(policy, name, program, Layer(5, 16, 3, 2)))
+        entries.append(Entry(policy, name, program))
 write(pathlib.Path(sys.argv[1]), entries)
 """
 

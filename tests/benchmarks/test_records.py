@@ -48,12 +48,12 @@ def test_records_are_appended_and_the_last_of_a_case_counts(recorder, tmp_path):
 
 def test_what_is_known_is_not_measured_again(recorder, tmp_path):
     recorder.append({"layer": "a"}, value=1)
-    assert recorder.has({"layer": "a"})
-    assert not recorder.has({"layer": "b"})
+    assert recorder.known({"layer": "a"})
+    assert not recorder.known({"layer": "b"})
     path = tmp_path / "layers.jsonl"
     record = json.loads(path.read_text())
     path.write_text(json.dumps({**record, "code": "earlier"}) + "\n")
-    assert not recorder.has({"layer": "a"})
+    assert not recorder.known({"layer": "a"})
 
 
 def test_a_fingerprint_is_that_of_statements(tmp_path):

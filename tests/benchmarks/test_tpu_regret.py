@@ -16,7 +16,7 @@ def compiled(milliseconds, cycles, group=programs.DRAWN[0], chip="v3"):
     """Records of a drawn layer, by algorithm."""
     return [
         {
-            "case": program.case(chip),
+            "case": program.case(chip=chip),
             "status": "ok",
             # Of two operations the compiler does not know the time.
             "optimal_seconds": milliseconds[name] / 1e3 - 2,
