@@ -189,6 +189,7 @@ def test_memory_of_table_4():
     ],
 )
 def test_executed_operations_of_a_layer(bias, scope, implementation):
+    """And its memory."""
     images = tf.keras.Input((5, 7, 6))
     layer = LambdaLayer(
         8,
@@ -199,8 +200,7 @@ def test_executed_operations_of_a_layer(bias, scope, implementation):
         use_position_bias=bias,
         implementation=implementation,
     )
-    model = tf.keras.Model(images, layer(images))
-    executed = analyze(model).total("executed_flops")
+    (_, row) = analyze(tf.keras.Model(images, layer(images))).layers
     n, k, h, u, v = 35, 3, 2, 2, 4
     projections = n * 6 * (h * k + k * u + v * u)
     content = n * k * v * u + n * h * k * v
@@ -211,32 +211,44 @@ def test_executed_operations_of_a_layer(bias, scope, implementation):
         summed = 1 if implementation == "conv2d" else u  # Before or after u.
         position = n * k * (seen * v * u + h * v * summed)
     # The bias is a sum of elementwise products, which are not counted.
-    assert executed == 2 * (projections + content + position)
+    assert row.executed_flops == 2 * (projections + content + position)
+    assert row.table_bytes == 4 * seen * k * u
+    assert row.embedding_bytes == 4 * n * n * k * u
+    inner = h * k + k * u + v * u + k * v
+    assert row.activation_bytes == 4 * n * (8 + inner)
+    assert row.algorithm == implementation
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "seen", "scored", "pairs", "table"),
+    # Positions and embeddings that a query meets, then embeddings of the map
+    # and of the table.
     [
-        {},
-        {"position_embedding": "joint"},
-        {"position_embedding": None},
-        {"axis": 2},
-        {"use_content": False},
+        ({}, 35, 5 + 7, 25 + 49, 9 + 13),
+        ({"position_embedding": "joint"}, 35, 35, 35 * 35, 9 * 13),
+        ({"position_embedding": None}, 35, 0, 0, 0),
+        ({"axis": 2}, 7, 7, 49, 13),
+        ({"use_content": False}, 35, 5 + 7, 25 + 49, 9 + 13),
+        ({"axis": 1}, 5, 5, 25, 9),
+        ({"scope": 3}, 9, 3 + 3, 25 + 49, 3 + 3),
     ],
 )
-def test_operations_of_attention(arguments):
+def test_operations_and_memory_of_attention(
+    arguments, seen, scored, pairs, table
+):
     images = tf.keras.Input((5, 7, 6))
     layer = RelativeAttention(8, num_heads=2, key_dim=3, **arguments)
     (_, row) = analyze(tf.keras.Model(images, layer(images))).layers
     n, h, k, v = 35, 2, 3, 4
-    m = 7 if "axis" in arguments else n
-    scores = (arguments.get("use_content", True)) * m
-    kind = arguments.get("position_embedding", "per_axis")
-    scores += {"per_axis": 7 if m == 7 else 5 + 7, "joint": n, None: 0}[kind]
-    projections = n * 6 * h * ((1 + arguments.get("use_content", True)) * k + v)
-    expected = 2 * (projections + n * h * k * scores + n * h * m * v)
-    assert row.flops == expected
-    assert row.executed_flops == expected  # One block: nothing in vain.
+    content = arguments.get("use_content", True)
+    projected = h * ((1 + content) * k + v)
+    scores = h * k * (content * seen + scored)
+    assert row.flops == 2 * n * (6 * projected + scores + h * seen * v)
+    if "scope" not in arguments:  # One block: nothing in vain.
+        assert row.executed_flops == row.flops
+    assert row.activation_bytes == 4 * n * (8 + projected + h * seen)
+    assert row.embedding_bytes == 4 * pairs * k
+    assert row.table_bytes == 4 * table * k
     assert row.kind == "RelativeAttention"
 
 
@@ -294,25 +306,6 @@ def test_operations_of_convolutions_of_sequences(arguments):
     assert flops == 2 * 10 * 3 * 6 // arguments.get("groups", 1) * 4
 
 
-@pytest.mark.slow
-def test_memory_of_attention():
-    images = tf.keras.Input((5, 7, 6))
-    n, h, k, v = 35, 2, 3, 4
-    for arguments, seen, pairs, table in (
-        ({}, n, 25 + 49, 9 + 13),
-        ({"position_embedding": "joint"}, n, n * n, 9 * 13),
-        ({"position_embedding": None}, n, 0, 0),
-        ({"scope": 3}, 9, 25 + 49, 3 + 3),
-        ({"axis": 1}, 5, 25, 9),
-    ):
-        layer = RelativeAttention(8, num_heads=h, key_dim=k, **arguments)
-        row = analyze(tf.keras.Model(images, layer(images))).layers[-1]
-        inner = h * (2 * k + v) + h * seen
-        assert row.activation_bytes == 4 * n * (8 + inner)
-        assert row.embedding_bytes == 4 * pairs * k
-        assert row.table_bytes == 4 * table * k
-
-
 def test_lambda_convolution_with_strides():
     images = tf.keras.Input((8, 8, 16))
     layer = LambdaConv(16, 5, strides=2, key_dim=8)
@@ -329,18 +322,6 @@ def test_executed_operations_of_a_network():
     assert counted.total("executed_flops") == counted.total("flops")
     for layer in counted.layers:
         assert layer.executed_flops == layer.flops, layer
-
-
-def test_memory_of_a_layer():
-    images = tf.keras.Input((5, 7, 6))
-    layer = LambdaLayer(8, num_heads=2, key_dim=3, intra_depth=2, scope=3)
-    row = analyze(tf.keras.Model(images, layer(images))).layers[-1]
-    n, k, h, u, v = 35, 3, 2, 2, 4
-    assert row.table_bytes == 4 * 9 * k * u
-    assert row.embedding_bytes == 4 * n * n * k * u
-    inner = h * k + k * u + v * u + k * v
-    assert row.activation_bytes == 4 * n * (8 + inner)
-    assert row.algorithm in ("conv2d", *layer.plan.algorithm.split())
 
 
 @pytest.mark.slow

@@ -133,9 +133,8 @@ def test_a_part_that_is_off_is_zero():
     second = LambdaLayer(8, use_position=False, **_SMALL)
     third = LambdaLayer(8, **_SMALL)
     model = network(first, second, third)
-    third.position_embedding.embeddings.assign(
-        np.zeros(third.position_embedding.embeddings.shape)
-    )
+    table = third.position_embedding.embeddings
+    table.assign(np.zeros(table.shape))
     rows = analysis.part_norms(model, images(model, 40))
     assert [row.name for row in rows] == [
         x.name for x in (first, second, third)
@@ -152,13 +151,10 @@ def test_a_part_that_is_off_is_zero():
     "name", ["LambdaResNetSmall", "LambdaResNet50", "LambdaMobileNetV2"]
 )
 def test_every_kind_of_network(name):
+    arguments = {"stages": ("C", "C", "CLL", "LL"), "share_embeddings": True}
+    if name != "LambdaResNet50":
+        arguments = {}
     size = 16 if name == "LambdaResNetSmall" else 64
-    arguments = {}
-    if name == "LambdaResNet50":
-        arguments = {
-            "stages": ("C", "C", "CLL", "LL"),
-            "share_embeddings": True,
-        }
     model = models.build(
         name, input_shape=(size, size, 3), classes=3, **arguments
     )
@@ -194,15 +190,15 @@ def test_what_cannot_be_told_apart_is_an_error():
     x = images(model)
     with pytest.raises(ValueError, match="mask"):
         analysis.part_norms(model, x)
-    with pytest.raises(ValueError, match="Only lambda layers"):
-        analysis.receptive_field(model, dense, x, part="content")
-    with pytest.raises(ValueError, match="Did you mean"):
-        analysis.receptive_field(model, f"{dense.name}s", x)
-    with pytest.raises(ValueError, match="`part` must be one of"):
-        analysis.receptive_field(model, masked, x, part="value")
-    for position in ((7,), (1, 2)):
-        with pytest.raises(ValueError, match="one index per spatial axis"):
-            analysis.receptive_field(model, masked, x, position=position)
+    for layer, arguments, message in (
+        (dense, {"part": "content"}, "Only lambda layers"),
+        (f"{dense.name}s", {}, "Did you mean"),
+        (masked, {"part": "value"}, "`part` must be one of"),
+        (masked, {"position": (7,)}, "one index per spatial axis"),
+        (masked, {"position": (1, 2)}, "one index per spatial axis"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            analysis.receptive_field(model, layer, x, **arguments)
 
 
 def test_pictures_of_tables():

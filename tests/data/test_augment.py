@@ -46,9 +46,6 @@ def test_an_augmentation_is_a_function_of_its_seed(name):
     assert any(not np.array_equal(other, eager) for other in others)
 
 
-# Where pixels go.
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_pad_and_crop_shifts(seed):
     image = ramp(7, 5)
@@ -147,8 +144,6 @@ def test_images_of_the_right_size_are_left_alone():
     assert images.whole_image(ArrayImage(image), 9) is image
 
 
-# Mixtures.
-
 LABELS = tf.constant([0, 1, 2, 3, 4, 0, 1])
 
 
@@ -201,9 +196,6 @@ def test_beta_has_its_mean_and_variance():
     draws = augment.beta([20_000], SEED, 0.5).numpy()
     assert draws.mean() == pytest.approx(0.5, abs=0.01)
     assert draws.var() == pytest.approx(1 / (4 * (2 * 0.5 + 1)), abs=0.005)
-
-
-# RandAugment.
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf.data import fake
@@ -14,6 +13,7 @@ from lambdanet_tf.data import records
 from lambdanet_tf.environment import require
 from tests.support.image_sets import element_labels
 from tests.support.image_sets import example
+from tests.support.image_sets import examples
 from tests.support.image_sets import png
 from tests.support.image_sets import read_once
 from tests.support.image_sets import sizes
@@ -23,17 +23,13 @@ from tests.support.image_sets import write_parts
 
 pytestmark = pytest.mark.once
 
-# TFRecords.
-
 
 def write_records(path, part, num_files, per_file):
     """ImageNet's layout; the label of each image is its gray value."""
     for i in range(num_files):
         numbers = range(i * per_file, (i + 1) * per_file)
-        write_file(
-            path / f"{part}-{i:05d}-of-{num_files:05d}",
-            [example(png([number] * 3), number) for number in numbers],
-        )
+        name = f"{part}-{i:05d}-of-{num_files:05d}"
+        write_file(path / name, examples(numbers))
 
 
 @pytest.fixture
@@ -89,7 +85,7 @@ def test_records_are_shuffled_and_resumed(folder):
 @pytest.mark.slow
 def test_records_of_few_files_give_evenly_spaced_validation_images(tmp_path):
     """One file, sorted by class: its last images would be of one class."""
-    contents = [example(png([i] * 3), i) for i in range(20)]
+    contents = examples(range(20))
     write_parts(tmp_path, train=contents, test=contents[:3])
     images = data.load_images(f"records:{tmp_path},classes=20", 0.1)
     assert images.classes == tuple(map(str, range(20)))
@@ -115,30 +111,27 @@ def test_imagenet_is_known_by_its_files(tmp_path):
     assert element_labels_of(images.validation) == [999] * 20
 
 
-def test_labels_that_are_no_class_are_an_error(folder, tmp_path):
-    path = str(folder)
+def test_labels_that_are_no_class_are_an_error(folder):
     (folder / "classes.txt").unlink()
-    with pytest.raises(ValueError, match="classes .* unknown.*classes.txt"):
-        data.read_records(path)
-    with pytest.raises(ValueError, match="from 0 to 18. Received: 19 in"):
-        data.load_images(f"records:{path},classes=19")
-    with pytest.raises(ValueError, match="from 1 to 20. Received: 0 in"):
-        data.load_images(f"records:{path},classes=20,first_label=1")
-    with pytest.raises(ValueError, match="`first_label` must be one of"):
-        data.read_records(path, classes=20, first_label=2)
-    (folder / "labels.txt").write_text("a\nb\n")
-    with pytest.raises(ValueError, match="number of names .*, 2. Received: 20"):
-        data.load_images(f"records:{path},classes=20")
-    (folder / "labels.txt").write_text("a\na\n")
-    with pytest.raises(ValueError, match="different name for each class"):
-        data.read_records(path)
+    for arguments, names, message in (
+        ("", "", "classes .* unknown.*classes.txt"),
+        (",classes=19", "", "from 0 to 18. Received: 19 in"),
+        (",classes=20,first_label=1", "", "from 1 to 20. Received: 0 in"),
+        (",classes=20,first_label=2", "", "`first_label` must be one of"),
+        (",classes=20", "a\nb\n", "number of names .*, 2. Received: 20"),
+        ("", "a\na\n", "different name for each class"),
+    ):
+        if names:
+            (folder / "labels.txt").write_text(names)
+        with pytest.raises(ValueError, match=message):
+            data.load_images(f"records:{folder}{arguments}")
 
 
 def test_a_stray_label_is_a_bad_image_that_says_so(tmp_path):
     """The first records are looked at when the set is read, not all."""
     labels = [0] * 40
     labels[35], labels[37] = 5, -1
-    contents = [example(png([9] * 3), label) for label in labels]
+    contents = examples(labels, gray=9)
     write_parts(tmp_path, train=contents, test=contents[:1])
     images = data.read_records(str(tmp_path), 0.0, classes=2)
     assert len(read_once(images.train)[1]) == 38
@@ -159,7 +152,7 @@ def test_records_of_another_kind_are_an_error(tmp_path):
 
 @pytest.mark.slow
 def test_a_corrupt_image_in_a_record_is_named(tmp_path):
-    contents = [example(png([i] * 3), i) for i in range(3)]
+    contents = examples(range(3))
     contents[1] = example(b"broken", 1)
     write_parts(tmp_path, train=contents, test=contents)
     images = data.read_records(str(tmp_path), 0.0, classes=3)
@@ -198,9 +191,6 @@ def test_missing_record_files_are_an_error(folder):
         data.read_records(str(folder / "nothing"))
 
 
-# TensorFlow Datasets.
-
-
 @pytest.fixture(scope="module")
 def tiny_sets(tmp_path_factory):
     """The folder of small sets, written by TensorFlow Datasets itself."""
@@ -210,18 +200,16 @@ def tiny_sets(tmp_path_factory):
         """The label of each image is its gray value."""
 
         VERSION = tfds.core.Version("1.0.0")
+        sizes = {"train": 40, "test": 10}
+        labels = {"label": tfds.features.ClassLabel(num_classes=40)}
 
         def _info(self):
-            features = tfds.features.FeaturesDict(
-                {
-                    "image": tfds.features.Image(shape=(8, 8, 3)),
-                    "label": tfds.features.ClassLabel(num_classes=40),
-                }
-            )
+            images = {"image": tfds.features.Image(shape=(8, 8, 3))}
+            features = tfds.features.FeaturesDict({**images, **self.labels})
             return tfds.core.DatasetInfo(builder=self, features=features)
 
         def _split_generators(self, dl_manager):
-            return {"train": self._pictures(40), "test": self._pictures(10)}
+            return {k: self._pictures(n) for k, n in self.sizes.items()}
 
         def _generate_examples(self):
             raise NotImplementedError
@@ -234,9 +222,7 @@ def tiny_sets(tmp_path_factory):
     class ImagenetTiny(TinyPictures):
         """Its labels are hidden in the test images, as ImageNet's are."""
 
-        def _split_generators(self, dl_manager):
-            names = ("train", "validation", "test")
-            return {name: self._pictures(10) for name in names}
+        sizes = {"train": 10, "validation": 10, "test": 10}
 
     class ThreeParts(ImagenetTiny):
         """Has validation images of its own, and labels for all."""
@@ -250,11 +236,7 @@ def tiny_sets(tmp_path_factory):
     class UnlabelledPictures(TinyPictures):
         """Has images alone."""
 
-        def _info(self):
-            features = {"image": tfds.features.Image(shape=(8, 8, 3))}
-            return tfds.core.DatasetInfo(
-                builder=self, features=tfds.features.FeaturesDict(features)
-            )
+        labels = {}
 
     folder = str(tmp_path_factory.mktemp("tfds"))
     config = tfds.download.DownloadConfig(num_shards=4)
@@ -329,9 +311,6 @@ def test_nothing_is_downloaded_unless_asked_for(tiny_sets, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# Random images.
-
-
 def test_fake_images():
     name = "fake:5x7x3,classes=4,images=30,test_images=6"
     images = data.load_images(name, validation_split=0.2)
@@ -381,9 +360,6 @@ def test_a_dry_run_plans_imagenet_without_it(installed, tmp_path, monkeypatch):
 def test_a_dry_run_takes_the_images_where_they_are(tiny_sets):
     images = data.dry_run_images("tfds:tiny_pictures", 0.1, tiny_sets)
     assert images.description.startswith("tiny_pictures/1.0.0")
-
-
-# IDX files.
 
 
 def idx(array):
@@ -440,9 +416,6 @@ def test_damaged_idx_files(idx_folder, content):
         data.read_idx(str(folder))
 
 
-# Arrays and names.
-
-
 def test_arrays_from_a_file(tmp_path, rng):
     path = str(tmp_path / "set.npz")
     labels = np.arange(20) % 4
@@ -484,9 +457,6 @@ def test_a_missing_extra_is_named():
         ImportError, match=r'pip install "lambdanet-tf\[tfds\]"'
     ):
         require("no_such_module", extra="tfds")
-
-
-# What cannot be meant is refused.
 
 
 def write_arrays(folder, **changes):
@@ -566,8 +536,7 @@ def test_a_file_that_is_no_npz_is_one_sentence_with_its_path(tmp_path, content):
 @pytest.mark.slow
 def test_records_that_count_from_one_are_refused(tmp_path):
     """The largest label comes late in the file."""
-    labels = [1 + i % 9 for i in range(600)] + [10]
-    contents = [example(png([9] * 3), label) for label in labels]
+    contents = examples([1 + i % 9 for i in range(600)] + [10], gray=9)
     write_parts(tmp_path, train=contents, test=contents[:50])
     with pytest.raises(ValueError, match="Received: 10 .* or first_label=1"):
         data.load_images(f"records:{tmp_path},classes=10")
@@ -576,33 +545,27 @@ def test_records_that_count_from_one_are_refused(tmp_path):
 
 
 def test_records_whose_texts_are_of_other_classes_are_refused(tmp_path):
-    features = tf.train.Example.FromString(example(png([9] * 3), 1))
-    text = features.features.feature["image/class/text"]
-    text.bytes_list.value.append(b"cat")
     (tmp_path / "classes.txt").write_text("cat\ndog\nfox\n")
-    contents = [features.SerializeToString()] * 3
+    contents = [example(png([9] * 3), 1, text=b"cat")] * 3
     write_parts(tmp_path, train=contents, test=contents)
     with pytest.raises(ValueError, match="1, which is 'dog', for 'cat'"):
         data.load_images(f"records:{tmp_path}")
 
 
-@pytest.mark.parametrize("kind", ["records", "pseudo-labels"])
-def test_names_of_folders_are_no_patterns(tmp_path, kind):
+def test_names_of_folders_are_no_patterns(tmp_path):
     folder = tmp_path / "[a]*?"
     folder.mkdir()
     (folder / "classes.txt").write_text("cat\ndog\n")
-    contents = [example(png([i] * 3), i % 2) for i in range(8)]
+    contents = examples([0, 1] * 4)
     write_parts(folder, train=contents, test=contents)
     write_file(folder / "pseudo-00000-of-00001.tfrecord", contents)
-    if kind == "records":
-        assert sizes(data.read_records(str(folder), 0.0)) == [8, 0, 8]
-    else:
-        labels = data.read_pseudo_labels(str(folder), ("cat", "dog"))
-        assert labels.num_images == 8
+    assert sizes(data.read_records(str(folder), 0.0)) == [8, 0, 8]
+    labels = data.read_pseudo_labels(str(folder), ("cat", "dog"))
+    assert labels.num_images == 8
 
 
 def test_parts_are_read_by_all_their_names_or_said(tmp_path):
-    contents = [example(png([i] * 3), i % 2) for i in range(8)]
+    contents = examples([0, 1] * 4)
     names = ("train", "valid", "test", "trainval")
     write_parts(tmp_path, **dict.fromkeys(names, contents))
     images = data.load_images(f"records:{tmp_path},classes=2")
@@ -630,10 +593,6 @@ def test_a_changed_set_has_another_identity(tmp_path):
 @pytest.mark.slow
 def test_unlabelled_records_need_no_labels_and_no_test_files(tmp_path):
     for label in (None, -1):
-        record = tf.train.Example.FromString(example(png([9] * 3), -1))
-        if label is None:
-            del record.features.feature["image/class/label"]
-        contents = [record.SerializeToString()] * 12
-        write_parts(tmp_path, train=contents)
+        write_parts(tmp_path, train=[example(png([9] * 3), label)] * 12)
         source = data.unlabelled_images(f"records:{tmp_path}")
         assert len(read_once(source)[1]) == 12

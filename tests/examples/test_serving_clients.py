@@ -7,13 +7,10 @@ with TF Serving's own messages and documentation without it.
 import base64
 import itertools
 import json
-import os
 import re
-import signal
 import socket
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -26,7 +23,6 @@ from examples.serving import pictures
 from examples.serving.errors import ServingError
 from lambdanet_tf.serving import requests
 from tests.support.served import CLIENTS
-from tests.support.served import EXAMPLE
 from tests.support.served import NAME
 from tests.support.served import ROOT
 from tests.support.served import Served
@@ -41,13 +37,6 @@ import sys
 sys.modules["tensorflow"] = None  # cannot be imported
 from examples.serving import command_line, rest_client
 sys.exit(command_line.main(rest_client.RestClient, 8501, ""))
-"""
-# A process that pytest starts from a script may have been told to ignore it.
-WITH_CTRL_C = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from examples.serving import load
-sys.exit(load.main())
 """
 
 
@@ -64,17 +53,6 @@ def command(protocol, served, *arguments):
     port = ["--port", served.ports[protocol]]
     words = [NAME, *map(str, arguments), *port]
     return command_line.main(CLIENTS[protocol], 1, "", words)
-
-
-def in_a_process(*words, **environment):
-    return subprocess.run(
-        words,
-        env={**os.environ, **environment},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 # What is sent.
@@ -187,22 +165,9 @@ def assert_printed(text, served):
 @pytest.mark.slow
 def test_the_rest_command_needs_no_tensorflow(served):
     words = [NAME, *map(str, served.files), "--port", served.ports["rest"]]
-    done = in_a_process(sys.executable, "-c", WITHOUT_TENSORFLOW, *words)
-    assert done.returncode == 0, done.stderr
-    assert_printed(done.stdout, served)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "status"), [(NAME, 0), ("Nix", 1)])
-def test_the_health_check_of_the_container(served, name, status):
-    yaml = pytest.importorskip("yaml")
-    text = (EXAMPLE / "compose.yaml").read_text().replace("$$", "$")
-    [service] = yaml.safe_load(text)["services"].values()
-    kind, *words = service["healthcheck"]["test"]
-    words[-1] = words[-1].replace("8501", served.ports["rest"])
-    environment = {**service["environment"], "MODEL_NAME": name}
-    done = in_a_process(*words, **environment)
-    assert (kind, done.returncode) == ("CMD", status)
+    program = [sys.executable, "-c", WITHOUT_TENSORFLOW]
+    printed = subprocess.check_output([*program, *words], cwd=ROOT, text=True)
+    assert_printed(printed, served)
 
 
 @pytest.mark.slow
@@ -222,6 +187,7 @@ def test_a_broken_image_is_named_and_the_next_request_works(
 
 
 # Of what a client asks for: the kind of its error, and what it says.
+NOBODY, OTHER = "nobody", "the other protocol"
 ASKED = [
     ({"version": 1}, None, ""),
     ({"label": "canary"}, None, ""),
@@ -229,34 +195,30 @@ ASKED = [
     ({"label": "old"}, "refused", "old"),
     ({"name": "Nix"}, "not found", r"not have this model.*Latest\(Nix\)"),
     ({"timeout": 1e-6}, "timeout", r"within 1e-06 s.*--timeout"),
+    ({"port": NOBODY}, "absent", r":{port}: .*right port\?"),
+    ({"port": OTHER}, "absent", r":{port}: .*right port\?"),
 ]
 
 
 @pytest.mark.slow
 @both_clients
 @pytest.mark.parametrize(("arguments", "kind", "message"), ASKED)
-def test_a_version_or_a_label_answers_or_it_is_said_why(
+def test_a_client_gets_an_answer_or_it_is_said_why(
     served, protocol, arguments, kind, message
 ):
     if kind is None:
         assert served.ask(protocol, **arguments)
         return
-    with pytest.raises(ServingError, match=message) as caught:
-        served.ask(protocol, **arguments)
-    assert caught.value.kind == kind
-
-
-@pytest.mark.slow
-@both_clients
-@pytest.mark.parametrize("there", ["nobody", "the other protocol"])
-def test_an_absent_server_is_said_to_be_absent(served, protocol, there):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        port = str(unused.getsockname()[1])
-        if there != "nobody":
-            [port] = {*served.ports.values()} - {served.ports[protocol]}
-        with pytest.raises(ServingError, match=rf":{port}: .*right port\?"):
-            served.ask(protocol, [b""], port=port)
+        [other] = {*served.ports.values()} - {served.ports[protocol]}
+        ports = {NOBODY: str(unused.getsockname()[1]), OTHER: other}
+        if "port" in arguments:
+            arguments = {"batch": [b""], "port": ports[arguments["port"]]}
+            message = message.format(**arguments)
+        with pytest.raises(ServingError, match=message) as caught:
+            served.ask(protocol, **arguments)
+    assert caught.value.kind == kind
 
 
 # The load test.
@@ -289,21 +251,10 @@ def test_a_load_test_that_cannot_begin_says_why(served, capsys):
     assert "by index:] [0]" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_a_load_test_that_is_stopped_prints_what_it_has(served):
-    options = f"--protocol rest --rest-port {served.ports['rest']}"
-    process = subprocess.Popen(
-        [sys.executable, "-c", WITH_CTRL_C, NAME, str(served.files[0])]
-        + [*options.split(), "--warm-up", "0", "--duration", "600"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    for _ in range(2):  # it has begun
-        process.stdout.readline()
-    time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    row, last = process.communicate(timeout=30)[0].splitlines()
-    assert (last, process.returncode) == ("Stopped early.", 130)
-    assert row.split()[0] == "rest"
-    assert int(row.split()[3]) > 0
+def test_files_that_are_no_images_are_named(tmp_path):
+    broken = tmp_path / "broken.jpg"
+    broken.write_bytes(b"no")
+    with pytest.raises(ServingError, match=r"No such file.*nix\.png"):
+        pictures.read([tmp_path / "nix.png"])
+    with pytest.raises(ServingError, match=r"broken\.jpg is no image"):
+        pictures.pixels([broken], (8, 7, 1))

@@ -18,6 +18,7 @@ exp_factory = pytest.importorskip("official.core.exp_factory")
 factory = pytest.importorskip("official.vision.modeling.backbones.factory")
 hyperparams = pytest.importorskip("official.modeling.hyperparams")
 common = pytest.importorskip("official.vision.configs.common")
+optimizers = pytest.importorskip("official.modeling.optimization")
 preprocess_ops = pytest.importorskip("official.vision.ops.preprocess_ops")
 experiments = pytest.importorskip("lambdanet_tf.garden.experiments")
 
@@ -49,12 +50,13 @@ def build(size=32, regularizer=None, norm=NORM, kind="lambda_resnet", **fields):
     )
 
 
-def batch_norms(backbone):
-    return [
-        module
-        for module in backbone.submodules
-        if isinstance(module, tf.keras.layers.BatchNormalization)
-    ]
+def modules(backbone, kind):
+    return [x for x in backbone.submodules if isinstance(x, kind)]
+
+
+def assert_weights(backbone, wanted):
+    for name, weight in models.named_weights(backbone).items():
+        np.testing.assert_array_equal(weight, wanted[name], err_msg=name)
 
 
 def test_features_are_those_of_our_network(rng):
@@ -89,15 +91,11 @@ def test_one_backbone_takes_images_of_any_size():
 
 
 def test_normalization_reaches_the_lambda_layers():
-    backbone = build()
-    norms = batch_norms(backbone)
-    inside = [
-        norm for norm in norms if norm.name in ("query_norm", "value_norm")
-    ]
-    assert len(inside) == 2
-    assert {
-        (norm.momentum, norm.epsilon, norm.synchronized) for norm in norms
-    } == {(0.7, 0.01, True)}
+    norms = modules(build(), tf.keras.layers.BatchNormalization)
+    assert {"query_norm", "value_norm"} < {norm.name for norm in norms}
+    for norm in norms:
+        found = norm.momentum, norm.epsilon, norm.synchronized
+        assert found == (0.7, 0.01, True), norm.name
 
 
 def test_weight_decay_is_that_of_the_kernels():
@@ -147,9 +145,7 @@ def test_a_checkpoint_fits_a_network_that_drops_paths(tmp_path):
     tf.train.Checkpoint(backbone=source).write(path)
     status = tf.train.Checkpoint(backbone=target).read(path)
     status.assert_existing_objects_matched()
-    for name, weight in models.named_weights(target).items():
-        wanted = models.named_weights(source)[name]
-        np.testing.assert_array_equal(weight, wanted, err_msg=name)
+    assert_weights(target, models.named_weights(source))
 
 
 def test_begins_from_a_weight_file(tmp_path):
@@ -157,22 +153,17 @@ def test_begins_from_a_weight_file(tmp_path):
     path = tmp_path / "weights.npz"
     models.save_weights(source, path)
     backbone = build(weights=str(path))
-    wanted = models.named_weights(source)
-    for name, weight in models.named_weights(backbone).items():
-        np.testing.assert_array_equal(weight, wanted[name], err_msg=name)
+    assert_weights(backbone, models.named_weights(source))
 
 
 @pytest.mark.slow
 def test_begins_from_a_file_of_timm(tmp_path):
-    name = "LambdaResNet26T"
-    path = tmp_path / "model.safetensors"
+    name, path = "LambdaResNet26T", tmp_path / "model.safetensors"
     spec = specs.RESNETS[name]
     state = timm_golden.state_dict(spec, image_size=spec.image_size)
     write_safetensors(path, state)
     backbone = garden.NetworkBackbone(name, (64, 64, 3), weights=str(path))
-    wanted = timm_golden.weights(spec)
-    for key, weight in models.named_weights(backbone).items():
-        np.testing.assert_array_equal(weight, wanted[key], err_msg=key)
+    assert_weights(backbone, timm_golden.weights(spec))
 
 
 def test_mobile_networks_have_the_map_of_their_classifier():
@@ -195,9 +186,7 @@ def test_levels_follow_the_strides():
 
 
 def test_every_network_and_attribute_can_be_configured():
-    elsewhere = {
-        "image_size", "dropout_rate", "activation"
-    }  # fmt: skip
+    elsewhere = {"image_size", "dropout_rate", "activation"}
     configs = (
         (garden.LambdaResNet, specs.ResNetSpec, specs.RESNETS),
         (garden.LambdaMobileNet, specs.MobileNetSpec, specs.MOBILENETS),
@@ -213,22 +202,15 @@ def test_every_network_and_attribute_can_be_configured():
 
 
 def test_an_attribute_reaches_every_layer():
-    backbone = build(
-        key_dim=3, num_heads=2, scope=None, query_normalization="softmax",
-        key_normalization=None, implementation="einsum", intra_depth=2,
-    )  # fmt: skip
-    (layer,) = [
-        module
-        for module in backbone.submodules
-        if isinstance(module, layers.LambdaLayer)
-    ]
-    config = layer.get_config()
-    for name, wanted in {
+    wanted = {
         "key_dim": 3, "num_heads": 2, "scope": None, "intra_depth": 2,
         "query_normalization": "softmax", "key_normalization": None,
         "implementation": "einsum",
-    }.items():  # fmt: skip
-        assert config[name] == wanted, name
+    }  # fmt: skip
+    backbone = build(**wanted)
+    (layer,) = modules(backbone, layers.LambdaLayer)
+    config = layer.get_config()
+    assert {name: config[name] for name in wanted} == wanted
 
 
 def test_rows_of_a_mobile_network_can_be_configured():
@@ -240,6 +222,7 @@ def test_rows_of_a_mobile_network_can_be_configured():
     assert backbone.output_specs["3"].as_list() == [None, 4, 4, 16]
 
 
+@pytest.mark.representatives(16, everywhere=True)
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -256,21 +239,20 @@ def test_rows_of_a_mobile_network_can_be_configured():
         ({"use_content": 1}, "`use_content` must be bool"),
         ({"padding": "valid"}, "`padding` must be one of"),
         ({"implementation": "fast"}, "`implementation` must be one of"),
-        ({"weights": 3}, "`weights` must be None, 'imagenet' or"),
+        ({"weights": 3}, "`weights` must be None, 'imagenet', 'fashion_mnist'"),
         (
             {"weights": "missing.npz"},
             "No such file: missing.npz. `weights` takes",
+        ),
+        (
+            {"kind": "lambda_mobilenet", "rows": [{"filters": 8}]},
+            "`rows` must hold dictionaries of",
         ),
     ],
 )
 def test_wrong_values_name_their_field(fields, message):
     with pytest.raises(ValueError, match=message):
         build(**fields)
-
-
-def test_wrong_rows_name_their_field():
-    with pytest.raises(ValueError, match="`rows` must hold dictionaries of"):
-        build(kind="lambda_mobilenet", rows=[{"filters": 8}])
 
 
 def test_overrides_are_strict():
@@ -296,10 +278,7 @@ def test_experiments_survive_their_yaml_file(name, tmp_path):
 
 def learning_rates(name, steps):
     optimization = exp_factory.get_exp_config(name).trainer.optimizer_config
-    opt_factory = pytest.importorskip(
-        "official.modeling.optimization"
-    ).OptimizerFactory(optimization)
-    schedule = opt_factory.build_learning_rate()
+    schedule = optimizers.OptimizerFactory(optimization).build_learning_rate()
     return [float(schedule(step)) for step in steps]
 
 

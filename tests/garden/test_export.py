@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf.serving import standalone
 from tests.support import serve_check
 
 pytest.importorskip("lambdanet_tf.garden", exc_type=ImportError)
@@ -25,19 +26,6 @@ pytestmark = [
 ]
 
 OUTPUTS = ("detection_boxes", "detection_scores", "detection_masks")
-# Knows neither the Model Garden nor this package.
-ELSEWHERE = """
-import sys
-import numpy as np
-import tensorflow as tf
-
-folder, image, outputs = sys.argv[1:]
-model = tf.saved_model.load(folder)
-found = model.signatures["serving_default"](tf.constant(np.load(image)))
-np.savez(outputs, **{name: value.numpy() for name, value in found.items()})
-loaded = {"official", "lambdanet_tf"} & {*sys.modules}
-sys.exit(f"loaded: {loaded}" if loaded else 0)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -94,18 +82,10 @@ def same(outputs, wanted, count):
     )
 
 
-def test_an_export_needs_tensorflow_alone(detector, tmp_path):
+def test_an_export_needs_tensorflow_alone(detector):
     folder, image, wanted = detector
-    np.save(tmp_path / "image.npy", image)
-    subprocess.run(
-        [
-            *(sys.executable, "-c", ELSEWHERE, str(folder)),
-            *(str(tmp_path / "image.npy"), str(tmp_path / "outputs.npz")),
-        ],
-        check=True,
-        cwd=tmp_path,
-    )
-    found = np.load(tmp_path / "outputs.npz")
+    call = "serving_default", {"inputs": image}, False
+    (found,) = standalone.run_standalone(folder, [call])
     (count,) = wanted["num_detections"].numpy()
     assert found["num_detections"] == count > 0
     for name in (*OUTPUTS, "detection_classes"):

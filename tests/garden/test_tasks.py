@@ -115,8 +115,9 @@ def test_weights_come_back_from_a_checkpoint(
 ):
     folder, params, model = classified
     if kind == "backbone":
+        norm = params.task.model.norm_activation
         params = garden_tasks.detector(scenes)
-        params.task.model.norm_activation = model_norm(classified)
+        params.task.model.norm_activation = norm
     path = tmp_path / "weights.npz"
     arguments = garden_weights.save_checkpoint_weights(params, folder, path)
     network = models.build(**arguments, include_preprocessing=False)
@@ -128,10 +129,6 @@ def test_weights_come_back_from_a_checkpoint(
     np.testing.assert_allclose(
         network(images, training=False), wanted, rtol=1e-4, atol=1e-5
     )
-
-
-def model_norm(classified):
-    return classified[1].task.model.norm_activation
 
 
 def test_averaged_weights_are_kept_beside_the_others(classified, tmp_path):
@@ -146,15 +143,10 @@ def test_averaged_weights_are_kept_beside_the_others(classified, tmp_path):
     )
 
 
-def test_a_folder_without_checkpoint(classified, tmp_path):
-    with pytest.raises(ValueError, match="`checkpoint_path` must be"):
-        garden_weights.save_checkpoint_weights(
-            classified[1], tmp_path, tmp_path / "weights.npz"
-        )
-
-
-def test_a_backbone_of_the_model_garden_has_no_weight_file(classified):
+def test_what_has_no_weight_file(classified, tmp_path):
     folder, params, _ = classified
+    with pytest.raises(ValueError, match="`checkpoint_path` must be"):
+        garden_weights.save_checkpoint_weights(params, tmp_path, "weights.npz")
     params = params.replace()
     params.task.model.backbone.type = "resnet"
     with pytest.raises(ValueError, match="must be a backbone of lambdanet_tf"):

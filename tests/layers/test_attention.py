@@ -104,6 +104,12 @@ def test_any_layer_equals_the_reference(drawn):
     checks.assert_equals_oracle(layer, call, rng, jointly=True)
 
 
+def narrow(x, **arguments):
+    """A layer of few channels with random weights in float64."""
+    size = {"filters": 4, "num_heads": 2, "key_dim": 3, "dtype": "float64"}
+    return attention(x, **size, **arguments)
+
+
 # Sizes that are cut into several blocks, some of them in part.
 BLOCKED = {
     "sequence": ({"scope": 3}, (37,)),
@@ -121,11 +127,7 @@ def test_blocks_equal_the_reference(kind, rng):
     arguments, grid = BLOCKED[kind]
     call = {"inputs": rng.normal(size=[2, *grid, 3])}
     call["context_mask"] = rng.uniform(size=[2, *grid]) < 0.7
-    layer = RelativeAttention(
-        4, num_heads=2, key_dim=3, **arguments, dtype="float64"
-    )
-    layer(**call)
-    checks.randomize(layer, rng)
+    layer = narrow(call["inputs"], **arguments)
     checks.assert_equals_oracle(layer, call, rng, jointly=True)
 
 
@@ -133,63 +135,22 @@ def test_blocks_equal_the_reference(kind, rng):
 @pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (4, 2), (7, 9), (3, 1)])
 def test_any_block_size_is_the_same_function(sizes, rng, monkeypatch):
     x = rng.normal(size=[2, 7, 9, 3])
-    layer = RelativeAttention(
-        4, num_heads=2, key_dim=3, scope=(5, 3), dtype="float64"
-    )
-    layer(x)
-    checks.randomize(layer, rng)
+    layer = narrow(x, scope=(5, 3))
     monkeypatch.setattr(ops.attention, "block_sizes", lambda *_: sizes)
     checks.assert_equals_oracle(layer, {"inputs": x}, rng, jointly=True)
 
 
-def test_a_joint_table_holds_the_sum_of_two(rng):
+# The halves of Ramachandran et al. (2019), of rows beside of columns, are two
+# tables with zeros in the other's half.
+@pytest.mark.parametrize("scope", [None, 3])
+def test_a_joint_table_holds_the_sum_of_two(scope, rng):
     x = normal(rng, 2, 5, 7, 6)
-    layer = attention(x, **_SIZE)
-    joint = RelativeAttention(**_SIZE, position_embedding="joint")
-    joint(x)
-    weights = checks.reference_weights(layer)
-    rows, columns = (
-        checks.raw(weights[f"axis{i}_embedding"]).numpy() for i in (1, 2)
-    )
+    layer = attention(x, **_SIZE, scope=scope)
+    joint = attention(x, **_SIZE, scope=scope, position_embedding="joint")
+    weights, _ = checks.split_point(layer, {})
+    rows, columns = (weights[f"axis{i}_embedding"] for i in (1, 2))
     copy_weights(layer, joint, embeddings=rows[:, None] + columns)
     checks.assert_close(joint(x), layer(x), 1e-5)
-
-
-@pytest.mark.parametrize("axis", [1, 2])
-def test_an_axis_is_a_batch_of_sequences(axis, rng):
-    x = normal(rng, 2, 4, 5, 7)
-    layer = attention(x, **_SIZE, axis=axis, causal=True)
-    lines = x if axis == 2 else x.swapaxes(1, 2)
-    lines = lines.reshape(-1, *lines.shape[2:])
-    sequence = RelativeAttention(**_SIZE, causal=True)
-    sequence(lines)
-    table = checks.raw(layer.tables()[0].embeddings)
-    copy_weights(layer, sequence, axis1_embedding=table)
-    expected = np.asarray(sequence(lines))
-    expected = expected.reshape(
-        *(x if axis == 2 else x.swapaxes(1, 2)).shape[:3], -1
-    )
-    expected = expected if axis == 2 else expected.swapaxes(1, 2)
-    checks.assert_close(layer(x), expected, 1e-5)
-
-
-def test_both_axes_reach_everything_in_two_layers(rng):
-    x = tf.constant(normal(rng, 1, 4, 5, 10))
-    height = attention(x, **_SIZE, axis=1)
-    width = attention(x, **_SIZE, axis=2)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        corner = tf.reduce_sum(width(height(x))[0, 0, 0])
-    assert np.all(np.any(tape.gradient(corner, x)[0] != 0, axis=-1))
-
-
-def test_outputs_are_averages_of_values(rng):
-    x = normal(rng, 2, 5, 7, 6)
-    layer = attention(x, **_SIZE, scope=3)
-    layer.value.kernel.assign(np.ones([6, 10]))
-    x[..., 1:] = 0
-    x[..., 0] = 1  # every value is 1
-    checks.assert_close(layer(x), np.ones([2, 5, 7, 10]), 1e-6)
 
 
 def test_scores_start_with_unit_variance(rng):
@@ -207,9 +168,9 @@ def test_scores_start_with_unit_variance(rng):
 def test_a_table_can_be_shared(rng):
     x = normal(rng, 2, 5, 6, 8)
     table = layers.RelativePositionEmbedding(key_dim=4, scope=3)
-    first = RelativeAttention(8, num_heads=2, scope=3, position_embedding=table)
-    second = RelativeAttention(
-        8, num_heads=2, scope=3, position_embedding=table
+    first, second = (
+        RelativeAttention(8, num_heads=2, scope=3, position_embedding=table)
+        for _ in range(2)
     )
     inputs = tf.keras.Input([5, 6, 8])
     model = tf.keras.Model(inputs, second(first(inputs)))
@@ -218,28 +179,6 @@ def test_a_table_can_be_shared(rng):
     middle = checks.oracle_output(first, {"inputs": x})
     expected = checks.oracle_output(second, {"inputs": middle})
     checks.assert_close(model(x), expected, 1e-5)
-
-
-@pytest.mark.slow
-def test_a_global_table_serves_smaller_grids(rng):
-    large, small = normal(rng, 1, 6, 7, 4), normal(rng, 2, 3, 5, 4)
-    for kind in ("per_axis", "joint"):
-        layer = attention(large, **_SIZE, position_embedding=kind)
-        alone = RelativeAttention(**_SIZE, position_embedding=kind)
-        alone(small)
-        middles = {
-            "axis1_embedding": np.s_[3:8],
-            "axis2_embedding": np.s_[2:11],
-        }
-        middles["embeddings"] = (np.s_[3:8], np.s_[2:11])
-        weights = checks.reference_weights(layer)
-        tables = {
-            name: checks.raw(weights[name]).numpy()[middle]
-            for name, middle in middles.items()
-            if name in weights
-        }
-        copy_weights(layer, alone, **tables)
-        checks.assert_close(layer(small), alone(small), 1e-5)
 
 
 def largest_of_a_step(layer, grid, **call):
@@ -284,9 +223,6 @@ def test_blocks_leave_little_context_unread():
             (rows, columns) = ops.attention.block_sizes(geometry, 8, 16, 16)
             assert (scope - 1) % rows == 0
             assert (scope - 1) % columns == 0
-
-
-# Memory.
 
 
 @pytest.mark.slow
@@ -357,12 +293,8 @@ def test_parts_of_the_queries_are_the_same_function(
     kind, way, rng, monkeypatch
 ):
     arguments, grid, masked = PARTS[kind]
-    layer = RelativeAttention(
-        4, num_heads=2, key_dim=3, **arguments, dtype="float64"
-    )
     x = tf.constant(rng.normal(size=[2, *grid, 3]))
-    layer(x)
-    checks.randomize(layer, rng)
+    layer = narrow(x, **arguments)
     n = math.prod(grid) if layer.axis is None else grid[layer.axis - 1]
     call = {}
     if masked == "padding":

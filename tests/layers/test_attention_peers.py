@@ -3,15 +3,20 @@
 import numpy as np
 import pytest
 
-from lambdanet_tf.layers import RelativeAttention
 from tests.support import checks
 from tests.support.random_layers import attention
-from tests.support.random_layers import copy_weights
 from tests.support.random_layers import normal
 
 pytestmark = pytest.mark.once
 
 _SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
+
+
+def position_scores(queries, rows, columns):
+    """Of queries on a grid, with the tables of its rows and columns."""
+    of_rows = np.einsum("bhxyk,xik->bhxyi", queries, rows)
+    of_columns = np.einsum("bhxyk,yjk->bhxyj", queries, columns)
+    return of_rows[..., None] + of_columns[..., None, :]
 
 
 def bottleneck_attention(x, qkv, tables, heads, key, scale_positions):
@@ -29,10 +34,7 @@ def bottleneck_attention(x, qkv, tables, heads, key, scale_positions):
     rows = tables[0][i - i[:, None] + height - 1]  # [query row, row, k]
     columns = tables[1][j - j[:, None] + width - 1]
     grid = q.reshape(batch, heads, height, width, key)
-    positions = np.einsum("bhxyk,xik->bhxyi", grid, rows)[..., None]
-    positions = (
-        positions + np.einsum("bhxyk,yjk->bhxyj", grid, columns)[..., None, :]
-    )
+    positions = position_scores(grid, rows, columns)
     positions = positions.reshape(batch, heads, height * width, -1)
     scale = key**-0.5
     scores = q @ k.swapaxes(2, 3) * scale
@@ -45,17 +47,15 @@ def bottleneck_attention(x, qkv, tables, heads, key, scale_positions):
 
 @pytest.mark.parametrize("scale_positions", [False, True])
 def test_it_is_timm_bottleneck_attention(scale_positions, rng):
-    heads, key = 2, 3
     x = normal(rng, 2, 5, 7, 6)
     layer = attention(x, **_SIZE)
-    weights = checks.reference_weights(layer)
-    weights = {n: checks.raw(w).numpy() for n, w in weights.items()}
+    weights, _ = checks.split_point(layer, {})
     qkv = [weights[name] for name in ("query", "key", "value")]
     # Unscaled positions are ours with tables of another size.
-    factor = 1.0 if scale_positions else key**-0.5
+    factor = 1.0 if scale_positions else 3**-0.5
     tables = [factor * weights[f"axis{i}_embedding"][..., 0] for i in (1, 2)]
     expected = bottleneck_attention(
-        x, np.concatenate(qkv, -1), tables, heads, key, scale_positions
+        x, np.concatenate(qkv, -1), tables, 2, 3, scale_positions
     )
     checks.assert_close(layer(x), expected, 1e-5)
 
@@ -84,16 +84,11 @@ def halo_attention(x, weights, heads, block, halo):
             window = np.s_[:, top : top + size, left : left + size]
             place = np.s_[:, top : top + block, left : left + block]
             queries = q[place].reshape(batch, block, block, heads, -1)
+            queries = np.moveaxis(queries, 3, 1)
             keys = k[window].reshape(batch, size, size, heads, -1)
             values = v[window].reshape(batch, size, size, heads, -1)
-            scores = np.einsum("bxyhk,bijhk->bhxyij", queries, keys)
-            scores = (
-                scores + np.einsum("bxyhk,xik->bhxyi", queries, rows)[..., None]
-            )
-            scores = (
-                scores
-                + np.einsum("bxyhk,yjk->bhxyj", queries, columns)[..., None, :]
-            )
+            scores = np.einsum("bhxyk,bijhk->bhxyij", queries, keys)
+            scores = scores + position_scores(queries, rows, columns)
             scores = scores / np.sqrt(queries.shape[-1])
             shares = np.exp(scores)
             shares = shares / shares.sum((-2, -1), keepdims=True)
@@ -108,8 +103,7 @@ def test_it_is_timm_halo_attention_inside_the_map(rng):
     size, block, halo = 9, 3, 1
     x = normal(rng, 2, size, size, 6)
     layer = attention(x, **_SIZE)
-    weights = checks.reference_weights(layer)
-    weights = {n: checks.raw(w).numpy() for n, w in weights.items()}
+    weights, _ = checks.split_point(layer, {})
     n, m = np.arange(size)[:, None], np.arange(size)
     first = n // block * block
     seen = (m >= first - halo) & (m < first + block + halo)
@@ -119,31 +113,3 @@ def test_it_is_timm_halo_attention_inside_the_map(rng):
     checks.assert_far(output, expected)
     inside = np.s_[:, block : 2 * block, block : 2 * block]
     checks.assert_close(output[inside], expected[inside], 1e-5)
-
-
-def test_concatenated_halves_are_tables_with_zeros(rng):
-    # Ramachandran et al. (2019): the embedding is the one of the row offset
-    # beside the one of the column offset, each half as deep.
-    x = normal(rng, 2, 5, 6, 7)
-    layer = attention(x, filters=8, num_heads=2, scope=3)
-    halves = [normal(rng, 3, 2) for _ in range(2)]
-    zeros = np.zeros([3, 2])
-    copy_weights(
-        layer,
-        layer,
-        axis1_embedding=np.concatenate([halves[0], zeros], -1)[..., None],
-        axis2_embedding=np.concatenate([zeros, halves[1]], -1)[..., None],
-    )
-    joint = RelativeAttention(
-        8, num_heads=2, scope=3, position_embedding="joint"
-    )
-    joint(x)
-    table = np.concatenate(
-        [
-            np.broadcast_to(halves[0][:, None], [3, 3, 2]),
-            np.broadcast_to(halves[1][None], [3, 3, 2]),
-        ],
-        axis=-1,
-    )
-    copy_weights(layer, joint, embeddings=table[..., None])
-    checks.assert_close(layer(x), joint(x), 1e-5)

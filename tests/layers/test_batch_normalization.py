@@ -31,8 +31,10 @@ def normalized(x, weights, training):
     return outputs, *averages
 
 
-def built(layer_type, shape, rng, **arguments):
-    layer = layer_type(momentum=MOMENTUM, epsilon=EPSILON, **arguments)
+def built(shape, rng, **arguments):
+    layer = layers.BatchNormalization(
+        momentum=MOMENTUM, epsilon=EPSILON, **arguments
+    )
     layer.build(shape)
     layer.set_weights([rng.uniform(0.5, 2.0, w.shape) for w in layer.weights])
     return layer
@@ -61,7 +63,7 @@ def test_values_and_averages(rank, training, rng):
     upstream = tf.constant(rng.normal(size=shape))
     weights, found = None, []
     for dtype in ("float64", "float32"):
-        layer = built(layers.BatchNormalization, shape, rng, dtype=dtype)
+        layer = built(shape, rng, dtype=dtype)
         weights = weights or layer.get_weights()
         layer.set_weights(weights)
         step = step_of(layer, upstream, training=training)
@@ -75,48 +77,35 @@ def test_values_and_averages(rank, training, rng):
     checks.assert_close(after[3], variance, 1e-5)
 
 
-@pytest.mark.parametrize("arguments", [{"scale": False}, {"center": False}])
+@pytest.mark.representatives(10, everywhere=True)
 @pytest.mark.parametrize("training", [False, True])
-def test_without_scale_or_offset(arguments, training, rng):
-    x = rng.normal(size=[5, 4, 3]).astype("float32")
-    layer = built(layers.BatchNormalization, x.shape, rng, **arguments)
-    weights = {w.name.split("/")[-1].split(":")[0]: w for w in layer.weights}
-    full = [
-        np.array(weights.get(name, default))
-        for name, default in (
-            ("gamma", np.ones(3)),
-            ("beta", np.zeros(3)),
-            ("moving_mean", None),
-            ("moving_variance", None),
-        )
-    ]
-    expected = normalized(x, full, training)[0]
-    checks.assert_close(layer(x, training=training), expected, 1e-5)
-
-
-def test_frozen_it_neither_reads_nor_moves_statistics(rng):
-    x = rng.normal(2.0, 3.0, [6, 4]).astype("float32")
-    layer = built(layers.BatchNormalization, x.shape, rng)
-    layer.trainable = False
-    before = layer.get_weights()
-    expected = normalized(x, before, False)[0]
-    checks.assert_close(layer(x, training=True), expected, 1e-5)
-    for kept, now in zip(before, layer.get_weights(), strict=True):
-        np.testing.assert_array_equal(now, kept)
-
-
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-@pytest.mark.parametrize("training", [False, True])
-def test_half_precision(policy, training, rng):
+@pytest.mark.parametrize(
+    ("arguments", "tolerance"),
+    [
+        ({"scale": False}, 1e-5),
+        ({"center": False}, 1e-5),
+        ({"dtype": "mixed_float16"}, 3e-3),
+        ({"dtype": "mixed_bfloat16"}, 2e-2),
+        ({"trainable": False}, 1e-5),
+    ],
+)
+def test_what_it_has_besides(arguments, tolerance, training, rng):
     x = rng.normal(2.0, 3.0, [16, 5, 5, 4]).astype("float32")
-    layer = built(layers.BatchNormalization, x.shape, rng, dtype=policy)
-    expected, mean, _ = normalized(x, layer.get_weights(), training)
+    layer = built(x.shape, rng, **arguments)
+    gamma = layer.gamma if layer.scale else np.ones(4)
+    beta = layer.beta if layer.center else np.zeros(4)
+    weights = gamma, beta, layer.moving_mean, layer.moving_variance
+    # Frozen, it neither reads nor moves statistics.
+    moves, before = training and layer.trainable, layer.get_weights()
+    expected, mean, _ = normalized(x, weights, moves)
     output = layer(x, training=training)
-    assert output.dtype == policy.removeprefix("mixed_")
+    dtype = arguments.get("dtype", "float32").removeprefix("mixed_")
+    assert output.dtype == dtype
     assert {tf.as_dtype(w.dtype) for w in layer.weights} == {tf.float32}
-    step = 2e-2 if policy == "mixed_bfloat16" else 3e-3
-    checks.assert_close(tf.cast(output, tf.float32), expected, step)
-    checks.assert_close(layer.get_weights()[2], mean, step)
+    checks.assert_close(tf.cast(output, tf.float32), expected, tolerance)
+    checks.assert_close(layer.moving_mean, mean, tolerance)
+    for kept, now in zip(before, layer.get_weights(), strict=True):
+        assert moves or np.array_equal(now, kept)
 
 
 @pytest.mark.representatives(8)  # all: each form has averages of its own
@@ -136,15 +125,15 @@ def test_it_is_one_operation_where_there_is_one(
     dtype, axis = arguments.get("dtype", "float32"), arguments.get("axis", -1)
     x = tf.constant(rng.normal(2.0, 3.0, [4, 5, 6]), dtype)
     mask = rng.integers(0, 2, [4, 5]).astype(bool) if masked else None
-    layer = built(layers.BatchNormalization, x.shape, rng, **arguments)
+    layer = built(x.shape, rng, **arguments)
     weights = layer.get_weights()
     rows = np.moveaxis(np.asarray(x), axis, -1)
-    seen = rows if mask is None else rows[mask]
+    seen = rows[mask] if masked else rows
+    mask = tf.constant(mask) if masked else None
     _, mean, variance = normalized(seen, weights, training)
     if training:
         weights[2:] = [f(seen, tuple(range(seen.ndim - 1))) for f in MOMENTS]
     expected = np.moveaxis(normalized(rows, weights, False)[0], -1, axis)
-    mask = None if mask is None else tf.constant(mask)
     traced = tf.function(lambda x: layer(x, training=training, mask=mask))
     checks.assert_close(traced(x), expected, 1e-5)
     checks.assert_close(layer.get_weights()[2], mean, 1e-5)
@@ -157,19 +146,16 @@ def test_it_is_one_operation_where_there_is_one(
     assert unfused or arguments or masked or not steps
 
 
-def test_weights_and_configurations_are_those_of_keras(rng, tmp_path):
-    ours = built(layers.BatchNormalization, (2, 3), rng, name="norm")
+def test_weights_and_configurations_are_those_of_keras(rng):
+    ours = built((2, 3), rng, name="norm")
     theirs = Theirs.from_config(ours.get_config())
     theirs.build((2, 3))
     theirs.set_weights(ours.get_weights())
     x = rng.normal(size=[7, 3]).astype("float32")
     checks.assert_close(ours(x), theirs(x), 1e-5)
-    inputs = tf.keras.Input((3,))
-    model = tf.keras.Model(inputs, ours(inputs))
-    model.save(tmp_path / "model.keras")
-    loaded = tf.keras.models.load_model(tmp_path / "model.keras")
-    assert type(loaded.layers[1]) is layers.BatchNormalization
-    np.testing.assert_array_equal(loaded(x), model(x))
+    by_position = (-1, 0.7, 0.01, False)
+    config = layers.BatchNormalization(*by_position, name="norm").get_config()
+    assert config == Theirs(*by_position, name="norm").get_config()
 
 
 def channels_of_all_kinds(rng, shape):
@@ -196,7 +182,7 @@ def close_channels(actual, expected, tolerance):
 def test_xla_computes_what_eager_calls_do(dtype, tolerance, rng):
     x = channels_of_all_kinds(rng, [6, 5, 7])
     upstream = tf.constant(rng.normal(size=x.shape), tf.float64)
-    layer = built(layers.BatchNormalization, x.shape, rng, dtype=dtype)
+    layer = built(x.shape, rng, dtype=dtype)
     x, start = tf.cast(x, layer.compute_dtype), layer.get_weights()
     step, found = step_of(layer, upstream), []
     for function in (step, tf.function(step, jit_compile=True)):
@@ -260,7 +246,7 @@ def test_threads_may_share_layers(rng):
 )
 def test_batches_of_no_value_or_one(shape, mask, values, compiled, rng):
     """None moves nothing, and one has no variance."""
-    layer = built(layers.BatchNormalization, shape, rng)
+    layer = built(shape, rng)
     gamma, beta, mean, variance = layer.get_weights()
     mask = None if mask is None else tf.constant(mask)
     step = step_of(layer, tf.ones(shape), mask=mask)
@@ -283,35 +269,31 @@ def test_batches_of_no_value_or_one(shape, mask, values, compiled, rng):
 def test_padding_may_be_anything(rng):
     x = rng.normal(size=[3, 5, 2]).astype("float32")
     mask = rng.integers(0, 2, [3, 5]).astype(bool)
-    layer = built(layers.BatchNormalization, x.shape, rng)
+    layer = built(x.shape, rng)
     start = layer.get_weights()
     upstream = tf.constant(rng.normal(size=x.shape) * mask[..., None])
+    step = step_of(layer, upstream, mask=tf.constant(mask))
     found = []
     for padding in (0.0, np.nan, np.inf):
         layer.set_weights(start)
-        padded = tf.constant(np.where(mask[..., None], x, padding), tf.float32)
-        with tf.GradientTape() as tape:
-            tape.watch(padded)
-            outputs = layer(padded, training=True, mask=tf.constant(mask))
-            outputs = tf.where(mask[..., None], outputs, 0.0)
-            loss = tf.reduce_sum(outputs * tf.cast(upstream, tf.float32))
-        sources = [padded, *map(checks.raw, layer.trainable_weights)]
-        found.append([outputs, *tape.gradient(loss, sources)])
-        found[-1] += layer.get_weights()
+        padded = np.where(mask[..., None], x, padding)
+        outputs, *gradients = step(tf.constant(padded, tf.float32))
+        outputs = tf.where(mask[..., None], outputs, 0.0)
+        found.append([outputs, *gradients, *layer.get_weights()])
     for zero, nan, infinite in zip(*found, strict=True):
         np.testing.assert_array_equal(nan, zero)
         np.testing.assert_array_equal(infinite, zero)
 
 
 def test_a_mask_of_another_rank_is_refused(rng):
-    layer = built(layers.BatchNormalization, (3, 5, 2), rng)
+    layer = built((3, 5, 2), rng)
     with pytest.raises(ValueError, match="one axis less than the inputs"):
         layer(tf.ones([3, 5, 2]), training=True, mask=tf.ones([3], tf.bool))
 
 
 def test_a_function_has_gradients_where_its_statistics_are_traced(rng):
     x = tf.constant(rng.normal(size=[3, 5, 4]))
-    layer = built(layers.BatchNormalization, x.shape, rng, dtype="float64")
+    layer = built(x.shape, rng, dtype="float64")
 
     def call(x):
         return tf.square(layer(x, training=True))
@@ -330,7 +312,7 @@ def test_second_derivatives(rng):
     """Of the two passes, against those of elementary operations."""
     x = tf.constant(rng.normal(size=[4, 3, 2]))
     up, direction = tf.constant(rng.normal(size=[2, 4, 3, 2]))
-    layer = built(layers.BatchNormalization, x.shape, rng, dtype="float64")
+    layer = built(x.shape, rng, dtype="float64")
     gamma, beta, *_ = layer.get_weights()
 
     def plain(x):
@@ -359,29 +341,28 @@ def test_second_derivatives(rng):
         checks.assert_close(graph(), expected, 1e-9)
 
 
-def shared(layer_type, strategy, values, masks, upstreams, **arguments):
+def shared(strategy, values, masks, upstreams):
     """A synchronized layer's outputs, gradients and averages, by replica."""
     rng = np.random.default_rng(1)
     with strategy.scope():
-        layer = built(layer_type, values[0].shape, rng, **arguments)
+        layer = built(values[0].shape, rng, synchronized=True)
 
     def step(x, mask, upstream):
         return step_of(layer, upstream, mask=mask)(x)
 
     def distributed(parts):
+        if parts is None:
+            return None
         return strategy.experimental_distribute_values_from_function(
             lambda context: parts[context.replica_id_in_sync_group]
         )
 
-    parts = [distributed(part) for part in (values, masks, upstreams) if part]
-    if not masks:
-        parts.insert(1, None)
-    results = tf.function(strategy.run)(step, parts)
-    found = [strategy.experimental_local_results(r) for r in results]
-    for average in (layer.moving_mean, layer.moving_variance):
-        copies = strategy.experimental_local_results(checks.raw(average))
-        found.append([copy.numpy() for copy in copies])
-    return found
+    parts = [*map(distributed, (values, masks, upstreams))]
+    found = [
+        *tf.function(strategy.run)(step, parts),
+        *map(checks.raw, (layer.moving_mean, layer.moving_variance)),
+    ]
+    return [*map(strategy.experimental_local_results, found)]
 
 
 @pytest.mark.slow
@@ -393,34 +374,26 @@ def test_replicas_share_a_batch(
     sizes, is_masked, two_replicas, four_replicas, rng
 ):
     strategy = two_replicas if len(sizes) == 2 else four_replicas
-    ends = np.cumsum(sizes)[:-1]
     x = channels_of_all_kinds(rng, [sum(sizes), 5])
     mask = rng.integers(0, 2, x.shape[:-1]).astype(bool) if is_masked else None
     upstream = rng.normal(size=x.shape).astype("float32")
-
-    def parts(whole):
-        if whole is None:
-            return None
-        return [tf.constant(part) for part in np.split(whole, ends)]
-
+    x, mask, upstream = whole = [
+        None if array is None else tf.constant(array)
+        for array in (x, mask, upstream)
+    ]
     outputs, gradients, d_gamma, d_beta, *averages = shared(
-        layers.BatchNormalization,
         strategy,
-        *map(parts, (x, mask, upstream)),
-        synchronized=True,
+        *(None if part is None else tf.split(part, sizes) for part in whole),
     )
-    rng = np.random.default_rng(1)
-    alone = built(layers.BatchNormalization, x.shape, rng, synchronized=True)
-    mask = None if mask is None else tf.constant(mask)
-    step = step_of(alone, tf.constant(upstream), mask=mask)
-    exact = [*step(tf.constant(x)), *alone.get_weights()[2:]]
-    whole = np.concatenate(outputs), np.concatenate(gradients)
-    whole = *whole, sum(d_gamma), sum(d_beta)
-    for joint, expected in zip(whole, exact[:4], strict=True):
-        close_channels(joint, expected, 1e-5)
+    alone = built(x.shape, np.random.default_rng(1), synchronized=True)
+    exact = [*step_of(alone, upstream, mask=mask)(x), *alone.get_weights()[2:]]
+    joint = tf.concat(outputs, 0), tf.concat(gradients, 0)
+    joint = *joint, sum(d_gamma), sum(d_beta)
+    for found, expected in zip(joint, exact[:4], strict=True):
+        close_channels(found, expected, 1e-5)
     for copies, expected in zip(averages, exact[4:], strict=True):
         for copy in copies:
-            close_channels(copy, expected, 1e-5)
+            close_channels(copy.numpy(), expected, 1e-5)
 
 
 def test_replicas_meet_once_each_way(two_replicas, rng, monkeypatch):
@@ -433,14 +406,7 @@ def test_replicas_meet_once_each_way(two_replicas, rng, monkeypatch):
 
     monkeypatch.setattr(context_type, "merge_call", counted)
     x = tf.constant(rng.normal(size=[4, 5, 3]), tf.float32)
-    shared(
-        layers.BatchNormalization,
-        two_replicas,
-        [x, x],
-        None,
-        [x, x],
-        synchronized=True,
-    )
+    shared(two_replicas, [x, x], None, [x, x])
     # Ends the walk through the graphs of all replicas, for each of them.
     assert {value.op.type for value in met} == {"StopGradient"}
     shapes = [tuple(value.shape) for value in met]

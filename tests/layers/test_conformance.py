@@ -19,11 +19,18 @@ import tensorflow as tf
 from lambdanet_tf import layers
 from lambdanet_tf import ops
 from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.layers import LambdaConv
+from lambdanet_tf.layers import LambdaLayer
 from tests.support import cases
 from tests.support import checks
 from tests.support import networks
 from tests.support.cases import CASES
 from tests.support.checks import assert_all_close
+from tests.support.random_layers import built
+from tests.support.random_layers import twin
+
+# Rows whose layers are called on their inputs alone.
+ALONE = [case for case in CASES if set(case.shapes) == {"inputs"}]
 
 
 def random_model(rows=CASES):
@@ -48,18 +55,23 @@ def model():
     return model_of(CASES)
 
 
+def of_any_batch(data):
+    """What stands for these tensors in a graph for batches of any size."""
+    return {
+        name: tf.TensorSpec([None, *x.shape[1:]], x.dtype, name)
+        for name, x in data.items()
+    }
+
+
 def free_batch(model):
     """A function of the model in inference, traced for batches of any size.
 
     Other graphs of the same model may round differently: which kernels are
     fused depends on the shapes that are known, and on the processor.
     """
-    specs = {
-        name: tf.TensorSpec([None, *value.shape[1:]], value.dtype, name)
-        for name, value in cases.joint_data().items()
-    }
     return tf.function(
-        lambda inputs: model(inputs, training=False), input_signature=[specs]
+        lambda inputs: model(inputs, training=False),
+        input_signature=[of_any_batch(cases.joint_data())],
     )
 
 
@@ -106,13 +118,14 @@ def test_arguments_attributes_and_config_are_the_same_set(case, model):
 @pytest.mark.slow
 @pytest.mark.every_lane
 def test_build_alone_creates_all_weights(model):
-    for case in CASES:
-        if set(case.shapes) == {"inputs"}:
-            layer = case.make()
-            layer.build((None, *case.inputs))
-            assert [tuple(weight.shape) for weight in layer.weights] == [
-                tuple(w.shape) for w in model.get_layer(case.name).weights
-            ], case.name
+    for case in ALONE:
+        layer = case.make()
+        layer.build((None, *case.inputs))
+        shapes, expected = (
+            [tuple(weight.shape) for weight in x.weights]
+            for x in (layer, model.get_layer(case.name))
+        )
+        assert shapes == expected, case.name
 
 
 def shapes_of(outputs):
@@ -124,19 +137,14 @@ def shapes_of(outputs):
 def test_symbolic_eager_and_computed_shapes_agree(model):
     symbolic = shapes_of(model.output)
     for batch in (1, 3):
-        expected = {
-            case.name: (batch, *symbolic[case.name][1:])
-            if case.batched
-            else symbolic[case.name]
-            for case in CASES
-        }
-        assert shapes_of(model(cases.joint_data(batch))) == expected
+        expected = dict(symbolic)
         for case in CASES:
-            if set(case.shapes) == {"inputs"}:
-                computed = case.make().compute_output_shape(
-                    (batch, *case.inputs)
-                )
-                assert tuple(computed) == expected[case.name], case.name
+            if case.batched:
+                expected[case.name] = (batch, *symbolic[case.name][1:])
+        assert shapes_of(model(cases.joint_data(batch))) == expected
+        for case in ALONE:
+            shape = case.make().compute_output_shape((batch, *case.inputs))
+            assert tuple(shape) == expected[case.name], case.name
 
 
 @pytest.mark.slow
@@ -145,13 +153,11 @@ def test_sizes_may_be_unknown(rng):
     any_size = [case for case in CASES if case.any_size]
     free = cases.joint(any_size, free=True)
     for case in any_size:
-        unknown = (None,) * (len(case.inputs) - 1)
+        unknown = (None,) * len(case.inputs)
         shape = tuple(free.output[case.name].shape)
-        assert shape == (None, *unknown, shape[-1])
-        computed = case.make().compute_output_shape(
-            (None, *unknown, case.inputs[-1])
-        )
-        assert tuple(computed) == shape
+        assert shape[:-1] == unknown
+        given = (*unknown, case.inputs[-1])
+        assert tuple(case.make().compute_output_shape(given)) == shape
     for grow in (0, 1, 2):
         data, expected = {}, {}
         for case in any_size:
@@ -281,18 +287,12 @@ def test_batches_of_a_generator_have_no_static_sizes(rng):
 
 @pytest.mark.thorough
 @pytest.mark.once
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"causal": True},
-        {"implementation": "lambda_first"},
-        {"implementation": "query_first"},
-    ],
-    ids=str,
-)
-def test_second_derivatives_compiled_by_xla(arguments, rng):
+@pytest.mark.parametrize("form", ["causal", "lambda_first", "query_first"])
+def test_second_derivatives_compiled_by_xla(form, rng):
     x = tf.constant(rng.normal(size=[2, 21, 3]), tf.float32)
-    layer = layers.LambdaLayer(4, num_heads=2, key_dim=2, scope=5, **arguments)
+    causal = form == "causal"
+    arguments = {"causal": True} if causal else {"implementation": form}
+    layer = LambdaLayer(4, num_heads=2, key_dim=2, scope=5, **arguments)
     layer(x)
 
     def penalty(x):
@@ -326,11 +326,7 @@ def test_a_batch_without_examples_changes_nothing(rows):
             )
         return outputs, tape.gradient(loss, variables)
 
-    specs = {
-        name: tf.TensorSpec([None, *x.shape[1:]], x.dtype, name)
-        for name, x in data.items()
-    }
-    traced = tf.function(step, input_signature=[specs])
+    traced = tf.function(step, input_signature=[of_any_batch(data)])
     for function in (step, tf.function(step), traced):
         for count in 20 * [2**power for power in range(4, 12)]:
             tf.fill([count], 1e30)
@@ -387,13 +383,16 @@ def test_model_export(model, tmp_path):
             assert_all_close(restored.serve(data), expected, 0)
 
 
+# Rounding of a few hundred terms; a float16 softmax alone passes this, large
+# logits are tried in test_traps.py.
+HALF = {"float16": 2e-2, "bfloat16": 1e-1}
+
+
 @pytest.mark.slow
 @cases.in_parts
 def test_half_precision_is_close_to_single(rows):
     model, data = model_of(rows), cases.joint_data(rows=rows)
-    # Rounding of a few hundred terms; a float16 softmax alone passes this,
-    # large logits are tried in test_traps.py.
-    for dtype, tolerance in (("float16", 2e-2), ("bfloat16", 1e-1)):
+    for dtype, tolerance in HALF.items():
         half = cases.joint(rows, dtype=f"mixed_{dtype}")
         half.set_weights(model.get_weights())
         assert all(weight.dtype == "float32" for weight in half.weights)
@@ -405,6 +404,7 @@ def test_half_precision_is_close_to_single(rows):
 
 
 _SMALL = {"filters": 6, "num_heads": 2, "key_dim": 3}
+_WIDE = {"scope": 3, "intra_depth": 2}
 
 
 # Each algorithm on a map, the one for sequences on a sequence; a global layer
@@ -416,37 +416,25 @@ _SMALL = {"filters": 6, "num_heads": 2, "key_dim": 3}
     ("layer_type", "arguments", "inputs"),
     [
         *(
-            (
-                layers.LambdaLayer,
-                {"scope": 3, "intra_depth": 2, "implementation": name},
-                (5, 6, 7),
-            )
+            (LambdaLayer, {**_WIDE, "implementation": name}, (5, 6, 7))
             for name in ops.implementations(2)
         ),
-        (layers.LambdaLayer, {"implementation": "fft"}, (5, 7)),
-        (layers.LambdaLayer, {}, (5, 7)),
-        (layers.LambdaConv, {"kernel_size": 3, "strides": 2}, (5, 6, 7)),
+        (LambdaLayer, {"implementation": "fft"}, (5, 7)),
+        (LambdaLayer, {}, (5, 7)),
+        (LambdaConv, {"kernel_size": 3, "strides": 2}, (5, 6, 7)),
     ],
 )
 def test_every_implementation_compiles_in_every_precision(
     layer_type, arguments, inputs, rng
 ):
     x = tf.constant(rng.normal(size=[2, *inputs]), tf.float32)
-    layer = layer_type(**_SMALL, **arguments)
-    layer(x)
-    checks.randomize(layer, rng)
+    layer = built(x, layer_type, **_SMALL, **arguments)
     expected = checks.oracle_output(layer, {"inputs": x})
     compiled = tf.function(layer, jit_compile=True)
     checks.assert_close(compiled(x), expected, 1e-5)
-    for policy, tolerance in (
-        ("mixed_float16", 2e-2),
-        ("mixed_bfloat16", 1e-1),
-    ):
-        half = layer_type(**_SMALL, **arguments, dtype=policy)
-        half(x)
-        half.set_weights(layer.get_weights())
-        output = tf.cast(half(x), tf.float32)
-        checks.assert_close(output, expected, tolerance)
+    for dtype, tolerance in HALF.items():
+        half = twin(layer, x, dtype=f"mixed_{dtype}")
+        checks.assert_close(tf.cast(half(x), tf.float32), expected, tolerance)
 
 
 @pytest.mark.slow
@@ -454,17 +442,15 @@ def test_every_implementation_compiles_in_every_precision(
 @pytest.mark.parametrize(
     ("layer_type", "implementation"),
     [
-        *((layers.LambdaLayer, name) for name in ops.implementations(2)),
-        (layers.LambdaConv, "auto"),
-        (layers.LambdaConv, "einsum"),
+        *((LambdaLayer, name) for name in ops.implementations(2)),
+        (LambdaConv, "auto"),
+        (LambdaConv, "einsum"),
     ],
 )
 def test_unknown_sizes_are_computed_or_refused(layer_type, implementation, rng):
-    size = "scope" if layer_type is layers.LambdaLayer else "kernel_size"
-    inputs = tf.keras.Input([None, None, 7])
-    layer = layer_type(
-        **_SMALL, **{size: (3, 5)}, implementation=implementation
-    )
+    size = "scope" if layer_type is LambdaLayer else "kernel_size"
+    arguments = {**_SMALL, size: (3, 5), "implementation": implementation}
+    layer, inputs = layer_type(**arguments), tf.keras.Input([None, None, 7])
     try:
         model = tf.keras.Model(inputs, layer(inputs))
     except ValueError as error:
@@ -516,8 +502,8 @@ def test_two_replicas_equal_one_device(rows, two_replicas):
         outputs = local(outputs)
         case = next(case for case in CASES if case.name == name)
         if not case.batched:  # the same on both replicas, and counted twice
-            checks.assert_close(outputs[0], expected[name], 1e-6)
-            checks.assert_close(outputs[1], expected[name], 1e-6)
+            for output in outputs:
+                checks.assert_close(output, expected[name], 1e-6)
             continue
         checks.assert_close(tf.concat(outputs, 0), expected[name], 1e-6)
         pairs = (m.get_layer(name).weights for m in (model, single))
@@ -528,14 +514,11 @@ def test_two_replicas_equal_one_device(rows, two_replicas):
 
 @pytest.mark.thorough
 def test_weights_of_the_other_keras(tmp_path):
-    environment = dict(os.environ)
-    environment.pop("TF_USE_LEGACY_KERAS", None)
-    if KERAS_3:
-        environment["TF_USE_LEGACY_KERAS"] = "1"
+    other = {"TF_USE_LEGACY_KERAS": "1" if KERAS_3 else "0"}
     subprocess.run(
         [sys.executable, "-m", "tests.support.cases", str(tmp_path)],
         cwd=pathlib.Path(__file__).parents[2],
-        env=environment,
+        env={**os.environ, **other},
         check=True,
     )
     model = cases.joint()

@@ -1,11 +1,15 @@
 """Models that users convert by themselves: TFLite and ONNX beside Keras."""
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import ops
+from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.layers import RelativeAttention
 from tests.support.checks import randomize
 
 # Operations of TensorFlow alone are converted.
@@ -14,69 +18,66 @@ pytestmark = pytest.mark.once
 _SMALL = {"filters": 4, "num_heads": 2, "key_dim": 3}
 
 
-def _joined(inputs, branches):
+def side_by_side(shape, *branches):
+    inputs = tf.keras.Input(shape, name="x")
     outputs = [layer(inputs) for layer in branches]
-    return tf.keras.layers.Concatenate()(outputs)
+    return tf.keras.Model(inputs, tf.keras.layers.Concatenate()(outputs))
 
 
 def images_of_any_size():
     """Layers side by side, and one behind them that cuts the size."""
-    inputs = tf.keras.Input((None, None, 3), name="x")
     local = {**_SMALL, "scope": 3}
-    branches = [
-        layers.LambdaLayer(**local, implementation="conv2d", intra_depth=2),
-        layers.LambdaLayer(
-            **local, implementation="depthwise", intra_depth=2, multi_head=True
-        ),
-        layers.LambdaLayer(**local, use_position_bias=True),
-        layers.LambdaLayer(**_SMALL, use_position=False),
-        layers.RelativeAttention(**local),
-        layers.RelativeAttention(**local, axis=2, position_embedding="joint"),
+    deep = {**local, "intra_depth": 2}
+    model = side_by_side(
+        (None, None, 3),
+        LambdaLayer(**deep, implementation="conv2d"),
+        LambdaLayer(**deep, implementation="depthwise", multi_head=True),
+        LambdaLayer(**local, use_position_bias=True),
+        LambdaLayer(**_SMALL, use_position=False),
+        RelativeAttention(**local),
+        RelativeAttention(**local, axis=2, position_embedding="joint"),
         layers.SqueezeExcite(1.0),
-    ]
-    outputs = _joined(inputs, branches)
+    )
+    [inputs], [outputs] = model.inputs, model.outputs
     outputs = layers.LambdaConv(**_SMALL, kernel_size=3, strides=2)(outputs)
     return tf.keras.Model(inputs, outputs), [(2, 7, 6, 3), (1, 4, 9, 3)]
 
 
 def volumes_of_any_size():
-    inputs = tf.keras.Input((None, None, None, 3), name="x")
-    branches = [
-        layers.LambdaLayer(**_SMALL, scope=3),
-        layers.RelativeAttention(**_SMALL, scope=(1, 3, 3)),
-    ]
-    return tf.keras.Model(inputs, _joined(inputs, branches)), [(2, 2, 5, 3, 3)]
+    model = side_by_side(
+        (None, None, None, 3),
+        LambdaLayer(**_SMALL, scope=3),
+        RelativeAttention(**_SMALL, scope=(1, 3, 3)),
+    )
+    return model, [(2, 2, 5, 3, 3)]
 
 
 def every_algorithm():
     """Sizes are fixed; the batch is free, as Keras leaves it."""
-    inputs = tf.keras.Input((9, 6, 3), name="x")
+    names = [name for name in ops.implementations(2) if name != "fourier_tpu"]
     branches = [
-        layers.LambdaLayer(**_SMALL, scope=3, implementation=name)
-        for name in ops.implementations(2)
-        if name != "fourier_tpu"
+        LambdaLayer(**_SMALL, scope=3, implementation=name) for name in names
     ]
-    return tf.keras.Model(inputs, _joined(inputs, branches)), [(2, 9, 6, 3)]
+    return side_by_side((9, 6, 3), *branches), [(2, 9, 6, 3)]
 
 
 def sequences():
-    inputs = tf.keras.Input((37, 5), name="x")
-    branches = [
-        layers.LambdaLayer(
-            **_SMALL, causal=True, scope=5, intra_depth=2, use_batch_norm=True
-        ),
-        layers.LambdaLayer(**_SMALL, causal=True, key_normalization="l2"),
-        layers.RelativeAttention(**_SMALL, causal=True, scope=5),
-    ]
-    return tf.keras.Model(inputs, _joined(inputs, branches)), [(2, 37, 5)]
+    past = {**_SMALL, "causal": True}
+    model = side_by_side(
+        (37, 5),
+        LambdaLayer(**past, scope=5, intra_depth=2, use_batch_norm=True),
+        LambdaLayer(**past, key_normalization="l2"),
+        RelativeAttention(**past, scope=5),
+    )
+    return model, [(2, 37, 5)]
 
 
 def long_sequences():
     """Of a length for which CPUs take transforms, which no file has."""
     inputs = tf.keras.Input((512, 5), name="x")
-    outputs = layers.LambdaLayer(**_SMALL)(inputs)
+    outputs = LambdaLayer(**_SMALL)(inputs)
     with ops.planning_for("cpu"):
-        layer = layers.LambdaLayer(**_SMALL)
+        layer = LambdaLayer(**_SMALL)
         layer.build((None, 512, 5))
         assert layer.inference_plan.algorithm == "fft"
     return tf.keras.Model(inputs, outputs), [(2, 512, 5)]
@@ -114,17 +115,23 @@ def by_tflite_from_saved_model(model, folder):
     )
 
 
-def by_onnx(model, _):
+def onnx_session(function, *specs):
     convert = pytest.importorskip("tf2onnx").convert
     runtime = pytest.importorskip("onnxruntime")
+    function = tf.function(function, input_signature=specs)
+    proto, _ = convert.from_function(function, input_signature=specs, opset=17)
+    return runtime.InferenceSession(proto.SerializeToString())
+
+
+def run(session, *values):
+    names = [given.name for given in session.get_inputs()]
+    return session.run(None, dict(zip(names, values, strict=True)))
+
+
+def by_onnx(model, _):
     spec = tf.TensorSpec(model.inputs[0].shape, tf.float32, name="x")
-    proto, _ = convert.from_function(
-        tf.function(lambda x: model(x, training=False), input_signature=[spec]),
-        input_signature=[spec],
-        opset=17,
-    )
-    session = runtime.InferenceSession(proto.SerializeToString())
-    return lambda x: session.run(None, {"x": x})[0]
+    session = onnx_session(lambda x: model(x, training=False), spec)
+    return lambda x: run(session, x)[0]
 
 
 def by_onnx_from_keras(model, folder):
@@ -133,64 +140,51 @@ def by_onnx_from_keras(model, folder):
     file = str(folder / "model.onnx")
     model.export(file, format="onnx", verbose=False)
     session = runtime.InferenceSession(file)
-    [given] = session.get_inputs()
-    return lambda x: session.run(None, {given.name: x})[0]
+    return lambda x: run(session, x)[0]
 
 
-CASES = [
+MODELS = [
     sequences,
     images_of_any_size,
-    pytest.param(volumes_of_any_size, marks=pytest.mark.slow),
+    volumes_of_any_size,
     every_algorithm,
     long_sequences,
-    pytest.param(sequences_of_any_length, marks=pytest.mark.slow),
+    sequences_of_any_length,
 ]
+EXPORTS = by_tflite_from_saved_model, by_onnx_from_keras
 
 
 @pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.filterwarnings("ignore")  # converters' own
-@pytest.mark.parametrize("convert", [by_tflite, by_onnx])
-@pytest.mark.parametrize("build", CASES)
+@pytest.mark.parametrize(
+    ("build", "convert"),
+    [
+        *itertools.product(MODELS, (by_tflite, by_onnx)),
+        *itertools.product((long_sequences, images_of_any_size), EXPORTS),
+    ],
+)
 def test_converted_models_compute_what_keras_computes(
     build, convert, rng, tmp_path
 ):
     model, shapes = build()
     randomize(model, np.random.default_rng(1))
     with ops.planning_for("portable"):
-        run = convert(model, tmp_path)
+        converted = convert(model, tmp_path)
     for shape in shapes:
         x = rng.normal(size=shape).astype(np.float32)
         wanted = model(x, training=False).numpy()
         rounding = 1e-4 + 1e-6 * np.abs(wanted).max()
-        np.testing.assert_allclose(run(x), wanted, rtol=1e-4, atol=rounding)
-
-
-@pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "convert", [by_tflite_from_saved_model, by_onnx_from_keras]
-)
-@pytest.mark.parametrize(
-    "build",
-    [
-        long_sequences,
-        pytest.param(images_of_any_size, marks=pytest.mark.slow),
-    ],
-)
-def test_exports_of_keras_convert(build, convert, rng, tmp_path):
-    test_converted_models_compute_what_keras_computes(
-        build, convert, rng, tmp_path
-    )
+        np.testing.assert_allclose(
+            converted(x), wanted, rtol=1e-4, atol=rounding
+        )
 
 
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")
 def test_a_converted_step_streams(rng):
     """Three positions, one after the other, in onnxruntime."""
-    convert = pytest.importorskip("tf2onnx").convert
-    runtime = pytest.importorskip("onnxruntime")
-    layer = layers.LambdaLayer(**_SMALL, causal=True, scope=5)
+    layer = LambdaLayer(**_SMALL, causal=True, scope=5)
     layer.build((None, 37, 5))
     start = layer.initial_state(2)
     state = tf.nest.flatten(start)
@@ -201,28 +195,19 @@ def test_a_converted_step_streams(rng):
         outputs, state = layer.step(x, state)
         return [outputs, *tf.nest.flatten(state)]
 
-    specs = [tf.TensorSpec([2, 1, 5])]
-    specs += [tf.TensorSpec(x.shape, x.dtype) for x in state]
-    step = tf.function(step, input_signature=specs)
-    proto, _ = convert.from_function(step, input_signature=specs, opset=17)
-    session = runtime.InferenceSession(proto.SerializeToString())
-    names = [x.name for x in session.get_inputs()]
+    specs = [tf.TensorSpec(x.shape, x.dtype) for x in state]
+    session = onnx_session(step, tf.TensorSpec([2, 1, 5]), *specs)
     state = [x.numpy() for x in state]
-    for position in range(3):
-        values = [inputs[:, position : position + 1], *state]
-        outputs, *state = session.run(
-            None, dict(zip(names, values, strict=True))
-        )
+    whole = layer(inputs)
+    for now in range(3):
+        outputs, *state = run(session, inputs[:, now : now + 1], *state)
         np.testing.assert_allclose(
-            outputs,
-            layer(inputs)[:, position : position + 1],
-            rtol=1e-4,
-            atol=1e-5,
+            outputs, whole[:, now : now + 1], rtol=1e-4, atol=1e-5
         )
 
 
 def test_transforms_are_refused_with_the_way_out():
-    layer = layers.LambdaLayer(**_SMALL, implementation="fft")
+    layer = LambdaLayer(**_SMALL, implementation="fft")
     with (
         ops.planning_for("portable"),
         pytest.raises(ValueError, match=r"'portable' has not\. Use 'auto'"),

@@ -25,14 +25,6 @@ def layer_of(model, layer_type):
     return next(x for x in model.layers if isinstance(x, layer_type))
 
 
-def model_of(case, layer):
-    tensors = {
-        name: tf.keras.Input(shape, name=name)
-        for name, shape in case.shapes.items()
-    }
-    return tf.keras.Model(tensors, case.call(layer, tensors))
-
-
 def trains(model, data):
     """Which parts of a model train: none moves in a step if none trains."""
     before = model.get_weights()
@@ -50,20 +42,18 @@ def trains(model, data):
 @every_layer
 def test_frozen_layers_stay_frozen(case, tmp_path):
     data = case.data(batch=2)
-    models_of = {
-        "in the constructor": model_of(case, case.make(trainable=False))
-    }
+    frozen = {"in the constructor": case.model(trainable=False)}
     layer = case.make()
     layer.trainable = False
-    models_of["before it was built"] = model_of(case, layer)
-    model = model_of(case, case.make())
+    frozen["before it was built"] = case.model(layer)
+    model = case.model()
     if model.trainable_weights:
         assert trains(model, data) != (0, 0)
     layer_of(model, case.layer).trainable = False
-    models_of["once built"] = model
+    frozen["once built"] = model
     for way, copied in checks.COPIES.items():
-        models_of[way] = copied(model, tmp_path)
-    for when, model in models_of.items():
+        frozen[way] = copied(model, tmp_path)
+    for when, model in frozen.items():
         assert trains(model, data) == (0, 0), when
         layer = layer_of(model, case.layer)
         assert not layer.trainable, when
@@ -83,11 +73,11 @@ def sublayers(layer):
 @every_layer
 def test_partly_frozen_layers_stay_so(case, way, tmp_path):
     model = case.model()
-    layer = layer_of(model, case.layer)
-    names = list(sublayers(layer))
+    own = sublayers(layer_of(model, case.layer))
+    names = list(own)
     for frozen in (names[:1], names[1:]):
         for name in names:
-            sublayers(layer)[name].trainable = name not in frozen
+            own[name].trainable = name not in frozen
         copied = layer_of(checks.COPIES[way](model, tmp_path), case.layer)
         for name, sublayer in sublayers(copied).items():
             assert sublayer.trainable == (name not in frozen), name
@@ -105,7 +95,7 @@ def test_what_is_set_for_sublayers_counts_until_the_layer_is_set(case):
     assert config == checks.plain(layer.get_config())
     again = case.layer.from_config(config)
     again.trainable = False
-    model_of(case, again)
+    case.model(again)
     again.trainable = True
     assert len(again.trainable_weights) == case.trainable
 
@@ -175,14 +165,11 @@ def test_quantized_layers_are_loaded(case, tmp_path):
         np.testing.assert_array_equal(copied(data), quantized)
 
 
-CONSTANTS = {
-    case.name: case
+CONSTANTS = [
+    case
     for case in cases.CASES
-    if case.attention_mask is not None
-    or set(case.shapes) & {"context", "context_mask", "embeddings"}
-}
-
-
+    if case.attention_mask is not None or len(case.shapes) > 1
+]
 KINDS = tf.constant, np.asarray, lambda value: value.tolist()
 
 
@@ -190,21 +177,19 @@ KINDS = tf.constant, np.asarray, lambda value: value.tolist()
 def test_constants_of_a_model_are_kept(tmp_path):
     """Of each row as one kind of number in the model, as all in the call."""
     inputs, outputs, expected, xs = {}, {}, {}, {}
-    for number, (name, case) in enumerate(CONSTANTS.items()):
-        data = case.data(batch=1)
+    for number, case in enumerate(CONSTANTS):
+        name, data = case.name, case.data(batch=1)
         xs[name] = data.pop("inputs")
         if case.attention_mask is not None:
             data["attention_mask"] = case.attention_mask
         layer = case.make(name=f"{name}_layer")
         expected[name] = layer(xs[name], **data)
-        for kind in KINDS:
-            constants = {key: kind(value) for key, value in data.items()}
+        given = [{key: kind(x) for key, x in data.items()} for kind in KINDS]
+        for constants in given:
             output = layer(xs[name], **constants)
             checks.assert_close(output, expected[name], 1e-6)
-        kind = KINDS[number % len(KINDS)]
-        constants = {key: kind(value) for key, value in data.items()}
         inputs[name] = tf.keras.Input(case.inputs, batch_size=1, name=name)
-        outputs[name] = layer(inputs[name], **constants)
+        outputs[name] = layer(inputs[name], **given[number % len(KINDS)])
     model = tf.keras.Model(inputs, outputs)
     checks.assert_all_close(model(xs), expected, 1e-6)
     for way in ("keras_file", "clone_model"):

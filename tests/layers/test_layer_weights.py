@@ -20,44 +20,50 @@ from lambdanet_tf.arguments import fraction
 from lambdanet_tf.layers.argument import argument
 from tests.support import checks
 from tests.support import oracle
+from tests.support.random_layers import built
 from tests.support.random_layers import copy_weights
+from tests.support.random_layers import normal
+
+_SIZE = {"num_heads": 2, "key_dim": 3}
+_DEEP = {**_SIZE, "filters": 10, "intra_depth": 7}
+
+
+def weights_of(layer):
+    """Arrays of a layer's variables by their names in the oracle."""
+    return checks.split_point(layer, {})[0]
+
+
+def shapes_of(inputs, **arguments):
+    layer = layers.LambdaLayer(**_DEEP, **arguments)
+    layer.build(inputs)
+    return {name: value.shape for name, value in weights_of(layer).items()}
 
 
 @pytest.mark.parametrize("use_batch_norm", [False, True])
 def test_weights_have_the_documented_shapes(use_batch_norm):
-    layer = layers.LambdaLayer(
-        filters=10,
-        num_heads=2,
-        key_dim=3,
-        intra_depth=7,
-        scope=(3, 5),
-        use_batch_norm=use_batch_norm,
-    )
-    layer(tf.zeros([1, 4, 6, 11]))
-    shapes = {
-        name: tuple(variable.shape)
-        for name, variable in checks.reference_weights(layer).items()
+    expected = {
+        "query": (11, 2 * 3),
+        "key": (11, 3 * 7),
+        "value": (11, 5 * 7),
+        "embeddings": (3, 5, 3, 7),
     }
-    assert shapes["query"] == (11, 2 * 3)
-    assert shapes["key"] == (11, 3 * 7)
-    assert shapes["value"] == (11, 5 * 7)
-    assert shapes["embeddings"] == (3, 5, 3, 7)
-    assert layer.value_dim == 5
     if use_batch_norm:
-        assert shapes["query_mean"] == (6,)
-        assert shapes["value_mean"] == (35,)
-    else:
-        assert layer.query_norm is None
-        assert layer.value_norm is None
+        for part in ("mean", "variance", "gamma", "beta"):
+            expected |= {f"query_{part}": (6,), f"value_{part}": (35,)}
+    inputs, arguments = (1, 4, 6, 11), {"use_batch_norm": use_batch_norm}
+    assert shapes_of(inputs, scope=(3, 5), **arguments) == expected
+    of_heads = shapes_of(inputs, multi_head=True, **arguments)
+    assert of_heads["key"] == (11, 2 * 3 * 7)
+    assert of_heads["value"] == (11, 2 * 5 * 7)
+    assert of_heads["embeddings"] == (7, 11, 2, 3, 7)
+
+
+def test_attributes_are_the_documented_ones():
+    layer = layers.LambdaLayer(**_DEEP, use_batch_norm=False)
+    layer.build((1, 4, 6, 11))
+    assert layer.value_dim == 5
+    assert layer.query_norm is layer.value_norm is None
     assert not layer.query.use_bias
-    heads = layers.LambdaLayer(
-        filters=10, num_heads=2, key_dim=3, intra_depth=7, multi_head=True
-    )
-    heads(tf.zeros([1, 4, 6, 11]))
-    assert tuple(heads.key.kernel.shape) == (11, 2 * 3 * 7)
-    assert tuple(heads.value.kernel.shape) == (11, 2 * 5 * 7)
-    table = heads.position_embedding.embeddings
-    assert tuple(table.shape) == (7, 11, 2, 3, 7)
 
 
 @pytest.mark.parametrize("layer_type", [layers.LambdaLayer, layers.LambdaConv])
@@ -74,9 +80,8 @@ def test_initial_weights_are_the_papers(layer_type):
         "value": channels**-0.5,
         "embeddings": 1.0,
     }
-    variables = checks.reference_weights(layer)
     for name, deviation in expected.items():
-        weights = checks.raw(variables[name]).numpy().ravel()
+        weights = weights_of(layer)[name].ravel()
         noise = weights.size**-0.5
         assert abs(weights.mean()) < 5 * noise * deviation, name
         assert abs(weights.std() / deviation - 1) < 5 * noise, name
@@ -88,9 +93,9 @@ def test_initial_weights_are_the_papers(layer_type):
 def test_initial_weights_follow_the_seed():
     def weights(seed):
         tf.keras.utils.set_random_seed(seed)
-        layer = layers.LambdaLayer(6, num_heads=2, key_dim=3, intra_depth=3)
+        layer = layers.LambdaLayer(6, **_SIZE, intra_depth=3)
         layer(tf.zeros([1, 4, 6]))
-        return [checks.raw(weight).numpy() for weight in layer.weights]
+        return layer.get_weights()
 
     first, again, other = weights(5), weights(5), weights(6)
     for one, two, three in zip(first, again, other, strict=True):
@@ -109,15 +114,15 @@ def test_batch_statistics_move_the_averages(padded, rng):
     if padded:
         real = rng.uniform(size=[3, 20]) < 0.6
         call["context_mask"] = real
-    layer = layers.LambdaLayer(22, num_heads=2, key_dim=3, norm_momentum=0.8)
+    layer = layers.LambdaLayer(22, **_SIZE, norm_momentum=0.8)
     tensors = {name: tf.constant(value) for name, value in call.items()}
     layer(**tensors)
     checks.randomize(layer, rng)
-    before, _ = checks.split_point(layer, call)
+    before = weights_of(layer)
     layer(**tensors, training=False)
-    unmoved, _ = checks.split_point(layer, call)
+    unmoved = weights_of(layer)
     layer(**tensors, training=True)
-    after, _ = checks.split_point(layer, call)
+    after = weights_of(layer)
     x = call["inputs"].reshape(3, 20, 7).astype(np.float64)
     for name in ("query", "value"):
         mean, variance = oracle.batch_statistics(x @ before[name], real)
@@ -129,48 +134,10 @@ def test_batch_statistics_move_the_averages(padded, rng):
             checks.assert_far(before[average], expected, 0.1)
 
 
-@pytest.mark.slow
-def test_synchronised_statistics_equal_one_device(two_replicas, rng):
-    x = rng.normal(size=[4, 5, 7]).astype("float32")
-    x[:2] += 3  # the replicas' own statistics are far apart
-
-    def build():
-        inputs = tf.keras.Input([5, 7])
-        layer = layers.LambdaLayer(
-            6, num_heads=2, key_dim=3, use_sync_bn=True, norm_momentum=0.5
-        )
-        return tf.keras.Model(inputs, layer(inputs))
-
-    single = build()
-    checks.randomize(single, rng)
-    weights = single.get_weights()
-    expected = single(x, training=True)
-    with two_replicas.scope():
-        model = build()
-        model.set_weights(weights)
-    parts = two_replicas.experimental_distribute_values_from_function(
-        lambda context: tf.constant(
-            np.split(x, 2)[context.replica_id_in_sync_group]
-        )
-    )
-    run = tf.function(
-        lambda part: two_replicas.run(
-            lambda images: model(images, training=True), (part,)
-        )
-    )
-    outputs = two_replicas.experimental_local_results(run(parts))
-    checks.assert_close(tf.concat(outputs, 0), expected, 1e-5)
-    moved = zip(model.get_weights(), single.get_weights(), weights, strict=True)
-    for found, wanted, before in moved:
-        if np.any(wanted != before):
-            checks.assert_close(found, wanted, 1e-5)
-
-
 def test_regularizers_and_constraints():
     layer = layers.LambdaLayer(
         6,
-        num_heads=2,
-        key_dim=3,
+        **_SIZE,
         kernel_regularizer=tf.keras.regularizers.L2(0.1),
         embeddings_regularizer=tf.keras.regularizers.L1(0.01),
         kernel_constraint=tf.keras.constraints.NonNeg(),
@@ -178,10 +145,7 @@ def test_regularizers_and_constraints():
     )
     inputs = tf.keras.Input([5, 7])
     model = tf.keras.Model(inputs, layer(inputs))
-    weights = {
-        name: checks.raw(variable).numpy()
-        for name, variable in checks.reference_weights(layer).items()
-    }
+    weights = weights_of(layer)
     expected = 0.01 * np.abs(weights["embeddings"]).sum()
     expected += 0.1 * sum(
         (weights[name] ** 2).sum() for name in ("query", "key", "value")
@@ -190,8 +154,7 @@ def test_regularizers_and_constraints():
     model.compile("sgd", "mse", jit_compile=False)
     model.train_on_batch(np.ones([2, 5, 7]), np.zeros([2, 5, 6]))
     for name in ("query", "key", "value", "embeddings"):
-        weight = checks.raw(checks.reference_weights(layer)[name]).numpy()
-        assert weight.min() == 0, name
+        assert weights_of(layer)[name].min() == 0, name
 
 
 def test_initializers_are_used():
@@ -200,11 +163,10 @@ def test_initializers_are_used():
         f"{name}_initializer": tf.keras.initializers.Constant(number)
         for number, name in enumerate(names)
     }
-    layer = layers.LambdaLayer(6, num_heads=2, key_dim=3, **constants)
+    layer = layers.LambdaLayer(6, **_SIZE, **constants)
     layer.build((None, 5, 7))
-    variables = checks.reference_weights(layer)
     for number, name in enumerate(names):
-        assert np.all(checks.raw(variables[name]).numpy() == number)
+        assert np.all(weights_of(layer)[name] == number)
 
 
 @pytest.mark.parametrize("seed", [None, 5])
@@ -253,89 +215,30 @@ def test_one_initializer_gives_each_weight_its_own_numbers(
         assert sum(same) == 1
 
 
-def two_layers_sharing_a_table():
-    table = layers.RelativePositionEmbedding(3, scope=3)
-    pair = [
-        layers.LambdaLayer(
-            6,
-            num_heads=2,
-            key_dim=3,
-            scope=3,
-            position_embedding=table,
-            name=name,
-        )
-        for name in ("first", "second")
-    ]
-    return table, pair
-
-
 def model_sharing_a_table():
-    _, (first, second) = two_layers_sharing_a_table()
-    inputs = tf.keras.Input([5, 7, 6])
-    return tf.keras.Model(inputs, second(first(inputs)))
-
-
-def lambda_layers(model):
-    return [model.get_layer(name) for name in ("first", "second")]
-
-
-@pytest.mark.slow
-def test_shared_table_receives_the_sum_of_gradients(rng):
-    table, pair = two_layers_sharing_a_table()
-    x = tf.constant(rng.normal(size=[2, 5, 7, 6]), tf.float32)
-    for layer in pair:
-        layer(x)
-        checks.randomize(layer, rng)
-    own = []
-    for layer in pair:
-        copy = layers.LambdaLayer(6, num_heads=2, key_dim=3, scope=3)
-        copy(x)
-        copy_weights(layer, copy)
-        own.append(copy)
-
-    def loss(chain):
-        return tf.reduce_sum(chain[1](chain[0](x)) ** 2)
-
-    tables = [checks.raw(layer.position_embedding.embeddings) for layer in own]
-    shared = checks.raw(table.embeddings)
-    with tf.GradientTape() as tape:
-        value = loss(pair)
-    gradient = tape.gradient(value, shared)
-    with tf.GradientTape() as tape:
-        own_value = loss(own)
-    first, second = tape.gradient(own_value, tables)
-    checks.assert_close(value, own_value, 1e-6)
-    checks.assert_close(gradient, first + second, 1e-5)
-    checks.assert_far(gradient, first)
-    checks.assert_far(gradient, second)
+    table = layers.RelativePositionEmbedding(3, scope=3)
+    size = {**_SIZE, "scope": 3, "position_embedding": table}
+    x = inputs = tf.keras.Input([5, 7, 6])
+    for name in ("first", "second"):
+        x = layers.LambdaLayer(6, **size, name=name)(x)
+    return tf.keras.Model(inputs, x)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", ["model.keras", "model.weights.h5"])
-def test_shared_table_is_saved_and_restored_once(ending, tmp_path, rng):
+def test_a_shared_table_is_once_in_a_weights_file(tmp_path, rng):
     model = model_sharing_a_table()
     # 2 layers of 3 kernels and 2 x 2 trainable vectors of batch norm; 1 table.
     assert len(model.trainable_weights) == 2 * 7 + 1
     kernels, norms = 6 * 6 + 6 * 3 + 6 * 3, 4 * 6 + 4 * 3
     assert model.count_params() == 2 * (kernels + norms) + 3 * 3 * 3
     checks.randomize(model, rng)
-    x = tf.constant(rng.normal(size=[2, 5, 7, 6]), tf.float32)
-    expected = model(x).numpy()
-    if ending == "model.keras":
-        model.save(tmp_path / ending)
-        restored = tf.keras.models.load_model(tmp_path / ending)
-    else:
-        model.save_weights(tmp_path / ending)
-        restored = model_sharing_a_table()
-        restored.load_weights(tmp_path / ending)
-    np.testing.assert_array_equal(restored(x), expected)
+    model.save_weights(tmp_path / "model.weights.h5")
+    restored = model_sharing_a_table()
+    restored.load_weights(tmp_path / "model.weights.h5")
+    x = tf.constant(normal(rng, 2, 5, 7, 6))
+    np.testing.assert_array_equal(restored(x), model(x))
     assert len(restored.weights) == len(model.weights)
     assert restored.count_params() == model.count_params()
-    first, second = lambda_layers(restored)
-    table = checks.raw(first.position_embedding.embeddings)
-    table.assign(tf.zeros_like(table))
-    other = checks.raw(second.position_embedding.embeddings).numpy()
-    assert np.all(other == 0), "the layers no longer share"
 
 
 LOSES_SHARING = {"clone_model", "from_config", "json"}
@@ -358,8 +261,11 @@ def test_what_is_shared_stays_so_or_is_warned_of(way, tmp_path):
         return
     for _ in range(2):  # also a copy of the copy
         model = copied(model, tmp_path)
-        first, second = lambda_layers(model)
-        assert first.position_embedding is second.position_embedding
+        tables = [
+            model.get_layer(name).position_embedding
+            for name in ("first", "second")
+        ]
+        assert tables[0] is tables[1]
         assert len(model.trainable_weights) == 2 * 7 + 1
 
 
@@ -367,25 +273,15 @@ def test_global_table_serves_smaller_grids(rng):
     # The paper shares embeddings between layers that see the same geometry;
     # a smaller grid uses the middle of the table.
     table = layers.RelativePositionEmbedding(3)
-    large = layers.LambdaLayer(
-        6, num_heads=2, key_dim=3, position_embedding=table
-    )
-    large(tf.zeros([1, 5, 7, 4]))
-    small = layers.LambdaLayer(
-        6, num_heads=2, key_dim=3, position_embedding=table
-    )
-    call = {"inputs": rng.normal(size=[2, 3, 4, 4]).astype("float32")}
-    small(tf.constant(call["inputs"]))
-    checks.randomize(small, rng)
+    size = {**_SIZE, "filters": 6}
+    built(normal(rng, 1, 5, 7, 4), **size, position_embedding=table)
+    x = normal(rng, 2, 3, 4, 4)
+    small = built(x, **size, position_embedding=table)
     assert tuple(table.embeddings.shape) == (9, 13, 3, 1)
-    middle = table.embeddings.numpy()[2:7, 3:10]
-    point, fixed = checks.split_point(small, call)
-    point["embeddings"] = middle
-    inputs = point.pop("inputs")
-    expected = oracle.lambda_layer(
-        inputs, point, **checks.oracle_settings(small)
-    )
-    checks.assert_close(small(call["inputs"]), expected, 1e-5)
+    alone = built(x, **size)
+    middle = checks.raw(table.embeddings).numpy()[2:7, 3:10]
+    copy_weights(small, alone, embeddings=middle)
+    checks.assert_close(small(x), alone(x), 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -411,16 +307,8 @@ def test_table_called_gives_the_embedding_of_every_pair(
         expected = expected if depth > 1 else expected[..., 0]
         np.testing.assert_array_equal(pairs[n, m], expected)
     # What an explicit layer computes from them is what the table computes.
-    arguments = {
-        "filters": 10,
-        "num_heads": 2,
-        "key_dim": 3,
-        "intra_depth": depth,
-        "multi_head": heads is not None,
-    }
-    own = layers.LambdaLayer(**arguments, scope=scope, position_embedding=table)
-    own(x)
-    checks.randomize(own, rng)
+    arguments = {**_DEEP, "intra_depth": depth, "multi_head": heads is not None}
+    own = built(x, **arguments, scope=scope, position_embedding=table)
     explicit = layers.LambdaLayer(**arguments, position_embedding="explicit")
     explicit(x, embeddings=table(x))
     copy_weights(own, explicit)

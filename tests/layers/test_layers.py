@@ -13,12 +13,15 @@ from hypothesis import strategies
 
 from lambdanet_tf import layers
 from lambdanet_tf import ops
+from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.layers import RelativeAttention
 from tests.support import cases
 from tests.support import checks
 from tests.support.random_layers import built
 from tests.support.random_layers import normal
 
 pytestmark = pytest.mark.every_lane
+_ONCE = pytest.mark.once_a_version
 
 SIZES = {1: (2, 3, 5, 7, 11), 2: (2, 3, 5), 3: (1, 2, 3)}
 
@@ -27,15 +30,15 @@ def grids(rank):
     return strategies.tuples(*[strategies.sampled_from(SIZES[rank])] * rank)
 
 
-def odd(*numbers):
-    return strategies.sampled_from(numbers)
+def odd(*values):
+    return strategies.sampled_from(values)
 
 
 @strategies.composite
 def common_arguments(draw):
-    num_heads, value_dim = draw(odd(1, 2, 3)), draw(odd(1, 2, 5))
+    num_heads = draw(odd(1, 2, 3))
     return {
-        "filters": num_heads * value_dim,
+        "filters": num_heads * draw(odd(1, 2, 5)),
         "num_heads": num_heads,
         "key_dim": draw(odd(1, 3, 7)),
         "intra_depth": draw(odd(1, 1, 2)),
@@ -48,9 +51,11 @@ def common_arguments(draw):
     }
 
 
-def set_position(arguments, use_position):
-    arguments["use_position"] = use_position
-    arguments["use_position_bias"] &= use_position
+def set_parts(arguments, part):
+    """A layer of "both" parts, or of one of them alone."""
+    arguments["use_content"] = part != "position"
+    arguments["use_position"] = part != "content"
+    arguments["use_position_bias"] &= part != "content"
 
 
 @strategies.composite
@@ -62,8 +67,7 @@ def drawn_layers(draw, rank):
     rng = np.random.default_rng(draw(strategies.integers(0, 99)))
     batch, channels = draw(odd(1, 2, 3)), draw(odd(2, 5))
     part = draw(odd("both", "both", "content", "position"))
-    arguments["use_content"] = part != "position"
-    set_position(arguments, part != "content")
+    set_parts(arguments, part)
     scopes = strategies.tuples(*[odd(1, 3, 5, 7)] * rank)
     arguments["scope"] = draw(strategies.none() | odd(3, 5) | scopes)
     call = {"inputs": rng.normal(size=[batch, *grid, channels])}
@@ -112,8 +116,7 @@ def drawn_convolutions(draw):
     rank = draw(odd(1, 2, 3))
     grid = draw(grids(rank))
     part = draw(odd("both", "content", "position", "position"))
-    arguments["use_content"] = part != "position"
-    set_position(arguments, part != "content")
+    set_parts(arguments, part)
     arguments["padding"] = draw(odd("same", "valid", "same", "causal"))
     if arguments["padding"] == "causal" and rank > 1:
         arguments["padding"] = "same"
@@ -180,35 +183,25 @@ def test_any_convolution_equals_the_reference(implementation, drawn):
 
 
 _SMALL = {"filters": 22, "num_heads": 2, "key_dim": 3}
+_JOINT, _NO_TABLE = ({"position_embedding": kind} for kind in ("joint", None))
 
+_LINE, _MAP, _VOLUME = (13,), (5, 7), (2, 3, 5)
 # (layer, arguments, grid): one of each kind, in float32, every gradient by
 # itself.
 SINGLE_PRECISION = {
-    "global": (layers.LambdaLayer, {}, (5, 7)),
-    "scope": (layers.LambdaLayer, {"scope": (3, 5), "intra_depth": 2}, (5, 7)),
-    "multi_head": (
-        layers.LambdaLayer,
-        {"multi_head": True, "scope": 5},
-        (5, 7),
-    ),
-    "l2": (layers.LambdaLayer, {"key_normalization": "l2"}, (13,)),
-    "causal": (layers.LambdaLayer, {"causal": True}, (13,)),
-    "volume": (layers.LambdaLayer, {"scope": 3}, (2, 3, 5)),
-    "attention": (layers.RelativeAttention, {}, (5, 7)),
-    "attention_scope": (layers.RelativeAttention, {"scope": (3, 5)}, (5, 7)),
-    "attention_joint": (
-        layers.RelativeAttention,
-        {"scope": 3, "position_embedding": "joint"},
-        (5, 7),
-    ),
-    "attention_axis": (layers.RelativeAttention, {"axis": 1}, (5, 7)),
-    "attention_content": (
-        layers.RelativeAttention,
-        {"position_embedding": None},
-        (13,),
-    ),
-    "attention_causal": (layers.RelativeAttention, {"causal": True}, (13,)),
-    "attention_volume": (layers.RelativeAttention, {"scope": 3}, (2, 3, 5)),
+    "global": (LambdaLayer, {}, _MAP),
+    "scope": (LambdaLayer, {"scope": (3, 5), "intra_depth": 2}, _MAP),
+    "multi_head": (LambdaLayer, {"multi_head": True, "scope": 5}, _MAP),
+    "l2": (LambdaLayer, {"key_normalization": "l2"}, _LINE),
+    "causal": (LambdaLayer, {"causal": True}, _LINE),
+    "volume": (LambdaLayer, {"scope": 3}, _VOLUME),
+    "attention": (RelativeAttention, {}, _MAP),
+    "attention_scope": (RelativeAttention, {"scope": (3, 5)}, _MAP),
+    "attention_joint": (RelativeAttention, {"scope": 3, **_JOINT}, _MAP),
+    "attention_axis": (RelativeAttention, {"axis": 1}, _MAP),
+    "attention_content": (RelativeAttention, _NO_TABLE, _LINE),
+    "attention_causal": (RelativeAttention, {"causal": True}, _LINE),
+    "attention_volume": (RelativeAttention, {"scope": 3}, _VOLUME),
 }
 
 
@@ -221,12 +214,7 @@ SINGLE_PRECISION = {
         ("global", {}, False),
         ("scope", {}, False),
         *(
-            pytest.param(
-                kind,
-                {"implementation": name},
-                True,
-                marks=pytest.mark.once_a_version,
-            )
+            pytest.param(kind, {"implementation": name}, True, marks=_ONCE)
             for kind, rank in (("scope", 2), ("causal", 1))
             for name in ops.implementations(rank)[1:]
         ),
@@ -248,10 +236,8 @@ def test_long_causal_sequences(normalization, rng):
     real = rng.uniform(size=[2, 70]) < 0.7
     real[0, :40] = False  # nothing permitted for longer than one piece
     call = {"inputs": rng.normal(size=[2, 70, 5]), "context_mask": real}
-    layer = layers.LambdaLayer(
-        4,
-        num_heads=2,
-        key_dim=3,
+    layer = LambdaLayer(
+        **_SMALL,
         causal=True,
         scope=5,
         key_normalization=normalization,
@@ -265,7 +251,7 @@ def test_long_causal_sequences(normalization, rng):
 
 @pytest.mark.slow
 def test_causal_memory_is_linear_in_the_length():
-    layer = layers.LambdaLayer(
+    layer = LambdaLayer(
         filters=2, num_heads=1, key_dim=2, causal=True, use_position=False
     )
     layer.build((1, None, 2))
@@ -285,27 +271,16 @@ _PAST = {"causal": True, "scope": 3}
     ("layer_type", "arguments", "grids"),
     [
         *(
-            (
-                layers.LambdaLayer,
-                {**_PAST, "key_normalization": normalization},
-                _LENGTHS,
-            )
-            for normalization in ops.KEY_NORMALIZATIONS
+            (LambdaLayer, {**_PAST, "key_normalization": name}, _LENGTHS)
+            for name in ops.KEY_NORMALIZATIONS
         ),
-        *(
-            (layers.RelativeAttention, {"causal": True, **arguments}, _LENGTHS)
-            for arguments in ({"scope": 5}, {"position_embedding": None})
-        ),
-        *(
-            (layers.RelativeAttention, arguments, _GRIDS)
-            for arguments in (
-                {"scope": (3, 5)},
-                {"scope": 3, "position_embedding": "joint"},
-                {"scope": 3, "position_embedding": None},
-                {"scope": 5, "axis": 1},
-                {"position_embedding": None},
-            )
-        ),
+        (RelativeAttention, {"causal": True, "scope": 5}, _LENGTHS),
+        (RelativeAttention, {"causal": True, **_NO_TABLE}, _LENGTHS),
+        (RelativeAttention, {"scope": (3, 5)}, _GRIDS),
+        (RelativeAttention, {"scope": 3, **_JOINT}, _GRIDS),
+        (RelativeAttention, {"scope": 3, **_NO_TABLE}, _GRIDS),
+        (RelativeAttention, {"scope": 5, "axis": 1}, _GRIDS),
+        (RelativeAttention, _NO_TABLE, _GRIDS),
     ],
 )
 @pytest.mark.representatives(3)

@@ -171,29 +171,3 @@ def test_one_momentum_is_the_default_everywhere():
     ]
     assert len(norms) == 5
     assert {norm.momentum for norm in norms} == {0.9}
-
-
-@pytest.mark.parametrize("momentum", [0.9, 0.99])
-def test_files_keep_the_momentum_they_were_saved_with(momentum, tmp_path):
-    model = tf.keras.Sequential(
-        [
-            tf.keras.Input((4, 4, 8)),
-            layers.LambdaLayer(norm_momentum=momentum),
-            layers.LambdaConv(8, 3, norm_momentum=momentum),
-            layers.BatchNormalization(momentum=momentum),
-        ]
-    )
-    model.save(tmp_path / "model.keras")
-    first, second, norm = tf.keras.models.load_model(
-        tmp_path / "model.keras"
-    ).layers
-    assert (first.norm_momentum, second.norm_momentum) == (momentum, momentum)
-    assert (first.value_norm.momentum, norm.momentum) == (momentum, momentum)
-
-
-def test_batch_normalization_takes_positions_as_keras_does():
-    ours = layers.BatchNormalization(-1, 0.7, 0.01, False)
-    theirs = tf.keras.layers.BatchNormalization(-1, 0.7, 0.01, False)
-    config, expected = ours.get_config(), theirs.get_config()
-    assert config.pop("name") != expected.pop("name")
-    assert config == expected

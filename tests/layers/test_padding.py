@@ -5,14 +5,18 @@ infinity there change nothing of what zeros there give.
 """
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from lambdanet_tf import layers
 from lambdanet_tf import ops
+from lambdanet_tf.layers import LambdaConv
+from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.layers import RelativeAttention
 from tests.support import checks
+from tests.support.random_layers import built
 
 LENGTH, CHANNELS = 11, 5
 REAL = np.ones([3, LENGTH], bool)
@@ -26,37 +30,27 @@ _SMALL = {"filters": 6, "num_heads": 2, "key_dim": 3}
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A layer, its arguments, and the masks of its call.
-
-    `context` and `embeddings` say what else the call is given; `finite`
-    whether the outputs at padding are finite: not if nothing says that these
-    queries are padding.
-    """
+    """A layer, its arguments, the masks of its call, what else it is given."""
 
     layer: type
     arguments: dict
     masks: dict
-    context: bool = False
-    embeddings: tuple | None = None
-    finite: bool = True
+    context: bool
+    embeddings: tuple | None
+
+    @property
+    def finite(self):
+        """Not at queries of which nothing says that they are padding."""
+        return self.context or [*self.masks] != ["attention_mask"]
 
 
-def _lambda(masks, **arguments):
-    more = {n: arguments.pop(n) for n in _FIELDS if n in arguments}
-    return Row(layers.LambdaLayer, {**_SMALL, **arguments}, masks, **more)
+def _row(layer, masks, context=False, embeddings=None, **arguments):
+    return Row(layer, {**_SMALL, **arguments}, masks, context, embeddings)
 
 
-def _conv(**arguments):
-    arguments = {**_SMALL, "kernel_size": 3, **arguments}
-    return Row(layers.LambdaConv, arguments, {"mask": REAL})
-
-
-def _attention(masks, **arguments):
-    more = {n: arguments.pop(n) for n in _FIELDS if n in arguments}
-    return Row(layers.RelativeAttention, {**_SMALL, **arguments}, masks, **more)
-
-
-_FIELDS = ("context", "embeddings", "finite")
+_lambda = functools.partial(_row, LambdaLayer)
+_conv = functools.partial(_row, LambdaConv, {"mask": REAL}, kernel_size=3)
+_attention = functools.partial(_row, RelativeAttention)
 _CONTEXT, _KERAS = {"context_mask": REAL}, {"mask": REAL}
 _QUERIES, _ALONE = {"attention_mask": PAIRS}, {"attention_mask": COLUMNS}
 _BOTH = {**_ALONE, **_CONTEXT}
@@ -64,59 +58,55 @@ _PAIR = (LENGTH, LENGTH, 3)
 _GIVEN = {"position_embedding": "explicit", "embeddings": _PAIR}
 _BY_EXAMPLE = {**_GIVEN, "embeddings": (3, *_PAIR)}
 _FREE = {"use_position": False, "context": True}
+_BIAS, _NO_TABLE = {"use_position_bias": True}, {"position_embedding": None}
+_PAST = {"padding": "causal", "dilation_rate": 2}
 ROWS = {
     "layer": _lambda(_CONTEXT),
     "layer_keras": _lambda(_KERAS, scope=3),
-    "layer_pairs": _lambda(_QUERIES, scope=3, finite=False),
-    "layer_columns": _lambda(_ALONE, finite=False),
+    "layer_pairs": _lambda(_QUERIES, scope=3),
+    "layer_columns": _lambda(_ALONE),
     "layer_both": _lambda(_BOTH, num_heads=6, query_normalization="softmax"),
     "layer_l2": _lambda(_CONTEXT, scope=3, key_normalization="l2"),
-    "layer_l2_columns": _lambda(_ALONE, key_normalization="l2", finite=False),
+    "layer_l2_columns": _lambda(_ALONE, key_normalization="l2"),
     "layer_sums": _lambda(_BOTH, key_normalization=None),
-    "multi_head": _lambda(
-        _CONTEXT, scope=3, multi_head=True, use_position_bias=True
-    ),
-    "bias_columns": _lambda(_ALONE, use_position_bias=True, finite=False),
+    "multi_head": _lambda(_CONTEXT, scope=3, multi_head=True, **_BIAS),
+    "bias_columns": _lambda(_ALONE, **_BIAS),
     "causal": _lambda(_CONTEXT, causal=True, scope=5, use_batch_norm=True),
     "causal_l2": _lambda(_KERAS, causal=True, key_normalization="l2"),
-    "causal_columns": _lambda(_ALONE, causal=True, finite=False),
+    "causal_columns": _lambda(_ALONE, causal=True),
     "context": _lambda(_CONTEXT, **_FREE),
     "context_columns": _lambda(_ALONE, **_FREE),
     "explicit": _lambda(_CONTEXT, **_BY_EXAMPLE),
     "explicit_keras": _lambda(_KERAS, **_BY_EXAMPLE, num_heads=1),
     "explicit_both": _lambda(_BOTH, **_BY_EXAMPLE, intra_depth=1),
-    "explicit_columns": _lambda(_ALONE, **_BY_EXAMPLE, finite=False),
+    "explicit_columns": _lambda(_ALONE, **_BY_EXAMPLE),
     "explicit_causal": _lambda(_CONTEXT, **_BY_EXAMPLE, causal=True),
     "explicit_context": _lambda(_CONTEXT, **_BY_EXAMPLE, context=True),
     "explicit_shared": _lambda(_BOTH, **_GIVEN),
     "no_norm": _lambda(_CONTEXT, scope=3, use_batch_norm=False),
     # Positions have an algorithm, over a map as over the past.
     **{
-        f"layer_{name}": _lambda(_CONTEXT, scope=5, implementation=name)
-        for name in ops.implementations(1)[1:]
-    },
-    **{
-        f"causal_{name}": _lambda(_CONTEXT, causal=True, implementation=name)
+        f"{kind}_{name}": _lambda(_CONTEXT, **arguments, implementation=name)
+        for kind, arguments in (
+            ("layer", {"scope": 5}),
+            ("causal", {"causal": True}),
+        )
         for name in ops.implementations(1)[1:]
     },
     "conv": _conv(),
     "conv_strided": _conv(strides=2),
-    "conv_valid": _conv(padding="valid", use_position_bias=True),
-    "conv_causal": _conv(
-        padding="causal", dilation_rate=2, use_batch_norm=True
-    ),
+    "conv_valid": _conv(padding="valid", **_BIAS),
+    "conv_causal": _conv(**_PAST, use_batch_norm=True),
     "attention": _attention(_CONTEXT),
     "attention_keras": _attention(_KERAS, position_embedding="joint"),
     "attention_local": _attention(_CONTEXT, scope=3),
     "attention_axis": _attention(_CONTEXT, axis=1, scope=5),
-    "attention_pairs": _attention(_QUERIES, scope=3, finite=False),
-    "attention_columns": _attention(_ALONE, finite=False),
+    "attention_pairs": _attention(_QUERIES, scope=3),
+    "attention_columns": _attention(_ALONE),
     "attention_positions": _attention(_BOTH, use_content=False),
     "attention_causal": _attention(_CONTEXT, causal=True, scope=5),
     "attention_past": _attention(_CONTEXT, causal=True),
-    "attention_context": _attention(
-        _CONTEXT, position_embedding=None, context=True
-    ),
+    "attention_context": _attention(_CONTEXT, **_NO_TABLE, context=True),
 }
 
 
@@ -148,15 +138,6 @@ def _bad(data, padding):
     return bad
 
 
-def _real_outputs(row, layer, inputs):
-    """Where outputs count, `(batch, n)`."""
-    if row.context:
-        return np.ones_like(REAL)
-    if isinstance(layer, layers.LambdaConv):
-        return layer.compute_mask(inputs, tf.constant(REAL)).numpy()
-    return REAL
-
-
 def _tensors(data):
     return {name: tf.constant(x, tf.float32) for name, x in data.items()}
 
@@ -164,21 +145,20 @@ def _tensors(data):
 def _call(row, layer, data, training):
     """The output, gradients of what is real, and weights after the call."""
     tensors = _tensors(data)
-    weights = [checks.raw(weight) for weight in layer.trainable_weights]
+    real = np.ones_like(REAL) if row.context else REAL
+    if row.layer is LambdaConv:
+        real = layer.compute_mask(tensors["inputs"], tf.constant(REAL))
+    weights = map(checks.raw, layer.trainable_weights)
     before = layer.get_weights()
     with tf.GradientTape() as tape:
         tape.watch(list(tensors.values()))
         output = layer(**tensors, **row.masks, training=training)
-        counted = tf.boolean_mask(
-            output, _real_outputs(row, layer, tensors["inputs"])
-        )
+        counted = tf.boolean_mask(output, real)
         loss = tf.reduce_sum(counted**2)
-    gradients = tape.gradient(
-        loss, [*tensors.values(), *weights], unconnected_gradients="zero"
-    )
+    sources = tensors | {str(i): weight for i, weight in enumerate(weights)}
+    gradients = tape.gradient(loss, sources, unconnected_gradients="zero")
     after = layer.get_weights()
     layer.set_weights(before)
-    gradients = dict(zip([*tensors, *range(99)], gradients, strict=False))
     return output.numpy(), counted, gradients, after
 
 
@@ -200,10 +180,10 @@ INFERENCE = ("layer", "layer_pairs", "causal", "explicit", "conv", "attention")
 )
 def test_padding_stays_padding(name, training):
     row = ROWS[name]
-    layer = row.layer(**row.arguments)
     data, padding = _data(row)
-    layer(**_tensors(data), **row.masks)
-    checks.randomize(layer, np.random.default_rng(5))
+    tensors = _tensors(data)
+    inputs, call = tensors.pop("inputs"), {**tensors, **row.masks}
+    layer = built(inputs, row.layer, **row.arguments, call=call)
     _, expected, gradients, averages = _call(row, layer, data, training)
     bad = _bad(data, padding)
     assert not np.all(np.isfinite(next(reversed(bad.values()))))
@@ -227,10 +207,8 @@ def test_padding_stays_padding(name, training):
 @pytest.mark.slow
 def test_padding_of_a_stream_stays_padding():
     row = _lambda(_KERAS, causal=True, scope=5)
-    layer = row.layer(**row.arguments)
     data, padding = _data(row)
-    layer(tf.constant(data["inputs"], tf.float32))
-    checks.randomize(layer, np.random.default_rng(5))
+    layer = built(_tensors(data)["inputs"], **row.arguments)
     outputs = []
     for inputs in (data["inputs"], _bad(data, padding)["inputs"]):
         x, state = tf.constant(inputs, tf.float32), layer.initial_state(3)
@@ -244,13 +222,13 @@ def test_padding_of_a_stream_stays_padding():
     checks.assert_close(outputs[1][REAL], outputs[0][REAL], 1e-5)
 
 
-@pytest.mark.parametrize("layer_type", [layers.LambdaLayer, layers.LambdaConv])
+@pytest.mark.parametrize("layer_type", [LambdaLayer, LambdaConv])
 @pytest.mark.parametrize("form", ["blank", "padded", "masked", "causal"])
 def test_gradients_of_a_blank_example_are_bounded(form, layer_type, rng):
     # Keys of no length cannot be normalized to unit length.
     x = rng.normal(size=[2, LENGTH, CHANNELS])
     arguments, masks = {**_SMALL, "key_normalization": "l2"}, {}
-    is_conv = layer_type is layers.LambdaConv
+    is_conv = layer_type is LambdaConv
     arguments |= {"kernel_size": 3} if is_conv else {"scope": 3}
     if form == "causal":
         arguments |= {"padding": "causal"} if is_conv else {"causal": True}

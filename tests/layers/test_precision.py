@@ -6,6 +6,7 @@ the same way.
 """
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -55,24 +56,17 @@ class Row:
         return {n: tf.constant(_round(x), dtype) for n, x in data.items()}
 
 
-def _lambda(inputs, **arguments):
+_FIELDS = ("masks", "context", "embeddings", "batch", "training")
+
+
+def _row(layer, inputs, **arguments):
     more = {n: arguments.pop(n) for n in _FIELDS if n in arguments}
-    return Row(layers.LambdaLayer, {**_SMALL, **arguments}, inputs, **more)
+    return Row(layer, arguments, inputs, **more)
 
 
-def _conv(inputs, **arguments):
-    arguments = {**_SMALL, "kernel_size": 3, **arguments}
-    return Row(layers.LambdaConv, arguments, inputs)
-
-
-def _attention(inputs, **arguments):
-    more = {n: arguments.pop(n) for n in _FIELDS if n in arguments}
-    return Row(
-        layers.RelativeAttention, {**_SMALL, **arguments}, inputs, **more
-    )
-
-
-_FIELDS = ("masks", "context", "embeddings")
+_lambda = functools.partial(_row, layers.LambdaLayer, **_SMALL)
+_conv = functools.partial(_row, layers.LambdaConv, **_SMALL, kernel_size=3)
+_attention = functools.partial(_row, layers.RelativeAttention, **_SMALL)
 _EXPLICIT = {"position_embedding": "explicit", "embeddings": (301, 301, 2)}
 ROWS = {
     "global": _lambda((20, 21, 2)),
@@ -114,19 +108,17 @@ ROWS = {
     "attention_context": _attention(
         (3, 2), context=(65536, 2), position_embedding=None
     ),
-    "embedding": Row(
-        layers.RelativePositionEmbedding, {"key_dim": 2}, (701, 2)
+    "embedding": _row(layers.RelativePositionEmbedding, (701, 2), key_dim=2),
+    "squeeze_excite": _row(
+        layers.SqueezeExcite, (256, 256, 2), ratio=1.0, batch=2
     ),
-    "squeeze_excite": Row(
-        layers.SqueezeExcite, {"ratio": 1.0}, (256, 256, 2), batch=2
+    "squeeze_excite_examples": _row(
+        layers.SqueezeExcite, (3, 2), ratio=1.0, batch=4099
     ),
-    "squeeze_excite_examples": Row(
-        layers.SqueezeExcite, {"ratio": 1.0}, (3, 2), batch=4099
-    ),
-    "batch_normalization": Row(layers.BatchNormalization, {}, _MAP),
-    "batch_statistics": Row(layers.BatchNormalization, {}, _MAP, training=True),
-    "dropout": Row(layers.Dropout, {"rate": 0.5}, _MAP),
-    "stochastic_depth": Row(layers.StochasticDepth, {"rate": 0.5}, _MAP),
+    "batch_normalization": _row(layers.BatchNormalization, _MAP),
+    "batch_statistics": _row(layers.BatchNormalization, _MAP, training=True),
+    "dropout": _row(layers.Dropout, _MAP, rate=0.5),
+    "stochastic_depth": _row(layers.StochasticDepth, _MAP, rate=0.5),
 }
 ROWS |= {
     name: _lambda(_MAP, scope=3, implementation=name)
@@ -184,8 +176,8 @@ def output_and_gradients(row, layer, share=1.0):
     return {"output": output, **gradients}
 
 
-def _largest(gradients):
-    return max(np.max(np.abs(array)) for array in gradients.values())
+def _largest(arrays):
+    return max(np.max(np.abs(array)) for array in arrays.values())
 
 
 def _built(row, dtype):

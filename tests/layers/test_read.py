@@ -85,9 +85,9 @@ CASES = {
 }  # fmt: skip
 
 
-def call_of(name, rng):
+def call_of(case, rng):
     """A layer with random weights, inputs and the arguments of a call."""
-    made, shape, given = CASES[name]
+    made, shape, given = case
     made = type(made).from_config(made.get_config())
     inputs = rng.normal(size=(2, *shape))
     arguments = {}
@@ -103,33 +103,35 @@ def call_of(name, rng):
     return made, inputs, arguments
 
 
-def error(actual, expected):
-    scale = np.abs(expected).max()
-    return np.abs(np.asarray(actual) - expected).max() / scale
+def read(made, inputs, tolerance=1e-12, **arguments):
+    """What a layer read, which makes what it computes; and that."""
+    expected = made(inputs, **arguments)
+    reading = made.read(inputs, **arguments)
+    outputs = tf.reshape(reading.outputs(), expected.shape)
+    checks.assert_close(outputs, tf.cast(expected, outputs.dtype), tolerance)
+    return reading, np.asarray(expected)
 
 
 @pytest.mark.slow
 @pytest.mark.representatives(10)
 @pytest.mark.parametrize("name", CASES)
 def test_weights_of_values_are_the_outputs(name, rng):
-    made, inputs, arguments = call_of(name, rng)
-    expected = np.asarray(made(inputs, **arguments))
-    reading = made.read(inputs, **arguments)
-    outputs = tf.reshape(reading.outputs(), expected.shape)
-    assert error(outputs, expected) < 1e-12
+    made, inputs, arguments = call_of(CASES[name], rng)
+    reading, expected = read(made, inputs, **arguments)
     context = arguments.get("context", inputs)
     assert reading.content.shape[3:-1] == context.shape[1:-1]
     assert reading.position.shape == reading.content.shape
     last = reading.places[-1]
     one = made.read(inputs, last if len(last) > 1 else last[0], **arguments)
     assert one.places == (last,)
-    assert error(one.outputs()[:, 0], expected[(slice(None), *last)]) < 1e-12
+    wanted = expected[(slice(None), *last)]
+    checks.assert_close(one.outputs()[:, 0], wanted, 1e-12)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["local", "multi_head", "causal", "conv"])
 def test_parts_are_those_of_layers_without_the_other(name, rng):
-    made, inputs, _ = call_of(name, rng)
+    made, inputs, _ = call_of(CASES[name], rng)
     reading, weights = made.read(inputs), models.named_weights(made)
     none = tf.zeros_like(reading.content)
     for other, changes in (
@@ -142,13 +144,14 @@ def test_parts_are_those_of_layers_without_the_other(name, rng):
         alone(inputs)
         for key, weight in models.named_weights(alone).items():
             weight.assign(weights[key])
-        expected = np.asarray(alone(inputs))
+        expected = alone(inputs)
         outputs = dataclasses.replace(reading, **changes).outputs()
-        assert error(tf.reshape(outputs, expected.shape), expected) < 1e-12
+        outputs = tf.reshape(outputs, expected.shape)
+        checks.assert_close(outputs, expected, 1e-12)
 
 
 def test_local_and_causal_layers_read_what_they_see(rng):
-    made, inputs, _ = call_of("causal", rng)
+    made, inputs, _ = call_of(CASES["causal"], rng)
     reading = made.read(inputs, 4)
     assert np.all(reading.content[:, :, :, :5] != 0)
     assert np.all(reading.content[:, :, :, 5:] == 0)
@@ -158,19 +161,19 @@ def test_local_and_causal_layers_read_what_they_see(rng):
     sums = tf.reduce_sum(reading.content, axis=[3, 4])[:, 0]
     channels = made.query_norm(made.query(inputs), training=False)[:, 4]
     queries = tf.reshape(channels, [2, 2, 3])
-    assert error(sums, np.asarray(tf.reduce_sum(queries, axis=-1))) < 1e-12
+    checks.assert_close(sums, tf.reduce_sum(queries, axis=-1), 1e-12)
 
 
 @pytest.mark.slow
 def test_positions(rng):
-    made, inputs, _ = call_of("local", rng)
+    made, inputs, _ = call_of(CASES["local"], rng)
     every = made.read(inputs)
     assert every.places == tuple(np.ndindex(5, 4))
     some = made.read(inputs, [(1, 2), (4, 0)])
     assert some.places == ((1, 2), (4, 0))
     np.testing.assert_array_equal(some.content[:, 1], every.content[:, 16])
     np.testing.assert_array_equal(made.read(inputs, (4, 0)).bias[:, 0], 0)
-    line, text, _ = call_of("line", rng)
+    line, text, _ = call_of(CASES["line"], rng)
     assert line.read(text, [2, 5]).places == ((2,), (5,))
     assert line.read(text, 2).places == line.read(text, (2,)).places == ((2,),)
     for wrong in (2, (5, 0), (-1, 0), (1, 2, 3), [], (0.0, 1.0), [(0,)]):
@@ -181,7 +184,7 @@ def test_positions(rng):
 def test_what_cannot_be_read(rng):
     with pytest.raises(ValueError, match="must be built"):
         layer().read(rng.normal(size=(2, *_MAP)))
-    made, inputs, _ = call_of("local", rng)
+    made, inputs, _ = call_of(CASES["local"], rng)
     with pytest.raises(ValueError, match="`positions` is not an argument"):
         made.read(inputs, positions=(1, 2))
     with pytest.raises(ValueError, match="was built for inputs with 2"):
@@ -192,9 +195,7 @@ def test_a_mask_of_keras_counts(rng):
     words = tf.constant([[5, 17, 3, 0, 0], [1, 2, 3, 4, 5]])
     embedded = tf.keras.layers.Embedding(20, 5, mask_zero=True)(words)
     made = layers.LambdaLayer(8, num_heads=2, key_dim=3, dtype="float32")
-    expected = np.asarray(made(embedded))
-    reading = made.read(embedded)
-    assert error(tf.reshape(reading.outputs(), expected.shape), expected) < 1e-5
+    reading, _ = read(made, embedded, 1e-5)
     assert np.all(reading.content[0, :, :, 3:] == 0)
     assert np.all(reading.content[1] != 0)
 
@@ -204,7 +205,7 @@ def test_a_mask_of_keras_counts(rng):
     "name", ["causal", "pairs", "conv_causal", "context_mask"]
 )
 def test_what_is_not_finite_is_read_by_those_who_see_it(name, rng):
-    made, inputs, arguments = call_of(name, rng)
+    made, inputs, arguments = call_of(CASES[name], rng)
     inputs[0, 5] = np.nan
     expected = np.asarray(made(inputs, **arguments))
     outputs = made.read(inputs, **arguments).outputs()
@@ -218,45 +219,44 @@ def test_what_is_not_finite_is_read_by_those_who_see_it(name, rng):
 def test_half_precision(policy, rng):
     made = layers.LambdaLayer(8, num_heads=2, key_dim=4, dtype=policy)
     inputs = rng.normal(size=(2, *_MAP)).astype("float32")
-    expected = np.asarray(tf.cast(made(inputs), tf.float32))
-    reading = made.read(inputs)
+    reading, _ = read(made, inputs, 0.02)
     assert reading.content.dtype == tf.float32
-    assert error(tf.reshape(reading.outputs(), expected.shape), expected) < 0.02
+
+
+def attention(**arguments):
+    return layers.RelativeAttention(8, **_SMALL, **arguments)
 
 
 ATTENTION = {
-    "global": ({}, _MAP, {}),
-    "local": ({"scope": 3}, _MAP, {}),
-    "joint": ({"position_embedding": "joint"}, _MAP, {}),
-    "content": ({"position_embedding": None}, _LINE, {}),
-    "causal": ({"causal": True}, _LINE, {"mask": "padding"}),
-    "pairs": ({}, _LINE, {"attention_mask": (2, 7, 7)}),
-    "pairs_of_heads": ({}, _LINE, {"attention_mask": (2, 2, 7, 7)}),
+    "global": (attention(), _MAP, {}),
+    "local": (attention(scope=3), _MAP, {}),
+    "joint": (attention(position_embedding="joint"), _MAP, {}),
+    "content": (attention(position_embedding=None), _LINE, {}),
+    "causal": (attention(causal=True), _LINE, {"mask": "padding"}),
+    "pairs": (attention(), _LINE, {"attention_mask": (2, 7, 7)}),
+    "pairs_of_heads": (attention(), _LINE, {"attention_mask": (2, 2, 7, 7)}),
     "context": (
-        {"position_embedding": None}, _LINE, {"context": (2, 4, 3)},
+        attention(position_embedding=None), _LINE, {"context": (2, 4, 3)}
     ),
-    "height": ({"axis": 1}, _MAP, {}),
-    "width": ({"axis": 2, "scope": 3}, _MAP, {}),
+    "height": (attention(axis=1), _MAP, {}),
+    "width": (attention(axis=2, scope=3), _MAP, {}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ATTENTION)
 def test_attention_returns_its_scores(name, rng):
-    arguments, shape, given = ATTENTION[name]
-    CASES["attention"] = (
-        layers.RelativeAttention(8, **_SMALL, **arguments), shape, given
-    )  # fmt: skip
-    made, inputs, given = call_of("attention", rng)
-    expected = np.asarray(made(inputs, **given))
+    made, inputs, given = call_of(ATTENTION[name], rng)
+    expected = made(inputs, **given)
     outputs, scores = made(inputs, return_attention_scores=True, **given)
-    assert error(outputs, expected) < 1e-12
+    checks.assert_close(outputs, expected, 1e-12)
     context = given.get("context", inputs)
     values = tf.reshape(made.value(context), [*context.shape[:-1], 2, 4])
     equation = {"height": "bwhnm,bmwhv->bnwhv", "width": "bghnm,bgmhv->bgnhv"}
     if name not in equation:
         values = tf.reshape(values, [2, -1, 2, 4])
     applied = tf.einsum(equation.get(name, "bhnm,bmhv->bnhv"), scores, values)
-    assert error(tf.reshape(applied, expected.shape), expected) < 1e-12
+    applied = tf.reshape(applied, expected.shape)
+    checks.assert_close(applied, expected, 1e-12)
     sums = np.asarray(tf.reduce_sum(scores, -1))
     np.testing.assert_allclose(sums[sums > 0], 1.0, rtol=1e-12)
 

@@ -8,17 +8,16 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.layers import LambdaConv
-from lambdanet_tf.layers import LambdaLayer
 from tests.support import checks
+from tests.support import random_layers
+
+_PLAIN = {"use_batch_norm": False, "dtype": "float64"}
 
 
-def built(x, rng, **arguments):
+def built(x, **arguments):
     """A layer with random weights and the weights, as NumPy arrays."""
-    layer = LambdaLayer(use_batch_norm=False, dtype="float64", **arguments)
-    layer(x)
-    checks.randomize(layer, rng)
-    weights = checks.reference_weights(layer)
-    return layer, {n: checks.raw(w).numpy() for n, w in weights.items()}
+    layer = random_layers.built(x, **_PLAIN, **arguments)
+    return layer, checks.split_point(layer, {})[0]
 
 
 def softmax(x, axis):
@@ -32,7 +31,6 @@ def test_content_lambdas_are_linear_attention(rng):
     x = rng.normal(size=[2, 11, 7])
     layer, weights = built(
         x,
-        rng,
         filters=heads * value,
         num_heads=heads,
         key_dim=key,
@@ -63,7 +61,6 @@ def test_a_lambda_per_channel_is_channel_attention(rng):
     x = rng.normal(size=[2, 4, 5, channels])
     layer, weights = built(
         x,
-        rng,
         num_heads=channels,
         key_dim=1,
         use_position=False,
@@ -87,7 +84,7 @@ def test_a_lambda_per_position_is_spatial_attention(rng):
     channels = 6
     x = rng.normal(size=[2, 9, 8, channels])
     layer, weights = built(
-        x, rng, num_heads=channels, key_dim=1, use_content=False, scope=7
+        x, num_heads=channels, key_dim=1, use_content=False, scope=7
     )
     layer.query.kernel.assign(np.eye(channels))
     layer.value.kernel.assign(np.full([channels, 1], 1 / channels))
@@ -100,13 +97,7 @@ def test_a_lambda_per_position_is_spatial_attention(rng):
     )
     checks.assert_close(layer(x), x * np.expand_dims(gates, -1), 1e-12)
     convolution = LambdaConv(
-        channels,
-        7,
-        num_heads=channels,
-        key_dim=1,
-        use_content=False,
-        use_batch_norm=False,
-        dtype="float64",
+        channels, 7, num_heads=channels, key_dim=1, use_content=False, **_PLAIN
     )
     convolution(x)
     for mine, theirs in zip(

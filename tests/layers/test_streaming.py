@@ -10,32 +10,23 @@ from lambdanet_tf import layers
 from lambdanet_tf import ops
 from tests.support import checks
 from tests.support.pieces import in_pieces
+from tests.support.streams import assert_spec
 
 _SIZE = {"filters": 4, "num_heads": 2, "key_dim": 3}
 CHANNELS, LENGTH = 5, 21
 
 LAMBDAS = {
-    "layer": (layers.LambdaLayer, {"causal": True, "scope": 7}),
-    "content": (layers.LambdaLayer, {"causal": True, "use_position": False}),
-    "position": (
-        layers.LambdaLayer,
-        {"causal": True, "scope": 5, "use_content": False},
-    ),
-    "multi_head_l2": (
-        layers.LambdaLayer,
-        {
-            "causal": True,
-            "scope": 3,
-            "multi_head": True,
-            "intra_depth": 2,
-            "key_normalization": "l2",
-        },
-    ),
-    "convolution": (
-        layers.LambdaConv,
-        {"kernel_size": 3, "padding": "causal", "dilation_rate": 3},
-    ),
+    "layer": {"scope": 7},
+    "content": {"use_position": False},
+    "position": {"scope": 5, "use_content": False},
+    "multi_head_l2": {
+        "scope": 3,
+        "multi_head": True,
+        "intra_depth": 2,
+        "key_normalization": "l2",
+    },
 }
+CONVOLUTION = {"kernel_size": 3, "padding": "causal", "dilation_rate": 3}
 ATTENTION = {
     "window": {"scope": 7},
     "joint window": {"scope": 9, "position_embedding": "joint"},
@@ -48,19 +39,21 @@ ATTENTION = {
     "cache without content": {"use_content": False},
     "along the axis": {"axis": 1},
 }
-LAYERS = LAMBDAS | {
-    name: (layers.RelativeAttention, {"causal": True, **arguments})
-    for name, arguments in ATTENTION.items()
+LAYERS = {
+    **{name: (layers.LambdaLayer, LAMBDAS[name]) for name in LAMBDAS},
+    "convolution": (layers.LambdaConv, CONVOLUTION),
+    **{name: (layers.RelativeAttention, ATTENTION[name]) for name in ATTENTION},
 }
 every_layer = pytest.mark.parametrize("name", LAYERS)
-every_lambda = pytest.mark.parametrize("name", LAMBDAS)
+every_lambda = pytest.mark.parametrize("name", [*LAMBDAS, "convolution"])
 every_attention = pytest.mark.parametrize("name", ATTENTION)
 
 
 def make(name, length=None, seed=0, **arguments):
     """A built layer with random weights."""
     layer_type, own = LAYERS[name]
-    layer = layer_type(**{**_SIZE, **own, **arguments})
+    past = {} if layer_type is layers.LambdaConv else {"causal": True}
+    layer = layer_type(**{**_SIZE, **past, **own, **arguments})
     length = LENGTH if name in ATTENTION else length
     layer.build((None, length, CHANNELS))
     checks.randomize(layer, np.random.default_rng(seed))
@@ -83,6 +76,13 @@ def stream(layer, x, pieces, mask=None, step=None):
 
     both = np.concatenate([x, mask[..., None]], axis=-1)
     return in_pieces(masked, state, both, pieces)
+
+
+def assert_streams(layer, x, pieces, tolerance, step=None):
+    """Holds a stream against the call on the whole; the last state."""
+    outputs, state = stream(layer, x, pieces, step=step)
+    checks.assert_close(outputs, layer(x), tolerance)
+    return state
 
 
 @st.composite
@@ -183,7 +183,7 @@ def test_pieces_equal_the_whole_with_padding_and_nan(name, rng):
 @pytest.mark.parametrize(
     ("name", "implementation"),
     [
-        *((name, "auto") for name in LAMBDAS),
+        *((name, "auto") for name in (*LAMBDAS, "convolution")),
         *(("layer", name) for name in ops.implementations(1)[1:]),
     ],
 )
@@ -224,30 +224,20 @@ def test_a_step_is_compiled_by_xla(name, rng):
     layer = make(name)
     x = tf.constant(normal(rng, 3, 12, CHANNELS))
     step = tf.function(layer.step, jit_compile=True)
-    outputs, _ = stream(layer, x, [1] * 12, step=step)
-    checks.assert_close(outputs, layer(x), 1e-5)
+    assert_streams(layer, x, [1] * 12, 1e-5, step)
 
 
 @pytest.mark.slow
 @pytest.mark.representatives(5)
 @every_layer
 def test_unknown_sizes_are_traced_once(name, rng):
-    layer, traces = make(name), []
-    spec = tf.TensorSpec([None, None, CHANNELS])
-
-    @tf.function(input_signature=[spec, layer.state_spec()])
-    def step(inputs, state):
-        traces.append(1)
-        return layer.step(inputs, state)
-
+    layer = make(name)
+    specs = [tf.TensorSpec([None, None, CHANNELS]), layer.state_spec()]
+    step = tf.function(layer.step, input_signature=specs)
     x = normal(rng, 3, LENGTH, CHANNELS)
-    outputs, state = stream(layer, x, [9, 1, 11], step=step)
-    checks.assert_close(outputs, layer(x), 2e-6)
-    assert len(traces) == 1
-    spec = layer.state_spec(3)
-    assert {k: v.dtype for k, v in state.items()} == {
-        k: v.dtype for k, v in spec.items()
-    }
+    state = assert_streams(layer, x, [9, 1, 11], 2e-6, step)
+    assert step.experimental_get_tracing_count() == 1
+    assert_spec(state, layer.state_spec(3))
     if name in ATTENTION:
         past = ATTENTION[name].get("scope", 2 * LENGTH + 1) // 2
         assert all(part.shape[1] == past for part in state.values())
@@ -266,13 +256,11 @@ def test_a_server_can_stream(name, rng, tmp_path):
         outputs, state = layer.step(inputs, state)
         return {"outputs": outputs, **state}
 
-    signatures = {
-        "step": step.get_concrete_function(
-            inputs=tf.TensorSpec([None, 1, CHANNELS], name="inputs"),
-            **layer.state_spec(),
-        )
-    }
-    tf.saved_model.save(module, str(tmp_path / "saved"), signatures)
+    signature = step.get_concrete_function(
+        inputs=tf.TensorSpec([None, 1, CHANNELS], name="inputs"),
+        **layer.state_spec(),
+    )
+    tf.saved_model.save(module, str(tmp_path / "saved"), {"step": signature})
     served = tf.saved_model.load(str(tmp_path / "saved")).signatures["step"]
 
     def step_of_server(inputs, state):
@@ -281,8 +269,7 @@ def test_a_server_can_stream(name, rng, tmp_path):
 
     for batch in (1, 3):
         x = tf.constant(normal(rng, batch, 9, CHANNELS))
-        outputs, _ = stream(layer, x, [1] * 9, step=step_of_server)
-        checks.assert_close(outputs, layer(x), 1e-5)
+        assert_streams(layer, x, [1] * 9, 1e-5, step_of_server)
 
 
 @pytest.mark.slow
@@ -323,30 +310,42 @@ def test_a_long_stream_in_single_precision(normalization, scale, rng):
     checks.assert_close(outputs, expected, tolerance)
 
 
+# A layer's type and arguments, the sizes of its inputs, and the reason.
 REFUSED = {
-    "later positions": (layers.LambdaLayer, {"scope": 7}, "causal=True"),
-    "global": (layers.LambdaLayer, {"causal": True}, "would grow"),
+    "later positions": (layers.LambdaLayer, {"scope": 7}, (11,), "causal=True"),
+    "global": (layers.LambdaLayer, {"causal": True}, (11,), "would grow"),
     "explicit": (
         layers.LambdaLayer,
         {"causal": True, "position_embedding": "explicit"},
+        (11,),
         "explicit",
     ),
-    "same": (layers.LambdaConv, {"kernel_size": 3}, "padding='causal'"),
+    "same": (layers.LambdaConv, {"kernel_size": 3}, (11,), "padding='causal'"),
+    "attention": (layers.RelativeAttention, {}, (11,), "needs causal=True"),
+    "lines": (
+        layers.RelativeAttention,
+        {"axis": 2, "causal": True},
+        (4, 11),
+        "Streams are sequences",
+    ),
 }
 
 
+@pytest.mark.representatives(len(REFUSED), everywhere=True)
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_stream_is_refused(name):
-    layer_type, arguments, reason = REFUSED[name]
+    layer_type, arguments, sizes, reason = REFUSED[name]
     layer = layer_type(**_SIZE, **arguments)
     with pytest.raises(ValueError, match="before it is built"):
         layer.initial_state(2)
-    layer.build((None, 11, CHANNELS))
-    for call in (layer.state_spec, lambda: layer.initial_state(2)):
+    layer.build((None, *sizes, CHANNELS))
+    for call in (
+        layer.state_spec,
+        lambda: layer.initial_state(2),
+        lambda: layer.step(tf.zeros([2, 1, CHANNELS]), {}),
+    ):
         with pytest.raises(ValueError, match=reason):
             call()
-    with pytest.raises(ValueError, match=reason):
-        layer.step(tf.zeros([2, 1, CHANNELS]), {})
 
 
 def test_wrong_pieces_and_states_are_refused():
@@ -360,12 +359,21 @@ def test_wrong_pieces_and_states_are_refused():
     for wrong in ({}, without, layer.initial_state(3), others):
         with pytest.raises(ValueError, match="`state`"):
             layer.step(inputs, wrong)
-    strided = layers.LambdaConv(
-        **_SIZE, kernel_size=3, padding="causal", strides=2
-    )
-    strided.build((None, None, CHANNELS))
+
+
+def test_wrong_pieces_and_states_of_attention_are_refused():
+    layer, x = make("window"), tf.zeros([2, 1, CHANNELS])
+    for wrong in ({}, layer.initial_state(3), make("cache").initial_state(2)):
+        with pytest.raises(ValueError, match="`state` must come from"):
+            layer.step(x, wrong)
+    with pytest.raises(ValueError, match="`inputs` must have the shape"):
+        layer.step(tf.zeros([2, 1, 3]), layer.initial_state(2))
+
+
+def test_pieces_of_a_strided_convolution_are_multiples_of_its_strides():
+    layer = make("convolution", strides=2, dilation_rate=1)
     with pytest.raises(ValueError, match="multiple of `strides`"):
-        strided.step(inputs, strided.initial_state(2))
+        layer.step(tf.zeros([2, 1, CHANNELS]), layer.initial_state(2))
 
 
 @pytest.mark.parametrize("name", ["cache", "joint cache"])
@@ -380,22 +388,3 @@ def test_a_stream_longer_than_the_table_is_refused(name):
     step = tf.function(layer.step, input_signature=[spec, layer.state_spec(1)])
     with pytest.raises(tf.errors.InvalidArgumentError, match="21 positions"):
         step(x[:, :1], state)
-
-
-def test_attention_that_cannot_stream_is_refused():
-    layer = layers.RelativeAttention(6, num_heads=2)
-    with pytest.raises(ValueError, match="before it is built"):
-        layer.initial_state(1)
-    layer.build((None, LENGTH, CHANNELS))
-    with pytest.raises(ValueError, match="needs causal=True"):
-        layer.state_spec()
-    lines = layers.RelativeAttention(6, num_heads=2, axis=2, causal=True)
-    lines.build((None, 4, LENGTH, CHANNELS))
-    with pytest.raises(ValueError, match="Streams are sequences"):
-        lines.state_spec()
-    layer, x = make("window"), tf.zeros([2, 1, CHANNELS])
-    for wrong in ({}, layer.initial_state(3), make("cache").initial_state(2)):
-        with pytest.raises(ValueError, match="`state` must come from"):
-            layer.step(x, wrong)
-    with pytest.raises(ValueError, match="`inputs` must have the shape"):
-        layer.step(tf.zeros([2, 1, 3]), layer.initial_state(2))

@@ -1,6 +1,5 @@
 """Lambda layers as they are called on a TPU; nothing here runs on one."""
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -18,17 +17,9 @@ LAYERS = {
     "global": (layers.LambdaLayer, {"implementation": "einsum"}),
     "convolution": (layers.LambdaConv, {"kernel_size": 3}),
     "strided": (layers.LambdaConv, {"kernel_size": 3, "strides": 2}),
+    "context": (layers.LambdaLayer, {"scope": 3}),
 }
 SIZES = {"filters": 10, "num_heads": 2, "key_dim": 3}
-
-
-def built(name, dtype="float64"):
-    """A layer for maps of 6 by 5 with 7 channels, with random weights."""
-    make, arguments = LAYERS[name]
-    layer = make(**SIZES, **arguments, dtype=dtype)
-    layer.build((None, 6, 5, 7))
-    checks.randomize(layer, np.random.default_rng(5))
-    return layer
 
 
 def with_gradients(layer, *inputs, **arguments):
@@ -40,30 +31,22 @@ def with_gradients(layer, *inputs, **arguments):
     return [outputs, *tape.gradient(loss, [*inputs, *layer.trainable_weights])]
 
 
-@pytest.fixture
-def images(rng):
-    return tf.constant(rng.normal(size=[2, 6, 5, 7]))
-
-
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.representatives(len(LAYERS), everywhere=True)
 @pytest.mark.parametrize("training", [False, True])
-def test_layers_are_the_same_function_on_a_tpu(name, training, images):
-    layer = built(name)
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_are_the_same_function_on_a_tpu(name, training, rng):
+    make, arguments = LAYERS[name]
+    layer = make(**SIZES, **arguments, dtype="float64")
+    inputs = [tf.constant(rng.normal(size=[2, 6, 5, 7]))]
+    if name == "context":
+        inputs.append(tf.constant(rng.normal(size=[2, 6, 5, 4])))
+    layer(*inputs)
+    checks.randomize(layer, rng)
     weights = layer.get_weights()
-    expected = with_gradients(layer, images, training=training)
+    expected = with_gradients(layer, *inputs, training=training)
     layer.set_weights(weights)  # batch statistics among them
     with ops.planning_for("tpu"):
-        actual = with_gradients(layer, images, training=training)
-    for got, wanted in zip(actual, expected, strict=True):
-        checks.assert_close(got, wanted, 1e-10)
-
-
-def test_a_context_of_its_own_on_a_tpu(images, rng):
-    layer = layers.LambdaLayer(**SIZES, scope=3, dtype="float64")
-    context = tf.constant(rng.normal(size=[2, 6, 5, 4]))
-    expected = with_gradients(layer, images, context)
-    with ops.planning_for("tpu"):
-        actual = with_gradients(layer, images, context)
+        actual = with_gradients(layer, *inputs, training=training)
     for got, wanted in zip(actual, expected, strict=True):
         checks.assert_close(got, wanted, 1e-10)
 

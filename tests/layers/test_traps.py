@@ -1,7 +1,8 @@
 """Mistakes that other implementations made, one test each.
 
 Wrong forms are written out and shown to be far from the layer, so that a test
-that could not fail would be noticed.
+that could not fail would be noticed. That embeddings are trained, which others
+forgot, `test_conformance.py` shows of every layer.
 """
 
 import inspect
@@ -14,6 +15,9 @@ import tensorflow as tf
 from lambdanet_tf import layers
 from lambdanet_tf import ops
 from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.layers import LambdaConv
+from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.layers import RelativeAttention
 from lambdanet_tf.layers.randomness import random_streams
 from tests.support import attention_oracle
 from tests.support import cases
@@ -23,11 +27,13 @@ from tests.support.random_layers import attention
 from tests.support.random_layers import built
 from tests.support.random_layers import normal
 from tests.support.random_layers import spoilt
+from tests.support.random_layers import twin
 
 pytestmark = pytest.mark.every_lane
 ONCE_A_VERSION = pytest.mark.once_a_version
 
 _SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
+_CAUSAL = {"causal": True}
 
 
 # Wrong forms -----------------------------------------------------------------
@@ -43,110 +49,85 @@ def over_everything(keys):
     return oracle.softmax(keys.reshape(-1, 1)).reshape(keys.shape)
 
 
-def swap(name, blocks):
+def swapped(blocks):
     """Reads a kernel's channels with its two axes in the wrong order."""
 
-    def wrong(point):
-        weight = point[name]
+    def wrong(weight):
         parts = weight.reshape(len(weight), blocks, -1)
-        return {**point, name: parts.swapaxes(1, 2).reshape(weight.shape)}
+        return parts.swapaxes(1, 2).reshape(weight.shape)
 
     return wrong
 
 
-def flip_table(point):
-    """The entry for n - m instead of m - n."""
-    return {**point, "embeddings": point["embeddings"][::-1, ::-1]}
-
-
-def transpose_table(point):
-    """Rows and columns of the table exchanged."""
-    table = point["embeddings"].swapaxes(0, 1)
-    return {**point, "embeddings": table}
-
-
-def no_normalization(point):
-    """Batch normalisation forgotten."""
-    kept = ("query", "key", "value", "embeddings", "position_bias")
-    return {name: point[name] for name in kept}
-
-
-def no_position_bias(point):
-    return {n: array for n, array in point.items() if n != "position_bias"}
-
-
-def reversed_tables(point):
-    """The entry for n - m instead of m - n."""
-    flipped = {n: a[::-1] for n, a in point.items() if "embedding" in n}
-    return {**point, **flipped}
-
-
-def exchanged_tables(point):
-    """Rows and columns exchanged."""
-    names = ("axis1_embedding", "axis2_embedding")
-    first, second = (point[name] for name in names)
-    return {**point, **dict(zip(names, (second, first), strict=True))}
-
-
-def shifted_tables(point):
+def shifted(table):
     """The centre of the scope one position off."""
-    moved = {n: np.roll(a, 1, 0) for n, a in point.items() if "embedding" in n}
-    return {**point, **moved}
+    return np.roll(table, 1, 0)
 
 
-def unscaled(point):
-    """The root of the depth forgotten."""
-    return {**point, "query": point["query"] * np.sqrt(3)}
-
-
-def unscaled_positions(point):
-    """The scale applied to content alone."""
-    names = [n for n in point if "embedding" in n]
-    return {**point, **{n: point[n] * np.sqrt(3) for n in names}}
-
-
-def cut_tables(point):
+def cut(table):
     """The scope one position too small on each side."""
-    tables = {n: a[1:-1] for n, a in point.items() if "embedding" in n}
-    assert all(len(table) == 1 for table in tables.values())
-    return {**point, **tables}
+    assert len(table) == 3
+    return table[1:-1]
 
 
+def unscaled(array):
+    """The root of the depth forgotten."""
+    return array * np.sqrt(3)
+
+
+_AXES = ("axis1_embedding", "axis2_embedding")
+_NORMS = ("query_gamma", "query_beta", "query_mean", "query_variance")
+_NORMS += ("value_gamma", "value_beta", "value_mean", "value_variance")
+# Of the oracle: other settings, or what is made of weights; None is nothing.
 WRONG_LAYERS = {
-    "softmax_over_depth": ({"key_normalization": over_depth}, None),
-    "softmax_over_everything": ({"key_normalization": over_everything}, None),
-    "softmax_forgotten": ({"key_normalization": None}, None),
-    "queries_softmaxed": ({"query_normalization": "softmax"}, None),
-    "query_heads_minor": ({}, swap("query", 2)),
-    "key_intra_depth_major": ({}, swap("key", 3)),
-    "value_intra_depth_major": ({}, swap("value", 5)),
-    "table_flipped": ({}, flip_table),
-    "table_transposed": ({}, transpose_table),
-    "table_off_by_one": ({}, shifted_tables),
-    "content_forgotten": ({"use_content": False}, None),
-    "position_forgotten": ({"use_position": False}, None),
-    "position_bias_forgotten": ({}, no_position_bias),
-    "batch_norm_forgotten": ({}, no_normalization),
-    "batch_statistics_in_inference": ({"training": True}, None),
+    "softmax_over_depth": {"key_normalization": over_depth},
+    "softmax_over_everything": {"key_normalization": over_everything},
+    "softmax_forgotten": {"key_normalization": None},
+    "queries_softmaxed": {"query_normalization": "softmax"},
+    "query_heads_minor": {"query": swapped(2)},
+    "key_intra_depth_major": {"key": swapped(3)},
+    "value_intra_depth_major": {"value": swapped(5)},
+    # The entry for n - m instead of m - n, here and with `tables_reversed`.
+    "table_flipped": {"embeddings": lambda table: table[::-1, ::-1]},
+    "table_transposed": {"embeddings": lambda table: table.swapaxes(0, 1)},
+    "table_off_by_one": {"embeddings": shifted},
+    "content_forgotten": {"use_content": False},
+    "position_forgotten": {"use_position": False},
+    "position_bias_forgotten": {"position_bias": None},
+    "batch_norm_forgotten": dict.fromkeys(_NORMS),
+    "batch_statistics_in_inference": {"training": True},
 }
 WRONG_ATTENTION = {
-    "tables_reversed": ({}, reversed_tables),
-    "tables_exchanged": ({}, exchanged_tables),
-    "tables_off_by_one": ({}, shifted_tables),
-    "scale_forgotten": ({}, unscaled),
-    "scale_of_content_alone": ({}, unscaled_positions),
-    "attention_query_heads_minor": ({}, swap("query", 2)),
-    "attention_value_heads_minor": ({}, swap("value", 2)),
-    "attention_content_forgotten": ({"use_content": False}, None),
-    "scope_too_small": ({"scope": 1}, cut_tables),
-    "lines_only": ({"axis": 1, "scope": 3}, None),
+    "tables_reversed": dict.fromkeys(_AXES, np.flipud),
+    "tables_exchanged": dict(zip(_AXES, _AXES[::-1], strict=True)),
+    "tables_off_by_one": dict.fromkeys(_AXES, shifted),
+    "scale_forgotten": {"query": unscaled},
+    "scale_of_content_alone": dict.fromkeys(_AXES, unscaled),
+    "attention_query_heads_minor": {"query": swapped(2)},
+    "attention_value_heads_minor": {"value": swapped(2)},
+    "attention_content_forgotten": {"use_content": False},
+    "scope_too_small": {"scope": 1, **dict.fromkeys(_AXES, cut)},
+    "lines_only": {"axis": 1, "scope": 3},
 }
 WRONG_FORMS = WRONG_LAYERS | WRONG_ATTENTION
 
 
+def spoil(weights, changes):
+    """What is made of weights by functions, names of others, or None."""
+    wrong = dict(weights)
+    for name in changes.keys() & weights.keys():
+        change = changes[name]
+        if change is None:
+            del wrong[name]
+        elif isinstance(change, str):
+            wrong[name] = weights[change]
+        else:
+            wrong[name] = change(weights[name])
+    return wrong
+
+
 @pytest.mark.parametrize("name", WRONG_FORMS)
 def test_wrong_form_is_far_from_the_layer(name, rng):
-    changes, transform = WRONG_FORMS[name]
     x = normal(rng, 2, 5, 6, 7)
     if name in WRONG_ATTENTION:
         layer = attention(x, **_SIZE, scope=3)
@@ -156,55 +137,20 @@ def test_wrong_form_is_far_from_the_layer(name, rng):
             x, **_SIZE, scope=3, intra_depth=2, use_position_bias=True
         )
         reference = oracle.lambda_layer
-    output = layer(x)
-    point, _ = checks.split_point(layer, {"inputs": x})
-    settings, inputs = checks.oracle_settings(layer), point.pop("inputs")
-    checks.assert_close(output, reference(inputs, point, **settings), 1e-5)
-    point = point if transform is None else transform(point)
-    wrong = reference(inputs, point, **{**settings, **changes})
+    weights, _ = checks.split_point(layer, {"inputs": x})
+    inputs, settings = weights.pop("inputs"), checks.oracle_settings(layer)
+    output, changes = layer(x), WRONG_FORMS[name]
+    checks.assert_close(output, reference(inputs, weights, **settings), 1e-5)
+    settings |= {n: changes[n] for n in changes.keys() - weights.keys()}
+    wrong = reference(inputs, spoil(weights, changes), **settings)
     checks.assert_far(output, wrong)
 
 
 # Keras -----------------------------------------------------------------------
 
 
-class Subclassed(tf.keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.layer = layers.LambdaLayer(**_SIZE, name="lambda")
-
-    def call(self, inputs):
-        return self.layer(inputs)
-
-
-def functional():
-    inputs = tf.keras.Input([3, 5, 7])
-    layer = layers.LambdaLayer(**_SIZE, name="lambda")
-    return tf.keras.Model(inputs, layer(inputs))
-
-
-def sequential():
-    layer = layers.LambdaLayer(**_SIZE, name="lambda")
-    return tf.keras.Sequential([tf.keras.Input([3, 5, 7]), layer])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("build", [functional, sequential, Subclassed])
-def test_embeddings_are_trained(build, rng):
-    model = build()
-    x = normal(rng, 4, 3, 5, 7)
-    model(x)
-    layer = getattr(model, "layer", None) or model.get_layer("lambda")
-    table = layer.position_embedding.embeddings
-    assert any(table is weight for weight in model.trainable_weights)
-    assert len(model.trainable_weights) == 8
-    before = [checks.raw(weight).numpy() for weight in model.trainable_weights]
-    model.compile(tf.keras.optimizers.SGD(0.1), "mse", jit_compile=False)
-    model.fit(x, normal(rng, 4, 3, 5, 10), epochs=1, verbose=0)
-    for old, new in zip(before, model.trainable_weights, strict=True):
-        assert np.all(checks.raw(new).numpy() != old), new.name
-
-
+_PARTS = ("query", "key", "value", "embeddings", "position_bias", "kernel")
+_UNIFORM = tf.keras.initializers.RandomUniform
 # An argument that a config forgets, or writes down wrongly, comes back as its
 # default: none of these is.
 EVERY_ARGUMENT = {
@@ -237,21 +183,16 @@ EVERY_ARGUMENT = {
     "dtype": "mixed_bfloat16",
     "trainable": False,
     "name": "some_name",
+    "kernel_regularizer": tf.keras.regularizers.L1(0.5),
+    "embeddings_regularizer": tf.keras.regularizers.L1(0.5),
+    "kernel_constraint": tf.keras.constraints.MaxNorm(7.0),
+    "embeddings_constraint": tf.keras.constraints.MaxNorm(7.0),
+    **{f"{name}_initializer": _UNIFORM(-3.0, 3.0, seed=4) for name in _PARTS},
 }
-for _part in (
-    "query",
-    "key",
-    "value",
-    "embeddings",
-    "position_bias",
-    "kernel",
-):
-    EVERY_ARGUMENT[f"{_part}_initializer"] = (
-        tf.keras.initializers.RandomUniform(-3.0, 3.0, seed=4)
-    )
-for _part in ("kernel", "embeddings"):
-    EVERY_ARGUMENT[f"{_part}_regularizer"] = tf.keras.regularizers.L1(0.5)
-    EVERY_ARGUMENT[f"{_part}_constraint"] = tf.keras.constraints.MaxNorm(7.0)
+_POSITION_EMBEDDINGS = {
+    LambdaConv: layers.RelativePositionEmbedding(16, scope=(3, 5)),
+    RelativeAttention: "joint",
+}
 
 
 @pytest.mark.parametrize(
@@ -272,12 +213,8 @@ def test_config_tells_the_truth(layer_type):
     ordinary = checks.plain(layer_type(**required).get_config())
     for name in [*names, "dtype", "trainable", "name"]:
         value = EVERY_ARGUMENT[name]
-        if name == "position_embedding" and layer_type is layers.LambdaConv:
-            value = layers.RelativePositionEmbedding(16, scope=(3, 5))
-        if name == "position_embedding" and (
-            layer_type is layers.RelativeAttention
-        ):
-            value = "joint"
+        if name == "position_embedding":
+            value = _POSITION_EMBEDDINGS.get(layer_type, value)
         layer = layer_type(**{**required, name: value})
         config = layer.get_config()
         if name not in required:
@@ -332,14 +269,12 @@ def assert_exact_in_every_precision(layer, form, x, rng):
         arguments["context_mask"] = rng.integers(0, 2, [1, length])
     expected = checks.oracle_output(layer, arguments)
     for policy, tolerance in POLICIES.items():
-        config = {**layer.get_config(), "dtype": policy}
-        other = type(layer).from_config(config)
-        other(x)
-        other.set_weights(layer.get_weights())
         # Gradients of the inputs are as large as the keys; small enough for
         # half.
         output, gradients = checks.output_and_gradients(
-            other, arguments, np.full_like(expected, 2.0**-10)
+            twin(layer, x, dtype=policy),
+            arguments,
+            np.full_like(expected, 2.0**-10),
         )
         checks.assert_close(output.astype(np.float64), expected, tolerance)
         for name, gradient in gradients.items():
@@ -359,7 +294,8 @@ def test_large_logits(form, normalization):
     steps[:, 1] = -steps[:, 0]  # falling
     steps[:, 2] = 58  # all the same
     x = np.eye(length, dtype="float32")[None]
-    layer = layers.LambdaLayer(
+    layer = built(
+        x,
         filters=4,
         num_heads=1,
         key_dim=3,
@@ -369,7 +305,6 @@ def test_large_logits(form, normalization):
         key_normalization=normalization,
         use_batch_norm=False,
     )
-    layer(x)
     table = layer.position_embedding.embeddings
     for weight in (layer.query.kernel, layer.value.kernel, table):
         weight.assign(rng.integers(-2, 3, weight.shape))
@@ -383,14 +318,8 @@ def test_large_scores(form):
     # One-hot inputs make every score a product of integers, up to 50 * 1024.
     length, rng = 20, np.random.default_rng(3)
     x = np.eye(length, dtype="float32")[None]
-    layer = layers.RelativeAttention(
-        4,
-        num_heads=1,
-        key_dim=4,
-        position_embedding=None,
-        causal=form == "causal",
-    )
-    layer(x)
+    arguments = {"num_heads": 1, "key_dim": 4, "causal": form == "causal"}
+    layer = attention(x, filters=4, **arguments, position_embedding=None)
     for dense, scale in ((layer.query, 32), (layer.key, 16)):
         steps = rng.integers(-5, 6, dense.kernel.shape)
         dense.kernel.assign(scale * steps)
@@ -400,7 +329,7 @@ def test_large_scores(form):
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_large_queries_in_half_precision(policy, rng):
-    layer = layers.LambdaLayer(
+    layer = LambdaLayer(
         4,
         num_heads=2,
         key_dim=3,
@@ -423,8 +352,7 @@ def test_l2_of_tiny_keys(rng):
     # What keeps the length of zero keys from dividing must not show elsewhere.
     x = normal(rng, 2, 11, 5)
     layer = built(x, **_SIZE, key_normalization="l2")
-    kernel = checks.raw(layer.key.kernel).numpy() * 1e-4
-    layer.key.kernel.assign(kernel)
+    layer.key.kernel.assign(checks.raw(layer.key.kernel).numpy() * 1e-4)
     expected = checks.oracle_output(layer, {"inputs": x})
     checks.assert_close(layer(x), expected, 1e-5)
 
@@ -432,20 +360,21 @@ def test_l2_of_tiny_keys(rng):
 # Nothing permitted -----------------------------------------------------------
 
 
+_NORMALIZATIONS = [{"key_normalization": n} for n in ops.KEY_NORMALIZATIONS]
+_ATTENTION = {"layer": RelativeAttention}
+
+
 # Content has no algorithm, and positions have no normalization.
 @pytest.mark.parametrize(
     "arguments",
     [
-        *({"key_normalization": name} for name in ops.KEY_NORMALIZATIONS),
+        *_NORMALIZATIONS,
         *(
             pytest.param({"implementation": name}, marks=ONCE_A_VERSION)
             for name in ops.implementations(1)[1:]
         ),
         *(
-            pytest.param(
-                {**arguments, "layer": layers.RelativeAttention},
-                marks=pytest.mark.once,
-            )
+            pytest.param({**_ATTENTION, **arguments}, marks=pytest.mark.once)
             for arguments in ({}, {"scope": 5}, {"axis": 1})
         ),
     ],
@@ -494,23 +423,20 @@ def embedded(length=5, batch=5):
     return tokens
 
 
+_WINDOW = {"kernel_size": 3}
+_STRIDED = {"kernel_size": 3, "strides": 2}
 # A layer, the length that its model knows, whether pairs are masked, too.
 PROPAGATED = {
-    "layer": (layers.LambdaLayer, {}, 5, False),
-    "layer_of_pairs": (layers.LambdaLayer, {}, 5, True),
-    "scope": (layers.LambdaLayer, {"scope": 3}, None, False),
-    "causal": (layers.LambdaLayer, {"causal": True}, 5, False),
-    "causal_pairs": (layers.LambdaLayer, {"causal": True}, 5, True),
-    "convolution": (layers.LambdaConv, {"kernel_size": 3}, 5, False),
-    "strided": (layers.LambdaConv, {"kernel_size": 3, "strides": 2}, 5, False),
-    "strided_of_any_length": (
-        layers.LambdaConv,
-        {"kernel_size": 3, "strides": 2},
-        None,
-        False,
-    ),
-    "attention": (layers.RelativeAttention, {}, 5, False),
-    "attention_axis": (layers.RelativeAttention, {"axis": 1}, 5, False),
+    "layer": (LambdaLayer, {}, 5, False),
+    "layer_of_pairs": (LambdaLayer, {}, 5, True),
+    "scope": (LambdaLayer, {"scope": 3}, None, False),
+    "causal": (LambdaLayer, _CAUSAL, 5, False),
+    "causal_pairs": (LambdaLayer, _CAUSAL, 5, True),
+    "convolution": (LambdaConv, _WINDOW, 5, False),
+    "strided": (LambdaConv, _STRIDED, 5, False),
+    "strided_of_any_length": (LambdaConv, _STRIDED, None, False),
+    "attention": (RelativeAttention, {}, 5, False),
+    "attention_axis": (RelativeAttention, {"axis": 1}, 5, False),
 }
 
 
@@ -549,7 +475,7 @@ def test_propagated_mask_is_padding_and_travels_on(kind):
 def test_propagated_mask_of_the_context():
     tokens = embedded(length=6, batch=4)
     embedding = tf.keras.layers.Embedding(9, 7, mask_zero=True)
-    layer = layers.LambdaLayer(**_SIZE, use_position=False)
+    layer = LambdaLayer(**_SIZE, use_position=False)
     queries = tf.keras.Input([3, 4])
     inputs = tf.keras.Input([6], dtype="int32")
     model = tf.keras.Model(
@@ -586,20 +512,13 @@ def test_wrappers_see_what_a_call_takes():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: layers.LambdaLayer(**_SIZE),
-        lambda: layers.LambdaConv(**_SIZE, kernel_size=3),
-        lambda: layers.RelativeAttention(10, num_heads=2),
-    ],
-    ids=["layer", "convolution", "attention"],
-)
-def test_masks_of_every_time_step(make):
+@pytest.mark.parametrize("kind", ["layer", "convolution", "attention"])
+def test_masks_of_every_time_step(kind):
     tokens = np.stack([embedded(), embedded()[::-1]], axis=1)  # [5, 2, 5]
     inputs = tf.keras.Input([2, 5], dtype="int32")
     embedding = tf.keras.layers.Embedding(9, 7, mask_zero=True)
-    layer = make()
+    layer_type, arguments, _, _ = PROPAGATED[kind]
+    layer = layer_type(**_SIZE, **arguments)
     steps = tf.keras.layers.TimeDistributed(layer)(embedding(inputs))
     model = tf.keras.Model(inputs, steps)
     x = tf.gather(checks.raw(embedding.embeddings), tokens)
@@ -618,56 +537,38 @@ def test_masks_of_every_time_step(make):
 
 
 @pytest.mark.parametrize("by_example", [False, True])
-@pytest.mark.parametrize(
-    ("layer_type", "arguments"),
-    [
-        *(
-            (layers.LambdaLayer, {"key_normalization": name})
-            for name in ops.KEY_NORMALIZATIONS
-        ),
-        (layers.RelativeAttention, {}),
-    ],
-)
-def test_nan_reaches_whom_a_mask_permits(
-    layer_type, arguments, by_example, rng
-):
+@pytest.mark.parametrize("arguments", [*_NORMALIZATIONS, _ATTENTION])
+def test_nan_reaches_whom_a_mask_permits(arguments, by_example, rng):
     x = normal(rng, 2, 11, 5)
     mask = rng.integers(0, 2, [2, 11, 11] if by_example else [11, 11])
     mask = mask.astype(bool)
     mask[..., 3] = False
     mask[..., 1, 6] = True
-    layer = built(x, layer_type, **{**_SIZE, **arguments})
+    layer = built(x, **_SIZE, **arguments)
     expected = layer(x, attention_mask=mask).numpy()
-    queries_are_fine = np.delete(np.arange(11), [3, 6])
     bad = spoilt(x, (slice(None), [3, 6]), rng)
     output = layer(bad, attention_mask=mask).numpy()
     sees = np.broadcast_to(mask[..., 6], [2, 11])
     for example in range(2):
-        for query in queries_are_fine:
+        for query in np.delete(np.arange(11), [3, 6]):
+            found, wanted = output[example, query], expected[example, query]
             if sees[example, query]:
-                assert np.all(np.isnan(output[example, query]))
+                assert np.all(np.isnan(found))
             else:
-                checks.assert_close(
-                    output[example, query], expected[example, query], 1e-5
-                )
+                checks.assert_close(found, wanted, 1e-5)
 
 
+_PAST = {"padding": "causal", "kernel_size": 3}
 FUTURE = {
-    "global": (layers.LambdaLayer, {"causal": True}),
-    "scope": (layers.LambdaLayer, {"causal": True, "scope": 5}),
-    "dilated": (
-        layers.LambdaConv,
-        {"padding": "causal", "kernel_size": 3, "dilation_rate": 2},
-    ),
-    "strided": (
-        layers.LambdaConv,
-        {"padding": "causal", "kernel_size": 5, "strides": 3},
-    ),
-    "l2": (layers.LambdaLayer, {"causal": True, "key_normalization": "l2"}),
-    "sums": (layers.LambdaLayer, {"causal": True, "key_normalization": None}),
-    "attention": (layers.RelativeAttention, {"causal": True}),
-    "attention_scope": (layers.RelativeAttention, {"causal": True, "scope": 7}),
-    "attention_axis": (layers.RelativeAttention, {"causal": True, "axis": 1}),
+    "global": (LambdaLayer, _CAUSAL),
+    "scope": (LambdaLayer, {**_CAUSAL, "scope": 5}),
+    "dilated": (LambdaConv, {**_PAST, "dilation_rate": 2}),
+    "strided": (LambdaConv, {**_PAST, "kernel_size": 5, "strides": 3}),
+    "l2": (LambdaLayer, {**_CAUSAL, "key_normalization": "l2"}),
+    "sums": (LambdaLayer, {**_CAUSAL, "key_normalization": None}),
+    "attention": (RelativeAttention, _CAUSAL),
+    "attention_scope": (RelativeAttention, {**_CAUSAL, "scope": 7}),
+    "attention_axis": (RelativeAttention, {**_CAUSAL, "axis": 1}),
 }
 
 
@@ -721,46 +622,42 @@ def test_the_future_changes_nothing_in_training(kind, rng):
 
 def test_batch_normalization_of_a_causal_layer_is_asked_for():
     for layer_type, arguments in FUTURE.values():
-        if layer_type is layers.RelativeAttention:
+        if layer_type is RelativeAttention:
             continue
         layer = layer_type(4, **arguments)
         assert not layer.use_batch_norm
         assert layer_type(4, **arguments, use_batch_norm=True).use_batch_norm
         again = layer_type.from_config(layer.get_config())
         assert not again.use_batch_norm
-    assert layers.LambdaLayer(4).use_batch_norm
-    assert layers.LambdaConv(4, 3).use_batch_norm
+    assert LambdaLayer(4).use_batch_norm
+    assert LambdaConv(4, 3).use_batch_norm
 
 
-@pytest.mark.parametrize(
-    ("make", "grid", "place", "seen"),
-    [
-        (
-            lambda x: built(
-                x,
-                layers.LambdaConv,
-                **_SIZE,
-                kernel_size=5,
-                padding="causal",
-                dilation_rate=2,
-                use_content=False,
-            ),
-            (40,),
-            (10,),
-            [10, 12, 14, 16, 18],
-        ),
-        (
-            lambda x: attention(x, **_SIZE, scope=(3, 5)),
-            (12, 13),
-            (5, 6),
-            np.s_[4:7, 4:9],
-        ),
-    ],
-    ids=["causal", "attention"],
-)
-def test_nan_stays_in_the_scope(make, grid, place, seen, rng):
+# A layer, its arguments, its grid, a place on it and who sees that.
+SEEN = {
+    "causal": (
+        LambdaConv,
+        {**_PAST, "kernel_size": 5, "dilation_rate": 2, "use_content": False},
+        (40,),
+        (10,),
+        [10, 12, 14, 16, 18],
+    ),
+    "attention": (
+        RelativeAttention,
+        {"scope": (3, 5)},
+        (12, 13),
+        (5, 6),
+        np.s_[4:7, 4:9],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_nan_stays_in_the_scope(name, rng):
+    layer_type, arguments, grid, place, seen = SEEN[name]
     x = normal(rng, 1, *grid, 5)
-    layer, hit = make(x), np.zeros(grid, bool)
+    layer = built(x, layer_type, **_SIZE, **arguments)
+    hit = np.zeros(grid, bool)
     hit[seen] = True
     expected = layer(x).numpy()[0]
     output = layer(spoilt(x, (0, *place), rng)).numpy()[0]
@@ -780,20 +677,12 @@ def test_what_is_dropped_is_dropped(layer_type):
 # Keras habits -----------------------------------------------------------------
 
 
-def test_unbuilt_layers_are_serialized():
-    for layer in (case.make() for case in cases.CASES):
-        data = tf.keras.layers.serialize(layer)
-        copy = tf.keras.layers.deserialize(json.loads(json.dumps(data)))
-        configs = [checks.plain(x.get_config()) for x in (copy, layer)]
-        assert configs[0] == configs[1]
-
-
 class Block(tf.keras.layers.Layer):
     """A user's own block, which makes its layers in the constructor."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.inner = layers.LambdaLayer(6, num_heads=2, key_dim=3, scope=3)
+        self.inner = LambdaLayer(6, num_heads=2, key_dim=3, scope=3)
 
     def build(self, input_shape):
         self.inner.build(input_shape)
@@ -806,12 +695,8 @@ class Block(tf.keras.layers.Layer):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: tf.keras.Sequential(
-            [layers.LambdaLayer(6, num_heads=2, key_dim=3)]
-        ),
-        lambda: tf.keras.layers.TimeDistributed(
-            layers.LambdaLayer(6, num_heads=2, key_dim=3)
-        ),
+        lambda: tf.keras.Sequential([LambdaLayer(**_SIZE)]),
+        lambda: tf.keras.layers.TimeDistributed(LambdaLayer(**_SIZE)),
         Block,
     ],
 )
@@ -819,7 +704,7 @@ def test_layers_inside_others_are_saved(make, rng, tmp_path):
     inputs = tf.keras.Input([4, 5, 6])
     outer = make()
     # tf_keras' wrappers do not know what is registered under a package.
-    scope = {"Block": Block, "LambdaLayer": layers.LambdaLayer}
+    scope = {"Block": Block, "LambdaLayer": LambdaLayer}
     scope = tf.keras.utils.custom_object_scope(scope)
     with scope:
         unbuilt = type(outer).from_config(outer.get_config())
@@ -835,7 +720,7 @@ def test_layers_inside_others_are_saved(make, rng, tmp_path):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
 def test_learned_embeddings_are_a_variable(masked, causal, rng):
-    layer = layers.LambdaLayer(
+    layer = LambdaLayer(
         **_SIZE, intra_depth=2, position_embedding="explicit", causal=causal
     )
     x = tf.constant(normal(rng, 2, 5, 7))

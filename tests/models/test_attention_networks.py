@@ -12,52 +12,24 @@ from lambdanet_tf.layers import RelativeAttention
 from lambdanet_tf.models import blocks
 from lambdanet_tf.serving import fold_batch_norm
 from tests.support import checks
+from tests.support import networks
 from tests.support import numpy_network
 from tests.support.networks import ATTENTION
-from tests.support.networks import arrays
-from tests.support.networks import assert_trains
-from tests.support.networks import assert_trains_in_half
-from tests.support.networks import some_images
-from tests.support.networks import vary
 
 pytestmark = pytest.mark.once
 
 LETTERS = "SAXP"
 
 
-def network(input_shape=(9, 7, 3), **arguments):
-    return models.ResNet(
-        ATTENTION, input_shape=input_shape, classes=5, **arguments
-    )
+def network(**arguments):
+    shape = 9, 7, 3
+    return models.ResNet(ATTENTION, input_shape=shape, classes=5, **arguments)
 
 
 def test_every_letter_has_a_middle_and_a_layer():
     assert set(blocks.MIDDLES) == set(specs.LETTERS)
     names = {middle.layer for middle in blocks.MIDDLES.values()}
     assert len(names) == len(specs.LETTERS)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("letters", "padding"),
-    # Stages 3 and 4 stride. Nothing pads where attention alone strides.
-    [("SAX", "same"), ("XPS", "same"), ("APP", "symmetric")],
-)
-def test_sizes_are_rounded_up(letters, padding):
-    model = network(
-        (9, 8, 3),
-        stages=tuple(letters),
-        padding=padding,
-        endpoints=("c2", "c3", "c4"),
-    )
-    maps = model(some_images(1, 9, 8, 3))
-    sizes = {name: tuple(x.shape[1:3]) for name, x in maps.items()}
-    assert sizes == {"c2": (9, 8), "c3": (5, 4), "c4": (3, 2)}
-
-
-def test_global_attention_takes_images_of_one_size():
-    with pytest.raises(ValueError, match="static"):
-        network((None, None, 3))
 
 
 def test_options_reach_every_layer():
@@ -102,77 +74,37 @@ def test_the_augmented_convolution_of_bello_et_al():
     assert convolution.filters == 512 - 48
 
 
-@pytest.fixture(scope="module")
-def varied():
-    """A network with weights that tell them apart: to read."""
-    model = network()
-    vary(model)
-    return model
-
-
 @pytest.mark.slow
-def test_weights_and_files(varied, tmp_path):
-    images = some_images(2, 9, 7, 3)
-    names = models.named_weights(varied)
+def test_restored_and_folded_networks_are_the_same_function(tmp_path):
+    model = network()
+    networks.vary(model)
+    images = networks.some_images(2, 9, 7, 3)
+    outputs = model(images)
+    names = models.named_weights(model)
     assert "stage2_block1_local_attention/axis2_embedding/embeddings" in names
     assert "stage3_block2_height_attention/axis1_embedding/embeddings" in names
-    models.save_weights(varied, tmp_path / "weights.npz")
+    models.save_weights(model, tmp_path / "weights.npz")
     restored = network(weights=tmp_path / "weights.npz")
-    np.testing.assert_array_equal(restored(images), varied(images))
-
-
-@pytest.mark.slow
-def test_every_weight_learns():
-    model = network((16, 16, 3))
-    assert_trains(model, some_images(4, 16, 16, 3), classes=5)
-
-
-@pytest.mark.slow
-def test_folded_networks_are_the_same_function(varied):
-    folded = fold_batch_norm(varied)
-    images = some_images(2, 9, 7, 3)
-    checks.assert_close(folded(images), varied(images), 1e-5)
-    assert folded.count_params() < varied.count_params()
-
-
-@pytest.mark.thorough
-def test_mixed_precision_and_xla():
-    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    model = network((16, 16, 3), classifier_activation=None)
-    images = some_images(2, 16, 16, 3)
-    assert model(images).dtype == tf.float32
-    compiled = tf.function(model, jit_compile=True)
-    assert np.all(np.isfinite(compiled(images)))
-    assert_trains_in_half(model)
+    np.testing.assert_array_equal(restored(images), outputs)
+    folded = fold_batch_norm(model)
+    checks.assert_close(folded(images), outputs, 1e-5)
+    assert folded.count_params() < model.count_params()
 
 
 @pytest.mark.parametrize("letter", LETTERS)
 def test_blocks_are_the_papers_in_numpy(letter):
     """A strided block of each letter, in float64."""
-    tf.keras.mixed_precision.set_global_policy("float64")
     spec = dataclasses.replace(
         ATTENTION, stages=(letter,), widths=(20,), strides=(2,)
     )
-    model = models.ResNet(
-        spec,
-        input_shape=(5, 7, 3),
-        include_top=False,
-        include_preprocessing=False,
-    )
-    vary(model)
-    weights = arrays(model, np.float64)
-    images = some_images(2, 5, 7, 3) / 64 - 2  # Inputs: float32.
+    model, weights, images = networks.in_float64(spec)
+
+    def middle(x, weights, name):
+        return MIDDLES[letter](x, weights, model, name)
+
     x = numpy_network.conv_norm(images, weights, "stem_conv1")
-    name = "stage2_block1"
-    residual = numpy_network.pool(x, 2)
-    residual = numpy_network.conv(residual, weights, f"{name}_shortcut")
-    residual = numpy_network.norm(residual, weights, f"{name}_shortcut")
-    x = numpy_network.conv_norm(x, weights, f"{name}_conv1")
-    x = MIDDLES[letter](x, weights, model, name)
-    x = numpy_network.conv(x, weights, f"{name}_conv3")
-    x = numpy_network.norm(x, weights, f"{name}_conv3")
-    expected = numpy_network.relu(residual + x)
-    checks.assert_close(model(images), expected, 1e-10)
+    x = numpy_network.strided_block(x, weights, "stage2_block1", middle)
+    checks.assert_close(model(images), x, 1e-10)
 
 
 def attend(x, model, name):
@@ -182,8 +114,7 @@ def attend(x, model, name):
 def one_layer(suffix):
     def middle(x, weights, model, name):
         x = numpy_network.pool(attend(x, model, f"{name}_{suffix}"), 2)
-        x = numpy_network.norm(x, weights, f"{name}_{suffix}")
-        return numpy_network.relu(x)
+        return numpy_network.norm_relu(x, weights, f"{name}_{suffix}")
 
     return middle
 
@@ -201,7 +132,7 @@ def parallel(x, weights, model, name):
     # SAME padding of odd sizes: windows are centered on every other position.
     convolved = numpy_network.conv(x, weights, f"{name}_conv")[:, ::2, ::2]
     x = np.concatenate([convolved, attended], axis=-1)
-    return numpy_network.relu(numpy_network.norm(x, weights, name))
+    return numpy_network.norm_relu(x, weights, name)
 
 
 MIDDLES = {

@@ -4,6 +4,7 @@ The hub is a server of this process on the loopback; nothing is downloaded.
 """
 
 import dataclasses
+import functools
 import hashlib
 import http.server
 import re
@@ -27,8 +28,8 @@ from lambdanet_tf.models.timm.hub import Published
 from lambdanet_tf.models.timm.safetensors import write_safetensors
 from lambdanet_tf.training import resolve
 from tests.support import checks
+from tests.support import networks
 from tests.support import timm_golden
-from tests.support.networks import some_images
 from tests.support.timm_golden import TINY
 
 pytestmark = pytest.mark.once
@@ -41,12 +42,18 @@ SQUARE = (256, 256, 3)
 class Hub(http.server.ThreadingHTTPServer):
     """A hub: `files` by path, each a status, a length and the bytes sent.
 
-    `stated` has the headers by which it describes a file before it sends it.
+    Of these it has one, the `content` of the network `tiny`. `stated` has the
+    headers by which it describes a file before it sends it.
     """
 
-    def __init__(self):
+    def __init__(self, content):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.files, self.requests, self.stated = {}, [], {}
+        self.content = content
+        self.serve(content)
+
+    def serve(self, content, path="/tiny"):
+        self.files[path] = 200, len(content), content
 
     def address(self, path):
         return f"http://127.0.0.1:{self.server_port}{path}"
@@ -75,9 +82,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def hub(tmp_path, monkeypatch):
+def hub(files, tmp_path, monkeypatch):
     """The hub, with Keras' cache in an empty folder."""
-    server = Hub()
+    server = Hub(files["tiny"].read_bytes())
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     (tmp_path / "keras").mkdir()
@@ -105,12 +112,6 @@ def files(tmp_path_factory):
     return paths
 
 
-def serve(hub, name, content, length=None):
-    path = f"/{PUBLISHED[name].timm_name}"
-    length = len(content) if length is None else length
-    hub.files[path] = (200, length, content)
-
-
 def cached(tmp_path):
     return sorted(p.name for p in tmp_path.glob("keras/**/*") if p.is_file())
 
@@ -127,14 +128,21 @@ def build(name=NAME, **arguments):
 
 
 def assert_golden(model, but=()):
-    golden = timm_golden.weights(
-        TINY if model.name == "tiny" else specs.RESNETS[model.name]
-    )
-    ours = models.named_weights(model)
-    assert ours
-    for key, weight in ours.items():
-        same = np.array_equal(np.asarray(weight), golden[key])
-        assert same != key.startswith(tuple(but)), key
+    spec = TINY if model.name == "tiny" else specs.RESNETS[model.name]
+    networks.assert_weights(model, timm_golden.weights(spec), but)
+
+
+def assert_fetched():
+    assert_golden(build("tiny", weights="imagenet"))
+
+
+def refused(tmp_path, message, error=ValueError):
+    """What is raised instead of published weights; nothing is kept of them."""
+    with pytest.raises(error, match=message) as info:
+        build("tiny", weights="imagenet")
+    assert cached(tmp_path) == []
+    assert "\n" not in str(info.value)
+    return info
 
 
 def test_addresses():
@@ -153,10 +161,11 @@ def test_addresses():
 
 @pytest.mark.slow
 def test_the_lines_of_the_readme(hub, files, tmp_path):
-    serve(hub, NAME, files[NAME].read_bytes())
+    stem = PUBLISHED[NAME].timm_name
+    hub.serve(files[NAME].read_bytes(), f"/{stem}")
     model = models.LambdaResNet26T(weights="imagenet")
     assert_golden(model)
-    image = tf.keras.utils.array_to_img(some_images(300, 200, 3))
+    image = tf.keras.utils.array_to_img(networks.some_images(300, 200, 3))
     image.save(tmp_path / "cat.jpg")
     image = tf.keras.utils.load_img(
         tmp_path / "cat.jpg",
@@ -168,9 +177,7 @@ def test_the_lines_of_the_readme(hub, files, tmp_path):
     (best,) = models.decode_predictions(scores, top=3)
     assert [score for *_, score in best] == sorted(scores[0])[:-4:-1]
     assert best[0][0] == np.argmax(scores)
-
     # Fetched once.
-    stem = PUBLISHED[NAME].timm_name
     assert hub.requests == [f"/{stem}"]
     assert cached(tmp_path) == [f"{stem}.safetensors"]
     hub.files.clear()
@@ -180,9 +187,7 @@ def test_the_lines_of_the_readme(hub, files, tmp_path):
 
 @pytest.mark.slow
 def test_parts_of_a_network(files):
-    def tiny(**arguments):
-        return build("tiny", weights=str(files["tiny"]), **arguments)
-
+    tiny = functools.partial(build, "tiny", weights=str(files["tiny"]))
     assert_golden(tiny(classes=10), but=["predictions/"])
     backbone = tiny(include_top=False, input_shape=(None, None, 3))
     assert_golden(backbone)
@@ -191,7 +196,7 @@ def test_parts_of_a_network(files):
     expected = tf.keras.Model(
         backbone.input, backbone.get_layer("stage4_block1_act").output
     )
-    images = some_images(1, 64, 48, 3)
+    images = networks.some_images(1, 64, 48, 3)
     checks.assert_close(endpoints(images)["c4"], expected(images), 1e-5)
 
 
@@ -208,16 +213,10 @@ def test_a_classifier_that_is_not_imagenets_is_not_left_out(tmp_path):
 
 @pytest.mark.slow
 def test_preprocessing_is_the_rows(files):
-    def tiny(**arguments):
-        return build(
-            "tiny",
-            weights=files["tiny"],
-            classifier_activation=None,
-            **arguments,
-        )
-
+    arguments = {"weights": files["tiny"], "classifier_activation": None}
+    tiny = functools.partial(build, "tiny", **arguments)
     inside, outside = tiny(), tiny(include_preprocessing=False)
-    images = some_images(1, 64, 64, 3)
+    images = networks.some_images(1, 64, 64, 3)
     deviation = np.array([0.229, 0.224, 0.225])
     mean = np.array([0.485, 0.456, 0.406])
     expected = outside((images / 255 - mean) / deviation)
@@ -271,26 +270,24 @@ def test_interpolation_is_linear_from_end_to_end():
 @pytest.mark.slow
 def test_what_is_not_the_file_is_not_kept(hub, files, tmp_path):
     """Of states that do not fit: `test_timm_networks.py`."""
-    content = files["tiny"].read_bytes()
+    content = hub.content
     for wrong, message in (
         (content[: len(content) // 2], "file not fully covered"),
         (b"<html>Please log in</html>", "header too large"),
         (files[NAME].read_bytes(), "unexpected"),
     ):
-        serve(hub, "tiny", wrong)
-        with pytest.raises(ValueError, match="not the weights of") as info:
-            build("tiny", weights="imagenet")
+        hub.serve(wrong)
+        info = refused(tmp_path, "not the weights of")
         assert info.match(message)
         assert info.match(PUBLISHED["tiny"].address)
-        assert cached(tmp_path) == []
         path = tmp_path / "local.safetensors"
         path.write_bytes(wrong)
         with pytest.raises(ValueError, match=message):
             build("tiny", weights=path)
         assert path.exists()
     # The hub mends itself, and the next call finds the weights.
-    serve(hub, "tiny", content)
-    assert_golden(build("tiny", weights="imagenet"))
+    hub.serve(content)
+    assert_fetched()
 
 
 def chain(error):
@@ -301,22 +298,17 @@ def chain(error):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["absent", "broken", "half"])
-def test_a_hub_that_fails(kind, hub, files, tmp_path):
-    content = files["tiny"].read_bytes()
-    path = f"/{PUBLISHED['tiny'].timm_name}"
-    hub.files |= {
-        "absent": {},
-        "broken": {path: (503, 0, b"")},
-        "half": {path: (200, len(content), content[: len(content) // 2])},
+def test_a_hub_that_fails(kind, hub, tmp_path):
+    whole = len(hub.content)
+    hub.files["/tiny"] = {
+        "absent": (404, 0, b""),
+        "broken": (503, 0, b""),
+        "half": (200, whole, hub.content[: whole // 2]),
     }[kind]
     # tf_keras takes half a file for a whole one: its length is checked here.
-    with pytest.raises((OSError, ValueError)) as info:
-        build("tiny", weights="imagenet")
-    message = str(info.value)
-    assert PUBLISHED["tiny"].address in message
-    assert "give the path of the file" in message
-    assert "\n" not in message
-    assert cached(tmp_path) == []
+    errors = OSError, ValueError
+    info = refused(tmp_path, "give the path of the file", errors)
+    assert PUBLISHED["tiny"].address in str(info.value)
     refusals = [
         cause
         for cause in chain(info.value)
@@ -326,54 +318,41 @@ def test_a_hub_that_fails(kind, hub, files, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_hub_that_is_not_there(tmp_path, monkeypatch):
-    (tmp_path / "keras").mkdir()
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+def test_a_hub_that_is_not_there(hub, tmp_path, monkeypatch):
     address = "http://127.0.0.1:9/model.safetensors"  # Nobody listens there.
-    moved = Published("lambda_resnet26t.c1_in1k", address)
-    monkeypatch.setitem(PUBLISHED, "tiny", moved)
-    with pytest.raises(OSError, match=f"download {address} by other") as info:
-        build("tiny", weights="imagenet")
-    assert cached(tmp_path) == []
+    monkeypatch.setitem(PUBLISHED, "tiny", Published("tiny", address))
+    info = refused(tmp_path, f"download {address} by other", OSError)
     shown = "".join(traceback.format_exception(info.value))
     assert shown.count("Traceback") == 1
-    assert "\n" not in str(info.value)
 
 
 @pytest.mark.slow
 def test_the_command_fetches_by_name(hub, files, tmp_path, capsys):
     ours = tmp_path / "ours.npz"
     arguments = ["from-timm", "tiny", str(ours)]
-    serve(hub, "tiny", files[NAME].read_bytes())
+    hub.serve(files[NAME].read_bytes())
     assert main(arguments) == 2
     assert "is not the weights of tiny" in capsys.readouterr().err
     assert cached(tmp_path) == []
     assert not ours.exists()
-    serve(hub, "tiny", files["tiny"].read_bytes())
+    hub.serve(hub.content)
     assert main(arguments) == 0
     assert_golden(build("tiny", weights=ours))
 
 
 @pytest.mark.slow
-def test_what_a_killed_download_left_is_not_kept(hub, files, tmp_path):
-    content = files["tiny"].read_bytes()
-    serve(hub, "tiny", content)
-    stem = PUBLISHED["tiny"].timm_name
-    left = tmp_path / "keras" / "models" / f"{stem}.safetensors"
+def test_what_a_killed_download_left_is_not_kept(hub, tmp_path):
+    left = tmp_path / "keras" / "models" / "tiny.safetensors"
     left.parent.mkdir()
-    left.write_bytes(content[:-1])
-    with pytest.raises(ValueError, match="has been removed"):
-        build("tiny", weights="imagenet")
-    assert cached(tmp_path) == []
-    assert_golden(build("tiny", weights="imagenet"))
+    left.write_bytes(hub.content[:-1])
+    refused(tmp_path, "has been removed")
+    assert_fetched()
 
 
 @pytest.mark.slow
-def test_the_hash_that_is_known_is_checked(
-    hub, files, tmp_path, monkeypatch, capsys
-):
+def test_the_hash_that_is_known_is_checked(hub, tmp_path, monkeypatch, capsys):
     """Whatever the hub states, and of what lies in the cache, too."""
-    content = files["tiny"].read_bytes()
+    content = hub.content
     known = hashlib.sha256(content).hexdigest()
     published = dataclasses.replace(PUBLISHED["tiny"], sha256=known)
     monkeypatch.setitem(PUBLISHED, "tiny", published)
@@ -381,37 +360,33 @@ def test_the_hash_that_is_known_is_checked(
     changed[-1] ^= 1  # One bit of one weight: names and shapes are right.
     other = hashlib.sha256(changed).hexdigest()
     hub.stated["X-Linked-Etag"] = f'"{other}"'
-    serve(hub, "tiny", bytes(changed))
-    with pytest.raises(OSError, match=f"must be {known}. Received: {other}"):
-        build("tiny", weights="imagenet")
-    assert cached(tmp_path) == []
-    serve(hub, "tiny", content)
-    assert_golden(build("tiny", weights="imagenet"))
+    hub.serve(bytes(changed))
+    refused(tmp_path, f"must be {known}. Received: {other}", OSError)
+    hub.serve(content)
+    assert_fetched()
     for path in tmp_path.glob("keras/**/*.safetensors"):
         path.write_bytes(changed)
-    assert_golden(build("tiny", weights="imagenet"))
+    assert_fetched()
     assert len(hub.requests) == 3
     assert "SHA-256" not in capsys.readouterr().err
 
 
 @pytest.mark.slow
 def test_where_no_hash_is_known_the_hubs_is_checked(
-    hub, files, tmp_path, monkeypatch, capsys
+    hub, tmp_path, monkeypatch, capsys
 ):
     """Of the revision that it names; what was compared is said."""
-    content, revision = files["tiny"].read_bytes(), "12ab" * 10
+    content, revision = hub.content, "12ab" * 10
     stated = hashlib.sha256(content).hexdigest()
     address = hub.address("/tiny/resolve/{}/model.safetensors")
     moved = Published("tiny", address.format("main"))
     monkeypatch.setitem(PUBLISHED, "tiny", moved)
     hub.stated |= {"X-Repo-Commit": revision, "X-Linked-Etag": f'"{stated}"'}
     path = f"/tiny/resolve/{revision}/model.safetensors"
-    hub.files[path] = (200, len(content), bytes(len(content)))
-    with pytest.raises(OSError, match=f"SHA-256 must be {stated}"):
-        build("tiny", weights="imagenet")
-    assert cached(tmp_path) == []
-    hub.files[path] = (200, len(content), content)
-    assert_golden(build("tiny", weights="imagenet"))
+    hub.serve(bytes(len(content)), path)
+    refused(tmp_path, f"SHA-256 must be {stated}", OSError)
+    hub.serve(content, path)
+    assert_fetched()
     assert hub.requests == [path, path]
     said = capsys.readouterr().err
     assert f"{stated}, is what the hub states" in said
@@ -428,22 +403,19 @@ def test_where_no_hash_is_known_the_hubs_is_checked(
         ("tiny", {"padding": "same"}, "cannot express .*padding"),
         ("tiny", {"stages": ("C", "LC", "LL")}, "missing in the file"),
         ("tiny", {"input_shape": (64, 64, 1)}, "another shape: stem_conv1"),
+        ("tiny", {"weights": "absent.safetensors"},
+         "No such file: absent.safetensors"),
+        ("tiny", {"weights": "imagnet"},
+         "takes None, 'imagenet', 'fashion_mnist', an '.npz'"),
     ],
-)
-def test_networks_without_such_weights(name, arguments, message, hub, files):
-    serve(hub, "tiny", files["tiny"].read_bytes())
+)  # fmt: skip
+def test_networks_without_such_weights(name, arguments, message, hub):
     with pytest.raises(ValueError, match=message):
-        build(name, weights="imagenet", **arguments)
+        build(name, **{"weights": "imagenet", **arguments})
 
 
 @pytest.mark.slow
-def test_paths_that_are_no_weights(files, tmp_path):
-    with pytest.raises(ValueError, match="No such file: absent.safetensors"):
-        build("tiny", weights="absent.safetensors")
-    with pytest.raises(
-        ValueError, match="takes None, 'imagenet', 'fashion_mnist', an '.npz'"
-    ):
-        build("tiny", weights="imagnet")
+def test_files_that_are_not_of_this_way(files):
     with pytest.raises(ValueError, match="cannot express LambdaResNet50"):
         build("LambdaResNet50", weights=files["tiny"])
     with pytest.raises(ValueError, match="give it to the builder"):

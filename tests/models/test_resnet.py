@@ -17,20 +17,8 @@ from lambdanet_tf.models.images import PREPROCESSING
 from lambdanet_tf.models.images import _RangeCheck
 from lambdanet_tf.serving import fold_batch_norm
 from tests.support import checks
-from tests.support.networks import TINY
-from tests.support.networks import arrays
-from tests.support.networks import assert_trains
-from tests.support.networks import assert_trains_in_half
-from tests.support.networks import shapes_alone
-from tests.support.networks import some_images
-from tests.support.networks import tiny
-from tests.support.networks import vary
-from tests.support.numpy_network import conv
-from tests.support.numpy_network import conv_norm
-from tests.support.numpy_network import dense
-from tests.support.numpy_network import norm
-from tests.support.numpy_network import pool
-from tests.support.numpy_network import relu
+from tests.support import networks
+from tests.support import numpy_network
 
 
 @pytest.mark.slow
@@ -38,7 +26,7 @@ from tests.support.numpy_network import relu
 def test_one_initializer_gives_each_kernel_its_own_numbers(seed):
     def kernels():
         initializer = tf.keras.initializers.HeNormal(seed=seed)
-        named = models.named_weights(tiny(kernel_initializer=initializer))
+        named = networks.arrays(networks.tiny(kernel_initializer=initializer))
         return {
             name: np.ravel(weight)
             for name, weight in named.items()
@@ -69,7 +57,7 @@ LARGEST = max(PRESETS, key=lambda item: item[1].parameters)
 )
 def test_exact_parameters(name, preset):
     """All are held by closed forms, too: `tests/analysis`."""
-    with shapes_alone():
+    with networks.shapes_alone():
         model = models.build(name)
     assert trainable(model) == preset.parameters
 
@@ -109,7 +97,7 @@ def test_published_networks_train(name, arguments):
         drop_path_rate=0.0,
         **{"stages": stages, **arguments},
     )
-    assert_trains(model, some_images(2, 64, 64, 3), classes=7)
+    networks.assert_trains(model, networks.some_images(2, 64, 64, 3), classes=7)
 
 
 @pytest.mark.slow
@@ -118,7 +106,7 @@ def test_published_networks_train(name, arguments):
     [("stage", False), ("block", True), ("constant", False)],
 )
 def test_options_train(schedule, share):
-    model = tiny(
+    model = networks.tiny(
         share_embeddings=share,
         drop_path_schedule=schedule,
         drop_path_rate=0.1,
@@ -127,7 +115,7 @@ def test_options_train(schedule, share):
         se_ratio=0.25,
         se_stages=(2, 3),
     )
-    assert_trains(model, some_images(8, 16, 16, 3), classes=5)
+    networks.assert_trains(model, networks.some_images(8, 16, 16, 3), classes=5)
     # Kernels are regularised, and nothing else.
     kernels = [w for w in model.trainable_weights if len(w.shape) > 1]
     embeddings = [w for w in kernels if "embeddings" in w.name]
@@ -152,32 +140,12 @@ def test_residual_branches_are_zero_at_the_start(name, arguments):
         and layer.name.endswith(("_conv3_norm", "_se", "_drop"))
     ]
     assert len(branches) >= len([x for x in model.layers if "_add" in x.name])
-    images = some_images(2, *arguments["input_shape"])
+    images = networks.some_images(2, *arguments["input_shape"])
     for training in (False, True):
         outputs = tf.keras.Model(model.input, branches)(
             images, training=training
         )
         assert all(np.all(output == 0) for output in outputs)
-
-
-@pytest.mark.slow
-@pytest.mark.once
-@pytest.mark.parametrize("shortcut", ["pool", "conv"])
-@pytest.mark.parametrize("padding", ["same", "symmetric"])
-def test_sizes_are_rounded_up(shortcut, padding):
-    model = models.ResNet50(
-        stages=("L", "C", "L", "C"),
-        widths=(8, 8, 8, 8),
-        shortcut=shortcut,
-        padding=padding,
-        input_shape=(None, None, 3),
-        endpoints=("c2", "c3", "c4", "c5"),
-    )
-    for size in (32, 33, 47):
-        maps = model(some_images(1, size, 32, 3))
-        for stride, name in zip((4, 8, 16, 32), maps, strict=True):
-            sizes = maps[name].shape[1:3]
-            assert tuple(sizes) == (-(-size // stride), 32 // stride)
 
 
 def test_symmetric_padding_is_the_same_on_both_sides():
@@ -190,10 +158,10 @@ def test_symmetric_padding_is_the_same_on_both_sides():
         include_preprocessing=False,
         include_top=False,
     )
-    vary(model)
+    networks.vary(model)
     by_name = {layer.name: layer for layer in model.layers}
     parts = [by_name[n].output for n in ("stem_conv1_act", "stem_pool")]
-    images = some_images(2, 33, 33, 3)
+    images = networks.some_images(2, 33, 33, 3)
     dense, pooled = tf.keras.Model(model.input, parts)(images)
     dense = np.asarray(dense)
     padded = np.pad(
@@ -214,48 +182,29 @@ def test_symmetric_padding_is_the_same_on_both_sides():
 
 def test_hybrid_block_is_the_paper_in_numpy():
     """A strided lambda block and a convolution block, in float64."""
-    tf.keras.mixed_precision.set_global_policy("float64")
-    spec = dataclasses.replace(TINY, stages=("LC",), widths=(8,), strides=(2,))
-    model = models.ResNet(
-        spec,
-        input_shape=(5, 7, 3),
-        include_top=False,
-        se_ratio=0.25,
-        se_stages=(2,),
-        include_preprocessing=False,
+    spec = dataclasses.replace(
+        networks.TINY, stages=("LC",), widths=(8,), strides=(2,)
     )
-    vary(model)
-    weights = arrays(model, np.float64)
-    images = some_images(2, 5, 7, 3) / 64 - 2  # Inputs are float32.
-    x = conv_norm(images, weights, "stem_conv1")
-    layer = model.get_layer("stage2_block1_lambda")
-    x = numpy_block(x, weights, "stage2_block1", layer)
-    x = numpy_block(x, weights, "stage2_block2")
+    model, weights, images = networks.in_float64(
+        spec, se_ratio=0.25, se_stages=(2,)
+    )
+
+    def middle(x, weights, name):
+        layer = model.get_layer(f"{name}_lambda")
+        x = numpy_network.pool(checks.oracle_output(layer, {"inputs": x}), 3)
+        return numpy_network.norm_relu(x, weights, f"{name}_lambda")
+
+    def convolution(x, weights, name):
+        return numpy_network.conv_norm(x, weights, f"{name}_conv2")
+
+    x = numpy_network.conv_norm(images, weights, "stem_conv1")
+    x = numpy_network.strided_block(x, weights, "stage2_block1", middle)
+    x = numpy_network.block(x, weights, "stage2_block2", convolution)
     checks.assert_close(model(images), x, 1e-10)
 
 
-def numpy_block(x, weights, name, lambda_layer=None):
-    """A residual block; with a lambda layer it strides by 2."""
-    residual = x
-    if lambda_layer is not None:
-        residual = pool(x, 2)
-        residual = conv(residual, weights, f"{name}_shortcut")
-        residual = norm(residual, weights, f"{name}_shortcut")
-    x = conv_norm(x, weights, f"{name}_conv1")
-    if lambda_layer is not None:
-        x = checks.oracle_output(lambda_layer, {"inputs": x})
-        x = relu(norm(pool(x, 3), weights, f"{name}_lambda"))
-    else:
-        x = conv_norm(x, weights, f"{name}_conv2")
-    x = conv(x, weights, f"{name}_conv3")
-    x = norm(x, weights, f"{name}_conv3")
-    gates = relu(dense(x.mean(axis=(1, 2)), weights, f"{name}_se/reduce"))
-    gates = 1 / (1 + np.exp(-dense(gates, weights, f"{name}_se/expand")))
-    return relu(residual + x * gates[:, None, None])
-
-
 def test_shared_embeddings_are_one_table_per_stage():
-    model = tiny(stages=("LL", "LLL", "LC"), share_embeddings=True)
+    model = networks.tiny(stages=("LL", "LLL", "LC"), share_embeddings=True)
     tables = {
         layer.name: layer.position_embedding
         for layer in model.layers
@@ -275,34 +224,32 @@ def test_shared_embeddings_are_one_table_per_stage():
 
 @pytest.mark.slow
 def test_scores_and_logits():
-    model = tiny(classifier_activation=None)
+    model = networks.tiny(classifier_activation=None)
     assert model.layers[-1].activation is tf.keras.activations.linear
-    scores = tiny()(some_images(2, 16, 16, 3))
+    scores = networks.tiny()(networks.some_images(2, 16, 16, 3))
     np.testing.assert_allclose(np.sum(scores, -1), 1, atol=1e-5)
 
 
 @pytest.mark.slow
 def test_pyramid_outputs_are_feature_maps_by_their_stride():
-    images = some_images(2, 16, 16, 3)
-    model = tiny()
+    images = networks.some_images(2, 16, 16, 3)
+    model = networks.tiny()
     pyramid = model.pyramid_outputs
     assert list(pyramid) == ["P0", "P1", "P2"]
     maps = tf.keras.Model(model.input, pyramid)(images)
-    ends = tiny(endpoints=("c2", "c3", "c4"))
-    models.set_weights(ends, arrays(model), "the classifier")
+    ends = networks.tiny(endpoints=("c2", "c3", "c4"))
+    models.set_weights(ends, networks.arrays(model), "the classifier")
     for found, wanted in zip(maps.values(), ends(images).values(), strict=True):
         np.testing.assert_array_equal(found, wanted)
-    for level, keras_tensor in pyramid.items():
-        side = 16 // 2 ** int(level[1:])
-        assert tuple(maps[level].shape) == (
-            2,
-            side,
-            side,
-            keras_tensor.shape[-1],
-        )
+    assert {level: tuple(x.shape) for level, x in maps.items()} == {
+        "P0": (2, 16, 16, 32),
+        "P1": (2, 8, 8, 64),
+        "P2": (2, 4, 4, 64),
+    }
     # Not of what endpoints cut off, and not of strides without a level.
-    assert list(tiny(endpoints=("c3",)).pyramid_outputs) == ["P0", "P1"]
-    odd = tiny(strides=(1, 3, 1), include_top=False)
+    cut = networks.tiny(endpoints=("c3",))
+    assert list(cut.pyramid_outputs) == ["P0", "P1"]
+    odd = networks.tiny(strides=(1, 3, 1), include_top=False)
     assert list(odd.pyramid_outputs) == ["P0"]
     assert not [x for x in model.layers if "pyramid" in x.name]
 
@@ -312,10 +259,10 @@ def test_input_tensor():
     images = tf.keras.Input((16, 16, 3))
     darker = tf.keras.layers.Rescaling(0.5)(images)
     for tensor in (images, darker):
-        model = tiny(input_tensor=tensor, input_shape=None)
+        model = networks.tiny(input_tensor=tensor, input_shape=None)
         assert model.inputs[0] is images
     with pytest.raises(ValueError, match="must agree"):
-        tiny(input_tensor=images, input_shape=(8, 8, 3))
+        networks.tiny(input_tensor=images, input_shape=(8, 8, 3))
 
 
 @pytest.mark.parametrize("name", ["LambdaResNetSmall", "LambdaResNetSmall28"])
@@ -328,10 +275,12 @@ def test_an_input_tensor_of_none_is_none(name, monkeypatch):
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_preprocessing_inside_equals_outside(channels):
-    inside = tiny(input_shape=(16, 16, channels))
-    outside = tiny(input_shape=(16, 16, channels), include_preprocessing=False)
-    models.set_weights(outside, arrays(inside), "inside")
-    images = some_images(2, 16, 16, channels)
+    inside = networks.tiny(input_shape=(16, 16, channels))
+    outside = networks.tiny(
+        input_shape=(16, 16, channels), include_preprocessing=False
+    )
+    models.set_weights(outside, networks.arrays(inside), "inside")
+    images = networks.some_images(2, 16, 16, channels)
     prepared = models.preprocess_input(images, include_preprocessing=False)
     checks.assert_close(outside(prepared), inside(images), 1e-5)
     assert models.preprocess_input(images) is images
@@ -345,42 +294,31 @@ def test_preprocessing_inside_equals_outside(channels):
         checks.assert_close(given, prepared, 1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_mixed_precision_ends_in_float32(policy):
-    tf.keras.mixed_precision.set_global_policy(policy)
-    model = tiny(classifier_activation=None)
-    assert model(some_images(2, 16, 16, 3)).dtype == tf.float32
-    half = model.get_layer("stage3_block1_lambda").output.dtype
-    assert tf.as_dtype(half) == tf.as_dtype(policy.removeprefix("mixed_"))
-    assert {tf.as_dtype(w.dtype) for w in model.weights} == {tf.float32}
-    assert_trains_in_half(model)
-
-
 def test_images_are_normalized_in_single_precision():
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    layer = tiny().get_layer(PREPROCESSING)
-    images = some_images(2, 16, 16, 3)
+    layer = networks.tiny().get_layer(PREPROCESSING)
+    images = networks.some_images(2, 16, 16, 3)
     normalized = layer(images)
     assert normalized.dtype == tf.float32
     tf.keras.mixed_precision.set_global_policy("float32")
-    expected = tiny().get_layer(PREPROCESSING)(images)
+    expected = networks.tiny().get_layer(PREPROCESSING)(images)
     np.testing.assert_array_equal(normalized, expected)
 
 
 @pytest.mark.thorough
 @pytest.mark.once
 def test_compiled_by_xla():
-    model = tiny(share_embeddings=True, drop_path_rate=0.2)
-    images = some_images(2, 16, 16, 3)
+    model = networks.tiny(share_embeddings=True, drop_path_rate=0.2)
+    images = networks.some_images(2, 16, 16, 3)
     compiled = tf.function(model, jit_compile=True)
     checks.assert_close(compiled(images), model(images), 1e-4)
     assert np.all(np.isfinite(compiled(images, training=True)))
 
 
 def test_options_reach_every_layer():
-    model = tiny(norm_momentum=0.9, norm_epsilon=1e-5, use_sync_bn=True)
+    model = networks.tiny(
+        norm_momentum=0.9, norm_epsilon=1e-5, use_sync_bn=True
+    )
     norms = [
         layer
         for layer in model.layers
@@ -402,7 +340,7 @@ def test_options_reach_every_layer():
         "query_normalization": "softmax",
         "use_batch_norm": False,
     }
-    layer = tiny(**changes).get_layer("stage3_block1_lambda")
+    layer = networks.tiny(**changes).get_layer("stage3_block1_lambda")
     assert {name: getattr(layer, name) for name in changes} == changes
     assert layer.query_norm is None
 
@@ -449,7 +387,7 @@ def test_named_builders_say_what_is_true():
         assert re.search(rf"images of {preset.spec.image_size} pixels", text)
         with (
             pytest.raises(ValueError, match="`endpoints`.*among") as info,
-            shapes_alone(),
+            networks.shapes_alone(),
         ):
             models.build(
                 name,
@@ -480,16 +418,12 @@ def test_networks_by_name():
     arguments = {"stages": ["L"], "widths": [8], "strides": [1]}
     model = models.build("LambdaResNetSmall", **arguments)
     assert model.get_layer("stage2_block1_lambda").filters == 8
-    with pytest.raises(ValueError, match="Did you mean 'LambdaResNet50'"):
-        models.build("LambdaResnet50")
-    with pytest.raises(ValueError, match="Did you mean 'scope'"):
-        models.build("LambdaResNetSmall", scopes=3)
     assert {*models.names()} <= {*models.__all__}
 
 
 @pytest.mark.slow
 def test_clones_share_what_the_network_shares(rng):
-    model = tiny(
+    model = networks.tiny(
         stages=("LLL",),
         widths=(8,),
         strides=(1,),
@@ -498,8 +432,8 @@ def test_clones_share_what_the_network_shares(rng):
     )
     clone = models.clone_network(model)
     assert len(clone.weights) == len(model.weights)
-    models.set_weights(clone, arrays(model), "the network")
-    images = some_images(2, 16, 16, 3)
+    models.set_weights(clone, networks.arrays(model), "the network")
+    images = networks.some_images(2, 16, 16, 3)
     checks.assert_close(clone(images), model(images), 1e-6)
     images = tf.keras.Input((20, 24, 3))
     larger = models.clone_network(model, images)
@@ -552,40 +486,28 @@ def test_normalized_images_are_warned_of(kind, rng):
         check(values)
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_keras_tensors_are_preprocessed(channels):
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_tensors_without_values_or_sizes_are_preprocessed(channels):
     normalize = functools.partial(
         models.preprocess_input, include_preprocessing=False
     )
+    values = networks.some_images(2, 5, 7, channels)
+    expected = normalize(values)
     images = tf.keras.Input((5, 7, channels))
     model = tf.keras.Model(images, normalize(images))
-    values = some_images(2, 5, 7, channels)
-    checks.assert_close(model(values), normalize(values), 1e-6)
+    checks.assert_close(model(values), expected, 1e-6)
+
+    def of_unknown(function, shape=None):
+        return tf.function(function, input_signature=[tf.TensorSpec(shape)])
+
+    unknown = of_unknown(normalize, [None, None, None, channels])
+    checks.assert_close(unknown(values), expected, 1e-6)
+    with pytest.raises(ValueError, match="channels"):
+        of_unknown(normalize)(values)
+    same = of_unknown(models.preprocess_input)
+    np.testing.assert_array_equal(same(values), values)
     for data_format in (None, "channels_last"):
         assert models.preprocess_input(values, data_format) is values
-    with pytest.raises(ValueError, match="`data_format`.*'channels_last'"):
-        models.preprocess_input(values, data_format="channels_first")
-
-
-@pytest.mark.parametrize("channels", [1, 3, 4])
-def test_images_of_unknown_size_are_preprocessed(channels):
-    images = some_images(2, 5, 7, channels)
-    normalize = functools.partial(
-        models.preprocess_input, include_preprocessing=False
-    )
-    expected = normalize(images)
-    unknown = tf.function(
-        normalize,
-        input_signature=[tf.TensorSpec([None, None, None, channels])],
-    )
-    checks.assert_close(unknown(images), expected, 1e-6)
-    lost = tf.function(normalize, input_signature=[tf.TensorSpec(None)])
-    with pytest.raises(ValueError, match="channels"):
-        lost(images)
-    same = tf.function(
-        models.preprocess_input, input_signature=[tf.TensorSpec(None)]
-    )
-    np.testing.assert_array_equal(same(images), images)
 
 
 def test_decode_predictions():
@@ -597,12 +519,6 @@ def test_decode_predictions():
     ]
     assert decoded[0][0][0] == 1
     assert decoded[0][0][2] == pytest.approx(0.6)
-    with pytest.raises(ValueError, match="must hold 3 names"):
-        models.decode_predictions(scores, 2, ["ant", "bee"])
-    with pytest.raises(ValueError, match="only for the 1000 classes"):
-        models.decode_predictions(scores)
-    with pytest.raises(ValueError, match=r"must be \(batch, classes\)"):
-        models.decode_predictions(scores[0])
 
 
 def test_names_of_imagenet():
@@ -615,33 +531,3 @@ def test_names_of_imagenet():
     assert {index: names[index] for index in known} == known
     # Two birds and machines, two bathing suits.
     assert len(set(names)) == 998
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"input_shape": (3, 16, 3)}, "at least 4x4 pixels"),
-        ({"input_shape": (16, 16)}, "`input_shape` must be"),
-        ({"input_shape": (16, 16, None)}, "`input_shape` must be"),
-        ({"input_tensor": np.zeros((1, 16, 16, 3))}, "`input_tensor` must be"),
-        ({"scope": None, "input_shape": (None, None, 3)}, "static"),
-        ({"pooling": "mean", "include_top": False}, "`pooling` must be"),
-        ({"endpoints": ("c2", "c6")}, "`endpoints` must be"),
-        ({"endpoints": ()}, "`endpoints` must be"),
-        ({"scopes": 7}, "Did you mean 'scope'"),
-        ({"scope": 4}, "must be odd"),
-        ({"num_heads": 3}, "divisible by `num_heads`"),
-        ({"key_normalization": "l1"}, "`key_normalization` must be one of"),
-        ({"implementation": "fastest"}, "`implementation` must be one of"),
-        ({"weights": "nowhere.npz"}, "No such file: nowhere.npz"),
-        ({"weights": "imagenet"}, "`weights='imagenet'` is there for"),
-        ({"classes": 0}, "`classes` must be"),
-        ({"include_top": "LLLL"}, "`include_top`.*'LLLL'.*by keyword"),
-        ({"dropout_rate": -0.1}, "`dropout_rate`.*-0.1"),
-        ({"drop_path_rate": 1.0}, "`drop_path_rate`.*1.0"),
-        ({"norm_momentum": 2.0}, "`norm_momentum`.*2.0"),
-    ],
-)
-def test_errors(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        tiny(**arguments)

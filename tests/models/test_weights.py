@@ -15,6 +15,8 @@ from lambdanet_tf import models
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.models import weights
 from tests.support import checks
+from tests.support.networks import arrays
+from tests.support.networks import assert_weights
 from tests.support.networks import some_images
 from tests.support.networks import tiny
 from tests.support.networks import vary
@@ -53,13 +55,6 @@ def saved(tmp_path, **arguments):
     return model, path
 
 
-def assert_equal(model, expected, but=()):
-    ours, theirs = models.named_weights(model), models.named_weights(expected)
-    for name in ours:
-        same = np.array_equal(np.asarray(ours[name]), np.asarray(theirs[name]))
-        assert same == (not name.startswith(tuple(but))), name
-
-
 @pytest.mark.slow
 def test_names_are_an_address_book():
     names = models.named_weights(network())
@@ -83,8 +78,8 @@ def test_round_trip(tmp_path):
     model, path = saved(tmp_path)
     restored = network(seed=1)
     models.load_weights(restored, path)
-    assert_equal(restored, model)
-    assert_equal(tiny(**ARGUMENTS, weights=path), model)
+    assert_weights(restored, model)
+    assert_weights(tiny(**ARGUMENTS, weights=path), model)
     assert os.listdir(tmp_path) == ["weights.npz"]  # Nothing half-written.
     with np.load(path, allow_pickle=False) as archive:
         header = json.loads(str(archive["format"]))
@@ -108,16 +103,16 @@ def test_models_inside_models(tmp_path):
     models.save_weights(wrapped(0), path)
     restored = wrapped(1)
     models.load_weights(restored, path)
-    assert_equal(restored.get_layer("tiny"), network(0, include_top=False))
+    assert_weights(restored.get_layer("tiny"), network(0, include_top=False))
 
 
 @pytest.mark.slow
 def test_backbone_of_a_classifier(tmp_path):
     model, path = saved(tmp_path)
     backbone = tiny(**ARGUMENTS, include_top=False, weights=path)
-    assert_equal(backbone, model)
+    assert_weights(backbone, model)
     lower = tiny(**ARGUMENTS, endpoints=("c2", "c3"), weights=path)
-    assert_equal(lower, model)
+    assert_weights(lower, model)
 
 
 @pytest.mark.slow
@@ -130,15 +125,15 @@ def test_another_number_of_classes(tmp_path):
     assert "skip_mismatch=True" in str(info.value)
     fresh = network(seed=1, slot="fresh", classes=3)
     models.load_weights(other, path, skip="predictions")
-    assert_equal(other, fresh, but=["st"])
+    assert_weights(other, fresh, but=["st"])
     below = tf.keras.Model(other.input, other.get_layer("pool").output)
-    assert_equal(below, model)
+    assert_weights(below, model)
     # The same, and the head is named.
     other = network(seed=1, classes=3)
     skipped = models.load_weights(other, path, skip_mismatch=True)
     assert skipped == ("predictions/kernel", "predictions/bias")
-    assert_equal(other, fresh, but=["st"])
-    assert_equal(below, model)
+    assert_weights(other, fresh, but=["st"])
+    assert_weights(below, model)
     assert models.load_weights(network(seed=1), path, skip_mismatch=True) == ()
 
 
@@ -146,7 +141,7 @@ def test_skipped_weights_stay(tmp_path):
     model, path = saved(tmp_path)
     other = network(seed=1)
     models.load_weights(other, path, skip=("stage4", "stem"))
-    assert_equal(other, model, but=("stage4", "stem"))
+    assert_weights(other, model, but=("stage4", "stem"))
 
 
 @pytest.mark.slow
@@ -168,7 +163,7 @@ def test_files_of_other_networks(tmp_path, arguments, messages):
         models.load_weights(other, path)
     assert all(message in str(info.value) for message in messages)
     fresh = network(seed=1, slot="fresh", **arguments)
-    assert_equal(other, fresh)  # Nothing has changed.
+    assert_weights(other, fresh)  # Nothing has changed.
 
 
 def test_files_that_are_no_weights(tmp_path):
@@ -305,17 +300,16 @@ def test_bfloat16_is_single_precision_in_files(before, tmp_path, monkeypatch):
         types = {x.dtype.str for k, x in archive.items() if k != "format"}
     assert types == ({"|V2"} if before else {"<f4"})
     models.load_weights(other, path)
-    assert_equal(other, model)
-    arrays = {k: np.asarray(w) for k, w in models.named_weights(model).items()}
-    models.set_weights(dense(2), arrays, "a copy")
+    assert_weights(other, model)
+    models.set_weights(dense(2), arrays(model), "a copy")
 
 
 def test_complex_numbers_are_no_weights():
     model = network()
-    arrays = {k: np.asarray(w) for k, w in models.named_weights(model).items()}
-    arrays["predictions/bias"] = arrays["predictions/bias"] * 1j
+    given = arrays(model)
+    given["predictions/bias"] = given["predictions/bias"] * 1j
     with pytest.raises(ValueError, match="no real numbers: predictions/bias"):
-        models.set_weights(model, arrays, "a file")
+        models.set_weights(model, given, "a file")
 
 
 @pytest.mark.slow
@@ -327,14 +321,14 @@ def test_keras_own_files_go_through_keras(tmp_path):
         models.load_weights(network(), path)
     restored = network(seed=1)
     restored.load_weights(path)
-    assert_equal(restored, model)
+    assert_weights(restored, model)
 
 
 @pytest.mark.slow
 def test_a_run_folder_is_a_path(tmp_path):
     model = network()
     models.save_weights(model, tmp_path / models.RUN_WEIGHTS)
-    assert_equal(tiny(**ARGUMENTS, weights=tmp_path), model)
+    assert_weights(tiny(**ARGUMENTS, weights=tmp_path), model)
     with pytest.raises(ValueError, match="No such file: .*best.weights.npz"):
         models.load_weights(model, tmp_path.parent)
 
@@ -344,14 +338,14 @@ def test_a_run_folder_is_a_path(tmp_path):
 def test_arrays_of_text_change_nothing(tmp_path):
     _, path = saved(tmp_path)
     with np.load(path) as archive:
-        arrays = dict(archive)
-    name = list(arrays)[-1]
-    arrays[name] = np.full(arrays[name].shape, "x")
-    np.savez(path, **arrays)
+        given = dict(archive)
+    name = list(given)[-1]
+    given[name] = np.full(given[name].shape, "x")
+    np.savez(path, **given)
     other = network(seed=1)
     with pytest.raises(ValueError, match=f"no real numbers: {name}"):
         models.load_weights(other, path)
-    assert_equal(other, network(seed=1, slot="fresh"))
+    assert_weights(other, network(seed=1, slot="fresh"))
 
 
 _OTHER_KERAS = f"""
@@ -384,4 +378,4 @@ def test_files_of_the_other_keras(tmp_path):
     )
     expected = model(some_images(2, 16, 16, 3))
     checks.assert_close(np.load(f"{path}.npy"), expected, 1e-5)
-    assert_equal(tiny(**ARGUMENTS, weights=back), model)
+    assert_weights(tiny(**ARGUMENTS, weights=back), model)

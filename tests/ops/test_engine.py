@@ -8,11 +8,8 @@ geometries and block sizes that small layers never reach.
 import contextlib
 import dataclasses
 import functools
-import json
 import math
 import multiprocessing
-import subprocess
-import sys
 import threading
 
 import hypothesis
@@ -21,7 +18,9 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies
 
+from benchmarks import timing
 from benchmarks.layers import plan_memory
+from benchmarks.layers import speed
 from lambdanet_tf import layers
 from lambdanet_tf import ops
 from lambdanet_tf.analysis.traced_flops import operation_flops
@@ -47,13 +46,15 @@ GEOMETRIES = {
 }
 
 
-def value_and_gradients(axes, plan, dims=DIMS):
-    """Output and gradients of one algorithm on fixed random tensors."""
+def position(axes, plan="einsum"):
+    """What queries, values and a table give by one algorithm: a function."""
     geometry = ops.Geometry.of(axes)
-    return with_gradients(
-        lambda *tensors: checks.position_output(*tensors, geometry, plan),
-        random_tensors(axes, dims),
-    )
+    return lambda *tensors: checks.position_output(*tensors, geometry, plan)
+
+
+def value_and_gradients(axes, plan):
+    """Output and gradients of one algorithm on fixed random tensors."""
+    return with_gradients(position(axes, plan), random_tensors(axes))
 
 
 @functools.cache
@@ -62,14 +63,14 @@ def einsum_of(name):
     return value_and_gradients(GEOMETRIES[name], "einsum")
 
 
-def random_tensors(axes, dims):
-    """Queries, values and table of two examples, always the same."""
+def random_tensors(axes, dims=DIMS, batch=2):
+    """Queries, values and table, always the same."""
     rng = np.random.default_rng(3)
     geometry = ops.Geometry.of(axes)
     h, k, v, u = dataclasses.astuple(dims)
     shapes = (
-        (2, math.prod(geometry.queries), h, k),
-        (2, *geometry.context, v, u),
+        (batch, math.prod(geometry.queries), h, k),
+        (batch, *geometry.context, v, u),
         (*(axis.taps for axis in axes), k, u),
     )
     return [tf.constant(rng.normal(size=shape)) for shape in shapes]
@@ -77,17 +78,21 @@ def random_tensors(axes, dims):
 
 def with_gradients(function, tensors):
     """Outputs of a function, and the gradients of a sum of them."""
-    with tf.GradientTape() as tape:
-        tape.watch(tensors)
-        outputs = function(*tensors)
-        loss = tf.reduce_sum(outputs * tf.cos(outputs))
-    return [outputs, *tape.gradient(loss, tensors)]
+    return checks.with_gradients(
+        function, tensors, lambda y: tf.reduce_sum(y * tf.cos(y))
+    )
 
 
 def assert_same(actual, expected):
-    for ours, theirs in zip(actual, expected, strict=True):
-        scale = np.max(np.abs(theirs)) + 1e-30
-        assert np.max(np.abs(ours - theirs)) < 1e-11 * scale
+    checks.assert_each_close(actual, expected, 1e-11)
+
+
+def specs(tensors, free=()):
+    """Their shapes; those of the places `free` have batches of any size."""
+    return [
+        tf.TensorSpec([None, *x.shape[1:]] if i in free else x.shape, x.dtype)
+        for i, x in enumerate(tensors)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -108,58 +113,48 @@ def test_algorithms_are_the_same_function(name, algorithm):
 def test_no_examples_move_no_table(traced, algorithm):
     """Also where what is not written shows what memory held before."""
     axes = GEOMETRIES["same 7x9"]
-    geometry = ops.Geometry.of(axes)
+    queries, values, table = random_tensors(axes)
 
     def gradient(queries, values, table):
-        with tf.GradientTape() as tape:
-            tape.watch(table)
-            outputs = checks.position_output(
-                *(queries, values, table), geometry, algorithm
-            )
-        return tape.gradient(outputs, table)
+        output = position(axes, algorithm)
+        _, found = with_gradients(lambda x: output(queries, values, x), [table])
+        return found
 
-    queries, values, table = random_tensors(axes, DIMS)
     tensors = queries[:0], values[:0], table
     if traced:
-        specs = [
-            tf.TensorSpec([None, *queries.shape[1:]], table.dtype),
-            tf.TensorSpec([None, *values.shape[1:]], table.dtype),
-            tf.TensorSpec(table.shape, table.dtype),
-        ]
-        gradient = tf.function(gradient, input_signature=specs)
+        signature = specs(tensors, free=(0, 1))
+        gradient = tf.function(gradient, input_signature=signature)
     for _ in range(20):
         tf.fill(table.shape, tf.constant(1e30, table.dtype))
     assert not np.any(gradient(*tensors))
 
 
-# Every size on one map; of other maps one that cuts both of their axes.
-@pytest.mark.parametrize("algorithm", ["lambda_first", "query_first"])
+# Every size on one map; of other maps one that cuts both of their axes. What
+# transforms keeps the rows of a map together.
+CUT, FOURIER = ("lambda_first", "query_first"), ("fourier", "fourier_tpu")
+BLOCKS = [
+    ("same 7x9", CUT, [(1, 1), (2, 3), (4, 9), (7, 4), (5, 5)]),
+    ("strided", CUT, [(2, 3)]),
+    ("dilated", CUT, [(2, 3)]),
+    ("same 7x9", FOURIER, [(7, 1), (7, 2), (7, 4), (7, 9)]),
+    ("strided", FOURIER, [(8, 2)]),
+    ("dilated", FOURIER, [(16, 2)]),
+    ("valid", FOURIER, [(6, 2)]),
+]
+
+
 @pytest.mark.parametrize(
-    ("name", "sizes"),
+    ("name", "sizes", "algorithm"),
     [
-        *(("same 7x9", x) for x in ((1, 1), (2, 3), (4, 9), (7, 4), (5, 5))),
-        ("strided", (2, 3)),
-        ("dilated", (2, 3)),
+        (name, sizes, algorithm)
+        for name, algorithms, blocks in BLOCKS
+        for sizes in blocks
+        for algorithm in algorithms
     ],
 )
-def test_block_sizes_are_the_same_function(name, sizes, algorithm):
+def test_blocks_are_the_same_function(name, sizes, algorithm):
     plan = ops.Plan(algorithm, sizes)
     found = value_and_gradients(GEOMETRIES[name], plan)
-    assert_same(found, einsum_of(name))
-
-
-@pytest.mark.parametrize("algorithm", ["fourier", "fourier_tpu"])
-@pytest.mark.parametrize(
-    ("name", "columns"),
-    [
-        *(("same 7x9", columns) for columns in (1, 2, 4, 9)),
-        *((name, 2) for name in ("strided", "dilated", "valid")),
-    ],
-)
-def test_fourier_blocks_are_the_same_function(name, columns, algorithm):
-    axes = GEOMETRIES[name]
-    rows = ops.Geometry.of(axes).queries[0]
-    found = value_and_gradients(axes, ops.Plan(algorithm, (rows, columns)))
     assert_same(found, einsum_of(name))
 
 
@@ -178,16 +173,14 @@ def test_fourier_blocks_are_the_same_function(name, columns, algorithm):
     ],
 )
 def test_queries_read_the_sum_of_both_lambdas(name, algorithm, batch):
-    rng = np.random.default_rng(5)
-    geometry = ops.Geometry.of(GEOMETRIES[name])
-    h, k, v, u = dataclasses.astuple(DIMS)
-    shapes = (
-        (batch or 4, math.prod(geometry.queries), h, k),
-        (batch or 4, math.prod(geometry.context), v, u),
-        (*(axis.taps for axis in geometry.axes), k, u),
-        (batch or 4, math.prod(geometry.context), k, u),
+    axes = GEOMETRIES[name]
+    geometry = ops.Geometry.of(axes)
+    queries, values, table = random_tensors(axes, batch=batch or 4)
+    values = tf.reshape(values, [*values.shape[:1], -1, *values.shape[-2:]])
+    keys = np.random.default_rng(5).normal(
+        size=[*values.shape[:2], DIMS.key_dim, DIMS.intra_depth]
     )
-    tensors = [tf.constant(rng.normal(size=shape)) for shape in shapes]
+    tensors = queries, values, table, tf.constant(keys)
 
     def ours(queries, values, table, keys):
         keys, values = keys[:, :, None], values[:, :, None]
@@ -196,46 +189,36 @@ def test_queries_read_the_sum_of_both_lambdas(name, algorithm, batch):
         )
 
     def both(queries, values, table, keys):
-        position = checks.position_output(
-            queries, values, table, geometry, "einsum"
-        )
         content = tf.einsum("bmku,bmvu->bkv", keys, values)
-        return position + tf.einsum("bnhk,bkv->bnhv", queries, content)
+        return position(axes)(queries, values, table) + tf.einsum(
+            "bnhk,bkv->bnhv", queries, content
+        )
 
-    signature = [tf.TensorSpec(shape, tf.float64) for shape in shapes]
-    if batch is None:
-        for index in (0, 1, 3):
-            shape = [None, *shapes[index][1:]]
-            signature[index] = tf.TensorSpec(shape, tf.float64)
     traced = tf.function(
         lambda *tensors: with_gradients(ours, tensors),
-        input_signature=signature,
+        input_signature=specs(tensors, () if batch else (0, 1, 3)),
     )
     assert_same(traced(*tensors), with_gradients(both, tensors))
 
 
 @pytest.mark.parametrize("name", ["volume", "wider than the map"])
 def test_fourier_has_second_gradients(name):
-    dims = ops.Dims(num_heads=2, key_dim=2, value_dim=3, intra_depth=2)
     axes = GEOMETRIES[name]
-    geometry = ops.Geometry.of(axes)
+    dims = ops.Dims(num_heads=2, key_dim=2, value_dim=3, intra_depth=2)
+    # Small ones, for the cosines of large sums show their rounding.
+    tensors = [0.1 * tensor for tensor in random_tensors(axes, dims)]
 
     def second(algorithm):
-        def output(*tensors):
-            return checks.position_output(*tensors, geometry, algorithm)
-
         def flat(*tensors):
-            found = with_gradients(output, tensors)
+            found = with_gradients(position(axes, algorithm), tensors)
             return tf.concat([tf.reshape(x, [-1]) for x in found], axis=0)
 
-        # Small ones, for the cosines of large sums show their rounding.
-        tensors = [0.1 * tensor for tensor in random_tensors(axes, dims)]
         return with_gradients(flat, tensors)
 
     assert_same(second("fourier"), second("einsum"))
 
 
-@pytest.mark.parametrize("algorithm", ["fourier", "fourier_tpu"])
+@pytest.mark.parametrize("algorithm", FOURIER)
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(tf.bfloat16, 2e-2), (tf.float16, 2e-3)]
 )
@@ -243,25 +226,28 @@ def test_half_precision_rounds_little_of_the_spectrum(
     algorithm, dtype, tolerance
 ):
     axes = GEOMETRIES["same 7x9"]
-    geometry = ops.Geometry.of(axes)
     rng = np.random.default_rng(0)
     shapes = ((1, 63, 2, 3), (1, 7, 9, 5, 1), (5, 3, 3, 1))
-    wide = [tf.constant(rng.normal(size=s), tf.float32) for s in shapes]
-    half = [tf.cast(tensor, dtype) for tensor in wide]
-    exact = checks.position_output(
-        *[tf.cast(tensor, tf.float32) for tensor in half], geometry, "einsum"
-    )
-    ours = checks.position_output(*half, geometry, algorithm)
+    half = [
+        tf.cast(tf.constant(rng.normal(size=shape), tf.float32), dtype)
+        for shape in shapes
+    ]
+    exact = position(axes)(*[tf.cast(x, tf.float32) for x in half])
+    ours = position(axes, algorithm)(*half)
     assert ours.dtype == dtype
-    error = np.max(np.abs(tf.cast(ours, tf.float32) - exact))
-    assert error < tolerance * np.max(np.abs(exact))
+    checks.assert_close(tf.cast(ours, tf.float32), exact, tolerance)
 
 
-def paper_layer_plan(size, scope, filters, **arguments):
+def paper_layer_plan(size, scope, filters, rank=2, **arguments):
     taps = scope or 2 * size - 1
-    geometry = ops.Geometry.of([ops.same_axis(size, taps)] * 2)
+    geometry = ops.Geometry.of([ops.same_axis(size, taps)] * rank)
     dims = ops.Dims(4, 16, filters // 4)
     return ops.plan_for(geometry, dims, **arguments)
+
+
+def considered(plan):
+    """The names of the algorithms, the chosen one first."""
+    return [plan.algorithm, *(other.algorithm for other in plan.alternatives)]
 
 
 @strategies.composite
@@ -306,7 +292,7 @@ def test_named_implementations_have_a_plan_too():
         assert plan.algorithm == name
         assert plan.operations > 0
         assert plan.memory > 0
-        others = [other.algorithm for other in plan.alternatives]
+        _, *others = considered(plan)
         assert name not in others
         assert "query_first" in [name, *others]
 
@@ -358,59 +344,46 @@ def test_a_global_sequence_of_4096_positions(causal, implementation, rng):
 
 def test_plans_name_what_they_passed_over():
     plan = paper_layer_plan(28, 23, 128, device="cpu")
-    others = [other.algorithm for other in plan.alternatives]
-    assert len({plan.algorithm, *others}) == 4
+    assert len({*considered(plan)}) == 4
     seconds = [plan.seconds, *(other.seconds for other in plan.alternatives)]
     assert seconds == sorted(seconds)
     assert "28" in str(plan)
 
 
-def test_the_choice_follows_the_geometry():
-    """Small maps want scores, larger ones frequencies, on a CPU."""
-    chosen = {
-        size: paper_layer_plan(size, 23, 128, device="cpu").algorithm
-        for size in (7, 56)
-    }
-    assert chosen == {7: "query_first", 56: "fourier"}
-    lines = {
-        size: ops.plan_for(
-            ops.Geometry.of([ops.same_axis(size, 2 * size - 1)]),
-            ops.Dims(4, 16, 64),
-            device="cpu",
-        ).algorithm
-        for size in (64, 4096)
-    }
-    assert lines == {64: "query_first", 4096: "fft"}
+# Small maps want scores, larger ones frequencies, on a CPU. On a TPU, where
+# arrays are stored in tiles, the batch comes last if it fills them: measured on
+# none, but what docs/tpu_compile.md estimates.
+@pytest.mark.parametrize(
+    ("line", "arguments", "algorithm"),
+    [
+        ((7, 23, 128), {"device": "cpu"}, "query_first"),
+        ((56, 23, 128), {"device": "cpu"}, "fourier"),
+        ((64, None, 256), {"device": "cpu", "rank": 1}, "query_first"),
+        ((4096, None, 256), {"device": "cpu", "rank": 1}, "fft"),
+        ((56, 23, 64), {"device": "tpu"}, "fourier_tpu"),
+        ((14, 23, 256), {"device": "tpu"}, "query_first"),
+        ((28, 23, 256), {"device": "tpu", "batch": 128}, "fourier_tpu"),
+        ((28, 23, 256), {"device": "tpu", "batch": 32}, "query_first"),
+    ],
+)
+def test_the_choice_follows_geometry_batch_and_device(
+    line, arguments, algorithm
+):
+    plan = paper_layer_plan(*line, **arguments)
+    assert plan.algorithm == algorithm
+    if arguments["device"] == "tpu":
+        assert "fourier_tpu" in considered(plan)
 
 
-@pytest.mark.parametrize("device", ["cpu", "gpu", "tpu"])
-def test_the_batch_comes_last_where_arrays_are_stored_in_tiles(device):
-    """Measured on no TPU: what docs/tpu_compile.md estimates."""
-    plans = {
-        size: paper_layer_plan(size, 23, filters, device=device)
-        for size, filters in ((56, 64), (14, 256))
-    }
-    candidates = {
-        size: [plan.algorithm, *(x.algorithm for x in plan.alternatives)]
-        for size, plan in plans.items()
-    }
-    if device == "tpu":
-        assert plans[56].algorithm == "fourier_tpu"
-        assert plans[14].algorithm == "query_first"
-    for names in candidates.values():
-        assert ("fourier_tpu" in names) == (device == "tpu")
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_only_a_tpu_stores_arrays_in_tiles(device):
+    for line in ((56, 23, 64), (14, 23, 256)):
+        plan = paper_layer_plan(*line, device=device)
+        assert "fourier_tpu" not in considered(plan)
 
 
-def test_the_choice_follows_the_batch():
-    def chosen(device, size, filters, batch):
-        plan = paper_layer_plan(size, 23, filters, device=device, batch=batch)
-        return plan.algorithm
-
-    # A batch that fills the lanes of a tile; the cost of a table shared.
-    assert chosen("tpu", 28, 256, 128) == "fourier_tpu"
-    assert chosen("tpu", 28, 256, 32) == "query_first"
-    unknown = paper_layer_plan(28, 23, 256, device="tpu")
-    assert unknown == paper_layer_plan(
+def test_an_unknown_batch_is_a_typical_one():
+    assert paper_layer_plan(28, 23, 256, device="tpu") == paper_layer_plan(
         28, 23, 256, device="tpu", batch=ops.TYPICAL_BATCH
     )
 
@@ -457,18 +430,13 @@ def devices_seen(run):
     return set(seen)
 
 
-def in_replicas(call):
-    tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).run(call)
+def in_replicas(call, wrap=lambda run: run):
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    wrap(lambda: strategy.run(call))()
 
 
 def in_traced_replicas(call):
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    tf.function(lambda: strategy.run(call))()
-
-
-def in_replicas_that_trace(call):
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    strategy.run(lambda: tf.function(call)())
+    in_replicas(call, tf.function)
 
 
 def in_a_graph(call):
@@ -492,7 +460,7 @@ PLACES = {
     "data set": lambda call: next(iter(tf.data.Dataset.range(2).map(call))),
     "replicas": in_replicas,
     "traced replicas": in_traced_replicas,
-    "replicas that trace": in_replicas_that_trace,
+    "replicas that trace": lambda call: in_replicas(tf.function(call)),
 }
 
 
@@ -525,7 +493,10 @@ def test_threads_and_their_replicas_keep_their_plans_apart():
     assert seen == {"tpu": {"tpu"}, "gpu": {"gpu"}, None: {"cpu"}}
 
 
-def test_unknown_device_is_an_error():
+def test_unknown_names_are_an_error():
+    axes = GEOMETRIES["sequence"]
+    with pytest.raises(ValueError, match="'fast'"):
+        value_and_gradients(axes, "fast")
     with (
         pytest.raises(
             ValueError, match=r"`device`.*cpu.*received.*abacus|abacus"
@@ -546,24 +517,6 @@ def test_layers_plan_at_build():
     content = layers.LambdaLayer(64, use_position=False)
     content.build((None, 28, 28, 64))
     assert content.plan is None
-
-
-MEMORY = """
-import json, sys
-import tensorflow as tf
-from benchmarks.layers.speed import Line, steps
-from benchmarks.timing import peak_megabytes
-line = Line(tuple(json.loads(sys.argv[1])), *json.loads(sys.argv[2]))
-print(peak_megabytes(steps(line, sys.argv[3])[2]))
-"""
-
-
-def peak(grid, rest, implementation):
-    """Peak memory of a training step, in a process of its own, in MiB."""
-    command = [sys.executable, "-c", MEMORY, json.dumps(grid)]
-    command += [json.dumps(rest), implementation]
-    output = subprocess.run(command, check=True, capture_output=True, text=True)
-    return float(output.stdout.split()[-1])
 
 
 @pytest.fixture(scope="module")
@@ -598,7 +551,13 @@ def test_auto_takes_a_plan_that_fits():
     assert fastest.memory + fastest.table_memory > device.memory
 
 
+def peak_of_training(line):
+    """Peak memory of a training step, in MiB."""
+    return timing.peak_megabytes(speed.steps(line, "auto")[2])
+
+
 @pytest.mark.slow
-def test_detection_sized_maps_train_within_two_gigabytes():
+def test_detection_sized_maps_train_within_two_gigabytes(in_fork):
     """c4 at 1024 px: a 64x64 map, scope 23, batch 4."""
-    assert peak([64, 64], [256, 23, 4], "auto") < 2048
+    line = speed.Line((64, 64), 256, 23, 4)
+    assert in_fork(peak_of_training, (line,)) < 2048

@@ -31,11 +31,11 @@ def test_any_spread_of_keys_is_exact(spread, compiled, rng):
     upstream = rng.normal(size=[2, 7, 3, 5])
 
     def run(function, *inputs):
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            outputs = function(*inputs, mask)
-        weights = tf.cast(upstream, outputs.dtype)
-        return outputs, *tape.gradient(outputs, inputs, weights)
+        return checks.with_gradients(
+            lambda *tensors: function(*tensors, mask),
+            inputs,
+            lambda y: tf.reduce_sum(tf.cast(upstream, y.dtype) * y),
+        )
 
     exact = run(expected, *map(tf.constant, inputs))
     traced = run
@@ -43,8 +43,7 @@ def test_any_spread_of_keys_is_exact(spread, compiled, rng):
         traced = tf.function(run, jit_compile=compiled)
     single = [tf.constant(x, tf.float32) for x in inputs]
     actual = traced(ops.content.masked_content_output, *single)
-    for ours, theirs in zip(actual, exact, strict=True):
-        checks.assert_close(ours, theirs, 1e-4)
+    checks.assert_each_close(actual, exact, 1e-4)
     np.testing.assert_array_equal(actual[0][:, 2], 0.0)
 
 
@@ -57,9 +56,10 @@ def test_the_future_changes_no_bit_of_a_causal_output(part, rng):
     geometry = ops.Geometry.of([ops.same_axis(8, 5)])
     outputs = []
     for _ in range(2):
-        content, position = (keys, None), (None, table)
-        keys_and_table = content if part == "content" else position
-        tensors = queries, keys_and_table[0], values, keys_and_table[1]
+        tensors = {
+            "content": (queries, keys, values, None),
+            "position": (queries, None, values, table),
+        }[part]
         tensors = [None if x is None else tf.constant(x) for x in tensors]
         outputs.append(ops.lambda_output(*tensors, geometry, masks=masks))
         for later in (keys, values):

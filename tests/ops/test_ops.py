@@ -106,18 +106,6 @@ def test_position_output(implementation, drawn, sizes):
     checks.assert_close(output, expected, 1e-11)
 
 
-def test_unknown_implementation():
-    axis = ops.same_axis(3, 3)
-    with pytest.raises(ValueError, match="'fast'"):
-        checks.position_output(
-            tf.zeros([1, 3, 1, 1]),
-            tf.zeros([1, 3, 1, 1]),
-            tf.zeros([3, 1, 1]),
-            ops.Geometry.of([axis]),
-            "fast",
-        )
-
-
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("normalization", ops.KEY_NORMALIZATIONS)
 def test_content_lambda(normalization, masked, rng):
@@ -156,6 +144,22 @@ def causal_content(*arguments):
     return outputs
 
 
+def both_contents(arrays, normalization, dtype=tf.float64):
+    """Outputs and gradients of the causal form, and in float64 of all pairs."""
+    queries, _, values = arrays
+    shape = [*queries.shape[:3], values.shape[2]]
+    weights = np.random.default_rng(1).normal(size=shape)
+
+    def run(function, dtype):
+        return checks.with_gradients(
+            lambda *tensors: function(*tensors, normalization),
+            [tf.constant(x, dtype) for x in arrays],
+            lambda y: tf.reduce_sum(tf.cast(weights, dtype) * y),
+        )
+
+    return run(causal_content, dtype), run(past_content, tf.float64)
+
+
 # 1024 positions are one group of chunks. Keys far above and far below all
 # before them take another form than keys of a normal spread.
 @pytest.mark.slow
@@ -182,21 +186,12 @@ def test_causal_content_output(length, far, shift, normalization, rng):
     keys = shift + rng.normal(size=[2, length, 2, intra])
     keys += far * (rng.uniform(size=keys.shape) < 0.02)
     keys -= far * (rng.uniform(size=keys.shape) < 0.02)
-    tensors = [
-        tf.constant(rng.normal(size=[2, length, 3, 2])),
-        tf.constant(keys),
-        tf.constant(rng.normal(size=[2, length, 2, intra])),
-    ]
-    weights = rng.normal(size=[2, length, 3, 2])
-
-    def run(function):
-        with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            outputs = function(*tensors, normalization)
-            loss = tf.reduce_sum(weights * outputs)
-        return [outputs, *tape.gradient(loss, tensors)]
-
-    found, expected = run(causal_content), run(past_content)
+    arrays = (
+        rng.normal(size=[2, length, 3, 2]),
+        keys,
+        rng.normal(size=[2, length, 2, intra]),
+    )
+    found, expected = both_contents(arrays, normalization)
     # Those of the only key are zero, but for rounding.
     scale = max(np.abs(x).max() for x in expected)
     for ours, theirs in zip(found, expected, strict=True):
@@ -213,20 +208,8 @@ def test_causal_content_of_a_wide_spread_in_float32(spread, rng):
         rng.normal(size=[2, 300, 4, 1]),
     )
     arrays = [array.astype(np.float32) for array in arrays]
-    weights = rng.normal(size=[2, 300, 2, 4])
-
-    def run(function, dtype):
-        tensors = [tf.constant(array, dtype) for array in arrays]
-        with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            outputs = function(*tensors, "softmax")
-            loss = tf.reduce_sum(tf.cast(weights, dtype) * outputs)
-        return [outputs, *tape.gradient(loss, tensors)]
-
-    found = run(causal_content, tf.float32)
-    expected = run(past_content, tf.float64)
-    for ours, theirs in zip(found, expected, strict=True):
-        checks.assert_close(ours, theirs, 2e-5)
+    found, expected = both_contents(arrays, "softmax", tf.float32)
+    checks.assert_each_close(found, expected, 2e-5)
 
 
 @pytest.mark.parametrize("normalization", ops.KEY_NORMALIZATIONS)
@@ -237,9 +220,10 @@ def test_what_comes_later_changes_no_bit(normalization, rng):
     other = [x.copy() for x in one]
     for x, fill in zip(other, (np.nan, np.inf, 1e30), strict=True):
         x[:, first:] = fill
-    run = causal_content
-    found = run(*one, normalization)[:, :first]
-    np.testing.assert_array_equal(found, run(*other, normalization)[:, :first])
+    found, expected = (
+        causal_content(*x, normalization)[:, :first] for x in (other, one)
+    )
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_same_geometry_as_tensorflow(rng):

@@ -1,20 +1,53 @@
-"""The reference itself, against numbers done by hand and other derivations."""
+"""The references themselves, against numbers done by hand and other sums."""
+
+import functools
 
 import numpy as np
 import pytest
 
+from tests.support import attention_oracle
 from tests.support import oracle
 
 pytestmark = pytest.mark.once
 
+lambda_layer = functools.partial(oracle.lambda_layer, num_heads=2, key_dim=3)
+attention = functools.partial(attention_oracle.relative_attention, num_heads=2)
 
-def random_weights(rng, *, channels, heads, key, value, depth=1, table=()):
+
+def random_weights(rng, table=(), channels=4, value=2, depth=1):
+    """Of a lambda layer with two heads and a key depth of 3."""
     return {
-        "query": rng.normal(size=[channels, heads * key]),
-        "key": rng.normal(size=[channels, key * depth]),
+        "query": rng.normal(size=[channels, 2 * 3]),
+        "key": rng.normal(size=[channels, 3 * depth]),
         "value": rng.normal(size=[channels, value * depth]),
-        "embeddings": rng.normal(size=[*table, key, depth]),
+        "embeddings": rng.normal(size=[*table, 3, depth]),
     }
+
+
+def attention_weights(rng, tables=(), channels=4, value=2):
+    """The same of attention, with a table for each axis."""
+    weights = {
+        "query": rng.normal(size=[channels, 2 * 3]),
+        "key": rng.normal(size=[channels, 2 * 3]),
+        "value": rng.normal(size=[channels, 2 * value]),
+    }
+    for axis, entries in enumerate(tables, start=1):
+        weights[f"axis{axis}_embedding"] = rng.normal(size=[entries, 3, 1])
+    return weights
+
+
+def three_positions():
+    """Queries 1, keys that are logs of 1, 2, 3, values 10, 20, 30.
+
+    Each is a channel of the inputs, of depth 1 and with one head.
+    """
+    inputs = np.stack([[1] * 3, np.log([1, 2, 3]), [10, 20, 30]], axis=-1)
+    weights = {name: np.zeros([3, 1]) for name in ("query", "key", "value")}
+    weights["query"][0] = weights["key"][1] = weights["value"][2] = 1
+    return inputs[None], weights
+
+
+# By hand.
 
 
 def test_two_by_two_image_by_hand():
@@ -62,17 +95,9 @@ def test_position_bias_by_hand():
 
 
 def test_causal_softmax_by_hand():
-    # Keys are logs of 1, 2, 3: query n averages values 10, 20, 30 with
-    # weights 1; 1 2; 1 2 3. Inputs: channel 0 query, 1 key, 2 value.
-    inputs = np.zeros([1, 3, 3])
-    inputs[0, :, 0] = 1
-    inputs[0, :, 1] = np.log([1, 2, 3])
-    inputs[0, :, 2] = [10, 20, 30]
-    weights = {name: np.zeros([3, 1]) for name in ("query", "key", "value")}
-    weights["query"][0] = weights["key"][1] = weights["value"][2] = 1
+    # Query n averages the values with weights 1; 1 2; 1 2 3.
     output = oracle.lambda_layer(
-        inputs,
-        weights,
+        *three_positions(),
         num_heads=1,
         key_dim=1,
         use_position=False,
@@ -82,75 +107,34 @@ def test_causal_softmax_by_hand():
     np.testing.assert_allclose(output.ravel(), expected, rtol=1e-14)
 
 
-def test_loops_equal_one_einsum(rng):
-    batch, height, width, channels = 2, 3, 5, 7
-    heads, key, value, depth = 2, 3, 11, 2
-    x = rng.normal(size=[batch, height, width, channels])
-    weights = random_weights(
-        rng,
-        channels=channels,
-        heads=heads,
-        key=key,
-        value=value,
-        depth=depth,
-        table=[2 * height - 1, 2 * width - 1],
+@pytest.mark.parametrize(
+    ("causal", "expected"),
+    [
+        (False, [90 / 5, (5 + 40 + 180) / 8.5, (20 + 90) / 4]),
+        (True, [10, (5 + 40) / 2.5, (20 + 90) / 4]),
+    ],
+)
+def test_attention_by_hand(causal, expected):
+    # The table is logs of 1/2, 1, 2 for left, self and right. Shares of
+    # position 0: 1, 2 2; of 1: 1/2, 2, 3 2; of 2: 2/2, 3.
+    inputs, weights = three_positions()
+    weights["axis1_embedding"] = np.log([0.5, 1, 2]).reshape(3, 1, 1)
+    output = attention_oracle.relative_attention(
+        inputs, weights, num_heads=1, scope=3, causal=causal
     )
-    output = oracle.lambda_layer(
-        x, weights, num_heads=heads, key_dim=key, intra_depth=depth
-    )
-    q = (x @ weights["query"]).reshape(batch, height, width, heads, key)
-    k = (x @ weights["key"]).reshape(batch, height, width, key, depth)
-    v = (x @ weights["value"]).reshape(batch, height, width, value, depth)
-    k = np.exp(k)
-    k /= k.sum(axis=(1, 2), keepdims=True)
-    i, j = np.arange(height), np.arange(width)
-    table = weights["embeddings"][
-        height - 1 + i[None, None, :, None] - i[:, None, None, None],
-        width - 1 + j[None, None, None, :] - j[None, :, None, None],
-    ]
-    expected = np.einsum("bxyhk,bijku,bijvu->bxyhv", q, k, v)
-    expected += np.einsum("bxyhk,xyijku,bijvu->bxyhv", q, table, v)
-    expected = expected.reshape(batch, height, width, heads * value)
-    np.testing.assert_allclose(output, expected, rtol=1e-12)
+    np.testing.assert_allclose(output.ravel(), expected, rtol=1e-14)
 
 
-@pytest.mark.parametrize("sizes", [(7,), (3, 5), (2, 3, 4)])
-def test_covering_scope_equals_global(rng, sizes):
-    channels, heads, key, value = 5, 2, 3, 2
-    x = rng.normal(size=[2, *sizes, channels])
-    weights = random_weights(
-        rng,
-        channels=channels,
-        heads=heads,
-        key=key,
-        value=value,
-        table=[2 * size - 1 for size in sizes],
-    )
-    settings = {"num_heads": heads, "key_dim": key}
-    everywhere = oracle.lambda_layer(x, weights, **settings)
-    scope = tuple(2 * size - 1 for size in sizes)
-    window = oracle.lambda_layer(x, weights, scope=scope, **settings)
-    np.testing.assert_allclose(window, everywhere, rtol=1e-12)
-
-
-def test_explicit_embeddings_equal_the_table(rng):
-    size, channels, heads, key, value = 5, 3, 2, 3, 2
-    x = rng.normal(size=[2, size, channels])
-    weights = random_weights(
-        rng,
-        channels=channels,
-        heads=heads,
-        key=key,
-        value=value,
-        table=[2 * size - 1],
-    )
-    settings = {"num_heads": heads, "key_dim": key}
-    table = oracle.lambda_layer(x, weights, **settings)
-    n = np.arange(size)
-    explicit = weights.pop("embeddings")[size - 1 + n[None] - n[:, None], :, 0]
-    for given in (explicit, np.stack([explicit, explicit])):
-        output = oracle.lambda_layer(x, weights, embeddings=given, **settings)
-        np.testing.assert_allclose(output, table, rtol=1e-12)
+def test_scores_are_divided_by_the_root_of_the_depth():
+    # Four equal depths: the score is 4 log 2 / sqrt(4), a share of 4 to 1.
+    inputs = np.array([[[1.0, 0.0], [1.0, 1.0]]])
+    weights = {
+        "query": np.array([[1.0] * 4, [0.0] * 4]),
+        "key": np.array([[0.0] * 4, [np.log(2)] * 4]),
+        "value": np.array([[0.0], [10.0]]),
+    }
+    output = attention_oracle.relative_attention(inputs, weights, num_heads=1)
+    np.testing.assert_allclose(output.ravel(), [8, 8], rtol=1e-14)
 
 
 # By hand: where TensorFlow's SAME and VALID put the middle of each window.
@@ -174,6 +158,96 @@ def test_window_centres(size, kernel, stride, dilation, padding, centres):
     assert result == centres
 
 
+# By other sums.
+
+HEIGHT, WIDTH, VALUE = 3, 5, 11
+ROWS, COLUMNS = np.arange(HEIGHT), np.arange(WIDTH)
+
+
+def test_loops_equal_one_einsum(rng):
+    x = rng.normal(size=[2, HEIGHT, WIDTH, 7])
+    tables = 2 * HEIGHT - 1, 2 * WIDTH - 1
+    weights = random_weights(rng, tables, channels=7, value=VALUE, depth=2)
+    output = lambda_layer(x, weights, intra_depth=2)
+    q, k, v = (
+        (x @ weights[name]).reshape(2, HEIGHT, WIDTH, *last)
+        for name, last in (
+            ("query", (2, 3)),
+            ("key", (3, 2)),
+            ("value", (VALUE, 2)),
+        )
+    )
+    k = np.exp(k)
+    k /= k.sum(axis=(1, 2), keepdims=True)
+    table = weights["embeddings"][
+        HEIGHT - 1 + ROWS[None, None, :, None] - ROWS[:, None, None, None],
+        WIDTH - 1 + COLUMNS[None, None, None, :] - COLUMNS[None, :, None, None],
+    ]
+    expected = np.einsum("bxyhk,bijku,bijvu->bxyhv", q, k, v)
+    expected += np.einsum("bxyhk,xyijku,bijvu->bxyhv", q, table, v)
+    np.testing.assert_allclose(
+        output, expected.reshape(output.shape), rtol=1e-12
+    )
+
+
+def test_loops_of_attention_equal_one_einsum(rng):
+    x = rng.normal(size=[2, HEIGHT, WIDTH, 7])
+    tables = 2 * HEIGHT - 1, 2 * WIDTH - 1
+    weights = attention_weights(rng, tables, channels=7, value=VALUE)
+    output = attention(x, weights)
+    q, k, v = (
+        (x @ weights[name]).reshape(2, HEIGHT, WIDTH, 2, -1)
+        for name in ("query", "key", "value")
+    )
+    rows, columns = (
+        weights[f"axis{axis}_embedding"][len(i) - 1 + i - i[:, None], :, 0]
+        for axis, i in ((1, ROWS), (2, COLUMNS))
+    )
+    scores = np.einsum("bxyhk,bijhk->bhxyij", q, k)
+    scores += np.einsum("bxyhk,xik->bhxyi", q, rows)[..., None]
+    scores += np.einsum("bxyhk,yjk->bhxyj", q, columns)[..., None, :]
+    shares = np.exp(scores / np.sqrt(3))
+    shares /= shares.sum(axis=(4, 5), keepdims=True)
+    expected = np.einsum("bhxyij,bijhv->bxyhv", shares, v)
+    np.testing.assert_allclose(
+        output, expected.reshape(output.shape), rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("sizes", [(7,), (3, 5), (2, 3, 4)])
+def test_covering_scope_equals_global(rng, sizes):
+    x = rng.normal(size=[2, *sizes, 4])
+    scope = tuple(2 * size - 1 for size in sizes)
+    weights = random_weights(rng, scope)
+    window = lambda_layer(x, weights, scope=scope)
+    np.testing.assert_allclose(window, lambda_layer(x, weights), rtol=1e-12)
+
+
+def test_explicit_embeddings_equal_the_table(rng):
+    x = rng.normal(size=[2, 5, 4])
+    weights = random_weights(rng, [9])
+    table = lambda_layer(x, weights)
+    n = np.arange(5)
+    explicit = weights.pop("embeddings")[4 + n[None] - n[:, None], :, 0]
+    for given in (explicit, np.stack([explicit, explicit])):
+        output = lambda_layer(x, weights, embeddings=given)
+        np.testing.assert_allclose(output, table, rtol=1e-12)
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_an_axis_is_a_batch_of_lines(axis, rng):
+    x = rng.normal(size=[2, 4, 5, 4])
+    weights = attention_weights(rng, [3])
+    table = weights.pop("axis1_embedding")
+    output = attention(
+        x, {**weights, f"axis{axis}_embedding": table}, axis=axis, scope=3
+    )
+    weights["axis1_embedding"] = table
+    for line in range(x.shape[3 - axis]):
+        expected = attention(np.take(x, line, 3 - axis), weights, scope=3)
+        np.testing.assert_allclose(np.take(output, line, 3 - axis), expected)
+
+
 def test_masked_statistics_ignore_padding(rng):
     x = rng.normal(size=[2, 3, 4])
     real = np.array([[1, 1, 0], [1, 0, 0]])
@@ -185,27 +259,27 @@ def test_masked_statistics_ignore_padding(rng):
 
 def test_nothing_permitted_gives_zero(rng):
     x = rng.normal(size=[2, 3, 4])
-    weights = random_weights(
-        rng, channels=4, heads=2, key=3, value=2, table=[5]
-    )
     mask = np.array([[1, 0, 1], [0, 0, 0], [1, 1, 1]])
-    for normalization in ("softmax", "l2", None):
-        output = oracle.lambda_layer(
+    outputs = [
+        lambda_layer(
             x,
-            weights,
-            num_heads=2,
-            key_dim=3,
+            random_weights(rng, [5]),
             attention_mask=mask,
             key_normalization=normalization,
         )
+        for normalization in ("softmax", "l2", None)
+    ]
+    outputs.append(
+        attention(x, attention_weights(rng, [5]), attention_mask=mask)
+    )
+    for output in outputs:
         assert np.all(output[:, 1] == 0)
         assert np.all(output[:, [0, 2]] != 0)
 
 
-def test_complex_step_equals_finite_difference(rng):
-    weights = random_weights(
-        rng, channels=4, heads=2, key=3, value=2, table=[3]
-    )
+@pytest.mark.parametrize("normalization", ["softmax", "l2", None])
+def test_complex_step_equals_finite_difference(normalization, rng):
+    weights = random_weights(rng, [3])
     for name in ("query", "value"):
         size = weights[name].shape[-1]
         weights[f"{name}_gamma"] = rng.normal(size=size)
@@ -215,26 +289,22 @@ def test_complex_step_equals_finite_difference(rng):
     point = {"inputs": rng.normal(size=[2, 5, 4]), **weights}
     direction = {name: rng.normal(size=a.shape) for name, a in point.items()}
 
-    for normalization in ("softmax", "l2", None):
-
-        def loss(values, normalization=normalization):
-            values = dict(values)
-            return oracle.lambda_layer(
-                values.pop("inputs"),
-                values,
-                num_heads=2,
-                key_dim=3,
-                scope=3,
-                training=True,
-                key_normalization=normalization,
-                query_normalization="softmax",
-            )
-
-        exact = oracle.directional_derivative(loss, point, direction)
-        step = 1e-6
-        up, down = (
-            loss({n: a + s * step * direction[n] for n, a in point.items()})
-            for s in (1, -1)
+    def loss(values):
+        values = dict(values)
+        return lambda_layer(
+            values.pop("inputs"),
+            values,
+            scope=3,
+            training=True,
+            key_normalization=normalization,
+            query_normalization="softmax",
         )
-        difference = (up - down) / (2 * step)
-        np.testing.assert_allclose(exact, difference, rtol=1e-6, atol=1e-7)
+
+    exact = oracle.directional_derivative(loss, point, direction)
+    step = 1e-6
+    up, down = (
+        loss({n: a + s * step * direction[n] for n, a in point.items()})
+        for s in (1, -1)
+    )
+    difference = (up - down) / (2 * step)
+    np.testing.assert_allclose(exact, difference, rtol=1e-6, atol=1e-7)

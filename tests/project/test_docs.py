@@ -66,6 +66,12 @@ class Block:
     def place(self):
         return f"{name(self.page)}:{self.line}"
 
+    @property
+    def is_run(self):
+        if self.mark == "tf_keras":
+            return not KERAS_3
+        return self.mark != "not run"
+
 
 def name(page):
     return page.relative_to(ROOT).as_posix()
@@ -84,38 +90,22 @@ def blocks(page):
         )
 
 
-def is_run_here(block):
-    legacy = not KERAS_3
-    return block.mark != "not run" and (block.mark != "tf_keras" or legacy)
-
-
-def all_blocks(*languages):
-    return [b for p in PAGES for b in blocks(p) if b.language in languages]
-
-
 # What these pages show is tested under both Kerases elsewhere.
-LONG = [
-    ROOT / "docs" / name
-    for name in (
-        "choose.md",
-        "models.md",
-        "replace_layers.md",
-        "serving.md",
-        "your_images.md",
-    )
-]
-MARKS = dict.fromkeys(LONG, pytest.mark.once)
-# These train.
-MARKS[LONG[-1]] = pytest.mark.once, pytest.mark.thorough
-MARKS[ROOT / "docs" / "what_it_learns.md"] = pytest.mark.thorough
-MARKS[ROOT / "docs" / "keras_hub.md"] = (
-    pytest.mark.keras_hub,
-    pytest.mark.filterwarnings("ignore::UserWarning"),  # KerasHub's own
-)
+LONG = ("choose.md", "models.md", "replace_layers.md", "serving.md")
+MARKS = {
+    **{f"docs/{page}": pytest.mark.once for page in LONG},
+    # These train.
+    "docs/your_images.md": (pytest.mark.once, pytest.mark.thorough),
+    "docs/what_it_learns.md": pytest.mark.thorough,
+    "docs/keras_hub.md": (
+        pytest.mark.keras_hub,
+        pytest.mark.filterwarnings("ignore::UserWarning"),  # KerasHub's own
+    ),
+}
 # The cells of README.md are run, and what they print is compared, in
 # tests/layers/test_learning.py.
 WITH_CODE = [
-    pytest.param(page, marks=MARKS.get(page, ()), id=name(page))
+    pytest.param(page, marks=MARKS.get(name(page), ()), id=name(page))
     for page in PAGES
     if page != ROOT / "README.md"
     and any(
@@ -132,7 +122,7 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     pathlib.Path("docs").symlink_to(ROOT / "docs")  # pictures that are read
     namespace = {"__name__": "__main__"}
     for block in blocks(page):
-        if block.language == "python" and is_run_here(block):
+        if block.language == "python" and block.is_run:
             # The line numbers of a traceback are those of the page.
             source = "\n" * (block.line - 1) + block.source
             code = compile(source, name(page), "exec")
@@ -200,20 +190,20 @@ def command_lines(block):
     assert not line, f"{block.place}: {line}"
 
 
-def inline_commands():
-    """Yields `python ...` and `lambdanet-...` inside a line, as blocks."""
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        # Of the same length, so that the lines are those of the page.
-        text = FENCE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
-        for found in re.finditer(r"`((?:python|lambdanet)[ -][^`\n]+)`", text):
-            line = text.count("\n", 0, found.start()) + 1
-            yield Block(page, line, "sh", found[1], "", "")
+def shell_blocks(page):
+    """Yields blocks of commands, and commands inside a line."""
+    yield from (block for block in blocks(page) if block.language in SHELLS)
+    text = page.read_text(encoding="utf-8")
+    # Of the same length, so that the lines are those of the page.
+    text = FENCE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+    for found in re.finditer(r"`((?:python|lambdanet)[ -][^`\n]+)`", text):
+        line = text.count("\n", 0, found.start()) + 1
+        yield Block(page, line, "sh", found[1], "", "")
 
 
 def our_commands():
     """Yields each command of the pages that this repository answers for."""
-    for block in [*all_blocks(*SHELLS), *inline_commands()]:
+    for block in itertools.chain(*map(shell_blocks, PAGES)):
         if block.mark == "not run":
             continue
         for program, *arguments in command_lines(block):
@@ -230,16 +220,14 @@ def our_commands():
 
 
 def parse_train(arguments):
-    if arguments == ["--help"]:
-        return
-    given = cli.train_parser().parse(arguments)
-    resolve(given.recipe, config.given(given, Recipe))
+    if arguments != ["--help"]:
+        given = cli.train_parser().parse(arguments)
+        resolve(given.recipe, config.given(given, Recipe))
 
 
 def parse_export(arguments):
-    if arguments == ["--help"]:
-        return
-    cli.export_parser().parse(arguments)
+    if arguments != ["--help"]:
+        cli.export_parser().parse(arguments)
 
 
 def parse_make(arguments):
@@ -318,23 +306,24 @@ def test_every_link_leads_somewhere(page):
 
 @pytest.mark.once
 def test_the_site_has_what_its_navigation_names(tmp_path):
+    def text_of(page):
+        return (tmp_path / "pages" / page).read_text(encoding="utf-8")
+
     stage.stage(tmp_path / "pages")
     config = (ROOT / "website/mkdocs.yml").read_text(encoding="utf-8")
     named = re.findall(r": (\S+\.(?:md|ipynb))$", config, re.MULTILINE)
     assert len(named) > 30
     for page in named:
         assert (tmp_path / "pages" / page).is_file(), page
-    layers = (tmp_path / "pages/reference/layers.md").read_text()
+    layers = text_of("reference/layers.md")
     assert "::: lambdanet_tf.layers.lambda_layer.LambdaLayer" in layers
-    assert "::: lambdanet_tf.runs" in (
-        tmp_path / "pages/reference/runs.md"
-    ).read_text(encoding="utf-8")
     assert layers.index("LambdaLayer") < layers.index("BatchNormalization")
-    models_page = (tmp_path / "pages/reference/models.md").read_text()
-    assert set(re.findall(r"^\| `(\w+)`", models_page, re.MULTILINE)) == set(
-        models.names()
+    assert "::: lambdanet_tf.runs" in text_of("reference/runs.md")
+    rows = re.findall(
+        r"^\| `(\w+)`", text_of("reference/models.md"), re.MULTILINE
     )
-    commands = (tmp_path / "pages/reference/commands.md").read_text()
+    assert set(rows) == set(models.names())
+    commands = text_of("reference/commands.md")
     assert all(f"\n## {name}\n" in commands for name in stage.COMMANDS)
     assert "--weight-decay" in commands
 

@@ -76,7 +76,9 @@ def command(home, name, *arguments, **changes):
     )
 
 
-def output_of(process, encoding="utf-8"):
+def output_of(*words, encoding="utf-8", **changes):
+    """What a command prints; it must succeed."""
+    process = command(*words, **changes)
     output = process.communicate(timeout=900)[0].decode(encoding)
     assert process.returncode == 0, output
     assert "Traceback" not in output
@@ -93,12 +95,13 @@ def train_in_two_parts(home, rng):
     write_pictures(home / "flags", ["blue sky", "green", "red"], rng)
     train = ["--data=folder:flags", *SMALL]
 
-    output = output_of(command(home, "train", *train, "--dry-run"))
+    output = output_of(home, "train", *train, "--dry-run")
     assert "3 classes" in output
     assert not list(home.glob("runs/*/run.json"))
 
     # Killed as soon as there is a checkpoint; the same command goes on.
-    first = command(home, "train", *train, "--run-dir=runs/one", "--epochs=30")
+    again = home, "train", *train, "--run-dir=runs/one", "--epochs=30"
+    first = command(*again)
     checkpoints = home / "runs" / "one" / "checkpoints"
     deadline = time.monotonic() + 600
     while not list(checkpoints.glob("ckpt-*.index")):
@@ -107,17 +110,7 @@ def train_in_two_parts(home, rng):
         time.sleep(0.1)
     first.send_signal(signal.SIGKILL)
     first.communicate()
-    output = output_of(
-        command(
-            home,
-            "train",
-            *train,
-            "--run-dir=runs/one",
-            "--epochs=30",
-            PYTHONIOENCODING="cp1252",
-        ),
-        "cp1252",
-    )
+    output = output_of(*again, encoding="cp1252", PYTHONIOENCODING="cp1252")
     assert "Resuming at step" in output
     assert re.search(r"accuracy: [\d.]+% of", output)
     assert "2 images could not be read and were left out" in output
@@ -132,26 +125,18 @@ def train_in_two_parts(home, rng):
 
 def fine_tune(home, rng):
     write_pictures(home / "paint", ["matt", "gloss"], rng)
-    output = output_of(
-        command(
-            home,
-            "train",
-            "--data=folder:paint",
-            *SMALL,
-            "--initial-weights=runs/one",
-            "--run-dir=runs/two",
-        )
-    )
+    train = ["--data=folder:paint", *SMALL, "--run-dir=runs/two"]
+    output = output_of(home, "train", *train, "--initial-weights=runs/one")
     assert "predictions" in output  # The head that has another size.
 
 
 def export(home):
-    output = output_of(command(home, "export", "--run-dir=runs/two"))
+    output = output_of(home, "export", "--run-dir=runs/two")
     assert "same" in output
     (version,) = (home / "exported").glob("*/1")
     assert (version / "saved_model.pb").is_file()
-    assert "same" in output_of(command(home, "export", "--verify"))
-    output = output_of(command(home, "export", "--predict"))
+    assert "same" in output_of(home, "export", "--verify")
+    output = output_of(home, "export", "--predict")
     assert "matt" in output
     assert "gloss" in output
 
@@ -159,8 +144,8 @@ def export(home):
 def test_the_smoke_recipe(tmp_path):
     pytest.importorskip("sklearn", reason="needs the extra `data`")
     run = ["--recipe=smoke", "--run-dir=runs/smoke"]
-    assert "359 test images" in output_of(command(tmp_path, "train", *run))
-    assert "same" in output_of(command(tmp_path, "export", *run[1:]))
+    assert "359 test images" in output_of(tmp_path, "train", *run)
+    assert "same" in output_of(tmp_path, "export", *run[1:])
 
 
 def test_a_long_sequence(rng):

@@ -168,6 +168,17 @@ def test_what_tests_share_is_in_their_support():
     assert not imports_of_tests("from tests.support import cases")
 
 
+def in_a_process(program, **variables):
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def test_the_package_needs_tensorflow_alone():
     program = f"""
 import sys
@@ -180,37 +191,21 @@ for room in ("data", "serving", "training"):
 from lambdanet_tf import serving
 serving.export_run, serving.verify_export
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = in_a_process(program)
     assert done.returncode == 0, done.stderr
 
 
 def refusal(program, **variables):
-    """The last line of a program that fails, in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """The last line of a program that fails."""
+    done = in_a_process(program, **variables)
     assert done.returncode == 1
     return done.stderr.strip().splitlines()[-1]
 
 
 @pytest.mark.slow
 def test_another_backend_of_keras_is_refused_in_a_sentence():
-    last = refusal(
-        "from lambdanet_tf import layers",
-        KERAS_BACKEND="jax",
-        TF_USE_LEGACY_KERAS="0",
-    )
+    variables = {"KERAS_BACKEND": "jax", "TF_USE_LEGACY_KERAS": "0"}
+    last = refusal("from lambdanet_tf import layers", **variables)
     assert "set the environment variable KERAS_BACKEND=tensorflow" in last
 
 

@@ -28,18 +28,14 @@ def test_every_file_of_records_has_a_topic():
     assert files <= TOPICS.keys()
 
 
-@pytest.mark.parametrize("topic", TOPICS.values(), ids=TOPICS)
-def test_a_topic_has_commands_and_code(topic):
-    for path in topic.code:
+@pytest.mark.parametrize("name", TOPICS)
+def test_a_topic_has_commands_and_code_and_its_records_an_origin(name):
+    for path in TOPICS[name].code:
         assert (records.ROOT / path).exists()
-    for command in topic.commands:
+    for command in TOPICS[name].commands:
         module = re.match(r"(?:\w+=\w+ )?python -m (\S+)", command)[1]
         assert importlib.util.find_spec(module), module
-
-
-@pytest.mark.parametrize("topic", TOPICS)
-def test_records_say_where_they_come_from(topic):
-    for record in records.read(topic):
+    for record in records.read(name):
         fields = {"case", "processor", "threads", "versions", "commit"}
         assert fields | {"date", "code"} <= record.keys()
 

@@ -11,6 +11,7 @@ from tests.support import prose
 pytestmark = pytest.mark.once
 
 ROOT = pathlib.Path(__file__).parents[2]
+README = ROOT / "README.md"
 PAGES = sorted(
     {
         *ROOT.glob("*.md"),
@@ -36,38 +37,31 @@ REPLACED = {
 }
 
 
-def lengths(pages):
-    return [
-        len(sentence.split())
-        for page in pages
-        for sentence in prose.sentences(page)
-    ]
-
-
-def test_sentences_are_short():
-    for page in PAGES:
-        for sentence in [*prose.sentences(page), *prose.cells(page)]:
-            place = f"{page.relative_to(ROOT)}: {sentence}"
-            assert len(sentence.split()) <= MOST_WORDS, place
+def mean_length(page):
+    """Words of a sentence of a page on average."""
+    lengths = [len(sentence.split()) for sentence in prose.sentences(page)]
+    return statistics.mean(lengths or [0])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_sentences_of_a_page_are_short_on_average(page):
-    assert statistics.mean(lengths([page]) or [0]) <= MEAN_WORDS
-
-
-def test_the_readme_can_be_finished():
-    readme = ROOT / "README.md"
-    assert len(readme.read_text(encoding="utf-8").splitlines()) <= 90
-    assert statistics.mean(lengths([readme])) <= 15
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_no_page_has_a_word_that_was_replaced(page):
+def test_a_page_is_in_short_sentences_and_plain_words(page):
+    for sentence in [*prose.sentences(page), *prose.cells(page)]:
+        assert len(sentence.split()) <= MOST_WORDS, sentence
+    assert mean_length(page) <= MEAN_WORDS
     text = re.sub(r"`[^`\n]*`", "code", prose.text_of(page))
     for word, better in REPLACED.items():
         found = re.search(rf"\b(?:{word})\b", text, re.IGNORECASE)
         assert not found, f"{found[0]!r}, better: {better}"
+    if page == README:  # May have 90 lines, so its lines are paragraphs.
+        return
+    for line in prose.source_lines(page):
+        shortened = re.sub(r"\]\([^)]*\)|`[^`]*`", "", line)
+        assert len(line) <= 90 or len(shortened) <= 80, line
+
+
+def test_the_readme_can_be_finished():
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 90
+    assert mean_length(README) <= 15
 
 
 def test_sentences_are_counted_as_a_reader_does(tmp_path):
@@ -85,15 +79,3 @@ def test_sentences_are_counted_as_a_reader_does(tmp_path):
         ["d", "e."],
         ["f", "g"],
     ]
-
-
-@pytest.mark.parametrize(
-    "page",
-    # README may not be longer than 90 lines, so its lines are paragraphs.
-    [page for page in PAGES if page != ROOT / "README.md"],
-    ids=lambda page: page.name,
-)
-def test_lines_of_prose_are_short(page):
-    for line in prose.source_lines(page):
-        shortened = re.sub(r"\]\([^)]*\)|`[^`]*`", "", line)
-        assert len(line) <= 90 or len(shortened) <= 80, line

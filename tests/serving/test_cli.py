@@ -19,6 +19,8 @@ from lambdanet_tf.serving import export
 from lambdanet_tf.serving import formats
 from tests.support.serving_run import ARGUMENTS
 from tests.support.serving_run import CLASSES
+from tests.support.serving_run import answer
+from tests.support.serving_run import card_of
 from tests.support.serving_run import shake
 from tests.support.serving_run import write_run
 
@@ -55,25 +57,13 @@ export(["--help"])
 
 @pytest.mark.slow
 def test_a_run_is_exported_quietly(small_run, tmp_path):
-    done = in_a_shell(
-        str(ROOT / "export.py"),
-        f"--runs-dir={small_run[0].parent}",
-        "--tflite",
-        folder=tmp_path,
-    )
+    flags = [f"--runs-dir={small_run[0].parent}", "--tflite"]
+    done = in_a_shell(str(ROOT / "export.py"), *flags, folder=tmp_path)
     assert done.returncode == 0
     assert done.stderr == ""
     assert done.stdout.count("  same") == 5
     folder = serving.newest_export(tmp_path / "exported")
     assert folder.parts[-3:] == ("exported", "LambdaResNetSmall", "1")
-
-
-@pytest.mark.slow
-def test_test_images_are_predicted(small_export, capsys):
-    assert cli.export(["--predict", str(small_export)]) == 0
-    shown = capsys.readouterr().out
-    assert "probability" in shown
-    assert shown.count("  zero ") >= 1
 
 
 # Weights files.
@@ -110,10 +100,9 @@ def test_a_weights_file_is_exported(folder, tmp_path, monkeypatch, capsys):
     assert cli.export(flags(folder, tmp_path, evaluation_crop=0.875)) == 0
     assert capsys.readouterr().out.count("  same") == 4
     exported = serving.newest_export(tmp_path)
-    loaded = tf.saved_model.load(str(exported))
     images = tf.fill((1, 8, 8, 1), 100.0)
-    outputs = loaded.signatures["serving_default"](images=images)
-    labels = {label.decode() for label in outputs["top_labels"][0].numpy()}
+    outputs = answer(exported, images=images)
+    labels = {label.decode() for label in outputs["top_labels"][0]}
     assert labels == {*CLASSES}
     model = models.build("LambdaResNetSmall", **SQUARE)
     models.load_weights(model, folder / "net.npz")
@@ -124,40 +113,34 @@ def test_a_weights_file_is_exported(folder, tmp_path, monkeypatch, capsys):
     assert options["evaluation_crop"] == 0.875
 
 
+NARROW = json.dumps({**SQUARE, "widths": [16]})
+
+
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("name", "value", "message"),
     [
-        ({"model": "LambdaResNet"}, "`name` must be a network of"),
-        ({"weights": "none.npz"}, "No such file: none.npz"),
-        ({"weights": __file__}, "`weights` must be a file that"),
-        ({"weights": "net.weights.h5"}, "Keras' own `model.load_weights`"),
-        ({"labels": "none.txt"}, "Cannot read 'none.txt': "),
-        ({"labels": __file__}, "`labels` must hold 5 names"),
-        (
-            {"model_arguments": '{"clases": 5}'},
-            "`clases` is not an argument of",
-        ),
-        ({"model_arguments": '{"stages": 5}'}, "`stages` must be tuple"),
-        (
-            {"model_arguments": json.dumps({**SQUARE, "widths": [16]})},
-            "`weights` must fit the model",
-        ),
-        (
-            {"evaluation_crop": 0.0},
-            "`evaluation_crop` must lie between",
-        ),
-        ({"weights_dtype": "float16"}, "`weights_dtype` must be one of"),
-        ({"device": "TPU"}, "`device` must be one of"),
-        ({"version": 0}, "`version` must be at least 1"),
+        ("model", "LambdaResNet", "`name` must be a network of"),
+        ("weights", "none.npz", "No such file: none.npz"),
+        ("weights", __file__, "`weights` must be a file that"),
+        ("weights", "net.weights.h5", "Keras' own `model.load_weights`"),
+        ("labels", "none.txt", "Cannot read 'none.txt': "),
+        ("labels", __file__, "`labels` must hold 5 names"),
+        ("model_arguments", '{"clases": 5}', "`clases` is not an argument of"),
+        ("model_arguments", '{"stages": 5}', "`stages` must be tuple"),
+        ("model_arguments", NARROW, "`weights` must fit the model"),
+        ("evaluation_crop", 0.0, "`evaluation_crop` must lie between"),
+        ("weights_dtype", "float16", "`weights_dtype` must be one of"),
+        ("device", "TPU", "`device` must be one of"),
+        ("version", 0, "`version` must be at least 1"),
     ],
 )
 def test_what_does_not_fit_leaves_nothing(
-    folder, tmp_path, monkeypatch, capsys, changes, message
+    folder, tmp_path, monkeypatch, capsys, name, value, message
 ):
     monkeypatch.chdir(tmp_path)
-    if changes.get("weights", "").endswith(".h5"):
-        changes = {"weights": folder / changes["weights"]}
-    assert cli.export(flags(folder, "to", **changes)) == 2
+    if str(value).endswith(".h5"):
+        value = folder / value
+    assert cli.export(flags(folder, "to", **{name: value})) == 2
     shown = capsys.readouterr().err
     assert shown.startswith("lambdanet export: ")
     assert message in shown
@@ -198,20 +181,17 @@ def digits_run(tmp_path_factory):
 
     Only its classifier is trained, by least squares on random features.
     """
-    arguments = {**SQUARE, "classes": 10, "widths": [16]}
-    recipe = {"name": "digits", "data": "digits"}
     path, model = write_run(
         tmp_path_factory.mktemp("digits") / "run",
-        arguments=arguments,
+        arguments={**SQUARE, "classes": 10, "widths": [16]},
         classes=tuple("0123456789"),
         image={"height": 8, "width": 8, "channels": 1},
-        recipe=recipe,
+        recipe={"name": "digits", "data": "digits"},
     )
     images, labels = digits("train", 1000)
     head = model.layers[-1]
-    features = tf.keras.Model(model.inputs, head.input).predict(
-        images, verbose=0
-    )
+    body = tf.keras.Model(model.inputs, head.input)
+    features = body.predict(images, verbose=0)
     inputs = np.concatenate([features, np.ones((len(features), 1))], axis=1)
     ridge = inputs.T @ inputs + 10 * np.eye(inputs.shape[1])
     solution = np.linalg.solve(ridge, inputs.T @ np.eye(10)[labels])
@@ -245,8 +225,8 @@ def test_integers_are_nearly_as_accurate(digits_run, tmp_path, capsys):
     assert size["tflite_int8"] < 0.8 * size["tflite"]
     assert shown.count("  close") == 1
     assert f"accuracy on {len(labels)} test images: Keras" in shown
-    card = (folder / "assets.extra/model_card.md").read_text()
-    assert "| ranges of int8 chosen by | 256 training images |" in card
+    fact = "| ranges of int8 chosen by | 256 training images |"
+    assert fact in card_of(folder)
 
 
 @pytest.mark.slow

@@ -33,8 +33,12 @@ def picture(height=40, width=30, channels=3):
     return ramp.reshape(height, width, channels).astype(np.uint8)
 
 
+def png(pixels):
+    return tf.io.encode_png(pixels).numpy()
+
+
 JPEG = tf.io.encode_jpeg(picture()).numpy()
-PNG = tf.io.encode_png(picture()).numpy()
+PNG = png(picture())
 
 
 def png_header(width, height, kind=2):
@@ -46,14 +50,9 @@ def png_header(width, height, kind=2):
         return size + name + content + struct.pack(">I", checksum)
 
     header = struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0)
-    return b"".join(
-        (
-            b"\x89PNG\r\n\x1a\n",
-            chunk(b"IHDR", header),
-            chunk(b"IDAT", zlib.compress(b"\0" * 100)),
-            chunk(b"IEND", b""),
-        )
-    )
+    data = chunk(b"IDAT", zlib.compress(b"\0" * 100))
+    start = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header)
+    return start + data + chunk(b"IEND", b"")
 
 
 def jpeg_header(width, height):
@@ -117,21 +116,24 @@ def test_several_broken_images_are_all_named(session):
     assert "[0 2 3]" in rejected(session, b"a", JPEG, b"b", b"c")
 
 
+def memory():
+    """The most that this process has had, in kilobytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
 def test_the_promised_size_costs_no_memory(session):
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = memory()
     rejected(session, *[png_header(20_000, 20_000)] * 20)
     rejected(session, *[png_header(65_000, 65_000)] * 20)
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert after - before < 200 * 1024  # kilobytes; one image would be 1.2 GB
+    assert memory() - before < 200 * 1024  # one image would be 1.2 GB
 
 
 def test_the_largest_image_is_decoded_and_one_more_row_is_not():
     decode = tf.function(lambda image: EncodedImage(image, 1, 1200).decode())
-    exact = tf.io.encode_png(picture(40, 30, 1)).numpy()
-    more = tf.io.encode_png(picture(41, 30, 1)).numpy()
-    assert decode(tf.constant(exact)).shape == (40, 30, 1)
+    exact, more = (tf.constant(png(picture(n, 30, 1))) for n in (40, 41))
+    assert decode(exact).shape == (40, 30, 1)
     with pytest.raises(tf.errors.InvalidArgumentError):
-        decode(tf.constant(more))
+        decode(more)
 
 
 @pytest.mark.thorough
@@ -141,12 +143,11 @@ def test_ten_thousand_random_strings(session, rng):
         beginnings[i % 4] + rng.bytes(int(rng.integers(0, 200)))
         for i in range(10_000)
     ]
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = memory()
     for batch in range(0, 10_000, 500):
         error = rejected(session, *images[batch : batch + 500])
         assert "by index" in error
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert after - before < 200 * 1024
+    assert memory() - before < 200 * 1024
     serves(session)
 
 
@@ -205,32 +206,23 @@ def test_pixels_outside_the_range_count_as_its_ends(session):
     np.testing.assert_array_equal(run(-1e30, 1e30), run(0.0, 255.0))
 
 
-def encodings():
-    """Encodings of one picture that a lossless decoder must agree on."""
-    gray = picture(8, 7, 1)
-    color = np.repeat(gray, 3, axis=-1)
-    opaque = np.full((8, 7, 1), 255, np.uint8)
-    encode = tf.io.encode_png
-    return {
-        "gray": encode(gray),
-        "color": encode(color),
-        "alpha": encode(np.concatenate([color, opaque], axis=-1)),
-        "gray and alpha": encode(np.concatenate([gray, opaque], axis=-1)),
-        "16 bit": encode(gray.astype(np.uint16) * 257),
-    }
+GRAY_PIXELS = picture(8, 7, 1)
+COLOR = np.repeat(GRAY_PIXELS, 3, axis=-1)
+OPAQUE = np.full((8, 7, 1), 255, np.uint8)
+# Encodings of one picture that a lossless decoder must agree on.
+ENCODINGS = {
+    "gray": png(GRAY_PIXELS),
+    "color": png(COLOR),
+    "alpha": png(np.concatenate([COLOR, OPAQUE], axis=-1)),
+    "gray and alpha": png(np.concatenate([GRAY_PIXELS, OPAQUE], axis=-1)),
+    "16 bit": png(GRAY_PIXELS.astype(np.uint16) * 257),
+}
 
 
-@pytest.mark.parametrize("kind", encodings())
+@pytest.mark.parametrize("kind", ENCODINGS)
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_kind_of_png_gives_the_same_pixels(kind, channels):
-    encoded = tf.stack([encodings()[kind]])
+    encoded = tf.constant([ENCODINGS[kind]])
     images = signatures.decode_batch(encoded, CROP, channels, 1000)
-    wanted = np.repeat(picture(8, 7, 1), channels, axis=-1)
+    wanted = np.repeat(GRAY_PIXELS, channels, axis=-1)
     np.testing.assert_allclose(images[0], wanted, atol=1)
-
-
-def test_images_of_the_models_size_are_not_resampled(rng):
-    pixels = rng.integers(0, 256, (2, *SHAPE)).astype(np.uint8)
-    encoded = [tf.io.encode_png(image).numpy() for image in pixels]
-    images = signatures.decode_batch(tf.constant(encoded), CROP, 1, 1000)
-    np.testing.assert_array_equal(images, pixels.astype(np.float32))

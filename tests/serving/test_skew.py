@@ -6,27 +6,27 @@ verifications share.
 """
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from lambdanet_tf import data
-from lambdanet_tf import models
 from lambdanet_tf import serving
 from lambdanet_tf import training
 from lambdanet_tf.environment import require
-from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.serving import requests
 from lambdanet_tf.serving import verify
-from tests.support.serving_run import shake
+from tests.support.serving_run import ARGUMENTS
+from tests.support.serving_run import card_of
+from tests.support.serving_run import write_run
 from tests.support.smoke_run import run_recipe
 
 pytestmark = pytest.mark.once
 
 SIZE = 12
+SMALL = {"batch_size": 4, "image_size": SIZE}
 # Height and width of the test images of each mode: odd, elongated, smaller
 # than the network's, down to a single pixel.
 SIZES = [(37, 61), (90, 50), (12, 12), (7, 5), (1, 1), (3, 40)]
@@ -76,10 +76,9 @@ def trained(images_folder, tmp_path_factory):
     recipe = training.resolve(
         "smoke",
         {
+            **SMALL,
             "data": f"folder:{images_folder}",
             "epochs": 2,
-            "batch_size": 4,
-            "image_size": SIZE,
             "evaluation_crop": 0.875,
             "learning_rate": 0.05,
             "model_arguments": {"stages": ["L"], "widths": [8], "strides": [1]},
@@ -147,9 +146,9 @@ def test_files_are_served_as_they_were_evaluated(
     if precision == "float32":
         accuracy = np.mean(outputs["classes"] == labels)
         assert accuracy == pytest.approx(run.metrics["accuracy"])
-    recorded = json.loads((folder / "assets.extra/export.json").read_text())
-    assert recorded["options"]["evaluation_crop"] == 0.875
-    card = (folder / "assets.extra/model_card.md").read_text()
+    options = serving.read_metadata(folder)["options"]
+    assert options["evaluation_crop"] == 0.875
+    card = card_of(folder)
     assert "the central square of 0.875 of the shorter side" in card
     assert (", in bfloat16" in card) == (precision != "float32")
 
@@ -174,38 +173,24 @@ def test_gray_arrays_are_served_as_they_were_evaluated(tmp_path, crop, rng):
     labels = rng.integers(0, 3, 40)
     file = tmp_path / "images.npz"
     np.savez(file, x_train=pixels, y_train=labels, x_test=pixels, y_test=labels)
+    data_set = f"arrays:{file}"
     recipe = training.resolve(
-        "smoke",
-        {
-            "data": f"arrays:{file}",
-            "batch_size": 4,
-            "image_size": SIZE,
-            "evaluation_crop": crop,
+        "smoke", {**SMALL, "data": data_set, "evaluation_crop": crop}
+    )
+    path, _ = write_run(
+        tmp_path / "run",
+        arguments={
+            **ARGUMENTS,
+            "input_shape": [SIZE, SIZE, 1],
+            "classes": 3,
+            "stages": ["L"],
+            "classifier_activation": None,
         },
+        classes=("0", "1", "2"),
+        image={"height": SIZE, "width": SIZE, "channels": 1},
+        recipe=dataclasses.asdict(recipe),
     )
-    arguments = {
-        "input_shape": [SIZE, SIZE, 1],
-        "classes": 3,
-        "stages": ["L"],
-        "widths": [8],
-        "strides": [1],
-        "classifier_activation": None,
-    }
-    model = models.build("LambdaResNetSmall", **arguments)
-    shake(model, rng)
-    folder = RunFolder(tmp_path / "run")
-    folder.write(
-        Run(
-            "finished",
-            "LambdaResNetSmall",
-            arguments,
-            ("0", "1", "2"),
-            {"height": SIZE, "width": SIZE, "channels": 1},
-            recipe=dataclasses.asdict(recipe),
-        )
-    )
-    folder.write_weights(model)
-    run = folder.read()
+    run = RunFolder(path).read()
     logits, _ = evaluated(recipe, run)
     exported = serving.export_run(run, tmp_path / "exported")
     encoded = [tf.io.encode_png(image).numpy() for image in pixels]

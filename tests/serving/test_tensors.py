@@ -13,9 +13,11 @@ from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.models.graph import graph_of
 from lambdanet_tf.serving import requests
 from lambdanet_tf.serving import standalone
-from lambdanet_tf.serving import versions
 from tests.support import checks
+from tests.support.serving_run import card_of
+from tests.support.serving_run import export
 from tests.support.serving_run import shake
+from tests.support.serving_run import sign_anew
 
 Keras = tf.keras.layers
 
@@ -137,10 +139,7 @@ def test_a_model_is_served_by_the_names_of_its_tensors(name, tmp_path, rng):
     shake(model, rng)
     kept = examples(rng)
     has_xla = name != "bytes"  # Compiling its causal layer is what takes long.
-    options = serving.ExportOptions(xla=has_xla)
-    folder = serving.export_model(
-        model, tmp_path, "m", options=options, examples=kept
-    )
+    folder = export(model, tmp_path, examples=kept, xla=has_xla)
     result = serving.verify_export(folder, (2,))
     assert result.agrees, str(result)
     assert result.examples == len(next(iter(kept.values())))
@@ -178,7 +177,7 @@ def check_warm_up(folder, kept, result):
 @pytest.mark.slow
 def test_masked_steps_change_nothing(tmp_path, rng):
     model, given = forecast_model(), series_and_mask(rng, 3, 12)
-    folder = serving.export_model(model, tmp_path, "m", examples=given)
+    folder = export(model, tmp_path, examples=given)
     session = standalone.Session(tf, folder)
     before = session.run("serving_default", given)["ahead"]
     given["series"][~given["known"]] = 99.0
@@ -198,7 +197,7 @@ def test_the_card_names_inputs_and_outputs(tmp_path, rng):
         examples=[*series_and_mask(rng, 2, 9).values()],
         metadata={"command": "python /home/me/fit.py"},
     )
-    card = (folder / "assets.extra/model_card.md").read_text(encoding="utf-8")
+    card = card_of(folder)
     for fact in (
         "| `series` | float32 `(batch, any, 2)` |",
         "| `known` | bool `(batch, any)` |",
@@ -208,9 +207,7 @@ def test_the_card_names_inputs_and_outputs(tmp_path, rng):
     ):
         assert fact in card
     assert "image" not in card
-    assert not (folder / "assets").exists() or not any(
-        (folder / "assets").iterdir()
-    )
+    assert not [*folder.glob("assets/*")]
     assert serving.read_metadata(folder)["labels"] is None
     with pytest.raises(ValueError, match="must hold test images"):
         serving.prediction_table(folder)
@@ -225,7 +222,7 @@ def test_another_model_is_noticed(tmp_path, rng):
     best = Keras.Lambda(lambda x: tf.argmax(x, -1), name="best")(logits)
     model = tf.keras.Model(tokens, {"logits": logits, "best": best})
     given = tokens_of(rng, 3, 20)
-    one = serving.export_model(model, tmp_path, "m", examples=given)
+    one = export(model, tmp_path, examples=given)
     [row] = serving.verify_export(one).signatures
     assert (row.difference < 1e-5, row.agrees) == (True, True)
     for name in ("best", "logits"):
@@ -233,25 +230,16 @@ def test_another_model_is_noticed(tmp_path, rng):
         arrays[f"of_tensors/{name}"][1, 2] += 1
         two = shutil.copytree(one, tmp_path / name / "1")
         requests.write_examples(two, arrays)
-        rewrite_checksums(two)
+        sign_anew(two)
         assert "DIFFERENT" in str(serving.verify_export(two))
-
-
-def rewrite_checksums(folder):
-    fields = serving.read_metadata(folder)
-    del fields["checksums"]
-    (folder / versions.METADATA_FILE).unlink()
-    (folder / "assets.extra/model_card.md").unlink()
-    versions.write_metadata(folder, **fields)
 
 
 @pytest.mark.slow
 @pytest.mark.once
 def test_weights_in_half_the_space(tmp_path, rng):
-    model, given = bytes_model(), tokens_of(rng, 3, 20)
-    options = serving.ExportOptions(weights_dtype="bfloat16")
-    folder = serving.export_model(
-        model, tmp_path, "m", options=options, examples=given
+    given = tokens_of(rng, 3, 20)
+    folder = export(
+        bytes_model(), tmp_path, examples=given, weights_dtype="bfloat16"
     )
     dtypes = {w.dtype for w in tf.saved_model.load(str(folder)).weights}
     assert dtypes == {tf.bfloat16, tf.float32}
@@ -269,13 +257,9 @@ def test_layers_with_gradients_of_their_own_in_half_the_space(
         4, num_heads=2, key_dim=3, scope=3, implementation=implementation
     )
     model = tf.keras.Model(maps, layer(maps))
-    folder = serving.export_model(
-        model,
-        tmp_path,
-        "m",
-        options=serving.ExportOptions(weights_dtype="bfloat16", task="predict"),
-        examples=rng.uniform(size=(2, 6, 6, 3)),
-    )
+    given = rng.uniform(size=(2, 6, 6, 3))
+    options = {"weights_dtype": "bfloat16", "task": "predict"}
+    folder = export(model, tmp_path, examples=given, **options)
     assert serving.verify_export(folder).agrees
 
 
@@ -285,14 +269,8 @@ def test_a_model_of_maps_is_served_if_the_task_says_so(tmp_path, rng):
     model = tf.keras.Model(images, maps)
     given = rng.uniform(size=(2, 8, 9, 3))
     with pytest.raises(ValueError, match=r"end in a Dense.*task='predict'"):
-        serving.export_model(model, tmp_path, "m", examples=given)
-    folder = serving.export_model(
-        model,
-        tmp_path,
-        "m",
-        options=serving.ExportOptions(task="predict"),
-        examples=given,
-    )
+        export(model, tmp_path, examples=given)
+    folder = export(model, tmp_path, examples=given, task="predict")
     assert serving.verify_export(folder).agrees
 
 
@@ -306,15 +284,15 @@ def test_a_vocabulary_that_was_adapted_is_exported(tmp_path, rng):
     x = Keras.Embedding(6, 12)(lookup(numbers))
     logits = Keras.Dense(6, name="logits")(lambda_layer(scope=3)(x))
     model = tf.keras.Model(numbers, logits)
-    folder = serving.export_model(model, tmp_path, "m", examples=found)
+    folder = export(model, tmp_path, examples=found)
     assert serving.verify_export(folder).agrees
 
 
 # Errors.
 
 
-def renamed(name):
-    inputs = tf.keras.Input((4,), name=name)
+def dashed():
+    inputs = tf.keras.Input((4,), name="my-input")
     return tf.keras.Model(inputs, Keras.Dense(2)(inputs))
 
 
@@ -329,61 +307,54 @@ def nested():
     return tf.keras.Model(inputs, {"both": both})
 
 
+def with_options(**options):
+    options = serving.ExportOptions(**options)
+    return lambda: serving.Inference(bytes_model(), options)
+
+
 TOKENS = np.zeros((2, 5), np.int32)
-WRONG = {
-    "no examples": (bytes_model, None, "`examples` must be given.*tokens"),
-    "another name": (
+GIVEN = "`examples` must be "
+WRONG = [
+    (bytes_model, None, GIVEN + "given.*tokens"),
+    (
         bytes_model,
         {"words": TOKENS},
-        r"`examples` must be what .* tokens of int32 \(None, None\).*'words'",
+        GIVEN + r"what .* tokens of int32 \(None, None\).*'words'",
     ),
-    "one of two": (forecast_model, TOKENS, "`examples` must be .*1 arrays"),
-    "a wrong shape": (
+    (forecast_model, TOKENS, GIVEN + ".*1 arrays"),
+    (
         two_inputs_model,
         {"words": TOKENS, "image": np.zeros((2, 5, 4, 3))},
-        r"`examples` must be .*words of int32 \(None, 7\).*'words': \(2, 5\)",
+        GIVEN + r".*words of int32 \(None, 7\).*'words': \(2, 5\)",
     ),
-    "different numbers": (
+    (
         forecast_model,
         [np.zeros((3, 4, 2)), np.ones((2, 4), bool)],
-        "`examples` must be .*shapes",
+        GIVEN + ".*shapes",
     ),
-    "numbers with a fraction": (
-        bytes_model,
-        TOKENS + 0.5,
-        "`examples` must be .*Cannot cast .* to dtype.'int32'",
-    ),
-    "ragged": (bytes_model, [[1, 2], [3]], "`examples` must be .*shape"),
-    "none": (bytes_model, TOKENS[:0], "`examples` must be .*no example"),
-    "a number": (bytes_model, 5, "`examples` must be .*shapes"),
-    "a name of no signature": (
-        lambda: renamed("my-input"),
-        TOKENS,
-        r"`model` must name its inputs, .*\['my-input'\]",
-    ),
-    "nested outputs": (nested, TOKENS, r"a tensor for each name.*\['both'\]"),
-    "texts": (of_texts, TOKENS, "`model` must take numbers.*'texts'"),
-    "labels": (
-        lambda: serving.Inference(
-            bytes_model(), serving.ExportOptions(labels=("a", "b"))
-        ),
+    (bytes_model, TOKENS + 0.5, GIVEN + ".*Cannot cast .* to dtype.'int32'"),
+    (bytes_model, [[1, 2], [3]], GIVEN + ".*shape"),
+    (bytes_model, TOKENS[:0], GIVEN + ".*no example"),
+    (bytes_model, 5, GIVEN + ".*shapes"),
+    (dashed, TOKENS, r"`model` must name its inputs, .*\['my-input'\]"),
+    (nested, TOKENS, r"a tensor for each name.*\['both'\]"),
+    (of_texts, TOKENS, "`model` must take numbers.*'texts'"),
+    (
+        with_options(labels=("a", "b")),
         TOKENS,
         r"`labels` is an option of classifiers of images.*\('a', 'b'\)",
     ),
-    "formats": (
-        lambda: serving.Inference(
-            bytes_model(), serving.ExportOptions(formats=("onnx",))
-        ),
+    (
+        with_options(formats=("onnx",)),
         TOKENS,
         "`formats` is an option of classifiers of images",
     ),
-}
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WRONG)
-def test_what_does_not_fit_is_named(name, tmp_path):
-    make, examples, message = WRONG[name]
+@pytest.mark.parametrize(("make", "examples", "message"), WRONG)
+def test_what_does_not_fit_is_named(make, examples, message, tmp_path):
     with pytest.raises(ValueError, match=re.compile(message, re.DOTALL)):
-        serving.export_model(make(), tmp_path, "m", examples=examples)
+        export(make(), tmp_path, examples=examples)
     assert not any(tmp_path.iterdir())

@@ -1,6 +1,5 @@
 """The verification of an export: it agrees with Keras, and can fail."""
 
-import json
 import shutil
 
 import numpy as np
@@ -14,11 +13,12 @@ from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.serving import formats
 from lambdanet_tf.serving import standalone
 from lambdanet_tf.serving import verify
-from lambdanet_tf.serving import versions
 from lambdanet_tf.serving.requests import EXAMPLES_FILE
 from tests.support.serving_run import CLASSES
 from tests.support.serving_run import SHAPE
+from tests.support.serving_run import export
 from tests.support.serving_run import shake
+from tests.support.serving_run import sign_anew
 from tests.support.serving_run import write_run
 
 pytestmark = pytest.mark.once
@@ -41,16 +41,6 @@ GLOBAL = {"stages": ("L",), "widths": (8,), "strides": (1,), "scope": None}
 def copy(small_export, tmp_path):
     """A copy of an export, to change."""
     return shutil.copytree(small_export, tmp_path / "copy" / "m" / "1")
-
-
-def write_anew(folder, **options):
-    """Makes the files of an export those that it says were written."""
-    file = folder / versions.METADATA_FILE
-    fields = json.loads(file.read_text())
-    fields["options"].update(options)
-    for name in fields["checksums"]:
-        fields["checksums"][name] = versions.checksums(folder)[name]
-    file.write_text(json.dumps(fields))
 
 
 @pytest.mark.slow
@@ -105,15 +95,20 @@ def test_a_missing_file_is_noticed(copy):
     assert serving.verify_export(copy).changed == ["variables/variables.index"]
 
 
+def another(model, rng):
+    """The same network with other weights."""
+    copy = models.clone_network(model)
+    copy.set_weights(model.get_weights())
+    shake(copy, rng)
+    return copy
+
+
 @pytest.mark.thorough
 def test_another_model_is_noticed(copy, small_run, rng, tmp_path, capsys):
     """What the export computes differs from what Keras computed for it."""
-    model = models.clone_network(small_run[1])
-    model.set_weights(small_run[1].get_weights())
-    shake(model, rng)
-    other = serving.export_model(model, tmp_path, "other")
+    other = export(another(small_run[1], rng), tmp_path, "other")
     shutil.copy(other / EXAMPLES_FILE, copy / EXAMPLES_FILE)
-    write_anew(copy)
+    sign_anew(copy)
     assert cli.export(["--verify", f"--destination={copy.parents[1]}"]) == 1
     shown = capsys.readouterr().out
     assert shown.count("DIFFERENT") == len([*SIGNATURES, XLA, *FILES])
@@ -124,14 +119,12 @@ def test_another_model_is_noticed(copy, small_run, rng, tmp_path, capsys):
 
 @pytest.mark.thorough
 def test_another_file_is_noticed(copy, small_run, rng):
-    model = models.clone_network(small_run[1])
-    model.set_weights(small_run[1].get_weights())
-    shake(model, rng)
     files = (*FILES, "tflite_int8")
     options = serving.ExportOptions(formats=files)
+    network = serving.Inference(another(small_run[1], rng), options)
     images = rng.uniform(0, 255, (3, *SHAPE)).astype(np.float32)
-    formats.write(copy, serving.Inference(model, options), images)
-    write_anew(copy, formats=files)
+    formats.write(copy, network, images)
+    sign_anew(copy, formats=files)
     result = serving.verify_export(copy)
     agreeing = [row.signature for row in result.signatures if row.agrees]
     assert agreeing == [*SIGNATURES, XLA]
@@ -149,16 +142,13 @@ def test_half_precision_agrees_as_far_as_it_can(name, task, tmp_path, rng):
     x = tf.keras.layers.GlobalMaxPooling2D(dtype=policy)(x)
     model = tf.keras.Model(images, tf.keras.layers.Dense(5, dtype=policy)(x))
     shake(model, rng)
-    options = serving.ExportOptions(
-        task=task, classifier_activation="softmax" if task[0] == "c" else None
-    )
+    options = {"task": task}
     examples = rng.uniform(0, 255, (4, 8, 8, 3)).astype(np.float32)
     if task == "classify":
+        options["classifier_activation"] = "softmax"
         examples = examples, np.arange(4)
-    folder = serving.export_model(
-        model, tmp_path, "m", options=options, examples=examples
-    )
-    [dtype] = {name.removeprefix("mixed_")}
+    folder = export(model, tmp_path, examples=examples, **options)
+    dtype = name.removeprefix("mixed_")
     assert serving.read_metadata(folder)["compute_dtype"] == dtype
     result = serving.verify_export(folder)
     assert result.agrees, str(result)
@@ -197,8 +187,8 @@ def test_networks(name, shape, arguments, tmp_path, rng):
     model = models.build(name, input_shape=shape, classes=6, **arguments)
     shake(model, rng)
     size = tuple(11 if length is None else length for length in shape[:2])
-    options = serving.ExportOptions(image_size=size, formats=tuple(FILES))
-    folder = serving.export_model(model, tmp_path, "m", options=options)
+    formats = tuple(FILES)
+    folder = export(model, tmp_path, image_size=size, formats=formats)
     result = serving.verify_export(folder)
     assert result.agrees, str(result)
     names = [row.signature for row in result.signatures]

@@ -57,12 +57,6 @@ def test_every_row_has_a_builder():
     assert set(specs.PRESETS) <= set(models.__all__)
 
 
-def test_lists_become_tuples():
-    spec = dataclasses.replace(RESNET_50, stages=["C", "L", "C", "L"])
-    assert spec.stages == ("C", "L", "C", "L")
-    assert hash(spec) == hash(dataclasses.replace(spec))
-
-
 def test_a_spec_survives_json():
     spec = dataclasses.replace(
         RESNET_50,
@@ -118,7 +112,7 @@ def test_drop_path_schedules():
     ],
 )
 def test_wrong_specs(changes, message):
-    with pytest.raises(ValueError, match=message.replace("?", r"\?")):
+    with pytest.raises(ValueError, match=message):
         specs.replace(RESNET_50, changes)
 
 
@@ -310,20 +304,23 @@ def test_an_attribute_that_is_read_changes_the_network(name, spec):
     assert described(spec) != described(changed)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"parameters": 0},
-        {"evaluation_crop": 0.0},
-        {"evaluation_crop": 1.5},
-        {"interpolation": "nearest"},
-        {"spec": "ResNet50"},
-    ],
-)
-def test_wrong_presets(changes):
-    (name,) = changes
-    with pytest.raises(ValueError, match=f"`{name}` must be"):
-        dataclasses.replace(specs.PRESETS["ResNet50"], **changes)
+WRONG = [
+    (specs.PRESETS["ResNet50"], "parameters", 0),
+    (specs.PRESETS["ResNet50"], "evaluation_crop", 0.0),
+    (specs.PRESETS["ResNet50"], "evaluation_crop", 1.5),
+    (specs.PRESETS["ResNet50"], "interpolation", "nearest"),
+    (specs.PRESETS["ResNet50"], "spec", "ResNet50"),
+    (MOBILENET_V2, "lambda_blocks", (0,)),
+    (MOBILENET_V2, "lambda_blocks", (18,)),
+    (MOBILENET_V2, "lambda_blocks", ("10",)),
+]
+
+
+@pytest.mark.representatives(len(WRONG))
+@pytest.mark.parametrize(("row", "field", "value"), WRONG)
+def test_wrong_rows(row, field, value):
+    with pytest.raises(ValueError, match=f"`{field}` must be"):
+        dataclasses.replace(row, **{field: value})
 
 
 @pytest.mark.parametrize(
@@ -347,9 +344,3 @@ def test_every_field_is_validated(row):
 def test_wrong_patterns(pattern):
     with pytest.raises(ValueError, match="`pattern` must hold 4 letters"):
         specs.uniform_stages(pattern, (3, 4, 6, 3))
-
-
-@pytest.mark.parametrize("blocks", [(0,), (18,), ("10",)])
-def test_wrong_lambda_blocks(blocks):
-    with pytest.raises(ValueError, match="`lambda_blocks` must be"):
-        dataclasses.replace(MOBILENET_V2, lambda_blocks=blocks)

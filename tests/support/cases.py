@@ -7,6 +7,7 @@ that. They stand side by side in one model, which is traced or saved once.
 """
 
 import dataclasses
+import functools
 import pathlib
 import sys
 import typing
@@ -103,10 +104,10 @@ class Case:
             )
         return tensors
 
-    def model(self, **kwargs):
-        """A functional model of the layer alone."""
-        tensors = self.keras_inputs()
-        return tf.keras.Model(tensors, self.call(self.make(**kwargs), tensors))
+    def model(self, layer=None, **kwargs):
+        """A functional model of the layer alone, or of one that is given."""
+        tensors, layer = self.keras_inputs(), layer or self.make(**kwargs)
+        return tf.keras.Model(tensors, self.call(layer, tensors))
 
     def own(self, data):
         """The arguments of this row, of those of `joint_data`."""
@@ -123,39 +124,46 @@ def _band(queries, context):
 
 _SMALL = {"filters": 6, "num_heads": 2, "key_dim": 3}
 _SEQUENCE, _IMAGE, _VOLUME = (11, 5), (3, 5, 7), (2, 3, 3, 5)
+_OBJECTS = {
+    "kernel_regularizer": tf.keras.regularizers.L2(1e-2),
+    "embeddings_constraint": tf.keras.constraints.MaxNorm(2.0),
+    "query_initializer": tf.keras.initializers.HeNormal(seed=1),
+}
+
+
+def _row(layer, name, inputs, trainable, arguments=None, **others):
+    """A layer with few filters, and what others have beside them."""
+    arguments = {**_SMALL, **(arguments or {})}
+    return Case(name, layer, arguments, inputs, trainable=trainable, **others)
+
+
+_lambda = functools.partial(_row, layers.LambdaLayer)
+_conv = functools.partial(_row, layers.LambdaConv, any_size=True)
+_attention = functools.partial(_row, layers.RelativeAttention)
+_local = functools.partial(_attention, any_size=True)
 
 CASES = [
-    Case("global", layers.LambdaLayer, _SMALL, _IMAGE, trainable=8),
-    Case(
+    _lambda("global", _IMAGE, 8),
+    _lambda(
         "scope_depthwise",
-        layers.LambdaLayer,
-        {
-            **_SMALL,
-            "scope": (3, 5),
-            "intra_depth": 2,
-            "implementation": "depthwise",
-            "kernel_regularizer": tf.keras.regularizers.L2(1e-2),
-            "embeddings_constraint": tf.keras.constraints.MaxNorm(2.0),
-            "query_initializer": tf.keras.initializers.HeNormal(seed=1),
-        },
         _IMAGE,
+        8,
+        _OBJECTS
+        | {"scope": (3, 5), "intra_depth": 2, "implementation": "depthwise"},
         any_size=True,
-        trainable=8,
     ),
-    Case(
+    _lambda(
         "scope_conv2d",
-        layers.LambdaLayer,
-        {**_SMALL, "scope": 3, "implementation": "conv2d", "intra_depth": 2},
         _IMAGE,
+        8,
+        {"scope": 3, "implementation": "conv2d", "intra_depth": 2},
         any_size=True,
-        trainable=8,
     ),
-    Case(
+    _lambda(
         "multi_head",
-        layers.LambdaLayer,
-        {**_SMALL, "multi_head": True, "scope": 3, "intra_depth": 2},
         _IMAGE,
-        trainable=8,
+        8,
+        {"multi_head": True, "scope": 3, "intra_depth": 2},
     ),
     Case(
         "normalizations",
@@ -170,149 +178,76 @@ CASES = [
         _SEQUENCE,
         trainable=4,
     ),
-    Case(
+    _lambda(
         "causal",
-        layers.LambdaLayer,
-        {**_SMALL, "causal": True, "scope": 5, "use_batch_norm": True},
         _SEQUENCE,
+        8,
+        {"causal": True, "scope": 5, "use_batch_norm": True},
         any_size=True,
-        trainable=8,
     ),
-    Case(
-        "causal_global",
-        layers.LambdaLayer,
-        {**_SMALL, "causal": True, "use_batch_norm": True},
-        (37, 5),
-        trainable=8,
+    _lambda(
+        "causal_global", (37, 5), 8, {"causal": True, "use_batch_norm": True}
     ),
-    Case(
-        "mask",
-        layers.LambdaLayer,
-        _SMALL,
-        _SEQUENCE,
-        attention_mask=_band(11, 11),
-        trainable=8,
-    ),
-    Case(
-        "padding",
-        layers.LambdaLayer,
-        {**_SMALL, "scope": 3},
-        _IMAGE,
-        context_mask=_IMAGE[:-1],
-        trainable=8,
-    ),
-    Case(
+    _lambda("mask", _SEQUENCE, 8, attention_mask=_band(11, 11)),
+    _lambda("padding", _IMAGE, 8, {"scope": 3}, context_mask=_IMAGE[:-1]),
+    _lambda(
         "context",
-        layers.LambdaLayer,
-        {**_SMALL, "use_position": False},
         _IMAGE,
+        7,
+        {"use_position": False},
         context=(13, 5),
         context_mask=(13,),
-        trainable=7,
     ),
-    Case(
+    _lambda(
         "explicit",
-        layers.LambdaLayer,
-        {**_SMALL, "position_embedding": "explicit", "intra_depth": 2},
         _SEQUENCE,
+        7,
+        {"position_embedding": "explicit", "intra_depth": 2},
         context=(2, 3, 7),
         embeddings=(11, 6, 3, 2),
-        trainable=7,
     ),
-    Case(
-        "position_only",
-        layers.LambdaLayer,
-        {**_SMALL, "use_content": False},
-        _IMAGE,
-        trainable=7,
-    ),
-    Case(
+    _lambda("position_only", _IMAGE, 7, {"use_content": False}),
+    _lambda(
         "position_bias",
-        layers.LambdaLayer,
-        {**_SMALL, "use_position_bias": True, "scope": 3},
         _IMAGE,
+        9,
+        {"use_position_bias": True, "scope": 3},
         context_mask=_IMAGE[:-1],
-        trainable=9,
     ),
-    Case(
-        "volume",
-        layers.LambdaLayer,
-        {**_SMALL, "scope": (1, 3, 3)},
-        _VOLUME,
-        trainable=8,
-    ),
-    Case(
-        "conv_strided",
-        layers.LambdaConv,
-        {**_SMALL, "kernel_size": 3, "strides": 2},
-        _IMAGE,
-        any_size=True,
-        trainable=8,
-    ),
-    Case(
+    _lambda("volume", _VOLUME, 8, {"scope": (1, 3, 3)}),
+    _conv("conv_strided", _IMAGE, 8, {"kernel_size": 3, "strides": 2}),
+    _conv(
         "conv_dilated",
-        layers.LambdaConv,
+        _IMAGE,
+        9,
         {
-            **_SMALL,
             "kernel_size": (3, 5),
             "dilation_rate": (2, 1),
             "multi_head": True,
             "use_position_bias": True,
         },
-        _IMAGE,
-        any_size=True,
-        trainable=9,
     ),
-    Case(
+    _conv(
         "conv_valid",
-        layers.LambdaConv,
-        {**_SMALL, "kernel_size": (1, 3, 3), "padding": "valid"},
         _VOLUME,
-        any_size=True,
-        trainable=8,
+        8,
+        {"kernel_size": (1, 3, 3), "padding": "valid"},
     ),
-    Case(
+    _conv(
         "conv_causal",
-        layers.LambdaConv,
+        _SEQUENCE,
+        8,
         {
-            **_SMALL,
             "kernel_size": 3,
             "padding": "causal",
             "dilation_rate": 2,
             "use_batch_norm": True,
         },
-        _SEQUENCE,
-        any_size=True,
-        trainable=8,
     ),
-    Case(
-        "attention_global",
-        layers.RelativeAttention,
-        _SMALL,
-        _IMAGE,
-        trainable=5,
-    ),
-    Case(
-        "attention_local",
-        layers.RelativeAttention,
-        {
-            **_SMALL,
-            "scope": (3, 5),
-            "kernel_regularizer": tf.keras.regularizers.L2(1e-2),
-            "embeddings_constraint": tf.keras.constraints.MaxNorm(2.0),
-            "query_initializer": tf.keras.initializers.HeNormal(seed=1),
-        },
-        _IMAGE,
-        any_size=True,
-        trainable=5,
-    ),
-    Case(
-        "attention_padding",
-        layers.RelativeAttention,
-        {**_SMALL, "scope": 3},
-        _IMAGE,
-        context_mask=_IMAGE[:-1],
-        trainable=5,
+    _attention("attention_global", _IMAGE, 5),
+    _local("attention_local", _IMAGE, 5, _OBJECTS | {"scope": (3, 5)}),
+    _attention(
+        "attention_padding", _IMAGE, 5, {"scope": 3}, context_mask=_IMAGE[:-1]
     ),
     Case(
         "attention_joint",
@@ -322,47 +257,29 @@ CASES = [
         any_size=True,
         trainable=4,
     ),
-    Case(
-        "attention_height",
-        layers.RelativeAttention,
-        {**_SMALL, "axis": 1, "scope": 3},
-        _IMAGE,
-        any_size=True,
-        trainable=4,
-    ),
-    Case(
+    _local("attention_height", _IMAGE, 4, {"axis": 1, "scope": 3}),
+    _attention(
         "attention_width",
-        layers.RelativeAttention,
-        {**_SMALL, "axis": 2, "causal": True},
         _IMAGE,
+        4,
+        {"axis": 2, "causal": True},
         attention_mask=_band(5, 5),
-        trainable=4,
     ),
-    Case(
+    _attention(
         "attention_context",
-        layers.RelativeAttention,
-        {**_SMALL, "position_embedding": None},
         _IMAGE,
+        3,
+        {"position_embedding": None},
         context=(13, 5),
         context_mask=(13,),
-        trainable=3,
     ),
-    Case(
+    _local(
         "attention_causal",
-        layers.RelativeAttention,
-        {**_SMALL, "causal": True, "scope": 5, "use_content": False},
         _SEQUENCE,
-        any_size=True,
-        trainable=3,
+        3,
+        {"causal": True, "scope": 5, "use_content": False},
     ),
-    Case(
-        "attention_volume",
-        layers.RelativeAttention,
-        {**_SMALL, "scope": (1, 3, 3)},
-        _VOLUME,
-        any_size=True,
-        trainable=6,
-    ),
+    _local("attention_volume", _VOLUME, 6, {"scope": (1, 3, 3)}),
     Case(
         "embedding",
         layers.RelativePositionEmbedding,

@@ -5,6 +5,7 @@ and attention against `tests/support/attention_oracle.py`, forward and backward.
 """
 
 import copy
+import inspect
 import json
 import math
 import pickle
@@ -50,6 +51,12 @@ def assert_close(actual, expected, tolerance):
     )
 
 
+def assert_each_close(actual, expected, tolerance):
+    """`assert_close` of each value of two sequences."""
+    for ours, theirs in zip(actual, expected, strict=True):
+        assert_close(ours, theirs, tolerance)
+
+
 def assert_all_close(actual, expected, tolerance):
     """`assert_close` of each value of two dictionaries; names those that fail.
 
@@ -70,6 +77,15 @@ def assert_far(actual, expected, distance=0.05):
     actual, expected = np.asarray(actual), np.asarray(expected)
     error = np.max(np.abs(actual - expected))
     assert error > distance * np.max(np.abs(expected))
+
+
+def with_gradients(function, tensors, loss):
+    """Outputs of a function, and the gradients of a loss of them."""
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        outputs = function(*tensors)
+        value = loss(outputs)
+    return [outputs, *tape.gradient(value, tensors)]
 
 
 def raw(variable):
@@ -113,32 +129,18 @@ def reference_weights(layer):
     return variables
 
 
-# Arguments of the layers that change their function, as their oracles know
-# them.
-_ATTENTION_SETTINGS = ("num_heads", "scope", "axis", "use_content", "causal")
-_SETTINGS = (
-    "num_heads",
-    "key_dim",
-    "intra_depth",
-    "scope",
-    "strides",
-    "dilation_rate",
-    "padding",
-    "use_content",
-    "use_position",
-    "multi_head",
-    "causal",
-    "key_normalization",
-    "query_normalization",
-    "norm_epsilon",
-)
+def _oracle(layer):
+    """The reference of a layer, a function of inputs, weights and settings."""
+    if isinstance(layer, RelativeAttention):
+        return attention_oracle.relative_attention
+    return oracle.lambda_layer
 
 
 def oracle_settings(layer):
+    """The arguments of a layer that its oracle knows."""
     config = layer.get_config()
-    if isinstance(layer, RelativeAttention):
-        return {name: config[name] for name in _ATTENTION_SETTINGS}
-    settings = {name: config[name] for name in _SETTINGS if name in config}
+    known = inspect.signature(_oracle(layer)).parameters
+    settings = {name: config[name] for name in known if name in config}
     if "kernel_size" in config:
         settings["scope"] = config["kernel_size"]
     return settings
@@ -170,13 +172,9 @@ def oracle_output(layer, arguments, training=False, **changes):
 
 def _oracle_of(layer, fixed, training, **changes):
     """The oracle of a layer, as a function of its weights and inputs."""
-    function = oracle.lambda_layer
-    settings = oracle_settings(layer)
-    if isinstance(layer, RelativeAttention):
-        function = attention_oracle.relative_attention
-    else:
-        settings["training"] = training
-    settings |= changes
+    function, settings = _oracle(layer), oracle_settings(layer) | changes
+    if function is oracle.lambda_layer:
+        settings.setdefault("training", training)
 
     def output(point):
         point = dict(point)

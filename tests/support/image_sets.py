@@ -53,20 +53,24 @@ class Files(data.StreamedSource):
         return data.ArrayImage(tf.zeros([1, 1, 1])), item["label"]
 
 
-def example(encoded, label, key="image/encoded"):
-    def feature(**kind):
-        return tf.train.Feature(**kind)
+def example(encoded, label, key="image/encoded", text=None):
+    """A record of an image, with a label and its text unless they are None."""
+    record = tf.train.Example()
+    feature = record.features.feature
+    feature[key].bytes_list.value.append(encoded)
+    if label is not None:
+        feature["image/class/label"].int64_list.value.append(label)
+    if text is not None:
+        feature["image/class/text"].bytes_list.value.append(text)
+    return record.SerializeToString()
 
-    return tf.train.Example(
-        features=tf.train.Features(
-            feature={
-                key: feature(bytes_list=tf.train.BytesList(value=[encoded])),
-                "image/class/label": feature(
-                    int64_list=tf.train.Int64List(value=[label])
-                ),
-            }
-        )
-    ).SerializeToString()
+
+def examples(labels, gray=None):
+    """Records of gray pictures, each of the value of its label unless given."""
+    return [
+        example(png([label if gray is None else gray] * 3), label)
+        for label in labels
+    ]
 
 
 def write_file(path, contents):
@@ -81,12 +85,18 @@ def write_parts(folder, **contents):
         write_file(folder / f"{part}.tfrecord", examples)
 
 
+def write_files(folder, contents):
+    """Files by their names below a folder, which need not be there."""
+    for name, content in contents.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+
+
 def write_folder(path, parts=("",), classes=("a", "b"), number=10):
     """Gray pictures in a folder for each class; returns its path as a text."""
     for part in parts:
         for name in classes:
-            (path / part / name).mkdir(parents=True)
-            for i in range(number):
-                file = path / part / name / f"{i}.png"
-                file.write_bytes(png([i, i, i]))
+            pictures = {f"{i}.png": png([i] * 3) for i in range(number)}
+            write_files(path / part / name, pictures)
     return str(path)

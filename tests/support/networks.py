@@ -105,6 +105,25 @@ def arrays(model, dtype=None):
     return {name: np.array(weight, dtype) for name, weight in named.items()}
 
 
+def same_weights(model, expected):
+    """The names of weights that are equal in a model and in another.
+
+    The other may be arrays by name, as those of a model before.
+    """
+    if not isinstance(expected, dict):
+        expected = arrays(expected)
+    ours = arrays(model).items()
+    return {n for n, value in ours if np.array_equal(value, expected[n])}
+
+
+def assert_weights(model, expected, but=()):
+    """All weights are equal but those whose names begin so: these are not."""
+    names = {*models.named_weights(model)}
+    assert names
+    others = {name for name in names if name.startswith(tuple(but))}
+    assert same_weights(model, expected) == names - others
+
+
 def vary(model, seed=0):
     """Gives every weight distinct values that keep activations moderate."""
     rng = np.random.default_rng(seed)
@@ -117,6 +136,21 @@ def vary(model, seed=0):
         else:
             value = 0.1 * rng.normal(size=shape)
         weight.assign(value.astype(np.float64))
+
+
+def in_float64(spec, **arguments):
+    """A network in float64, its weights, and images that it sees."""
+    tf.keras.mixed_precision.set_global_policy("float64")
+    model = models.ResNet(
+        spec,
+        input_shape=(5, 7, 3),
+        include_top=False,
+        include_preprocessing=False,
+        **arguments,
+    )
+    vary(model)
+    images = some_images(2, 5, 7, 3) / 64 - 2  # Inputs are float32.
+    return model, arrays(model, np.float64), images
 
 
 def assert_trains(model, images, classes):

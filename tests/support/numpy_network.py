@@ -48,6 +48,30 @@ def pool(x, window):
     return np.stack(means, axis=1).reshape(shape)
 
 
+def norm_relu(x, weights, name):
+    return relu(norm(x, weights, name))
+
+
 def conv_norm(x, weights, name):
     """A convolution, its normalization and ReLU."""
-    return relu(norm(conv(x, weights, name), weights, name))
+    return norm_relu(conv(x, weights, name), weights, name)
+
+
+def block(x, weights, name, middle, residual=None):
+    """A residual block around a middle; gated where it has such weights."""
+    residual = x if residual is None else residual
+    x = conv_norm(x, weights, f"{name}_conv1")
+    x = middle(x, weights, name)
+    x = norm(conv(x, weights, f"{name}_conv3"), weights, f"{name}_conv3")
+    if f"{name}_se/reduce/kernel" in weights:
+        gates = relu(dense(x.mean(axis=(1, 2)), weights, f"{name}_se/reduce"))
+        gates = 1 / (1 + np.exp(-dense(gates, weights, f"{name}_se/expand")))
+        x = x * gates[:, None, None]
+    return relu(residual + x)
+
+
+def strided_block(x, weights, name, middle):
+    """A block whose middle strides by 2, and with it a pooled shortcut."""
+    residual = conv(pool(x, 2), weights, f"{name}_shortcut")
+    residual = norm(residual, weights, f"{name}_shortcut")
+    return block(x, weights, name, middle, residual)

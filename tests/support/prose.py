@@ -23,11 +23,8 @@ _ABBREVIATIONS = re.compile(r"\b(?:e\.g|i\.e|vs|cf|et al|p)\. ")
 def text_of(page):
     """Returns the words that people wrote: no code, addresses, made tables."""
     text = page.read_text(encoding="utf-8")
-    text = _FENCE.sub("\n\n", text)
-    text = _FORMULA.sub("\n\n", text)
-    text = _GENERATED.sub("\n\n", text)
-    text = _COMMENT.sub("\n\n", text)
-    text = _IMAGE.sub("\n\n", text)
+    for part in (_FENCE, _FORMULA, _GENERATED, _COMMENT, _IMAGE):
+        text = part.sub("\n\n", text)
     return _LINK.sub(r"\1", text)
 
 
@@ -54,10 +51,8 @@ def cells(page):
 
 
 def _split(text):
-    text = _HEADING.sub("\n\n", text)
-    text = _ITEM.sub("\n\n", text)
-    text = _CODE.sub("code", text)
-    text = _ABBREVIATIONS.sub("", text)
+    text = _ITEM.sub("\n\n", _HEADING.sub("\n\n", text))
+    text = _ABBREVIATIONS.sub("", _CODE.sub("code", text))
     for sentence in _END.split(text):
         words = re.findall(r"\S*\w\S*", sentence)
         if len(words) > 1:

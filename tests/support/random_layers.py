@@ -38,3 +38,11 @@ def copy_weights(source, target, **changes):
         if value is None:
             value = checks.raw(weights[name])
         variable.assign(value)
+
+
+def twin(layer, x, **changes):
+    """A layer of the same weights, with some arguments changed."""
+    other = type(layer).from_config({**layer.get_config(), **changes})
+    other(tf.constant(x))
+    other.set_weights(layer.get_weights())
+    return other

@@ -33,7 +33,6 @@ class Served:
 
     Attributes:
         exported: the folders of versions 1 and 2.
-        config: path of that file, with these exports as its `base_path`.
         files: three PNGs of the model's size.
         broken: a JPEG that is none.
         pixels: what is in the files.
@@ -47,10 +46,8 @@ class Served:
         for version in self.exported:
             shutil.copytree(export, version)
         text = (EXAMPLE / "model.config").read_text()
-        self.config = folder / "model.config"
-        self.config.write_text(
-            text.replace(f"/models/{NAME}", str(folder / NAME))
-        )
+        config = folder / "model.config"
+        config.write_text(text.replace(f"/models/{NAME}", str(folder / NAME)))
         rng = np.random.default_rng(0)
         pixels = rng.integers(0, 256, (3, *SHAPE), np.uint8)
         self.pixels = pixels.astype(np.float32)
@@ -66,7 +63,7 @@ class Served:
         )
         self._process = subprocess.Popen(
             [sys.executable, "-m", "examples.serving.mock_server"]
-            + ["--model_config_file", str(self.config)]
+            + ["--model_config_file", str(config)]
             + ["--port", "0", "--rest_api_port", "0"],
             cwd=ROOT,
             stdout=subprocess.PIPE,

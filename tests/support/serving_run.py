@@ -1,9 +1,11 @@
-"""A run folder as training leaves it, made in a moment, for the tests.
+"""Runs and exports made in a moment, and what an export answers.
 
-python -m tests.support.serving_run FOLDER    makes one in a process of its own
+python -m tests.support.serving_run FOLDER    makes a run in its own process
 """
 
 import dataclasses
+import gc
+import json
 import pathlib
 import sys
 
@@ -11,8 +13,10 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import models
+from lambdanet_tf import serving
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
+from lambdanet_tf.serving import versions
 
 CLASSES = ("zero", "one", "two", "three", "four")
 SHAPE = (8, 7, 1)
@@ -62,6 +66,60 @@ def shake(model, generator):
         value = np.asarray(weight)
         if value.ndim < 2:  # biases and batch normalization
             weight.assign(value + generator.uniform(0.1, 0.4, value.shape))
+
+
+def classifier(
+    units, activation=None, layer=None, loss=None, size=8, use_bias=True
+):
+    """Somebody's classifier: a dense layer reads the mean of the pixels."""
+    images = tf.keras.Input((size, size, 3))
+    x = tf.keras.layers.GlobalAveragePooling2D()(images / 255.0)
+    x = tf.keras.layers.Dense(
+        units, activation, use_bias, bias_initializer="ones"
+    )(x)
+    model = tf.keras.Model(images, x if layer is None else layer(x))
+    if loss is not None:
+        model.compile("sgd", loss)
+    return model
+
+
+def export(model, base, name="m", examples=None, **options):
+    """Exports a model with these options; returns its version folder."""
+    if options:
+        options = {"options": serving.ExportOptions(**options)}
+    return serving.export_model(model, base, name, examples=examples, **options)
+
+
+def card_of(folder):
+    """The model card of an export."""
+    path = folder / "assets.extra/model_card.md"
+    return path.read_text(encoding="utf-8")
+
+
+def sign_anew(folder, **options):
+    """Makes the files of an export those that it says were written."""
+    file = folder / versions.METADATA_FILE
+    fields = json.loads(file.read_text())
+    fields["options"].update(options)
+    found = versions.checksums(folder)
+    fields["checksums"] = {name: found[name] for name in fields["checksums"]}
+    file.write_text(json.dumps(fields))
+
+
+def answer(folder, signature="serving_default", **inputs):
+    """The outputs of an export, which is loaded and then freed.
+
+    Where the collector frees it while a graph is built, finalizers run deep in
+    a chain of deallocations. CPython puts off those of the protobuf messages
+    that they use, protobuf's cache returns such a message once more, and it is
+    freed twice (protobuf 7.36, CPython 3.11).
+    """
+    run = tf.saved_model.load(str(folder)).signatures[signature]
+    outputs = run(**{name: tf.constant(x) for name, x in inputs.items()})
+    arrays = {name: output.numpy() for name, output in outputs.items()}
+    del run, outputs
+    gc.collect()
+    return arrays
 
 
 if __name__ == "__main__":

@@ -3,13 +3,13 @@
 import csv
 import unittest.mock
 
-import numpy as np
 import pytest
 
 from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import report
 from lambdanet_tf.training import resolve
 from lambdanet_tf.training import train
+from tests.support.arrays import assert_same
 
 
 def silent(text):
@@ -43,8 +43,7 @@ def metrics_rows(folder):
 
 
 def assert_same_end(folder, expected):
-    for now, then in zip(weights(folder), weights(expected), strict=True):
-        np.testing.assert_allclose(now, then, rtol=1e-4, atol=1e-5)
+    assert_same(weights(folder), weights(expected), rtol=1e-4, atol=1e-5)
     rows, others = metrics_rows(folder), metrics_rows(expected)
     for now, then in zip(rows, others, strict=True):
         for name in ("loss", "accuracy", "validation_accuracy"):

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import streaming
+from tests.support import checks
 from tests.support.pieces import in_pieces
 
 KERAS = tf.keras.layers
@@ -142,6 +143,20 @@ def streamed(model, inputs, pieces):
     return in_pieces(
         lambda x, state: streaming.step(model, x, state), state, inputs, pieces
     )
+
+
+def assert_streams(model, inputs, pieces, tolerance):
+    """Holds a stream against the call on the whole; outputs, the last state."""
+    outputs, state = streamed(model, inputs, pieces)
+    checks.assert_close(outputs, model(inputs), tolerance)
+    return outputs, state
+
+
+def assert_spec(state, spec):
+    """A state's names and types are those that were announced."""
+    assert {k: v.dtype for k, v in state.items()} == {
+        k: v.dtype for k, v in spec.items()
+    }
 
 
 def language_model(

@@ -16,6 +16,8 @@ from tests.support.image_sets import Files
 from tests.support.image_sets import example
 from tests.support.image_sets import png
 from tests.support.image_sets import write_file
+from tests.support.image_sets import write_folder
+from tests.support.image_sets import write_parts
 
 pytestmark = pytest.mark.once
 THOROUGH = pytest.mark.thorough
@@ -37,14 +39,18 @@ class Hosts:
         return [make(context) for context in contexts]
 
 
+def pipeline_of(images, batch_size, strategy=None):
+    """The batches of images of one pixel."""
+    changes = {"batch_size": batch_size, "image_size": 1}
+    recipe = training.resolve("smoke", changes)
+    return training.InputPipeline(recipe, images, strategy)
+
+
 def evaluate(source, strategy, batch_size=4, channels=1):
-    """Evaluates a source; returns images that counted, bad ones, steps."""
-    recipe = training.resolve(
-        "smoke", {"batch_size": batch_size, "image_size": 1}
-    )
+    """Evaluates a source; returns images that counted, and bad ones."""
     parts = [source, None, source]
     images = data.ImageSet.build("x", ["a", "b"], channels, parts, "x")
-    pipeline = training.InputPipeline(recipe, images, strategy)
+    pipeline = pipeline_of(images, batch_size, strategy)
     good = bad = 0
     steps = []
     for host in pipeline.evaluation(source):
@@ -94,12 +100,12 @@ def sets(tmp_path_factory):
             path = folder / "folder" / part / "ab"[i % 2] / f"{i:02}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        for file, first in enumerate((0, 3, 10)):
-            numbers = range(first, (3, 10, 23)[file])
+        examples = [example(x, i % 2) for i, x in enumerate(contents)]
+        for file, (first, end) in enumerate([(0, 3), (3, 10), (10, 23)]):
             name = f"{part}-{file:05d}-of-00003.tfrecord"
             path = folder / "records" / name
             path.parent.mkdir(exist_ok=True)
-            write_file(path, [example(contents[i], i % 2) for i in numbers])
+            write_file(path, examples[first:end])
     return {
         "folder": data.load_images(f"folder:{folder}/folder", 0.0),
         "records": data.load_images(f"records:{folder}/records,classes=2", 0.0),
@@ -120,9 +126,10 @@ def test_bad_images_are_counted_on_any_number_of_hosts(sets, kind, hosts):
 @pytest.mark.parametrize("kind", ["folder", "records"])
 @pytest.mark.parametrize("batch_size", [2, 8, 64])
 def test_a_scan_says_its_batches_and_has_each_image(sets, kind, batch_size):
-    recipe = training.resolve("smoke", {"batch_size": 2, "image_size": 1})
-    pipeline = training.InputPipeline(recipe, sets[kind])
-    pipeline.recipe = dataclasses.replace(recipe, batch_size=batch_size)
+    pipeline = pipeline_of(sets[kind], 2)
+    pipeline.recipe = dataclasses.replace(
+        pipeline.recipe, batch_size=batch_size
+    )
     scan = pipeline.scan(sets[kind].test)
     batches = [images.numpy() for images, _ in scan]
     assert int(scan.cardinality()) == -(-23 // batch_size)
@@ -135,8 +142,7 @@ def test_a_scan_says_its_batches_and_has_each_image(sets, kind, batch_size):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["folder", "records"])
 def test_training_counts_each_bad_image_once_in_a_pass(sets, kind):
-    recipe = training.resolve("smoke", {"batch_size": 19, "image_size": 1})
-    pipeline = training.InputPipeline(recipe, sets[kind])
+    pipeline = pipeline_of(sets[kind], 19)
     batches = list(pipeline.dataset(count_bad=True).take(6))
     bad = np.cumsum([float(batch[2]) for batch in batches])
     # Six times the good images of a pass: all of six passes but bad last ones.
@@ -149,11 +155,9 @@ def test_training_counts_each_bad_image_once_in_a_pass(sets, kind):
 
 @pytest.mark.slow
 def test_the_rest_of_a_damaged_file_is_counted(tmp_path):
-    for part in ("train", "test"):
-        path = tmp_path / f"{part}.tfrecord"
-        write_file(
-            path, [example(png([9] * 3, (1, 1)), i % 2) for i in range(9)]
-        )
+    examples = [example(png([9] * 3, (1, 1)), i % 2) for i in range(9)]
+    write_parts(tmp_path, train=examples, test=examples)
+    for path in tmp_path.iterdir():
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 0xFF
         path.write_bytes(bytes(content))
@@ -164,9 +168,7 @@ def test_the_rest_of_a_damaged_file_is_counted(tmp_path):
 
 @pytest.mark.slow
 def test_validation_does_not_build_its_data_again(sets):
-    recipe = training.resolve("smoke", {"batch_size": 4, "image_size": 1})
-    strategy = Hosts(1, 1)
-    pipeline = training.InputPipeline(recipe, sets["folder"], strategy)
+    pipeline = pipeline_of(sets["folder"], 4, Hosts(1, 1))
     source = sets["folder"].test
     assert pipeline.evaluation(source) is pipeline.evaluation(source)
 
@@ -186,12 +188,9 @@ def test_a_lost_image_ends_an_evaluation(monkeypatch):
 
 @pytest.mark.slow
 def test_where_no_image_can_be_read_it_is_said_before_training(tmp_path):
-    for part in ("train", "test"):
-        for name in "ab":
-            path = tmp_path / part / name / "0.png"
-            path.parent.mkdir(parents=True)
-            broken = b"<html>404</html>"
-            path.write_bytes(broken if part == "test" else png([1, 2, 3]))
+    write_folder(tmp_path, ["train", "test"], number=1)
+    for path in tmp_path.glob("test/*/0.png"):
+        path.write_bytes(b"<html>404</html>")
     images = data.read_folder(str(tmp_path), 0.0)
     recipe = training.resolve("smoke", {"batch_size": 2})
     with pytest.raises(

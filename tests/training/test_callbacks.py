@@ -14,6 +14,7 @@ from lambdanet_tf.analysis import analyze
 from lambdanet_tf.data.folders import FileSource
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.models import clone_network
+from tests.support.arrays import assert_same
 
 DECAY = 0.9
 EPOCHS, STEPS, BATCH = 3, 4, 8
@@ -98,11 +99,6 @@ def fit_killed(*arguments, **keywords):
         fit(*arguments, **keywords)
 
 
-def assert_equal(actual, expected, tolerance=0.0):
-    for now, then in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(now, then, rtol=tolerance, atol=tolerance)
-
-
 def averages_of(start, history, first=1):
     """The averages after the updates from the `first` on, by their formula."""
     for t, weights in enumerate(history, start=first):
@@ -117,26 +113,24 @@ def averages_of(start, history, first=1):
 # The averages.
 
 
-# An optimizer, and how near the averages are to the formula.
-POLICIES = {
-    "float32": ("sgd", 1e-5),
-    "float32 with adam": ("adam", 1e-5),
-    "mixed_bfloat16": ("sgd", 1e-5),
-    "mixed_float16": ("sgd", 1e-5),
-    "bfloat16": ("sgd", 1e-5),
-    "float16": ("sgd", 1e-5),
-    "float64": ("sgd", 1e-6),
-}
-
-
 @pytest.mark.slow
 @pytest.mark.representatives(3)
-@pytest.mark.parametrize("case", POLICIES)
+@pytest.mark.parametrize(
+    ("policy", "optimizer", "tolerance"),
+    [
+        ("float32", "sgd", 1e-5),
+        ("float32", "adam", 1e-5),
+        ("mixed_bfloat16", "sgd", 1e-5),
+        ("mixed_float16", "sgd", 1e-5),
+        ("bfloat16", "sgd", 1e-5),
+        ("float16", "sgd", 1e-5),
+        ("float64", "sgd", 1e-6),
+    ],
+)
 def test_averages_under_any_policy_follow_their_formula(
-    batches, case, tmp_path
+    batches, policy, optimizer, tolerance, tmp_path
 ):
     """In float32 at least: a small step would leave bfloat16 where it is."""
-    policy, (optimizer, tolerance) = case.split()[0], POLICIES[case]
     tf.keras.mixed_precision.set_global_policy(policy)
     model, watch = small_model(optimizer), Watch()
 
@@ -152,11 +146,12 @@ def test_averages_under_any_policy_follow_their_formula(
     assert {a.dtype.name for a in averages} == {
         "float64" if policy == "float64" else "float32"
     }
-    assert_equal(averages, averages_of(expected, history), tolerance)
+    expected = averages_of(expected, history)
+    assert_same(averages, expected, tolerance, tolerance)
     assert not np.allclose(averages[0], history[-1][0], atol=1e-4)
-    assert_equal(exact(watch.begin[1]), history[STEPS - 1])  # bit for bit
+    assert_same(exact(watch.begin[1]), history[STEPS - 1])
     if policy == "float32":
-        assert_equal(model.get_weights(), averages)
+        assert_same(model.get_weights(), averages)
 
 
 @pytest.mark.slow
@@ -167,13 +162,13 @@ def test_who_sees_the_averages(batches):
     fit(model, batches, [above, training.UseAverages(DECAY), below])
     for epoch in range(EPOCHS):
         last = below.trained[(epoch + 1) * STEPS - 1]
-        assert_equal(above.end[epoch], last)
+        assert_same(above.end[epoch], last)
         averages = below.end[epoch]
         assert not np.allclose(averages[0], last[0], atol=1e-4)
-        assert_equal(above.during[(epoch + 1) * STEPS - 1], averages)
+        assert_same(above.during[(epoch + 1) * STEPS - 1], averages)
     # The next epoch goes on from the weights.
-    assert_equal(below.begin[1], below.trained[STEPS - 1])
-    assert_equal(model.get_weights(), below.end[-1])
+    assert_same(below.begin[1], below.trained[STEPS - 1])
+    assert_same(model.get_weights(), below.end[-1])
 
 
 @pytest.mark.thorough
@@ -188,7 +183,7 @@ def test_averages_of_replicas_are_those_of_one_device(batches, two_replicas):
             model.compile("sgd", model.loss, jit_compile=False)
         fit(model, batches, [training.UseAverages(DECAY)], validation_data=None)
         weights.append(model.get_weights())
-    assert_equal(*weights, 1e-5)
+    assert_same(*weights, 1e-5, 1e-5)
 
 
 @pytest.mark.slow
@@ -203,13 +198,13 @@ def test_several_steps_in_a_batch_are_refused(batches):
 
 
 def load(model):
+    """Of a model or a layer."""
     model.set_weights([np.full_like(w, 0.5) for w in model.get_weights()])
 
 
-def load_one_layer(model):
-    model.layers[-1].set_weights(
-        [np.full_like(w, 0.5) for w in model.layers[-1].get_weights()]
-    )
+def assert_loaded(weights):
+    for weight in weights:
+        np.testing.assert_array_equal(weight, np.full_like(weight, 0.5))
 
 
 FIRST = {  # The decay, and the event at which it is interrupted.
@@ -219,38 +214,31 @@ FIRST = {  # The decay, and the event at which it is interrupted.
     "interrupted at an epoch's end": (DECAY, "on_epoch_end"),
     "interrupted in an epoch": (DECAY, "on_train_batch_end"),
 }
-THEN = {
-    "nothing": (lambda *_: None, "trained"),
-    "evaluated": (
-        lambda model, batches, _: model.evaluate(*batches, verbose=0),
-        "trained",
-    ),
-    "evaluated with the callback": (
-        lambda model, batches, use: model.evaluate(
-            *batches, verbose=0, callbacks=[use]
-        ),
-        "trained",
-    ),
-    "loaded": (lambda model, *_: load(model), "found"),
-    "loaded a layer": (lambda model, *_: load_one_layer(model), "found"),
-    "compiled": (
-        lambda model, *_: model.compile("sgd", model.loss, jit_compile=False),
-        "found",
-    ),
-    "trained without averages": (
-        lambda model, batches, _: fit(model, batches, [], epochs=1),
-        "found",
-    ),
-    "trained on a batch": (
-        lambda model, batches, _: model.train_on_batch(*batches),
-        "found",
+LEAVES_WEIGHTS = {
+    "nothing": lambda *_: None,
+    "evaluated": lambda model, batches, _: model.evaluate(*batches, verbose=0),
+    "evaluated with the callback": lambda model, batches, use: model.evaluate(
+        *batches, verbose=0, callbacks=[use]
     ),
 }
+SETS_WEIGHTS = {
+    "loaded": lambda model, *_: load(model),
+    "loaded a layer": lambda model, *_: load(model.layers[-1]),
+    "compiled": lambda model, *_: model.compile(
+        "sgd", model.loss, jit_compile=False
+    ),
+    "trained without averages": lambda model, batches, _: fit(
+        model, batches, [], epochs=1
+    ),
+    "trained on a batch": lambda model, batches, _: model.train_on_batch(
+        *batches
+    ),
+}
+THEN = LEAVES_WEIGHTS | SETS_WEIGHTS
 # After every first part; what comes then is compared after one of them.
 SEQUENCES = [("fitted", then) for then in THEN]
 SEQUENCES += [(first, "nothing") for first in FIRST if first != "fitted"]
 SEQUENCES += [("interrupted in validation", "loaded")]
-SEQUENCES += [(first, "nothing") for first in FIRST if first != "fitted"]
 
 
 @pytest.mark.slow
@@ -259,7 +247,7 @@ SEQUENCES += [(first, "nothing") for first in FIRST if first != "fitted"]
 def test_a_second_fit_puts_back_what_it_took_and_nothing_else(
     first, then, batches
 ):
-    (decay, event), (function, begins_from) = FIRST[first], THEN[then]
+    decay, event = FIRST[first]
     model, watch = small_model(), Watch()
     use = training.UseAverages(decay)
     if event:
@@ -267,20 +255,18 @@ def test_a_second_fit_puts_back_what_it_took_and_nothing_else(
     else:
         fit(model, batches, [watch, use], epochs=1)
     averages, trained = model.get_weights(), watch.trained[-1]
-    function(model, batches, use)
+    THEN[then](model, batches, use)
     if then.startswith("evaluated"):
-        assert_equal(model.get_weights(), averages)
+        assert_same(model.get_weights(), averages)
     found, watch = model.get_weights(), Watch()
-    if first == "interrupted in an epoch":
-        begins_from = "found"
     model.optimizer.learning_rate = 0.0
     fit(model, batches, [training.UseAverages(DECAY), watch], epochs=1)
-    if begins_from == "found":
-        assert_equal(watch.begin[0], found)
+    if then in SETS_WEIGHTS or first == "interrupted in an epoch":
+        assert_same(watch.begin[0], found)
         kernel = model.get_weights()[0]  # Averages of one value are the value.
         np.testing.assert_allclose(kernel, found[0], rtol=1e-6, atol=1e-7)
     else:
-        assert_equal(watch.begin[0], trained)
+        assert_same(watch.begin[0], trained)
         assert not np.allclose(trained[0], found[0], atol=1e-4)
 
 
@@ -296,7 +282,7 @@ def test_a_second_fit_averages_with_its_own_decay(batches, again):
     use = use if again else training.UseAverages(DECAY)
     fit(model, batches, [watch, use], epochs=2)
     expected = averages_of(start, watch.trained, first=STEPS + 1)
-    assert_equal(model.get_weights(), expected, 1e-5)
+    assert_same(model.get_weights(), expected, 1e-5, 1e-5)
 
 
 @pytest.mark.slow
@@ -310,11 +296,11 @@ def test_a_saved_model_is_what_was_evaluated(batches, tmp_path):
     assert names[0] == names[1]
     model.save(path)
     loaded = tf.keras.models.load_model(path)
-    assert_equal(loaded.get_weights(), model.get_weights())
-    assert_equal(copy.deepcopy(model).get_weights(), model.get_weights())
+    assert_same(loaded.get_weights(), model.get_weights())
+    assert_same(copy.deepcopy(model).get_weights(), model.get_weights())
     watch = Watch()
     fit(loaded, batches, [training.UseAverages(DECAY), watch], epochs=1)
-    assert_equal(watch.begin[0], model.get_weights())
+    assert_same(watch.begin[0], model.get_weights())
 
 
 @pytest.mark.slow
@@ -328,8 +314,7 @@ def test_weights_that_a_callback_sets_are_kept(batches):
 
     model, watch = small_model(), Watch()
     fit(model, batches, [training.UseAverages(DECAY), Reload(), watch])
-    for weight in watch.begin[1]:
-        np.testing.assert_array_equal(weight, np.full_like(weight, 0.5))
+    assert_loaded(watch.begin[1])
 
 
 @pytest.mark.slow
@@ -340,7 +325,7 @@ def test_a_model_that_its_first_batch_builds_is_averaged(batches):
     fit(model, batches, [training.UseAverages(DECAY), watch])
     last = watch.trained[STEPS - 1]
     assert not np.allclose(watch.end[0][0], last[0], atol=1e-4)
-    assert_equal(watch.begin[-EPOCHS + 1], last)
+    assert_same(watch.begin[-EPOCHS + 1], last)
 
 
 def test_shared_statistics_are_not_reduced_again(two_replicas):
@@ -391,8 +376,7 @@ def test_weights_loaded_after_a_backup_are_not_overwritten(batches, tmp_path):
     load(model)
     with pytest.warns(UserWarning, match="of other weights: they begin anew"):
         fit(model, batches, [training.UseAverages(DECAY, folder), watch])
-    for weight in watch.begin[0]:
-        np.testing.assert_array_equal(weight, np.full_like(weight, 0.5))
+    assert_loaded(watch.begin[0])
 
 
 @pytest.mark.slow
@@ -406,7 +390,7 @@ def test_early_stopping_restores_the_best_averages(batches):
     losses = fit(model, batches, callbacks, epochs=30).history["val_loss"]
     best = int(np.argmin(losses))
     assert best < len(losses) - 1
-    assert_equal(model.get_weights(), watch.end[best])
+    assert_same(model.get_weights(), watch.end[best])
 
 
 def resumable(folder):
@@ -417,30 +401,21 @@ def resumable(folder):
     ]
 
 
-# The event at which a training is killed, its number, and the epochs left.
-KILLS = {
-    "in an epoch": ("on_train_batch_end", STEPS + 2, EPOCHS - 1),
-    # After the backup of `BackupAndRestore`.
-    "between two backups": ("on_epoch_end", 2, EPOCHS - 2),
-}
-
-
 @pytest.mark.slow
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize(
-    ("when", "validates"),
-    [
-        ("in an epoch", True),
-        ("between two backups", True),
-        ("between two backups", False),
+    ("event", "number", "epochs", "arguments"),
+    [  # The event of the kill, its number, and the epochs left.
+        ("on_train_batch_end", STEPS + 2, EPOCHS - 1, {}),
+        # After the backup of `BackupAndRestore`.
+        ("on_epoch_end", 2, EPOCHS - 2, {}),
+        ("on_epoch_end", 2, EPOCHS - 2, {"validation_data": None}),
     ],
 )
 def test_a_killed_fit_resumes_to_the_same_end(
-    batches, tmp_path, when, validates
+    batches, tmp_path, event, number, epochs, arguments
 ):
     """What an older training left is in no one's way."""
-    event, number, epochs = KILLS[when]
-    arguments = {} if validates else {"validation_data": None}
     peace, folder = small_model(), tmp_path / "averages"
     fit(peace, batches, [training.UseAverages(DECAY)], **arguments)
     folder.mkdir()
@@ -454,7 +429,7 @@ def test_a_killed_fit_resumes_to_the_same_end(
     callbacks = resumable(tmp_path)[:: 1 if epochs == 1 else -1]  # Any order.
     fit(again, batches, [*callbacks, watch], **arguments)
     assert len(watch.trained) == epochs * STEPS
-    assert_equal(again.get_weights(), peace.get_weights(), 1e-6)
+    assert_same(again.get_weights(), peace.get_weights(), 1e-6, 1e-6)
     assert not os.listdir(folder)
 
 
@@ -469,6 +444,28 @@ def test_averages_of_another_step_are_refused(batches, tmp_path):
         fit(model, batches, [training.UseAverages(DECAY, folder)])
 
 
+class Score(tf.keras.callbacks.Callback):
+    """Puts a value into the logs of each epoch."""
+
+    def __init__(self, *values):
+        super().__init__()
+        self._values = values
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["score"] = self._values[epoch]
+        self.epoch = epoch
+
+
+def keep_best(path):
+    return training.KeepBest(path, "score", mode="max", save_weights_only=True)
+
+
+def assert_kept(path, expected):
+    model = small_model()
+    model.load_weights(path)
+    assert_same(model.get_weights(), expected)
+
+
 @pytest.mark.slow
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("use_averages", [True, False])
@@ -476,74 +473,46 @@ def test_the_best_stays_the_best_of_an_interrupted_training(
     batches, tmp_path, use_averages
 ):
     """Run again in the same folder: no worse epoch takes its place."""
-    path = str(tmp_path / "best.weights.h5")
-
-    class Metric(tf.keras.callbacks.Callback):
-        """Puts a value into the logs: the second epoch is the best."""
-
-        def on_epoch_end(self, epoch, logs=None):
-            logs["score"] = [0.2, 0.9, 0.4, 0.5][epoch]
+    path, watch = str(tmp_path / "best.weights.h5"), Watch()
 
     def callbacks(*more):
-        keep = training.KeepBest(
-            path, "score", mode="max", save_weights_only=True
-        )
         backup, use = resumable(tmp_path)
-        return [backup, *[use] * use_averages, watch, Metric(), *more, keep]
+        above = [backup, use] if use_averages else [backup]
+        score = Score(0.2, 0.9, 0.4, 0.5)
+        return [*above, watch, score, *more, keep_best(path)]
 
-    def kept():
-        fresh = small_model()
-        fresh.load_weights(path)
-        return fresh.get_weights()
-
-    watch = Watch()
     kill = Kill("on_epoch_end", 3)
     fit_killed(small_model(), batches, callbacks(kill), epochs=4)
     best = watch.end[1]
-    assert_equal(kept(), best)
+    assert_kept(path, best)
     fit(small_model(), batches, callbacks(), epochs=4)
-    assert_equal(kept(), best)
+    assert_kept(path, best)
     # Another training begins with a best of its own.
     assert not os.path.exists(f"{path}.json")
     kill = Kill("on_epoch_end", 2)
     fit_killed(small_model(), batches, callbacks(kill), epochs=4)
-    assert_equal(kept(), watch.end[-2])
-
-
-class Score(tf.keras.callbacks.Callback):
-    """Puts a value into the logs: the third epoch is the best."""
-
-    def on_epoch_end(self, epoch, logs=None):
-        logs["score"] = [0.2, 0.7, 0.9, 0.5][epoch]
-        self.epoch = epoch
-
-
-# Where the callback is killed in the third epoch, and which one it then keeps.
-KILLED_WHILE_KEEPING = {
-    "half is saved": 2,
-    "all is saved": 2,
-    "it is noted": 2,
-    "it is renamed": 3,
-}
+    assert_kept(path, watch.end[-2])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("when", KILLED_WHILE_KEEPING)
+@pytest.mark.parametrize(
+    ("when", "kept"),
+    [
+        ("half is saved", 2),
+        ("all is saved", 2),
+        ("it is noted", 2),
+        ("it is renamed", 3),
+    ],
+)
 def test_the_best_epoch_survives_a_kill_at_any_moment(
-    batches, tmp_path, monkeypatch, when
+    batches, tmp_path, monkeypatch, when, kept
 ):
-    path, score, watch = str(tmp_path / "best.weights.h5"), Score(), Watch()
+    """In the third epoch, the best."""
+    path, watch = str(tmp_path / "best.weights.h5"), Watch()
+    score = Score(0.2, 0.7, 0.9, 0.5)
 
     def callbacks():
-        keep = training.KeepBest(
-            path, "score", mode="max", save_weights_only=True
-        )
-        return [resumable(tmp_path)[0], watch, score, keep]
-
-    def saved():
-        model = small_model()
-        model.load_weights(path)
-        return model.get_weights()
+        return [resumable(tmp_path)[0], watch, score, keep_best(path)]
 
     with monkeypatch.context() as patch:
         dying, rename = small_model(), tf.io.gfile.rename
@@ -571,26 +540,24 @@ def test_the_best_epoch_survives_a_kill_at_any_moment(
         patch.setattr(dying, "save_weights", dying_save)
         patch.setattr(tf.io.gfile, "rename", dying_rename)
         fit_killed(dying, batches, callbacks(), epochs=4)
-    best = watch.end[KILLED_WHILE_KEEPING[when] - 1]
-    assert_equal(saved(), best)
-    fit(small_model(), batches, callbacks(), epochs=4)  # 0.5 is worse.
-    assert_equal(saved(), best)
+    best = watch.end[kept - 1]
+    assert_kept(path, best)
+    fit(small_model(), batches, callbacks(), epochs=4)
+    assert_kept(path, best)
     assert set(os.listdir(tmp_path)) - {"backup"} == {"best.weights.h5"}
 
 
 @pytest.mark.slow
 def test_a_damaged_best_epoch_is_replaced_and_said(batches, tmp_path):
     path, watch = tmp_path / "best.weights.h5", Watch()
-    keep = training.KeepBest(path, "score", mode="max", save_weights_only=True)
-    callbacks = [resumable(tmp_path)[0], watch, Score(), keep]
+    callbacks = [resumable(tmp_path)[0], watch, Score(0.2, 0.7, 0.9, 0.5)]
+    callbacks += [keep_best(path)]
     kill = Kill("on_epoch_begin", 4)
     fit_killed(small_model(), batches, [*callbacks, kill], epochs=4)
     os.truncate(path, 100)
     with pytest.warns(UserWarning, match="is not the file that .* describes"):
         fit(small_model(), batches, callbacks, epochs=4)
-    model = small_model()
-    model.load_weights(path)
-    assert_equal(model.get_weights(), watch.end[3])
+    assert_kept(path, watch.end[3])
 
 
 @pytest.mark.once
@@ -614,19 +581,10 @@ def test_what_contradicts_one_best_epoch_is_refused(arguments, message):
 @pytest.fixture(scope="module")
 def compiled():
     """A network with a lambda layer, compiled and trained for two steps."""
-    recipe = training.resolve(
-        "smoke",
-        {
-            "epochs": 1,
-            "model_arguments": {
-                "stages": ["LL"],
-                "widths": [8],
-                "strides": [1],
-                "share_embeddings": True,
-                "scope": None,
-            },
-        },
-    )
+    arguments = {"stages": ["LL"], "widths": [8], "strides": [1]}
+    arguments |= {"share_embeddings": True, "scope": None}
+    changes = {"epochs": 1, "model_arguments": arguments}
+    recipe = training.resolve("smoke", changes)
     pipeline = training.InputPipeline(recipe, data.load_images(recipe.data))
     model = training.recipe_network(recipe, pipeline.images)
     training.compile_network(model, recipe, pipeline.steps_per_epoch)
@@ -693,9 +651,8 @@ def test_the_loss_of_a_fit_has_the_penalty_once(compiled):
 def test_a_scan_is_evaluated_as_its_images_are(compiled):
     _, pipeline, model, history = compiled
     source = pipeline.images.validation
-    images, labels = map(
-        np.concatenate, zip(*pipeline.scan(source), strict=True)
-    )
+    columns = zip(*pipeline.scan(source), strict=True)
+    images, labels = map(np.concatenate, columns)
     assert len(images) == source.num_images == 143
     # Batches of `evaluation` are filled up: 49 images of weight 0.
     batches = pipeline.evaluation(source).map(lambda *batch: batch[:3])
@@ -727,26 +684,17 @@ def test_keras_warns_of_a_scan_only_where_a_batch_is_lacking(
     images = data.ImageSet.build("x", names, 1, [source, None, source], "x")
     recipe = training.resolve("smoke", {"batch_size": 4})
     pipeline = training.InputPipeline(recipe, images)
-    model = tf.keras.Sequential(
-        [
-            tf.keras.Input((8, 8, 1)),
-            tf.keras.layers.Flatten(),
-            tf.keras.layers.Dense(10),
-        ]
-    )
+    layers = [tf.keras.layers.Flatten(), tf.keras.layers.Dense(10)]
+    model = tf.keras.Sequential([tf.keras.Input((8, 8, 1)), *layers])
     training.compile_network(model, recipe, 1)
     kept = [0, *range(1 + number_bad, 10)]
-    expected = model.evaluate(
-        pixels[kept].astype("float32"),
-        np.eye(10)[kept],
-        verbose=0,
-        return_dict=True,
-    )
-    lacking = pytest.warns(UserWarning, match="ran out of data")
+    inputs, labels = pixels[kept].astype("float32"), np.eye(10)[kept]
+    expected = model.evaluate(inputs, labels, verbose=0, return_dict=True)
+    warns = contextlib.nullcontext()
+    if KERAS_3 and number_bad == 5:
+        warns = pytest.warns(UserWarning, match="ran out of data")
     for _ in range(2):
-        with (
-            lacking if KERAS_3 and number_bad == 5 else contextlib.nullcontext()
-        ):
+        with warns:
             scan = pipeline.scan(source)
             logs = model.evaluate(scan, verbose=0, return_dict=True)
         assert logs == pytest.approx(expected, rel=1e-4)

@@ -11,18 +11,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lambdanet_tf import cli
+from lambdanet_tf import analysis
 from lambdanet_tf import data
-from lambdanet_tf.analysis import analyze
-from lambdanet_tf.training import RunOptions
+from lambdanet_tf import training
 from lambdanet_tf.training import estimate
+from lambdanet_tf.training import loop
 from lambdanet_tf.training import resolve
-from lambdanet_tf.training.estimate import check_memory
-from lambdanet_tf.training.estimate import dry_run
-from lambdanet_tf.training.estimate import picture_path
-from lambdanet_tf.training.estimate import step_memory
-from lambdanet_tf.training.estimate import whole_run
-from lambdanet_tf.training.loop import set_up
 from tests.support.train_process import Process
 from tests.support.train_process import clusters
 
@@ -37,38 +31,41 @@ def said(tmp_path_factory):
     """What a dry run of a tiny network says, by label, and its folder."""
     folder = tmp_path_factory.mktemp("dry")
     lines = []
-    options = RunOptions(runs_dir=str(folder / "runs"))
+    options = training.RunOptions(runs_dir=str(folder / "runs"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(estimate, "_SECONDS", 0.2)
-        dry_run(resolve("smoke", {"epochs": 3}), options, lines.append)
+        estimate.dry_run(resolve("smoke", {"epochs": 3}), options, lines.append)
     return {line[:16].strip(): line[17:] for line in lines}, folder
 
 
+COUNTED = {
+    "model": "LambdaResNetSmall, images 8x8x1, 10 classes",
+    "steps": "20 an epoch, 3 epochs: 60",
+    "batch": "64 images",
+    "learning rate": "up to 0.25 in 0 steps of warm-up, then cosine until 60",
+}
+MEASURED = {
+    "parameters": r"[\d,]+, trainable",
+    "operations": r"[\d.]+ MFLOPs an image",
+    "memory": r"about \d.* MiB on each device: weights",
+    "images": ".*1,295 training, 143 validation",
+    "devices": f".*{re.escape(tf.__version__)}",
+    "input pipeline": r"[\d,]+ images/s alone",
+    "first step": r"loss ([\d.]+) after",
+    "next steps": r"[\d.e-]+ s each, [\d,.]+ images/s",
+    "whole run": "about .* for 60 steps, limited by",
+}
+
+
 @pytest.mark.slow
-def test_it_says_what_can_be_counted(said):
-    rows = said[0]
-    assert rows["model"] == "LambdaResNetSmall, images 8x8x1, 10 classes"
-    assert re.match(r"[\d,]+, trainable", rows["parameters"])
-    assert re.match(r"[\d.]+ MFLOPs an image", rows["operations"])
-    assert rows["steps"] == "20 an epoch, 3 epochs: 60"
-    assert rows["batch"] == "64 images"
-    assert re.match(r"about \d.* MiB on each device: weights", rows["memory"])
-    assert rows["learning rate"] == (
-        "up to 0.25 in 0 steps of warm-up, then cosine until 60"
-    )
-    assert "1,295 training, 143 validation" in rows["images"]
-    assert tf.__version__ in rows["devices"]
+def test_it_says_what_it_counts_and_measures(said):
+    rows, _ = said
+    assert {label: rows[label] for label in COUNTED} == COUNTED
+    for label, pattern in MEASURED.items():
+        assert re.match(pattern, rows[label]), rows[label]
     assert "float32" in rows["devices"]
-
-
-@pytest.mark.slow
-def test_it_measures(said):
-    rows = said[0]
-    assert re.match(r"[\d,]+ images/s alone", rows["input pipeline"])
-    loss = float(re.match(r"loss ([\d.]+) after", rows["first step"])[1])
+    loss = float(re.match(MEASURED["first step"], rows["first step"])[1])
     assert loss == pytest.approx(np.log(10), abs=0.7)
-    assert re.match(r"[\d.e-]+ s each, [\d,.]+ images/s", rows["next steps"])
-    assert re.match(r"about .* for 60 steps, limited by", rows["whole run"])
 
 
 @pytest.mark.slow
@@ -85,34 +82,21 @@ def test_it_works_without_the_data(tmp_path, monkeypatch):
     """ImageNet is not here, and nothing is downloaded."""
     monkeypatch.setattr(estimate, "_SECONDS", 0.2)
     changes = {
-        "model_arguments": {
-            "stages": ["L"],
-            "widths": [8],
-            "strides": [2],
-        },
+        "model_arguments": {"stages": ["L"], "widths": [8], "strides": [2]},
         "image_size": 32,
         "batch_size": 2,
         "augmentation": "none",
     }
     lines = []
-    options = RunOptions(
+    options = training.RunOptions(
         runs_dir=str(tmp_path), data_dir=str(tmp_path / "data")
     )
-    dry_run(resolve("imagenet_90", changes), options, lines.append)
+    estimate.dry_run(resolve("imagenet_90", changes), options, lines.append)
     text = "\n".join(lines)
     assert "random images in the place of tfds:imagenet2012" in text
     assert "1,000 classes" in text
     assert "whole run" in text
     assert os.listdir(tmp_path) == ["dry-run-imagenet_90.png"]
-
-
-def test_an_unknown_set_is_refused_without_a_download(tmp_path, capsys):
-    arguments = ["--dry-run", "--data", "tfds:cifar11", "--runs-dir"]
-    assert cli.train([*arguments, str(tmp_path)]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("lambdanet train: ")
-    assert error.count("\n") == 1
-    assert "cifar11" in error
 
 
 @pytest.mark.parametrize(
@@ -126,42 +110,10 @@ def test_an_unknown_set_is_refused_without_a_download(tmp_path, capsys):
     ],
 )
 def test_the_picture_lies_beside_the_run(options, expected):
-    path = picture_path(resolve("smoke"), RunOptions(**options))
+    path = estimate.picture_path(
+        resolve("smoke"), training.RunOptions(**options)
+    )
     assert path == expected
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--batch-size", "1300"], "1300 for 1295 images"),
-        (["--model", "LambdaResnet50"], "Did you mean 'LambdaResNet50'"),
-        (["--model-arguments", '{"scop": 7}'], "scop"),
-        (["--data", "folder:nowhere"], "nowhere"),
-        (["--strategy", "mirrored", "--jit-compile"], "`jit_compile` is for"),
-    ],
-)
-def test_a_bad_recipe_fails_as_in_training(
-    capsys, tmp_path, monkeypatch, arguments, message
-):
-    monkeypatch.chdir(tmp_path)
-    command = ["--recipe", "smoke", *arguments]
-    errors = []
-    for extra in (["--dry-run"], []):
-        assert cli.train([*command, *extra]) == 2
-        errors.append(capsys.readouterr().err)
-    assert errors[0] == errors[1]
-    assert message in errors[0]
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize("extra", [["--dry-run"], []])
-def test_an_unwritable_folder_is_an_error_at_once(capsys, tmp_path, extra):
-    (tmp_path / "file").write_text("in the way")
-    runs = str(tmp_path / "file" / "runs")
-    assert cli.train(["--recipe", "smoke", "--runs-dir", runs, *extra]) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert re.search("Cannot (write to|make) a?.*folder", output.err)
 
 
 @pytest.mark.slow
@@ -205,10 +157,10 @@ def test_of_two_workers_one_speaks(tmp_path):
 
 def test_the_slower_of_both_decides_the_whole_run():
     recipe = resolve("smoke", {"batch_size": 50, "epochs": 30})
-    text = whole_run(recipe, 20, step_seconds=0.5, input_rate=25.0)
+    text = estimate.whole_run(recipe, 20, step_seconds=0.5, input_rate=25.0)
     assert text.startswith("about 20:00 min for 600 steps")
     assert "limited by the input pipeline (2 s for a batch)" in text
-    text = whole_run(recipe, 20, step_seconds=0.5, input_rate=1000.0)
+    text = estimate.whole_run(recipe, 20, step_seconds=0.5, input_rate=1000.0)
     assert text.startswith("about 5:00 min for 600 steps, limited by the step;")
 
 
@@ -216,9 +168,11 @@ def test_the_slower_of_both_decides_the_whole_run():
 def test_what_is_kept_is_counted_exactly():
     """Of the activations, that they grow with the batch of a device."""
     recipe = resolve("digits")
-    _, state = set_up(recipe, RunOptions(), tf.distribute.get_strategy())
-    counted = analyze(state.model, executed=False)
-    memory = step_memory(recipe, state, counted)
+    _, state = loop.set_up(
+        recipe, training.RunOptions(), tf.distribute.get_strategy()
+    )
+    counted = analysis.analyze(state.model, executed=False)
+    memory = estimate.step_memory(recipe, state, counted)
     trained = sum(int(np.prod(w.shape)) for w in state.model.trainable_weights)
     everything = state.model.count_params()
     assert memory["weights"] == 4 * everything
@@ -226,17 +180,19 @@ def test_what_is_kept_is_counted_exactly():
     assert memory["gradients"] == 4 * trained
     assert 0 <= memory["slots"] - 4 * trained < 64  # Momentum, a few numbers.
     twice = dataclasses.replace(recipe, batch_size=128)
-    more = step_memory(twice, state, counted)
+    more = estimate.step_memory(twice, state, counted)
     assert more["activations"] == 2 * memory["activations"] > 10 * MIB
 
 
 def test_a_step_that_cannot_fit_is_refused():
     strategy = tf.distribute.get_strategy()
     recipe = resolve("smoke")
-    check_memory(recipe, {"weights": MIB, "activations": MIB}, strategy)
+    estimate.check_memory(
+        recipe, {"weights": MIB, "activations": MIB}, strategy
+    )
     huge = {"weights": MIB, "activations": 2**50}
     with pytest.raises(ValueError, match="`batch_size` 64 is too large"):
-        check_memory(recipe, huge, strategy)
+        estimate.check_memory(recipe, huge, strategy)
 
 
 PEAK = """

@@ -1,6 +1,7 @@
 """Runs that are stopped, damaged or extended lose nothing."""
 
 import contextlib
+import dataclasses
 import os
 import random
 import shutil
@@ -12,20 +13,24 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf import data
+from lambdanet_tf import training
 from lambdanet_tf.training import RunFolder
 from lambdanet_tf.training import Stopped
 from lambdanet_tf.training import devices
 from lambdanet_tf.training import loop
 from lambdanet_tf.training import pictures
+from lambdanet_tf.training import record
+from lambdanet_tf.training import resolve
 from lambdanet_tf.training import steps
-from lambdanet_tf.training.devices import is_lost
+from tests.support.arrays import assert_same
+from tests.support.image_sets import write_folder
 from tests.support.smoke_run import assert_same_end
 from tests.support.smoke_run import metrics_rows
 from tests.support.smoke_run import run_smoke
 from tests.support.smoke_run import weights
 
-STEPS = 20  # of an epoch
+pytestmark = pytest.mark.once
 
 
 @pytest.fixture
@@ -35,91 +40,68 @@ def copied_run(finished_run, tmp_path):
     return RunFolder(tmp_path / "run")
 
 
-def send_at(calls):
-    """Returns a decorator that sends SIGTERM in a function's n-th call.
+class Sigterm:
+    """Sends SIGTERM at its n-th call."""
 
-    The list `calls` is given a value for each call.
-    """
+    def __init__(self, number):
+        self._number, self.calls = number, 0
 
-    def decorate(number, function):
-        def call(*arguments):
-            result = function(*arguments)
-            calls.append(1)
-            if len(calls) == number:
-                os.kill(os.getpid(), signal.SIGTERM)
-            return result
-
-        return call
-
-    return decorate
+    def __call__(self):
+        self.calls += 1
+        if self.calls == self._number:
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
-def with_calls(monkeypatch, place, name, decorate):
-    """Decorates what a function that makes steps returns."""
+def preceded(action, function):
+    """A function that does something else first."""
+
+    def call(*arguments):
+        action()
+        return function(*arguments)
+
+    return call
+
+
+def precede_steps(patch, place, name, action):
+    """The same for what a function that makes steps returns."""
     make = getattr(place, name)
-    monkeypatch.setattr(place, name, lambda *a: decorate(make(*a)))
+    patch.setattr(place, name, lambda *a: preceded(action, make(*a)))
 
 
 # Signals.
 
 
 @pytest.mark.slow
-@pytest.mark.once
-def test_a_stop_in_validation_waits_for_one_batch(
-    finished_run, tmp_path, monkeypatch
+@pytest.mark.representatives(2)
+@pytest.mark.parametrize("phase", ["validation", "report", "test"])
+def test_a_stop_between_steps_waits_for_one_batch(
+    finished_run, tmp_path, monkeypatch, phase
 ):
-    """The state of before is saved, and validated again."""
+    """The state of before is saved, and what it had of results is kept."""
+    folder, step = RunFolder(tmp_path / "run"), 20
+    if phase != "validation":
+        shutil.copytree(finished_run.path, folder.path)
+        step = 40
+    stop = Sigterm(1 if phase == "report" else 2)
     with monkeypatch.context() as patch:
-        calls = []
-        send = send_at(calls)
-        with_calls(patch, steps, "evaluation_step", lambda f: send(2, f))
-        with pytest.raises(Stopped, match=f"at step {STEPS}. Resume with"):
-            run_smoke(tmp_path)
-        assert len(calls) == 2
-    folder = RunFolder(tmp_path / "run")
-    assert folder.read().status == "stopped"
-    assert folder.exists(f"checkpoints/ckpt-{STEPS}-0.index")
-    assert not folder.exists("metrics.csv")
-    assert_same_end(run_smoke(tmp_path), finished_run)
-
-
-@pytest.mark.slow
-@pytest.mark.representatives(1)
-@pytest.mark.once
-@pytest.mark.parametrize("phase", ["test", "report"])
-def test_a_stop_at_the_end_keeps_what_there_is(
-    finished_run, copied_run, tmp_path, monkeypatch, phase
-):
-    before = copied_run.read().metrics
-    with monkeypatch.context() as patch:
-        calls = []
-        send = send_at(calls)
-        if phase == "test":
-            with_calls(patch, steps, "evaluation_step", lambda f: send(2, f))
-        else:
-            curves = send(1, pictures.learning_curves)
+        if phase == "report":
+            curves = preceded(stop, pictures.learning_curves)
             patch.setattr(pictures, "learning_curves", curves)
-        with pytest.raises(Stopped, match=r"at step 40\. Resume with"):
+        else:
+            precede_steps(patch, steps, "evaluation_step", stop)
+        with pytest.raises(Stopped, match=rf"at step {step}\. Resume with"):
             run_smoke(tmp_path, draws=phase == "report")
-        assert len(calls) == (2 if phase == "test" else 1)
-    assert copied_run.read().status == "stopped"
-    assert copied_run.read().metrics == before
+    assert stop.calls == (1 if phase == "report" else 2)
+    assert folder.read().status == "stopped"
+    if phase == "validation":
+        assert folder.exists("checkpoints/ckpt-20-0.index")
+        assert not folder.exists("metrics.csv")
+    else:
+        assert folder.read().metrics == finished_run.read().metrics
     assert_same_end(run_smoke(tmp_path), finished_run)
-    assert copied_run.read().status == "finished"
+    assert folder.read().status == "finished"
 
 
-def test_a_stop_before_the_first_step_is_obeyed_at_once(tmp_path, monkeypatch):
-    def network(*arguments):
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0.1)
-        raise AssertionError("the signal was only noted")
-
-    monkeypatch.setattr(loop, "recipe_network", network)
-    with pytest.raises(Stopped):
-        run_smoke(tmp_path)
-
-
-@pytest.mark.once
 @pytest.mark.thorough
 def test_rates_are_true_with_checkpoints_and_after_a_stop(
     finished_run, tmp_path, monkeypatch
@@ -129,29 +111,21 @@ def test_rates_are_true_with_checkpoints_and_after_a_stop(
     Stopped where a strategy takes the signals, as one of several workers does.
     """
 
-    def slow(function):
-        def call(*arguments):
-            time.sleep(0.02)
-            return function(*arguments)
+    def take_signals():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
-        return call
+    def wait():
+        time.sleep(0.02)
 
-    def take(create):
-        def call(*arguments):
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            return create(*arguments)
-
-        return call
-
-    before = signal.getsignal(signal.SIGTERM)
+    handler = signal.getsignal(signal.SIGTERM)
+    precede_steps(monkeypatch, loop, "training_step", wait)
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "create_strategy", take(loop.create_strategy))
-        send = send_at([])
-        with_calls(patch, loop, "training_step", lambda f: send(10, slow(f)))
+        create = preceded(take_signals, loop.create_strategy)
+        patch.setattr(loop, "create_strategy", create)
+        precede_steps(patch, loop, "training_step", Sigterm(10))
         with pytest.raises(Stopped, match="at step 10"):
             run_smoke(tmp_path)
-    assert signal.getsignal(signal.SIGTERM) == before
-    with_calls(monkeypatch, loop, "training_step", slow)
+    assert signal.getsignal(signal.SIGTERM) == handler
     folder = run_smoke(tmp_path, {"checkpoint_steps": 4})
     rates = [float(row["images_per_second"]) for row in metrics_rows(folder)]
     assert len(rates) == 2
@@ -159,7 +133,6 @@ def test_rates_are_true_with_checkpoints_and_after_a_stop(
     assert_same_end(folder, finished_run)
 
 
-@pytest.mark.once
 @pytest.mark.thorough
 def test_rates_leave_out_what_a_callback_takes(tmp_path, monkeypatch):
     """By a clock that jumps a million seconds at the end of each epoch."""
@@ -178,7 +151,6 @@ class KilledError(Exception):
 
 
 @pytest.mark.slow
-@pytest.mark.once
 def test_a_run_killed_before_a_checkpoint_is_due_comes_back(
     finished_run, tmp_path, monkeypatch
 ):
@@ -196,31 +168,39 @@ def test_a_run_killed_before_a_checkpoint_is_due_comes_back(
     assert_same_end(folder, finished_run)
 
 
+def test_a_signal_is_noted_once_and_then_as_before():
+    before = signal.getsignal(signal.SIGTERM)
+    with devices.StopRequest() as request:
+        request.at_once = False
+        assert request.received is None
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert request.received == "SIGTERM"
+        assert signal.getsignal(signal.SIGTERM) == before
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
 # A lost TPU or worker.
 
 
 def raising(error):
-    """Returns a decorator: the function raises an error in its place."""
+    """An action: it raises an error."""
 
-    def decorate(function):
-        def call(*arguments):
-            raise error
+    def action():
+        raise error
 
-        return call
-
-    return decorate
+    return action
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("place", ["data", "step"])
 def test_a_lost_device_ends_a_run_that_can_be_resumed(
     tmp_path, monkeypatch, place
 ):
     lost = tf.errors.UnavailableError(None, None, "Socket closed\nDetails")
     if place == "step":
-        with_calls(monkeypatch, loop, "training_step", raising(lost))
+        precede_steps(monkeypatch, loop, "training_step", raising(lost))
     else:
-        monkeypatch.setattr(loop, "InputPipeline", raising(lost)(None))
+        pipeline = preceded(raising(lost), loop.InputPipeline)
+        monkeypatch.setattr(loop, "InputPipeline", pipeline)
     with pytest.raises(Stopped, match="lost: Socket closed\nThe same"):
         run_smoke(tmp_path)
     folder = RunFolder(tmp_path / "run")
@@ -230,11 +210,10 @@ def test_a_lost_device_ends_a_run_that_can_be_resumed(
 
 
 @pytest.mark.thorough
-@pytest.mark.once
 def test_a_fault_is_not_taken_for_a_lost_device(tmp_path, monkeypatch):
     monkeypatch.setattr(devices, "number_of_workers", lambda: 2)
     fault = tf.errors.InternalError(None, None, "A kernel failed")
-    with_calls(monkeypatch, loop, "training_step", raising(fault))
+    precede_steps(monkeypatch, loop, "training_step", raising(fault))
     with pytest.raises(tf.errors.InternalError):
         run_smoke(tmp_path, {"strategy": "default"})
     assert RunFolder(tmp_path / "run").read().status == "running"
@@ -243,7 +222,6 @@ def test_a_fault_is_not_taken_for_a_lost_device(tmp_path, monkeypatch):
 COLLECTIVE = "Graph execution error:\n\nCollective ops is aborted by: gone"
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     ("kind", "message", "workers", "lost"),
     [
@@ -269,11 +247,10 @@ def test_which_errors_say_that_a_worker_is_lost(
 ):
     monkeypatch.setattr(devices, "number_of_workers", lambda: workers)
     error = getattr(tf.errors, kind)(None, None, message)
-    assert is_lost(error) == lost
+    assert devices.is_lost(error) == lost
 
 
 @pytest.mark.slow
-@pytest.mark.once
 def test_only_the_chief_leaves_files(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "is_chief", lambda: False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -287,7 +264,6 @@ def test_only_the_chief_leaves_files(tmp_path, monkeypatch):
 
 
 @pytest.mark.thorough
-@pytest.mark.once
 def test_broken_pictures_cost_the_pictures_alone(
     copied_run, tmp_path, monkeypatch
 ):
@@ -307,85 +283,125 @@ def test_broken_pictures_cost_the_pictures_alone(
 
 
 @pytest.mark.slow
-@pytest.mark.once
 def test_a_run_without_its_checkpoints_is_not_begun_again(copied_run, tmp_path):
     shutil.rmtree(copied_run.file("checkpoints"))
     before = weights(copied_run)
     with pytest.raises(ValueError, match="has weights but no checkpoint"):
         run_smoke(tmp_path, epochs=3)
-    for now, then in zip(weights(copied_run), before, strict=True):
-        np.testing.assert_array_equal(now, then)
+    assert_same(weights(copied_run), before)
     assert copied_run.read().status == "finished"
+
+
+def seed_generators():
+    random.seed(3)
+    np.random.seed(3)  # noqa: NPY002
+
+
+def random_numbers():
+    return random.random(), np.random.uniform()  # noqa: NPY002
 
 
 @contextlib.contextmanager
 def settings_left_alone():
     """The settings of the caller are to be as they were."""
-    random.seed(3)
-    np.random.seed(3)  # noqa: NPY002
+    seed_generators()
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
     yield
-    drawn = random.random(), np.random.uniform()  # noqa: NPY002
-    random.seed(3)
-    np.random.seed(3)  # noqa: NPY002
-    assert drawn == (random.random(), np.random.uniform())  # noqa: NPY002
+    drawn = random_numbers()
+    seed_generators()
+    assert drawn == random_numbers()
     policy = tf.keras.mixed_precision.global_policy()
     assert policy.name == "mixed_bfloat16"
     assert not devices.config.is_op_determinism_enabled()
 
 
 @pytest.mark.slow
-@pytest.mark.once
 def test_the_best_weights_are_those_of_the_checkpoint(copied_run, tmp_path):
     """Whatever a process that was killed wrote after it."""
     before = weights(copied_run)
     os.remove(copied_run.file("best.weights.npz"))
     with settings_left_alone():
         run_smoke(tmp_path, {"deterministic": True})
-    for now, then in zip(weights(copied_run), before, strict=True):
-        np.testing.assert_array_equal(now, then)
+    assert_same(weights(copied_run), before)
 
 
-def draws():
-    """What a caller draws, of all generators that there are."""
-    layer, ones = tf.keras.layers.Dense(3), tf.ones([100])
-    layer.build((None, 4))
-    numbers = tf.data.Dataset.range(100).shuffle(100)
-    dropped = tf.keras.layers.Dropout(0.5)(ones, training=True)
-    drawn = [layer.kernel, tf.random.uniform([3]), dropped]
-    if KERAS_3:
-        drawn.append(tf.keras.random.uniform([3]))
-    values = [np.asarray(values).tolist() for values in drawn]
-    random_numbers = random.random(), np.random.uniform()  # noqa: NPY002
-    return [*values, [*numbers.as_numpy_iterator()], random_numbers]
-
-
-@pytest.mark.parametrize("seed", [3, None])
-def test_the_callers_draws_go_on_as_they_would_have(seed):
-    """Else each trial of a random search would be the same."""
-    found = []
-    for is_between in (False, True, True):
-        tf.keras.utils.set_random_seed(3)
-        if seed is None:
-            tf.random.set_seed(None)
-        draws()
-        if is_between:
-            with devices.callers_state_restored():
-                tf.keras.utils.set_random_seed(5)
-                draws()
-        found.append(draws())
-    if seed is None:  # TensorFlow draws by chance; Keras as it was told.
-        tensors = [np.concatenate([d[1], d[2], d[-2]]) for d in found]
-        assert not np.array_equal(tensors[0], tensors[1])
-        assert not np.array_equal(tensors[1], tensors[2])
-    else:
-        assert found[1:] == found[:1] * 2
-
-
-@pytest.mark.once
 def test_a_failed_start_leaves_the_settings_alone(tmp_path):
     with (
         settings_left_alone(),
         pytest.raises(ValueError, match="1300 for 1295 images"),
     ):
         run_smoke(tmp_path, {"deterministic": True}, batch_size=1300)
+
+
+# Going on.
+
+
+@pytest.mark.slow
+def test_a_finished_run_can_be_given_more_epochs(finished_run, tmp_path):
+    """From its last step on it is a run of so many epochs."""
+    shutil.copytree(finished_run.path, tmp_path / "run")
+    said = []
+    folder = run_smoke(tmp_path, say=said.append, epochs=3)
+    text = "\n".join(said)
+    assert "with 3 epochs in place of 2: from here on the learning rate" in text
+    assert "Resuming at step 40." in text
+    rows = metrics_rows(folder)
+    assert rows[:2] == metrics_rows(finished_run)
+    assert rows[2]["step"] == "60"
+    schedule = training.recipe_schedule(resolve("smoke", {"epochs": 3}), 20)
+    assert float(rows[2]["learning_rate"]) == float(schedule(59))
+    assert folder.read().recipe["epochs"] == 3
+    with pytest.raises(ValueError, match=r"epochs is 3, not 2.*can grow"):
+        run_smoke(tmp_path)
+
+
+@pytest.mark.parametrize("changed", [[], ["test"], ["train", "validation"]])
+def test_a_run_goes_on_with_its_own_images_alone(
+    finished_run, tmp_path, changed
+):
+    """Else it might train on what it was tested on."""
+    folder, run = RunFolder(tmp_path), finished_run.read()
+    images = data.load_digits()
+    prints = record.fingerprints(images)
+    assert list(prints) == ["train", "validation", "test"]
+    others = {**run.fingerprints, **dict.fromkeys(changed, "another")}
+    folder.write(dataclasses.replace(run, fingerprints=others))
+    if changed:
+        what = f"images of the parts: {', '.join(changed)}. Resume it with"
+        with pytest.raises(ValueError, match=what):
+            record.check_same_images(folder, images, prints)
+    else:
+        record.check_same_images(folder, images, prints)
+    # A version that noted none of them could not tell.
+    folder.write(dataclasses.replace(run, fingerprints={}))
+    record.check_same_images(folder, images, prints)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_its_own_classes_alone(tmp_path):
+    """A class that is renamed would permute the labels."""
+    images = tmp_path / "images"
+    write_folder(images, classes=("apple", "pear"), number=20)
+
+    def interrupt(model, row):
+        raise Stopped
+
+    changes = {
+        "data": f"folder:{images}",
+        "batch_size": 8,
+        "model_arguments": {"stages": ["C"], "widths": [4], "strides": [1]},
+    }
+    with pytest.raises(Stopped):
+        run_smoke(tmp_path, on_epoch=interrupt, **changes)
+    before = (tmp_path / "run" / "run.json").read_text()
+    (images / "apple").rename(images / "zapple")
+    with pytest.raises(ValueError, match=r"gone: \['apple'\]; new: \['zap"):
+        run_smoke(tmp_path, **changes)
+    (images / "zapple").rename(images / "apple")
+    (images / "pear" / "0.png").rename(tmp_path / "0.png")
+    with pytest.raises(ValueError, match="sizes of the parts: {'train': 2.*},"):
+        run_smoke(tmp_path, **changes)
+    assert (tmp_path / "run" / "run.json").read_text() == before
+    (tmp_path / "0.png").rename(images / "pear" / "0.png")
+    folder = run_smoke(tmp_path, **changes)
+    assert folder.read().classes == ("apple", "pear")

@@ -13,6 +13,7 @@ from lambdanet_tf.training.optimizer import apply_gradients
 from lambdanet_tf.training.optimizer import scale_loss
 from lambdanet_tf.training.state import TrainState
 from lambdanet_tf.training.steps import update_step
+from tests.support.arrays import assert_same
 
 STEPS = 6
 WITHOUT = {
@@ -38,6 +39,12 @@ def small_model(**arguments):
 
 def values(model):
     return [w.numpy() for w in model.trainable_variables]
+
+
+def move(model):
+    """Adds 1 to every trainable weight."""
+    for weight in model.trainable_variables:
+        weight.assign_add(tf.ones(weight.shape))
 
 
 def random_gradients(model, rng, steps=STEPS):
@@ -156,10 +163,9 @@ def test_every_kernel_decays_and_nothing_else(name):
         unconnected_gradients=tf.UnconnectedGradients.ZERO,
     )
     names = {id(weight): name for name, weight in named.items()}
+    pairs = zip(model.trainable_variables, gradients, strict=True)
     decayed = {}
-    for weight, gradient in zip(
-        model.trainable_variables, gradients, strict=True
-    ):
+    for weight, gradient in pairs:
         key = names[id(weight)]
         is_kernel = len(weight.shape) > 1 and not key.endswith("embeddings")
         decayed[key] = is_kernel
@@ -181,14 +187,12 @@ def linear_model(**arguments):
     )
 
 
-def take_steps(strategy, make_model, batches, **fields):
-    """A model after steps of `update_step` on some batches."""
-    recipe = Recipe(
-        **{**WITHOUT, "batch_size": 4, "label_smoothing": 0.0, **fields}
-    )
+def take_steps(strategy, arguments, batches, **fields):
+    """A linear model after steps of `update_step` on some batches."""
+    recipe = Recipe(**WITHOUT, batch_size=4, label_smoothing=0.0, **fields)
     with strategy.scope():
         tf.keras.utils.set_random_seed(1)
-        model = make_model()
+        model = linear_model(**arguments)
         optimizer = recipe_optimizer(recipe, len(batches))
         state = TrainState(model, optimizer, Averages(model, recipe.ema_decay))
         step = update_step(state, recipe)
@@ -238,14 +242,10 @@ def strategy(request):
 
 def test_a_penalty_counts_once_for_each_batch(rng, strategy):
     """However many replicas there are; by NumPy."""
-    regularizer = tf.keras.regularizers.L2(0.3 / 2)
+    arguments = {"kernel_regularizer": tf.keras.regularizers.L2(0.3 / 2)}
     batches = batches_of(rng)
     model = take_steps(
-        strategy,
-        lambda: linear_model(kernel_regularizer=regularizer),
-        batches,
-        learning_rate=0.5,
-        momentum=0.9,
+        strategy, arguments, batches, learning_rate=0.5, momentum=0.9
     )
     tf.keras.utils.set_random_seed(1)
     kernel = linear_model().get_weights()[0].astype(np.float64)
@@ -262,12 +262,8 @@ def test_a_penalty_counts_once_for_each_batch(rng, strategy):
 def test_constraints_are_honored(rng, strategy):
     norms = []
     for constraint in (None, tf.keras.constraints.MaxNorm(0.1)):
-        model = take_steps(
-            strategy,
-            lambda c=constraint: linear_model(kernel_constraint=c),
-            batches_of(rng),
-            learning_rate=1.0,
-        )
+        arguments, batches = {"kernel_constraint": constraint}, batches_of(rng)
+        model = take_steps(strategy, arguments, batches, learning_rate=1.0)
         norms.append(np.linalg.norm(model.get_weights()[0], axis=0))
     assert norms[0].min() > 0.2
     assert norms[1].max() <= 0.1 + 1e-6
@@ -280,25 +276,17 @@ def test_constraints_are_honored(rng, strategy):
 def test_clipping_bounds_the_norm_of_all_gradients_together(rng, bound):
     model = small_model()
     (gradients,) = random_gradients(model, rng, steps=1)
-    (before, after), _ = optimize(
-        model,
-        [gradients],
-        learning_rate=1.0,
-        momentum=0.0,
-        global_clipnorm=bound,
-    )
+    fields = {"learning_rate": 1.0, "momentum": 0.0, "global_clipnorm": bound}
+    (before, after), _ = optimize(model, [gradients], **fields)
     norm = np.sqrt(sum(np.sum(g**2) for g in gradients))
-    for w, new, g in zip(before, after, gradients, strict=True):
-        expected = g * min(1.0, bound / norm)
-        np.testing.assert_allclose(w - new, expected, rtol=1e-4, atol=1e-6)
+    expected = [g * min(1.0, bound / norm) for g in gradients]
+    taken = [w - new for w, new in zip(before, after, strict=True)]
+    assert_same(taken, expected, rtol=1e-4, atol=1e-6)
 
 
-def different_gradients(strategy, pair, precision="float32", **fields):
+def different_gradients(strategy, pair, **fields):
     """The change of a weight whose gradients differ between two replicas."""
-    recipe = Recipe(
-        **{**WITHOUT, "learning_rate": 1.0, "momentum": 0.0, **fields},
-        precision=precision,
-    )
+    recipe = Recipe(**WITHOUT, learning_rate=1.0, momentum=0.0, **fields)
     with strategy.scope():
         layer = tf.keras.layers.Dense(1, use_bias=False)
         layer.build((None, 1))
@@ -332,12 +320,14 @@ def test_gradients_are_summed_over_replicas_before_clipping(two_replicas):
 
 @pytest.mark.slow
 def test_an_overflow_in_one_replica_stops_the_update(two_replicas):
-    for pair, expected in (
-        ([-10.0, 1.0], 9.0),
-        ([-10.0, np.inf], 0.0),
-        ([np.inf, 1.0], 0.0),
+    for one, other, expected in (
+        (-10.0, 1.0, 9.0),
+        (-10.0, np.inf, 0.0),
+        (np.inf, 1.0, 0.0),
     ):
-        change = different_gradients(two_replicas, pair, "mixed_float16")
+        change = different_gradients(
+            two_replicas, [one, other], precision="mixed_float16"
+        )
         assert change == pytest.approx(expected, rel=1e-5)
 
 
@@ -350,8 +340,7 @@ def test_averages_follow_their_formula():
     model.set_weights([np.zeros_like(w) for w in model.get_weights()])
     averages = Averages(model, 0.9999)
     for number in range(1, 51):
-        for weight in model.trainable_variables:
-            weight.assign_add(tf.ones(weight.shape))
+        move(model)
         averages.update(number)
     np.testing.assert_allclose(values(model)[0], 50.0)
     averages.swap()
@@ -361,15 +350,13 @@ def test_averages_follow_their_formula():
 def test_swapping_twice_changes_nothing():
     model = small_model()
     averages = Averages(model, 0.9)
-    for weight in model.trainable_variables:
-        weight.assign_add(tf.ones(weight.shape))
+    move(model)
     before = model.get_weights()
     with averages.applied():
         assert averages.is_swapped
         assert not np.array_equal(model.get_weights()[0], before[0])
     assert not averages.is_swapped
-    for now, then in zip(model.get_weights(), before, strict=True):
-        np.testing.assert_array_equal(now, then)
+    assert_same(model.get_weights(), before)
 
 
 def test_without_a_decay_there_are_no_averages():
@@ -379,8 +366,7 @@ def test_without_a_decay_there_are_no_averages():
     averages.update(1)
     averages.swap()
     assert averages.variables == []
-    for now, then in zip(model.get_weights(), before, strict=True):
-        np.testing.assert_array_equal(now, then)
+    assert_same(model.get_weights(), before)
     with pytest.raises(ValueError, match=r"`decay` must be .*\[0, 1\)"):
         Averages(model, 1.0)
 
@@ -421,8 +407,7 @@ def test_a_gradient_that_overflows_changes_no_weight(rng):
     history, optimizer = optimize(
         model, [bad, good], precision="mixed_float16", learning_rate=0.1
     )
-    for old, new in zip(history[0], history[1], strict=True):
-        np.testing.assert_array_equal(old, new)
+    assert_same(history[1], history[0])
     assert not np.array_equal(history[1][0], history[2][0])
     assert float(scale_loss(optimizer, tf.constant(1.0))) == 2.0**14
 
@@ -435,5 +420,4 @@ def test_the_loss_scale_cancels(rng):
     actual, _ = optimize(
         scaled, steps, learning_rate=0.1, precision="mixed_float16"
     )
-    for a, b in zip(actual[2], expected[2], strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    assert_same(actual[2], expected[2], rtol=1e-5, atol=1e-6)

@@ -63,8 +63,9 @@ def masked_bmp(red, green, blue):
     return head + info + struct.pack("<III", red, green, blue) + rows
 
 
-def tiff(strips, bits, photometric=1, samples=1, planar=1, sample_format=1):
+def tiff(planes, bits, photometric=1, samples=1, planar=1, sample_format=1):
     """An uncompressed little-endian TIFF of SIZE x SIZE pixels."""
+    strips = [plane.tobytes() for plane in planes]
     tags = {256: ("H", [SIZE]), 257: ("H", [SIZE]),
             258: ("H", [bits] * samples), 259: ("H", [1]),
             262: ("H", [photometric]), 273: ("I", [0] * len(strips)),
@@ -95,39 +96,24 @@ def tiff(strips, bits, photometric=1, samples=1, planar=1, sample_format=1):
 def hand_made_tiffs():
     """TIFFs that Pillow does not write, of a ramp; None: to be refused."""
     ramp = np.tile(np.linspace(0, 1, SIZE), (SIZE, 1))
-    eight = (ramp * 255).astype("u1")
-    sixteen = (ramp * 65535).astype("<u2")
-    twelve = np.round(ramp * 4095).astype(int).ravel()
-    twelve = b"".join(
-        bytes([a >> 4, (a & 15) << 4 | b >> 8, b & 255])
-        for a, b in zip(twelve[::2], twelve[1::2], strict=True)
-    )
-    rgb = [ramp, 0 * ramp, 1 - ramp]
-    gray = np.stack([eight] * 3, -1)
-    color = np.stack([(c * 255).astype("u1") for c in rgb], -1)
-    by_plane = [(c * 65535).astype("<u2").tobytes() for c in rgb]
+    eight, sixteen = (ramp * 255).astype("u1"), (ramp * 65535).astype("<u2")
+    signed = ((ramp - 0.5) * 254).astype("i1")
+    a, b = np.round(ramp * 4095).astype(int).reshape(-1, 2).T
+    twelve = np.stack([a >> 4, (a & 15) << 4 | b >> 8, b & 255], -1)
+    planes = [eight, 0 * eight, ((1 - ramp) * 255).astype("u1")]
+    deep = [sixteen, 0 * sixteen, ((1 - ramp) * 65535).astype("<u2")]
+    gray, color = np.stack([eight] * 3, -1), np.stack(planes, -1)
     return {
-        "8": (tiff([eight.tobytes()], 8), gray),
-        "8 white is zero": (tiff([eight.tobytes()], 8, 0), 255 - gray),
-        "16": (tiff([sixteen.tobytes()], 16), gray),
-        "16 white is zero": (tiff([sixteen.tobytes()], 16, 0), 255 - gray),
-        "12": (tiff([twelve], 12), None),
-        "signed": (
-            tiff([((ramp - 0.5) * 254).astype("i1").tobytes()], 8,
-                 sample_format=2),
-            None,
-        ),
-        "RGB by plane": (
-            tiff([(c * 255).astype("u1").tobytes() for c in rgb], 8, 2, 3, 2),
-            color,
-        ),
-        "RGB 16": (
-            tiff([(np.stack(rgb, -1) * 65535).astype("<u2").tobytes()], 16, 2,
-                 3),
-            color,
-        ),
-        "RGB 16 by plane": (tiff(by_plane, 16, 2, 3, 2), None),
-    }  # fmt: skip
+        "8": (tiff([eight], 8), gray),
+        "8 white is zero": (tiff([eight], 8, 0), 255 - gray),
+        "16": (tiff([sixteen], 16), gray),
+        "16 white is zero": (tiff([sixteen], 16, 0), 255 - gray),
+        "12": (tiff([twelve.astype("u1")], 12), None),
+        "signed": (tiff([signed], 8, sample_format=2), None),
+        "RGB by plane": (tiff(planes, 8, 2, 3, 2), color),
+        "RGB 16": (tiff([np.stack(deep, -1)], 16, 2, 3), color),
+        "RGB 16 by plane": (tiff(deep, 16, 2, 3, 2), None),
+    }
 
 
 def table():

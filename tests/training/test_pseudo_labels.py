@@ -12,6 +12,8 @@ from lambdanet_tf import training
 from lambdanet_tf.data import pseudo_labels
 from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.training import teacher
+from tests.support.arrays import assert_same
+from tests.support.serving_run import ARGUMENTS
 from tests.support.serving_run import CLASSES
 from tests.support.serving_run import write_run
 from tests.support.smoke_run import run_recipe
@@ -23,15 +25,8 @@ RECIPE = {"name": "digits", "image_size": 8, "evaluation_crop": 1.0}
 def run(tmp_path_factory):
     """A finished run for images of 8x8, five classes."""
     folder = tmp_path_factory.mktemp("teacher") / "run"
-    arguments = {
-        "input_shape": [8, 8, 1],
-        "classes": len(CLASSES),
-        "stages": ["CL"],
-        "widths": [8],
-        "strides": [1],
-        "classifier_activation": None,
-    }
-    write_run(folder, arguments=arguments, recipe=RECIPE)
+    logits = {"input_shape": [8, 8, 1], "classifier_activation": None}
+    write_run(folder, arguments=ARGUMENTS | logits, recipe=RECIPE)
     return RunFolder(folder).read()
 
 
@@ -59,30 +54,24 @@ def records(folder):
     return images, np.stack([row.numpy() for _, row in pairs])
 
 
-@pytest.fixture
-def label(run, pictures, tmp_path):
-    """Labels the pictures in a folder of that name; returns the report."""
+@pytest.fixture(scope="module")
+def label(run, pictures):
+    """Labels the pictures in a folder; returns the report."""
 
-    def label_in(name, print_fn=print, **options):
-        options = {"threshold": 0.0, **options}
+    def label_in(folder, print_fn=print, **options):
+        options = training.LabelOptions(**{"threshold": 0.0, **options})
         return training.label_images(
-            run,
-            str(pictures),
-            str(tmp_path / name),
-            training.LabelOptions(**options),
-            print_fn=print_fn,
+            run, str(pictures), str(folder), options, print_fn
         )
 
     return label_in
 
 
 @pytest.fixture(scope="module")
-def everything(run, pictures, tmp_path_factory):
+def everything(label, tmp_path_factory):
     """A folder with the labels of all pictures, and the report."""
     folder = tmp_path_factory.mktemp("labels") / "all"
-    options = training.LabelOptions(threshold=0.0, batch_size=4)
-    report = training.label_images(run, str(pictures), str(folder), options)
-    return folder, report
+    return folder, label(folder, batch_size=4)
 
 
 @pytest.mark.slow
@@ -104,7 +93,7 @@ def test_labels_are_the_predictions_of_the_run(run, everything):
 def test_all_replicas_label(everything, label, tmp_path, two_replicas):
     """Batches of 4 of 22 images: the last one is smaller."""
     with two_replicas.scope():
-        label("two", batch_size=4)
+        label(tmp_path / "two", batch_size=4)
     one, two = records(everything[0]), records(tmp_path / "two")
     np.testing.assert_array_equal(two[0], one[0])
     np.testing.assert_allclose(two[1], one[1], rtol=1e-5, atol=1e-7)
@@ -122,20 +111,19 @@ def test_threshold_keeps_the_certain_images(everything, label, tmp_path):
     _, probabilities = records(everything[0])
     certainties = np.sort(probabilities.max(-1))
     middle = float((certainties[10] + certainties[11]) / 2)
-    label("half", threshold=middle)
+    label(tmp_path / "half", threshold=middle)
     _, kept = records(tmp_path / "half")
-    np.testing.assert_allclose(
-        np.sort(kept.max(-1)), certainties[11:], rtol=1e-5
-    )
+    kept = np.sort(kept.max(-1))
+    np.testing.assert_allclose(kept, certainties[11:], rtol=1e-5)
     with pytest.raises(ValueError, match="`threshold` must keep some"):
-        label("none", threshold=1.0)
+        label(tmp_path / "none", threshold=1.0)
 
 
 @pytest.mark.once
 @pytest.mark.thorough
 def test_each_class_gives_as_many_as_asked_for(everything, label, tmp_path):
     _, probabilities = records(everything[0])
-    report = label("balanced", images_per_class=7)
+    report = label(tmp_path / "balanced", images_per_class=7)
     counts = counts_of(probabilities)
     assert report["kept_of_each_class"] == {
         name: 7 if number else 0 for name, number in counts.items()
@@ -153,22 +141,20 @@ def test_each_class_gives_as_many_as_asked_for(everything, label, tmp_path):
 @pytest.mark.once
 def test_goes_on_where_it_was_stopped(label, tmp_path, monkeypatch):
     monkeypatch.setattr(teacher, "_IMAGES_PER_FILE", 8)
-    label("a")
+    label(tmp_path / "a")
 
     def stop(text):
         if text.startswith("16 of"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        label("b", stop)
+        label(tmp_path / "b", stop)
     with pytest.raises(ValueError, match="was begun with another run"):
-        label("b", threshold=0.1)
+        label(tmp_path / "b", threshold=0.1)
     said = []
-    label("b", said.append)
+    label(tmp_path / "b", said.append)
     assert len(said) == 1
-    one, two = records(tmp_path / "a"), records(tmp_path / "b")
-    np.testing.assert_array_equal(two[0], one[0])
-    np.testing.assert_array_equal(two[1], one[1])
+    assert_same(records(tmp_path / "b"), records(tmp_path / "a"))
     names = sorted(path.name for path in (tmp_path / "b").iterdir())
     assert names == [
         "bad_images.txt",
@@ -179,23 +165,18 @@ def test_goes_on_where_it_was_stopped(label, tmp_path, monkeypatch):
         "pseudo_labels.json",
     ]
     with pytest.raises(ValueError, match="must be a new or an empty one"):
-        label("b")
+        label(tmp_path / "b")
 
 
 def write_labelled(folder, count=16):
-    """An .npz file of labelled images, and their arrays."""
+    """An .npz file of labelled images."""
     generator = np.random.default_rng(3)
     images = generator.integers(0, 256, (count, 8, 8, 1)).astype(np.uint8)
     labels = np.arange(count) % len(CLASSES)
     path = folder / "labelled.npz"
-    np.savez(
-        path,
-        x_train=images,
-        y_train=labels,
-        x_test=images,
-        y_test=labels,
-        classes=np.array(CLASSES),
-    )
+    parts = {"x_train": images, "y_train": labels}
+    parts |= {"x_test": images, "y_test": labels}
+    np.savez(path, **parts, classes=np.array(CLASSES))
     return path
 
 
@@ -258,9 +239,8 @@ def test_batches_are_the_same_from_any_step(tmp_path):
     pipeline = student(tmp_path, mixup=0.3, flip=True, augmentation="pad_crop")
     whole = list(pipeline.dataset().take(9))
     rest = list(pipeline.dataset(step=4).take(5))
-    for (images, labels), (again, same) in zip(whole[4:], rest, strict=True):
-        np.testing.assert_array_equal(images, again)
-        np.testing.assert_array_equal(labels, same)
+    for batch, same in zip(whole[4:], rest, strict=True):
+        assert_same(batch, same)
     np.testing.assert_allclose(np.sum(whole[0][1], axis=-1), 1.0, rtol=1e-5)
 
 

@@ -1,7 +1,5 @@
 """Real processes that are stopped and killed, and go on to the same end."""
 
-import csv
-import json
 import random
 import signal
 import time
@@ -10,6 +8,8 @@ import numpy as np
 import pytest
 
 from lambdanet_tf.models.weights import RUN_WEIGHTS
+from lambdanet_tf.runs import RunFolder
+from tests.support.smoke_run import metrics_rows
 from tests.support.train_process import Process
 from tests.support.train_process import clusters
 
@@ -38,11 +38,14 @@ def step_of(folder):
 
 def figures(folder):
     """The lines of metrics.csv without what depends on the clock."""
-    with open(folder / "metrics.csv", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
+    rows = metrics_rows(RunFolder(folder))
     for row in rows:
         del row["seconds"], row["images_per_second"]
     return rows
+
+
+def status(folder):
+    return RunFolder(folder).read().status
 
 
 @pytest.mark.slow
@@ -67,7 +70,7 @@ def test_stopped_and_killed_runs_end_with_the_same_bits(start, tmp_path):
     time.sleep(chance.random() / 2)
     second.send(signal.SIGKILL)
     assert second.end()[0] == -signal.SIGKILL
-    assert json.loads((war / "run.json").read_text())["status"] == "running"
+    assert status(war) == "running"
 
     code, output = start(*command, "--run-dir", str(war), "--resume").end()
     assert code == 0, output
@@ -76,8 +79,7 @@ def test_stopped_and_killed_runs_end_with_the_same_bits(start, tmp_path):
     assert code == 0, output
 
     assert figures(war) == figures(peace)
-    expected = np.load(peace / RUN_WEIGHTS)
-    actual = np.load(war / RUN_WEIGHTS)
+    actual, expected = np.load(war / RUN_WEIGHTS), np.load(peace / RUN_WEIGHTS)
     assert actual.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_array_equal(actual[name], values, err_msg=name)
@@ -104,16 +106,12 @@ def test_workers_go_on_when_one_was_killed_and_came_back(start, tmp_path):
     ends = [process.end() for process in processes]
     assert [code for code, _ in ends] == [0] * number, ends
     assert "Resuming at step" in ends[0][1]
-    record = json.loads((run / "run.json").read_text())
-    assert record["status"] == "finished"
-    assert record["metrics"]["test_images"] == 359
-    assert record["metrics"]["device"] == (
-        f"{number} CPU replicas on {number} machines"
-    )
-    assert record["metrics"]["accuracy"] > 0.9
-    assert [row["epoch"] for row in figures(run)] == [
-        str(epoch) for epoch in range(1, 7)
-    ]
+    assert status(run) == "finished"
+    metrics = RunFolder(run).read().metrics
+    assert metrics["test_images"] == 359
+    assert metrics["device"] == f"{number} CPU replicas on {number} machines"
+    assert metrics["accuracy"] > 0.9
+    assert [row["epoch"] for row in figures(run)] == [*"123456"]
 
 
 @pytest.mark.once
@@ -127,4 +125,4 @@ def test_a_signal_to_one_worker_stops_all(start, tmp_path):
     processes[1].send(signal.SIGTERM)
     ends = [process.end() for process in processes]
     assert [code for code, _ in ends] == [75, 75], ends
-    assert json.loads((run / "run.json").read_text())["status"] == "stopped"
+    assert status(run) == "stopped"

@@ -22,6 +22,7 @@ from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.runs import newest_finished_run
+from tests.support.arrays import assert_same
 
 ARGUMENTS = {
     "input_shape": [8, 8, 1],
@@ -32,35 +33,37 @@ ARGUMENTS = {
 }
 
 
+NOW = time.struct_time((2031, 2, 3, 4, 5, 6, 0, 0, 0))
+
+
 @pytest.fixture
 def folder(tmp_path):
     return RunFolder(tmp_path / "runs" / "run")
 
 
+def claim(folder):
+    """Claims a folder and gives it back."""
+    with folder.claim():
+        pass
+
+
 def test_folders_are_named_by_time(tmp_path):
-    now = time.struct_time((2031, 2, 3, 4, 5, 6, 0, 0, 0))
-    names = [
-        os.path.basename(RunFolder.new(tmp_path, now).path) for _ in range(3)
-    ]
-    assert names == [
-        "20310203-040506",
-        "20310203-040506-2",
-        "20310203-040506-3",
-    ]
+    paths = [RunFolder.new(tmp_path, NOW).path for _ in range(3)]
+    name = f"{tmp_path}/20310203-040506"
+    assert paths == [name, f"{name}-2", f"{name}-3"]
 
 
 @pytest.mark.slow
 @pytest.mark.once
 def test_processes_that_start_together_get_a_folder_each(tmp_path):
     """Sixteen processes, which wait for each other at the last moment."""
-    now = time.struct_time((2031, 2, 3, 4, 5, 6, 0, 0, 0))
     barrier, (read, write) = multiprocessing.Barrier(16), os.pipe()
     children = []
     for _ in range(16):
         children.append(os.fork())
         if not children[-1]:
             barrier.wait(60)
-            folder = RunFolder.new(tmp_path / "runs", now)
+            folder = RunFolder.new(tmp_path / "runs", NOW)
             with folder.claim():
                 folder.write_text("report.md", str(os.getpid()))
             os.write(write, (folder.path + "\n").encode())
@@ -76,21 +79,18 @@ def test_processes_that_start_together_get_a_folder_each(tmp_path):
 def test_on_other_file_systems_a_number_tells_folders_apart():
     paths = {RunFolder.new("ram://test_runs").path for _ in range(9)}
     assert len(paths) == 9
-    with RunFolder(paths.pop()).claim():
-        pass
+    claim(RunFolder(paths.pop()))
 
 
 def test_a_claim_leaves_no_new_folder_behind(folder, tmp_path):
     with folder.claim():
         assert os.listdir(folder.path) == [".lock"]
     assert os.listdir(tmp_path) == []
-    with RunFolder.new(tmp_path / "runs").claim():
-        pass
+    claim(RunFolder.new(tmp_path / "runs"))
     assert os.listdir(tmp_path) == []
     with folder.claim():
         folder.write_text("run.json", "mine")
-    with folder.claim():
-        pass
+    claim(folder)
     assert os.listdir(folder.path) == ["run.json"]
 
 
@@ -104,38 +104,24 @@ def test_one_process_trains_in_a_folder(folder):
         os._exit(0)
     try:
         assert os.read(read, 100) == b"claimed"
-        with (
-            pytest.raises(ValueError, match="Another process writes to .*run"),
-            folder.claim(),
-        ):
-            pass
+        with pytest.raises(ValueError, match="Another process writes to .*run"):
+            claim(folder)
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    with folder.claim():  # The lock of a dead process holds nobody up.
-        pass
+    claim(folder)  # The lock of a dead process holds nobody up.
 
 
-def test_a_folder_that_is_no_run_is_left_alone(tmp_path):
+def test_a_folder_that_cannot_be_claimed_is_named_and_left_alone(tmp_path):
     (tmp_path / "cat.jpg").write_bytes(b"a picture")
-    with (
-        pytest.raises(ValueError, match="no run.json, but cat.jpg. Choose a"),
-        RunFolder(tmp_path).claim(),
-    ):
-        pass
+    with pytest.raises(ValueError, match="no run.json, but cat.jpg. Choose a"):
+        claim(RunFolder(tmp_path))
     assert os.listdir(tmp_path) == ["cat.jpg"]
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    folder = tmp_path / "file" / "run"
-    with (
-        pytest.raises(OSError, match="Cannot write to the folder .*file/run: "),
-        RunFolder(folder).claim(),
-    ):
-        pass
+    folder = RunFolder(tmp_path / "cat.jpg" / "run")
+    with pytest.raises(OSError, match="Cannot write to the folder .*jpg/run: "):
+        claim(folder)
     with pytest.raises(OSError, match="Cannot make a folder in --runs-dir"):
-        RunFolder.new(tmp_path / "file")
+        RunFolder.new(tmp_path / "cat.jpg")
 
 
 def test_files_have_the_rights_of_the_umask(folder):
@@ -160,14 +146,13 @@ def test_a_failed_write_keeps_the_former_file(folder, monkeypatch):
     with pytest.raises(OSError, match=r"Cannot write .*report.md: No space"):
         folder.write_text("report.md", "new")
     assert os.listdir(folder.path) == ["report.md"]
-    with open(folder.file("report.md"), encoding="utf-8") as stream:
-        assert stream.read() == "old"
+    assert pathlib.Path(folder.file("report.md")).read_text() == "old"
 
 
 def test_metrics_have_all_columns(folder):
     folder.write_metrics([{"epoch": 1, "loss": 2.5}, {"epoch": 2, "top5": 1.0}])
-    with open(folder.file("metrics.csv"), encoding="utf-8") as stream:
-        assert stream.read() == "epoch,loss,top5\n1,2.5,\n2,,1.0\n"
+    text = pathlib.Path(folder.file("metrics.csv")).read_text()
+    assert text == "epoch,loss,top5\n1,2.5,\n2,,1.0\n"
 
 
 # A run.
@@ -187,11 +172,7 @@ def test_a_run_comes_back_with_its_network(folder, rng):
     written = json.loads(json.dumps(run.to_dict()))
     assert json.loads(json.dumps(again.to_dict())) == written
     assert again.classes == ("a", "b", "c")
-    loaded = again.load_model()
-    for now, then in zip(
-        loaded.get_weights(), model.get_weights(), strict=True
-    ):
-        np.testing.assert_array_equal(now, then)
+    assert_same(again.load_model().get_weights(), model.get_weights())
     examples, labels = again.read_examples()
     np.testing.assert_allclose(examples, images, rtol=1e-6)
     assert labels.tolist() == [0, 1]
@@ -199,45 +180,37 @@ def test_a_run_comes_back_with_its_network(folder, rng):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("written", "message"),
     [
         (None, "is not the folder of a run: it has no run.json"),
         ("{", "run.json is not a JSON file"),
         ('{"format": 99}', "has format 99; this version"),
         ('{"format": 2}', "must describe a model, its arguments"),
-        (
-            '{"format": 2, "model": "m", "arguments": {}, "classes": [], '
-            '"status": "well"}',
-            "`status` must be one of .*'well'",
-        ),
+        ({"status": "well"}, "`status` must be one of .*'well'"),
+        ({"metrics": None}, r"run\.json .*`metrics`"),
+        ({"recipe": None}, r"run\.json .*`recipe`"),
+        ({"versions": None}, r"run\.json .*`versions`"),
+        ({"parts": [1]}, r"run\.json .*`parts`"),
+        ({"arguments": "text"}, r"run\.json .*`arguments`"),
+        ({"arguments": [1]}, r"run\.json .*`arguments`"),
+        ({"classes": "ab"}, r"run\.json .*`classes`"),
+        ({"model": 3}, r"run\.json .*`model`"),
+        ({"started": None}, r"run\.json .*`started`"),
     ],
 )
-def test_foreign_folders(folder, text, message):
-    if text is not None:
-        folder.write_text("run.json", text)
+def test_foreign_folders(folder, written, message):
+    """Without run.json, or with another text or other fields in it."""
+    if isinstance(written, dict):
+        run = Run("running", "LambdaResNetSmall", {}).to_dict()
+        written = json.dumps({**run, **written})
+    if written is not None:
+        folder.write_text("run.json", written)
     with pytest.raises(UserError, match=message):
         folder.read()
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("metrics", None),
-        ("recipe", None),
-        ("versions", None),
-        ("parts", [1]),
-        ("arguments", "text"),
-        ("arguments", [1]),
-        ("classes", "ab"),
-        ("model", 3),
-        ("started", None),
-    ],
-)
-def test_a_run_file_with_a_field_of_another_kind(folder, field, value):
-    fields = Run("running", "LambdaResNetSmall", {}).to_dict()
-    folder.write_text("run.json", json.dumps({**fields, field: value}))
-    with pytest.raises(UserError, match=rf"run\.json .*`{field}`"):
-        folder.read()
+def write_run(path, status="finished"):
+    RunFolder(path).write(Run(status, "LambdaResNetSmall", ARGUMENTS))
 
 
 def test_the_newest_finished_run(tmp_path):
@@ -245,8 +218,7 @@ def test_the_newest_finished_run(tmp_path):
     with pytest.raises(ValueError, match="holds no run at all"):
         newest_finished_run(tmp_path)
     for name, status in (("1", "finished"), ("2", "running"), ("3", "failed")):
-        run = Run(status, "LambdaResNetSmall", ARGUMENTS)
-        RunFolder(tmp_path / name).write(run)
+        write_run(tmp_path / name, status)
     assert newest_finished_run(tmp_path).folder == str(tmp_path / "1")
     shutil.rmtree(tmp_path / "1")
     with pytest.raises(ValueError, match="holds 2: running; 3: failed"):
@@ -255,14 +227,9 @@ def test_the_newest_finished_run(tmp_path):
 
 def test_the_newest_run_began_last_whatever_it_is_called(tmp_path):
     for name in ("mine", "20261124-120000", "another"):
-        RunFolder(tmp_path / name).write(
-            Run("finished", "LambdaResNetSmall", ARGUMENTS)
-        )
+        write_run(tmp_path / name)
     assert newest_finished_run(tmp_path).folder == str(tmp_path / "another")
-    # One that is resumed keeps its start.
-    RunFolder(tmp_path / "mine").write(
-        Run("finished", "LambdaResNetSmall", ARGUMENTS)
-    )
+    write_run(tmp_path / "mine")  # One that is resumed keeps its start.
     assert newest_finished_run(tmp_path).folder == str(tmp_path / "another")
 
 

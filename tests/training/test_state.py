@@ -1,6 +1,7 @@
 """What a checkpoint holds, and which one is restored."""
 
 import os
+import pathlib
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from lambdanet_tf.training import Averages
 from lambdanet_tf.training import NotFinite
 from lambdanet_tf.training.state import TrainState
 from lambdanet_tf.training.state import check_room
+from tests.support.arrays import assert_same
 
 OPTIMIZERS = {
     "sgd": lambda: tf.keras.optimizers.SGD(0.1, momentum=0.9),
@@ -21,17 +23,13 @@ OPTIMIZERS = {
 }
 
 
-def make_state(
-    units=(5, 5), optimizer="sgd", names=("first", "second"), **facts
-):
+def make_state(units=(5, 5), optimizer="sgd", names=("first", "second")):
     """A small network with two kernels of one shape, and its state."""
     model = tf.keras.Sequential(
         [
             tf.keras.layers.Input((5,)),
-            *(
-                tf.keras.layers.Dense(number, name=name)
-                for number, name in zip(units, names, strict=True)
-            ),
+            tf.keras.layers.Dense(units[0], name=names[0]),
+            tf.keras.layers.Dense(units[1], name=names[1]),
             tf.keras.layers.BatchNormalization(name="norm"),
         ]
     )
@@ -53,11 +51,6 @@ def arrays(state):
     return [*state.model.get_weights(), *averages, *slots]
 
 
-def assert_same(now, then):
-    for one, other in zip(now, then, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 def saved(tmp_path, steps=1, **arguments):
     """A state that was saved after some steps, after each one."""
     state = make_state(**arguments)
@@ -67,8 +60,8 @@ def saved(tmp_path, steps=1, **arguments):
     return state
 
 
-def silent(text):
-    del text
+def indices(folder):
+    return sorted(f for f in os.listdir(folder) if f.endswith(".index"))
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -98,10 +91,8 @@ def test_weights_are_restored_by_name_and_not_by_order(tmp_path):
     after = make_state(names=("second", "first"))
     after.restore(str(tmp_path))
     for name in ("first", "second"):
-        weights = [
-            s.model.get_layer(name).get_weights() for s in (after, before)
-        ]
-        assert_same(*weights)
+        layers = [state.model.get_layer(name) for state in (after, before)]
+        assert_same(*[layer.get_weights() for layer in layers])
 
 
 def test_no_checkpoint_is_no_error(tmp_path):
@@ -112,12 +103,10 @@ def test_no_checkpoint_is_no_error(tmp_path):
 def test_old_checkpoints_are_removed(tmp_path):
     tmp_path = tmp_path / "[lr=0.1]"
     state = saved(tmp_path, steps=12)
-    kept = [f for f in os.listdir(tmp_path) if f.endswith(".index")]
-    assert sorted(kept) == ["ckpt-11-0.index", "ckpt-12-0.index"]
+    assert indices(tmp_path) == ["ckpt-11-0.index", "ckpt-12-0.index"]
     state.end_epoch({"epoch": 1}, {})
     state.save(str(tmp_path))
-    kept = [f for f in os.listdir(tmp_path) if f.endswith(".index")]
-    assert sorted(kept) == ["ckpt-12-0.index", "ckpt-12-1.index"]
+    assert indices(tmp_path) == ["ckpt-12-0.index", "ckpt-12-1.index"]
 
 
 @pytest.mark.slow
@@ -134,16 +123,13 @@ def test_a_worker_removes_no_checkpoint_of_the_chief(tmp_path):
         take_step(state)
         state.save(str(own))
     assert sorted(os.listdir(tmp_path / "run")) == before
-    kept = [f for f in os.listdir(own) if f.endswith(".index")]
-    assert sorted(kept) == ["ckpt-4-0.index", "ckpt-5-0.index"]
+    assert indices(own) == ["ckpt-4-0.index", "ckpt-5-0.index"]
 
 
 def change(path):
-    with open(path, "r+b") as file:
-        content = bytearray(file.read())
-        content[len(content) // 2] ^= 255
-        file.seek(0)
-        file.write(content)
+    content = bytearray(pathlib.Path(path).read_bytes())
+    content[len(content) // 2] ^= 255
+    pathlib.Path(path).write_bytes(content)
 
 
 DATA = ".data-00000-of-00001"
@@ -181,15 +167,14 @@ def test_if_none_is_whole_it_is_an_error(tmp_path, damage):
     saved(tmp_path)
     DAMAGES[damage](f"{tmp_path}/ckpt-1-0")
     with pytest.raises(ValueError, match="No checkpoint in .* is whole"):
-        make_state().restore(str(tmp_path), silent)
+        make_state().restore(str(tmp_path), [].append)
 
 
 def test_a_checkpoint_of_another_network_is_refused(tmp_path):
     saved(tmp_path)
-    with pytest.raises(ValueError, match="does not fit this network"):
-        make_state(units=(5, 4)).restore(str(tmp_path))
-    with pytest.raises(ValueError, match="does not fit this network"):
-        make_state(names=("first", "third")).restore(str(tmp_path))
+    for other in ({"units": (5, 4)}, {"names": ("first", "third")}):
+        with pytest.raises(ValueError, match="does not fit this network"):
+            make_state(**other).restore(str(tmp_path))
 
 
 def test_a_checkpoint_of_an_older_version_is_refused(tmp_path):

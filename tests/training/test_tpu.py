@@ -4,7 +4,6 @@ Nothing here runs on a TPU. `fake_tpu` traces the steps of a run under the real
 `TPUStrategy`; `benchmarks/tpu/compile.py` compiles them.
 """
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -12,14 +11,11 @@ from benchmarks.tpu.operations import audit
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.ops import planning_for
 from lambdanet_tf.training import RunOptions
+from lambdanet_tf.training import devices
+from lambdanet_tf.training import loop
 from lambdanet_tf.training import resolve
-from lambdanet_tf.training.devices import create_strategy
-from lambdanet_tf.training.devices import describe
-from lambdanet_tf.training.loop import set_up
-from lambdanet_tf.training.steps import evaluation_step
-from lambdanet_tf.training.steps import prediction_step
-from lambdanet_tf.training.steps import training_step
-from lambdanet_tf.training.steps import update_step
+from lambdanet_tf.training import steps
+from tests.support.arrays import assert_same
 from tests.support.fake_tpu import fake_tpu_strategy
 
 pytestmark = pytest.mark.skipif(
@@ -35,25 +31,19 @@ class Traced:
 
     def __init__(self, **arguments):
         self.strategy = fake_tpu_strategy(CORES)
-        self.recipe = resolve(
-            "smoke",
-            {
-                "model_arguments": {
-                    "stages": ["CL", "L"],
-                    "widths": [8, 8],
-                    "strides": [1, 2],
-                    "se_ratio": 0.25,
-                    **arguments,
-                },
-                "batch_size": BATCH,
-                "precision": "mixed_bfloat16",
-                "dropout_rate": 0.1,
-                "drop_path_rate": 0.2,
-                "global_clipnorm": 1.0,
-            },
-        )
+        arguments |= {"stages": ["CL", "L"], "widths": [8, 8]}
+        arguments |= {"strides": [1, 2], "se_ratio": 0.25}
+        changes = {
+            "model_arguments": arguments,
+            "batch_size": BATCH,
+            "precision": "mixed_bfloat16",
+            "dropout_rate": 0.1,
+            "drop_path_rate": 0.2,
+            "global_clipnorm": 1.0,
+        }
+        self.recipe = resolve("smoke", changes)
         with planning_for("tpu"):
-            self.pipeline, self.state = set_up(
+            self.pipeline, self.state = loop.set_up(
                 self.recipe, RunOptions(), self.strategy
             )
         self.model = self.state.model
@@ -65,7 +55,7 @@ class Traced:
 
     def update(self):
         """One step of the replicas, as a concrete function."""
-        step = self.step(update_step)
+        step = self.step(steps.update_step)
         batch = next(iter(self.pipeline.training()))
 
         @tf.function
@@ -91,13 +81,13 @@ def update(traced):
 
 
 @pytest.fixture
-def steps_of_setup(monkeypatch):
+def asked(monkeypatch):
     """Records in which order TensorFlow is asked for what."""
-    steps = []
+    names = []
 
     def record(place, name, result=None):
         def call(argument=None, **keywords):
-            steps.append((name, argument or keywords.get("tpu")))
+            names.append((name, argument or keywords.get("tpu")))
             return result or f"the result of {name}"
 
         monkeypatch.setattr(place, name, call)
@@ -106,7 +96,7 @@ def steps_of_setup(monkeypatch):
     record(tf.config, "experimental_connect_to_cluster")
     record(tf.tpu.experimental, "initialize_tpu_system")
     record(tf.distribute, "TPUStrategy", "strategy")
-    return steps
+    return names
 
 
 @pytest.mark.parametrize(
@@ -117,9 +107,9 @@ def steps_of_setup(monkeypatch):
         ({"strategy": "tpu"}, "local"),
     ],
 )
-def test_the_order_of_setting_up(steps_of_setup, options, name):
-    assert create_strategy(RunOptions(**options)) == "strategy"
-    assert steps_of_setup == [
+def test_the_order_of_setting_up(asked, options, name):
+    assert devices.create_strategy(RunOptions(**options)) == "strategy"
+    assert asked == [
         ("TPUClusterResolver", name),
         ("experimental_connect_to_cluster", "resolver"),
         ("initialize_tpu_system", "resolver"),
@@ -137,12 +127,12 @@ def test_a_tpu_that_cannot_be_reached(monkeypatch):
     monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", refuse)
     message = r"Cannot use the TPU 'pod-7'.*no route.*tensorflow-tpu"
     with pytest.raises(ValueError, match=message):
-        create_strategy(RunOptions(tpu="pod-7"))
+        devices.create_strategy(RunOptions(tpu="pod-7"))
 
 
 def test_compiling_twice_is_refused():
     with pytest.raises(ValueError, match="`jit_compile` is for one device"):
-        create_strategy(RunOptions(tpu="local", jit_compile=True))
+        devices.create_strategy(RunOptions(tpu="local", jit_compile=True))
 
 
 # What the cores would run.
@@ -150,7 +140,7 @@ def test_compiling_twice_is_refused():
 
 def test_it_is_the_real_strategy(traced):
     assert isinstance(traced.strategy, tf.distribute.TPUStrategy)
-    assert describe(traced.strategy) == "2 TPU cores"
+    assert devices.describe(traced.strategy) == "2 TPU cores"
 
 
 def test_every_core_is_fed_its_share_of_the_batch(traced):
@@ -219,26 +209,22 @@ def test_products_are_bfloat16_and_weights_float32(traced, update):
 
 
 def test_nothing_in_many_steps_lacks_a_kernel(traced):
-    take_steps = traced.step(training_step)
+    batches = iter(traced.pipeline.training(count_bad=True))
+    arguments = batches, tf.constant(0, tf.int64), tf.constant(4)
+    take_steps = traced.step(steps.training_step)
     with planning_for("tpu"):
-        found = audit(
-            take_steps.get_concrete_function(
-                iter(traced.pipeline.training(count_bad=True)),
-                tf.constant(0, tf.int64),
-                tf.constant(4),
-            )
-        )
+        found = audit(take_steps.get_concrete_function(*arguments))
     assert found.counts["CrossReplicaSum"] > 0
     assert set(found.without_kernel) <= HOST_OPERATIONS
     assert found.dynamic == ()
     assert found.double == ()
 
 
-@pytest.mark.parametrize("make", [evaluation_step, prediction_step])
+@pytest.mark.parametrize("make", [steps.evaluation_step, steps.prediction_step])
 def test_evaluation_and_prediction(traced, make):
     test = traced.pipeline.images.test
     batch = next(iter(traced.pipeline.evaluation(test)))
-    inputs = batch if make is evaluation_step else batch[0]
+    inputs = batch if make is steps.evaluation_step else batch[0]
     with traced.strategy.scope():
         step = make(traced.model)
     with planning_for("tpu"):
@@ -255,16 +241,11 @@ def test_averages_are_swapped_on_every_core(traced):
         weight.assign_add(tf.ones_like(weight))
     moved = _values_on_cores(weights)
     traced.state.averages.swap()
-    _assert_equal(_values_on_cores(weights), averages)
+    assert_same(_values_on_cores(weights), averages)
     traced.state.averages.swap()
-    _assert_equal(_values_on_cores(weights), moved)
+    assert_same(_values_on_cores(weights), moved)
 
 
 def _values_on_cores(weights):
     assert all(len(weight.values) == CORES for weight in weights)
     return [core.numpy() for weight in weights for core in weight.values]
-
-
-def _assert_equal(values, expected):
-    for value, other in zip(values, expected, strict=True):
-        np.testing.assert_array_equal(value, other)

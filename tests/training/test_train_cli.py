@@ -3,34 +3,33 @@
 import contextlib
 import importlib.util
 import io
+import itertools
 import json
 import os
 import pathlib
 import re
 import runpy
+import shlex
 import shutil
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf import arguments
 from lambdanet_tf import cli
 from lambdanet_tf import config
 from lambdanet_tf import environment
-from lambdanet_tf.arguments import positive_int
-from lambdanet_tf.arguments import users_input
-from lambdanet_tf.training import RECIPES
-from lambdanet_tf.training import RunOptions
+from lambdanet_tf import training
+from lambdanet_tf.training import options
 from lambdanet_tf.training import pictures
+from lambdanet_tf.training import progress
 from lambdanet_tf.training import record
 from lambdanet_tf.training import resolve
-from lambdanet_tf.training.options import is_chief
-from lambdanet_tf.training.options import number_of_workers
-from lambdanet_tf.training.progress import Progress
-from lambdanet_tf.training.progress import count
-from tests.support.image_sets import png
+from tests.support.image_sets import write_folder
 from tests.support.train_process import Process
 
 pytestmark = pytest.mark.once
@@ -39,11 +38,12 @@ ROOT = pathlib.Path(__file__).parents[2]
 SMOKE = ["--recipe", "smoke", "--epochs", "1"]
 
 
-def in_a_shell(*arguments, **environment):
-    """The exit code of train.py and what it prints."""
+def in_a_shell(*command, **variables):
+    """The exit code of a Python program and what it prints."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "train.py"), *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        [sys.executable, *command],
+        cwd=ROOT,
+        env={**os.environ, **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -52,14 +52,13 @@ def in_a_shell(*arguments, **environment):
     return done.returncode, done.stdout
 
 
-def refused(capsys, *arguments):
-    """What is said about wrong arguments."""
-    assert cli.train(list(arguments)) == 2
+def refused(capsys, *command):
+    """What is printed before wrong arguments, and the line about them."""
+    assert cli.train(list(command)) == 2
     output = capsys.readouterr()
-    assert output.out == ""
     assert output.err.startswith("lambdanet train: ")
     assert output.err.count("\n") == 1
-    return output.err
+    return output
 
 
 # Help, without TensorFlow.
@@ -77,7 +76,7 @@ def test_help_and_list(capsys):
     assert "peak learning rate for" in text
     assert cli.train(["--list-recipes"]) == 0
     listed = capsys.readouterr().out
-    for recipe in RECIPES.values():
+    for recipe in training.RECIPES.values():
         assert f"{recipe.name:15}{recipe.summary}" in text
         assert f"{recipe.name:15}{recipe.summary}" in listed
         assert recipe.command in listed
@@ -103,15 +102,9 @@ for arguments, code in (
     if found != code:
         sys.exit(f"{arguments}: {found}")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
+    code, said = in_a_shell("-c", program)
+    assert code == 0, said
+    assert "Traceback" not in said
 
 
 def test_the_console_command_is_there():
@@ -125,7 +118,8 @@ def test_the_console_command_is_there():
 def test_an_interrupted_import_ends_quietly(tmp_path):
     """Ctrl-C while TensorFlow is being imported."""
     (tmp_path / "tensorflow.py").write_text("raise KeyboardInterrupt")
-    ended = in_a_shell(*SMOKE, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    path = f"{tmp_path}:{ROOT}"
+    ended = in_a_shell("train.py", *SMOKE, PYTHONPATH=path)
     assert ended == (130, "\ntrain.py: interrupted\n")
 
 
@@ -133,40 +127,49 @@ def test_an_interrupted_import_ends_quietly(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("command", "message"),
     [
+        ("--epoch 3", "Unknown argument '--epoch'. Did you mean '--epochs"),
+        ("--recipe digit", "Unknown recipe 'digit'. .*'digits'"),
+        ("--epochs many", "--epochs: invalid integer value: 'many'"),
+        ("--epochs", "--epochs: expected one argument"),
+        ("--strategy all", "`strategy` must be one of .*'auto'"),
+        ("--steps-per-execution 0", "`steps_per_execution` must be at"),
+        ("--recipe-file nothing.json", "Cannot read 'nothing.json': "),
+        ("--recipe smoke --recipe-file x", "not both"),
+        ("--resume", "`resume` needs the folder of a run"),
+        ("--resume --run-dir nothing", "nothing is not the folder of a run"),
+        ("--data digit", "`data` must be one of digits"),
+        ("--data tfds:cifar11", "cifar11"),  # And nothing is downloaded.
+        ("--run-dir caf\udce9", r"must be UTF-8: .* Received: 'caf\\udce9'"),
+        ("--run-dir s4://bucket/run", "cannot read or write s4:// paths"),
+        ("--recipe smoke --batch-size 1300", "1300 for 1295 images"),
+        ("--model LambdaResnet50", "Did you mean 'LambdaResNet50'"),
+        ("--recipe smoke --model-arguments '{\"scop\": 7}'", "scop"),
+        ("--data folder:nowhere", "nowhere"),
+        ("--strategy mirrored --jit-compile", "`jit_compile` is for"),
+        ("--recipe smoke --initial-weights no.npz", "No such file: no.npz"),
         (
-            ["--epoch", "3"],
-            "Unknown argument '--epoch'. Did you mean '--epochs",
+            "--recipe smoke --model MobileNetV2 --drop-path-rate 0.1",
+            "`drop_path_rate` must be 0 for a MobileNet",
         ),
-        (["--recipe", "digit"], "Unknown recipe 'digit'. .*'digits'"),
-        (["--epochs", "many"], "--epochs: invalid integer value: 'many'"),
-        (["--epochs"], "--epochs: expected one argument"),
-        (["--strategy", "all"], "`strategy` must be one of .*'auto'"),
-        (["--steps-per-execution", "0"], "`steps_per_execution` must be at"),
-        (["--recipe-file", "nothing.json"], "Cannot read 'nothing.json': "),
-        (["--recipe", "smoke", "--recipe-file", "x"], "not both"),
-        (["--resume"], "`resume` needs the folder of a run"),
-        (
-            ["--resume", "--run-dir", "nothing"],
-            "nothing is not the folder of a run",
-        ),
-        (["--data", "digit"], "`data` must be one of digits"),
-        (
-            ["--run-dir", os.fsdecode(b"caf\xe9")],
-            r"must be UTF-8: .* Received: 'caf\\udce9'",
-        ),
-        (["--run-dir", "s4://bucket/run"], "cannot read or write s4:// paths"),
     ],
 )
-def test_wrong_use(capsys, tmp_path, monkeypatch, arguments, message):
+def test_wrong_use(capsys, tmp_path, monkeypatch, command, message):
+    """A dry run says the same."""
     monkeypatch.chdir(tmp_path)
-    assert cli.train(arguments) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("lambdanet train: ")
-    assert error.count("\n") == 1
+    _, error = refused(capsys, *shlex.split(command))
     assert re.search(message, error), error
+    assert refused(capsys, *shlex.split(command), "--dry-run").err == error
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("extra", [["--dry-run"], []])
+def test_an_unwritable_folder_is_an_error_at_once(capsys, tmp_path, extra):
+    (tmp_path / "file").write_text("in the way")
+    out, error = refused(capsys, f"--runs-dir={tmp_path}/file/runs", *extra)
+    assert out == ""
+    assert re.search("Cannot (write to|make) a?.*folder", error)
 
 
 def test_all_missing_packages_are_named_at_once(monkeypatch):
@@ -179,10 +182,12 @@ def test_all_missing_packages_are_named_at_once(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", find_spec)
     recipe, said = resolve("imagenet_350"), []
     with pytest.raises(ImportError, match=r"lambdanet-tf\[tfds,garden\]"):
-        record.check_prerequisites(recipe, RunOptions(), print_fn=said.append)
+        record.check_prerequisites(
+            recipe, training.RunOptions(), print_fn=said.append
+        )
     # A dry run does without the images; pictures are never needed.
     smoke = resolve("smoke", {"data": "tfds:cifar10"})
-    record.check_prerequisites(smoke, RunOptions(), False, said.append)
+    record.check_prerequisites(smoke, training.RunOptions(), False, said.append)
     assert said == [
         "matplotlib is not installed: the run makes no pictures. It comes with "
         'the extra `plot`: pip install "lambdanet-tf[plot]", in a checkout pip '
@@ -197,7 +202,7 @@ def test_google_cloud_storage_names_its_extra(monkeypatch):
     )
     recipe = resolve("smoke", {"data": "records:gs://bucket/imagenet"})
     with pytest.raises(ValueError, match="gs:// paths.*the extra `tpu`"):
-        record.check_prerequisites(recipe, RunOptions())
+        record.check_prerequisites(recipe, training.RunOptions())
     text = (ROOT / "pyproject.toml").read_text()
     tpu = text[text.index("tpu = [") :]
     assert "tensorflow-io-gcs-filesystem" in tpu[: tpu.index("]")]
@@ -225,18 +230,18 @@ def test_what_this_package_says_is_one_line(capsys):
     error = capsys.readouterr().err
     assert error.startswith("mine: Unknown recipe")
     assert error.count("\n") == 1
+
+    def own_check():
+        arguments.positive_int("steps", 0)
+
     with pytest.raises(ValueError, match="must be a positive integer"):
-        config.run(lambda: positive_int("steps", 0), "mine")
-    users = users_input()(lambda: positive_int("steps", 0))
-    assert config.run(users, "mine") == 2
+        config.run(own_check, "mine")
+    assert config.run(arguments.users_input()(own_check), "mine") == 2
 
 
 @pytest.mark.slow
 def test_images_are_checked_by_a_command(tmp_path, capsys):
-    for name in ("cat", "dog"):
-        (tmp_path / name).mkdir()
-        for i in range(3):
-            (tmp_path / name / f"{i}.png").write_bytes(png([i, i, i]))
+    write_folder(tmp_path, classes=("cat", "dog"), number=3)
     assert cli.main(["check", str(tmp_path)]) == 0
     assert "\n0 of 6 images cannot be read." in capsys.readouterr().out
     (tmp_path / "cat" / "2.png").write_bytes(b"a text")
@@ -304,12 +309,20 @@ def test_a_finished_run_is_not_begun_again(run, capsys):
     assert "is finished; there is nothing to resume" in capsys.readouterr().out
 
 
-def test_a_change_of_a_run_is_a_change_of_its_own_recipe(run, capsys):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("--seed=3", "begun with another recipe: seed is 0, not 3. Resume it"),
+        ("--recipe=digits", "augmentation is 'none', not 'affine'"),
+    ],
+)
+def test_a_change_of_a_run_is_a_change_of_its_own_recipe(
+    run, capsys, change, message
+):
     """Not of the default recipe."""
-    error = refused(capsys, "--run-dir", str(run[0]), "--seed", "3")
-    assert "begun with another recipe: seed is 0, not 3. Resume it" in error
-    error = refused(capsys, "--run-dir", str(run[0]), "--recipe", "digits")
-    assert "augmentation is 'none', not 'affine'" in error
+    out, error = refused(capsys, f"--run-dir={run[0]}", change)
+    assert out == ""
+    assert message in error
 
 
 @pytest.mark.slow
@@ -333,12 +346,10 @@ def test_ones_own_images_get_a_recipe_of_their_own(tmp_path, capsys, rng):
                 pixels = rng.integers(0, 100, (70, 90, 3)) + 150 * label
                 png = tf.io.encode_png(pixels.astype(np.uint8))
                 (folder / f"{index}.png").write_bytes(png.numpy())
-    command = [
-        "--data", f"folder:{tmp_path / 'images'}", "--run-dir",
-        str(tmp_path / "run"), "--epochs", "1", "--batch-size", "8",
-    ]  # fmt: skip
     small = '{"stages": ["L"], "widths": [8], "strides": [2]}'
-    assert cli.train([*command, "--model-arguments", small]) == 0
+    command = ["--epochs=1", "--batch-size=8", f"--model-arguments={small}"]
+    command += [f"--data=folder:{tmp_path}/images", f"--run-dir={tmp_path}/run"]
+    assert cli.train(command) == 0
     output = capsys.readouterr().out
     assert "Images of your own: the recipe images, at 64 pixels." in output
     assert "Warning: the warm-up of 5 epochs is as long as the run" in output
@@ -354,48 +365,45 @@ def test_ones_own_images_get_a_recipe_of_their_own(tmp_path, capsys, rng):
 # Which Keras.
 
 
-def choose(monkeypatch, capsys, options, cluster=None, keras=""):
-    monkeypatch.setenv("TF_USE_LEGACY_KERAS", keras)
-    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster) if cluster else "")
-    cli.choose_keras(RunOptions(**options))
-    said = capsys.readouterr().out
-    return os.environ["TF_USE_LEGACY_KERAS"], said
+def cluster(kind, index, **members):
+    """TF_CONFIG of a process of some machines."""
+    task = {"type": kind, "index": index}
+    return json.dumps({"cluster": members, "task": task})
 
 
-WORKERS = {
-    "cluster": {"worker": ["a:1", "b:2"]},
-    "task": {"type": "worker", "index": 0},
-}
+WORKER = cluster("worker", 0, worker=["a:1", "b:2"])
+ALONE = json.dumps({"cluster": {"worker": ["a:1"]}})
 
 
 @pytest.mark.parametrize(
-    ("options", "cluster"),
+    ("given", "text", "needs_tf_keras"),
     [
-        ({"strategy": "tpu"}, None),
-        ({"strategy": "multiworker"}, None),
-        ({"tpu": "my-tpu"}, None),
-        ({}, WORKERS),
+        ({"strategy": "tpu"}, "", True),
+        ({"strategy": "multiworker"}, "", True),
+        ({"tpu": "my-tpu"}, "", True),
+        ({}, WORKER, True),
+        ({}, "", False),
+        ({"strategy": "mirrored"}, "", False),
+        ({}, ALONE, False),
+        ({"strategy": "default"}, WORKER, False),
     ],
 )
-def test_tf_keras_is_chosen_and_said(monkeypatch, capsys, options, cluster):
-    keras, said = choose(monkeypatch, capsys, options, cluster)
-    assert keras == "1"
-    assert "training on tf_keras, not Keras 3" in said
-    chosen = choose(monkeypatch, capsys, options, cluster, keras="1")
-    assert chosen == ("1", "")
+def test_tf_keras_is_chosen_where_it_is_needed_and_said(
+    monkeypatch, capsys, given, text, needs_tf_keras
+):
+    def choose(keras):
+        monkeypatch.setenv("TF_USE_LEGACY_KERAS", keras)
+        cli.choose_keras(training.RunOptions(**given))
+        return os.environ["TF_USE_LEGACY_KERAS"], capsys.readouterr().out
 
-
-@pytest.mark.parametrize(
-    ("options", "cluster"),
-    [
-        ({}, None),
-        ({"strategy": "mirrored"}, None),
-        ({}, {"cluster": {"worker": ["a:1"]}}),
-        ({"strategy": "default"}, WORKERS),
-    ],
-)
-def test_the_users_keras_is_left_alone(monkeypatch, capsys, options, cluster):
-    assert choose(monkeypatch, capsys, options, cluster) == ("", "")
+    monkeypatch.setenv("TF_CONFIG", text)
+    keras, said = choose("")
+    if needs_tf_keras:
+        assert keras == "1"
+        assert "training on tf_keras, not Keras 3" in said
+        assert choose("1") == ("1", "")
+    else:
+        assert (keras, said) == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -405,15 +413,15 @@ def test_the_users_keras_is_left_alone(monkeypatch, capsys, options, cluster):
         ("[1]", "TF_CONFIG must be JSON like"),
         ('{"cluster": {"worker": 3}}', "TF_CONFIG must be JSON like"),
         (
-            json.dumps({"cluster": {"worker": ["a:1"], "evaluator": ["c:3"]}}),
+            cluster("worker", 0, worker=["a:1"], evaluator=["c:3"]),
             "TF_CONFIG must name workers, .*Received: evaluator",
         ),
         (
-            json.dumps({**WORKERS, "task": {"type": "evaluator", "index": 0}}),
+            cluster("evaluator", 0, worker=["a:1", "b:2"]),
             "must be one of its workers. Received: evaluator 0",
         ),
         (
-            json.dumps({**WORKERS, "task": {"type": "worker", "index": 2}}),
+            cluster("worker", 2, worker=["a:1", "b:2"]),
             "must be one of its workers. Received: worker 2",
         ),
     ],
@@ -422,25 +430,24 @@ def test_a_cluster_that_cannot_train_is_one_line(
     tmp_path, monkeypatch, capsys, text, message
 ):
     monkeypatch.setenv("TF_CONFIG", text)
-    error = refused(capsys, *SMOKE, f"--runs-dir={tmp_path}")
+    out, error = refused(capsys, *SMOKE, f"--runs-dir={tmp_path}")
+    assert out == ""
     assert re.search(message, error)
     assert os.listdir(tmp_path) == []
 
 
 def test_one_process_of_a_cluster_is_the_chief(monkeypatch):
-    cluster = {"chief": ["a:1"], "worker": ["b:2", "c:3"]}
     for kind, index in (("chief", 0), ("worker", 0), ("worker", 1)):
-        task = {"type": kind, "index": index}
-        text = json.dumps({"cluster": cluster, "task": task})
+        text = cluster(kind, index, chief=["a:1"], worker=["b:2", "c:3"])
         monkeypatch.setenv("TF_CONFIG", text)
-        assert number_of_workers() == 3
-        assert is_chief() == (kind == "chief")
+        assert options.number_of_workers() == 3
+        assert options.is_chief() == (kind == "chief")
 
 
 @pytest.mark.thorough
 def test_a_tpu_that_is_not_there(tmp_path):
     command = [*SMOKE, "--run-dir", str(tmp_path / "run"), "--tpu", "local"]
-    code, output = in_a_shell(*command, TF_USE_LEGACY_KERAS="")
+    code, output = in_a_shell("train.py", *command, TF_USE_LEGACY_KERAS="")
     assert code == 2
     assert "training on tf_keras" in output
     assert "Cannot use the TPU 'local'" in output
@@ -465,25 +472,18 @@ class Stream(io.TextIOWrapper):
         return self.buffer.getvalue().decode(self.encoding)
 
 
-class Clock:
-    """A clock that is set by hand."""
-
-    now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
-def progress(encoding="utf-8", is_terminal=True):
-    stream, clock = Stream(encoding, is_terminal), Clock()
-    shown = Progress(4, 10, 32, stream, clock)
+def started(encoding="utf-8", is_terminal=True):
+    """A progress, where it writes, and its clock, which is set by hand."""
+    stream = Stream(encoding, is_terminal)
+    clock = types.SimpleNamespace(now=100.0)
+    shown = progress.Progress(4, 10, 32, stream, lambda: clock.now)
     shown.write("compiling the training step ...")
     assert shown.is_due(1)
     return shown, stream, clock
 
 
 def test_the_line_of_an_epoch():
-    shown, stream, clock = progress("ascii", is_terminal=False)
+    shown, stream, clock = started("ascii", is_terminal=False)
     clock.now += 9
     shown.show(5, "loss 1.6000")
     row = {"step": 10, "loss": 1.5, "accuracy": 0.25, "bad_images": 1}
@@ -496,7 +496,7 @@ def test_the_line_of_an_epoch():
 
 
 def test_a_log_has_a_line_at_the_start_and_every_minute():
-    shown, stream, clock = progress(is_terminal=False)
+    shown, stream, clock = started(is_terminal=False)
     assert stream.text() == "compiling the training step ...\n"
     for second in range(1, 151):
         clock.now = 100.0 + second
@@ -512,7 +512,7 @@ def test_a_log_has_a_line_at_the_start_and_every_minute():
 @pytest.mark.parametrize("columns", [20, 40, 60, 80, 200])
 def test_a_line_fits_the_terminal(monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
-    shown, stream, clock = progress()
+    shown, stream, clock = started()
     for step in range(2, 11):
         clock.now += 1
         assert shown.is_due(step)
@@ -527,9 +527,9 @@ def test_a_line_fits_the_terminal(monkeypatch, columns):
 
 
 def test_numbers_of_things():
-    assert count(1, "epoch") == "1 epoch"
-    assert count(0, "step") == "0 steps"
-    assert count(1295, "image") == "1,295 images"
+    assert progress.count(1, "epoch") == "1 epoch"
+    assert progress.count(0, "step") == "0 steps"
+    assert progress.count(1295, "image") == "1,295 images"
 
 
 # The pictures.
@@ -572,9 +572,8 @@ def test_titles_of_predictions_never_overlap(drawn, rng, names):
         if axes.title.get_text()
     ]
     assert len(boxes) >= 30
-    for number, box in enumerate(boxes):
-        for other in boxes[number + 1 :]:
-            assert not box.overlaps(other)
+    for box, other in itertools.combinations(boxes, 2):
+        assert not box.overlaps(other)
 
 
 @pytest.mark.slow

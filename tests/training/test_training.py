@@ -3,8 +3,9 @@
 import dataclasses
 import json
 import os
-import shutil
+import pathlib
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -13,24 +14,16 @@ import tensorflow as tf
 from lambdanet_tf import data
 from lambdanet_tf import models
 from lambdanet_tf import training
-from lambdanet_tf.data import load_digits
 from lambdanet_tf.environment import KERAS_3
-from lambdanet_tf.training import NotFinite
 from lambdanet_tf.training import RunFolder
 from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import Stopped
 from lambdanet_tf.training import devices
+from lambdanet_tf.training import loop
+from lambdanet_tf.training import network
 from lambdanet_tf.training import resolve
-from lambdanet_tf.training.devices import StopRequest
-from lambdanet_tf.training.loop import set_up
-from lambdanet_tf.training.network import network_arguments
-from lambdanet_tf.training.network import recipe_network
-from lambdanet_tf.training.record import check_same_images
-from lambdanet_tf.training.record import fingerprints
-from lambdanet_tf.training.steps import Evaluation
-from lambdanet_tf.training.steps import cross_entropy
-from lambdanet_tf.training.steps import top_k_accuracy
-from lambdanet_tf.training.steps import training_step
+from lambdanet_tf.training import steps
+from tests.support.arrays import assert_same
 from tests.support.smoke_run import assert_same_end
 from tests.support.smoke_run import metrics_rows
 from tests.support.smoke_run import run_smoke
@@ -68,22 +61,18 @@ def test_the_record_can_build_the_network_again(finished_run):
     assert images.max() > 200
     assert labels.dtype == np.int64
     assert run.load_model()(images).shape == (16, 10)
-    with open(finished_run.file("run.json"), encoding="utf-8") as stream:
-        recipe = training.read_recipe("run.json", stream.read())
-    assert recipe == resolve("smoke")
+    text = pathlib.Path(finished_run.file("run.json")).read_text("utf-8")
+    assert training.read_recipe("run.json", text) == resolve("smoke")
 
 
 def test_the_reported_accuracy_is_that_of_the_written_weights(finished_run):
-    run = finished_run.read()
-    images, labels = [], []
-    test = data.load_digits().test
-    for (pixels, label), _ in test.batches(
-        test.scan(), lambda image, label, _: (image.decode(), label), 359
-    ):
-        images.append(pixels)
-        labels.append(label)
-    logits = run.load_model()(np.concatenate(images))
-    labels = np.concatenate(labels)
+    def as_it_is(image, label, _):
+        return image.decode(), label
+
+    run, test = finished_run.read(), data.load_digits().test
+    batches = test.batches(test.scan(), as_it_is, 359)
+    (images, labels), _ = next(batches.as_numpy_iterator())
+    logits = run.load_model()(images)
     right = np.argmax(logits, axis=-1) == labels
     assert len(right) == run.metrics["test_images"] == 359
     assert run.metrics["accuracy"] == pytest.approx(np.mean(right), abs=1e-6)
@@ -101,8 +90,7 @@ def test_metrics_have_a_line_for_each_epoch(finished_run):
 
 
 def test_the_report_says_what_was_run(finished_run):
-    with open(finished_run.file("report.md"), encoding="utf-8") as stream:
-        text = stream.read()
+    text = pathlib.Path(finished_run.file("report.md")).read_text("utf-8")
     metrics = finished_run.read().metrics
     for part in (
         f"Test accuracy **{metrics['accuracy']:.2%}** (top 5: ",
@@ -150,123 +138,38 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(finished_run, tmp_path):
     ]
 
 
-@pytest.mark.once
-def test_a_signal_is_noted_once_and_then_as_before():
-    before = signal.getsignal(signal.SIGTERM)
-    with StopRequest() as request:
-        request.at_once = False
-        assert request.received is None
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert request.received == "SIGTERM"
-        assert signal.getsignal(signal.SIGTERM) == before
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
-@pytest.mark.slow
-@pytest.mark.once
-def test_a_finished_run_can_be_given_more_epochs(finished_run, tmp_path):
-    """From its last step on it is a run of so many epochs."""
-    shutil.copytree(finished_run.path, tmp_path / "run")
-    said = []
-    folder = run_smoke(tmp_path, say=said.append, epochs=3)
-    text = "\n".join(said)
-    assert "with 3 epochs in place of 2: from here on the learning rate" in text
-    assert "Resuming at step 40." in text
-    rows = metrics_rows(folder)
-    assert rows[:2] == metrics_rows(finished_run)
-    assert rows[2]["step"] == "60"
-    schedule = training.recipe_schedule(resolve("smoke", {"epochs": 3}), 20)
-    assert float(rows[2]["learning_rate"]) == float(schedule(59))
-    assert folder.read().recipe["epochs"] == 3
-    with pytest.raises(ValueError, match=r"epochs is 3, not 2.*can grow"):
-        run_smoke(tmp_path)
+FAILED = {"status": "failed", "metrics": {"reason": "It was so."}}
+OTHER_KERAS = {"keras": "tf_keras 2.0" if KERAS_3 else "keras 3.0"}
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("was", "changes", "message"),
     [
-        ({"seed": 3}, "seed is 0, not 3"),
-        ({"status": "failed"}, "has failed and would fail again. It was so."),
-        ({"keras": "other"}, "TF_USE_LEGACY_KERAS=[01]"),
+        ({}, {"seed": 3}, "seed is 0, not 3"),
+        (FAILED, {}, "has failed and would fail again. It was so."),
+        ({"versions": OTHER_KERAS}, {}, "TF_USE_LEGACY_KERAS=[01]"),
     ],
 )
-def test_what_cannot_be_resumed(finished_run, tmp_path, change, message):
-    run = finished_run.read().to_dict()
-    if "status" in change:
-        run.update(status="failed", metrics={"reason": "It was so."})
-    if "keras" in change:
-        run["versions"]["keras"] = "tf_keras 2.0" if KERAS_3 else "keras 3.0"
-    folder = tmp_path / "run"
-    folder.mkdir()
-    (folder / "run.json").write_text(json.dumps(run))
-    seed = {k: v for k, v in change.items() if k == "seed"}
+def test_what_cannot_be_resumed(finished_run, tmp_path, was, changes, message):
+    run = dataclasses.replace(finished_run.read(), **was)
+    RunFolder(tmp_path / "run").write(run)
     with pytest.raises(ValueError, match=message):
-        run_smoke(tmp_path, **seed)
-    assert os.listdir(folder) == ["run.json"]
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("changed", [[], ["test"], ["train", "validation"]])
-def test_a_run_goes_on_with_its_own_images_alone(
-    finished_run, tmp_path, changed
-):
-    """Else it might train on what it was tested on."""
-    folder, run, images = (
-        RunFolder(tmp_path),
-        finished_run.read(),
-        load_digits(),
-    )
-    prints = fingerprints(images)
-    assert list(prints) == ["train", "validation", "test"]
-    others = {**run.fingerprints, **dict.fromkeys(changed, "another")}
-    folder.write(dataclasses.replace(run, fingerprints=others))
-    if changed:
-        what = f"images of the parts: {', '.join(changed)}. Resume it with"
-        with pytest.raises(ValueError, match=what):
-            check_same_images(folder, images, prints)
-    else:
-        check_same_images(folder, images, prints)
-    # A version that noted none of them could not tell.
-    folder.write(dataclasses.replace(run, fingerprints={}))
-    check_same_images(folder, images, prints)
-
-
-@pytest.mark.slow
-@pytest.mark.once
-def test_a_run_goes_on_with_its_own_classes_alone(tmp_path):
-    """A class that is renamed would permute the labels."""
-    images = tmp_path / "images"
-    for name, value in (("apple", 20), ("pear", 220)):
-        (images / name).mkdir(parents=True)
-        png = tf.io.encode_png(np.full([8, 8, 3], value, np.uint8)).numpy()
-        for number in range(20):
-            (images / name / f"{number}.png").write_bytes(png)
-
-    def interrupt(model, row):
-        raise Stopped
-
-    network = {"stages": ["C"], "widths": [4], "strides": [1]}
-    changes = {"data": f"folder:{images}", "batch_size": 8}
-    changes["model_arguments"] = network
-    with pytest.raises(Stopped):
-        run_smoke(tmp_path, on_epoch=interrupt, **changes)
-    before = (tmp_path / "run" / "run.json").read_text()
-    (images / "apple").rename(images / "zapple")
-    with pytest.raises(ValueError, match=r"gone: \['apple'\]; new: \['zap"):
         run_smoke(tmp_path, **changes)
-    (images / "zapple").rename(images / "apple")
-    (images / "pear" / "0.png").unlink()
-    with pytest.raises(
-        ValueError, match="sizes of the parts: {'train': 2.*}, "
-    ):
-        run_smoke(tmp_path, **changes)
-    assert (tmp_path / "run" / "run.json").read_text() == before
-    (images / "pear" / "0.png").write_bytes(png)
-    folder = run_smoke(tmp_path, **changes)
-    assert folder.read().classes == ("apple", "pear")
+    assert os.listdir(tmp_path / "run") == ["run.json"]
 
 
 # A bad end.
+
+
+def test_a_stop_before_the_first_step_is_obeyed_at_once(tmp_path, monkeypatch):
+    def network(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+        raise AssertionError("the signal was only noted")
+
+    monkeypatch.setattr(loop, "recipe_network", network)
+    with pytest.raises(Stopped):
+        run_smoke(tmp_path)
 
 
 def test_a_loss_that_is_not_finite_names_the_good_weights(tmp_path):
@@ -276,7 +179,8 @@ def test_a_loss_that_is_not_finite_names_the_good_weights(tmp_path):
         weight = model.trainable_weights[0]
         weight.assign(np.nan * np.ones(weight.shape))
 
-    with pytest.raises(NotFinite, match=r"of epoch 1, are in .*best\.weights"):
+    message = r"of epoch 1, are in .*best\.weights"
+    with pytest.raises(training.NotFinite, match=message):
         run_smoke(tmp_path, on_epoch=spoil)
     folder = RunFolder(tmp_path / "run")
     run = folder.read()
@@ -285,84 +189,57 @@ def test_a_loss_that_is_not_finite_names_the_good_weights(tmp_path):
     assert all(np.all(np.isfinite(w)) for w in weights(folder))
 
 
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"initial_weights": "no.npz"}, "No such file: no.npz"),
-        (
-            {"model": "MobileNetV2", "drop_path_rate": 0.1},
-            "`drop_path_rate` must be 0 for a MobileNet",
-        ),
-    ],
-)
-def test_a_failed_start_leaves_nothing(tmp_path, changes, message):
-    """More of them: `test_estimate.py`."""
-    with pytest.raises(ValueError, match=message):
-        run_smoke(tmp_path, **changes)
-    assert os.listdir(tmp_path) == []
-
-
 # Other ways of computing the same.
 
 
 class Steps:
-    """Training steps of a recipe, and what they change.
-
-    Attributes:
-        sums: what the last call returned.
-    """
+    """Training steps of a recipe."""
 
     def __init__(self, strategy=None, options=None, **changes):
         recipe = resolve("smoke", {"weight_decay": 0.01, **changes})
         options = RunOptions(**(options or {}))
         strategy = strategy or tf.distribute.get_strategy()
-        pipeline, self._state = set_up(recipe, options, strategy)
+        pipeline, self._state = loop.set_up(recipe, options, strategy)
         self._batches = iter(pipeline.training(0, True))
         self._taken = 0
         with strategy.scope():
-            self._take_steps = training_step(
+            self._take_steps = steps.training_step(
                 self._state, recipe, options.jit_compile
             )
 
     def take(self, number=8):
-        """Takes some steps; returns weights and averages."""
-        self.sums = self._take_steps(
-            self._batches,
-            tf.constant(self._taken, tf.int64),
-            tf.constant(number),
-        ).numpy()
+        """Takes some steps; returns their sums, weights and averages."""
+        first = tf.constant(self._taken, tf.int64)
+        sums = self._take_steps(self._batches, first, tf.constant(number))
         self._taken += number
         trained = self._state.model.get_weights()
         with self._state.averages.applied():
-            return trained, self._state.model.get_weights()
+            return sums.numpy(), trained, self._state.model.get_weights()
 
 
 def assert_near(actual, expected):
-    for one, two in zip(expected, actual, strict=True):
-        for a, b in zip(one, two, strict=True):
-            np.testing.assert_allclose(a, b, rtol=2e-3, atol=3e-4)
+    """Of weights and averages; the sums may be others."""
+    for one, two in zip(actual[1:], expected[1:], strict=True):
+        assert_same(one, two, rtol=2e-3, atol=3e-4)
 
 
 @pytest.fixture(scope="module")
 def plain():
-    """Sums, weights and averages after some steps on one device."""
-    steps = Steps()
-    weights = steps.take()
-    return steps.sums, weights
+    """What some steps on one device give."""
+    return Steps().take()
 
 
 @pytest.mark.slow
 def test_two_replicas_take_the_steps_of_one_device(plain, two_replicas):
     """Synchronized statistics, weight decay and averages."""
-    steps = Steps(two_replicas)
-    assert_near(steps.take(), plain[1])
-    np.testing.assert_allclose(steps.sums, plain[0], rtol=1e-4)
+    two = Steps(two_replicas).take()
+    assert_near(two, plain)
+    np.testing.assert_allclose(two[0], plain[0], rtol=1e-4)
 
 
 @pytest.mark.thorough
 def test_xla_takes_the_same_steps(plain):
-    assert_near(Steps(options={"jit_compile": True}).take(), plain[1])
+    assert_near(Steps(options={"jit_compile": True}).take(), plain)
 
 
 @pytest.mark.slow
@@ -376,24 +253,23 @@ def test_xla_takes_the_same_steps(plain):
     ids=["bfloat16", "float16"],
 )
 def test_mixed_precision_learns_the_same(plain, changes):
-    steps = Steps(**changes)
-    trained, _ = steps.take()
+    mixed = Steps(**changes)
+    sums, trained, _ = mixed.take()
     assert all(w.dtype == np.float32 for w in trained)
-    loss, expected = (sums[0] / sums[2] for sums in (steps.sums, plain[0]))
-    assert loss == pytest.approx(expected, rel=0.02)
-    assert any(
-        np.any(a != b) for a, b in zip(trained, plain[1][0], strict=True)
-    )
-    steps.take(16)
-    assert steps.sums[0] / steps.sums[2] < np.log(10)
+    expected = plain[0][0] / plain[0][2]
+    assert sums[0] / sums[2] == pytest.approx(expected, rel=0.02)
+    pairs = zip(trained, plain[1], strict=True)
+    assert any(np.any(one != other) for one, other in pairs)
+    sums, _, _ = mixed.take(16)
+    assert sums[0] / sums[2] < np.log(10)
 
 
 @pytest.mark.slow
 def test_evaluation_on_two_replicas_counts_each_image_once(two_replicas):
     recipe = resolve("smoke", {"batch_size": 32})
-    pipeline, state = set_up(recipe, RunOptions(), two_replicas)
+    pipeline, state = loop.set_up(recipe, RunOptions(), two_replicas)
     with two_replicas.scope():
-        evaluation = Evaluation(state.model, pipeline)
+        evaluation = steps.Evaluation(state.model, pipeline)
     test = pipeline.images.test
     assert evaluation.metrics(test)["images"] == 359
     predictions = evaluation.predictions(test)
@@ -415,22 +291,18 @@ def test_a_batch_that_replicas_cannot_share_is_an_error(two_replicas):
 @pytest.mark.slow
 def test_a_users_regularizer_takes_the_place_of_weight_decay():
     images = data.load_images("digits")
-    arguments = resolve("smoke").model_arguments
-    penalties = []
-    for changes in (
-        {"weight_decay": 0.02},
-        {
-            "weight_decay": 0.0,
-            "model_arguments": {**arguments, "kernel_regularizer": "l2"},
-        },
-        {"weight_decay": 0.0},
-    ):
-        model = recipe_network(resolve("smoke", changes), images)
-        penalties.append(float(sum(model.losses)) if model.losses else 0.0)
+
+    def penalty(weight_decay, **arguments):
+        arguments |= resolve("smoke").model_arguments
+        changes = {"weight_decay": weight_decay, "model_arguments": arguments}
+        model = network.recipe_network(resolve("smoke", changes), images)
+        return float(sum(model.losses)) if model.losses else 0.0
+
     # Keras' "l2" is 0.01 |w|^2.
-    assert penalties[0] == pytest.approx(penalties[1], rel=1e-5)
-    assert penalties[1] > 0.01
-    assert penalties[2] == 0.0
+    users = penalty(0.0, kernel_regularizer="l2")
+    assert penalty(0.02) == pytest.approx(users, rel=1e-5)
+    assert users > 0.01
+    assert penalty(0.0) == 0.0
 
 
 @pytest.mark.slow
@@ -463,13 +335,13 @@ def test_a_run_begins_from_the_weights_of_another(finished_run, tmp_path):
     assert len(same) > 10
     assert all(same)
     assert "top5_accuracy" not in folder.read().metrics
-    with open(folder.file("report.md"), encoding="utf-8") as stream:
-        assert "top 5" not in stream.read()
+    report = pathlib.Path(folder.file("report.md")).read_text("utf-8")
+    assert "top 5" not in report
 
 
 def test_every_builder_can_be_described_as_json():
     recipe = resolve("imagenet_350")
-    arguments = network_arguments(recipe, data.load_images("digits"))
+    arguments = network.network_arguments(recipe, data.load_images("digits"))
     assert json.loads(json.dumps(arguments)) == arguments
     assert recipe.model in models.names()
 
@@ -481,12 +353,9 @@ def test_cross_entropy_with_label_smoothing(rng):
     logits = rng.normal(size=(7, 5)).astype("float32")
     labels = rng.integers(0, 5, 7)
     logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    expected = [
-        -(0.9 * logs[i, label] + 0.1 * logs[i].mean())
-        for i, label in enumerate(labels)
-    ]
+    expected = -0.9 * logs[np.arange(7), labels] - 0.1 * logs.mean(axis=1)
     one_hot = tf.one_hot(labels, 5)
-    actual = cross_entropy(one_hot, tf.constant(logits), 0.1)
+    actual = steps.cross_entropy(one_hot, tf.constant(logits), 0.1)
     np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
@@ -505,8 +374,9 @@ def test_cross_entropy_with_label_smoothing(rng):
 )
 def test_ties_and_nan_count_as_wrong(logits, k, expected):
     """The label is 1."""
+    logits = tf.constant([logits])
     for labels in ([[0.0, 1.0, 0.0]], [[0.2, 0.7, 0.1]]):
-        accuracy = top_k_accuracy(tf.constant(labels), tf.constant([logits]), k)
+        accuracy = steps.top_k_accuracy(tf.constant(labels), logits, k)
         assert accuracy == expected
 
 

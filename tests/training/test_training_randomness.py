@@ -1,11 +1,15 @@
-"""Random layers draw the same numbers when a step is repeated."""
+"""Random layers repeat a step's draws; what a caller draws goes on."""
+
+import random
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from lambdanet_tf import layers
+from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers.randomness import random_streams
+from lambdanet_tf.training import devices
 from lambdanet_tf.training import steps
 
 LAYERS = [
@@ -58,3 +62,39 @@ def test_every_step_and_every_replica_has_a_seed_of_its_own(two_replicas):
         for seed in two_replicas.experimental_local_results(seeds(step))
     ]
     assert len(set(found)) == 6
+
+
+def draws():
+    """What a caller draws, of all generators that there are."""
+    layer, ones = tf.keras.layers.Dense(3), tf.ones([100])
+    layer.build((None, 4))
+    numbers = tf.data.Dataset.range(100).shuffle(100)
+    dropped = tf.keras.layers.Dropout(0.5)(ones, training=True)
+    drawn = [layer.kernel, tf.random.uniform([3]), dropped]
+    if KERAS_3:
+        drawn.append(tf.keras.random.uniform([3]))
+    values = [np.asarray(values).tolist() for values in drawn]
+    random_numbers = random.random(), np.random.uniform()  # noqa: NPY002
+    return [*values, [*numbers.as_numpy_iterator()], random_numbers]
+
+
+@pytest.mark.parametrize("seed", [3, None])
+def test_the_callers_draws_go_on_as_they_would_have(seed):
+    """Else each trial of a random search would be the same."""
+    found = []
+    for is_between in (False, True, True):
+        tf.keras.utils.set_random_seed(3)
+        if seed is None:
+            tf.random.set_seed(None)
+        draws()
+        if is_between:
+            with devices.callers_state_restored():
+                tf.keras.utils.set_random_seed(5)
+                draws()
+        found.append(draws())
+    if seed is None:  # TensorFlow draws by chance; Keras as it was told.
+        tensors = [np.concatenate([d[1], d[2], d[-2]]) for d in found]
+        assert not np.array_equal(tensors[0], tensors[1])
+        assert not np.array_equal(tensors[1], tensors[2])
+    else:
+        assert found[1:] == found[:1] * 2
