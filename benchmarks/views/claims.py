@@ -141,8 +141,8 @@ def speed(found):
         "training.speed",
         _loop(found),
     )
-    whats = (serving.EXPORT, "export, bfloat16 weights")
-    rows = [row for row in serving.parts(found)[0] if row.what in whats]
+    compared = (serving.EXPORT, "export, bfloat16 weights")
+    rows = [row for row in serving.parts(found)[0] if row.what in compared]
     note = (
         "**ONNX Runtime is faster** for one image at a time, from the same "
         "export: [serving_speed.md](serving_speed.md#other-runtimes-on-a-cpu)"
