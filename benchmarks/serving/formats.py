@@ -39,7 +39,8 @@ def main(arguments=None):
     recorder, options = records.start(
         "formats", __doc__, arguments, epochs=8, seeds=1
     )
-    recorder.fill(digits.cases(options), measure)
+    seeds = range(options.seeds)
+    recorder.fill(records.cases(epochs=[options.epochs], seed=seeds), measure)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,13 @@ import pytest
 import tensorflow as tf
 
 from benchmarks import records
+from benchmarks import views
 from benchmarks.serving import convolutions
 from benchmarks.serving import exports
+from benchmarks.serving import formats
 from benchmarks.serving import runtimes
-from benchmarks.views import serving as views
+from benchmarks.views import memory  # noqa: F401 - registers a view
+from benchmarks.views import serving as served
 from lambdanet_tf import models
 
 pytestmark = pytest.mark.once
@@ -43,14 +46,23 @@ def test_times_of_convolutions_alone_are_appended(tmp_path, monkeypatch):
     ]
     # A lambda layer may have others of its own.
     assert row["convolutions"] >= len(convolution_layers)
-    views.convolutions({"convolutions": [row]})
+    served.convolutions({"convolutions": [row]})
+
+
+@pytest.mark.slow
+def test_accuracy_and_size_of_files_are_appended(tmp_path):
+    formats.main(["--epochs", "1", "--results", str(tmp_path)])
+    (row,) = records.read("formats", tmp_path)
+    assert {*row["accuracies"]} == {"Keras", *formats.FORMATS}
+    assert row["bytes"]["tflite_int8"] < row["bytes"]["tflite"] / 2
+    assert views.VIEWS["serving.md#formats"]({"formats": [row]})
 
 
 @pytest.mark.parametrize(
     ("number", "place"), [(5, 4), (19, 18), (20, 18), (100, 94)]
 )
 def test_a_percentile_is_of_what_was_measured(number, place):
-    assert views.percentile_95(list(range(number))[::-1]) == place
+    assert served.percentile_95(list(range(number))[::-1]) == place
 
 
 @pytest.mark.slow
@@ -66,5 +78,5 @@ def test_times_of_exports_are_appended(tmp_path, monkeypatch):
     exports.main([*arguments, str(tmp_path)])
     found = {"exports": records.read("exports", tmp_path)}
     assert found["exports"]
-    views.exports(found)
-    views.exports_picture(found)
+    served.exports(found)
+    served.exports_picture(found)
