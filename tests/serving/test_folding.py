@@ -316,7 +316,7 @@ def quantize(model, _):
 def enable_low_rank(model, rng):
     for layer in model._flatten_layers():
         if isinstance(layer, (Keras.Dense, Conv2D)):
-            layer.enable_lora(2)
+            layer.enable_lora(2, lora_alpha=5)
             shape = layer.lora_kernel_b.shape
             layer.lora_kernel_b.assign(rng.normal(size=shape))
 
