@@ -4,32 +4,31 @@ import statistics
 
 from benchmarks import views
 from benchmarks.layers import plan_memory
-from lambdanet_tf import markdown
+from benchmarks.serving.formats import EPOCHS
+from benchmarks.serving.formats import FORMATS
 
 SMALL = 7  # MiB: below, libraries hold most of it
 FITTED = [[list(grid), scope] for grid, scope in plan_memory.SHAPES]
-FORMATS = {"Keras": None, "TFLite": "tflite", "TFLite, int8": "tflite_int8"}
 
 
 @views.view("engine.md#memory")
 def planned(found):
     """Plans over measurements: of what they were fitted to, and of others."""
-    ratios = {"fitted to": [], "others": []}
-    for row in found["plan_memory"]:
-        shapes = "fitted to" if [row.map, row.scope] in FITTED else "others"
-        if row.peak >= SMALL:
-            ratios[shapes].append(row.planned / row.peak)
-    rows = [
-        (
-            shapes,
-            f"{len(values)}",
-            f"{statistics.median(values):.2f}",
-            f"{min(values):.2f} to {max(values):.2f}",
-        )
-        for shapes, values in ratios.items()
-    ]
-    head = ("shapes", "passes", "planned / measured, median", "least to most")
-    return markdown.table(rows, head)
+    rows = [row for row in found["plan_memory"] if row.peak >= SMALL]
+    for row in rows:
+        is_fitted = [row.map, row.scope] in FITTED
+        row["shapes"] = "fitted to" if is_fitted else "others"
+    lines = []
+    for (shapes,), group in views.grouped(rows, "shapes").items():
+        ratios = [row.planned / row.peak for row in group]
+        figures = statistics.median(ratios), min(ratios), max(ratios)
+        line = {"passes": len(ratios), "ratio": views.interval(figures)}
+        lines.append(views.Row(line, shapes=shapes))
+    columns = {
+        **views.fields("shapes", "passes"),
+        "planned / measured: median (least to most)": "{ratio}",
+    }
+    return views.listing(lines, columns)
 
 
 served = views.table(
@@ -43,13 +42,12 @@ served = views.table(
 @views.view("serving.md#formats")
 def formats(found):
     """Accuracy and size of a network of the digits, by format."""
-    [row] = found["formats"]
     cells = {}
-    for head, name in FORMATS.items():
-        accuracy = row.accuracies[name or head]
-        cells[f"accuracy, {row.test_images} test images", head] = (
-            f"{accuracy:.2%}".replace("%", " %")
-        )
-        size = "" if name is None else f"{row.bytes[name] / 2**20:.2f} MiB"
-        cells["size", head] = size
+    for row in (row for row in found["formats"] if row.epochs == EPOCHS):
+        accuracy = f"accuracy, {row.test_images} test images"
+        for head, name in {"Keras": "Keras", **FORMATS}.items():
+            text = views.text(row.accuracies[name], ".2f/%")
+            cells[accuracy, head] = f"{text} %"
+            size = views.text(row.bytes.get(name), ".2f/MiB")
+            cells["size, MiB", head] = size
     return views.crossed(cells, "")

@@ -79,7 +79,7 @@ def clone_network(
             if not layer.trainable:
                 copy.trainable = False
             return copy
-        return type(layer).from_config(config)
+        return copy_of(layer, config)
 
     def clone_chosen(layer, config):
         if clone_layer is None or _has_shared_tables(layer, config):
@@ -110,17 +110,21 @@ def clone_graph(
         )
 
     def clone(layer):
-        if is_graph(layer):  # Of whose layers each has an error of its own.
-            copy = clone_layer(layer, config_with_table(layer, tables))
-        else:
-            with copying(layer):
-                copy = clone_layer(layer, config_with_table(layer, tables))
+        with copying(layer):  # What `clone_layer` raises is its own.
+            config = config_with_table(layer, tables)
+        copy = clone_layer(layer, config)
         copy_vocabularies(layer, copy)
         return copy
 
     return tf.keras.models.clone_model(
         model, input_tensors=input_tensors, clone_function=clone
     )
+
+
+def copy_of(layer: Any, config: dict[str, Any]) -> Any:
+    """Returns a new layer of a kind, by a config, or raises as `copying`."""
+    with copying(layer):
+        return type(layer).from_config(config)
 
 
 @contextlib.contextmanager

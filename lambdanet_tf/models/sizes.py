@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from lambdanet_tf.models.cloning import check_functional
 from lambdanet_tf.models.cloning import clone_graph
+from lambdanet_tf.models.cloning import copy_of
 from lambdanet_tf.models.graph import arguments_of
 from lambdanet_tf.models.graph import graph_of
 from lambdanet_tf.models.graph import is_graph
@@ -101,7 +102,7 @@ def _model_of_size(model, input_shape, shapes, tables):
         if is_graph(layer):
             size = _size_at(layer, model, input_shape, shapes)
             return _model_of_size(layer, size, shapes, tables)
-        return type(layer).from_config(config)
+        return copy_of(layer, config)
 
     # Of the same name, as Keras 3 has them by name in dictionaries.
     given = model.inputs[0]

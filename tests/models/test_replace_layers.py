@@ -509,6 +509,27 @@ def test_what_is_refused(name):
         models.replace_layers(model, rule)
 
 
+COPIES = {
+    "clone": models.clone_network,
+    "export": fold_batch_norm,
+    "size": lambda model: models.resize_embeddings(model, _SHORT),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_layer_without_a_copy_is_named_everywhere(name):
+    with pytest.raises(ValueError, match="'opaque', a Opaque, cannot be copi"):
+        COPIES[name](model_of(Opaque(3), _SHORT))
+
+
+def test_what_a_function_of_layers_raises_is_its_own():
+    def refuse(layer, config):
+        raise ValueError("not this one")
+
+    with pytest.raises(ValueError, match="^not this one$"):
+        models.clone_network(model_of(Opaque(3), _SHORT), clone_layer=refuse)
+
+
 def test_direct_succession_is_told(recwarn):
     with pytest.warns(UserWarning, match="'first_lambda' and 'middle_lambda'"):
         models.replace_layers(small(), _RULE)
