@@ -16,6 +16,7 @@ from lambdanet_tf.environment import is_there
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
 from tests.support import checks
+from tests.support.arrays import assert_same
 
 if KERAS_3 and is_there("keras_hub"):
     import keras_hub
@@ -101,8 +102,7 @@ def test_a_task_is_trained_saved_and_loaded(make, rng, tmp_path):
         1e-5,
     )
     found, again = (m.predict(x, verbose=0) for m in (task, loaded))
-    for a, b in zip(*map(keras.tree.flatten, (found, again)), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+    assert_same(*map(keras.tree.flatten, (found, again)), rtol=1e-4, atol=1e-4)
 
 
 def test_feature_maps_are_those_of_the_network(rng):

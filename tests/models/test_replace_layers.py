@@ -13,6 +13,7 @@ from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.models import weight_names
 from lambdanet_tf.serving import fold_batch_norm
 from tests.support import checks
+from tests.support.arrays import assert_same
 from tests.support.networks import tiny
 
 KERAS = tf.keras.layers
@@ -120,8 +121,7 @@ def assert_kept(model, new, count):
     for name in old.keys() & now.keys():
         assert old[name] is not now[name]
         weights = old[name].get_weights(), now[name].get_weights()
-        for before, after in zip(*weights, strict=True):
-            np.testing.assert_array_equal(before, after)
+        assert_same(*weights)
         shapes = [
             [tuple(x.shape) for x in tf.nest.flatten(layer.output)]
             for layer in (old[name], now[name])
@@ -190,8 +190,7 @@ def test_what_a_rule_leaves_is_kept(make, rule, count, rng):
     assert np.all(np.isfinite(new(x, training=True)))
     # The network itself stays as it is.
     assert model.to_json() == config
-    for before, after in zip(weights, model.get_weights(), strict=True):
-        np.testing.assert_array_equal(before, after)
+    assert_same(model.get_weights(), weights)
     np.testing.assert_array_equal(model(x), outputs)
 
 
@@ -359,8 +358,7 @@ def test_operations_shared_layers_and_several_inputs(rng):
     given = {k: rng.random((2, 8, 8, 3), "float32") for k in images}
     same = models.replace_layers(model, keep)
     pair = tf.nest.flatten(model(given)), tf.nest.flatten(same(given))
-    for a, b in zip(*pair, strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_same(*pair)
     assert isinstance(same(given)[1], dict)
     new = models.replace_layers(model, models.convolution_rule())
     assert len(lambdas_of(new)) == 1  # shared by both sides, as before
