@@ -20,7 +20,6 @@ from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers.lambda_base import LambdaBase
 from lambdanet_tf.layers.projections import ProjectionLayer
 from lambdanet_tf.models.cloning import clone_network
-from lambdanet_tf.models.cloning import copy_of
 from lambdanet_tf.models.graph import arguments_of
 from lambdanet_tf.models.graph import graph_of
 from lambdanet_tf.models.graph import nodes
@@ -108,7 +107,7 @@ def fold_batch_norm(
             config["implementation"] = implementation
         if type(layer) in _FOLDED:
             return _FOLDED[type(layer)](**config)
-        return copy_of(layer, config)
+        return type(layer).from_config(config)
 
     # Keras 3 compiles the copy of a compiled model, and so must find its loss.
     graph = graph_of(model)  # A Sequential of Keras 3 has no `input` itself.
