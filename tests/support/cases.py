@@ -1,9 +1,9 @@
 """THE TABLE: every public layer of the package, with tiny arguments.
 
 A new public layer needs a row here; `test_conformance.py` insists. The rows
-are chosen so that every path of the layers is saved, restored, compiled and
-distributed once, not so that every formula is checked: `test_layers.py` does
-that. They stand side by side in one model, which is traced or saved once.
+are chosen so that every path of the layers is saved, restored and compiled
+once, not so that every formula is checked: `test_layers.py` does that. They
+stand side by side in one model, which is traced or saved once.
 """
 
 import dataclasses
