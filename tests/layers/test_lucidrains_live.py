@@ -9,7 +9,6 @@ import importlib.util
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from benchmarks.networks import timm_models
 from lambdanet_tf import layers
@@ -51,47 +50,33 @@ def their_layer(torch, scope, intra_depth, rng):
     return layer
 
 
-def copy_weights(theirs, ours, intra_depth):
-    """Puts their weights into our layer; returns its weights by their names."""
-    state = {name: x.numpy() for name, x in theirs.state_dict().items()}
+def their_names(scope):
+    """What they call each of our weights."""
+    names = {name: f"to_{name[0]}.weight" for name in ("query", "key", "value")}
+    for ours in ("query", "value"):
+        norm = f"norm_{ours[0]}"
+        names[f"{ours}_gamma"] = f"{norm}.weight"
+        names[f"{ours}_beta"] = f"{norm}.bias"
+        names[f"{ours}_mean"] = f"{norm}.running_mean"
+        names[f"{ours}_variance"] = f"{norm}.running_var"
+    if scope is None:
+        return {**names, "embeddings": "rel_pos_emb"}
+    table = {"embeddings": "pos_conv.weight", "position_bias": "pos_conv.bias"}
+    return names | table
 
-    def depth_last(x):  # `(u k, ...)` -> `(k u, ...)`
+
+def as_ours(name, x, intra_depth):
+    """Their array of one of our weights, its axes as we order them."""
+    if name == "key" or name.startswith(
+        "value"
+    ):  # `(u k, ...)` -> `(k u, ...)`
         x = x.reshape(intra_depth, -1, *x.shape[1:])
-        return np.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:])
-
-    found = {
-        "to_q.weight": ours.query.kernel,
-        "to_k.weight": ours.key.kernel,
-        "to_v.weight": ours.value.kernel,
-    }
-    for name, norm in (
-        ("norm_q", ours.query_norm),
-        ("norm_v", ours.value_norm),
-    ):
-        found[f"{name}.weight"] = norm.gamma
-        found[f"{name}.bias"] = norm.beta
-        found[f"{name}.running_mean"] = norm.moving_mean
-        found[f"{name}.running_var"] = norm.moving_variance
-    if ours.scope is None:
-        found["rel_pos_emb"] = ours.position_embedding.embeddings
-    else:
-        found["pos_conv.weight"] = ours.position_embedding.embeddings
-        found["pos_conv.bias"] = ours.position_bias
-    moves = {
-        "to_q": lambda x: x[:, :, 0, 0].T,
-        "to_k": lambda x: depth_last(x)[:, :, 0, 0].T,
-        "to_v": lambda x: depth_last(x)[:, :, 0, 0].T,
-        "norm_v": depth_last,
-        "pos_conv": lambda x: (
-            x if x.ndim == 1 else x[:, :, 0].transpose(2, 3, 0, 1)
-        ),
-    }
-    move_of = {
-        name: moves.get(name.partition(".")[0], lambda x: x) for name in found
-    }
-    for name, weight in found.items():
-        weight.assign(move_of[name](state[name]))
-    return found, move_of
+        x = np.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:])
+    if name in ("query", "key", "value"):
+        return x[:, :, 0, 0].T
+    if name == "embeddings" and x.ndim == 5:
+        return x[:, :, 0].transpose(2, 3, 0, 1)
+    return x
 
 
 @pytest.mark.parametrize("intra_depth", [1, 2])
@@ -112,27 +97,23 @@ def test_outputs_and_gradients_are_theirs(scope, intra_depth, training, rng):
     )
     images = rng.normal(size=[2, SIZE, SIZE, 5])
     ours.build(images.shape)
-    found, move_of = copy_weights(theirs, ours, intra_depth)
+    names, state = their_names(scope), theirs.state_dict()
+    for name, weight in checks.reference_weights(ours).items():
+        weight.assign(as_ours(name, state[names[name]].numpy(), intra_depth))
     cotangent = rng.normal(size=[2, SIZE, SIZE, FILTERS])
 
     x = torch.tensor(images.transpose(0, 3, 1, 2)).requires_grad_()
     outputs = theirs(x).permute(0, 2, 3, 1)
     (outputs * torch.tensor(cotangent)).sum().backward()
-    gradients = {
-        name: parameter.grad.numpy()
-        for name, parameter in theirs.named_parameters()
-    }
+    expected = {n: p.grad.numpy() for n, p in theirs.named_parameters()}
 
-    images = tf.constant(images)
-    weights = {name: checks.raw(found[name]) for name in gradients}
-    with tf.GradientTape() as tape:
-        tape.watch(images)
-        answer = ours(images, training=training)
-        loss = tf.reduce_sum(answer * cotangent)
-    mine = tape.gradient(loss, {**weights, "images": images})
-
+    answer, gradients = checks.output_and_gradients(
+        ours, {"inputs": images}, cotangent, training
+    )
     checks.assert_close(answer, outputs.detach().numpy(), 1e-12)
-    expected = x.grad.numpy().transpose(0, 2, 3, 1)
-    checks.assert_close(mine.pop("images"), expected, 1e-12)
-    for name, gradient in mine.items():
-        checks.assert_close(gradient, move_of[name](gradients[name]), 1e-11)
+    found = gradients.pop("inputs")
+    checks.assert_close(found, x.grad.numpy().transpose(0, 2, 3, 1), 1e-12)
+    for name, gradient in gradients.items():
+        wanted = as_ours(name, expected.pop(names[name]), intra_depth)
+        checks.assert_close(gradient, wanted, 1e-11)
+    assert not expected

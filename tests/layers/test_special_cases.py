@@ -5,9 +5,7 @@ is written out in NumPy from its own paper.
 """
 
 import numpy as np
-import tensorflow as tf
 
-from lambdanet_tf.layers import LambdaConv
 from tests.support import checks
 from tests.support import random_layers
 
@@ -96,12 +94,3 @@ def test_a_lambda_per_position_is_spatial_attention(rng):
         for j in range(7)
     )
     checks.assert_close(layer(x), x * np.expand_dims(gates, -1), 1e-12)
-    convolution = LambdaConv(
-        channels, 7, num_heads=channels, key_dim=1, use_content=False, **_PLAIN
-    )
-    convolution(x)
-    for mine, theirs in zip(
-        convolution.trainable_weights, layer.trainable_weights, strict=True
-    ):
-        mine.assign(tf.reshape(checks.raw(theirs), mine.shape))
-    checks.assert_close(convolution(x), layer(x), 1e-12)
