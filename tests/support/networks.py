@@ -153,27 +153,6 @@ def in_float64(spec, **arguments):
     return model, arrays(model, np.float64), images
 
 
-def assert_trains(model, images, classes):
-    """One step of gradient descent on random labels changes every weight."""
-    for weight in model.trainable_weights:  # Branches of gamma 0 learn nothing.
-        if "gamma" in weight.name:
-            weight.assign(tf.ones_like(weight))
-    labels = np.random.default_rng(1).integers(0, classes, len(images))
-    with tf.GradientTape() as tape:
-        predictions = model(images, training=True)
-        loss = tf.reduce_mean(
-            tf.keras.losses.sparse_categorical_crossentropy(labels, predictions)
-        )
-    gradients = tape.gradient(loss, model.trainable_weights)
-    assert np.isfinite(loss)
-    for weight, gradient in zip(
-        model.trainable_weights, gradients, strict=True
-    ):
-        assert gradient is not None, weight.name
-        assert np.all(np.isfinite(gradient)), weight.name
-        assert np.any(np.asarray(gradient) != 0), weight.name
-
-
 def assert_trains_in_half(model):
     images = some_images(4, 16, 16, 3)
     model.compile(
