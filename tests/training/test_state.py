@@ -1,7 +1,6 @@
 """What a checkpoint holds, and which one is restored."""
 
 import os
-import pathlib
 
 import numpy as np
 import pytest
@@ -15,21 +14,19 @@ from tests.support.arrays import assert_same
 
 OPTIMIZERS = {
     "sgd": lambda: tf.keras.optimizers.SGD(0.1, momentum=0.9),
-    "adam": lambda: tf.keras.optimizers.Adam(0.1),
-    "rmsprop": lambda: tf.keras.optimizers.RMSprop(0.1, momentum=0.9),
     "mixed": lambda: tf.keras.mixed_precision.LossScaleOptimizer(
         tf.keras.optimizers.SGD(0.1, momentum=0.9)
     ),
 }
 
 
-def make_state(units=(5, 5), optimizer="sgd", names=("first", "second")):
+def make_state(optimizer="sgd", names=("first", "second")):
     """A small network with two kernels of one shape, and its state."""
     model = tf.keras.Sequential(
         [
             tf.keras.layers.Input((5,)),
-            tf.keras.layers.Dense(units[0], name=names[0]),
-            tf.keras.layers.Dense(units[1], name=names[1]),
+            tf.keras.layers.Dense(5, name=names[0]),
+            tf.keras.layers.Dense(5, name=names[1]),
             tf.keras.layers.BatchNormalization(name="norm"),
         ]
     )
@@ -51,9 +48,9 @@ def arrays(state):
     return [*state.model.get_weights(), *averages, *slots]
 
 
-def saved(tmp_path, steps=1, **arguments):
+def saved(tmp_path, steps=1):
     """A state that was saved after some steps, after each one."""
-    state = make_state(**arguments)
+    state = make_state()
     for _ in range(steps):
         take_step(state)
         state.save(str(tmp_path))
@@ -85,21 +82,6 @@ def test_a_checkpoint_brings_everything_back(tmp_path, optimizer):
     assert_same(arrays(after), arrays(before))
 
 
-def test_weights_are_restored_by_name_and_not_by_order(tmp_path):
-    """Two kernels of one shape, in another order."""
-    before = saved(tmp_path)
-    after = make_state(names=("second", "first"))
-    after.restore(str(tmp_path))
-    for name in ("first", "second"):
-        layers = [state.model.get_layer(name) for state in (after, before)]
-        assert_same(*[layer.get_weights() for layer in layers])
-
-
-def test_no_checkpoint_is_no_error(tmp_path):
-    assert not make_state().restore(str(tmp_path / "none"))
-    assert os.listdir(tmp_path) == []
-
-
 def test_old_checkpoints_are_removed(tmp_path):
     tmp_path = tmp_path / "[lr=0.1]"
     state = saved(tmp_path, steps=12)
@@ -109,37 +91,9 @@ def test_old_checkpoints_are_removed(tmp_path):
     assert indices(tmp_path) == ["ckpt-12-0.index", "ckpt-12-1.index"]
 
 
-@pytest.mark.slow
-def test_a_worker_removes_no_checkpoint_of_the_chief(tmp_path):
-    """All restore from the run's folder; only the chief writes there."""
-    saved(tmp_path / "run", steps=2)
-    before = sorted(os.listdir(tmp_path / "run"))
-    state = make_state()
-    assert state.restore(str(tmp_path / "run"))
-    own = tmp_path / "own"
-    state.save(str(own))
-    assert not own.exists()  # The chief does not write this state again.
-    for _ in range(3):
-        take_step(state)
-        state.save(str(own))
-    assert sorted(os.listdir(tmp_path / "run")) == before
-    assert indices(own) == ["ckpt-4-0.index", "ckpt-5-0.index"]
-
-
-def change(path):
-    content = bytearray(pathlib.Path(path).read_bytes())
-    content[len(content) // 2] ^= 255
-    pathlib.Path(path).write_bytes(content)
-
-
-DATA = ".data-00000-of-00001"
 DAMAGES = {
     "no index": lambda path: os.remove(f"{path}.index"),
-    "cut data": lambda path: os.truncate(path + DATA, 100),
-    "empty data": lambda path: os.truncate(path + DATA, 0),
-    "empty index": lambda path: os.truncate(f"{path}.index", 0),
-    "no data": lambda path: os.remove(path + DATA),
-    "changed data": lambda path: change(path + DATA),
+    "cut data": lambda path: os.truncate(f"{path}.data-00000-of-00001", 100),
 }
 
 
@@ -151,18 +105,17 @@ def test_the_newest_whole_checkpoint_is_restored_and_said(tmp_path, damage):
     state, said = make_state(), []
     assert state.restore(str(tmp_path), said.append)
     assert state.step == 1
-    (line,) = said
-    assert "ckpt-2-0 is damaged" in line
     # The step is taken again, and its checkpoint takes the damaged one's place.
     take_step(state)
     state.save(str(tmp_path))
     again = make_state()
     assert again.restore(str(tmp_path), said.append)
     assert again.step == 2
-    assert len(said) == 1
+    (line,) = said
+    assert "ckpt-2-0 is damaged" in line
 
 
-@pytest.mark.parametrize("damage", ["no index", "cut data"])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_if_none_is_whole_it_is_an_error(tmp_path, damage):
     saved(tmp_path)
     DAMAGES[damage](f"{tmp_path}/ckpt-1-0")
@@ -171,10 +124,10 @@ def test_if_none_is_whole_it_is_an_error(tmp_path, damage):
 
 
 def test_a_checkpoint_of_another_network_is_refused(tmp_path):
+    """Its weights are known by their names, and not by their order."""
     saved(tmp_path)
-    for other in ({"units": (5, 4)}, {"names": ("first", "third")}):
-        with pytest.raises(ValueError, match="does not fit this network"):
-            make_state(**other).restore(str(tmp_path))
+    with pytest.raises(ValueError, match="does not fit this network"):
+        make_state(names=("first", "third")).restore(str(tmp_path))
 
 
 def test_a_checkpoint_of_an_older_version_is_refused(tmp_path):
@@ -192,16 +145,6 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path):
     with pytest.raises(NotFinite, match="by step 2. A lower"):
         state.save(str(tmp_path))
     assert make_state().restore(str(tmp_path))
-
-
-def test_time_is_counted_where_it_was_used(monkeypatch):
-    times = iter([10.0, 10.0, 13.0, 18.0, 19.0])
-    monkeypatch.setattr("time.perf_counter", lambda: next(times))
-    state = make_state()
-    for training in (False, True, False, True):
-        state.tick(training)
-    assert state.seconds == 9.0
-    assert state.training_seconds == state.epoch_seconds == 4.0
 
 
 def test_too_little_room_is_an_error(tmp_path):
