@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import re
 
 import pytest
 
@@ -23,14 +22,11 @@ def test_a_record_says_where_it_comes_from(recorder, tmp_path):
     assert record["case"] == {"layer": "a"}
     assert record["seconds"] == [0.333333333]
     assert record["plan"] == "x"
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", record["date"])
-    assert record["threads"] >= 1
-    assert record["processor"]
+    assert {"date", "threads", "processor", "commit"} <= record.keys()
     assert "tensorflow" in record["versions"]
     assert record["code"] == records.fingerprint(
         ["lambdanet_tf/ops", "lambdanet_tf/layers"]
     )
-    assert record["commit"] is None or len(record["commit"]) >= 10
 
 
 def test_records_are_appended_and_the_last_of_a_case_counts(recorder, tmp_path):

@@ -35,8 +35,6 @@ PACKAGES = (
     analysis,
 )
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-# Words that a first line of a function begins with, and no verb ends so.
-NO_VERBS = {"As", "Images", "Its", "Names", "This", "Weights", "Whereas"}
 
 
 def public():
@@ -69,7 +67,7 @@ def with_marks(param):
 
 NAMES = list(public())
 SMALL = ("LambdaResNetSmall", "LambdaResNet26T", "MobileNetV2")
-# All have one example, and it would build them: three of them do.
+# All have one example, which would build them: these three do.
 LARGE = [name for name in specs.PRESETS if name not in SMALL]
 # They train, export, or start a process.
 LONG = {
@@ -103,9 +101,7 @@ def test_a_docstring_says_what_is_done_what_goes_in_and_what_comes_out(value):
     first = text.split("\n")[0]
     assert first.endswith("."), first
     if inspect.isfunction(value) or issubclass(value, tf.keras.layers.Layer):
-        word = first.split()[0]
-        assert word.endswith("s"), first
-        assert word not in NO_VERBS, first
+        assert first.split()[0].endswith("s"), first  # a verb
     is_told_elsewhere = re.search("see `(ResNet|MobileNet)`", text)
     if not inspect.isfunction(value) or is_told_elsewhere:
         return
@@ -119,18 +115,6 @@ def test_a_docstring_says_what_is_done_what_goes_in_and_what_comes_out(value):
         returns = re.search(r"^(?:Returns|Yields):$", text, re.M)
         nothing = re.match(r"Raises |Writes ", text)
         assert returns or nothing, "no section Returns"
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("name", LARGE)
-def test_an_example_of_a_large_network_is_that_of_a_small_one(name):
-    small, large = (
-        doctest.DocTestParser().get_examples(getattr(models, x).__doc__)
-        for x in ("LambdaResNet26T", name)
-    )
-    assert [x.want for x in large] == [x.want for x in small]
-    renamed = [x.source.replace("LambdaResNet26T", name) for x in small]
-    assert [x.source for x in large] == renamed
 
 
 @pytest.fixture

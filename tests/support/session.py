@@ -40,7 +40,7 @@ _configure_tensorflow()
 
 # What these import at their top is in the extra `dev`, but not in every lane.
 _IMPORTED = {
-    "benchmarks/test_serving.py": "tensorflow_serving",
+    "benchmarks/test_scripts.py": "tensorflow_serving",
     "examples/test_notebooks.py": "nbclient",
     "examples/test_serving_clients.py": "tensorflow_serving",
     "examples/test_serving_configs.py": "tensorflow_serving",
