@@ -8,9 +8,6 @@ geometries and block sizes that small layers never reach.
 import dataclasses
 import functools
 import math
-import multiprocessing
-import pathlib
-import re
 import threading
 
 import hypothesis
@@ -19,7 +16,6 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies
 
-from benchmarks.layers import plan_memory
 from lambdanet_tf import layers
 from lambdanet_tf import ops
 from lambdanet_tf.analysis.traced_flops import operation_flops
@@ -28,8 +24,6 @@ from tests.support import checks
 from tests.support import oracle
 
 pytestmark = pytest.mark.once
-
-PAGE = pathlib.Path(__file__).parents[2] / "docs/engine.md"
 DIMS = ops.Dims(num_heads=2, key_dim=3, value_dim=5, intra_depth=2)
 GEOMETRIES = {
     "same 7x9": [ops.same_axis(7, 5), ops.same_axis(9, 3)],
@@ -340,13 +334,6 @@ def test_where_plans_for_another_device_are_made(place):
     assert devices() == {"cpu"}
 
 
-def test_every_algorithm_has_a_row_in_the_docs():
-    section = PAGE.read_text().split("## The algorithms\n")[1]
-    table = section.strip().split("\n\n")[0]
-    documented = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
-    assert documented == list(ops.ALGORITHMS)
-
-
 # What they are now, by rank, where that is not what is chosen.
 FORMER = {
     "spectral": {2: "fourier", 3: "fourier"},
@@ -394,27 +381,6 @@ def test_unknown_names_are_an_error():
         ops.planning_for("abacus"),
     ):
         pass
-
-
-@pytest.fixture(scope="module")
-def in_fork():
-    """Calls a function in a process of its own that has TensorFlow already."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([plan_memory.__name__])
-    with context.Pool(1, maxtasksperchild=1) as pool:
-        yield pool.apply
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("direction", plan_memory.PASSES)
-@pytest.mark.parametrize(
-    ("grid", "scope"), plan_memory.SHAPES[:5] + plan_memory.HELD_OUT
-)
-def test_plans_tell_their_memory(grid, scope, direction, in_fork):
-    """A peak varies by a third from one process to the next."""
-    row = in_fork(plan_memory.measure, (grid, scope, direction))
-    factor = 1.5 if (grid, scope) in plan_memory.SHAPES else 2.0
-    assert row["peak"] / 1.5 < row["planned"] < factor * row["peak"]
 
 
 def test_auto_takes_a_plan_that_fits():

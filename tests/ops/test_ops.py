@@ -1,5 +1,7 @@
 """The public functions of `ops`, against the reference."""
 
+import itertools
+
 import hypothesis
 import numpy as np
 import pytest
@@ -166,15 +168,18 @@ def test_causal_content_of_a_wide_spread_in_float32(spread, rng):
 
 
 def test_same_geometry_as_tensorflow(rng):
-    # The sizes and alignment of SAME, from TensorFlow itself.
+    # The sizes and alignment of SAME and VALID, from TensorFlow itself.
     windows = [(3, 1, 1), (3, 2, 1), (5, 3, 1), (3, 1, 2), (7, 1, 1)]
-    for size in range(1, 12):
-        for kernel, stride, dilation in windows:
-            axis = ops.same_axis(size, kernel, stride, dilation)
+    for size, window in itertools.product(range(1, 12), windows):
+        kernel, stride, dilation = window
+        for padding in ("same", "valid"):
+            if padding == "valid" and size <= (kernel - 1) * dilation:
+                continue
+            axis = AXES[padding](size, kernel, stride, dilation)
             x = rng.normal(size=[1, size, 1])
             table = rng.normal(size=[kernel, 1, 1])
             expected = tf.nn.convolution(
-                x, table, stride, "SAME", dilations=dilation
+                x, table, stride, padding.upper(), dilations=dilation
             )
             geometry = ops.Geometry.of([axis])
             output = checks.position_output(

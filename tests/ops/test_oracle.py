@@ -11,7 +11,6 @@ from tests.support import oracle
 pytestmark = pytest.mark.once
 
 lambda_layer = functools.partial(oracle.lambda_layer, num_heads=2, key_dim=3)
-attention = functools.partial(attention_oracle.relative_attention, num_heads=2)
 
 
 def random_weights(rng, table=(), channels=4, value=2, depth=1):
@@ -22,18 +21,6 @@ def random_weights(rng, table=(), channels=4, value=2, depth=1):
         "value": rng.normal(size=[channels, value * depth]),
         "embeddings": rng.normal(size=[*table, 3, depth]),
     }
-
-
-def attention_weights(rng, tables=(), channels=4, value=2):
-    """The same of attention, with a table for each axis."""
-    weights = {
-        "query": rng.normal(size=[channels, 2 * 3]),
-        "key": rng.normal(size=[channels, 2 * 3]),
-        "value": rng.normal(size=[channels, 2 * value]),
-    }
-    for axis, entries in enumerate(tables, start=1):
-        weights[f"axis{axis}_embedding"] = rng.normal(size=[entries, 3, 1])
-    return weights
 
 
 def three_positions():
@@ -156,30 +143,6 @@ def test_loops_equal_one_einsum(rng):
     )
 
 
-def test_loops_of_attention_equal_one_einsum(rng):
-    x = rng.normal(size=[2, HEIGHT, WIDTH, 7])
-    tables = 2 * HEIGHT - 1, 2 * WIDTH - 1
-    weights = attention_weights(rng, tables, channels=7, value=VALUE)
-    output = attention(x, weights)
-    q, k, v = (
-        (x @ weights[name]).reshape(2, HEIGHT, WIDTH, 2, -1)
-        for name in ("query", "key", "value")
-    )
-    rows, columns = (
-        weights[f"axis{axis}_embedding"][len(i) - 1 + i - i[:, None], :, 0]
-        for axis, i in ((1, ROWS), (2, COLUMNS))
-    )
-    scores = np.einsum("bxyhk,bijhk->bhxyij", q, k)
-    scores += np.einsum("bxyhk,xik->bhxyi", q, rows)[..., None]
-    scores += np.einsum("bxyhk,yjk->bhxyj", q, columns)[..., None, :]
-    shares = np.exp(scores / np.sqrt(3))
-    shares /= shares.sum(axis=(4, 5), keepdims=True)
-    expected = np.einsum("bhxyij,bijhv->bxyhv", shares, v)
-    np.testing.assert_allclose(
-        output, expected.reshape(output.shape), rtol=1e-12
-    )
-
-
 def test_masked_statistics_ignore_padding(rng):
     x = rng.normal(size=[2, 3, 4])
     real = np.array([[1, 1, 0], [1, 0, 0]])
@@ -192,12 +155,9 @@ def test_masked_statistics_ignore_padding(rng):
 def test_nothing_permitted_gives_zero(rng):
     x = rng.normal(size=[2, 3, 4])
     mask = np.array([[1, 0, 1], [0, 0, 0], [1, 1, 1]])
-    for output in (
-        lambda_layer(x, random_weights(rng, [5]), attention_mask=mask),
-        attention(x, attention_weights(rng, [5]), attention_mask=mask),
-    ):
-        assert np.all(output[:, 1] == 0)
-        assert np.all(output[:, [0, 2]] != 0)
+    output = lambda_layer(x, random_weights(rng, [5]), attention_mask=mask)
+    assert np.all(output[:, 1] == 0)
+    assert np.all(output[:, [0, 2]] != 0)
 
 
 @pytest.mark.parametrize("normalization", ["softmax", "l2", None])

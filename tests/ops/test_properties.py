@@ -62,32 +62,3 @@ def test_padded_sequence_equals_the_short_one(rng):
         real = (np.arange(11) < 7)[None]
         output = layer(x, context_mask=real)[:, :7]
         checks.assert_close(output, layer(x[:, :7]), 1e-5)
-
-
-@pytest.mark.parametrize("padding", ["same", "valid"])
-@pytest.mark.parametrize("window", [(3, 2, 1), (5, 3, 1), (3, 1, 2)])
-def test_convolution_aligns_with_keras(window, padding, rng):
-    # One head, one key channel that is always 1: the position lambda is a
-    # plain convolution of the values, so Keras' own can be compared.
-    names = ("kernel_size", "strides", "dilation_rate")
-    arguments = {**dict(zip(names, window, strict=True)), "padding": padding}
-    x = normal(rng, 2, 9, 6, 3)  # an odd and an even size
-    x[..., 0] = 1
-    layer = built(
-        x,
-        layers.LambdaConv,
-        filters=2,
-        num_heads=1,
-        key_dim=1,
-        use_content=False,
-        use_batch_norm=False,
-        **arguments,
-    )
-    layer.query.kernel.assign([[1.0], [0.0], [0.0]])
-    values = x @ checks.raw(layer.value.kernel).numpy()  # [b, h, w, 2]
-    keras = tf.keras.layers.Conv2D(1, use_bias=False, **arguments)
-    keras.build((None, None, None, 1))
-    table = checks.raw(layer.position_embedding.embeddings)
-    keras.kernel.assign(table.numpy())
-    channels = [keras(values[..., i : i + 1]) for i in range(2)]
-    checks.assert_close(layer(x), np.concatenate(channels, -1), 1e-5)
