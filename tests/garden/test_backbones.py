@@ -1,6 +1,5 @@
 """Lambda networks as backbones of the Model Garden, and their configs."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -9,9 +8,6 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import models
-from lambdanet_tf import specs
-from lambdanet_tf.models.timm.safetensors import write_safetensors
-from tests.support import timm_golden
 
 garden = pytest.importorskip("lambdanet_tf.garden", exc_type=ImportError)
 exp_factory = pytest.importorskip("official.core.exp_factory")
@@ -36,7 +32,7 @@ TINY = {
 NORM = {"norm_momentum": 0.7, "norm_epsilon": 0.01, "use_sync_bn": True}
 
 
-def build(size=32, regularizer=None, norm=NORM, kind="lambda_resnet", **fields):
+def build(size=32, regularizer=None, kind="lambda_resnet", **fields):
     """A backbone by the Model Garden's own factory."""
     config = garden.Backbone(type=kind)
     config.override(
@@ -45,13 +41,9 @@ def build(size=32, regularizer=None, norm=NORM, kind="lambda_resnet", **fields):
     return factory.build_backbone(
         tf.keras.layers.InputSpec(shape=[None, size, size, 3]),
         config,
-        common.NormActivation(**norm),
+        common.NormActivation(**NORM),
         regularizer,
     )
-
-
-def modules(backbone, kind):
-    return [x for x in backbone.submodules if isinstance(x, kind)]
 
 
 def assert_weights(backbone, wanted):
@@ -81,23 +73,6 @@ def test_features_are_those_of_our_network(rng):
         assert found[level].shape[1:] == backbone.output_specs[level][1:]
 
 
-def test_one_backbone_takes_images_of_any_size():
-    backbone = build(size=None)
-    for height, width in ((32, 48), (64, 40)):
-        maps = backbone(tf.zeros([1, height, width, 3]))
-        assert maps["2"].shape == (1, height // 4, width // 4, 32)
-        assert maps["3"].shape == (1, height // 8, width // 8, 64)
-    assert backbone.output_specs["3"].as_list() == [None, None, None, 64]
-
-
-def test_normalization_reaches_the_lambda_layers():
-    norms = modules(build(), tf.keras.layers.BatchNormalization)
-    assert {"query_norm", "value_norm"} < {norm.name for norm in norms}
-    for norm in norms:
-        found = norm.momentum, norm.epsilon, norm.synchronized
-        assert found == (0.7, 0.01, True), norm.name
-
-
 def test_weight_decay_is_that_of_the_kernels():
     decay = 0.3
     backbone = build(
@@ -114,29 +89,12 @@ def test_weight_decay_is_that_of_the_kernels():
 
 
 def test_config_makes_the_same_backbone():
-    backbone = build(
-        regularizer=tf.keras.regularizers.l2(0.1), share_embeddings=True
-    )
+    backbone = build(regularizer=tf.keras.regularizers.l2(0.1))
     copy = garden.NetworkBackbone.from_config(backbone.get_config())
     assert copy.output_specs == backbone.output_specs
     assert len(copy.losses) == len(backbone.losses)
-    shapes = [
-        {k: w.shape for k, w in models.named_weights(x).items()}
-        for x in (backbone, copy)
-    ]
-    assert shapes[0] == shapes[1]
-
-
-def test_a_checkpoint_names_weights_as_weight_files_do(tmp_path):
-    backbone = build()
-    path = tf.train.Checkpoint(backbone=backbone).write(str(tmp_path / "b"))
-    suffix = "/.ATTRIBUTES/VARIABLE_VALUE"
-    found = {
-        name.removeprefix("backbone/").removesuffix(suffix)
-        for name, _ in tf.train.list_variables(path)
-        if name.endswith(suffix)
-    }
-    assert found == set(models.named_weights(backbone))
+    names = [[*models.named_weights(x)] for x in (backbone, copy)]
+    assert names[0] == names[1]
 
 
 def test_a_checkpoint_fits_a_network_that_drops_paths(tmp_path):
@@ -156,16 +114,6 @@ def test_begins_from_a_weight_file(tmp_path):
     assert_weights(backbone, models.named_weights(source))
 
 
-@pytest.mark.slow
-def test_begins_from_a_file_of_timm(tmp_path):
-    name, path = "LambdaResNet26T", tmp_path / "model.safetensors"
-    spec = specs.RESNETS[name]
-    state = timm_golden.state_dict(spec, image_size=spec.image_size)
-    write_safetensors(path, state)
-    backbone = garden.NetworkBackbone(name, (64, 64, 3), weights=str(path))
-    assert_weights(backbone, timm_golden.weights(spec))
-
-
 def test_mobile_networks_have_the_map_of_their_classifier():
     name = "LambdaMobileNetV2"
     backbone = build(64, kind="lambda_mobilenet", name=name)
@@ -176,74 +124,36 @@ def test_mobile_networks_have_the_map_of_their_classifier():
     assert backbone.count_params() == without_classifier.count_params()
 
 
-def test_levels_follow_the_strides():
-    backbone = build(name="LambdaResNetSmall", stages=["C", "C", "L"],
-        widths=[8, 8, 8], strides=[1, 2, 1])  # fmt: skip
-    assert backbone.output_specs["0"].as_list() == [None, 32, 32, 32]
-    assert sorted(backbone.output_specs) == ["0", "1"]  # The last of stride 2.
-    with pytest.raises(ValueError, match="powers of two.*stride of 12"):
-        build(strides=[3, 1])
-
-
-def test_every_network_and_attribute_can_be_configured():
-    elsewhere = {"image_size", "dropout_rate", "activation"}
-    configs = (
-        (garden.LambdaResNet, specs.ResNetSpec, specs.RESNETS),
-        (garden.LambdaMobileNet, specs.MobileNetSpec, specs.MOBILENETS),
-    )
-    for config, spec, networks in configs:
-        fields = {field.name for field in dataclasses.fields(config)}
-        attributes = {field.name for field in dataclasses.fields(spec)}
-        assert fields - attributes == {"weights", "implementation"}
-        assert attributes - fields == elsewhere
-        assert all(
-            config(name=name).name in models.names() for name in networks
-        )
-
-
 def test_an_attribute_reaches_every_layer():
     wanted = {
         "key_dim": 3, "num_heads": 2, "scope": None, "intra_depth": 2,
         "query_normalization": "softmax", "key_normalization": None,
         "implementation": "einsum",
     }  # fmt: skip
-    backbone = build(**wanted)
-    (layer,) = modules(backbone, layers.LambdaLayer)
+    own = [*build(**wanted).submodules]
+    (layer,) = [x for x in own if isinstance(x, layers.LambdaLayer)]
     config = layer.get_config()
     assert {name: config[name] for name in wanted} == wanted
+    kind = tf.keras.layers.BatchNormalization
+    norms = [x for x in own if isinstance(x, kind)]
+    assert {"query_norm", "value_norm"} < {norm.name for norm in norms}
+    for norm in norms:
+        found = norm.momentum, norm.epsilon, norm.synchronized
+        assert found == (0.7, 0.01, True), norm.name
 
 
-def test_rows_of_a_mobile_network_can_be_configured():
-    rows = [
-        {"expansion": 1, "filters": 8, "blocks": 1, "strides": 2},
-        {"expansion": 2, "filters": 16, "blocks": 2, "strides": 2},
-    ]
-    backbone = build(kind="lambda_mobilenet", rows=rows, lambda_blocks=[3])
-    assert backbone.output_specs["3"].as_list() == [None, 4, 4, 16]
-
-
-@pytest.mark.representatives(16, everywhere=True)
+@pytest.mark.representatives(9, everywhere=True)
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"name": "LambdaResNet51"}, "`name` must be one of.*LambdaResNet50'"),
         ({"stages": ["CZ", "C"]}, "`stages` must hold"),
-        ({"stages": "CCLL"}, "`stages` must be tuple"),
         ({"widths": 64}, "`widths` must be tuple"),
-        ({"widths": [8, 0]}, "`widths` must be a positive integer"),
-        ({"strides": [1, 2, 2]}, "`strides` must have as many"),
+        ({"strides": [3, 1]}, "powers of two.*stride of 12"),
         ({"key_dim": "many"}, "`key_dim` must be int"),
-        ({"key_dim": 0}, "`key_dim` must be a positive integer"),
-        ({"scope": 4}, "`scope` must be odd"),
-        ({"se_ratio": -1.0}, "`se_ratio` must be a number from 0 on"),
-        ({"use_content": 1}, "`use_content` must be bool"),
-        ({"padding": "valid"}, "`padding` must be one of"),
         ({"implementation": "fast"}, "`implementation` must be one of"),
         ({"weights": 3}, "`weights` must be None, 'imagenet', 'fashion_mnist'"),
-        (
-            {"weights": "missing.npz"},
-            "No such file: missing.npz. `weights` takes",
-        ),
+        ({"weights": "missing.npz"}, "No such file: missing.npz. `weights` t"),
         (
             {"kind": "lambda_mobilenet", "rows": [{"filters": 8}]},
             "`rows` must hold dictionaries of",
@@ -253,13 +163,6 @@ def test_rows_of_a_mobile_network_can_be_configured():
 def test_wrong_values_name_their_field(fields, message):
     with pytest.raises(ValueError, match=message):
         build(**fields)
-
-
-def test_overrides_are_strict():
-    params = exp_factory.get_exp_config("lambda_resnet_maskrcnn_coco")
-    typo = "task.model.backbone.lambda_resnet.depth=50"
-    with pytest.raises(KeyError, match="depth"):
-        hyperparams.override_params_dict(params, typo, is_strict=True)
 
 
 @pytest.mark.parametrize("name", list(experiments.EXPERIMENTS))
@@ -274,6 +177,9 @@ def test_experiments_survive_their_yaml_file(name, tmp_path):
     )
     assert read.as_dict() == params.as_dict()
     assert isinstance(read.task.model.backbone, garden.Backbone)
+    typo = "task.model.backbone.lambda_resnet.depth=50"
+    with pytest.raises(KeyError, match="depth"):
+        hyperparams.override_params_dict(params, typo, is_strict=True)
 
 
 def learning_rates(name, steps):

@@ -1,4 +1,4 @@
-"""What `lambdanet_tf.garden` says where it cannot work, and its commands."""
+"""What `lambdanet_tf.garden` says where it cannot work."""
 
 import importlib
 import importlib.util
@@ -9,7 +9,9 @@ import tensorflow as tf
 
 from lambdanet_tf.environment import KERAS_3
 
-GARDEN = "lambdanet_tf.garden"
+has_extra = pytest.mark.skipif(
+    importlib.util.find_spec("official") is None, reason="needs the extra"
+)
 
 
 @pytest.fixture
@@ -17,8 +19,8 @@ def import_anew(monkeypatch):
     """A function that imports the package as if for the first time."""
 
     def run():
-        monkeypatch.delitem(sys.modules, GARDEN, raising=False)
-        return importlib.import_module(GARDEN)
+        monkeypatch.delitem(sys.modules, "lambdanet_tf.garden", raising=False)
+        return importlib.import_module("lambdanet_tf.garden")
 
     return run
 
@@ -29,11 +31,6 @@ def test_without_the_extra(import_anew, monkeypatch):
     monkeypatch.setitem(sys.modules, "official", None)
     with pytest.raises(ImportError, match=r"pip install \"lambdanet-tf\[gard"):
         import_anew()
-
-
-has_extra = pytest.mark.skipif(
-    importlib.util.find_spec("official") is None, reason="needs the extra"
-)
 
 
 @has_extra
@@ -52,6 +49,4 @@ def test_with_keras_3(import_anew):
 
 @pytest.mark.garden
 def test_registering_twice_is_harmless(import_anew):
-    garden = import_anew()
-    garden.register()
-    importlib.reload(garden)
+    import_anew().register()

@@ -18,95 +18,18 @@ from tests.support.random_layers import normal
 pytestmark = pytest.mark.once
 
 _SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
-_PLAIN = {**_SIZE, "use_batch_norm": False}
 
 
-# Every algorithm, and attention.
-every_form = pytest.mark.parametrize(
-    ("layer", "arguments"),
-    [
-        *(
-            (layers.LambdaLayer, {"implementation": name})
-            for name in ops.implementations(2)
-        ),
-        (layers.RelativeAttention, {}),
-    ],
-)
-
-
-@every_form
-def test_scope_that_covers_the_map_is_global(layer, arguments, rng):
+@pytest.mark.parametrize("implementation", ops.implementations(2))
+def test_scope_that_covers_the_map_is_global(implementation, rng):
     x = normal(rng, 2, 3, 5, 7)
-    everywhere = built(x, layer, **_SIZE)
-    window = layer(**_SIZE, scope=(5, 9), **arguments)
+    everywhere = built(x, **_SIZE)
+    window = layers.LambdaLayer(
+        **_SIZE, scope=(5, 9), implementation=implementation
+    )
     window(x)
     copy_weights(everywhere, window)
     checks.assert_close(window(x), everywhere(x), 1e-5)
-
-
-def part_of_heads(name, weight, head):
-    return np.split(weight, 2, axis=-1)[head] if name == "query" else weight
-
-
-def part_of_multi_heads(name, weight, head):
-    if name == "embeddings":
-        return weight[:, :, head]
-    return np.split(weight, 2, axis=-1)[head]
-
-
-def part_of_depths(name, weight, depth):
-    if name == "embeddings":
-        return weight[..., depth : depth + 1]
-    return weight if name == "query" else weight[:, depth::2]
-
-
-ONE_HEAD, DEEP = {"filters": 5, "num_heads": 1}, {"intra_depth": 2}
-
-
-@pytest.mark.parametrize(
-    ("part", "arguments", "of_each", "together"),
-    [
-        # Heads share one lambda.
-        (part_of_heads, {}, ONE_HEAD, lambda x: tf.concat(x, -1)),
-        # Multi-head is a layer for each head.
-        (
-            part_of_multi_heads,
-            {"multi_head": True, **DEEP},
-            {**ONE_HEAD, **DEEP},
-            lambda x: tf.concat(x, -1),
-        ),
-        # Intra-depth is a sum of layers.
-        (part_of_depths, DEEP, {}, tf.add_n),
-    ],
-)
-def test_a_layer_is_two_with_parts_of_its_weights(
-    part, arguments, of_each, together, rng
-):
-    x = normal(rng, 2, 3, 5, 7)
-    layer = built(x, **_PLAIN, scope=3, **arguments)
-    single = layers.LambdaLayer(**{**_PLAIN, "scope": 3, **of_each})
-    single(x)
-    weights, outputs = checks.reference_weights(layer), []
-    for index in range(2):
-        parts = {
-            name: part(name, checks.raw(weight).numpy(), index)
-            for name, weight in weights.items()
-        }
-        copy_weights(layer, single, **parts)
-        outputs.append(single(x))
-    checks.assert_close(together(outputs), layer(x), 1e-5)
-
-
-@every_form
-def test_shifted_image_shifts_the_output(layer, arguments, rng):
-    x = normal(rng, 2, 9, 11, 7)
-    if layer is layers.LambdaLayer:  # Content lambdas see the whole map.
-        arguments = {**arguments, "use_content": False}
-    layer = built(x, layer, **_SIZE, scope=(3, 5), **arguments)
-    shifted = np.roll(x, (2, 3), axis=(1, 2))
-    interior = np.roll(layer(x), (2, 3), axis=(1, 2))[:, 3:-1, 5:-2]
-    checks.assert_close(layer(shifted)[:, 3:-1, 5:-2], interior, 1e-5)
-    checks.assert_far(layer(x)[:, 3:-1, 5:-2], interior)
 
 
 def test_mask_kinds_agree(rng):
@@ -139,35 +62,3 @@ def test_padded_sequence_equals_the_short_one(rng):
         real = (np.arange(11) < 7)[None]
         output = layer(x, context_mask=real)[:, :7]
         checks.assert_close(output, layer(x[:, :7]), 1e-5)
-
-
-@pytest.mark.parametrize("padding", ["same", "valid"])
-@pytest.mark.parametrize(
-    "window",
-    [(3, 1, 1), (3, 2, 1), (5, 2, 1), (5, 3, 1), (3, 1, 2), (1, 2, 1)],
-)
-def test_convolution_aligns_with_keras(window, padding, rng):
-    # One head, one key channel that is always 1: the position lambda is a
-    # plain convolution of the values, so Keras' own can be compared.
-    names = ("kernel_size", "strides", "dilation_rate")
-    arguments = {**dict(zip(names, window, strict=True)), "padding": padding}
-    x = normal(rng, 2, 9, 6, 3)  # an odd and an even size
-    x[..., 0] = 1
-    layer = built(
-        x,
-        layers.LambdaConv,
-        filters=2,
-        num_heads=1,
-        key_dim=1,
-        use_content=False,
-        use_batch_norm=False,
-        **arguments,
-    )
-    layer.query.kernel.assign([[1.0], [0.0], [0.0]])
-    values = x @ checks.raw(layer.value.kernel).numpy()  # [b, h, w, 2]
-    keras = tf.keras.layers.Conv2D(1, use_bias=False, **arguments)
-    keras.build((None, None, None, 1))
-    table = checks.raw(layer.position_embedding.embeddings)
-    keras.kernel.assign(table.numpy())
-    channels = [keras(values[..., i : i + 1]) for i in range(2)]
-    checks.assert_close(layer(x), np.concatenate(channels, -1), 1e-5)
