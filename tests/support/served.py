@@ -10,7 +10,6 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from examples.serving import pictures
 from examples.serving.grpc_client import GrpcClient
 from examples.serving.rest_client import RestClient
 from lambdanet_tf.serving import ExportOptions
@@ -76,13 +75,12 @@ class Served:
         self._process.terminate()
         self._process.communicate()
 
-    def client(self, protocol, name=NAME, port=None, **arguments):
+    def client(self, protocol):
         """A client, which is closed behind `with`."""
-        address = f"127.0.0.1:{port or self.ports[protocol]}"
-        return contextlib.closing(CLIENTS[protocol](address, name, **arguments))
+        address = f"127.0.0.1:{self.ports[protocol]}"
+        return contextlib.closing(CLIENTS[protocol](address, NAME))
 
-    def ask(self, protocol, batch=None, signature="serving_bytes", **arguments):
-        """The outputs for a batch, or for the first file."""
-        batch = pictures.read(self.files[:1]) if batch is None else batch
-        with self.client(protocol, **arguments) as client:
+    def ask(self, protocol, batch, signature):
+        """The outputs for a batch."""
+        with self.client(protocol) as client:
             return client.answer(client.send(client.request(signature, batch)))

@@ -43,7 +43,6 @@ _IMPORTED = {
     "benchmarks/test_scripts.py": "tensorflow_serving",
     "examples/test_notebooks.py": "nbclient",
     "examples/test_serving_clients.py": "tensorflow_serving",
-    "examples/test_serving_configs.py": "tensorflow_serving",
 }
 _IGNORED = tuple(
     file for file, module in _IMPORTED.items() if not is_there(module)
