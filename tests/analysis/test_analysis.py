@@ -197,7 +197,7 @@ def test_operations_of_recurrent_layers():
 
 
 def test_operations_are_those_of_one_image_of_a_batch():
-    images = tf.keras.Input((6, 5, 4))
+    images = tf.keras.Input((6, 5, 4), name="images")
     layer = LambdaLayer(
         8, num_heads=2, key_dim=3, scope=3, implementation="einsum"
     )
