@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf import layers
+from lambdanet_tf import training
 from lambdanet_tf.data import augment
+from tests.support import checks
 
 pytestmark = pytest.mark.addons
 
@@ -18,23 +21,92 @@ def tfa():
     return pytest.importorskip("tensorflow_addons")
 
 
+def test_stochastic_depth(tfa, rng):
+    """Theirs draws once for a batch, and scales in inference."""
+    layer, ours = tfa.layers.StochasticDepth(0.7), layers.StochasticDepth(0.3)
+    x = rng.uniform(1, 2, [8, 3]).astype("float32")
+
+    def theirs(x, training):
+        return layer([tf.zeros_like(x), x], training=training) / 0.7
+
+    checks.assert_close(theirs(x, training=False), ours(x), 1e-6)
+    for drop, is_of_the_batch in ((theirs, True), (ours, False)):
+        outputs = np.stack([drop(x, training=True) for _ in range(400)])
+        kept = np.any(outputs, axis=2)
+        checks.assert_close(outputs, kept[..., None] * x / 0.7, 1e-6)
+        assert np.all(kept == kept[:, :1]) == is_of_the_batch
+        assert abs(kept[:, 0].mean() - 0.7) < 4 * np.sqrt(0.7 * 0.3 / 400)
+
+
+def test_averages(tfa, rng):
+    """Of updates counted from 0; they leave out batch normalization's."""
+    model = tf.keras.Sequential(
+        [
+            tf.keras.layers.Dense(4, use_bias=False, input_shape=(3,)),
+            tf.keras.layers.BatchNormalization(momentum=0.5),
+        ]
+    )
+    theirs = tfa.optimizers.MovingAverage(
+        tf.keras.optimizers.legacy.SGD(0.1), 0.9, dynamic_decay=True
+    )
+    ours = [training.Averages(model, 0.9) for _ in range(2)]
+    weights = model.trainable_variables
+    for step in range(12):
+        x = tf.constant(rng.normal(size=(8, 3)), tf.float32)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(x, training=True) - x[:, :1]) ** 2)
+        gradients = tape.gradient(loss, weights)
+        theirs.apply_gradients(zip(gradients, weights, strict=True))
+        for first, averages in enumerate(ours):
+            averages.update(step + first)
+    found = [model.get_weights()]
+    for averages in ours:
+        with averages.applied():
+            found.append(model.get_weights())
+    theirs.assign_average_vars(weights)
+    for variable, now, from_0, from_1 in zip(
+        model.weights, *found, strict=True
+    ):
+        checks.assert_far(from_0, now, 1e-4)
+        checks.assert_far(from_1, from_0, 1e-5)
+        expected = from_0 if variable.trainable else now
+        np.testing.assert_allclose(variable, expected, 1e-5, 1e-7)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_weight_decay(tfa, momentum):
+    """A penalty passes through the momentum, and their decay beside it."""
+    penalized = tf.keras.optimizers.SGD(0.1, momentum=momentum)
+    decoupled = tfa.optimizers.SGDW(0.1 * 0.2, 0.1, momentum=momentum)
+    found = []
+    for optimizer, penalty in ((penalized, 0.1), (decoupled, 0.0)):
+        weight = tf.Variable([1.0, -2.0, 3.0])
+        for step in range(10):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(tf.sin(weight + float(step)))
+                loss += penalty * tf.reduce_sum(weight**2)
+            gradient = tape.gradient(loss, weight)
+            optimizer.apply_gradients([(gradient, weight)])
+        found.append(weight.numpy())
+    difference = np.abs(found[0] - found[1]).max()
+    assert difference < 1e-5 if momentum == 0 else difference > 0.1
+
+
 def test_rotated_and_shifted_pixels(tfa, rng):
     """A rotation and a shift at random are theirs, one after the other."""
+    transforms = tfa.image.transform_ops
     image = tf.constant(rng.uniform(0, 255, (11, 9, 3)), tf.float32)
     for seed in ([3, 1], [2, 7]):
         draws = tf.random.stateless_uniform([5], seed, -1.0, 1.0)
         rotated = augment.random_affine(image, seed, rotation=40.0)
         angle = draws[0] * (40.0 * np.pi / 180)
-        np.testing.assert_allclose(
-            rotated,
-            tfa.image.rotate(image, angle, interpolation="bilinear"),
-            atol=1e-2,
-        )
+        none, size = tf.zeros([2]), tf.constant([11, 9])
+        matrix = augment.affine_matrix(size, angle, none, none + 1)
+        theirs = transforms.angles_to_projective_transforms(angle, 11.0, 9.0)
+        np.testing.assert_allclose(matrix, theirs[0], atol=1e-5)
+        theirs = tfa.image.rotate(image, angle, interpolation="bilinear")
+        np.testing.assert_allclose(rotated, theirs, atol=1e-2)
         shifted = augment.random_affine(image, seed, shift=3.0)
-        np.testing.assert_allclose(
-            shifted,
-            tfa.image.translate(
-                image, draws[2:0:-1] * 3.0, interpolation="bilinear"
-            ),
-            atol=1e-2,
-        )
+        shift = draws[2:0:-1] * 3.0
+        theirs = tfa.image.translate(image, shift, interpolation="bilinear")
+        np.testing.assert_allclose(shifted, theirs, atol=1e-2)

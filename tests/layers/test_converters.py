@@ -68,12 +68,7 @@ def by_tflite(model):
     interpreter = tf.lite.Interpreter(model_content=converter.convert())
     run = interpreter.get_signature_runner()
     [name] = run.get_input_details()
-
-    def outputs(x):
-        [result] = run(**{name: x}).values()
-        return result
-
-    return outputs
+    return lambda x: next(iter(run(**{name: x}).values()))
 
 
 def by_onnx(model):
@@ -105,15 +100,13 @@ def test_converted_models_compute_what_keras_computes(build, convert, rng):
         x = rng.normal(size=shape).astype(np.float32)
         wanted = model(x, training=False).numpy()
         rounding = 1e-4 + 1e-6 * np.abs(wanted).max()
-        np.testing.assert_allclose(
-            converted(x), wanted, rtol=1e-4, atol=rounding
-        )
+        np.testing.assert_allclose(converted(x), wanted, 1e-4, rounding)
 
 
 def test_transforms_are_refused_with_the_way_out():
     layer = LambdaLayer(**_SMALL, implementation="fft")
-    with (
-        ops.planning_for("portable"),
-        pytest.raises(ValueError, match=r"'portable' has not\. Use 'auto'"),
-    ):
+    refused = pytest.raises(
+        ValueError, match=r"'portable' has not\. Use 'auto'"
+    )
+    with ops.planning_for("portable"), refused:
         layer(tf.zeros([1, 100, 5]))
