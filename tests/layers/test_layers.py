@@ -52,13 +52,6 @@ def common_arguments(draw):
     }
 
 
-def set_parts(arguments, part):
-    """A layer of "both" parts, or of one of them alone."""
-    arguments["use_content"] = part != "position"
-    arguments["use_position"] = part != "content"
-    arguments["use_position_bias"] &= part != "content"
-
-
 @strategies.composite
 def drawn_layers(draw, rank):
     """(arguments of a LambdaLayer, shapes and masks of a call, training)."""
@@ -68,7 +61,9 @@ def drawn_layers(draw, rank):
     rng = np.random.default_rng(draw(strategies.integers(0, 99)))
     batch, channels = draw(odd(1, 2, 3)), draw(odd(2, 5))
     part = draw(odd("both", "both", "content", "position"))
-    set_parts(arguments, part)
+    arguments["use_content"] = part != "position"
+    arguments["use_position"] = part != "content"
+    arguments["use_position_bias"] &= part != "content"
     scopes = strategies.tuples(*[odd(1, 3, 5, 7)] * rank)
     arguments["scope"] = draw(strategies.none() | odd(3, 5) | scopes)
     call = {"inputs": rng.normal(size=[batch, *grid, channels])}
@@ -120,12 +115,7 @@ def agree(layer_type, drawn, implementation, dtype, jointly):
 
 
 few = hypothesis.settings(
-    max_examples=15,
-    suppress_health_check=[
-        hypothesis.HealthCheck.too_slow,
-        hypothesis.HealthCheck.function_scoped_fixture,
-        hypothesis.HealthCheck.data_too_large,
-    ],
+    max_examples=15, suppress_health_check=[*hypothesis.HealthCheck]
 )
 
 
@@ -162,6 +152,13 @@ SINGLE_PRECISION = {
 }
 
 
+def layer_and_inputs(kind, rng, **given):
+    layer_type, arguments, grid = SINGLE_PRECISION[kind]
+    x = normal(rng, 2, *grid, 11)
+    layer = built(x, layer_type, seed=3, **_SMALL, **arguments, **given)
+    return layer, {"inputs": x}
+
+
 # Every kind by the algorithm that is chosen; of each algorithm what rounds:
 # its sums over a line and over a map.
 @pytest.mark.parametrize(
@@ -178,19 +175,14 @@ SINGLE_PRECISION = {
     ids=str,
 )
 def test_single_precision(kind, given, training, rng):
-    layer_type, arguments, grid = SINGLE_PRECISION[kind]
-    x = normal(rng, 2, *grid, 11)
-    layer = built(x, layer_type, seed=3, **_SMALL, **arguments, **given)
-    checks.assert_equals_oracle(layer, {"inputs": x}, rng, training)
+    layer, inputs = layer_and_inputs(kind, rng, **given)
+    checks.assert_equals_oracle(layer, inputs, rng, training)
 
 
 @pytest.mark.representatives(len(SINGLE_PRECISION), everywhere=True)
 @pytest.mark.parametrize("kind", SINGLE_PRECISION)
 def test_layers_planned_for_a_tpu_equal_the_reference(kind, rng):
     """Nothing here runs on one."""
-    layer_type, arguments, grid = SINGLE_PRECISION[kind]
-    x = normal(rng, 2, *grid, 11)
-    arguments = {**_SMALL, **arguments, "dtype": "float64"}
     with ops.planning_for("tpu"):
-        layer = built(x, layer_type, **arguments)
-        checks.assert_equals_oracle(layer, {"inputs": x}, rng, True)
+        layer, inputs = layer_and_inputs(kind, rng, dtype="float64")
+        checks.assert_equals_oracle(layer, inputs, rng, True)

@@ -4,7 +4,6 @@ pip install "lambdanet-tf[timm]" lambda-networks
 pytest -m slow tests/layers/test_lucidrains_live.py
 """
 
-import importlib
 import importlib.util
 
 import numpy as np
@@ -15,14 +14,12 @@ from lambdanet_tf import layers
 from tests.support import checks
 
 PACKAGES = ("torch", "lambda_networks")
+MISSING = not all(map(importlib.util.find_spec, PACKAGES))
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.once,
-    pytest.mark.skipif(
-        not all(map(importlib.util.find_spec, PACKAGES)),
-        reason="torch or lambda-networks is not installed",
-    ),
+    pytest.mark.skipif(MISSING, reason=f"needs {PACKAGES}"),
     # Of PyTorch: old functions, and drivers that this machine lacks.
     pytest.mark.filterwarnings("ignore"),
 ]
@@ -33,15 +30,9 @@ HEADS, KEY_DIM, FILTERS, SIZE = 2, 3, 8, 6
 def their_layer(torch, scope, intra_depth, rng):
     """Their layer in float64 with drawn weights."""
     module = importlib.import_module("lambda_networks")
+    size = {"dim": 5, "dim_out": FILTERS, "dim_k": KEY_DIM, "heads": HEADS}
     place = {"n": SIZE} if scope is None else {"r": scope}
-    layer = module.LambdaLayer(
-        dim=5,
-        dim_out=FILTERS,
-        dim_k=KEY_DIM,
-        heads=HEADS,
-        dim_u=intra_depth,
-        **place,
-    ).double()
+    layer = module.LambdaLayer(**size, dim_u=intra_depth, **place).double()
     for name, tensor in layer.state_dict().items():
         if tensor.dtype == torch.float64:
             low, high = (0.5, 1.5) if "var" in name else (-1.0, 1.0)
@@ -52,13 +43,12 @@ def their_layer(torch, scope, intra_depth, rng):
 
 def their_names(scope):
     """What they call each of our weights."""
+    ours = ("gamma", "beta", "mean", "variance")
+    theirs = ("weight", "bias", "running_mean", "running_var")
     names = {name: f"to_{name[0]}.weight" for name in ("query", "key", "value")}
-    for ours in ("query", "value"):
-        norm = f"norm_{ours[0]}"
-        names[f"{ours}_gamma"] = f"{norm}.weight"
-        names[f"{ours}_beta"] = f"{norm}.bias"
-        names[f"{ours}_mean"] = f"{norm}.running_mean"
-        names[f"{ours}_variance"] = f"{norm}.running_var"
+    for name in ("query", "value"):
+        for part, their_part in zip(ours, theirs, strict=True):
+            names[f"{name}_{part}"] = f"norm_{name[0]}.{their_part}"
     if scope is None:
         return {**names, "embeddings": "rel_pos_emb"}
     table = {"embeddings": "pos_conv.weight", "position_bias": "pos_conv.bias"}
@@ -67,9 +57,7 @@ def their_names(scope):
 
 def as_ours(name, x, intra_depth):
     """Their array of one of our weights, its axes as we order them."""
-    if name == "key" or name.startswith(
-        "value"
-    ):  # `(u k, ...)` -> `(k u, ...)`
+    if name.startswith(("key", "value")):  # `(u k, ...)` -> `(k u, ...)`
         x = x.reshape(intra_depth, -1, *x.shape[1:])
         x = np.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:])
     if name in ("query", "key", "value"):
@@ -85,16 +73,10 @@ def as_ours(name, x, intra_depth):
 def test_outputs_and_gradients_are_theirs(scope, intra_depth, training, rng):
     torch = timm_models.torch_beside_tensorflow()
     theirs = their_layer(torch, scope, intra_depth, rng).train(training)
-    ours = layers.LambdaLayer(
-        FILTERS,
-        num_heads=HEADS,
-        key_dim=KEY_DIM,
-        intra_depth=intra_depth,
-        scope=scope,
-        use_position_bias=scope is not None,
-        norm_epsilon=1e-5,
-        dtype="float64",
-    )
+    size = {"num_heads": HEADS, "key_dim": KEY_DIM, "intra_depth": intra_depth}
+    place = {"scope": scope, "use_position_bias": scope is not None}
+    exact = {"norm_epsilon": 1e-5, "dtype": "float64"}
+    ours = layers.LambdaLayer(FILTERS, **size, **place, **exact)
     images = rng.normal(size=[2, SIZE, SIZE, 5])
     ours.build(images.shape)
     names, state = their_names(scope), theirs.state_dict()

@@ -43,13 +43,6 @@ def random_mask(rng, *shape):
     return rng.integers(0, 2, shape).astype(bool)
 
 
-def mixed_mask(rng, shape):
-    """The first entry is permitted, the last is not."""
-    mask = random_mask(rng, *shape)
-    mask.flat[0], mask.flat[-1] = True, False
-    return mask
-
-
 def permitted(mask):
     """As Keras' MultiHeadAttention reads a mask: `(batch, heads, 5, 5)`."""
     for _ in range(4 - mask.ndim):
@@ -58,9 +51,9 @@ def permitted(mask):
 
 
 def built(name, rng, *grid):
-    kind, arguments = LAYERS[name]
+    layer_type, arguments = LAYERS[name]
     x = normal(rng, BATCH, *grid, 4)
-    return random_layers.built(x, kind, **_SMALL, **arguments), x
+    return random_layers.built(x, layer_type, **_SMALL, **arguments), x
 
 
 @pytest.mark.representatives(4)
@@ -78,7 +71,8 @@ def test_every_shape(name, rng):
         checks.assert_close(channels, expected[head], 2e-5)
     unmasked = layer(x).numpy()
     for shape in SHAPES:
-        mask = mixed_mask(rng, shape)
+        mask = random_mask(rng, *shape)
+        mask.flat[0], mask.flat[-1] = True, False
         output = layer(x, attention_mask=mask).numpy()
         same = layer(x, attention_mask=permitted(mask))
         checks.assert_close(output, same, 2e-5)
@@ -89,41 +83,31 @@ def test_lists(rng):
     for name in ("scope", "attention"):
         layer, x = built(name, rng, 5)
         mask = rng.integers(0, 2, [BATCH, HEADS, 5, 5])
-        np.testing.assert_array_equal(
-            layer(x.tolist(), attention_mask=mask.tolist()),
-            layer(x, attention_mask=mask),
-        )
+        output = layer(x.tolist(), attention_mask=mask.tolist())
+        np.testing.assert_array_equal(output, layer(x, attention_mask=mask))
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("form", ["masks", "causal", "context"])
 def test_without_positions_it_is_keras_attention(form, rng):
-    heads, key, value, channels = 2, 3, 5, 7
-    x = normal(rng, 2, 5, channels)
+    x = normal(rng, 2, 5, 7)
     context = normal(rng, 2, 6, 4) if form == "context" else x
     call = {"context": context if form == "context" else None}
-    theirs = {"use_causal_mask": True} if form == "causal" else {}
-    layer = random_layers.attention(
-        x,
-        filters=heads * value,
-        num_heads=heads,
-        key_dim=key,
-        position_embedding=None,
-        causal=form == "causal",
-        call=call,
-    )
+    causal = form == "causal"
+    size = {"filters": 10, "num_heads": HEADS, "key_dim": 3}
+    arguments = {**size, "position_embedding": None, "causal": causal}
+    layer = random_layers.attention(x, **arguments, call=call)
     keras = tf.keras.layers.MultiHeadAttention(
-        heads, key, value, use_bias=False, output_shape=heads * value
+        HEADS, key_dim=3, value_dim=5, use_bias=False, output_shape=10
     )
     keras(x, context)
-    for name in ("query", "key", "value"):
-        kernel = checks.raw(getattr(layer, name).kernel).numpy()
-        dense = getattr(keras, f"_{name}_dense", None)
-        dense = dense or getattr(keras, f"{name}_dense")
-        dense.kernel.assign(kernel.reshape(len(kernel), heads, -1))
-    output = getattr(keras, "_output_dense", None) or keras.output_dense
-    output.kernel.assign(np.eye(10).reshape(heads, value, 10))
-    checks.assert_close(layer(x, **call), keras(x, context, **theirs), 1e-5)
+    kernels = [
+        np.reshape(checks.raw(kernel), [kernel.shape[0], HEADS, -1])
+        for kernel in (layer.query.kernel, layer.key.kernel, layer.value.kernel)
+    ]
+    keras.set_weights([*kernels, np.eye(10).reshape(HEADS, 5, 10)])
+    expected = keras(x, context, use_causal_mask=causal)
+    checks.assert_close(layer(x, **call), expected, 1e-5)
     for shape in SHAPES if form == "masks" else ():
         mask = random_mask(rng, *shape)
         mask[..., 0] = True  # Keras averages rows of nothing
@@ -142,3 +126,27 @@ def test_axes_of_the_grids(name, rng):
         output = layer(x, attention_mask=mask)
         flat = layer(x, attention_mask=mask.reshape([*leading, 6, 6]))
         checks.assert_close(output, flat, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["scope", "causal", "attention_scope"])
+def test_one_mask_for_all_queries_needs_no_static_sizes(name, rng):
+    layer, x = built(name, rng, 5)
+    inputs, mask = tf.keras.Input([None, 4]), tf.keras.Input([1, None])
+    model = tf.keras.Model([inputs, mask], layer(inputs, attention_mask=mask))
+    real = normal(rng, BATCH, 1, 5) > 0
+    output = model([tf.constant(x), tf.constant(real, tf.float32)])
+    checks.assert_close(output, layer(x, attention_mask=real), 1e-5)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", ["global", "multi_head", "attention"])
+def test_gradients_of_each_head_under_its_own_mask(name, rng):
+    layer, x = built(name, rng, 5)
+    mask = random_mask(rng, BATCH, HEADS, 5, 5)
+    signal = rng.normal(size=[BATCH, 5, 6])
+    signal[..., :3] = 0  # to the second head alone
+    calls = ({"inputs": x, "attention_mask": m} for m in (mask, mask[:, 1]))
+    found, expected = (
+        checks.output_and_gradients(layer, call, signal)[1] for call in calls
+    )
+    checks.assert_all_close(found, expected, 1e-5)

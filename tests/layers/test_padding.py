@@ -5,7 +5,6 @@ infinity there change nothing of what zeros there give.
 """
 
 import functools
-import typing
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativeAttention
 from tests.support import checks
 from tests.support.random_layers import built
+from tests.support.random_layers import normal
 
 LENGTH, CHANNELS = 11, 5
 REAL = np.ones([3, LENGTH], bool)
@@ -27,17 +27,9 @@ COLUMNS = np.broadcast_to(REAL[:, None], PAIRS.shape)
 _SMALL = {"filters": 6, "num_heads": 2, "key_dim": 3}
 
 
-class Row(typing.NamedTuple):
-    """A layer, the masks of its call, its arguments, whether a context."""
-
-    layer: type
-    masks: dict
-    arguments: dict
-    context: bool
-
-
-def _row(layer, masks, context=False, **arguments):
-    return Row(layer, masks, {**_SMALL, **arguments}, context)
+def _row(layer, masks, has_context=False, **arguments):
+    """A layer, the masks of its call, whether it has a context, arguments."""
+    return layer, masks, has_context, {**_SMALL, **arguments}
 
 
 _lambda = functools.partial(_row, LambdaLayer)
@@ -47,61 +39,39 @@ _CONTEXT, _KERAS = {"context_mask": REAL}, {"mask": REAL}
 _QUERIES, _ALONE = {"attention_mask": PAIRS}, {"attention_mask": COLUMNS}
 _BOTH = {**_ALONE, **_CONTEXT}
 _PAST = {"padding": "causal", "dilation_rate": 2}
+_BIAS = {"use_position_bias": True}
 ROWS = {
     "layer": _lambda(_CONTEXT),
     "layer_pairs": _lambda(_QUERIES, scope=3),
     "layer_both": _lambda(_BOTH, num_heads=6, query_normalization="softmax"),
     "layer_l2_columns": _lambda(_ALONE, key_normalization="l2"),
     "layer_sums": _lambda(_BOTH, key_normalization=None),
-    "multi_head": _lambda(
-        _CONTEXT, scope=3, multi_head=True, use_position_bias=True
-    ),
+    "multi_head": _lambda(_CONTEXT, scope=3, multi_head=True, **_BIAS),
     "causal": _lambda(_CONTEXT, causal=True, scope=5, use_batch_norm=True),
+    "causal_columns": _lambda(_ALONE, causal=True),
     "causal_l2": _lambda(_KERAS, causal=True, key_normalization="l2"),
-    "context": _lambda(_CONTEXT, use_position=False, context=True),
-    "conv_valid": _conv(padding="valid", use_position_bias=True),
+    "context": _lambda(_CONTEXT, True, use_position=False),
+    "conv_valid": _conv(padding="valid", **_BIAS),
     "conv_strided": _conv(strides=2),
     "conv_causal": _conv(**_PAST, use_batch_norm=True),
     "attention": _attention(_CONTEXT),
     "attention_axis": _attention(_CONTEXT, axis=1, scope=5),
     "attention_causal": _attention(_CONTEXT, causal=True, scope=5),
-    "attention_context": _attention(
-        _CONTEXT, position_embedding=None, context=True
-    ),
+    "attention_context": _attention(_CONTEXT, True, position_embedding=None),
 }
 
 
-def _data(row):
-    """Inputs by name with zeros at padding, and which of them is padded."""
-    rng = np.random.default_rng(0)
-    names = ["inputs", "context"] if row.context else ["inputs"]
-    data = {name: rng.normal(size=[3, LENGTH, CHANNELS]) for name in names}
-    data[names[-1]][~REAL] = 0
-    return data, names[-1]
-
-
-def _bad(data, padded):
-    bad, rng = data[padded].copy(), np.random.default_rng(1)
-    numbers = [np.nan, np.inf, -np.inf, 1e3]
-    bad[~REAL] = rng.choice(numbers, bad[~REAL].shape)
-    return {**data, padded: bad}
-
-
-def _tensors(data):
-    return {name: tf.constant(x, tf.float32) for name, x in data.items()}
-
-
-def _call(row, layer, data, training):
+def _call(layer, masks, data, training):
     """The output, gradients of what is real, and weights after the call."""
-    tensors = _tensors(data)
-    real = np.ones_like(REAL) if row.context else REAL
-    if row.layer is LambdaConv:
+    tensors = {name: tf.constant(x, tf.float32) for name, x in data.items()}
+    real = np.ones_like(REAL) if "context" in data else REAL
+    if isinstance(layer, LambdaConv):
         real = layer.compute_mask(tensors["inputs"], tf.constant(REAL))
     weights = map(checks.raw, layer.trainable_weights)
     before = layer.get_weights()
     with tf.GradientTape() as tape:
         tape.watch(list(tensors.values()))
-        output = layer(**tensors, **row.masks, training=training)
+        output = layer(**tensors, **masks, training=training)
         counted = tf.boolean_mask(output, real)
         loss = tf.reduce_sum(counted**2)
     sources = tensors | {str(i): weight for i, weight in enumerate(weights)}
@@ -124,17 +94,22 @@ def _call(row, layer, data, training):
     ],
 )
 def test_padding_stays_padding(name, training):
-    row = ROWS[name]
-    data, padded = _data(row)
-    tensors = _tensors(data)
-    inputs, call = tensors.pop("inputs"), {**tensors, **row.masks}
-    layer = built(inputs, row.layer, **row.arguments, call=call)
-    _, expected, gradients, averages = _call(row, layer, data, training)
-    bad = _bad(data, padded)
-    output, counted, ours, moved = _call(row, layer, bad, training)
+    layer_type, masks, has_context, arguments = ROWS[name]
+    rng = np.random.default_rng(0)
+    data = {"inputs": normal(rng, 3, LENGTH, CHANNELS)}
+    if has_context:
+        data["context"] = normal(rng, 3, LENGTH, CHANNELS)
+    padded = [*data][-1]
+    data[padded][~REAL] = 0
+    numbers = rng.choice([np.nan, np.inf, -np.inf, 1e3], data[padded].shape)
+    bad = {**data, padded: np.where(REAL[..., None], data[padded], numbers)}
+    call = {**data, **masks}
+    layer = built(call.pop("inputs"), layer_type, **arguments, call=call)
+    _, expected, gradients, averages = _call(layer, masks, data, training)
+    output, counted, ours, moved = _call(layer, masks, bad, training)
     checks.assert_close(counted, expected, 1e-5)
     # Not at queries of which nothing says that they are padding.
-    if row.context or [*row.masks] != ["attention_mask"]:
+    if has_context or [*masks] != ["attention_mask"]:
         assert np.all(np.isfinite(output))
     for source, gradient in gradients.items():
         assert np.any(gradient != 0), source
@@ -146,5 +121,16 @@ def test_padding_stays_padding(name, training):
             # Zeros may count in the statistics of a batch.
             gradient[~REAL] = 0
         checks.assert_close(ours_there, gradient, 2e-5)
-    for one, other in zip(averages, moved, strict=True):
-        checks.assert_close(other, one, 1e-5)
+    checks.assert_each_close(moved, averages, 1e-5)
+
+
+def test_gradients_of_a_blank_example_are_bounded(rng):
+    # Keys of no length cannot be normalized to unit length.
+    x = normal(rng, 2, LENGTH, CHANNELS)
+    x[1] = 0
+    layer = LambdaLayer(**_SMALL, scope=3, key_normalization="l2")
+    layer.build(x.shape)
+    _, gradients = checks.output_and_gradients(layer, {"inputs": x}, 1.0)
+    assert np.max(np.abs(gradients["inputs"])) < 100
+    for gradient in gradients.values():
+        assert np.all(np.isfinite(gradient))

@@ -70,37 +70,28 @@ ROWS = {
 }
 
 
-def _weights(layer):
-    """Different from weight to weight, equal within each; exact in half."""
-    return [
-        np.full(weight.shape, 0.25 + index / 16)
-        for index, weight in enumerate(layer.weights)
-    ]
+def _answers(row, dtype, share=1.0):
+    """Of a call on the same number everywhere, what it leaves and gives.
 
-
-def _made(row, dtype):
-    """The layer of a row, and a call of it on the same number everywhere."""
+    The weights; the output, and gradients of its sum times `share`, by name.
+    """
     layer_type, shape, arguments, given = row
     layer = layer_type(**arguments, dtype=dtype)
     x = tf.fill(shape, tf.constant(179 / 256, layer.compute_dtype))
     layer(x, **given)
-    layer.set_weights(_weights(layer))
-
-    def call(share=1.0):
-        """The output, and gradients of its sum times `share`, by name."""
-        weights = {
-            f"{index} {weight.name.split('/')[-1]}": checks.raw(weight)
-            for index, weight in enumerate(layer.trainable_weights)
-        }
-        sources = {"inputs": x, **weights}
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            output = layer(x, **given)
-            loss = tf.reduce_sum(tf.cast(output, tf.float64)) * share
-        none = {"unconnected_gradients": "zero"}
-        return {"output": output, **tape.gradient(loss, sources, **none)}
-
-    return layer, call
+    # Different from weight to weight, equal within each; exact in half.
+    for index, weight in enumerate(layer.weights):
+        weight.assign(np.full(weight.shape, 0.25 + index / 16))
+    sources = {"inputs": x}
+    for index, weight in enumerate(layer.trainable_weights):
+        name = weight.name.split("/")[-1]
+        sources[f"{index} {name}"] = checks.raw(weight)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        output = layer(x, **given)
+        loss = tf.reduce_sum(tf.cast(output, tf.float64)) * share
+    gradients = tape.gradient(loss, sources, unconnected_gradients="zero")
+    return layer.get_weights(), {"output": output, **gradients}
 
 
 def _largest(arrays):
@@ -111,24 +102,20 @@ def _largest(arrays):
 @pytest.mark.representatives(14)
 @pytest.mark.parametrize("name", ROWS)
 def test_equal_numbers_add_up(name):
-    wide, call = _made(ROWS[name], "float64")
+    _, unscaled = _answers(ROWS[name], "float64")
     # In float16 the gradient of a kernel must not overflow.
-    share = min(1.0, 2.0 ** np.floor(np.log2(2.0**14 / _largest(call()))))
-    wide.set_weights(_weights(wide))
-    expected = call(share)
+    share = min(1.0, 2.0 ** np.floor(np.log2(2.0**14 / _largest(unscaled))))
+    wide_weights, expected = _answers(ROWS[name], "float64", share)
     # Where the gradients of equal numbers cancel, what counts is the terms.
     largest = _largest(expected)
     for half, tolerance in TOLERANCE.items():
-        layer, call = _made(ROWS[name], f"mixed_{half}")
-        found = call(share)
+        weights, found = _answers(ROWS[name], f"mixed_{half}", share)
         for source, array in expected.items():
             scale = np.max(np.abs(array))
             scale = largest if scale < 1e-6 * largest else scale
             error = np.max(np.abs(tf.cast(found[source], tf.float64) - array))
             assert error <= tolerance * scale, (half, source, error / scale)
-        for one, other in zip(wide.weights, layer.weights, strict=True):
-            one, other = checks.raw(one), tf.cast(checks.raw(other), tf.float64)
-            checks.assert_close(other, one, tolerance)
+        checks.assert_each_close(weights, wide_weights, tolerance)
 
 
 def test_every_public_layer_is_swept():

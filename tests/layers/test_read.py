@@ -1,5 +1,7 @@
 """What a query read: weights of values that are the layer's outputs."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,39 +12,28 @@ from tests.support import checks
 _SMALL = {"num_heads": 2, "key_dim": 3, "dtype": "float64"}
 _LINE, _MAP = (7, 5), (5, 4, 6)
 
+layer = functools.partial(layers.LambdaLayer, 8, **_SMALL)
+conv = functools.partial(layers.LambdaConv, 8, 3, strides=2, **_SMALL)
+attention = functools.partial(layers.RelativeAttention, 8, **_SMALL)
+_PADDING = {"mask": np.arange(7) < np.array([[7], [4]])}
+_PAIRS, _CONTEXT = {"attention_mask": (2, 2, 7, 7)}, {"context": (2, 4, 3)}
+_GIVEN = {"embeddings": (7, 7, 3, 2), "attention_mask": (2, 7, 7)}
+_EXPLICIT = {"position_embedding": "explicit", "intra_depth": 2}
 
-def layer(**arguments):
-    return layers.LambdaLayer(8, **_SMALL, **arguments)
-
-
-def conv(**arguments):
-    return layers.LambdaConv(8, 3, strides=2, **_SMALL, **arguments)
-
-
-# What is read: a layer, the shape of its inputs, arguments of the call.
+# What is read: a layer, the shape of its inputs, and of what a call is given.
 CASES = {
     "local": (layer(scope=3), _MAP, {}),
     "global": (layer(intra_depth=3), _MAP, {}),
     "content": (layer(use_position=False), _MAP, {}),
     "causal": (layer(scope=5, causal=True, use_batch_norm=True), _LINE, {}),
-    "multi_head": (
-        layer(multi_head=True, use_position_bias=True), _MAP, {}
-    ),
+    "multi_head": (layer(multi_head=True, use_position_bias=True), _MAP, {}),
     "l2": (layer(key_normalization="l2"), _MAP, {}),
-    "pairs_of_heads": (layer(scope=3), _LINE, {"attention_mask": (2, 2, 7, 7)}),
-    "context": (layer(use_position=False), _LINE, {"context": (2, 4, 3)}),
-    "explicit": (
-        layer(position_embedding="explicit", intra_depth=2),
-        _LINE,
-        {"embeddings": (7, 7, 3, 2), "attention_mask": (2, 7, 7)},
-    ),
+    "pairs_of_heads": (layer(scope=3), _LINE, _PAIRS),
+    "context": (layer(use_position=False), _LINE, _CONTEXT),
+    "explicit": (layer(**_EXPLICIT), _LINE, _GIVEN),
     "conv_valid": (conv(padding="valid"), (7, 6, 4), {}),
-    "conv_causal": (
-        conv(padding="causal", multi_head=True),
-        _LINE,
-        {"mask": "padding"},
-    ),
-}  # fmt: skip
+    "conv_causal": (conv(padding="causal", multi_head=True), _LINE, _PADDING),
+}
 
 
 def call_of(case, rng):
@@ -52,8 +43,8 @@ def call_of(case, rng):
     inputs = rng.normal(size=(2, *shape))
     arguments = {}
     for argument, size in given.items():
-        if size == "padding":
-            arguments[argument] = np.arange(7) < np.array([[7], [4]])
+        if argument == "mask":
+            arguments[argument] = size
         elif argument == "attention_mask":
             arguments[argument] = rng.random(size) < 0.6
         else:
@@ -116,7 +107,7 @@ def test_positions(rng):
 def test_a_mask_of_keras_counts(rng):
     words = tf.constant([[5, 17, 3, 0, 0], [1, 2, 3, 4, 5]])
     embedded = tf.keras.layers.Embedding(20, 5, mask_zero=True)(words)
-    made = layers.LambdaLayer(8, num_heads=2, key_dim=3, dtype="float32")
+    made = layer(dtype="float32")
     expected = made(embedded)
     reading = made.read(embedded)
     checks.assert_close(reading.outputs(), expected, 1e-5)
@@ -124,21 +115,15 @@ def test_a_mask_of_keras_counts(rng):
     assert np.all(reading.content[1] != 0)
 
 
-def attention(**arguments):
-    return layers.RelativeAttention(8, **_SMALL, **arguments)
-
-
 ATTENTION = {
     "global": (attention(), _MAP, {}),
     "joint": (attention(scope=3, position_embedding="joint"), _MAP, {}),
-    "causal": (attention(causal=True), _LINE, {"mask": "padding"}),
-    "pairs_of_heads": (attention(), _LINE, {"attention_mask": (2, 2, 7, 7)}),
-    "context": (
-        attention(position_embedding=None), _LINE, {"context": (2, 4, 3)}
-    ),
+    "causal": (attention(causal=True), _LINE, _PADDING),
+    "pairs_of_heads": (attention(), _LINE, _PAIRS),
+    "context": (attention(position_embedding=None), _LINE, _CONTEXT),
     "height": (attention(axis=1), _MAP, {}),
     "width": (attention(axis=2, scope=3), _MAP, {}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ATTENTION)
@@ -160,12 +145,8 @@ def test_attention_returns_its_scores(name, rng):
 
 
 def test_scores_need_known_sizes():
-    made = layers.RelativeAttention(8, num_heads=2, scope=3)
+    made = attention(scope=3)
     made(tf.zeros([1, 4, 4, 2]))
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None, None, 2])])
-    def scores(images):
-        return made(images, return_attention_scores=True)
-
+    scores = tf.function(lambda x: made(x, return_attention_scores=True))
     with pytest.raises(ValueError, match="static sizes"):
-        scores.get_concrete_function()
+        scores.get_concrete_function(tf.TensorSpec([None, None, None, 2]))

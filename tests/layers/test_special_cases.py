@@ -10,6 +10,7 @@ from tests.support import checks
 from tests.support import random_layers
 
 _PLAIN = {"use_batch_norm": False, "dtype": "float64"}
+_CONTENT = {"use_position": False, "multi_head": True}
 
 
 def built(x, **arguments):
@@ -25,24 +26,15 @@ def softmax(x, axis):
 
 def test_content_lambdas_are_linear_attention(rng):
     """Shen et al., arXiv:1812.01243, eq. 5: rho(Q) (rho(K)^T V), per head."""
-    heads, key, value = 2, 3, 5
     x = rng.normal(size=[2, 11, 7])
-    layer, weights = built(
-        x,
-        filters=heads * value,
-        num_heads=heads,
-        key_dim=key,
-        use_position=False,
-        multi_head=True,
-        query_normalization="softmax",
-    )
+    size = {"filters": 10, "num_heads": 2, "key_dim": 3}
+    layer, weights = built(x, **size, **_CONTENT, query_normalization="softmax")
     parts = []
-    for head in range(heads):
-        keys, values = (
-            x @ weights[name].reshape(7, heads, depth)[:, head]
-            for name, depth in (("key", key), ("value", value))
+    for head in range(2):
+        queries, keys, values = (
+            x @ weights[name].reshape(7, 2, -1)[:, head]
+            for name in ("query", "key", "value")
         )
-        queries = x @ weights["query"].reshape(7, heads, key)[:, head]
         summary = softmax(keys, axis=1).swapaxes(1, 2) @ values  # [b, k, v]
         parts.append(softmax(queries, axis=2) @ summary)
     checks.assert_close(layer(x), np.concatenate(parts, axis=-1), 1e-12)
@@ -57,18 +49,10 @@ def test_a_lambda_per_channel_is_channel_attention(rng):
     """
     channels = 6
     x = rng.normal(size=[2, 4, 5, channels])
-    layer, weights = built(
-        x,
-        num_heads=channels,
-        key_dim=1,
-        use_position=False,
-        multi_head=True,
-        query_initializer="identity",
-    )
+    layer, weights = built(x, num_heads=channels, key_dim=1, **_CONTENT)
     layer.query.kernel.assign(np.eye(channels))
     layer.key.kernel.assign(np.zeros(layer.key.kernel.shape))
-    squeezed = x.mean(axis=(1, 2))
-    gates = squeezed @ weights["value"]
+    gates = x.mean(axis=(1, 2)) @ weights["value"]
     checks.assert_close(layer(x), x * gates[:, None, None], 1e-12)
     checks.assert_far(layer(x), x)
 

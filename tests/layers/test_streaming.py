@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lambdanet_tf import layers
+from lambdanet_tf.layers import LambdaConv
+from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.layers import RelativeAttention
 from tests.support import checks
 from tests.support.pieces import in_pieces
 
@@ -14,49 +16,29 @@ CHANNELS, LENGTH = 5, 20
 _PAST = {"kernel_size": 3, "padding": "causal"}
 _L2 = {"multi_head": True, "intra_depth": 2, "key_normalization": "l2"}
 LAYERS = {
-    "layer": (layers.LambdaLayer, {"scope": 7}),
-    "content": (layers.LambdaLayer, {"use_position": False}),
-    "multi head l2": (layers.LambdaLayer, {"scope": 3, **_L2}),
-    "dilated": (layers.LambdaConv, {**_PAST, "dilation_rate": 3}),
-    "strided": (layers.LambdaConv, {**_PAST, "strides": 2}),
-    "window": (layers.RelativeAttention, {"scope": 7}),
-    "window without content": (
-        layers.RelativeAttention,
-        {"scope": 5, "use_content": False},
-    ),
-    "itself alone": (layers.RelativeAttention, {"scope": 1}),
-    "cache": (layers.RelativeAttention, {}),
-    "joint cache": (layers.RelativeAttention, {"position_embedding": "joint"}),
-    "cache without positions": (
-        layers.RelativeAttention,
-        {"position_embedding": None},
-    ),
+    "layer": (LambdaLayer, {"scope": 7}),
+    "content": (LambdaLayer, {"use_position": False}),
+    "multi head l2": (LambdaLayer, {"scope": 3, **_L2}),
+    "dilated": (LambdaConv, {**_PAST, "dilation_rate": 3}),
+    "strided": (LambdaConv, {**_PAST, "strides": 2}),
+    "window": (RelativeAttention, {"scope": 7}),
+    "no content": (RelativeAttention, {"scope": 5, "use_content": False}),
+    "itself alone": (RelativeAttention, {"scope": 1}),
+    "cache": (RelativeAttention, {}),
+    "joint cache": (RelativeAttention, {"position_embedding": "joint"}),
+    "no positions": (RelativeAttention, {"position_embedding": None}),
 }
 
 
 def make(name, **arguments):
     """A built layer with random weights."""
     layer_type, own = LAYERS[name]
-    past = {} if layer_type is layers.LambdaConv else {"causal": True}
+    past = {} if layer_type is LambdaConv else {"causal": True}
     layer = layer_type(**{**_SIZE, **past, **own, **arguments})
-    length = LENGTH if layer_type is layers.RelativeAttention else None
+    length = LENGTH if layer_type is RelativeAttention else None
     layer.build((None, length, CHANNELS))
     checks.randomize(layer, np.random.default_rng(0))
     return layer
-
-
-def stream(layer, x, pieces, mask=None, step=None):
-    """Outputs of a sequence that comes in pieces, and the last state."""
-    state = layer.initial_state(len(x))
-    if mask is None:
-        return in_pieces(step or layer.step, state, x, pieces)
-
-    def masked(part, state):
-        real = part[..., -1] > 0
-        return layer.step(part[..., :-1], state, mask=real)
-
-    both = np.concatenate([x, mask[..., None]], axis=-1)
-    return in_pieces(masked, state, both, pieces)
 
 
 @pytest.mark.slow
@@ -68,15 +50,21 @@ def test_every_position_equals_the_reference(name, rng):
     mask = rng.random(x.shape[:2]) < 0.7
     least = LAYERS[name][1].get("strides", 1)
     pieces = [least] * 5 + [8] + [least] * ((LENGTH - 8) // least - 5)
-    outputs, _ = stream(layer, x, pieces)
+    empty = layer.initial_state(2)
+    outputs, _ = in_pieces(layer.step, empty, x, pieces)
     expected = checks.oracle_output(layer, {"inputs": x})
     checks.assert_close(outputs, expected, 1e-11)
     # The state must count, or a layer that forgets would pass.
     if name != "itself alone":
-        fresh, _ = layer.step(x[:, -least:], layer.initial_state(2))
+        fresh, _ = layer.step(x[:, -least:], empty)
         checks.assert_far(fresh, expected[:, -1:])
+
+    def masked_step(part, state):
+        return layer.step(part[..., :-1], state, mask=part[..., -1] > 0)
+
     x[~mask] = np.inf
-    outputs, _ = stream(layer, x, pieces, mask)
+    both = np.concatenate([x, mask[..., None]], axis=-1)
+    outputs, _ = in_pieces(masked_step, empty, both, pieces)
     x[~mask] = 0
     padded = {"inputs": x, "context_mask": mask}
     expected = checks.oracle_output(layer, padded)
@@ -89,8 +77,8 @@ def test_a_long_stream_in_single_precision(rng):
     layer.key.kernel.assign(300 * checks.raw(layer.key.kernel))
     exact.set_weights(layer.get_weights())
     x = rng.normal(size=[1, 4000, CHANNELS]).astype("float32")
-    step = tf.function(layer.step)
-    outputs, _ = stream(layer, x, [1] * 500 + [700] * 5, step=step)
+    step, state = tf.function(layer.step), layer.initial_state(1)
+    outputs, _ = in_pieces(step, state, x, [1] * 500 + [700] * 5)
     expected = exact(x.astype("float64"))
     # As far away as the whole call in single precision is, not farther:
     # logits of hundreds lose digits before their exponential.
@@ -100,31 +88,23 @@ def test_a_long_stream_in_single_precision(rng):
     checks.assert_close(outputs, expected, tolerance)
 
 
+_CAUSAL = {"causal": True}
+_GIVEN = {**_CAUSAL, "position_embedding": "explicit"}
 # A layer's type and arguments, the sizes of its inputs, and the reason.
-REFUSED = {
-    "later positions": (layers.LambdaLayer, {"scope": 7}, (11,), "causal=True"),
-    "global": (layers.LambdaLayer, {"causal": True}, (11,), "would grow"),
-    "explicit": (
-        layers.LambdaLayer,
-        {"causal": True, "position_embedding": "explicit"},
-        (11,),
-        "explicit",
-    ),
-    "same": (layers.LambdaConv, {"kernel_size": 3}, (11,), "padding='causal'"),
-    "attention": (layers.RelativeAttention, {}, (11,), "needs causal=True"),
-    "lines": (
-        layers.RelativeAttention,
-        {"axis": 2, "causal": True},
-        (4, 11),
-        "Streams are sequences",
-    ),
-}
+REFUSED = [
+    (LambdaLayer, {"scope": 7}, (11,), "causal=True"),
+    (LambdaLayer, _CAUSAL, (11,), "would grow"),
+    (LambdaLayer, _GIVEN, (11,), "explicit"),
+    (LambdaConv, {"kernel_size": 3}, (11,), "padding='causal'"),
+    (RelativeAttention, {}, (11,), "needs causal=True"),
+    (RelativeAttention, {**_CAUSAL, "axis": 2}, (4, 11), "are sequences"),
+]
 
 
 @pytest.mark.representatives(len(REFUSED), everywhere=True)
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_stream_is_refused(name):
-    layer_type, arguments, sizes, reason = REFUSED[name]
+@pytest.mark.parametrize("row", REFUSED, ids=[row[-1] for row in REFUSED])
+def test_what_cannot_stream_is_refused(row):
+    layer_type, arguments, sizes, reason = row
     layer = layer_type(**_SIZE, **arguments)
     with pytest.raises(ValueError, match="before it is built"):
         layer.initial_state(2)

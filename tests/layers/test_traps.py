@@ -27,30 +27,28 @@ pytestmark = pytest.mark.every_lane
 _SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
 _CAUSAL = {"causal": True}
 
-_PARTS = ("query", "key", "value", "embeddings", "position_bias", "kernel")
+_OFF = ("use_content", "use_position", "use_batch_norm", "trainable")
+_ON = ("use_position_bias", "multi_head", "causal", "use_sync_bn")
+_TRAINED = ("embeddings", "kernel")
+_PARTS = ("query", "key", "value", "position_bias", *_TRAINED)
 _UNIFORM = tf.keras.initializers.RandomUniform
 # An argument that a config forgets, or writes down wrongly, comes back as its
 # default: none of these is.
 EVERY_ARGUMENT = {
+    **dict.fromkeys(_OFF, False),
+    **dict.fromkeys(_ON, True),
     "filters": 24,
     "num_heads": 3,
     "key_dim": 5,
     "intra_depth": 2,
     "scope": 3,
-    "use_content": False,
-    "use_position": False,
-    "use_position_bias": True,
-    "multi_head": True,
-    "causal": True,
     "position_embedding": "explicit",
     "axis": 2,
     "implementation": "conv2d",
     "key_normalization": "l2",
     "query_normalization": "softmax",
-    "use_batch_norm": False,
     "norm_momentum": 0.5,
     "norm_epsilon": 0.25,
-    "use_sync_bn": True,
     "kernel_size": (3, 5),
     "strides": (1, 2),
     "dilation_rate": 2,
@@ -59,12 +57,9 @@ EVERY_ARGUMENT = {
     "activation": "gelu",
     "rate": 0.625,
     "dtype": "mixed_bfloat16",
-    "trainable": False,
     "name": "some_name",
-    "kernel_regularizer": tf.keras.regularizers.L1(0.5),
-    "embeddings_regularizer": tf.keras.regularizers.L1(0.5),
-    "kernel_constraint": tf.keras.constraints.MaxNorm(7.0),
-    "embeddings_constraint": tf.keras.constraints.MaxNorm(7.0),
+    **{f"{x}_regularizer": tf.keras.regularizers.L1(0.5) for x in _TRAINED},
+    **{f"{x}_constraint": tf.keras.constraints.MaxNorm(7.0) for x in _TRAINED},
     **{f"{name}_initializer": _UNIFORM(-3.0, 3.0, seed=4) for name in _PARTS},
 }
 _POSITION_EMBEDDINGS = {
@@ -75,10 +70,7 @@ _POSITION_EMBEDDINGS = {
 
 @pytest.mark.parametrize(
     "layer_type",
-    sorted(
-        {case.layer for case in cases.CASES if case.has_own_config},
-        key=lambda layer_type: layer_type.__name__,
-    ),
+    dict.fromkeys(case.layer for case in cases.CASES if case.has_own_config),
 )
 def test_config_tells_the_truth(layer_type):
     parameters = inspect.signature(layer_type.__init__).parameters
@@ -130,8 +122,8 @@ def test_layers_inside_others_are_saved(rng, tmp_path):
     model = tf.keras.Model(inputs, Block()(inputs))
     x = normal(rng, 2, 4, 5, 6)
     model.save(tmp_path / "model.keras")
-    with tf.keras.utils.custom_object_scope({"Block": Block}):
-        loaded = tf.keras.models.load_model(tmp_path / "model.keras")
+    ours = {"Block": Block}
+    loaded = tf.keras.models.load_model(tmp_path / "model.keras", ours)
     checks.assert_close(loaded(x), model(x), 1e-6)
 
 
@@ -142,15 +134,9 @@ def test_other_keras_is_refused():
     if other.layers.Layer is tf.keras.layers.Layer:
         pytest.skip("TensorFlow 2.15 has one Keras")
     for case in cases.CASES:
-        tensors = {
-            name: other.Input(shape, name=f"{case.name}_{name}")
-            for name, shape in case.shapes.items()
-        }
+        tensors = {name: other.Input(x) for name, x in case.shapes.items()}
         with pytest.raises(ValueError, match="TF_USE_LEGACY_KERAS"):
             case.call(case.make(), tensors)
-
-
-POLICIES = {"float32": 1e-5, "mixed_float16": 5e-3, "mixed_bfloat16": 4e-2}
 
 
 @pytest.mark.slow
@@ -166,17 +152,9 @@ def test_large_logits(form, normalization):
     steps[:, 1] = -steps[:, 0]  # falling
     steps[:, 2] = 58  # all the same
     x = np.eye(length, dtype="float32")[None]
-    layer = built(
-        x,
-        filters=4,
-        num_heads=1,
-        key_dim=3,
-        intra_depth=2,
-        scope=3,
-        causal=form == "causal",
-        key_normalization=normalization,
-        use_batch_norm=False,
-    )
+    size = {"filters": 4, "num_heads": 1, "key_dim": 3, "intra_depth": 2}
+    norms = {"key_normalization": normalization, "use_batch_norm": False}
+    layer = built(x, **size, **norms, scope=3, causal=form == "causal")
     table = layer.position_embedding.embeddings
     for weight in (layer.query.kernel, layer.value.kernel, table):
         weight.assign(rng.integers(-2, 3, weight.shape))
@@ -185,18 +163,16 @@ def test_large_logits(form, normalization):
     if form == "padding":
         arguments["context_mask"] = rng.integers(0, 2, [1, length])
     expected = checks.oracle_output(layer, arguments)
-    for policy, tolerance in POLICIES.items():
+    policies = {"float32": 1e-5, "mixed_float16": 5e-3, "mixed_bfloat16": 4e-2}
+    for policy, tolerance in policies.items():
         # Gradients of the inputs are as large as the keys; small enough for
         # half.
-        output, gradients = checks.output_and_gradients(
-            twin(layer, x, dtype=policy),
-            arguments,
-            np.full_like(expected, 2.0**-10),
-        )
+        other = twin(layer, x, dtype=policy)
+        output, slopes = checks.output_and_gradients(other, arguments, 2.0**-10)
         checks.assert_close(output.astype(np.float64), expected, tolerance)
-        for name, gradient in gradients.items():
-            assert np.all(np.isfinite(gradient)), (policy, name)
-        assert np.any(gradients["value"] != 0)
+        for name, slope in slopes.items():
+            assert np.all(np.isfinite(slope)), (policy, name)
+        assert np.any(slopes["value"] != 0)
 
 
 # A layer, and the length that its model knows.
@@ -210,28 +186,23 @@ def test_large_logits(form, normalization):
         (RelativeAttention, {}, 5),
     ],
 )
-def test_propagated_mask_is_padding_and_travels_on(
-    layer_type, arguments, length, rng
-):
+def test_keras_mask_pads_and_travels_on(layer_type, arguments, length, rng):
     # As many examples as positions, to be mistaken.
     real = np.arange(5) < [[4], [1], [2], [4], [3]]
     tokens = rng.integers(1, 9, real.shape) * real
     layer = layer_type(**_SIZE, **arguments)
     inputs = tf.keras.Input([length], dtype="int32")
     embedding = tf.keras.layers.Embedding(9, 7, mask_zero=True)
-    outputs = layer(embedding(inputs))
-    pooled = tf.keras.layers.GlobalAveragePooling1D()(outputs)
-    model = tf.keras.Model(inputs, [outputs, pooled])
+    pool = tf.keras.layers.GlobalAveragePooling1D()
+    model = tf.keras.Model(inputs, pool(layer(embedding(inputs))))
     checks.randomize(model, rng)
     x = tf.gather(checks.raw(embedding.embeddings), tokens)
     expected = checks.oracle_output(layer, {"inputs": x, "context_mask": real})
     checks.assert_far(checks.oracle_output(layer, {"inputs": x}), expected)
     real = real[:, :: arguments.get("strides", 1)]
+    means = np.sum(expected * real[..., None], axis=1) / real.sum(1)[:, None]
     for call in (model, tf.function(model)):
-        output, mean = (x.numpy() for x in call(tf.constant(tokens)))
-        checks.assert_close(output, expected, 1e-5)
-        sums = np.sum(output * real[..., None], axis=1)
-        checks.assert_close(mean, sums / real.sum(axis=1)[:, None], 1e-5)
+        checks.assert_close(call(tf.constant(tokens)), means, 1e-5)
 
 
 _PAST = {"padding": "causal", "kernel_size": 3}
@@ -267,5 +238,29 @@ def test_the_future_changes_nothing(kind, rng):
         assert np.all(np.isnan(output[:, past:]))
     # The present must count: or a layer shifted by one would pass.
     changed[:, 9] += 1
-    output, last = layer(changed).numpy(), past - 1
-    checks.assert_far(output[:, last], expected[:, last], 1e-3)
+    checks.assert_far(layer(changed)[:, past - 1], expected[:, past - 1], 1e-3)
+
+
+def test_nan_stays_in_the_scope(rng):
+    x = normal(rng, 1, 20, 5)
+    arguments = {**_PAST, "dilation_rate": 2, "use_content": False}
+    layer = built(x, LambdaConv, **_SIZE, **arguments)
+    output = layer(spoilt(x, np.s_[:, 10], rng)).numpy()[0]
+    hit = np.isin(np.arange(20), [10, 12, 14])
+    assert np.all(np.isnan(output[hit]))
+    checks.assert_close(output[~hit], layer(x).numpy()[0, ~hit], 1e-5)
+
+
+@pytest.mark.parametrize("layer_type", [LambdaLayer, RelativeAttention])
+def test_nan_reaches_whom_a_mask_permits(layer_type, rng):
+    x, mask = normal(rng, 2, 11, 5), rng.random([2, 11, 11]) < 0.5
+    mask[..., 3] = False
+    layer = built(x, layer_type, **_SIZE)
+    expected = layer(x, attention_mask=mask).numpy()
+    bad = spoilt(x, np.s_[:, [3, 6]], rng)
+    output = layer(bad, attention_mask=mask).numpy()
+    # The queries of the two others are themselves not finite.
+    finite = ~np.isin(np.arange(11), [3, 6])
+    hit, spared = mask[..., 6] & finite, ~mask[..., 6] & finite
+    assert np.all(np.isnan(output[hit]))
+    checks.assert_close(output[spared], expected[spared], 1e-5)
