@@ -101,7 +101,7 @@ def test_what_cannot_be_told_apart_is_an_error():
     outer = tf.keras.Model(inputs, tf.keras.layers.ReLU()(model(inputs)))
     x = images(model)
     with pytest.raises(ValueError, match="in the model 'own': give that"):
-        analysis.lambda_layers(outer)
+        analysis.part_norms(outer, x)
     with pytest.raises(ValueError, match="mask"):
         analysis.part_norms(model, x)
     for layer, arguments, message in (

@@ -35,9 +35,8 @@ NORM = {"norm_momentum": 0.7, "norm_epsilon": 0.01, "use_sync_bn": True}
 def build(size=32, regularizer=None, kind="lambda_resnet", **fields):
     """A backbone by the Model Garden's own factory."""
     config = garden.Backbone(type=kind)
-    config.override(
-        {kind: {**(TINY if kind == "lambda_resnet" else {}), **fields}}
-    )
+    tiny = TINY if kind == "lambda_resnet" else {}
+    config.override({kind: {**tiny, **fields}})
     return factory.build_backbone(
         tf.keras.layers.InputSpec(shape=[None, size, size, 3]),
         config,
@@ -54,12 +53,8 @@ def assert_weights(backbone, wanted):
 def test_features_are_those_of_our_network(rng):
     backbone = build()
     images = rng.integers(0, 256, (2, 32, 32, 3)).astype(np.uint8)
-    network = models.build(
-        **TINY,
-        endpoints=("c2", "c3"),
-        input_shape=(32, 32, 3),
-        norm_epsilon=0.01,
-    )
+    arguments = {**TINY, "norm_epsilon": 0.01, "endpoints": ("c2", "c3")}
+    network = models.build(**arguments, input_shape=(32, 32, 3))
     weights = {k: w.numpy() for k, w in models.named_weights(backbone).items()}
     models.set_weights(network, weights, "the backbone")
     normalized = tf.stack([preprocess_ops.normalize_image(x) for x in images])
@@ -74,27 +69,20 @@ def test_features_are_those_of_our_network(rng):
 
 
 def test_weight_decay_is_that_of_the_kernels():
+    """Of a backbone, and of one that is made from its config."""
     decay = 0.3
-    backbone = build(
-        regularizer=tf.keras.regularizers.l2(decay / 2), se_ratio=0.25
-    )
-    kernels = [
-        weight
-        for name, weight in models.named_weights(backbone).items()
-        if name.endswith("/kernel")
-    ]
+    regularizer = tf.keras.regularizers.l2(decay / 2)
+    backbone = build(regularizer=regularizer, se_ratio=0.25)
+    weights = models.named_weights(backbone)
+    kernels = [w for name, w in weights.items() if name.endswith("/kernel")]
     assert len(backbone.losses) == len(kernels)
     wanted = decay / 2 * sum(np.sum(w.numpy() ** 2.0) for w in kernels)
     assert math.isclose(sum(backbone.losses), wanted, rel_tol=1e-5)
 
-
-def test_config_makes_the_same_backbone():
-    backbone = build(regularizer=tf.keras.regularizers.l2(0.1))
     copy = garden.NetworkBackbone.from_config(backbone.get_config())
     assert copy.output_specs == backbone.output_specs
     assert len(copy.losses) == len(backbone.losses)
-    names = [[*models.named_weights(x)] for x in (backbone, copy)]
-    assert names[0] == names[1]
+    assert [*models.named_weights(copy)] == [*weights]
 
 
 def test_a_checkpoint_fits_a_network_that_drops_paths(tmp_path):
@@ -142,22 +130,18 @@ def test_an_attribute_reaches_every_layer():
         assert found == (0.7, 0.01, True), norm.name
 
 
-@pytest.mark.representatives(9, everywhere=True)
+@pytest.mark.representatives(8, everywhere=True)
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"name": "LambdaResNet51"}, "`name` must be one of.*LambdaResNet50'"),
         ({"stages": ["CZ", "C"]}, "`stages` must hold"),
-        ({"widths": 64}, "`widths` must be tuple"),
         ({"strides": [3, 1]}, "powers of two.*stride of 12"),
         ({"key_dim": "many"}, "`key_dim` must be int"),
         ({"implementation": "fast"}, "`implementation` must be one of"),
         ({"weights": 3}, "`weights` must be None, 'imagenet', 'fashion_mnist'"),
         ({"weights": "missing.npz"}, "No such file: missing.npz. `weights` t"),
-        (
-            {"kind": "lambda_mobilenet", "rows": [{"filters": 8}]},
-            "`rows` must hold dictionaries of",
-        ),
+        ({"kind": "lambda_mobilenet", "rows": [{"filters": 8}]}, "`rows` must"),
     ],
 )
 def test_wrong_values_name_their_field(fields, message):
@@ -182,30 +166,25 @@ def test_experiments_survive_their_yaml_file(name, tmp_path):
         hyperparams.override_params_dict(params, typo, is_strict=True)
 
 
-def learning_rates(name, steps):
+@pytest.mark.parametrize(
+    ("name", "rates"),
+    [
+        # Appendix F.3: 0.32 in 1000 steps, a tenth at 90, 95 and 97.5 per cent.
+        (
+            "lambda_resnet_maskrcnn_coco",
+            {0: 0.0, 500: 0.16, 1000: 0.32, 116_000: 0.32}
+            | {118_000: 0.032, 124_000: 0.0032, 127_000: 0.00032},
+        ),
+        # Linear to 1.6 in 5 epochs of 312 steps, then 345 of a cosine to 0.
+        (
+            "lambda_resnet_imagenet",
+            {0: 0.0, 780: 0.8, 1560: 1.6, 1560 + 312 * 345 / 2: 0.8}
+            | {1560 + 312 * 345 * 3 / 4: 0.8 * (1 - 0.5**0.5)},
+        ),
+    ],
+)
+def test_learning_rates_are_the_papers(name, rates):
     optimization = exp_factory.get_exp_config(name).trainer.optimizer_config
     schedule = optimizers.OptimizerFactory(optimization).build_learning_rate()
-    return [float(schedule(step)) for step in steps]
-
-
-def test_learning_rates_are_the_papers():
-    # Appendix F.3: 0.32 in 1000 steps, a tenth at 90, 95 and 97.5 per cent.
-    np.testing.assert_allclose(
-        learning_rates(
-            "lambda_resnet_maskrcnn_coco",
-            [0, 500, 1000, 116_000, 118_000, 124_000, 127_000],
-        ),
-        [0, 0.16, 0.32, 0.32, 0.032, 0.0032, 0.00032],
-        rtol=1e-5,
-    )
-    # Linear to 1.6 in 5 epochs of 312 steps, then a cosine to 0 at the end.
-    end, warmup = 350 * 312, 5 * 312
-    np.testing.assert_allclose(
-        learning_rates(
-            "lambda_resnet_imagenet",
-            [0, warmup / 2, warmup, (end + warmup) / 2, end],
-        ),
-        [0, 0.8, 1.6, 0.8, 0],
-        rtol=1e-5,
-        atol=1e-6,
-    )
+    found = [float(schedule(step)) for step in rates]
+    np.testing.assert_allclose(found, [*rates.values()], rtol=1e-5)

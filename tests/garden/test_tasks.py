@@ -1,5 +1,6 @@
 """Tasks of the Model Garden with lambda networks: training, weights, export."""
 
+import shutil
 import subprocess
 import sys
 
@@ -9,12 +10,16 @@ import tensorflow as tf
 
 from lambdanet_tf import models
 from lambdanet_tf.serving import standalone
+from tests.support import serve_check
 
-pytest.importorskip("lambdanet_tf.garden", exc_type=ImportError)
+garden = pytest.importorskip("lambdanet_tf.garden", exc_type=ImportError)
 pytest.importorskip("official.vision.registry_imports")
 task_factory = pytest.importorskip("official.core.task_factory")
 train_lib = pytest.importorskip("official.core.train_lib")
 hyperparams = pytest.importorskip("official.modeling.hyperparams")
+segmentation = pytest.importorskip(
+    "official.vision.tasks.semantic_segmentation"
+)
 detection_tfrecords = pytest.importorskip(
     "benchmarks.studies.detection_tfrecords"
 )
@@ -66,9 +71,8 @@ def test_a_detector_learns_masks_and_is_evaluated(tmp_path):
         logs = task.train_step(next(batches), model, optimizer)
         assert np.isfinite(logs[task.loss])
     after = snapshot(model.backbone)
-    moved = [name for name in before if np.any(before[name] != after[name])]
+    still = [name for name in before if np.all(before[name] == after[name])]
     # The normalization after a lambda layer undoes a scale of the values.
-    still = {*before} - {*moved}
     assert all(name.endswith("value_norm/gamma") for name in still)
 
     task.build_metrics(training=False)
@@ -126,6 +130,47 @@ def test_what_has_no_weight_file(classified, tmp_path):
         garden_weights.save_checkpoint_weights(params, folder, "weights.npz")
 
 
+def test_semantic_segmentation_needs_the_backbone_alone(rng):
+    """The Model Garden's DeepLabV3+ learns with a lambda backbone."""
+    config = segmentation.exp_cfg.SemanticSegmentationTask()
+    config.model.backbone = garden.Backbone()
+    decoder = {"level": 4, "num_filters": 8, "dilation_rates": [2]}
+    head = {
+        "level": 4, "num_convs": 1, "num_filters": 8, "low_level": 2,
+        "feature_fusion": "deeplabv3plus", "low_level_num_filters": 8,
+    }  # fmt: skip
+    config.model.override(
+        {
+            "num_classes": 3,
+            "input_size": [None, None, 3],
+            "backbone": garden_tasks.BACKBONE,
+            "head": head,
+            "decoder": {"type": "aspp", "aspp": decoder},
+            "norm_activation": {"use_sync_bn": False},
+        }
+    )
+    task = segmentation.SemanticSegmentationTask(config)
+    model = task.build_model()
+    before = snapshot(model.backbone)
+    optimizer = tf.keras.optimizers.legacy.Adam(0.01)
+    masks = np.repeat(rng.integers(0, 3, (2, 1, 96, 1)), 64, axis=1)
+    images = masks + 0.1 * rng.normal(size=(2, 64, 96, 3))
+    labels = {
+        "masks": tf.constant(masks, tf.float32),
+        "valid_masks": tf.ones([2, 64, 96, 1], tf.bool),
+        "image_info": tf.zeros([2, 4, 2]),
+    }
+    batch = tf.constant(images, tf.float32), labels
+    losses = [
+        float(task.train_step(batch, model, optimizer)[task.loss])
+        for _ in range(5)
+    ]
+    assert losses[-1] < 0.97 * losses[0]
+    after = snapshot(model.backbone)
+    for name in ("stem_conv1/kernel", "stage4_block2_lambda/query/kernel"):
+        assert np.any(before[name] != after[name])
+
+
 def command(name, *flags):
     """Runs a command of the package."""
     module = f"lambdanet_tf.garden.{name}"
@@ -137,8 +182,10 @@ def command(name, *flags):
     )
 
 
-def test_an_exported_detector_needs_tensorflow_alone(tmp_path):
-    """And finds in an image what the trained one finds."""
+def test_an_exported_detector_finds_what_the_trained_one_finds(
+    tmp_path, pytestconfig
+):
+    """With TensorFlow alone, and in C++."""
     records, run = tmp_path / "scenes.tfrecord", tmp_path / "run"
     garden_tasks.write_scenes(records, np.random.default_rng(0))
     params = garden_tasks.detector(records)
@@ -173,8 +220,18 @@ def test_an_exported_detector_needs_tensorflow_alone(tmp_path):
     (found,) = standalone.run_standalone(folder, [call])
     (count,) = wanted["num_detections"].numpy()
     assert found["num_detections"] == count > 0
-    for name in ("boxes", "scores", "masks", "classes"):
-        ours, theirs = (x[f"detection_{name}"][0] for x in (found, wanted))
-        np.testing.assert_allclose(
-            ours[:count], theirs[:count], rtol=1e-4, atol=1e-4
-        )
+
+    def assert_found(outputs, name):
+        expected = wanted[name][0, :count]
+        outputs = outputs.reshape(wanted[name].shape)[0, :count]
+        np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)
+
+    names = ("detection_boxes", "detection_scores", "detection_masks")
+    for name in (*names, "detection_classes"):
+        assert_found(found[name], name)
+    if shutil.which("g++") is None:
+        pytest.skip("C++ needs g++")
+    program = serve_check.build(pytestconfig.cache.mkdir("serve_check"))
+    call = program, folder, image, tmp_path, "serving_default", "inputs"
+    for name in names:
+        assert_found(serve_check.run(*call, name), name)

@@ -15,11 +15,9 @@ from tests.support.arrays import assert_same
 
 pytestmark = pytest.mark.once
 
-AXES = {
-    "same": ops.same_axis,
-    "valid": ops.valid_axis,
-    "causal": ops.causal_axis,
-}
+
+def axis_of(size, kernel, stride, dilation, padding):
+    return getattr(ops, f"{padding}_axis")(size, kernel, stride, dilation)
 
 
 @strategies.composite
@@ -30,7 +28,7 @@ def axes(draw):
     stride, dilation = draw(
         strategies.sampled_from([(1, 1), (1, 2), (1, 3), (2, 1), (3, 1)])
     )
-    padding = draw(strategies.sampled_from(list(AXES)))
+    padding = draw(strategies.sampled_from(["same", "valid", "causal"]))
     if padding == "valid":
         size += (kernel - 1) * dilation
     return size, kernel, stride, dilation, padding
@@ -40,7 +38,7 @@ def axes(draw):
 @hypothesis.given(drawn=strategies.lists(axes(), min_size=1, max_size=3))
 def test_relative_index(drawn):
     hypothesis.assume(np.prod([axis[0] for axis in drawn]) < 400)
-    geometry = ops.Geometry.of(AXES[kind](*sizes) for *sizes, kind in drawn)
+    geometry = ops.Geometry.of(axis_of(*axis) for axis in drawn)
     index = ops.relative_index(geometry).numpy()
     table = np.arange(np.prod([axis[1] for axis in drawn]))
     table = table.reshape([axis[1] for axis in drawn])
@@ -100,11 +98,6 @@ def past_content(queries, keys, values, normalization):
     return tf.einsum("bnhk,bnmku,bmvu->bnhv", queries, pairs, values)
 
 
-def causal_content(*arguments):
-    outputs, _ = ops.content_causal.causal_content_output(*arguments)
-    return outputs
-
-
 def both_contents(arrays, normalization, dtype=tf.float64):
     """Outputs and gradients of the causal form, and in float64 of all pairs."""
     queries, _, values = arrays
@@ -118,7 +111,9 @@ def both_contents(arrays, normalization, dtype=tf.float64):
             lambda y: tf.reduce_sum(tf.cast(weights, dtype) * y),
         )
 
-    return run(causal_content, dtype), run(past_content, tf.float64)
+    causal = ops.content_causal.causal_content_output
+    found = run(lambda *tensors: causal(*tensors)[0], dtype)
+    return found, run(past_content, tf.float64)
 
 
 # 1024 positions are one group of chunks. Keys far above and far below all
@@ -132,7 +127,6 @@ def both_contents(arrays, normalization, dtype=tf.float64):
         (65, 0, 60, "softmax"),
         (1024, 300, 0, "softmax"),
         (1025, 0, 0, "softmax"),
-        (32, 15, 0, "l2"),
         (1025, 15, 0, "l2"),
         (33, 15, 0, None),
     ],
@@ -170,22 +164,21 @@ def test_causal_content_of_a_wide_spread_in_float32(spread, rng):
 def test_same_geometry_as_tensorflow(rng):
     # The sizes and alignment of SAME and VALID, from TensorFlow itself.
     windows = [(3, 1, 1), (3, 2, 1), (5, 3, 1), (3, 1, 2), (7, 1, 1)]
-    for size, window in itertools.product(range(1, 12), windows):
+    for size, window, padding in itertools.product(
+        range(1, 12), windows, ("same", "valid")
+    ):
         kernel, stride, dilation = window
-        for padding in ("same", "valid"):
-            if padding == "valid" and size <= (kernel - 1) * dilation:
-                continue
-            axis = AXES[padding](size, kernel, stride, dilation)
-            x = rng.normal(size=[1, size, 1])
-            table = rng.normal(size=[kernel, 1, 1])
-            expected = tf.nn.convolution(
-                x, table, stride, padding.upper(), dilations=dilation
-            )
-            geometry = ops.Geometry.of([axis])
-            output = checks.position_output(
-                tf.ones([1, expected.shape[1], 1, 1], tf.float64),
-                tf.constant(x[..., None]),
-                tf.constant(table),
-                geometry,
-            )
-            checks.assert_close(output[..., 0], expected, 1e-12)
+        if padding == "valid" and size <= (kernel - 1) * dilation:
+            continue
+        x = rng.normal(size=[1, size, 1])
+        table = rng.normal(size=[kernel, 1, 1])
+        expected = tf.nn.convolution(
+            x, table, stride, padding.upper(), dilations=dilation
+        )
+        output = checks.position_output(
+            tf.ones([1, expected.shape[1], 1, 1], tf.float64),
+            tf.constant(x[..., None]),
+            tf.constant(table),
+            ops.Geometry.of([axis_of(size, *window, padding)]),
+        )
+        checks.assert_close(output[..., 0], expected, 1e-12)
