@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 from examples import language_model
-from lambdanet_tf import streaming
 from tests.support import checks
+from tests.support import streams
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 
@@ -21,18 +21,12 @@ def test_both_generate_as_the_whole_call(tmp_path, monkeypatch, rng):
     assert language_model.measure(tmp_path, short=True) == results
     corpus, _ = language_model.read_corpus()
     restored, lines = {}, []
+    given = corpus, tmp_path, SETTINGS, lines.append
     for kind in language_model.KINDS:
-        restored[kind], _ = language_model.train(
-            kind, corpus, tmp_path, SETTINGS, lines.append
-        )
+        restored[kind], _ = language_model.train(kind, *given)
     assert lines == []  # Nothing was trained anew.
     tokens = tf.constant(rng.integers(0, 256, [1, 90]), tf.int32)
-    model = restored["lambda"]
-    state, outputs = streaming.initial_state(model, 1), []
-    for begin, end in ((0, 70), (70, 71), (71, 90)):
-        logits, state = streaming.step(model, tokens[:, begin:end], state)
-        outputs.append(logits)
-    checks.assert_close(tf.concat(outputs, 1), model(tokens), 1e-4)
+    streams.assert_streams(restored["lambda"], tokens, [70, 1, 19], 1e-4)
 
     model = restored["attention"]
     cache = language_model.AttentionCache(model, 100)

@@ -1,4 +1,4 @@
-"""The example's clients against a server process, as a user runs them.
+"""The example's clients against a server process, and its files for TF Serving.
 
 The server is the example's mock server. What the clients send is compared
 with TF Serving's own messages and documentation without it.
@@ -7,17 +7,22 @@ with TF Serving's own messages and documentation without it.
 import base64
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf import text_format
 from tensorflow_serving.apis import prediction_log_pb2
+from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from examples.serving import command_line
 from examples.serving import pictures
 from lambdanet_tf.serving import requests
 from tests.support.served import CLIENTS
+from tests.support.served import EXAMPLE
 from tests.support.served import NAME
+from tests.support.served import ROOT
 from tests.support.served import Served
 from tests.support.serving_run import CLASSES
 from tests.support.serving_run import SHAPE
@@ -40,9 +45,6 @@ def command(protocol, served, *arguments):
     port = ["--port", served.ports[protocol]]
     words = [NAME, *map(str, arguments), *port]
     return command_line.main(CLIENTS[protocol], 1, "", words)
-
-
-# What is sent.
 
 
 @pytest.mark.slow
@@ -104,9 +106,6 @@ def test_the_rest_client_speaks_the_documented_json():
         assert client.answer(json.dumps(response).encode()) == outputs
 
 
-# What comes back.
-
-
 @pytest.mark.slow
 @both_clients
 @pytest.mark.parametrize("signature", pictures.INPUTS)
@@ -120,25 +119,21 @@ def test_outputs_are_those_of_keras(served, protocol, signature, capsys):
     outputs = served.ask(protocol, batch, signature)
     files = [*served.files, "--signature", signature]
     assert command(protocol, served, *files) == 0
-    printed = capsys.readouterr().out
-    expected = {"probabilities": served.probabilities}
     if signature == "features":
         expected = {"features": served.features}
-        number = served.features.shape[1]
-        assert printed.count(f".png: {number} features: ") == 3
+        said = [f"{served.features.shape[1]} features: "] * 3
     else:
         order = np.argsort(-served.probabilities)
-        best = [[CLASSES[index] for index in row] for row in order]
-        assert outputs["top_labels"] == best
-        for file, row, line in zip(
-            served.files, best, printed.splitlines(), strict=True
-        ):
-            assert line.startswith(f"{file}: {row[0]} ")
-        if signature == "classify":
-            expected = {}
-        expected["top_probabilities"] = -np.sort(-served.probabilities)
+        assert outputs["top_labels"] == np.array(CLASSES)[order].tolist()
+        said = [f"{CLASSES[row[0]]} " for row in order]
+        expected = {"top_probabilities": -np.sort(-served.probabilities)}
+        if signature != "classify":
+            expected["probabilities"] = served.probabilities
     for name, numbers in expected.items():
         np.testing.assert_allclose(outputs[name], numbers, atol=1e-5)
+    printed = capsys.readouterr().out.splitlines()
+    for file, words, line in zip(served.files, said, printed, strict=True):
+        assert line.startswith(f"{file}: {words}")
 
 
 @pytest.mark.slow
@@ -146,3 +141,48 @@ def test_outputs_are_those_of_keras(served, protocol, signature, capsys):
 def test_a_broken_image_is_named(served, protocol, capsys):
     assert command(protocol, served, served.files[0], served.broken) == 2
     assert f"image 1 is {served.broken}" in capsys.readouterr().err
+
+
+def text_of(file):
+    """A file of the example without its comments."""
+    return re.sub(r"^(#.*)?\n", "", (EXAMPLE / file).read_text(), flags=re.M)
+
+
+def test_versions_and_labels():
+    config = text_format.Parse(text_of("model.config"), ModelServerConfig())
+    [model] = config.model_config_list.config
+    versions = {*model.model_version_policy.specific.versions}
+    assert model.base_path == f"/models/{model.name}"
+    assert {*model.version_labels} == {"stable", "canary"}
+    assert {*model.version_labels.values()} <= versions
+
+
+# tensorflow-serving-api lacks the messages of these two. Their fields are
+# those of TF Serving's session_bundle_config.proto and monitoring_config.proto.
+def test_batches_and_monitoring():
+    lines = text_of("batching.config").splitlines()
+    sizes = [f"allowed_batch_sizes: {size}" for size in requests.BATCH_SIZES]
+    largest = f"max_batch_size {{ value: {requests.BATCH_SIZES[-1]} }}"
+    assert lines[:4] == [largest, *sizes]  # None is met unprepared.
+    names = "batch_timeout_micros|num_batch_threads|max_enqueued_batches"
+    for line in lines[4:]:
+        assert re.fullmatch(rf"({names}) {{ value: [1-9]\d* }}", line)
+    text = " ".join(text_of("monitoring.config").split())
+    form = r'prometheus_config \{ enable: true path: "/monitoring/[^"]*" \}'
+    assert re.fullmatch(form, text)
+
+
+def test_compose():
+    yaml = pytest.importorskip("yaml")
+    [service] = yaml.safe_load(text_of("compose.yaml"))["services"].values()
+    constraints = (ROOT / "requirements/constraints.txt").read_text()
+    pinned = re.search(r"^tensorflow==([\d.]+)", constraints, re.M)[1]
+    form = r"tensorflow/serving:(\d+\.\d+\.\d+)"
+    image = re.fullmatch(form, service["image"])[1]
+    server, ours = ([*map(int, x.split("."))] for x in (image, pinned))
+    assert server >= ours
+    assert service["ports"] == [f"127.0.0.1:{p}:{p}" for p in (8500, 8501)]
+    mounted = dict(reversed(v.split(":")[:2]) for v in service["volumes"])
+    assert (EXAMPLE / mounted["/models"]).resolve() == ROOT / "exported"
+    assert mounted["/config"] == "."
+    assert re.fullmatch(r"\d+g", service["mem_limit"])

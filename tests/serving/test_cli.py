@@ -58,9 +58,8 @@ def test_a_weights_file_is_exported(folder, tmp_path, monkeypatch, capsys):
     assert labels == {*CLASSES}
     model = models.build("LambdaResNetSmall", **SQUARE)
     models.load_weights(model, folder / "net.npz")
-    np.testing.assert_allclose(
-        outputs["probabilities"], model.predict(images, verbose=0), rtol=1e-4
-    )
+    found, wanted = outputs["probabilities"], model.predict(images, verbose=0)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -69,18 +68,12 @@ def test_a_weights_file_is_exported(folder, tmp_path, monkeypatch, capsys):
         ({"model": "LambdaResNet"}, "`name` must be a network of"),
         ({"weights": "{}/net.weights.h5"}, "Keras' own `model.load_weights`"),
         ({"labels": "none.txt"}, "Cannot read 'none.txt': "),
-        ({"labels": __file__}, "`labels` must hold 5 names"),
         ({"model_arguments": '{"clases": 5}'}, "`clases` is not an argument"),
         ({"version": 0}, "`version` must be at least 1"),
-        ({"device": "TPU"}, "`device` must be one of"),
         (["--model-arguments=classes=5"], "must be a JSON object"),
         (["--weights=net.npz"], "--weights and --model belong together"),
-        (
-            ["--weights=a", "--model=b", "--run-dir=c"],
-            "either --run-dir or --weights",
-        ),
+        (["--weights=a", "--model=b", "--run-dir=c"], "either --run-dir or"),
         (["--labels=labels.txt"], "--labels belongs to --weights"),
-        (["--arguments={}"], "--arguments is --model-arguments now"),
         (["--int8"], "--int8 belongs to --tflite"),
     ],
 )

@@ -7,9 +7,14 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import layers
+from lambdanet_tf import models
+from lambdanet_tf import ops
+from lambdanet_tf import serving
+from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.serving import fold_batch_norm
 from tests.support import cases
 from tests.support import checks
+from tests.support import networks
 from tests.support.serving_run import shake
 
 Keras = tf.keras.layers
@@ -32,6 +37,7 @@ def chain(shape, *steps):
 def fold(model, rng, **arguments):
     """Shakes and folds a model, which must stay the same function."""
     shake(model, rng)
+    model.compile("sgd", tf.nn.log_poisson_loss)  # Keras cannot load it.
     inputs = rng.normal(size=(2, *model.inputs[0].shape[1:]))
     inputs = inputs.astype(np.float32)
     expected = tf.nest.flatten(model(inputs))
@@ -63,7 +69,7 @@ READERS = {
     "the user": lambda y, z: [y, z],
     "a sum": lambda y, z: y + z,
     "an argument by name": lambda y, z: layers.LambdaLayer(
-        4, num_heads=2, key_dim=3, scope=3
+        5, num_heads=1, key_dim=3, scope=3
     )(z, context=y),
 }
 
@@ -71,9 +77,8 @@ READERS = {
 @pytest.mark.representatives(len(READERS), everywhere=True)
 @pytest.mark.parametrize("reader", READERS)
 def test_what_somebody_else_reads_keeps_its_norm(reader, rng):
-    is_sequence = "argument" in reader
-    inputs = tf.keras.Input((6, 4) if is_sequence else (7, 5, 3))
-    y = (Keras.Dense(4) if is_sequence else Conv2D(5, 3))(inputs)
+    inputs = tf.keras.Input((7, 5, 3))
+    y = Conv2D(5, 3)(inputs)
     model = tf.keras.Model(inputs, READERS[reader](y, Norm()(y)))
     assert len(norms_of(fold(model, rng))) == 1
 
@@ -91,23 +96,30 @@ def twice():
     return [shared, Norm(), shared, Norm()]
 
 
+def low_rank(channels):
+    """A layer with an update (LoRA), which Keras 3 alone has."""
+    dense = Keras.Dense(4)
+    dense.build((None, channels))
+    if KERAS_3:
+        dense.enable_lora(2)
+        dense.lora_kernel_b.assign(tf.ones((2, 4)))
+    return dense
+
+
+def of_batch(x):
+    return Norm(momentum=1.0)(x, training=True)
+
+
 # What a network is made of, and how many of its norms stay.
 STEPS = {
-    "after an activation": (
-        lambda: [Conv2D(5, 3, activation="relu"), Norm()],
-        1,
-    ),
+    "activation": (lambda: [Conv2D(5, 3, activation="relu"), Norm()], 1),
     "of a layer that is called twice": (twice, 2),
-    "of the batch": (
-        lambda: [
-            Keras.Dense(4),
-            functools.partial(Norm(momentum=1.0), training=True),
-        ],
-        1,
-    ),
+    "of the batch": (lambda: [Keras.Dense(4), of_batch], 1),
     "subclass": (lambda: [Squared(4, 3, use_bias=False), Norm()], 1),
     "another axis": (lambda: [Conv2D(4, 3), Norm(axis=1)], 1),
     "ours": (lambda: [Conv2D(4, 3), layers.BatchNormalization()], 0),
+    "low rank": (lambda: [low_rank(3), Norm(), low_rank(4)], 0),
+    "strides": (lambda: [layers.LambdaConv(4, 3, strides=2, key_dim=3)], 0),
 }
 
 
@@ -119,13 +131,13 @@ def test_which_norms_stay(name, rng):
     assert len(norms_of(folded)) == number
 
 
-@pytest.mark.parametrize("nested", [False, True])
-def test_what_was_adapted_stays(nested, rng):
+def test_what_was_adapted_stays(rng):
     sample = rng.normal(3.0, 5.0, (8, 6, 4)).astype(np.float32)
-    norm = Keras.Normalization()
-    norm.adapt(sample)
-    first = tf.keras.Sequential([tf.keras.Input((6, 4)), norm])
-    model = chain((6, 4), first if nested else norm, Keras.Dense(3))
+    norms = Keras.Normalization(), Keras.Normalization()
+    for norm in norms:
+        norm.adapt(sample)
+    inner = tf.keras.Sequential([tf.keras.Input((6, 4)), norms[0]])
+    model = chain((6, 4), inner, norms[1], Keras.Dense(3))
     folded = fold_batch_norm(model)
     np.testing.assert_allclose(folded(sample), model(sample), atol=1e-5)
 
@@ -149,22 +161,34 @@ def test_lambda_layers_of_every_kind(arguments, rng):
     assert folded.layers[-1].value_norm is None
 
 
-def test_a_lambda_convolution_with_strides(rng):
-    layer = layers.LambdaConv(4, 3, strides=2, num_heads=2, key_dim=3)
-    fold(chain((7, 6, 4), layer), rng)
-
-
-def test_shared_embeddings_stay_shared(rng):
-    table = layers.RelativePositionEmbedding(key_dim=3)
-    arguments = {"num_heads": 2, "key_dim": 3, "position_embedding": table}
-    both = [layers.LambdaLayer(**arguments) for _ in range(2)]
-    first, second = fold(chain((7, 6), *both), rng).layers[-2:]
-    assert first.position_embedding is second.position_embedding
-
-
 @cases.every_implementation
-def test_the_algorithm_can_be_chosen(implementation, rng):
-    layer = layers.LambdaLayer(num_heads=2, key_dim=3, scope=5)
-    model = chain((7, 5, 6), layer)
-    folded = fold(model, rng, implementation=implementation)
-    assert folded.layers[-1].implementation == implementation
+def test_the_algorithm_is_chosen_and_tables_stay_shared(implementation, rng):
+    table = layers.RelativePositionEmbedding(3, scope=5)
+    arguments = {"num_heads": 2, "key_dim": 3, "scope": 5}
+    both = [
+        layers.LambdaLayer(position_embedding=table, **arguments)
+        for _ in range(2)
+    ]
+    model = chain((7, 5, 6), *both)
+    folded = fold(model, rng, implementation=implementation).layers[-2:]
+    assert folded[0].position_embedding is folded[1].position_embedding
+    assert {layer.implementation for layer in folded} == {implementation}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "network",
+    [
+        functools.partial(networks.tiny_mobilenet, lambda_blocks=(2, 4)),
+        functools.partial(models.ResNet, networks.ATTENTION),
+    ],
+    ids=["MobileNetV2", "attention"],
+)
+def test_an_export_is_the_network_wherever_it_is_made(network):
+    model = network(input_shape=(10, 9, 3), classifier_activation=None)
+    networks.vary(model)
+    images = networks.some_images(3, 10, 9, 3)
+    with ops.planning_for("tpu"):
+        exported = serving.Inference(model)
+    logits = exported(images=images)["logits"]
+    checks.assert_close(logits, model(images), 1e-4)

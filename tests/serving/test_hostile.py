@@ -37,30 +37,23 @@ PNG = tf.io.encode_png(picture(40, 30, 3)).numpy()
 
 def png_header(width, height):
     """A PNG whose header promises a size that its data does not have."""
-
-    def chunk(name, content):
-        checksum = zlib.crc32(name + content)
-        size = struct.pack(">I", len(content))
-        return size + name + content + struct.pack(">I", checksum)
-
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    data = chunk(b"IDAT", zlib.compress(b"\0" * 100))
-    start = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header)
-    return start + data + chunk(b"IEND", b"")
-
-
-def assert_serves(session):
-    """Good requests of every signature are still answered."""
-    for signature, tensors in requests.requests_of(GRAY):
-        outputs = session.run(signature, tensors)
-        assert len(next(iter(outputs.values()))) == 1
+    data = zlib.compress(b"\0" * 100)
+    image = b"\x89PNG\r\n\x1a\n"
+    for name, content in ((b"IHDR", header), (b"IDAT", data), (b"IEND", b"")):
+        checksum = struct.pack(">I", zlib.crc32(name + content))
+        image += struct.pack(">I", len(content)) + name + content + checksum
+    return image
 
 
 def error_of(session, signature, tensors):
-    """The error that is the answer to a request."""
+    """The error that is the answer to a request; good ones are served then."""
     errors = (tf.errors.OpError, TypeError, ValueError)
     with pytest.raises(errors) as raised:
         session.run(signature, tensors)
+    for name, good in requests.requests_of(GRAY):
+        outputs = session.run(name, good)
+        assert len(next(iter(outputs.values()))) == 1
     return f"{raised.typename}: {raised.value}"
 
 
@@ -72,24 +65,10 @@ def rejected(session, *images):
 BROKEN = {
     "truncated JPEG": JPEG[: len(JPEG) // 2],
     "empty": b"",
-    "text": b"<html>",
-    "huge PNG": png_header(20_000, 20_000),
+    "huge PNG": png_header(20_000, 20_000),  # of 1.2 GB
     "PNG of negative size": png_header(2**32 - 1, 2**32 - 1),
     "damaged PNG": PNG[:60] + b"\xff" * 20 + PNG[80:],
 }
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_image_is_an_error_that_names_its_index(session, name):
-    error = rejected(session, JPEG, BROKEN[name], PNG)
-    assert "InvalidArgument" in error
-    assert "no JPEG or PNG of at most 33554432 pixels, by index" in error
-    assert "[1]" in error
-    example = requests.encoded_example(BROKEN[name])
-    good = requests.encoded_example(PNG)
-    tensors = {"inputs": strings(good, good, example)}
-    assert "[2]" in error_of(session, "classify", tensors)
-    assert_serves(session)
 
 
 @pytest.fixture
@@ -102,36 +81,35 @@ def no_more_memory():
 
 
 @pytest.mark.usefixtures("no_more_memory")
-def test_the_promised_size_costs_no_memory(session):
-    rejected(session, *[png_header(20_000, 20_000)] * 20)  # 1.2 GB each
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_image_is_an_error_that_names_its_index(session, name):
+    error = rejected(session, JPEG, BROKEN[name], PNG)
+    reason = r"no JPEG or PNG of at most 33554432 pixels, by index.*\[1\]"
+    assert re.search(f"(?s)InvalidArgument.*{reason}", error)
+    example = requests.encoded_example(BROKEN[name])
+    good = requests.encoded_example(PNG)
+    tensors = {"inputs": strings(good, good, example)}
+    assert "[2]" in error_of(session, "classify", tensors)
 
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("no_more_memory")
 def test_ten_thousand_random_strings(session, rng):
     beginnings = [b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", JPEG[:300]]
-    images = [
-        beginnings[i % 4] + rng.bytes(int(rng.integers(0, 200)))
-        for i in range(10_000)
-    ]
-    for batch in range(0, 10_000, 500):
-        error = rejected(session, *images[batch : batch + 500])
-        assert "by index" in error
-    assert_serves(session)
+    for _ in range(20):
+        lengths = rng.integers(0, 200, 500)
+        images = [beginnings[n % 4] + rng.bytes(int(n)) for n in lengths]
+        assert "by index" in rejected(session, *images)
 
 
 EMPTY = "the batch must hold at least one image"
 DEFAULT = "serving_default"
+EXAMPLES = strings(requests.encoded_example(PNG), b"\xff\xff")
 WRONG = [
-    (
-        "classify",
-        {"inputs": strings(requests.encoded_example(PNG), b"\xff\xff")},
-        r"\[1\]",
-    ),
+    ("classify", {"inputs": EXAMPLES}, r"\[1\]"),
     (DEFAULT, {"images": np.zeros((0, *SHAPE), np.float32)}, EMPTY),
     ("serving_bytes", {"image_bytes": strings()}, EMPTY),
     (DEFAULT, {"images": np.zeros((1, 8, 7, 3), np.float32)}, ""),
-    (DEFAULT, {}, ""),
     ("nope", {}, "signature key 'nope' not found"),
 ]
 
@@ -139,7 +117,6 @@ WRONG = [
 @pytest.mark.parametrize(("signature", "tensors", "message"), WRONG)
 def test_a_wrong_request_is_an_error(session, signature, tensors, message):
     assert re.search(message, error_of(session, signature, tensors))
-    assert_serves(session)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -148,9 +125,7 @@ def test_an_image_that_is_not_finite_is_named(session, signature, value):
     images = np.zeros((3, *SHAPE), np.float32)
     images[1, 2, 3, 0] = value
     error = error_of(session, signature, {"images": images})
-    assert "not finite, by index" in error
-    assert "[1]" in error
-    assert_serves(session)
+    assert re.search(r"not finite, by index.*\[1\]", error, re.DOTALL)
 
 
 def test_pixels_outside_the_range_count_as_its_ends(session):
@@ -165,12 +140,9 @@ def test_pixels_outside_the_range_count_as_its_ends(session):
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_kind_of_png_gives_the_same_pixels(channels):
-    gray, opaque = picture(8, 7, 1), np.full((8, 7, 1), 255, np.uint8)
-    kinds = (
-        np.repeat(gray, 3, axis=-1),
-        np.concatenate([gray, opaque], axis=-1),
-        gray.astype(np.uint16) * 257,
-    )
+    gray = picture(8, 7, 1)
+    color, opaque = gray.repeat(3, -1), np.insert(gray, 1, 255, -1)
+    kinds = (color, opaque, gray.astype(np.uint16) * 257)
     encoded = tf.stack([*map(tf.io.encode_png, kinds)])
     crop = data.EvaluationCrop(SHAPE[:2])
     for image in signatures.decode_batch(encoded, crop, channels, 1000):

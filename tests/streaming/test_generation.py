@@ -18,10 +18,7 @@ ROWS = [[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]]
 # The latter has lambdas, too.
 @pytest.fixture(
     scope="module",
-    params=[
-        pytest.param("lambdas", marks=pytest.mark.thorough),
-        "attention",
-    ],
+    params=[pytest.param("lambdas", marks=pytest.mark.thorough), "attention"],
 )
 def model(request):
     arguments = {"scope": None} if request.param == "attention" else {}
@@ -71,6 +68,17 @@ def test_draws_are_those_of_their_seed(model):
     np.testing.assert_array_equal(*unseeded)
 
 
+@pytest.mark.slow
+@pytest.mark.once
+def test_draws_follow_the_softmax():
+    model, prompt = streams.language_model(), np.tile(ROWS[:1], [4000, 1])
+    tokens = streaming.generate(model, prompt, 1, temperature=5.0, seed=3)
+    expected = tf.nn.softmax(model(prompt[:1])[0, -1] / 5.0)
+    counts = np.bincount(tokens[:, -1], minlength=streams.TOKENS)
+    deviation = np.sqrt(expected * (1 - expected) / 4000)
+    assert np.all(np.abs(counts / 4000 - expected) < 4.5 * deviation + 1e-3)
+
+
 @pytest.mark.once
 def test_probabilities_are_drawn_as_logits_are():
     plain = streams.language_model()
@@ -82,11 +90,11 @@ def test_probabilities_are_drawn_as_logits_are():
     np.testing.assert_array_equal(*tokens)
 
 
-def table(tokens, *behind):
+def table(tokens, *behind, **arguments):
     """A model whose logits are a table's, by the token before."""
     tf.keras.utils.set_random_seed(3)
     spread = tf.keras.initializers.RandomNormal(stddev=3.0)
-    entries = KERAS.Embedding(tokens, tokens, spread)
+    entries = KERAS.Embedding(tokens, tokens, spread, **arguments)
     inputs = tf.keras.Input((None,), dtype="int32")
     return tf.keras.Sequential([inputs, entries, *behind])
 
@@ -117,12 +125,19 @@ def test_a_prompt_is_of_a_dtype_that_holds_all_tokens():
 
 @pytest.mark.filterwarnings("ignore:.*destroy the mask")
 def test_padding_that_would_be_read_is_refused():
-    inputs = tf.keras.Input((None,), dtype="int32")
-    x = KERAS.Embedding(7, 7, mask_zero=True)(inputs)
-    inner = nested(KERAS.Conv1D(7, 2, padding="causal"))
-    model = tf.keras.Model(inputs, inner(x))
+    convolution = nested(KERAS.Conv1D(7, 2, padding="causal"))
+    model = table(7, convolution, mask_zero=True)
     with pytest.raises(ValueError, match="`prompt` must have no padding"):
         streaming.generate(model, [[0, 4, 2], [3, 1, 2]], 1)
+
+
+@pytest.mark.slow
+@pytest.mark.once
+def test_padding_that_no_layer_reads_is_taken():
+    model = streams.language_model(mask_zero=True)
+    padded = streaming.generate(model, [[0, 0, 4], [3, 1, 2]], 4)
+    alone = streaming.generate(model, [[4]], 4)
+    np.testing.assert_array_equal(padded[:1, 2:], alone)
 
 
 @pytest.mark.slow
@@ -138,20 +153,19 @@ def test_a_sequence_ends_with_its_end_token(model):
         assert np.all(row[stop:] == end)
 
 
-WRONG = {
-    "an empty prompt": ({"prompt": np.zeros([2, 0], int)}, "`prompt`"),
-    "no length": ({"length": 0}, "`length`"),
-    "a temperature": ({"temperature": -1.0}, "`temperature`"),
-    "too many tokens": ({"top_k": 14}, "`top_k` must be at most"),
-    "another's end": ({"end_token": 13}, "`end_token`.*0 to 12.*end_token=13"),
-    "a long text": ({"length": 27}, "`length`.*30 positions.*length=27"),
-}
-
-
 @pytest.mark.once
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_arguments_are_refused(name):
-    given, reason = WRONG[name]
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"prompt": np.zeros([2, 0], int)}, "`prompt`"),
+        ({"length": 0}, "`length`"),
+        ({"temperature": -1.0}, "`temperature`"),
+        ({"top_k": 14}, "`top_k` must be at most"),
+        ({"end_token": 13}, "`end_token`.*0 to 12.*end_token=13"),
+        ({"length": 27}, "`length`.*30 positions.*length=27"),
+    ],
+)
+def test_wrong_arguments_are_refused(given, reason):
     model = streams.language_model(30, scope=None)
     arguments = {"prompt": ROWS, "length": 3, **given}
     with pytest.raises(ValueError, match=reason):
@@ -164,18 +178,15 @@ for name in ("keras", "tf_keras", "lambdanet_tf"):
     sys.modules[name] = None  # cannot be imported
 import numpy as np
 import tensorflow as tf
-signatures = tf.saved_model.load(sys.argv[1]).signatures
-tokens = np.load(sys.argv[2])
-states = [
-    signatures["initial_state"](batch_size=tf.constant(1)) for _ in tokens
-]
+served = tf.saved_model.load(sys.argv[1]).signatures
+tokens = np.load(sys.argv[2])[:, None]
+states = [served["initial_state"](batch_size=tf.constant(1)) for _ in tokens]
 outputs = [[] for _ in tokens]
 for begin, end in ((0, 9), (9, 10), (10, 11), (11, 20)):
     for client, row in enumerate(tokens):  # in turns, each with its state
-        piece = tf.constant(row[None, begin:end])
-        answer = dict(signatures["step"](inputs=piece, **states[client]))
-        outputs[client].append(answer.pop("outputs"))
-        states[client] = answer
+        piece = tf.constant(row[:, begin:end])
+        states[client] = dict(served["step"](inputs=piece, **states[client]))
+        outputs[client].append(states[client].pop("outputs"))
 np.save(sys.argv[3], np.concatenate([np.concatenate(o, 1) for o in outputs]))
 """
 
