@@ -1,280 +1,184 @@
 """The scripts that measure: that each of them runs and appends its records."""
 
 import dataclasses
+import functools
+import importlib
+import os
 import shlex
-import types
+import subprocess
 
+import numpy as np
 import pytest
 
 from benchmarks import records
-from benchmarks.layers import attention
-from benchmarks.layers import growth
-from benchmarks.layers import regret
-from benchmarks.layers import rounding
-from benchmarks.layers import speed as layers_speed
-from benchmarks.layers import versions
+from benchmarks.gpu import report as gpu_report
+from benchmarks.layers.attention import Case
+from benchmarks.layers.speed import Line
 from benchmarks.networks import comparison
-from benchmarks.networks import floor
-from benchmarks.networks import speed
-from benchmarks.networks import timm_speed
-from benchmarks.serving import convolutions
-from benchmarks.serving import exports
-from benchmarks.serving import formats
-from benchmarks.serving import runtimes
-from benchmarks.studies import digits
-from benchmarks.studies import mixers
-from benchmarks.studies import norm_defaults
-from benchmarks.tpu import choices
+from benchmarks.studies import fashion
 from benchmarks.tpu import comparison as comparison_tpu
-from benchmarks.tpu import compile as tpu_compile
 from benchmarks.tpu import outcome
-from benchmarks.tpu import programs
-from benchmarks.training import speed as training_speed
 from lambdanet_tf import models
+from lambdanet_tf.data.arrays import read_idx_file
+from tests.support import fingerprints
 
 pytestmark = pytest.mark.once
 
+# The topic of the records, how many there are at least, what they have, and
+# the script with its arguments; {0} is a folder.
+SCRIPTS = """\
+layers 2 mebibytes layers.speed --seconds 0
+growth 4 seconds layers.growth --seconds 0
+rounding 3 output layers.rounding --only einsum
+regret 2 regret layers.regret --number 1 --seconds 0
+attention 2 seconds layers.attention --time --only 'axial attention' \
+    --batch 2 --seconds 0
+versions 2 seconds layers.versions --before HEAD \
+    --only '14x14, d=64, scope 5, k=32' --seconds 0
+networks 10 seconds networks.speed --batch 2 --size 8 --seconds 0
+floor 1 operations networks.floor --batch 2 --size 8 --seconds 0
+timm 4 seconds networks.timm_speed --batch 1 --only LambdaResNet26T
+comparison 2 parameters networks.comparison --all --batch 2 --seconds 0
+runtimes 1 seconds serving.runtimes --only LLLL --batch 8
+convolutions 1 convolutions serving.convolutions --batch 2 --seconds 0.1
+formats 1 accuracies serving.formats --epochs 1
+exports 17 percentiles serving.exports --only digits --seconds 0.05
+digits 1 accuracy studies.digits --seeds 1 --epochs 1 --runs {0}/runs
+fashion 6 accuracy studies.fashion --stage small --runs {0}/runs
+norm_defaults 1 epochs studies.norm_defaults --only 'first text' --seeds 1 \
+    --batches 256 --short
+mixers 4 score studies.mixers --only 'segmentation, convolution 3x3' \
+    --seeds 1 --steps 1
+training 20 images_per_second training.speed
+tpu 7 message tpu.compile --only LambdaResNet50 --chips v3
+tpu_choices 20 value tpu.choices
+"""
 
-def tiny_network(**arguments):
-    return models.LambdaResNetSmall(
-        stages=("L",), widths=(8,), strides=(1,), **arguments
-    )
-
-
-LINE = layers_speed.Line((3, 3), 16, 3, 1)
+tiny_network = functools.partial(
+    models.LambdaResNetSmall, stages=("L",), widths=(8,), strides=(1,)
+)
+LINE = Line((3, 3), 16, 3, 1)
 TINY = dict.fromkeys(("CCCC", "CCLL", "LLLL"), tiny_network)
+DIGITS = ("LambdaResNetSmall28", {"classes": 10}, 28)
 COMPARED = [
     comparison.Network("LambdaResNet", "A", 8, 70.0, None, tiny_network),
     comparison.Network("EfficientNet", "B", 12, 75.0, None, tiny_network),
 ]
 COMPARED = {network.key: network for network in COMPARED}
-
-
-@dataclasses.dataclass(frozen=True)
-class Script:
-    """A script, how many records it appends at least, and what they have."""
-
-    module: types.ModuleType
-    records: int
-    measured: str
-    arguments: str = ""  # {0}: a folder
-    # Where something takes too long, what is in its place.
-    instead: dict = dataclasses.field(default_factory=dict)
-    remembers: bool = True  # A second run measures nothing.
-
-
-# By the topic of the records.
-SCRIPTS = {
-    "layers": Script(
-        layers_speed,
-        records=2,
-        measured="mebibytes",
-        arguments="--seconds 0",
-        instead={
-            (layers_speed, "LINES"): (LINE,),
-            (layers_speed.Line, "algorithms"): lambda _: ["auto", "einsum"],
-            (layers_speed, "matrix_rate"): lambda: 1e11,
-            (layers_speed.timing, "in_child"): lambda *_: 5.0,
-        },
-    ),
-    "growth": Script(
-        growth,
-        records=4,
-        measured="seconds",
-        arguments="--seconds 0",
-        instead={
-            (growth, "CURVES"): {"size": [(3, LINE), (4, LINE)]},
-        },
-    ),
-    "rounding": Script(
-        rounding,
-        records=3,
-        measured="output",
-        arguments="--only einsum",
-        instead={(rounding, "GEOMETRIES"): {"3x3": [(3, 5, 1)] * 2}},
-    ),
-    "regret": Script(
-        regret,
-        records=2,
-        measured="regret",
-        arguments="--number 1 --seconds 0",
-        instead={(regret, "draw_line"): lambda generator: LINE},
-        remembers=False,
-    ),
-    "attention": Script(
-        attention,
-        records=2,
-        measured="seconds",
-        arguments="--time --only 'axial attention' --batch 2 --seconds 0",
-        instead={
-            (attention, "image"): lambda n: attention.Case(n, 3, 16),
-            (attention, "stages"): lambda n: [attention.Case(n, 3, 16, 2)],
-        },
-        remembers=False,
-    ),
-    "versions": Script(
-        versions,
-        records=2,
-        measured="seconds",
-        arguments="--before HEAD --only '14x14, d=64, scope 5, k=32' "
-        "--seconds 0",
-        remembers=False,
-    ),
-    "networks": Script(
-        speed,
-        records=10,
-        measured="seconds",
-        arguments="--batch 2 --size 8 --seconds 0",
-        instead={(speed, "NETWORKS"): TINY},
-        remembers=False,
-    ),
-    "floor": Script(
-        floor,
-        records=1,
-        measured="operations",
-        arguments="--batch 2 --size 8 --seconds 0",
-        instead={
-            (speed, "NETWORKS"): TINY,
-            (floor.layers_speed, "matrix_rate"): lambda: 1e11,
-            (floor, "copy_rate"): lambda: 1e10,
-        },
-        remembers=False,
-    ),
-    "timm": Script(
-        timm_speed,
-        records=4,
-        measured="seconds",
-        arguments="--batch 1 --only LambdaResNet26T",
-        instead={
-            (timm_speed.timm_models, "missing"): lambda: "",
-            (timm_speed.timing, "worker_turns"): (
-                lambda commands, seconds: {name: [2.0] for name in commands}
-            ),
-        },
-    ),
-    "comparison": Script(
-        comparison,
-        records=2,
-        measured="parameters",
-        arguments="--all --batch 2 --seconds 0",
-        instead={
-            (comparison, "NETWORKS"): COMPARED,
-            (comparison.timing, "in_child"): (
-                lambda child, *place: comparison.measure(*place)
-            ),
-        },
-    ),
-    "runtimes": Script(
-        runtimes,
-        records=1,
-        measured="seconds",
-        arguments="--only LLLL --batch 8",
-        instead={
-            (runtimes, "export"): lambda name, folder: None,
-            (runtimes, "measure"): lambda *_: {
-                "seconds": {"TensorFlow": [2.0], "ONNX Runtime": [1.0]}
-            },
-        },
-    ),
-    "convolutions": Script(
-        convolutions,
-        records=1,
-        measured="convolutions",
-        arguments="--batch 2 --seconds 0.1",
-        instead={
-            (runtimes, "NETWORKS"): {
-                "tiny": ("LambdaResNetSmall28", {"classes": 10}, 28)
-            },
-            (convolutions, "NETWORKS"): ("tiny",),
-            (convolutions, "SIZE"): 28,
-        },
-    ),
-    "formats": Script(
-        formats, records=1, measured="accuracies", arguments="--epochs 1"
-    ),
-    "exports": Script(
-        exports,
-        records=17,
-        measured="percentiles",
-        arguments="--only digits --seconds 0.05",
-        instead={
-            (exports, "BATCHES"): (1, 8),
-            (exports, "CLIENTS"): (1, 2),
-            (exports, "LEAST"): 2,
-        },
-        remembers=False,
-    ),
-    "digits": Script(
-        digits,
-        records=1,
-        measured="accuracy",
-        arguments="--seeds 1 --epochs 1 --runs {0}/runs",
-    ),
-    "norm_defaults": Script(
-        norm_defaults,
-        records=1,
-        measured="epochs",
-        arguments="--only 'first text' --seeds 1 --batches 256 --short",
-    ),
-    "mixers": Script(
-        mixers,
-        records=4,
-        measured="score",
-        arguments="--only 'segmentation, convolution 3x3' --seeds 1 --steps 1",
-    ),
-    "training": Script(
-        training_speed,
-        records=len(list(training_speed.cases())),
-        measured="images_per_second",
-        instead={
-            (training_speed, "write_files"): lambda folder: None,
-            (training_speed.timing, "in_child"): (
-                lambda *_, cores: {"images_per_second": 100.0 * cores}
-            ),
-        },
-    ),
-    "tpu": Script(
-        tpu_compile,
-        records=len([x for x in programs.PROGRAMS if "LambdaResNet50" in x]),
-        measured="message",
-        arguments="--only LambdaResNet50 --chips v3",
-        instead={
-            (tpu_compile, "compile_in_child"): lambda *_: outcome.refusal(
-                "CompileTimeHbmOom: (34.33G) exceeds available HBM (15.48G)"
-            ),
-        },
-    ),
-    "tpu_choices": Script(
-        choices, records=len(programs.DRAWN), measured="value"
-    ),
-}
-QUICK = {"rounding", "timm", "runtimes", "training", "tpu", "tpu_choices"}
-MARKS = {
-    **dict.fromkeys(SCRIPTS.keys() - QUICK, pytest.mark.slow),
-    "mixers": pytest.mark.thorough,
-    "versions": (
-        pytest.mark.slow,
-        pytest.mark.skipif(
-            not (records.ROOT / ".git").exists(), reason="no checkout of git"
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    "topic", [pytest.param(name, marks=MARKS.get(name, ())) for name in SCRIPTS]
+STUDY = dataclasses.replace(
+    fashion.STAGES["small"],
+    widths=dict.fromkeys("LCAS", (4, 4, 8)),
+    train_images=70,
+    validation_images=20,
+    rates=(0.1, 0.2),
+    searched=("lambda layers",),
+    seeds={"lambda layers": (0, 1), "pixels mixed": (0, 1)},
 )
-def test_a_script_appends_its_records(topic, tmp_path, monkeypatch):
-    script = SCRIPTS[topic]
-    for (owner, attribute), value in script.instead.items():
-        monkeypatch.setattr(owner, attribute, value)
-    arguments = shlex.split(script.arguments.format(tmp_path))
-    for _ in range(1 + script.remembers):
-        script.module.main([*arguments, "--results", str(tmp_path)])
+TOO_LARGE = outcome.refusal("CompileTimeHbmOom")
+SPEEDS = {"TensorFlow": [2.0], "ONNX Runtime": [1.0]}
+# By topic: where something takes too long, what is in its place.
+INSTEAD = {
+    "layers": {
+        "layers.speed.LINES": (LINE,),
+        "layers.speed.Line.algorithms": lambda _: ["auto", "einsum"],
+        "layers.speed.matrix_rate": lambda: 1e11,
+        "timing.in_child": lambda *_: 5.0,
+    },
+    "growth": {"layers.growth.CURVES": {"size": [(3, LINE), (4, LINE)]}},
+    "rounding": {"layers.rounding.GEOMETRIES": {"3x3": [(3, 5, 1)] * 2}},
+    "regret": {"layers.regret.draw_line": lambda generator: LINE},
+    "attention": {
+        "layers.attention.image": lambda n: Case(n, 3, 16),
+        "layers.attention.stages": lambda n: [Case(n, 3, 16, 2)],
+    },
+    "networks": {"networks.speed.NETWORKS": TINY},
+    "floor": {
+        "networks.speed.NETWORKS": TINY,
+        "layers.speed.matrix_rate": lambda: 1e11,
+        "networks.floor.copy_rate": lambda: 1e10,
+    },
+    "timm": {
+        "networks.timm_models.missing": lambda: "",
+        "timing.worker_turns": lambda them, _: dict.fromkeys(them, [2.0]),
+    },
+    "comparison": {
+        "networks.comparison.NETWORKS": COMPARED,
+        "timing.in_child": lambda _, *place: comparison.measure(*place),
+    },
+    "runtimes": {
+        "serving.runtimes.export": lambda name, folder: None,
+        "serving.runtimes.measure": lambda *_: {"seconds": SPEEDS},
+    },
+    "convolutions": {
+        "serving.runtimes.NETWORKS": {"tiny": DIGITS},
+        "serving.convolutions.NETWORKS": ("tiny",),
+        "serving.convolutions.SIZE": 28,
+    },
+    "exports": {
+        "serving.exports.BATCHES": (1, 8),
+        "serving.exports.CLIENTS": (1, 2),
+        "serving.exports.LEAST": 2,
+    },
+    "fashion": {
+        "studies.fashion.STAGES": {"small": STUDY},
+        "studies.fashion.split_data": lambda *_: None,
+        "studies.fashion.run": lambda *task: {"accuracy": task[-1]},
+    },
+    "training": {
+        "training.speed.write_files": lambda folder: None,
+        "timing.in_child": lambda *_, cores: {"images_per_second": 9.0 * cores},
+    },
+    "tpu": {"tpu.compile.compile_in_child": lambda *_: TOO_LARGE},
+}
+# Others measure nothing in a second run.
+AGAIN = ("regret", "attention", "versions", "networks", "floor", "exports")
+QUICK = ("rounding", "timm", "runtimes", "training", "tpu", "tpu_choices")
+MARKS = {**dict.fromkeys(QUICK, ()), "mixers": pytest.mark.thorough}
+CASES = [
+    pytest.param(
+        words, id=words[0], marks=MARKS.get(words[0], pytest.mark.slow)
+    )
+    for words in map(shlex.split, SCRIPTS.splitlines())
+]
+
+
+@pytest.mark.parametrize("words", CASES)
+def test_a_script_appends_its_records(words, tmp_path, monkeypatch):
+    topic, least, measured, script, *arguments = words
+    if topic == "versions" and not (records.ROOT / ".git").exists():
+        pytest.skip("no checkout of git")
+    monkeypatch.setattr(records, "fingerprint", fingerprints.fingerprint)
+    for name, value in INSTEAD.get(topic, {}).items():
+        monkeypatch.setattr(f"benchmarks.{name}", value)
+    arguments = [word.format(tmp_path) for word in arguments]
+    for _ in range(1 if topic in AGAIN else 2):
+        module = importlib.import_module(f"benchmarks.{script}")
+        module.main([*arguments, "--results", str(tmp_path)])
     rows = records.read(topic, tmp_path)
     cases = {records.key(row["case"]) for row in rows}
-    assert script.records <= len(cases) == len(rows)
-    assert script.measured in rows[-1]
+    assert int(least) <= len(cases) == len(rows)
+    assert measured in rows[-1]
+
+
+def test_the_search_never_sees_a_test_image(tmp_path, rng):
+    arrays = []
+    for count in (200, 30):
+        images = rng.integers(0, 256, [count, 28, 28])
+        images[:, 0, 0] = np.arange(count)  # a number for each image
+        arrays += [images, np.arange(count) % 10]
+    for name, array in zip(fashion.FILES, arrays, strict=True):
+        fashion.write_idx(tmp_path / name, array)
+    fashion.split_data(tmp_path, tmp_path, STUDY)
+    search, final = (
+        [read_idx_file(f"{tmp_path}/{x}-fashion/{y}") for y in fashion.FILES]
+        for x in ("search", "final")
+    )
+    assert np.bincount(search[1]).tolist() == [7] * 10
+    assert np.bincount(search[3]).tolist() == [2] * 10
+    assert not {*search[0][:, 0, 0]} & {*search[2][:, 0, 0]}
+    np.testing.assert_array_equal(final[0], search[0])
+    for expected, found in zip(arrays[2:], final[2:], strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.slow
@@ -284,3 +188,36 @@ def test_a_step_is_lowered_for_the_compiler(monkeypatch):
     assert facts["images"] == 2
     assert "tensor<2x12x12x" in text
     assert "tensor<?" not in text
+
+
+LOWER = """
+import pathlib
+from benchmarks.gpu import lower, programs
+from benchmarks.tpu.programs import Program
+entries = []
+for name in ("lambda_first", "query_first"):
+    changes = {"filters": 16, "scope": 3, "implementation": name}
+    program = Program(name, "", changes, 5, 2, "float32", training=False)
+    entries.append(programs.Entry("tiny layer", name, program))
+lower.write(pathlib.Path("programs.zip"), entries)
+"""
+
+
+@pytest.mark.slow
+def test_a_program_for_gpus_is_lowered_measured_and_appended(tmp_path):
+    python = records.ROOT / ".venv-tpu/bin/python"
+    if not python.exists():
+        pytest.skip("needs jax beside TensorFlow: make .venv-tpu/.tpu")
+    measure = records.ROOT / "benchmarks/gpu/measure.py"
+    changes = {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(records.ROOT)}
+    for words in (["-c", LOWER], [measure, "programs.zip", "gpu.json"]):
+        subprocess.run(
+            [python, *words], check=True, cwd=tmp_path, env=os.environ | changes
+        )
+    gpu_report.main([str(tmp_path / "gpu.json"), "--results", str(tmp_path)])
+    (row,) = records.read("gpu", tmp_path)
+    assert row["failures"] == {}
+    names = {line["contestant"] for line in row["lines"]}
+    assert names >= {"lambda_first", "query_first"}
+    for line in row["lines"]:
+        assert 0 < line["fastest"] <= line["median"] <= line["slowest"]

@@ -24,15 +24,8 @@ from tests.support.image_sets import write_folder
 pytestmark = pytest.mark.once
 
 
-def training_labels(source, number, seed=0, start=0, shard=None):
-    """The labels of the first `number` images of a training stream."""
-    return element_labels(source.stream(seed, start, shard).take(number))
-
-
-@pytest.fixture
-def numbers():
-    """A source of 11 one-pixel images, each with a label of its own."""
-    return data.ArraySource(np.zeros((11, 1, 1, 1)), np.arange(11))
+# 11 one-pixel images, each with a label of its own.
+NUMBERS = data.ArraySource(np.zeros((11, 1, 1, 1)), np.arange(11))
 
 
 def test_digits_are_divided_into_equal_shares_of_each_class():
@@ -49,53 +42,42 @@ def test_digits_are_divided_into_equal_shares_of_each_class():
 
 
 # What runs resume on: streams as they were when these were recorded. Seed,
-# start, shard, then the labels of the source `numbers`.
+# start, shard, then the labels of `NUMBERS`.
 STREAMS = [
     (0, 0, data.Shard(), [0, 9, 1, 8, 4, 10, 3, 6, 7, 2, 5, 1, 10, 5, 4, 3]),
     (3, 17, data.Shard(), [8, 4, 2, 6, 9, 6, 9, 2, 8, 0, 5, 7, 3, 1, 4, 10]),
     (3, 5, data.Shard(1, 3), [5, 7, 3, 0, 4, 9, 2, 5, 1, 2, 3, 10, 6, 5, 7]),
 ]
-# Seed, position, seed of the element.
-SEEDS = [
-    (0, 0, [-409271666, 1]),
-    (~0, 0, [-756398386, 1]),
-    (3, 17, [-1947171647, 1]),
-    (2**31 - 1, 10**10, [-477513763, 1]),
-]
-# Seed, start, shard, then labels and sums of the pixels of the digits.
-DIGITS = [
-    (0, 0, data.Shard(), [3, 6, 7, 6, 6, 6, 0, 8],
-     [300, 355, 312, 311, 276, 294, 303, 339]),
-    (7, 1300, data.Shard(1, 2), [6, 2, 1, 6, 2, 1, 0, 1],
-     [269, 345, 364, 279, 293, 369, 346, 279]),
-]  # fmt: skip
 
 
-def test_streams_are_those_that_were_recorded(numbers):
+def test_streams_are_those_that_were_recorded():
     for seed, start, shard, labels in STREAMS:
-        found = training_labels(
-            numbers, len(labels), seed=seed, start=start, shard=shard
-        )
-        assert found == labels
+        found = NUMBERS.stream(seed, start, shard).take(len(labels))
+        assert element_labels(found) == labels
     digits = data.load_digits(validation_split=0.1).train
-    for seed, start, shard, labels, sums in DIGITS:
-        elements = list(digits.stream(seed, start, shard).take(8))
-        assert element_labels(elements) == labels
-        pixels = [np.sum(item["image"]) * 16 / 255 for _, item in elements]
-        np.testing.assert_allclose(pixels, sums, rtol=1e-5)
+    elements = list(digits.stream(7, 1300, data.Shard(1, 2)).take(8))
+    assert element_labels(elements) == [6, 2, 1, 6, 2, 1, 0, 1]
+    sums = [np.sum(item["image"]) * 16 / 255 for _, item in elements]
+    expected = [269, 345, 364, 279, 293, 369, 346, 279]
+    np.testing.assert_allclose(sums, expected, rtol=1e-5)
 
 
 def test_seeds_of_images_are_those_that_were_recorded():
-    for seed, position, expected in SEEDS:
+    for seed, position, expected in (
+        (0, 0, -409271666),
+        (~0, 0, -756398386),
+        (3, 17, -1947171647),
+        (2**31 - 1, 10**10, -477513763),
+    ):
         found = data.element_seed(seed, tf.constant(position, tf.int64))
-        assert found.numpy().tolist() == expected
+        assert found.numpy().tolist() == [expected, 1]
 
 
-def test_every_pass_has_each_image_once_in_an_order_of_its_own(numbers):
-    labels = training_labels(numbers, 22, seed=3)
+def test_every_pass_has_each_image_once_in_an_order_of_its_own():
+    labels = element_labels(NUMBERS.stream(3).take(22))
     assert sorted(labels[:11]) == sorted(labels[11:]) == list(range(11))
     assert labels[:11] != labels[11:]
-    assert labels != training_labels(numbers, 22, seed=4)
+    assert labels != element_labels(NUMBERS.stream(4).take(22))
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])
@@ -126,12 +108,8 @@ def encoded(kind, mode="RGB", color="#00ff00", size=(8, 8), **options):
     return stream.getvalue()
 
 
-def read(folder):
-    return data.read_folder(str(folder), validation_split=0.0)
-
-
-@pytest.fixture
-def folder(tmp_path):
+@pytest.mark.slow
+def test_unreadable_images_are_left_out_and_named(tmp_path):
     """Two classes: a red one, and one with everything that can go wrong."""
     red = {f"red/{i}.png": png([255, 0, 0]) for i in range(5)}
     write_files(tmp_path / "train", {"odd/blue.png": png([0, 0, 255]), **red})
@@ -146,12 +124,7 @@ def folder(tmp_path):
     }
     write_files(tmp_path / "val", red)
     write_files(tmp_path / "val/odd", odd)
-    return tmp_path
-
-
-@pytest.mark.slow
-def test_unreadable_images_are_left_out_and_named(folder):
-    images = read(folder)
+    images = data.read_folder(str(tmp_path), validation_split=0.0)
     assert images.classes == ("odd", "red")
     assert sizes(images) == [6, 0, 12]
     pixels, labels = read_once(images.train)
@@ -159,10 +132,9 @@ def test_unreadable_images_are_left_out_and_named(folder):
     np.testing.assert_array_equal(pixels[labels == 0][0, 0, 0], [0, 0, 255])
     pixels, labels = read_once(images.test)
     assert sorted(labels.tolist()) == [0] * 4 + [1] * 5
-    odd = str(folder / "val" / "odd")
-    assert [line.split(": ")[0] for line in data.check_images(images)] == [
-        f"{odd}/{name}" for name in ("empty.jpg", "text.png", "truncated.jpg")
-    ]
+    bad = [line.split(": ")[0] for line in data.check_images(images)]
+    names = ("empty.jpg", "text.png", "truncated.jpg")
+    assert bad == [f"{tmp_path}/val/odd/{name}" for name in names]
     colors = pixels[labels == 0][:, 4, 4].round(-1).tolist()
     # Without transparency; cyan from CMYK; gray; blue from the large one.
     np.testing.assert_allclose(
@@ -172,13 +144,11 @@ def test_unreadable_images_are_left_out_and_named(folder):
 
 @pytest.mark.slow
 def test_only_unreadable_images_are_an_error(tmp_path):
-    names = [f"{name}/{i}.png" for name in "ab" for i in range(5)]
-    write_files(tmp_path, dict.fromkeys(names, b"nothing"))
-    source = read(tmp_path).train
+    (tmp_path / "x.png").write_bytes(b"nothing")
+    source = FileSource([f"{tmp_path}/x.png"] * 5, [0] * 5)
     batches = source.batches(source.stream(0), whole, 1)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="1000 images in a row"
-    ):
+    error = tf.errors.InvalidArgumentError
+    with pytest.raises(error, match="1000 images in a row"):
         next(iter(batches))
 
 
@@ -224,6 +194,12 @@ def test_parts_have_one_name_each(tmp_path, names, expected):
     assert sizes(data.read_folder(path, 0.1)) == expected
 
 
+def test_names_of_a_mac_are_those_of_others(tmp_path):
+    for part, name in (("train", "cafe\u0301"), ("test", "caf\u00e9")):
+        path = write_folder(tmp_path, [part], classes=(name, "b"))
+    assert data.read_folder(path).classes == ("b", "caf\u00e9")
+
+
 PARTS = "each part must hold a folder for each class. Received: images"
 UNLABELLED = "in test without such folders, hence without labels. Read folder:"
 
@@ -257,7 +233,7 @@ def test_webp_without_pillow_is_an_error_that_says_so(tmp_path, monkeypatch):
         ImportError,
         match=r"^1 of 3 images are BMP, GIF, WebP.*lambdanet-tf\[data\]",
     ):
-        read(tmp_path)
+        data.read_folder(str(tmp_path), 0.0)
 
 
 @pytest.mark.parametrize("kind", ["BMP", "GIF", "TIFF", "WEBP"])

@@ -41,42 +41,6 @@ FAMILIES = {
 }
 
 
-def train(model, x, y, loss):
-    """Compiles a model with Keras' defaults and fits it; returns its loss."""
-    model.compile("adam", loss)
-    before = [np.array(weight) for weight in model.trainable_weights]
-    history = model.fit(x, y, validation_data=(x, y), epochs=2, verbose=0)
-    assert np.isfinite(history.history["loss"]).all()
-    assert np.isfinite(history.history["val_loss"]).all()
-    for old, weight in zip(before, model.trainable_weights, strict=True):
-        assert not np.array_equal(old, weight), weight.name
-    return history.history["val_loss"][-1]
-
-
-def use(model, x, y, loss, folder):
-    """Walks the way of a model from its fit to its export."""
-    validated = train(model, x, y, loss)
-    expected = model.predict(x, verbose=0)
-    evaluated = model.evaluate(x, y, verbose=0)
-    assert evaluated == pytest.approx(validated, 1e-4)
-
-    model.save(folder / "model.keras")
-    loaded = tf.keras.models.load_model(folder / "model.keras")
-    checks.assert_close(loaded.predict(x, verbose=0), expected, 1e-6)
-    steps = int(model.optimizer.iterations)
-    assert steps == int(loaded.optimizer.iterations) > 0
-
-    model.export(
-        str(folder / "exported"), **({"verbose": False} if KERAS_3 else {})
-    )
-    exported = tf.saved_model.load(str(folder / "exported"))
-    serve = exported.signatures["serving_default"]
-    # Each Keras names a single input in its own way.
-    (name,) = serve.structured_input_signature[1]
-    (output,) = serve(**{name: tf.constant(x)}).values()
-    checks.assert_close(output, expected, 1e-5)
-
-
 def test_one_network_has_every_layer():
     used = networks.every_layer().layers
     tables = [getattr(layer, "position_embedding", None) for layer in used]
@@ -98,4 +62,28 @@ def test_networks_from_build_to_export(name, rng, tmp_path):
         x = 127.5 + 50 * x
     y = rng.integers(0, 5, 8)
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    use(model, x, y, loss, tmp_path)
+    model.compile("adam", loss)
+    before = [np.array(weight) for weight in model.trainable_weights]
+    fitted = model.fit(x, y, validation_data=(x, y), epochs=2, verbose=0)
+    assert np.isfinite(fitted.history["loss"]).all()
+    assert np.isfinite(fitted.history["val_loss"]).all()
+    for old, weight in zip(before, model.trainable_weights, strict=True):
+        assert not np.array_equal(old, weight), weight.name
+    evaluated = model.evaluate(x, y, verbose=0)
+    assert evaluated == pytest.approx(fitted.history["val_loss"][-1], 1e-4)
+
+    expected = model.predict(x, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = tf.keras.models.load_model(tmp_path / "model.keras")
+    checks.assert_close(loaded.predict(x, verbose=0), expected, 1e-6)
+    steps = int(model.optimizer.iterations)
+    assert steps == int(loaded.optimizer.iterations) > 0
+
+    quiet = {"verbose": False} if KERAS_3 else {}
+    model.export(str(tmp_path / "exported"), **quiet)
+    exported = tf.saved_model.load(str(tmp_path / "exported"))
+    serve = exported.signatures["serving_default"]
+    # Each Keras names a single input in its own way.
+    (name,) = serve.structured_input_signature[1]
+    (output,) = serve(**{name: tf.constant(x)}).values()
+    checks.assert_close(output, expected, 1e-5)

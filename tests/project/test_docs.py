@@ -12,7 +12,6 @@ import pathlib
 import re
 import shlex
 import urllib.parse
-from typing import NamedTuple
 
 import pytest
 
@@ -21,14 +20,8 @@ from lambdanet_tf import config
 from lambdanet_tf.environment import KERAS_3
 
 ROOT = pathlib.Path(__file__).parents[2]
-PAGES = sorted(
-    {
-        *ROOT.glob("*.md"),
-        *ROOT.glob(".github/**/*.md"),
-        *ROOT.glob("docs/**/*.md"),
-        *ROOT.glob("examples/**/*.md"),
-    }
-)
+FOLDERS = (".", ".github/**", "docs/**", "examples/**")
+PAGES = sorted({page for x in FOLDERS for page in ROOT.glob(f"{x}/*.md")})
 
 FENCE = re.compile(
     r"(?:^<!-- (?P<mark>not run|tf_keras):[^>]*-->\n+)?"
@@ -47,31 +40,18 @@ LINK = re.compile(
 )
 
 
-class Block(NamedTuple):
-    """A fenced block of a page."""
-
-    place: str
-    line: int
-    language: str
-    source: str
-    mark: str
-
-
 def name(page):
     return page.relative_to(ROOT).as_posix()
 
 
-def blocks(page):
+def snippets(page):
+    """Yields the code that is run, each with its line numbers of the page."""
     text = page.read_text(encoding="utf-8")
-    for found in FENCE.finditer(text):
-        line = text.count("\n", 0, found.start("source")) + 1
-        place, parts = f"{name(page)}:{line}", ("language", "source", "mark")
-        yield Block(place, line, *found.group(*parts))
-
-
-def is_run(block):
     excuses = ["not run", "tf_keras"] if KERAS_3 else ["not run"]
-    return block.language == "python" and block.mark not in excuses
+    for found in FENCE.finditer(text):
+        if found["language"] == "python" and found["mark"] not in excuses:
+            line = text.count("\n", 0, found.start("source"))
+            yield "\n" * line + found["source"]
 
 
 # What these pages show is tested under both Kerases elsewhere.
@@ -91,8 +71,7 @@ MARKS = {
 WITH_CODE = [
     pytest.param(page, marks=MARKS.get(name(page), ()), id=name(page))
     for page in PAGES
-    if page != ROOT / "README.md"
-    and any(is_run(block) for block in blocks(page))
+    if page != ROOT / "README.md" and any(snippets(page))
 ]
 
 
@@ -103,35 +82,15 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pathlib.Path("docs").symlink_to(ROOT / "docs")  # pictures that are read
     namespace = {"__name__": "__main__"}
-    for block in blocks(page):
-        if is_run(block):
-            # The line numbers of a traceback are those of the page.
-            source = "\n" * (block.line - 1) + block.source
-            code = compile(source, name(page), "exec")
-            try:
-                exec(code, namespace)
-            except ModuleNotFoundError as error:
-                pytest.skip(f"{block.place} needs {error.name}")
+    for source in snippets(page):
+        try:
+            exec(compile(source, name(page), "exec"), namespace)
+        except ModuleNotFoundError as error:
+            pytest.skip(f"{name(page)} needs {error.name}")
 
 
 class Parsed(BaseException):
     """A command line was understood; what follows is not run."""
-
-
-@pytest.fixture
-def parse_only(monkeypatch):
-    """Ends a command as soon as argparse has understood its arguments."""
-    parse = argparse.ArgumentParser.parse_known_args
-
-    def parse_known_args(self, *arguments, **options):
-        namespace, unknown = parse(self, *arguments, **options)
-        if not unknown:
-            raise Parsed
-        return namespace, unknown
-
-    monkeypatch.setattr(
-        argparse.ArgumentParser, "parse_known_args", parse_known_args
-    )
 
 
 def our_commands():
@@ -147,10 +106,26 @@ def our_commands():
 @pytest.mark.once
 @pytest.mark.filterwarnings("ignore")  # Of what a command imports.
 @pytest.mark.parametrize("words", list(our_commands()))
-def test_every_command_is_understood(words, parse_only):
+def test_every_command_is_understood(words, monkeypatch):
+    parse = argparse.ArgumentParser.parse_known_args
+
+    def parse_only(self, *arguments, **options):
+        namespace, unknown = parse(self, *arguments, **options)
+        if not unknown:
+            raise Parsed
+        return namespace, unknown
+
+    parser = argparse.ArgumentParser
+    monkeypatch.setattr(parser, "parse_known_args", parse_only)
     with contextlib.suppress(Parsed):
         code = cli.main(words)
         assert (code, len(words)) == (config.EXIT_USAGE, 1)  # its name alone
+
+
+@pytest.mark.once
+def test_a_command_with_a_text_for_a_number_is_refused(capsys):
+    assert cli.main(["train", "--epochs=many"]) == config.EXIT_USAGE
+    assert "--epochs: invalid integer" in capsys.readouterr().err
 
 
 @pytest.mark.once

@@ -17,20 +17,12 @@ PACKAGE = ROOT / "lambdanet_tf"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Every room may import what it names and the rooms of the levels below it.
-LEVELS = (
-    {"arguments"},
-    {"environment"},
-    {"config", "files", "lazy", "markdown"},
-    {"ops", "specs"},
-    {"layers"},
-    {"models"},
-    {"analysis", "data", "convert", "streaming"},
-    {"runs"},
-    {"serving"},
-    {"training", "garden", "keras_hub"},
-    {"cli"},
-    {"__main__"},
-)
+LEVELS = """
+arguments < environment < config files lazy markdown < ops specs < layers <
+models < analysis data convert streaming < runs < serving <
+training garden keras_hub < cli < __main__
+"""
+LEVELS = [{*level.split()} for level in LEVELS.split("<")]
 ROOMS = {
     room: set().union(*LEVELS[:level])
     for level, rooms in enumerate(LEVELS)
@@ -45,37 +37,19 @@ ROOMS["ops"] = ROOMS["specs"] = ROOMS["config"] = {"arguments"}
 ROOMS["lazy"] = set()
 
 TENSORFLOW = {"numpy", "tensorflow"}
+PLAIN = ("specs", "arguments", "config", "cli", "__main__", "lazy")
 LIBRARIES = dict.fromkeys(ROOMS, TENSORFLOW) | {
-    "specs": set(),
-    "arguments": set(),
-    "config": set(),
-    "cli": set(),
-    "__main__": set(),
-    "lazy": set(),
+    **dict.fromkeys(PLAIN, set()),
     "garden": TENSORFLOW | {"official", "tf_keras"},
     "keras_hub": TENSORFLOW | {"keras", "keras_hub"},
 }
 
-# What type checkers bring, where `TYPE_CHECKING` keeps it from running.
-STATIC = ("typing_extensions",)
-
 # A module of each extra that is imported anywhere.
 OPTIONAL = (
-    "sklearn",
-    "PIL",
-    "tensorflow_datasets",
-    "matplotlib",
-    "official",
-    "keras_hub",
-    "tensorflow_serving",
-    "tf2onnx",
-    "onnxruntime",
+    *("sklearn", "PIL", "tensorflow_datasets", "matplotlib", "official"),
+    *("keras_hub", "tensorflow_serving", "tf2onnx", "onnxruntime"),
     "safetensors",
 )
-
-
-def room_of(path):
-    return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
 def modules(source):
@@ -87,11 +61,10 @@ def modules(source):
         if isinstance(node, ast.If)
         and ast.unparse(node.test) == "TYPE_CHECKING"
         for statement in node.body
-        if isinstance(statement, ast.ImportFrom) and statement.module in STATIC
+        # What type checkers bring.
+        if ast.unparse(statement).startswith("from typing_extensions import ")
     }
-    for node in ast.walk(tree):
-        if node in static:
-            continue
+    for node in {*ast.walk(tree)} - static:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -118,7 +91,7 @@ def offences(room, source):
     "path", FILES, ids=lambda path: str(path.relative_to(PACKAGE))
 )
 def test_a_room_imports_only_what_its_level_may(path):
-    room = room_of(path)
+    room = path.relative_to(PACKAGE).with_suffix("").parts[0]
     assert room in ROOMS, f"give `{room}` a level in {pathlib.Path(__file__)}"
     assert offences(room, path.read_text(encoding="utf-8")) == []
 
