@@ -1,9 +1,8 @@
 """The batches of a recipe: each image once, on any number of hosts."""
 
-import types
-
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf import training
@@ -22,19 +21,13 @@ class Hosts:
         self.hosts, self.num_replicas_in_sync = hosts, replicas
 
     def distribute_datasets_from_function(self, make):
-        contexts = [
-            types.SimpleNamespace(
-                num_input_pipelines=self.hosts, input_pipeline_id=index
-            )
-            for index in range(self.hosts)
-        ]
-        return [make(context) for context in contexts]
+        hosts = range(self.hosts)
+        return [make(tf.distribute.InputContext(len(hosts), i)) for i in hosts]
 
 
-def pipeline_of(images, batch_size, strategy=None):
+def pipeline_of(images, batch, strategy=None):
     """The batches of images of one pixel."""
-    changes = {"batch_size": batch_size, "image_size": 1}
-    recipe = training.resolve("smoke", changes)
+    recipe = training.resolve("smoke", {"batch_size": batch, "image_size": 1})
     return training.InputPipeline(recipe, images, strategy)
 
 
@@ -43,15 +36,11 @@ def evaluate(source, strategy, batch_size=4, channels=1):
     parts = [source, None, source]
     images = data.ImageSet.build("x", ["a", "b"], channels, parts, "x")
     pipeline = pipeline_of(images, batch_size, strategy)
-    good = bad = 0
-    steps = []
-    for host in pipeline.evaluation(source):
-        batches = list(host)
-        good += sum(float(np.sum(batch[2])) for batch in batches)
-        bad += sum(float(batch[3]) for batch in batches)
-        steps.append(len(batches))
-    assert len(set(steps)) == 1, "all hosts take equally many steps"
-    return good, bad
+    hosts = [list(host) for host in pipeline.evaluation(source)]
+    assert len({len(batches) for batches in hosts}) == 1, "steps differ"
+    batches = [batch for host in hosts for batch in host]
+    good = sum(float(np.sum(batch[2])) for batch in batches)
+    return good, sum(float(batch[3]) for batch in batches)
 
 
 @pytest.mark.parametrize("sizes", [[10] * 3, [1, 1, 30, 2], [17]])

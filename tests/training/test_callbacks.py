@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import data
+from lambdanet_tf import models
 from lambdanet_tf import training
 from lambdanet_tf.data.folders import FileSource
 from lambdanet_tf.environment import KERAS_3
@@ -53,14 +54,9 @@ def exact(weights):
 def small_model(optimizer="sgd", **arguments):
     """A compiled network with statistics, without random layers."""
     tf.keras.utils.set_random_seed(0)
-    model = tf.keras.Sequential(
-        [
-            tf.keras.layers.Input((5,)),
-            tf.keras.layers.Dense(7),
-            tf.keras.layers.BatchNormalization(momentum=0.8),
-            tf.keras.layers.Dense(3),
-        ]
-    )
+    norm = tf.keras.layers.BatchNormalization(momentum=0.8)
+    layers = [tf.keras.layers.Dense(7), norm, tf.keras.layers.Dense(3)]
+    model = tf.keras.Sequential([tf.keras.Input((5,)), *layers])
     loss = tf.keras.losses.CategoricalCrossentropy(from_logits=True)
     model.compile(optimizer, loss, jit_compile=False, **arguments)
     return model
@@ -74,15 +70,9 @@ def batches(rng):
 
 
 def fit(model, batches, callbacks, epochs=EPOCHS):
-    return model.fit(
-        *batches,
-        batch_size=BATCH,
-        epochs=epochs,
-        shuffle=False,
-        callbacks=callbacks,
-        verbose=0,
-        validation_data=batches,
-    )
+    options = {"batch_size": BATCH, "shuffle": False, "verbose": 0}
+    options |= {"validation_data": batches, "callbacks": callbacks}
+    model.fit(*batches, epochs=epochs, **options)
 
 
 def fit_killed(*arguments, **keywords):
@@ -147,23 +137,46 @@ def load(model, *_):
     model.set_weights([np.full_like(w, 0.5) for w in model.get_weights()])
 
 
-def evaluate(model, batches):
-    model.evaluate(*batches, verbose=0)
+@pytest.mark.slow
+def test_weights_that_a_callback_sets_are_kept(batches):
+    """While the model has the averages: training goes on from there."""
+    model, watch = small_model(), Watch()
+    reload = tf.keras.callbacks.Callback()
+    reload.on_epoch_end = lambda epoch, logs: epoch or load(model)
+    fit(model, batches, [training.UseAverages(DECAY), reload, watch])
+    assert all(np.all(weight == 0.5) for weight in watch.begin[1])
 
 
-def compile_again(model, _):
-    model.compile("sgd", model.loss, jit_compile=False)
+@pytest.mark.slow
+def test_weights_loaded_after_a_backup_are_not_overwritten(batches, tmp_path):
+    """In the same process, and without `BackupAndRestore`."""
+    model, watch = small_model(), Watch()
+    use = training.UseAverages(DECAY, tmp_path)
+    fit_killed(model, batches, [use, Kill("on_epoch_end")])
+    load(model)
+    with pytest.warns(UserWarning, match="of other weights: they begin anew"):
+        fit(model, batches, [training.UseAverages(DECAY, tmp_path), watch])
+    assert all(np.all(weight == 0.5) for weight in watch.begin[0])
+
+
+BETWEEN = {
+    "evaluated": lambda model, batches: model.evaluate(*batches, verbose=0),
+    "loaded": load,
+    "compiled": lambda model, _: model.compile(
+        "sgd", model.loss, jit_compile=False
+    ),
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("event", "between", "puts_back"),
     [
-        (None, evaluate, True),
-        ("on_test_batch_end", evaluate, True),
-        ("on_train_batch_end", evaluate, False),
-        (None, load, False),
-        (None, compile_again, False),
+        (None, "evaluated", True),
+        ("on_test_batch_end", "evaluated", True),
+        ("on_train_batch_end", "evaluated", False),
+        (None, "loaded", False),
+        (None, "compiled", False),
     ],
 )
 def test_a_second_fit_puts_back_what_it_took_and_nothing_else(
@@ -176,7 +189,7 @@ def test_a_second_fit_puts_back_what_it_took_and_nothing_else(
         fit_killed(model, batches, [*callbacks, Kill(event)], epochs=1)
     else:
         fit(model, batches, callbacks, epochs=1)
-    between(model, batches)
+    BETWEEN[between](model, batches)
     found, again = model.get_weights(), Watch()
     first = int(model.optimizer.iterations) + 1
     fit(model, batches, [training.UseAverages(DECAY), again], epochs=1)
@@ -192,20 +205,16 @@ def test_shared_statistics_are_not_reduced_again(two_replicas, synchronized):
         norm = tf.keras.layers.BatchNormalization(synchronized=synchronized)
         model = tf.keras.Sequential([tf.keras.layers.Input((3,)), norm])
         averages = training.Averages(model, DECAY)
-    step = tf.function(
-        lambda: two_replicas.run(averages.update, args=(tf.constant(1),))
-    )
+    step = tf.function(lambda: two_replicas.run(averages.update, args=(1,)))
     operations = step.get_concrete_function().graph.get_operations()
     assert ("AddN" in {each.type for each in operations}) != synchronized
 
 
 def resumable(folder, **options):
     """What a notebook gives to `fit` to lose nothing."""
-    backup = os.path.join(folder, "backup")
-    return [
-        tf.keras.callbacks.BackupAndRestore(backup, **options),
-        training.UseAverages(DECAY, os.path.join(folder, "averages")),
-    ]
+    place = str(folder / "backup")
+    backup = tf.keras.callbacks.BackupAndRestore(place, **options)
+    return [backup, training.UseAverages(DECAY, folder / "averages")]
 
 
 @pytest.mark.slow
@@ -244,35 +253,39 @@ def test_a_killed_fit_resumes_to_the_same_end(batches, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_best_epoch_survives_a_kill(batches, tmp_path, monkeypatch):
-    """When a better one is saved and noted, before it takes its place."""
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_the_best_epoch_survives_a_kill(
+    batches, tmp_path, monkeypatch, is_damaged
+):
+    """When a better one is noted; a damaged one gives way, which is said."""
     path, watch = str(tmp_path / "best.weights.h5"), Watch()
     scores, rename = tf.keras.callbacks.Callback(), tf.io.gfile.rename
-
-    def score(epoch, logs):
-        logs["score"] = [0.2, 0.7, 0.9, 0.5][epoch]
-
-    scores.on_epoch_end = score
+    values = [{"score": value} for value in (0.2, 0.7, 0.9, 0.5)]
+    scores.on_epoch_end = lambda epoch, logs: logs.update(values[epoch])
 
     def dying_rename(source, target, *arguments, **options):
         if target == path and len(watch.end) == 3:
             raise InterruptedError
         rename(source, target, *arguments, **options)
 
-    def fit_and_keep(fit):
-        best = training.KeepBest(
-            path, "score", mode="max", save_weights_only=True
-        )
+    def fit_and_keep(fit, number):
+        options = {"mode": "max", "save_weights_only": True}
+        best = training.KeepBest(path, "score", **options)
         backup, _ = resumable(tmp_path)
         fit(small_model(), batches, [backup, watch, scores, best], epochs=4)
         kept = small_model()
         kept.load_weights(path)
-        assert_same(kept.get_weights(), watch.end[1])
+        assert_same(kept.get_weights(), watch.end[number])
 
     with monkeypatch.context() as patch:
         patch.setattr(tf.io.gfile, "rename", dying_rename)
-        fit_and_keep(fit_killed)
-    fit_and_keep(fit)
+        fit_and_keep(fit_killed, 1)
+    warns = contextlib.nullcontext()
+    if is_damaged:
+        os.truncate(path, 100)
+        warns = pytest.warns(UserWarning, match="is not the file that .* desc")
+    with warns:
+        fit_and_keep(fit, 3 if is_damaged else 1)
     assert set(os.listdir(tmp_path)) - {"backup"} == {"best.weights.h5"}
 
 
@@ -291,38 +304,27 @@ def test_what_contradicts_one_best_epoch_is_refused(arguments, message):
         training.KeepBest(**arguments)
 
 
-# Compiling with a recipe.
-
-
 @pytest.mark.slow
 def test_a_compiled_network_is_fitted_saved_and_loaded(tmp_path):
-    """Kernels are penalized once, and accuracy is of images of any weight."""
-    arguments = {"stages": ["LL"], "widths": [8], "strides": [1]}
-    arguments |= {"share_embeddings": True, "scope": None}
-    recipe = training.resolve("smoke", {"model_arguments": arguments})
+    """Kernels alone decay, once, and accuracy is of images of any weight."""
+    recipe = training.resolve("smoke", {"weight_decay": 0.05})
     pipeline = training.InputPipeline(recipe, data.load_images(recipe.data))
     model = training.recipe_network(recipe, pipeline.images)
     training.compile_network(model, recipe, pipeline.steps_per_epoch)
-    history = model.fit(
-        pipeline.training(),
-        steps_per_epoch=2,
-        shuffle=False,
-        validation_data=pipeline.scan(pipeline.images.validation),
-        verbose=0,
-    ).history
+    options = {"steps_per_epoch": 2, "shuffle": False, "verbose": 0}
+    options["validation_data"] = pipeline.scan(pipeline.images.validation)
+    history = model.fit(pipeline.training(), **options).history
     assert set(history) >= {"loss", "accuracy", "top5_accuracy", "val_loss"}
     images, labels = map(np.asarray, next(iter(pipeline.training())))
     logs = model.test_on_batch(images, labels, return_dict=True)
-    kernels = [
-        w.numpy()
-        for w in model.trainable_variables
-        if len(w.shape) > 1 and "embeddings" not in w.name
-    ]
-    squares = sum(np.sum(np.square(kernel)) for kernel in kernels)
-    penalty = recipe.weight_decay / 2 * squares
+    named = models.named_weights(model).items()
+    kernels = [w.numpy() for name, w in named if name.endswith("kernel")]
+    # A penalty whose gradient is d w: what coupled weight decay adds.
+    penalty = 0.05 / 2 * sum(np.sum(kernel**2) for kernel in kernels)
+    assert len(model.losses) == len(kernels) > 4
+    assert float(sum(model.losses)) == pytest.approx(penalty, rel=1e-5)
     data_loss = float(model.loss(labels, model(images, training=False)))
     assert logs["loss"] == pytest.approx(data_loss + penalty, rel=1e-4)
-    assert penalty > 1e-3
     weights = np.where(np.argmax(labels, 1) < 5, 1.0, 10.0)
     weights[0] = 0.0  # fills up the batch
     weighted = model.test_on_batch(images, labels, weights, return_dict=True)
@@ -340,13 +342,12 @@ def test_a_compiled_network_is_fitted_saved_and_loaded(tmp_path):
 def test_keras_evaluates_a_scan_of_bad_images_as_the_others(tmp_path, rng):
     """Of three batches of four images, where five of ten are bad."""
     pixels = rng.integers(0, 256, (10, 8, 8, 1), np.uint8)
-    files = [tmp_path / f"{number}.png" for number in range(10)]
-    for number, (file, each) in enumerate(zip(files, pixels, strict=True)):
-        content = tf.io.encode_png(each).numpy()
-        file.write_bytes(b"bad" if 0 < number < 6 else content)
-    source = FileSource([str(file) for file in files], np.arange(10), 1)
-    names = [str(label) for label in range(10)]
-    images = data.ImageSet.build("x", names, 1, [source, None, source], "x")
+    files = [f"{tmp_path}/{number}.png" for number in range(10)]
+    for number, file in enumerate(files):
+        content = tf.io.encode_png(pixels[number])
+        tf.io.write_file(file, "bad" if 0 < number < 6 else content)
+    source = FileSource(files, np.arange(10), 1)
+    images = data.ImageSet.build("x", files, 1, [source, None, source], "x")
     recipe = training.resolve("smoke", {"batch_size": 4})
     scan = training.InputPipeline(recipe, images).scan(source)
     layers = [tf.keras.layers.Flatten(), tf.keras.layers.Dense(10)]

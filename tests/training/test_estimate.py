@@ -12,23 +12,10 @@ import tensorflow as tf
 from lambdanet_tf import data
 from lambdanet_tf import training
 from lambdanet_tf.training import estimate
-from lambdanet_tf.training import resolve
 
 pytestmark = pytest.mark.once
 
-ROOT = pathlib.Path(__file__).parents[2]
 MIB = 2**20
-SAID = {
-    "model": "LambdaResNetSmall, images 8x8x1, 10 classes",
-    "memory": r"about \d.* MiB on each device: weights",
-    "images": ".*1,295 training, 143 validation",
-    "steps": "20 an epoch, 3 epochs: 60",
-    "learning rate": "up to 0.25 in 0 steps of warm-up, then cosine until 60",
-    "devices": f".*float32.*{re.escape(tf.__version__)}",
-    "input pipeline": r"[\d,]+ images/s alone",
-    "first step": r"loss [\d.]+ after",
-    "whole run": "about .* for 60 steps, limited by",
-}
 
 
 @pytest.mark.slow
@@ -36,10 +23,20 @@ def test_a_dry_run_says_what_it_measures_and_leaves_a_picture(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(estimate, "_SECONDS", 0.2)
-    lines, options = [], training.RunOptions(runs_dir=str(tmp_path / "runs"))
-    estimate.dry_run(resolve("smoke", {"epochs": 3}), options, lines.append)
+    said = {
+        "model": "LambdaResNetSmall, images 8x8x1, 10 classes",
+        "memory": r"about \d.* MiB on each device: weights",
+        "learning rate": "up to 0.25 in 0 steps of warm-up, then cosine",
+        "devices": f".*float32.*{re.escape(tf.__version__)}",
+        "input pipeline": r"[\d,]+ images/s alone",
+        "first step": r"loss [\d.]+ after",
+        "whole run": "about .* for 60 steps, limited by",
+    }
+    recipe, lines = training.resolve("smoke", {"epochs": 3}), []
+    options = training.RunOptions(runs_dir=str(tmp_path / "runs"))
+    estimate.dry_run(recipe, options, lines.append)
     rows = {line[:16].strip(): line[17:] for line in lines}
-    for label, pattern in SAID.items():
+    for label, pattern in said.items():
         assert re.match(pattern, rows[label]), rows[label]
     loss = float(rows["first step"].split()[1])
     assert loss == pytest.approx(np.log(10), abs=0.7)
@@ -47,24 +44,15 @@ def test_a_dry_run_says_what_it_measures_and_leaves_a_picture(
     assert file == tmp_path / "runs" / "dry-run-smoke.png"
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({}, "runs/dry-run-smoke.png"),
-        ({"run_dir": "mine/"}, "./dry-run-mine.png"),
-        ({"run_dir": "gs://bucket/runs/a"}, "gs://bucket/runs/dry-run-a.png"),
-    ],
-)
-def test_the_picture_lies_beside_the_run(options, expected):
-    options = training.RunOptions(**options)
-    assert estimate.picture_path(resolve("smoke"), options) == expected
-
-
-# The estimates.
+def test_the_picture_lies_beside_the_run():
+    recipe, options = training.resolve("smoke"), training.RunOptions()
+    assert estimate.picture_path(recipe, options) == "runs/dry-run-smoke.png"
+    options = training.RunOptions(run_dir="gs://bucket/a/")
+    assert estimate.picture_path(recipe, options) == "gs://bucket/dry-run-a.png"
 
 
 def test_the_slower_of_both_decides_the_whole_run():
-    recipe = resolve("smoke", {"batch_size": 50, "epochs": 30})
+    recipe = training.resolve("smoke", {"batch_size": 50, "epochs": 30})
     text = estimate.whole_run(recipe, 20, step_seconds=0.5, input_rate=25.0)
     assert text.startswith("about 20:00 min for 600 steps")
     assert "limited by the input pipeline (2 s for a batch)" in text
@@ -73,29 +61,25 @@ def test_the_slower_of_both_decides_the_whole_run():
 
 
 def test_a_step_that_cannot_fit_is_refused():
-    arguments = resolve("smoke"), {"weights": MIB}
-    strategy = tf.distribute.get_strategy()
-    estimate.check_memory(*arguments, strategy)
-    arguments[1]["activations"] = 2**50
+    recipe, strategy = training.resolve("smoke"), tf.distribute.get_strategy()
+    estimate.check_memory(recipe, {"weights": MIB}, strategy)
     with pytest.raises(ValueError, match="`batch_size` 64 is too large"):
-        estimate.check_memory(*arguments, strategy)
+        estimate.check_memory(recipe, {"activations": 2**50}, strategy)
 
 
 PEAK = """
 import tensorflow as tf
 from benchmarks.timing import peak_megabytes
-from lambdanet_tf.analysis import analyze
-from lambdanet_tf.training import RunOptions, resolve
-from lambdanet_tf.training.estimate import step_memory
-from lambdanet_tf.training.loop import set_up
-from lambdanet_tf.training.steps import training_step
-recipe = resolve("digits", {"batch_size": 512, "image_size": 24})
-pipeline, state = set_up(recipe, RunOptions(), tf.distribute.get_strategy())
-memory = step_memory(recipe, state, analyze(state.model, executed=False))
-take = training_step(state, recipe)
+from lambdanet_tf import analysis, training
+from lambdanet_tf.training import estimate, loop, steps
+recipe = training.resolve("digits", {"batch_size": 512, "image_size": 24})
+options, strategy = training.RunOptions(), tf.distribute.get_strategy()
+pipeline, state = loop.set_up(recipe, options, strategy)
+counted = analysis.analyze(state.model, executed=False)
+memory = estimate.step_memory(recipe, state, counted)
+take = steps.training_step(state, recipe)
 batches = iter(pipeline.training(count_bad=True))
-zero = tf.constant(0, tf.int64)
-arguments = batches, zero, tf.constant(1)
+arguments = batches, tf.constant(0, tf.int64), tf.constant(1)
 take.get_concrete_function(*arguments)
 class Step:
     get_concrete_function = staticmethod(lambda: None)
@@ -109,7 +93,8 @@ print(peak_megabytes(Step()) * 2**20)
 def test_the_estimate_is_near_the_measured_peak():
     """What the step adds at its peak, by the kernel's own mark."""
     command = [sys.executable, "-c", PEAK]
-    output = subprocess.check_output(command, text=True, cwd=ROOT)
+    root = pathlib.Path(__file__).parents[2]
+    output = subprocess.check_output(command, text=True, cwd=root)
     estimated, measured = map(float, output.split())
     assert measured > 200 * MIB
     assert 1 / 1.6 < estimated / measured < 1.6

@@ -1,4 +1,4 @@
-"""Optimizers and averages against formulas written out in NumPy."""
+"""Optimizers, rates and averages against formulas written out in NumPy."""
 
 import collections
 
@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lambdanet_tf import data
-from lambdanet_tf import models
+from lambdanet_tf import training
 from lambdanet_tf.training import Averages
-from lambdanet_tf.training import Recipe
-from lambdanet_tf.training import recipe_optimizer
-from lambdanet_tf.training import resolve
-from lambdanet_tf.training.network import recipe_network
 from lambdanet_tf.training.optimizer import scale_loss
 from lambdanet_tf.training.state import TrainState
 from lambdanet_tf.training.steps import update_step
@@ -28,21 +23,20 @@ WITHOUT = {
     "epochs": 1,
     "batch_size": 4,
     "label_smoothing": 0.1,
+    "momentum": 0.8,
 }
 
 
 def take_steps(strategy, batches, **fields):
     """Kernel and bias before and after `update_step`, and the optimizer."""
-    recipe = Recipe(**{**WITHOUT, **fields})
+    recipe = training.Recipe(**{**WITHOUT, **fields})
     with strategy.scope():
         tf.keras.utils.set_random_seed(1)
         regularizer = tf.keras.regularizers.L2(0.3 / 2)
         dense = tf.keras.layers.Dense(2, kernel_regularizer=regularizer)
-        flatten = tf.keras.layers.Flatten()
-        model = tf.keras.Sequential(
-            [tf.keras.layers.Input((1, 1, 3)), flatten, dense]
-        )
-        optimizer = recipe_optimizer(recipe, len(batches))
+        layers = [tf.keras.Input((1, 1, 3)), tf.keras.layers.Flatten(), dense]
+        model = tf.keras.Sequential(layers)
+        optimizer = training.recipe_optimizer(recipe, len(batches))
         state = TrainState(model, optimizer, Averages(model, recipe.ema_decay))
         step = update_step(state, recipe)
     before = model.get_weights()
@@ -53,11 +47,11 @@ def take_steps(strategy, batches, **fields):
         parts = [tf.split(x, replicas) for x in (images, labels)]
         return step(*(tf.gather(part, mine) for part in parts), number)
 
-    @tf.function
     def run(*batch):
-        sums = strategy.run(on_replica, args=batch)
-        return strategy.reduce("sum", sums, axis=None)
+        strategy.run(on_replica, args=batch)
 
+    if replicas > 1:  # One takes its steps without a graph.
+        run = tf.function(run)
     for number, (images, labels) in enumerate(batches):
         run(images, labels, tf.constant(number, tf.int64))
     return before, model.get_weights(), optimizer
@@ -113,16 +107,10 @@ def strategy(request):
 @pytest.mark.parametrize("rule", RULES)
 def test_a_penalty_counts_once_for_each_batch(rng, strategy, rule, bound):
     """However many replicas there are; all gradients are clipped together."""
-    fields, tolerance = RULES[rule]
+    changes, tolerance = RULES[rule]
     batches = random_batches(rng)
-    before, trained, optimizer = take_steps(
-        strategy,
-        batches,
-        optimizer=rule.__name__,
-        momentum=0.8,
-        global_clipnorm=bound,
-        **fields,
-    )
+    fields = {"optimizer": rule.__name__, "global_clipnorm": bound, **changes}
+    before, trained, optimizer = take_steps(strategy, batches, **fields)
     weights, kept = np.vstack(before), collections.defaultdict(float)
     for t, (images, labels) in enumerate(batches):
         pixels = np.insert(images.reshape(4, 3), 3, 1.0, axis=1)
@@ -140,21 +128,6 @@ def test_a_penalty_counts_once_for_each_batch(rng, strategy, rule, bound):
     assert again.get_config() == optimizer.get_config()
 
 
-@pytest.mark.slow
-def test_every_kernel_decays_and_nothing_else():
-    """By a penalty whose gradient is d w: what coupled weight decay adds."""
-    images = data.fake_set("8x8x1", images=100)
-    model = recipe_network(resolve("smoke", {"weight_decay": 0.05}), images)
-    kernels = [
-        weight.numpy()
-        for name, weight in models.named_weights(model).items()
-        if name.endswith("kernel")
-    ]
-    assert len(model.losses) == len(kernels) > 4
-    expected = 0.05 / 2 * sum(np.sum(kernel**2) for kernel in kernels)
-    assert float(sum(model.losses)) == pytest.approx(expected, rel=1e-5)
-
-
 def test_float16_skips_an_overflow_and_cancels_its_scale(rng):
     strategy = tf.distribute.get_strategy()
     ((images, labels), good) = random_batches(rng, 2)
@@ -165,9 +138,6 @@ def test_float16_skips_an_overflow_and_cancels_its_scale(rng):
     _, trained, optimizer = take_steps(strategy, [bad, good], **fields)
     assert_same(trained, expected, rtol=1e-5, atol=1e-6)
     assert float(scale_loss(optimizer, tf.constant(1.0))) == 2.0**14
-
-
-# Averages.
 
 
 def small_model():
@@ -201,3 +171,39 @@ def test_without_a_decay_there_are_no_averages():
     assert averages.variables == []
     with pytest.raises(ValueError, match=r"`decay` must be .*\[0, 1\)"):
         Averages(small_model(), 1.0)
+
+
+def test_cosine_at_every_step():
+    schedule = training.WarmupSchedule(1.6, num_steps=100, warmup_steps=20)
+    for step in range(101):
+        expected = 1.6 * step / 20
+        if step >= 20:
+            expected = 0.8 * (1 + np.cos(np.pi * (step - 20) / 80))
+        assert float(schedule(step)) == pytest.approx(expected, abs=1e-6)
+    assert float(schedule(250)) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_exponential_decays_in_stairs():
+    arguments = {"shape": "exponential", "decay": 0.99, "every": 30}
+    schedule = training.WarmupSchedule(0.1, 1000, warmup_steps=10, **arguments)
+    for step, stairs in ((10, 0), (39, 0), (40, 1), (10 + 7 * 30, 7)):
+        assert float(schedule(step)) == pytest.approx(0.1 * 0.99**stairs)
+
+
+def test_paper_rate_of_batch_4096():
+    recipe = training.Recipe(batch_size=4096, epochs=90, warmup_epochs=5.0)
+    schedule = training.recipe_schedule(recipe, 312)
+    assert schedule.peak == pytest.approx(1.6)
+    assert (schedule.warmup_steps, schedule.num_steps) == (5 * 312, 90 * 312)
+    # A rate can be absolute, and a warm-up ends with the run.
+    recipe = training.Recipe(epochs=2, learning_rate=2.5e-3, base_batch_size=0)
+    schedule = training.recipe_schedule(recipe, 10)
+    assert schedule.peak == pytest.approx(2.5e-3)
+    assert schedule.warmup_steps == schedule.num_steps == 20
+
+
+def test_wrong_schedules_are_refused():
+    with pytest.raises(ValueError, match=r"`shape` must be .*'linear'"):
+        training.WarmupSchedule(0.1, 10, shape="linear")
+    with pytest.raises(ValueError, match="11 of 10 steps"):
+        training.WarmupSchedule(0.1, 10, warmup_steps=11)

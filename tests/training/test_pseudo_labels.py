@@ -37,12 +37,10 @@ def pictures(tmp_path_factory):
     """A folder with 23 gray pictures, one of them damaged, in two folders."""
     folder = tmp_path_factory.mktemp("pictures")
     pixels = np.random.default_rng(2).integers(0, 256, (23, 8, 8, 1), np.uint8)
-    files = {
-        f"{'ab'[i % 2]}/{i:02d}.png": tf.io.encode_png(pixels[i]).numpy()
-        for i in range(23)
-    }
-    files["a/00.png"] = b"\x89PNG damaged"
-    write_files(folder, files)
+    contents = [tf.io.encode_png(each).numpy() for each in pixels]
+    contents[0] = b"\x89PNG damaged"
+    for i, content in enumerate(contents):
+        write_files(folder, {f"{'ab'[i % 2]}/{i:02d}.png": content})
     return folder
 
 
@@ -60,26 +58,18 @@ def label(run, pictures):
 
     def label_in(folder, print_fn=print, threshold=0.0, **options):
         options = training.LabelOptions(threshold, **options)
-        training.label_images(
-            run, str(pictures), str(folder), options, print_fn
-        )
+        paths = str(pictures), str(folder)
+        training.label_images(run, *paths, options, print_fn)
 
     return label_in
 
 
-@pytest.fixture(scope="module")
-def everything(run, pictures, tmp_path_factory):
-    """A folder that the command has filled with the labels of all pictures."""
-    folder = tmp_path_factory.mktemp("labels") / "all"
-    words = ["label", run.folder, str(pictures), str(folder)]
-    assert cli.main([*words, "--threshold=0", "--batch-size=4"]) == 0
-    return folder
-
-
 @pytest.mark.slow
-def test_labels_are_the_predictions_of_the_run(run, everything):
-    images, probabilities = records(everything)
-    report = json.loads((everything / "pseudo_labels.json").read_text())
+def test_labels_are_the_predictions_of_the_run(run, pictures, tmp_path):
+    words = ["label", run.folder, str(pictures), str(tmp_path)]
+    assert cli.main([*words, "--threshold=0", "--batch-size=4"]) == 0
+    images, probabilities = records(tmp_path)
+    report = json.loads((tmp_path / "pseudo_labels.json").read_text())
     assert report["images_read"] == 23
     assert report["bad_images"] == 1
     assert report["kept"] == len(images) == 22
@@ -92,10 +82,9 @@ def test_labels_are_the_predictions_of_the_run(run, everything):
 
 @pytest.mark.slow
 @pytest.mark.once
-def test_certain_images_are_kept_equally_many_of_each_class(
-    everything, label, tmp_path
-):
-    _, probabilities = records(everything)
+def test_certain_images_are_kept_equally_many_of_each_class(label, tmp_path):
+    label(tmp_path / "all")
+    _, probabilities = records(tmp_path / "all")
     certainties = np.sort(probabilities.max(-1))
     middle = float((certainties[10] + certainties[11]) / 2)
     label(tmp_path / "some", threshold=middle, images_per_class=7)
@@ -138,26 +127,20 @@ def test_goes_on_where_it_was_stopped(label, tmp_path, monkeypatch):
 def write_pseudo(folder):
     """Ten images filled with their numbers; returns their probabilities."""
     rows = np.random.default_rng(4).dirichlet(np.ones(10), 10)
-    contents = [
-        pseudo_labels.write_example(png([number]), row)
-        for number, row in enumerate(rows)
-    ]
+    write = pseudo_labels.write_example
+    contents = [write(png([number]), row) for number, row in enumerate(rows)]
     name = pseudo_labels.FILE_NAME.format(number=0, count=1)
-    folder.mkdir()
-    (folder / "classes.txt").write_text("\n".join("0123456789"))
+    write_files(folder, {"classes.txt": "\n".join("0123456789").encode()})
     write_file(folder / name, contents)
     return rows.astype(np.float32)
 
 
 def student(tmp_path, **changes):
     """The batches of a recipe for random images and those pseudo-labels."""
-    fields = {
-        "data": "fake:8x8x1,images=16,test_images=16",
-        "pseudo_labels": str(tmp_path / "pseudo"),
-        "validation_split": 0.0,
-        "batch_size": 8,
-    }
-    recipe = training.resolve("smoke", {**fields, **changes})
+    changes |= {"validation_split": 0.0, "batch_size": 8}
+    changes["data"] = "fake:8x8x1,images=16,test_images=16"
+    changes["pseudo_labels"] = str(tmp_path / "pseudo")
+    recipe = training.resolve("smoke", changes)
     return training.InputPipeline(recipe, data.load_images(recipe.data, 0.0))
 
 

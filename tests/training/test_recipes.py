@@ -5,35 +5,31 @@ import json
 
 import pytest
 
-from lambdanet_tf import config
+from lambdanet_tf import training
 from lambdanet_tf.specs import TABLE_20
-from lambdanet_tf.training import RECIPES
-from lambdanet_tf.training import Recipe
-from lambdanet_tf.training import read_recipe
-from lambdanet_tf.training import resolve
 from lambdanet_tf.training.recipes import listing
 
 pytestmark = pytest.mark.once
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", training.RECIPES)
 def test_every_row_says_what_how_and_with_what_result(name):
     """And resolves to itself, and is read back from a file or a run."""
-    recipe = RECIPES[name]
+    recipe = training.RECIPES[name]
     assert recipe.name == name
     assert recipe.summary
     assert recipe.command.startswith("python train.py")
     assert recipe.result
     assert [line.split()[0] for line in listing()].count(name) == 1
-    resolved = resolve(name)
+    resolved = training.resolve(name)
     assert resolved == recipe or name == "imagenet_350"
-    assert read_recipe("file", json.dumps(resolved.to_dict())) == resolved
-    run = {"format": 2, "recipe": resolved.to_dict()}
-    assert read_recipe("file", json.dumps(run)) == resolved
+    fields = resolved.to_dict()
+    for content in (fields, {"format": 2, "recipe": fields}):
+        assert training.read_recipe("file", json.dumps(content)) == resolved
 
 
 def test_what_the_paper_states_for_90_epochs():
-    recipe = resolve("imagenet_90")
+    recipe = training.resolve("imagenet_90")
     assert (recipe.epochs, recipe.batch_size) == (90, 4096)
     assert recipe.image_size == 224
     assert (recipe.learning_rate, recipe.base_batch_size) == (0.1, 256)
@@ -45,22 +41,18 @@ def test_what_the_paper_states_for_90_epochs():
 
 def test_table_20_fills_the_350_epoch_recipe_or_must_be_filled():
     changes = {"model": "ResNetRS350", "image_size": 288}
-    recipe = resolve("imagenet_350", changes)
+    recipe = training.resolve("imagenet_350", changes)
     (row,) = [r for r in TABLE_20 if (r.depth, r.image_size) == (350, 288)]
     assert recipe.randaugment_magnitude == row.randaugment_magnitude
     assert (recipe.dropout_rate, recipe.drop_path_rate) == (0.3, 0.2)
     assert (recipe.epochs, recipe.weight_decay) == (350, 4e-5)
-    recipe = resolve("imagenet_350", {"dropout_rate": 0.5})
+    recipe = training.resolve("imagenet_350", {"dropout_rate": 0.5})
     assert (recipe.dropout_rate, recipe.drop_path_rate) == (0.5, 0.1)
-    given = {"model": "LambdaResNet50"}
+    given = {"model": "LambdaResNet50", "dropout_rate": 0.1}
     with pytest.raises(ValueError, match="for this depth it has 128, 160"):
-        resolve("imagenet_350", given)
+        training.resolve("imagenet_350", given)
     given |= {"randaugment_magnitude": 5, "drop_path_rate": 0.2}
-    given["dropout_rate"] = 0.1
-    assert resolve("imagenet_350", given).dropout_rate == 0.1
-
-
-# What is given.
+    assert training.resolve("imagenet_350", given).dropout_rate == 0.1
 
 
 @pytest.mark.parametrize(
@@ -74,43 +66,25 @@ def test_table_20_fills_the_350_epoch_recipe_or_must_be_filled():
         ({"flip": 1}, "`flip` must be bool"),
         ({"optimizer": "lion"}, "`optimizer` must be one of .*'sgd'"),
         ({"mixup": 0.2, "cutmix": 1.0}, "must not both be used"),
-        (
-            {"model_arguments": {"kernel_regularizer": "l2"}},
-            "`weight_decay` must be 0 if",
-        ),
+        ({"model_arguments": {"kernel_regularizer": "l2"}}, "`weight_decay`"),
     ],
 )
 def test_what_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        resolve("digits", changes)
+        training.resolve("digits", changes)
 
 
 def test_files_of_changes_and_of_a_former_version_are_read():
-    recipe = read_recipe("file", '{"name": "smoke", "epochs": 7}')
-    assert recipe == dataclasses.replace(RECIPES["smoke"], epochs=7)
+    recipe = training.read_recipe("file", '{"name": "smoke", "epochs": 7}')
+    assert recipe == dataclasses.replace(training.RECIPES["smoke"], epochs=7)
     field = "gradient_accumulation_steps"
     former = {"name": "mine", "epochs": 7, field: 1}
-    recipe = read_recipe("file", json.dumps(former))
-    assert recipe == Recipe(name="mine", epochs=7)
-    with pytest.raises(ValueError, match=field):
-        read_recipe("file", json.dumps({**former, field: 2}))
-    with pytest.raises(ValueError, match="file is not a JSON file"):
-        read_recipe("file", "{")
-    with pytest.raises(ValueError, match="file must hold one JSON object"):
-        read_recipe("file", "[1]")
-
-
-@pytest.mark.parametrize(
-    ("flag", "message"),
-    [
-        ("--epoch", "Unknown argument '--epoch'. Did you mean '--epochs'"),
-        ("--lr=3", "Did you mean '--learning-rate'"),
-        ("--qqq", r"Unknown argument '--qqq'\.$"),
-        ("17", "Unexpected argument '17'"),
-    ],
-)
-def test_bad_flags_are_named_with_the_nearest(flag, message):
-    parser = config.Parser(prog="mine")
-    config.add_flags(parser, Recipe)
-    with pytest.raises(ValueError, match=message):
-        parser.parse([flag])
+    recipe = training.read_recipe("file", json.dumps(former))
+    assert recipe == training.Recipe(name="mine", epochs=7)
+    for text, message in (
+        (json.dumps({**former, field: 2}), field),
+        ("{", "file is not a JSON file"),
+        ("[1]", "file must hold one JSON object"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            training.read_recipe("file", text)

@@ -15,12 +15,13 @@ from tests.support.train_process import clusters
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts processes that do not outlive the test."""
+    """Starts runs in a folder, which do not outlive the test."""
     processes = []
 
-    def start_one(*arguments, **environment):
+    def start_one(folder, flags, **environment):
+        command = f"--recipe smoke --run-dir {folder} {flags}".split()
         output = tmp_path / f"output{len(processes)}.txt"
-        processes.append(Process(output, *arguments, **environment))
+        processes.append(Process(output, *command, **environment))
         return processes[-1]
 
     yield start_one
@@ -46,26 +47,25 @@ def figures(folder):
 @pytest.mark.slow
 def test_stopped_and_killed_runs_end_with_the_same_bits(start, tmp_path):
     """One run in peace; one that gets SIGTERM, then SIGKILL somewhere."""
-    command = ["--recipe", "smoke", "--epochs", "5", "--checkpoint-steps", "7",
-               "--deterministic", "--dropout-rate", "0.3"]  # fmt: skip
+    flags = "--epochs 5 --checkpoint-steps 7 --deterministic --dropout-rate 0.3"
     peace, war = tmp_path / "peace", tmp_path / "war"
-    peaceful = start(*command, "--run-dir", str(peace))
+    peaceful = start(peace, flags)
 
-    first = start(*command, "--run-dir", str(war))
+    first = start(war, flags)
     first.wait_for(lambda: step_of(war) >= 14)
     first.send(signal.SIGTERM)
     code, output = first.end()
     assert code == 75, output
     stopped_at = step_of(war)
 
-    second = start(*command, "--run-dir", str(war))
+    second = start(war, flags)
     second.wait_for(lambda: step_of(war) > stopped_at)
     time.sleep(0.2)
     second.send(signal.SIGKILL)
     assert second.end()[0] == -signal.SIGKILL
     assert RunFolder(war).read().status == "running"
 
-    code, output = start(*command, "--run-dir", str(war), "--resume").end()
+    code, output = start(war, f"{flags} --resume").end()
     assert code == 0, output
     code, output = peaceful.end()
     assert code == 0, output
@@ -79,17 +79,15 @@ def test_stopped_and_killed_runs_end_with_the_same_bits(start, tmp_path):
 def test_workers_go_on_when_one_was_killed_and_came_back(start, tmp_path):
     """The others end with 75, for a supervisor to start them again."""
     run = tmp_path / "run"
-    command = ["--recipe", "smoke", "--epochs", "6", "--batch-size", "48",
-               "--learning-rate", "2", "--run-dir", str(run)]  # fmt: skip
-    configs = clusters(3)
-    processes = [start(*command, TF_CONFIG=config) for config in configs]
+    flags, configs = "--epochs 6 --batch-size 48 --learning-rate 2", clusters(3)
+    processes = [start(run, flags, TF_CONFIG=config) for config in configs]
     processes[0].wait_for(lambda: step_of(run) > 26)
     processes[-1].send(signal.SIGKILL)
     assert processes[-1].end()[0] == -signal.SIGKILL
     ends = [process.end() for process in processes[:-1]]
     assert [code for code, _ in ends] == [75, 75], ends
     assert "a machine or a device was lost: " in ends[0][1]
-    processes = [start(*command, TF_CONFIG=config) for config in configs]
+    processes = [start(run, flags, TF_CONFIG=config) for config in configs]
     ends = [process.end() for process in processes]
     assert [code for code, _ in ends] == [0, 0, 0], ends
     metrics = RunFolder(run).read().metrics
@@ -97,3 +95,15 @@ def test_workers_go_on_when_one_was_killed_and_came_back(start, tmp_path):
     assert metrics["device"] == "3 CPU replicas on 3 machines"
     assert metrics["accuracy"] > 0.9
     assert [row["epoch"] for row in figures(run)] == [*"123456"]
+
+
+@pytest.mark.once
+@pytest.mark.slow
+def test_a_signal_to_one_worker_stops_all(start, tmp_path):
+    run, flags = tmp_path / "run", "--epochs 200 --checkpoint-steps 1"
+    processes = [start(run, flags, TF_CONFIG=each) for each in clusters(2)]
+    processes[0].wait_for(lambda: step_of(run) > 0)
+    processes[1].send(signal.SIGTERM)
+    ends = [process.end() for process in processes]
+    assert [code for code, _ in ends] == [75, 75], ends
+    assert RunFolder(run).read().status == "stopped"

@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import signal
 import time
+from unittest import mock
 
 import pytest
 import tensorflow as tf
@@ -14,8 +15,6 @@ from lambdanet_tf.arguments import UserError
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.runs import newest_finished_run
-
-NOW = time.struct_time((2031, 2, 3, 4, 5, 6, 0, 0, 0))
 
 
 @pytest.fixture
@@ -29,13 +28,12 @@ def claim(folder):
         pass
 
 
-def test_folders_are_named_by_time(tmp_path):
-    paths = [RunFolder.new(tmp_path, NOW).path for _ in range(3)]
+def test_folders_are_named_by_time_and_told_apart(tmp_path):
+    now = time.struct_time((2031, 2, 3, 4, 5, 6, 0, 0, 0))
+    paths = [RunFolder.new(tmp_path, now).path for _ in range(3)]
     name = f"{tmp_path}/20310203-040506"
     assert paths == [name, f"{name}-2", f"{name}-3"]
-
-
-def test_on_other_file_systems_a_number_tells_folders_apart():
+    # On other file systems it is a number.
     paths = {RunFolder.new("ram://test_runs").path for _ in range(9)}
     assert len(paths) == 9
     claim(RunFolder(paths.pop()))
@@ -73,11 +71,8 @@ def test_a_folder_that_cannot_be_claimed_is_named_and_left_alone(tmp_path):
 
 def test_a_failed_write_keeps_the_former_file(folder, monkeypatch):
     folder.write_text("report.md", "old")
-
-    def full_disk(*arguments, **options):
-        raise tf.errors.ResourceExhaustedError(None, None, "No space left")
-
-    monkeypatch.setattr(tf.io.gfile, "rename", full_disk)
+    full = tf.errors.ResourceExhaustedError(None, None, "No space left")
+    monkeypatch.setattr(tf.io.gfile, "rename", mock.Mock(side_effect=full))
     with pytest.raises(OSError, match=r"Cannot write .*report.md: No space"):
         folder.write_text("report.md", "new")
     assert os.listdir(folder.path) == ["report.md"]

@@ -11,12 +11,11 @@ import pytest
 import tensorflow as tf
 
 from benchmarks.tpu.operations import audit
+from lambdanet_tf import training
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.ops import planning_for
-from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import devices
 from lambdanet_tf.training import loop
-from lambdanet_tf.training import resolve
 from lambdanet_tf.training import steps
 from tests.support.arrays import assert_same
 from tests.support.fake_tpu import fake_tpu_strategy
@@ -39,68 +38,51 @@ def traced():
         "drop_path_rate": 0.2,
         "global_clipnorm": 1.0,
     }
-    recipe, strategy = resolve("smoke", changes), fake_tpu_strategy(CORES)
+    recipe = training.resolve("smoke", changes)
+    strategy = fake_tpu_strategy(CORES)
     with planning_for("tpu"):
-        pipeline, state = loop.set_up(recipe, RunOptions(), strategy)
+        pipeline, state = loop.set_up(recipe, training.RunOptions(), strategy)
     return types.SimpleNamespace(
         recipe=recipe, strategy=strategy, pipeline=pipeline, state=state
     )
 
 
-@pytest.fixture(scope="module")
-def update(traced):
-    """One step of the replicas, as a concrete function."""
-    with traced.strategy.scope():
-        step = steps.update_step(traced.state, traced.recipe)
-    batch = next(iter(traced.pipeline.training()))
-
-    @tf.function
-    def run(images, labels, number):
-        return traced.strategy.run(step, args=(images, labels, number))
-
-    with planning_for("tpu"):
-        number = tf.TensorSpec([], tf.int64)
-        return run.get_concrete_function(*batch, number)
-
-
-# Setting up.
-
-
 def test_the_order_of_setting_up(monkeypatch):
     """And what is said where a TPU cannot be reached."""
     asked = mock.Mock()
-    for place, name in (
-        (tf.distribute.cluster_resolver, "TPUClusterResolver"),
-        (tf.config, "experimental_connect_to_cluster"),
-        (tf.tpu.experimental, "initialize_tpu_system"),
-        (tf.distribute, "TPUStrategy"),
-    ):
+    places = {
+        "TPUClusterResolver": tf.distribute.cluster_resolver,
+        "experimental_connect_to_cluster": tf.config,
+        "initialize_tpu_system": tf.tpu.experimental,
+        "TPUStrategy": tf.distribute,
+    }
+    for name, place in places.items():
         monkeypatch.setattr(place, name, getattr(asked, name))
-    strategy = devices.create_strategy(RunOptions(tpu="pod-7"))
+    strategy = devices.create_strategy(training.RunOptions(tpu="pod-7"))
     assert strategy is asked.TPUStrategy.return_value
-    resolver = asked.TPUClusterResolver.return_value
-    assert asked.mock_calls == [
-        mock.call.TPUClusterResolver(tpu="pod-7"),
-        mock.call.experimental_connect_to_cluster(resolver),
-        mock.call.initialize_tpu_system(resolver),
-        mock.call.TPUStrategy(resolver),
-    ]
+    assert [name for name, *_ in asked.mock_calls] == list(places)
+    asked.TPUClusterResolver.assert_called_with(tpu="pod-7")
     refusal = tf.errors.UnavailableError(None, None, "no route to host")
     asked.experimental_connect_to_cluster.side_effect = refusal
     message = r"Cannot use the TPU 'pod-7'.*no route.*tensorflow-tpu"
     with pytest.raises(ValueError, match=message):
-        devices.create_strategy(RunOptions(tpu="pod-7"))
+        devices.create_strategy(training.RunOptions(tpu="pod-7"))
 
 
-# What the cores would run.
+def test_gradients_and_batch_statistics_are_summed_over_the_cores(traced):
+    batch = next(iter(traced.pipeline.training()))
+    with traced.strategy.scope():
+        step = steps.update_step(traced.state, traced.recipe)
 
+    @tf.function
+    def run(*batch):
+        return traced.strategy.run(step, args=batch)
 
-def test_gradients_and_batch_statistics_are_summed_over_the_cores(
-    traced, update
-):
+    number = tf.TensorSpec([], tf.int64)
+    with planning_for("tpu"):
+        together = audit(run.get_concrete_function(*batch, number)).counts
     assert isinstance(traced.strategy, tf.distribute.TPUStrategy)
     assert devices.describe(traced.strategy) == "2 TPU cores"
-    together = audit(update).counts
     assert together["TPUReplicateMetadata"] == 1
     model, norm_type = traced.state.model, tf.keras.layers.BatchNormalization
     norms = [m for m in model.submodules if isinstance(m, norm_type)]
@@ -119,14 +101,14 @@ def test_nothing_in_a_run_lacks_a_kernel(traced):
         take_steps = steps.training_step(traced.state, traced.recipe)
         evaluate = steps.evaluation_step(traced.state.model)
     with planning_for("tpu"):
-        training = audit(take_steps.get_concrete_function(*arguments))
-        evaluation = audit(evaluate.get_concrete_function(test))
-    assert training.counts["CrossReplicaSum"] > 0
-    assert set(training.without_kernel) <= {"IteratorGetNext"}
-    assert training.dynamic == training.double == ()
-    assert evaluation.counts["TPUReplicateMetadata"] == 1
-    assert evaluation.without_kernel == ()
-    assert evaluation.dynamic == evaluation.double == ()
+        trained = audit(take_steps.get_concrete_function(*arguments))
+        evaluated = audit(evaluate.get_concrete_function(test))
+    assert trained.counts["CrossReplicaSum"] > 0
+    assert set(trained.without_kernel) <= {"IteratorGetNext"}
+    assert evaluated.counts["TPUReplicateMetadata"] == 1
+    assert evaluated.without_kernel == ()
+    for each in (trained, evaluated):
+        assert each.dynamic == each.double == ()
 
 
 def test_averages_are_swapped_on_every_core(traced):

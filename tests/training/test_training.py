@@ -3,8 +3,10 @@
 import dataclasses
 import os
 import pathlib
+import random
 import signal
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,36 +15,21 @@ import tensorflow as tf
 from lambdanet_tf import data
 from lambdanet_tf import training
 from lambdanet_tf.environment import KERAS_3
-from lambdanet_tf.training import RunFolder
-from lambdanet_tf.training import RunOptions
-from lambdanet_tf.training import Stopped
 from lambdanet_tf.training import devices
 from lambdanet_tf.training import loop
-from lambdanet_tf.training import resolve
 from lambdanet_tf.training import steps
+from tests.support import smoke_run
 from tests.support.arrays import assert_same
-from tests.support.smoke_run import assert_same_end
-from tests.support.smoke_run import metrics_rows
-from tests.support.smoke_run import run_smoke
-from tests.support.smoke_run import weights
-
-# What a run leaves.
 
 
 def test_all_files_are_there_and_say_what_was_run(finished_run):
-    assert set(os.listdir(finished_run.path)) == {
-        "best.weights.npz",
-        "checkpoints",
-        "curves.png",
-        "examples.npz",
-        "metrics.csv",
-        "predictions.png",
-        "report.md",
-        "run.json",
-        "tensorboard",
-    }
+    names = (
+        "best.weights.npz checkpoints curves.png examples.npz metrics.csv "
+        "predictions.png report.md run.json tensorboard"
+    )
+    assert sorted(os.listdir(finished_run.path)) == names.split()
     assert "2 epochs of 20 steps" in "\n".join(finished_run.printed)
-    rows = metrics_rows(finished_run)
+    rows = smoke_run.metrics_rows(finished_run)
     assert [row["step"] for row in rows] == ["20", "40"]
     assert float(rows[1]["loss"]) < float(rows[0]["loss"])
     text = pathlib.Path(finished_run.file("report.md")).read_text("utf-8")
@@ -67,13 +54,17 @@ def test_the_reported_accuracy_is_that_of_the_written_weights(finished_run):
     assert run.metrics["loss"] == pytest.approx(np.mean(losses), rel=1e-4)
 
 
-# Resuming.
+def test_a_network_begins_with_the_weights_of_a_run(finished_run):
+    changes = {"seed": 3, "initial_weights": finished_run.path}
+    recipe, said = training.resolve("smoke", changes), []
+    model = training.recipe_network(recipe, data.load_digits(), said.append)
+    assert said == [f"Initial weights: {finished_run.path}."]
+    assert_same(model.get_weights(), smoke_run.weights(finished_run))
 
 
 @pytest.mark.once
 def test_a_stopped_run_ends_as_if_it_had_not_been(finished_run, tmp_path):
     """Stopped by a real signal; resumed with several steps in a call."""
-
     trained = []
 
     def interrupt(model, row):
@@ -81,41 +72,37 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(finished_run, tmp_path):
         os.kill(os.getpid(), signal.SIGTERM)
 
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Stopped, match="at step 20. Resume with: python train"):
-        run_smoke(tmp_path, on_epoch=interrupt)
+    message = "at step 20. Resume with: python train"
+    with pytest.raises(training.Stopped, match=message):
+        smoke_run.run_smoke(tmp_path, on_epoch=interrupt)
     assert signal.getsignal(signal.SIGTERM) == before
-    folder = RunFolder(tmp_path / "run")
+    folder = training.RunFolder(tmp_path / "run")
     assert folder.read().status == "stopped"
-    pairs = zip(weights(folder), trained, strict=True)
-    assert any(np.any(one != other) for one, other in pairs)  # averages
+    assert np.any(smoke_run.weights(folder)[0] != trained[0])  # averages
     with pytest.raises(ValueError, match="is 'stopped'. Let it finish"):
         folder.read().require_finished()
     options = {"steps_per_execution": 7, "checkpoint_steps": 15}
-    run_smoke(tmp_path, options)
-    assert folder.read().status == "finished"
-    assert_same_end(folder, finished_run)
+    smoke_run.run_smoke(tmp_path, options)
+    smoke_run.assert_same_end(folder, finished_run)
 
 
-FAILED = {"status": "failed", "metrics": {"reason": "It was so."}}
-OTHER_KERAS = {"keras": "tf_keras 2.0" if KERAS_3 else "keras 3.0"}
+OTHER_KERAS = "tf_keras 2.0" if KERAS_3 else "keras 3.0"
 
 
 @pytest.mark.parametrize(
-    ("was", "message"),
+    ("field", "value", "message"),
     [
-        (FAILED, "has failed and would fail again. It was so."),
-        ({"versions": OTHER_KERAS}, "TF_USE_LEGACY_KERAS=[01]"),
+        ("status", "failed", "has failed and would fail again. It was so."),
+        ("versions", {"keras": OTHER_KERAS}, "TF_USE_LEGACY_KERAS=[01]"),
     ],
 )
-def test_what_cannot_be_resumed(finished_run, tmp_path, was, message):
+def test_what_cannot_be_resumed(finished_run, tmp_path, field, value, message):
+    was = {"metrics": {"reason": "It was so."}, field: value}
     run = dataclasses.replace(finished_run.read(), **was)
-    RunFolder(tmp_path / "run").write(run)
+    training.RunFolder(tmp_path / "run").write(run)
     with pytest.raises(ValueError, match=message):
-        run_smoke(tmp_path)
+        smoke_run.run_smoke(tmp_path)
     assert os.listdir(tmp_path / "run") == ["run.json"]
-
-
-# A bad end.
 
 
 def test_a_stop_before_the_first_step_is_obeyed_at_once(tmp_path, monkeypatch):
@@ -125,33 +112,28 @@ def test_a_stop_before_the_first_step_is_obeyed_at_once(tmp_path, monkeypatch):
         raise AssertionError("the signal was only noted")
 
     monkeypatch.setattr(loop, "recipe_network", network)
-    with pytest.raises(Stopped):
-        run_smoke(tmp_path)
+    with pytest.raises(training.Stopped):
+        smoke_run.run_smoke(tmp_path)
 
 
 def test_a_loss_that_is_not_finite_names_the_good_weights(tmp_path):
     """The weights are spoiled after the first epoch; its best ones stay."""
 
     def spoil(model, row):
-        weight = model.trainable_weights[0]
-        weight.assign(np.nan * np.ones(weight.shape))
+        model.set_weights([np.nan * weight for weight in model.get_weights()])
 
-    message = r"of epoch 1, are in .*best\.weights"
-    with pytest.raises(training.NotFinite, match=message):
-        run_smoke(tmp_path, on_epoch=spoil)
-    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(training.NotFinite, match="of epoch 1, are in .*best"):
+        smoke_run.run_smoke(tmp_path, on_epoch=spoil)
+    folder = training.RunFolder(tmp_path / "run")
     assert folder.read().status == "failed"
-    assert all(np.all(np.isfinite(w)) for w in weights(folder))
-
-
-# Other ways of computing the same.
+    assert all(np.all(np.isfinite(w)) for w in smoke_run.weights(folder))
 
 
 def take_steps(strategy=None, jit_compile=False):
     """Takes some steps; returns weights and averages."""
-    recipe = resolve("smoke", {"weight_decay": 0.01})
+    recipe = training.resolve("smoke", {"weight_decay": 0.01})
     strategy = strategy or tf.distribute.get_strategy()
-    options = RunOptions(jit_compile=jit_compile)
+    options = training.RunOptions(jit_compile=jit_compile)
     pipeline, state = loop.set_up(recipe, options, strategy)
     with strategy.scope():
         take = steps.training_step(state, recipe, jit_compile)
@@ -172,9 +154,9 @@ def test_two_replicas_and_xla_take_the_steps_of_one_device(two_replicas):
 
 @pytest.mark.once
 def test_a_batch_that_replicas_cannot_share_is_an_error(two_replicas):
-    recipe, images = resolve("smoke", {"batch_size": 33}), data.load_digits()
+    recipe = training.resolve("smoke", {"batch_size": 33})
     with pytest.raises(ValueError, match="divisible by the number of replicas"):
-        training.InputPipeline(recipe, images, two_replicas)
+        training.InputPipeline(recipe, data.load_digits(), two_replicas)
 
 
 @pytest.mark.parametrize(
@@ -197,10 +179,49 @@ def test_ties_and_nan_count_as_wrong(logits, k, expected):
 @pytest.mark.once
 def test_a_gpu_that_tensorflow_cannot_use_is_said(tmp_path, monkeypatch):
     strategy = tf.distribute.get_strategy()
-    monkeypatch.setattr(devices, "_NVIDIA_DEVICE", str(tmp_path / "none"))
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: [])
-    assert devices.describe(strategy) == "1 CPU"
     monkeypatch.setattr(devices, "_NVIDIA_DEVICE", str(tmp_path))
     assert "TF_CPP_MIN_LOG_LEVEL=0" in devices.describe(strategy)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["GPU"])
     assert devices.describe(strategy) == "1 GPU"
+
+
+def test_every_step_and_every_replica_has_a_seed_of_its_own(two_replicas):
+    @tf.function
+    def seeds(step):
+        return two_replicas.run(lambda: steps._replica_seed(3, step))
+
+    found = [
+        tuple(seed.numpy())
+        for step in tf.range(3, dtype=tf.int64)
+        for seed in two_replicas.experimental_local_results(seeds(step))
+    ]
+    assert len(set(found)) == 6
+
+
+def draws():
+    """What a caller draws, of all generators that there are."""
+    layer = tf.keras.layers.Dense(3)
+    layer.build((None, 4))
+    dropped = tf.keras.layers.Dropout(0.5)(tf.ones([100]), training=True)
+    drawn = [layer.kernel, tf.random.uniform([3]), dropped]
+    values = [np.asarray(values).tolist() for values in drawn]
+    return [*values, random.random(), np.random.uniform()]  # noqa: NPY002
+
+
+def test_the_callers_draws_and_settings_are_left_alone(tmp_path, monkeypatch):
+    """Else each trial of a random search would be the same."""
+    fail = mock.Mock(side_effect=InterruptedError)
+    monkeypatch.setattr(loop, "Averages", fail)
+    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    found = []
+    for is_between in (False, True):
+        tf.keras.utils.set_random_seed(3)
+        draws()
+        if is_between:
+            with pytest.raises(InterruptedError):
+                smoke_run.run_smoke(tmp_path, {"deterministic": True})
+        found.append(draws())
+    assert found[0] == found[1]
+    assert tf.keras.mixed_precision.global_policy().name == "mixed_bfloat16"
+    assert not devices.config.is_op_determinism_enabled()
