@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 
+from lambdanet_tf import analysis
 from lambdanet_tf import models
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.environment import is_there
@@ -45,31 +46,46 @@ def images(rng):
     return rng.uniform(0, 255, (2, *SHAPE)).astype("float32")
 
 
-@pytest.mark.thorough
-def test_a_detector_is_trained_saved_and_loaded(rng, tmp_path):
+def detector():
     backbone = keras_hub.models.RetinaNetBackbone(
         encoder(), min_level=3, max_level=4, use_p5=False, image_shape=SHAPE
     )
+    boxes = np.array([[[4, 4, 40, 40], [10, 20, 50, 60]]] * 2, "float32")
     task = keras_hub.models.RetinaNetObjectDetector(
         backbone,
         num_classes=3,
         bounding_box_format="yxyx",
         pre_logits_num_conv_layers=1,
     )
-    boxes = np.array([[[4, 4, 40, 40], [10, 20, 50, 60]]] * 2, "float32")
-    truth = {"boxes": boxes, "labels": np.array([[0, 2]] * 2)}
-    x = images(rng)
+    return task, {"boxes": boxes, "labels": np.array([[0, 2]] * 2)}
+
+
+def segmenter():
+    backbone = keras_hub.models.DeepLabV3Backbone(
+        encoder(),
+        spatial_pyramid_pooling_key="P5",
+        upsampling_size=8,
+        dilation_rates=[1, 2],
+        low_level_feature_key="P2",
+        image_shape=SHAPE,
+    )
+    task = keras_hub.models.DeepLabV3ImageSegmenter(backbone, num_classes=3)
+    masks = np.zeros((2, *SHAPE[:2], 3), "float32")
+    masks[:, :20, :, 0] = masks[:, 20:, :, 2] = 1
+    return task, masks
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("make", [detector, segmenter])
+def test_a_task_is_trained_saved_and_loaded(make, rng, tmp_path):
+    (task, truth), x = make(), images(rng)
     task.compile(keras.optimizers.Adam(1e-3), jit_compile=False)
     history = task.fit(x, truth, epochs=3, verbose=0).history
     assert history["loss"][-1] < history["loss"][0]
-    task.save(tmp_path / "task.keras")
-    loaded = keras.models.load_model(tmp_path / "task.keras")
+    loaded = checks.COPIES["keras_file"](task, tmp_path)
     assert isinstance(loaded.backbone.image_encoder, NetworkBackbone)
-    outputs = (
-        np.concatenate([np.ravel(x) for x in keras.tree.flatten(m(x))])
-        for m in (loaded, task)
-    )
-    checks.assert_close(*outputs, 1e-5)
+    outputs = (keras.tree.flatten(m(x)) for m in (loaded, task))
+    checks.assert_each_close(*outputs, 1e-5)
     found, again = (m.predict(x, verbose=0) for m in (task, loaded))
     assert_same(*map(keras.tree.flatten, (found, again)), rtol=1e-4, atol=1e-4)
 
@@ -102,9 +118,15 @@ def test_a_preset_is_saved_and_loaded(rng, tmp_path):
     assert loaded.name == "mine"
     assert loaded.get_config() == backbone.get_config()
     assert len(loaded.losses) == len(backbone.losses) > 0
-    assert len(loaded.trainable_weights) == len(backbone.trainable_weights)
     x = images(rng)
     checks.assert_close(loaded(x), backbone(x), 1e-6)
+    ways = ("keras_file", "deepcopy")
+    copies = [checks.COPIES[way](backbone, tmp_path) for way in ways]
+    learning, *others = (
+        [n for n, w in models.named_weights(m).items() if w.trainable]
+        for m in (backbone, loaded, *copies)
+    )
+    assert others == [learning] * 3
 
 
 def test_precision_is_that_of_dtype():
@@ -129,6 +151,26 @@ def test_arguments_are_checked():
         encoder(classes=3)
     with pytest.raises(ValueError, match="must be a network.*LambdaResNet50"):
         NetworkBackbone("LambdaResNet51")
+
+
+@pytest.mark.slow
+def test_layers_are_replaced_in_a_backbone_of_keras_hub(rng):
+    backbone = keras_hub.models.ResNetBackbone(
+        input_conv_filters=[64],
+        input_conv_kernel_sizes=[7],
+        stackwise_num_filters=[64, 64],
+        stackwise_num_blocks=[1, 2],
+        stackwise_num_strides=[1, 2],
+        block_type="bottleneck_block",
+        image_shape=SHAPE,
+    )
+    rule = models.convolution_rule(scope=5, names="stack1_block._2")
+    new = models.replace_layers(backbone, rule)
+    assert len(analysis.compare(backbone, new, executed=False).replaced()) == 2
+    x = images(rng)
+    same = models.replace_layers(backbone, lambda *_: None)
+    np.testing.assert_array_equal(same(x), backbone(x))
+    assert np.all(np.isfinite(new(x, training=True)))
 
 
 def test_without_the_extra_or_keras_3(monkeypatch):

@@ -1,4 +1,4 @@
-"""`weights=`: from the hub to the network, and every way that fails.
+"""timm's weights: the hub, its files, networks of them, and the command.
 
 The hub is a server of this process on the loopback; nothing is downloaded.
 """
@@ -7,7 +7,10 @@ import dataclasses
 import functools
 import hashlib
 import http.server
+import json
+import re
 import shutil
+import sys
 import threading
 import typing
 
@@ -23,6 +26,7 @@ from lambdanet_tf.convert import main
 from lambdanet_tf.models import fashion_mnist
 from lambdanet_tf.models.timm.hub import PUBLISHED
 from lambdanet_tf.models.timm.hub import Published
+from lambdanet_tf.models.timm.safetensors import read_safetensors
 from lambdanet_tf.models.timm.safetensors import write_safetensors
 from tests.support import networks
 from tests.support import timm_golden
@@ -31,6 +35,7 @@ from tests.support.timm_golden import TINY
 pytestmark = pytest.mark.once
 
 NAME = "LambdaResNet26T"
+NETWORKS = {"tiny": TINY, NAME: specs.RESNETS[NAME]}
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
@@ -53,30 +58,27 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 def files(tmp_path_factory):
     """The files of networks with the golden weights, by name."""
     folder = tmp_path_factory.mktemp("files")
-    specs_of = {"tiny": TINY, NAME: specs.RESNETS[NAME]}
-    return {n: write(folder / n, spec) for n, spec in specs_of.items()}
+    return {n: write(folder / n, spec) for n, spec in NETWORKS.items()}
 
 
 @pytest.fixture
 def hub(files, tmp_path, monkeypatch):
     """The folder of a hub; Keras' cache is an empty one."""
     handler = functools.partial(_Handler, directory=tmp_path / "hub")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
     (tmp_path / "keras").mkdir()
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
     monkeypatch.setitem(specs.RESNETS, "tiny", TINY)
     folder = tmp_path / "hub" / "resolve" / "main"
     folder.mkdir(parents=True)
-    for name, path in files.items():
-        address = f"http://127.0.0.1:{server.server_port}/resolve/main/{name}"
-        monkeypatch.setitem(PUBLISHED, name, Published(name, address))
-        shutil.copy(path, folder / name)
-    yield folder
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        root = f"http://127.0.0.1:{server.server_port}/resolve/main"
+        for name, path in files.items():
+            published = Published(name, f"{root}/{name}")
+            monkeypatch.setitem(PUBLISHED, name, published)
+            shutil.copy(path, folder / name)
+        threading.Thread(target=server.serve_forever).start()
+        yield folder
+        server.shutdown()
 
 
 def cached(tmp_path):
@@ -85,18 +87,12 @@ def cached(tmp_path):
 
 def build(name="tiny", **arguments):
     arguments = {"input_shape": (64, 64, 3), **arguments}
-    if name == "tiny":
-        return models.ResNet(TINY, **arguments)
-    return models.build(name, **arguments)
+    return models.ResNet(NETWORKS[name], **arguments)
 
 
 def assert_golden(model, but=()):
-    spec = TINY if model.name == "tiny" else specs.RESNETS[model.name]
-    networks.assert_weights(model, timm_golden.weights(spec), but)
-
-
-def assert_fetched():
-    assert_golden(build(weights="imagenet"))
+    golden = timm_golden.weights(NETWORKS[model.name])
+    networks.assert_weights(model, golden, but)
 
 
 def refused(tmp_path, message, error=ValueError):
@@ -165,71 +161,57 @@ def test_what_is_not_the_file_is_not_kept(hub, files, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_the_hash_that_is_known_is_checked(hub, files, tmp_path, monkeypatch):
-    """Whatever the hub states, and of what lies in the cache, too."""
-    content = files["tiny"].read_bytes()
-    known = hashlib.sha256(content).hexdigest()
-    published = dataclasses.replace(PUBLISHED["tiny"], sha256=known)
-    monkeypatch.setitem(PUBLISHED, "tiny", published)
+def test_hashes_are_checked(hub, files, tmp_path, monkeypatch, capsys):
+    content, revision = files["tiny"].read_bytes(), "12ab" * 10
     changed = bytearray(content)
     changed[-1] ^= 1  # One bit of one weight: names and shapes are right.
-    other = hashlib.sha256(changed).hexdigest()
-    monkeypatch.setattr(_Handler, "stated", {"X-Linked-Etag": f'"{other}"'})
-    (hub / "tiny").write_bytes(changed)
-    refused(tmp_path, f"must be {known}. Received: {other}", OSError)
-    (hub / "tiny").write_bytes(content)
-    assert_fetched()
-    for path in tmp_path.glob("keras/**/*.safetensors"):
-        path.write_bytes(changed)
-    assert_fetched()
-
-
-@pytest.mark.slow
-def test_where_no_hash_is_known_the_hubs_is_checked(
-    hub, files, tmp_path, monkeypatch, capsys
-):
-    """Of the revision that it names; what was compared is said."""
-    content, revision = files["tiny"].read_bytes(), "12ab" * 10
-    stated = hashlib.sha256(content).hexdigest()
-    headers = {"X-Repo-Commit": revision, "X-Linked-Etag": f'"{stated}"'}
-    monkeypatch.setattr(_Handler, "stated", headers)
+    known, other = (hashlib.sha256(x).hexdigest() for x in (content, changed))
     path = hub.with_name(revision) / "tiny"
     path.parent.mkdir()
-    path.write_bytes(bytes(len(content)))
-    refused(tmp_path, f"SHA-256 must be {stated}", OSError)
+
+    def state(sha256):
+        headers = {"X-Repo-Commit": revision, "X-Linked-Etag": f'"{sha256}"'}
+        monkeypatch.setattr(_Handler, "stated", headers)
+
+    # What the hub states, of the revision that it names; that is said.
+    state(known)
+    path.write_bytes(changed)
+    refused(tmp_path, f"SHA-256 must be {known}", OSError)
     path.write_bytes(content)
-    assert_fetched()
+    assert_golden(build(weights="imagenet"))
     said = capsys.readouterr().err
-    assert f"/resolve/{revision}/tiny. Their SHA-256, {stated}, is what" in said
-
-
-def clothes():
-    """The first test image of every class of Fashion-MNIST, in order."""
-    content = tf.io.read_file(str(records.ROOT / "docs/fashion_mnist.png"))
-    return tf.stack(tf.split(tf.io.decode_png(content), 10, axis=1))
+    assert f"/resolve/{revision}/tiny. Their SHA-256, {known}, is what" in said
+    # What is known, whatever the hub states; also of what is in the cache.
+    published = dataclasses.replace(PUBLISHED["tiny"], sha256=known)
+    monkeypatch.setitem(PUBLISHED, "tiny", published)
+    state(other)
+    for file in (path, *tmp_path.glob("keras/**/*.safetensors")):
+        file.write_bytes(changed)
+    refused(tmp_path, f"must be {known}. Received: {other}", OSError)
+    path.write_bytes(content)
+    assert_golden(build(weights="imagenet"))
 
 
 def test_weights_of_fashion_mnist_know_clothes():
+    """The first test image of every class, in order."""
+    content = tf.io.read_file(str(records.ROOT / "docs/fashion_mnist.png"))
+    images = tf.stack(tf.split(tf.io.decode_png(content), 10, axis=1))
     model = models.LambdaResNetSmall28(weights="fashion_mnist")
-    np.testing.assert_array_equal(
-        np.argmax(model.predict(clothes(), verbose=0), axis=-1), np.arange(10)
-    )
+    scores = model.predict(images, verbose=0)
+    np.testing.assert_array_equal(np.argmax(scores, axis=-1), np.arange(10))
 
 
 def small(name="LambdaResNetSmall28", **arguments):
-    shape = 32, 32, 1
-    return build(name, weights="fashion_mnist", input_shape=shape, **arguments)
+    arguments = {"input_shape": (32, 32, 1), **arguments}
+    return models.build(name, weights="fashion_mnist", **arguments)
 
 
-def test_weights_of_fashion_mnist_begin_another_task():
+def test_weights_of_fashion_mnist_are_of_one_network():
     expected = models.named_weights(small(dropout_rate=0.5))
     for model in (small(classes=3), small(endpoints=("c2", "c3"))):
         for key, weight in models.named_weights(model).items():
             if not key.startswith("predictions/"):
                 np.testing.assert_array_equal(weight, expected[key], key)
-
-
-def test_weights_of_fashion_mnist_are_of_one_network():
     with pytest.raises(ValueError, match="Received: LambdaMobileNetV2."):
         small("LambdaMobileNetV2")
     with pytest.raises(ValueError, match="Small28, with other strides, scope"):
@@ -249,3 +231,109 @@ def test_weights_of_fashion_mnist_are_one_file(tmp_path, monkeypatch):
         small()
     path.write_bytes(whole)
     assert small()
+
+
+@pytest.fixture
+def theirs(tmp_path, monkeypatch):
+    """A file of timm's layout, of seven classes."""
+    monkeypatch.setitem(specs.RESNETS, "tiny", TINY)
+    path = tmp_path / "theirs.safetensors"
+    write_safetensors(path, timm_golden.state_dict(TINY, classes=7))
+    return path
+
+
+def test_there_and_back_by_the_command(theirs, tmp_path, capsys):
+    ours, back = tmp_path / "ours.npz", tmp_path / "back.safetensors"
+    assert main(f"from-timm {theirs} {ours} --model tiny".split()) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == f"Wrote {ours}"
+    rows = {line.split()[0]: line.split(None, 2)[1:] for line in lines[2:-1]}
+    assert rows.keys() == read_safetensors(theirs).keys()
+    parts = ("query", "key", "value")
+    kernels = [f"stage4_block1_lambda/{part}/kernel" for part in parts]
+    row = rows["stages.2.0.self_attn.qkv.weight"]
+    assert row == ["20x16x1x1", ", ".join(kernels)]
+    assert "counter" in rows["stem.conv1.bn.num_batches_tracked"][1]
+
+    model = build(input_shape=(32, 32, 3), classes=7)
+    models.load_weights(model, ours)
+    shown = " ".join(f"{text}," for _, text in rows.values())
+    for name in models.named_weights(model):
+        assert shown.count(f"{name},") == 1, name
+
+    assert main(f"to-timm {ours} {back} --model tiny".split()) == 0
+    assert capsys.readouterr().out.splitlines()[:-1] == lines[:-1]
+    assert back.read_bytes() == theirs.read_bytes()
+
+
+@pytest.mark.slow
+def test_what_is_refused_writes_nothing(theirs, tmp_path, capsys, monkeypatch):
+    weights = tmp_path / "weights.npz"
+    models.save_weights(build(), weights)
+    before = sorted(tmp_path.iterdir())
+    new, out = f"{tmp_path}/new.npz", f"{tmp_path}/new.safetensors"
+    for command, message in (
+        (f"from-timm lambda_resnet26 {new}", "one of .*Did you mean"),
+        (f"from-timm {theirs} {new}", "--model must be given .*el=None"),
+        (f"from-timm {theirs} {new} --model Tiny", "Did you mean 'tiny'"),
+        (f"from-timm {theirs} {out} --model tiny", "`destination` must end"),
+        (f"to-timm {weights} {out} --model LambdaResNet26T", "missing in the"),
+    ):
+        assert main(command.split()) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.startswith("python -m lambdanet_tf.convert: ")
+        assert re.search(message, captured.err)
+        assert sorted(tmp_path.iterdir()) == before
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(ImportError, match=r"lambdanet-tf\[pretrained\]"):
+        models.LambdaResNet26T(weights="imagenet")  # Nothing is fetched.
+
+
+def entry(dtype, shape, begin, end):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+def by_hand(tmp_path, header, data=b""):
+    """A file of a header of any kind, and bytes behind it."""
+    path = tmp_path / "file.safetensors"
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return path
+
+
+def test_half_floats(tmp_path):
+    header = {"half": entry("F16", [2], 0, 4), "bf": entry("BF16", [2], 4, 8)}
+    half, brain = np.float16([0.5, 65504]), np.float32([1.5, -np.inf])
+    data = half.tobytes() + bytes([0xC0, 0x3F, 0x80, 0xFF])
+    arrays = read_safetensors(by_hand(tmp_path, header, data))
+    np.testing.assert_array_equal(arrays["half"], half, strict=True)
+    np.testing.assert_array_equal(arrays["bf"], brain, strict=True)
+
+
+def test_what_is_written_is_read(tmp_path, rng):
+    arrays = {
+        "a": np.array(7),
+        "strided": rng.normal(size=[4, 5]).astype(np.float32)[::2, ::-1],
+    }
+    path = tmp_path / "file.safetensors"
+    write_safetensors(path, arrays)
+    content, back = path.read_bytes(), read_safetensors(path)
+    assert back.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(back[name], array, strict=True)
+    with pytest.raises(ValueError, match="a of float16"):
+        write_safetensors(path, {"a": np.zeros(3, np.float16)})
+    assert path.read_bytes() == content
+
+
+def test_damaged_files(tmp_path):
+    for header, data in (
+        ({"a": entry("F32", [2], 0, 8)}, bytes(7)),
+        ({"a": entry("F64", [1], 0, 8)}, bytes(8)),
+        (b"[" * 100_000, b""),
+    ):
+        path = by_hand(tmp_path, header, data)
+        with pytest.raises(ValueError, match="safetensors|must be F32") as info:
+            read_safetensors(path)
+        assert str(path) in str(info.value)

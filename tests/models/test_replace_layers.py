@@ -1,5 +1,7 @@
 """Layers put into networks of others: what changes, and what stays."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -14,6 +16,7 @@ from tests.support import checks
 from tests.support.arrays import assert_same
 
 KERAS = tf.keras.layers
+TF_IDF = {"output_mode": "tf_idf", "max_tokens": 9, "pad_to_max_tokens": True}
 
 
 def model_of(call, *shapes, **arguments):
@@ -39,23 +42,23 @@ def keep(layer, place):
     """A rule that replaces nothing."""
 
 
-def rule_of(make, *names):
-    """A rule for the layers of these names."""
-    return lambda layer, place: make() if layer.name in names else None
-
-
-# Networks of others, of which convolutions, and how many there are.
-NETWORKS = [
-    ("ResNet50", 64, {"names": "conv[45]_block"}, 9),
-    ("EfficientNetV2B0", 64, {"max_size": 16}, 3),
-    ("InceptionV3", 96, {}, 17),
-]
+def put(make, *names):
+    """A rule for the layers of these names, or for `middle`."""
+    chosen = names or ("middle",)
+    return lambda layer, place: make() if layer.name in chosen else None
 
 
 @pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.filterwarnings("ignore:Two lambda layers in direct succession")
-@pytest.mark.parametrize(("name", "size", "chosen", "count"), NETWORKS)
+@pytest.mark.parametrize(
+    ("name", "size", "chosen", "count"),
+    [
+        ("ResNet50", 64, {"names": "conv[45]_block"}, 9),
+        ("EfficientNetV2B0", 64, {"max_size": 16}, 3),
+        ("InceptionV3", 96, {}, 17),
+    ],
+)
 def test_what_a_rule_leaves_is_kept(name, size, chosen, count, rng):
     model = getattr(tf.keras.applications, name)(
         input_shape=(size, size, 3), weights=None, classes=10
@@ -85,19 +88,19 @@ def test_what_a_rule_leaves_is_kept(name, size, chosen, count, rng):
 @pytest.mark.parametrize(
     ("arguments", "kinds"),
     [
-        ({"padding": "same", "use_bias": False}, ["LambdaLayer"]),
-        ({"strides": 2, "padding": "same", "use_bias": False}, ["LambdaConv"]),
-        ({"dilation_rate": 2, "padding": "same", "use_bias": False},
-         ["LambdaConv"]),
-        ({"padding": "same"}, ["LambdaLayer", "BatchNormalization"]),
-        ({"padding": "same", "activation": "relu"},
-         ["LambdaLayer", "BatchNormalization", "Activation"]),
-        ({"padding": "same", "activation": "relu", "use_bias": False},
-         ["LambdaLayer", "Activation"]),
+        ({}, ["LambdaLayer"]),
+        ({"strides": 2}, ["LambdaConv"]),
+        ({"dilation_rate": 2}, ["LambdaConv"]),
+        ({"use_bias": True}, ["LambdaLayer", "BatchNormalization"]),
+        ({"activation": "relu"}, ["LambdaLayer", "Activation"]),
+        (
+            {"activation": "relu", "use_bias": True},
+            ["LambdaLayer", "BatchNormalization", "Activation"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_a_convolution_is_followed_by(arguments, kinds, rng):
-    model = small(**arguments)
+    model = small(**{"padding": "same", "use_bias": False, **arguments})
     checks.randomize(model, rng)
     new = models.replace_layers(model, models.convolution_rule(names="middle"))
     made = [x for x in new.layers if x.name.startswith("middle")]
@@ -110,119 +113,78 @@ def test_what_a_convolution_is_followed_by(arguments, kinds, rng):
         assert np.min(made[-1](-np.ones([1, 6, 6, 8], "float32"))) == 0
 
 
-def test_no_second_normalization():
-    def call(x):
-        x = KERAS.Conv2D(8, 3, padding="same", name="conv")(x)
-        return KERAS.BatchNormalization()(x)
-
-    new = models.replace_layers(model_of(call, (8, 8, 4)), _RULE)
-    assert len(new.layers) == 3
-
-
-@pytest.mark.slow
-def test_attention_becomes_causal_and_keeps_masks(rng):
-    def first_of(causal):
-        words = tf.keras.Input((12,), dtype="int32")
-        embedding = KERAS.Embedding(50, 16, mask_zero=True, name="words")
-        x = embedding(words)
-        x = KERAS.MultiHeadAttention(2, 8)(x, x, use_causal_mask=causal)
-        model = tf.keras.Model(words, x)
-        new = models.replace_layers(model, models.attention_rule())
-        return new.get_layer("words"), new
-
-    text = rng.integers(1, 50, [2, 12]).astype("int32")
-    later = text.copy()
-    later[:, 7:] = 3
-    _, inner = first_of(causal=True)
-    np.testing.assert_array_equal(inner(text)[:, :7], inner(later)[:, :7])
-    embedding, inner = first_of(causal=False)
-    text[:, 8:] = 0  # padding, which no other word reads
-    outputs = inner(text)[:, :8]
-    embedding.embeddings.assign_add(np.arange(50)[:, None] == np.zeros([1, 16]))
-    checks.assert_close(inner(text)[:, :8], outputs, 1e-6)
-
-
-def test_an_attention_mask_is_passed_on(rng):
+@pytest.mark.parametrize("causal", [False, True])
+def test_masks_are_passed_on(causal, rng):
     words = tf.keras.Input((6, 8))
     mask = tf.keras.Input((6, 6), dtype="bool")
-    outputs = KERAS.MultiHeadAttention(2, 4)(words, words, attention_mask=mask)
-    model = tf.keras.Model([words, mask], outputs)
+    masks = {"use_causal_mask": True} if causal else {"attention_mask": mask}
+    outputs = KERAS.MultiHeadAttention(2, 4)(words, words, **masks)
+    model = tf.keras.Model([words] if causal else [words, mask], outputs)
     new = models.replace_layers(model, models.attention_rule(scope=5))
     x = rng.normal(size=[1, 6, 8]).astype("float32")
     mask = np.ones([1, 6, 6], bool)
     mask[..., 4:] = False
-    outputs = new([x, mask])
+    given = [x] if causal else [x, mask]
+    outputs = new(given)
     x[:, 5] += 1.0
-    checks.assert_close(new([x, mask])[:, :5], outputs[:, :5], 1e-6)
+    checks.assert_close(new(given)[:, :5], outputs[:, :5], 1e-6)
 
 
 def test_operations_shared_layers_and_several_inputs(rng):
-    images = {
-        name: tf.keras.Input((8, 8, 3), name=name) for name in ("left", "right")
-    }
-    shared = tf.keras.Sequential(
-        [tf.keras.Input((8, 8, 3)), KERAS.Conv2D(8, 3, padding="same")]
+    images = {k: tf.keras.Input((8, 8, 3), name=k) for k in ("left", "right")}
+    convolution, norm = (
+        KERAS.Conv2D(8, 3, padding="same"),
+        KERAS.BatchNormalization(),
     )
+    shared = model_of(lambda x: norm(convolution(x)), (8, 8, 3))
     dense = KERAS.Dense(4)
     sides = [shared(2.0 * x - 1.0) for x in images.values()]
     x = sides[0][:, 1:] + sides[1][:, :-1]
-    scale = KERAS.Lambda(lambda x: 3.0 * x, output_shape=(7, 8, 8))(x)
-    outputs = [dense(scale), {"x": dense(-x)}]
+    outputs = [dense(KERAS.Lambda(lambda x: 3.0 * x)(x)), {"x": dense(-x)}]
     model = tf.keras.Model(images, outputs)
     given = {k: rng.random((2, 8, 8, 3), "float32") for k in images}
-    same = models.replace_layers(model, keep)
-    pair = tf.nest.flatten(model(given)), tf.nest.flatten(same(given))
-    assert_same(*pair)
-    assert isinstance(same(given)[1], dict)
+    same = models.replace_layers(model, keep)(given)
+    assert_same(tf.nest.flatten(model(given)), tf.nest.flatten(same))
+    assert isinstance(same[1], dict)
     new = models.replace_layers(model, models.convolution_rule())
     (inner,) = [x for x in new.layers if isinstance(x, tf.keras.Model)]
-    assert isinstance(inner.layers[1], LambdaLayer)
+    kinds = [type(layer).__name__ for layer in inner.layers[1:]]
+    assert kinds == ["LambdaLayer", "BatchNormalization"]  # no second one
     assert np.all(np.isfinite(new(given)[0]))
 
 
-ADAPTED = {
-    "Normalization": ({}, [[1.0, 5.0, 2.0], [7.0, 2.0, 2.5]]),
-    "StringLookup": (
-        {"output_mode": "tf_idf", "max_tokens": 9, "pad_to_max_tokens": True},
-        [["a"], ["b"], ["a"]],
-    ),
-    "IntegerLookup": ({"mask_token": 0}, [[5], [7], [5]]),
-}
-
-
-@pytest.mark.parametrize("name", ADAPTED)
 @pytest.mark.parametrize(
-    "copied",
+    ("name", "arguments", "data"),
     [
-        lambda model: models.replace_layers(model, keep),
-        lambda model: models.resize_embeddings(model, model.input_shape[1:]),
-        models.clone_network,
-        fold_batch_norm,
+        ("Normalization", {}, [[1.0, 5.0, 2.0], [7.0, 2.0, 2.5]]),
+        ("StringLookup", TF_IDF, [["a"], ["b"], ["a"]]),
+        ("IntegerLookup", {"mask_token": 0}, [[5], [7], [5]]),
     ],
 )
-def test_what_was_adapted_and_is_no_weight(name, copied):
-    arguments, data = ADAPTED[name]
+def test_what_was_adapted_and_is_no_weight(name, arguments, data):
     data = tf.constant(data)
     layer = getattr(KERAS, name)(**arguments)
     layer.adapt(data)
     model = model_of(layer, data.shape[1:], dtype=data.dtype)
-    copy = copied(model)
-    if copied is models.clone_network:  # It copies no weights.
-        copy.set_weights(model.get_weights())
-        weight_names.finalize_states(copy)
-    assert copy.layers[-1] is not layer
-    np.testing.assert_array_equal(copy(data), model(data))
+    clone = models.clone_network(model)  # It copies no weights.
+    clone.set_weights(model.get_weights())
+    weight_names.finalize_states(clone)
+    for copy in (
+        clone,
+        models.replace_layers(model, keep),
+        models.resize_embeddings(model, model.input_shape[1:]),
+        fold_batch_norm(model),
+    ):
+        assert copy.layers[-1] is not layer
+        np.testing.assert_array_equal(copy(data), model(data))
 
 
-def attention(name, *shapes, **arguments):
+def attention(*shapes, scores=False, **arguments):
     """A model of attention that reads its first input with its last."""
-    layer = KERAS.MultiHeadAttention(2, 4, name=name, **arguments)
-    return model_of(lambda *x: layer(x[0], x[-1]), *shapes)
-
-
-def scored():
-    layer = KERAS.MultiHeadAttention(2, 4, name="scored")
-    return model_of(lambda x: layer(x, x, return_attention_scores=True), (5, 8))
+    layer = KERAS.MultiHeadAttention(2, 4, name="heads", **arguments)
+    return model_of(
+        lambda *x: layer(x[0], x[-1], return_attention_scores=scores), *shapes
+    )
 
 
 def twice():
@@ -230,56 +192,41 @@ def twice():
     return model_of(lambda x: layer(layer(x)), (8, 8, 4))
 
 
-class Opaque(KERAS.Layer):
+class Opaque(KERAS.Identity):
     """A layer whose configuration lacks an argument."""
 
     def __init__(self, size):
         super().__init__(name="opaque")
 
-    def call(self, x):
-        return x
-
     def get_config(self):
         return {"name": self.name}
 
 
-_RULE, _ATTENTION = models.convolution_rule(), models.attention_rule()
-_MIDDLE = models.convolution_rule(names="middle")
+_RULE, _HEADS = models.convolution_rule(), models.attention_rule()
+_MIDDLE = models.convolution_rule(max_size=6)  # `first` sees 8x8.
+_GLOBAL = models.convolution_rule(None, max_size=6)
 _ONE = LambdaConv(8, 3, padding="valid")
-_SHORT, _LONG = (5, 8), (7, 8)
-REFUSED = {
-    "grouped": (lambda: small(groups=2), _RULE, "'middle'.*grouped='leave'"),
-    "regularizer": (lambda: small(activity_regularizer="l2"), _MIDDLE,
-                    "'middle'.*`activity_regularizer`"),
-    "shared": (twice, _RULE, "'twice'.*shared, called 2 times.*`names`"),
-    "global_strides": (lambda: small(strides=2),
-                       models.convolution_rule(None, names="middle"),
-                       "'middle'.*strides.*`scope`"),
-    "cross_attention": (lambda: attention("crossing", _SHORT, _LONG),
-                        _ATTENTION, "'crossing'.*context=value"),
-    "scores": (scored, _ATTENTION, "'scored'.*attention scores"),
-    "axes": (lambda: attention("along_rows", (5, 6, 8), attention_axes=2),
-             _ATTENTION, r"'along_rows'.*attention_axes=\(2,\)"),
-    "shape": (small, rule_of(lambda: LambdaLayer(12), "middle"),
-              r"'middle'.*\(None, 6, 6, 12\) and must stay \(None, 4, 4, 8\)"),
-    "heads": (small, rule_of(lambda: LambdaLayer(num_heads=3), "middle"),
-              "'middle' cannot be replaced by LambdaLayer.*divisible"),
-    "no_layer": (small, rule_of(lambda: 3, "middle"),
-                 "must return None, a layer"),
-    "one_for_two": (small, rule_of(lambda: _ONE, "first", "middle"),
-                    "a new layer each time"),
-    "tensors": (lambda: attention("crossing", _SHORT, _LONG),
-                rule_of(lambda: LambdaLayer(8), "crossing"),
-                "'crossing'.*called with `value`, which a LambdaLayer"),
-    "no_copy": (lambda: model_of(Opaque(3), _SHORT), keep,
-                "'opaque', a Opaque, cannot be copied"),
-    "no_model": (lambda: 3, keep, "must be a model of `tf.keras`"),
-}  # fmt: skip
+crossing = functools.partial(attention, (5, 8), (7, 8))
+REFUSED = [
+    (lambda: small(groups=2), _RULE, "'middle'.*grouped='leave'"),
+    (lambda: small(activity_regularizer="l2"), _MIDDLE, "'middle'.*activity"),
+    (lambda: small(strides=2), _GLOBAL, "'middle'.*strides.*`scope`"),
+    (twice, _RULE, "'twice'.*shared, called 2 times.*`names`"),
+    (crossing, _HEADS, "'heads'.*context=value"),
+    (lambda: attention((5, 8), scores=True), _HEADS, "attention scores"),
+    (lambda: attention((5, 6, 8), attention_axes=2), _HEADS, r"axes=\(2,\)"),
+    (small, put(lambda: LambdaLayer(12)), r"6, 12\) and must stay .*4, 8\)"),
+    (small, put(lambda: LambdaLayer(num_heads=3)), "by LambdaLayer.*divisible"),
+    (small, put(lambda: 3), "must return None, a layer"),
+    (small, put(lambda: _ONE, "first", "middle"), "a new layer each time"),
+    (crossing, put(lambda: LambdaLayer(8), "heads"), "called with `value`"),
+    (lambda: model_of(Opaque(3), (5, 8)), keep, "'opaque', a Opaque, cannot"),
+    (lambda: 3, keep, "must be a model of `tf.keras`"),
+]
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused(name):
-    make, rule, message = REFUSED[name]
+@pytest.mark.parametrize(("make", "rule", "message"), REFUSED)
+def test_what_is_refused(make, rule, message):
     model = make()
     with pytest.raises(ValueError, match=message):
         models.replace_layers(model, rule)

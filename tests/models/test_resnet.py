@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf import layers
 from lambdanet_tf import models
 from lambdanet_tf import specs
-from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.models import builders
 from lambdanet_tf.models.images import PREPROCESSING
+from lambdanet_tf.models.images import _RangeCheck
 from lambdanet_tf.serving import fold_batch_norm
 from tests.support import checks
 from tests.support import networks
@@ -56,10 +57,9 @@ def test_residual_branches_are_zero_at_the_start(name, arguments):
     ]
     assert len(branches) >= len([x for x in model.layers if "_add" in x.name])
     images = networks.some_images(2, *arguments["input_shape"])
+    probe = tf.keras.Model(model.input, branches)
     for training in (False, True):
-        outputs = tf.keras.Model(model.input, branches)(
-            images, training=training
-        )
+        outputs = probe(images, training=training)
         assert all(np.all(output == 0) for output in outputs)
 
 
@@ -86,37 +86,42 @@ def test_hybrid_block_is_the_paper_in_numpy():
     checks.assert_close(model(images), x, 1e-10)
 
 
-def test_shared_embeddings_are_one_table_per_stage():
+def test_symmetric_padding_is_the_same_on_both_sides():
     model = networks.tiny(
-        stages=("LLL",), widths=(8,), strides=(2,), share_embeddings=True
+        padding="symmetric",
+        stem_kernel_size=7,
+        stem_strides=(2,),
+        stem_pool=True,
+        activation="silu",  # Negative, so that zeros would win a maximum.
+        include_preprocessing=False,
     )
-    first, second, third = (
-        layer.position_embedding
-        for layer in model.layers
-        if isinstance(layer, LambdaLayer)
-    )
-    # The first block of a stage sees another number of positions.
-    assert first.name == "position_embedding"
-    assert second.name == "stage2_embedding"
-    assert second is third
+    networks.vary(model)
+    names = ("stem_conv1", "stem_conv1_act", "stem_pool")
+    outputs = [model.get_layer(name).output for name in names]
+    images = networks.some_images(2, 16, 16, 3)
+    filtered, dense, pooled = tf.keras.Model(model.input, outputs)(images)
+    kernel = checks.raw(model.get_layer("stem_conv1").kernel)
+    three, one = ([[0, 0], [n, n], [n, n], [0, 0]] for n in (3, 1))
+    expected = tf.nn.conv2d(images, kernel, 2, three)
+    checks.assert_close(filtered, expected, 1e-5)
+    expected = tf.nn.max_pool2d(dense, 3, 2, one)
+    np.testing.assert_array_equal(pooled, expected)
 
 
-@pytest.mark.parametrize("name", ["LambdaResNetSmall", "LambdaResNetSmall28"])
-def test_an_input_tensor_of_none_is_none(name, monkeypatch):
+def test_an_input_tensor_of_none_is_none(monkeypatch):
     monkeypatch.setattr(builders, "ResNet", lambda spec, **given: given)
-    build = getattr(models, name)
-    assert build(input_tensor=None)["input_shape"] == build()["input_shape"]
-    assert build(input_tensor="one")["input_shape"] is None
+    for build in (models.LambdaResNetSmall, models.LambdaResNetSmall28):
+        assert build(input_tensor=None)["input_shape"] == build()["input_shape"]
+        assert build(input_tensor="one")["input_shape"] is None
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_preprocessing_inside_equals_outside(channels):
-    inside = networks.tiny(input_shape=(16, 16, channels))
-    outside = networks.tiny(
-        input_shape=(16, 16, channels), include_preprocessing=False
-    )
+    shape = 16, 16, channels
+    inside = networks.tiny(shape)
+    outside = networks.tiny(shape, include_preprocessing=False)
     models.set_weights(outside, networks.arrays(inside), "inside")
-    images = networks.some_images(2, 16, 16, channels)
+    images = networks.some_images(2, *shape)
     prepared = models.preprocess_input(images, include_preprocessing=False)
     checks.assert_close(outside(prepared), inside(images), 1e-5)
     assert models.preprocess_input(images) is images
@@ -124,9 +129,10 @@ def test_preprocessing_inside_equals_outside(channels):
 
 def test_images_are_normalized_in_single_precision():
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    layer = networks.tiny().get_layer(PREPROCESSING)
+    model = networks.tiny()
+    assert tf.as_dtype(model.output.dtype) == tf.float32
     images = networks.some_images(2, 16, 16, 3)
-    normalized = layer(images)
+    normalized = model.get_layer(PREPROCESSING)(images)
     assert normalized.dtype == tf.float32
     tf.keras.mixed_precision.set_global_policy("float32")
     expected = networks.tiny().get_layer(PREPROCESSING)(images)
@@ -135,6 +141,7 @@ def test_images_are_normalized_in_single_precision():
 
 def test_options_reach_every_layer():
     model = networks.tiny(
+        implementation="depthwise",
         norm_momentum=0.9,
         norm_epsilon=1e-5,
         use_sync_bn=True,
@@ -146,21 +153,11 @@ def test_options_reach_every_layer():
     embeddings = [w for w in kernels if "embeddings" in w.name]
     assert len(model.losses) == len(kernels) - len(embeddings)
     layer = model.get_layer("stage3_block1_lambda")
+    assert layer.implementation == "depthwise"
     norms = [x for x in model.layers if x.name.endswith("_norm")]
-    norms += [layer.query_norm, layer.value_norm]
-    for norm in norms:
+    for norm in (*norms, layer.query_norm, layer.value_norm):
         options = norm.momentum, norm.epsilon, norm.synchronized
         assert options == (0.9, 1e-5, True)
-    changes = {
-        "implementation": "depthwise",
-        "intra_depth": 3,
-        "key_normalization": "l2",
-        "query_normalization": "softmax",
-        "use_batch_norm": False,
-    }
-    layer = networks.tiny(**changes).get_layer("stage3_block1_lambda")
-    assert {name: getattr(layer, name) for name in changes} == changes
-    assert layer.query_norm is None
 
 
 def test_named_builders_show_their_arguments():
@@ -178,18 +175,12 @@ def test_named_builders_show_their_arguments():
     arguments = {"stages": ["L"], "widths": [8], "strides": [1]}
     model = models.build("ResNet50", input_shape=(32, 32, 3), **arguments)
     assert model.get_layer("stage2_block1_lambda").filters == 8
-    # Positions are those of the signature.
-    assert models.LambdaResNetSmall(False, None).output_shape[1:] == (2, 2, 512)
 
 
 @pytest.mark.slow
 def test_clones_share_what_the_network_shares(recwarn):
     network = networks.tiny(
-        stages=("LL",),
-        widths=(8,),
-        strides=(1,),
-        share_embeddings=True,
-        scope=None,
+        stages=("LL",), widths=(8,), strides=(1,), share_embeddings=True
     )
     network.trainable = False
     images = tf.keras.Input((16, 16, 3))
@@ -204,10 +195,13 @@ def test_clones_share_what_the_network_shares(recwarn):
         assert len(copy.weights) == len(model.weights)
         assert len(copy.trainable_weights) == len(model.trainable_weights) == 2
     assert not recwarn.list
-    larger = models.clone_network(network, tf.keras.Input((20, 24, 3)))
-    assert larger.output_shape == network.output_shape
-    lambdas = [x for x in larger.layers if isinstance(x, LambdaLayer)]
-    assert lambdas[0].position_embedding is lambdas[1].position_embedding
+
+
+def test_normalized_drawings_are_warned_of_and_dark_pixels_are_not(rng):
+    check, x = _RangeCheck(), rng.random((8, 9, 9, 1), "float32")
+    check(np.where(x < 0.05, -0.5, 8 * x))  # Bicubic resizing overshoots.
+    with pytest.warns(UserWarning, match="zero mean and unit variance"):
+        check((x**6 - 0.1307) / 0.3081)
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
@@ -240,3 +234,71 @@ def test_names_of_imagenet():
     assert names[281] == "tabby"
     # Two birds and machines, two bathing suits.
     assert len(set(names)) == 998
+
+
+tiny = networks.tiny
+SCORES = np.array([[0.1, 0.6, 0.3], [0.5, 0.1, 0.4]])
+decode = functools.partial(models.decode_predictions, SCORES)
+preprocess = functools.partial(models.preprocess_input, SCORES)
+convolution, heads = models.convolution_rule, models.attention_rule
+
+
+def freeze(up_to):
+    models.freeze(tiny(), up_to)
+
+
+def slow_down(decay, **arguments):
+    optimizer = tf.keras.optimizers.SGD(**arguments)
+    models.rates_by_depth(optimizer, tiny(), decay)
+
+
+def resize(input_shape):
+    """Of a model that holds one of two inputs."""
+    pair = [tf.keras.Input((6, 6, 3)) for _ in range(2)]
+    inner = tf.keras.Model(pair, tf.keras.layers.Add()(pair), name="two")
+    inputs = tf.keras.Input((6, 6, 3))
+    outer = tf.keras.Model(inputs, inner([inputs, inputs]))
+    models.resize_embeddings(outer, input_shape)
+
+
+REFUSED = [
+    (tiny, {"input_shape": (3, 16, 3)}, "at least 4x4 pixels"),
+    (tiny, {"input_shape": (16, 16)}, "`input_shape` must be"),
+    (tiny, {"endpoints": ("c2", "c6")}, "`endpoints` must be"),
+    (tiny, {"num_heads": 3}, "divisible by `num_heads`"),
+    (tiny, {"input_tensor": SCORES}, "`input_tensor` must be"),
+    (tiny, {"pooling": "mean", "include_top": False}, "`pooling` must be"),
+    (tiny, {"implementation": "fastest"}, "`implementation` must be one of"),
+    (tiny, {"weights": "imagenet"}, "`weights='imagenet'` is there for"),
+    (tiny, {"classes": 0}, "`classes` must be"),
+    (tiny, {"include_top": "LLLL"}, "`include_top`.*'LLLL'.*by keyword"),
+    (tiny, {"norm_momentum": 2.0}, "`norm_momentum`.*2.0"),
+    (models.ResNet, {"spec": networks.ATTENTION, "stages": ("A", "A", "A"),
+     "input_shape": (None, None, 3)}, "static"),
+    (models.build, {"name": "LambdaResNet50", "scopes": 3}, "mean 'scope'"),
+    (freeze, {"up_to": "stage9"}, "`up_to` must be one of.*'stage3'"),
+    (slow_down, {"decay": 1.5}, "`decay` must be"),
+    (slow_down, {"decay": 0.5, "use_ema": True}, "use_ema=True"),
+    (resize, {"input_shape": (8, 8)}, r"Received: \(8, 8\)"),
+    (resize, {"input_shape": (8, 8, 3)}, "'two' with 2 inputs"),
+    (models.resize_embeddings, {"model": layers.LambdaLayer(),
+     "input_shape": (8, 8, 3)}, "a layer that is built"),
+    (decode, {"class_names": ["ant", "bee"]}, "must hold 3 names"),
+    (decode, {}, "only for the 1000 classes"),
+    (models.decode_predictions, {"predictions": SCORES[0]},
+     r"must be \(batch, classes\)"),
+    (preprocess, {"data_format": "channels_first"},
+     "`data_format`.*'channels_last'"),
+    (convolution, {"scope": 4}, "`scope` must be odd"),
+    (convolution, {"grouped": "skip"}, "`grouped`"),
+    (convolution, {"max_size": 0}, "`max_size`"),
+    (heads, {"scope": 2}, "`scope` must be odd"),
+    (specs.Preset, {"spec": networks.TINY, "parameters": 0}, "`parameters`"),
+]  # fmt: skip
+
+
+@pytest.mark.representatives(len(REFUSED), everywhere=True)
+@pytest.mark.parametrize(("call", "arguments", "message"), REFUSED)
+def test_what_is_refused(call, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        call(**arguments)

@@ -1,5 +1,7 @@
 """Networks and layers at other sizes than those they were built for."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,6 +15,25 @@ from tests.support import checks
 from tests.support import networks
 
 KERAS = tf.keras.layers
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        networks.tiny,
+        functools.partial(networks.tiny_mobilenet, lambda_blocks=(2, 3)),
+        functools.partial(
+            models.ResNet, networks.ATTENTION, stages=("S", "SC", "S")
+        ),
+    ],
+)
+def test_free_sizes_equal_static_ones(build):
+    free = build(input_shape=(None, None, 3))
+    fixed = build(input_shape=(13, 22, 3))
+    networks.vary(free)
+    models.set_weights(fixed, networks.arrays(free), "free")
+    x = networks.some_images(2, 13, 22, 3)
+    checks.assert_close(free(x), fixed(x), 1e-4)
 
 
 def images(rng, *size):
@@ -44,21 +65,19 @@ def network(size, seed=0):
     return tf.keras.Model(inputs, outputs)
 
 
-LAYERS = {
-    "lambda": lambda: layers.LambdaLayer(num_heads=2, key_dim=3),
-    "multi_head": lambda: layers.LambdaLayer(
-        num_heads=2, key_dim=3, multi_head=True, intra_depth=2
-    ),
-    "attention": lambda: layers.RelativeAttention(num_heads=2, key_dim=3),
-    "joint": lambda: layers.RelativeAttention(
-        num_heads=2, position_embedding="joint"
-    ),
-}
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_takes_smaller_inputs_and_refuses_larger_ones(name, rng):
-    layer = LAYERS[name]()
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        ("LambdaLayer", {"key_dim": 3}),
+        ("LambdaLayer", {"key_dim": 3, "multi_head": True, "intra_depth": 2}),
+        ("RelativeAttention", {"key_dim": 3}),
+        ("RelativeAttention", {"position_embedding": "joint"}),
+    ],
+)
+def test_a_layer_takes_smaller_inputs_and_refuses_larger_ones(
+    kind, arguments, rng
+):
+    layer = getattr(layers, kind)(num_heads=2, **arguments)
     layer.build((None, 9, 7, 6))
     checks.randomize(layer, rng)
     x = rng.normal(size=(2, 5, 6, 6)).astype("float32")
@@ -119,26 +138,32 @@ def test_the_input_may_be_in_a_list_or_a_dictionary(structure):
     assert analysis.analyze(model, 5, executed=False).image_shape == (5, 3)
 
 
+@pytest.mark.slow
+def test_models_inside_are_resized_too(rng):
+    maps, inputs = tf.keras.Input((6, 5, 3)), tf.keras.Input((12, 10, 3))
+    pool = KERAS.AveragePooling2D()
+    layer = layers.LambdaLayer(6, num_heads=2)
+    inside = tf.keras.Model(maps, layer(maps))
+    model = tf.keras.Model(inputs, inside(pool(inputs)))
+    checks.randomize(model, rng)
+    smaller = models.resize_embeddings(model, (6, 8, 3))
+    x = images(rng, 6, 8)
+    checks.assert_close(smaller(x), layer(pool(x)), 5e-6)
+    larger = models.resize_embeddings(model, (17, 20, 3))
+    assert larger(images(rng, 17, 20)).shape == (2, 8, 10, 6)
+
+
 @pytest.mark.once
 @pytest.mark.skipif(not KERAS_3, reason="Keras 2 has no low-rank updates")
-@pytest.mark.parametrize(
-    "copied",
-    [
-        lambda model: models.resize_embeddings(model, (4, 4, 3)),
-        lambda model: models.replace_layers(model, lambda *_: None),
-    ],
-    ids=["resized", "replaced"],
-)
-@pytest.mark.representatives(2)
-def test_copies_have_the_low_rank_updates_and_train_them(copied, rng):
-    inputs = tf.keras.Input((4, 4, 3))
+def test_copies_have_the_low_rank_updates_and_train_them(rng):
     layer = layers.LambdaLayer(6, num_heads=2, key_dim=3)
-    model = tf.keras.Model(inputs, KERAS.Dense(5)(layer(inputs)))
-    for dense in (layer.query, layer.value, model.layers[-1]):
-        dense.enable_lora(2, lora_alpha=3)
-        dense.lora_kernel_b.assign(rng.normal(size=dense.lora_kernel_b.shape))
-    copy = copied(model)
+    model = tf.keras.Sequential([tf.keras.Input((4, 4, 3)), layer])
+    layer.query.enable_lora(2, lora_alpha=3)
+    layer.query.lora_kernel_b.assign(rng.normal(size=(2, 6)))
     x = images(rng, 4, 4)
-    np.testing.assert_allclose(copy(x), model(x), rtol=1e-4, atol=1e-4)
-    updates = [w.shape for w in model.trainable_weights]
-    assert [w.shape for w in copy.trainable_weights] == updates
+    for copy in (
+        models.resize_embeddings(model, (4, 4, 3)),
+        models.replace_layers(model, lambda *_: None),
+    ):
+        np.testing.assert_allclose(copy(x), model(x), rtol=1e-4, atol=1e-4)
+        assert len(copy.trainable_weights) == len(model.trainable_weights)

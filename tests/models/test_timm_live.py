@@ -13,7 +13,11 @@ from lambdanet_tf import models
 from lambdanet_tf import specs
 from lambdanet_tf.models.timm import weight_names as timm_names
 from tests.support import checks
+from tests.support import networks
 from tests.support import timm_golden
+from tests.support.timm_golden import EXPRESSIBLE
+from tests.support.timm_golden import TIMM_NAMES
+from tests.support.timm_golden import TINY
 
 pytestmark = [
     pytest.mark.once,
@@ -32,28 +36,59 @@ def torch():
     return timm_models.torch_beside_tensorflow()
 
 
-@pytest.mark.parametrize("name", timm_golden.TIMM_NAMES)
-def test_training_is_timms(name, torch):
-    """Batch statistics and the gradient of every weight, in float64."""
-    tf.keras.mixed_precision.set_global_policy("float64")
-    spec, batch, size = specs.RESNETS[name], 4, (64, 96)
-    if spec.scope is None:
-        size = (96, 96)
-    network = timm_models.published(timm_golden.TIMM_NAMES[name], size[0])
-    state = timm_golden.state_dict(spec, image_size=size[0])
+def theirs(spec, size, state, torch):
+    if spec.name in TIMM_NAMES:
+        network = timm_models.published(TIMM_NAMES[spec.name], size)
+    else:
+        network = timm_models.build(spec, image_size=size)
     tensors = {key: torch.tensor(array) for key, array in state.items()}
     network.load_state_dict(tensors, strict=True)
-    network = network.double().train()
+    return network
+
+
+SPECS = [specs.RESNETS[name] for name in TIMM_NAMES]
+COMPARED = [
+    *((spec, height, 1e-5) for spec in SPECS for height in (128, 160)),
+    *((specs.replace(TINY, v), 64, 2e-5) for v in EXPRESSIBLE.values()),
+]
+
+
+@pytest.mark.parametrize(("spec", "height", "tolerance"), COMPARED)
+def test_logits_are_timms(spec, height, tolerance, torch, rng):
+    size = height, height if spec.scope is None else 96
+    model = models.ResNet(
+        spec,
+        input_shape=(*size, 3),
+        classifier_activation=None,
+        include_preprocessing=False,
+    )
+    networks.vary(model)
+    tensors = timm_golden.tensors(spec, image_size=height)
+    state = timm_names.to_timm(tensors, networks.arrays(model), "ours")
+    network = theirs(spec, height, state, torch).eval()
+    images = rng.normal(size=(2, *size, 3)).astype(np.float32)
+    with torch.inference_mode():
+        logits = network(torch.tensor(images.transpose(0, 3, 1, 2)))
+    checks.assert_close(model(images), logits.numpy(), tolerance)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_training_is_timms(spec, torch):
+    """Batch statistics and the gradient of every weight, in float64."""
+    tf.keras.mixed_precision.set_global_policy("float64")
+    size = (96 if spec.scope is None else 64), 96
+    state = timm_golden.state_dict(spec, image_size=size[0])
+    network = theirs(spec, size[0], state, torch).double().train()
     rng = np.random.default_rng(2)
-    images = rng.normal(size=(batch, *size, 3)).astype(np.float32)
-    cotangent = rng.normal(size=(batch, 2048))
+    images = rng.normal(size=(4, *size, 3)).astype(np.float32)
+    cotangent = rng.normal(size=(4, 2048))
 
     x = torch.tensor(images.transpose(0, 3, 1, 2)).double().requires_grad_()
     features = network.forward_features(x).mean((2, 3))
     (features * torch.tensor(cotangent)).sum().backward()
 
-    model = models.build(
-        name,
+    model = models.ResNet(
+        spec,
         input_shape=(*size, 3),
         include_top=False,
         pooling="avg",
@@ -62,29 +97,30 @@ def test_training_is_timms(name, torch):
     tensors = timm_golden.tensors(spec, image_size=size[0])
     start = timm_names.from_timm(tensors, state, "theirs")
     models.set_weights(model, start, "theirs")
-    inputs = tf.constant(images)
-    with tf.GradientTape() as tape:
-        tape.watch(inputs)
-        outputs = model(inputs, training=True)
-        loss = tf.reduce_sum(outputs * cotangent)
-    trained = {
-        name: checks.raw(weight)
-        for name, weight in models.named_weights(model).items()
-        if "moving" not in name
-    }
-    gradients = tape.gradient(loss, {**trained, "images": inputs})
-
+    named = models.named_weights(model)
+    trained = {n: checks.raw(w) for n, w in named.items() if "moving" not in n}
+    outputs, *gradients, images_gradient = checks.with_gradients(
+        lambda *tensors: model(tensors[-1], training=True),
+        [*trained.values(), tf.constant(images)],
+        lambda outputs: tf.reduce_sum(outputs * cotangent),
+    )
     checks.assert_close(outputs, features.detach().numpy(), 1e-9)
     # Weights and gradients go the same way; it rounds them to float32.
-    theirs = {k: np.zeros_like(array) for k, array in state.items()}
+    found = {k: np.zeros_like(array) for k, array in state.items()}
     for key, parameter in network.named_parameters():
         if parameter.grad is not None:  # The classifier has none here.
-            theirs[key] = parameter.grad.numpy()
-    expected = timm_names.from_timm(tensors, theirs, "gradients")
+            found[key] = parameter.grad.numpy()
+    expected = timm_names.from_timm(tensors, found, "gradients")
     assert len(trained) > 100
-    for key in trained:
-        gradient = np.asarray(tf.convert_to_tensor(gradients[key]))
+    for key, gradient in zip(trained, gradients, strict=True):
         assert np.any(gradient != 0), key
         checks.assert_close(gradient, expected[key], 1e-7)
-    images_gradient = x.grad.numpy().transpose(0, 2, 3, 1)
-    checks.assert_close(gradients["images"], images_gradient, 1e-6)
+    expected = x.grad.numpy().transpose(0, 2, 3, 1)
+    checks.assert_close(images_gradient, expected, 1e-6)
+
+    after = {k: tensor.numpy() for k, tensor in network.state_dict().items()}
+    after = {k: 0 * x if "tracked" in k else x for k, x in after.items()}
+    after = timm_names.from_timm(tensors, after, "theirs")
+    for key, mean in networks.arrays(model).items():
+        if key.endswith("moving_mean"):
+            checks.assert_close(mean, after[key], 1e-6)

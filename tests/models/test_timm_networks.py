@@ -22,11 +22,9 @@ from tests.support.timm_golden import TINY
 def test_outputs_are_those_of_timm(name):
     golden = timm_golden.outputs(name)
     model = timm_golden.network(name)
-    stages = specs.RESNETS[name].stages
-    layers = ["stem_pool"] + [
-        f"stage{stage}_block{len(letters)}_act"
-        for stage, letters in enumerate(stages, start=2)
-    ]
+    layers = ["stem_pool"]
+    for stage, letters in enumerate(specs.RESNETS[name].stages, start=2):
+        layers.append(f"stage{stage}_block{len(letters)}_act")
     maps = [model.get_layer(layer).output for layer in layers]
     probe = tf.keras.Model(model.input, [*maps, model.output])
     *maps, logits = probe(timm_golden.image(*golden["hw"]))
@@ -58,13 +56,6 @@ def test_there_and_back_keeps_every_bit(variant):
         assert back[name].shape == array.shape
     for tensor in tensors:
         assert state[tensor.key].shape == tensor.shape
-    # From theirs: what says nothing of sizes fits, too.
-    any_size = timm_names.timm_tensors(spec)
-    again = timm_names.from_timm(any_size, state, "theirs")
-    again = timm_names.to_timm(any_size, again, "ours")
-    for key, array in state.items():
-        assert again[key].tobytes() == array.tobytes(), key
-        assert again[key].dtype == array.dtype
 
 
 @pytest.mark.parametrize(
@@ -73,12 +64,9 @@ def test_there_and_back_keeps_every_bit(variant):
         ({"se_ratio": 0.25, "se_stages": (3,)}, "squeeze-and-excitation"),
         ({"stages": ("C", "LA", "L")}, "attention"),
         ({"padding": "same"}, "padding other than 'symmetric'"),
-        ({"stem_kernel_size": 7}, "other convolutions than 3x3"),
-        ({"widths": (8, 16, 20)}, "widths that are no multiples of 8"),
         ({"share_embeddings": True}, "shared embeddings"),
         ({"intra_depth": 2}, "intra_depth above 1"),
         ({"scope": None}, "a bias of a global scope"),
-        ({"scope": (3, 5)}, "a scope not square"),
     ],
 )
 def test_what_timm_cannot_express_is_refused(changes, reason):
@@ -101,14 +89,11 @@ def test_state_dicts_that_do_not_fit():
     state = timm_golden.state_dict(spec, classes=7, image_size=32)
     key = "stages.1.0.self_attn.qkv.weight"
     counter = "stages.1.0.post_attn.num_batches_tracked"
-    lacking = {k: array for k, array in state.items() if k != key}
+    renamed = {k: array for k, array in state.items() if k != key}
+    renamed |= {"a": state[key], "b": state[key]}
     for wrong, message in (
-        (
-            {**lacking, "a": state[key], "b": state[key]},
-            f"1 missing in the file: {key}.* 2 unexpected in the file: a, b",
-        ),
+        (renamed, f"1 missing in the file: {key}.* 2 unexpected .*: a, b"),
         ({**state, key: state[key][:-1]}, rf"{key} is \(19, 16, 1, 1\)"),
-        ({**state, key: state[key][..., 0]}, rf"{key} is"),
         ({**state, key: state[key].astype(int)}, "floats.* of int64"),
         ({**state, counter: np.float32(0)}, "integers.* of float32"),
         (state, "conv_lambda.bias of theirs is not zero"),
