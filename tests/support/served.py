@@ -23,21 +23,12 @@ NAME = "LambdaResNetSmall"  # as in the example's model.config
 
 
 class Served:
-    """The mock server of exports as the example's `model.config` names them.
-
-    Args:
-        model: the Keras model.
-        export: its version folder.
-        folder: to write into.
+    """The mock server of a model's export, as `model.config` names it.
 
     Attributes:
         exported: the folders of versions 1 and 2.
-        files: three PNGs of the model's size.
-        broken: a JPEG that is none.
-        pixels: what is in the files.
-        probabilities: of Keras for them.
-        features: likewise.
-        ports: of the server, by protocol.
+        files, pixels: three PNGs of the model's size, and what is in them.
+        features, probabilities: of Keras for them.
     """
 
     def __init__(self, model, export, folder):
@@ -57,16 +48,13 @@ class Served:
         self.broken.write_bytes(self.files[0].read_bytes()[:50])
         head = classifier_of(model, ExportOptions()).dense
         network = tf.keras.Model(model.inputs, [head.input, head.output])
-        self.features, self.probabilities = network.predict(
-            self.pixels, verbose=0
-        )
+        outputs = network.predict(self.pixels, verbose=0)
+        self.features, self.probabilities = outputs
+        command = [sys.executable, "-m", "examples.serving.mock_server"]
+        command += ["--model_config_file", str(config)]
+        command += ["--port", "0", "--rest_api_port", "0"]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "examples.serving.mock_server"]
-            + ["--model_config_file", str(config)]
-            + ["--port", "0", "--rest_api_port", "0"],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
+            command, cwd=ROOT, stdout=subprocess.PIPE, text=True
         )
         ports = re.findall(r"port (\d+)", self._process.stdout.readline())
         self.ports = dict(zip(CLIENTS, ports, strict=True))
@@ -81,6 +69,5 @@ class Served:
         return contextlib.closing(CLIENTS[protocol](address, NAME))
 
     def ask(self, protocol, batch, signature):
-        """The outputs for a batch."""
         with self.client(protocol) as client:
             return client.answer(client.send(client.request(signature, batch)))

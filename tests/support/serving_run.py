@@ -39,16 +39,14 @@ def write_run(path, **changes):
     """Writes a run with random weights; returns its path and its model."""
     tf.keras.utils.set_random_seed(0)
     generator = np.random.default_rng(1)
-    run = dataclasses.replace(RUN, **changes)
+    run, folder = dataclasses.replace(RUN, **changes), RunFolder(path)
     model = models.build(run.model, **run.arguments)
     shake(model, generator)
     pathlib.Path(path).mkdir(parents=True)
-    folder = RunFolder(path)
     folder.write(run)
     folder.write_weights(model)
-    shape = (4, *run.arguments["input_shape"])
-    images = generator.uniform(0, 255, shape).astype(np.float32)
-    folder.write_examples(images, np.arange(4))
+    images = generator.uniform(0, 255, (4, *run.arguments["input_shape"]))
+    folder.write_examples(images.astype(np.float32), np.arange(4))
     return pathlib.Path(path), model
 
 
@@ -83,9 +81,7 @@ def export(model, base, name="m", examples=None, **options):
 
 
 def card_of(folder):
-    """The model card of an export."""
-    path = folder / "assets.extra/model_card.md"
-    return path.read_text(encoding="utf-8")
+    return (folder / "assets.extra/model_card.md").read_text("utf-8")
 
 
 def sign_anew(folder):
