@@ -27,15 +27,6 @@ def test_processes_of_their_own_take_turns(tmp_path, monkeypatch):
         timing.worker_turns(commands, seconds=1, most=1)
 
 
-def test_functions_take_turns():
-    calls = []
-    functions = {name: lambda name=name: calls.append(name) for name in "ab"}
-    taken = timing.turns(functions, seconds=0, least=4)
-    assert [len(x) for x in taken.values()] == [4, 4]
-    assert calls[:2] == ["a", "b"]  # not counted
-    assert all(set(calls[i : i + 2]) == {"a", "b"} for i in range(2, 10, 2))
-
-
 def test_ratios_are_of_turns():
     # A slow machine in the second half: the medians of either would mislead.
     ours, theirs = [1.0, 1.0, 4.0, 4.0], [2.0, 2.1, 8.0, 8.4]

@@ -85,15 +85,6 @@ def test_weight_decay_is_that_of_the_kernels():
     assert [*models.named_weights(copy)] == [*weights]
 
 
-def test_a_checkpoint_fits_a_network_that_drops_paths(tmp_path):
-    path = str(tmp_path / "b")
-    source, target = build(drop_path_rate=0.2), build()
-    tf.train.Checkpoint(backbone=source).write(path)
-    status = tf.train.Checkpoint(backbone=target).read(path)
-    status.assert_existing_objects_matched()
-    assert_weights(target, models.named_weights(source))
-
-
 def test_begins_from_a_weight_file(tmp_path):
     source = models.build(**TINY, input_shape=(32, 32, 3), classes=7)
     path = tmp_path / "weights.npz"

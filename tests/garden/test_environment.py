@@ -38,8 +38,3 @@ def test_with_another_tensorflow(monkeypatch):
 def test_with_keras_3(monkeypatch):
     with pytest.raises(ImportError, match="TF_USE_LEGACY_KERAS=1 before"):
         import_anew(monkeypatch)
-
-
-@pytest.mark.garden
-def test_registering_twice_is_harmless(monkeypatch):
-    import_anew(monkeypatch).register()

@@ -1,16 +1,11 @@
 """Every layer of the table through every way that TensorFlow runs and saves it.
 
 All of them stand side by side in one model: what fails is named by its row. A
-layer that passes here can be traced, compiled, saved, restored, exported,
-distributed and read by the other Keras without changing one output.
+layer that passes here can be traced, compiled, saved, restored and distributed
+without changing one output. What an export computes, `test_as_a_user.py` shows.
 """
 
 import functools
-import inspect
-import os
-import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -18,7 +13,6 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import ops
-from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers.randomness import random_streams
 from tests.support import cases
 from tests.support import checks
@@ -48,14 +42,6 @@ def model_of(rows=CASES):
     return shared_model(tuple(case.name for case in rows))
 
 
-def of_any_batch(data):
-    """What stands for these tensors in a graph for batches of any size."""
-    return {
-        name: tf.TensorSpec([None, *x.shape[1:]], x.dtype, name)
-        for name, x in data.items()
-    }
-
-
 def test_every_public_layer_is_in_the_table():
     public = {
         value
@@ -65,29 +51,6 @@ def test_every_public_layer_is_in_the_table():
     assert public == {case.layer for case in CASES}
     assert {layer.__name__ for layer in public} == set(layers.__all__)
     assert len({case.name for case in CASES}) == len(CASES)
-
-
-# What a layer of Keras keeps, and how, is for Keras to say.
-@pytest.mark.every_lane
-@pytest.mark.parametrize(
-    "case", [c for c in CASES if c.has_own_config], ids=lambda case: case.name
-)
-def test_arguments_attributes_and_config_are_the_same_set(case):
-    layer = case.make(name=case.name)
-    config = layer.get_config()
-    names = {*inspect.signature(type(layer).__init__).parameters}
-    names -= {"self", "kwargs"}
-    assert set(config) == names | {"name", "trainable", "dtype"}
-    assert not [name for name in names if not hasattr(layer, name)]
-    config = checks.plain(config)
-    for name, value in case.arguments.items():
-        if isinstance(value, str | int | float | bool | tuple | None):
-            assert config[name] == checks.plain(value), name
-    for given in (layer.get_config(), config):
-        copy = type(layer).from_config(given)
-        assert checks.plain(copy.get_config()) == config
-    built = model_of().get_layer(case.name)
-    assert checks.plain(built.get_config()) == config, "changed by building"
 
 
 def shapes_of(outputs):
@@ -208,8 +171,12 @@ def test_a_batch_without_examples_changes_nothing(rows):
     model, data = random_model(rows), cases.joint_data(rows=rows)
     before = model.get_weights()
     variables = [checks.raw(w) for w in model.trainable_weights]
+    any_batch = {
+        name: tf.TensorSpec([None, *x.shape[1:]], x.dtype, name)
+        for name, x in data.items()
+    }
 
-    @tf.function(input_signature=[of_any_batch(data)])
+    @tf.function(input_signature=[any_batch])
     def step(empty):
         with tf.GradientTape() as tape:
             outputs = model(empty, training=True)
@@ -259,27 +226,6 @@ def test_files_are_bit_equal(rows, tmp_path):
     assert restored.count_params() == model.count_params()
     for case in rows:
         assert type(restored.get_layer(case.name)) is case.layer
-
-
-@pytest.mark.thorough
-def test_model_export(tmp_path):
-    model, export = model_of(), {"verbose": False} if KERAS_3 else {}
-    model.export(str(tmp_path / "exported"), **export)
-    restored = tf.saved_model.load(str(tmp_path / "exported"))
-    serve = restored.signatures["serving_default"]
-    # Which kernels are fused, and so round, depends on the shapes that a graph
-    # knows: the same are known here.
-    reference = tf.function(
-        lambda inputs: model(inputs, training=False),
-        input_signature=[of_any_batch(cases.joint_data())],
-    )
-    for batch in (1, 3):
-        data = cases.joint_data(batch)
-        expected = reference(data)
-        assert_all_close(model(data), expected, 1e-6)
-        assert_all_close(serve(**data), expected, 0)
-        if KERAS_3:  # tf_keras gives the function another signature.
-            assert_all_close(restored.serve(data), expected, 0)
 
 
 @pytest.mark.slow
@@ -344,20 +290,3 @@ def test_two_replicas_equal_one_device(rows, two_replicas):
     assert_all_close(outputs, expected, 1e-6)
     halves = [sum(of_each(gradient)) for gradient in gradients]
     checks.assert_each_close(halves, whole, 1e-5)
-
-
-@pytest.mark.thorough
-def test_weights_of_the_other_keras(tmp_path):
-    other = {"TF_USE_LEGACY_KERAS": "1" if KERAS_3 else "0"}
-    subprocess.run(
-        [sys.executable, "-m", "tests.support.cases", str(tmp_path)],
-        cwd=pathlib.Path(__file__).parents[2],
-        env={**os.environ, **other},
-        check=True,
-    )
-    model = cases.joint()
-    model.load_weights(tmp_path / "layers.weights.h5")
-    with np.load(tmp_path / "layers.npz") as file:
-        data = {name: tf.constant(file[name]) for name in cases.joint_data()}
-        expected = {case.name: file[case.name] for case in CASES}
-    assert_all_close(model(data), expected, 1e-6)

@@ -152,17 +152,6 @@ def test_what_is_shared_stays_so_or_is_warned_of(way, tmp_path):
         assert len(model.trainable_weights) == 2 * 7 + 1
 
 
-def test_table_called_gives_the_embedding_of_every_pair():
-    table = layers.RelativePositionEmbedding(3, intra_depth=2, scope=(3, 5))
-    pairs = table(tf.zeros([2, 3, 4, 7])).numpy()
-    entries, grid = checks.raw(table.embeddings).numpy(), [*np.ndindex(3, 4)]
-    for n, m in np.ndindex(12, 12):
-        row, column = np.add((1, 2), np.subtract(grid[m], grid[n]))
-        inside = 0 <= row < 3 and 0 <= column < 5
-        expected = entries[row, column] if inside else 0 * entries[0, 0]
-        np.testing.assert_array_equal(pairs[n, m], expected)
-
-
 def test_an_argument_is_declared_once():
     class Scaled(layers.Dropout):
         scale: float = argument(default=1.0, check=fraction)

@@ -152,13 +152,6 @@ SINGLE_PRECISION = {
 }
 
 
-def layer_and_inputs(kind, rng, **given):
-    layer_type, arguments, grid = SINGLE_PRECISION[kind]
-    x = normal(rng, 2, *grid, 11)
-    layer = built(x, layer_type, seed=3, **_SMALL, **arguments, **given)
-    return layer, {"inputs": x}
-
-
 # Every kind by the algorithm that is chosen; of each algorithm what rounds:
 # its sums over a line and over a map.
 @pytest.mark.parametrize(
@@ -175,14 +168,7 @@ def layer_and_inputs(kind, rng, **given):
     ids=str,
 )
 def test_single_precision(kind, given, training, rng):
-    layer, inputs = layer_and_inputs(kind, rng, **given)
-    checks.assert_equals_oracle(layer, inputs, rng, training)
-
-
-@pytest.mark.representatives(len(SINGLE_PRECISION), everywhere=True)
-@pytest.mark.parametrize("kind", SINGLE_PRECISION)
-def test_layers_planned_for_a_tpu_equal_the_reference(kind, rng):
-    """Nothing here runs on one."""
-    with ops.planning_for("tpu"):
-        layer, inputs = layer_and_inputs(kind, rng, dtype="float64")
-        checks.assert_equals_oracle(layer, inputs, rng, True)
+    layer_type, arguments, grid = SINGLE_PRECISION[kind]
+    x = normal(rng, 2, *grid, 11)
+    layer = built(x, layer_type, seed=3, **_SMALL, **arguments, **given)
+    checks.assert_equals_oracle(layer, {"inputs": x}, rng, training)

@@ -136,17 +136,3 @@ def test_one_mask_for_all_queries_needs_no_static_sizes(name, rng):
     real = normal(rng, BATCH, 1, 5) > 0
     output = model([tf.constant(x), tf.constant(real, tf.float32)])
     checks.assert_close(output, layer(x, attention_mask=real), 1e-5)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("name", ["global", "multi_head", "attention"])
-def test_gradients_of_each_head_under_its_own_mask(name, rng):
-    layer, x = built(name, rng, 5)
-    mask = random_mask(rng, BATCH, HEADS, 5, 5)
-    signal = rng.normal(size=[BATCH, 5, 6])
-    signal[..., :3] = 0  # to the second head alone
-    calls = ({"inputs": x, "attention_mask": m} for m in (mask, mask[:, 1]))
-    found, expected = (
-        checks.output_and_gradients(layer, call, signal)[1] for call in calls
-    )
-    checks.assert_all_close(found, expected, 1e-5)

@@ -249,18 +249,3 @@ def test_nan_stays_in_the_scope(rng):
     hit = np.isin(np.arange(20), [10, 12, 14])
     assert np.all(np.isnan(output[hit]))
     checks.assert_close(output[~hit], layer(x).numpy()[0, ~hit], 1e-5)
-
-
-@pytest.mark.parametrize("layer_type", [LambdaLayer, RelativeAttention])
-def test_nan_reaches_whom_a_mask_permits(layer_type, rng):
-    x, mask = normal(rng, 2, 11, 5), rng.random([2, 11, 11]) < 0.5
-    mask[..., 3] = False
-    layer = built(x, layer_type, **_SIZE)
-    expected = layer(x, attention_mask=mask).numpy()
-    bad = spoilt(x, np.s_[:, [3, 6]], rng)
-    output = layer(bad, attention_mask=mask).numpy()
-    # The queries of the two others are themselves not finite.
-    finite = ~np.isin(np.arange(11), [3, 6])
-    hit, spared = mask[..., 6] & finite, ~mask[..., 6] & finite
-    assert np.all(np.isnan(output[hit]))
-    checks.assert_close(output[spared], expected[spared], 1e-5)

@@ -125,20 +125,6 @@ def test_the_lines_of_the_readme(hub, tmp_path):
 
 
 @pytest.mark.slow
-def test_parts_of_a_network(files, tmp_path):
-    path = tmp_path / "tiny.safetensors"
-    shutil.copy(files["tiny"], path)
-    tiny = functools.partial(build, weights=path)
-    assert_golden(tiny(classes=10), but=["predictions/"])
-    assert_golden(tiny(include_top=False, input_shape=(None, None, 3)))
-    assert_golden(tiny(endpoints=("c2", "c4"), input_shape=(64, 48, 3)))
-    # A classifier that is not ImageNet's is not left out.
-    write_safetensors(path, timm_golden.state_dict(TINY, classes=11))
-    with pytest.raises(ValueError, match="Only the classifier differs"):
-        tiny(classes=10)
-
-
-@pytest.mark.slow
 def test_what_is_not_the_file_is_not_kept(hub, files, tmp_path, capsys):
     """Of states that do not fit: `test_timm_networks.py`."""
     arguments = ["from-timm", "tiny", str(tmp_path / "ours.npz")]
@@ -294,10 +280,10 @@ def entry(dtype, shape, begin, end):
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
 
-def by_hand(tmp_path, header, data=b""):
-    """A file of a header of any kind, and bytes behind it."""
+def by_hand(tmp_path, header, data):
+    """A file of a header, and bytes behind it."""
     path = tmp_path / "file.safetensors"
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    text = json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + data)
     return path
 
@@ -309,6 +295,9 @@ def test_half_floats(tmp_path):
     arrays = read_safetensors(by_hand(tmp_path, header, data))
     np.testing.assert_array_equal(arrays["half"], half, strict=True)
     np.testing.assert_array_equal(arrays["bf"], brain, strict=True)
+    wide = by_hand(tmp_path, {"a": entry("F64", [1], 0, 8)}, data)
+    with pytest.raises(ValueError, match="must be F32.*of F64"):
+        read_safetensors(wide)
 
 
 def test_what_is_written_is_read(tmp_path, rng):
@@ -325,15 +314,3 @@ def test_what_is_written_is_read(tmp_path, rng):
     with pytest.raises(ValueError, match="a of float16"):
         write_safetensors(path, {"a": np.zeros(3, np.float16)})
     assert path.read_bytes() == content
-
-
-def test_damaged_files(tmp_path):
-    for header, data in (
-        ({"a": entry("F32", [2], 0, 8)}, bytes(7)),
-        ({"a": entry("F64", [1], 0, 8)}, bytes(8)),
-        (b"[" * 100_000, b""),
-    ):
-        path = by_hand(tmp_path, header, data)
-        with pytest.raises(ValueError, match="safetensors|must be F32") as info:
-            read_safetensors(path)
-        assert str(path) in str(info.value)

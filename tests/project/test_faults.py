@@ -1,16 +1,14 @@
-"""The seeded faults can be made; what chooses the cases of `make test`."""
+"""The seeded faults can be made, and their page names tests that are there."""
 
 import ast
 import collections
 import difflib
 import pathlib
-import types
 
 import pytest
 
 from tests.faults.catalogue import FAULTS
 from tests.faults.catalogue import ROOMS
-from tests.support import representatives
 
 pytestmark = pytest.mark.once
 
@@ -56,17 +54,3 @@ def test_the_page_has_a_row_for_each_fault_with_a_test_that_is_there():
         function = function.partition("[")[0].partition("::")[0]
         text = (ROOT / path).read_text(encoding="utf-8")
         assert f"def {function}(" in text, name
-
-
-def test_every_value_of_every_parameter_is_met():
-    items = [
-        types.SimpleNamespace(
-            callspec=types.SimpleNamespace(params={"x": x, "y": y}),
-            get_closest_marker=lambda marker: None,
-        )
-        for x in "abcd"
-        for y in (1, 2, 3)
-    ]
-    found = [x.callspec.params.values() for x in representatives.chosen(items)]
-    assert len(found) == 4
-    assert set().union(*found) == {*"abcd", 1, 2, 3}

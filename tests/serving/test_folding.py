@@ -10,7 +10,6 @@ from lambdanet_tf import layers
 from lambdanet_tf import models
 from lambdanet_tf import ops
 from lambdanet_tf import serving
-from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.serving import fold_batch_norm
 from tests.support import cases
 from tests.support import checks
@@ -96,16 +95,6 @@ def twice():
     return [shared, Norm(), shared, Norm()]
 
 
-def low_rank(channels):
-    """A layer with an update (LoRA), which Keras 3 alone has."""
-    dense = Keras.Dense(4)
-    dense.build((None, channels))
-    if KERAS_3:
-        dense.enable_lora(2)
-        dense.lora_kernel_b.assign(tf.ones((2, 4)))
-    return dense
-
-
 def of_batch(x):
     return Norm(momentum=1.0)(x, training=True)
 
@@ -118,7 +107,6 @@ STEPS = {
     "subclass": (lambda: [Squared(4, 3, use_bias=False), Norm()], 1),
     "another axis": (lambda: [Conv2D(4, 3), Norm(axis=1)], 1),
     "ours": (lambda: [Conv2D(4, 3), layers.BatchNormalization()], 0),
-    "low rank": (lambda: [low_rank(3), Norm(), low_rank(4)], 0),
     "strides": (lambda: [layers.LambdaConv(4, 3, strides=2, key_dim=3)], 0),
 }
 

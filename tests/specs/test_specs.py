@@ -1,7 +1,6 @@
 """The table of networks against the paper, and its errors."""
 
 import dataclasses
-import functools
 import json
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from lambdanet_tf import models
 from lambdanet_tf import specs
 from lambdanet_tf.models.resnet import drop_rates
-from tests.support.networks import shapes_alone
 
 pytestmark = pytest.mark.once
 
@@ -70,9 +68,7 @@ def test_drop_path_schedules():
         ({"stages": ("CCC", "CZC", "C", "L")}, "`stages` must hold"),
         ({"widths": (64, 128)}, "`widths` must have as many"),
         ({"shortcut": "identity"}, "`shortcut` must be one of"),
-        ({"attention_scope": 4}, "`attention_scope` must be odd"),
         ({"attention_scope": None}, "`attention_scope`.*letter A"),
-        ({"parallel_keys": 1.0}, "`parallel_keys` must be a number in"),
         ({"se_ratio": float("nan")}, "`se_ratio` must be a number"),
         ({"image_mean": (0.0, float("nan"), 1.0)}, "`image_mean` must be"),
         ({"activation": ""}, "`activation` must not be empty"),
@@ -110,23 +106,15 @@ def another(spec, name):
     if isinstance(value, bool):
         return not value
     others = {
-        "activation": "gelu",
-        "padding": "same" if value == "symmetric" else "symmetric",
-        "shortcut": "conv" if value == "pool" else "pool",
         "drop_path_schedule": "constant",
         "key_normalization": "l2",
         "query_normalization": "softmax",
         "scope": 5,
-        "num_heads": 2,
-        "attention_heads": 4,
         "attention_key_dim": 12,
         "se_stages": (3,),
-        "lambda_blocks": (1, 3),
     }
     if name in others:
         return others[name]
-    if isinstance(value, tuple):
-        return value[::-1]
     return value / 2 + 0.3 if isinstance(value, float) else value + 32
 
 
@@ -141,44 +129,9 @@ def test_every_attribute_without_effect_is_refused(name):
         assert specs.replace(spec, {attribute: getattr(spec, attribute)})
 
 
-def small_networks():
-    """Networks that, between them, have all that an attribute can change."""
-    for letter in specs.LETTERS:
-        yield dataclasses.replace(
-            specs.RESNETS["LambdaResNet152"],
-            stages=(letter, letter * 2),
-            strides=(1, 2),
-            widths=(16, 512),  # So wide that shares of it are not rounded.
-            image_size=64,
-            stem_pool=True,
-        )
-    rows = LAMBDA_MOBILENET.rows[:2]
-    yield dataclasses.replace(LAMBDA_MOBILENET, rows=rows, lambda_blocks=(2,))
-
-
-@functools.cache
-def described(spec):
-    kind = isinstance(spec, specs.ResNetSpec)
-    with shapes_alone():
-        network = (models.ResNet if kind else models.MobileNet)(spec)
-    return str(network.get_config())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [specs.ResNetSpec, specs.MobileNetSpec])
-def test_every_attribute_changes_a_network(kind):
-    networks = [spec for spec in small_networks() if isinstance(spec, kind)]
-    for field in dataclasses.fields(kind)[1:]:
-        spec = next(x for x in networks if field.name not in x.unused())
-        change = {field.name: another(spec, field.name)}
-        changed = dataclasses.replace(spec, **change)
-        assert described(spec) != described(changed), field.name
-
-
 @pytest.mark.parametrize(
     ("row", "field", "value"),
     [
-        (specs.PRESETS["ResNet50"], "parameters", 0),
         (specs.PRESETS["ResNet50"], "evaluation_crop", 0.0),
         (specs.PRESETS["ResNet50"], "interpolation", "nearest"),
         (MOBILENET_V2, "lambda_blocks", (18,)),

@@ -7,8 +7,6 @@ once, not so that every formula is checked: `test_layers.py` does that.
 
 import dataclasses
 import functools
-import pathlib
-import sys
 import zlib
 
 import numpy as np
@@ -18,7 +16,6 @@ import tensorflow as tf
 from lambdanet_tf import layers
 from lambdanet_tf import ops
 from lambdanet_tf.layers.base import BaseLayer
-from tests.support.checks import randomize
 
 # The algorithms are operations of TensorFlow alone.
 _each_once = functools.partial(pytest.param, marks=pytest.mark.once_a_version)
@@ -225,16 +222,3 @@ def joint_data(batch=2, seed=0, rows=CASES):
         for case in rows
         for name, value in case.data(batch, seed).items()
     }
-
-
-def write(folder):
-    """Writes weights, inputs and outputs of every case, for another Keras."""
-    model, data = joint(), joint_data()
-    randomize(model, np.random.default_rng(1))
-    folder = pathlib.Path(folder)
-    model.save_weights(str(folder / "layers.weights.h5"))
-    np.savez(folder / "layers.npz", **data, **model(data))
-
-
-if __name__ == "__main__":
-    write(sys.argv[1])

@@ -130,10 +130,3 @@ def in_float64(spec, **arguments):
     vary(model)
     images = some_images(2, 5, 7, 3) / 64 - 2  # Inputs are float32.
     return model, arrays(model), images
-
-
-def assert_trains_in_half(model):
-    images = some_images(4, 16, 16, 3)
-    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("sgd", loss)
-    assert np.isfinite(model.train_on_batch(images, np.arange(4)))

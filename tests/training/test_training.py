@@ -15,8 +15,10 @@ import tensorflow as tf
 from lambdanet_tf import data
 from lambdanet_tf import training
 from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.runs import Run
 from lambdanet_tf.training import devices
 from lambdanet_tf.training import loop
+from lambdanet_tf.training import report
 from lambdanet_tf.training import steps
 from tests.support import smoke_run
 from tests.support.arrays import assert_same
@@ -36,6 +38,21 @@ def test_all_files_are_there_and_say_what_was_run(finished_run):
     accuracy = finished_run.read().metrics["accuracy"]
     assert f"Test accuracy **{accuracy:.2%}** (top 5: " in text
     assert "![Predictions](predictions.png)" in text
+
+
+@pytest.mark.once
+def test_a_report_shows_the_names_of_its_images():
+    """Names from outside are shown, never obeyed."""
+    metrics = {
+        "accuracy": 0.5, "test_images": 2, "best_epoch": 1, "loss": 1.0,
+        "seconds": 1.0, "images_per_second": 5.0, "device": "1 CPU",
+    }  # fmt: skip
+    recipe = training.resolve("smoke", {"data": "folder:a|b_<i>"}).to_dict()
+    run = Run("finished", "M", {}, ("x",), recipe=recipe, metrics=metrics)
+    text = report.report(run, {"data": "no `image`\nof <b>|![x](y)"}, {})
+    assert r"# M on folder:a\|b\_\<i\>" in text
+    assert r"no \`image\` of \<b\>\|\!\[x\](y)" in text
+    assert r"| `data` | `folder:a\|b_<i>` |" in text
 
 
 def test_the_reported_accuracy_is_that_of_the_written_weights(finished_run):
