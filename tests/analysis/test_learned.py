@@ -71,9 +71,7 @@ def test_parts_add_up(multi_head):
     checks.assert_close(content + position, layer(x), 1e-6)
     (row,) = analysis.part_norms(model, x)
     found = row.content, row.position, row.both
-    sizes = [
-        np.sqrt(np.mean(np.square(y))) for y in (content, position, layer(x))
-    ]
+    sizes = [np.sqrt(np.mean(y**2)) for y in (content, position, layer(x))]
     np.testing.assert_allclose(found, sizes, rtol=1e-5)
     share = sizes[0] ** 2 / (sizes[0] ** 2 + sizes[1] ** 2)
     np.testing.assert_allclose(row.content_share, share, rtol=1e-4)

@@ -16,7 +16,6 @@ from benchmarks.layers.attention import Case
 from benchmarks.layers.speed import Line
 from benchmarks.networks import comparison
 from benchmarks.studies import fashion
-from benchmarks.tpu import comparison as comparison_tpu
 from benchmarks.tpu import outcome
 from lambdanet_tf import models
 from lambdanet_tf.data.arrays import read_idx_file
@@ -179,15 +178,6 @@ def test_the_search_never_sees_a_test_image(tmp_path, rng):
     np.testing.assert_array_equal(final[0], search[0])
     for expected, found in zip(arrays[2:], final[2:], strict=True):
         np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.slow
-def test_a_step_is_lowered_for_the_compiler(monkeypatch):
-    monkeypatch.setattr(comparison, "NETWORKS", COMPARED)
-    text, facts = comparison_tpu.lower("B, 12 px", 2)
-    assert facts["images"] == 2
-    assert "tensor<2x12x12x" in text
-    assert "tensor<?" not in text
 
 
 LOWER = """

@@ -44,10 +44,7 @@ def test_pad_and_crop_shifts(seed):
     image = ramp(7, 5)
     moved = augment.pad_and_crop(image, tf.constant([0, seed]), 2).numpy()
     padded = np.pad(image, ((2, 2), (2, 2), (0, 0)))
-    shifts = np.ndindex(5, 5)
-    shifted = [
-        padded[row : row + 7, column : column + 5] for row, column in shifts
-    ]
+    shifted = [padded[i : i + 7, j : j + 5] for i, j in np.ndindex(5, 5)]
     assert any(np.array_equal(moved, x) for x in shifted)
 
 

@@ -307,7 +307,6 @@ def test_damaged_idx_files(idx_folder, content):
     ("name", "message"),
     [
         ("digit", "`data` must be one of digits.*Did you mean 'digits'"),
-        ("tfds:", "`data` must be one of digits"),
         ("record:x", "Did you mean 'records'"),
         ("fake:8x8", "fake:HEIGHTxWIDTHxCHANNELS. Received: fake:8x8"),
         ("fake:8x0x3", "`size` must be a positive integer"),
@@ -335,12 +334,8 @@ def write_arrays(folder, **changes):
 
 def test_arrays_from_a_file(tmp_path):
     labels = np.arange(20) % 4
-    shown = {
-        "y_train": labels[:, None],
-        "x_test": PIXELS[:5],
-        "y_test": labels[:5],
-    }
-    name = write_arrays(tmp_path, **shown)
+    shown = {"y_train": labels[:, None], "y_test": labels[:5]}
+    name = write_arrays(tmp_path, **shown, x_test=PIXELS[:5])
     images = data.load_images(name, validation_split=0.2)
     assert sizes(images) == [16, 4, 5]
     assert images.classes == ("0", "1", "2", "3")
@@ -354,7 +349,6 @@ def test_arrays_from_a_file(tmp_path):
     ("changes", "message"),
     [
         ({"x_train": PIXELS / 255}, "from 0.0 to 1.0. Scale them to 0"),
-        ({"x_test": PIXELS / 255}, "from 0.0 to 1.0"),
         ({"x_train": PIXELS * 257}, "from 0 to 65535"),
         ({"x_train": PIXELS > 9}, "Received: bool"),
         ({"x_train": np.full((20, 4, 4), np.nan)}, "from nan to nan"),

@@ -213,10 +213,7 @@ _MINE = Subclassed(name="mine")
 _BEHIND = tf.keras.layers.Conv2D(1, 1)(tf.keras.Input((8, 8, 1)))
 # (what is called, what the message says)
 USES = [
-    (
-        lambda: layers.LambdaLayer(8, **{"filters": 8}),
-        "`filters` is given twice",
-    ),
+    (lambda: layers.LambdaLayer(8, **{"filters": 8}), "`filters`.*twice"),
     (lambda: layers.LambdaConv(8), "needs `kernel_size`"),
     (lambda: made("StochasticDepth")(_TEXT, _TEXT), "2 arguments.*shortcut"),
     (lambda: mixing()(_TEXT, **{"inputs": _TEXT}), "`inputs` is given twice"),

@@ -105,8 +105,6 @@ def test_converted_models_compute_what_keras_computes(build, convert, rng):
 
 def test_transforms_are_refused_with_the_way_out():
     layer = LambdaLayer(**_SMALL, implementation="fft")
-    refused = pytest.raises(
-        ValueError, match=r"'portable' has not\. Use 'auto'"
-    )
+    refused = pytest.raises(ValueError, match="'portable' has not.*'auto'")
     with ops.planning_for("portable"), refused:
         layer(tf.zeros([1, 100, 5]))

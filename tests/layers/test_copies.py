@@ -14,9 +14,7 @@ from tests.support import checks
 
 # A row of the table for every public layer.
 ONE_OF_EACH = {case.layer: case for case in reversed(cases.CASES)}.values()
-every_layer = pytest.mark.parametrize(
-    "case", ONE_OF_EACH, ids=lambda case: case.name
-)
+every_layer = pytest.mark.parametrize("case", ONE_OF_EACH, ids=lambda x: x.name)
 
 
 def layer_of(model, layer_type):

@@ -134,9 +134,7 @@ def test_what_is_shared_stays_so_or_is_warned_of(way, tmp_path):
     model = tf.keras.Model(inputs, x)
     # 2 layers of 3 kernels and 2 x 2 trainable vectors of batch norm; 1 table.
     assert len(model.trainable_weights) == 2 * 7 + 1
-    copied = checks.COPIES.get(
-        way, lambda model, _: models.clone_network(model)
-    )
+    copied = checks.COPIES.get(way, lambda x, _: models.clone_network(x))
     if way in ("clone_model", "from_config", "json"):
         with pytest.warns(UserWarning, match="models.clone_network"):
             restored = copied(model, tmp_path)

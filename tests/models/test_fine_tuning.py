@@ -72,9 +72,8 @@ def test_freezing_sets_all_that_is_inside():
     backbone = network(include_top=False, pooling="avg")
     images, clips = tf.keras.Input((16, 16, 3)), tf.keras.Input((2, 16, 16, 3))
     around = tf.keras.Model(images, tf.keras.layers.Dense(5)(backbone(images)))
-    model = tf.keras.Model(
-        clips, tf.keras.layers.TimeDistributed(around)(clips)
-    )
+    scores = tf.keras.layers.TimeDistributed(around)(clips)
+    model = tf.keras.Model(clips, scores)
     backbone.trainable = False
     for layer in backbone.layers[:20]:
         layer.trainable = True

@@ -132,10 +132,8 @@ def test_masks_are_passed_on(causal, rng):
 
 def test_operations_shared_layers_and_several_inputs(rng):
     images = {k: tf.keras.Input((8, 8, 3), name=k) for k in ("left", "right")}
-    convolution, norm = (
-        KERAS.Conv2D(8, 3, padding="same"),
-        KERAS.BatchNormalization(),
-    )
+    convolution = KERAS.Conv2D(8, 3, padding="same")
+    norm = KERAS.BatchNormalization()
     shared = model_of(lambda x: norm(convolution(x)), (8, 8, 3))
     dense = KERAS.Dense(4)
     sides = [shared(2.0 * x - 1.0) for x in images.values()]

@@ -74,9 +74,7 @@ def network(size, seed=0):
         ("RelativeAttention", {"position_embedding": "joint"}),
     ],
 )
-def test_a_layer_takes_smaller_inputs_and_refuses_larger_ones(
-    kind, arguments, rng
-):
+def test_a_layer_takes_smaller_inputs_and_refuses_larger(kind, arguments, rng):
     layer = getattr(layers, kind)(num_heads=2, **arguments)
     layer.build((None, 9, 7, 6))
     checks.randomize(layer, rng)

@@ -59,11 +59,3 @@ def test_a_page_is_in_short_sentences_and_plain_words(page):
     for word, better in REPLACED.items():
         found = re.search(rf"\b(?:{word})\b", text, re.IGNORECASE)
         assert not found, f"{found[0]!r}, better: {better}"
-
-
-def test_sentences_are_counted_as_a_reader_does():
-    text = (
-        "# A b\n\nOne two [six](a). Four `5 = 5` six!\n\n- seven eight\n- nine,"
-        " e.g. ten six\n```\nno code\n```\n<!-- x:begin -->a row<!-- x:end -->"
-    )
-    assert [*map(len, sentences(prose(text)))] == [3, 3, 2, 3]

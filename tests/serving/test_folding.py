@@ -152,11 +152,8 @@ def test_lambda_layers_of_every_kind(arguments, rng):
 @cases.every_implementation
 def test_the_algorithm_is_chosen_and_tables_stay_shared(implementation, rng):
     table = layers.RelativePositionEmbedding(3, scope=5)
-    arguments = {"num_heads": 2, "key_dim": 3, "scope": 5}
-    both = [
-        layers.LambdaLayer(position_embedding=table, **arguments)
-        for _ in range(2)
-    ]
+    given = {"key_dim": 3, "scope": 5, "position_embedding": table}
+    both = [layers.LambdaLayer(num_heads=2, **given) for _ in range(2)]
     model = chain((7, 5, 6), *both)
     folded = fold(model, rng, implementation=implementation).layers[-2:]
     assert folded[0].position_embedding is folded[1].position_embedding

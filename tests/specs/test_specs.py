@@ -85,9 +85,7 @@ def test_wrong_specs(changes, message):
     ("name", "changes", "message"),
     [
         ("ResNet50", {"num_heads": 2, "key_dim": 8}, "and `key_dim` would"),
-        ("ResNet50", {"implementation": "einsum"}, "`implementation`"),
         ("ResNet50", {"attention_scope": 5}, r"letters S \("),
-        ("ResNetRS50", {"drop_path_schedule": "block"}, "paths to drop"),
         ("LambdaResNet50", {"use_position": False, "scope": 7}, "position"),
         ("LambdaResNet50", {"strides": (1,) * 4, "lambda_pool": 2}, "strides"),
         ("LambdaResNet50", {"attention_pool": 3}, "that strides of .*A .* P "),

@@ -33,9 +33,8 @@ def test_ten_drawn_models_stream_cut_anywhere(seed):
         assert part.name == name
         assert part.shape.is_compatible_with(state[name].shape)
     # The state must count, or a model that forgets would pass.
-    fresh, _ = streaming.step(
-        model, x[:, -1:], streaming.initial_state(model, 2)
-    )
+    empty = streaming.initial_state(model, 2)
+    fresh, _ = streaming.step(model, x[:, -1:], empty)
     assert not np.allclose(fresh, outputs[:, -1:], atol=1e-4)
 
 
@@ -115,10 +114,7 @@ REFUSED = {
     "training": (lambda x: lambdas(x, training=True), "training=True"),
     "an array": (lambda x: x + np.ones([8, 4], "float32"), "array of numbers"),
     "outputs": (lambda x: [x * 2, x * 3], "it has 2 outputs"),
-    "inside": (
-        lambda x: tf.keras.Model(x, KERAS.Flatten()(x))(x),
-        "come later",
-    ),
+    "inside": (lambda x: tf.keras.Model(x, KERAS.Flatten()(x))(x), "later"),
     "ranks": (lambda x: KERAS.Embedding(5, 4)(x) * x, "2 and 3 axes", 4),
     "no channels": (KERAS.Dense(3), "2 axes", 8),
     "images": (lambda x: x * 2, "its inputs have the shape", 4, 4, 3),
@@ -132,6 +128,6 @@ def test_what_does_not_stream_is_refused_by_name(name):
     inputs = tf.keras.Input(shape or (8, 4))
     model = tf.keras.Model(inputs, function(inputs))
     culprit = getattr(function, "name", "")
-    message = f"(?s){culprit}' cannot stream: .*{reason}"
+    message = f"(?s){culprit}' cannot stream.*{reason}"
     with pytest.raises(ValueError, match=message):
         streaming.state_spec(model)

@@ -138,9 +138,7 @@ def test_several_steps_in_a_batch_are_refused(batches):
     ("event", "loads"),
     [(None, False), ("on_test_batch_end", False), (None, True)],
 )
-def test_a_second_fit_puts_back_what_it_took_and_nothing_else(
-    batches, event, loads
-):
+def test_a_second_fit_puts_back_what_it_took_alone(batches, event, loads):
     """After one that ended or that an event interrupted; with its own decay."""
     model, watch = small_model(), Watch()
     callbacks = [watch, training.UseAverages(0.1)]

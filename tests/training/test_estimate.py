@@ -19,9 +19,7 @@ MIB = 2**20
 
 
 @pytest.mark.slow
-def test_a_dry_run_says_what_it_measures_and_leaves_a_picture(
-    tmp_path, monkeypatch
-):
+def test_a_dry_run_says_what_it_measures_and_draws(tmp_path, monkeypatch):
     monkeypatch.setattr(estimate, "_SECONDS", 0.2)
     said = {
         "model": "LambdaResNetSmall, images 8x8x1, 10 classes",

@@ -80,9 +80,7 @@ def test_a_run_killed_before_a_checkpoint_is_due_comes_back(
 
 
 @pytest.mark.parametrize("place", ["InputPipeline", "training_step"])
-def test_a_lost_device_ends_a_run_that_can_be_resumed(
-    tmp_path, monkeypatch, place
-):
+def test_a_run_that_lost_a_device_can_be_resumed(tmp_path, monkeypatch, place):
     lost = tf.errors.UnavailableError(None, None, "Socket closed\nDetails")
     monkeypatch.setattr(loop, place, mock.Mock(side_effect=lost))
     with pytest.raises(training.Stopped, match="lost: Socket closed\nThe same"):
@@ -117,9 +115,7 @@ def test_which_errors_say_that_a_worker_is_lost(
 
 
 @pytest.mark.slow
-def test_a_run_without_its_checkpoints_is_not_begun_again(
-    finished_run, tmp_path
-):
+def test_a_run_without_checkpoints_is_not_begun_again(finished_run, tmp_path):
     folder = RunFolder(tmp_path / "run")
     shutil.copytree(finished_run.path, folder.path)
     shutil.rmtree(folder.file("checkpoints"))
