@@ -131,12 +131,15 @@ def test_files_that_are_no_weights(tmp_path):
         models.save_weights(None, tmp_path / "weights.h5")
 
 
-class Several(KERAS.Identity):
+class Several(KERAS.Layer):
     """A layer that holds others in one attribute."""
 
     def __init__(self, parts):
         super().__init__(name="several")
         self.parts = parts
+
+    def call(self, inputs):
+        return inputs
 
 
 def test_sublayers_in_lists_and_under_hidden_names():
