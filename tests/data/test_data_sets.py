@@ -349,6 +349,7 @@ def test_arrays_from_a_file(tmp_path):
     ("changes", "message"),
     [
         ({"x_train": PIXELS / 255}, "from 0.0 to 1.0. Scale them to 0"),
+        ({"x_test": PIXELS / 255}, "from 0.0 to 1.0"),
         ({"x_train": PIXELS * 257}, "from 0 to 65535"),
         ({"x_train": PIXELS > 9}, "Received: bool"),
         ({"x_train": np.full((20, 4, 4), np.nan)}, "from nan to nan"),

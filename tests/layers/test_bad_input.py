@@ -141,6 +141,9 @@ CALLS = {
         ({"axis": 3}, {"inputs": _WIDE}, "`axis`.*axis=3"),
         ({}, {"need_weights": True}, "Did you mean 'return_attention_scores'"),
     ],
+    "BatchNormalization": [
+        ({}, {"mask": (2,), "training": True}, "one axis less than the inputs"),
+    ],
 }
 
 

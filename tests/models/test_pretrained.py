@@ -288,16 +288,20 @@ def by_hand(tmp_path, header, data):
     return path
 
 
-def test_half_floats(tmp_path):
+def test_half_floats_and_damaged_files(tmp_path):
     header = {"half": entry("F16", [2], 0, 4), "bf": entry("BF16", [2], 4, 8)}
     half, brain = np.float16([0.5, 65504]), np.float32([1.5, -np.inf])
     data = half.tobytes() + bytes([0xC0, 0x3F, 0x80, 0xFF])
     arrays = read_safetensors(by_hand(tmp_path, header, data))
     np.testing.assert_array_equal(arrays["half"], half, strict=True)
     np.testing.assert_array_equal(arrays["bf"], brain, strict=True)
-    wide = by_hand(tmp_path, {"a": entry("F64", [1], 0, 8)}, data)
-    with pytest.raises(ValueError, match="must be F32.*of F64"):
-        read_safetensors(wide)
+    for changed, content, message in (
+        (header, data[:-1], "file.safetensors is no safetensors file"),
+        ({"a": entry("F64", [1], 0, 8)}, data, "must be F32.*of F64"),
+    ):
+        path = by_hand(tmp_path, changed, content)
+        with pytest.raises(ValueError, match=message):
+            read_safetensors(path)
 
 
 def test_what_is_written_is_read(tmp_path, rng):

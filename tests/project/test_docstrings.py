@@ -103,10 +103,8 @@ def test_an_example_computes_what_it_shows(
         export = request.getfixturevalue("small_export")
         shutil.copytree(export, "exported/LambdaResNetSmall/1")
     name = value.__name__
-    is_picture = "_figure" in name
-    pytest.importorskip(
-        "matplotlib" if is_picture else NEEDS.get(name, "numpy")
-    )
+    needs = "matplotlib" if "_figure" in name else NEEDS.get(name, "numpy")
+    pytest.importorskip(needs)
     known = {"np": np, "tf": tf, **PACKAGES}
     for module in (PACKAGES["layers"], specs, inspect.getmodule(value)):
         known.update(vars(module))
