@@ -6,6 +6,8 @@ import hashlib
 import os
 import re
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import tensorflow as tf
 
 from lambdanet_tf import serving
 from lambdanet_tf.analysis import trainable_parameters
+from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.serving import requests
 from lambdanet_tf.serving import versions
@@ -120,6 +123,19 @@ def test_foreign_runs_are_rejected(small_run, tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         serving.export_run(folder, tmp_path / "exported")
     assert not (tmp_path / "exported").exists()
+
+
+@pytest.mark.thorough
+def test_a_run_of_the_other_keras_is_exported(tmp_path, rng):
+    run = str(tmp_path / "run")
+    program = f"import tests.support.serving_run as r; r.write_run({run!r})"
+    environment = {**os.environ, "TF_USE_LEGACY_KERAS": "01"[KERAS_3]}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    final = serving.export_run(run, tmp_path / "exported")
+    images = rng.uniform(0, 255, (2, *SHAPE)).astype(np.float32)
+    wanted = RunFolder(run).read().load_model().predict(images, verbose=0)
+    found = answer(final, images=images)["probabilities"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
 def test_the_card_says_what_a_stranger_must_know(small_run, small_export):
