@@ -182,14 +182,14 @@ def test_the_search_never_sees_a_test_image(tmp_path, rng):
 
 LOWER = """
 import pathlib
-from benchmarks.gpu import lower, programs
+from benchmarks.gpu import programs
 from benchmarks.tpu.programs import Program
 entries = []
 for name in ("lambda_first", "query_first"):
     changes = {"filters": 16, "scope": 3, "implementation": name}
     program = Program(name, "", changes, 5, 2, "float32", training=False)
     entries.append(programs.Entry("tiny layer", name, program))
-lower.write(pathlib.Path("programs.zip"), entries)
+programs.write(pathlib.Path("programs.zip"), entries)
 """
 
 
