@@ -120,7 +120,7 @@ def test_a_network_of_another_size_is_its_copy(rng, tmp_path, recwarn):
     fresh = network((6, 5), seed=1)
     models.load_weights(fresh, path)
     networks.assert_weights(fresh, smaller)
-    assert not recwarn.list
+    assert UserWarning not in {warning.category for warning in recwarn}
     fresh = network((12, 16), seed=1)
     with pytest.warns(UserWarning, match="interpolated"):
         models.load_weights(fresh, path)
@@ -139,7 +139,7 @@ def test_the_input_may_be_in_a_list_or_a_dictionary(structure):
 @pytest.mark.slow
 def test_models_inside_are_resized_too(rng):
     maps, inputs = tf.keras.Input((6, 5, 3)), tf.keras.Input((12, 10, 3))
-    pool = KERAS.AveragePooling2D()
+    pool = KERAS.AveragePooling2D(2)
     layer = layers.LambdaLayer(6, num_heads=2)
     inside = tf.keras.Model(maps, layer(maps))
     model = tf.keras.Model(inputs, inside(pool(inputs)))

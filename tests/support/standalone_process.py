@@ -41,5 +41,6 @@ class StandaloneProcess:
     def run(self, folder, calls):
         """As `run_standalone`."""
         file = sys.modules["lambdanet_tf.serving.standalone"].__file__
-        call = _answers, file, os.fspath(folder), list(calls)
+        # The process has the working folder in which it was started.
+        call = _answers, file, os.path.abspath(folder), list(calls)
         return self._pool.submit(*call).result()
