@@ -160,6 +160,7 @@ _A_LINE = "built for inputs with 1 spatial axis.*2"
 _LONGER, _NARROWER = np.zeros([1, 6, 8], "float32"), _TEXT[..., :4]
 BUILT = [
     ("LambdaConv", {}, _MAP, _A_LINE),
+    ("RelativeAttention", {"position_embedding": "joint"}, _MAP, _A_LINE),
     ("RelativePositionEmbedding", {}, _MAP, _A_LINE),
     ("LambdaConv", {}, _NARROWER, "8.*4|4.*8"),
     ("SqueezeExcite", {}, _NARROWER, "8.*4|4.*8"),

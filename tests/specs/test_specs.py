@@ -89,6 +89,7 @@ def test_wrong_specs(changes, message):
         ("LambdaResNet50", {"use_position": False, "scope": 7}, "position"),
         ("LambdaResNet50", {"strides": (1,) * 4, "lambda_pool": 2}, "strides"),
         ("LambdaResNet50", {"attention_pool": 3}, "that strides of .*A .* P "),
+        ("ResNetRS50", {"se_stages": (6,)}, "`se_ratio` above 0"),
         ("MobileNetV2", {"key_dim": 8}, "a block in `lambda_blocks`"),
     ],
 )
