@@ -120,7 +120,7 @@ docs: $(DOCS_VENV)/.docs  ## Build the site of the pages and docstrings, strictl
 	@echo "Open build/site/index.html"
 
 gpu-programs: $(TPU_VENV)/.tpu  ## Write the programs of the GPU benchmark; needs no GPU.
-	$(TPU_VENV)/bin/python -m benchmarks.gpu.lower
+	$(TPU_VENV)/bin/python -m benchmarks.gpu.programs
 
 notebooks: $(VENV)/.dev  ## Execute the notebooks of examples/ in place.
 	$(BIN)/python -m examples.notebooks

@@ -138,13 +138,14 @@ def worker_turns(commands, seconds, optional=(), most=100):
         return turns(running, seconds, _FEW, most, clock=False)
 
 
-def in_child(function, *arguments, cores=None):
+def in_child(function, *arguments, cores=None, timeout=None):
     """What a function returns in a process of its own.
 
     Args:
         function: such as "benchmarks.layers.plan_memory:measure".
         *arguments: of the function, as JSON.
         cores: how many it may use; all by default.
+        timeout: seconds after which it is stopped.
     """
     allowed = sorted(os.sched_getaffinity(0))[:cores]
     done = subprocess.run(
@@ -153,6 +154,7 @@ def in_child(function, *arguments, cores=None):
         stdout=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: os.sched_setaffinity(0, allowed),
+        timeout=timeout,
     )
     return json.loads(done.stdout.splitlines()[-1])
 

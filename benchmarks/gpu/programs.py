@@ -1,4 +1,6 @@
-"""What is timed on a GPU: layers and training steps, without TensorFlow.
+"""What is timed on a GPU: layers and training steps, in one file of programs.
+
+    make gpu-programs
 
 A layer is timed whole: projections, normalization, content and position
 part. Every algorithm that `auto` may choose is there for every geometry, with
@@ -6,21 +8,24 @@ gradients in bfloat16 and forward alone in float32; what other packages compute
 is there where it can be computed.
 """
 
-import dataclasses
+import collections
+import json
+import pathlib
+import zipfile
 
+from benchmarks.tpu.compiler import artifact
+from benchmarks.tpu.compiler import signature
+from benchmarks.tpu.lowering import lower_program
+from benchmarks.tpu.programs import POLICY
 from benchmarks.tpu.programs import Program
+from benchmarks.tpu.programs import hybrid
+from benchmarks.tpu.programs import vanilla
 
-
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """A program and its place in the tables."""
-
-    group: str  # what it is compared with: programs of a group take turns
-    contestant: str  # algorithm, or "step"
-    program: Program
-    peer: str | None = None  # timm's name of the same network
-
-
+# A program and what it is compared with: those of a group take turns. A
+# contestant is an algorithm or "step"; a peer, timm's name of the same network.
+Entry = collections.namedtuple(
+    "Entry", "group contestant program peer", defaults=[None]
+)
 # Map side, channels, scope and batch; with 4 heads and 16 key channels.
 LAYERS = (
     (14, 256, 23, 64),
@@ -34,56 +39,64 @@ LAYERS = (
     (14, 512, None, 64),
     (56, 128, 23, 32),
 )
-# Beyond these limits they take gigabytes, or minutes to tune.
-EINSUM_LIMIT = 28
-CONVOLUTION_LIMIT = 7
+NETWORKS = (
+    (vanilla("CCCC", 64), None),
+    (vanilla("LLLL", 64), None),
+    (hybrid(50, 224, 64), None),
+    (hybrid("26T", 256, 64), "lambda_resnet26t"),
+)
 
 
-def _contestants(side, scope, training):
-    names = ["lambda_first", "query_first"]
-    if training and side <= EINSUM_LIMIT:
-        names.append("einsum")
-    if training and scope and scope <= CONVOLUTION_LIMIT:
-        names.append("conv2d")
-    return names
-
-
-def _layers(training, kind, precision):
-    for side, filters, scope, batch in LAYERS:
-        group = (
-            f"{side}x{side}, d={filters}, scope {scope or 'global'}, "
-            f"batch {batch}, {kind}"
-        )
-        for name in _contestants(side, scope, training):
+def _layers(places, training):
+    kind = "training, bfloat16" if training else "forward, float32"
+    how = (POLICY if training else "float32"), training
+    for side, filters, scope, batch in places:
+        group = f"{side}x{side}, d={filters}, scope {scope or 'global'}"
+        names = ["lambda_first", "query_first"]
+        # Larger ones take gigabytes, or minutes to tune.
+        if training and side <= 28:
+            names.append("einsum")
+        if training and scope == 7:
+            names.append("conv2d")
+        for name in names:
             changes = {"filters": filters, "scope": scope}
             changes["implementation"] = name
-            place = side, batch, precision, training
-            yield Entry(group, name, Program(name, "", changes, *place))
+            program = Program(name, "", changes, side, batch, *how)
+            yield Entry(f"{group}, batch {batch}, {kind}", name, program)
 
 
-def _step(name, recipe, changes, image_size=224, peer=None):
-    program = Program(name, recipe, changes, image_size, batch=64)
-    return Entry(f"{program.key}, training, bfloat16", "step", program, peer)
-
-
-NETWORKS = (
-    *(
-        _step(
-            f"ResNet50 {x}", "imagenet_90", {"model_arguments": {"pattern": x}}
-        )
-        for x in ("CCCC", "LLLL")
-    ),
-    _step("LambdaResNet50", "imagenet_350", {"model": "LambdaResNet50"}),
-    _step(
-        "LambdaResNet26T",
-        "imagenet_350",
-        {"model": "LambdaResNet26T"},
-        256,
-        "lambda_resnet26t",
-    ),
-)
+# In the order in which they are timed: a short run has layers and networks.
 ENTRIES = (
-    *_layers(True, "training, bfloat16", "mixed_bfloat16"),
-    *_layers(False, "forward, float32", "float32"),
-    *NETWORKS,
+    *_layers(LAYERS[:4], training=True),
+    *(
+        Entry(f"{program.key}, training, bfloat16", "step", program, peer)
+        for program, peer in NETWORKS
+    ),
+    *_layers(LAYERS[4:], training=True),
+    *_layers(LAYERS, training=False),
 )
+
+
+def write(path, entries):
+    """Lowers programs, without a GPU, into a file with `manifest.json`.
+
+    It holds StableHLO as artifacts of the oldest version that can be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    manifest = []
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for group, contestant, program, peer in entries:
+            file, line = f"{len(manifest):03d}.mlirbc", {**vars(program)}
+            text, _ = lower_program(program, "gpu")
+            archive.writestr(file, artifact(text, "minimum"))
+            sides = zip(("inputs", "outputs"), signature(text), strict=True)
+            for side, specs in sides:
+                line[side] = [(x.shape, str(x.dtype)) for x in specs]
+            line |= {"group": group, "contestant": contestant, "peer": peer}
+            manifest.append({**line, "file": file})
+            print(group, contestant, flush=True)
+        archive.writestr("manifest.json", json.dumps(manifest))
+
+
+if __name__ == "__main__":
+    write(pathlib.Path("build/gpu_programs.zip"), ENTRIES)

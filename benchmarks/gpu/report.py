@@ -1,9 +1,7 @@
 """Appends records of what `measure.py` wrote, and fits the row of GPUs.
 
-    python -m benchmarks.gpu.report gpu.json
-    python -m benchmarks.gpu.report gpu.json --fit       records nothing
-
-The programs are TensorFlow's, compiled by XLA through JAX, on one card.
+python -m benchmarks.gpu.report gpu.json
+python -m benchmarks.gpu.report gpu.json --fit       records nothing
 """
 
 import json
@@ -18,19 +16,15 @@ GPU = ops.DEVICES["gpu"]
 
 
 def line_of(group):
-    layer = group["layer"]
-    grid = (layer["image_size"],) * 2
-    return Line(grid, layer["filters"], layer["scope"], group["batch"])
+    grid, changes = (group["image_size"],) * 2, group["changes"]
+    return Line(grid, changes["filters"], changes["scope"], group["batch"])
 
 
 def measured(group):
     """The algorithms of a layer that were timed, as `Measured`."""
-    seconds = {
-        line["contestant"]: line["median"]
-        for line in group["lines"]
-        if line["contestant"] in ops.ALGORITHMS
-    }
-    return line_of(group).measured(group["training"], seconds)
+    seconds = {x["contestant"]: x["median"] for x in group["lines"]}
+    chosen = {x: seconds[x] for x in seconds if x in ops.ALGORITHMS}
+    return line_of(group).measured(group["training"], chosen)
 
 
 def main(arguments=None):
@@ -39,7 +33,7 @@ def main(arguments=None):
     )
     figures = json.loads(pathlib.Path(options.file).read_text())
     groups = figures["groups"]
-    rows = {x: measured(y) for x, y in groups.items() if y["layer"]}
+    rows = {x: measured(y) for x, y in groups.items() if not y["recipe"]}
     rows = {name: row for name, row in rows.items() if row.expected(GPU)}
     if options.fit:
         print(device_fit.report(list(rows.values()), GPU))

@@ -11,16 +11,11 @@ cycles of its listing, of which neither alone follows what was measured
 (docs/tpu_compile.md).
 """
 
-import itertools
-import math
-
 from benchmarks import records
 from benchmarks.layers import device_fit
 from benchmarks.layers.speed import Line
-from benchmarks.tpu.outcome import estimate
-from benchmarks.tpu.programs import CHIPS
 from benchmarks.tpu.programs import DRAWN
-from benchmarks.tpu.programs import DRAWN_ALGORITHMS
+from benchmarks.views.tpu import drawn
 from lambdanet_tf import ops
 
 TPU = ops.DEVICES["tpu"]
@@ -33,23 +28,10 @@ def case_of(group):
     return {"layer": layer, "px": group[0].image_size, "batch": group[0].batch}
 
 
-def measured(group, seconds):
-    """One of `DRAWN`, with seconds by algorithm, as `device_fit.Measured`."""
-    layer, side, batch = case_of(group).values()
+def measured(case, seconds):
+    """A case with seconds by algorithm, as `device_fit.Measured`."""
+    layer, side, batch = case.values()
     return Line((side, side), batch=batch, **layer).measured(True, seconds)
-
-
-def compiled(results):
-    """The drawn layers that all algorithms were compiled for, as `Measured`.
-
-    Results are records by the key of their case.
-    """
-    for chip, group in itertools.product(CHIPS, DRAWN):
-        found = [results.get(records.key(x.case(chip=chip)), {}) for x in group]
-        if all(x.get("status") == "ok" for x in found):
-            means = (math.sqrt(estimate(x) * x["cycles"]) for x in found)
-            seconds = dict(zip(DRAWN_ALGORITHMS, means, strict=True))
-            yield measured(group, seconds)
 
 
 def main(arguments=None):
@@ -57,19 +39,18 @@ def main(arguments=None):
         "tpu_choices", __doc__, arguments, fit=False
     )
     if options.fit:
-        rows = records.latest("tpu", options.results)
-        by_case = {records.key(row["case"]): row for row in rows}
-        print(device_fit.report(list(compiled(by_case)), TPU))
+        topics = "tpu", "tpu_choices"
+        found = {x: records.latest(x, options.results) for x in topics}
+        compiled = sum(drawn(found, "mean of both").values(), [])
+        rows = [measured(row["case"], row.figures) for row in compiled]
+        print(device_fit.report(rows, TPU))
         return
     groups = {records.key(case_of(group)): group for group in DRAWN}
 
     def measure(case):
         group = groups[records.key(case)]
-        seconds = dict.fromkeys(DRAWN_ALGORITHMS, 1.0)
-        return {
-            "value": measured(group, seconds).choice(TPU),
-            "names": {x.changes["implementation"]: x.name for x in group},
-        }
+        names = {x.changes["implementation"]: x.name for x in group}
+        return {"value": measured(case, names).choice(TPU), "names": names}
 
     recorder.fill(map(case_of, DRAWN), measure)
 

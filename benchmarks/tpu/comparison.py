@@ -5,8 +5,7 @@
 
 The networks of `benchmarks.networks.comparison` by a TPU's compiler: 32 images
 on one core of TPUv3, mixed bfloat16. The step is the same for all: forward
-pass, gradients, SGD with momentum. Needs no TPU, but the compiler of
-`make tpu-compile`. Each program is compiled in a process of its own.
+pass, gradients, SGD with momentum. See `benchmarks.tpu.compile`.
 """
 
 import tensorflow as tf
@@ -14,7 +13,7 @@ import tensorflow as tf
 from benchmarks import records
 from benchmarks.networks import comparison
 from benchmarks.networks.speed import compiled_steps
-from benchmarks.tpu import compile as tpu_compile
+from benchmarks.tpu.compile import compile_all
 from benchmarks.tpu.lowering import stablehlo
 from benchmarks.tpu.programs import BATCH
 from benchmarks.tpu.programs import POLICY
@@ -22,14 +21,14 @@ from lambdanet_tf.ops import planning_for
 
 
 def main(arguments=None):
-    parser = records.parser(__doc__, chips=("v3",), timeout=1800)
-    options = parser.parse_args(arguments)
+    run = records.start(
+        "comparison_tpu", __doc__, arguments, chips=("v3",), timeout=1800
+    )
     programs = {
         key: ({"network": key}, comparison.NETWORKS[key].facts)
         for key in comparison.CHOSEN
     }
-    module = "benchmarks.tpu.comparison"
-    tpu_compile.compile_all("comparison_tpu", module, programs, options)
+    compile_all(*run, "benchmarks.tpu.comparison", programs)
 
 
 def lower(key, batch=BATCH):
@@ -37,12 +36,10 @@ def lower(key, batch=BATCH):
     network = comparison.NETWORKS[key]
     tf.keras.mixed_precision.set_global_policy(POLICY)
     with planning_for("tpu"):
-        model = network.model()
         _, training = compiled_steps(
-            model, batch, network.image_size, jit_compile=True
+            network.model(), batch, network.image_size, jit_compile=True
         )
-        text = stablehlo(training, [])
-    return text, {"images": batch, "parameters": model.count_params()}
+        return stablehlo(training, []), {"images": batch}
 
 
 if __name__ == "__main__":

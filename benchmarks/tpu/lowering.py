@@ -5,6 +5,7 @@ loss, gradients, optimizer and averages, in mixed bfloat16. It is lowered for
 one core, so it has no sums over cores.
 """
 
+import collections
 import types
 
 import tensorflow as tf
@@ -40,16 +41,24 @@ def lower_program(program, device="tpu"):
     the batch, three times for training; `algorithms`, how often each is used;
     `without_kernel` and `double`, see `benchmarks.tpu.operations`.
     """
+    tf.keras.backend.clear_session()
     tf.keras.mixed_precision.set_global_policy(program.precision)
     with planning_for(device):
         make = _recipe_step if program.recipe else _layer_step
-        step, arguments, facts = make(program)
+        model, step, arguments = make(program)
         compiled = tf.function(step, jit_compile=True)
         found = audit(compiled.get_concrete_function(*arguments))
         text = stablehlo(compiled, arguments)
-    facts["without_kernel"] = [*found.without_kernel, *found.dynamic]
-    facts["double"] = list(found.double)
-    return text, facts
+        analysis = analyze(model, batch_size=program.batch)
+    passes = PASSES if program.training else 1
+    flops = program.batch * analysis.total("executed_flops")
+    used = sorted(x.algorithm for x in analysis.layers if x.algorithm)
+    return text, {
+        "counted_flops": passes * flops,
+        "algorithms": collections.Counter(used),
+        "without_kernel": [*found.without_kernel, *found.dynamic],
+        "double": found.double,
+    }
 
 
 def stablehlo(compiled, arguments):
@@ -58,39 +67,28 @@ def stablehlo(compiled, arguments):
     return make(stage="stablehlo", platform_name="CPU")
 
 
-def program_analysis(program):
-    """The `Analysis` of a recipe's network, planned for a TPU."""
-    tf.keras.mixed_precision.set_global_policy(program.precision)
-    with planning_for("tpu"):
-        network = recipe_network(_recipe(program), IMAGENET)
-        return analyze(network, batch_size=program.batch)
-
-
-def _recipe(program):
-    model_arguments = program.changes.get("model_arguments", {})
-    return resolve(
-        program.recipe,
-        {
-            **program.changes,
-            "model_arguments": {**model_arguments, "use_sync_bn": True},
-            "image_size": program.image_size,
-            "batch_size": program.batch * CORES,
-            "precision": program.precision,
-        },
-    )
+def recipe_and_network(program):
+    """The resolved recipe of a program and its network, for many cores."""
+    arguments = program.changes.get("model_arguments", {})
+    place = {
+        "model_arguments": {**arguments, "use_sync_bn": True},
+        "image_size": program.image_size,
+        "batch_size": program.batch * CORES,
+        "precision": program.precision,
+    }
+    recipe = resolve(program.recipe, {**program.changes, **place})
+    return recipe, recipe_network(recipe, IMAGENET)
 
 
 def _recipe_step(program):
-    recipe = _recipe(program)
-    model = recipe_network(recipe, IMAGENET)
+    recipe, model = recipe_and_network(program)
     optimizer = recipe_optimizer(recipe, STEPS_PER_EPOCH)
     averages = Averages(model, recipe.ema_decay)
     step = update_step(TrainState(model, optimizer, averages), recipe)
     batch, size = program.batch, program.image_size
     images = tf.TensorSpec([batch, size, size, 3], tf.bfloat16)
     labels = tf.TensorSpec([batch, len(IMAGENET.classes)], tf.float32)
-    number = tf.TensorSpec([], tf.int64)
-    return step, (images, labels, number), _facts(model, program)
+    return model, step, (images, labels, tf.TensorSpec([], tf.int64))
 
 
 def _layer_step(program):
@@ -110,16 +108,4 @@ def _layer_step(program):
 
     dtype = tf.bfloat16 if "bfloat16" in program.precision else tf.float32
     images = tf.TensorSpec([program.batch, *shape], dtype)
-    return step, (images,), _facts(model, program)
-
-
-def _facts(model, program):
-    analysis = analyze(model, batch_size=program.batch)
-    flops = analysis.total("executed_flops")
-    passes = PASSES if program.training else 1
-    algorithms = [x.algorithm for x in analysis.layers if x.algorithm]
-    return {
-        "parameters": model.count_params(),
-        "counted_flops": passes * program.batch * flops,
-        "algorithms": {a: algorithms.count(a) for a in sorted({*algorithms})},
-    }
+    return model, step, (images,)

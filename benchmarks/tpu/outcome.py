@@ -3,9 +3,6 @@
 import math
 import re
 
-from benchmarks.tpu.programs import CHIPS
-from benchmarks.tpu.programs import GIB
-
 CLOCK = 940e6  # cycles a second of TPUv3: Norrie et al. (2021), IEEE Micro 41
 
 
@@ -22,8 +19,7 @@ def estimate(result):
     number is the time of the others. A program of more than a second would be
     taken for a shorter one.
     """
-    seconds = result["optimal_seconds"]
-    return seconds - math.floor(seconds)
+    return result["optimal_seconds"] - math.floor(result["optimal_seconds"])
 
 
 def refusal(message):
@@ -40,17 +36,8 @@ def refusal(message):
     return {"status": "out of memory", "message": message[:600], "used": used}
 
 
-def summary(chip, result):
-    """A result in a few words."""
-    if result["status"] != "ok":
-        return shortfall(result)
-    return (
-        f"compiled in {result['compile_seconds']:.0f} s, "
-        f"{memory(result) / GIB:.2f} of {CHIPS[chip].hbm // GIB} GiB"
-    )
-
-
 def shortfall(result):
+    """Why a program was not compiled, in a few words."""
     status = result["status"]
     if status == "timed out":
         return f"not finished after {result['limit_seconds']} s"
@@ -68,8 +55,5 @@ def faults(result):
 
 
 def listed(result):
-    """Seconds by the cycles in the compiler's listing of a program.
-
-    None of results that were stored without it.
-    """
+    """Seconds by the compiler's listing; None of results without it."""
     return result["cycles"] / CLOCK if "cycles" in result else None

@@ -1,5 +1,6 @@
 """What is compiled for a TPU: a table, without TensorFlow."""
 
+import collections
 import dataclasses
 import itertools
 import random
@@ -11,26 +12,15 @@ from lambdanet_tf.specs import TABLE_20
 GIB = 2**30
 POLICY = "mixed_bfloat16"  # Keras', of all that is compiled for a TPU
 
-
-@dataclasses.dataclass(frozen=True)
-class Chip:
-    """A kind of TPU, a core each. Source: Google's documentation of Cloud TPU.
-
-    A chip of v3 has two cores that share nothing.
-    """
-
-    topology: str  # as the compiler names it
-    hbm: int  # bytes of memory
-    flops: float  # operations per second in bfloat16
-    bandwidth: float  # bytes per second of the memory
-
-
+# What the compiler calls it, and bytes of a core's memory: see Google's pages
+# of Cloud TPU. The two cores of a chip of v3 share nothing.
+Chip = collections.namedtuple("Chip", "topology hbm")
 CHIPS = {
-    "v3": Chip("v3:2x2", 16 * GIB, 61.5e12, 450e9),
-    "v4": Chip("v4:2x2x1", 32 * GIB, 275e12, 1228e9),
-    "v5e": Chip("v5e:2x2", 16 * GIB, 197e12, 819e9),
-    "v5p": Chip("v5p:2x2x1", 95 * GIB, 459e12, 2765e9),
-    "v6e": Chip("v6e:2x2", 32 * GIB, 918e12, 1640e9),
+    "v3": Chip("v3:2x2", 16 * GIB),
+    "v4": Chip("v4:2x2x1", 32 * GIB),
+    "v5e": Chip("v5e:2x2", 16 * GIB),
+    "v5p": Chip("v5p:2x2x1", 95 * GIB),
+    "v6e": Chip("v6e:2x2", 32 * GIB),
 }
 
 
@@ -60,29 +50,25 @@ BATCH = 32  # of a core: the paper's 4096 images on 128 cores
 TIMED = 128  # of a core, where the paper timed steps: 1024 images on 8 cores
 
 
-def _hybrid(depth, image_size, batch=BATCH, **arguments):
-    name = f"LambdaResNet{depth}"
-    changes = {"model": name}
-    if arguments:
-        changes["model_arguments"] = arguments
+def hybrid(depth, image_size, batch=BATCH, **arguments):
+    """A step of a LambdaResNet."""
+    model = f"LambdaResNet{depth}"
+    changes = {"model": model, "model_arguments": arguments}
     if depth == 200:  # Not in Table 20; the rates are those of depth 152.
         changes |= {"dropout_rate": 0.3, "drop_path_rate": 0.1}
         changes["randaugment_magnitude"] = 15.0
-    name = " ".join([name, *arguments.values()])
+    name = " ".join([model, *arguments.values()])
     return Program(name, "imagenet_350", changes, image_size, batch)
 
 
-def _vanilla(pattern, batch=BATCH, **arguments):
+def vanilla(pattern, batch=BATCH, **arguments):
+    """A step of a ResNet-50 of Table 12."""
     changes = {"model_arguments": {"pattern": pattern, **arguments}}
     name = " ".join(["ResNet50", pattern, *arguments.values()])
     return Program(name, "imagenet_90", changes, 224, batch)
 
 
-def _mobile(name):
-    return Program(name, "mobilenet_350", {"model": name}, 224, BATCH)
-
-
-def _layer(implementation, image_size, filters, batch=BATCH, **changes):
+def _layer(implementation, image_size, filters, batch, **changes):
     named = [f"{name}={value}" for name, value in changes.items()]
     name = ", ".join([implementation, f"d={filters}", *named])
     layer = {"filters": filters, "scope": 23, "implementation": implementation}
@@ -108,72 +94,70 @@ HYBRIDS = sorted([*((x.depth, x.image_size) for x in TABLE_20), LARGE])
 # Those that the paper timed with 128 images on a core are compiled with as
 # many as well, where that is quick.
 NETWORKS = (
-    *(_hybrid(*place) for place in HYBRIDS),
-    _hybrid(50, 128, TIMED),
-    _hybrid(152, 224, TIMED),
-    _mobile("MobileNetV2"),
-    _mobile("LambdaMobileNetV2"),
-    *map(_vanilla, PATTERNS),
-    *(_vanilla(pattern, TIMED) for pattern in PATTERNS),
+    *(hybrid(*place) for place in HYBRIDS),
+    hybrid(50, 128, TIMED),
+    hybrid(152, 224, TIMED),
+    *(
+        Program(name, "mobilenet_350", {"model": name}, 224, BATCH)
+        for name in ("MobileNetV2", "LambdaMobileNetV2")
+    ),
+    *map(vanilla, PATTERNS),
+    *(vanilla(pattern, TIMED) for pattern in PATTERNS),
 )
 
-# The same with the order of summation of the paper's listing, for
-# calibration.
+# The same in the order of summation of the paper's listing, for calibration.
 _EINSUM = {"implementation": "einsum"}
 PAPERS_ORDER = tuple(
     program
     for batch in (TIMED, BATCH)
     for program in (
-        *(_vanilla(x, batch, **_EINSUM) for x in PATTERNS if "L" in x),
-        *(_hybrid(*x, batch, **_EINSUM) for x in HYBRIDS if x != LARGE),
+        *(vanilla(x, batch, **_EINSUM) for x in PATTERNS if "L" in x),
+        *(hybrid(*x, batch, **_EINSUM) for x in HYBRIDS if x != LARGE),
     )
 )
 
-IMPLEMENTATIONS = (
-    "auto", "query_first", "lambda_first", "fourier_tpu", "fourier", "conv2d",
-    "depthwise", "einsum",
-)  # fmt: skip
 # What `auto` takes on a TPU, but `conv2d`, which compiles for minutes.
 DRAWN_ALGORITHMS = ("query_first", "lambda_first", "fourier_tpu")
-# As in c4, in its first block and in c2 of a ResNet-50 for 224 px.
+_QUICK = ("auto", *DRAWN_ALGORITHMS, "einsum")
+_ALL = (*_QUICK, "fourier", "conv2d", "depthwise")
+# Map, channels and batch as in c4, in its first block and in c2 of a ResNet-50
+# for 224 px. On larger maps the best algorithm depends on the batch.
+_PLACES = {
+    (14, 256, BATCH): _ALL,
+    (28, 256, BATCH): _ALL,
+    (56, 64, BATCH): _ALL,
+    (28, 256, TIMED): _QUICK,
+    (56, 64, TIMED): _QUICK,
+}
 LAYERS = tuple(
-    _layer(implementation, image_size, filters)
-    for image_size, filters in ((14, 256), (28, 256), (56, 64))
-    for implementation in IMPLEMENTATIONS
-) + tuple(
-    # On larger maps the best algorithm depends on the batch.
-    _layer(implementation, image_size, filters, TIMED)
-    for image_size, filters in ((28, 256), (56, 64))
-    for implementation in ("auto", *DRAWN_ALGORITHMS, "einsum")
+    _layer(algorithm, *place)
+    for place, algorithms in _PLACES.items()
+    for algorithm in algorithms
 )
 
 
 def _draw(generator):
     """A layer drawn at random, by each of `DRAWN_ALGORITHMS`."""
-    while True:
-        side = round(10 * 6.4 ** generator.random())
-        heads = generator.choice([4, 8])
-        filters = heads * generator.choice([16, 32, 64, 128])
-        batch = generator.choice([8, 32, 128])
-        changes = {
-            "scope": generator.choice([None, 7, 15, 23]),
-            "num_heads": heads,
-            "key_dim": generator.choice([8, 16, 32]),
-            "intra_depth": generator.choice([1, 1, 1, 4]),
-        }
-        lambdas = filters // heads * changes["key_dim"]
-        if batch * side**2 * lambdas <= DRAWN_FLOATS:
-            return tuple(
-                _layer(implementation, side, filters, batch, **changes)
-                for implementation in DRAWN_ALGORITHMS
-            )
+    side = round(10 * 6.4 ** generator.random())
+    heads = generator.choice([4, 8])
+    filters = heads * generator.choice([16, 32, 64, 128])
+    batch = generator.choice([8, 32, 128])
+    changes = {
+        "scope": generator.choice([None, 7, 15, 23]),
+        "num_heads": heads,
+        "key_dim": generator.choice([8, 16, 32]),
+        "intra_depth": generator.choice([1, 1, 1, 4]),
+    }
+    lambdas = filters // heads * changes["key_dim"]
+    if batch * side**2 * lambdas > 1e8:  # position lambdas
+        return _draw(generator)
+    place = side, filters, batch
+    return tuple(_layer(x, *place, **changes) for x in DRAWN_ALGORITHMS)
 
 
 # For `benchmarks.tpu.choices`.
-SEED, NUMBER = 7, 20
-DRAWN_FLOATS = 1e8  # of position lambdas in a batch
-_generator = random.Random(SEED)
-DRAWN = tuple(_draw(_generator) for _ in range(NUMBER))
+_GENERATOR = random.Random(7)
+DRAWN = tuple(_draw(_GENERATOR) for _ in range(20))
 
 PROGRAMS = {
     x.key: x

@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 
 from lambdanet_tf import data
-from lambdanet_tf.data import fake
-from lambdanet_tf.data import records
-from lambdanet_tf.environment import require
 from tests.support.image_sets import element_labels
 from tests.support.image_sets import example
 from tests.support.image_sets import examples
@@ -35,11 +32,13 @@ def write_records(path, part, num_files, per_file):
 @pytest.fixture
 def folder(tmp_path):
     """Four files of five training images, two of three test images."""
-    write_records(tmp_path, "train", 4, 5)
-    write_records(tmp_path, "validation", 2, 3)
-    names = "".join(f"class {i}\n" for i in range(20))
-    (tmp_path / "classes.txt").write_text(names)
-    return tmp_path
+    folder = tmp_path / "[a]*?"  # no pattern
+    folder.mkdir()
+    write_records(folder, "train", 4, 5)
+    write_records(folder, "validation", 2, 3)
+    names = [f"class {i}\n" for i in range(20)]
+    (folder / "classes.txt").write_text("".join(names))
+    return folder
 
 
 @pytest.mark.slow
@@ -61,27 +60,6 @@ def element_labels_of(source):
     return sorted(int(source.decode(item)[1]) for _, item in source.scan())
 
 
-def assert_shuffled_and_resumed(source, number, starts):
-    """Two passes over a source whose labels are the numbers of its images."""
-
-    def labels(start):
-        elements = source.stream(1, start).take(2 * number - start)
-        return [int(source.decode(item)[1]) for _, item in elements]
-
-    whole = labels(0)
-    first, second = whole[:number], whole[number:]
-    assert sorted(first) == sorted(second) == list(range(number))
-    assert first != second
-    for start in starts:
-        assert labels(start) == whole[start:]
-
-
-@pytest.mark.slow
-def test_records_are_shuffled_and_resumed(folder):
-    source = data.read_records(str(folder), 0.0, shuffle_buffer=7).train
-    assert_shuffled_and_resumed(source, 20, (6, 33))
-
-
 @pytest.mark.slow
 def test_records_of_few_files_give_evenly_spaced_validation_images(tmp_path):
     """One file, sorted by class: its last images would be of one class."""
@@ -90,11 +68,9 @@ def test_records_of_few_files_give_evenly_spaced_validation_images(tmp_path):
     images = data.load_images(f"records:{tmp_path},classes=20", 0.1)
     assert images.classes == tuple(map(str, range(20)))
     assert sizes(images) == [18, 2, 3]
-    validation = element_labels_of(images.validation)
-    assert validation == [9, 19]
-    train = element_labels_of(images.train)
-    assert sorted(train + validation) == list(range(20))
-    assert sizes(data.read_records(str(tmp_path), 0.0, classes=20))[1] == 0
+    assert element_labels_of(images.validation) == [9, 19]
+    train = [i for i in range(20) if i not in (9, 19)]
+    assert element_labels_of(images.train) == train
 
 
 @pytest.mark.slow
@@ -132,34 +108,18 @@ def test_a_stray_label_is_a_bad_image_that_says_so(tmp_path):
     labels = [0] * 40
     labels[35], labels[37] = 5, -1
     contents = examples(labels, gray=9)
+    contents[38] = example(b"no image", 0)
     write_parts(tmp_path, train=contents, test=contents[:1])
     images = data.read_records(str(tmp_path), 0.0, classes=2)
-    assert len(read_once(images.train)[1]) == 38
+    assert len(read_once(images.train)[1]) == 37
     text = "counted from 0, is none of 2 classes"
     file = tmp_path / "train.tfrecord"
-    assert list(images.train.check()) == [
+    *strays, corrupt = images.train.check()
+    assert strays == [
         f"{file}: record 35: label 5, {text}",
         f"{file}: record 37: label -1, {text}",
     ]
-
-
-def test_records_of_another_kind_are_an_error(tmp_path):
-    contents = [example(png([9] * 3), 0, key="image")] * 3
-    write_parts(tmp_path, train=contents, test=contents)
-    with pytest.raises(ValueError, match="with the features image/encoded"):
-        data.read_records(str(tmp_path), classes=2)
-
-
-@pytest.mark.slow
-def test_a_corrupt_image_in_a_record_is_named(tmp_path):
-    contents = examples(range(3))
-    contents[1] = example(b"broken", 1)
-    write_parts(tmp_path, train=contents, test=contents)
-    images = data.read_records(str(tmp_path), 0.0, classes=3)
-    _, labels = read_once(images.train)
-    assert labels.tolist() == [0, 2]
-    (line,) = images.train.check()
-    assert line.startswith(f"{tmp_path}/train.tfrecord: record 1: ")
+    assert corrupt.startswith(f"{file}: record 38: ")
 
 
 @pytest.mark.slow
@@ -175,17 +135,34 @@ def test_a_corrupt_record_is_named_with_what_is_lost(folder):
     assert list(source.check()) == [line]
 
 
-def test_a_truncated_file_is_an_error_before_training(folder):
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"key": "image"}, "with the features image/encoded"),
+        ({"text": b"cat"}, "1, which is 'dog', for 'cat'"),
+    ],
+)
+def test_records_of_another_kind_are_an_error(tmp_path, changes, message):
+    (tmp_path / "classes.txt").write_text("cat\ndog\nfox\n")
+    contents = [example(png([9] * 3), 1, **changes)] * 3
+    write_parts(tmp_path, train=contents, test=contents)
+    with pytest.raises(ValueError, match=message):
+        data.load_images(f"records:{tmp_path}")
+
+
+def test_files_that_cannot_be_meant_are_an_error_before_training(folder):
+    write_records(folder, "trainval", 1, 2)
+    description = data.read_records(str(folder)).description
+    assert "not read: trainval*" in description
     path = folder / "train-00002-of-00004"
-    assert records.count_records(str(path)) == 5
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(ValueError, match="00002-of-00004 is damaged"):
         data.read_records(str(folder))
-
-
-def test_missing_record_files_are_an_error(folder):
-    (folder / "train-00002-of-00004").unlink()
+    path.unlink()
     with pytest.raises(ValueError, match="all 4 files train-.*Received: 3"):
+        data.read_records(str(folder))
+    write_records(folder, "val", 1, 2)
+    with pytest.raises(ValueError, match="one name for its validation images"):
         data.read_records(str(folder))
     with pytest.raises(ValueError, match=r"TFRecord files train-\*-of-\*"):
         data.read_records(str(folder / "nothing"))
@@ -201,20 +178,18 @@ def tiny_sets(tmp_path_factory):
 
         VERSION = tfds.core.Version("1.0.0")
         sizes = {"train": 40, "test": 10}
-        labels = {"label": tfds.features.ClassLabel(num_classes=40)}
 
         def _info(self):
             images = {"image": tfds.features.Image(shape=(8, 8, 3))}
-            features = tfds.features.FeaturesDict({**images, **self.labels})
+            labels = {"label": tfds.features.ClassLabel(num_classes=40)}
+            features = tfds.features.FeaturesDict({**images, **labels})
             return tfds.core.DatasetInfo(builder=self, features=features)
 
         def _split_generators(self, dl_manager):
-            return {k: self._pictures(n) for k, n in self.sizes.items()}
+            parts = self.sizes.items()
+            return {part: self._generate_examples(n) for part, n in parts}
 
-        def _generate_examples(self):
-            raise NotImplementedError
-
-        def _pictures(self, number):
+        def _generate_examples(self, number):
             for i in range(number):
                 pixels = np.full((8, 8, 3), i, np.uint8)
                 yield i, {"image": pixels, "label": i}
@@ -224,23 +199,9 @@ def tiny_sets(tmp_path_factory):
 
         sizes = {"train": 10, "validation": 10, "test": 10}
 
-    class ThreeParts(ImagenetTiny):
-        """Has validation images of its own, and labels for all."""
-
-    class ManualPictures(TinyPictures):
-        """Cannot be downloaded, as ImageNet."""
-
-        def _split_generators(self, dl_manager):
-            raise AssertionError("Manual directory is empty.\nCreate it.\n")
-
-    class UnlabelledPictures(TinyPictures):
-        """Has images alone."""
-
-        labels = {}
-
     folder = str(tmp_path_factory.mktemp("tfds"))
     config = tfds.download.DownloadConfig(num_shards=4)
-    for builder in (TinyPictures, ImagenetTiny, ThreeParts):
+    for builder in (TinyPictures, ImagenetTiny):
         builder(data_dir=folder).download_and_prepare(download_config=config)
     return folder
 
@@ -258,89 +219,28 @@ def test_tfds(tiny_sets):
     np.testing.assert_array_equal(pixels[:, 0, 0, 0], labels)
 
 
-@pytest.mark.slow
-def test_tfds_is_shuffled_and_resumed(tiny_sets):
-    source = data.read_tfds("tiny_pictures", 0.0, tiny_sets, 5).train
-    assert_shuffled_and_resumed(source, 40, (6, 53))
-
-
 def test_imagenet_is_tested_on_its_validation_images(tiny_sets):
     images = data.read_tfds("imagenet_tiny", 0.0, tiny_sets)
     assert images.test.num_images == 10
     assert {split.split for split in images.test.splits} == {"validation"}
 
 
-def test_a_set_with_validation_images_of_its_own_keeps_them(tiny_sets):
-    """As folders and records do; none is taken from the training images."""
-    images = data.read_tfds("three_parts", 0.3, tiny_sets)
-    assert sizes(images) == [10, 10, 10]
-    for name in ("train", "validation", "test"):
-        parts = {split.split for split in getattr(images, name).splits}
-        assert parts == {name}
-    assert "the validation images are the set's own" in images.description
-    others = data.read_tfds("tiny_pictures", 0.1, tiny_sets).description
-    assert "the set's own" not in others
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("unlabelled_pictures", "an `image` and a `label`"),
         ("cifra10", "There is no set 'cifra10'.*Did you mean 'cifar10'"),
         ("cifar10:9.9.9", "tfds:cifar10:9.9.9: .*cannot be loaded at version"),
-        ("manual_pictures", "could not be prepared.*Manual directory is empty"),
+        ("cifar10", "tfds:cifar10 is not prepared in"),
+        ("tiny_pictures", "tfds:tiny_pictures is not prepared in"),
     ],
 )
-def test_what_tfds_cannot_give_is_one_sentence(
-    tiny_sets, tmp_path, name, message
-):
+@pytest.mark.usefixtures("tiny_sets")
+def test_what_tfds_does_not_have_is_one_sentence(tmp_path, name, message):
+    """It cannot have touched the network: no file is left."""
     with pytest.raises(ValueError, match=message) as raised:
-        data.read_tfds(name, data_dir=str(tmp_path))
+        data.read_tfds(name, data_dir=str(tmp_path), download=False)
     assert "\n" not in str(raised.value)
-
-
-def test_nothing_is_downloaded_unless_asked_for(tiny_sets, tmp_path):
-    """TensorFlow Datasets cannot have touched the network: no file is left."""
-    for name in ("cifar10", "tiny_pictures"):
-        with pytest.raises(ValueError, match=f"tfds:{name} is not prepared in"):
-            data.load_images(
-                f"tfds:{name}", data_dir=str(tmp_path), download=False
-            )
-    with pytest.raises(ValueError, match="tiny_pictures is not prepared"):
-        data.dry_run_images("tfds:tiny_pictures", data_dir=str(tmp_path))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_fake_images():
-    name = "fake:5x7x3,classes=4,images=30,test_images=6"
-    images = data.load_images(name, validation_split=0.2)
-    assert sizes(images) == [24, 6, 6]
-    assert images.name == name
-    assert (len(images.classes), images.channels) == (4, 3)
-    elements = [images.train.decode(item) for _, item in images.train.scan()]
-    pixels = np.stack([image.decode() for image, _ in elements])
-    assert pixels.shape == (24, 5, 7, 3)
-    assert [int(label) for _, label in elements] == [0, 1, 2, 3] * 6
-    assert pixels.mean() == pytest.approx(127.5, abs=5)
-    parts = [images.train, images.validation, images.test]
-    drawn = [
-        part.decode(item)[0].decode().numpy().tobytes()
-        for part in (*parts, images.train)
-        for _, item in part.scan().take(3)
-    ]
-    assert drawn[:3] == drawn[9:]  # the same each time
-    assert len(set(drawn)) == 9  # others in each part
-
-
-def test_sizes_of_fake_images_are_those_of_the_sets_for_which_they_stand():
-    """Of what TensorFlow Datasets knows without the data."""
-    tfds = require("tensorflow_datasets", extra="tfds")
-    for name, (size, classes, *_) in fake.KNOWN_SIZES.items():
-        features = tfds.builder(name).info.features
-        assert features["label"].num_classes == classes
-        shape = map(int, size.split("x"))
-        shape = zip(features["image"].shape, shape, strict=True)
-        assert all(size in (None, expected) for size, expected in shape)
 
 
 @pytest.mark.parametrize("installed", [True, False])
@@ -355,11 +255,6 @@ def test_a_dry_run_plans_imagenet_without_it(installed, tmp_path, monkeypatch):
     assert reason in images.description
     item = next(iter(images.train.stream(0)))[1]
     assert images.train.decode(item)[0].decode().shape == (375, 500, 3)
-
-
-def test_a_dry_run_takes_the_images_where_they_are(tiny_sets):
-    images = data.dry_run_images("tfds:tiny_pictures", 0.1, tiny_sets)
-    assert images.description.startswith("tiny_pictures/1.0.0")
 
 
 def idx(array):
@@ -386,20 +281,12 @@ def test_idx_files(idx_folder):
     images = data.load_images(f"idx:{folder}", validation_split=0.25)
     assert sizes(images) == [30, 10, 20]
     assert images.classes[-1] == "Ankle boot"
+    (folder / "classes.txt").write_text("".join(f"{i}\n" for i in range(10)))
+    assert data.read_idx(str(folder)).classes == tuple("0123456789")
     elements = list(images.test.scan())
     assert element_labels(elements) == [*range(10), *range(10)]
     found = np.stack([item["image"] for _, item in elements])
     np.testing.assert_array_equal(found, pixels[..., np.newaxis])
-
-
-def test_names_of_idx_classes(idx_folder):
-    folder, _ = idx_folder
-    names = [f"name {i}" for i in range(10)]
-    (folder / "classes.txt").write_text("\n".join(names))
-    assert data.read_idx(str(folder)).classes == tuple(names)
-    (folder / "classes.txt").unlink()
-    plain = folder.rename(folder.parent / "plain")
-    assert data.read_idx(str(plain)).classes == tuple(map(str, range(10)))
 
 
 @pytest.mark.parametrize(
@@ -416,27 +303,10 @@ def test_damaged_idx_files(idx_folder, content):
         data.read_idx(str(folder))
 
 
-def test_arrays_from_a_file(tmp_path, rng):
-    path = str(tmp_path / "set.npz")
-    labels = np.arange(20) % 4
-    pixels = rng.integers(0, 256, (20, 8, 8, 3), np.uint8)
-    np.savez(path, x_train=pixels, y_train=labels[:, None], x_test=pixels[:5],
-             y_test=labels[:5])  # fmt: skip
-    images = data.load_images(f"arrays:{path}", validation_split=0.2)
-    assert sizes(images) == [16, 4, 5]
-    assert images.classes == ("0", "1", "2", "3")
-    assert images.description == (
-        f"arrays:{path}: 16 training, 4 validation and 5 test images, "
-        "4 classes; split by class with seed 2102."
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("digit", "`data` must be one of digits.*Did you mean 'digits'"),
-        ("tfds:", "`data` must be one of digits"),
-        ("http://x", "`data` must be one of digits"),
         ("record:x", "Did you mean 'records'"),
         ("fake:8x8", "fake:HEIGHTxWIDTHxCHANNELS. Received: fake:8x8"),
         ("fake:8x0x3", "`size` must be a positive integer"),
@@ -452,23 +322,27 @@ def test_unknown_sets(name, message):
         data.load_images(name)
 
 
-def test_a_missing_extra_is_named():
-    with pytest.raises(
-        ImportError, match=r'pip install "lambdanet-tf\[tfds\]"'
-    ):
-        require("no_such_module", extra="tfds")
+PIXELS = np.arange(20 * 16).reshape(20, 4, 4) % 256
 
 
 def write_arrays(folder, **changes):
-    pixels = np.arange(20 * 16).reshape(20, 4, 4).astype(np.uint8)
-    labels = np.arange(20) % 2
-    arrays = {"x_train": pixels, "y_train": labels}
-    arrays |= {"x_test": pixels, "y_test": labels, **changes}
-    np.savez(folder / "x.npz", **arrays)
+    arrays = {"x_train": PIXELS, "x_test": PIXELS}
+    arrays |= dict.fromkeys(("y_train", "y_test"), np.arange(20) % 2)
+    np.savez(folder / "x.npz", **{**arrays, **changes})
     return f"arrays:{folder / 'x.npz'}"
 
 
-PIXELS = np.arange(20 * 16).reshape(20, 4, 4) % 256
+def test_arrays_from_a_file(tmp_path):
+    labels = np.arange(20) % 4
+    shown = {"y_train": labels[:, None], "y_test": labels[:5]}
+    name = write_arrays(tmp_path, **shown, x_test=PIXELS[:5])
+    images = data.load_images(name, validation_split=0.2)
+    assert sizes(images) == [16, 4, 5]
+    assert images.classes == ("0", "1", "2", "3")
+    assert images.description == (
+        f"{name}: 16 training, 4 validation and 5 test images, 4 classes; "
+        "split by class with seed 2102."
+    )
 
 
 @pytest.mark.parametrize(
@@ -476,7 +350,6 @@ PIXELS = np.arange(20 * 16).reshape(20, 4, 4) % 256
     [
         ({"x_train": PIXELS / 255}, "from 0.0 to 1.0. Scale them to 0"),
         ({"x_test": PIXELS / 255}, "from 0.0 to 1.0"),
-        ({"x_train": PIXELS / 127.5 - 1}, "from -1.0 to 1.0"),
         ({"x_train": PIXELS * 257}, "from 0 to 65535"),
         ({"x_train": PIXELS > 9}, "Received: bool"),
         ({"x_train": np.full((20, 4, 4), np.nan)}, "from nan to nan"),
@@ -484,11 +357,7 @@ PIXELS = np.arange(20 * 16).reshape(20, 4, 4) % 256
         ({"x_train": np.zeros((20, 8))}, r"\(number, height, width, chan"),
         ({"y_train": np.arange(19)}, r"shape \(19,\) for images"),
         ({"y_train": np.arange(20) + 0.5}, "whole numbers from 0.*float"),
-        ({"y_train": np.arange(20) - 1}, "minimum -1"),
-        (
-            {"y_train": np.arange(20) % 6, "classes": ["a", "b"]},
-            "2 names, labels up to 5",
-        ),
+        ({"y_train": np.arange(20) % 6, "classes": ["a", "b"]}, "up to 5"),
         ({"y_train": np.arange(20) % 2 + 2**32}, "below 2"),
         ({"y_train": np.arange(20) * 10**6}, "without gaps.*19000000 for 40"),
         ({"y_train": np.array(["a", "b"] * 10)}, "in `classes`. Received: <U1"),
@@ -505,75 +374,11 @@ def test_arrays_that_cannot_be_meant_are_refused(tmp_path, changes, message):
         data.load_images(write_arrays(tmp_path, **changes))
 
 
-@pytest.mark.parametrize("dtype", ["uint32", "uint64", ">u4"])
-def test_arrays_of_any_whole_numbers_are_resized(dtype):
-    """TensorFlow itself resizes no uint32 and no uint64."""
-    source = data.ArraySource(PIXELS.astype(dtype), np.arange(20))
-    expected = data.ArraySource(PIXELS.astype("uint8"), np.arange(20))
-    for now, then in zip(read_once(source), read_once(expected), strict=True):
-        np.testing.assert_array_equal(now, then)
-
-
-def test_what_is_odd_about_arrays_is_noted(tmp_path):
-    changes = {"y_train": 1.0 + np.arange(20) % 2, "x_val": PIXELS}
-    images = data.load_images(write_arrays(tmp_path, **changes))
-    assert "not read: x_val; no training image of 0" in images.description
-    names = write_arrays(tmp_path, classes=np.array([b"cat", b"dog"]))
-    assert data.load_images(names).classes == ("cat", "dog")
-
-
 @pytest.mark.parametrize("content", [b"", b"x,y", b"PK\3\4 cut", b"\x93NUMPY"])
-def test_a_file_that_is_no_npz_is_one_sentence_with_its_path(tmp_path, content):
-    path = tmp_path / "x.npz"
-    path.write_bytes(content)
-    with pytest.raises(
-        ValueError, match="x.npz must be a whole .npz"
-    ) as raised:
-        data.load_images(f"arrays:{path}")
-    assert "\n" not in str(raised.value)
-
-
-@pytest.mark.slow
-def test_records_that_count_from_one_are_refused(tmp_path):
-    """The largest label comes late in the file."""
-    contents = examples([1 + i % 9 for i in range(600)] + [10], gray=9)
-    write_parts(tmp_path, train=contents, test=contents[:50])
-    with pytest.raises(ValueError, match="Received: 10 .* or first_label=1"):
-        data.load_images(f"records:{tmp_path},classes=10")
-    images = data.load_images(f"records:{tmp_path},classes=10,first_label=1")
-    assert len(images.classes) == 10
-
-
-def test_records_whose_texts_are_of_other_classes_are_refused(tmp_path):
-    (tmp_path / "classes.txt").write_text("cat\ndog\nfox\n")
-    contents = [example(png([9] * 3), 1, text=b"cat")] * 3
-    write_parts(tmp_path, train=contents, test=contents)
-    with pytest.raises(ValueError, match="1, which is 'dog', for 'cat'"):
-        data.load_images(f"records:{tmp_path}")
-
-
-def test_names_of_folders_are_no_patterns(tmp_path):
-    folder = tmp_path / "[a]*?"
-    folder.mkdir()
-    (folder / "classes.txt").write_text("cat\ndog\n")
-    contents = examples([0, 1] * 4)
-    write_parts(folder, train=contents, test=contents)
-    write_file(folder / "pseudo-00000-of-00001.tfrecord", contents)
-    assert sizes(data.read_records(str(folder), 0.0)) == [8, 0, 8]
-    labels = data.read_pseudo_labels(str(folder), ("cat", "dog"))
-    assert labels.num_images == 8
-
-
-def test_parts_are_read_by_all_their_names_or_said(tmp_path):
-    contents = examples([0, 1] * 4)
-    names = ("train", "valid", "test", "trainval")
-    write_parts(tmp_path, **dict.fromkeys(names, contents))
-    images = data.load_images(f"records:{tmp_path},classes=2")
-    assert sizes(images) == [8, 8, 8]
-    assert "not read: trainval*" in images.description
-    write_parts(tmp_path, val=contents)
-    with pytest.raises(ValueError, match="one name for its validation images"):
-        data.load_images(f"records:{tmp_path},classes=2")
+def test_a_file_that_is_no_npz_is_an_error(tmp_path, content):
+    (tmp_path / "x.npz").write_bytes(content)
+    with pytest.raises(ValueError, match="x.npz must be a whole .npz"):
+        data.load_images(f"arrays:{tmp_path / 'x.npz'}")
 
 
 def test_a_changed_set_has_another_identity(tmp_path):
@@ -583,16 +388,6 @@ def test_a_changed_set_has_another_identity(tmp_path):
     assert before["classes"] == ["a", "b"]
     (tmp_path / "a" / "0.png").rename(tmp_path / "a" / "x.png")
     after = data.read_folder(str(tmp_path)).identity()
-    count = [part["images"] for part in before["parts"].values()]
-    assert [part["images"] for part in after["parts"].values()] == count
     assert after["parts"] != before["parts"]
     digits = data.load_digits().identity()["parts"]
     assert len({part["fingerprint"] for part in digits.values()}) == 3
-
-
-@pytest.mark.slow
-def test_unlabelled_records_need_no_labels_and_no_test_files(tmp_path):
-    for label in (None, -1):
-        write_parts(tmp_path, train=[example(png([9] * 3), label)] * 12)
-        source = data.unlabelled_images(f"records:{tmp_path}")
-        assert len(read_once(source)[1]) == 12

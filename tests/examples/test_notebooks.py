@@ -3,7 +3,6 @@
 import re
 import shutil
 
-import nbclient
 import nbformat
 import pytest
 
@@ -11,10 +10,6 @@ from examples import notebooks
 
 # What only the machine of whoever ran them knows.
 FOREIGN = r"/(?:root|home|tmp|work|Users|var)/|site-packages|ipykernel_\d"
-
-
-def text_of(notebook):
-    return nbformat.writes(notebook)
 
 
 def files_of(folder):
@@ -39,11 +34,9 @@ def test_every_cell_runs_in_its_own_folder(name, tmp_path, monkeypatch):
     assert files_of(examples) == before
     kept = nbformat.read(notebooks.FOLDER / name, as_version=4)
     for now, then in zip(notebook.cells, kept.cells, strict=True):
-        kinds = [
-            [output["output_type"] for output in cell.get("outputs", [])]
-            for cell in (now, then)
-        ]
-        assert kinds[0] == kinds[1], now["source"]
+        kinds = [output["output_type"] for output in now.get("outputs", [])]
+        wanted = [output["output_type"] for output in then.get("outputs", [])]
+        assert kinds == wanted, now["source"]
 
 
 @pytest.mark.parametrize("name", notebooks.NOTEBOOKS)
@@ -55,14 +48,5 @@ def test_the_kept_outputs_are_complete_and_of_no_machine(name):
     assert counts == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell["outputs"]]
     assert any("image/png" in output.get("data", {}) for output in outputs)
-    shown = re.sub(r'"image/png": "[^"]*"', "", text_of(notebook))
+    shown = re.sub(r'"image/png": "[^"]*"', "", nbformat.writes(notebook))
     assert not re.search(FOREIGN, shown)
-
-
-@pytest.mark.slow
-def test_a_cell_that_fails_is_an_error(tmp_path):
-    notebook = nbformat.v4.new_notebook()
-    notebook.cells = [nbformat.v4.new_code_cell("assert 1 == 2, 'so it is'")]
-    nbformat.write(notebook, tmp_path / "wrong.ipynb")
-    with pytest.raises(nbclient.exceptions.CellExecutionError, match="so it"):
-        notebooks.execute("wrong.ipynb", tmp_path)

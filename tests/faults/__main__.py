@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import importlib
+import json
 import os
 import pathlib
 import shutil
@@ -22,40 +23,22 @@ NOT_COPIED = (".*", "__pycache__", "build", "dist", "runs", "exported")
 HEAD = "| Package | Fault | Caught by |\n|---|---|---|\n"
 
 
-class FirstFailure:
-    """A plugin of pytest that keeps the name of the first failure."""
-
-    def __init__(self):
-        self.name = None
-
-    def pytest_runtest_logreport(self, report):
-        if report.failed and self.name is None:
-            self.name = report.nodeid
-
-    def pytest_collectreport(self, report):
-        if report.failed and self.name is None:
-            self.name = f"{report.nodeid} (import)"
-
-
 def first_failure(folder, tests):
-    """Runs tests of the copy in a child process.
-
-    Returns:
-        The name of the first test that fails, or "".
-    """
-    answer = folder / "answer"
-    answer.write_text("died")
+    """Runs tests of the copy in a child; the first that fails, or ""."""
+    shutil.rmtree(folder / ".pytest_cache", ignore_errors=True)
     child = os.fork()
     if child == 0:
-        _run_tests(folder, tests, answer)
-    os.waitpid(child, 0)
-    code, _, name = answer.read_text().partition(" ")
-    if code not in "01":  # neither all passed nor a test failed
+        _run_tests(folder, tests)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code not in (0, 1):  # neither all passed nor a test failed
         raise RuntimeError((folder / "output").read_text())
-    return name
+    if code == 0:
+        return ""
+    failed = folder / ".pytest_cache/v/cache/lastfailed"
+    return next(iter(json.loads(failed.read_text("utf-8"))))
 
 
-def _run_tests(folder, tests, answer):
+def _run_tests(folder, tests):
     """What the child does; it does not return."""
     with open(folder / "output", "w", encoding="utf-8") as output:
         os.dup2(output.fileno(), 1)
@@ -67,17 +50,15 @@ def _run_tests(folder, tests, answer):
     for name in [*sys.modules]:
         if name.partition(".")[0] in ("tests", "lambdanet_tf"):
             del sys.modules[name]
-    plugin, code = FirstFailure(), 3
-    options = ["-x", "-q", "-p", "no:cacheprovider"]
+    code = 3
     try:
-        code = int(pytest.main([*options, *tests], [plugin]))
+        code = int(pytest.main(["-x", "-q", *tests]))
     except BaseException:
         traceback.print_exc()
     finally:
-        answer.write_text(f"{code} {plugin.name or ''}")
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)
+        os._exit(code)
 
 
 def caught_by(fault, folder):

@@ -367,21 +367,13 @@ a_backbone_has_no_pyramid
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """A wrong change of one to five lines.
+    """A wrong change of one to five lines."""
 
-    Attributes:
-        name: what is wrong.
-        room: a key of `ROOMS`.
-        old: a text that one file of the room holds once.
-        new: what takes its place.
-        tests: that are asked first.
-    """
-
-    name: str
-    room: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
+    name: str  # what is wrong
+    room: str  # a key of `ROOMS`
+    old: str  # a text that one file of the room holds once
+    new: str  # what takes its place
+    tests: tuple[str, ...]  # that are asked first
 
     def path_in(self, root):
         """The only file that holds the text, below the root of a tree."""

@@ -1,6 +1,5 @@
 """Lambda networks as backbones of the Model Garden, and their configs."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -9,9 +8,6 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import models
-from lambdanet_tf import specs
-from lambdanet_tf.models.timm.safetensors import write_safetensors
-from tests.support import timm_golden
 
 garden = pytest.importorskip("lambdanet_tf.garden", exc_type=ImportError)
 exp_factory = pytest.importorskip("official.core.exp_factory")
@@ -36,22 +32,17 @@ TINY = {
 NORM = {"norm_momentum": 0.7, "norm_epsilon": 0.01, "use_sync_bn": True}
 
 
-def build(size=32, regularizer=None, norm=NORM, kind="lambda_resnet", **fields):
+def build(size=32, regularizer=None, kind="lambda_resnet", **fields):
     """A backbone by the Model Garden's own factory."""
     config = garden.Backbone(type=kind)
-    config.override(
-        {kind: {**(TINY if kind == "lambda_resnet" else {}), **fields}}
-    )
+    tiny = TINY if kind == "lambda_resnet" else {}
+    config.override({kind: {**tiny, **fields}})
     return factory.build_backbone(
         tf.keras.layers.InputSpec(shape=[None, size, size, 3]),
         config,
-        common.NormActivation(**norm),
+        common.NormActivation(**NORM),
         regularizer,
     )
-
-
-def modules(backbone, kind):
-    return [x for x in backbone.submodules if isinstance(x, kind)]
 
 
 def assert_weights(backbone, wanted):
@@ -62,12 +53,8 @@ def assert_weights(backbone, wanted):
 def test_features_are_those_of_our_network(rng):
     backbone = build()
     images = rng.integers(0, 256, (2, 32, 32, 3)).astype(np.uint8)
-    network = models.build(
-        **TINY,
-        endpoints=("c2", "c3"),
-        input_shape=(32, 32, 3),
-        norm_epsilon=0.01,
-    )
+    arguments = {**TINY, "norm_epsilon": 0.01, "endpoints": ("c2", "c3")}
+    network = models.build(**arguments, input_shape=(32, 32, 3))
     weights = {k: w.numpy() for k, w in models.named_weights(backbone).items()}
     models.set_weights(network, weights, "the backbone")
     normalized = tf.stack([preprocess_ops.normalize_image(x) for x in images])
@@ -81,71 +68,21 @@ def test_features_are_those_of_our_network(rng):
         assert found[level].shape[1:] == backbone.output_specs[level][1:]
 
 
-def test_one_backbone_takes_images_of_any_size():
-    backbone = build(size=None)
-    for height, width in ((32, 48), (64, 40)):
-        maps = backbone(tf.zeros([1, height, width, 3]))
-        assert maps["2"].shape == (1, height // 4, width // 4, 32)
-        assert maps["3"].shape == (1, height // 8, width // 8, 64)
-    assert backbone.output_specs["3"].as_list() == [None, None, None, 64]
-
-
-def test_normalization_reaches_the_lambda_layers():
-    norms = modules(build(), tf.keras.layers.BatchNormalization)
-    assert {"query_norm", "value_norm"} < {norm.name for norm in norms}
-    for norm in norms:
-        found = norm.momentum, norm.epsilon, norm.synchronized
-        assert found == (0.7, 0.01, True), norm.name
-
-
 def test_weight_decay_is_that_of_the_kernels():
+    """Of a backbone, and of one that is made from its config."""
     decay = 0.3
-    backbone = build(
-        regularizer=tf.keras.regularizers.l2(decay / 2), se_ratio=0.25
-    )
-    kernels = [
-        weight
-        for name, weight in models.named_weights(backbone).items()
-        if name.endswith("/kernel")
-    ]
+    regularizer = tf.keras.regularizers.l2(decay / 2)
+    backbone = build(regularizer=regularizer, se_ratio=0.25)
+    weights = models.named_weights(backbone)
+    kernels = [w for name, w in weights.items() if name.endswith("/kernel")]
     assert len(backbone.losses) == len(kernels)
     wanted = decay / 2 * sum(np.sum(w.numpy() ** 2.0) for w in kernels)
     assert math.isclose(sum(backbone.losses), wanted, rel_tol=1e-5)
 
-
-def test_config_makes_the_same_backbone():
-    backbone = build(
-        regularizer=tf.keras.regularizers.l2(0.1), share_embeddings=True
-    )
     copy = garden.NetworkBackbone.from_config(backbone.get_config())
     assert copy.output_specs == backbone.output_specs
     assert len(copy.losses) == len(backbone.losses)
-    shapes = [
-        {k: w.shape for k, w in models.named_weights(x).items()}
-        for x in (backbone, copy)
-    ]
-    assert shapes[0] == shapes[1]
-
-
-def test_a_checkpoint_names_weights_as_weight_files_do(tmp_path):
-    backbone = build()
-    path = tf.train.Checkpoint(backbone=backbone).write(str(tmp_path / "b"))
-    suffix = "/.ATTRIBUTES/VARIABLE_VALUE"
-    found = {
-        name.removeprefix("backbone/").removesuffix(suffix)
-        for name, _ in tf.train.list_variables(path)
-        if name.endswith(suffix)
-    }
-    assert found == set(models.named_weights(backbone))
-
-
-def test_a_checkpoint_fits_a_network_that_drops_paths(tmp_path):
-    path = str(tmp_path / "b")
-    source, target = build(drop_path_rate=0.2), build()
-    tf.train.Checkpoint(backbone=source).write(path)
-    status = tf.train.Checkpoint(backbone=target).read(path)
-    status.assert_existing_objects_matched()
-    assert_weights(target, models.named_weights(source))
+    assert [*models.named_weights(copy)] == [*weights]
 
 
 def test_begins_from_a_weight_file(tmp_path):
@@ -154,16 +91,6 @@ def test_begins_from_a_weight_file(tmp_path):
     models.save_weights(source, path)
     backbone = build(weights=str(path))
     assert_weights(backbone, models.named_weights(source))
-
-
-@pytest.mark.slow
-def test_begins_from_a_file_of_timm(tmp_path):
-    name, path = "LambdaResNet26T", tmp_path / "model.safetensors"
-    spec = specs.RESNETS[name]
-    state = timm_golden.state_dict(spec, image_size=spec.image_size)
-    write_safetensors(path, state)
-    backbone = garden.NetworkBackbone(name, (64, 64, 3), weights=str(path))
-    assert_weights(backbone, timm_golden.weights(spec))
 
 
 def test_mobile_networks_have_the_map_of_their_classifier():
@@ -176,90 +103,41 @@ def test_mobile_networks_have_the_map_of_their_classifier():
     assert backbone.count_params() == without_classifier.count_params()
 
 
-def test_levels_follow_the_strides():
-    backbone = build(name="LambdaResNetSmall", stages=["C", "C", "L"],
-        widths=[8, 8, 8], strides=[1, 2, 1])  # fmt: skip
-    assert backbone.output_specs["0"].as_list() == [None, 32, 32, 32]
-    assert sorted(backbone.output_specs) == ["0", "1"]  # The last of stride 2.
-    with pytest.raises(ValueError, match="powers of two.*stride of 12"):
-        build(strides=[3, 1])
-
-
-def test_every_network_and_attribute_can_be_configured():
-    elsewhere = {"image_size", "dropout_rate", "activation"}
-    configs = (
-        (garden.LambdaResNet, specs.ResNetSpec, specs.RESNETS),
-        (garden.LambdaMobileNet, specs.MobileNetSpec, specs.MOBILENETS),
-    )
-    for config, spec, networks in configs:
-        fields = {field.name for field in dataclasses.fields(config)}
-        attributes = {field.name for field in dataclasses.fields(spec)}
-        assert fields - attributes == {"weights", "implementation"}
-        assert attributes - fields == elsewhere
-        assert all(
-            config(name=name).name in models.names() for name in networks
-        )
-
-
 def test_an_attribute_reaches_every_layer():
     wanted = {
         "key_dim": 3, "num_heads": 2, "scope": None, "intra_depth": 2,
         "query_normalization": "softmax", "key_normalization": None,
         "implementation": "einsum",
     }  # fmt: skip
-    backbone = build(**wanted)
-    (layer,) = modules(backbone, layers.LambdaLayer)
+    own = [*build(**wanted).submodules]
+    (layer,) = [x for x in own if isinstance(x, layers.LambdaLayer)]
     config = layer.get_config()
     assert {name: config[name] for name in wanted} == wanted
+    kind = tf.keras.layers.BatchNormalization
+    norms = [x for x in own if isinstance(x, kind)]
+    assert {"query_norm", "value_norm"} < {norm.name for norm in norms}
+    for norm in norms:
+        found = norm.momentum, norm.epsilon, norm.synchronized
+        assert found == (0.7, 0.01, True), norm.name
 
 
-def test_rows_of_a_mobile_network_can_be_configured():
-    rows = [
-        {"expansion": 1, "filters": 8, "blocks": 1, "strides": 2},
-        {"expansion": 2, "filters": 16, "blocks": 2, "strides": 2},
-    ]
-    backbone = build(kind="lambda_mobilenet", rows=rows, lambda_blocks=[3])
-    assert backbone.output_specs["3"].as_list() == [None, 4, 4, 16]
-
-
-@pytest.mark.representatives(16, everywhere=True)
+@pytest.mark.representatives(8, everywhere=True)
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"name": "LambdaResNet51"}, "`name` must be one of.*LambdaResNet50'"),
         ({"stages": ["CZ", "C"]}, "`stages` must hold"),
-        ({"stages": "CCLL"}, "`stages` must be tuple"),
-        ({"widths": 64}, "`widths` must be tuple"),
-        ({"widths": [8, 0]}, "`widths` must be a positive integer"),
-        ({"strides": [1, 2, 2]}, "`strides` must have as many"),
+        ({"strides": [3, 1]}, "powers of two.*stride of 12"),
         ({"key_dim": "many"}, "`key_dim` must be int"),
-        ({"key_dim": 0}, "`key_dim` must be a positive integer"),
-        ({"scope": 4}, "`scope` must be odd"),
-        ({"se_ratio": -1.0}, "`se_ratio` must be a number from 0 on"),
-        ({"use_content": 1}, "`use_content` must be bool"),
-        ({"padding": "valid"}, "`padding` must be one of"),
         ({"implementation": "fast"}, "`implementation` must be one of"),
         ({"weights": 3}, "`weights` must be None, 'imagenet', 'fashion_mnist'"),
-        (
-            {"weights": "missing.npz"},
-            "No such file: missing.npz. `weights` takes",
-        ),
-        (
-            {"kind": "lambda_mobilenet", "rows": [{"filters": 8}]},
-            "`rows` must hold dictionaries of",
-        ),
+        ({"weights": "missing.npz"}, "No such file: missing.npz. `weights` t"),
+        ({"kind": "lambda_mobilenet", "rows": [{"filters": 8}]}, "`rows` must"),
     ],
 )
 def test_wrong_values_name_their_field(fields, message):
     with pytest.raises(ValueError, match=message):
         build(**fields)
-
-
-def test_overrides_are_strict():
-    params = exp_factory.get_exp_config("lambda_resnet_maskrcnn_coco")
-    typo = "task.model.backbone.lambda_resnet.depth=50"
-    with pytest.raises(KeyError, match="depth"):
-        hyperparams.override_params_dict(params, typo, is_strict=True)
 
 
 @pytest.mark.parametrize("name", list(experiments.EXPERIMENTS))
@@ -274,32 +152,30 @@ def test_experiments_survive_their_yaml_file(name, tmp_path):
     )
     assert read.as_dict() == params.as_dict()
     assert isinstance(read.task.model.backbone, garden.Backbone)
+    typo = "task.model.backbone.lambda_resnet.depth=50"
+    with pytest.raises(KeyError, match="depth"):
+        hyperparams.override_params_dict(params, typo, is_strict=True)
 
 
-def learning_rates(name, steps):
+@pytest.mark.parametrize(
+    ("name", "rates"),
+    [
+        # Appendix F.3: 0.32 in 1000 steps, a tenth at 90, 95 and 97.5 per cent.
+        (
+            "lambda_resnet_maskrcnn_coco",
+            {0: 0.0, 500: 0.16, 1000: 0.32, 116_000: 0.32}
+            | {118_000: 0.032, 124_000: 0.0032, 127_000: 0.00032},
+        ),
+        # Linear to 1.6 in 5 epochs of 312 steps, then 345 of a cosine to 0.
+        (
+            "lambda_resnet_imagenet",
+            {0: 0.0, 780: 0.8, 1560: 1.6, 1560 + 312 * 345 / 2: 0.8}
+            | {1560 + 312 * 345 * 3 / 4: 0.8 * (1 - 0.5**0.5)},
+        ),
+    ],
+)
+def test_learning_rates_are_the_papers(name, rates):
     optimization = exp_factory.get_exp_config(name).trainer.optimizer_config
     schedule = optimizers.OptimizerFactory(optimization).build_learning_rate()
-    return [float(schedule(step)) for step in steps]
-
-
-def test_learning_rates_are_the_papers():
-    # Appendix F.3: 0.32 in 1000 steps, a tenth at 90, 95 and 97.5 per cent.
-    np.testing.assert_allclose(
-        learning_rates(
-            "lambda_resnet_maskrcnn_coco",
-            [0, 500, 1000, 116_000, 118_000, 124_000, 127_000],
-        ),
-        [0, 0.16, 0.32, 0.32, 0.032, 0.0032, 0.00032],
-        rtol=1e-5,
-    )
-    # Linear to 1.6 in 5 epochs of 312 steps, then a cosine to 0 at the end.
-    end, warmup = 350 * 312, 5 * 312
-    np.testing.assert_allclose(
-        learning_rates(
-            "lambda_resnet_imagenet",
-            [0, warmup / 2, warmup, (end + warmup) / 2, end],
-        ),
-        [0, 0.8, 1.6, 0.8, 0],
-        rtol=1e-5,
-        atol=1e-6,
-    )
+    found = [float(schedule(step)) for step in rates]
+    np.testing.assert_allclose(found, [*rates.values()], rtol=1e-5)

@@ -1,20 +1,27 @@
-"""Tasks of the Model Garden with lambda networks: training, weights."""
+"""Tasks of the Model Garden with lambda networks: training, weights, export."""
+
+import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from lambdanet_tf import models
+from lambdanet_tf.serving import standalone
+from tests.support import serve_check
 
 garden = pytest.importorskip("lambdanet_tf.garden", exc_type=ImportError)
 pytest.importorskip("official.vision.registry_imports")
 task_factory = pytest.importorskip("official.core.task_factory")
 train_lib = pytest.importorskip("official.core.train_lib")
+hyperparams = pytest.importorskip("official.modeling.hyperparams")
 segmentation = pytest.importorskip(
-    "official.vision.configs.semantic_segmentation"
-)
-segmentation_task = pytest.importorskip(
     "official.vision.tasks.semantic_segmentation"
+)
+detection_tfrecords = pytest.importorskip(
+    "benchmarks.studies.detection_tfrecords"
 )
 garden_weights = pytest.importorskip("lambdanet_tf.garden.weights")
 garden_tasks = pytest.importorskip("tests.support.garden_tasks")
@@ -24,13 +31,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),  # The Model Garden's own.
 ]
-
-
-@pytest.fixture(scope="module")
-def scenes(tmp_path_factory):
-    path = tmp_path_factory.mktemp("scenes") / "scenes.tfrecord"
-    garden_tasks.write_scenes(path, np.random.default_rng(0))
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -57,20 +57,9 @@ def snapshot(model):
     return {k: w.numpy() for k, w in models.named_weights(model).items()}
 
 
-def unmoved(before, after):
-    """Names of weights that did not change, and should have.
-
-    The normalization after a lambda layer undoes a scale of the values.
-    """
-    return [
-        name
-        for name, weight in before.items()
-        if np.array_equal(weight, after[name])
-        and not name.endswith("value_norm/gamma")
-    ]
-
-
-def test_a_detector_learns_masks_and_is_evaluated(scenes, tmp_path):
+def test_a_detector_learns_masks_and_is_evaluated(tmp_path):
+    scenes = tmp_path / "scenes.tfrecord"
+    garden_tasks.write_scenes(scenes, np.random.default_rng(0))
     params = garden_tasks.detector(scenes)
     params.task.losses.l2_weight_decay = 0.0  # Would move kernels as well.
     task = task_factory.get_task(params.task, logging_dir=str(tmp_path))
@@ -82,7 +71,9 @@ def test_a_detector_learns_masks_and_is_evaluated(scenes, tmp_path):
         logs = task.train_step(next(batches), model, optimizer)
         assert np.isfinite(logs[task.loss])
     after = snapshot(model.backbone)
-    assert unmoved(before, after) == []
+    still = [name for name in before if np.all(before[name] == after[name])]
+    # The normalization after a lambda layer undoes a scale of the values.
+    assert all(name.endswith("value_norm/gamma") for name in still)
 
     task.build_metrics(training=False)
     state = None
@@ -93,9 +84,9 @@ def test_a_detector_learns_masks_and_is_evaluated(scenes, tmp_path):
     assert {"AP", "AP50", "mask_AP", "mask_AP50"} <= set(metrics)
 
 
-def test_a_detector_begins_from_a_classifier(classified, scenes):
+def test_a_detector_begins_from_a_classifier(classified):
     folder, _, model = classified
-    params = garden_tasks.detector(scenes)
+    params = garden_tasks.detector("unread")
     params.task.init_checkpoint = str(folder)
     params.task.init_checkpoint_modules = "backbone"
     task = task_factory.get_task(params.task)
@@ -110,13 +101,11 @@ def test_a_detector_begins_from_a_classifier(classified, scenes):
 
 
 @pytest.mark.parametrize("kind", ["classifier", "backbone"])
-def test_weights_come_back_from_a_checkpoint(
-    classified, scenes, tmp_path, rng, kind
-):
+def test_weights_come_back_from_a_checkpoint(classified, tmp_path, rng, kind):
     folder, params, model = classified
     if kind == "backbone":
         norm = params.task.model.norm_activation
-        params = garden_tasks.detector(scenes)
+        params = garden_tasks.detector("unread")
         params.task.model.norm_activation = norm
     path = tmp_path / "weights.npz"
     arguments = garden_weights.save_checkpoint_weights(params, folder, path)
@@ -128,18 +117,6 @@ def test_weights_come_back_from_a_checkpoint(
         wanted = model.backbone(images, training=False)["5"]
     np.testing.assert_allclose(
         network(images, training=False), wanted, rtol=1e-4, atol=1e-5
-    )
-
-
-def test_averaged_weights_are_kept_beside_the_others(classified, tmp_path):
-    folder, params, model = classified
-    arguments = garden_weights.save_checkpoint_weights(
-        params, folder / "ema_checkpoints", tmp_path / "averages.npz"
-    )
-    averages = models.build(**arguments)
-    kernel = "stem_conv1/kernel"
-    assert not np.array_equal(
-        snapshot(averages)[kernel], snapshot(model.backbone)[kernel]
     )
 
 
@@ -155,42 +132,106 @@ def test_what_has_no_weight_file(classified, tmp_path):
 
 def test_semantic_segmentation_needs_the_backbone_alone(rng):
     """The Model Garden's DeepLabV3+ learns with a lambda backbone."""
-    backbone = garden.Backbone()
-    backbone.override(garden_tasks.BACKBONE)
-    config = segmentation.SemanticSegmentationTask()
+    config = segmentation.exp_cfg.SemanticSegmentationTask()
+    config.model.backbone = garden.Backbone()
+    decoder = {"level": 4, "num_filters": 8, "dilation_rates": [2]}
+    head = {
+        "level": 4, "num_convs": 1, "num_filters": 8, "low_level": 2,
+        "feature_fusion": "deeplabv3plus", "low_level_num_filters": 8,
+    }  # fmt: skip
     config.model.override(
         {
             "num_classes": 3,
             "input_size": [None, None, 3],
-            "head": {
-                "level": 4, "num_convs": 1, "num_filters": 8, "low_level": 2,
-                "feature_fusion": "deeplabv3plus", "low_level_num_filters": 8,
-            },
-            "decoder": {
-                "type": "aspp",
-                "aspp": {"level": 4, "num_filters": 8, "dilation_rates": [2]},
-            },
+            "backbone": garden_tasks.BACKBONE,
+            "head": head,
+            "decoder": {"type": "aspp", "aspp": decoder},
             "norm_activation": {"use_sync_bn": False},
         }
-    )  # fmt: skip
-    config.model.backbone = backbone
-    task = segmentation_task.SemanticSegmentationTask(config)
+    )
+    task = segmentation.SemanticSegmentationTask(config)
     model = task.build_model()
     before = snapshot(model.backbone)
     optimizer = tf.keras.optimizers.legacy.Adam(0.01)
     masks = np.repeat(rng.integers(0, 3, (2, 1, 96, 1)), 64, axis=1)
     images = masks + 0.1 * rng.normal(size=(2, 64, 96, 3))
-    images = tf.constant(images, tf.float32)
     labels = {
         "masks": tf.constant(masks, tf.float32),
         "valid_masks": tf.ones([2, 64, 96, 1], tf.bool),
         "image_info": tf.zeros([2, 4, 2]),
     }
+    batch = tf.constant(images, tf.float32), labels
     losses = [
-        float(task.train_step((images, labels), model, optimizer)[task.loss])
+        float(task.train_step(batch, model, optimizer)[task.loss])
         for _ in range(5)
     ]
     assert losses[-1] < 0.97 * losses[0]
     after = snapshot(model.backbone)
     for name in ("stem_conv1/kernel", "stage4_block2_lambda/query/kernel"):
-        assert not np.array_equal(before[name], after[name])
+        assert np.any(before[name] != after[name])
+
+
+def command(name, *flags):
+    """Runs a command of the package."""
+    module = f"lambdanet_tf.garden.{name}"
+    experiment = "--experiment=lambda_resnet_maskrcnn_coco"
+    subprocess.run(
+        [sys.executable, "-m", module, experiment, *flags],
+        check=True,
+        capture_output=True,
+    )
+
+
+def test_an_exported_detector_finds_what_the_trained_one_finds(
+    tmp_path, pytestconfig
+):
+    """With TensorFlow alone, and in C++."""
+    records, run = tmp_path / "scenes.tfrecord", tmp_path / "run"
+    garden_tasks.write_scenes(records, np.random.default_rng(0))
+    params = garden_tasks.detector(records)
+    params.task.validation_data.global_batch_size = 1
+    hyperparams.save_params_dict_to_yaml(params, str(tmp_path / "tiny.yaml"))
+    command(
+        *("train", f"--config_file={tmp_path / 'tiny.yaml'}"),
+        *("--mode=train", f"--model_dir={run}"),
+    )
+    command(
+        *("export", f"--config_file={run / 'params.yaml'}"),
+        *(f"--checkpoint_path={run}", f"--export_dir={tmp_path / 'export'}"),
+        *("--batch_size=1", "--input_type=image_tensor"),
+        f"--input_image_size={garden_tasks.SIZE},{garden_tasks.SIZE}",
+    )
+    task = task_factory.get_task(params.task, logging_dir=str(tmp_path))
+    model = task.build_model()
+    checkpoint = tf.train.latest_checkpoint(str(run))
+    status = tf.train.Checkpoint(model=model).read(checkpoint)
+    status.expect_partial().assert_existing_objects_matched()
+    # The evaluation's own batch, and the same image out of its file.
+    ((images, labels),) = task.build_inputs(params.task.validation_data).take(1)
+    wanted = model(
+        images,
+        image_shape=labels["image_info"][:, 1],
+        anchor_boxes=labels["anchor_boxes"],
+        training=False,
+    )
+    image = detection_tfrecords.read_scenes(str(records), 1)[0].image[None]
+    folder = tmp_path / "export" / "saved_model"
+    call = "serving_default", {"inputs": image}, False
+    (found,) = standalone.run_standalone(folder, [call])
+    (count,) = wanted["num_detections"].numpy()
+    assert found["num_detections"] == count > 0
+
+    def assert_found(outputs, name):
+        expected = wanted[name][0, :count]
+        outputs = outputs.reshape(wanted[name].shape)[0, :count]
+        np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)
+
+    names = ("detection_boxes", "detection_scores", "detection_masks")
+    for name in (*names, "detection_classes"):
+        assert_found(found[name], name)
+    if shutil.which("g++") is None:
+        pytest.skip("C++ needs g++")
+    program = serve_check.build(pytestconfig.cache.mkdir("serve_check"))
+    call = program, folder, image, tmp_path, "serving_default", "inputs"
+    for name in names:
+        assert_found(serve_check.run(*call, name), name)

@@ -1,86 +1,18 @@
 """Attention against its reference, and properties that it must have.
 
-Over randomly drawn layers and shapes, forward and with all gradients, in
-float64; in float32 as used.
+Forward and with all gradients, in float64.
 """
 
 import math
 
-import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import strategies
 
 from lambdanet_tf import layers
 from lambdanet_tf import ops
-from lambdanet_tf.layers import RelativeAttention
 from tests.support import checks
 from tests.support.random_layers import attention
-from tests.support.random_layers import copy_weights
-from tests.support.random_layers import normal
-
-SIZES = {1: (2, 3, 5, 7, 11), 2: (2, 3, 5), 3: (1, 2, 3)}
-_SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
-
-
-def odd(*numbers):
-    return strategies.sampled_from(numbers)
-
-
-@strategies.composite
-def drawn_layers(draw, rank):
-    """(arguments of a layer, inputs and masks of a call)."""
-    num_heads, value_dim = draw(odd(1, 2, 3)), draw(odd(1, 2, 5))
-    grid = draw(strategies.tuples(*[odd(*SIZES[rank])] * rank))
-    rng = np.random.default_rng(draw(strategies.integers(0, 99)))
-    batch, channels = draw(odd(1, 2, 3)), draw(odd(2, 5))
-    axis = draw(strategies.none() | strategies.integers(1, rank))
-    attended = rank if axis is None else 1
-    scopes = strategies.tuples(*[odd(1, 3, 5, 7)] * attended)
-    part = draw(odd("both", "both", "content", "position"))
-    kinds = ("per_axis", "joint") if part != "content" else (None,)
-    arguments = {
-        "filters": num_heads * value_dim,
-        "num_heads": num_heads,
-        "key_dim": draw(odd(None, 1, 3, 7)),
-        "scope": draw(strategies.none() | odd(3, 5) | scopes),
-        "axis": axis,
-        "use_content": part != "position",
-        "position_embedding": draw(odd(*kinds)),
-        "causal": attended == 1 and draw(strategies.booleans()),
-    }
-    call = {"inputs": rng.normal(size=[batch, *grid, channels])}
-    free = part == "content" and arguments["scope"] is None and axis is None
-    shape = grid
-    context = draw(odd(None, None, "grid", "other"))
-    if context == "other" and free and not arguments["causal"]:
-        other = draw(odd(1, 2, 3))
-        shape = draw(strategies.tuples(*[odd(*SIZES[other])] * other))
-    if context is not None:
-        channels = draw(odd(2, 3))
-        call["context"] = rng.normal(size=[batch, *shape, channels])
-    masked = draw(odd(None, None, "mask", "padding", "both"))
-    if masked in ("mask", "both"):
-        n, m = np.prod(grid), np.prod(shape)
-        if axis is not None:
-            n = m = grid[axis - 1]
-        examples = [batch] * draw(strategies.booleans())
-        call["attention_mask"] = rng.integers(0, 2, [*examples, n, m])
-    if masked in ("padding", "both"):
-        real = rng.integers(0, 2, [batch, *shape]).astype(bool)
-        flat = draw(strategies.booleans())
-        call["context_mask"] = real.reshape(batch, -1) if flat else real
-    return arguments, call
-
-
-few = hypothesis.settings(
-    max_examples=60,
-    suppress_health_check=[
-        hypothesis.HealthCheck.too_slow,
-        hypothesis.HealthCheck.data_too_large,
-    ],
-)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -90,208 +22,93 @@ def _small_maps_take_the_form_of_large_ones():
         yield
 
 
-@pytest.mark.slow
-@few
-@hypothesis.given(
-    drawn=strategies.sampled_from([1, 2, 3]).flatmap(drawn_layers)
-)
-def test_any_layer_equals_the_reference(drawn):
-    arguments, call = drawn
-    layer = RelativeAttention(**arguments, dtype="float64")
-    layer(**{name: tf.constant(value) for name, value in call.items()})
-    checks.randomize(layer, np.random.default_rng(7))
-    rng = np.random.default_rng(8)
-    checks.assert_equals_oracle(layer, call, rng, jointly=True)
-
-
 def narrow(x, **arguments):
     """A layer of few channels with random weights in float64."""
     size = {"filters": 4, "num_heads": 2, "key_dim": 3, "dtype": "float64"}
     return attention(x, **size, **arguments)
 
 
-# Sizes that are cut into several blocks, some of them in part.
-BLOCKED = {
+def test_it_is_bottleneck_attention(rng):
+    """timm's `BottleneckAttn` (1.0.31) with `scale_pos_embed`."""
+    x = rng.normal(size=[2, 5, 7, 6])
+    layer = narrow(x)
+    weights, _ = checks.split_point(layer, {})
+    queries, keys, values = (
+        (x @ weights[name]).reshape(2, 5, 7, 2, -1)
+        for name in ("query", "key", "value")
+    )
+    row, column = (np.arange(n) - np.arange(n)[:, None] + n - 1 for n in (5, 7))
+    rows = weights["axis1_embedding"][row, :, 0]
+    columns = weights["axis2_embedding"][column, :, 0]
+    scores = np.einsum("bxyhk,bijhk->bhxyij", queries, keys)
+    scores += np.einsum("bxyhk,xik->bhxyi", queries, rows)[..., None]
+    scores += np.einsum("bxyhk,yjk->bhxyj", queries, columns)[..., None, :]
+    shares = np.exp(scores / np.sqrt(3))
+    shares /= shares.sum((-2, -1), keepdims=True)
+    expected = np.einsum("bhxyij,bijhv->bxyhv", shares, values)
+    checks.assert_close(layer(x), expected.reshape(2, 5, 7, -1), 1e-12)
+
+
+_JOINT, _CONTENT = {"position_embedding": "joint"}, {"position_embedding": None}
+_TABLE = layers.RelativePositionEmbedding(3, scope=3, dtype="float64")
+# Grids that are cut into several blocks, some of them in part, and whole ones;
+# of content alone a context on another grid.
+KINDS = {
     "sequence": ({"scope": 3}, (37,)),
     "long_scope": ({"scope": 13}, (41,)),
     "causal": ({"scope": 5, "causal": True}, (31,)),
     "map": ({"scope": (3, 5)}, (9, 13)),
-    "joint": ({"scope": 3, "position_embedding": "joint"}, (9, 8)),
+    "joint": ({"scope": 3, **_JOINT}, (9, 8)),
     "lines": ({"scope": 5, "axis": 2}, (3, 17)),
     "volume": ({"scope": 3}, (5, 4, 5)),
+    "positions": ({"scope": 3, "use_content": False}, (5, 7)),
+    "whole_joint": (_JOINT, (5, 7)),
+    "whole_past": ({"axis": 1, "causal": True}, (7, 3)),
+    "content_scope": ({"scope": 3, **_CONTENT}, (7, 5)),
+    "content": (_CONTENT, (5, 7), (2, 3, 4)),
+    "shared_table": ({"scope": 3, "position_embedding": _TABLE}, (5, 6)),
 }
 
 
-@pytest.mark.parametrize("kind", BLOCKED)
-def test_blocks_equal_the_reference(kind, rng):
-    arguments, grid = BLOCKED[kind]
-    call = {"inputs": rng.normal(size=[2, *grid, 3])}
-    call["context_mask"] = rng.uniform(size=[2, *grid]) < 0.7
-    layer = narrow(call["inputs"], **arguments)
-    checks.assert_equals_oracle(layer, call, rng, jointly=True)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (4, 2), (7, 9), (3, 1)])
-def test_any_block_size_is_the_same_function(sizes, rng, monkeypatch):
-    x = rng.normal(size=[2, 7, 9, 3])
-    layer = narrow(x, scope=(5, 3))
-    monkeypatch.setattr(ops.attention, "block_sizes", lambda *_: sizes)
-    checks.assert_equals_oracle(layer, {"inputs": x}, rng, jointly=True)
-
-
-# The halves of Ramachandran et al. (2019), of rows beside of columns, are two
-# tables with zeros in the other's half.
-@pytest.mark.parametrize("scope", [None, 3])
-def test_a_joint_table_holds_the_sum_of_two(scope, rng):
-    x = normal(rng, 2, 5, 7, 6)
-    layer = attention(x, **_SIZE, scope=scope)
-    joint = attention(x, **_SIZE, scope=scope, position_embedding="joint")
-    weights, _ = checks.split_point(layer, {})
-    rows, columns = (weights[f"axis{i}_embedding"] for i in (1, 2))
-    copy_weights(layer, joint, embeddings=rows[:, None] + columns)
-    checks.assert_close(joint(x), layer(x), 1e-5)
-
-
-def test_scores_start_with_unit_variance(rng):
-    x = normal(rng, 4, 8, 8, 64)
-    layer = RelativeAttention(256, num_heads=4, scope=7)
-    layer(x)
-    for name in ("query", "key", "value"):
-        kernel = checks.raw(getattr(layer, name).kernel)
-        assert np.std(kernel) == pytest.approx(64**-0.5, rel=0.05)
-    for table in layer.tables():
-        embeddings = checks.raw(table.embeddings)
-        assert np.std(embeddings) == pytest.approx(64**-0.5, rel=0.15)
-
-
-def test_a_table_can_be_shared(rng):
-    x = normal(rng, 2, 5, 6, 8)
-    table = layers.RelativePositionEmbedding(key_dim=4, scope=3)
-    first, second = (
-        RelativeAttention(8, num_heads=2, scope=3, position_embedding=table)
-        for _ in range(2)
-    )
-    inputs = tf.keras.Input([5, 6, 8])
-    model = tf.keras.Model(inputs, second(first(inputs)))
-    assert len(model.trainable_weights) == 7
-    checks.randomize(model, rng)
-    middle = checks.oracle_output(first, {"inputs": x})
-    expected = checks.oracle_output(second, {"inputs": middle})
-    checks.assert_close(model(x), expected, 1e-5)
-
-
-def largest_of_a_step(layer, grid, **call):
-    """Elements of the largest tensor of a training step's graph."""
-    if not layer.built:
-        layer.build((1, *grid, 8))
-
-    def step(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            loss = tf.reduce_sum(layer(x, **call) ** 2)
-        weights = map(checks.raw, layer.trainable_weights)
-        return tape.gradient(loss, [x, *weights])
-
-    return checks.largest_tensor(step, [1, *grid, 8])
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_equals_the_reference(kind, rng):
+    arguments, grid, *other = KINDS[kind]
+    [around] = other or [grid]
+    pairs = math.prod(grid), math.prod(around)
+    if "axis" in arguments:
+        pairs = (grid[arguments["axis"] - 1],) * 2
+    x = rng.normal(size=[2, *grid, 3])
+    masked = {
+        "context": rng.normal(size=[2, *around, 4]),
+        "context_mask": rng.uniform(size=[2, *around]) < 0.7,
+        "attention_mask": rng.uniform(size=[2, *pairs]) < 0.7,
+    }
+    for call in ({}, masked):
+        layer, call = narrow(x, call=call, **arguments), {"inputs": x, **call}
+        checks.assert_equals_oracle(layer, call, rng, jointly=True)
 
 
 @pytest.mark.slow
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("kind", ["per_axis", "joint"])
-def test_memory_of_a_local_scope_is_linear(kind):
-    local = RelativeAttention(8, num_heads=2, scope=5, position_embedding=kind)
-    small, large = (largest_of_a_step(local, (n, n)) for n in (16, 64))
+def test_memory_of_a_local_scope_is_linear():
+    local = attention(np.zeros([1, 16, 16, 8]), num_heads=2, scope=5)
+    sizes = [16, 16, 8], [64, 64, 8]
+    small, large = (checks.largest_tensor(local, [1, *size]) for size in sizes)
     assert large <= 17 * small
     assert large < 64**4 / 8
-    everywhere = RelativeAttention(8, num_heads=2, position_embedding=None)
-    small, large = (largest_of_a_step(everywhere, (n, n)) for n in (4, 16))
-    assert large == 2 * 16**4
-    assert large == 256 * small
-
-
-def test_memory_of_an_axis_grows_with_the_root():
-    lines = RelativeAttention(8, num_heads=2, axis=1, position_embedding=None)
-    assert largest_of_a_step(lines, (32, 32)) == 2 * 32**3
-
-
-def test_blocks_leave_little_context_unread():
-    for size in (28, 56, 64):
-        for scope in (3, 7, 9):
-            axes = [ops.same_axis(size, scope)] * 2
-            geometry = ops.Geometry.of(axes)
-            (rows, columns) = ops.attention.block_sizes(geometry, 8, 16, 16)
-            assert (scope - 1) % rows == 0
-            assert (scope - 1) % columns == 0
-
-
-@pytest.mark.slow
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("grid", "arguments", "masked"),
-    [
-        ((12, 10), {"position_embedding": "joint"}, False),
-        ((12, 10), {"position_embedding": "joint"}, True),
-        ((12, 10), {}, False),
-        ((3, 40), {"position_embedding": "joint"}, False),
-        ((120,), {}, True),
-        ((120,), {"causal": True}, False),
-        ((120,), {"scope": 239, "position_embedding": "joint"}, False),
-        ((2, 12, 5), {"position_embedding": "joint"}, True),
-    ],
-)
-def test_no_tensor_holds_an_embedding_of_every_pair(grid, arguments, masked):
-    layer = RelativeAttention(32, num_heads=2, key_dim=16, **arguments)
-    positions = math.prod(grid)
-    mask = np.ones([positions, positions], bool) if masked else None
-    largest = largest_of_a_step(layer, grid, attention_mask=mask)
-    # Scores of two heads, and of rows that are shifted away.
-    assert largest <= 3 * positions**2
 
 
 PARTS = {
+    "joint": (_JOINT, (5, 7), "by head"),
     "map": ({}, (5, 7), None),
-    "joint": ({"position_embedding": "joint"}, (5, 7), "by head"),
-    "local": ({"scope": 3}, (9, 8), None),
     "causal": ({"causal": True}, (23,), "padding"),
-    "causal_content": (
-        {"causal": True, "position_embedding": None},
-        (23,),
-        "pairs",
-    ),
-    "content": ({"position_embedding": None}, (5, 7), None),
     "position": ({"use_content": False, "axis": 2}, (3, 11), "pairs"),
     "volume": ({"scope": 3}, (5, 2, 4), "pairs"),
 }
 
 
-def compiled(step):
-    return tf.function(step, jit_compile=True)
-
-
 @pytest.mark.representatives(3)
-@pytest.mark.parametrize(
-    ("kind", "way"),
-    [
-        *((kind, lambda step: step) for kind in PARTS),
-        # What takes seconds to trace and compile: each kind of mask and of
-        # geometry once.
-        *(
-            pytest.param(
-                kind, way, marks=(pytest.mark.thorough, pytest.mark.once)
-            )
-            for kind, way in (
-                *((kind, tf.function) for kind in ("joint", "local")),
-                ("position", tf.function),
-                ("map", compiled),
-                ("causal", compiled),
-            )
-        ),
-    ],
-)
-def test_parts_of_the_queries_are_the_same_function(
-    kind, way, rng, monkeypatch
-):
+@pytest.mark.parametrize("kind", PARTS)
+def test_parts_of_the_queries_are_the_same_function(kind, rng, monkeypatch):
     arguments, grid, masked = PARTS[kind]
     x = tf.constant(rng.normal(size=[2, *grid, 3]))
     layer = narrow(x, **arguments)
@@ -318,15 +135,7 @@ def test_parts_of_the_queries_are_the_same_function(
     expected = step(x)
     monkeypatch.setattr(ops.attention, "_MAX_SCORES", 0)
     monkeypatch.setattr(ops.attention, "_SCORES_OF_PART", n**2 * 16 // 3)
-    for part, whole in zip(way(step)(x), expected, strict=True):
-        checks.assert_close(part, whole, 1e-10)
-
-
-@pytest.mark.slow
-def test_scores_of_many_queries_are_formed_in_parts(monkeypatch):
-    layer = RelativeAttention(8, num_heads=2)
-    whole = largest_of_a_step(layer, (8, 8))
-    assert whole >= 2 * 8**4
-    monkeypatch.setattr(ops.attention, "_MAX_SCORES", 0)
-    monkeypatch.setattr(ops.attention, "_SCORES_OF_PART", 4 * 2 * 8**4 // 8)
-    assert largest_of_a_step(layer, (8, 8)) <= whole // 8
+    # What takes seconds to trace and compile: two that are no representatives.
+    if kind in ("map", "position"):
+        step = tf.function(step, jit_compile=kind == "map")
+    checks.assert_each_close(step(x), expected, 1e-10)

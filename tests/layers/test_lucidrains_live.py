@@ -4,26 +4,22 @@ pip install "lambdanet-tf[timm]" lambda-networks
 pytest -m slow tests/layers/test_lucidrains_live.py
 """
 
-import importlib
 import importlib.util
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from benchmarks.networks import timm_models
 from lambdanet_tf import layers
 from tests.support import checks
 
 PACKAGES = ("torch", "lambda_networks")
+MISSING = not all(map(importlib.util.find_spec, PACKAGES))
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.once,
-    pytest.mark.skipif(
-        not all(map(importlib.util.find_spec, PACKAGES)),
-        reason="torch or lambda-networks is not installed",
-    ),
+    pytest.mark.skipif(MISSING, reason=f"needs {PACKAGES}"),
     # Of PyTorch: old functions, and drivers that this machine lacks.
     pytest.mark.filterwarnings("ignore"),
 ]
@@ -34,15 +30,9 @@ HEADS, KEY_DIM, FILTERS, SIZE = 2, 3, 8, 6
 def their_layer(torch, scope, intra_depth, rng):
     """Their layer in float64 with drawn weights."""
     module = importlib.import_module("lambda_networks")
+    size = {"dim": 5, "dim_out": FILTERS, "dim_k": KEY_DIM, "heads": HEADS}
     place = {"n": SIZE} if scope is None else {"r": scope}
-    layer = module.LambdaLayer(
-        dim=5,
-        dim_out=FILTERS,
-        dim_k=KEY_DIM,
-        heads=HEADS,
-        dim_u=intra_depth,
-        **place,
-    ).double()
+    layer = module.LambdaLayer(**size, dim_u=intra_depth, **place).double()
     for name, tensor in layer.state_dict().items():
         if tensor.dtype == torch.float64:
             low, high = (0.5, 1.5) if "var" in name else (-1.0, 1.0)
@@ -51,47 +41,30 @@ def their_layer(torch, scope, intra_depth, rng):
     return layer
 
 
-def copy_weights(theirs, ours, intra_depth):
-    """Puts their weights into our layer; returns its weights by their names."""
-    state = {name: x.numpy() for name, x in theirs.state_dict().items()}
+def their_names(scope):
+    """What they call each of our weights."""
+    ours = ("gamma", "beta", "mean", "variance")
+    theirs = ("weight", "bias", "running_mean", "running_var")
+    names = {name: f"to_{name[0]}.weight" for name in ("query", "key", "value")}
+    for name in ("query", "value"):
+        for part, their_part in zip(ours, theirs, strict=True):
+            names[f"{name}_{part}"] = f"norm_{name[0]}.{their_part}"
+    if scope is None:
+        return {**names, "embeddings": "rel_pos_emb"}
+    table = {"embeddings": "pos_conv.weight", "position_bias": "pos_conv.bias"}
+    return names | table
 
-    def depth_last(x):  # `(u k, ...)` -> `(k u, ...)`
+
+def as_ours(name, x, intra_depth):
+    """Their array of one of our weights, its axes as we order them."""
+    if name.startswith(("key", "value")):  # `(u k, ...)` -> `(k u, ...)`
         x = x.reshape(intra_depth, -1, *x.shape[1:])
-        return np.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:])
-
-    found = {
-        "to_q.weight": ours.query.kernel,
-        "to_k.weight": ours.key.kernel,
-        "to_v.weight": ours.value.kernel,
-    }
-    for name, norm in (
-        ("norm_q", ours.query_norm),
-        ("norm_v", ours.value_norm),
-    ):
-        found[f"{name}.weight"] = norm.gamma
-        found[f"{name}.bias"] = norm.beta
-        found[f"{name}.running_mean"] = norm.moving_mean
-        found[f"{name}.running_var"] = norm.moving_variance
-    if ours.scope is None:
-        found["rel_pos_emb"] = ours.position_embedding.embeddings
-    else:
-        found["pos_conv.weight"] = ours.position_embedding.embeddings
-        found["pos_conv.bias"] = ours.position_bias
-    moves = {
-        "to_q": lambda x: x[:, :, 0, 0].T,
-        "to_k": lambda x: depth_last(x)[:, :, 0, 0].T,
-        "to_v": lambda x: depth_last(x)[:, :, 0, 0].T,
-        "norm_v": depth_last,
-        "pos_conv": lambda x: (
-            x if x.ndim == 1 else x[:, :, 0].transpose(2, 3, 0, 1)
-        ),
-    }
-    move_of = {
-        name: moves.get(name.partition(".")[0], lambda x: x) for name in found
-    }
-    for name, weight in found.items():
-        weight.assign(move_of[name](state[name]))
-    return found, move_of
+        x = np.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:])
+    if name in ("query", "key", "value"):
+        return x[:, :, 0, 0].T
+    if name == "embeddings" and x.ndim == 5:
+        return x[:, :, 0].transpose(2, 3, 0, 1)
+    return x
 
 
 @pytest.mark.parametrize("intra_depth", [1, 2])
@@ -100,39 +73,29 @@ def copy_weights(theirs, ours, intra_depth):
 def test_outputs_and_gradients_are_theirs(scope, intra_depth, training, rng):
     torch = timm_models.torch_beside_tensorflow()
     theirs = their_layer(torch, scope, intra_depth, rng).train(training)
-    ours = layers.LambdaLayer(
-        FILTERS,
-        num_heads=HEADS,
-        key_dim=KEY_DIM,
-        intra_depth=intra_depth,
-        scope=scope,
-        use_position_bias=scope is not None,
-        norm_epsilon=1e-5,
-        dtype="float64",
-    )
+    size = {"num_heads": HEADS, "key_dim": KEY_DIM, "intra_depth": intra_depth}
+    place = {"scope": scope, "use_position_bias": scope is not None}
+    exact = {"norm_epsilon": 1e-5, "dtype": "float64"}
+    ours = layers.LambdaLayer(FILTERS, **size, **place, **exact)
     images = rng.normal(size=[2, SIZE, SIZE, 5])
     ours.build(images.shape)
-    found, move_of = copy_weights(theirs, ours, intra_depth)
+    names, state = their_names(scope), theirs.state_dict()
+    for name, weight in checks.reference_weights(ours).items():
+        weight.assign(as_ours(name, state[names[name]].numpy(), intra_depth))
     cotangent = rng.normal(size=[2, SIZE, SIZE, FILTERS])
 
     x = torch.tensor(images.transpose(0, 3, 1, 2)).requires_grad_()
     outputs = theirs(x).permute(0, 2, 3, 1)
     (outputs * torch.tensor(cotangent)).sum().backward()
-    gradients = {
-        name: parameter.grad.numpy()
-        for name, parameter in theirs.named_parameters()
-    }
+    expected = {n: p.grad.numpy() for n, p in theirs.named_parameters()}
 
-    images = tf.constant(images)
-    weights = {name: checks.raw(found[name]) for name in gradients}
-    with tf.GradientTape() as tape:
-        tape.watch(images)
-        answer = ours(images, training=training)
-        loss = tf.reduce_sum(answer * cotangent)
-    mine = tape.gradient(loss, {**weights, "images": images})
-
+    answer, gradients = checks.output_and_gradients(
+        ours, {"inputs": images}, cotangent, training
+    )
     checks.assert_close(answer, outputs.detach().numpy(), 1e-12)
-    expected = x.grad.numpy().transpose(0, 2, 3, 1)
-    checks.assert_close(mine.pop("images"), expected, 1e-12)
-    for name, gradient in mine.items():
-        checks.assert_close(gradient, move_of[name](gradients[name]), 1e-11)
+    found = gradients.pop("inputs")
+    checks.assert_close(found, x.grad.numpy().transpose(0, 2, 3, 1), 1e-12)
+    for name, gradient in gradients.items():
+        wanted = as_ours(name, expected.pop(names[name]), intra_depth)
+        checks.assert_close(gradient, wanted, 1e-11)
+    assert not expected

@@ -1,17 +1,22 @@
 """Lambda layers with the settings that make them other mechanisms.
 
 Appendix D.4 of the paper: linear, channel and spatial attention. Each formula
-is written out in NumPy from its own paper.
+is written out in NumPy from its own paper. Then what holds of lambda layers
+whatever their numbers are, each test one sentence of the paper.
 """
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
-from lambdanet_tf.layers import LambdaConv
+from lambdanet_tf import layers
+from lambdanet_tf import ops
 from tests.support import checks
 from tests.support import random_layers
 
+_SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
 _PLAIN = {"use_batch_norm": False, "dtype": "float64"}
+_CONTENT = {"use_position": False, "multi_head": True}
 
 
 def built(x, **arguments):
@@ -27,24 +32,16 @@ def softmax(x, axis):
 
 def test_content_lambdas_are_linear_attention(rng):
     """Shen et al., arXiv:1812.01243, eq. 5: rho(Q) (rho(K)^T V), per head."""
-    heads, key, value = 2, 3, 5
     x = rng.normal(size=[2, 11, 7])
     layer, weights = built(
-        x,
-        filters=heads * value,
-        num_heads=heads,
-        key_dim=key,
-        use_position=False,
-        multi_head=True,
-        query_normalization="softmax",
+        x, **_SIZE, **_CONTENT, query_normalization="softmax"
     )
     parts = []
-    for head in range(heads):
-        keys, values = (
-            x @ weights[name].reshape(7, heads, depth)[:, head]
-            for name, depth in (("key", key), ("value", value))
+    for head in range(2):
+        queries, keys, values = (
+            x @ weights[name].reshape(7, 2, -1)[:, head]
+            for name in ("query", "key", "value")
         )
-        queries = x @ weights["query"].reshape(7, heads, key)[:, head]
         summary = softmax(keys, axis=1).swapaxes(1, 2) @ values  # [b, k, v]
         parts.append(softmax(queries, axis=2) @ summary)
     checks.assert_close(layer(x), np.concatenate(parts, axis=-1), 1e-12)
@@ -59,18 +56,10 @@ def test_a_lambda_per_channel_is_channel_attention(rng):
     """
     channels = 6
     x = rng.normal(size=[2, 4, 5, channels])
-    layer, weights = built(
-        x,
-        num_heads=channels,
-        key_dim=1,
-        use_position=False,
-        multi_head=True,
-        query_initializer="identity",
-    )
+    layer, weights = built(x, num_heads=channels, key_dim=1, **_CONTENT)
     layer.query.kernel.assign(np.eye(channels))
     layer.key.kernel.assign(np.zeros(layer.key.kernel.shape))
-    squeezed = x.mean(axis=(1, 2))
-    gates = squeezed @ weights["value"]
+    gates = x.mean(axis=(1, 2)) @ weights["value"]
     checks.assert_close(layer(x), x * gates[:, None, None], 1e-12)
     checks.assert_far(layer(x), x)
 
@@ -96,12 +85,50 @@ def test_a_lambda_per_position_is_spatial_attention(rng):
         for j in range(7)
     )
     checks.assert_close(layer(x), x * np.expand_dims(gates, -1), 1e-12)
-    convolution = LambdaConv(
-        channels, 7, num_heads=channels, key_dim=1, use_content=False, **_PLAIN
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("implementation", ops.implementations(2))
+def test_scope_that_covers_the_map_is_global(implementation, rng):
+    x = random_layers.normal(rng, 2, 3, 5, 7)
+    everywhere = random_layers.built(x, **_SIZE)
+    window = layers.LambdaLayer(
+        **_SIZE, scope=(5, 9), implementation=implementation
     )
-    convolution(x)
-    for mine, theirs in zip(
-        convolution.trainable_weights, layer.trainable_weights, strict=True
-    ):
-        mine.assign(tf.reshape(checks.raw(theirs), mine.shape))
-    checks.assert_close(convolution(x), layer(x), 1e-12)
+    window(x)
+    random_layers.copy_weights(everywhere, window)
+    checks.assert_close(window(x), everywhere(x), 1e-5)
+
+
+@pytest.mark.once
+def test_mask_kinds_agree(rng):
+    x = random_layers.normal(rng, 2, 3, 5, 7)
+    layer = random_layers.built(x, **_SIZE, scope=3)
+    mask = rng.integers(0, 2, [15, 15])
+    real = rng.integers(0, 2, [2, 15])
+    expected = layer(x, attention_mask=mask, context_mask=real)
+    checks.assert_far(layer(x, attention_mask=mask), expected)
+    checks.assert_far(layer(x, context_mask=real), expected)
+    for kind in (bool, np.float32, np.float64):
+        output = layer(
+            x,
+            attention_mask=tf.constant(mask.astype(kind)),
+            context_mask=tf.constant(real.reshape(2, 3, 5).astype(kind)),
+        )
+        checks.assert_close(output, expected, 1e-6)
+    # Padding is a mask that is the same for every query of an example.
+    for example in range(2):
+        joint = mask * real[example]
+        checks.assert_close(
+            layer(x, attention_mask=joint)[example], expected[example], 1e-5
+        )
+
+
+@pytest.mark.once
+def test_padded_sequence_equals_the_short_one(rng):
+    x = random_layers.normal(rng, 1, 11, 5)
+    for arguments in ({"scope": 5}, {"causal": True, "scope": 3}):
+        layer = random_layers.built(x, **_SIZE, **arguments)
+        real = (np.arange(11) < 7)[None]
+        output = layer(x, context_mask=real)[:, :7]
+        checks.assert_close(output, layer(x[:, :7]), 1e-5)

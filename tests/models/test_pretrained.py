@@ -1,4 +1,4 @@
-"""`weights=`: from the hub to the network, and every way that fails.
+"""timm's weights: the hub, its files, networks of them, and the command.
 
 The hub is a server of this process on the loopback; nothing is downloaded.
 """
@@ -7,27 +7,27 @@ import dataclasses
 import functools
 import hashlib
 import http.server
+import json
 import re
+import shutil
+import sys
 import threading
-import traceback
-import urllib.error
+import typing
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from benchmarks import records
+from examples.golden_weights import write
 from lambdanet_tf import models
 from lambdanet_tf import specs
 from lambdanet_tf.convert import main
-from lambdanet_tf.environment import require
 from lambdanet_tf.models import fashion_mnist
-from lambdanet_tf.models import sizes
 from lambdanet_tf.models.timm.hub import PUBLISHED
 from lambdanet_tf.models.timm.hub import Published
+from lambdanet_tf.models.timm.safetensors import read_safetensors
 from lambdanet_tf.models.timm.safetensors import write_safetensors
-from lambdanet_tf.training import resolve
-from tests.support import checks
 from tests.support import networks
 from tests.support import timm_golden
 from tests.support.timm_golden import TINY
@@ -35,45 +35,18 @@ from tests.support.timm_golden import TINY
 pytestmark = pytest.mark.once
 
 NAME = "LambdaResNet26T"
-GLOBAL = "LambdaResNet26RPT256"
-SQUARE = (256, 256, 3)
+NETWORKS = {"tiny": TINY, NAME: specs.RESNETS[NAME]}
 
 
-class Hub(http.server.ThreadingHTTPServer):
-    """A hub: `files` by path, each a status, a length and the bytes sent.
+class _Handler(http.server.SimpleHTTPRequestHandler):
+    """A hub; `stated` has the headers by which it describes its files."""
 
-    Of these it has one, the `content` of the network `tiny`. `stated` has the
-    headers by which it describes a file before it sends it.
-    """
-
-    def __init__(self, content):
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.files, self.requests, self.stated = {}, [], {}
-        self.content = content
-        self.serve(content)
-
-    def serve(self, content, path="/tiny"):
-        self.files[path] = 200, len(content), content
-
-    def address(self, path):
-        return f"http://127.0.0.1:{self.server_port}{path}"
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.server.requests.append(self.path)
-        status, length, content = self.server.files.get(
-            self.path, (404, 0, b"")
-        )
-        self.send_response(status)
-        self.send_header("Content-Length", str(length))
-        self.end_headers()
-        self.wfile.write(content)
+    stated: typing.ClassVar = {}
 
     def do_HEAD(self):
         self.send_response(302)
         self.send_header("Location", "http://127.0.0.1:9/")
-        for name, value in self.server.stated.items():
+        for name, value in self.stated.items():
             self.send_header(name, value)
         self.end_headers()
 
@@ -81,88 +54,56 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def hub(files, tmp_path, monkeypatch):
-    """The hub, with Keras' cache in an empty folder."""
-    server = Hub(files["tiny"].read_bytes())
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    (tmp_path / "keras").mkdir()
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
-    timm_names = {n: p.timm_name for n, p in PUBLISHED.items()}
-    for name, timm_name in {**timm_names, "tiny": "tiny"}.items():
-        moved = Published(timm_name, server.address(f"/{timm_name}"))
-        monkeypatch.setitem(PUBLISHED, name, moved)
-    monkeypatch.setitem(specs.RESNETS, "tiny", TINY)
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """The files of networks with the golden weights, by name."""
     folder = tmp_path_factory.mktemp("files")
-    paths = {}
-    for spec in (specs.RESNETS[NAME], specs.RESNETS[GLOBAL], TINY):
-        paths[spec.name] = folder / f"{spec.name}.safetensors"
-        state = timm_golden.state_dict(spec, image_size=spec.image_size)
-        write_safetensors(paths[spec.name], state)
-    return paths
+    return {n: write(folder / n, spec) for n, spec in NETWORKS.items()}
+
+
+@pytest.fixture
+def hub(files, tmp_path, monkeypatch):
+    """The folder of a hub; Keras' cache is an empty one."""
+    handler = functools.partial(_Handler, directory=tmp_path / "hub")
+    (tmp_path / "keras").mkdir()
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    monkeypatch.setitem(specs.RESNETS, "tiny", TINY)
+    folder = tmp_path / "hub" / "resolve" / "main"
+    folder.mkdir(parents=True)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        root = f"http://127.0.0.1:{server.server_port}/resolve/main"
+        for name, path in files.items():
+            published = Published(name, f"{root}/{name}")
+            monkeypatch.setitem(PUBLISHED, name, published)
+            shutil.copy(path, folder / name)
+        threading.Thread(target=server.serve_forever).start()
+        yield folder
+        server.shutdown()
 
 
 def cached(tmp_path):
     return sorted(p.name for p in tmp_path.glob("keras/**/*") if p.is_file())
 
 
-def build(name=NAME, **arguments):
-    arguments = {
-        "input_shape": (64, 64, 3),
-        "kernel_initializer": "zeros",
-        **arguments,
-    }
-    if name == "tiny":
-        return models.ResNet(TINY, **arguments)
-    return models.build(name, **arguments)
+def build(name="tiny", **arguments):
+    arguments = {"input_shape": (64, 64, 3), **arguments}
+    return models.ResNet(NETWORKS[name], **arguments)
 
 
 def assert_golden(model, but=()):
-    spec = TINY if model.name == "tiny" else specs.RESNETS[model.name]
-    networks.assert_weights(model, timm_golden.weights(spec), but)
-
-
-def assert_fetched():
-    assert_golden(build("tiny", weights="imagenet"))
+    golden = timm_golden.weights(NETWORKS[model.name])
+    networks.assert_weights(model, golden, but)
 
 
 def refused(tmp_path, message, error=ValueError):
     """What is raised instead of published weights; nothing is kept of them."""
-    with pytest.raises(error, match=message) as info:
-        build("tiny", weights="imagenet")
+    with pytest.raises(error, match=message):
+        build(weights="imagenet")
     assert cached(tmp_path) == []
-    assert "\n" not in str(info.value)
-    return info
-
-
-def test_addresses():
-    assert PUBLISHED.keys() == timm_golden.TIMM_NAMES.keys()
-    for name, published in PUBLISHED.items():
-        stem, _, tag = published.timm_name.partition(".")
-        assert stem == timm_golden.TIMM_NAMES[name]
-        assert tag in ("c1_in1k", "a1h_in1k")
-        hub = f"https://huggingface.co/timm/{published.timm_name}/resolve/"
-        assert re.fullmatch(
-            f"{hub}(main|[0-9a-f]{{40}})/model.safetensors", published.address
-        )
-        sha256 = published.sha256
-        assert sha256 is None or re.fullmatch("[0-9a-f]{64}", sha256)
 
 
 @pytest.mark.slow
-def test_the_lines_of_the_readme(hub, files, tmp_path):
-    stem = PUBLISHED[NAME].timm_name
-    hub.serve(files[NAME].read_bytes(), f"/{stem}")
+def test_the_lines_of_the_readme(hub, tmp_path):
     model = models.LambdaResNet26T(weights="imagenet")
     assert_golden(model)
     image = tf.keras.utils.array_to_img(networks.some_images(300, 200, 3))
@@ -178,315 +119,89 @@ def test_the_lines_of_the_readme(hub, files, tmp_path):
     assert [score for *_, score in best] == sorted(scores[0])[:-4:-1]
     assert best[0][0] == np.argmax(scores)
     # Fetched once.
-    assert hub.requests == [f"/{stem}"]
-    assert cached(tmp_path) == [f"{stem}.safetensors"]
-    hub.files.clear()
-    assert_golden(build(weights="imagenet"))
-    assert len(hub.requests) == 1
+    (hub / NAME).unlink()
+    assert_golden(build(NAME, weights="imagenet"))
+    assert cached(tmp_path) == [f"{NAME}.safetensors"]
 
 
 @pytest.mark.slow
-def test_parts_of_a_network(files):
-    tiny = functools.partial(build, "tiny", weights=str(files["tiny"]))
-    assert_golden(tiny(classes=10), but=["predictions/"])
-    backbone = tiny(include_top=False, input_shape=(None, None, 3))
-    assert_golden(backbone)
-    endpoints = tiny(endpoints=("c2", "c4"), input_shape=(64, 48, 3))
-    assert_golden(endpoints)
-    expected = tf.keras.Model(
-        backbone.input, backbone.get_layer("stage4_block1_act").output
-    )
-    images = networks.some_images(1, 64, 48, 3)
-    checks.assert_close(endpoints(images)["c4"], expected(images), 1e-5)
-
-
-@pytest.mark.slow
-def test_a_classifier_that_is_not_imagenets_is_not_left_out(tmp_path):
-    path = tmp_path / "eleven.safetensors"
-    write_safetensors(path, timm_golden.state_dict(TINY, classes=11))
-    model = build("tiny", weights=path, classes=11)
-    assert tuple(model.output_shape) == (None, 11)
-    for classes in (1000, 10):
-        with pytest.raises(ValueError, match="Only the classifier differs"):
-            build("tiny", weights=path, classes=classes)
-
-
-@pytest.mark.slow
-def test_preprocessing_is_the_rows(files):
-    arguments = {"weights": files["tiny"], "classifier_activation": None}
-    tiny = functools.partial(build, "tiny", **arguments)
-    inside, outside = tiny(), tiny(include_preprocessing=False)
-    images = networks.some_images(1, 64, 64, 3)
-    deviation = np.array([0.229, 0.224, 0.225])
-    mean = np.array([0.485, 0.456, 0.406])
-    expected = outside((images / 255 - mean) / deviation)
-    checks.assert_close(inside(images), expected, 1e-4)
-    other = tiny(image_mean=(0, 0, 0), image_std=(1, 1, 1))
-    checks.assert_close(other(images), outside(images), 1e-6)
-    checks.assert_far(other(images), inside(images))
-
-
-def tables(model):
-    return {
-        name.split("/")[0]: np.asarray(weight)
-        for name, weight in models.named_weights(model).items()
-        if name.endswith("/embeddings")
-    }
-
-
-@pytest.mark.slow
-def test_tables_of_a_global_scope_fit_the_images(files):
-    whole = tables(build(GLOBAL, weights=files[GLOBAL], input_shape=SQUARE))
-    shapes = [table.shape for table in whole.values()]
-    assert shapes == [(31, 31, 16, 1), (31, 31, 16, 1), (15, 15, 16, 1)]
-    smaller = build(GLOBAL, weights=files[GLOBAL], input_shape=(128, 225, 3))
-    for name, table in tables(smaller).items():
-        rows, columns = (7, 15) if "5_block2" in name else (15, 29)
-        assert table.shape == (rows, columns, 16, 1)
-        top, left = (len(whole[name]) - np.array([rows, columns])) // 2
-        expected = whole[name][top : top + rows, left : left + columns]
-        np.testing.assert_array_equal(table, expected)
-    with pytest.warns(UserWarning, match="embeddings are interpolated"):
-        larger = build(GLOBAL, weights=files[GLOBAL], input_shape=(288, 128, 3))
-    table = tables(larger)["stage4_block2_lambda"]
-    assert table.shape == (35, 15, 16, 1)
-    np.testing.assert_array_equal(
-        table[[0, 17, 34]], whole["stage4_block2_lambda"][[0, 15, 30], 8:23]
-    )
-
-
-def test_interpolation_is_linear_from_end_to_end():
-    rows, columns = np.arange(-3, 4), np.arange(-1, 2)
-    table = (rows[:, None] + 10 * columns)[..., None].astype(np.float32)
-    wide = sizes.resize_table(table, (13, 7))
-    expected = np.linspace(-3, 3, 13)[:, None] + np.linspace(-10, 10, 7)
-    np.testing.assert_allclose(wide[..., 0], expected, atol=1e-6)
-    assert wide.dtype == np.float32
-    point = sizes.resize_table(table[3:4, 1:2], (3, 3))
-    np.testing.assert_array_equal(point, np.zeros((3, 3, 1)))
-    np.testing.assert_array_equal(sizes.resize_table(table, (7, 3)), table)
-
-
-@pytest.mark.slow
-def test_what_is_not_the_file_is_not_kept(hub, files, tmp_path):
+def test_what_is_not_the_file_is_not_kept(hub, files, tmp_path, capsys):
     """Of states that do not fit: `test_timm_networks.py`."""
-    content = hub.content
+    arguments = ["from-timm", "tiny", str(tmp_path / "ours.npz")]
+    content = files["tiny"].read_bytes()
     for wrong, message in (
         (content[: len(content) // 2], "file not fully covered"),
         (b"<html>Please log in</html>", "header too large"),
         (files[NAME].read_bytes(), "unexpected"),
     ):
-        hub.serve(wrong)
-        info = refused(tmp_path, "not the weights of")
-        assert info.match(message)
-        assert info.match(PUBLISHED["tiny"].address)
-        path = tmp_path / "local.safetensors"
-        path.write_bytes(wrong)
-        with pytest.raises(ValueError, match=message):
-            build("tiny", weights=path)
-        assert path.exists()
-    # The hub mends itself, and the next call finds the weights.
-    hub.serve(content)
-    assert_fetched()
-
-
-def chain(error):
-    while error is not None:
-        yield error
-        error = error.__context__
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["absent", "broken", "half"])
-def test_a_hub_that_fails(kind, hub, tmp_path):
-    whole = len(hub.content)
-    hub.files["/tiny"] = {
-        "absent": (404, 0, b""),
-        "broken": (503, 0, b""),
-        "half": (200, whole, hub.content[: whole // 2]),
-    }[kind]
-    # tf_keras takes half a file for a whole one: its length is checked here.
-    errors = OSError, ValueError
-    info = refused(tmp_path, "give the path of the file", errors)
-    assert PUBLISHED["tiny"].address in str(info.value)
-    refusals = [
-        cause
-        for cause in chain(info.value)
-        if isinstance(cause, urllib.error.HTTPError)
-    ]
-    assert [refusal.closed for refusal in refusals] == [True] * (kind != "half")
-
-
-@pytest.mark.slow
-def test_a_hub_that_is_not_there(hub, tmp_path, monkeypatch):
-    address = "http://127.0.0.1:9/model.safetensors"  # Nobody listens there.
-    monkeypatch.setitem(PUBLISHED, "tiny", Published("tiny", address))
-    info = refused(tmp_path, f"download {address} by other", OSError)
-    shown = "".join(traceback.format_exception(info.value))
-    assert shown.count("Traceback") == 1
-
-
-@pytest.mark.slow
-def test_the_command_fetches_by_name(hub, files, tmp_path, capsys):
-    ours = tmp_path / "ours.npz"
-    arguments = ["from-timm", "tiny", str(ours)]
-    hub.serve(files[NAME].read_bytes())
+        (hub / "tiny").write_bytes(wrong)
+        refused(tmp_path, f"not the weights of tiny.*{message}")
     assert main(arguments) == 2
     assert "is not the weights of tiny" in capsys.readouterr().err
-    assert cached(tmp_path) == []
-    assert not ours.exists()
-    hub.serve(hub.content)
+    (hub / "tiny").unlink()
+    refused(tmp_path, "give the path of the file", OSError)
+    # The hub mends itself, and the next call finds the weights.
+    (hub / "tiny").write_bytes(content)
     assert main(arguments) == 0
-    assert_golden(build("tiny", weights=ours))
+    assert_golden(build(weights=tmp_path / "ours.npz"))
 
 
 @pytest.mark.slow
-def test_what_a_killed_download_left_is_not_kept(hub, tmp_path):
-    left = tmp_path / "keras" / "models" / "tiny.safetensors"
-    left.parent.mkdir()
-    left.write_bytes(hub.content[:-1])
-    refused(tmp_path, "has been removed")
-    assert_fetched()
-
-
-@pytest.mark.slow
-def test_the_hash_that_is_known_is_checked(hub, tmp_path, monkeypatch, capsys):
-    """Whatever the hub states, and of what lies in the cache, too."""
-    content = hub.content
-    known = hashlib.sha256(content).hexdigest()
-    published = dataclasses.replace(PUBLISHED["tiny"], sha256=known)
-    monkeypatch.setitem(PUBLISHED, "tiny", published)
+def test_hashes_are_checked(hub, files, tmp_path, monkeypatch, capsys):
+    content, revision = files["tiny"].read_bytes(), "12ab" * 10
     changed = bytearray(content)
     changed[-1] ^= 1  # One bit of one weight: names and shapes are right.
-    other = hashlib.sha256(changed).hexdigest()
-    hub.stated["X-Linked-Etag"] = f'"{other}"'
-    hub.serve(bytes(changed))
-    refused(tmp_path, f"must be {known}. Received: {other}", OSError)
-    hub.serve(content)
-    assert_fetched()
-    for path in tmp_path.glob("keras/**/*.safetensors"):
-        path.write_bytes(changed)
-    assert_fetched()
-    assert len(hub.requests) == 3
-    assert "SHA-256" not in capsys.readouterr().err
+    known, other = (hashlib.sha256(x).hexdigest() for x in (content, changed))
+    path = hub.with_name(revision) / "tiny"
+    path.parent.mkdir()
 
+    def state(sha256):
+        headers = {"X-Repo-Commit": revision, "X-Linked-Etag": f'"{sha256}"'}
+        monkeypatch.setattr(_Handler, "stated", headers)
 
-@pytest.mark.slow
-def test_where_no_hash_is_known_the_hubs_is_checked(
-    hub, tmp_path, monkeypatch, capsys
-):
-    """Of the revision that it names; what was compared is said."""
-    content, revision = hub.content, "12ab" * 10
-    stated = hashlib.sha256(content).hexdigest()
-    address = hub.address("/tiny/resolve/{}/model.safetensors")
-    moved = Published("tiny", address.format("main"))
-    monkeypatch.setitem(PUBLISHED, "tiny", moved)
-    hub.stated |= {"X-Repo-Commit": revision, "X-Linked-Etag": f'"{stated}"'}
-    path = f"/tiny/resolve/{revision}/model.safetensors"
-    hub.serve(bytes(len(content)), path)
-    refused(tmp_path, f"SHA-256 must be {stated}", OSError)
-    hub.serve(content, path)
-    assert_fetched()
-    assert hub.requests == [path, path]
+    # What the hub states, of the revision that it names; that is said.
+    state(known)
+    path.write_bytes(changed)
+    refused(tmp_path, f"SHA-256 must be {known}", OSError)
+    path.write_bytes(content)
+    assert_golden(build(weights="imagenet"))
     said = capsys.readouterr().err
-    assert f"{stated}, is what the hub states" in said
-    assert address.format(revision) in said
-    assert "knows none to compare it with" in said
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "arguments", "message"),
-    [
-        ("LambdaResNet50", {}, "for the networks LambdaResNet26T, .*Received"),
-        ("MobileNetV2", {}, "for the networks .*Received: MobileNetV2"),
-        ("tiny", {"padding": "same"}, "cannot express .*padding"),
-        ("tiny", {"stages": ("C", "LC", "LL")}, "missing in the file"),
-        ("tiny", {"input_shape": (64, 64, 1)}, "another shape: stem_conv1"),
-        ("tiny", {"weights": "absent.safetensors"},
-         "No such file: absent.safetensors"),
-        ("tiny", {"weights": "imagnet"},
-         "takes None, 'imagenet', 'fashion_mnist', an '.npz'"),
-    ],
-)  # fmt: skip
-def test_networks_without_such_weights(name, arguments, message, hub):
-    with pytest.raises(ValueError, match=message):
-        build(name, **{"weights": "imagenet", **arguments})
-
-
-@pytest.mark.slow
-def test_files_that_are_not_of_this_way(files):
-    with pytest.raises(ValueError, match="cannot express LambdaResNet50"):
-        build("LambdaResNet50", weights=files["tiny"])
-    with pytest.raises(ValueError, match="give it to the builder"):
-        models.load_weights(build("tiny"), files["tiny"])
-
-
-@pytest.mark.slow
-def test_half_floats_are_widened(tmp_path):
-    state = timm_golden.state_dict(TINY)
-    halves = {
-        key: array if array.dtype == np.int64 else array.astype(np.float16)
-        for key, array in state.items()
-    }
-    path = tmp_path / "half.safetensors"
-    library = require("safetensors.numpy", extra="pretrained")
-    library.save_file(halves, path)
-    golden, model = timm_golden.weights(TINY), build("tiny", weights=path)
-    for key, weight in models.named_weights(model).items():
-        expected = golden[key].astype(np.float16).astype(np.float32)
-        np.testing.assert_array_equal(np.asarray(weight), expected)
-
-
-def clothes():
-    """The first test image of every class of Fashion-MNIST, in order."""
-    content = tf.io.read_file(str(records.ROOT / "docs/fashion_mnist.png"))
-    return tf.stack(tf.split(tf.io.decode_png(content), 10, axis=1))
+    assert f"/resolve/{revision}/tiny. Their SHA-256, {known}, is what" in said
+    # What is known, whatever the hub states; also of what is in the cache.
+    published = dataclasses.replace(PUBLISHED["tiny"], sha256=known)
+    monkeypatch.setitem(PUBLISHED, "tiny", published)
+    state(other)
+    for file in (path, *tmp_path.glob("keras/**/*.safetensors")):
+        file.write_bytes(changed)
+    refused(tmp_path, f"must be {known}. Received: {other}", OSError)
+    path.write_bytes(content)
+    assert_golden(build(weights="imagenet"))
 
 
 def test_weights_of_fashion_mnist_know_clothes():
+    """The first test image of every class, in order."""
+    content = tf.io.read_file(str(records.ROOT / "docs/fashion_mnist.png"))
+    images = tf.stack(tf.split(tf.io.decode_png(content), 10, axis=1))
     model = models.LambdaResNetSmall28(weights="fashion_mnist")
-    np.testing.assert_array_equal(
-        np.argmax(model.predict(clothes(), verbose=0), axis=-1), np.arange(10)
-    )
-    path = records.RESULTS / "fashion_mnist.npz"
-    (record,) = (
-        record
-        for record in records.latest("fashion_weights")
-        if record["case"]["epochs"] == resolve("fashion_mnist").epochs
-    )
-    assert record["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    scores = model.predict(images, verbose=0)
+    np.testing.assert_array_equal(np.argmax(scores, axis=-1), np.arange(10))
 
 
 def small(name="LambdaResNetSmall28", **arguments):
-    shape = 32, 32, 1
-    return build(name, weights="fashion_mnist", input_shape=shape, **arguments)
+    arguments = {"input_shape": (32, 32, 1), **arguments}
+    return models.build(name, weights="fashion_mnist", **arguments)
 
 
-def test_weights_of_fashion_mnist_begin_another_task():
+def test_weights_of_fashion_mnist_are_of_one_network():
     expected = models.named_weights(small(dropout_rate=0.5))
     for model in (small(classes=3), small(endpoints=("c2", "c3"))):
         for key, weight in models.named_weights(model).items():
             if not key.startswith("predictions/"):
                 np.testing.assert_array_equal(weight, expected[key], key)
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "received"),
-    [
-        ("LambdaResNetSmall", {}, "LambdaResNetSmall"),
-        ("LambdaMobileNetV2", {}, "LambdaMobileNetV2"),
-        (
-            "LambdaResNetSmall28",
-            {"scope": 5, "strides": (2, 1, 2)},
-            "LambdaResNetSmall28, with other strides, scope",
-        ),
-    ],
-)
-def test_weights_of_fashion_mnist_are_of_one_network(name, changes, received):
-    message = f"are those of LambdaResNetSmall28 as it is. Received: {received}"
-    with pytest.raises(ValueError, match=re.escape(f"{message}.")):
-        small(name, **changes)
+    with pytest.raises(ValueError, match="Received: LambdaMobileNetV2."):
+        small("LambdaMobileNetV2")
+    with pytest.raises(ValueError, match="Small28, with other strides, scope"):
+        small(scope=5, strides=(2, 1, 2))
 
 
 def test_weights_of_fashion_mnist_are_one_file(tmp_path, monkeypatch):
@@ -502,3 +217,104 @@ def test_weights_of_fashion_mnist_are_one_file(tmp_path, monkeypatch):
         small()
     path.write_bytes(whole)
     assert small()
+
+
+@pytest.fixture
+def theirs(tmp_path, monkeypatch):
+    """A file of timm's layout, of seven classes."""
+    monkeypatch.setitem(specs.RESNETS, "tiny", TINY)
+    path = tmp_path / "theirs.safetensors"
+    write_safetensors(path, timm_golden.state_dict(TINY, classes=7))
+    return path
+
+
+def test_there_and_back_by_the_command(theirs, tmp_path, capsys):
+    ours, back = tmp_path / "ours.npz", tmp_path / "back.safetensors"
+    assert main(f"from-timm {theirs} {ours} --model tiny".split()) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == f"Wrote {ours}"
+    rows = {line.split()[0]: line.split(None, 2)[1:] for line in lines[2:-1]}
+    assert rows.keys() == read_safetensors(theirs).keys()
+    parts = ("query", "key", "value")
+    kernels = [f"stage4_block1_lambda/{part}/kernel" for part in parts]
+    row = rows["stages.2.0.self_attn.qkv.weight"]
+    assert row == ["20x16x1x1", ", ".join(kernels)]
+    assert "counter" in rows["stem.conv1.bn.num_batches_tracked"][1]
+
+    model = build(input_shape=(32, 32, 3), classes=7)
+    models.load_weights(model, ours)
+    shown = " ".join(f"{text}," for _, text in rows.values())
+    for name in models.named_weights(model):
+        assert shown.count(f"{name},") == 1, name
+
+    assert main(f"to-timm {ours} {back} --model tiny".split()) == 0
+    assert capsys.readouterr().out.splitlines()[:-1] == lines[:-1]
+    assert back.read_bytes() == theirs.read_bytes()
+
+
+@pytest.mark.slow
+def test_what_is_refused_writes_nothing(theirs, tmp_path, capsys, monkeypatch):
+    weights = tmp_path / "weights.npz"
+    models.save_weights(build(), weights)
+    before = sorted(tmp_path.iterdir())
+    new, out = f"{tmp_path}/new.npz", f"{tmp_path}/new.safetensors"
+    for command, message in (
+        (f"from-timm lambda_resnet26 {new}", "one of .*Did you mean"),
+        (f"from-timm {theirs} {new}", "--model must be given .*el=None"),
+        (f"from-timm {theirs} {new} --model Tiny", "Did you mean 'tiny'"),
+        (f"from-timm {theirs} {out} --model tiny", "`destination` must end"),
+        (f"to-timm {weights} {out} --model LambdaResNet26T", "missing in the"),
+    ):
+        assert main(command.split()) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.startswith("python -m lambdanet_tf.convert: ")
+        assert re.search(message, captured.err)
+        assert sorted(tmp_path.iterdir()) == before
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(ImportError, match=r"lambdanet-tf\[pretrained\]"):
+        models.LambdaResNet26T(weights="imagenet")  # Nothing is fetched.
+
+
+def entry(dtype, shape, begin, end):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+def by_hand(tmp_path, header, data):
+    """A file of a header, and bytes behind it."""
+    path = tmp_path / "file.safetensors"
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return path
+
+
+def test_half_floats_and_damaged_files(tmp_path):
+    header = {"half": entry("F16", [2], 0, 4), "bf": entry("BF16", [2], 4, 8)}
+    half, brain = np.float16([0.5, 65504]), np.float32([1.5, -np.inf])
+    data = half.tobytes() + bytes([0xC0, 0x3F, 0x80, 0xFF])
+    arrays = read_safetensors(by_hand(tmp_path, header, data))
+    np.testing.assert_array_equal(arrays["half"], half, strict=True)
+    np.testing.assert_array_equal(arrays["bf"], brain, strict=True)
+    for changed, content, message in (
+        (header, data[:-1], "file.safetensors is no safetensors file"),
+        ({"a": entry("F64", [1], 0, 8)}, data, "must be F32.*of F64"),
+    ):
+        path = by_hand(tmp_path, changed, content)
+        with pytest.raises(ValueError, match=message):
+            read_safetensors(path)
+
+
+def test_what_is_written_is_read(tmp_path, rng):
+    arrays = {
+        "a": np.array(7),
+        "strided": rng.normal(size=[4, 5]).astype(np.float32)[::2, ::-1],
+    }
+    path = tmp_path / "file.safetensors"
+    write_safetensors(path, arrays)
+    content, back = path.read_bytes(), read_safetensors(path)
+    assert back.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(back[name], array, strict=True)
+    with pytest.raises(ValueError, match="a of float16"):
+        write_safetensors(path, {"a": np.zeros(3, np.float16)})
+    assert path.read_bytes() == content

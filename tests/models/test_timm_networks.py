@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import models
-from lambdanet_tf import ops
 from lambdanet_tf import specs
 from lambdanet_tf.models.timm import weight_names as timm_names
 from lambdanet_tf.models.timm.expressible import check_expressible
@@ -17,31 +16,15 @@ from tests.support.timm_golden import EXPRESSIBLE
 from tests.support.timm_golden import TINY
 
 
-def networks_and_algorithms():
-    for name in timm_golden.TIMM_NAMES:
-        yield name, "auto"
-    # Of local and of global lambda layers, in turns: that all algorithms are
-    # the same function, `tests/ops` and `tests/layers` show.
-    names = ("LambdaResNet26T", "LambdaResNet26RPT256")
-    for number, algorithm in enumerate(ops.implementations(2)[1:]):
-        name = names[number % 2]
-        marks = [pytest.mark.once, pytest.mark.slow]
-        yield pytest.param(name, algorithm, marks=marks)
-
-
 @pytest.mark.slow
 @pytest.mark.representatives(1)
-@pytest.mark.parametrize(
-    ("name", "implementation"), list(networks_and_algorithms())
-)
-def test_outputs_are_those_of_timm(name, implementation):
+@pytest.mark.parametrize("name", timm_golden.TIMM_NAMES)
+def test_outputs_are_those_of_timm(name):
     golden = timm_golden.outputs(name)
-    model = timm_golden.network(name, implementation=implementation)
-    stages = specs.RESNETS[name].stages
-    layers = ["stem_pool"] + [
-        f"stage{stage}_block{len(letters)}_act"
-        for stage, letters in enumerate(stages, start=2)
-    ]
+    model = timm_golden.network(name)
+    layers = ["stem_pool"]
+    for stage, letters in enumerate(specs.RESNETS[name].stages, start=2):
+        layers.append(f"stage{stage}_block{len(letters)}_act")
     maps = [model.get_layer(layer).output for layer in layers]
     probe = tf.keras.Model(model.input, [*maps, model.output])
     *maps, logits = probe(timm_golden.image(*golden["hw"]))
@@ -49,8 +32,6 @@ def test_outputs_are_those_of_timm(name, implementation):
     means = [golden["stem"]] + [golden[f"stage{i}_mean"] for i in range(4)]
     for features, mean in zip(maps, means, strict=True):
         checks.assert_close(np.mean(features, (1, 2)), mean, 1e-5)
-    for i, features in enumerate(maps[1:]):
-        assert tuple(features.shape) == tuple(golden[f"stage{i}_shape"])
 
 
 def tiny(variant):
@@ -75,19 +56,6 @@ def test_there_and_back_keeps_every_bit(variant):
         assert back[name].shape == array.shape
     for tensor in tensors:
         assert state[tensor.key].shape == tensor.shape
-        assert state[tensor.key].flags.c_contiguous
-    # From theirs: what says nothing of sizes fits, too.
-    any_size = timm_names.timm_tensors(spec)
-    golden = timm_golden.state_dict(spec, classes=7, image_size=32)
-    if variant == "no_bias":
-        for key in [key for key in golden if key.endswith("lambda.bias")]:
-            golden[key] = np.zeros_like(golden[key])
-    again = timm_names.to_timm(
-        any_size, timm_names.from_timm(any_size, golden, "theirs"), "ours"
-    )
-    for key, array in golden.items():
-        assert again[key].tobytes() == array.tobytes(), key
-        assert again[key].dtype == array.dtype
 
 
 @pytest.mark.parametrize(
@@ -96,25 +64,9 @@ def test_there_and_back_keeps_every_bit(variant):
         ({"se_ratio": 0.25, "se_stages": (3,)}, "squeeze-and-excitation"),
         ({"stages": ("C", "LA", "L")}, "attention"),
         ({"padding": "same"}, "padding other than 'symmetric'"),
-        ({"norm_epsilon": 1e-3}, "norm_epsilon other than 1e-5"),
-        ({"stem_strides": (2, 2)}, r"stem_strides other than \(2, 1\)"),
-        ({"stem_kernel_size": 5}, "other convolutions than 3x3"),
-        ({"stem_kernel_size": 7}, "other convolutions than 3x3"),
-        ({"widths": (8, 16, 20)}, "widths that are no multiples of 8"),
-        ({"strides": (1, 3, 2)}, "strides above 2"),
         ({"share_embeddings": True}, "shared embeddings"),
         ({"intra_depth": 2}, "intra_depth above 1"),
-        ({"use_content": False}, "without content"),
-        (
-            {"use_position": False, "use_position_bias": False},
-            "without position",
-        ),
-        ({"key_normalization": "l2"}, "key_normalization"),
-        ({"query_normalization": "softmax"}, "query_normalization"),
-        ({"use_batch_norm": False}, "without normalization"),
         ({"scope": None}, "a bias of a global scope"),
-        ({"scope": (3, 5)}, "a scope not square"),
-        ({"lambda_pool": 3}, "lambda_pool other than 2"),
     ],
 )
 def test_what_timm_cannot_express_is_refused(changes, reason):
@@ -131,55 +83,23 @@ def test_other_networks_are_refused():
             check_expressible(spec)
 
 
-def without(state, key):
-    return {name: array for name, array in state.items() if name != key}
-
-
 def test_state_dicts_that_do_not_fit():
     spec = specs.replace(TINY, EXPRESSIBLE["no_bias"])
     tensors = timm_golden.tensors(spec, classes=7, image_size=32)
     state = timm_golden.state_dict(spec, classes=7, image_size=32)
-    key, counter = "stages.1.0.self_attn.qkv.weight", "num_batches_tracked"
-    counter = f"stages.1.0.post_attn.{counter}"
+    key = "stages.1.0.self_attn.qkv.weight"
+    counter = "stages.1.0.post_attn.num_batches_tracked"
+    renamed = {k: array for k, array in state.items() if k != key}
+    renamed |= {"a": state[key], "b": state[key]}
     for wrong, message in (
-        (without(state, key), f"1 missing in the file: {key}"),
-        (without(state, counter), f"1 missing in the file: {counter}"),
-        (
-            {**state, "fc.weight": state[key]},
-            "1 unexpected in the file: fc.weight",
-        ),
-        (
-            {**without(state, key), "a": state[key], "b": state[key]},
-            "1 missing .* 2 unexpected in the file: a, b",
-        ),
-        (
-            {**state, key: state[key][:-1]},
-            rf"{key} is \(19, 16, 1, 1\) in the file",
-        ),
-        ({**state, key: state[key][..., 0]}, rf"{key} is"),
+        (renamed, f"1 missing in the file: {key}.* 2 unexpected .*: a, b"),
+        ({**state, key: state[key][:-1]}, rf"{key} is \(19, 16, 1, 1\)"),
         ({**state, key: state[key].astype(int)}, "floats.* of int64"),
         ({**state, counter: np.float32(0)}, "integers.* of float32"),
         (state, "conv_lambda.bias of theirs is not zero"),
     ):
         with pytest.raises(ValueError, match=message):
             timm_names.from_timm(tensors, wrong, "theirs")
-
-
-@pytest.mark.slow
-def test_weights_of_ours_that_do_not_fit():
-    spec, model = tiny("local")
-    ours = arrays(model)
-    tensors = timm_names.timm_tensors(spec)
-    key = "stage3_block1_lambda/query/kernel"
-    for wrong, message in (
-        (without(ours, key), f"1 missing in the file: {key}"),
-        ({**ours, "other": ours[key]}, "1 unexpected in the file: other"),
-        ({**ours, key: ours[key][:, :-1]}, "self_attn.qkv.weight is"),
-        ({**ours, key: ours[key][:-1]}, "qkv|query"),
-        ({**ours, key: ours[key][0]}, key),
-    ):
-        with pytest.raises(ValueError, match=message):
-            timm_names.to_timm(tensors, wrong, "ours")
 
 
 def test_the_bias_that_timm_always_has_is_zero_on_the_way_back():

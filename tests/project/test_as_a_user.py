@@ -13,7 +13,6 @@ import tensorflow as tf
 from lambdanet_tf import layers
 from lambdanet_tf import models
 from lambdanet_tf.environment import KERAS_3
-from tests.support import cases
 from tests.support import checks
 from tests.support import networks
 from tests.support import timm_golden
@@ -42,46 +41,6 @@ FAMILIES = {
 }
 
 
-def train(model, x, y, loss):
-    """Compiles a model with Keras' defaults and fits it; returns its loss."""
-    model.compile("adam", loss)
-    before = [np.array(weight) for weight in model.trainable_weights]
-    history = model.fit(x, y, validation_data=(x, y), epochs=2, verbose=0)
-    assert np.isfinite(history.history["loss"]).all()
-    assert np.isfinite(history.history["val_loss"]).all()
-    for old, weight in zip(before, model.trainable_weights, strict=True):
-        assert not np.array_equal(old, weight), weight.name
-    return history.history["val_loss"][-1]
-
-
-def use(model, x, y, loss, folder):
-    """Walks the way of a model; the inputs are an array, or several by name."""
-    validated = train(model, x, y, loss)
-    expected = model.predict(x, verbose=0)
-    evaluated = model.evaluate(x, y, verbose=0)
-    assert evaluated == pytest.approx(validated, 1e-4)
-
-    model.save(folder / "model.keras")
-    loaded = tf.keras.models.load_model(folder / "model.keras")
-    checks.assert_close(loaded.predict(x, verbose=0), expected, 1e-6)
-    steps = int(model.optimizer.iterations)
-    assert steps == int(loaded.optimizer.iterations)
-    assert steps > 0 or not model.trainable_weights
-
-    model.export(
-        str(folder / "exported"), **({"verbose": False} if KERAS_3 else {})
-    )
-    exported = tf.saved_model.load(str(folder / "exported"))
-    serve = exported.signatures["serving_default"]
-    inputs = x if isinstance(x, dict) else {"inputs": x}
-    names = serve.structured_input_signature[1]
-    if len(inputs) == 1:  # Each Keras names a single input in its own way.
-        inputs = dict(zip(names, inputs.values(), strict=True))
-    tensors = {name: tf.constant(value) for name, value in inputs.items()}
-    (output,) = serve(**tensors).values()
-    checks.assert_close(output, expected, 1e-5)
-
-
 def test_one_network_has_every_layer():
     used = networks.every_layer().layers
     tables = [getattr(layer, "position_embedding", None) for layer in used]
@@ -103,26 +62,28 @@ def test_networks_from_build_to_export(name, rng, tmp_path):
         x = 127.5 + 50 * x
     y = rng.integers(0, 5, 8)
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    use(model, x, y, loss, tmp_path)
+    model.compile("adam", loss)
+    before = [np.array(weight) for weight in model.trainable_weights]
+    fitted = model.fit(x, y, validation_data=(x, y), epochs=2, verbose=0)
+    assert np.isfinite(fitted.history["loss"]).all()
+    assert np.isfinite(fitted.history["val_loss"]).all()
+    for old, weight in zip(before, model.trainable_weights, strict=True):
+        assert not np.array_equal(old, weight), weight.name
+    evaluated = model.evaluate(x, y, verbose=0)
+    assert evaluated == pytest.approx(fitted.history["val_loss"][-1], 1e-4)
 
+    expected = model.predict(x, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = tf.keras.models.load_model(tmp_path / "model.keras")
+    checks.assert_close(loaded.predict(x, verbose=0), expected, 1e-6)
+    steps = int(model.optimizer.iterations)
+    assert steps == int(loaded.optimizer.iterations) > 0
 
-BATCHED = [case for case in cases.CASES if case.batched]
-ONE_OF_A_CLASS = [*{case.layer: case for case in BATCHED[::-1]}.values()]
-
-
-# Of these, a version of Keras meets the network that has every layer. And
-# test_conformance.py saves, loads and exports all forms, side by side.
-# Dropout has nothing to train, and Keras says so.
-@pytest.mark.filterwarnings("ignore:The model does not have any trainable")
-@pytest.mark.once
-@pytest.mark.thorough
-@pytest.mark.parametrize("case", BATCHED, ids=lambda case: case.name)
-def test_layers_alone(case, rng, tmp_path):
-    model = case.model()
-    checks.randomize(model, np.random.default_rng(1))
-    x = case.data(batch=4)
-    y = rng.normal(size=(4, *model.output_shape[1:])).astype("float32")
-    if case in ONE_OF_A_CLASS:
-        use(model, x, y, "mse", tmp_path)
-    else:
-        train(model, x, y, "mse")
+    quiet = {"verbose": False} if KERAS_3 else {}
+    model.export(str(tmp_path / "exported"), **quiet)
+    exported = tf.saved_model.load(str(tmp_path / "exported"))
+    serve = exported.signatures["serving_default"]
+    # Each Keras names a single input in its own way.
+    (name,) = serve.structured_input_signature[1]
+    (output,) = serve(**{name: tf.constant(x)}).values()
+    checks.assert_close(output, expected, 1e-5)

@@ -1,16 +1,14 @@
-"""The seeded faults stand, and what chooses the cases of `make test`."""
+"""The seeded faults can be made, and their page names tests that are there."""
 
 import ast
 import collections
 import difflib
 import pathlib
-import types
 
 import pytest
 
 from tests.faults.catalogue import FAULTS
 from tests.faults.catalogue import ROOMS
-from tests.support import representatives
 
 pytestmark = pytest.mark.once
 
@@ -56,30 +54,3 @@ def test_the_page_has_a_row_for_each_fault_with_a_test_that_is_there():
         function = function.partition("[")[0].partition("::")[0]
         text = (ROOT / path).read_text(encoding="utf-8")
         assert f"def {function}(" in text, name
-
-
-def case(test, **params):
-    """What pytest collects, as far as it is looked at."""
-    markers = {"representatives": None, "once": None}
-    return types.SimpleNamespace(
-        callspec=types.SimpleNamespace(params=params),
-        function=test,
-        get_closest_marker=markers.get,
-    )
-
-
-def test_every_value_of_every_parameter_is_met():
-    letters, numbers = ("a", "b", "c", "d"), (1, 2, 3)
-    items = [case(case, x=x, y=y) for x in letters for y in numbers]
-    found = [item.callspec.params for item in representatives.chosen(items)]
-    assert {params["x"] for params in found} == set(letters)
-    assert {params["y"] for params in found} == set(numbers)
-    assert len(found) == 4
-    single = [case(case, x=x) for x in letters]
-    assert representatives.chosen(single) == single
-
-
-def test_evenly_spread_cases_begin_with_the_first_and_end_with_the_last():
-    assert representatives.evenly_spread(9, 3) == [0, 4, 8]
-    assert representatives.evenly_spread(9, 1) == [0]
-    assert representatives.evenly_spread(3, 5) == [0, 1, 2]

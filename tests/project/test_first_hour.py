@@ -5,6 +5,7 @@ without the repository, on a narrow terminal that cannot encode everything.
 Every lane walks it: in `make test-newest` with the wheel alone.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -15,58 +16,42 @@ import time
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from lambdanet_tf.environment import is_there
-from lambdanet_tf.layers import LambdaLayer
+from tests.support.image_sets import jpeg
+from tests.support.image_sets import png
+from tests.support.image_sets import write_files
 
 # The other lanes run it: the pinned one holds each part by a test of its own.
 pytestmark = [pytest.mark.every_lane, pytest.mark.slow]
 
+NETWORK = {"stages": ["L", "C"], "widths": [4, 8], "strides": [1, 2]}
 SMALL = [
-    "--image-size=16",
-    '--model-arguments={"stages": ["L", "C"], "widths": [4, 8], '
-    '"strides": [1, 2]}',
-    "--epochs=3",
-    "--warmup-epochs=1",
-    "--batch-size=8",
+    *("--image-size=16", f"--model-arguments={json.dumps(NETWORK)}"),
+    *("--epochs=3", "--warmup-epochs=1", "--batch-size=8"),
 ]
 
-# What the tests set for themselves.
-_NOT_A_USERS = ("PYTHONPATH", "TF_CPP_MIN_LOG_LEVEL")
 
-
-def write_pictures(folder, classes, rng):
+def write_pictures(folder, classes):
     """Writes 12 pictures of each class, each class with a color of its own.
 
     Two files of the first class cannot be decoded.
     """
     for index, name in enumerate(classes):
-        (folder / name).mkdir(parents=True)
-        for number in range(12):
-            pixels = rng.integers(0, 80, (20 + number, 24, 3))
-            pixels[..., index % 3] += 150
-            pixels = tf.constant(pixels, tf.uint8)
-            jpeg = number % 2
-            encode = tf.io.encode_jpeg if jpeg else tf.io.encode_png
-            path = folder / name / f"{number}.{'jpg' if jpeg else 'png'}"
-            path.write_bytes(encode(pixels).numpy())
-    first = folder / classes[0]
-    (first / "cut.jpg").write_bytes((first / "1.jpg").read_bytes()[:200])
-    (first / "empty.png").write_bytes(b"")
-    (first / "notes.txt").write_text("not an image")
-    if is_there("PIL"):
-        from PIL import Image  # noqa: PLC0415 - not in every lane
-
-        picture = Image.open(first / "0.png")
-        picture.save(first / "web.webp")
-        picture.save(first / "scan.tiff")
+        color = np.roll([230, 40, 40], index)
+        for i in range(12):
+            encode, ending = (jpeg, "jpg") if i % 2 else (png, "png")
+            picture = encode(color, size=(20 + i, 24))
+            write_files(folder / name, {f"{i}.{ending}": picture})
+    others = {"empty.png": b"", "notes.txt": b"not an image"}
+    others["cut.jpg"] = jpeg(color, size=(21, 24))[:200]
+    write_files(folder / classes[0], others)
 
 
 def command(home, name, *arguments, **changes):
     """Starts a console command as a user does, in a folder of their own."""
     program = pathlib.Path(sys.executable).with_name(f"lambdanet-{name}")
-    environment = {k: v for k, v in os.environ.items() if k not in _NOT_A_USERS}
+    tests_own = ("PYTHONPATH", "TF_CPP_MIN_LOG_LEVEL")
+    environment = {k: v for k, v in os.environ.items() if k not in tests_own}
     return subprocess.Popen(
         [program, *arguments],
         cwd=home,
@@ -85,14 +70,25 @@ def output_of(*words, encoding="utf-8", **changes):
     return output
 
 
-def test_own_pictures_from_a_dry_run_to_predictions(tmp_path, rng):
-    train_in_two_parts(tmp_path, rng)
-    fine_tune(tmp_path, rng)
-    export(tmp_path)
+def test_own_pictures_from_a_dry_run_to_predictions(tmp_path):
+    train_in_two_parts(tmp_path)
+
+    write_pictures(tmp_path / "paint", ["matt", "gloss"])
+    train = ["--data=folder:paint", *SMALL, "--run-dir=runs/two"]
+    output = output_of(tmp_path, "train", *train, "--initial-weights=runs/one")
+    assert "predictions" in output  # The head that has another size.
+
+    assert "same" in output_of(tmp_path, "export", "--run-dir=runs/two")
+    (version,) = (tmp_path / "exported").glob("*/1")
+    assert (version / "saved_model.pb").is_file()
+    assert "same" in output_of(tmp_path, "export", "--verify")
+    output = output_of(tmp_path, "export", "--predict")
+    assert "matt" in output
+    assert "gloss" in output
 
 
-def train_in_two_parts(home, rng):
-    write_pictures(home / "flags", ["blue sky", "green", "red"], rng)
+def train_in_two_parts(home):
+    write_pictures(home / "flags", ["blue sky", "green", "red"])
     train = ["--data=folder:flags", *SMALL]
 
     output = output_of(home, "train", *train, "--dry-run")
@@ -114,31 +110,8 @@ def train_in_two_parts(home, rng):
     assert "Resuming at step" in output
     assert re.search(r"accuracy: [\d.]+% of", output)
     assert "2 images could not be read and were left out" in output
-    assert {path.name for path in (home / "runs" / "one").iterdir()} >= {
-        "bad_images.txt",
-        "best.weights.npz",
-        "metrics.csv",
-        "report.md",
-        "run.json",
-    }
-
-
-def fine_tune(home, rng):
-    write_pictures(home / "paint", ["matt", "gloss"], rng)
-    train = ["--data=folder:paint", *SMALL, "--run-dir=runs/two"]
-    output = output_of(home, "train", *train, "--initial-weights=runs/one")
-    assert "predictions" in output  # The head that has another size.
-
-
-def export(home):
-    output = output_of(home, "export", "--run-dir=runs/two")
-    assert "same" in output
-    (version,) = (home / "exported").glob("*/1")
-    assert (version / "saved_model.pb").is_file()
-    assert "same" in output_of(home, "export", "--verify")
-    output = output_of(home, "export", "--predict")
-    assert "matt" in output
-    assert "gloss" in output
+    for name in ("bad_images.txt", "best.weights.npz", "report.md"):
+        assert (home / "runs" / "one" / name).is_file()
 
 
 def test_the_smoke_recipe(tmp_path):
@@ -146,11 +119,3 @@ def test_the_smoke_recipe(tmp_path):
     run = ["--recipe=smoke", "--run-dir=runs/smoke"]
     assert "359 test images" in output_of(tmp_path, "train", *run)
     assert "same" in output_of(tmp_path, "export", *run[1:])
-
-
-def test_a_long_sequence(rng):
-    inputs = tf.keras.Input((4096, 8))
-    outputs = LambdaLayer(num_heads=2, key_dim=4)(inputs)
-    model = tf.keras.Model(inputs, outputs)
-    x = rng.normal(size=(1, 4096, 8)).astype(np.float32)
-    assert np.isfinite(model.predict(x, verbose=0)).all()

@@ -1,12 +1,15 @@
 """The results: records, the pages made of them, the commands that make them."""
 
+import argparse
 import importlib.util
 import re
+import shutil
 
 import pytest
 
 from benchmarks import records
 from benchmarks import render
+from benchmarks.views import VIEWS
 from tests.support import fingerprints
 
 pytestmark = [
@@ -15,11 +18,15 @@ pytestmark = [
         not (records.ROOT / "lambdanet_tf").is_dir(), reason="no sources"
     ),
 ]
-TOPICS = records.topics()
+TOPICS, SOURCES = records.topics(), render.sources()
 
 
-def test_pages_are_what_their_records_give(capsys, monkeypatch):
+@pytest.fixture(autouse=True)
+def each_fingerprint_once(monkeypatch):
     monkeypatch.setattr(records, "fingerprint", fingerprints.fingerprint)
+
+
+def test_pages_are_what_their_records_give(capsys):
     assert render.main(["--check"]) == 0, capsys.readouterr().out
 
 
@@ -50,3 +57,55 @@ def test_the_figures_of_the_readme_are_those_of_the_claims():
     assert len(figures) >= 4
     for figure in figures:
         assert f" {figure} times" in table, figure
+
+
+def test_records_are_appended_and_the_last_of_a_case_counts(tmp_path):
+    options = argparse.Namespace(results=tmp_path, again=False, only="")
+    recorder = records.Recorder("layers", options)
+    path = tmp_path / "layers.jsonl"
+    for value in (1, 2):
+        recorder.append({"layer": "a", "batch": 1}, value=value)
+        recorder.append({"layer": "b"}, value=value)
+        first = path.read_text()
+    recorder.append({"batch": 1, "layer": "a"}, value=3)
+    assert path.read_text().startswith(first)
+    rows = records.read("layers", tmp_path)
+    assert len(rows) == 5
+    assert rows[0]["code"] == records.fingerprint(TOPICS["layers"].code)
+    assert {"date", "threads", "processor", "versions"} <= rows[0].keys()
+    latest = records.latest("layers", tmp_path)
+    assert [row["value"] for row in latest] == [3, 2]
+    # What is known by the present code is not measured again.
+    assert recorder.known({"layer": "b"})
+    assert not recorder.known({"layer": "c"})
+    path.write_text(path.read_text().replace(rows[0]["code"], "earlier"))
+    assert not recorder.known({"layer": "b"})
+
+
+def test_a_fingerprint_is_that_of_statements(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_text('"""One."""\n\nx = 1  # here\n# there\n')
+    first = records.fingerprint(["."], tmp_path)
+    file.write_text('"""Two\n\nlines."""\nx = 1  # here\n')
+    assert records.fingerprint(["."], tmp_path) == first
+    file.write_text("x = 2  # here\n")
+    assert records.fingerprint(["."], tmp_path) != first
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("target", [x for x in SOURCES if "#" not in x])
+def test_a_picture_is_drawn(target):
+    topics = [topic.name for topic in SOURCES[target]]
+    found = {name: records.latest(name) for name in topics}
+    assert not all(found.values()) or VIEWS[target](found).axes
+
+
+def test_a_page_that_differs_is_found_and_mended(tmp_path):
+    docs = shutil.copytree(render.DOCS, tmp_path / "docs")
+    page = docs / "engine.md"
+    text = page.read_text("utf-8")
+    assert render.render(docs=docs) == []
+    page.write_text(text.replace("fourier(56x4)", "fourier(57x4)"), "utf-8")
+    assert render.render(docs=docs, write=False) == ["engine.md#bench"]
+    assert render.render(docs=docs) == ["engine.md#bench"]
+    assert page.read_text("utf-8") == text

@@ -2,20 +2,12 @@
 
 The reference for `RelativeAttention`, beside `oracle.py` for lambda layers:
 written from the papers that the layer cites, importing nothing from the
-package, one loop over queries and one over context positions. It works on
-complex numbers and is analytic in them, for the complex step.
-
-Letters: b batch, n query, m context position, h heads, k key depth, v value
-depth, c channels.
+package, in loops, for complex numbers and with the letters of that module.
 """
 
 import numpy as np
 
-from tests.support.oracle import flatten
-from tests.support.oracle import per_axis
-from tests.support.oracle import real_positions
-from tests.support.oracle import softmax
-from tests.support.oracle import table_index
+from tests.support import oracle
 
 
 def embedding(weights, query, position, sizes, scopes, axes):
@@ -25,19 +17,16 @@ def embedding(weights, query, position, sizes, scopes, axes):
     along which positions see each other.
     """
     index = [
-        table_index(query[a], position[a], sizes[a], scope, 1, "same")
+        oracle.table_index(query[a], position[a], sizes[a], scope, 1, "same")
         for a, scope in zip(axes, scopes, strict=True)
     ]
     if None in index:
         return None
     if "embeddings" in weights:
         return weights["embeddings"][tuple(index)][..., 0]
-    names = [f"axis{a + 1}_embedding" for a in axes]
-    total = 0.0
-    for name, i in zip(names, index, strict=True):
-        if name in weights:
-            total = total + weights[name][i][..., 0]
-    return total
+    tables = [weights.get(f"axis{a + 1}_embedding") for a in axes]
+    pairs = zip(tables, index, strict=True)
+    return sum(table[i][..., 0] for table, i in pairs if table is not None)
 
 
 def relative_attention(
@@ -56,7 +45,6 @@ def relative_attention(
     """The whole layer, from inputs [b, *spatial, c] to [b, *spatial, h*v].
 
     Args:
-        inputs: [b, *spatial, c].
         weights: dict. "query" [c, h*k], "key" [c, h*k], "value" [c, h*v], and
             "embeddings" [*relative, k, 1], or "axis1_embedding" [relative, k,
             1] and so on, or none.
@@ -68,15 +56,15 @@ def relative_attention(
     sizes = inputs.shape[1:-1]
     context = inputs if context is None else context
     axes = range(len(sizes)) if axis is None else [axis - 1]
-    scopes = per_axis(scope, len(axes))
+    scopes = oracle.per_axis(scope, len(axes))
     places = list(np.ndindex(*sizes))
     positions = list(np.ndindex(*context.shape[1:-1]))
     tied = scope is not None or axis is not None or causal
     tied = tied or any("embedding" in name for name in weights)
-    real = real_positions(context_mask, len(inputs), len(positions))
+    real = oracle.real_positions(context_mask, len(inputs), len(positions))
 
     def heads(name, x):
-        flat = flatten(x) @ weights[name]
+        flat = oracle.flatten(x) @ weights[name]
         return flat.reshape(*flat.shape[:2], num_heads, -1)
 
     queries, values = heads("query", inputs), heads("value", context)
@@ -115,13 +103,9 @@ def relative_attention(
         for m, e in pairs:
             vectors = e + (keys[b, m] if use_content else 0.0)  # [h or none, k]
             scores.append((queries[b, n] * vectors).sum(axis=-1))
-        shares = softmax(np.stack(scores))  # [m, h]
-        return sum(
-            share[:, None] * values[b, m]
-            for share, (m, _) in zip(shares, pairs, strict=True)
-        )
+        shares = oracle.softmax(np.stack(scores))  # [m, h]
+        seen_values = values[b, [m for m, _ in pairs]]  # [m, h, v]
+        return (shares[..., None] * seen_values).sum(axis=0)
 
-    outputs = [
-        output(b, n) for b in range(len(inputs)) for n in range(len(places))
-    ]
+    outputs = [output(b, n) for b, n in np.ndindex(*queries.shape[:2])]
     return np.reshape(outputs, [len(inputs), *sizes, -1])

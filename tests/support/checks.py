@@ -1,8 +1,4 @@
-"""What every layer of the package must satisfy, under both Kerases.
-
-`assert_equals_oracle` holds a lambda layer against `tests/support/oracle.py`,
-and attention against `tests/support/attention_oracle.py`, forward and backward.
-"""
+"""What every layer of the package must satisfy, under both Kerases."""
 
 import copy
 import inspect
@@ -38,15 +34,15 @@ COPIES = {
 }
 
 
-def assert_close(actual, expected, tolerance):
+def assert_close(actual, expected, tolerance, name=""):
     """|actual - expected| <= tolerance times the largest |expected|."""
     actual, expected = np.asarray(actual), np.asarray(expected)
-    assert actual.shape == expected.shape, (actual.shape, expected.shape)
-    assert np.all(np.isfinite(actual)), "not finite"
+    assert actual.shape == expected.shape, (name, actual.shape, expected.shape)
+    assert np.all(np.isfinite(actual)), f"{name} not finite"
     scale = np.max(np.abs(expected), initial=0.0)
     error = np.max(np.abs(actual - expected), initial=0.0)
     assert error <= tolerance * scale, (
-        f"relative error {error / scale if scale else error:.3g}, "
+        f"{name} relative error {error / scale if scale else error:.3g}, "
         f"allowed {tolerance:.3g}"
     )
 
@@ -58,18 +54,10 @@ def assert_each_close(actual, expected, tolerance):
 
 
 def assert_all_close(actual, expected, tolerance):
-    """`assert_close` of each value of two dictionaries; names those that fail.
-
-    A tolerance of 0 is equality of all bits.
-    """
+    """`assert_close` of each value of two dictionaries; 0: of all bits."""
     assert actual.keys() == expected.keys()
-    wrong = {}
     for name, value in expected.items():
-        try:
-            assert_close(actual[name], value, tolerance)
-        except AssertionError as error:
-            wrong[name] = str(error)
-    assert not wrong
+        assert_close(actual[name], value, tolerance, name)
 
 
 def assert_far(actual, expected, distance=0.05):
@@ -116,10 +104,9 @@ def reference_weights(layer):
     for name in ("query", "value"):
         norm = getattr(layer, f"{name}_norm", None)
         if norm is not None:
-            variables[f"{name}_gamma"] = norm.gamma
-            variables[f"{name}_beta"] = norm.beta
-            variables[f"{name}_mean"] = norm.moving_mean
-            variables[f"{name}_variance"] = norm.moving_variance
+            for part in ("gamma", "beta", "moving_mean", "moving_variance"):
+                short = part.removeprefix("moving_")
+                variables[f"{name}_{short}"] = getattr(norm, part)
     if layer.position_embedding not in (None, "explicit"):
         variables["embeddings"] = layer.position_embedding.embeddings
     elif isinstance(layer, RelativeAttention):
@@ -127,23 +114,6 @@ def reference_weights(layer):
     if getattr(layer, "position_bias", None) is not None:
         variables["position_bias"] = layer.position_bias
     return variables
-
-
-def _oracle(layer):
-    """The reference of a layer, a function of inputs, weights and settings."""
-    if isinstance(layer, RelativeAttention):
-        return attention_oracle.relative_attention
-    return oracle.lambda_layer
-
-
-def oracle_settings(layer):
-    """The arguments of a layer that its oracle knows."""
-    config = layer.get_config()
-    known = inspect.signature(_oracle(layer)).parameters
-    settings = {name: config[name] for name in known if name in config}
-    if "kernel_size" in config:
-        settings["scope"] = config["kernel_size"]
-    return settings
 
 
 def split_point(layer, arguments):
@@ -154,38 +124,40 @@ def split_point(layer, arguments):
     }
     fixed = {}
     for name, value in arguments.items():
-        value = np.asarray(value)
-        if name == "embeddings":
-            name = "given_embeddings"
         if name in ("attention_mask", "context_mask"):
-            fixed[name] = value
+            fixed[name] = np.asarray(value)
         else:
-            point[name] = value.astype(np.float64)
+            name = "given_embeddings" if name == "embeddings" else name
+            point[name] = np.asarray(value, np.float64)
     return point, fixed
 
 
-def oracle_output(layer, arguments, training=False, **changes):
+def oracle_output(layer, arguments):
     """The oracle's output for the layer's weights and these arguments."""
     point, fixed = split_point(layer, arguments)
-    return _oracle_of(layer, fixed, training, **changes)(point)
+    return _oracle_of(layer, fixed)(point)
 
 
-def _oracle_of(layer, fixed, training, **changes):
+def _oracle_of(layer, fixed, training=False):
     """The oracle of a layer, as a function of its weights and inputs."""
-    function, settings = _oracle(layer), oracle_settings(layer) | changes
-    if function is oracle.lambda_layer:
-        settings.setdefault("training", training)
+    function, config = oracle.lambda_layer, layer.get_config()
+    if isinstance(layer, RelativeAttention):
+        function = attention_oracle.relative_attention
+    known = inspect.signature(function).parameters
+    settings = {name: config[name] for name in known if name in config}
+    if "kernel_size" in config:
+        settings["scope"] = config["kernel_size"]
+    if "training" in known:
+        settings["training"] = training
 
     def output(point):
-        point = dict(point)
+        weights = dict(point)
         arguments = {
-            name: point.pop(name)
-            for name in ("inputs", "context")
-            if name in point
+            name.removeprefix("given_"): weights.pop(name)
+            for name in ("inputs", "context", "given_embeddings")
+            if name in weights
         }
-        if "given_embeddings" in point:
-            arguments["embeddings"] = point.pop("given_embeddings")
-        return function(weights=point, **arguments, **fixed, **settings)
+        return function(weights=weights, **arguments, **fixed, **settings)
 
     return output
 
@@ -193,14 +165,14 @@ def _oracle_of(layer, fixed, training, **changes):
 def output_and_gradients(layer, arguments, cotangent, training=False):
     """Output, and gradients of sum(output * cotangent) by oracle name."""
     dtype = layer.compute_dtype
-    tensors = {}
-    for name, value in arguments.items():
-        is_mask = name in ("attention_mask", "context_mask")
-        tensors[name] = tf.constant(value, None if is_mask else dtype)
+    tensors = {
+        name: tf.constant(value, None if "mask" in name else dtype)
+        for name, value in arguments.items()
+    }
     sources = {
         "given_embeddings" if name == "embeddings" else name: tensor
         for name, tensor in tensors.items()
-        if tensor.dtype.is_floating and "mask" not in name
+        if "mask" not in name
     }
     sources |= {
         name: raw(variable)
@@ -224,8 +196,9 @@ def output_and_gradients(layer, arguments, cotangent, training=False):
 def assert_equals_oracle(layer, arguments, rng, training=False, jointly=False):
     """Forward and every gradient of a layer against its oracle.
 
-    Each gradient is held against an exact derivative of the oracle along a
-    random direction of that array; all at once, cheaper, when `jointly`.
+    That is `oracle.py`, or `attention_oracle.py`. Each gradient is held against
+    an exact derivative of the oracle along a random direction of that array;
+    all at once, cheaper, when `jointly`.
     """
     point, fixed = split_point(layer, arguments)
     reference = _oracle_of(layer, fixed, training)
@@ -240,33 +213,25 @@ def assert_equals_oracle(layer, arguments, rng, training=False, jointly=False):
         # Keras 3 divides a sum over unmasked rows by their number + 1e-7.
         tolerance = max(tolerance, 1e-5)
     assert_close(output, expected, tolerance)
-    directions = {
-        name: rng.normal(size=value.shape) for name, value in gradients.items()
-    }
-    groups = (
-        [directions] if jointly else [{n: d} for n, d in directions.items()]
-    )
-    for group in groups:
+    directions = {n: rng.normal(size=x.shape) for n, x in gradients.items()}
+    each = [{name: direction} for name, direction in directions.items()]
+    for group in [directions] if jointly else each:
         slope = oracle.directional_derivative(reference, point, group)
         wanted = np.sum(slope * cotangent)
-        found = sum(np.sum(gradients[n] * d) for n, d in group.items())
+        terms = [gradients[name] * d for name, d in group.items()]
+        found = sum(map(np.sum, terms))
         # What rounding can do grows with every term of the two sums.
-        scale = np.sum(np.abs(slope * cotangent)) + sum(
-            np.sum(np.abs(gradients[n] * d)) for n, d in group.items()
-        )
+        terms.append(slope * cotangent)
+        scale = sum(np.sum(np.abs(term)) for term in terms)
         assert abs(found - wanted) <= tolerance * scale, (
             f"gradient of {sorted(group)}: {found} against {wanted}"
         )
 
 
 def largest_tensor(function, *shapes):
-    """Elements of the largest tensor in the graph of a function of tensors.
-
-    Sizes that the graph does not know count as none.
-    """
+    """Elements of the largest tensor of known size in a function's graph."""
     traced = tf.function(function, autograph=False, jit_compile=False)
-    specs = [tf.TensorSpec(shape) for shape in shapes]
-    graph = traced.get_concrete_function(*specs).graph
+    graph = traced.get_concrete_function(*map(tf.TensorSpec, shapes)).graph
     return max(
         tensor.shape.num_elements() or 0
         for operation in graph.get_operations()

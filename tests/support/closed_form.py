@@ -9,8 +9,6 @@ import math
 
 import numpy as np
 
-NOTHING = np.zeros(2, np.int64)
-
 
 def conv(positions, window, inputs, outputs):
     weights = window * inputs * outputs
@@ -85,26 +83,13 @@ def bottleneck(size, inputs, width, letter, stride, se, lambdas):
     return count
 
 
-def resnet(
-    stages,
-    size,
-    deep=False,
-    se=(0, 0, 0, 0),
-    classes=1000,
-    k=16,
-    h=4,
-    u=1,
-    r=23,
-    content=True,
-    position=True,
-):
+def resnet(stages, size, deep=False, se=(0, 0, 0, 0), **lambdas):
     """A ResNet-50-like network; `deep` for the stem and shortcuts of RS."""
-    lambdas = {"k": k, "h": h, "u": u, "r": r}
-    lambdas |= {"content": content, "position": position}
+    lambdas = {"k": 16, "h": 4, "u": 1, "r": 23, **lambdas}
     rows = [(7, 64, 2)]
     if deep:
         rows = [(3, 32, 2), (3, 32, 1), (3, 64, 1), (3, 64, 2)]
-    count, inputs = NOTHING, 3
+    count, inputs = 0, 3
     for window, outputs, stride in rows:
         size = math.ceil(size / stride)
         count = count + conv(size**2, window**2, inputs, outputs)
@@ -119,7 +104,7 @@ def resnet(
                 size, inputs, width, letter, stride, se[i], lambdas
             )
             size, inputs = math.ceil(size / stride), 4 * width
-    return count + [inputs * classes + classes, 2 * inputs * classes]
+    return count + [inputs * 1000 + 1000, 2 * inputs * 1000]
 
 
 MOBILENET_V2 = (
@@ -133,7 +118,7 @@ MOBILENET_V2 = (
 )
 
 
-def mobilenet(size, lambda_blocks=(), classes=1000):
+def mobilenet(size, lambda_blocks):
     size = math.ceil(size / 2)
     count, inputs, number = conv(size**2, 9, 3, 32) + norm(32), 32, 0
     for expansion, outputs, blocks, first in MOBILENET_V2:
@@ -141,12 +126,11 @@ def mobilenet(size, lambda_blocks=(), classes=1000):
             number += 1
             stride = first if i == 0 else 1
             small = math.ceil(size / stride)
-            inside = expansion * inputs
-            if number in lambda_blocks:
-                inside = inputs
-            if expansion > 1 or number in lambda_blocks:
+            has_lambdas = number in lambda_blocks
+            inside = inputs if has_lambdas else expansion * inputs
+            if expansion > 1 or has_lambdas:
                 count += conv(size**2, 1, inputs, inside) + norm(inside)
-            if number in lambda_blocks:
+            if has_lambdas:
                 count += lambda_layer(size, inside, stride, k=32, h=4, u=1, r=5)
             else:
                 count += conv(small**2, 9, 1, inside)
@@ -154,4 +138,4 @@ def mobilenet(size, lambda_blocks=(), classes=1000):
             count += norm(outputs)
             size, inputs = small, outputs
     count += conv(size**2, 1, inputs, 1280) + norm(1280)
-    return count + [1280 * classes + classes, 2 * 1280 * classes]
+    return count + [1280 * 1000 + 1000, 2 * 1280 * 1000]

@@ -16,15 +16,12 @@ _Device = collections.namedtuple("_Device", "name device_type")
 
 
 class FakeResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
-    """Describes one host with some cores."""
-
     def __init__(self, num_cores):
         self._num_cores = num_cores
 
     def get_tpu_system_metadata(self):
-        cores = [
-            _Device(f"{_PLACE}TPU:{i}", "TPU") for i in range(self._num_cores)
-        ]
+        places = [f"{_PLACE}TPU:{i}" for i in range(self._num_cores)]
+        cores = [_Device(place, "TPU") for place in places]
         return tf.tpu.experimental.TPUSystemMetadata(
             num_cores=self._num_cores,
             num_hosts=1,
@@ -47,14 +44,10 @@ def fake_tpu_strategy(num_cores=2):
     """A `TPUStrategy` whose cores are the first logical CPUs."""
     strategy = tf.distribute.TPUStrategy(FakeResolver(num_cores))
     cores = [f"{_PLACE}CPU:{i}" for i in range(num_cores)]
-    host = cores[0]
+    host, ordered = cores[0], collections.OrderedDict
     extended = strategy.extended
     extended._tpu_devices = np.array([[core] for core in cores], dtype=object)
     extended._host_device = host
-    extended._device_input_worker_devices = collections.OrderedDict(
-        [(host, cores)]
-    )
-    extended._host_input_worker_devices = collections.OrderedDict(
-        [(host, [host] * num_cores)]
-    )
+    extended._device_input_worker_devices = ordered({host: cores})
+    extended._host_input_worker_devices = ordered({host: [host] * num_cores})
     return strategy

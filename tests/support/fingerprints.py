@@ -4,12 +4,10 @@ import functools
 
 from benchmarks import records
 
-of_files = records.fingerprint
-of_sources = functools.cache(of_files)
+_of_files = functools.cache(records.fingerprint)
 
 
 def fingerprint(code, root=records.ROOT):
     """As `records.fingerprint`; of the repository once a process."""
-    if root == records.ROOT:
-        return of_sources(tuple(code))
-    return of_files(code, root)
+    of_files = _of_files if root == records.ROOT else _of_files.__wrapped__
+    return of_files(tuple(code), root)

@@ -3,10 +3,10 @@
 import numpy as np
 import tensorflow as tf
 from official.core import exp_factory
-from official.vision.data import tf_example_builder
 
 from benchmarks.studies import detection_scenes
 from benchmarks.studies import detection_tfrecords
+from tests.support import image_sets
 
 SIZE = 64
 BACKBONE = {
@@ -21,130 +21,93 @@ BACKBONE = {
     },
 }
 # Every step moves the weights visibly.
-OPTIMIZER = {
-    "learning_rate": {"type": "constant", "constant": {"learning_rate": 0.1}},
-    "warmup": {"type": None},
-}
-RUNTIME = {
-    "mixed_precision_dtype": "float32",
-    "distribution_strategy": "one_device",
-}
+RATE = {"type": "constant", "constant": {"learning_rate": 0.1}}
 
 
-def write_scenes(path, rng, number=4):
+def write_scenes(path, rng):
     """Writes scenes of two kinds of objects as COCO TFRecords."""
     pictures = np.zeros((2, 8, 8, 1))
     pictures[0, 1:7, 1:7] = pictures[1, 2:6] = 1
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for index in range(number):
-            scene = detection_scenes.make_scene(
-                rng, pictures, np.array([0, 1]), 0.3
-            )
-            example = detection_tfrecords.as_example(scene, index)
-            writer.write(example.SerializeToString())
+    kinds, examples = np.array([0, 1]), []
+    for index in range(4):
+        scene = detection_scenes.make_scene(rng, pictures, kinds, 0.3)
+        examples.append(detection_tfrecords.as_example(scene, index))
+    image_sets.write_file(path, [x.SerializeToString() for x in examples])
 
 
-def write_labelled(path, rng, number=8):
+def write_labelled(path, rng):
     """Writes labelled images, as ImageNet's TFRecords have them."""
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for index in range(number):
-            image = rng.integers(0, 256, (SIZE, SIZE, 3), np.uint8)
-            builder = tf_example_builder.TfExampleBuilder()
-            builder.add_image_matrix_feature(
-                image, "JPEG", str(index).encode(), label=index % 3
-            )
-            writer.write(builder.example.SerializeToString())
+    images = rng.integers(0, 256, (8, SIZE, SIZE, 3), np.uint8)
+    files = [tf.io.encode_jpeg(image).numpy() for image in images]
+    examples = [image_sets.example(x, i % 3) for i, x in enumerate(files)]
+    image_sets.write_file(path, examples)
 
 
-def detector(records, **overrides):
+def detector(records):
     """The experiment of COCO, with 64 pixels, tiny heads, 3 classes."""
-    data = {
-        "input_path": str(records),
-        "global_batch_size": 2,
-        "dtype": "float32",
-        "shuffle_buffer_size": 4,
-        "num_examples": 4,
-        "parser": {"max_num_instances": 8, "mask_crop_size": 28},
-    }
+    tiny = {"num_convs": 1, "num_filters": 8}
+    task = {
+        "annotation_file": None,
+        "model": {
+            "min_level": 3,
+            "max_level": 5,
+            "anchor": {"anchor_size": 3.0},
+            "decoder": {"type": "fpn", "fpn": {"num_filters": 8}},
+            "rpn_head": {"num_filters": 8},
+            "detection_head": {**tiny, "fc_dims": 8},
+            "mask_head": tiny,
+            "roi_generator": {"num_proposals": 16, "test_num_proposals": 16},
+            "roi_sampler": {"num_sampled_rois": 8},
+            "mask_sampler": {"num_sampled_masks": 4},
+            # Two steps of training may leave every score below 0.05.
+            "detection_generator": {
+                "max_num_detections": 5, "pre_nms_score_threshold": 0.0
+            },
+        },
+    }  # fmt: skip
     return _experiment(
         "lambda_resnet_maskrcnn_coco",
-        {
-            "annotation_file": None,
-            "model": {
-                "num_classes": 3,
-                "input_size": [SIZE, SIZE, 3],
-                "min_level": 3,
-                "max_level": 5,
-                "anchor": {"anchor_size": 3.0},
-                "backbone": BACKBONE,
-                "decoder": {"type": "fpn", "fpn": {"num_filters": 8}},
-                "rpn_head": {"num_filters": 8},
-                "detection_head": {
-                    "num_convs": 1, "num_filters": 8, "fc_dims": 8
-                },
-                "mask_head": {"num_convs": 1, "num_filters": 8},
-                "roi_generator": {
-                    "num_proposals": 16, "test_num_proposals": 16
-                },
-                "roi_sampler": {"num_sampled_rois": 8},
-                "mask_sampler": {"num_sampled_masks": 4},
-                # Two steps of training may leave every score below 0.05.
-                "detection_generator": {
-                    "max_num_detections": 5, "pre_nms_score_threshold": 0.0
-                },
-                "norm_activation": {"use_sync_bn": False},
-            },
-            "train_data": data,
-            "validation_data": data,
-        },
-        overrides,
-    )  # fmt: skip
-
-
-def classifier(records, **overrides):
-    """The experiment of ImageNet, with 64 pixels, 3 classes."""
-    data = {
-        "input_path": str(records),
-        "global_batch_size": 4,
-        "dtype": "float32",
-        "shuffle_buffer_size": 8,
-    }
-    return _experiment(
-        "lambda_resnet_imagenet",
-        {
-            "model": {
-                "num_classes": 3,
-                "input_size": [SIZE, SIZE, 3],
-                "backbone": BACKBONE,
-                "norm_activation": {"use_sync_bn": False},
-            },
-            "train_data": data,
-            "validation_data": data,
-        },
-        overrides,
+        task,
+        input_path=str(records),
+        global_batch_size=2,
+        shuffle_buffer_size=4,
+        num_examples=4,
+        parser={"max_num_instances": 8, "mask_crop_size": 28},
     )
 
 
-def _experiment(name, task, overrides):
-    params = exp_factory.get_exp_config(name)
+def classifier(records):
+    """The experiment of ImageNet, with 64 pixels, 3 classes."""
+    return _experiment(
+        "lambda_resnet_imagenet",
+        {"model": {}},
+        input_path=str(records),
+        global_batch_size=4,
+        shuffle_buffer_size=8,
+    )
+
+
+def _experiment(name, task, **data):
+    data["dtype"] = "float32"
+    task |= {"train_data": data, "validation_data": data}
+    task["model"] |= {
+        "num_classes": 3,
+        "input_size": [SIZE, SIZE, 3],
+        "backbone": BACKBONE,
+        "norm_activation": {"use_sync_bn": False},
+    }
     steps = {
         "train_steps": 2, "validation_steps": 1, "steps_per_loop": 2,
         "summary_interval": 2, "checkpoint_interval": 2,
         "validation_interval": 2,
     }  # fmt: skip
-    params.override(
-        {
-            "runtime": RUNTIME,
-            "task": task,
-            "trainer": {
-                **steps,
-                # Tracing is what takes long.
-                "train_tf_function": False,
-                "train_tf_while_loop": False,
-                "eval_tf_function": False,
-                "optimizer_config": OPTIMIZER,
-            },
-        }
-    )
-    params.override(overrides)
+    # Tracing is what takes long.
+    traced = "train_tf_function", "train_tf_while_loop", "eval_tf_function"
+    trainer = {**steps, **dict.fromkeys(traced, False)}
+    optimizer = {"learning_rate": RATE, "warmup": {"type": None}}
+    trainer["optimizer_config"] = optimizer
+    runtime = {"mixed_precision_dtype": "float32"}
+    runtime["distribution_strategy"] = "one_device"
+    params = exp_factory.get_exp_config(name)
+    params.override({"runtime": runtime, "task": task, "trainer": trainer})
     return params

@@ -7,7 +7,6 @@ from lambdanet_tf import data
 
 
 def png(color, size=(8, 8)):
-    """A PNG file of one color."""
     pixels = np.broadcast_to(np.uint8(color), (*size, len(color)))
     return tf.io.encode_png(pixels).numpy()
 
@@ -22,7 +21,6 @@ def whole(image, label, position):
 
 
 def read_once(source):
-    """All images and labels of a source."""
     batches = [batch for batch, _ in source.batches(source.scan(), whole, 4)]
     return [np.concatenate(column) for column in zip(*batches, strict=True)]
 
@@ -39,27 +37,25 @@ def sizes(images):
 class Files(data.StreamedSource):
     """Files of unequal size; the label of each image is its number."""
 
-    def __init__(self, *sizes, shuffle_buffer=4, exact=True):
-        super().__init__(sizes, shuffle_buffer, exact=exact)
+    def __init__(self, *sizes):
+        super().__init__(sizes, shuffle_buffer=4, exact=True)
         self._bounds = tf.constant([0, *np.cumsum(sizes)], tf.int64)
 
     def read_file(self, number):
         first, end = self._bounds[number], self._bounds[number + 1]
-        return tf.data.Dataset.range(first, end).map(
-            lambda label: {"label": tf.cast(label, tf.int32)}
-        )
+        labels = tf.data.Dataset.range(first, end)
+        return labels.map(lambda x: {"label": tf.cast(x, tf.int32)})
 
     def decode(self, item):
         return data.ArrayImage(tf.zeros([1, 1, 1])), item["label"]
 
 
 def example(encoded, label, key="image/encoded", text=None):
-    """A record of an image, with a label and its text unless they are None."""
+    """A record of an image, with a label and its text unless that is None."""
     record = tf.train.Example()
     feature = record.features.feature
     feature[key].bytes_list.value.append(encoded)
-    if label is not None:
-        feature["image/class/label"].int64_list.value.append(label)
+    feature["image/class/label"].int64_list.value.append(label)
     if text is not None:
         feature["image/class/text"].bytes_list.value.append(text)
     return record.SerializeToString()
@@ -95,8 +91,8 @@ def write_files(folder, contents):
 
 def write_folder(path, parts=("",), classes=("a", "b"), number=10):
     """Gray pictures in a folder for each class; returns its path as a text."""
+    pictures = {f"{i}.png": png([i] * 3) for i in range(number)}
     for part in parts:
         for name in classes:
-            pictures = {f"{i}.png": png([i] * 3) for i in range(number)}
             write_files(path / part / name, pictures)
     return str(path)

@@ -34,11 +34,11 @@ def conv(x, weights, name):
 
 def pool(x, window):
     """Average pooling of stride 2 over what lies inside the map."""
-    rows = oracle.query_positions(x.shape[1], 3, 2, 1, "same")
-    columns = oracle.query_positions(x.shape[2], 3, 2, 1, "same")
-    if window == 2:
-        rows, columns = range(0, x.shape[1], 2), range(0, x.shape[2], 2)
-    low = 0 if window == 2 else 1
+    rows, columns = (
+        oracle.query_positions(size, window, 2, 1, "same")
+        for size in x.shape[1:3]
+    )
+    low = window - 2
     means = [
         x[:, max(i - low, 0) : i + 2, max(j - low, 0) : j + 2].mean((1, 2))
         for i in rows

@@ -29,11 +29,7 @@ def l2(keys):
     return keys / np.where(length == 0, 1.0, length)
 
 
-def identity(keys):
-    return keys
-
-
-NORMALIZATIONS = {"softmax": softmax, "l2": l2, None: identity}
+NORMALIZATIONS = {"softmax": softmax, "l2": l2, None: lambda keys: keys}
 
 
 def batch_norm(x, weights, name, *, epsilon, training, real):
@@ -86,22 +82,13 @@ def table_index(query, position, size, kernel, dilation, padding):
 
 
 def geometry(sizes, scope, strides, dilation, padding):
-    """Coordinates of the queries, and the table's entry for each pair.
+    """The grid of the queries, their coordinates, and a function `entry`.
 
-    Returns:
-        shape: the grid of queries. places: coordinates of query n.
-        entry: function (n, m) -> index into the table, None out of scope.
+    entry(n, m) is the index into the table of a pair, None out of scope.
     """
     rank = len(sizes)
-    axes = list(
-        zip(
-            sizes,
-            per_axis(scope, rank),
-            per_axis(strides, rank),
-            per_axis(dilation, rank),
-            strict=True,
-        )
-    )
+    settings = (per_axis(value, rank) for value in (scope, strides, dilation))
+    axes = list(zip(sizes, *settings, strict=True))
     centres = [query_positions(*axis, padding) for axis in axes]
     places = list(itertools.product(*centres))
     positions = list(np.ndindex(*sizes))
@@ -152,41 +139,35 @@ def lambda_layer(
     context=None,
     attention_mask=None,
     context_mask=None,
-    query_mask=None,
     embeddings=None,
 ):
     """The whole layer, from inputs [b, *spatial, c] to [b, *spatial, h*v].
 
     Args:
-        inputs: [b, *spatial, c].
         weights: dict. "query" [c, h*k], "key" [c, k*u], "value" [c, v*u];
             "query_gamma", "query_beta", "query_mean", "query_variance" and
             the same of "value" when batch-normalised; "embeddings", the table
             [*relative, k, u]. With `multi_head` [c, h*k*u], [c, h*v*u] and
             [*relative, h, k, u]. "position_bias" [k], or [h*k] with
             `multi_head`, is added to every column of every position lambda.
-        key_normalization: a name, or a function of [m, h, k, u] that
-            normalises along the first axis.
         attention_mask: [n, m] or [b, n, m]; 1 = may interact.
-        context_mask, query_mask: [b, *spatial]; 1 = real. The query mask
-            matters to batch statistics alone. Without a context both are the
-            same mask.
+        context_mask: [b, *spatial]; 1 = real. Without a context it is that of
+            the queries, too, which matters to batch statistics alone.
         embeddings: explicit [n, m, k] or [b, n, m, k], with h before k when
             `multi_head`, u after it when deeper than 1; replaces the table.
     """
-    if context is None:
-        context, query_mask = inputs, context_mask
+    query_mask = context_mask if context is None else None
+    context = inputs if context is None else context
     shape, places, entry = geometry(
         inputs.shape[1:-1], scope, strides, dilation_rate, padding
     )
-    order = [
-        np.ravel_multi_index(place, inputs.shape[1:-1]) for place in places
-    ]
+    order = np.ravel_multi_index(np.transpose(places), inputs.shape[1:-1])
     batch, num_context = len(inputs), flatten(context).shape[1]
     num_inputs = flatten(inputs).shape[1]
     real = real_positions(context_mask, batch, num_context)
     queried = real_positions(query_mask, batch, num_inputs)[:, order]
     shared = num_heads if multi_head else 1  # heads of keys and values
+    key = shared, key_dim, intra_depth
     settings = {"epsilon": norm_epsilon, "training": training}
 
     queries = flatten(inputs)[:, order] @ weights["query"]
@@ -199,12 +180,10 @@ def lambda_layer(
     values = values.reshape(batch, num_context, shared, -1, intra_depth)
     if use_content:
         keys = flatten(context) @ weights["key"]
-        keys = keys.reshape(batch, num_context, shared, key_dim, intra_depth)
-        normalize = NORMALIZATIONS.get(key_normalization, key_normalization)
+        keys = keys.reshape(batch, num_context, *key)
+        normalize = NORMALIZATIONS[key_normalization]
     if embeddings is not None:  # [b or 1, n, m, h or 1, k, u]
-        embeddings = embeddings.reshape(
-            -1, len(places), num_context, shared, key_dim, intra_depth
-        )
+        embeddings = embeddings.reshape(-1, len(places), num_context, *key)
 
     def embedding(b, n, m):
         """[h or 1, k, u] between n and m; None out of scope."""
@@ -212,9 +191,7 @@ def lambda_layer(
             return embeddings[b if len(embeddings) > 1 else 0, n, m]
         if entry(n, m) is None:
             return None
-        return weights["embeddings"][entry(n, m)].reshape(
-            shared, key_dim, intra_depth
-        )
+        return weights["embeddings"][entry(n, m)].reshape(key)
 
     def permitted(b, n, m):
         if (causal or padding == "causal") and m > places[n][0]:
@@ -229,10 +206,9 @@ def lambda_layer(
         allowed = [m for m in range(num_context) if permitted(b, n, m)]
         total = 0.0
         if use_content and allowed:
-            for key, m in zip(
-                normalize(keys[b, allowed]), allowed, strict=True
-            ):
-                total = total + key @ np.swapaxes(values[b, m], -1, -2)
+            normalized = normalize(keys[b, allowed])
+            for share, m in zip(normalized, allowed, strict=True):
+                total = total + share @ np.swapaxes(values[b, m], -1, -2)
         for m in allowed if use_position else []:
             if embedding(b, n, m) is not None:
                 value = np.swapaxes(values[b, m], -1, -2)
@@ -240,13 +216,11 @@ def lambda_layer(
         if "position_bias" in weights:
             bias = weights["position_bias"].reshape(shared, key_dim)
             total = total + bias[..., None]
-        nothing = np.zeros([num_heads, key_dim, values.shape[-2]])
-        return nothing + total
+        return np.zeros([num_heads, key_dim, values.shape[-2]]) + total
 
     outputs = [
         np.einsum("hk,hkv->hv", queries[b, n], lambdas(b, n))
-        for b in range(batch)
-        for n in range(len(places))
+        for b, n in np.ndindex(batch, len(places))
     ]
     return np.reshape(outputs, [batch, *shape, num_heads * values.shape[-2]])
 
@@ -254,14 +228,8 @@ def lambda_layer(
 def directional_derivative(function, point, direction):
     """d/dt function(point + t direction) at t = 0, exact to rounding.
 
-    `point` and `direction` are dicts of arrays; a name missing in `direction`
-    stays fixed.
+    Of dicts of arrays; a name that is missing in `direction` stays fixed.
     """
     step = 1e-30
-    moved = {
-        name: value + 1j * step * direction[name]
-        if name in direction
-        else value
-        for name, value in point.items()
-    }
-    return np.imag(function(moved)) / step
+    moved = {n: point[n] + 1j * step * x for n, x in direction.items()}
+    return np.imag(function(point | moved)) / step

@@ -1,16 +1,14 @@
 """Sequences that come in pieces."""
 
-import itertools
-
 import tensorflow as tf
 
 
 def in_pieces(step, state, inputs, pieces):
     """The outputs of all pieces of a sequence, and the last state."""
-    ends = list(itertools.accumulate(pieces))
-    assert ends[-1] == inputs.shape[1]
-    outputs = []
-    for begin, end in zip([0, *ends], ends, strict=False):
-        output, state = step(inputs[:, begin:end], state)
+    assert sum(pieces) == inputs.shape[1]
+    outputs, begin = [], 0
+    for length in pieces:
+        output, state = step(inputs[:, begin : begin + length], state)
         outputs.append(output)
+        begin += length
     return tf.concat(outputs, axis=1), state

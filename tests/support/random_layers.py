@@ -32,12 +32,9 @@ def attention(x, **arguments):
 
 def copy_weights(source, target, **changes):
     """Gives a layer the weights of another, or what stands in their place."""
-    weights = checks.reference_weights(source)
+    values = checks.split_point(source, {})[0] | changes
     for name, variable in checks.reference_weights(target).items():
-        value = changes.get(name)
-        if value is None:
-            value = checks.raw(weights[name])
-        variable.assign(value)
+        variable.assign(values[name])
 
 
 def twin(layer, x, **changes):

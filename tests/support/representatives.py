@@ -1,28 +1,19 @@
 """Which cases of a parametrized test `make test` runs.
 
-Of a test over several parameters so many that every value of every parameter
-is met. With a marker of their own, `@pytest.mark.representatives(3)`, three
-cases, evenly spread.
-
-All others are given the marker `thorough`, for `make test-all`. Under tf_keras
-one case of each test runs: what the others are about is met under Keras 3.
-With `@pytest.mark.representatives(3, everywhere=True)` tf_keras has as many.
-
-Cases that are `slow` represent each other alone: no quick one is left out for
-them.
+So many that every value of every parameter is met; with the marker
+`@pytest.mark.representatives(3)` three, evenly spread. The others are given the
+marker `thorough`. Under tf_keras one case of each test runs: what the others
+are about is met under Keras 3. With `representatives(3, everywhere=True)`
+tf_keras has as many. No quick case is left out for one that is `slow`.
 """
 
 import collections
 
 
 def each_value(cases):
-    """Chooses cases until every value of every parameter is met.
+    """Positions of cases, sets of values, until every value is met.
 
-    Args:
-        cases: a set of pairs (argument, value) for each.
-
-    Returns:
-        The positions of the chosen cases, first those with most that is new.
+    First those with most that is new.
     """
     missing = set().union(*cases)
     chosen = []
@@ -35,10 +26,8 @@ def each_value(cases):
 
 def evenly_spread(count, number):
     """Chooses `number` positions of `count`, from the first to the last."""
-    if number >= count:
-        return [*range(count)]
-    steps = max(number - 1, 1)
-    return sorted({i * (count - 1) // steps for i in range(number)})
+    number = min(number, count)
+    return [i * (count - 1) // max(number - 1, 1) for i in range(number)]
 
 
 def values(item):
@@ -47,12 +36,7 @@ def values(item):
 
 
 def chosen(items, only_one=False):
-    """The cases of one test that `make test` runs.
-
-    Args:
-        items: all cases.
-        only_one: whether one of them is enough.
-    """
+    """Of all cases of a test those that `make test` runs."""
     marker = items[0].get_closest_marker("representatives")
     if only_one and not (marker and marker.kwargs.get("everywhere")):
         return items[:1]
@@ -64,23 +48,18 @@ def chosen(items, only_one=False):
 def mark_thorough(items, only_one=False):
     """Gives the cases that `make test` leaves out their marker.
 
-    Args:
-        items: all that is collected.
-        only_one: see `chosen`; then the others run under Keras 3 alone.
+    Where one of a test is enough, the others run under Keras 3 alone.
     """
     markers = ("thorough", "once") if only_one else ("thorough",)
     others = (*markers, "once_a_version") if only_one else markers
     tests = collections.defaultdict(list)
     for item in items:
-        if hasattr(item, "callspec") and not any(
-            map(item.get_closest_marker, others)
-        ):
+        is_marked = any(map(item.get_closest_marker, others))
+        if hasattr(item, "callspec") and not is_marked:
             is_slow = item.get_closest_marker("slow") is not None
             test = item.path, item.function.__qualname__, is_slow
             tests[test].append(item)
     for cases in tests.values():
-        kept = {*chosen(cases, only_one)}
-        for item in cases:
-            if item not in kept:
-                for marker in markers:
-                    item.add_marker(marker)
+        for item in {*cases} - {*chosen(cases, only_one)}:
+            for marker in markers:
+                item.add_marker(marker)

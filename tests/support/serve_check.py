@@ -12,15 +12,9 @@ SOURCE = pathlib.Path(__file__).with_name("serve_check.cc")
 
 
 def build(folder):
-    """Builds the program against the libraries of the TensorFlow wheel.
+    """Builds the program against TensorFlow's libraries; returns its path.
 
     Building takes 20 seconds, so it is kept for the next run of the tests.
-
-    Args:
-        folder: to keep it in.
-
-    Returns:
-        The path of the program.
     """
     inputs = SOURCE.read_bytes() + tf.__version__.encode()
     program = folder / hashlib.sha256(inputs).hexdigest()[:16]
@@ -49,10 +43,7 @@ def run(program, model, images, scratch, signature, input_name, output):
         *(output, scratch / "output.bin", *images.shape),
     ]
     finished = subprocess.run(
-        [str(argument) for argument in arguments],
-        capture_output=True,
-        text=True,
-        check=False,
+        [*map(str, arguments)], capture_output=True, text=True, check=False
     )
     if finished.returncode:
         return finished.stderr

@@ -10,7 +10,6 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from examples.serving import pictures
 from examples.serving.grpc_client import GrpcClient
 from examples.serving.rest_client import RestClient
 from lambdanet_tf.serving import ExportOptions
@@ -24,21 +23,12 @@ NAME = "LambdaResNetSmall"  # as in the example's model.config
 
 
 class Served:
-    """The mock server of exports as the example's `model.config` names them.
-
-    Args:
-        model: the Keras model.
-        export: its version folder.
-        folder: to write into.
+    """The mock server of a model's export, as `model.config` names it.
 
     Attributes:
         exported: the folders of versions 1 and 2.
-        files: three PNGs of the model's size.
-        broken: a JPEG that is none.
-        pixels: what is in the files.
-        probabilities: of Keras for them.
-        features: likewise.
-        ports: of the server, by protocol.
+        files, pixels: three PNGs of the model's size, and what is in them.
+        features, probabilities: of Keras for them.
     """
 
     def __init__(self, model, export, folder):
@@ -58,16 +48,13 @@ class Served:
         self.broken.write_bytes(self.files[0].read_bytes()[:50])
         head = classifier_of(model, ExportOptions()).dense
         network = tf.keras.Model(model.inputs, [head.input, head.output])
-        self.features, self.probabilities = network.predict(
-            self.pixels, verbose=0
-        )
+        outputs = network.predict(self.pixels, verbose=0)
+        self.features, self.probabilities = outputs
+        command = [sys.executable, "-m", "examples.serving.mock_server"]
+        command += ["--model_config_file", str(config)]
+        command += ["--port", "0", "--rest_api_port", "0"]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "examples.serving.mock_server"]
-            + ["--model_config_file", str(config)]
-            + ["--port", "0", "--rest_api_port", "0"],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
+            command, cwd=ROOT, stdout=subprocess.PIPE, text=True
         )
         ports = re.findall(r"port (\d+)", self._process.stdout.readline())
         self.ports = dict(zip(CLIENTS, ports, strict=True))
@@ -76,13 +63,11 @@ class Served:
         self._process.terminate()
         self._process.communicate()
 
-    def client(self, protocol, name=NAME, port=None, **arguments):
+    def client(self, protocol):
         """A client, which is closed behind `with`."""
-        address = f"127.0.0.1:{port or self.ports[protocol]}"
-        return contextlib.closing(CLIENTS[protocol](address, name, **arguments))
+        address = f"127.0.0.1:{self.ports[protocol]}"
+        return contextlib.closing(CLIENTS[protocol](address, NAME))
 
-    def ask(self, protocol, batch=None, signature="serving_bytes", **arguments):
-        """The outputs for a batch, or for the first file."""
-        batch = pictures.read(self.files[:1]) if batch is None else batch
-        with self.client(protocol, **arguments) as client:
+    def ask(self, protocol, batch, signature):
+        with self.client(protocol) as client:
             return client.answer(client.send(client.request(signature, batch)))

@@ -1,13 +1,9 @@
-"""Runs and exports made in a moment, and what an export answers.
-
-python -m tests.support.serving_run FOLDER    makes a run in its own process
-"""
+"""Runs and exports made in a moment, and what an export answers."""
 
 import dataclasses
 import gc
 import json
 import pathlib
-import sys
 
 import numpy as np
 import tensorflow as tf
@@ -43,16 +39,14 @@ def write_run(path, **changes):
     """Writes a run with random weights; returns its path and its model."""
     tf.keras.utils.set_random_seed(0)
     generator = np.random.default_rng(1)
-    run = dataclasses.replace(RUN, **changes)
+    run, folder = dataclasses.replace(RUN, **changes), RunFolder(path)
     model = models.build(run.model, **run.arguments)
     shake(model, generator)
     pathlib.Path(path).mkdir(parents=True)
-    folder = RunFolder(path)
     folder.write(run)
     folder.write_weights(model)
-    shape = (4, *run.arguments["input_shape"])
-    images = generator.uniform(0, 255, shape).astype(np.float32)
-    folder.write_examples(images, np.arange(4))
+    images = generator.uniform(0, 255, (4, *run.arguments["input_shape"]))
+    folder.write_examples(images.astype(np.float32), np.arange(4))
     return pathlib.Path(path), model
 
 
@@ -68,15 +62,11 @@ def shake(model, generator):
             weight.assign(value + generator.uniform(0.1, 0.4, value.shape))
 
 
-def classifier(
-    units, activation=None, layer=None, loss=None, size=8, use_bias=True
-):
+def classifier(units, activation=None, layer=None, loss=None, size=8):
     """Somebody's classifier: a dense layer reads the mean of the pixels."""
     images = tf.keras.Input((size, size, 3))
     x = tf.keras.layers.GlobalAveragePooling2D()(images / 255.0)
-    x = tf.keras.layers.Dense(
-        units, activation, use_bias, bias_initializer="ones"
-    )(x)
+    x = tf.keras.layers.Dense(units, activation, bias_initializer="ones")(x)
     model = tf.keras.Model(images, x if layer is None else layer(x))
     if loss is not None:
         model.compile("sgd", loss)
@@ -91,16 +81,13 @@ def export(model, base, name="m", examples=None, **options):
 
 
 def card_of(folder):
-    """The model card of an export."""
-    path = folder / "assets.extra/model_card.md"
-    return path.read_text(encoding="utf-8")
+    return (folder / "assets.extra/model_card.md").read_text("utf-8")
 
 
-def sign_anew(folder, **options):
+def sign_anew(folder):
     """Makes the files of an export those that it says were written."""
     file = folder / versions.METADATA_FILE
     fields = json.loads(file.read_text())
-    fields["options"].update(options)
     found = versions.checksums(folder)
     fields["checksums"] = {name: found[name] for name in fields["checksums"]}
     file.write_text(json.dumps(fields))
@@ -120,7 +107,3 @@ def answer(folder, signature="serving_default", **inputs):
     del run, outputs
     gc.collect()
     return arrays
-
-
-if __name__ == "__main__":
-    write_run(sys.argv[1])

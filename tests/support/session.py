@@ -21,29 +21,23 @@ from lambdanet_tf.runs import RunFolder
 from tests.support.representatives import mark_thorough
 from tests.support.serving_run import write_run
 
-
-def _configure_tensorflow():
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration()] * 4,
-    )
-    for gpu in tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.set_memory_growth(gpu, True)
-    # The tolerances of the tests are those of float32.
-    tf.config.experimental.enable_tensor_float_32_execution(False)
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        tf.config.threading.set_intra_op_parallelism_threads(1)
-        tf.config.threading.set_inter_op_parallelism_threads(1)
-
-
-_configure_tensorflow()
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0],
+    [tf.config.LogicalDeviceConfiguration()] * 4,
+)
+for _gpu in tf.config.list_physical_devices("GPU"):
+    tf.config.experimental.set_memory_growth(_gpu, True)
+# The tolerances of the tests are those of float32.
+tf.config.experimental.enable_tensor_float_32_execution(False)
+if "PYTEST_XDIST_WORKER" in os.environ:
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
 
 # What these import at their top is in the extra `dev`, but not in every lane.
 _IMPORTED = {
-    "benchmarks/test_serving.py": "tensorflow_serving",
+    "benchmarks/test_scripts.py": "tensorflow_serving",
     "examples/test_notebooks.py": "nbclient",
     "examples/test_serving_clients.py": "tensorflow_serving",
-    "examples/test_serving_configs.py": "tensorflow_serving",
 }
 _IGNORED = tuple(
     file for file, module in _IMPORTED.items() if not is_there(module)
@@ -59,28 +53,16 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("suite")
 
-
-_MACHINE = ("gpu", "tpu", "garden", "keras_hub", "addons")
-
-
-def _missing(marker):
-    """Says what a marked test lacks on this machine, or None."""
-    if marker == "gpu" and not tf.config.list_physical_devices("GPU"):
-        return "needs a GPU"
-    if marker == "tpu" and not tf.config.list_physical_devices("TPU"):
-        return "needs a TPU"
-    if marker == "garden":
-        if KERAS_3:
-            return "needs TF_USE_LEGACY_KERAS=1"
-        if not is_there("official"):
-            return "needs the extra `garden`"
-    if marker == "keras_hub" and not KERAS_3:
-        return "needs Keras 3"
-    if marker == "keras_hub" and not is_there("keras_hub"):
-        return "needs the extra `keras_hub`"
-    if marker == "addons" and not is_there("tensorflow_addons"):
-        return "needs tensorflow-addons: `make test-legacy`"
-    return None
+# What tests with a marker need, and whether it is there.
+_NEEDS = [
+    ("gpu", "a GPU", tf.config.list_physical_devices("GPU")),
+    ("tpu", "a TPU", tf.config.list_physical_devices("TPU")),
+    ("garden", "TF_USE_LEGACY_KERAS=1", not KERAS_3),
+    ("garden", "the extra `garden`", is_there("official")),
+    ("keras_hub", "Keras 3", KERAS_3),
+    ("keras_hub", "the extra `keras_hub`", is_there("keras_hub")),
+    ("addons", "`make test-legacy`", is_there("tensorflow_addons")),
+]
 
 
 def pytest_ignore_collect(collection_path):
@@ -93,9 +75,9 @@ def pytest_collection_modifyitems(items):
     # Long ones first: no process waits at the end for another one's last test.
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     for item in items:
-        for marker in _MACHINE:
-            if item.get_closest_marker(marker) and (reason := _missing(marker)):
-                item.add_marker(pytest.mark.skip(reason=reason))
+        for marker, what, there in _NEEDS:
+            if item.get_closest_marker(marker) and not there:
+                item.add_marker(pytest.mark.skip(reason=f"needs {what}"))
 
 
 def pytest_collection_finish():
@@ -149,13 +131,11 @@ def _replicas(count):
 
 @pytest.fixture(scope="session")
 def two_replicas():
-    """One strategy with two CPU replicas for the whole session."""
     return _replicas(2)
 
 
 @pytest.fixture(scope="session")
 def four_replicas():
-    """One strategy with four CPU replicas for the whole session."""
     return _replicas(4)
 
 
@@ -177,18 +157,10 @@ def small_export(small_run, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory):
-    """The folder of a finished run of the recipe smoke: to read, not to write.
-
-    Its `printed` are the lines that it has shown.
-    """
-    training = pytest.importorskip("lambdanet_tf.training")
-    printed = []
-    folder = training.train(
-        training.resolve("smoke"),
-        training.RunOptions(
-            run_dir=str(tmp_path_factory.mktemp("smoke") / "run")
-        ),
-        print_fn=printed.append,
-    )
+    """A finished run of the recipe smoke, to read, with its lines `printed`."""
+    training, printed = pytest.importorskip("lambdanet_tf.training"), []
+    path = str(tmp_path_factory.mktemp("smoke") / "run")
+    options = training.RunOptions(run_dir=path)
+    folder = training.train(training.resolve("smoke"), options, printed.append)
     folder.printed = printed
     return folder

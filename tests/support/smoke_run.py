@@ -13,23 +13,19 @@ from tests.support.arrays import assert_same
 
 
 def silent(text):
-    del text
+    """Prints nothing."""
 
 
-def run_recipe(
-    recipe, tmp_path, options=None, on_epoch=None, say=silent, draws=False
-):
-    """Trains in a folder `run`; pictures are half of such a run's time."""
+def run_recipe(recipe, tmp_path, options=None, on_epoch=None, say=silent):
+    """Trains in a folder `run`; pictures would be half of such a run's time."""
     options = {"run_dir": str(tmp_path / "run"), **(options or {})}
-    with unittest.mock.patch.object(report, "is_there", return_value=draws):
+    with unittest.mock.patch.object(report, "is_there", return_value=False):
         return train(recipe, RunOptions(**options), say, on_epoch)
 
 
-def run_smoke(
-    tmp_path, options=None, on_epoch=None, say=silent, draws=False, **changes
-):
+def run_smoke(tmp_path, options=None, on_epoch=None, say=silent, **changes):
     recipe = resolve("smoke", changes)
-    return run_recipe(recipe, tmp_path, options, on_epoch, say, draws)
+    return run_recipe(recipe, tmp_path, options, on_epoch, say)
 
 
 def weights(folder):
@@ -47,6 +43,5 @@ def assert_same_end(folder, expected):
     rows, others = metrics_rows(folder), metrics_rows(expected)
     for now, then in zip(rows, others, strict=True):
         for name in ("loss", "accuracy", "validation_accuracy"):
-            assert float(now[name]) == pytest.approx(
-                float(then[name]), rel=1e-4
-            )
+            wanted = pytest.approx(float(then[name]), rel=1e-4)
+            assert float(now[name]) == wanted

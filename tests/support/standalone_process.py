@@ -1,58 +1,46 @@
 """A process with TensorFlow alone, which runs one export after the other.
 
 `standalone.run_standalone` starts one for each export; most of its time is the
-import of TensorFlow.
+import of TensorFlow. What this imports, that process imports.
 """
 
+import concurrent.futures
+import functools
+import importlib
+import multiprocessing
 import os
-import pickle
-import subprocess
+import runpy
 import sys
 
-from lambdanet_tf.serving import standalone
 
-PROGRAM = """
-import importlib, os, pickle, runpy, sys
-ours = runpy.run_path(sys.argv[1])
-sys.modules.update(dict.fromkeys(ours["BLOCKED"]))
-tf = importlib.import_module("tensorflow")
-output = os.fdopen(os.dup(1), "wb")
-os.dup2(2, 1)
-while True:
-    folder, calls = pickle.load(sys.stdin.buffer)
+@functools.cache
+def _program(file):
+    """What `standalone` defines, and TensorFlow, without Keras and package."""
+    ours = runpy.run_path(file)
+    sys.modules.update(dict.fromkeys(ours["BLOCKED"]))
+    return ours, importlib.import_module("tensorflow")
+
+
+def _answers(file, folder, calls):
+    ours, tf = _program(file)
     try:
         session = ours["Session"](tf, folder)
-        answer = [ours["_answer"](session, *call) for call in calls]
+        return [ours["_answer"](session, *call) for call in calls]
     except Exception as error:
-        answer = RuntimeError(f"{folder} does not run: {error}")
-    pickle.dump(answer, output)
-    output.flush()
-"""
+        raise RuntimeError(f"{folder} does not run: {error}") from None
 
 
 class StandaloneProcess:
     """Starts with the first call."""
 
     def __init__(self):
-        self._process = None
+        spawn = multiprocessing.get_context("spawn")
+        self._pool = concurrent.futures.ProcessPoolExecutor(1, spawn)
+        self.end = self._pool.shutdown
 
     def run(self, folder, calls):
         """As `run_standalone`."""
-        if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, standalone.__file__],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-        pickle.dump((os.fspath(folder), list(calls)), self._process.stdin)
-        self._process.stdin.flush()
-        answer = pickle.load(self._process.stdout)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def end(self):
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
+        file = sys.modules["lambdanet_tf.serving.standalone"].__file__
+        # The process has the working folder in which it was started.
+        call = _answers, file, os.path.abspath(folder), list(calls)
+        return self._pool.submit(*call).result()

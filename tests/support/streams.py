@@ -1,5 +1,7 @@
 """Models that stream: drawn ones, and a small one of tokens."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
@@ -30,20 +32,12 @@ def mixer(rng, dtype):
             **past,
             **norm,
         )
+    norm["key_dim"] = 3
     if kind == 1:
-        return layers.LambdaLayer(
-            CHANNELS, key_dim=3, use_position=False, **past, **norm
-        )
+        return layers.LambdaLayer(CHANNELS, use_position=False, **past, **norm)
     if kind == 2:
-        return layers.LambdaConv(
-            CHANNELS,
-            kernel_size=odd,
-            padding="causal",
-            key_dim=3,
-            dilation_rate=dilation,
-            **heads,
-            **norm,
-        )
+        past = {"padding": "causal", "dilation_rate": dilation, **heads}
+        return layers.LambdaConv(CHANNELS, odd, **past, **norm)
     if kind in (3, 4, 5):
         arguments = [{"scope": odd}, {}, {"position_embedding": None}]
         return layers.RelativeAttention(CHANNELS, **past, **arguments[kind - 3])
@@ -56,26 +50,18 @@ def mixer(rng, dtype):
             activation=str(rng.choice(["relu", "tanh"])),
             dtype=dtype,
         )
-    return inner_model(rng, dtype)
-
-
-def inner_model(rng, dtype):
-    """A Sequential with a state of its own."""
-    return tf.keras.Sequential(
-        [
-            tf.keras.Input((LENGTH, CHANNELS), dtype=dtype),
-            KERAS.Dense(CHANNELS, activation="gelu", dtype=dtype),
-            layers.LambdaLayer(
-                num_heads=2, key_dim=3, scope=5, causal=True, dtype=dtype
-            ),
-        ],
-        name=f"inner{rng.integers(10**9)}",
-    )
+    past["num_heads"] = 2
+    inner = [  # With a state of its own.
+        tf.keras.Input((LENGTH, CHANNELS), dtype=dtype),
+        KERAS.Dense(CHANNELS, activation="gelu", dtype=dtype),
+        layers.LambdaLayer(key_dim=3, scope=5, **past),
+    ]
+    return tf.keras.Sequential(inner, name=f"inner{rng.integers(10**9)}")
 
 
 def norms(dtype):
     """Layers that compute a position from that position alone."""
-    found = [
+    return [
         KERAS.LayerNormalization(dtype=dtype),
         KERAS.BatchNormalization(dtype=dtype),
         layers.BatchNormalization(dtype=dtype),
@@ -84,17 +70,13 @@ def norms(dtype):
         KERAS.PReLU(shared_axes=[1], dtype=dtype),
         KERAS.Rescaling(0.5, 0.1, dtype=dtype),
     ]
-    if hasattr(KERAS, "RMSNormalization"):
-        found.append(KERAS.RMSNormalization(dtype=dtype))
-    return found
 
 
 def draw_model(seed, dtype="float32"):
     """A model of tokens or of a series, the same for every dtype."""
     tf.keras.utils.set_random_seed(seed)
     rng = np.random.default_rng(seed)
-    has_tokens = bool(rng.integers(2))
-    if has_tokens:
+    if rng.integers(2):
         inputs = tf.keras.Input((LENGTH,), dtype="int32")
         x = KERAS.Embedding(
             TOKENS, CHANNELS, mask_zero=bool(rng.integers(2)), dtype=dtype
@@ -111,14 +93,13 @@ def draw_model(seed, dtype="float32"):
         if rng.integers(4) == 0:
             x = mix(x)  # Again, with another state.
         joined = rng.integers(4)
-        if joined == 0:
-            x = KERAS.Concatenate(dtype=dtype)([x, before])
-            x = KERAS.Dense(CHANNELS, dtype=dtype)(x)
-        elif joined == 1:
+        if joined == 1:
             x = 0.5 * x + before
         else:
-            kind = [KERAS.Add, KERAS.Multiply][joined - 2]
-            x = kind(dtype=dtype)([x, before])
+            kinds = KERAS.Concatenate, None, KERAS.Add, KERAS.Multiply
+            x = kinds[joined](dtype=dtype)([x, before])
+        if joined == 0:
+            x = KERAS.Dense(CHANNELS, dtype=dtype)(x)
         x = shared(x)
     outputs = KERAS.Dense(TOKENS, dtype=dtype)(x)
     model = tf.keras.Model(inputs, outputs)
@@ -137,26 +118,19 @@ def draw_inputs(seed, model, length=LENGTH):
     return rng.normal(size=shape).astype("float64")
 
 
-def streamed(model, inputs, pieces):
-    """The same by `streaming.step`."""
-    state = streaming.initial_state(model, inputs.shape[0])
-    return in_pieces(
-        lambda x, state: streaming.step(model, x, state), state, inputs, pieces
-    )
-
-
 def assert_streams(model, inputs, pieces, tolerance):
     """Holds a stream against the call on the whole; outputs, the last state."""
-    outputs, state = streamed(model, inputs, pieces)
+    step = functools.partial(streaming.step, model)
+    state = streaming.initial_state(model, inputs.shape[0])
+    outputs, state = in_pieces(step, state, inputs, pieces)
     checks.assert_close(outputs, model(inputs), tolerance)
     return outputs, state
 
 
 def assert_spec(state, spec):
     """A state's names and types are those that were announced."""
-    assert {k: v.dtype for k, v in state.items()} == {
-        k: v.dtype for k, v in spec.items()
-    }
+    assert state.keys() == spec.keys()
+    assert all(spec[name].dtype == part.dtype for name, part in state.items())
 
 
 def language_model(
@@ -171,10 +145,9 @@ def language_model(
     x = KERAS.Add(dtype=dtype)([x, mixed])
     x = KERAS.LayerNormalization(dtype=dtype)(x)
     if attention:
-        attend = layers.RelativeAttention(
-            8, name="attention", **past, **attention
-        )
-        x = KERAS.Add(dtype=dtype)([x, attend(x)])
+        attention |= {"name": "attention", **past}
+        attended = layers.RelativeAttention(8, **attention)(x)
+        x = KERAS.Add(dtype=dtype)([x, attended])
     logits = KERAS.Dense(TOKENS, activation=activation, dtype=dtype)(x)
     model = tf.keras.Model(tokens, logits)
     # Far from uniform, so that a greedy choice is no matter of rounding.

@@ -1,5 +1,6 @@
 """Weights and outputs of timm's networks, as `tests/goldens/README.md` says."""
 
+import dataclasses
 import functools
 import pathlib
 
@@ -9,6 +10,7 @@ from examples.golden_weights import state_dict
 from lambdanet_tf import models
 from lambdanet_tf import specs
 from lambdanet_tf.models.timm import weight_names as timm_names
+from tests.support import networks
 
 TIMM_NAMES = {
     "LambdaResNet26T": "lambda_resnet26t",
@@ -20,13 +22,9 @@ TIMM_NAMES = {
 def outputs(name):
     """timm's outputs for the golden weights and image, by quantity."""
     path = pathlib.Path(__file__).parents[1] / "goldens" / "timm.npz"
-    prefix = f"{TIMM_NAMES[name]}/"
-    with np.load(path) as archive:
-        return {
-            key.removeprefix(prefix): archive[key]
-            for key in archive
-            if key.startswith(prefix)
-        }
+    with np.load(path) as file:
+        keys = [key.split("/") for key in file]
+        return {k: file[f"{n}/{k}"] for n, k in keys if n == TIMM_NAMES[name]}
 
 
 def image(height, width):
@@ -44,60 +42,42 @@ def weights(spec):
     return timm_names.from_timm(tensors(spec), state_dict(spec), "golden")
 
 
-def network(name, **arguments):
+def network(name):
     """A published network with the golden weights, for the golden image."""
-    height, width = outputs(name)["hw"]
     model = models.build(
         name,
-        **{
-            "input_shape": (height, width, 3),
-            "classifier_activation": None,
-            "include_preprocessing": False,
-            "kernel_initializer": "zeros",  # quick to draw
-            **arguments,
-        },
+        input_shape=(*outputs(name)["hw"], 3),
+        classifier_activation=None,
+        include_preprocessing=False,
+        kernel_initializer="zeros",  # quick to draw
     )
     models.set_weights(model, weights(specs.RESNETS[name]), "golden")
     return model
 
 
 # Networks of `ResNet` that timm can express, each another part of its layout.
-TINY = specs.ResNetSpec(
-    name="tiny",
-    stages=("C", "LC", "L"),
-    widths=(8, 16, 16),
-    strides=(1, 2, 2),
+TINY = dataclasses.replace(
+    networks.TINY,
     stem_filters=(8, 16),
     stem_strides=(2, 1),
-    stem_kernel_size=3,
-    key_dim=4,
+    stem_pool=True,
+    shortcut="conv",
     num_heads=2,
-    scope=5,
     use_position_bias=True,
     lambda_pool=2,
     norm_epsilon=1e-5,
     padding="symmetric",
 )
+_ONE = {"stem_strides": (2,)}
 EXPRESSIBLE = {
     "local": {},
     "no_bias": {"use_position_bias": False, "scope": (3, 3)},
     "global": {"use_position_bias": False, "scope": None},
     "pooled_shortcut": {"shortcut": "pool", "activation": "silu"},
     "strided_stem": {"stem_pool": False, "stem_strides": (2, 2)},
-    "one_convolution": {
-        "stem_filters": (16,),
-        "stem_strides": (2,),
-        "stem_pool": False,
-    },
-    "seven_by_seven": {
-        "stem_filters": (8,),
-        "stem_strides": (2,),
-        "stem_kernel_size": 7,
-    },
-    "convolutions": {
-        "stages": ("CC", "C"),
-        "widths": (8, 24),
-        "strides": (1, 2),
-        "expansion": 2,
-    },
+    "one_convolution": {**_ONE, "stem_filters": (16,), "stem_pool": False},
+    "seven_by_seven": {**_ONE, "stem_filters": (8,), "stem_kernel_size": 7},
+    "convolutions": dict(
+        stages=("CC", "C"), widths=(8, 24), strides=(1, 2), expansion=2
+    ),
 }

@@ -1,12 +1,9 @@
 """`train.py` in processes of its own.
 
 One process imports what runs need, which takes half of the time of a short one,
-and forks for each of them.
-
-python -m tests.support.train_process    is that process
+and forks for each of them: `python -m tests.support.train_process`.
 """
 
-import contextlib
 import functools
 import importlib
 import json
@@ -18,26 +15,16 @@ import subprocess
 import sys
 import time
 
-PATIENCE = 900
 ROOT = pathlib.Path(__file__).parents[2]
-IMPORTED = (
-    "lambdanet_tf.training.estimate",
-    "lambdanet_tf.training.report",
-    "sklearn.datasets",
-)
 
 
 @functools.cache
 def forks(**environment):
     """A function that asks a process, which ends with this one."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", __name__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, **environment},
-    )
+    command = [sys.executable, "-m", __name__]
+    env = {**os.environ, **environment}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen(command, text=True, cwd=ROOT, env=env, **pipes)
 
     def ask(*request):
         print(json.dumps(request), file=process.stdin, flush=True)
@@ -64,13 +51,16 @@ class Process:
             self._code = self._ask("code", self._id)
         return self._code is not None
 
+    def _wait(self, condition):
+        end = time.monotonic() + 900
+        while not condition():
+            assert time.monotonic() < end, self._output.read_text()
+            time.sleep(0.02)
+
     def wait_for(self, condition):
         """Waits until a condition holds while the process is alive."""
-        end = time.monotonic() + PATIENCE
-        while not condition():
-            assert not self._ended(), self._output.read_text()
-            assert time.monotonic() < end, "nothing happened"
-            time.sleep(0.02)
+        self._wait(lambda: condition() or self._ended())
+        assert condition(), self._output.read_text()
 
     def send(self, number):
         if not self._ended():
@@ -78,16 +68,15 @@ class Process:
 
     def end(self):
         """Waits for the end; returns the exit code and what was printed."""
-        end = time.monotonic() + PATIENCE
-        while not self._ended():
-            assert time.monotonic() < end, self._output.read_text()
-            time.sleep(0.02)
+        self._wait(self._ended)
         return self._code, self._output.read_text()
 
 
 def serve():
     """Answers what `forks` asks; what it forks runs train.py."""
-    estimate, report, _ = map(importlib.import_module, IMPORTED)
+    estimate = importlib.import_module("lambdanet_tf.training.estimate")
+    report = importlib.import_module("lambdanet_tf.training.report")
+    importlib.import_module("sklearn.datasets")
     estimate._SECONDS = 0.2
     report.is_there = lambda module: False
     for line in sys.stdin:
@@ -114,11 +103,10 @@ def run(output, arguments, environment):
 
 def clusters(number):
     """TF_CONFIG for each of some workers on this machine."""
-    with contextlib.ExitStack() as opened:
-        sockets = [opened.enter_context(socket.socket()) for _ in range(number)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        workers = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+    workers = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()
     tasks = [{"type": "worker", "index": index} for index in range(number)]
     cluster = {"worker": workers}
     return [json.dumps({"cluster": cluster, "task": task}) for task in tasks]

@@ -1,39 +1,26 @@
 """What a checkpoint holds, and which one is restored."""
 
 import os
-import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from lambdanet_tf.training import Averages
-from lambdanet_tf.training import NotFinite
+from lambdanet_tf import training
 from lambdanet_tf.training.state import TrainState
 from lambdanet_tf.training.state import check_room
 from tests.support.arrays import assert_same
 
-OPTIMIZERS = {
-    "sgd": lambda: tf.keras.optimizers.SGD(0.1, momentum=0.9),
-    "adam": lambda: tf.keras.optimizers.Adam(0.1),
-    "rmsprop": lambda: tf.keras.optimizers.RMSprop(0.1, momentum=0.9),
-    "mixed": lambda: tf.keras.mixed_precision.LossScaleOptimizer(
-        tf.keras.optimizers.SGD(0.1, momentum=0.9)
-    ),
-}
 
-
-def make_state(units=(5, 5), optimizer="sgd", names=("first", "second")):
+def make_state(optimizer="sgd", names=("first", "second")):
     """A small network with two kernels of one shape, and its state."""
-    model = tf.keras.Sequential(
-        [
-            tf.keras.layers.Input((5,)),
-            tf.keras.layers.Dense(units[0], name=names[0]),
-            tf.keras.layers.Dense(units[1], name=names[1]),
-            tf.keras.layers.BatchNormalization(name="norm"),
-        ]
-    )
-    return TrainState(model, OPTIMIZERS[optimizer](), Averages(model, 0.9))
+    rule = tf.keras.optimizers.SGD(0.1, momentum=0.9)
+    if optimizer == "mixed":
+        rule = tf.keras.mixed_precision.LossScaleOptimizer(rule)
+    layers = [tf.keras.layers.Dense(5, name=name) for name in names]
+    norm = tf.keras.layers.BatchNormalization(name="norm")
+    model = tf.keras.Sequential([tf.keras.Input((5,)), *layers, norm])
+    return TrainState(model, rule, training.Averages(model, 0.9))
 
 
 def take_step(state):
@@ -51,9 +38,9 @@ def arrays(state):
     return [*state.model.get_weights(), *averages, *slots]
 
 
-def saved(tmp_path, steps=1, **arguments):
+def saved(tmp_path, steps=1):
     """A state that was saved after some steps, after each one."""
-    state = make_state(**arguments)
+    state = make_state()
     for _ in range(steps):
         take_step(state)
         state.save(str(tmp_path))
@@ -64,7 +51,7 @@ def indices(folder):
     return sorted(f for f in os.listdir(folder) if f.endswith(".index"))
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", ["sgd", "mixed"])
 def test_a_checkpoint_brings_everything_back(tmp_path, optimizer):
     before = make_state(optimizer=optimizer)
     take_step(before)
@@ -85,21 +72,6 @@ def test_a_checkpoint_brings_everything_back(tmp_path, optimizer):
     assert_same(arrays(after), arrays(before))
 
 
-def test_weights_are_restored_by_name_and_not_by_order(tmp_path):
-    """Two kernels of one shape, in another order."""
-    before = saved(tmp_path)
-    after = make_state(names=("second", "first"))
-    after.restore(str(tmp_path))
-    for name in ("first", "second"):
-        layers = [state.model.get_layer(name) for state in (after, before)]
-        assert_same(*[layer.get_weights() for layer in layers])
-
-
-def test_no_checkpoint_is_no_error(tmp_path):
-    assert not make_state().restore(str(tmp_path / "none"))
-    assert os.listdir(tmp_path) == []
-
-
 def test_old_checkpoints_are_removed(tmp_path):
     tmp_path = tmp_path / "[lr=0.1]"
     state = saved(tmp_path, steps=12)
@@ -109,37 +81,9 @@ def test_old_checkpoints_are_removed(tmp_path):
     assert indices(tmp_path) == ["ckpt-12-0.index", "ckpt-12-1.index"]
 
 
-@pytest.mark.slow
-def test_a_worker_removes_no_checkpoint_of_the_chief(tmp_path):
-    """All restore from the run's folder; only the chief writes there."""
-    saved(tmp_path / "run", steps=2)
-    before = sorted(os.listdir(tmp_path / "run"))
-    state = make_state()
-    assert state.restore(str(tmp_path / "run"))
-    own = tmp_path / "own"
-    state.save(str(own))
-    assert not own.exists()  # The chief does not write this state again.
-    for _ in range(3):
-        take_step(state)
-        state.save(str(own))
-    assert sorted(os.listdir(tmp_path / "run")) == before
-    assert indices(own) == ["ckpt-4-0.index", "ckpt-5-0.index"]
-
-
-def change(path):
-    content = bytearray(pathlib.Path(path).read_bytes())
-    content[len(content) // 2] ^= 255
-    pathlib.Path(path).write_bytes(content)
-
-
-DATA = ".data-00000-of-00001"
 DAMAGES = {
     "no index": lambda path: os.remove(f"{path}.index"),
-    "cut data": lambda path: os.truncate(path + DATA, 100),
-    "empty data": lambda path: os.truncate(path + DATA, 0),
-    "empty index": lambda path: os.truncate(f"{path}.index", 0),
-    "no data": lambda path: os.remove(path + DATA),
-    "changed data": lambda path: change(path + DATA),
+    "cut data": lambda path: os.truncate(f"{path}.data-00000-of-00001", 100),
 }
 
 
@@ -151,18 +95,17 @@ def test_the_newest_whole_checkpoint_is_restored_and_said(tmp_path, damage):
     state, said = make_state(), []
     assert state.restore(str(tmp_path), said.append)
     assert state.step == 1
-    (line,) = said
-    assert "ckpt-2-0 is damaged" in line
     # The step is taken again, and its checkpoint takes the damaged one's place.
     take_step(state)
     state.save(str(tmp_path))
     again = make_state()
     assert again.restore(str(tmp_path), said.append)
     assert again.step == 2
-    assert len(said) == 1
+    (line,) = said
+    assert "ckpt-2-0 is damaged" in line
 
 
-@pytest.mark.parametrize("damage", ["no index", "cut data"])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_if_none_is_whole_it_is_an_error(tmp_path, damage):
     saved(tmp_path)
     DAMAGES[damage](f"{tmp_path}/ckpt-1-0")
@@ -170,14 +113,11 @@ def test_if_none_is_whole_it_is_an_error(tmp_path, damage):
         make_state().restore(str(tmp_path), [].append)
 
 
-def test_a_checkpoint_of_another_network_is_refused(tmp_path):
+def test_a_checkpoint_of_another_network_or_version_is_refused(tmp_path):
+    """Weights are known by their names, and not by their order."""
     saved(tmp_path)
-    for other in ({"units": (5, 4)}, {"names": ("first", "third")}):
-        with pytest.raises(ValueError, match="does not fit this network"):
-            make_state(**other).restore(str(tmp_path))
-
-
-def test_a_checkpoint_of_an_older_version_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="does not fit this network"):
+        make_state(names=("first", "third")).restore(str(tmp_path))
     variables = [tf.Variable(1.0)]
     tf.train.Checkpoint(weights=variables).write(str(tmp_path / "ckpt-20"))
     with pytest.raises(ValueError, match="of another version of lambdanet_tf"):
@@ -189,19 +129,9 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path):
     kernel = state.model.layers[0].kernel
     kernel.assign(tf.fill(kernel.shape, float("nan")))
     state.step = 2
-    with pytest.raises(NotFinite, match="by step 2. A lower"):
+    with pytest.raises(training.NotFinite, match="by step 2. A lower"):
         state.save(str(tmp_path))
     assert make_state().restore(str(tmp_path))
-
-
-def test_time_is_counted_where_it_was_used(monkeypatch):
-    times = iter([10.0, 10.0, 13.0, 18.0, 19.0])
-    monkeypatch.setattr("time.perf_counter", lambda: next(times))
-    state = make_state()
-    for training in (False, True, False, True):
-        state.tick(training)
-    assert state.seconds == 9.0
-    assert state.training_seconds == state.epoch_seconds == 4.0
 
 
 def test_too_little_room_is_an_error(tmp_path):

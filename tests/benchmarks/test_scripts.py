@@ -1,0 +1,213 @@
+"""The scripts that measure: that each of them runs and appends its records."""
+
+import dataclasses
+import functools
+import importlib
+import os
+import shlex
+import subprocess
+
+import numpy as np
+import pytest
+
+from benchmarks import records
+from benchmarks.gpu import report as gpu_report
+from benchmarks.layers.attention import Case
+from benchmarks.layers.speed import Line
+from benchmarks.networks import comparison
+from benchmarks.studies import fashion
+from benchmarks.tpu import outcome
+from lambdanet_tf import models
+from lambdanet_tf.data.arrays import read_idx_file
+from tests.support import fingerprints
+
+pytestmark = pytest.mark.once
+
+# The topic of the records, how many there are at least, what they have, and
+# the script with its arguments; {0} is a folder.
+SCRIPTS = """\
+layers 2 mebibytes layers.speed --seconds 0
+growth 4 seconds layers.growth --seconds 0
+rounding 3 output layers.rounding --only einsum
+regret 2 regret layers.regret --number 1 --seconds 0
+attention 2 seconds layers.attention --time --only 'axial attention' \
+    --batch 2 --seconds 0
+versions 2 seconds layers.versions --before HEAD \
+    --only '14x14, d=64, scope 5, k=32' --seconds 0
+networks 10 seconds networks.speed --batch 2 --size 8 --seconds 0
+floor 1 operations networks.floor --batch 2 --size 8 --seconds 0
+timm 4 seconds networks.timm_speed --batch 1 --only LambdaResNet26T
+comparison 2 parameters networks.comparison --all --batch 2 --seconds 0
+runtimes 1 seconds serving.runtimes --only LLLL --batch 8
+convolutions 1 convolutions serving.convolutions --batch 2 --seconds 0.1
+formats 1 accuracies serving.formats --epochs 1
+exports 17 percentiles serving.exports --only digits --seconds 0.05
+digits 1 accuracy studies.digits --seeds 1 --epochs 1 --runs {0}/runs
+fashion 6 accuracy studies.fashion --stage small --runs {0}/runs
+norm_defaults 1 epochs studies.norm_defaults --only 'first text' --seeds 1 \
+    --batches 256 --short
+mixers 4 score studies.mixers --only 'segmentation, convolution 3x3' \
+    --seeds 1 --steps 1
+training 20 images_per_second training.speed
+tpu 7 message tpu.compile --only LambdaResNet50 --chips v3
+tpu_choices 20 value tpu.choices
+"""
+
+tiny_network = functools.partial(
+    models.LambdaResNetSmall, stages=("L",), widths=(8,), strides=(1,)
+)
+LINE = Line((3, 3), 16, 3, 1)
+TINY = dict.fromkeys(("CCCC", "CCLL", "LLLL"), tiny_network)
+DIGITS = ("LambdaResNetSmall28", {"classes": 10}, 28)
+COMPARED = [
+    comparison.Network("LambdaResNet", "A", 8, 70.0, None, tiny_network),
+    comparison.Network("EfficientNet", "B", 12, 75.0, None, tiny_network),
+]
+COMPARED = {network.key: network for network in COMPARED}
+STUDY = dataclasses.replace(
+    fashion.STAGES["small"],
+    widths=dict.fromkeys("LCAS", (4, 4, 8)),
+    train_images=70,
+    validation_images=20,
+    rates=(0.1, 0.2),
+    searched=("lambda layers",),
+    seeds={"lambda layers": (0, 1), "pixels mixed": (0, 1)},
+)
+TOO_LARGE = outcome.refusal("CompileTimeHbmOom")
+SPEEDS = {"TensorFlow": [2.0], "ONNX Runtime": [1.0]}
+# By topic: where something takes too long, what is in its place.
+INSTEAD = {
+    "layers": {
+        "layers.speed.LINES": (LINE,),
+        "layers.speed.Line.algorithms": lambda _: ["auto", "einsum"],
+        "layers.speed.matrix_rate": lambda: 1e11,
+        "timing.in_child": lambda *_: 5.0,
+    },
+    "growth": {"layers.growth.CURVES": {"size": [(3, LINE), (4, LINE)]}},
+    "rounding": {"layers.rounding.GEOMETRIES": {"3x3": [(3, 5, 1)] * 2}},
+    "regret": {"layers.regret.draw_line": lambda generator: LINE},
+    "attention": {
+        "layers.attention.image": lambda n: Case(n, 3, 16),
+        "layers.attention.stages": lambda n: [Case(n, 3, 16, 2)],
+    },
+    "networks": {"networks.speed.NETWORKS": TINY},
+    "floor": {
+        "networks.speed.NETWORKS": TINY,
+        "layers.speed.matrix_rate": lambda: 1e11,
+        "networks.floor.copy_rate": lambda: 1e10,
+    },
+    "timm": {
+        "networks.timm_models.missing": lambda: "",
+        "timing.worker_turns": lambda them, _: dict.fromkeys(them, [2.0]),
+    },
+    "comparison": {
+        "networks.comparison.NETWORKS": COMPARED,
+        "timing.in_child": lambda _, *place: comparison.measure(*place),
+    },
+    "runtimes": {
+        "serving.runtimes.export": lambda name, folder: None,
+        "serving.runtimes.measure": lambda *_: {"seconds": SPEEDS},
+    },
+    "convolutions": {
+        "serving.runtimes.NETWORKS": {"tiny": DIGITS},
+        "serving.convolutions.NETWORKS": ("tiny",),
+        "serving.convolutions.SIZE": 28,
+    },
+    "exports": {
+        "serving.exports.BATCHES": (1, 8),
+        "serving.exports.CLIENTS": (1, 2),
+        "serving.exports.LEAST": 2,
+    },
+    "fashion": {
+        "studies.fashion.STAGES": {"small": STUDY},
+        "studies.fashion.split_data": lambda *_: None,
+        "studies.fashion.run": lambda *task: {"accuracy": task[-1]},
+    },
+    "training": {
+        "training.speed.write_files": lambda folder: None,
+        "timing.in_child": lambda *_, cores: {"images_per_second": 9.0 * cores},
+    },
+    "tpu": {"tpu.compile.compile_in_child": lambda *_: TOO_LARGE},
+}
+# Others measure nothing in a second run.
+AGAIN = ("regret", "attention", "versions", "networks", "floor", "exports")
+QUICK = ("rounding", "timm", "runtimes", "training", "tpu", "tpu_choices")
+MARKS = {**dict.fromkeys(QUICK, ()), "mixers": pytest.mark.thorough}
+CASES = [
+    pytest.param(
+        words, id=words[0], marks=MARKS.get(words[0], pytest.mark.slow)
+    )
+    for words in map(shlex.split, SCRIPTS.splitlines())
+]
+
+
+@pytest.mark.parametrize("words", CASES)
+def test_a_script_appends_its_records(words, tmp_path, monkeypatch):
+    topic, least, measured, script, *arguments = words
+    if topic == "versions" and not (records.ROOT / ".git").exists():
+        pytest.skip("no checkout of git")
+    monkeypatch.setattr(records, "fingerprint", fingerprints.fingerprint)
+    for name, value in INSTEAD.get(topic, {}).items():
+        monkeypatch.setattr(f"benchmarks.{name}", value)
+    arguments = [word.format(tmp_path) for word in arguments]
+    for _ in range(1 if topic in AGAIN else 2):
+        module = importlib.import_module(f"benchmarks.{script}")
+        module.main([*arguments, "--results", str(tmp_path)])
+    rows = records.read(topic, tmp_path)
+    cases = {records.key(row["case"]) for row in rows}
+    assert int(least) <= len(cases) == len(rows)
+    assert measured in rows[-1]
+
+
+def test_the_search_never_sees_a_test_image(tmp_path, rng):
+    arrays = []
+    for count in (200, 30):
+        images = rng.integers(0, 256, [count, 28, 28])
+        images[:, 0, 0] = np.arange(count)  # a number for each image
+        arrays += [images, np.arange(count) % 10]
+    for name, array in zip(fashion.FILES, arrays, strict=True):
+        fashion.write_idx(tmp_path / name, array)
+    fashion.split_data(tmp_path, tmp_path, STUDY)
+    search, final = (
+        [read_idx_file(f"{tmp_path}/{x}-fashion/{y}") for y in fashion.FILES]
+        for x in ("search", "final")
+    )
+    assert np.bincount(search[1]).tolist() == [7] * 10
+    assert np.bincount(search[3]).tolist() == [2] * 10
+    assert not {*search[0][:, 0, 0]} & {*search[2][:, 0, 0]}
+    np.testing.assert_array_equal(final[0], search[0])
+    for expected, found in zip(arrays[2:], final[2:], strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+LOWER = """
+import pathlib
+from benchmarks.gpu import programs
+from benchmarks.tpu.programs import Program
+entries = []
+for name in ("lambda_first", "query_first"):
+    changes = {"filters": 16, "scope": 3, "implementation": name}
+    program = Program(name, "", changes, 5, 2, "float32", training=False)
+    entries.append(programs.Entry("tiny layer", name, program))
+programs.write(pathlib.Path("programs.zip"), entries)
+"""
+
+
+@pytest.mark.slow
+def test_a_program_for_gpus_is_lowered_measured_and_appended(tmp_path):
+    python = records.ROOT / ".venv-tpu/bin/python"
+    if not python.exists():
+        pytest.skip("needs jax beside TensorFlow: make .venv-tpu/.tpu")
+    measure = records.ROOT / "benchmarks/gpu/measure.py"
+    changes = {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(records.ROOT)}
+    for words in (["-c", LOWER], [measure, "programs.zip", "gpu.json"]):
+        subprocess.run(
+            [python, *words], check=True, cwd=tmp_path, env=os.environ | changes
+        )
+    gpu_report.main([str(tmp_path / "gpu.json"), "--results", str(tmp_path)])
+    (row,) = records.read("gpu", tmp_path)
+    assert row["failures"] == {}
+    names = {line["contestant"] for line in row["lines"]}
+    assert names >= {"lambda_first", "query_first"}
+    for line in row["lines"]:
+        assert 0 < line["fastest"] <= line["median"] <= line["slowest"]
