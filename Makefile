@@ -51,7 +51,7 @@ test: lint  ## Lint, check types, test under both Kerases (5 min).
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m "$(BOTH)"
 
 # The steps of .ci/run.
-test-all: test test-thorough test-tpu docs test-newest test-legacy  ## Test everything everywhere (an hour).
+test-all: test test-thorough test-tpu docs test-newest test-legacy  ## Test everything everywhere (25 min).
 
 test-thorough: $(VENV)/.dev  ## Run the cases that `make test` leaves out.
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "thorough or slow" $(NEWEST_ALONE)
