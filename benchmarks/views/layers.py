@@ -307,6 +307,10 @@ def attention_time(found):
 def attention_picture(found):
     """Memory as the batch and as the map grow; what still fits."""
     one = [row for row in _attention(found, "bytes") if row.layers == 1]
+    # A curve of two engines would jump between them.
+    by_date = sorted(one, key=lambda row: row.date)
+    newest = {row.layer: row.code for row in by_date}
+    one = [row for row in one if row.code == newest[row.layer]]
     made, (axes,) = views.figure(12, 5.2, columns=2, sharey=True)
     panels = {
         "batch": (
