@@ -219,19 +219,24 @@ def commit(code):
         ).stdout.strip()
 
     try:
-        changed = git("status", "--porcelain", "--", *code)
+        places = [path.replace("!", ":!") for path in code]
+        changed = git("status", "--porcelain", "--", *places)
         return git("rev-parse", "--short=10", "HEAD") + "+" * bool(changed)
     except (OSError, subprocess.CalledProcessError):
         return None
 
 
 def fingerprint(code, root=ROOT):
-    """A fingerprint of files, and of the Python files of folders."""
+    """A fingerprint of files, and of the Python files of folders.
+
+    Those with a mark of exclamation before them are left out.
+    """
     digest = hashlib.sha256()
+    left_out = {pathlib.Path(root, x[1:]) for x in code if x[0] == "!"}
     for path in code:
         place = pathlib.Path(root, path)
         files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
-        for file in (file for file in files if file.exists()):
+        for file in (x for x in files if x.exists() and x not in left_out):
             digest.update(file.relative_to(root).as_posix().encode())
             digest.update("\n".join(_statements(file)).encode())
     return digest.hexdigest()[:12]

@@ -236,14 +236,14 @@ def _softmax(queries, keys, values, state):
     sums = tf.concat([sums, totals], axis=-1)  # [y * j, k, v + 1]
     sums = tf.reshape(sums, [-1, chunks, *sums.shape[1:]])
     sums = _running_sum(tf.concat([before, sums], axis=1), ends)
+    sums, totals = tf.split(sums, [value_dim, 1], axis=-1)
     state = {
-        "content": sums[:, -1, :, :-1],
-        "key_sum": sums[:, -1, :, -1],
+        "content": sums[:, -1],
+        "key_sum": totals[:, -1, :, 0],
         "key_maximum": ends[:, -1],
     }
-    sums = sums[:, :-1]
-    before = tf.reshape(sums[..., -1], [-1, 1, keys.shape[-1]])
-    sums = sums[..., :value_dim]
+    sums, before = _first(sums, chunks), _first(totals, chunks)
+    before = tf.reshape(before, [-1, 1, keys.shape[-1]])
     queries, scores = _weighed(queries, keys, first, before)
     return queries, sums, scores, state
 
@@ -336,7 +336,7 @@ def _linear(queries, keys, values, state, normalization):
     scores = tf.reshape(scores, [-1, chunk, heads, chunk])
     past = tf.expand_dims(_past(chunk), 1)  # [c, 1, s]
     scores = masked_fill(scores, past[None])
-    return queries, sums[:, :-1], scores, next_state
+    return queries, _first(sums, size(keys, 1)), scores, next_state
 
 
 def _running_maximum(x):
@@ -353,20 +353,21 @@ def _running_sum(sums, ends, rounds=_MAX_ROUNDS):
     k)`, which never falls. An unknown number of chunks is grouped in `rounds`.
     """
     count = sums.shape[1]
-    if (count or _GROUP + 1) <= _GROUP or rounds == 0:
+    if rounds == 0 or (count is not None and count < 2 * _GROUP):
         return _group_sums(sums, ends)
+    group = _GROUP if count is None else ceil_div(count, count // _GROUP)
     chunks, (key_dim, width) = size(sums, 1), sums.shape[2:]
-    sums = _chunks(sums, chunks, _GROUP)  # [y, j, c, k, w]
-    ends = _chunks(ends, chunks, _GROUP, ends.dtype.max)
+    sums = _chunks(sums, chunks, group)  # [y, j, c, k, w]
+    ends = _chunks(ends, chunks, group, ends.dtype.max)
     groups = size(sums, 1)
     inside = _group_sums(_folded(sums), _folded(ends))
-    inside = tf.reshape(inside, [-1, groups, _GROUP, key_dim, width])
+    inside = tf.reshape(inside, [-1, groups, group, key_dim, width])
     tops = ends[:, :, -1]
     before = _running_sum(inside[:, :, -1], tops, rounds - 1)
     decay = tf.exp(tf.expand_dims(_moved(tops, 1, 1), 2) - ends)
     before = tf.expand_dims(_moved(before, 1, 1, 0.0), 2)
     sums = inside + tf.expand_dims(decay, -1) * before
-    sums = tf.reshape(sums, [-1, groups * _GROUP, key_dim, width])
+    sums = tf.reshape(sums, [-1, groups * group, key_dim, width])
     return _first(sums, chunks)
 
 

@@ -12,8 +12,10 @@ import math
 
 import tensorflow as tf
 
+from lambdanet_tf.ops.devices import target_device
 from lambdanet_tf.ops.geometry import ceil_div
 from lambdanet_tf.ops.geometry import fitted
+from lambdanet_tf.ops.geometry import is_compiled_by_xla
 from lambdanet_tf.ops.geometry import size
 
 
@@ -254,8 +256,17 @@ def split_nonfinite(x, depths=None):
         `(batch, n, *depths)`, and boolean `(batch, n)`.
     """
     axes = list(range(-(depths or len(x.shape) - 2), 0))
-    finite = tf.reduce_all(tf.math.is_finite(x), axis=axes)
-    return masked_fill(x, finite), tf.logical_not(finite)
+
+    def split():
+        finite = tf.reduce_all(tf.math.is_finite(x), axis=axes)
+        return masked_fill(x, finite), tf.logical_not(finite)
+
+    def whole():
+        return x, tf.zeros(tf.shape(x)[: axes[0]], tf.bool)
+
+    # Finite sums are of finite numbers.
+    total = tf.reduce_sum(x)
+    return _where_needed(~tf.math.is_finite(total), split, whole)
 
 
 def propagate_nan(x, nonfinite):
@@ -274,7 +285,21 @@ def propagate_nan(x, nonfinite):
     """
     if nonfinite is None:
         return x
-    return masked_fill(x, tf.logical_not(nonfinite), float("nan"))
+
+    def fill():
+        return masked_fill(x, tf.logical_not(nonfinite), float("nan"))
+
+    return _where_needed(tf.reduce_any(nonfinite), fill, lambda: x)
+
+
+def _where_needed(condition, function, otherwise):
+    """What is needed rarely: on a CPU a branch costs less than a pass.
+
+    Elsewhere a pass is fused with others, and a branch waits for its condition.
+    """
+    if target_device() != "cpu" or is_compiled_by_xla():
+        return function()
+    return tf.cond(condition, function, otherwise)
 
 
 def seen_through(pairs, nonfinite):

@@ -91,6 +91,9 @@ def test_a_fingerprint_is_that_of_statements(tmp_path):
     assert records.fingerprint(["."], tmp_path) == first
     file.write_text("x = 2  # here\n")
     assert records.fingerprint(["."], tmp_path) != first
+    first = records.fingerprint([".", "!a.py"], tmp_path)
+    file.write_text("x = 3\n")
+    assert records.fingerprint([".", "!a.py"], tmp_path) == first
 
 
 KNOWN = {name: records.latest(name) for name in TOPICS}

@@ -13,11 +13,12 @@ import tensorflow as tf
 from lambdanet_tf.ops.blocks import apply_each
 from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.geometry import dilated
+from lambdanet_tf.ops.geometry import fitted
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.position.cost import Algorithm
 from lambdanet_tf.ops.precision import accumulation_dtype
 
-LEAF = 64  # queries of the smallest part of a causal sequence
+LEAF = 256  # queries of the smallest part of a causal sequence
 
 
 def fft(queries, values, table, geometry):
@@ -27,7 +28,7 @@ def fft(queries, values, table, geometry):
     `Algorithm.run`.
 
     Cost: with transforms of N points about 2.5 b (k v + u v) N log2 N + 2 b n
-    h k v operations, and log2(n / 64) / 2 times as many on causal sequences;
+    h k v operations, and log2(n / 256) / 2 times as many on causal sequences;
     intermediate b n k v.
     """
     dtype = values.dtype
@@ -57,18 +58,19 @@ def _convolved(values, table, axis):
     kernel = dilated(tf.transpose(table, [1, 2, 0]), 2, axis.dilation)
     kernel = tf.pad(kernel, [[0, 0], [0, 0], [0, length - kernel.shape[-1]]])
     kernel = tf.roll(kernel, -axis.padding, axis=-1)
-    kernel = tf.math.conj(tf.signal.rfft(kernel))  # [k, u, f]
+    kernel = tf.math.conj(tf.signal.rfft(kernel))
+    kernel = tf.expand_dims(tf.expand_dims(kernel, 1), 3)  # [k, 1, u, 1, f]
     # Of an empty batch, `rfft` itself would leave the padding out.
     fill = [[0, 0]] * 4 + [[0, length - values.shape[-1]]]
-    values = tf.signal.rfft(tf.pad(values, fill), [length])  # [b, v, u, x, f]
-    products = [
-        kernel[:, None, u, None] * values[:, None, :, u]  # [b, k, v, x, f]
-        for u in range(kernel.shape[1])
-    ]
+    values = tf.signal.rfft(tf.pad(values, fill), [length])
+    values = tf.expand_dims(values, 1)  # [b, 1, v, u, x, f]
+    factors = tf.unstack(kernel, axis=2), tf.unstack(values, axis=3)
+    products = list(map(tf.multiply, *factors))  # [b, k, v, x, f]
     products = products[0] if len(products) == 1 else tf.add_n(products)
     lambdas = tf.signal.irfft(products, [length])
     last = (axis.queries - 1) * axis.stride + 1
-    return lambdas[..., :last][..., :: axis.stride]
+    lambdas = fitted(lambdas, [[0, 0]] * 4 + [[0, last - length]])
+    return lambdas if axis.stride == 1 else lambdas[..., :: axis.stride]
 
 
 def transform_length(axis):
@@ -93,12 +95,15 @@ def _lambdas_of_the_past(values, table, axis):
         pairs = tf.reshape(values, [batch, value_dim, intra, -1, 2, half])
         later = half_axis(axis, half)
         part = table[later.first : later.first + later.taps]
-        lambdas = _convolved(pairs[..., 0, :], part, later)
+        earlier, _ = tf.unstack(pairs, axis=-2)
+        lambdas = _convolved(earlier, part, later)
+        lambdas = tf.expand_dims(lambdas, 4)
         lambdas = tf.pad(
-            lambdas[..., None, :], [[0, 0]] * 4 + [[1, 0], [0, 0]]
+            lambdas, [[0, 0]] * 4 + [[1, 0], [0, 0]]
         )  # [b, k, v, x, 2, queries of half]
         total += tf.reshape(lambdas, tf.shape(total))
-    return total[..., : axis.queries]
+    fill = axis.queries - whole // axis.stride
+    return fitted(total, [[0, 0]] * 3 + [[0, fill]])
 
 
 def halvings(axis):
