@@ -100,8 +100,8 @@ def speed(found):
     rows = found["comparison"]
     rows = networks.faster(rows, networks.phases_seconds(rows))
     note = (
-        "The paper's 3.2 to 4.4 against EfficientNets are reached at the large "
-        "end alone. Accuracies are those of other people's recipes: "
+        "The paper's 3.2 to 4.4 against EfficientNets on TPUs are not reached. "
+        "Accuracies are those of other people's recipes: "
         "[comparison.md](comparison.md)"
     )
     claim(
