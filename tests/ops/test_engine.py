@@ -39,6 +39,8 @@ GEOMETRIES = {
     "strided sequence": [ops.same_axis(37, 9, 2)],
     "causal": [ops.causal_axis(37, 5)],
     "causal, dilated": [ops.causal_axis(23, 5, 1, 2)],
+    "causal, halved": [ops.causal_axis(300, 290)],
+    "causal, strided, halved": [ops.causal_axis(600, 550, 2)],
     "volume": [ops.same_axis(5, 3), ops.same_axis(6, 5), ops.same_axis(7, 3)],
 }
 
