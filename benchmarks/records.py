@@ -56,11 +56,17 @@ class Topic:
 
 def topics():
     """The rows of `results/README.md`: dict from name to `Topic`."""
-    found = {}
+    found, groups = {}, {}
     for line in (RESULTS / "README.md").read_text("utf-8").splitlines():
         cells = [tuple(re.findall("`([^`]+)`", x)) for x in line.split("|")]
-        if len(cells) == 6 and cells[1]:
-            found[cells[1][0]] = Topic(cells[1][0], *cells[2:5])
+        if len(cells) not in (4, 6) or not cells[1]:
+            continue
+        (name,), *others, code, _ = cells[1:]
+        code = tuple(y for x in code for y in groups.get(x, (x,)))
+        if others:
+            found[name] = Topic(name, *others, code)
+        else:  # a name for code of topics
+            groups[name] = code
     return found
 
 
