@@ -44,6 +44,7 @@ class Place:
         arguments: of its call by name, the first one first. Tensors are
             symbolic.
         followers: the layers that read what it returns.
+        is_output: whether the network, or the model that it is in, returns it.
 
     Examples:
         >>> def rule(layer, place):
@@ -58,6 +59,7 @@ class Place:
     output_shape: tuple[int | None, ...] | None
     arguments: dict[str, Any]
     followers: tuple[Any, ...]
+    is_output: bool
 
 
 Rule = Callable[[Any, Place], Any]
@@ -133,6 +135,7 @@ class _Replacing:
         self._copies = {}  # by id of the layer: (layer, its copy)
         self._new = {}  # by id, of layers that rules returned
         self._nodes = set()  # ids of the calls of the network
+        self._outputs = set()  # ids of what it and the models inside return
         self._sources = {}  # by id of a tensor: the lambda layer it comes from
         self.successions = []
 
@@ -141,6 +144,7 @@ class _Replacing:
         graph = graph_of(model)
         tensors = {}
         self._nodes.update(map(id, nodes(graph)))
+        self._outputs.update(map(id, tf.nest.flatten(graph.output)))
 
         def new_input(x):
             layer = _layer_of(x)
@@ -203,6 +207,7 @@ class _Replacing:
                 for after in layer._outbound_nodes
                 if id(after) in self._nodes
             ),
+            is_output=any(id(x) in self._outputs for x in outputs),
         )
 
     def _replacement(self, layer, place):

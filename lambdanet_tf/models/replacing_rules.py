@@ -215,9 +215,10 @@ def _lambda_of(layer, place, scope, arguments):
 def _bias_of(layer, place):
     """A batch normalization with the bias of a convolution, where it counts."""
     norm = tf.keras.layers.BatchNormalization
-    followed = [isinstance(after, norm) for after in place.followers]
+    readers = [isinstance(after, norm) for after in place.followers]
     is_linear = layer.activation in (None, tf.keras.activations.linear)
-    if not layer.use_bias or (is_linear and followed and all(followed)):
+    is_lost = readers and all(readers) and not place.is_output
+    if not layer.use_bias or (is_linear and is_lost):
         return []
     new = BatchNormalization(
         name=f"{layer.name}_norm", dtype=layer.dtype_policy

@@ -185,7 +185,8 @@ def export_model(
             stacklevel=2,
         )
     arrays = requests.examples_of(network, examples)
-    with new_version(destination, name, version) as (folder, final):
+    with new_version(destination, name, version) as new:
+        folder = new.folder
         signatures.save(folder, network)
         (folder / EXTRA_FOLDER).mkdir()
         requests.write_examples(folder, arrays)
@@ -207,7 +208,7 @@ def export_model(
             metadata=origin,
         )
         model_card.write(folder, name, network, origin, checksums)
-    return final
+    return new.final
 
 
 def options_for(run: Run, **changes: Any) -> ExportOptions:

@@ -7,6 +7,7 @@ gs://, which cannot rename folders, by copying `saved_model.pb` last.
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -22,6 +23,7 @@ from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import users_input
 from lambdanet_tf.files import FileError
+from lambdanet_tf.files import matching
 from lambdanet_tf.files import sha256_of
 
 MODEL_FILE = "saved_model.pb"
@@ -74,10 +76,23 @@ def newest_export(destination: str | os.PathLike) -> Folder:
     return _folder(written[max(written)])
 
 
+@dataclasses.dataclass
+class NewVersion:
+    """A version that is being written.
+
+    Attributes:
+        folder: to write into, a local one.
+        final: the version folder that it becomes at the end.
+    """
+
+    folder: pathlib.Path
+    final: Folder
+
+
 @contextlib.contextmanager
 def new_version(
     destination: str | os.PathLike, name: str, version: int | None = None
-) -> Iterator[tuple[pathlib.Path, Folder]]:
+) -> Iterator[NewVersion]:
     """Creates a version folder, complete or not at all.
 
     Args:
@@ -88,8 +103,8 @@ def new_version(
             never touched.
 
     Yields:
-        A local folder to write into, and the version folder that it becomes at
-        the end of the block. It is removed if the block fails.
+        A `NewVersion`, removed if the block fails. Without a version given it
+        becomes a higher one if another export has taken its own meanwhile.
 
     Raises:
         ValueError: if the name is no name for a folder, or the version exists
@@ -102,7 +117,7 @@ def new_version(
             f"begin with a letter or a digit. Received: name={name!r}."
         )
     place = _join(destination, name)
-    final = _folder(_join(place, _free_version(place, version)))
+    final = _free_folder(place, version)
     is_local = isinstance(final, pathlib.Path)
     try:
         if is_local:
@@ -110,15 +125,17 @@ def new_version(
         with tempfile.TemporaryDirectory(
             prefix="unfinished-", dir=place if is_local else None
         ) as scratch:
-            folder = pathlib.Path(scratch, os.path.basename(final))
-            folder.mkdir()  # with the rights that the user's mask leaves
-            yield folder, final
+            new = NewVersion(pathlib.Path(scratch, "version"), final)
+            new.folder.mkdir()  # with the rights that the user's mask leaves
+            yield new
+            if version is None:
+                new.final = final = _free_folder(place, version)
             if tf.io.gfile.exists(os.fspath(final)):
                 raise FileExistsError(f"{final} has been written meanwhile")
             if is_local:
-                folder.rename(final)
+                new.folder.rename(final)
             else:
-                _upload(folder, final)
+                _upload(new.folder, final)
     except (OSError, tf.errors.OpError) as error:
         raise FileError(
             f"Cannot write {final}: {error}. Nothing was left behind."
@@ -190,11 +207,8 @@ def checksums(folder: pathlib.Path) -> dict[str, str]:
 
 def _names(folder):
     """Names of the folders in a folder; none if it is not there."""
-    if not tf.io.gfile.isdir(os.fspath(folder)):
-        return []
-    # Some stores end the name of a folder in a slash.
-    names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
-    return [name for name in names if tf.io.gfile.isdir(_join(folder, name))]
+    paths = matching(os.fspath(folder), "*")
+    return [os.path.basename(path) for path in paths if tf.io.gfile.isdir(path)]
 
 
 def _join(folder, *names):
@@ -207,16 +221,16 @@ def _folder(path):
 
 
 @users_input()
-def _free_version(place, version):
+def _free_folder(place, version):
     taken = list_versions(place)
     if version is None:
-        return (taken[-1] if taken else 0) + 1
-    if positive_int("version", version) in taken:
+        version = (taken[-1] if taken else 0) + 1
+    elif positive_int("version", version) in taken:
         raise UserError(
             f"`version` must be new. Received: version={version}; "
             f"{place} holds {taken}. The next one is {taken[-1] + 1}."
         )
-    return version
+    return _folder(_join(place, version))
 
 
 def _upload(folder, final):

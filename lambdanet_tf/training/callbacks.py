@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.arguments import fraction
+from lambdanet_tf.files import matching
 from lambdanet_tf.files import sha256_of
 from lambdanet_tf.files import write_whole
 from lambdanet_tf.training.averages import Averages
@@ -184,12 +185,10 @@ class UseAverages(tf.keras.callbacks.Callback):
 
     def _backups(self):
         """The backups by their number of updates, in order."""
-        found = {}
-        if self._folder is not None and tf.io.gfile.isdir(self._folder):
-            for name in tf.io.gfile.listdir(self._folder):
-                match = re.fullmatch(r"averages-(\d+)\.npz", name)
-                if match:
-                    found[int(match[1])] = os.path.join(self._folder, name)
+        found, pattern = {}, r"averages-(\d+)\.npz"
+        for path in matching(self._folder or "", "averages-*.npz"):
+            if match := re.fullmatch(pattern, os.path.basename(path)):
+                found[int(match[1])] = path
         return dict(sorted(found.items()))
 
     def _restore(self, averages):
@@ -305,6 +304,8 @@ class KeepBest(tf.keras.callbacks.ModelCheckpoint):
                 "`filepath` must end in .keras or .h5, which is one file: it "
                 f"takes the place of the former one whole. Received: {filepath}"
             )
+        # Keras' messages would name the file before it has its name.
+        self._is_told = arguments.pop("verbose", 0) > 0
         super().__init__(filepath, monitor=monitor, **arguments)
         self._monitor, self._initial = monitor, self.best
         self._path, self._note = filepath, f"{filepath}.json"
@@ -346,6 +347,11 @@ class KeepBest(tf.keras.callbacks.ModelCheckpoint):
             write_whole(self._note, json.dumps(note).encode())
             self._kept = [new]
         tf.io.gfile.rename(self._unfinished, self._path, overwrite=True)
+        if self._is_told:
+            print(
+                f"\nEpoch {epoch + 1}: {self._monitor} improved to "
+                f"{self.best:.5f}, saved in {self._path}"
+            )
 
     def on_train_end(self, logs: Any = None) -> None:
         super().on_train_end(logs)

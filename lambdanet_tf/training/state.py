@@ -23,6 +23,7 @@ from lambdanet_tf.arguments import UserError
 from lambdanet_tf.environment import tf_variable
 from lambdanet_tf.files import FileError
 from lambdanet_tf.files import matching
+from lambdanet_tf.files import reason
 from lambdanet_tf.training.averages import Averages
 from lambdanet_tf.training.options import NotFinite
 
@@ -215,6 +216,7 @@ class TrainState:
 
         Raises:
             NotFinite: if a weight is not finite; nothing is written then.
+            OSError: if it cannot be written; the former ones stay.
         """
         self.check_weights()
         now = self.step, len(self.rows)
@@ -224,9 +226,12 @@ class TrainState:
         fields["version"] = __version__
         self._texts[0].assign(json.dumps(fields))
         self._texts[1].assign(self.best_weights)
-        tf.io.gfile.makedirs(folder)
         path = os.path.join(folder, "ckpt-{}-{}".format(*now))
-        self._checkpoint.write(path)
+        try:
+            tf.io.gfile.makedirs(folder)
+            self._checkpoint.write(path)
+        except (tf.errors.OpError, OSError) as error:
+            raise FileError(f"Cannot write {path}: {reason(error)}.") from error
         self._saved = now
         paths = checkpoint_paths(folder)
         older = paths[paths.index(path) :]  # Newer ones are damaged.
@@ -315,13 +320,11 @@ def _progress(path):
 
 def checkpoint_paths(folder: str) -> list[str]:
     """Returns the checkpoints of a folder, whole or not, the newest first."""
-    if not tf.io.gfile.isdir(folder):
-        return []
     found = {}
-    for name in tf.io.gfile.listdir(folder):
-        match = _NAME.fullmatch(name)
+    for file in matching(folder, "ckpt-*"):
+        match = _NAME.fullmatch(os.path.basename(file))
         if match:
-            path = os.path.join(folder, name.split(".")[0])
+            path = os.path.join(folder, match.string.split(".")[0])
             found[path] = int(match[1]), int(match[2] or 0)
     return sorted(found, key=lambda path: found[path], reverse=True)
 

@@ -149,6 +149,10 @@ def test_operations_shared_layers_and_several_inputs(rng):
     kinds = [type(layer).__name__ for layer in inner.layers[1:]]
     assert kinds == ["LambdaLayer", "BatchNormalization"]  # no second one
     assert np.all(np.isfinite(new(given)[0]))
+    # An output has its bias, whatever else reads it.
+    both = tf.keras.Model(shared.inputs, [convolution.output, shared.output])
+    new = models.replace_layers(both, models.convolution_rule())
+    assert len(new.layers) == 4
 
 
 @pytest.mark.parametrize(

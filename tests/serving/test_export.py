@@ -30,12 +30,12 @@ from tests.support.serving_run import export
 
 
 def write_version(base, version=None, name="m", has_rival=False):
-    with versions.new_version(base, name, version) as (folder, final):
-        (folder / "saved_model.pb").write_text("model")
-        assert not final.exists()  # A reader never sees half of it.
+    with versions.new_version(base, name, version) as new:
+        (new.folder / "saved_model.pb").write_text("model")
+        assert not new.final.exists()  # A reader never sees half of it.
         if has_rival:
-            final.mkdir()
-    return final
+            new.final.mkdir()
+    return new.final
 
 
 @pytest.mark.once
@@ -48,10 +48,12 @@ def test_versions_count_up_and_are_never_overwritten(tmp_path):
         write_version(tmp_path, 7)
     assert serving.newest_export(tmp_path) == third
     with pytest.raises(OSError, match="written meanwhile"):
-        write_version(tmp_path, has_rival=True)
+        write_version(tmp_path, 9, has_rival=True)
+    assert write_version(tmp_path, has_rival=True).name == "11"
     assert {f: f.stat().st_mtime_ns for f in first.rglob("*")} == before
-    assert sorted(os.listdir(tmp_path / "m")) == ["1", "7", "8", "9"]
-    assert os.listdir(tmp_path / "m" / "9") == []  # It is the rival's.
+    found = {x.name: os.listdir(x) for x in (tmp_path / "m").iterdir()}
+    assert found.keys() == {"1", "7", "8", "9", "10", "11"}
+    assert found["9"] == found["10"] == []  # They are the rivals'.
     assert first.stat().st_mode & 0o777 == 0o755
 
 

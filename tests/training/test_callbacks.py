@@ -213,7 +213,7 @@ def test_a_killed_fit_resumes_to_the_same_end(batches, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("is_damaged", [False, True])
 def test_the_best_epoch_survives_a_kill(
-    batches, tmp_path, monkeypatch, is_damaged
+    batches, tmp_path, monkeypatch, capsys, is_damaged
 ):
     """When a better one is noted; a damaged one gives way, which is said."""
     path, watch = str(tmp_path / "best.weights.h5"), Watch()
@@ -227,7 +227,7 @@ def test_the_best_epoch_survives_a_kill(
         rename(source, target, *arguments, **options)
 
     def fit_and_keep(fit, number):
-        options = {"mode": "max", "save_weights_only": True}
+        options = {"mode": "max", "save_weights_only": True, "verbose": 1}
         best = training.KeepBest(path, "score", **options)
         backup, _ = resumable(tmp_path)
         fit(small_model(), batches, [backup, watch, scores, best], epochs=4)
@@ -245,6 +245,9 @@ def test_the_best_epoch_survives_a_kill(
     with warns:
         fit_and_keep(fit, 3 if is_damaged else 1)
     assert set(os.listdir(tmp_path)) - {"backup"} == {"best.weights.h5"}
+    said = capsys.readouterr().out
+    assert f"saved in {path}" in said
+    assert ".new-" not in said
 
 
 @pytest.mark.once

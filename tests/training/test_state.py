@@ -134,6 +134,12 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path):
     assert make_state().restore(str(tmp_path))
 
 
+def test_a_checkpoint_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="Cannot write .*file/ckpt-1-0: "):
+        saved(tmp_path / "file")
+
+
 def test_too_little_room_is_an_error(tmp_path):
     folder = str(tmp_path / "not" / "yet")
     check_room(folder, 1000)
