@@ -122,8 +122,9 @@ def speed(found):
     )
     rows = [row for row in pairs if row.against != networks.NORM]
     note = (
-        "Ratios of whole networks move with the machine and its load: "
-        "[engine.md](engine.md#measured)"
+        "Letters: lambda layers (L) or convolutions (C) in each stage of "
+        "ResNet-50. Ratios of whole networks move with the machine and its "
+        "load: [engine.md](engine.md#measured)"
     )
     claim(
         "Networks with lambda layers are as fast as those without: theirs take",
