@@ -134,10 +134,8 @@ AGAIN = ("regret", "attention", "versions", "networks", "floor", "exports")
 QUICK = ("rounding", "timm", "runtimes", "training", "tpu", "tpu_choices")
 MARKS = {**dict.fromkeys(QUICK, ()), "mixers": pytest.mark.thorough}
 CASES = [
-    pytest.param(
-        words, id=words[0], marks=MARKS.get(words[0], pytest.mark.slow)
-    )
-    for words in map(shlex.split, SCRIPTS.splitlines())
+    pytest.param(x, id=x[0], marks=MARKS.get(x[0], pytest.mark.slow))
+    for x in map(shlex.split, SCRIPTS.splitlines())
 ]
 
 

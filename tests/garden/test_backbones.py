@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import models
+from tests.support import networks
 
 garden = pytest.importorskip("lambdanet_tf.garden", exc_type=ImportError)
 exp_factory = pytest.importorskip("official.core.exp_factory")
@@ -45,11 +46,6 @@ def build(size=32, regularizer=None, kind="lambda_resnet", **fields):
     )
 
 
-def assert_weights(backbone, wanted):
-    for name, weight in models.named_weights(backbone).items():
-        np.testing.assert_array_equal(weight, wanted[name], err_msg=name)
-
-
 def test_features_are_those_of_our_network(rng):
     backbone = build()
     images = rng.integers(0, 256, (2, 32, 32, 3)).astype(np.uint8)
@@ -62,9 +58,7 @@ def test_features_are_those_of_our_network(rng):
     wanted = network(tf.cast(images, tf.float32), training=False)
     assert sorted(found) == ["2", "3"]
     for level, name in (("2", "c2"), ("3", "c3")):
-        np.testing.assert_allclose(
-            found[level], wanted[name], rtol=1e-4, atol=1e-5
-        )
+        np.testing.assert_allclose(found[level], wanted[name], 1e-4, 1e-5)
         assert found[level].shape[1:] == backbone.output_specs[level][1:]
 
 
@@ -90,7 +84,7 @@ def test_begins_from_a_weight_file(tmp_path):
     path = tmp_path / "weights.npz"
     models.save_weights(source, path)
     backbone = build(weights=str(path))
-    assert_weights(backbone, models.named_weights(source))
+    networks.assert_weights(backbone, source)
 
 
 def test_mobile_networks_have_the_map_of_their_classifier():
@@ -147,9 +141,8 @@ def test_experiments_survive_their_yaml_file(name, tmp_path):
     params.override({"task": {"model": {"backbone": {"lambda_resnet": TINY}}}})
     path = str(tmp_path / "params.yaml")
     hyperparams.save_params_dict_to_yaml(params, path)
-    read = hyperparams.override_params_dict(
-        exp_factory.get_exp_config(name), path, is_strict=True
-    )
+    read = exp_factory.get_exp_config(name)
+    read = hyperparams.override_params_dict(read, path, is_strict=True)
     assert read.as_dict() == params.as_dict()
     assert isinstance(read.task.model.backbone, garden.Backbone)
     typo = "task.model.backbone.lambda_resnet.depth=50"

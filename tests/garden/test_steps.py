@@ -52,10 +52,8 @@ def test_three_steps_are_those_of_train_py(rng):
         kernel_regularizer=tf.keras.regularizers.L2(recipe.weight_decay / 2),
     )
     kernel, bias = model.layers[-1].weights
-    weights = models.named_weights(model.backbone) | {
-        "predictions/kernel": kernel,
-        "predictions/bias": bias,
-    }
+    head = {"predictions/kernel": kernel, "predictions/bias": bias}
+    weights = models.named_weights(model.backbone) | head
     before = {name: weight.numpy() for name, weight in weights.items()}
     models.set_weights(network, before, "the Model Garden's model")
 

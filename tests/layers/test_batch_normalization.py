@@ -10,6 +10,7 @@ from tests.support import checks
 pytestmark = pytest.mark.every_lane
 EPSILON, MOMENTUM = 1e-3, 0.8
 MOMENTS = np.mean, np.var
+_OF_FOUR = pytest.param((2, 3, 0, 1), False, marks=pytest.mark.slow)
 
 
 def normalized(x, weights, training):
@@ -29,9 +30,8 @@ def normalized(x, weights, training):
 
 
 def built(shape, rng, **arguments):
-    layer = layers.BatchNormalization(
-        momentum=MOMENTUM, epsilon=EPSILON, **arguments
-    )
+    arguments |= {"momentum": MOMENTUM, "epsilon": EPSILON}
+    layer = layers.BatchNormalization(**arguments)
     layer.build(shape)
     layer.set_weights([rng.uniform(0.5, 2.0, w.shape) for w in layer.weights])
     return layer
@@ -65,13 +65,10 @@ def test_values_and_averages(rank, training, rng):
         layer.set_weights(weights)
         step = step_of(layer, upstream, training=training)
         found.append(step(tf.constant(x, dtype)))
-    for exact, ours in zip(*found, strict=True):
-        checks.assert_close(ours, exact, 2e-5)
-    expected, mean, variance = normalized(x, weights, training)
-    checks.assert_close(found[1][0], expected, 1e-5)
-    after = layer.get_weights()
-    checks.assert_close(after[2], mean, 1e-5)
-    checks.assert_close(after[3], variance, 1e-5)
+    exact, ours = found
+    checks.assert_each_close(ours, exact, 2e-5)
+    after = ours[0], *layer.get_weights()[2:]
+    checks.assert_each_close(after, normalized(x, weights, training), 1e-5)
 
 
 @pytest.mark.representatives(14)  # all: each form has averages of its own
@@ -109,9 +106,8 @@ def test_it_is_one_operation_where_there_is_one(
         weights[2:] = [f(seen, tuple(range(seen.ndim - 1))) for f in MOMENTS]
     expected = np.moveaxis(normalized(rows, weights, False)[0], -1, axis)
     traced = tf.function(lambda x: layer(x, training=training, mask=mask))
-    checks.assert_close(traced(x), expected, 1e-5)
-    checks.assert_close(layer.moving_mean, mean, 1e-5)
-    checks.assert_close(layer.moving_variance, variance, 1e-5)
+    after = traced(x), layer.moving_mean, layer.moving_variance
+    checks.assert_each_close(after, (expected, mean, variance), 1e-5)
     graph = traced.get_concrete_function(x).graph
     names = {operation.type for operation in graph.get_operations()}
     unfused = dtype == "float64" or (masked and training)
@@ -170,8 +166,7 @@ def test_batches_of_no_value_or_one(shape, mask, values, compiled, rng):
     step = tf.function(step, jit_compile=True) if compiled else step
     x = tf.constant(rng.normal(size=shape), tf.float32)
     outputs, *gradients = step(x)
-    for tensor in (outputs, *gradients):
-        assert np.isfinite(tensor).all()
+    assert all(np.isfinite(x).all() for x in (outputs, *gradients))
     averages = weights[2:]
     if values:
         first, output = (np.reshape(a, [-1, 2])[:1] for a in (x, outputs))
@@ -200,13 +195,7 @@ def test_padding_may_be_anything(rng):
         np.testing.assert_array_equal(infinite, zero)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "is_masked"),
-    [
-        ((3, 2), True),
-        pytest.param((2, 3, 0, 1), False, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("sizes", "is_masked"), [((3, 2), True), _OF_FOUR])
 def test_replicas_share_a_batch(
     sizes, is_masked, two_replicas, four_replicas, rng
 ):

@@ -18,7 +18,6 @@ from tests.support import cases
 from tests.support import checks
 from tests.support.arrays import assert_same
 from tests.support.cases import CASES
-from tests.support.checks import assert_all_close
 from tests.support.random_layers import built
 
 _SMALL = {"filters": 6, "num_heads": 2, "key_dim": 3}
@@ -99,7 +98,7 @@ def test_unknown_sizes_are_computed_or_refused(rng):
             expected[case.name] = model.get_layer(case.name)(x)
             computed = case.make().compute_output_shape(larger)
             assert tuple(computed) == tuple(expected[case.name].shape)
-        assert_all_close(traced(data), expected, 1e-5)
+        checks.assert_all_close(traced(data), expected, 1e-5)
     for name in {*ops.implementations(2)} - {"auto", "conv2d", "depthwise"}:
         layer = layers.LambdaLayer(**_SMALL, scope=3, implementation=name)
         with pytest.raises(ValueError, match="static"):
@@ -116,10 +115,8 @@ def test_every_trainable_weight_has_a_gradient(rng):
         weights |= {(case.name, v.name, i): v for i, v in variables}
     with tf.GradientTape() as tape:
         outputs = model(cases.joint_data(3), training=True)
-        loss = sum(
-            tf.reduce_sum(output * rng.normal(size=output.shape))
-            for output in outputs.values()
-        )
+        terms = [x * rng.normal(size=x.shape) for x in outputs.values()]
+        loss = sum(map(tf.reduce_sum, terms))
     for name, gradient in tape.gradient(loss, weights).items():
         assert gradient is not None, name
         gradient = tf.convert_to_tensor(gradient).numpy()
@@ -138,7 +135,7 @@ def test_graph_equals_eager_and_is_traced_once(rows):
     graph = tf.function(call)
     for seed in (0, 1):
         data = cases.joint_data(seed=seed, rows=rows)
-        assert_all_close(graph(data), model(data), 1e-6)
+        checks.assert_all_close(graph(data), model(data), 1e-6)
     assert len(traces) == 1
 
 
@@ -161,7 +158,7 @@ def test_xla(rows):
     for found, expected in zip(
         compiled(data, images), outputs_and_gradients(data, images), strict=True
     ):
-        assert_all_close(found, expected, 1e-5)
+        checks.assert_all_close(found, expected, 1e-5)
 
 
 @pytest.mark.slow
@@ -180,9 +177,8 @@ def test_a_batch_without_examples_changes_nothing(rows):
     def step(empty):
         with tf.GradientTape() as tape:
             outputs = model(empty, training=True)
-            loss = sum(
-                tf.reduce_sum(outputs[x.name]) for x in rows if x.batched
-            )
+            batched = [outputs[x.name] for x in rows if x.batched]
+            loss = sum(map(tf.reduce_sum, batched))
         return outputs, tape.gradient(loss, variables)
 
     outputs, gradients = step({name: x[:0] for name, x in data.items()})
@@ -220,9 +216,9 @@ def test_files_are_bit_equal(rows, tmp_path):
         if model.get_layer(case.name).weights:
             checks.assert_far(fresh[case.name], expected[case.name], 1e-3)
     restored.load_weights(tmp_path / "model.weights.h5")
-    assert_all_close(restored(data), expected, 0)
+    checks.assert_all_close(restored(data), expected, 0)
     restored = tf.keras.models.load_model(tmp_path / "model.keras")
-    assert_all_close(restored(data), expected, 0)
+    checks.assert_all_close(restored(data), expected, 0)
     assert restored.count_params() == model.count_params()
     for case in rows:
         assert type(restored.get_layer(case.name)) is case.layer
@@ -287,6 +283,6 @@ def test_two_replicas_equal_one_device(rows, two_replicas):
     of_each = two_replicas.experimental_local_results
     (outputs, gradients), (expected, whole) = run(parts), step(single, data)
     outputs = {name: tf.concat(of_each(x), 0) for name, x in outputs.items()}
-    assert_all_close(outputs, expected, 1e-6)
+    checks.assert_all_close(outputs, expected, 1e-6)
     halves = [sum(of_each(gradient)) for gradient in gradients]
     checks.assert_each_close(halves, whole, 1e-5)

@@ -97,9 +97,8 @@ def test_without_positions_it_is_keras_attention(form, rng):
     size = {"filters": 10, "num_heads": HEADS, "key_dim": 3}
     arguments = {**size, "position_embedding": None, "causal": causal}
     layer = random_layers.attention(x, **arguments, call=call)
-    keras = tf.keras.layers.MultiHeadAttention(
-        HEADS, key_dim=3, value_dim=5, use_bias=False, output_shape=10
-    )
+    sizes = {"key_dim": 3, "value_dim": 5, "output_shape": 10}
+    keras = tf.keras.layers.MultiHeadAttention(HEADS, use_bias=False, **sizes)
     keras(x, context)
     kernels = [
         np.reshape(checks.raw(kernel), [kernel.shape[0], HEADS, -1])

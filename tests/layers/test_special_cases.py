@@ -33,9 +33,8 @@ def softmax(x, axis):
 def test_content_lambdas_are_linear_attention(rng):
     """Shen et al., arXiv:1812.01243, eq. 5: rho(Q) (rho(K)^T V), per head."""
     x = rng.normal(size=[2, 11, 7])
-    layer, weights = built(
-        x, **_SIZE, **_CONTENT, query_normalization="softmax"
-    )
+    settings = {**_CONTENT, "query_normalization": "softmax"}
+    layer, weights = built(x, **_SIZE, **settings)
     parts = []
     for head in range(2):
         queries, keys, values = (
@@ -72,17 +71,15 @@ def test_a_lambda_per_position_is_spatial_attention(rng):
     """
     channels = 6
     x = rng.normal(size=[2, 9, 8, channels])
-    layer, weights = built(
-        x, num_heads=channels, key_dim=1, use_content=False, scope=7
-    )
+    settings = {"use_content": False, "scope": 7}
+    layer, weights = built(x, num_heads=channels, key_dim=1, **settings)
     layer.query.kernel.assign(np.eye(channels))
     layer.value.kernel.assign(np.full([channels, 1], 1 / channels))
     window = np.reshape(weights["embeddings"], [7, 7])
     padded = np.pad(x.mean(axis=-1), [(0, 0), (3, 3), (3, 3)])
     gates = sum(
         window[i, j] * padded[:, i : i + 9, j : j + 8]
-        for i in range(7)
-        for j in range(7)
+        for i, j in np.ndindex(7, 7)
     )
     checks.assert_close(layer(x), x * np.expand_dims(gates, -1), 1e-12)
 
@@ -92,9 +89,8 @@ def test_a_lambda_per_position_is_spatial_attention(rng):
 def test_scope_that_covers_the_map_is_global(implementation, rng):
     x = random_layers.normal(rng, 2, 3, 5, 7)
     everywhere = random_layers.built(x, **_SIZE)
-    window = layers.LambdaLayer(
-        **_SIZE, scope=(5, 9), implementation=implementation
-    )
+    settings = {"scope": (5, 9), "implementation": implementation}
+    window = layers.LambdaLayer(**_SIZE, **settings)
     window(x)
     random_layers.copy_weights(everywhere, window)
     checks.assert_close(window(x), everywhere(x), 1e-5)
@@ -106,22 +102,17 @@ def test_mask_kinds_agree(rng):
     layer = random_layers.built(x, **_SIZE, scope=3)
     mask = rng.integers(0, 2, [15, 15])
     real = rng.integers(0, 2, [2, 15])
+    masks = {"attention_mask": mask, "context_mask": real.reshape(2, 3, 5)}
     expected = layer(x, attention_mask=mask, context_mask=real)
     checks.assert_far(layer(x, attention_mask=mask), expected)
     checks.assert_far(layer(x, context_mask=real), expected)
     for kind in (bool, np.float32, np.float64):
-        output = layer(
-            x,
-            attention_mask=tf.constant(mask.astype(kind)),
-            context_mask=tf.constant(real.reshape(2, 3, 5).astype(kind)),
-        )
-        checks.assert_close(output, expected, 1e-6)
+        call = {n: tf.constant(m.astype(kind)) for n, m in masks.items()}
+        checks.assert_close(layer(x, **call), expected, 1e-6)
     # Padding is a mask that is the same for every query of an example.
     for example in range(2):
-        joint = mask * real[example]
-        checks.assert_close(
-            layer(x, attention_mask=joint)[example], expected[example], 1e-5
-        )
+        output = layer(x, attention_mask=mask * real[example])
+        checks.assert_close(output[example], expected[example], 1e-5)
 
 
 @pytest.mark.once

@@ -76,11 +76,9 @@ _POSITION_EMBEDDINGS = {
 def test_config_tells_the_truth(layer_type):
     parameters = inspect.signature(layer_type.__init__).parameters
     names = [name for name in parameters if name not in ("self", "kwargs")]
-    required = {
-        name: EVERY_ARGUMENT[name]
-        for name in names
-        if parameters[name].default is inspect.Parameter.empty
-    }
+    empty = inspect.Parameter.empty
+    required = [name for name in names if parameters[name].default is empty]
+    required = {name: EVERY_ARGUMENT[name] for name in required}
     ordinary = checks.plain(layer_type(**required).get_config())
     for name in [*names, "dtype", "trainable", "name"]:
         value = EVERY_ARGUMENT[name]

@@ -197,20 +197,12 @@ def test_plans_count_what_is_executed(implementation, depth):
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_global_sequence_of_4096_positions(causal, implementation, rng):
     length, heads, keys, values = 4096, 2, 4, 3
-    layer = layers.LambdaLayer(
-        heads * values,
-        num_heads=heads,
-        key_dim=keys,
-        causal=causal,
-        use_batch_norm=False,
-        implementation=implementation,
-    )
+    size = {"num_heads": heads, "key_dim": keys, "use_batch_norm": False}
+    settings = {"causal": causal, "implementation": implementation}
+    layer = layers.LambdaLayer(heads * values, **size, **settings)
     x = rng.normal(size=[1, length, 5]).astype(np.float32)
     output = layer(x).numpy()
-    weights = {
-        name: checks.raw(variable).numpy().astype(np.float64)
-        for name, variable in checks.reference_weights(layer).items()
-    }
+    weights, _ = checks.split_point(layer, {})
     table, v = weights["embeddings"][..., 0], x[0] @ weights["value"]
     for now in (0, 63, 64, 2047, 2048, 3000, length - 1):
         seen = np.arange(now + 1 if causal else length)
@@ -234,7 +226,7 @@ def test_plans_name_what_they_passed_over():
 # arrays are stored in tiles, the batch comes last if it fills them: measured on
 # none, but what docs/tpu_compile.md estimates.
 @pytest.mark.parametrize(
-    ("line", "arguments", "algorithm"),
+    ("line", "arguments", "chosen"),
     [
         ((7, 23, 128), {"device": "cpu"}, "query_first"),
         ((56, 23, 128), {"device": "cpu"}, "fourier"),
@@ -247,11 +239,9 @@ def test_plans_name_what_they_passed_over():
         ((28, 23, 256), {"device": "tpu", "batch": 32}, "query_first"),
     ],
 )
-def test_the_choice_follows_geometry_batch_and_device(
-    line, arguments, algorithm
-):
+def test_the_choice_follows_geometry_batch_and_device(line, arguments, chosen):
     plan = paper_layer_plan(*line, **arguments)
-    assert plan.algorithm == algorithm
+    assert plan.algorithm == chosen
     # No other device stores arrays in tiles.
     tiles = arguments["device"] == "tpu"
     assert ("fourier_tpu" in considered(plan)) == tiles

@@ -25,9 +25,8 @@ def axes(draw):
     """(size, kernel, stride, dilation, padding) of one axis."""
     size = draw(strategies.integers(1, 9))
     kernel = draw(strategies.sampled_from([1, 3, 5, 7]))
-    stride, dilation = draw(
-        strategies.sampled_from([(1, 1), (1, 2), (1, 3), (2, 1), (3, 1)])
-    )
+    steps = [(1, 1), (1, 2), (1, 3), (2, 1), (3, 1)]
+    stride, dilation = draw(strategies.sampled_from(steps))
     padding = draw(strategies.sampled_from(["same", "valid", "causal"]))
     if padding == "valid":
         size += (kernel - 1) * dilation
@@ -54,11 +53,10 @@ def test_relative_index(drawn):
     context = list(np.ndindex(*geometry.context))
     assert index.shape == (len(grid), len(context))
     for n, m in np.ndindex(index.shape):
+        by_axis = zip(queries, grid[n], context[m], drawn, strict=True)
         entry = tuple(
             oracle.table_index(q[i], p, size, kernel, dilation, padding)
-            for q, i, p, (size, kernel, _, dilation, padding) in zip(
-                queries, grid[n], context[m], drawn, strict=True
-            )
+            for q, i, p, (size, kernel, _, dilation, padding) in by_axis
         )
         if None not in entry:
             expected[n, m] = table[entry]
@@ -71,16 +69,13 @@ def test_content_lambda(normalization, masked, rng):
     keys = rng.normal(size=[2, 11, 3, 2])
     values = rng.normal(size=[2, 11, 5, 2])
     real = rng.integers(0, 2, [2, 11]).astype(bool) if masked else None
-    output = ops.content_lambda(
-        tf.constant(keys), tf.constant(values), normalization, real
-    )
+    tensors = tf.constant(keys), tf.constant(values)
+    output = ops.content_lambda(*tensors, normalization, real)
     for b in range(2):
         allowed = np.arange(11) if real is None else np.flatnonzero(real[b])
         normalized = oracle.NORMALIZATIONS[normalization](keys[b, allowed])
-        expected = sum(
-            key @ values[b, m].T
-            for key, m in zip(normalized, allowed, strict=True)
-        )
+        pairs = zip(normalized, allowed, strict=True)
+        expected = sum(key @ values[b, m].T for key, m in pairs)
         checks.assert_close(output[b], expected, 1e-12)
 
 
@@ -136,12 +131,9 @@ def test_causal_content_output(length, far, shift, normalization, rng):
     keys = shift + rng.normal(size=[2, length, 2, intra])
     keys += far * (rng.uniform(size=keys.shape) < 0.02)
     keys -= far * (rng.uniform(size=keys.shape) < 0.02)
-    arrays = (
-        rng.normal(size=[2, length, 3, 2]),
-        keys,
-        rng.normal(size=[2, length, 2, intra]),
-    )
-    found, expected = both_contents(arrays, normalization)
+    queries = rng.normal(size=[2, length, 3, 2])
+    values = rng.normal(size=[2, length, 2, intra])
+    found, expected = both_contents((queries, keys, values), normalization)
     # Those of the only key are zero, but for rounding.
     scale = max(np.abs(x).max() for x in expected)
     assert_same(found, expected, atol=1e-12 * scale)
@@ -151,12 +143,10 @@ def test_causal_content_output(length, far, shift, normalization, rng):
 def test_causal_content_of_a_wide_spread_in_float32(spread, rng):
     """Neither sums of exponentials nor their squares leave the range."""
     keys = spread * rng.normal(size=[2, 300, 3, 1])
-    arrays = (
-        rng.normal(size=[2, 300, 2, 3]),
-        keys + np.linspace(0, spread, 300)[:, None, None],
-        rng.normal(size=[2, 300, 4, 1]),
-    )
-    arrays = [array.astype(np.float32) for array in arrays]
+    keys += np.linspace(0, spread, 300)[:, None, None]
+    queries = rng.normal(size=[2, 300, 2, 3])
+    values = rng.normal(size=[2, 300, 4, 1])
+    arrays = [x.astype(np.float32) for x in (queries, keys, values)]
     found, expected = both_contents(arrays, "softmax", tf.float32)
     checks.assert_each_close(found, expected, 2e-5)
 
@@ -164,21 +154,17 @@ def test_causal_content_of_a_wide_spread_in_float32(spread, rng):
 def test_same_geometry_as_tensorflow(rng):
     # The sizes and alignment of SAME and VALID, from TensorFlow itself.
     windows = [(3, 1, 1), (3, 2, 1), (5, 3, 1), (3, 1, 2), (7, 1, 1)]
-    for size, window, padding in itertools.product(
-        range(1, 12), windows, ("same", "valid")
-    ):
+    cases = itertools.product(range(1, 12), windows, ("same", "valid"))
+    for size, window, padding in cases:
         kernel, stride, dilation = window
         if padding == "valid" and size <= (kernel - 1) * dilation:
             continue
         x = rng.normal(size=[1, size, 1])
         table = rng.normal(size=[kernel, 1, 1])
-        expected = tf.nn.convolution(
-            x, table, stride, padding.upper(), dilations=dilation
-        )
-        output = checks.position_output(
-            tf.ones([1, expected.shape[1], 1, 1], tf.float64),
-            tf.constant(x[..., None]),
-            tf.constant(table),
-            ops.Geometry.of([axis_of(size, *window, padding)]),
-        )
+        settings = {"padding": padding.upper(), "dilations": dilation}
+        expected = tf.nn.convolution(x, table, stride, **settings)
+        queries = tf.ones([1, expected.shape[1], 1, 1], tf.float64)
+        tensors = queries, tf.constant(x[..., None]), tf.constant(table)
+        geometry = ops.Geometry.of([axis_of(size, *window, padding)])
+        output = checks.position_output(*tensors, geometry)
         checks.assert_close(output[..., 0], expected, 1e-12)

@@ -7,6 +7,7 @@ from tests.support import attention_oracle
 from tests.support import oracle
 
 pytestmark = pytest.mark.once
+_SEEN = np.array([[1, 0, 1], [0, 0, 0], [1, 1, 1]])
 
 
 def three_positions():
@@ -26,13 +27,9 @@ def test_two_by_two_image_by_hand():
     # The table is 1 at offset (0, 0), 10 at (0, 1), 100 at (1, 0), else 0.
     table = np.zeros([3, 3, 1, 1])
     table[1, 1], table[1, 2], table[2, 1] = 1, 10, 100
-    weights = {
-        "query": np.array([[1.0]]),
-        "key": np.array([[0.0]]),
-        "value": np.array([[1.0]]),
-        "embeddings": table,
-        "position_bias": np.array([1000.0]),
-    }
+    numbers = {"query": 1.0, "key": 0.0, "value": 1.0}
+    weights = {name: np.array([[x]]) for name, x in numbers.items()}
+    weights |= {"embeddings": table, "position_bias": np.array([1000.0])}
     pixels = np.array([1.0, 2.0, 3.0, 4.0])
     image = pixels.reshape(1, 2, 2, 1)
     output = oracle.lambda_layer(image, weights, num_heads=1, key_dim=1)
@@ -47,20 +44,12 @@ def test_two_by_two_image_by_hand():
     ("arguments", "expected"),
     [
         ({"causal": True}, [10, 50 / 3, 140 / 6]),
-        (
-            {"attention_mask": np.array([[1, 0, 1], [0, 0, 0], [1, 1, 1]])},
-            [100 / 4, 0, 140 / 6],
-        ),
+        ({"attention_mask": _SEEN}, [100 / 4, 0, 140 / 6]),
     ],
 )
 def test_softmax_of_what_is_permitted_by_hand(arguments, expected):
-    output = oracle.lambda_layer(
-        *three_positions(),
-        num_heads=1,
-        key_dim=1,
-        use_position=False,
-        **arguments,
-    )
+    size = {"num_heads": 1, "key_dim": 1, "use_position": False}
+    output = oracle.lambda_layer(*three_positions(), **size, **arguments)
     np.testing.assert_allclose(output.ravel(), expected, rtol=1e-14)
 
 
@@ -76,9 +65,8 @@ def test_attention_by_hand(causal, expected):
     # position 0: 1, 2 2; of 1: 1/2, 2, 3 2; of 2: 2/2, 3.
     inputs, weights = three_positions()
     weights["axis1_embedding"] = np.log([0.5, 1, 2]).reshape(3, 1, 1)
-    output = attention_oracle.relative_attention(
-        inputs, weights, num_heads=1, scope=3, causal=causal
-    )
+    settings = {"num_heads": 1, "scope": 3, "causal": causal}
+    output = attention_oracle.relative_attention(inputs, weights, **settings)
     np.testing.assert_allclose(output.ravel(), expected, rtol=1e-14)
 
 
@@ -107,9 +95,8 @@ def test_loops_equal_one_einsum(rng):
     kernels = {name: rng.normal(size=shapes[name]) for name in shapes}
     weights = {name: w.reshape(7, -1) for name, w in kernels.items()}
     weights["embeddings"] = table
-    output = oracle.lambda_layer(
-        x, weights, num_heads=2, key_dim=3, intra_depth=2
-    )
+    size = {"num_heads": 2, "key_dim": 3, "intra_depth": 2}
+    output = oracle.lambda_layer(x, weights, **size)
     q, k, v = (np.tensordot(x, kernel, 1) for kernel in kernels.values())
     k = np.exp(k) / np.exp(k).sum(axis=1, keepdims=True)
     pairs = table[4 + np.arange(5) - np.arange(5)[:, None]]

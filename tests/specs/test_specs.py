@@ -37,9 +37,8 @@ def test_recommendations_are_those_of_the_largest_run():
 
 
 def test_a_spec_survives_json():
-    spec = dataclasses.replace(
-        RESNET_50, stages=("CL", "S", "X", "PA"), attention_scope=(3, 5)
-    )
+    changes = {"stages": ("CL", "S", "X", "PA"), "attention_scope": (3, 5)}
+    spec = dataclasses.replace(RESNET_50, **changes)
     fields = json.loads(json.dumps(dataclasses.asdict(spec)))
     assert specs.ResNetSpec(**fields) == spec
 
@@ -52,9 +51,8 @@ def test_total_stride():
 
 
 def test_drop_path_schedules():
-    spec = dataclasses.replace(
-        RESNET_50, stages=("CC", "C", "C", "C"), drop_path_rate=0.5
-    )
+    changes = {"stages": ("CC", "C", "C", "C"), "drop_path_rate": 0.5}
+    spec = dataclasses.replace(RESNET_50, **changes)
     assert drop_rates(spec) == pytest.approx([0.2, 0.2, 0.3, 0.4, 0.5])
     spec = dataclasses.replace(spec, drop_path_schedule="block")
     assert drop_rates(spec) == pytest.approx([0, 0.125, 0.25, 0.375, 0.5])

@@ -85,9 +85,8 @@ class Case:
             if free:
                 shape = (*(None for _ in shape[:-1]), shape[-1])
             dtype = "bool" if name == "context_mask" else "float32"
-            tensors[name] = tf.keras.Input(
-                shape, name=prefix + name, dtype=dtype
-            )
+            told = {"name": prefix + name, "dtype": dtype}
+            tensors[name] = tf.keras.Input(shape, **told)
         return tensors
 
     def model(self, layer=None, **kwargs):
@@ -114,6 +113,12 @@ _OBJECTS = {
 }
 _PADDED = {"scope": 3, "context_mask": _IMAGE[:-1]}
 _OTHER = {"context": (13, 5), "context_mask": (13,)}
+_NORMALIZED = {"key_normalization": "l2", "query_normalization": "softmax"}
+_SINGLE = {"filters": None, "num_heads": 5, "use_batch_norm": False}
+_EXPLICIT = {"position_embedding": "explicit", "intra_depth": 2}
+_GIVEN = {"context": (2, 3, 7), "embeddings": (11, 6, 3, 2)}
+_PAST = {"padding": "causal", "dilation_rate": 2}
+_TABLE = {"key_dim": 3, "intra_depth": 2, "scope": (3, 5), "num_heads": 2}
 _FIELDS = {field.name for field in dataclasses.fields(Case)}
 
 
@@ -129,45 +134,27 @@ _window = functools.partial(_lambda, any_size=True)
 _conv = functools.partial(_any, layers.LambdaConv, **_SMALL)
 _attention = functools.partial(_row, layers.RelativeAttention, **_SMALL)
 _local = functools.partial(_attention, any_size=True)
+_table = functools.partial(_row, layers.RelativePositionEmbedding)
 
 CASES = [
     _lambda("global", _IMAGE, 8),
     _window("depthwise", _IMAGE, 8, **_OBJECTS, implementation="depthwise"),
     _window("conv2d", _IMAGE, 8, scope=3, implementation="conv2d"),
     _lambda("multi_head", _IMAGE, 8, multi_head=True, scope=3, intra_depth=2),
-    _lambda(
-        "normalizations",
-        _LINE,
-        4,
-        filters=None,
-        num_heads=5,
-        key_normalization="l2",
-        query_normalization="softmax",
-        use_batch_norm=False,
-    ),
+    _lambda("normalizations", _LINE, 4, **_SINGLE, **_NORMALIZED),
     _window("causal", _LINE, 8, causal=True, scope=5, use_batch_norm=True),
     _lambda("causal_global", (37, 5), 8, causal=True, use_batch_norm=True),
     _lambda("mask", _LINE, 8, attention_mask=_band(11)),
     _lambda("padding", _IMAGE, 8, **_PADDED),
     _lambda("context", _IMAGE, 7, use_position=False, **_OTHER),
-    _lambda(
-        "explicit",
-        _LINE,
-        7,
-        position_embedding="explicit",
-        intra_depth=2,
-        context=(2, 3, 7),
-        embeddings=(11, 6, 3, 2),
-    ),
+    _lambda("explicit", _LINE, 7, **_EXPLICIT, **_GIVEN),
     _lambda("position_only", _IMAGE, 7, use_content=False),
     _lambda("position_bias", _IMAGE, 9, use_position_bias=True, **_PADDED),
     _lambda("volume", _VOLUME, 8, scope=(1, 3, 3)),
     _conv("conv_strided", _IMAGE, 8, kernel_size=3, strides=2),
     _conv("conv_dilated", _IMAGE, 8, kernel_size=(3, 5), dilation_rate=(2, 1)),
     _conv("conv_valid", _VOLUME, 8, kernel_size=(1, 3, 3), padding="valid"),
-    _conv(
-        "conv_past", _LINE, 4, kernel_size=3, padding="causal", dilation_rate=2
-    ),
+    _conv("conv_past", _LINE, 4, kernel_size=3, **_PAST),
     _attention("attention_global", _IMAGE, 5),
     _local("attention_local", _IMAGE, 5, **_OBJECTS),
     _attention("attention_padding", _IMAGE, 5, **_PADDED),
@@ -179,14 +166,7 @@ CASES = [
     _attention("cross_attention", _IMAGE, 3, position_embedding=None, **_OTHER),
     _local("attention_past", _LINE, 3, causal=True, scope=5, use_content=False),
     _local("attention_volume", _VOLUME, 6, scope=(1, 3, 3)),
-    Case(
-        "embedding",
-        layers.RelativePositionEmbedding,
-        {"key_dim": 3, "intra_depth": 2, "scope": (3, 5), "num_heads": 2},
-        _IMAGE,
-        batched=False,
-        trainable=1,
-    ),
+    _table("embedding", _IMAGE, 1, batched=False, **_TABLE),
     _any(layers.SqueezeExcite, "squeeze_excite", _IMAGE, 4, ratio=0.5),
     _any(layers.StochasticDepth, "stochastic_depth", _IMAGE, rate=0.3),
     _any(layers.BatchNormalization, "norm", _IMAGE, 2, epsilon=0.01),

@@ -14,10 +14,8 @@ def dense(x, weights, name):
 
 
 def norm(x, weights, name):
-    scale, offset, mean, variance = (
-        weights[f"{name}_norm/{part}"]
-        for part in ("gamma", "beta", "moving_mean", "moving_variance")
-    )
+    parts = "gamma", "beta", "moving_mean", "moving_variance"
+    scale, offset, mean, variance = (weights[f"{name}_norm/{x}"] for x in parts)
     return (x - mean) / np.sqrt(variance + 1e-3) * scale + offset
 
 
@@ -26,9 +24,8 @@ def conv(x, weights, name):
     kernel = weights[f"{name}/kernel"]
     margin = len(kernel) // 2
     padded = np.pad(x, ((0, 0), (margin, margin), (margin, margin), (0, 0)))
-    windows = np.lib.stride_tricks.sliding_window_view(
-        padded, kernel.shape[:2], (1, 2)
-    )
+    windows_of = np.lib.stride_tricks.sliding_window_view
+    windows = windows_of(padded, kernel.shape[:2], (1, 2))
     return np.einsum("bxycij,ijcd->bxyd", windows, kernel)
 
 

@@ -22,16 +22,10 @@ def mixer(rng, dtype):
     odd, dilation = 2 * int(rng.integers(1, 6)) + 1, int(rng.integers(1, 3))
     kind = rng.integers(8)
     if kind == 0:
-        return layers.LambdaLayer(
-            CHANNELS,
-            key_dim=4,
-            scope=odd,
-            intra_depth=int(rng.integers(1, 3)),
-            key_normalization=[None, "l2", "softmax"][rng.integers(3)],
-            multi_head=bool(rng.integers(2)),
-            **past,
-            **norm,
-        )
+        drawn = {"intra_depth": int(rng.integers(1, 3)), "scope": odd}
+        drawn["key_normalization"] = [None, "l2", "softmax"][rng.integers(3)]
+        drawn["multi_head"] = bool(rng.integers(2))
+        return layers.LambdaLayer(CHANNELS, key_dim=4, **drawn, **past, **norm)
     norm["key_dim"] = 3
     if kind == 1:
         return layers.LambdaLayer(CHANNELS, use_position=False, **past, **norm)
@@ -42,14 +36,10 @@ def mixer(rng, dtype):
         arguments = [{"scope": odd}, {}, {"position_embedding": None}]
         return layers.RelativeAttention(CHANNELS, **past, **arguments[kind - 3])
     if kind == 6:
-        return KERAS.Conv1D(
-            CHANNELS,
-            int(rng.integers(1, 5)),
-            padding="causal",
-            dilation_rate=dilation,
-            activation=str(rng.choice(["relu", "tanh"])),
-            dtype=dtype,
-        )
+        past = {"padding": "causal", "dilation_rate": dilation, "dtype": dtype}
+        size = int(rng.integers(1, 5))
+        activation = str(rng.choice(["relu", "tanh"]))
+        return KERAS.Conv1D(CHANNELS, size, activation=activation, **past)
     past["num_heads"] = 2
     inner = [  # With a state of its own.
         tf.keras.Input((LENGTH, CHANNELS), dtype=dtype),
@@ -78,9 +68,8 @@ def draw_model(seed, dtype="float32"):
     rng = np.random.default_rng(seed)
     if rng.integers(2):
         inputs = tf.keras.Input((LENGTH,), dtype="int32")
-        x = KERAS.Embedding(
-            TOKENS, CHANNELS, mask_zero=bool(rng.integers(2)), dtype=dtype
-        )(inputs)
+        drawn = {"mask_zero": bool(rng.integers(2)), "dtype": dtype}
+        x = KERAS.Embedding(TOKENS, CHANNELS, **drawn)(inputs)
     else:
         inputs = tf.keras.Input((LENGTH, 5), dtype=dtype)
         x = KERAS.Dense(CHANNELS, dtype=dtype)(inputs)
