@@ -66,7 +66,8 @@ class Run:
         classes: the names of the classes, in the order of the outputs.
         image: height, width, channels, and minimum and maximum of the pixels.
         parts: how many training, validation and test images there are.
-        fingerprints: of these, to know them again when the run is resumed.
+        fingerprints: of these and of pseudo-labels, to know them again when
+            the run is resumed.
         recipe: the fields of the resolved training recipe.
         options: where and how it ran.
         metrics: the figures that it reached.

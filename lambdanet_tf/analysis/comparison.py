@@ -13,6 +13,10 @@ from lambdanet_tf.analysis.model_costs import check_one_map
 from lambdanet_tf.analysis.model_costs import layer_count
 from lambdanet_tf.analysis.model_costs import trainable_parameters
 from lambdanet_tf.analysis.traced_flops import executed_flops
+from lambdanet_tf.models.graph import arguments_of
+from lambdanet_tf.models.graph import calls_of
+from lambdanet_tf.models.graph import is_graph
+from lambdanet_tf.models.graph import symbolic
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,31 +153,31 @@ def _flops_of_image(model, shape):
 
 
 def _layers(model, prefix=""):
-    """Every layer by name, also of models inside, and its class."""
-    found = {}
+    """Every layer by name and class, also of models inside, and its call."""
+    found, calls = {}, calls_of(model)
     for layer in model.layers:
         name = f"{prefix}{layer.name}"
-        if isinstance(layer, tf.keras.Model):
+        if is_graph(layer):
             found |= _layers(layer, f"{name}/")
         elif not isinstance(layer, tf.keras.layers.InputLayer):
-            found[name, type(layer)] = layer
+            found[name, type(layer)] = layer, calls[id(layer)][0]
     return found
 
 
 def _only_in(layers, others):
     """The rows of the layers that the other network does not have."""
     return tuple(
-        dataclasses.replace(_row(layer), name=name)
-        for (name, kind), layer in layers.items()
+        dataclasses.replace(_row(*called), name=name)
+        for (name, kind), called in layers.items()
         if (name, kind) not in others
     )
 
 
-def _row(layer):
-    tensors = tf.nest.flatten((layer.input, layer.output))
+def _row(layer, call):
+    tensors = symbolic((arguments_of(call), call.outputs))
     is_known = all(None not in x.shape[1:] for x in tensors)
-    costs = layer_costs(layer) if is_known else None
-    return layer_count(layer, costs or Costs(0), layer.trainable_weights, 0)
+    costs = (layer_costs(layer, call) if is_known else None) or Costs(0)
+    return layer_count(layer, call, costs, layer.trainable_weights, 0)
 
 
 _HEADER = (

@@ -36,6 +36,10 @@ from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import RelativeAttention
 from lambdanet_tf.layers import SqueezeExcite
 from lambdanet_tf.layers.lambda_base import LambdaBase
+from lambdanet_tf.models.graph import arguments_of
+from lambdanet_tf.models.graph import named_arguments
+from lambdanet_tf.models.graph import output_of
+from lambdanet_tf.models.graph import symbolic
 
 _CONVOLUTIONS = (
     tf.keras.layers.Conv1D,
@@ -107,64 +111,74 @@ class Costs(NamedTuple):
     table: int = 0
 
 
-def layer_costs(layer):
+def layer_costs(layer, call):
     """Counts what a built layer of a model costs, for one image.
+
+    Args:
+        layer: of any kind.
+        call: of it in the model.
 
     Returns:
         `Costs`, or None for a layer that has weights and is not known here.
     """
     if isinstance(layer, LambdaBase):
-        return _lambda_costs(layer)
+        return _lambda_costs(layer, call)
     if isinstance(layer, RelativeAttention):
-        return _attention_costs(layer)
+        return _attention_costs(layer, call)
     if isinstance(layer, tf.keras.layers.MultiHeadAttention):
-        return _keras_attention_costs(layer)
+        return _keras_attention_costs(layer, call)
     if isinstance(layer, SqueezeExcite):
         return Costs(2 * 2 * math.prod(layer.reduce.kernel.shape))
     # Products per position; a depthwise kernel's name differs by Keras. Not
     # of layers that are derived from convolutions.
     if type(layer) in _CONVOLUTIONS or isinstance(layer, tf.keras.layers.Dense):
         products = math.prod(layer.weights[0].shape)
-        return Costs(2 * _positions(layer.output) * products)
+        return Costs(2 * _positions(output_of(call)) * products)
     if type(layer) in _RECURRENT:  # Of the inputs, and of the state.
         products = sum(math.prod(kernel.shape) for kernel in layer.weights[:2])
-        return Costs(2 * _positions(_input(layer)) * products)
+        inputs, *_ = symbolic(arguments_of(call))
+        return Costs(2 * _positions(inputs) * products)
     free = isinstance(layer, tf.keras.layers.BatchNormalization)
     return Costs(0) if free or not layer.weights else None
 
 
-def _lambda_costs(layer):
-    n, m = _positions(layer.output), _positions(_input(layer))
+def _lambda_costs(layer, call):
+    inputs, context = _inputs_and_context(layer, call)
+    n, m = _positions(output_of(call)), _positions(context)
     h, g = layer.num_heads, layer.num_heads if layer.multi_head else 1
     k, u, v = layer.key_dim, layer.intra_depth, layer.value_dim
-    channels = _input(layer).shape[-1]
-    products = n * channels * h * k + m * channels * g * v * u + n * h * k * v
+    channels = context.shape[-1]
+    products = n * inputs.shape[-1] * h * k + n * h * k * v
+    products += m * channels * g * v * u
     activations = n * h * k + m * g * v * u
     pairs = table = 0
     if layer.use_content:
         products += m * channels * g * k * u + m * g * k * v * u
         activations += m * g * k * u
     if layer.use_position:
-        seen = _clipped(layer.scope, tuple(_input(layer).shape[1:-1]))
+        seen = _clipped(layer.scope, tuple(context.shape[1:-1]))
         products += n * _pairs(layer, seen) * g * k * v * u
         activations += n * g * k * v
         pairs = n * m * g * k * u
-        table = math.prod(layer.position_embedding.embeddings.shape)
+        if layer.position_embedding is not None:
+            table = math.prod(layer.position_embedding.embeddings.shape)
     if layer.use_position_bias:
         products += n * h * k
     return Costs(2 * products, activations, pairs, table)
 
 
-def _attention_costs(layer):
-    n, m = _positions(layer.output), _positions(_input(layer))
-    channels, h = _input(layer).shape[-1], layer.num_heads
+def _attention_costs(layer, call):
+    inputs, context = _inputs_and_context(layer, call)
+    n, m = _positions(output_of(call)), _positions(context)
+    channels, h = context.shape[-1], layer.num_heads
     k, v = layer.key_depth, layer.value_dim
-    sizes = tuple(_input(layer).shape[1:-1])
+    sizes = tuple(context.shape[1:-1])
     if layer.axis is not None:
         sizes = (sizes[layer.axis - 1],)
     seen = _clipped(layer.scope, sizes)  # By a query, on each axis.
     pairs = _pairs(layer, seen)
-    products = n * channels * h * k + m * channels * h * v + n * pairs * h * v
+    products = n * inputs.shape[-1] * h * k + n * pairs * h * v
+    products += m * channels * h * v
     if layer.use_content:
         products += m * channels * h * k + n * pairs * h * k
     held = k * (1 + layer.use_content) + v + math.prod(seen)
@@ -178,18 +192,22 @@ def _attention_costs(layer):
     return Costs(2 * products, n * h * held, embeddings, sum(tables))
 
 
-def _keras_attention_costs(layer):
+def _keras_attention_costs(layer, call):
     """Of Keras' own attention: all pairs, and a projection of the outputs."""
-    query, *others = tf.nest.flatten(layer.input)
-    n, m = _positions(query), _positions((others or [query])[0])
+    arguments = named_arguments(layer, *arguments_of(call))
+    query, value, *_ = 2 * list(arguments.values())
+    n, m = _positions(query), _positions(value)
     config = layer.get_config()
+    seen = m
+    if config["attention_axes"] is not None:
+        seen = math.prod(value.shape[x] for x in config["attention_axes"])
     h, k = config["num_heads"], config["key_dim"]
     v = config["value_dim"] or k
     kernels = [w.shape for w in layer.weights if len(w.shape) > 2]
     queries, keys, values, outputs = map(math.prod, kernels)
     products = n * (queries + outputs) + m * (keys + values)
-    products += n * m * h * (k + v)
-    return Costs(2 * products, n * h * (k + v + m))
+    products += n * seen * h * (k + v)
+    return Costs(2 * products, n * h * (k + v + seen))
 
 
 def _clipped(scope, sizes):
@@ -208,9 +226,11 @@ def _pairs(layer, seen):
     return number - (number - 1) // 2 if is_halved else number
 
 
-def _input(layer):
-    """The first input of a layer; Keras 3 lists masks behind it."""
-    return tf.nest.flatten(layer.input)[0]
+def _inputs_and_context(layer, call):
+    """What queries, and what keys and values are made of."""
+    arguments = named_arguments(layer, *arguments_of(call))
+    inputs, context = arguments["inputs"], arguments.get("context")
+    return inputs, inputs if context is None else context
 
 
 def _positions(x):
@@ -221,7 +241,8 @@ def _positions(x):
 def algorithm(layer):
     """The algorithm of a lambda layer in inference; "" if it needs none."""
     has_plan = isinstance(layer, LambdaBase) and layer.use_position
-    return layer.inference_plan.algorithm if has_plan else ""
+    plan = layer.inference_plan if has_plan else None
+    return "" if plan is None else plan.algorithm
 
 
 def state_bytes(layer):

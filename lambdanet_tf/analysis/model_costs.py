@@ -18,6 +18,7 @@ from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.models import check_functional
 from lambdanet_tf.models import clone_network
 from lambdanet_tf.models.blocks import MIDDLES
+from lambdanet_tf.models.graph import calls_of
 from lambdanet_tf.specs import LETTERS
 
 
@@ -146,17 +147,19 @@ def analyze(model, image_size=None, executed=True, batch_size=None):
         )
     batch = batch or ops.TYPICAL_BATCH
     traced = executed_flops(model, (batch, *image_shape)) if executed else {}
+    calls = calls_of(model)
     counted, layers, unknown = set(), [], []
     for layer in model.layers:
-        costs = layer_costs(layer)
+        call, *_ = calls[id(layer)]
+        costs = layer_costs(layer, call)
         if costs is None:
             unknown.append(layer.name)
         weights = [w for w in layer.trainable_weights if id(w) not in counted]
         counted.update(map(id, weights))
         flops = traced.get(layer.name, 0) // batch
-        layers.append(layer_count(layer, costs or Costs(0), weights, flops))
-    # No public name says how often a layer was called, in either Keras.
-    again = [x.name for x in model.layers if len(x._inbound_nodes) > 1]
+        costs = costs or Costs(0)
+        layers.append(layer_count(layer, call, costs, weights, flops))
+    again = [x.name for x in model.layers if len(calls[id(x)]) > 1]
     return Analysis(
         name=model.name,
         image_shape=tuple(image_shape),
@@ -196,9 +199,9 @@ def _of_size(model, image_size, batch_size):
     return clone_network(model, input_tensors=images)
 
 
-def layer_count(layer: Any, costs, weights, executed):
-    """The row of a layer, whose new weights are given."""
-    outputs = tf.nest.flatten(layer.output)
+def layer_count(layer: Any, call, costs, weights, executed):
+    """The row of a call of a layer, whose new weights are given."""
+    outputs = tf.nest.flatten(call.outputs)
     shape = tuple(outputs[0].shape[1:]) if len(outputs) == 1 else ()
     itemsize = tf.as_dtype(layer.compute_dtype).size
     return LayerCount(

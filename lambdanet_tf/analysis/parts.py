@@ -14,6 +14,12 @@ from lambdanet_tf.layers.lambda_base import LambdaBase
 from lambdanet_tf.models import check_functional
 from lambdanet_tf.models import named_weights
 from lambdanet_tf.models.cloning import config_with_table
+from lambdanet_tf.models.graph import arguments_of
+from lambdanet_tf.models.graph import calls_of
+from lambdanet_tf.models.graph import operation_of
+from lambdanet_tf.models.graph import output_of
+from lambdanet_tf.models.graph import symbolic
+from lambdanet_tf.models.weight_names import copy_low_rank_updates
 
 PARTS = ("both", "content", "position")
 SOURCES = ("model", "layer")
@@ -127,7 +133,10 @@ def layer_part(layer: Any, part: str) -> Any:
     if part == "content":
         config["position_embedding"] = "relative"  # Not one that is shared.
     copy = type(layer).from_config({**config, "name": f"{layer.name}_{part}"})
-    copy.build(layer.input.shape)
+    copy.build_from_config(layer.get_build_config())
+    for name in ("query", "key", "value"):
+        if getattr(copy, name) is not None:
+            copy_low_rank_updates(getattr(layer, name), getattr(copy, name))
     weights = named_weights(layer)
     for name, weight in named_weights(copy).items():
         weight.assign(weights[name])
@@ -159,8 +168,8 @@ def part_norms(model: tf.keras.Model, inputs: Any) -> list[PartNorms]:
     if not layers:
         return []
     check_one_input(model)
-    ends = [single_input(layer) for layer in layers]
-    ends += [layer.output for layer in layers]
+    calls = [calls_of(model)[id(layer)][0] for layer in layers]
+    ends = [*map(single_input, calls), *map(output_of, calls)]
     prefix = tf.keras.Model(model.inputs[0], ends)
     parts = [
         [layer_part(layer, part) for part in PARTS[1:]] for layer in layers
@@ -236,8 +245,9 @@ def receptive_field(
         raise ValueError(
             f"Layer {layer.name!r} has no {part} part. Received: part={part!r}."
         )
-    prefix = tf.keras.Model(model.inputs[0], single_input(layer))
-    position = _position(layer, position)
+    call, *_ = calls_of(model)[id(layer)]
+    prefix = tf.keras.Model(model.inputs[0], single_input(call))
+    position = _position(call, position)
     rng, total = np.random.default_rng(0), 0.0
     for begin in range(0, len(inputs), _BATCH):
         x = _floating(inputs[begin : begin + _BATCH])
@@ -291,20 +301,21 @@ def check_one_input(model):
         )
 
 
-def single_input(layer):
-    """The symbolic input of a layer that has one."""
-    if not hasattr(layer.input, "shape"):
+def single_input(call):
+    """The symbolic input of a call that has one."""
+    first, *others = symbolic(arguments_of(call))
+    if others:
         raise ValueError(
-            f"Layer {layer.name!r} is called with more than one tensor (a "
-            "context, a mask, embeddings); its parts cannot be told apart "
-            "from its inputs alone."
+            f"Layer {operation_of(call).name!r} is called with more than one "
+            "tensor (a context, a mask, embeddings); its parts cannot be told "
+            "apart from its inputs alone."
         )
-    return layer.input
+    return first
 
 
-def _position(layer, position):
-    """One index per spatial axis of a layer's output."""
-    grid = tuple(layer.output.shape[1:-1])
+def _position(call, position):
+    """One index per spatial axis of what a call of a layer returns."""
+    grid = tuple(output_of(call).shape[1:-1])
     if position is None and None not in grid:
         return tuple(size // 2 for size in grid)
     position = () if position is None else tuple(position)

@@ -11,6 +11,10 @@ from lambdanet_tf.analysis.parts import check_sum
 from lambdanet_tf.analysis.parts import lambda_layers
 from lambdanet_tf.analysis.parts import single_input
 from lambdanet_tf.arguments import did_you_mean
+from lambdanet_tf.models.graph import arguments_of
+from lambdanet_tf.models.graph import calls_of
+from lambdanet_tf.models.graph import output_of
+from lambdanet_tf.models.graph import symbolic
 
 
 def read(
@@ -46,7 +50,8 @@ def read(
     """
     check_one_input(model)
     chosen = _chosen(lambda_layers(model), layers)
-    ends = [(*_with_mask(layer), layer.output) for layer in chosen]
+    calls = [calls_of(model)[id(layer)][0] for layer in chosen]
+    ends = [(*_with_mask(call), output_of(call)) for call in calls]
     inputs = tf.convert_to_tensor(inputs)  # Keras takes a list as several
     flat = [x for x in tf.nest.flatten(ends) if x is not None]
     tensors = iter(
@@ -67,13 +72,13 @@ def read(
     return readings
 
 
-def _with_mask(layer):
-    """The symbolic input of a layer, and the mask that came with it."""
-    first, *others = tf.nest.flatten(layer.input)
+def _with_mask(call):
+    """The symbolic input of a call, and the mask that came with it."""
+    first, *others = symbolic(arguments_of(call))
     mask = getattr(first, "_keras_mask", None)
     if len(others) == 1 and others[0] is mask:  # as Keras 3 passes it on
         return first, mask
-    return single_input(layer), None
+    return single_input(call), None
 
 
 def _chosen(layers, names):

@@ -3,7 +3,8 @@
 TensorFlow's own profiler knows no einsum, so the products are counted here:
 einsum, matrix products, convolutions and fast Fourier transforms, from the
 shapes of their operands in the graph of a batch. A node belongs to the layer in
-whose scope it lies. Loops, such as those of recurrent layers, are not entered.
+whose scope it lies. Functions are entered, such as those that compute grouped
+convolutions. Loops, such as those of recurrent layers, are not.
 """
 
 import collections
@@ -33,8 +34,14 @@ def executed_flops(model, shape):
     return flops
 
 
-def operation_flops(operation):
-    """Operations of a node of a graph; 0 unless it is a product."""
+def operation_flops(operation, functions=None):
+    """Operations of a node of a graph; 0 unless it is a product.
+
+    Args:
+        operation: the node.
+        functions: the graph that knows the functions it calls; None for its
+            own.
+    """
     if operation.type in ("Einsum", "XlaEinsum"):
         return 2 * _einsum_products(operation)
     if operation.type in ("MatMul", "BatchMatMul", "BatchMatMulV2"):
@@ -46,12 +53,42 @@ def operation_flops(operation):
         *window, inputs, _ = operation.inputs[1].shape
         outputs = math.prod(operation.outputs[0].shape)
         return 2 * outputs * math.prod(window) * inputs
+    if operation.type in ("Conv2DBackpropInput", "Conv3DBackpropInputV2"):
+        # A transposed convolution, of its inputs by its kernel.
+        _, kernel, inputs = (x.shape for x in operation.inputs)
+        return 2 * math.prod(inputs) * math.prod(kernel[:-1])
+    if operation.type in ("PartitionedCall", "StatefulPartitionedCall"):
+        name = operation.get_attr("f").name
+        called = (functions or operation.graph)._get_function(name).graph
+        inner = _operations(called, operation.inputs)
+        return sum(operation_flops(one, called) for one in inner)
     if operation.type == "DepthwiseConv2dNative":
         window = operation.inputs[1].shape[:2]
         return 2 * math.prod(operation.outputs[0].shape) * math.prod(window)
     if operation.type in ("RFFT", "IRFFT"):
         return _fourier_operations(operation)
     return 0
+
+
+def _operations(function, inputs):
+    """The nodes of a function for such inputs, those of known shapes.
+
+    It may have been traced for others, such as batches of any size.
+    """
+    known = list(zip(function.inputs, inputs, strict=True))
+    for operation in function.get_operations():
+        if operation.type == "ReadVariableOp":  # Of a handle without a shape.
+            known.append((operation.outputs[0], operation.outputs[0]))
+    with tf.Graph().as_default() as graph:
+        given = {
+            old.name: tf.compat.v1.placeholder(x.dtype, x.shape)
+            for old, x in known
+        }
+        tf.graph_util.import_graph_def(function.as_graph_def(), given)
+    for operation in graph.get_operations():
+        tensors = (*operation.inputs, *operation.outputs)
+        if all(x.shape.is_fully_defined() for x in tensors):
+            yield operation
 
 
 def _fourier_operations(operation):

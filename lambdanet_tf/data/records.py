@@ -169,8 +169,12 @@ class RecordSource(StreamedSource):
         # One by one, thousands of files of a bucket would take minutes.
         with ThreadPoolExecutor(_PARALLEL_CALLS) as pool:
             stats = [*pool.map(tf.io.gfile.stat, self._files)]
+            # Labels can change where no length does.
+            soft = PROBABILITIES in self._features
+            checksums = [*pool.map(_all_checksums, self._files if soft else [])]
         lengths = [stat.length for stat in stats]
         yield f"{names} {lengths} {self._sizes} {self._subset}".encode()
+        yield from checksums
 
 
 def read_records(
@@ -277,20 +281,7 @@ def count_records(path: str) -> int:
     Raises:
         ValueError: if the file ends inside a record.
     """
-    size = tf.io.gfile.stat(path).length
-    count = position = 0
-    with tf.io.gfile.GFile(path, "rb") as stream:
-        while position < size:
-            stream.seek(position)
-            length = int.from_bytes(stream.read(8), "little")
-            position += _HEADER + length + _FOOTER
-            count += 1
-    if position != size:
-        raise ValueError(
-            f"{path} is damaged, its last record is cut off; or it is not an "
-            "uncompressed TFRecord file."
-        )
-    return count
+    return sum(1 for _ in _checksums(path))
 
 
 def check_complete(path: str, files: Sequence[str]) -> None:
@@ -327,6 +318,30 @@ def _hold_out(make_source, files, counts, validation_split):
         "train": make_source(files, counts, subset=others, exact=exact),
         "validation": make_source(files, counts, subset=subset, exact=exact),
     }
+
+
+def _checksums(path):
+    """Yields the checksum behind each record, from their lengths alone."""
+    size = tf.io.gfile.stat(path).length
+    position = 0
+    with tf.io.gfile.GFile(path, "rb") as stream:
+        while position < size:
+            stream.seek(position)
+            length = int.from_bytes(stream.read(8), "little")
+            position += _HEADER + length + _FOOTER
+            if position > size:
+                break
+            stream.seek(position - _FOOTER)
+            yield stream.read(_FOOTER)
+    if position != size:
+        raise ValueError(
+            f"{path} is damaged, its last record is cut off; or it is not an "
+            "uncompressed TFRecord file."
+        )
+
+
+def _all_checksums(path):
+    return b"".join(_checksums(path))
 
 
 def _part_files(path, needed=("train", "test")):

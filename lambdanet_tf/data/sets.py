@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.arguments import one_of
+from lambdanet_tf.data.sources import IndexedSource
 from lambdanet_tf.data.sources import Source
 
 SPLIT_SEED = 2102
@@ -43,7 +44,8 @@ class ImageSet:
             each part has, and what was left out.
 
     Raises:
-        ValueError: if the classes are not at least two of different names.
+        ValueError: if the classes are not at least two of different names, or
+            a label of an `IndexedSource` is none of them.
 
     Examples:
         >>> images = data.fake_set("8x8x1", images=100)
@@ -108,6 +110,8 @@ class ImageSet:
                 "folder in a folder for each class. Received: "
                 f"{self.classes}; {self.description}"
             )
+        for part, source in self.parts.items():
+            _check_labels(part, source, len(self.classes))
 
     @property
     def parts(self) -> dict[str, Source]:
@@ -172,11 +176,7 @@ def require_readable(images: ImageSet) -> None:
             decoded = source.batches(
                 source.scan(), lambda image, label, _: image.size(), 1
             )
-            try:
-                found = next(iter(decoded), None)
-            except tf.errors.InvalidArgumentError:
-                found = None
-            if found is None:
+            if next(iter(decoded), None) is None:
                 first = next(iter(source.check()))
                 raise ValueError(
                     f"None of the {part} images can be read. The first is "
@@ -311,6 +311,22 @@ def _check_class_names(where, names):
             f"{where} must hold a different name for each class, one a line. "
             f"Received: {', '.join(map(repr, bad[:_MAX_NAMED]))} among "
             f"{', '.join(map(repr, names[:_MAX_NAMED]))}."
+        )
+
+
+def _check_labels(part, source, num_classes):
+    """Raises a ValueError if labels are no class, where they are known.
+
+    A row of zeros would take the place of each in the targets.
+    """
+    if not isinstance(source, IndexedSource):
+        return
+    labels = source.columns["label"]
+    low, high = labels.min(), labels.max()
+    if low < 0 or high >= num_classes:
+        raise ValueError(
+            f"`{part}` must have labels from 0 to {num_classes - 1}, the "
+            f"numbers of `classes`. Received: labels from {low} to {high}."
         )
 
 

@@ -27,6 +27,10 @@ THREADS = os.cpu_count() or 1
 _INT64_MAX = np.iinfo(np.int64).max
 _PARALLEL_FILES = 16
 _MAX_ERRORS_IN_A_ROW = 1000
+TOO_MANY_ERRORS = (
+    f"{_MAX_ERRORS_IN_A_ROW} images in a row cannot be read. `lambdanet check` "
+    "names them, and what is wrong."
+)
 _BLOCK = 256
 # With which `tf.random.experimental.index_shuffle` begins each seed.
 _INDEX_SHUFFLE = np.int64(498247692)
@@ -194,8 +198,9 @@ class Source(abc.ABC):
             drop_remainder: whether a last, smaller batch is left out.
 
         Returns:
-            A dataset of (what `prepare` returns, positions). Reading it fails
-            if a thousand images in a row fail: then it is not the images.
+            A dataset of (what `prepare` returns, positions). Where `elements`
+            are endless, by their cardinality, reading it fails if a thousand
+            images in a row fail: without a good one it would never end.
         """
 
         def example(position, item):
@@ -203,11 +208,13 @@ class Source(abc.ABC):
             return prepare(image, label, position), position
 
         elements = without_tuner(elements)
-        if not self.may_be_corrupt:
-            examples = elements.map(example, num_parallel_calls=THREADS)
-            return examples.batch(batch_size, drop_remainder)
-        examples = _map_and_skip_errors(elements, example)
-        return examples.batch(batch_size, drop_remainder).map(_check_batch)
+        if self.may_be_corrupt and _is_endless(elements):
+            examples = _map_and_skip_errors(elements, example)
+            return examples.batch(batch_size, drop_remainder).map(_check_batch)
+        examples = elements.map(example, num_parallel_calls=THREADS)
+        if self.may_be_corrupt:
+            examples = examples.ignore_errors()
+        return examples.batch(batch_size, drop_remainder)
 
     def _open(self, item):
         """Decodes an item; fails if its label is no class."""
@@ -260,8 +267,8 @@ class IndexedSource(Source):
     row, "index".
 
     Args:
-        columns: arrays with a row for each image, "label" among them; also an
-            attribute.
+        columns: arrays with a row for each image, "label" among them, the
+            number of its class; also an attribute.
 
     Raises:
         ValueError: if there is no image.
@@ -317,7 +324,7 @@ class IndexedSource(Source):
                 rounds=4,
             )
 
-        return self._rows(_positions(start, shard), index_at)
+        return _endless(self._rows(_positions(start, shard), index_at))
 
     def scan(self, shard: Shard | None = None) -> tf.data.Dataset:
         shard = shard or Shard()
@@ -437,7 +444,7 @@ class StreamedSource(Source):
             return items.skip(is_first * skipped)
 
         passes = tf.data.Dataset.range(first, _INT64_MAX).flat_map(one_pass)
-        return tf.data.Dataset.zip((_positions(start, shard), passes))
+        return _endless(tf.data.Dataset.zip((_positions(start, shard), passes)))
 
     def scan(self, shard: Shard | None = None) -> tf.data.Dataset:
         shard = shard or Shard()
@@ -557,6 +564,15 @@ def without_tuner(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
+def _endless(elements):
+    """Gives elements the cardinality of a stream: it is never repeated."""
+    return elements.repeat()
+
+
+def _is_endless(elements):
+    return int(elements.cardinality()) == tf.data.INFINITE_CARDINALITY
+
+
 def _map_and_skip_errors(elements, function):
     """Maps elements to (results, position), without those that fail.
 
@@ -593,11 +609,7 @@ def _map_and_skip_errors(elements, function):
 def _check_batch(results, positions):
     """Fails where a thousand images in a row have failed."""
     check = tf.debugging.Assert(
-        tf.reduce_min(positions) >= 0,
-        [
-            f"{_MAX_ERRORS_IN_A_ROW} images in a row cannot be read. "
-            "`lambdanet check` names them, and what is wrong."
-        ],
+        tf.reduce_min(positions) >= 0, [TOO_MANY_ERRORS]
     )
     with tf.control_dependencies([check]):
         return results, tf.identity(positions)

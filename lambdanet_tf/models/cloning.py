@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lambdanet_tf.layers import RelativePositionEmbedding
 from lambdanet_tf.models.graph import graph_of
+from lambdanet_tf.models.graph import has_own_call
 from lambdanet_tf.models.graph import is_graph
 
 
@@ -33,11 +34,14 @@ def check_functional(model: Any) -> None:
         has_calls = bool(model.inputs and model.outputs)
     except (AttributeError, ValueError):  # As Keras 3 says it.
         has_calls = False
-    if not has_calls:
+    why = "" if has_calls else " without inputs"
+    if has_own_call(model):
+        why = ", whose own `call` may compute something else"
+    if why:
         raise ValueError(
             "`model` must be a functional model, whose layers are known as a "
-            f"graph. Received: {model.name!r}, a {type(model).__name__} "
-            "without inputs. Wrap it: `images = tf.keras.Input((height, width, "
+            f"graph. Received: {model.name!r}, a {type(model).__name__}{why}. "
+            "Wrap it: `images = tf.keras.Input((height, width, "
             "channels))`, then `tf.keras.Model(images, model.call(images))`."
         )
 

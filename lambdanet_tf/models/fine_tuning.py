@@ -13,6 +13,7 @@ import tensorflow as tf
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.models.weight_names import freeze_updated
 
 _PART = re.compile(r"(stem|stage\d+)_")
 
@@ -23,7 +24,8 @@ def freeze(
     """Freezes the parts of a network up to one; the others will be trained.
 
     Frozen layers keep their weights and their statistics: their batch
-    normalizations work as in inference. Compile the model afterwards.
+    normalizations work as in inference. Of layers with low-rank updates (LoRA)
+    only these are trained. Compile the model afterwards.
 
     Args:
         model: a network of `lambdanet_tf.models`, or a model around one.
@@ -55,6 +57,7 @@ def freeze(
             for inner in layer._flatten_layers():
                 if isinstance(inner, tf.keras.layers.BatchNormalization):
                     _set_trainable(inner, False)
+    freeze_updated(model)
 
 
 def _set_trainable(layer, value):

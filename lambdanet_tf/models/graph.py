@@ -1,5 +1,9 @@
 """The calls that a functional model consists of."""
 
+import collections
+import inspect
+from typing import Any
+
 import tensorflow as tf
 
 from lambdanet_tf.environment import KERAS_3
@@ -12,9 +16,18 @@ def graph_of(model):
 
 def is_graph(layer):
     """Whether a layer is a model whose layers are known as a graph."""
-    return isinstance(layer, tf.keras.Model) and hasattr(
-        graph_of(layer), "_nodes_by_depth"
+    return (
+        isinstance(layer, tf.keras.Model)
+        and hasattr(graph_of(layer), "_nodes_by_depth")
+        and not has_own_call(layer)
     )
+
+
+def has_own_call(model):
+    """Whether a model computes by a `call` that is not that of Keras."""
+    own = next(x for x in type(model).__mro__ if "call" in vars(x))
+    packages = [x.__module__.split(".")[0] for x in (own, tf.keras.Model)]
+    return packages[0] != packages[1]
 
 
 def nodes(graph):
@@ -22,11 +35,27 @@ def nodes(graph):
 
     No public name tells of them, in either Keras; these are the same in both.
     """
+    for node in _with_inputs(graph):
+        if not node.is_input and operation_of(node) is not None:
+            yield node
+
+
+def _with_inputs(graph):
     depths = graph._nodes_by_depth
     for depth in sorted(depths, reverse=True):
-        for node in depths[depth]:
-            if not node.is_input and operation_of(node) is not None:
-                yield node
+        yield from depths[depth]
+
+
+def calls_of(model):
+    """The calls of each layer in a model, inputs too, by id of the layer.
+
+    Other models may call a layer as well: its own `input` and `output` are
+    those of its first call anywhere.
+    """
+    calls = collections.defaultdict(list)
+    for node in _with_inputs(graph_of(model)):
+        calls[id(operation_of(node))].append(node)
+    return calls
 
 
 def operation_of(node):
@@ -39,6 +68,20 @@ def arguments_of(node):
     if KERAS_3:
         return tuple(node.arguments.args), dict(node.arguments.kwargs)
     return tuple(node.call_args), dict(node.call_kwargs)
+
+
+def output_of(node):
+    """The first output of a call."""
+    return tf.nest.flatten(node.outputs)[0]
+
+
+def named_arguments(layer, args, kwargs) -> dict[Any, Any]:
+    """The arguments of a call of a layer by name, the first one first."""
+    try:
+        bound = inspect.signature(layer.call).bind(*args, **kwargs)
+        return dict(bound.arguments)
+    except TypeError:  # of arguments that `__call__` takes for itself
+        return dict(enumerate(args)) | kwargs
 
 
 def symbolic(arguments):

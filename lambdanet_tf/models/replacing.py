@@ -19,11 +19,11 @@ from lambdanet_tf.models.cloning import copying
 from lambdanet_tf.models.graph import arguments_of
 from lambdanet_tf.models.graph import graph_of
 from lambdanet_tf.models.graph import is_graph
+from lambdanet_tf.models.graph import named_arguments
 from lambdanet_tf.models.graph import nodes
 from lambdanet_tf.models.graph import operation_of
 from lambdanet_tf.models.graph import symbolic
-from lambdanet_tf.models.weight_names import copy_low_rank_updates
-from lambdanet_tf.models.weight_names import finalize_states
+from lambdanet_tf.models.weight_names import copy_weights
 
 _LAMBDA_LAYERS = (LambdaLayer, LambdaConv)
 _NORMALIZATIONS = (
@@ -165,7 +165,9 @@ class _Replacing:
             )
             tensors.update({id(old): x for old, x in pairs})
         outputs = tf.nest.map_structure(new, graph.output)
-        return tf.keras.Model(inputs, outputs, name=model.name)
+        copy = tf.keras.Model(inputs, outputs, name=model.name)
+        copy._trainable = model.trainable  # Its own; the layers have theirs.
+        return copy
 
     def _call(self, node, args, kwargs, prefix):
         """Calls what comes in the place of a layer, or its copy."""
@@ -189,18 +191,14 @@ class _Replacing:
         arguments = dict(enumerate(args)) | kwargs
         kwargs = {k: kwargs[k] for k in kwargs.keys() - _passed_masks(node)}
         if isinstance(layer, tf.keras.layers.Layer):
-            try:
-                bound = inspect.signature(layer.call).bind(*args, **kwargs)
-                arguments = bound.arguments
-            except TypeError:  # of arguments that `__call__` takes for itself
-                pass
+            arguments = named_arguments(layer, args, kwargs)
         tensors = symbolic((args, kwargs))
         outputs = tf.nest.flatten(node.outputs)
         return Place(
             name=prefix + layer.name,
             input_shape=tuple(tensors[0].shape),
             output_shape=tuple(outputs[0].shape) if len(outputs) == 1 else None,
-            arguments=dict(arguments),
+            arguments=arguments,
             # Other networks may have the layer, too.
             followers=tuple(
                 operation_of(after)
@@ -316,16 +314,8 @@ class _Replacing:
     def copy_weights(self):
         """Gives all copies the weights, and what is frozen inside."""
         for layer, copy in self._copies.values():
-            if not isinstance(layer, tf.keras.layers.Layer) or is_graph(layer):
-                continue
-            inner = layer._flatten_layers(), copy._flatten_layers()
-            for own, new in zip(*inner, strict=False):
-                if new.trainable != own.trainable:
-                    new.trainable = own.trainable
-            if layer.weights:
-                copy_low_rank_updates(layer, copy)
-                copy.set_weights(layer.get_weights())
-            finalize_states(copy)
+            if isinstance(layer, tf.keras.layers.Layer) and not is_graph(layer):
+                copy_weights(layer, copy)
 
 
 def _layer_of(tensor):

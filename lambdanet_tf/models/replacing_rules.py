@@ -13,7 +13,9 @@ from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers import BatchNormalization
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.models.cloning import copy_of
 from lambdanet_tf.models.replacing import Rule
+from lambdanet_tf.models.weight_names import copy_weights
 
 _GROUPED = ("refuse", "leave")
 
@@ -95,7 +97,7 @@ def convolution_rule(
         return [
             _lambda_of(layer, place, scope, _fitting(arguments, layer.filters)),
             *_bias_of(layer, place),
-            *_activation_of(layer),
+            *_activation_of(layer, place),
         ]
 
     return rule
@@ -189,6 +191,7 @@ def _lambda_of(layer, place, scope, arguments):
     """The lambda layer for a convolution."""
     arguments = {
         "kernel_regularizer": layer.kernel_regularizer,
+        "kernel_constraint": layer.kernel_constraint,
         "name": f"{layer.name}_lambda",
         "dtype": layer.dtype_policy,
         **arguments,
@@ -228,14 +231,20 @@ def _bias_of(layer, place):
     return [new]
 
 
-def _activation_of(layer):
-    if layer.activation in (None, tf.keras.activations.linear):
+def _activation_of(layer, place):
+    activation, name = layer.activation, f"{layer.name}_act"
+    if activation in (None, tf.keras.activations.linear):
         return []
+    if isinstance(activation, tf.keras.layers.Layer):
+        # With slopes, for instance, that stay those of the given network.
+        new = copy_of(activation, {**activation.get_config(), "name": name})
+        if activation.built:
+            new.build(place.output_shape)
+            copy_weights(activation, new)
+        return [new]
     return [
         tf.keras.layers.Activation(
-            layer.activation,
-            name=f"{layer.name}_act",
-            dtype=layer.dtype_policy,
+            activation, name=name, dtype=layer.dtype_policy
         )
     ]
 

@@ -20,6 +20,7 @@ from lambdanet_tf.models.graph import is_graph
 from lambdanet_tf.models.graph import nodes
 from lambdanet_tf.models.graph import operation_of
 from lambdanet_tf.models.graph import symbolic
+from lambdanet_tf.models.weight_names import copy_frozen
 from lambdanet_tf.models.weight_names import copy_low_rank_updates
 from lambdanet_tf.models.weight_names import finalize_states
 from lambdanet_tf.models.weight_names import global_tables
@@ -63,6 +64,7 @@ def resize_embeddings(
         copy = _model_of_size(model, input_shape, {}, {})
     else:
         copy = _layer_of_size(model, input_shape)
+    copy_frozen(model, copy)
     copy_low_rank_updates(model, copy)
     weights, given = named_weights(copy), named_weights(model)
     arrays = {name: np.asarray(weight) for name, weight in given.items()}

@@ -243,6 +243,53 @@ def copy_low_rank_updates(
             new.lora_alpha = own.lora_alpha  # Which Keras forgets.
 
 
+def copy_frozen(
+    layer: tf.keras.layers.Layer, copy: tf.keras.layers.Layer
+) -> None:
+    """Freezes in a copy what is frozen in a layer, and nothing else.
+
+    Args:
+        layer: of any kind, with all that it holds.
+        copy: another of the same structure, built.
+    """
+    parts = layer._flatten_layers(), copy._flatten_layers()
+    for own, new in zip(*parts, strict=False):
+        if new.trainable != own.trainable:
+            new.trainable = own.trainable
+    freeze_updated(copy)
+
+
+def freeze_updated(layer: tf.keras.layers.Layer) -> None:
+    """Freezes what low-rank updates (LoRA) are added to.
+
+    Keras does so once. To set `trainable` of a layer trains it again.
+
+    Args:
+        layer: a layer or a model, with all that it holds.
+    """
+    for part in layer._flatten_layers():
+        if getattr(part, "lora_enabled", False):
+            for name in {"_kernel", "_embeddings"} & vars(part).keys():
+                getattr(part, name).trainable = False
+
+
+def copy_weights(
+    layer: tf.keras.layers.Layer, copy: tf.keras.layers.Layer
+) -> None:
+    """Gives a copy the weights of a layer, and what is frozen inside.
+
+    Args:
+        layer: of any kind, with all that it holds.
+        copy: another of the same structure, built.
+    """
+    # First: in Keras 2 the order of the weights depends on it.
+    copy_frozen(layer, copy)
+    if layer.weights:
+        copy_low_rank_updates(layer, copy)
+        copy.set_weights(layer.get_weights())
+    finalize_states(copy)
+
+
 def check_fit(
     shapes: Mapping[str, Sequence[int | None] | None],
     arrays: Mapping[str, np.ndarray],

@@ -185,6 +185,11 @@ def export_model(
             stacklevel=2,
         )
     arrays = requests.examples_of(network, examples)
+    if calibration is not None and classifier is not None:
+        shape = None, *classifier.image_shape
+        calibration = requests.images_of("calibration", calibration, shape)
+    if test_set is not None:
+        test_set = requests.labelled("test_set", network, test_set)
     with new_version(destination, name, version) as new:
         folder = new.folder
         signatures.save(folder, network)

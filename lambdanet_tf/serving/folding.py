@@ -11,6 +11,10 @@ layer cannot be folded: it scales each channel of each head, and the values are
 shared by all heads, the queries by all values of a head.
 """
 
+import contextlib
+import functools
+from collections.abc import Iterator
+
 import numpy as np
 import tensorflow as tf
 
@@ -25,8 +29,7 @@ from lambdanet_tf.models.graph import graph_of
 from lambdanet_tf.models.graph import nodes
 from lambdanet_tf.models.graph import operation_of
 from lambdanet_tf.models.graph import symbolic
-from lambdanet_tf.models.weight_names import copy_low_rank_updates
-from lambdanet_tf.models.weight_names import finalize_states
+from lambdanet_tf.models.weight_names import copy_weights
 
 # These very classes: a subclass may compute something else.
 FOLDABLE = (
@@ -34,6 +37,13 @@ FOLDABLE = (
     tf.keras.layers.DepthwiseConv2D,
     tf.keras.layers.Dense,
 )
+_CONVOLUTIONS = (
+    tf.keras.layers.Conv1D,
+    tf.keras.layers.Conv2D,
+    tf.keras.layers.Conv3D,
+)
+# What inference does not need of a layer, and may not be able to make again.
+_OF_TRAINING = ("_initializer", "_regularizer", "_constraint")
 _NORMS = (tf.keras.layers.BatchNormalization, BatchNormalization)
 
 
@@ -77,8 +87,8 @@ def fold_batch_norm(
     """Copies a model for inference, with batch normalization folded.
 
     Low-rank updates (LoRA) become a part of the kernels. What is quantized
-    keeps its norm. A layer with sublayers that it did not make itself, or of a
-    function (`Lambda`), cannot be copied, and is the model's.
+    keeps its norm. A layer that its configuration does not make again, such as
+    one of a function (`Lambda`), is the model's own.
 
     Args:
         model: a functional model.
@@ -92,22 +102,30 @@ def fold_batch_norm(
         >>> len(fold_batch_norm(model).weights) < len(model.weights)
         True
     """
-    norms = _folded_norms(model)
+    norms, lambdas = _folded_norms(model), _folded_lambdas(model)
     folded_names = {norm.name for norm in norms.values()}
+    copies = {}  # by name, of what may call its copy by another one
 
     def clone(layer, config):
         if layer.name in folded_names:
             return _Identity(name=layer.name)
         if layer.name in norms:
             config["use_bias"] = True
-            config = {k: x for k, x in config.items() if "lora" not in k}
+            config = {
+                k: x
+                for k, x in config.items()
+                if "lora" not in k and not k.endswith(_OF_TRAINING)
+            }
         if _is_changed(layer):
             return layer
         if implementation and isinstance(layer, (LambdaLayer, LambdaConv)):
             config["implementation"] = implementation
-        if type(layer) in _FOLDED:
-            return _FOLDED[type(layer)](**config)
-        return type(layer).from_config(config)
+        kind = _FOLDED[type(layer)] if layer.name in lambdas else type(layer)
+        try:
+            copies[layer.name] = kind.from_config(config)
+        except (NotImplementedError, TypeError, ValueError):
+            return layer  # Inference changes nothing in it.
+        return copies[layer.name]
 
     # Keras 3 compiles the copy of a compiled model, and so must find its loss.
     graph = graph_of(model)  # A Sequential of Keras 3 has no `input` itself.
@@ -116,18 +134,79 @@ def fold_batch_norm(
     for layer in model.layers:
         if layer.name in folded_names or not layer.weights:
             continue
-        copy = folded.get_layer(layer.name)
+        copy = copies.get(layer.name)
+        if copy is None:  # It is the layer itself, or shares a table inside.
+            copy = folded.get_layer(layer.name)
         if copy is layer:
             continue
         if layer.name in norms:
             _set_folded(copy, layer, norms[layer.name])
-        elif type(layer) in _FOLDED:
+        elif layer.name in lambdas:
             _set_lambda_weights(copy, layer)
         else:
-            copy_low_rank_updates(layer, copy)
-            copy.set_weights(layer.get_weights())
-            finalize_states(copy)
+            copy_weights(layer, copy)
     return folded
+
+
+@contextlib.contextmanager
+def grouped_by_parts(model: tf.keras.Model) -> Iterator[None]:
+    """Computes the grouped convolutions of a model group by group meanwhile.
+
+    Keras has XLA compile them, which a server does not do.
+
+    Args:
+        model: with all that it holds.
+    """
+    grouped = [
+        part
+        for part in model._flatten_layers()
+        if type(part) in _CONVOLUTIONS and part.groups > 1
+    ]
+    for part in grouped:
+        part.call = functools.partial(_grouped_convolution, part)
+    try:
+        yield
+    finally:
+        for part in grouped:
+            del part.call
+
+
+def _grouped_convolution(layer, inputs):
+    """What a convolution makes of each group of channels."""
+    is_last = layer.data_format == "channels_last"
+    spatial, padding = "DHW"[-layer.rank :], layer.padding
+    if padding == "causal":
+        fill = layer.dilation_rate[0] * (layer.kernel_size[0] - 1)
+        sides = ([fill, 0], [0, 0]) if is_last else ([0, 0], [fill, 0])
+        inputs, padding = tf.pad(inputs, [[0, 0], *sides]), "valid"
+    convolution = functools.partial(
+        tf.nn.convolution,
+        strides=layer.strides,
+        padding=padding.upper(),
+        data_format=f"N{spatial}C" if is_last else f"NC{spatial}",
+        dilations=layer.dilation_rate,
+    )
+    axis, kernel = -1 if is_last else 1, tf.convert_to_tensor(layer.kernel)
+    parts = [
+        tf.split(inputs, layer.groups, axis),
+        tf.split(kernel, layer.groups, -1),
+    ]
+    outputs = tf.concat(list(map(convolution, *parts)), axis)
+    if layer.use_bias:
+        bias = tf.convert_to_tensor(layer.bias)
+        outputs = tf.nn.bias_add(outputs, bias, "N...C" if is_last else "NC...")
+    return outputs if layer.activation is None else layer.activation(outputs)
+
+
+def _folded_lambdas(model):
+    """The names of the lambda layers whose norms can be folded."""
+    of_batch = {
+        operation_of(node).name
+        for node in nodes(graph_of(model))
+        if arguments_of(node)[1].get("training")
+    }
+    names = {layer.name for layer in model.layers if type(layer) in _FOLDED}
+    return names - of_batch
 
 
 def _folded_norms(model):
@@ -171,9 +250,9 @@ def _is_linear(layer):
 def _is_of_channels(norm, layer):
     """Whether a norm's axis is that of the filters of a layer."""
     rank = len(layer.output.shape)
-    [axis] = tf.nest.flatten(norm.axis)
+    axes = [axis % rank for axis in tf.nest.flatten(norm.axis)]
     data_format = getattr(layer, "data_format", "channels_last")
-    return axis % rank == (1 if data_format == "channels_first" else rank - 1)
+    return axes == [1 if data_format == "channels_first" else rank - 1]
 
 
 def _is_changed(layer):
@@ -187,7 +266,8 @@ def _is_changed(layer):
         if not all(map(_is_projection, filter(None, projections))):
             return True
     return type(layer) not in _FOLDED and any(
-        getattr(part, "lora_enabled", False)
+        isinstance(part, tf.keras.layers.Lambda)
+        or getattr(part, "lora_enabled", False)
         or getattr(part, "quantization_mode", None)
         for part in layer._flatten_layers(include_self=False)
     )

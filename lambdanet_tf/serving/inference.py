@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import keyword
 from collections.abc import Callable
 from collections.abc import Mapping
 
@@ -14,6 +15,7 @@ from lambdanet_tf.arguments import UserError
 from lambdanet_tf.models.graph import graph_of
 from lambdanet_tf.serving.classifier import classifier_of
 from lambdanet_tf.serving.folding import fold_batch_norm
+from lambdanet_tf.serving.folding import grouped_by_parts
 from lambdanet_tf.serving.options import ExportOptions
 
 # Kernels and tables from this size on are stored in bfloat16; biases and
@@ -60,6 +62,7 @@ class Inference:
         self, model: tf.keras.Model, options: ExportOptions | None = None
     ):
         models.check_functional(model)
+        _check_batch(model)
         options = options or ExportOptions()
         task = options.task or _task(model)
         self.model = model
@@ -86,6 +89,7 @@ class Inference:
         concrete = tf.function(
             lambda **inputs: self.compute(inputs)
         ).get_concrete_function(**self.specs)
+        _check_not_compiled(concrete.graph)
         self.weights = list(concrete.graph.variables)
         if options.weights_dtype == "bfloat16":
             concrete, self.weights = _with_bfloat16_weights(
@@ -93,7 +97,7 @@ class Inference:
             )
         self._infer = concrete
 
-    def __call__(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+    def __call__(self, /, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         return self._infer(
             **{name: tf.convert_to_tensor(x) for name, x in inputs.items()}
         )
@@ -136,7 +140,10 @@ class Inference:
             The outputs by name, those with a fraction float32.
         """
         # Whoever traces it, and when.
-        with ops.planning_for(device or self.options.device):
+        with (
+            ops.planning_for(device or self.options.device),
+            grouped_by_parts(self._network),
+        ):
             outputs = self._network(
                 _in_order(inputs, self.specs), training=False
             )
@@ -195,6 +202,28 @@ class Inference:
         return tf.keras.Model(folded.inputs, outputs)
 
 
+def _check_batch(model):
+    """Raises a ValueError unless a model takes batches of any size."""
+    sizes = {tensor.name: tensor.shape[0] for tensor in model.inputs}
+    if any(sizes.values()):
+        raise UserError(
+            "`model` must take batches of any size. Received: inputs for "
+            f"batches of {sizes}. Make them by `tf.keras.Input(shape)`."
+        )
+
+
+def _check_not_compiled(graph):
+    """Raises a ValueError if XLA would have to compile a part of a graph."""
+    functions = graph.as_graph_def().library.function
+    if any(f.attr["_XlaMustCompile"].b for f in functions):
+        raise UserError(
+            "`model` must run where XLA is switched off, as on a server. "
+            "Received: a model of which XLA compiles a part. That is a "
+            "function with `jit_compile=True`, or a grouped convolution "
+            "inside of a layer."
+        )
+
+
 def _task(model):
     """What an export of a model does, if its options do not say."""
     is_of_images = len(model.inputs) == 1 and len(model.inputs[0].shape) == 4
@@ -237,6 +266,10 @@ def _outputs(model):
 
 def _check_flat(kind, tensors):
     """Raises a ValueError unless a dictionary holds a tensor by each name."""
+    if others := [k for k in tensors if not isinstance(k, str)]:
+        raise UserError(
+            f"`model` must name its {kind} by texts. Received: {others}."
+        )
     if nested := [k for k, x in tensors.items() if tf.nest.is_nested(x)]:
         raise UserError(
             f"`model` must have a tensor for each name of its {kind}. "
@@ -246,9 +279,15 @@ def _check_flat(kind, tensors):
 
 def _check_names(kind, names):
     """Raises a ValueError unless names can be those of a signature."""
-    if len({*names}) < len(names) or not all(map(str.isidentifier, names)):
+    arguments = {*keyword.kwlist, "self"} if kind == "inputs" else set()
+    if (
+        len({*names}) < len(names)
+        or not all(map(str.isidentifier, names))
+        or arguments & {*names}
+    ):
         raise UserError(
-            f"`model` must name its {kind}, each by letters, digits and '_'. "
+            f"`model` must name its {kind}, each by letters, digits and '_'"
+            f"{' and by no word of Python' if arguments else ''}. "
             f"Received: {names}. Name the layers, or make the model of a "
             f"dictionary of {kind}."
         )

@@ -67,13 +67,71 @@ def examples_of(network: Inference, examples: Any) -> dict[str, Any]:
         shape = (_NUM_NOISE, *network.classifier.image_shape)
         generator = np.random.default_rng(0)
         examples = generator.uniform(0, 255, shape), np.zeros(0, np.int64)
-    images = np.rint(examples[0]).clip(0, 255).astype(np.uint8)
+    images, labels = labelled("examples", network, examples)
+    images = np.rint(images).clip(0, 255).astype(np.uint8)
     crop = network.classifier.crop
     cropped = [crop(data.ArrayImage(tf.constant(image))) for image in images]
-    arrays = {"images": images, "labels": np.asarray(examples[1])}
+    arrays = {"images": images, "labels": labels}
     for kind, inputs in ((TENSORS, images), (FILES, tf.stack(cropped))):
         arrays |= _prefixed(kind, network.expected_outputs({"images": inputs}))
     return arrays
+
+
+def labelled(
+    name: str, network: Inference, given: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Checks images of a classifier and their labels.
+
+    Args:
+        name: of the argument, for errors.
+        network: the classifier.
+        given: images and the class of each, or no labels at all.
+
+    Returns:
+        Images as float32, and labels.
+
+    Raises:
+        ValueError: if they are something else.
+    """
+    classifier = network.classifier
+    if classifier is None:
+        raise UserError(f"`{name}` must be None: it is of image classifiers.")
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise UserError(
+            f"`{name}` must be a pair of images and labels. Received: "
+            f"{type(given).__name__}."
+        )
+    images = images_of(name, given[0], network.specs["images"].shape)
+    labels, classes = np.asarray(given[1]), len(classifier.labels)
+    is_of_classes = np.isin(labels, np.arange(classes)).all()
+    if labels.shape not in ((0,), images.shape[:1]) or not is_of_classes:
+        raise UserError(
+            f"`{name}` must have a class for each of {len(images)} images, 0 "
+            f"to {classes - 1}. Received: labels of shape {labels.shape}"
+            f"{'' if is_of_classes else ' with others'}."
+        )
+    return images, labels
+
+
+def images_of(name: str, images: Any, shape: Any) -> np.ndarray:
+    """Checks the shape of images, one or more, and returns them as float32.
+
+    Args:
+        name: of the argument, for errors.
+        images: to check.
+        shape: `(None, height, width, channels)`, None where any size fits.
+
+    Raises:
+        ValueError: if they have another shape.
+    """
+    images = np.asarray(images, np.float32)
+    fits = tf.TensorShape(shape).is_compatible_with(images.shape)
+    if not fits or not len(images):
+        raise UserError(
+            f"`{name}` must hold images of shape {tuple(shape)}. Received: "
+            f"shape {images.shape}."
+        )
+    return images
 
 
 def write_examples(folder: pathlib.Path, arrays: Arrays) -> None:

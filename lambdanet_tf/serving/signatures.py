@@ -91,7 +91,7 @@ class ServingModule(tf.Module):
             XLA_SIGNATURE: (compiled, specs),
         }
 
-    def _answer(self, network, **inputs):
+    def _answer(self, network, /, **inputs):
         """What the network, compiled or not, answers."""
         return network(**inputs)
 
@@ -136,7 +136,7 @@ class ImageModule(ServingModule):
             "features": (self._features, self.network.specs),
         }
 
-    def _answer(self, network, **inputs):
+    def _answer(self, network, /, **inputs):
         return self._scored(network(images=check_images(**inputs)))
 
     def _of_bytes(self, image_bytes):

@@ -297,7 +297,8 @@ class _Keras:
         # Files for other runtimes keep float32 weights.
         dtypes = self._dtypes[signature in formats.FORMATS :]
         tolerance = max(TOLERANCES[dtype] for dtype in dtypes)
-        difference = max(self._differences(outputs, kind))
+        # `max` may pass over NaN.
+        difference = float(np.max([*self._differences(outputs, kind)]))
         if signature == INT8:
             tolerance = TOLERANCES["int8"]
             logits = self._arrays[f"{kind}/logits"]
@@ -342,10 +343,11 @@ class _Keras:
 
 
 def _largest(received, expected):
-    """The largest difference; values that are equal may be infinite."""
+    """The largest difference; values that are equal may be no numbers."""
     if received.shape != expected.shape:
         return np.inf
     apart = received != expected
+    apart &= ~(np.isnan(received) & np.isnan(expected))
     differences = np.abs(received[apart] - expected[apart])
     return float(differences.max(initial=0))
 

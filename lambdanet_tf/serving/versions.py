@@ -24,6 +24,7 @@ from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import users_input
 from lambdanet_tf.files import FileError
 from lambdanet_tf.files import matching
+from lambdanet_tf.files import read_text
 from lambdanet_tf.files import sha256_of
 
 MODEL_FILE = "saved_model.pb"
@@ -192,8 +193,10 @@ def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:
             "`folder` must be a version folder that this package wrote. "
             f"Received {folder}, which holds no {METADATA_FILE}."
         )
-    with tf.io.gfile.GFile(file, "rb") as stream:
-        return json.loads(stream.read().decode())
+    try:
+        return json.loads(read_text(file))
+    except ValueError as error:
+        raise UserError(f"Cannot read {file}: {error}.") from error
 
 
 def checksums(folder: pathlib.Path) -> dict[str, str]:

@@ -75,6 +75,7 @@ _SOFTMAXES = [
     )
     if hasattr(module, "softmax")
 ]
+_OURS = layers.LambdaConv, layers.LambdaLayer, layers.RelativeAttention
 _declared: set[type] = set()
 
 
@@ -130,6 +131,13 @@ def stepper_of(layer: Any) -> Any:
     """
     kind = type(layer)
     if has_state(layer):
+        if isinstance(layer, _OURS) and _calls_something_else(kind):
+            raise refusal(
+                layer,
+                f"a {kind.__name__} has a `call` of its own, and the `step` of "
+                "what it is derived from. Give it a `step` that computes the "
+                "same.",
+            )
         if isinstance(layer, layers.LambdaConv) and _stride(layer) > 1:
             raise refusal(
                 layer,
@@ -154,6 +162,16 @@ def stepper_of(layer: Any) -> Any:
     if kind is tf.keras.layers.PReLU and 1 in (layer.shared_axes or ()):
         return None
     raise refusal(layer, _reason(kind))
+
+
+def _calls_something_else(kind):
+    """Whether a class derived from ours has a newer `call` than `step`."""
+    order = kind.__mro__
+    call, step = (
+        next(i for i, x in enumerate(order) if name in vars(x))
+        for name in ("call", "step")
+    )
+    return call < step and order[call] not in _OURS
 
 
 def _stride(layer):

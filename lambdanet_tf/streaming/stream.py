@@ -11,6 +11,7 @@ import tensorflow as tf
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers.calls import not_converted
 from lambdanet_tf.models import check_functional
+from lambdanet_tf.models.graph import is_graph
 from lambdanet_tf.streaming import rules
 from lambdanet_tf.streaming.convolution import ConvolutionStep
 from lambdanet_tf.streaming.graph import Value
@@ -131,8 +132,7 @@ class Stream:
         self.generators = {}
         steppers = {}
         for layer in model.layers:
-            inner = isinstance(layer, tf.keras.Model)
-            if inner and not rules.has_state(layer):
+            if is_graph(layer) and not rules.has_state(layer):
                 steppers[layer.name] = Stream(layer)
             else:
                 steppers[layer.name] = rules.stepper_of(layer)

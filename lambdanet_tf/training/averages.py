@@ -179,6 +179,8 @@ class Averages:
         Returns:
             Whether they were set.
         """
+        if not self._are_in(arrays):
+            return False
         numbers = range(len(self.weights))
         weights = [arrays[f"weight{index}"] for index in numbers]
         averages = [arrays[f"average{index}"] for index in numbers]
@@ -191,14 +193,28 @@ class Averages:
         self._trained = None
         return True
 
-    def set_averages(self, arrays: dict[str, np.ndarray]) -> None:
+    def set_averages(self, arrays: dict[str, np.ndarray]) -> bool:
         """Sets the averages that `to_arrays` returned, and no weight.
 
         Args:
             arrays: what `to_arrays` returned.
+
+        Returns:
+            Whether they were set: False if it has none of these weights.
         """
+        if not self._are_in(arrays):
+            return False
         for index, average in enumerate(self.variables):
             average.assign(arrays[f"average{index}"])
+        return True
+
+    def _are_in(self, arrays):
+        """Whether arrays have each weight: those without averages have none."""
+        return all(
+            f"{kind}{index}" in arrays
+            for kind in ("weight", "average")
+            for index in range(len(self.weights))
+        )
 
 
 def _widened(value):

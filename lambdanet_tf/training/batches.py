@@ -37,6 +37,8 @@ class InputPipeline:
         strategy: None for the current one.
 
     Attributes:
+        sources: all that is read, by name: the parts of the image set, and
+            `pseudo_labels` if there are any.
         image_shape: (height, width, channels).
         steps_per_epoch: whole batches of the labelled training images.
 
@@ -60,7 +62,7 @@ class InputPipeline:
         strategy: tf.distribute.Strategy | None = None,
     ):
         self.recipe = recipe
-        self._sources = [images.train]
+        self.sources: dict[str, data.Source] = dict(images.parts)
         if recipe.pseudo_labels:
             images = self._add_pseudo_labels(images)
         self.images = images
@@ -94,7 +96,7 @@ class InputPipeline:
             images.channels,
             recipe.shuffle_buffer,
         )
-        self._sources.append(source)
+        self.sources["pseudo_labels"] = source
         note = (
             f" {source.num_images:,} pseudo-labelled images of "
             f"{recipe.pseudo_labels}, {recipe.pseudo_label_ratio:g} for each "
@@ -104,9 +106,14 @@ class InputPipeline:
             images, description=images.description + note
         )
 
+    def _trained_on(self):
+        """The labelled images, and the pseudo-labelled ones if any."""
+        names = ("train", "pseudo_labels")
+        return [self.sources[name] for name in names if name in self.sources]
+
     def _shares(self, batch_size):
         """How many images of a batch are labelled, and pseudo-labelled."""
-        if len(self._sources) == 1:
+        if len(self._trained_on()) == 1:
             return [batch_size]
         ratio = self.recipe.pseudo_label_ratio
         labelled = round(batch_size / (1.0 + ratio))
@@ -163,7 +170,7 @@ class InputPipeline:
         parts = [
             self._augmented(source, share, seed, first * share, shard)
             for source, share, seed in zip(
-                self._sources, shares, seeds, strict=False
+                self._trained_on(), shares, seeds, strict=False
             )
         ]
 

@@ -34,6 +34,7 @@ class _Kept:
 
 
 _KEPT = "_lambdanet_averages"  # The attribute of the model.
+_ANEW = "those in it are of other weights: they begin anew"
 
 
 class UseAverages(tf.keras.callbacks.Callback):
@@ -202,18 +203,21 @@ class UseAverages(tf.keras.callbacks.Callback):
             if averages.set_arrays(arrays):
                 self._paths.append(backups[self._seen])
             else:
-                self._warn("those in it are of other weights: they begin anew")
+                self._warn(_ANEW)
             return
         # Another callback has resumed where nothing was kept here.
         if self._seen != self._updates_before:
             older = [n for n in reversed(backups) if n < self._seen]
             for updates in older:
                 arrays = _read(backups[updates])
-                if arrays is not None:
-                    averages.set_averages(arrays)
+                if arrays is None:
+                    continue
+                if averages.set_averages(arrays):
                     self._paths.append(backups[updates])
                     self._warn(f"those after {updates} updates are used")
-                    return
+                else:
+                    self._warn(_ANEW)
+                return
         raise ValueError(
             f"`backup_dir` must hold the averages after {self._seen} "
             f"updates, where the model is. Received: {self._folder}, which "
@@ -326,6 +330,8 @@ class KeepBest(tf.keras.callbacks.ModelCheckpoint):
             self._is_ready = True
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if np.isnan((logs or {}).get(self._monitor, 0.0)):
+            return  # Keras 3 would take the first one for the best for ever.
         if is_chief():
             _remove(self._unfinished)  # What a killed process left.
         before, self.filepath = self.best, self._unfinished

@@ -7,6 +7,7 @@ In this order: `train`; devices, data and state (`prepare`); steps and epochs
 
 import contextlib
 import dataclasses
+import shlex
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,7 @@ from lambdanet_tf import runs
 from lambdanet_tf.analysis import trainable_parameters
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import users_input
+from lambdanet_tf.data.sources import TOO_MANY_ERRORS
 from lambdanet_tf.environment import is_there
 from lambdanet_tf.training.averages import Averages
 from lambdanet_tf.training.batches import InputPipeline
@@ -139,7 +141,7 @@ class ActiveRun:
         pipeline: the batches, with the image set and the strategy.
         state: of the run.
         evaluation: of the model.
-        fingerprints: of the parts of the image set.
+        fingerprints: of all that is read.
         former_metrics: of a run that was finished before; it has them until
             there are new ones.
         stop: the signals that ask to stop.
@@ -210,7 +212,7 @@ def prepare(
         print_fn,
     )
     check_room(output.path, state.size_in_bytes())
-    prints = fingerprints(pipeline.images)
+    prints = fingerprints(pipeline.sources)
     check_same_images(folder, pipeline.images, prints)
     with strategy.scope():
         evaluation = Evaluation(state.model, pipeline, stop.check)
@@ -477,11 +479,13 @@ def _final_metrics(run):
 
 def _names_of_bad_images(run, test_images):
     """Names them, which takes a pass over all images, if there are any."""
-    images = run.pipeline.images
-    is_whole = images.test.num_images == test_images
+    sources = run.pipeline.sources
+    is_whole = sources["test"].num_images == test_images
     if is_whole and not any(row["bad_images"] for row in run.state.rows):
         return []
-    return list(data.check_images(images)) if is_chief() else []
+    if not is_chief():
+        return []
+    return [bad for source in sources.values() for bad in source.check()]
 
 
 def _print_results(run, metrics, bad):
@@ -526,11 +530,15 @@ def _end_recorded(run):
         raise NotFinite(reason) from error
     except Stopped as error:
         run.write("stopped", run.former_metrics)
+        command = ["python", "train.py", "--run-dir", run.folder.path]
         raise Stopped(
-            f"{error} at step {run.state.step}. Resume with: python train.py "
-            f"--run-dir {run.folder.path}"
+            f"{error} at step {run.state.step}. Resume with: "
+            f"{shlex.join(command)}"
         ) from error
     except tf.errors.OpError as error:
-        if is_lost(error):
+        is_unreadable = TOO_MANY_ERRORS in error.message
+        if is_lost(error) or is_unreadable:
             run.write("stopped", run.former_metrics)
+        if is_unreadable:
+            raise UserError(TOO_MANY_ERRORS) from error
         raise

@@ -13,6 +13,17 @@ from lambdanet_tf import config
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.config import field
 
+# Arguments of a network that a recipe gives itself, and why.
+_NO_MODEL_ARGUMENTS = {
+    "classes": "it comes from --data",
+    "classifier_activation": "a training needs logits",
+    "endpoints": "a training needs the classifier",
+    "include_preprocessing": "images are in [0, 255]",
+    "include_top": "a training needs the classifier",
+    "input_shape": "it comes from --image-size and --data",
+    "name": "it comes from --model",
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
@@ -111,7 +122,9 @@ class Recipe:
     model: str = field(
         "LambdaResNetSmall", "a network of lambdanet_tf.models", metavar="NAME"
     )
-    model_arguments: Mapping[str, Any] = field({}, config.MODEL_ARGUMENTS)
+    model_arguments: Mapping[str, Any] = field(
+        {}, 'further arguments of the network, as {"scope": 7}'
+    )
     initial_weights: str = field(
         "",
         "weights to begin from: a file or a run folder; what has another "
@@ -196,6 +209,12 @@ class Recipe:
                 "`mixup` and `cutmix` must not both be used. Received: "
                 f"mixup={self.mixup}, cutmix={self.cutmix}."
             )
+        for name, why in _NO_MODEL_ARGUMENTS.items():
+            if name in self.model_arguments:
+                raise UserError(
+                    f"`model_arguments` must not have `{name}`: {why}. "
+                    f"Received: {name}={self.model_arguments[name]!r}."
+                )
         if self.weight_decay and "kernel_regularizer" in self.model_arguments:
             raise UserError(
                 "`weight_decay` must be 0 if `model_arguments` has a "

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -208,16 +209,16 @@ def check_resumable(
         )
 
 
-def fingerprints(images: data.ImageSet) -> dict[str, str]:
-    """Returns the fingerprint of each part of an image set.
+def fingerprints(sources: Mapping[str, data.Source]) -> dict[str, str]:
+    """Returns the fingerprint of each source of a run.
 
     Each worker finds the same: all of them list the whole set.
 
     Args:
-        images: the image set; of files the names are read, of arrays all.
+        sources: by name; of files the names are read, of arrays all, of
+            pseudo-labels the checksums.
     """
-    parts = images.identity()["parts"]
-    return {name: part["fingerprint"] for name, part in parts.items()}
+    return {name: source.fingerprint() for name, source in sources.items()}
 
 
 def check_same_images(
@@ -231,7 +232,8 @@ def check_same_images(
     Args:
         folder: of the run; nothing is checked where it is new.
         images: as they are now.
-        prints: their `fingerprints`. Runs of older versions have none.
+        prints: `fingerprints` of all that is read. Runs of older versions
+            have none, or none of the pseudo-labels.
 
     Raises:
         ValueError: if the classes, the sizes of the parts or their images
@@ -242,7 +244,8 @@ def check_same_images(
     run = folder.read()
     before, now = run.classes, tuple(images.classes)
     sizes = _part_sizes(images)
-    changed = [k for k, v in prints.items() if run.fingerprints.get(k) != v]
+    known = {"pseudo_labels": prints.get("pseudo_labels"), **run.fingerprints}
+    changed = [name for name, now in prints.items() if known.get(name) != now]
     if before != now:
         gone = [name for name in before if name not in now]
         new = [name for name in now if name not in before]
@@ -292,9 +295,9 @@ def _command():
     """The command line of this process, as a person would type it."""
     folder, name = os.path.split(sys.argv[0])
     if name == "train.py":
-        return " ".join(["python", name, *sys.argv[1:]])
+        return shlex.join(["python", name, *sys.argv[1:]])
     if name.startswith("lambdanet"):
-        return " ".join([name, *sys.argv[1:]])
+        return shlex.join([name, *sys.argv[1:]])
     if os.path.join(os.path.basename(folder), name) == _MAIN:
-        return " ".join(["python -m lambdanet_tf", *sys.argv[1:]])
+        return shlex.join(["python", "-m", "lambdanet_tf", *sys.argv[1:]])
     return "lambdanet_tf.training.train"

@@ -22,6 +22,8 @@ from lambdanet_tf.arguments import UserError
 from lambdanet_tf.data import pseudo_labels
 from lambdanet_tf.data.sets import CLASS_FILES
 from lambdanet_tf.files import check_writable
+from lambdanet_tf.files import read_text
+from lambdanet_tf.files import sha256_of
 from lambdanet_tf.files import whole_file
 from lambdanet_tf.training.batches import evaluation_crop
 from lambdanet_tf.training.devices import create_strategy
@@ -48,7 +50,8 @@ def label_images(
     """Writes images with the predictions of a run as their labels.
 
     The images are read in pieces of some thousand; called again after it was
-    stopped, it goes on with the piece at which it was.
+    stopped, it goes on with the piece at which it was, if neither the images
+    nor the weights of the run have changed.
 
     Args:
         run: the teacher, a finished run.
@@ -85,7 +88,12 @@ def label_images(
         **dataclasses.asdict(options),
     }
     output = runs.RunFolder(folder)
-    _begin(output, facts)
+    read = {
+        "num_images": source.num_images,
+        "fingerprint": source.fingerprint(),
+        "weights": sha256_of(run.weights),
+    }
+    _begin(output, {**facts, **read})
     parts, all_read = _label(run, source, output, options, print_fn)
     labels, certainties = _predictions(parts)
     numbers = _choose(labels, certainties, options.images_per_class)
@@ -116,14 +124,15 @@ def label_images(
 
 def _begin(output, facts):
     """Begins a folder, or finds that it was begun in the same way."""
-    text = json.dumps(facts, indent=2) + "\n"
     if output.exists(_PROGRESS_FILE):
-        with tf.io.gfile.GFile(output.file(_PROGRESS_FILE), "rb") as stream:
-            if stream.read().decode() == text:
-                return
+        began = json.loads(read_text(output.file(_PROGRESS_FILE)))
+        changed = [k for k, v in facts.items() if began.get(k) != v]
+        if not changed:
+            return
         raise UserError(
             f"{output.path} was begun with another run, other images or other "
-            "options. Give the same ones, or choose another folder."
+            f"options. What differs: {', '.join(changed)}. Give the same ones, "
+            "or choose another folder."
         )
     if tf.io.gfile.exists(output.path) and tf.io.gfile.listdir(output.path):
         raise UserError(
@@ -131,7 +140,7 @@ def _begin(output, facts):
             f"{output.path!r}."
         )
     check_writable(output.path)
-    output.write_text(_PROGRESS_FILE, text)
+    output.write_text(_PROGRESS_FILE, json.dumps(facts, indent=2) + "\n")
 
 
 def _label(run, source, output, options, print_fn):

@@ -188,6 +188,25 @@ def test_causal_layers_count_what_they_see(layer, scope, seen):
     assert whole - causal == 2 * 11 * ((scope or 11) - seen) * one_pair
 
 
+def test_operations_on_a_second_input():
+    """Also along one axis. Explicit embeddings count as a global table."""
+    x = tf.keras.Input((4, 9, 6))
+    context = tf.keras.layers.Conv2D(5, 1, (1, 3))(x)
+    attention = tf.keras.layers.MultiHeadAttention
+    for layer in (
+        LambdaLayer(8, use_position=False),
+        RelativeAttention(8, position_embedding=None),
+        attention(2, 3),
+        attention(2, 3, attention_axes=2),
+    ):
+        row = analyze(tf.keras.Model(x, layer(x, context))).layers[-1]
+        assert row.flops == row.executed_flops, layer
+    explicit = LambdaLayer(8, position_embedding="explicit")
+    given = np.ones([11, 11, 16], "float32")
+    flops = of_a_sequence(lambda x: explicit(x, embeddings=given))
+    assert flops == of_a_sequence(LambdaLayer(8))
+
+
 def test_operations_of_recurrent_layers():
     for kind, gates in (("SimpleRNN", 1), ("GRU", 3), ("LSTM", 4)):
         flops = of_a_sequence(getattr(tf.keras.layers, kind)(5))
@@ -213,12 +232,14 @@ def test_operations_are_those_of_one_image_of_a_batch_and_a_size():
 def test_layers_that_are_not_counted_are_named():
     """Or counted once, though called twice."""
     images = tf.keras.Input((6, 6, 3))
-    conv = tf.keras.layers.Conv2D(3, 3, padding="same", name="conv")
+    conv = tf.keras.layers.Conv2D(3, 3, padding="same", groups=3, name="conv")
     x = tf.keras.layers.Conv2DTranspose(3, 2, name="up")(conv(conv(images)))
-    counted = analyze(tf.keras.Model(images, x), executed=False)
+    counted = analyze(tf.keras.Model(images, x))
     assert counted.counted_once == ("conv",)
     assert counted.not_counted == ("up",)
-    assert counted.total("flops") == 2 * 6 * 6 * 9 * 3 * 3
+    assert counted.total("flops") == 2 * 6 * 6 * 9 * 3
+    executed = [row.executed_flops for row in counted.layers[1:]]
+    assert executed == [2 * 2 * 6 * 6 * 9 * 3, 2 * 6 * 6 * 4 * 3 * 3]
     assert "counted once: conv" in counted.table()
     assert "not counted: up" in counted.table()
 

@@ -79,6 +79,25 @@ def test_parts_add_up(multi_head):
     np.testing.assert_allclose(row.cosine, cosine, atol=1e-3)
 
 
+def test_layers_that_models_of_several_sizes_share():
+    layer, lone = (LambdaLayer(8, name="lambda", **_SMALL) for _ in range(2))
+    _, model = network(layer, shape=(9, 9, 4)), network(layer)
+    x = images(model)
+    lone.build((None, 7, 9, 4))
+    assert analysis.layer_part(lone, "content")(x).shape == (5, 7, 9, 8)
+    assert analysis.receptive_field(model, layer, x).shape == (7, 9)
+    assert analysis.read(model, x)["lambda"].grid == (7, 9)
+    (row,) = analysis.part_norms(model, x)
+    np.testing.assert_allclose(row.both**2, np.mean(layer(x) ** 2), rtol=1e-5)
+    counted = analysis.analyze(model, executed=False)
+    (own,) = analysis.analyze(network(lone), executed=False).layers[1:]
+    dense = network(tf.keras.layers.Dense(8))
+    (new,) = analysis.compare(dense, model, executed=False).added
+    assert counted.layers[1].flops == new.flops == own.flops
+    assert counted.layers[1].output_shape == new.output_shape == (7, 9, 8)
+    assert counted.counted_once == ()
+
+
 def test_a_part_that_is_off_is_zero():
     first = LambdaLayer(8, use_content=False, **_SMALL)
     second = LambdaLayer(8, use_position=False, **_SMALL)

@@ -76,12 +76,11 @@ def test_affine_shifts_turns_counter_clockwise_and_zooms():
 
 def test_random_affine_turns_by_so_many_degrees_at_most():
     rows = np.indices((33, 33))[0].astype(np.float32)[..., None]
-    moves = [
-        np.abs(augment.random_affine(rows, [seed, 1], rotation=2.0) - rows)
-        for seed in range(8)
-    ]
     # Of what is at most 5.7 pixels from the center.
-    furthest = [np.max(move[12:21, 12:21]) for move in moves]
+    furthest = []
+    for seed in range(8):
+        turned = augment.random_affine(rows, [seed, 1], rotation=2.0)
+        furthest.append(np.max(np.abs(turned - rows)[12:21, 12:21]))
     assert 0.05 < max(furthest) <= 5.7 * np.sin(np.deg2rad(2.0))
 
 
@@ -109,11 +108,9 @@ def test_a_box_of_a_file_is_the_box_of_its_pixels(encode):
     assert image.size().numpy().tolist() == [40, 56]
     whole = image.decode().numpy()
     # Colors at the border of a JPEG box are interpolated otherwise.
-    np.testing.assert_allclose(
-        image.crop(8, 16, 24, 32).numpy().astype(int),
-        whole[8:32, 16:48].astype(int),
-        atol=0 if encode is tf.io.encode_png else 3,
-    )
+    atol = 0 if encode is tf.io.encode_png else 3
+    box, expected = image.crop(8, 16, 24, 32).numpy(), whole[8:32, 16:48]
+    np.testing.assert_allclose(box.astype(int), expected.astype(int), atol=atol)
 
 
 LABELS = tf.constant([0, 1, 2, 3, 4, 0, 1])
@@ -134,11 +131,9 @@ def test_labels_are_weighted_as_the_pixels_are(kind, mix):
     assert labels.shape == (7, 5)
     assert labels.dtype == tf.float32
     np.testing.assert_allclose(np.sum(labels, axis=1), 1.0, rtol=1e-6)
-    np.testing.assert_allclose(
-        np.mean(images, axis=(1, 2, 3)),
-        labels.numpy() @ np.arange(5.0),
-        rtol=1e-5,
-    )
+    means = np.mean(images, axis=(1, 2, 3))
+    expected = labels.numpy() @ np.arange(5.0)
+    np.testing.assert_allclose(means, expected, rtol=1e-5)
 
 
 def test_cutmix_is_a_box():

@@ -13,6 +13,7 @@ from lambdanet_tf.data.folders import FileSource
 from lambdanet_tf.environment import require
 from tests.support.image_sets import Files
 from tests.support.image_sets import element_labels
+from tests.support.image_sets import example
 from tests.support.image_sets import jpeg
 from tests.support.image_sets import png
 from tests.support.image_sets import read_once
@@ -20,9 +21,9 @@ from tests.support.image_sets import sizes
 from tests.support.image_sets import whole
 from tests.support.image_sets import write_files
 from tests.support.image_sets import write_folder
+from tests.support.image_sets import write_parts
 
 pytestmark = pytest.mark.once
-
 
 # 11 one-pixel images, each with a label of its own.
 NUMBERS = data.ArraySource(np.zeros((11, 1, 1, 1)), np.arange(11))
@@ -78,6 +79,12 @@ def test_every_pass_has_each_image_once_in_an_order_of_its_own():
     assert sorted(labels[:11]) == sorted(labels[11:]) == list(range(11))
     assert labels[:11] != labels[11:]
     assert labels != element_labels(NUMBERS.stream(4).take(22))
+
+
+def test_labels_that_are_no_class_are_refused():
+    for source in (NUMBERS, FileSource(["x.png"], [-1])):
+        with pytest.raises(ValueError, match=r"from 0 to 9, .*(to 10|from -1)"):
+            data.ImageSet.build("x", [*"abcdefghij"], 1, [source] * 3, "x")
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])
@@ -137,19 +144,24 @@ def test_unreadable_images_are_left_out_and_named(tmp_path):
     assert bad == [f"{tmp_path}/val/odd/{name}" for name in names]
     colors = pixels[labels == 0][:, 4, 4].round(-1).tolist()
     # Without transparency; cyan from CMYK; gray; blue from the large one.
-    np.testing.assert_allclose(
-        colors, [[0, 255, 0], [0, 255, 255], [77] * 3, [0, 0, 255]], atol=9
-    )
+    expected = [[0, 255, 0], [0, 255, 255], [77] * 3, [0, 0, 255]]
+    np.testing.assert_allclose(colors, expected, atol=9)
 
 
 @pytest.mark.slow
-def test_only_unreadable_images_are_an_error(tmp_path):
-    (tmp_path / "x.png").write_bytes(b"nothing")
-    source = FileSource([f"{tmp_path}/x.png"] * 5, [0] * 5)
-    batches = source.batches(source.stream(0), whole, 1)
-    error = tf.errors.InvalidArgumentError
-    with pytest.raises(error, match="1000 images in a row"):
-        next(iter(batches))
+def test_only_unreadable_images_end_a_stream_but_no_scan(tmp_path):
+    bad = [example(b"nothing", 0)] * 1100
+    write_parts(tmp_path, train=bad, test=[*bad, example(png([7] * 3), 1)])
+    records = data.read_records(str(tmp_path), 0.0, classes=2)
+    write_files(tmp_path, {"x.png": b"nothing", "y.png": png([7] * 3)})
+    names = [f"{tmp_path}/{name}.png" for name in "x" * 1100 + "y"]
+    files = FileSource(names, [0] * 1100 + [1])
+    error, pair = tf.errors.InvalidArgumentError, (files.take([0] * 5), files)
+    for source, scanned in ((records.train, records.test), pair):
+        assert read_once(scanned)[1].tolist() == [1]
+        batches = source.batches(source.stream(0), whole, 1)
+        with pytest.raises(error, match="1000 images in a row"):
+            next(iter(batches))
 
 
 def test_a_folder_without_parts_is_divided(tmp_path):
@@ -181,17 +193,12 @@ def test_what_is_left_out_of_a_folder_is_said(tmp_path):
     assert images.description.endswith(text)
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        (["train", "val", "test"], [20, 20, 20]),
-        (["train", "dev", "test"], [20, 20, 20]),
-        (["Train", "Test"], [18, 2, 20]),
-    ],
-)
-def test_parts_have_one_name_each(tmp_path, names, expected):
-    path = write_folder(tmp_path, names)
-    assert sizes(data.read_folder(path, 0.1)) == expected
+@pytest.mark.parametrize("validation", ["val", "dev"])
+def test_parts_have_one_name_each(tmp_path, validation):
+    three = write_folder(tmp_path / "three", ["train", validation, "test"])
+    assert sizes(data.read_folder(three, 0.1)) == [20, 20, 20]
+    two = write_folder(tmp_path / "two", ["Train", "Test"])
+    assert sizes(data.read_folder(two, 0.1)) == [18, 2, 20]
 
 
 def test_names_of_a_mac_are_those_of_others(tmp_path):
@@ -229,10 +236,8 @@ def test_webp_without_pillow_is_an_error_that_says_so(tmp_path, monkeypatch):
     write_folder(tmp_path, ["train", "test"], number=1)
     write_files(tmp_path / "test/a", {"x.webp": encoded("WEBP")})
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(
-        ImportError,
-        match=r"^1 of 3 images are BMP, GIF, WebP.*lambdanet-tf\[data\]",
-    ):
+    message = r"^1 of 3 images are BMP, GIF, WebP.*lambdanet-tf\[data\]"
+    with pytest.raises(ImportError, match=message):
         data.read_folder(str(tmp_path), 0.0)
 
 

@@ -168,7 +168,7 @@ def test_files_that_cannot_be_meant_are_an_error_before_training(folder):
         data.read_records(str(folder / "nothing"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tiny_sets(tmp_path_factory):
     """The folder of small sets, written by TensorFlow Datasets itself."""
     tfds = pytest.importorskip("tensorflow_datasets")

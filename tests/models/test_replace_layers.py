@@ -93,6 +93,8 @@ def test_what_a_rule_leaves_is_kept(name, size, chosen, count, rng):
         ({"dilation_rate": 2}, ["LambdaConv"]),
         ({"use_bias": True}, ["LambdaLayer", "BatchNormalization"]),
         ({"activation": "relu"}, ["LambdaLayer", "Activation"]),
+        ({"activation": KERAS.PReLU()}, ["LambdaLayer", "PReLU"]),
+        ({"kernel_constraint": "max_norm"}, ["LambdaLayer"]),
         (
             {"activation": "relu", "use_bias": True},
             ["LambdaLayer", "BatchNormalization", "Activation"],
@@ -101,12 +103,17 @@ def test_what_a_rule_leaves_is_kept(name, size, chosen, count, rng):
 )
 def test_what_a_convolution_is_followed_by(arguments, kinds, rng):
     model = small(**{"padding": "same", "use_bias": False, **arguments})
+    model(np.ones([1, 8, 8, 4], "float32"))  # It builds an activation.
     checks.randomize(model, rng)
     new = models.replace_layers(model, models.convolution_rule(names="middle"))
     made = [x for x in new.layers if x.name.startswith("middle")]
     assert [type(x).__name__ for x in made] == kinds
     middle = model.get_layer("middle")
     assert tuple(made[-1].output.shape) == tuple(middle.output.shape)
+    assert made[0].kernel_constraint == middle.kernel_constraint
+    if "PReLU" in kinds:
+        assert made[-1] is not middle.activation
+        assert_same(made[-1].get_weights(), middle.activation.get_weights())
     if "BatchNormalization" in kinds:
         np.testing.assert_array_equal(made[1].beta, middle.get_weights()[1])
     if "Activation" in kinds:
@@ -204,6 +211,7 @@ class Opaque(KERAS.Identity):
         return {"name": self.name}
 
 
+OWN = type("Own", (tf.keras.Model,), {"call": lambda self, x: 2 * x})
 _RULE, _HEADS = models.convolution_rule(), models.attention_rule()
 _MIDDLE = models.convolution_rule(max_size=6)  # `first` sees 8x8.
 _GLOBAL = models.convolution_rule(None, max_size=6)
@@ -223,6 +231,7 @@ REFUSED = [
     (small, put(lambda: _ONE, "first", "middle"), "a new layer each time"),
     (crossing, put(lambda: LambdaLayer(8), "heads"), "called with `value`"),
     (lambda: model_of(Opaque(3), (5, 8)), keep, "'opaque', a Opaque, cannot"),
+    (lambda: OWN(*2 * [tf.keras.Input((3,))]), keep, "Own, whose own `call`"),
     (lambda: 3, keep, "must be a model of `tf.keras`"),
 ]
 

@@ -151,6 +151,20 @@ def test_models_inside_are_resized_too(rng):
     assert larger(images(rng, 17, 20)).shape == (2, 8, 10, 6)
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_copies_freeze_what_is_frozen(whole):
+    x, heads = tf.keras.Input((4, 3)), KERAS.MultiHeadAttention(2, 2)
+    model = tf.keras.Model(x, KERAS.Dense(2)(heads(x, x)))
+    model.trainable = not whole
+    heads.trainable = model.layers[-1].trainable = True
+    heads._output_dense.trainable = False
+    resized = models.resize_embeddings(model, (4, 3))
+    for copy in (resized, models.replace_layers(model, lambda *_: None)):
+        assert len(copy.trainable_weights) == len(model.trainable_weights)
+        assert len(copy.layers[-2].trainable_weights) == 6
+        assert copy.layers[-1].trainable
+
+
 @pytest.mark.once
 @pytest.mark.skipif(not KERAS_3, reason="Keras 2 has no low-rank updates")
 def test_copies_have_the_low_rank_updates_and_train_them(rng):
@@ -165,3 +179,7 @@ def test_copies_have_the_low_rank_updates_and_train_them(rng):
     ):
         np.testing.assert_allclose(copy(x), model(x), rtol=1e-4, atol=1e-4)
         assert len(copy.trainable_weights) == len(model.trainable_weights)
+    parts = [analysis.layer_part(layer, x) for x in ("content", "position")]
+    checks.assert_close(parts[0](x) + parts[1](x), layer(x), 1e-5)
+    models.freeze(model, None)
+    assert len(copy.trainable_weights) == len(model.trainable_weights)

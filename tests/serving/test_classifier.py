@@ -66,8 +66,8 @@ def test_one_logit_is_served_through_a_sigmoid(tmp_path, rng):
     assert "sigmoid of one output" in card_of(folder)
 
 
-def stack(shape, *steps):
-    return tf.keras.Sequential([tf.keras.Input(shape), *steps])
+def stack(shape, *steps, **arguments):
+    return tf.keras.Sequential([tf.keras.Input(shape, **arguments), *steps])
 
 
 def two_inputs():
@@ -78,6 +78,7 @@ def two_inputs():
 
 SOFTMAX = {"classifier_activation": "softmax"}
 CLASSIFY = {"task": "classify"}
+IMAGES = np.zeros([2, 8, 8, 3])
 FIVE = functools.partial(classifier, 5, "softmax")
 REFUSED = [
     (lambda: classifier(1, "softmax"), {}, "softmax of one output is 1"),
@@ -86,6 +87,8 @@ REFUSED = [
     (lambda: classifier(4, "tanh"), {}, "Received: tanh"),
     (lambda: stack((8, 8, 3), Keras.Dense(4)), {}, "one row of .*8, 8, 4"),
     (lambda: stack((16,), Keras.Dense(3)), CLASSIFY, "take images.*'predict'"),
+    (lambda: stack((4,), Keras.Dense(3), name="in"), {}, r"word.*\['in'\]"),
+    (lambda: stack((4,), Keras.Dense(3), batch_size=2), {}, "any size.*: 2"),
     (two_inputs, CLASSIFY, "must have one input"),
     (lambda: classifier(3, "softmax", size=None), {}, "`image_size` must be"),
     (lambda: serving.Inference(classifier(3)), {"top": 1}, "`options` must be"),
@@ -97,6 +100,9 @@ REFUSED = [
     (FIVE, {"formats": ("tflit",)}, "`formats` must be one .* mean 'tflite'"),
     (FIVE, {"image_size": (9, 9)}, r"the model's, \(8, 8\)"),
     (FIVE, {"evaluation_crop": 0}, "`evaluation_crop` must lie between"),
+    (FIVE, {"examples": IMAGES}, "`examples` must be a pair.*: ndarray"),
+    (FIVE, {"examples": (IMAGES, [1, 5])}, "0 to 4. .* with others"),
+    (FIVE, {"test_set": (IMAGES[:0], [])}, "`test_set` must hold images"),
 ]
 
 

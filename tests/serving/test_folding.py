@@ -99,11 +99,29 @@ def of_batch(x):
     return Norm(momentum=1.0)(x, training=True)
 
 
+def half_frozen():
+    layer = Keras.Bidirectional(Keras.LSTM(3))
+    layer.forward_layer.trainable = False
+    return [Keras.Reshape((7, 15)), layer]
+
+
+def with_a_function():
+    inputs = tf.keras.Input((7, 5, 3))
+    return [tf.keras.Model(inputs, Keras.Lambda(lambda x: 2 * x)(inputs))]
+
+
+def lambda_of_batch(x):
+    return layers.LambdaLayer(4, num_heads=2, key_dim=3)(x, training=True)
+
+
 # What a network is made of, and how many of its norms stay.
 STEPS = {
     "activation": (lambda: [Conv2D(5, 3, activation="relu"), Norm()], 1),
     "of a layer that is called twice": (twice, 2),
     "of the batch": (lambda: [Keras.Dense(4), of_batch], 1),
+    "of the batch, inside": (lambda: [lambda_of_batch], 0),
+    "frozen in part": (half_frozen, 0),
+    "a function, inside": (with_a_function, 0),
     "subclass": (lambda: [Squared(4, 3, use_bias=False), Norm()], 1),
     "another axis": (lambda: [Conv2D(4, 3), Norm(axis=1)], 1),
     "ours": (lambda: [Conv2D(4, 3), layers.BatchNormalization()], 0),

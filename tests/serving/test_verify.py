@@ -2,6 +2,7 @@
 
 import shutil
 
+import numpy as np
 import pytest
 
 from lambdanet_tf import cli
@@ -68,3 +69,12 @@ def test_another_model_is_noticed(copy, small_run, rng, tmp_path, capsys):
     shown = capsys.readouterr().out
     assert shown.count("DIFFERENT") == len(SIGNATURES)
     assert "ms/image at 32" in shown
+
+
+def test_nan_is_noticed_unless_keras_computes_it():
+    nan, zeros = np.array([np.nan, 0.0]), np.zeros(2)
+    arrays = {"of_tensors/a": zeros, "of_tensors/b": zeros, "of_tensors/c": nan}
+    keras = verify._Keras(arrays, None, "float32", "float32")
+    for b, c, agrees in ((zeros, nan, True), (nan, nan, False)):
+        outputs = {"a": zeros, "b": b, "c": c}
+        assert keras.result("features", outputs, {}).agrees == agrees

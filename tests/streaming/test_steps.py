@@ -100,6 +100,9 @@ def lambdas(inputs, **arguments):
     return layer(inputs, **arguments)
 
 
+TWICE = {"call": lambda self, inputs, context=None: 2 * inputs}
+TwiceLayer = type("TwiceLayer", (layers.LambdaLayer,), TWICE)
+TwiceModel = type("TwiceModel", (tf.keras.Model,), TWICE)
 # What is computed of inputs, why it cannot stream, and a shape but (8, 4).
 REFUSED = {
     "not causal": (layers.LambdaLayer(4, scope=3), "later.*causal=True"),
@@ -117,6 +120,8 @@ REFUSED = {
     "inside": (lambda x: tf.keras.Model(x, KERAS.Flatten()(x))(x), "later"),
     "ranks": (lambda x: KERAS.Embedding(5, 4)(x) * x, "2 and 3 axes", 4),
     "no channels": (KERAS.Dense(3), "2 axes", 8),
+    "call": (TwiceLayer(4, scope=3, causal=True), "has a `call` of its own"),
+    "model": (lambda x: TwiceModel(x, lambdas(x))(x), "a TwiceModel sees"),
     "images": (lambda x: x * 2, "its inputs have the shape", 4, 4, 3),
 }
 

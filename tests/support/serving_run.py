@@ -73,11 +73,12 @@ def classifier(units, activation=None, layer=None, loss=None, size=8):
     return model
 
 
-def export(model, base, name="m", examples=None, **options):
+def export(model, base, name="m", examples=None, test_set=None, **options):
     """Exports a model with these options; returns its version folder."""
+    given = {"examples": examples, "test_set": test_set}
     if options:
-        options = {"options": serving.ExportOptions(**options)}
-    return serving.export_model(model, base, name, examples=examples, **options)
+        given["options"] = serving.ExportOptions(**options)
+    return serving.export_model(model, base, name, **given)
 
 
 def card_of(folder):

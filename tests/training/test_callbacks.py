@@ -91,15 +91,12 @@ def averages_of(start, history, first=1):
     return start
 
 
+POLICIES = [("float32", "adam", 1e-5), ("mixed_float16", "sgd", 1e-5)]
+POLICIES += [("bfloat16", "sgd", 1e-2)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("policy", "optimizer", "tolerance"),
-    [
-        ("float32", "adam", 1e-5),
-        ("mixed_float16", "sgd", 1e-5),
-        ("bfloat16", "sgd", 1e-2),
-    ],
-)
+@pytest.mark.parametrize(("policy", "optimizer", "tolerance"), POLICIES)
 def test_averages_follow_their_formula_and_are_seen_below(
     batches, policy, optimizer, tolerance
 ):
@@ -168,11 +165,20 @@ def test_shared_statistics_are_not_reduced_again(two_replicas, synchronized):
     assert ("AddN" in {each.type for each in operations}) != synchronized
 
 
-def resumable(folder, **options):
+def resumable(folder, decay=DECAY, **options):
     """What a notebook gives to `fit` to lose nothing."""
     place = str(folder / "backup")
     backup = tf.keras.callbacks.BackupAndRestore(place, **options)
-    return [backup, training.UseAverages(DECAY, folder / "averages")]
+    return [backup, training.UseAverages(decay, folder / "averages")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"save_freq": 3}])
+def test_averages_that_were_not_kept_begin_anew(batches, tmp_path, options):
+    callbacks = [*resumable(tmp_path, 0.0, **options), Kill("on_epoch_end", 2)]
+    fit_killed(small_model(), batches, callbacks)
+    with pytest.warns(UserWarning, match="of other weights: they begin anew"):
+        fit(small_model(), batches, resumable(tmp_path, **options))
 
 
 @pytest.mark.slow
@@ -215,10 +221,10 @@ def test_a_killed_fit_resumes_to_the_same_end(batches, tmp_path):
 def test_the_best_epoch_survives_a_kill(
     batches, tmp_path, monkeypatch, capsys, is_damaged
 ):
-    """When a better one is noted; a damaged one gives way, which is said."""
+    """When a better one, never NaN, is noted; a damaged one gives way."""
     path, watch = str(tmp_path / "best.weights.h5"), Watch()
     scores, rename = tf.keras.callbacks.Callback(), tf.io.gfile.rename
-    values = [{"score": value} for value in (0.2, 0.7, 0.9, 0.5)]
+    values = [{"score": value} for value in (np.nan, 0.7, 0.9, 0.5)]
     scores.on_epoch_end = lambda epoch, logs: logs.update(values[epoch])
 
     def dying_rename(source, target, *arguments, **options):

@@ -12,6 +12,8 @@ import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf import training
+from lambdanet_tf.arguments import UserError
+from lambdanet_tf.data.sources import TOO_MANY_ERRORS
 from lambdanet_tf.training import RunFolder
 from lambdanet_tf.training import devices
 from lambdanet_tf.training import loop
@@ -79,11 +81,17 @@ def test_a_run_killed_before_a_checkpoint_is_due_comes_back(
     assert_same_end(run_smoke(tmp_path, {"checkpoint_epochs": 5}), finished_run)
 
 
-@pytest.mark.parametrize("place", ["InputPipeline", "training_step"])
+@pytest.mark.parametrize("place", ["InputPipeline", "training_step", "images"])
 def test_a_run_that_lost_a_device_can_be_resumed(tmp_path, monkeypatch, place):
-    lost = tf.errors.UnavailableError(None, None, "Socket closed\nDetails")
-    monkeypatch.setattr(loop, place, mock.Mock(side_effect=lost))
-    with pytest.raises(training.Stopped, match="lost: Socket closed\nThe same"):
+    """Or that found a thousand bad images."""
+    error = tf.errors.UnavailableError(None, None, "Socket closed\nDetails")
+    raised, message = training.Stopped, "lost: Socket closed\nThe same"
+    if place == "images":
+        place, raised, message = "training_step", UserError, "^1000 images in"
+        text = f"assertion failed: [{TOO_MANY_ERRORS}]"
+        error = tf.errors.InvalidArgumentError(None, None, text)
+    monkeypatch.setattr(loop, place, mock.Mock(side_effect=error))
+    with pytest.raises(raised, match=message):
         run_smoke(tmp_path)
     folder = RunFolder(tmp_path / "run")
     assert folder.exists() == (place == "training_step")
@@ -92,26 +100,18 @@ def test_a_run_that_lost_a_device_can_be_resumed(tmp_path, monkeypatch, place):
 
 
 COLLECTIVE = "Graph execution error:\n\nCollective ops is aborted by: gone"
+LOST = [("Aborted", "", 0), ("Cancelled", "", 2), ("Internal", COLLECTIVE, 2)]
+LOST += [("FailedPrecondition", "the current incarnation is", 2)]
+OTHER = [("Cancelled", "", 0), ("Internal", COLLECTIVE, 0)]
+OTHER += [("Internal", "A kernel failed", 2)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "message", "workers", "lost"),
-    [
-        ("AbortedError", "", 0, True),
-        ("CancelledError", "", 0, False),
-        ("CancelledError", "", 2, True),
-        ("InternalError", "A kernel failed", 2, False),
-        ("InternalError", COLLECTIVE, 2, True),
-        ("InternalError", COLLECTIVE, 0, False),
-        ("FailedPreconditionError", "the current incarnation is", 2, True),
-    ],
-)
-def test_which_errors_say_that_a_worker_is_lost(
-    monkeypatch, kind, message, workers, lost
-):
+@pytest.mark.parametrize("case", LOST + OTHER)
+def test_which_errors_say_that_a_worker_is_lost(monkeypatch, case):
+    kind, message, workers = case
     monkeypatch.setattr(devices, "number_of_workers", lambda: workers)
-    error = getattr(tf.errors, kind)(None, None, message)
-    assert devices.is_lost(error) == lost
+    error = getattr(tf.errors, f"{kind}Error")(None, None, message)
+    assert devices.is_lost(error) == (case in LOST)
 
 
 @pytest.mark.slow
@@ -155,10 +155,11 @@ def test_a_run_goes_on_with_its_own_images_alone(
 ):
     """Else labels are permuted, or it trains on what it was tested on."""
     folder, images = RunFolder(tmp_path), data.load_digits()
-    prints = record.fingerprints(images)
-    run = dataclasses.replace(finished_run.read(), fingerprints={})
-    folder.write(run)  # Of a version that noted none of them.
-    record.check_same_images(folder, images, prints)
+    prints = record.fingerprints({**images.parts, "pseudo_labels": images.test})
+    for noted in ({}, finished_run.read().fingerprints):  # by older versions
+        run = dataclasses.replace(finished_run.read(), fingerprints=noted)
+        folder.write(run)
+        record.check_same_images(folder, images, prints)
     folder.write(dataclasses.replace(finished_run.read(), **was))
     with pytest.raises(ValueError, match=message):
         record.check_same_images(folder, images, prints)

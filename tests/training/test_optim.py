@@ -14,17 +14,9 @@ from lambdanet_tf.training.steps import update_step
 from tests.support.arrays import assert_same
 
 STEPS = 6
-WITHOUT = {
-    "weight_decay": 0.0,
-    "ema_decay": 0.0,
-    "base_batch_size": 0,
-    "warmup_epochs": 0.0,
-    "schedule": "constant",
-    "epochs": 1,
-    "batch_size": 4,
-    "label_smoothing": 0.1,
-    "momentum": 0.8,
-}
+WITHOUT = {"weight_decay": 0.0, "ema_decay": 0.0, "warmup_epochs": 0.0}
+WITHOUT |= {"base_batch_size": 0, "schedule": "constant", "epochs": 1}
+WITHOUT |= {"batch_size": 4, "label_smoothing": 0.1, "momentum": 0.8}
 
 
 def take_steps(strategy, batches, **fields):
@@ -121,9 +113,7 @@ def test_a_penalty_counts_once_for_each_batch(rng, strategy, rule, bound):
         norm = np.linalg.norm(gradient)
         gradient *= min(1.0, (bound or norm) / norm)
         weights = weights + rule(t, gradient, kept)
-    np.testing.assert_allclose(
-        np.vstack(trained), weights, rtol=tolerance, atol=tolerance / 10
-    )
+    assert_same(np.vstack(trained), weights, tolerance, tolerance / 10)
     again = type(optimizer).from_config(optimizer.get_config())
     assert again.get_config() == optimizer.get_config()
 
@@ -143,9 +133,8 @@ def test_float16_skips_an_overflow_and_cancels_its_scale(rng):
 def small_model():
     """A kernel, and a batch normalization with its statistics."""
     norm = tf.keras.layers.BatchNormalization()
-    return tf.keras.Sequential(
-        [tf.keras.layers.Input((3,)), tf.keras.layers.Dense(5), norm]
-    )
+    layers = [tf.keras.layers.Input((3,)), tf.keras.layers.Dense(5), norm]
+    return tf.keras.Sequential(layers)
 
 
 def test_averages_follow_their_formula():

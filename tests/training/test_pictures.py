@@ -63,17 +63,11 @@ def test_pixels_are_those_that_pillow_gives(channels, mode):
 GRAY = np.arange(256, dtype=np.uint8).reshape(16, 16, 1)
 
 
-@pytest.mark.parametrize(
-    ("bits", "tags", "expected"),
-    [
-        (8, {262: 0}, GRAY),
-        (16, {}, GRAY),
-        (16, {262: 0}, 255 - GRAY),
-        (12, {}, None),
-        (8, {339: 2}, None),
-        (8, {274: 6}, None),
-    ],
-)
+TIFFS = [(8, {262: 0}, GRAY), (16, {}, GRAY), (16, {262: 0}, 255 - GRAY)]
+TIFFS += [(12, {}, None), (8, {339: 2}, None), (8, {274: 6}, None)]
+
+
+@pytest.mark.parametrize(("bits", "tags", "expected"), TIFFS)
 def test_tiffs_are_read_right_or_refused(bits, tags, expected):
     """White is zero (Pillow writes it so of 8 bits), signed, or turned."""
     pillow, stream = require("PIL.Image", extra="data"), io.BytesIO()

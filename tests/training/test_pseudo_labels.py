@@ -1,6 +1,7 @@
 """Pseudo-labels: what a teacher writes, and how a student's batches use it."""
 
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -102,7 +103,7 @@ def test_certain_images_are_kept_equally_many_of_each_class(label, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.once
-def test_goes_on_where_it_was_stopped(label, tmp_path, monkeypatch):
+def test_goes_on_where_it_stopped(label, run, pictures, tmp_path, monkeypatch):
     monkeypatch.setattr(teacher, "_IMAGES_PER_FILE", 8)
     label(tmp_path / "a")
 
@@ -112,8 +113,16 @@ def test_goes_on_where_it_was_stopped(label, tmp_path, monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         label(tmp_path / "b", stop)
-    with pytest.raises(ValueError, match="was begun with another run"):
+    new, weights = pictures / "new.png", pathlib.Path(run.weights)
+    new.write_bytes(b"nothing")
+    content = weights.read_bytes()
+    weights.write_bytes(content + b"trained on")
+    message = "was begun with another run, .*: threshold, num_images, "
+    message += "fingerprint, weights. Give"
+    with pytest.raises(ValueError, match=message):
         label(tmp_path / "b", threshold=0.1)
+    new.unlink()
+    weights.write_bytes(content)
     said = []
     label(tmp_path / "b", said.append)
     assert len(said) == 1
@@ -124,11 +133,12 @@ def test_goes_on_where_it_was_stopped(label, tmp_path, monkeypatch):
         label(tmp_path / "b")
 
 
-def write_pseudo(folder):
+def write_pseudo(folder, seed=4, bad=0):
     """Ten images filled with their numbers; returns their probabilities."""
-    rows = np.random.default_rng(4).dirichlet(np.ones(10), 10)
+    rows = np.random.default_rng(seed).dirichlet(np.ones(10), 10)
     write = pseudo_labels.write_example
-    contents = [write(png([number]), row) for number, row in enumerate(rows)]
+    images = [b"\x89PNG damaged"] * bad + [png([i]) for i in range(bad, 10)]
+    contents = list(map(write, images, rows))
     name = pseudo_labels.FILE_NAME.format(number=0, count=1)
     write_files(folder, {"classes.txt": "\n".join("0123456789").encode()})
     write_file(folder / name, contents)
@@ -162,9 +172,14 @@ def test_a_student_trains_with_both_kinds_at_the_ratio(tmp_path):
     # They are the same from any step.
     for batch, same in zip(batches[4:], pipeline.dataset(step=4), strict=False):
         assert_same(batch, same)
+    write_pseudo(tmp_path / "pseudo", bad=6)
     run = run_recipe(pipeline.recipe, tmp_path).read()
+    assert run.metrics["bad_images"] == 6
     assert run.status == "finished"
     assert run.recipe["pseudo_labels"] == str(tmp_path / "pseudo")
+    write_pseudo(tmp_path / "pseudo", seed=5, bad=6)  # files as long as before
+    with pytest.raises(ValueError, match="images of the parts: pseudo_labels"):
+        run_recipe(pipeline.recipe, tmp_path)
 
 
 @pytest.mark.once

@@ -55,6 +55,10 @@ def test_table_20_fills_the_350_epoch_recipe_or_must_be_filled():
     assert training.resolve("imagenet_350", given).dropout_rate == 0.1
 
 
+OWN = ["classes", "classifier_activation", "endpoints", "include_preprocessing"]
+OWN += ["include_top", "input_shape", "name"]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -67,6 +71,7 @@ def test_table_20_fills_the_350_epoch_recipe_or_must_be_filled():
         ({"optimizer": "lion"}, "`optimizer` must be one of .*'sgd'"),
         ({"mixup": 0.2, "cutmix": 1.0}, "must not both be used"),
         ({"model_arguments": {"kernel_regularizer": "l2"}}, "`weight_decay`"),
+        *[({"model_arguments": {name: 1}}, f"`{name}`: .*=1") for name in OWN],
     ],
 )
 def test_what_is_refused(changes, message):

@@ -31,13 +31,9 @@ CORES = 2
 def traced():
     """The parts of a run under the fake strategy."""
     arguments = {"stages": ["CL", "L"], "widths": [8, 8], "strides": [1, 2]}
-    changes = {
-        "model_arguments": {**arguments, "se_ratio": 0.25},
-        "precision": "mixed_bfloat16",
-        "dropout_rate": 0.1,
-        "drop_path_rate": 0.2,
-        "global_clipnorm": 1.0,
-    }
+    changes = {"precision": "mixed_bfloat16", "dropout_rate": 0.1}
+    changes |= {"drop_path_rate": 0.2, "global_clipnorm": 1.0}
+    changes["model_arguments"] = {**arguments, "se_ratio": 0.25}
     recipe = training.resolve("smoke", changes)
     strategy = fake_tpu_strategy(CORES)
     with planning_for("tpu"):

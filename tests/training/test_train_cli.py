@@ -131,8 +131,9 @@ def test_a_fault_keeps_its_traceback():
 
 def test_a_run_says_what_it_does(tmp_path, monkeypatch, capsys):
     """Without matplotlib."""
-    command = f"train.py --recipe smoke --epochs 1 --run-dir={tmp_path}/run"
-    monkeypatch.setattr(sys, "argv", command.split())
+    command = ["train.py", "--recipe=smoke", "--epochs=1", "--run-dir=my run"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", command)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert cli.train() == 0
     printed = capsys.readouterr().out
@@ -140,9 +141,9 @@ def test_a_run_says_what_it_does(tmp_path, monkeypatch, capsys):
     assert "img/s" in printed
     assert "test accuracy: " in printed
     assert "the run makes no pictures" in printed
-    record = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert record["command"].startswith("python train.py --recipe smoke")
-    assert "![" not in (tmp_path / "run" / "report.md").read_text()
+    record = json.loads((tmp_path / "my run" / "run.json").read_text())
+    assert shlex.split(record["command"]) == ["python", *command]
+    assert "![" not in (tmp_path / "my run" / "report.md").read_text()
 
 
 def test_a_finished_run_is_not_begun_again(finished_run, capsys):
@@ -166,16 +167,13 @@ def cluster(index, kind="worker", **sizes):
     return json.dumps({"cluster": members, "task": task})
 
 
-@pytest.mark.parametrize(
-    ("given", "text", "needs_tf_keras"),
-    [
-        ({"strategy": "tpu"}, "", True),
-        ({"tpu": "my-tpu"}, "", True),
-        ({}, cluster(0, worker=2), True),
-        ({}, '{"cluster": {"worker": ["a:1"]}}', False),
-        ({"strategy": "default"}, cluster(0, worker=2), False),
-    ],
-)
+TWO, ONE = cluster(0, worker=2), '{"cluster": {"worker": ["a:1"]}}'
+NEEDS = [({"strategy": "tpu"}, "", True), ({"tpu": "my-tpu"}, "", True)]
+NEEDS += [({}, TWO, True), ({}, ONE, False)]
+NEEDS += [({"strategy": "default"}, TWO, False)]
+
+
+@pytest.mark.parametrize(("given", "text", "needs_tf_keras"), NEEDS)
 def test_tf_keras_is_chosen_where_it_is_needed_and_said(
     monkeypatch, capsys, given, text, needs_tf_keras
 ):
