@@ -85,10 +85,11 @@ def labelled(
     Args:
         name: of the argument, for errors.
         network: the classifier.
-        given: images and the class of each, or no labels at all.
+        given: images and the class of each, its number or a row of
+            probabilities; or no labels at all.
 
     Returns:
-        Images as float32, and labels.
+        Images as float32, and numbers of classes.
 
     Raises:
         ValueError: if they are something else.
@@ -103,6 +104,8 @@ def labelled(
         )
     images = images_of(name, given[0], network.specs["images"].shape)
     labels, classes = np.asarray(given[1]), len(classifier.labels)
+    if labels.ndim == 2 and np.allclose(labels.sum(axis=-1), 1):
+        labels = labels.argmax(axis=-1)
     is_of_classes = np.isin(labels, np.arange(classes)).all()
     if labels.shape not in ((0,), images.shape[:1]) or not is_of_classes:
         raise UserError(

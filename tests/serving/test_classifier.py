@@ -102,6 +102,7 @@ REFUSED = [
     (FIVE, {"evaluation_crop": 0}, "`evaluation_crop` must lie between"),
     (FIVE, {"examples": IMAGES}, "`examples` must be a pair.*: ndarray"),
     (FIVE, {"examples": (IMAGES, [1, 5])}, "0 to 4. .* with others"),
+    (FIVE, {"examples": (IMAGES, np.ones([2, 5]))}, r"shape \(2, 5\)"),
     (FIVE, {"test_set": (IMAGES[:0], [])}, "`test_set` must hold images"),
 ]
 
