@@ -168,7 +168,8 @@ def part_norms(model: tf.keras.Model, inputs: Any) -> list[PartNorms]:
     if not layers:
         return []
     check_one_input(model)
-    calls = [calls_of(model)[id(layer)][0] for layer in layers]
+    known = calls_of(model)
+    calls = [known[id(layer)][0] for layer in layers]
     ends = [*map(single_input, calls), *map(output_of, calls)]
     prefix = tf.keras.Model(model.inputs[0], ends)
     parts = [

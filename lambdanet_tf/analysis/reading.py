@@ -50,7 +50,8 @@ def read(
     """
     check_one_input(model)
     chosen = _chosen(lambda_layers(model), layers)
-    calls = [calls_of(model)[id(layer)][0] for layer in chosen]
+    known = calls_of(model)
+    calls = [known[id(layer)][0] for layer in chosen]
     ends = [(*_with_mask(call), output_of(call)) for call in calls]
     inputs = tf.convert_to_tensor(inputs)  # Keras takes a list as several
     flat = [x for x in tf.nest.flatten(ends) if x is not None]
