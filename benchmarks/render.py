@@ -67,11 +67,9 @@ def provenance(topic, found):
         for x in found
         if x["threads"]
     )
+    commands = ", ".join(f"`{command}`" for command in topic.commands)
     on = f" on {'; '.join(machines)}" if machines else ""
-    return (
-        f"*{topic.name}.jsonl, by `{topic.commands[0]}`{on}; "
-        f"{'; '.join(texts)}.*"
-    )
+    return f"*{topic.name}.jsonl, by {commands}{on}; {'; '.join(texts)}.*"
 
 
 def picture(target, found):

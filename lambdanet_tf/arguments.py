@@ -133,6 +133,19 @@ def positive_int(name: str, value: Any) -> int:
     return int(value)
 
 
+def check_int(name: str, value: Any, least: int, most: int) -> None:
+    """Raises `ValueError` unless a value is an integer of a range."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, numbers.Integral)
+        or not least <= int(value) <= most
+    ):
+        raise ValueError(
+            f"`{name}` must be an integer, {least} to {most}. Received: "
+            f"{name}={value!r}."
+        )
+
+
 def boolean(name: str, value: Any) -> bool:
     """Returns `value` as a bool, or raises `ValueError`."""
     # NumPy's, by name: nothing here imports it.

@@ -100,6 +100,7 @@ queries, keys, values and position lambdas of lambda layers; "embeddings" those
 of all pairs of positions, which only some algorithms hold; "table" the learned
 ones. All for one image in inference.
 """
+_FORMATS = {"tflite": "--tflite", "tflite_int8": "--int8", "onnx": "--onnx"}
 _IMAGES = "a folder of image files, or an image set as for --data of train.py"
 
 
@@ -254,13 +255,13 @@ def export_parser() -> config.Parser:
     config.add_flags(
         how, ExportOptions, defaults={"evaluation_crop": "the run's, or 1"}
     )
-    for flag, name, text in (
-        ("--tflite", "tflite", "write a file for mobile and embedded devices"),
-        ("--int8", "tflite_int8", "with --tflite: a file in 8-bit integers"),
-        ("--onnx", "onnx", "write a file for ONNX Runtime (extra `onnx`)"),
+    for name, text in (
+        ("tflite", "write a file for mobile and embedded devices"),
+        ("tflite_int8", "with --tflite: a file in 8-bit integers"),
+        ("onnx", "write a file for ONNX Runtime (extra `onnx`)"),
     ):
         how.add_argument(
-            flag,
+            _FORMATS[name],
             dest="formats",
             action="append_const",
             const=name,
@@ -272,6 +273,7 @@ def export_parser() -> config.Parser:
 def _export(arguments):
     """Exports, verifies or predicts, as the flags say; the exit code."""
     given = export_parser().parse(arguments)
+    _check_alone(given)
     task = ExportTask(**config.given(given, ExportTask))
     changes = config.given(given, ExportOptions)
     formats = given.formats or []
@@ -302,13 +304,29 @@ def _export(arguments):
     return _verify(folder)
 
 
+def _check_alone(given):
+    """Raises if flags of an export were given to --verify or --predict."""
+    if given.verify is None and given.predict is None:
+        return
+    fields = config.given(given, ExportTask), config.given(given, ExportOptions)
+    names = {**fields[0], **fields[1]}.keys() - {"destination", "runs_dir"}
+    flags = [f"--{name.replace('_', '-')}" for name in sorted(names)]
+    flags += [_FORMATS[name] for name in given.formats or ()]
+    if flags:
+        raise UserError(
+            "--verify and --predict look at an export that is there: of the "
+            "other flags they take --destination alone. Received: "
+            f"{', '.join(flags)}."
+        )
+
+
 def _run_to_export(task):
     """The run of a task, or its weights file as if it were one."""
     runs = _module("runs")
     if task.run_dir:
         return runs.RunFolder(task.run_dir).read()
     if not task.weights:
-        return runs.newest_finished_run(task.runs_dir)
+        return runs.newest_run(task.runs_dir, task.unfinished)
     labels = ()
     if task.labels:
         labels = tuple(_module("files").read_text(task.labels).splitlines())

@@ -13,6 +13,7 @@ Nothing here imports TensorFlow.
 import argparse
 import dataclasses
 import json
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -297,9 +298,12 @@ def _check_bounds(name, value, bounds):
         and (high is None or value <= high)
         and (below is None or value < below)
     )
-    if fits:
+    is_finite = not isinstance(value, float) or math.isfinite(value)
+    if fits and is_finite:
         return
-    if high is not None:
+    if not is_finite:
+        allowed = "be finite"
+    elif high is not None:
         allowed = f"lie between {low} and {high}"
     elif below is not None:
         allowed = f"be at least {low} and below {below}"

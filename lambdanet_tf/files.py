@@ -6,11 +6,15 @@ Paths are on any file system that `tf.io.gfile` knows.
 import contextlib
 import fnmatch
 import hashlib
+import io
 import os
 import uuid
+import zipfile
+import zlib
 from collections.abc import Iterator
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.arguments import UserError
@@ -108,6 +112,29 @@ def read_text(path: str) -> str:
         raise UserError(f"Cannot read {path!r}: {reason(error)}.") from error
 
 
+def read_arrays(path: str) -> dict[str, np.ndarray]:
+    """Reads the arrays of an .npz file.
+
+    Raises:
+        ValueError: if it is missing, damaged, or holds no numbers.
+    """
+    try:
+        with tf.io.gfile.GFile(path, "rb") as stream:
+            content = io.BytesIO(stream.read())
+        with zipfile.ZipFile(content):  # Else NumPy tries other formats.
+            return dict(np.load(content))
+    except (
+        *(tf.errors.OpError, OSError, ValueError, EOFError),
+        *(zipfile.BadZipFile, zlib.error),
+    ) as error:
+        text = reason(error)
+        if "pickle" in text:  # NumPy tells how to run what is in it.
+            text = "Objects in the place of numbers"
+        raise UserError(
+            f"{path} must be a whole .npz file of numbers. Received: {text}."
+        ) from error
+
+
 @contextlib.contextmanager
 def claim_folder(folder: str, above: Sequence[str] = ()) -> Iterator[None]:
     """Keeps other processes from claiming a folder, while it lasts.
@@ -135,7 +162,8 @@ def claim_folder(folder: str, above: Sequence[str] = ()) -> Iterator[None]:
         yield
     finally:
         if lock is not None:
-            os.remove(os.path.join(folder, LOCK_FILE))
+            with contextlib.suppress(OSError):  # Somebody removed it.
+                os.remove(os.path.join(folder, LOCK_FILE))
             _remove_empty([folder, *above])
             os.close(lock)
 

@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf import data
 from lambdanet_tf import files
 from lambdanet_tf import models
 from lambdanet_tf.arguments import UserError
@@ -50,6 +51,7 @@ CHECKPOINTS = "checkpoints"
 EVENTS = "tensorboard"
 
 FORMAT = 2
+_PARTS = ("train", "validation", "test")
 STATUSES = ("running", "finished", "stopped", "failed")
 # What JSON has for the type of a field.
 _KINDS = {None: str, tuple: list, Mapping: dict}
@@ -106,20 +108,34 @@ class Run:
                 "`arguments` must leave normalizing images to the model. "
                 "Received: include_preprocessing=False."
             )
-        model = models.build(self.model, **self.arguments)
+        try:
+            model = models.build(self.model, **self.arguments)
+        except TypeError as error:
+            raise UserError(
+                f"`arguments` must be those of {self.model}. Received: "
+                f"arguments={self.arguments!r}: {error}."
+            ) from error
         models.load_weights(model, self.weights)
         return model
 
     def read_examples(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Returns test images and labels, or None if it kept none."""
+        """Returns test images and labels, or None if it kept none.
+
+        Raises:
+            ValueError: if their file is damaged.
+        """
         if not self.folder:  # weights without a run
             return None
         path = os.path.join(self.folder, EXAMPLES_FILE)
         if not tf.io.gfile.exists(path):
             return None
-        with tf.io.gfile.GFile(path, "rb") as file:
-            arrays = np.load(io.BytesIO(file.read()))
-        return arrays["images"].astype(np.float32), arrays["labels"]
+        try:
+            arrays = files.read_arrays(path)
+            return arrays["images"].astype(np.float32), arrays["labels"]
+        except (KeyError, UserError) as error:
+            raise UserError(
+                f"{path} is damaged; delete it to export with noise. {error}"
+            ) from error
 
     def to_dict(self) -> dict[str, Any]:
         """Returns what run.json holds."""
@@ -384,11 +400,49 @@ class RunFolder:
         self._events.flush()
 
 
-def newest_finished_run(runs: str | os.PathLike = "runs") -> Run:
+def part_sizes(images: data.ImageSet) -> dict[str, int]:
+    """Returns how many training, validation and test images there are."""
+    parts = {name: getattr(images, name) for name in _PARTS}
+    return {k: part.num_images if part else 0 for k, part in parts.items()}
+
+
+def changed_images(
+    run: Run, images: data.ImageSet, prints: Mapping[str, str]
+) -> str:
+    """Returns what differs of images and those that a run was begun with.
+
+    Args:
+        run: of any version. Older ones have no fingerprints, or none of the
+            pseudo-labels; these are not compared.
+        images: as they are now.
+        prints: fingerprints of all that is read, by name.
+
+    Returns:
+        What differs, as part of a sentence; "" if nothing does.
+    """
+    before, now, sizes = run.classes, tuple(images.classes), part_sizes(images)
+    known = {"pseudo_labels": prints.get("pseudo_labels"), **run.fingerprints}
+    changed = [name for name, now in prints.items() if known.get(name) != now]
+    if before != now:
+        gone = [name for name in before if name not in now]
+        new = [name for name in now if name not in before]
+        changes = f"gone: {gone}; new: {new}" if gone or new else "their order"
+        return f"classes ({changes})"
+    if run.parts and run.parts != sizes:
+        return f"sizes of the parts: {dict(run.parts)}, not {sizes}"
+    if run.fingerprints and changed:
+        return f"images of the parts: {', '.join(changed)}"
+    return ""
+
+
+def newest_run(
+    runs: str | os.PathLike = "runs", unfinished: bool = False
+) -> Run:
     """Returns the finished run below the folder `runs` that began last.
 
     Args:
         runs: the folder in which the runs have theirs.
+        unfinished: whether a run that has not finished counts as well.
 
     Raises:
         ValueError: if there is none; the message says what there is.
@@ -403,7 +457,7 @@ def newest_finished_run(runs: str | os.PathLike = "runs") -> Run:
         except ValueError as error:
             others.append(f"{os.path.basename(path)}: {error}")
             continue
-        if run.status == "finished":
+        if unfinished or run.status == "finished":
             found.append(run)
         else:
             others.append(f"{os.path.basename(path)}: {run.status}")

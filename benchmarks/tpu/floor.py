@@ -12,8 +12,8 @@ import math
 from benchmarks import records
 from benchmarks.tpu.lowering import PASSES
 from benchmarks.tpu.lowering import recipe_and_network
-from benchmarks.tpu.programs import NETWORKS
-from benchmarks.tpu.programs import TIMED
+from benchmarks.tpu.programs import PATTERNS
+from benchmarks.tpu.programs import vanilla
 from lambdanet_tf.analysis import analyze
 from lambdanet_tf.ops import planning_for
 
@@ -46,7 +46,7 @@ def floor(program):
 
 def main(arguments=None):
     recorder, _ = records.start("tpu_floor", __doc__, arguments)
-    programs = {x.name: x for x in NETWORKS if x.batch == TIMED}
+    programs = {x.name: x for x in map(vanilla, PATTERNS)}
     recorder.fill(
         [x.case(chip="v3") for x in programs.values()],
         lambda case: {"floor": floor(programs[case["name"]])},

@@ -50,22 +50,19 @@ BATCH = 32  # of a core: the paper's 4096 images on 128 cores
 TIMED = 128  # of a core, where the paper timed steps: 1024 images on 8 cores
 
 
-def hybrid(depth, image_size, batch=BATCH, **arguments):
+def hybrid(model, image_size, rates=None, **arguments):
     """A step of a LambdaResNet."""
-    model = f"LambdaResNet{depth}"
-    changes = {"model": model, "model_arguments": arguments}
-    if depth == 200:  # Not in Table 20; the rates are those of depth 152.
-        changes |= {"dropout_rate": 0.3, "drop_path_rate": 0.1}
-        changes["randaugment_magnitude"] = 15.0
-    name = " ".join([model, *arguments.values()])
-    return Program(name, "imagenet_350", changes, image_size, batch)
+    named = [f"{name}={value}" for name, value in arguments.items()]
+    changes = {"model": model, "model_arguments": arguments, **(rates or {})}
+    name = ", ".join([model, *named])
+    return Program(name, "imagenet_350", changes, image_size, BATCH)
 
 
-def vanilla(pattern, batch=BATCH, **arguments):
+def vanilla(pattern, **arguments):
     """A step of a ResNet-50 of Table 12."""
     changes = {"model_arguments": {"pattern": pattern, **arguments}}
     name = " ".join(["ResNet50", pattern, *arguments.values()])
-    return Program(name, "imagenet_90", changes, 224, batch)
+    return Program(name, "imagenet_90", changes, 224, TIMED)
 
 
 def _layer(implementation, image_size, filters, batch, **changes):
@@ -87,52 +84,57 @@ PATTERNS = {
     "LLLC": 1160,
 }
 
-# Depths and sizes of LambdaResNets: Table 20, but for depth 200.
-LARGE = (200, 320)
-HYBRIDS = sorted([*((x.depth, x.image_size) for x in TABLE_20), LARGE])
+# Table 13: the same of networks for a larger size, with lambda layers in some
+# blocks of c4, or in all.
+TABLE_13 = {
+    ("LambdaResNet101", 224): 4040,
+    ("LambdaResNet101C4", 224): 2560,
+    ("LambdaResNet152", 256): 2400,
+    ("LambdaResNet152C4", 256): 1480,
+}
 
-# Those that the paper timed with 128 images on a core are compiled with as
-# many as well, where that is quick.
+# Of Table 20's LambdaResNet-152; of networks that this table lacks.
+RATES = {
+    "dropout_rate": 0.3,
+    "drop_path_rate": 0.1,
+    "randaugment_magnitude": 15.0,
+}
+
 NETWORKS = (
-    *(hybrid(*place) for place in HYBRIDS),
-    hybrid(50, 128, TIMED),
-    hybrid(152, 224, TIMED),
+    *(hybrid(f"LambdaResNet{x.depth}", x.image_size) for x in TABLE_20),
+    # Tables 13, 15 and 16.
+    hybrid("LambdaResNet101", 224, RATES),
+    hybrid("LambdaResNet101C4", 224, RATES),
+    hybrid("LambdaResNet152C4", 256, RATES),
+    hybrid("LambdaResNet152C4", 320, RATES),
+    hybrid("LambdaResNet200C4", 320, RATES),
+    hybrid("LambdaResNet270C4", 256, RATES, scope=7),
     *(
         Program(name, "mobilenet_350", {"model": name}, 224, BATCH)
         for name in ("MobileNetV2", "LambdaMobileNetV2")
     ),
     *map(vanilla, PATTERNS),
-    *(vanilla(pattern, TIMED) for pattern in PATTERNS),
 )
 
 # The same in the order of summation of the paper's listing, for calibration.
-_EINSUM = {"implementation": "einsum"}
 PAPERS_ORDER = tuple(
-    program
-    for batch in (TIMED, BATCH)
-    for program in (
-        *(vanilla(x, batch, **_EINSUM) for x in PATTERNS if "L" in x),
-        *(hybrid(*x, batch, **_EINSUM) for x in HYBRIDS if x != LARGE),
-    )
+    vanilla(x, implementation="einsum") for x in PATTERNS if "L" in x
 )
 
 # What `auto` takes on a TPU, but `conv2d`, which compiles for minutes.
 DRAWN_ALGORITHMS = ("query_first", "lambda_first", "fourier_tpu")
-_QUICK = ("auto", *DRAWN_ALGORITHMS, "einsum")
-_ALL = (*_QUICK, "fourier", "conv2d", "depthwise")
+_ALGORITHMS = ("auto", *DRAWN_ALGORITHMS, "einsum")
 # Map, channels and batch as in c4, in its first block and in c2 of a ResNet-50
 # for 224 px. On larger maps the best algorithm depends on the batch.
-_PLACES = {
-    (14, 256, BATCH): _ALL,
-    (28, 256, BATCH): _ALL,
-    (56, 64, BATCH): _ALL,
-    (28, 256, TIMED): _QUICK,
-    (56, 64, TIMED): _QUICK,
-}
+_PLACES = (
+    (14, 256, BATCH),
+    (28, 256, BATCH),
+    (56, 64, BATCH),
+    (28, 256, TIMED),
+    (56, 64, TIMED),
+)
 LAYERS = tuple(
-    _layer(algorithm, *place)
-    for place, algorithms in _PLACES.items()
-    for algorithm in algorithms
+    _layer(algorithm, *place) for place in _PLACES for algorithm in _ALGORITHMS
 )
 
 

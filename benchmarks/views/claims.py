@@ -134,7 +134,7 @@ def speed(found):
     claim(
         "The planner chooses well, on layers that nothing was fitted to: its "
         "choice takes, as a multiple of the fastest",
-        "layers.regret --draw 11",
+        "layers.regret --draw 12",
         _regret(found),
     )
     claim(

@@ -366,21 +366,16 @@ def _points(metrics):
 def detection(found):
     parts = views.grouped(found["detection"], "part", "steps")
     searched, final = parts["search", 300], parts["final", 300]
-    earlier = parts[None, 800]  # before there was a search
-
-    def table(rows, *fields):
-        columns = {
-            **views.fields("pictures", "network", *fields),
-            "parameters": "{parameters:,}",
-            "backbone": "{backbone_parameters:,}",
-            **views.fields("seed", "steps"),
-            **_points(METRICS),
-            "minutes": "{seconds:.0f/min}",
-            "CPU minutes": "{cpu_seconds:.0f/min}",
-        }
-        rows.sort(key=lambda row: (row.network, row.seed))
-        return views.listing(rows, columns)
-
+    final.sort(key=lambda row: (row.network, row.seed))
+    columns = {
+        **views.fields("pictures", "network", "rate"),
+        "parameters": "{parameters:,}",
+        "backbone": "{backbone_parameters:,}",
+        **views.fields("seed", "steps"),
+        **_points(METRICS),
+        "minutes": "{seconds:.0f/min}",
+        "CPU minutes": "{cpu_seconds:.0f/min}",
+    }
     tried = {
         (row.network, f"{row.rate:g}"): " / ".join(
             f"{100 * row.metrics[name]:.1f}" for name in ("AP", "mask_AP")
@@ -388,14 +383,11 @@ def detection(found):
         for row in searched
     }
     return views.page(
-        table(final, "rate"),
+        views.listing(final, columns),
         f"AP in per cent, of {final[0].scenes} scenes. {_versions(final[0])}.",
         *_detection_differences(final),
         "The search: AP of boxes / masks, by rate.",
         views.crossed(tried, "validation"),
-        "Earlier runs, longer, at a rate of 0.04 that was not searched, of "
-        "detectors that do not cost the same; they compare nothing.",
-        table(earlier),
     )
 
 

@@ -13,10 +13,8 @@ from lambdanet_tf.analysis.model_costs import check_one_map
 from lambdanet_tf.analysis.model_costs import layer_count
 from lambdanet_tf.analysis.model_costs import trainable_parameters
 from lambdanet_tf.analysis.traced_flops import executed_flops
-from lambdanet_tf.models.graph import arguments_of
 from lambdanet_tf.models.graph import calls_of
 from lambdanet_tf.models.graph import is_graph
-from lambdanet_tf.models.graph import symbolic
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,9 +172,7 @@ def _only_in(layers, others):
 
 
 def _row(layer, call):
-    tensors = symbolic((arguments_of(call), call.outputs))
-    is_known = all(None not in x.shape[1:] for x in tensors)
-    costs = (layer_costs(layer, call) if is_known else None) or Costs(0)
+    costs = layer_costs(layer, call) or Costs(0)
     return layer_count(layer, call, costs, layer.trainable_weights, 0)
 
 

@@ -63,7 +63,8 @@ class LayerCount:
         output_shape: without the batch; () if it has several outputs.
         parameters: trainable ones; shared weights count in their first layer.
         flops: operations by the paper's convention.
-        executed_flops: operations of the products that TensorFlow executes.
+        executed_flops: operations of the products that TensorFlow executes,
+            without those in loops, such as a recurrent layer's.
         activation_bytes: the output and, in a lambda layer, queries, keys,
             values and position lambdas (the paper's b n k v); in attention,
             queries, keys, values and the attention map (b h n r).
@@ -119,8 +120,12 @@ def layer_costs(layer, call):
         call: of it in the model.
 
     Returns:
-        `Costs`, or None for a layer that has weights and is not known here.
+        `Costs`, or None for a layer that has weights and is not known here, or
+        whose inputs or outputs have unknown sizes.
     """
+    tensors = symbolic((arguments_of(call), call.outputs))
+    if any(None in x.shape[1:] for x in tensors):
+        return None
     if isinstance(layer, LambdaBase):
         return _lambda_costs(layer, call)
     if isinstance(layer, RelativeAttention):
@@ -132,8 +137,13 @@ def layer_costs(layer, call):
     # Products per position; a depthwise kernel's name differs by Keras. Not
     # of layers that are derived from convolutions.
     if type(layer) in _CONVOLUTIONS or isinstance(layer, tf.keras.layers.Dense):
-        products = math.prod(layer.weights[0].shape)
-        return Costs(2 * _positions(output_of(call)) * products)
+        is_dense = isinstance(layer, tf.keras.layers.Dense)
+        # A quantized layer's bias may come first, and its kernel be packed.
+        kernel = layer.kernel if is_dense else layer.weights[0]
+        grid = output_of(call).shape[1:-1]
+        if getattr(layer, "data_format", None) == "channels_first":
+            grid = output_of(call).shape[2:]
+        return Costs(2 * math.prod(grid) * math.prod(kernel.shape))
     if type(layer) in _RECURRENT:  # Of the inputs, and of the state.
         products = sum(math.prod(kernel.shape) for kernel in layer.weights[:2])
         inputs, *_ = symbolic(arguments_of(call))
@@ -203,8 +213,10 @@ def _keras_attention_costs(layer, call):
         seen = math.prod(value.shape[x] for x in config["attention_axes"])
     h, k = config["num_heads"], config["key_dim"]
     v = config["value_dim"] or k
-    kernels = [w.shape for w in layer.weights if len(w.shape) > 2]
-    queries, keys, values, outputs = map(math.prod, kernels)
+    queries, keys, values, outputs = (
+        math.prod(getattr(layer, f"_{part}_dense").kernel.shape)
+        for part in ("query", "key", "value", "output")
+    )
     products = n * (queries + outputs) + m * (keys + values)
     products += n * seen * h * (k + v)
     return Costs(2 * products, n * h * (k + v + seen))

@@ -14,6 +14,7 @@ from lambdanet_tf.analysis.layer_flops import algorithm
 from lambdanet_tf.analysis.layer_flops import layer_costs
 from lambdanet_tf.analysis.layer_flops import state_bytes
 from lambdanet_tf.analysis.traced_flops import executed_flops
+from lambdanet_tf.arguments import int_per_axis
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.models import check_functional
 from lambdanet_tf.models import clone_network
@@ -28,10 +29,11 @@ class Analysis:
 
     Attributes:
         name: of the model.
-        image_shape: (height, width, channels).
+        image_shape: (height, width, channels), of tokens (length,).
         layers: a `LayerCount` per layer, in order.
         not_counted: names of layers with weights whose operations are not
-            known and count 0 among `flops`.
+            known, and of layers of unknown sizes; they count 0 among `flops`,
+            and outputs of unknown sizes 0 among the memory.
         counted_once: names of layers that are called several times; `flops`
             and memory are those of the first call.
 
@@ -42,7 +44,7 @@ class Analysis:
     """
 
     name: str
-    image_shape: tuple[int, int, int]
+    image_shape: tuple[int, ...]
     layers: tuple[LayerCount, ...]
     not_counted: tuple[str, ...]
     counted_once: tuple[str, ...] = ()
@@ -128,8 +130,9 @@ def analyze(model, image_size=None, executed=True, batch_size=None):
         An `Analysis`.
 
     Raises:
-        ValueError: if the model takes images of any size and none is given, or
-            if `batch_size` is not positive.
+        ValueError: if the model takes images of any size and none is given, if
+            it has no spatial axes and one is given, or if an argument is not
+            as described.
 
     Examples:
         >>> counted = analyze(models.LambdaResNetSmall(), executed=False)
@@ -143,7 +146,7 @@ def analyze(model, image_size=None, executed=True, batch_size=None):
         raise ValueError(
             "`image_size` must be given for a model that takes images of any "
             "size. Received: image_size=None, a model of "
-            f"{tuple(image_shape[:-1])}."
+            f"{tuple(model.inputs[0].shape)}."
         )
     batch = batch or ops.TYPICAL_BATCH
     traced = executed_flops(model, (batch, *image_shape)) if executed else {}
@@ -173,28 +176,41 @@ def check_one_map(model):
     """Raises a ValueError unless a graph has one input, a map or sequence."""
     check_functional(model)
     shape = tuple(model.inputs[0].shape)
-    if len(model.inputs) != 1 or len(shape) < 2 or shape[-1] is None:
+    is_known = _is_of_tokens(model) or shape[-1:] != (None,)
+    if len(model.inputs) != 1 or len(shape) < 2 or not is_known:
         raise ValueError(
             "`model` must have one input, images or sequences: (batch, "
-            "*spatial, channels). Received: inputs of shapes "
-            f"{[tuple(x.shape) for x in model.inputs]}."
+            "*spatial, channels), or integers (batch, length). Received: "
+            f"inputs of shapes {[tuple(x.shape) for x in model.inputs]}."
         )
+
+
+def _is_of_tokens(model):
+    """Whether the input of a model is of integers (batch, length)."""
+    tokens = model.inputs[0]
+    return len(tokens.shape) == 2 and tf.as_dtype(tokens.dtype).is_integer
 
 
 def _of_size(model, image_size, batch_size):
     """The model, or a copy for other images or another batch."""
-    built = tuple(model.inputs[0].shape)
-    batch, *size, channels = built
+    built = model.inputs[0]
+    batch, *size = built.shape
+    channels = [] if _is_of_tokens(model) else [size.pop()]
     if batch_size is not None:
         batch = positive_int("batch_size", batch_size)
-    if isinstance(image_size, int):
-        size = [image_size] * len(size)
-    elif image_size is not None:
-        size = list(image_size)
-    if (batch, *size, channels) == built:
+    if image_size is not None and not size:
+        raise ValueError(
+            "`image_size` must be None for a model without spatial axes. "
+            f"Received: image_size={image_size}, a model of "
+            f"{tuple(built.shape)}."
+        )
+    if image_size is not None:
+        size = int_per_axis("image_size", image_size, len(size))
+    shape = (*size, *channels)
+    if (batch, *shape) == tuple(built.shape):
         return model
     images = tf.keras.Input(
-        (*size, channels), batch_size=batch, name=model.inputs[0].name
+        shape, batch_size=batch, name=built.name, dtype=built.dtype
     )
     return clone_network(model, input_tensors=images)
 
@@ -203,6 +219,7 @@ def layer_count(layer: Any, call, costs, weights, executed):
     """The row of a call of a layer, whose new weights are given."""
     outputs = tf.nest.flatten(call.outputs)
     shape = tuple(outputs[0].shape[1:]) if len(outputs) == 1 else ()
+    numbers = 0 if None in shape else math.prod(shape)
     itemsize = tf.as_dtype(layer.compute_dtype).size
     return LayerCount(
         name=layer.name,
@@ -211,7 +228,7 @@ def layer_count(layer: Any, call, costs, weights, executed):
         parameters=_numbers(weights),
         flops=costs.flops,
         executed_flops=executed,
-        activation_bytes=(math.prod(shape) + costs.activations) * itemsize,
+        activation_bytes=(numbers + costs.activations) * itemsize,
         embedding_bytes=costs.embeddings * itemsize,
         table_bytes=costs.table * itemsize,
         algorithm=algorithm(layer),

@@ -151,7 +151,8 @@ def part_norms(model: tf.keras.Model, inputs: Any) -> list[PartNorms]:
         inputs: array of examples, as the model takes them.
 
     Returns:
-        A `PartNorms` for each lambda layer, in the order of the model.
+        A `PartNorms` for each call of a lambda layer, in the order of the
+        model's layers.
 
     Raises:
         ValueError: if a lambda layer is called with more than its inputs (a
@@ -169,7 +170,8 @@ def part_norms(model: tf.keras.Model, inputs: Any) -> list[PartNorms]:
         return []
     check_one_input(model)
     known = calls_of(model)
-    calls = [known[id(layer)][0] for layer in layers]
+    calls = [call for layer in layers for call in known[id(layer)]]
+    layers = [operation_of(call) for call in calls]
     ends = [*map(single_input, calls), *map(output_of, calls)]
     prefix = tf.keras.Model(model.inputs[0], ends)
     parts = [
@@ -223,8 +225,8 @@ def receptive_field(
         float array of the spatial shape of the inputs.
 
     Raises:
-        ValueError: if an argument is not as described, or the layer does not
-            have that part.
+        ValueError: if an argument is not as described, the layer does not have
+            that part, or the model calls it several times.
 
     Reference: Luo et al., 2016, "Understanding the effective receptive field".
 
@@ -246,7 +248,7 @@ def receptive_field(
         raise ValueError(
             f"Layer {layer.name!r} has no {part} part. Received: part={part!r}."
         )
-    call, *_ = calls_of(model)[id(layer)]
+    call = single_call(model, layer)
     prefix = tf.keras.Model(model.inputs[0], single_input(call))
     position = _position(call, position)
     rng, total = np.random.default_rng(0), 0.0
@@ -300,6 +302,17 @@ def check_one_input(model):
         raise ValueError(
             f"`model` must have one input. Received: {len(model.inputs)}."
         )
+
+
+def single_call(model, layer):
+    """The call of a layer that a model calls once."""
+    call, *others = calls_of(model)[id(layer)]
+    if others:
+        raise ValueError(
+            f"`model` must call layer {layer.name!r} once: its calls are not "
+            f"told apart. Received: {1 + len(others)} calls."
+        )
+    return call
 
 
 def single_input(call):

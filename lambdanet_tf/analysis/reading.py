@@ -9,10 +9,10 @@ from lambdanet_tf import ops
 from lambdanet_tf.analysis.parts import check_one_input
 from lambdanet_tf.analysis.parts import check_sum
 from lambdanet_tf.analysis.parts import lambda_layers
+from lambdanet_tf.analysis.parts import single_call
 from lambdanet_tf.analysis.parts import single_input
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.models.graph import arguments_of
-from lambdanet_tf.models.graph import calls_of
 from lambdanet_tf.models.graph import output_of
 from lambdanet_tf.models.graph import symbolic
 
@@ -40,7 +40,8 @@ def read(
 
     Raises:
         ValueError: if there is no such layer or position, or a layer is called
-            with more than its inputs (a context, masks, embeddings).
+            with more than its inputs (a context, masks, embeddings), or called
+            several times.
 
     Examples:
         >>> model = models.LambdaResNetSmall()
@@ -50,8 +51,7 @@ def read(
     """
     check_one_input(model)
     chosen = _chosen(lambda_layers(model), layers)
-    known = calls_of(model)
-    calls = [known[id(layer)][0] for layer in chosen]
+    calls = [single_call(model, layer) for layer in chosen]
     ends = [(*_with_mask(call), output_of(call)) for call in calls]
     inputs = tf.convert_to_tensor(inputs)  # Keras takes a list as several
     flat = [x for x in tf.nest.flatten(ends) if x is not None]

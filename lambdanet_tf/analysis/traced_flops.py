@@ -4,7 +4,8 @@ TensorFlow's own profiler knows no einsum, so the products are counted here:
 einsum, matrix products, convolutions and fast Fourier transforms, from the
 shapes of their operands in the graph of a batch. A node belongs to the layer in
 whose scope it lies. Functions are entered, such as those that compute grouped
-convolutions. Loops, such as those of recurrent layers, are not.
+convolutions. Loops, such as those of recurrent layers, are not. Nodes that no
+output needs are not executed: Keras traces a first step beside such a loop.
 """
 
 import collections
@@ -28,7 +29,7 @@ def executed_flops(model, shape):
     function = tf.function(lambda images: model(images, training=False))
     graph = function.get_concrete_function(spec).graph
     flops = collections.Counter()
-    for operation in graph.get_operations():
+    for operation in _needed(graph):
         if count := operation_flops(operation):
             flops[_owner(operation.name, names)] += count
     return flops
@@ -44,7 +45,7 @@ def operation_flops(operation, functions=None):
     """
     if operation.type in ("Einsum", "XlaEinsum"):
         return 2 * _einsum_products(operation)
-    if operation.type in ("MatMul", "BatchMatMul", "BatchMatMulV2"):
+    if operation.type.split("V")[0] in ("MatMul", "BatchMatMul"):  # V2, V3
         transposed = "transpose_a" if operation.type == "MatMul" else "adj_x"
         axis = -2 if operation.get_attr(transposed) else -1
         inner = operation.inputs[0].shape[axis]
@@ -70,6 +71,17 @@ def operation_flops(operation, functions=None):
     return 0
 
 
+def _needed(graph):
+    """The nodes of a function's graph that its outputs need."""
+    found, rest = set(), [x.op for x in graph.outputs]
+    while rest:
+        operation = rest.pop()
+        if operation not in found:
+            found.add(operation)
+            rest += [x.op for x in operation.inputs]
+    return found
+
+
 def _operations(function, inputs):
     """The nodes of a function for such inputs, those of known shapes.
 
@@ -85,7 +97,8 @@ def _operations(function, inputs):
             for old, x in known
         }
         tf.graph_util.import_graph_def(function.as_graph_def(), given)
-    for operation in graph.get_operations():
+    for needed in _needed(function):
+        operation = graph.get_operation_by_name(f"import/{needed.name}")
         tensors = (*operation.inputs, *operation.outputs)
         if all(x.shape.is_fully_defined() for x in tensors):
             yield operation

@@ -4,6 +4,7 @@ from lambdanet_tf.data import augment
 from lambdanet_tf.data.arrays import FASHION_MNIST
 from lambdanet_tf.data.arrays import ArraySource
 from lambdanet_tf.data.arrays import array_set
+from lambdanet_tf.data.arrays import check_pixels
 from lambdanet_tf.data.arrays import load_digits
 from lambdanet_tf.data.arrays import read_arrays
 from lambdanet_tf.data.arrays import read_idx
@@ -54,6 +55,7 @@ __all__ = [
     "array_set",
     "augment",
     "check_images",
+    "check_pixels",
     "dry_run_images",
     "element_seed",
     "fake_set",

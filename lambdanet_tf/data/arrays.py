@@ -1,15 +1,14 @@
 """Images in memory: arrays, .npz and IDX files, scikit-learn's digits."""
 
 import gzip
-import io
 import os
-import zipfile
 import zlib
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf import files
 from lambdanet_tf.data.images import ArrayImage
 from lambdanet_tf.data.sets import SPLIT_SEED
 from lambdanet_tf.data.sets import TEST_SHARE
@@ -156,18 +155,7 @@ def read_arrays(path: str, validation_split: float = 0.1) -> ImageSet:
     """
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
         raise ValueError(f"There is no file {path!r}.")
-    with tf.io.gfile.GFile(path, "rb") as stream:
-        content = io.BytesIO(stream.read())
-    try:
-        with zipfile.ZipFile(content):  # Else NumPy tries other formats.
-            arrays = dict(np.load(content))
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        text = str(error)
-        if "pickle" in text:  # NumPy tells how to run what is in it.
-            text = "Objects in the place of numbers"
-        raise ValueError(
-            f"{path} must be a whole .npz file of numbers. Received: {text}."
-        ) from error
+    arrays = files.read_arrays(path)
     missing = [name for name in _ARRAYS if name not in arrays]
     if missing:
         raise ValueError(
@@ -195,8 +183,9 @@ def read_idx(path: str, validation_split: float = 0.1) -> ImageSet:
     The files are `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`,
     `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`, or the same with
     `.gz`; the last two are the test set. The names of the classes stand in
-    `classes.txt`, one a line; those of Fashion-MNIST are known if "fashion" is
-    in the path.
+    `classes.txt`, one a line; those of Fashion-MNIST are known if the folder is
+    called fashion, fashion-mnist or fashion_mnist, and holds images of 28x28
+    and the labels 0 to 9.
 
     Args:
         path: the folder, on any file system that `tf.io.gfile` knows.
@@ -230,7 +219,7 @@ def read_idx(path: str, validation_split: float = 0.1) -> ImageSet:
         for part in ("train", "t10k")
     )
     classes = read_class_names(path)
-    if classes is None and "fashion" in path.lower():
+    if classes is None and _is_fashion_mnist(path, train, test):
         classes = FASHION_MNIST
     return array_set(train, test, classes, validation_split, f"idx:{path}")
 
@@ -300,7 +289,7 @@ def _checked(images, labels):
             "`images` must have the shape (number, height, width, channels). "
             f"Received: shape {images.shape}."
         )
-    _check_range(images)
+    check_pixels("images", images)
     labels = labels.reshape(-1) if labels.shape[1:] == (1,) else labels
     if labels.shape != images.shape[:1]:
         raise ValueError(
@@ -321,11 +310,16 @@ def _checked(images, labels):
     return images, labels.astype(np.int32)
 
 
-def _check_range(images):
-    """Raises a ValueError if images cannot be pixels in [0, 255]."""
+def check_pixels(name: str, images: np.ndarray) -> None:
+    """Raises a ValueError if images cannot be pixels in [0, 255].
+
+    Args:
+        name: of the argument.
+        images: of any shape.
+    """
     if images.dtype.kind not in "iuf":
         raise ValueError(
-            "`images` must be numbers in [0, 255]. Received: "
+            f"`{name}` must be numbers in [0, 255]. Received: "
             f"{images.dtype}. Give truth values as 0 and 255."
         )
     if not images.size:
@@ -333,9 +327,9 @@ def _check_range(images):
     low, high = images.min(), images.max()
     if not (low >= 0 and high <= 255) or 0 < high <= 1:
         raise ValueError(
-            "`images` must be pixels in [0, 255], as files have them; networks "
-            f"normalize them. Received: {images.dtype} from {low} to {high}. "
-            "Scale them to 0 (black) to 255 (white)."
+            f"`{name}` must be pixels in [0, 255], as files have them; "
+            f"networks normalize them. Received: {images.dtype} from {low} to "
+            f"{high}. Scale them to 0 (black) to 255 (white)."
         )
 
 
@@ -368,6 +362,16 @@ def _decode_names(path, names):
         name.decode() if isinstance(name, bytes) else str(name)
         for name in names
     ]
+
+
+def _is_fashion_mnist(path, train, test):
+    """Whether the folder has its name, its size of images and its labels."""
+    name = os.path.basename(os.path.abspath(path)).lower().replace("_", "-")
+    return (
+        name in ("fashion", "fashion-mnist")
+        and train[0].shape[1:] == (28, 28)
+        and np.array_equal(np.union1d(train[1], test[1]), np.arange(10))
+    )
 
 
 def _find(path, name):

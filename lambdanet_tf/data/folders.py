@@ -124,6 +124,11 @@ def read_folder(
         if part in listings:
             there = listings[part]
             parts[number] = FileSource(there.files, there.labels, channels)
+    if "test" not in listings and len(divided[2]):
+        # What is nowhere has a note of its own.
+        nowhere = {*range(len(train.classes))} - {*train.labels.tolist()}
+        tested = {*nowhere, *train.labels[divided[2]].tolist()}
+        notes += note_empty_classes(train.classes, tested, "test ")
     if notes:
         warnings.warn(f"{path}: {'; '.join(notes)}.", stacklevel=2)
     origin = f"the folder {path}"

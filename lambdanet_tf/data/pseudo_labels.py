@@ -93,16 +93,21 @@ def read_pseudo_labels(
 
 @users_input()
 def unlabelled_images(
-    images: str, channels: int = 3, data_dir: str | None = None
+    images: str,
+    channels: int = 3,
+    data_dir: str | None = None,
+    validation_split: float = 0.1,
 ) -> Source:
     """Opens images without labels.
 
     Args:
-        images: a folder with image files in it or below; or an image set as
-            `load_images` takes it, whose training images are meant and whose
-            labels are not used.
+        images: a folder with image files in it or below, all of which are
+            meant; or an image set as `load_images` takes it, whose training
+            images are meant and whose labels are not used.
         channels: 3 for color, 1 for gray.
         data_dir: where TensorFlow Datasets keeps its sets.
+        validation_split: share of a set's training images that chooses the
+            best epoch, and is left out; of `records:` none is.
 
     Returns:
         A source whose labels mean nothing.
@@ -113,7 +118,7 @@ def unlabelled_images(
 
     Examples:
         >>> unlabelled_images("fake:8x8x1,images=100", channels=1).num_images
-        100
+        90
     """
     kind, _, place = images.partition(":")
     if is_image_set(images):
@@ -122,7 +127,7 @@ def unlabelled_images(
             return read_unlabelled(place, options.get("channels", channels))
         if kind == "folder" and "channels" not in options:
             images += f",channels={channels}"
-        found = load_images(images, 0.0, data_dir)
+        found = load_images(images, validation_split, data_dir)
         if found.channels != channels:
             raise ValueError(
                 f"`images` must have {channels} channels. Received: "

@@ -38,10 +38,19 @@ class CheckedCall(KerasLayer):
             arguments["training"] = _known(training, self.name)
         inputs = arguments.pop(next(iter(arguments)))
         self._prepare(inputs, arguments)
+        self._check_call(inputs, arguments)
         return super().__call__(inputs, **arguments)
 
     def _prepare(self, inputs, arguments):
         """Checks and changes the arguments of a call, a dictionary."""
+
+    def _check_call(self, inputs, arguments):
+        # Keras 3 does not run `call` on symbolic tensors.
+        if KERAS_3 and tf.keras.backend.is_keras_tensor(inputs):
+            self._check_symbolic(inputs, **arguments)
+
+    def _check_symbolic(self, inputs, **arguments):
+        """Raises a ValueError for shapes that `call` would refuse."""
 
     def _call_arguments(self, args, kwargs):
         """The arguments of a call by name, the inputs first; lists as arrays.

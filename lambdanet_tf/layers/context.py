@@ -11,6 +11,7 @@ from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.grids import as_floating
+from lambdanet_tf.layers.grids import check_as_built
 from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import known_shape
 from lambdanet_tf.layers.grids import with_shape
@@ -52,6 +53,32 @@ class ContextLayer(BaseLayer):
                     "the sizes, or use `context_mask` for padding and `causal` "
                     "for sequences."
                 )
+
+    def _check_symbolic(self, inputs, context=None, **arguments):
+        context = inputs if context is None else context
+        pair = inputs, context
+        if self.built:
+            for x, built in zip(pair, self._build_shapes, strict=True):
+                check_as_built(self.name, x.shape, built)
+            self._check_shapes(*(tuple(x.shape) for x in pair))
+            if self._has_geometry:
+                grid = [size or 1 for size in context.shape[1:-1]]
+                self._geometry(self._attended(grid))
+        given = {"inputs": inputs, "context": context}
+        for name in ("mask", "context_mask", "attention_mask"):
+            given[name] = arguments.get(name)
+        with tf.Graph().as_default():
+            for name, x in given.items():
+                if tf.keras.backend.is_keras_tensor(x):
+                    given[name] = tf.compat.v1.placeholder(x.dtype, x.shape)
+            if context is inputs:
+                given["context"] = given["inputs"]
+            ops.Masks.of_call(
+                **given,
+                num_heads=self.num_heads,
+                causal=self.causal,
+                axis=self.axis,
+            )
 
     # Keras 3 compares named arguments with those of `call`; `input_shape` is
     # what other layers call the first.

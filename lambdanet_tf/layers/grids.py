@@ -104,6 +104,22 @@ def check_axes(layer, grid, axes):
         )
 
 
+def check_as_built(layer, shape, built):
+    """Raises a ValueError unless a shape has the axes and channels of another.
+
+    Args:
+        layer: name of the layer.
+        shape: `(batch, *spatial, channels)`, None where a size is unknown.
+        built: likewise, of the inputs that it was built for.
+    """
+    check_axes(layer, shape[1:-1], len(built) - 2)
+    if None not in (shape[-1], built[-1]) and shape[-1] != built[-1]:
+        raise ValueError(
+            f"Layer {layer!r} was built for inputs with {built[-1]} channels. "
+            f"Received: inputs with {shape[-1]}. Make another layer for them."
+        )
+
+
 def split(x, *depths):
     """`(batch, n, channels)` -> `(batch, n, *depths)`."""
     return tf.reshape(x, [-1, ops.size(x, 1), *depths])

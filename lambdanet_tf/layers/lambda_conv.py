@@ -15,6 +15,7 @@ from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.calls import not_converted
 from lambdanet_tf.layers.grids import as_floating
+from lambdanet_tf.layers.grids import check_as_built
 from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
@@ -122,6 +123,12 @@ class LambdaConv(StreamingLambda):
         self._build(input_shape, input_shape)
         self._rank = len(input_shape)
         super().build(input_shape)
+
+    def _check_symbolic(self, inputs, **arguments):
+        if self.built:
+            channels = self.value.kernel.shape[0]
+            built = [None] * (self._rank - 1) + [channels]
+            check_as_built(self.name, inputs.shape, built)
 
     @not_converted
     def call(self, inputs, mask=None, training=None):

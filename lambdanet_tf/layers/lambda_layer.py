@@ -241,8 +241,14 @@ class LambdaLayer(ContextLayer, StreamingLambda):
         (scope,) = scope_per_axis("scope", self.scope, 1) or (1,)
         return scope // 2 + 1, 1, 1
 
+    def _check_symbolic(self, inputs, context=None, **arguments):
+        super()._check_symbolic(inputs, context, **arguments)
+        context = inputs if context is None else context
+        self._check_embeddings(arguments.get("embeddings"), inputs, context)
+
     def _check_embeddings(self, embeddings, inputs, context):
-        wants = self.use_position and self.position_embedding is None
+        is_explicit = self._position_embedding_argument == "explicit"
+        wants = self.use_position and is_explicit
         if wants != (embeddings is not None):
             raise ValueError(
                 "`embeddings` must be given exactly when the layer has a "
@@ -252,7 +258,10 @@ class LambdaLayer(ContextLayer, StreamingLambda):
                 f"{self._position_embedding_argument!r}."
             )
         if wants:
-            sizes = [x.shape[1:-1].num_elements() for x in (inputs, context)]
+            sizes = [
+                tf.TensorShape(x.shape)[1:-1].num_elements()
+                for x in (inputs, context)
+            ]
             shape = (*sizes, *self._depths())
             allowed = shape, (context.shape[0], *shape)
             given = tf.TensorShape(embeddings.shape)

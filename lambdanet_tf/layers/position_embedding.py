@@ -156,6 +156,10 @@ class RelativePositionEmbedding(BaseLayer):
             )
         return entries
 
+    def _check_symbolic(self, inputs, **arguments):
+        if self.built:
+            self.entries_for(inputs.shape[1:-1])
+
     def call(self, inputs):
         grid = tuple(known_shape(inputs.shape, self._built_shape)[1:-1])
         geometry = ops.Geometry.of(

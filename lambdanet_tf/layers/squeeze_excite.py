@@ -12,6 +12,7 @@ from lambdanet_tf.layers.argument import keras_argument
 from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.grids import as_floating
+from lambdanet_tf.layers.grids import check_as_built
 from lambdanet_tf.layers.grids import check_channels_last
 from lambdanet_tf.layers.grids import with_shape
 from lambdanet_tf.layers.randomness import Initializers
@@ -86,6 +87,10 @@ class SqueezeExcite(BaseLayer):
             kernel_regularizer=self.kernel_regularizer,
             **self._of_sublayer(name),
         )
+
+    def _check_symbolic(self, inputs, **arguments):
+        if self.built:
+            check_as_built(self.name, inputs.shape, self._static_shape)
 
     def call(self, inputs):
         inputs = as_floating(inputs, self.compute_dtype)

@@ -35,7 +35,8 @@ class Streaming(BaseLayer):
             A dictionary of tensors for `step`, see `state_spec`.
 
         Raises:
-            ValueError: as `state_spec`.
+            ValueError: as `state_spec`; if `batch_size` is no integer of 0 or
+                more.
         """
         return ops.initial_state(self.state_spec(), batch_size)
 
@@ -48,22 +49,50 @@ class Streaming(BaseLayer):
                 "`inputs` must have the shape (batch, new positions, "
                 f"{channels}). Received: {tuple(inputs.shape)}."
             )
-        if (inputs.shape[1] or 0) % stride:
-            raise ValueError(
-                "`inputs` of a step must have a multiple of `strides` "
-                f"positions. Received: {inputs.shape[1]} positions, strides="
-                f"{stride}."
-            )
-        shapes = {name: tuple(x.shape) for name, x in state.items()}
-        if shapes.keys() != spec.keys() or not all(
-            spec[name].shape.is_compatible_with(shape)
-            for name, shape in shapes.items()
-        ):
-            wanted = {name: tuple(x.shape) for name, x in spec.items()}
-            raise ValueError(
-                f"`state` must come from this layer and batch, {wanted}. "
-                f"Received: {shapes}."
-            )
+        message = (
+            "`inputs` of a step must have a multiple of `strides` positions. "
+            f"Received: strides={stride}, positions"
+        )
+        if (length := inputs.shape[1]) is not None and length % stride:
+            raise ValueError(f"{message}={length}.")
+        if length is None and stride > 1:
+            length = tf.shape(inputs)[1]
+            tf.debugging.Assert(length % stride == 0, [message, length])
+        check_state(state, spec, "layer")
+
+
+def check_state(state, spec, owner):
+    """Raises a `ValueError` if a state is not what a specification says.
+
+    Args:
+        state: what was given.
+        spec: from name to `tf.TensorSpec`.
+        owner: text, whose state it is.
+    """
+
+    def described(parts):
+        return {
+            name: f"{tf.as_dtype(x.dtype).name} {x.shape}"
+            if hasattr(x, "dtype")
+            else x
+            for name, x in parts.items()
+        }
+
+    is_dict = isinstance(state, dict)
+    if (
+        not is_dict
+        or state.keys() != spec.keys()
+        or not all(
+            part.dtype == getattr(state[name], "dtype", None)
+            and part.shape.is_compatible_with(state[name].shape)
+            for name, part in spec.items()
+        )
+    ):
+        raise ValueError(
+            f"`state` must come from this {owner} and batch, a dictionary "
+            f"{described(spec)}. Received: state="
+            f"{described(state) if is_dict else state!r}."
+        )
 
 
 class StreamingLambda(Streaming, LambdaBase):
@@ -142,7 +171,8 @@ class StreamingLambda(Streaming, LambdaBase):
 
         Raises:
             ValueError: as `state_spec`; if shapes do not fit, or the state
-                is not of this layer.
+                is not of this layer. Where lengths are known at run time
+                only, that is a `tf.errors.InvalidArgumentError`.
         """
         inputs = tf.cast(tf.convert_to_tensor(inputs), self.compute_dtype)
         taps, stride, dilation = self._causal_window()

@@ -13,6 +13,19 @@ from lambdanet_tf.models.graph import has_own_call
 from lambdanet_tf.models.graph import is_graph
 
 
+def check_model(model: Any) -> None:
+    """Raises a ValueError unless something is a model of `tf.keras`.
+
+    Args:
+        model: what must be one.
+    """
+    if not isinstance(model, tf.keras.Model):
+        raise ValueError(
+            "`model` must be a model of `tf.keras`. Received: a "
+            f"{type(model).__module__}.{type(model).__name__}."
+        )
+
+
 def check_functional(model: Any) -> None:
     """Raises a ValueError unless the layers of a model are known as a graph.
 
@@ -25,11 +38,7 @@ def check_functional(model: Any) -> None:
     Examples:
         >>> check_functional(models.LambdaResNetSmall())
     """
-    if not isinstance(model, tf.keras.Model):
-        raise ValueError(
-            "`model` must be a model of `tf.keras`. Received: a "
-            f"{type(model).__module__}.{type(model).__name__}."
-        )
+    check_model(model)
     try:
         has_calls = bool(model.inputs and model.outputs)
     except (AttributeError, ValueError):  # As Keras 3 says it.

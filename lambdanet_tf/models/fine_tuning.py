@@ -13,6 +13,7 @@ import tensorflow as tf
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.models.cloning import check_model
 from lambdanet_tf.models.weight_names import freeze_updated
 
 _PART = re.compile(r"(stem|stage\d+)_")
@@ -44,6 +45,7 @@ def freeze(
         >>> [weight.shape[-1] for weight in model.trainable_weights]
         [3, 3]
     """
+    check_model(model)
     layers = list(_layers(model))
     parts = list(dict.fromkeys(part for _, part in layers if part))
     one_of("up_to", up_to, (None, *parts))
@@ -89,21 +91,32 @@ def rates_by_depth(
         The optimizer.
 
     Raises:
-        ValueError: if the decay is out of range, or the optimizer averages
-            the weights itself.
+        ValueError: if the decay is out of range, the optimizer averages the
+            weights itself, or the model has no parts to slow down.
 
     Examples:
         >>> model = models.LambdaResNetSmall(classes=3)
         >>> optimizer = rates_by_depth(tf.keras.optimizers.SGD(0.1), model, 0.5)
         >>> model.compile(optimizer, "sparse_categorical_crossentropy")
     """
+    check_model(model)
     fraction("decay", decay)
+    name = "apply" if KERAS_3 else "apply_gradients"
+    if not hasattr(optimizer, name):
+        raise ValueError(
+            "`optimizer` must be an optimizer of `tf.keras`. Received: "
+            f"optimizer={optimizer!r}."
+        )
     if getattr(optimizer, "use_ema", False):
         raise ValueError(
             "`optimizer` must leave averages of weights to others: they would "
             "be those of full steps. Received: use_ema=True."
         )
-    name = "apply" if KERAS_3 else "apply_gradients"
+    if decay < 1 and not any(part for _, part in _layers(model)):
+        raise ValueError(
+            "`model` must have layers of parts to slow down, whose names begin "
+            f"with 'stem_', 'stage2_' and so on. Received: {model.name!r}."
+        )
     setattr(optimizer, name, _shortened(getattr(optimizer, name), model, decay))
     return optimizer
 

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import inspect
+import sys
 import warnings
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -30,6 +31,9 @@ _NORMALIZATIONS = (
     tf.keras.layers.BatchNormalization,
     tf.keras.layers.LayerNormalization,
 )
+_BASE = vars(sys.modules[tf.keras.layers.Layer.__module__])
+# The layers that `add_loss` and `add_metric` of a model make in Keras 2.
+_ADDED = tuple(_BASE[x] for x in ("AddLoss", "AddMetric") if x in _BASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,9 +74,10 @@ def replace_layers(
 ) -> tf.keras.Model:
     """Puts layers into a network in the place of others.
 
-    All that a rule leaves is copied with its weights; the network itself stays
-    as it is. Models inside the network are rebuilt likewise. Layers inside
-    other layers, as of `TimeDistributed` or a subclassed model, are left.
+    All that a rule leaves is copied with its weights, and so are losses and
+    metrics that were added to the network; the network itself stays as it is.
+    Models inside the network are rebuilt likewise. Layers inside other layers,
+    as of `TimeDistributed` or a subclassed model, are left.
     What was replaced, with parameters and operations, shows
     `lambdanet_tf.analysis.compare(model, new_model)`.
 
@@ -90,10 +95,11 @@ def replace_layers(
         A functional model, not compiled, with inputs and outputs as before.
 
     Raises:
-        ValueError: if the network is no graph; if a rule returns something
-            else, or layers that change the shape of the output; if a layer
-            cannot go because it is called several times, or with tensors that
-            the new one does not take; if a layer cannot be copied.
+        ValueError: if the network is no graph, or a rule no function; if a
+            rule returns something else, or layers that change the shape of the
+            output; if a layer cannot go because it is called several times, or
+            with tensors that the new one does not take; if a layer cannot be
+            copied.
 
     Examples:
         >>> model = tf.keras.Sequential(
@@ -107,7 +113,12 @@ def replace_layers(
         'LambdaLayer'
     """
     check_functional(model)
-    rules = (rule,) if callable(rule) else tuple(rule)
+    rules = tuple(rule) if isinstance(rule, Sequence) else (rule,)
+    if not all(map(callable, rules)):
+        raise ValueError(
+            "`rule` must be a function of a layer and its place, or a sequence "
+            f"of such functions. Received: rule={rule!r}."
+        )
     replacing = _Replacing(rules, _counted_calls(model))
     new_model = replacing.rebuilt(model, "")
     replacing.copy_weights()
@@ -156,6 +167,8 @@ class _Replacing:
 
         inputs = tf.nest.map_structure(new_input, graph.input)
         for node in nodes(graph):
+            if isinstance(operation_of(node), _ADDED):
+                continue
             args, kwargs = tf.nest.map_structure(new, arguments_of(node))
             outputs = self._call(node, args, kwargs, prefix)
             pairs = zip(
@@ -166,6 +179,13 @@ class _Replacing:
             tensors.update({id(old): x for old, x in pairs})
         outputs = tf.nest.map_structure(new, graph.output)
         copy = tf.keras.Model(inputs, outputs, name=model.name)
+        for layer in (x for x in graph.layers if isinstance(x, _ADDED)):
+            x = new(layer.input)
+            if hasattr(layer, "metric_name"):
+                how = {"aggregation": layer.aggregation}
+                copy.add_metric(x, name=layer.metric_name, **how)
+            else:
+                copy.add_loss(x)
         copy._trainable = model.trainable  # Its own; the layers have theirs.
         return copy
 

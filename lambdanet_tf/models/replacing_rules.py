@@ -9,7 +9,6 @@ import tensorflow as tf
 from lambdanet_tf.arguments import int_per_axis
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
-from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers import BatchNormalization
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
@@ -71,7 +70,7 @@ def convolution_rule(
         >>> models.replace_layers(model, rule).layers[1].name
         'conv_lambda'
     """
-    scope_per_axis("scope", scope)
+    _check_arguments(scope, arguments)
     window = int_per_axis("kernel_size", kernel_size, 2)
     one_of("grouped", grouped, _GROUPED)
     is_chosen = _choice(names, max_size)
@@ -142,7 +141,7 @@ def attention_rule(
         >>> models.replace_layers(model, attention_rule(scope=7)).layers[1].name
         'attention_lambda'
     """
-    scope_per_axis("scope", scope)
+    _check_arguments(scope, arguments)
     is_chosen = _choice(names, max_size)
 
     def rule(layer, place):
@@ -158,6 +157,8 @@ def attention_rule(
             **{
                 "scope": scope,
                 "causal": bool(place.arguments.get("use_causal_mask")),
+                "kernel_regularizer": layer._kernel_regularizer,
+                "kernel_constraint": layer._kernel_constraint,
                 "name": f"{layer.name}_lambda",
                 "dtype": layer.dtype_policy,
                 **_fitting(arguments, filters),
@@ -169,14 +170,15 @@ def attention_rule(
 
 def _choice(names, max_size):
     """A function of a `Place`: whether it is one of those that are chosen."""
-    pattern = re.compile(names or "")
+    names = "" if names is None else names
+    _check_names(names)
     if max_size is not None:
         positive_int("max_size", max_size)
 
     def is_chosen(place):
         sizes = [size or math.inf for size in place.input_shape[1:-1]]
         fits = max_size is None or max(sizes) <= max_size
-        return fits and pattern.search(place.name) is not None
+        return fits and re.search(names, place.name) is not None
 
     return is_chosen
 
@@ -224,7 +226,10 @@ def _bias_of(layer, place):
     if not layer.use_bias or (is_linear and is_lost):
         return []
     new = BatchNormalization(
-        name=f"{layer.name}_norm", dtype=layer.dtype_policy
+        beta_regularizer=layer.bias_regularizer,
+        beta_constraint=layer.bias_constraint,
+        name=f"{layer.name}_norm",
+        dtype=layer.dtype_policy,
     )
     new.build((None, None, None, layer.filters))
     new.beta.assign(layer.bias)
@@ -247,6 +252,23 @@ def _activation_of(layer, place):
             activation, name=name, dtype=layer.dtype_policy
         )
     ]
+
+
+def _check_arguments(scope, arguments):
+    """Raises a ValueError for what no lambda layer takes."""
+    # A table counts the layers that share it.
+    own = {k: x for k, x in arguments.items() if k != "position_embedding"}
+    LambdaLayer(None, **{"scope": scope, "name": "none", **own})
+
+
+def _check_names(names):
+    try:
+        re.search(names, "")
+    except (re.error, TypeError) as error:
+        raise ValueError(
+            "`names` must be a regular expression. Received: "
+            f"names={names!r}: {error}."
+        ) from None
 
 
 def _check_channels_last(layer, place):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.models.cloning import check_functional
 from lambdanet_tf.models.cloning import clone_graph
 from lambdanet_tf.models.cloning import copy_of
@@ -59,6 +60,7 @@ def resize_embeddings(
         >>> larger(tf.zeros([1, 12, 12, 32])).shape
         TensorShape([1, 12, 12, 32])
     """
+    _check_input_shape(input_shape)
     input_shape = tuple(input_shape)
     if isinstance(model, tf.keras.Model):
         copy = _model_of_size(model, input_shape, {}, {})
@@ -69,10 +71,38 @@ def resize_embeddings(
     weights, given = named_weights(copy), named_weights(model)
     arrays = {name: np.asarray(weight) for name, weight in given.items()}
     fitted, _ = _fitted(copy, arrays)
+    _check_shapes(weights, fitted, input_shape)
     for name, weight in weights.items():
         weight.assign(fitted[name])
     finalize_states(copy)
     return copy
+
+
+def _check_input_shape(input_shape):
+    try:
+        for size in input_shape:
+            if size is not None:
+                positive_int("input_shape", size)
+    except (TypeError, ValueError):
+        raise ValueError(
+            "`input_shape` must be of positive integers, or None for any size. "
+            f"Received: input_shape={input_shape!r}."
+        ) from None
+
+
+def _check_shapes(weights, arrays, input_shape):
+    """Raises a ValueError if an input shape asks for weights of another one."""
+    given = {name: array.shape for name, array in arrays.items()}
+    wanted = {name: tuple(weight.shape) for name, weight in weights.items()}
+    # Of another rank there may be more tables, or fewer.
+    for name in given | wanted:
+        if given.get(name) != wanted.get(name):
+            raise ValueError(
+                "`input_shape` must leave all weights their shapes, but tables "
+                f"of a global scope. Received: input_shape={input_shape}, with "
+                f"which the shape of {name} would be {wanted.get(name)}, not "
+                f"{given.get(name)}."
+            )
 
 
 def _model_of_size(model, input_shape, shapes, tables):

@@ -12,6 +12,7 @@ name. Nothing depends on the order of layers, which differs between the Kerases.
     predictions/bias
 """
 
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.layers import RelativePositionEmbedding
+from lambdanet_tf.models.cloning import check_model
 
 HEAD = "predictions"  # The layer that depends on the number of classes.
 
@@ -43,6 +45,29 @@ def named_weights(model: tf.keras.Model) -> dict[str, Any]:
         TensorShape([10])
     """
     return {name: weight for name, (weight, _) in _owned(model).items()}
+
+
+def check_built(model: Any) -> None:
+    """Raises a ValueError unless something is a model with all its weights.
+
+    Args:
+        model: what must be one.
+    """
+    check_model(model)
+    plain = tf.keras.layers.Layer.build  # of layers that make no weights
+    unbuilt = [
+        f", whose layer {part.name!r} is not built"
+        for part in model._flatten_layers()
+        if not isinstance(part, tf.keras.Model)  # its layers come, too
+        and type(part).build is not plain
+        and not (part.built or part.weights)
+    ]
+    if unbuilt or not named_weights(model):
+        raise ValueError(
+            "`model` must have the weights of all its layers: call it, which "
+            f"builds them. Received: {model.name!r}"
+            f"{''.join(unbuilt[:1]) or ' without weights'}."
+        )
 
 
 def global_tables(model: tf.keras.Model) -> dict[str, tuple[Any, int]]:
@@ -162,7 +187,7 @@ def set_weights(
     model: tf.keras.Model,
     arrays: dict[str, np.ndarray],
     origin: str,
-    skip: Sequence[str] = (),
+    skip: str | Sequence[str] = (),
     skip_mismatch: bool = False,
 ) -> tuple[str, ...]:
     """Sets all weights of a model from arrays by name, or none and raises.
@@ -186,8 +211,9 @@ def set_weights(
         >>> set_weights(model, arrays, "a copy")
         ()
     """
+    _check_skip(skip)
     ours = named_weights(model)
-    skip = tuple(skip)
+    skip = (skip,) if isinstance(skip, str) else tuple(skip)
     if not any(key.startswith(f"{HEAD}/") for key in ours):
         skip = (*skip, f"{HEAD}/")
     ours = {k: w for k, w in ours.items() if not k.startswith(skip)}
@@ -207,6 +233,17 @@ def set_weights(
         ours[key].assign(arrays[key])
     finalize_states(model)
     return mismatched
+
+
+def _check_skip(skip):
+    if not (
+        isinstance(skip, Collection)
+        and all(isinstance(name, str) for name in skip)
+    ):
+        raise ValueError(
+            "`skip` must be a text or a sequence of texts. Received: "
+            f"skip={skip!r}."
+        )
 
 
 def finalize_states(layer: tf.keras.layers.Layer) -> None:

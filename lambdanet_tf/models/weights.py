@@ -19,6 +19,7 @@ import tensorflow as tf
 from lambdanet_tf.arguments import users_input
 from lambdanet_tf.files import write_whole
 from lambdanet_tf.models.sizes import fit_tables
+from lambdanet_tf.models.weight_names import check_built
 from lambdanet_tf.models.weight_names import named_weights
 from lambdanet_tf.models.weight_names import set_weights
 
@@ -74,8 +75,8 @@ def save_weights(model: tf.keras.Model, path: str | os.PathLike) -> None:
         path: of the file; ends in `.npz`. Anything `tf.io.gfile` writes.
 
     Raises:
-        ValueError: if the path ends otherwise, or two weights would have the
-            same name.
+        ValueError: if the path ends otherwise, the model is not built, or two
+            weights would have the same name.
 
     Examples:
         >>> model = models.LambdaResNetSmall(classes=3)
@@ -105,12 +106,14 @@ def weights_as_bytes(model: tf.keras.Model) -> bytes:
         The content of an `.npz` file.
 
     Raises:
-        ValueError: if two weights have the same name.
+        ValueError: if the model is not built, or two weights have the same
+            name.
 
     Examples:
         >>> len(weights_as_bytes(models.LambdaResNetSmall())) > 2_000_000
         True
     """
+    check_built(model)
     arrays = {k: np.asarray(w) for k, w in named_weights(model).items()}
     return arrays_as_bytes(arrays, model.name)
 
@@ -159,8 +162,8 @@ def load_weights(
         The names of the weights that were left alone for their shape.
 
     Raises:
-        ValueError: if weights are missing, unexpected or of another shape; no
-            weight has then been changed.
+        ValueError: if the model is not built, or weights are missing,
+            unexpected or of another shape; no weight has then been changed.
 
     Examples:
         >>> models.save_weights(models.LambdaResNetSmall(), "weights.npz")
@@ -168,8 +171,8 @@ def load_weights(
         >>> load_weights(model, "weights.npz", skip_mismatch=True)
         ('predictions/kernel', 'predictions/bias')
     """
-    skip = (skip,) if isinstance(skip, str) else tuple(skip)
     saved, origin = read_weights(path)
+    check_built(model)
     saved = fit_tables(model, saved)
     return set_weights(model, saved, origin, skip, skip_mismatch)
 

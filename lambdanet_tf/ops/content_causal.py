@@ -14,6 +14,7 @@ import math
 
 import tensorflow as tf
 
+from lambdanet_tf.arguments import check_int
 from lambdanet_tf.ops.geometry import ceil_div
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.geometry import sliced
@@ -86,11 +87,15 @@ def initial_state(
     Returns:
         Tensors of these names.
 
+    Raises:
+        ValueError: if `batch_size` is no integer of 0 or more.
+
     Examples:
         >>> state = initial_state(content_state_spec(16, 8), batch_size=2)
         >>> state["content"].shape
         TensorShape([2, 16, 1, 8])
     """
+    _check_batch_size(batch_size)
     state = {}
     for name, part in spec.items():
         first = MASKED_LOGIT if name == "key_maximum" else 0.0
@@ -98,6 +103,16 @@ def initial_state(
         first = tf.cast(first, part.dtype)
         state[name] = tf.fill([batch_size, *sizes], first)
     return state
+
+
+def _check_batch_size(batch_size):
+    if not tf.is_tensor(batch_size):
+        check_int("batch_size", batch_size, 0, tf.int32.max)
+    elif batch_size.shape.rank or not batch_size.dtype.is_integer:
+        raise ValueError(
+            "`batch_size` must be an integer or a scalar tensor of one. "
+            f"Received: batch_size={batch_size}."
+        )
 
 
 def causal_content_output(

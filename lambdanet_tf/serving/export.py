@@ -24,8 +24,10 @@ import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf.arguments import UserError
+from lambdanet_tf.arguments import users_input
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
+from lambdanet_tf.runs import changed_images
 from lambdanet_tf.serving import formats
 from lambdanet_tf.serving import model_card
 from lambdanet_tf.serving import requests
@@ -42,6 +44,7 @@ from lambdanet_tf.serving.versions import write_metadata
 # their accuracy.
 _CALIBRATION_IMAGES = 256
 _TEST_IMAGES = 512
+_NAMED_CLASSES = 10
 # The folders of a path that begins at the root; not those of gs://bucket/x.
 _FOLDERS = re.compile(r"(?<![^\s:=,'\"\[(])/(?!/)(?:[^/'\"]*?/)*(?=[^\s/'\"])")
 
@@ -72,7 +75,8 @@ def export_run(
         unfinished: whether to export a run that has not finished.
         data_set: whose training images choose the ranges of the format
             "tflite_int8", and whose test images measure its accuracy, see
-            `data.SOURCES`; None for the run's.
+            `data.SOURCES`; of the run's classes. None for the run's own,
+            unchanged.
 
     Returns:
         The version folder; a string where the destination is an address.
@@ -258,14 +262,15 @@ def sample(
     Args:
         source: of images and classes.
         crop: evaluation preprocessing.
-        count: how many images at most, in random order.
+        count: how many images at most, in random order; one that can be read
+            must be among those of the source.
 
     Returns:
         float32 images `(images, height, width, channels)` in [0, 255], and
         labels.
     """
     batches = source.batches(
-        source.stream(0),
+        source.stream(0).take(source.num_images),  # each image once
         lambda image, label, position: (crop(image), label),
         min(count, source.num_images),
     )
@@ -273,23 +278,53 @@ def sample(
     return tf.cast(pixels, tf.float32).numpy(), labels.numpy()
 
 
-def _data_set(run, name):
+@users_input()
+def _data_set(run, given):
     """The data set of this name, or of a run. Nothing is downloaded."""
-    name = name or run.recipe.get("data")
+    name = given or run.recipe.get("data")
     if name is None:
         raise UserError(
             "`data_set` must be given for a weights file: its training images "
             "choose the ranges of 8-bit integers. Received: None."
         )
-    data_dir = run.options.get("data_dir") or None
-    return data.load_images(name, data_dir=data_dir, download=False)
+    images = data.load_images(
+        name,
+        run.recipe.get("validation_split", 0.1),
+        run.options.get("data_dir") or None,
+        download=False,
+    )
+    if run.classes and images.classes != run.classes:
+        raise UserError(
+            "`data_set` must have the classes of the run, in their order: "
+            f"{_listed(run.classes)}. Received: data_set={name!r} with "
+            f"{_listed(images.classes)}."
+        )
+    if given is None:
+        parts = images.parts.items()
+        prints = {part: source.fingerprint() for part, source in parts}
+        what = changed_images(run, images, prints)
+        if what:
+            raise UserError(
+                f"`data_set` must be given: {name} has other images now than "
+                f"the run was trained with. What differs is the {what}."
+            )
+    data.require_readable(images)
+    return images
+
+
+def _listed(classes):
+    """The first names of classes, and how many there are."""
+    more = f", ... ({len(classes)})" if len(classes) > _NAMED_CLASSES else ""
+    return ", ".join(classes[:_NAMED_CLASSES]) + more
 
 
 def _metadata_of(run):
     """The origin of a run's export, which its card shows."""
-    names = ("model", "arguments", "weights", "recipe", "metrics", "command")
+    names = ["model", "arguments", "weights", "recipe", "command", "versions"]
+    if run.status == "finished":  # Else they are those of former weights.
+        names.append("metrics")
     return {
-        **{name: getattr(run, name) for name in (*names, "versions")},
+        **{name: getattr(run, name) for name in names},
         "run": os.path.basename(run.folder.rstrip("/")),
     }
 

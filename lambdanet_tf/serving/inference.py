@@ -96,6 +96,7 @@ class Inference:
                 concrete, self.specs
             )
         self._infer = concrete
+        _check_outputs(self.output_specs)
 
     def __call__(self, /, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         return self._infer(
@@ -209,6 +210,15 @@ def _check_batch(model):
         raise UserError(
             "`model` must take batches of any size. Received: inputs for "
             f"batches of {sizes}. Make them by `tf.keras.Input(shape)`."
+        )
+
+
+def _check_outputs(specs):
+    """Raises a ValueError if an output holds texts."""
+    if texts := [k for k, x in specs.items() if x.dtype == tf.string]:
+        raise UserError(
+            "`model` must answer numbers: texts are made of them behind it. "
+            f"Received: the outputs {texts} of strings."
         )
 
 

@@ -18,8 +18,7 @@ from lambdanet_tf import markdown
 from lambdanet_tf import ops
 from lambdanet_tf.serving.formats import FORMATS
 from lambdanet_tf.serving.inference import Inference
-
-CARD_FILE = "assets.extra/model_card.md"
+from lambdanet_tf.serving.versions import CARD_FILE
 
 _NAMED_CLASSES = 20
 _OUTPUTS = """\

@@ -158,7 +158,9 @@ class ExportTask:
     )
     runs_dir: str = field("runs", "the folder of all runs", metavar="FOLDER")
     unfinished: bool = field(
-        False, "export the best weights so far of a run that has not finished"
+        False,
+        "export the best weights so far of a run that has not finished, "
+        "without --run-dir of the newest run",
     )
     weights: str = field(
         "",

@@ -17,6 +17,7 @@ from lambdanet_tf import data
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.environment import is_there
 from lambdanet_tf.environment import require
+from lambdanet_tf.files import read_arrays
 from lambdanet_tf.serving.inference import Inference
 from lambdanet_tf.serving.signatures import ENCODED_FEATURE
 from lambdanet_tf.serving.standalone import XLA_SIGNATURE
@@ -104,6 +105,8 @@ def labelled(
         )
     images = images_of(name, given[0], network.specs["images"].shape)
     labels, classes = np.asarray(given[1]), len(classifier.labels)
+    if labels.ndim == 2 and labels.shape[1] == 1:  # a column of them
+        labels = labels[:, 0]
     if labels.ndim == 2 and np.allclose(labels.sum(axis=-1), 1):
         labels = labels.argmax(axis=-1)
     is_of_classes = np.isin(labels, np.arange(classes)).all()
@@ -117,7 +120,7 @@ def labelled(
 
 
 def images_of(name: str, images: Any, shape: Any) -> np.ndarray:
-    """Checks the shape of images, one or more, and returns them as float32.
+    """Checks images, one or more, and returns them as float32.
 
     Args:
         name: of the argument, for errors.
@@ -125,16 +128,17 @@ def images_of(name: str, images: Any, shape: Any) -> np.ndarray:
         shape: `(None, height, width, channels)`, None where any size fits.
 
     Raises:
-        ValueError: if they have another shape.
+        ValueError: if they have another shape, or are no pixels in [0, 255].
     """
-    images = np.asarray(images, np.float32)
+    images = np.asarray(images)
     fits = tf.TensorShape(shape).is_compatible_with(images.shape)
     if not fits or not len(images):
         raise UserError(
             f"`{name}` must hold images of shape {tuple(shape)}. Received: "
             f"shape {images.shape}."
         )
-    return images
+    data.check_pixels(name, images)
+    return images.astype(np.float32)
 
 
 def write_examples(folder: pathlib.Path, arrays: Arrays) -> None:
@@ -146,9 +150,12 @@ def write_examples(folder: pathlib.Path, arrays: Arrays) -> None:
 
 
 def read_examples(folder: pathlib.Path) -> dict[str, np.ndarray]:
-    """Reads the examples of an export, as `examples_of` returns them."""
-    with np.load(folder / EXAMPLES_FILE) as arrays:
-        return dict(arrays)
+    """Reads the examples of an export, as `examples_of` returns them.
+
+    Raises:
+        ValueError: if their file is missing or damaged.
+    """
+    return read_arrays(str(folder / EXAMPLES_FILE))
 
 
 def inputs_of(arrays: Arrays) -> dict[str, np.ndarray]:

@@ -16,7 +16,8 @@ from lambdanet_tf.serving import requests
 from lambdanet_tf.serving.classifier import scores_of
 from lambdanet_tf.serving.standalone import median_milliseconds
 from lambdanet_tf.serving.standalone import run_standalone
-from lambdanet_tf.serving.versions import checksums
+from lambdanet_tf.serving.versions import METADATA_FILE
+from lambdanet_tf.serving.versions import changed_files
 from lambdanet_tf.serving.versions import local_copy
 from lambdanet_tf.serving.versions import read_metadata
 
@@ -157,12 +158,7 @@ def verify_export(
     """
     with local_copy(folder) as local:
         fields = read_metadata(local)
-        found = checksums(local)
-        changed = [
-            name
-            for name, checksum in fields["checksums"].items()
-            if found.get(name) != checksum
-        ]
+        changed = changed_files(local, fields["checksums"])
         if changed:
             return Verification(changed)
         arrays, options = requests.read_examples(local), fields["options"]
@@ -210,7 +206,7 @@ def prediction_table(folder: str | os.PathLike) -> str:
         >>> print(prediction_table("exported/LambdaResNetSmall/1"))
         label ...
     """
-    names = read_metadata(folder)["labels"]
+    names = read_metadata(folder)["labels"] or ()
     with local_copy(folder) as local:
         arrays = requests.read_examples(local)
         if not len(arrays.get("labels", ())):
@@ -221,9 +217,14 @@ def prediction_table(folder: str | os.PathLike) -> str:
         [default, *_] = requests.requests_of(requests.inputs_of(arrays))
         [outputs] = run_standalone(local, [(*default, False)])
     lines = [f"{'label':>12}  {'prediction':>12}  probability"]
-    scores = scores_of(outputs["probabilities"])
+    scores = np.asarray(scores_of(outputs["probabilities"]))
+    if len(names) < scores.shape[-1]:
+        raise UserError(
+            f"{METADATA_FILE} in {folder} is damaged: of {scores.shape[-1]} "
+            f"`labels` it has {len(names)}."
+        )
     for label, predicted, probabilities in zip(
-        arrays["labels"], outputs["classes"], np.asarray(scores), strict=True
+        arrays["labels"], outputs["classes"], scores, strict=True
     ):
         lines.append(
             f"{names[label]:>12}  {names[predicted]:>12}  "

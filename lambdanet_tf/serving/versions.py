@@ -30,10 +30,18 @@ from lambdanet_tf.files import sha256_of
 MODEL_FILE = "saved_model.pb"
 EXTRA_FOLDER = "assets.extra"
 METADATA_FILE = f"{EXTRA_FOLDER}/export.json"
+CARD_FILE = f"{EXTRA_FOLDER}/model_card.md"
 
 # A local path, or the address of a folder in a store.
 Folder = pathlib.Path | str
 
+# What JSON has for the fields that others read.
+_KINDS = {
+    "checksums": dict,
+    "labels": (list, type(None)),
+    "options": dict,
+    "metadata": dict,
+}
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -151,7 +159,8 @@ def local_copy(folder: str | os.PathLike) -> Iterator[pathlib.Path]:
         yield path
         return
     with tempfile.TemporaryDirectory() as scratch:
-        for name in (METADATA_FILE, *read_metadata(path)["checksums"]):
+        sums = read_metadata(path)["checksums"]
+        for name in (METADATA_FILE, CARD_FILE, *sums):
             target = pathlib.Path(scratch, name)
             target.parent.mkdir(parents=True, exist_ok=True)
             if tf.io.gfile.exists(_join(path, name)):
@@ -194,9 +203,36 @@ def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:
             f"Received {folder}, which holds no {METADATA_FILE}."
         )
     try:
-        return json.loads(read_text(file))
+        fields = json.loads(read_text(file))
     except ValueError as error:
         raise UserError(f"Cannot read {file}: {error}.") from error
+    for name, kinds in _KINDS.items():
+        found = fields.get(name, ...) if isinstance(fields, dict) else ...
+        if not isinstance(found, kinds):
+            raise UserError(
+                f"{file} is damaged: its `{name}` is missing or malformed."
+            )
+    return fields
+
+
+def changed_files(folder: pathlib.Path, sums: dict[str, str]) -> list[str]:
+    """Returns the files of a local export that are not those written.
+
+    Args:
+        folder: the version folder.
+        sums: the checksums in `export.json`, whose own the card has.
+    """
+    found = checksums(folder)
+    changed = [
+        name
+        for name, checksum in {MODEL_FILE: "", **sums}.items()
+        if found.get(name) != checksum
+    ]
+    card = folder / CARD_FILE
+    own = found[METADATA_FILE].encode()
+    if not card.is_file() or own not in card.read_bytes():
+        changed.append(f"{METADATA_FILE} or {CARD_FILE}")
+    return changed
 
 
 def checksums(folder: pathlib.Path) -> dict[str, str]:

@@ -1,11 +1,13 @@
 """Text of a model: a token is drawn, and read by the next step."""
 
 import functools
+import numbers
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf.arguments import check_int
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.streaming import rules
 from lambdanet_tf.streaming.stream import stream_of
@@ -43,7 +45,7 @@ def generate(
             by before a token is drawn.
         top_k: None for all, or how many of the likeliest tokens one is drawn
             from.
-        seed: int, which draws depend on alone; None for another draw in every
+        seed: int32, which draws depend on alone; None for another draw in every
             call, which `tf.keras.utils.set_random_seed` repeats.
         end_token: None, or the token behind which a sequence has ended: the
             rest of it is this token. Nothing more is computed once all have.
@@ -54,7 +56,7 @@ def generate(
     Raises:
         ValueError: as `state_spec`; if the model is not of tokens, an argument
             is out of its range, prompt and length are longer than the table of
-            a global layer, or a layer would read padding.
+            a global layer, or padding is behind tokens or would be read.
 
     Examples:
         >>> tokens = tf.keras.Input((None,), dtype="int32")
@@ -64,11 +66,13 @@ def generate(
         >>> generate(model, [[1, 2, 3]], length=4).shape
         TensorShape([1, 7])
     """
+    _check_prompt(prompt)
     stream, prompt = stream_of(model), tf.convert_to_tensor(prompt)
     _check_tokens(model, prompt, end_token)
     length = positive_int("length", length)
-    _check_draw(temperature, top_k, model.outputs[0].shape[-1])
+    _check_draw(temperature, top_k, seed, model.outputs[0].shape[-1])
     _check_length(stream, prompt.shape[1], length)
+    _check_vocabulary(stream, prompt)
     _check_padding(stream, prompt)
     if seed is None:
         draw = temperature > 0
@@ -86,9 +90,19 @@ def generate(
         tf.constant(length),
         tf.constant(temperature or 1.0, tf.float32),
         tf.cast(seed, tf.int32),
-        tf.constant(-1 if end_token is None else end_token),
+        tf.constant(-1 if end_token is None else end_token, tf.int32),
     )
     return tf.cast(tokens, prompt.dtype)
+
+
+def _check_prompt(prompt):
+    try:
+        tf.convert_to_tensor(prompt)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "`prompt` must be integers (batch, n), rows of one length. "
+            f"Received: prompt={prompt!r}."
+        ) from error
 
 
 def _check_tokens(model, prompt, end_token):
@@ -100,10 +114,10 @@ def _check_tokens(model, prompt, end_token):
             f"{tuple(model.inputs[0].shape)} to "
             f"{tuple(model.outputs[0].shape)}."
         )
-    is_empty = prompt.shape.rank == 2 and prompt.shape[1] == 0
+    is_empty = prompt.shape.rank == 2 and 0 in prompt.shape
     if prompt.shape.rank != 2 or not prompt.dtype.is_integer or is_empty:
         raise ValueError(
-            "`prompt` must be integers (batch, n), with one token or more. "
+            "`prompt` must be integers (batch, n), one or more of each. "
             f"Received: {prompt.dtype.name} of shape {tuple(prompt.shape)}."
         )
     tokens = model.outputs[0].shape[-1]
@@ -113,19 +127,19 @@ def _check_tokens(model, prompt, end_token):
             f"the model, as int32 does. Received: {prompt.dtype.name}, up to "
             f"{prompt.dtype.max}."
         )
-    if end_token is not None and end_token not in range(tokens):
-        raise ValueError(
-            "`end_token` must be one of the model's tokens, 0 to "
-            f"{tokens - 1}. Received: end_token={end_token}."
-        )
+    if end_token is not None:
+        check_int("end_token", end_token, 0, tokens - 1)
 
 
-def _check_draw(temperature, top_k, tokens):
-    if not 0 <= temperature < float("inf"):
+def _check_draw(temperature, top_k, seed, tokens):
+    is_number = isinstance(temperature, numbers.Real)
+    if not is_number or not 0 <= float(temperature) < float("inf"):
         raise ValueError(
-            "`temperature` must be 0 or positive. Received: "
-            f"temperature={temperature}."
+            "`temperature` must be 0 or a positive number. Received: "
+            f"temperature={temperature!r}."
         )
+    if seed is not None and not tf.is_tensor(seed):
+        check_int("seed", seed, tf.int32.min, tf.int32.max)
     if top_k is None:
         return
     if positive_int("top_k", top_k) > (tokens or top_k):
@@ -147,11 +161,29 @@ def _check_length(stream, start, length):
         )
 
 
+def _check_vocabulary(stream, prompt):
+    tokens, size = tf.get_static_value(prompt), stream.vocabulary
+    if tokens is None or size is None:
+        return
+    if np.min(tokens) < 0 or np.max(tokens) >= size:
+        raise ValueError(
+            "`prompt` must hold tokens that the model embeds, 0 to "
+            f"{size - 1}. Received: {np.min(tokens)} to {np.max(tokens)}."
+        )
+
+
 def _check_padding(stream, prompt):
     tokens = tf.get_static_value(prompt)
     if tokens is None or not stream.has_padding:
         return
-    if np.any((tokens[:, 0] == 0) & np.any(tokens, axis=1)):
+    has_tokens = np.any(tokens, axis=1)
+    is_behind = (tokens[:, -1] == 0) & has_tokens
+    if np.any(is_behind):
+        raise ValueError(
+            "`prompt` must have its padding, zeros, before its tokens. "
+            f"Received: {tokens[is_behind][0].tolist()} among its rows."
+        )
+    if np.any((tokens[:, 0] == 0) & has_tokens):
         state = stream.initial_state(1)
         stream.step(tf.zeros([1, 1], tf.int32), state, is_padded=True)
 

@@ -147,6 +147,8 @@ def stepper_of(layer: Any) -> Any:
             )
         layer.state_spec()  # Raises an error where it cannot.
         return layer
+    if kind in _POSITION_WISE or kind is tf.keras.layers.Conv1D:
+        _check_activation(layer)
     if kind is tf.keras.layers.Conv1D:
         return ConvolutionStep(layer)
     if (
@@ -162,6 +164,46 @@ def stepper_of(layer: Any) -> Any:
     if kind is tf.keras.layers.PReLU and 1 in (layer.shared_axes or ()):
         return None
     raise refusal(layer, _reason(kind))
+
+
+def _check_activation(layer):
+    activation = getattr(layer, "activation", None)
+    if activation is None or activation in vars(tf.keras.activations).values():
+        return
+    try:
+        if isinstance(activation, tf.keras.layers.Layer):
+            stepper = stepper_of(activation)
+            is_alone = stepper is None and rank_of_output(activation, [3]) == 3
+        else:
+            is_alone = _sees_one_position(activation, layer)
+        if not is_alone:
+            raise ValueError("It reads other positions, or changes a shape.")
+    except (ValueError, tf.errors.InvalidArgumentError) as error:
+        raise refusal(
+            layer, f"its activation does not stream. {error}"
+        ) from error
+
+
+def _sees_one_position(function, layer):
+    """Whether a function of pieces gives the pieces of what it gives of all."""
+    output = getattr(layer, "output", None)  # None inside another's activation.
+    channels = [4] if output is None else [x or 4 for x in output.shape[2:]]
+    drawn = np.random.default_rng(0).normal(size=[1, 4, *channels])
+    with tf.init_scope():  # Numbers, in a function that is traced, too.
+        x = tf.cast(drawn, layer.compute_dtype)
+        whole, first, last = (
+            np.asarray(tf.cast(function(part), "float64"))
+            for part in (x, x[:, :2], x[:, 2:])
+        )
+    # Halves round to 3 digits, or 2.
+    tolerance = 1e-5 if x.dtype.size > 2 else 0.05
+    return whole.shape == tuple(x.shape) and np.allclose(
+        np.concatenate([first, last], axis=1),
+        whole,
+        tolerance,
+        tolerance,
+        equal_nan=True,
+    )
 
 
 def _calls_something_else(kind):

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers.calls import not_converted
+from lambdanet_tf.layers.streaming import check_state
 from lambdanet_tf.models import check_functional
 from lambdanet_tf.models.graph import is_graph
 from lambdanet_tf.streaming import rules
@@ -65,7 +66,7 @@ def initial_state(model: tf.keras.Model, batch_size: int | tf.Tensor) -> State:
         A flat dictionary of tensors for `step`, batch first.
 
     Raises:
-        ValueError: as `state_spec`.
+        ValueError: as `state_spec`; if `batch_size` is no integer of 0 or more.
 
     Examples:
         >>> inputs = tf.keras.Input((None, 8))
@@ -251,6 +252,17 @@ class Stream:
             for x in (*layers, *self._steppers.values())
         )
 
+    @property
+    def vocabulary(self) -> int | None:
+        """How many tokens the model embeds; None if that is not known."""
+        sizes = [
+            call.layer.input_dim
+            for call in self._graph.calls
+            if type(call.layer) is tf.keras.layers.Embedding
+            and call.first == self._graph.start
+        ]
+        return min(sizes, default=None)
+
     def _with_state(self) -> Iterator[tuple[Value, Any]]:
         """Every call of a layer with a state, and what steps in its place."""
         for call in self._graph.calls:
@@ -317,13 +329,7 @@ class Stream:
                 f"{''.join(f', {size}' for size in shape[2:])}). Received: "
                 f"{tuple(inputs.shape)}."
             )
-        wanted = {name: tuple(x.shape) for name, x in self.state_spec().items()}
-        given = {name: tuple(x.shape) for name, x in state.items()}
-        if wanted.keys() != given.keys():
-            raise ValueError(
-                f"`state` must come from this model, {wanted}. Received: "
-                f"{given}."
-            )
+        check_state(state, self.state_spec(inputs.shape[0]), "model")
         return inputs
 
 
@@ -363,7 +369,9 @@ def stream_of(model: tf.keras.Model) -> Stream:
     """Returns the stream of a model, made at first use."""
     check_functional(model)
     known = _streams.get(model)
-    parts = [id(layer) for layer in model.layers]  # A Sequential may get more.
-    if known is None or known[0] != parts:
+    # A Sequential may get more, a nested one, too.
+    parts = list(model._flatten_layers(include_self=False))
+    # The layers themselves: what is freed may leave its id to another.
+    if known is None or [*map(id, known[0])] != [*map(id, parts)]:
         known = _streams[model] = parts, Stream(model)
     return known[1]

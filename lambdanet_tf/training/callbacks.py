@@ -67,9 +67,9 @@ class UseAverages(tf.keras.callbacks.Callback):
             ones are used, and a warning says so.
 
     Raises:
-        ValueError: if `decay` is not in [0, 1); in training, if a batch takes
-            several steps (`steps_per_execution`), or the folder has averages,
-            but none of the step to resume at.
+        ValueError: if `decay` is not in [0, 1); in training, if a batch makes
+            several updates (`steps_per_execution`, or a `train_step` of one's
+            own), or the folder has averages, but none of the step to resume at.
 
     Examples:
         >>> model = tf.keras.Sequential(
@@ -121,7 +121,8 @@ class UseAverages(tf.keras.callbacks.Callback):
             self._begin(updates)
         if updates > self._seen + 1:
             raise ValueError(
-                "`steps_per_execution` must be 1 with `UseAverages`. Received: "
+                "`steps_per_execution` must be 1 with `UseAverages`, or the "
+                "`train_step` updates more than once. Received: "
                 f"{updates - self._seen} updates in a batch."
             )
         if updates > self._seen:

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.training.recipe import Recipe
 
@@ -35,8 +36,8 @@ class WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
         every: exponential: steps between two decays.
 
     Raises:
-        ValueError: if the warm-up is longer than the training, or `shape` is
-            unknown.
+        ValueError: if the warm-up is longer than the training, `shape` is
+            unknown, or `every` is not a positive integer.
 
     Examples:
         >>> schedule = WarmupSchedule(0.1, num_steps=100, warmup_steps=10)
@@ -69,7 +70,7 @@ class WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
         self.warmup_steps = warmup_steps
         self.shape = shape
         self.decay = decay
-        self.every = every
+        self.every = positive_int("every", every)
 
     def __call__(self, step: Any) -> tf.Tensor:
         step = tf.minimum(tf.cast(step, tf.float32), float(self.num_steps))

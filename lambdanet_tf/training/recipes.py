@@ -43,7 +43,8 @@ _ROWS = (
         name="digits",
         summary="a small LambdaResNet on 1,797 handwritten digits",
         command="python train.py",
-        result="2 CPU cores, 1.5 to 4 minutes: accuracy in docs/digits.md",
+        result="2 CPU cores, 45 seconds to 4 minutes: accuracy in "
+        "docs/digits.md",
         image_size=8,
         evaluation_crop=1.0,
         augmentation="affine",
@@ -221,19 +222,24 @@ def resolve(
     return recipe
 
 
-def read_recipe(path: str, text: str) -> Recipe:
+def read_recipe(
+    path: str, text: str, changes: Mapping[str, Any] | None = None
+) -> Recipe:
     """Returns the recipe of a JSON file.
 
     Args:
         path: of the file, for messages.
         text: a JSON object of recipe fields, whose `name` selects the row that
-            the others change; or the content of a run's run.json.
+            the others change, as for `resolve`; or the content of a run's
+            run.json. Another name is that of a recipe of one's own, which has
+            all fields.
+        changes: fields to replace.
 
     Returns:
         A `Recipe`.
 
     Raises:
-        ValueError: if it is neither.
+        ValueError: if it is neither, or as `resolve`.
 
     Examples:
         >>> read_recipe("mine.json", '{"name": "digits", "epochs": 5}').epochs
@@ -243,13 +249,20 @@ def read_recipe(path: str, text: str) -> Recipe:
         content = json.loads(text)
     except json.JSONDecodeError as error:
         raise UserError(f"{path} is not a JSON file: {error}.") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path} must hold one JSON object.")
-    content = dict(content.get("recipe", content))
-    name = content.pop("name", "digits")
-    if name in RECIPES:
-        return resolve(name, content)
-    return from_dict({"name": name, **content})
+    fields = content
+    if isinstance(content, dict):
+        fields = content.get("recipe", content)
+    name = fields.get("name") if isinstance(fields, dict) else fields
+    if not isinstance(fields, dict) or not isinstance(name, str | None):
+        raise UserError(
+            f"{path} must hold one JSON object of recipe fields, with the name "
+            f'of a recipe as {{"name": "digits"}}. Received: {name!r}.'
+        )
+    fields = {**fields, **(changes or {})}
+    if name not in RECIPES and {*Recipe().to_dict()} <= {*fields}:
+        return from_dict(fields)
+    fields.pop("name", None)
+    return resolve(name, fields)
 
 
 def listing(brief: bool = False) -> Iterable[str]:

@@ -25,7 +25,6 @@ from lambdanet_tf.training.recipes import read_recipe
 from lambdanet_tf.training.recipes import resolve
 
 _MAIN = os.path.join("lambdanet_tf", "__main__.py")
-_PARTS = ("train", "validation", "test")
 
 
 def run_record(
@@ -60,7 +59,7 @@ def run_record(
         arguments=arguments,
         classes=tuple(images.classes),
         image={**size, **pixels},
-        parts=_part_sizes(images),
+        parts=runs.part_sizes(images),
         fingerprints=prints,
         recipe=recipe.to_dict(),
         options=dataclasses.asdict(options),
@@ -146,8 +145,7 @@ def recipe_to_train(
         run = folder.read()
         recorded = from_dict(run.recipe)
     if file:
-        recipe = read_recipe(file, files.read_text(file))
-        recipe = config.replace(recipe, changes)
+        recipe = read_recipe(file, files.read_text(file), changes)
     elif recorded and not name:
         recipe = config.replace(recorded, changes)
     else:
@@ -232,8 +230,7 @@ def check_same_images(
     Args:
         folder: of the run; nothing is checked where it is new.
         images: as they are now.
-        prints: `fingerprints` of all that is read. Runs of older versions
-            have none, or none of the pseudo-labels.
+        prints: `fingerprints` of all that is read.
 
     Raises:
         ValueError: if the classes, the sizes of the parts or their images
@@ -241,32 +238,15 @@ def check_same_images(
     """
     if not folder.exists():
         return
-    run = folder.read()
-    before, now = run.classes, tuple(images.classes)
-    sizes = _part_sizes(images)
-    known = {"pseudo_labels": prints.get("pseudo_labels"), **run.fingerprints}
-    changed = [name for name, now in prints.items() if known.get(name) != now]
-    if before != now:
-        gone = [name for name in before if name not in now]
-        new = [name for name in now if name not in before]
-        changes = f"gone: {gone}; new: {new}" if gone or new else "their order"
-        what = f"classes ({changes})"
-    elif run.parts and run.parts != sizes:
-        what = f"sizes of the parts: {dict(run.parts)}, not {sizes}"
-    elif run.fingerprints and changed:
-        what = f"images of the parts: {', '.join(changed)}"
-    else:
-        return
-    raise UserError(
-        f"{folder.path} was begun with other images than {images.name} has "
-        f"now. What differs is the {what}. Resume it with the former images, "
-        "or choose another folder; --initial-weights takes its weights there."
-    )
-
-
-def _part_sizes(images):
-    parts = {name: getattr(images, name) for name in _PARTS}
-    return {k: part.num_images if part else 0 for k, part in parts.items()}
+    what = runs.changed_images(folder.read(), images, prints)
+    if what:
+        raise UserError(
+            f"{folder.path} was begun with other images than {images.name} has "
+            f"now. What differs is the {what}. Resume it with the former "
+            "images, or choose another folder. --initial-weights takes its "
+            "weights there, but images that it was trained on may be test "
+            "images then."
+        )
 
 
 def _check_same_keras(run):

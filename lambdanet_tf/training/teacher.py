@@ -76,11 +76,16 @@ def label_images(
         >>> kept = label_images(run, "digits", "labels", keep, print_fn=str)
         >>> tf.io.gfile.exists("labels/pseudo_labels.json")
         True
+        >>> kept["images_read"] == data.load_digits().train.num_images
+        True
     """
     options = options or LabelOptions()
     run.require_finished()
     source = data.unlabelled_images(
-        images, run.image["channels"], options.data_dir or None
+        images,
+        run.image["channels"],
+        options.data_dir or None,
+        run.recipe.get("validation_split", 0.1),
     )
     facts = {
         "run": run.folder,

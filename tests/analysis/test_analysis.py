@@ -10,6 +10,7 @@ from lambdanet_tf import cli
 from lambdanet_tf import models
 from lambdanet_tf import specs
 from lambdanet_tf.analysis import analyze
+from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativeAttention
 from tests.support import closed_form
@@ -66,10 +67,9 @@ def test_counts_are_the_closed_forms(builder, size, arguments):
         model = models.build(builder, input_shape=(size, size, 3), **arguments)
         counted = analyze(model, executed=False)
     parameters, flops = formula(builder, size, arguments)
-    assert counted.total("parameters") == parameters
-    assert counted.total("flops") == flops
     trained = sum(np.prod(w.shape) for w in model.trainable_weights)
-    assert counted.total("parameters") == trained
+    assert counted.total("parameters") == parameters == trained
+    assert counted.total("flops") == flops
     assert not counted.not_counted
 
 
@@ -92,28 +92,18 @@ def test_closed_forms_reproduce_the_paper(monkeypatch):
     assert sum(c.agrees for c in comparisons if c.table == "4") == 4
 
 
-@pytest.mark.parametrize(
-    ("bias", "scope", "implementation"),
-    # The bias is added whatever the algorithm is.
-    [
-        (False, 3, "einsum"),
-        (True, 3, "conv2d"),
-        (False, None, "conv2d"),
-        (True, None, "depthwise"),
-    ],
-)
+# The bias is added whatever the algorithm is.
+CASES = [(False, 3, "einsum"), (True, 3, "conv2d")]
+CASES += [(False, None, "conv2d"), (True, None, "depthwise")]
+
+
+@pytest.mark.parametrize(("bias", "scope", "implementation"), CASES)
 def test_executed_operations_of_a_layer(bias, scope, implementation):
     """And its memory."""
     images = tf.keras.Input((5, 7, 6))
-    layer = LambdaLayer(
-        8,
-        num_heads=2,
-        key_dim=3,
-        intra_depth=2,
-        scope=scope,
-        use_position_bias=bias,
-        implementation=implementation,
-    )
+    sizes = {"num_heads": 2, "key_dim": 3, "intra_depth": 2, "scope": scope}
+    chosen = {"use_position_bias": bias, "implementation": implementation}
+    layer = LambdaLayer(8, **sizes, **chosen)
     (_, row) = analyze(tf.keras.Model(images, layer(images))).layers
     n, k, h, u, v = 35, 3, 2, 2, 4
     projections = n * 6 * (h * k + k * u + v * u)
@@ -166,12 +156,12 @@ def test_operations_and_memory_of_attention(
     assert row.table_bytes == 4 * table * k
 
 
-def of_a_sequence(layer):
+def of_a_sequence(layer, field="flops"):
     """The operations of a layer on a sequence, by the paper's convention."""
-    tokens = tf.keras.Input((11, 6))
-    counted = analyze(tf.keras.Model(tokens, layer(tokens)), executed=False)
+    x = tf.keras.Input((11, 6))
+    counted = analyze(tf.keras.Model(x, layer(x)), executed=field != "flops")
     assert not counted.not_counted
-    return counted.total("flops")
+    return counted.total(field)
 
 
 # What is not in the future: of 3 entries 2, of a global layer's 11 the mean of
@@ -207,10 +197,23 @@ def test_operations_on_a_second_input():
     assert flops == of_a_sequence(LambdaLayer(8))
 
 
-def test_operations_of_recurrent_layers():
+def test_operations_of_layers_of_keras():
+    """Loops are not executed ones; kernels may be packed, or adapted."""
+    keras = tf.keras.layers
     for kind, gates in (("SimpleRNN", 1), ("GRU", 3), ("LSTM", 4)):
-        flops = of_a_sequence(getattr(tf.keras.layers, kind)(5))
-        assert flops == 2 * 11 * gates * 5 * (6 + 5), kind
+        loop = getattr(keras, kind)(5)
+        assert of_a_sequence(loop) == 2 * 11 * gates * 5 * (6 + 5), kind
+        assert of_a_sequence(loop, "executed_flops") == 0, kind
+    layers = [keras.Conv1D(8, 3, data_format="channels_first")]
+    for kind in ("int8", "int4") if KERAS_3 else ():
+        layers.append(keras.Dense(8, dtype=f"{kind}_from_float32"))
+    for layer in layers:
+        assert of_a_sequence(layer) == of_a_sequence(layer, "executed_flops")
+    attention = keras.MultiHeadAttention(2, 3)
+    flops = of_a_sequence(lambda x: attention(x, x))
+    if KERAS_3:
+        attention.query_dense.enable_lora(2)
+    assert of_a_sequence(lambda x: attention(x, x)) == flops
 
 
 def one_layer(*shape):
@@ -221,12 +224,16 @@ def one_layer(*shape):
 
 def test_operations_are_those_of_one_image_of_a_batch_and_a_size():
     small = one_layer(6, 5, 4)
-    counted = analyze(small, batch_size=3)
-    assert counted.layers == analyze(small).layers
-    counted = analyze(small, image_size=(9, 7))
-    assert counted.layers == analyze(one_layer(9, 7, 4)).layers
+    assert analyze(small, batch_size=3).layers == analyze(small).layers
+    assert analyze(small, (9, 7)).layers == analyze(one_layer(9, 7, 4)).layers
+    x = tf.keras.Input((None,), dtype="int32")
+    words = tf.keras.layers.Embedding(9, 6)(x)
+    counted = analyze(tf.keras.Model(x, LambdaLayer(8, scope=3)(words)), 11)
+    assert counted.total("flops") == of_a_sequence(LambdaLayer(8, scope=3))
     with pytest.raises(ValueError, match="`batch_size`.*positive.*-1"):
         analyze(small, batch_size=-1)
+    with pytest.raises(ValueError, match="`image_size` must be None.*size=8"):
+        analyze(tf.keras.Model(x := tf.keras.Input((4,)), x), 8)
 
 
 def test_layers_that_are_not_counted_are_named():
@@ -234,11 +241,12 @@ def test_layers_that_are_not_counted_are_named():
     images = tf.keras.Input((6, 6, 3))
     conv = tf.keras.layers.Conv2D(3, 3, padding="same", groups=3, name="conv")
     x = tf.keras.layers.Conv2DTranspose(3, 2, name="up")(conv(conv(images)))
-    counted = analyze(tf.keras.Model(images, x))
+    lost = tf.keras.layers.EinsumDense("abcd,de->abce", (None, 7, 4))
+    counted = analyze(tf.keras.Model(images, lost(x)))
     assert counted.counted_once == ("conv",)
-    assert counted.not_counted == ("up",)
+    assert counted.not_counted == ("up", lost.name)
     assert counted.total("flops") == 2 * 6 * 6 * 9 * 3
-    executed = [row.executed_flops for row in counted.layers[1:]]
+    executed = [row.executed_flops for row in counted.layers[1:3]]
     assert executed == [2 * 2 * 6 * 6 * 9 * 3, 2 * 6 * 6 * 4 * 3 * 3]
     assert "counted once: conv" in counted.table()
     assert "not counted: up" in counted.table()

@@ -13,6 +13,7 @@ from tests.support import checks
 pytestmark = pytest.mark.once
 
 _SMALL = {"num_heads": 2, "key_dim": 3, "use_batch_norm": False}
+_DEEP = {"num_heads": 2, "key_dim": 3, "intra_depth": 2}
 
 
 def network(*layers, shape=(7, 9, 4)):
@@ -36,10 +37,8 @@ def test_parts_have_fields_of_their_own():
         analysis.receptive_field(model, layer.name, images(model), part=part)
         for part in ("both", "content", "position")
     )
-    assert np.all(content > 0)
-    assert np.all(both > 0)
-    near = np.zeros([7, 9], bool)
-    near[2:5, 3:6] = True  # Around the center, (3, 4).
+    assert np.all([content > 0, both > 0])
+    near = np.pad(np.ones([3, 3], bool), ((2, 2), (3, 3)))  # the center
     np.testing.assert_array_equal(position > 0, near)
 
 
@@ -47,22 +46,17 @@ def test_every_example_counts_however_many_are_computed_at_once(monkeypatch):
     layer = LambdaLayer(1, num_heads=1, key_dim=3, use_batch_norm=False)
     model = network(layer, shape=(5, 4))
     x = images(model, 4)
-    whole = analysis.receptive_field(model, layer, x, [1])
-    single = [
-        analysis.receptive_field(model, layer, one[None], [1], source="layer")
-        for one in x
-    ]
+    field = analysis.receptive_field
+    whole = field(model, layer, x, [1])
+    single = [field(model, layer, y[None], [1], source="layer") for y in x]
     checks.assert_close(whole, np.mean(single, axis=0), 1e-5)
     monkeypatch.setattr(parts, "_BATCH", 2)
-    found = analysis.receptive_field(model, layer, x, [1])
-    checks.assert_close(found, whole, 1e-5)
+    checks.assert_close(field(model, layer, x, [1]), whole, 1e-5)
 
 
 @pytest.mark.parametrize("multi_head", [False, True])
 def test_parts_add_up(multi_head):
-    layer = LambdaLayer(
-        8, num_heads=2, key_dim=3, scope=3, multi_head=multi_head, intra_depth=2
-    )
+    layer = LambdaLayer(8, scope=3, multi_head=multi_head, **_DEEP)
     model = network(layer)
     x = images(model)
     content, position = (
@@ -96,6 +90,13 @@ def test_layers_that_models_of_several_sizes_share():
     assert counted.layers[1].flops == new.flops == own.flops
     assert counted.layers[1].output_shape == new.output_shape == (7, 9, 8)
     assert counted.counted_once == ()
+    twice = network(layer, tf.keras.layers.Dense(4), layer)
+    norms = [row.both**2 for row in analysis.part_norms(twice, x)]
+    squares = [np.mean(y**2) for y in (layer(x), twice(x))]
+    np.testing.assert_allclose(norms, squares, rtol=1e-5)
+    for find, *chosen in ([analysis.read], [analysis.receptive_field, layer]):
+        with pytest.raises(ValueError, match="layer 'lambda' once.* 2 calls"):
+            find(twice, *chosen, x)
 
 
 def test_a_part_that_is_off_is_zero():
@@ -132,9 +133,7 @@ def test_what_cannot_be_told_apart_is_an_error():
 
 
 def test_pictures_of_tables():
-    layer = LambdaLayer(
-        8, num_heads=2, key_dim=3, scope=(3, 5), intra_depth=2, multi_head=True
-    )
+    layer = LambdaLayer(8, scope=(3, 5), multi_head=True, **_DEEP)
     layer.build((None, 7, 9, 4))
     table = np.zeros(layer.position_embedding.embeddings.shape)
     table[0, 4, 1, 2, 0] = 1.0  # Head 1, key channel 2, intra-depth 0.

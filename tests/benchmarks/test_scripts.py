@@ -49,7 +49,7 @@ norm_defaults 1 epochs studies.norm_defaults --only 'first text' --seeds 1 \
 mixers 4 score studies.mixers --only 'segmentation, convolution 3x3' \
     --seeds 1 --steps 1
 training 20 images_per_second training.speed
-tpu 7 message tpu.compile --only LambdaResNet50 --chips v3
+tpu 7 message tpu.compile --only LambdaResNet --chips v3
 tpu_choices 20 value tpu.choices
 """
 

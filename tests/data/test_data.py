@@ -61,9 +61,6 @@ def test_streams_are_those_that_were_recorded():
     sums = [np.sum(item["image"]) * 16 / 255 for _, item in elements]
     expected = [269, 345, 364, 279, 293, 369, 346, 279]
     np.testing.assert_allclose(sums, expected, rtol=1e-5)
-
-
-def test_seeds_of_images_are_those_that_were_recorded():
     for seed, position, expected in (
         (0, 0, -409271666),
         (~0, 0, -756398386),
@@ -81,7 +78,9 @@ def test_every_pass_has_each_image_once_in_an_order_of_its_own():
     assert labels != element_labels(NUMBERS.stream(4).take(22))
 
 
-def test_labels_that_are_no_class_are_refused():
+def test_labels_that_are_no_class_and_too_many_shards_are_refused():
+    with pytest.raises(ValueError, match="3 shards of 2 images"):
+        Files(2).stream(0, 0, data.Shard(2, 3))
     for source in (NUMBERS, FileSource(["x.png"], [-1])):
         with pytest.raises(ValueError, match=r"from 0 to 9, .*(to 10|from -1)"):
             data.ImageSet.build("x", [*"abcdefghij"], 1, [source] * 3, "x")
@@ -100,11 +99,6 @@ def test_shards_of_files_resume_and_divide_the_images(count):
             rest = source.stream(1, step * count, shard).take(36 - step)
             assert element_labels(rest) == labels[step:]
     assert sorted(scanned) == list(range(17))
-
-
-def test_more_shards_than_images_are_refused():
-    with pytest.raises(ValueError, match="3 shards of 2 images"):
-        Files(2).stream(0, 0, data.Shard(2, 3))
 
 
 def encoded(kind, mode="RGB", color="#00ff00", size=(8, 8), **options):
@@ -183,10 +177,11 @@ def test_what_is_left_out_of_a_folder_is_said(tmp_path):
     (tmp_path / "c").mkdir()
     (tmp_path / "a" / "more").mkdir()
     names = ("a/.DS_Store", "a/x.HEIC", "a/y.heic", "a/notes", "beside.png")
-    write_files(tmp_path, dict.fromkeys(names, b""))
+    write_files(tmp_path, dict.fromkeys((*names, "d/0.png", "d/1.png"), b""))
     text = (
         f"no image of c; left out in {path}: .heic: 2, folders: 1, images "
-        "next to the folders of the classes: 1, without an ending: 1."
+        "next to the folders of the classes: 1, without an ending: 1; no test "
+        "image of d."
     )
     with pytest.warns(UserWarning, match=re.escape(f"{path}: {text}")):
         images = data.read_folder(path)

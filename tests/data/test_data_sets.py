@@ -135,13 +135,11 @@ def test_a_corrupt_record_is_named_with_what_is_lost(folder):
     assert list(source.check()) == [line]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"key": "image"}, "with the features image/encoded"),
-        ({"text": b"cat"}, "1, which is 'dog', for 'cat'"),
-    ],
-)
+KINDS = [({"key": "image"}, "with the features image/encoded")]
+KINDS += [({"text": b"cat"}, "1, which is 'dog', for 'cat'")]
+
+
+@pytest.mark.parametrize(("changes", "message"), KINDS)
 def test_records_of_another_kind_are_an_error(tmp_path, changes, message):
     (tmp_path / "classes.txt").write_text("cat\ndog\nfox\n")
     contents = [example(png([9] * 3), 1, **changes)] * 3
@@ -281,6 +279,8 @@ def test_idx_files(idx_folder):
     images = data.load_images(f"idx:{folder}", validation_split=0.25)
     assert sizes(images) == [30, 10, 20]
     assert images.classes[-1] == "Ankle boot"
+    (folder.parent / "old-fashioned").symlink_to(folder)
+    assert data.read_idx(f"{folder.parent}/old-fashioned").classes[-1] == "9"
     (folder / "classes.txt").write_text("".join(f"{i}\n" for i in range(10)))
     assert data.read_idx(str(folder)).classes == tuple("0123456789")
     elements = list(images.test.scan())

@@ -173,8 +173,9 @@ BUILT = [
 def test_other_inputs_than_those_it_was_built_for(layer, arguments, x, message):
     layer = made(layer, **arguments)
     layer(_TEXT)
-    with refused(message):
-        layer(x)
+    for given in (x, tf.keras.Input(x.shape[1:])):
+        with refused(message):
+            layer(given)
 
 
 mixing = functools.partial(made, "LambdaLayer")

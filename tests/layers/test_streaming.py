@@ -66,8 +66,7 @@ def test_every_position_equals_the_reference(name, rng):
     both = np.concatenate([x, mask[..., None]], axis=-1)
     outputs, _ = in_pieces(masked_step, empty, both, pieces)
     x[~mask] = 0
-    padded = {"inputs": x, "context_mask": mask}
-    expected = checks.oracle_output(layer, padded)
+    expected = checks.oracle_output(layer, {"inputs": x, "context_mask": mask})
     checks.assert_close(outputs, expected, 1e-11)
 
 
@@ -127,12 +126,20 @@ def test_wrong_pieces_and_states_are_refused(name):
             layer.step(wrong, state)
     without = {part: state[part] for part in state if part != "values"}
     others = make(name, scope=9).initial_state(2)
-    for wrong in ({}, without, layer.initial_state(3), others):
+    halves = {part: tf.cast(x, "float16") for part, x in state.items()}
+    for wrong in ({}, without, layer.initial_state(3), others, halves, None):
         with pytest.raises(ValueError, match="`state`"):
             layer.step(inputs, wrong)
+    for wrong in (-1, 2.5, tf.constant([2])):
+        with pytest.raises(ValueError, match="`batch_size`"):
+            layer.initial_state(wrong)
     layer = make("strided")
+    state = layer.initial_state(2)
     with pytest.raises(ValueError, match="multiple of `strides`"):
-        layer.step(inputs, layer.initial_state(2))
+        layer.step(inputs, state)
+    step = tf.function(lambda n: layer.step(inputs[:, :n], state))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="of `strides`"):
+        step(tf.constant(1))
 
 
 @pytest.mark.parametrize("name", ["cache", "joint cache"])

@@ -107,13 +107,10 @@ def test_the_lines_of_the_readme(hub, tmp_path):
     model = models.LambdaResNet26T(weights="imagenet")
     assert_golden(model)
     image = tf.keras.utils.array_to_img(networks.some_images(300, 200, 3))
-    image.save(tmp_path / "cat.jpg")
-    image = tf.keras.utils.load_img(
-        tmp_path / "cat.jpg",
-        target_size=(256, 256),
-        interpolation="bicubic",
-        keep_aspect_ratio=True,
-    )
+    path = tmp_path / "cat.jpg"
+    image.save(path)
+    size = {"target_size": (256, 256), "keep_aspect_ratio": True}
+    image = tf.keras.utils.load_img(path, interpolation="bicubic", **size)
     scores = model.predict(np.array(image)[None], verbose=0)
     (best,) = models.decode_predictions(scores, top=3)
     assert [score for *_, score in best] == sorted(scores[0])[:-4:-1]

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from lambdanet_tf import analysis
 from lambdanet_tf import models
+from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.models import weight_names
@@ -16,6 +17,8 @@ from tests.support import checks
 from tests.support.arrays import assert_same
 
 KERAS = tf.keras.layers
+NORM, ACT = "BatchNormalization", "Activation"
+BIAS = {"bias_regularizer": "l2", "bias_constraint": "max_norm"}
 TF_IDF = {"output_mode": "tf_idf", "max_tokens": 9, "pad_to_max_tokens": True}
 
 
@@ -65,9 +68,8 @@ def test_what_a_rule_leaves_is_kept(name, size, chosen, count, rng):
     )
     config, weights = model.to_json(), model.get_weights()
     x = rng.random((2, size, size, 3), "float32")
-    outputs = model(x)
     same = models.replace_layers(model, keep)
-    np.testing.assert_array_equal(same(x), outputs)
+    np.testing.assert_array_equal(same(x), model(x))
     rule = models.convolution_rule(grouped="leave", **chosen)
     new = models.replace_layers(model, rule)
     assert new.output_shape == model.output_shape
@@ -91,18 +93,15 @@ def test_what_a_rule_leaves_is_kept(name, size, chosen, count, rng):
         ({}, ["LambdaLayer"]),
         ({"strides": 2}, ["LambdaConv"]),
         ({"dilation_rate": 2}, ["LambdaConv"]),
-        ({"use_bias": True}, ["LambdaLayer", "BatchNormalization"]),
-        ({"activation": "relu"}, ["LambdaLayer", "Activation"]),
+        ({"use_bias": True}, ["LambdaLayer", NORM]),
+        ({"activation": "relu"}, ["LambdaLayer", ACT]),
         ({"activation": KERAS.PReLU()}, ["LambdaLayer", "PReLU"]),
         ({"kernel_constraint": "max_norm"}, ["LambdaLayer"]),
-        (
-            {"activation": "relu", "use_bias": True},
-            ["LambdaLayer", "BatchNormalization", "Activation"],
-        ),
+        ({"activation": "relu", "use_bias": True}, ["LambdaLayer", NORM, ACT]),
     ],
 )
 def test_what_a_convolution_is_followed_by(arguments, kinds, rng):
-    model = small(**{"padding": "same", "use_bias": False, **arguments})
+    model = small(**{"padding": "same", "use_bias": False, **BIAS, **arguments})
     model(np.ones([1, 8, 8, 4], "float32"))  # It builds an activation.
     checks.randomize(model, rng)
     new = models.replace_layers(model, models.convolution_rule(names="middle"))
@@ -114,9 +113,11 @@ def test_what_a_convolution_is_followed_by(arguments, kinds, rng):
     if "PReLU" in kinds:
         assert made[-1] is not middle.activation
         assert_same(made[-1].get_weights(), middle.activation.get_weights())
-    if "BatchNormalization" in kinds:
+    if NORM in kinds:
         np.testing.assert_array_equal(made[1].beta, middle.get_weights()[1])
-    if "Activation" in kinds:
+        assert made[1].beta_regularizer is middle.bias_regularizer
+        assert made[1].beta_constraint is middle.bias_constraint
+    if ACT in kinds:
         assert np.min(made[-1](-np.ones([1, 6, 6, 8], "float32"))) == 0
 
 
@@ -125,12 +126,13 @@ def test_masks_are_passed_on(causal, rng):
     words = tf.keras.Input((6, 8))
     mask = tf.keras.Input((6, 6), dtype="bool")
     masks = {"use_causal_mask": True} if causal else {"attention_mask": mask}
-    outputs = KERAS.MultiHeadAttention(2, 4)(words, words, **masks)
+    kernel = {"kernel_regularizer": "l2", "kernel_constraint": "max_norm"}
+    outputs = KERAS.MultiHeadAttention(2, 4, **kernel)(words, words, **masks)
     model = tf.keras.Model([words] if causal else [words, mask], outputs)
     new = models.replace_layers(model, models.attention_rule(scope=5))
+    assert all(new.layers[-1].get_config()[name] for name in kernel)
     x = rng.normal(size=[1, 6, 8]).astype("float32")
-    mask = np.ones([1, 6, 6], bool)
-    mask[..., 4:] = False
+    mask = np.broadcast_to(np.arange(6) < 4, [1, 6, 6])
     given = [x] if causal else [x, mask]
     outputs = new(given)
     x[:, 5] += 1.0
@@ -147,9 +149,15 @@ def test_operations_shared_layers_and_several_inputs(rng):
     x = sides[0][:, 1:] + sides[1][:, :-1]
     outputs = [dense(KERAS.Lambda(lambda x: 3.0 * x)(x)), {"x": dense(-x)}]
     model = tf.keras.Model(images, outputs)
+    if not KERAS_3:  # It has none in graphs.
+        model.add_loss(tf.reduce_mean(KERAS.Dense(2)(x)))
+        model.add_metric(tf.reduce_max(x), name="most")
     given = {k: rng.random((2, 8, 8, 3), "float32") for k in images}
-    same = models.replace_layers(model, keep)(given)
+    copy = models.replace_layers(model, keep)
+    same = copy(given)
     assert_same(tf.nest.flatten(model(given)), tf.nest.flatten(same))
+    assert_same(model.losses, copy.losses)
+    assert [x.name for x in copy.metrics] == [x.name for x in model.metrics]
     assert isinstance(same[1], dict)
     new = models.replace_layers(model, models.convolution_rule())
     (inner,) = [x for x in new.layers if isinstance(x, tf.keras.Model)]
@@ -158,8 +166,7 @@ def test_operations_shared_layers_and_several_inputs(rng):
     assert np.all(np.isfinite(new(given)[0]))
     # An output has its bias, whatever else reads it.
     both = tf.keras.Model(shared.inputs, [convolution.output, shared.output])
-    new = models.replace_layers(both, models.convolution_rule())
-    assert len(new.layers) == 4
+    assert len(models.replace_layers(both, _RULE).layers) == 4
 
 
 @pytest.mark.parametrize(
@@ -202,9 +209,7 @@ def twice():
 
 
 class Opaque(KERAS.Identity):
-    """A layer whose configuration lacks an argument."""
-
-    def __init__(self, size):
+    def __init__(self, size):  # Which its configuration lacks.
         super().__init__(name="opaque")
 
     def get_config(self):
@@ -233,6 +238,7 @@ REFUSED = [
     (lambda: model_of(Opaque(3), (5, 8)), keep, "'opaque', a Opaque, cannot"),
     (lambda: OWN(*2 * [tf.keras.Input((3,))]), keep, "Own, whose own `call`"),
     (lambda: 3, keep, "must be a model of `tf.keras`"),
+    *((small, x, "`rule` must be a function") for x in (None, [keep, 3])),
 ]
 
 

@@ -117,13 +117,11 @@ def test_the_augmented_convolution_of_bello_et_al():
     model = models.ResNet50(
         pattern="CPPP", input_shape=(32, 32, 3), kernel_initializer="zeros"
     )
-    found = {
-        stage: model.get_layer(f"stage{stage}_block1_parallel_attention")
-        for stage in (3, 4, 5)
-    }
-    values = {n: layer.value.units for n, layer in found.items()}
-    assert values == {3: 8, 4: 24, 5: 48}  # of 12.8, 25.6 and 51.2
-    assert {layer.key_depth for layer in found.values()} == {20}
+    names = (f"stage{n}_block1_parallel_attention" for n in (3, 4, 5))
+    found = [model.get_layer(name) for name in names]
+    values = [layer.value.units for layer in found]
+    assert values == [8, 24, 48]  # of 12.8, 25.6 and 51.2
+    assert {layer.key_depth for layer in found} == {20}
     convolution = model.get_layer("stage5_block1_parallel_conv")
     assert convolution.filters == 512 - 48
 
@@ -264,8 +262,7 @@ def test_named_builders_show_their_arguments():
         assert f" {preset.parameters:,} parameters;" in builder.__doc__
         shown = inspect.signature(builder).parameters
         assert list(shown)[: len(common) - 1] == common[:-1]
-        attributes = dict(vars(preset.spec))
-        del attributes["name"]
+        attributes = {k: x for k, x in vars(preset.spec).items() if k != "name"}
         assert {key: shown[key].default for key in attributes} == attributes
     arguments = {"stages": ["L"], "widths": [8], "strides": [1]}
     model = models.build("ResNet50", input_shape=(32, 32, 3), **arguments)
@@ -314,17 +311,11 @@ def test_names_of_imagenet():
 tiny = networks.tiny
 SCORES = np.array([[0.1, 0.6, 0.3], [0.5, 0.1, 0.4]])
 decode = functools.partial(models.decode_predictions, SCORES)
-preprocess = functools.partial(models.preprocess_input, SCORES)
-convolution = models.convolution_rule
 
 
-def freeze(up_to):
-    models.freeze(tiny(), up_to)
-
-
-def slow_down(decay, **arguments):
-    optimizer = tf.keras.optimizers.SGD(**arguments)
-    models.rates_by_depth(optimizer, tiny(), decay)
+def slow_down(optimizer=None, model=None, decay=0.5, **arguments):
+    optimizer = optimizer or tf.keras.optimizers.SGD(**arguments)
+    models.rates_by_depth(optimizer, model or tiny(), decay)
 
 
 def resize(input_shape):
@@ -336,23 +327,32 @@ def resize(input_shape):
     models.resize_embeddings(outer, input_shape)
 
 
+def each(call, **bad):
+    return [(call, {k: x}, f"`{k}` must be") for k, v in bad.items() for x in v]
+
+
 REFUSED = [
+    *each(tiny, input_shape=[(16, 16)], endpoints=[("c2", "c6")], classes=[0],
+          input_tensor=[SCORES]),
+    *each(models.convolution_rule, grouped=["skip"], max_size=[0], names=["("]),
+    *each(models.attention_rule, num_heads=[0, -2, 2.5, None], names=[3]),
+    *each(slow_down, decay=[1.5], optimizer=["adam"]),
+    *each(functools.partial(models.set_weights, None, {}, ""), skip=[3, [3]]),
+    *each(resize, input_shape=[8, (8.0, 8, 3), (-8, 8, 3)]),
     (tiny, {"input_shape": (3, 16, 3)}, "at least 4x4 pixels"),
-    (tiny, {"input_shape": (16, 16)}, "`input_shape` must be"),
-    (tiny, {"endpoints": ("c2", "c6")}, "`endpoints` must be"),
     (tiny, {"num_heads": 3}, "divisible by `num_heads`"),
-    (tiny, {"input_tensor": SCORES}, "`input_tensor` must be"),
     (tiny, {"pooling": "mean", "include_top": False}, "`pooling` must be"),
     (tiny, {"implementation": "fastest"}, "`implementation` must be one of"),
     (tiny, {"weights": "imagenet"}, "`weights='imagenet'` is there for"),
-    (tiny, {"classes": 0}, "`classes` must be"),
     (tiny, {"include_top": "LLLL"}, "`include_top`.*'LLLL'.*by keyword"),
     (tiny, {"norm_momentum": 2.0}, "`norm_momentum`.*2.0"),
     (models.ResNet, {"spec": networks.ATTENTION, "stages": ("A", "A", "A"),
      "input_shape": (None, None, 3)}, "static"),
     (models.build, {"name": "LambdaResNet50", "scopes": 3}, "mean 'scope'"),
-    (freeze, {"up_to": "stage9"}, "`up_to` must be one of.*'stage3'"),
-    (slow_down, {"decay": 1.5}, "`decay` must be"),
+    (lambda: models.freeze(tiny(), "stage9"), {},
+     "`up_to` must be one of.*'stage3'"),
+    (lambda: models.freeze(None, None), {}, "`model` must be a model"),
+    (slow_down, {"model": tf.keras.Sequential([layers.LambdaLayer()])}, "stem"),
     (slow_down, {"decay": 0.5, "use_ema": True}, "use_ema=True"),
     (resize, {"input_shape": (8, 8)}, r"Received: \(8, 8\)"),
     (resize, {"input_shape": (8, 8, 3)}, "'two' with 2 inputs"),
@@ -362,11 +362,10 @@ REFUSED = [
     (decode, {}, "only for the 1000 classes"),
     (models.decode_predictions, {"predictions": SCORES[0]},
      r"must be \(batch, classes\)"),
-    (preprocess, {"data_format": "channels_first"},
-     "`data_format`.*'channels_last'"),
-    (convolution, {"scope": 4}, "`scope` must be odd"),
-    (convolution, {"grouped": "skip"}, "`grouped`"),
-    (convolution, {"max_size": 0}, "`max_size`"),
+    (functools.partial(models.preprocess_input, SCORES),
+     {"data_format": "channels_first"}, "`data_format`.*'channels_last'"),
+    (models.convolution_rule, {"scope": 4}, "`scope` must be odd"),
+    (models.convolution_rule, {"scpoe": 7}, "`scpoe`.*mean 'scope'"),
     (specs.Preset, {"spec": networks.TINY, "parameters": 0}, "`parameters`"),
 ]  # fmt: skip
 

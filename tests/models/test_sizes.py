@@ -41,9 +41,7 @@ def images(rng, *size):
 
 
 def through(x, *steps):
-    for step in steps:
-        x = step(x)
-    return x
+    return functools.reduce(lambda y, step: step(y), steps, x)
 
 
 def network(size, seed=0):
@@ -88,6 +86,10 @@ def test_a_layer_takes_smaller_inputs_and_refuses_larger(kind, arguments, rng):
     with pytest.raises(ValueError, match="models.resize_embeddings"):
         layer(x)
     assert models.resize_embeddings(layer, x.shape[1:])(x).shape == x.shape
+    sized = tf.keras.Sequential([tf.keras.Input((6, 3)), KERAS.PReLU()])
+    for model, shape in (layer, (9, 7, 4)), (layer, (9, 6)), (sized, (5, 3)):
+        with pytest.raises(ValueError, match="`input_shape` must leave"):
+            models.resize_embeddings(model, shape)
 
 
 def test_interpolation_is_linear_from_end_to_end():

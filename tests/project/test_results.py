@@ -89,8 +89,12 @@ def test_a_fingerprint_is_that_of_statements(tmp_path):
     first = records.fingerprint(["."], tmp_path)
     file.write_text('"""Two\n\nlines."""\nx = 1  # here\n')
     assert records.fingerprint(["."], tmp_path) == first
-    file.write_text("x = 2  # here\n")
-    assert records.fingerprint(["."], tmp_path) != first
+    checked = "from b import check_x\ndef _check(x):\n  y = 1\ncheck_x(1)\n"
+    file.write_text(f"{checked}if 0:\n  raise KeyError\nx = 1  # here\n")
+    assert records.fingerprint(["."], tmp_path) == first
+    for text in ("x = 2  # here\n", "x = 1  # here\nif x:\n  y = check(x)\n"):
+        file.write_text(text)
+        assert records.fingerprint(["."], tmp_path) != first
     first = records.fingerprint([".", "!a.py"], tmp_path)
     file.write_text("x = 3\n")
     assert records.fingerprint([".", "!a.py"], tmp_path) == first

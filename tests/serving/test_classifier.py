@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import serving
+from lambdanet_tf.serving import requests
 from lambdanet_tf.serving.classifier import classifier_of
 from tests.support.serving_run import answer
 from tests.support.serving_run import card_of
@@ -48,7 +49,10 @@ def test_one_logit_is_served_through_a_sigmoid(tmp_path, rng):
     kernel = np.array([[3.0], [-9.0], [2.0]])
     model.layers[-1].set_weights([kernel, np.array([0.5])])
     options = {"image_size": (8, 8), "formats": ("tflite",)}
-    folder = export(model, tmp_path, labels=("no", "yes"), **options)
+    column = 255 * np.ones([2, 8, 8, 3]), [[1], [1]]  # as Keras' CIFAR has it
+    options |= {"labels": ("no", "yes"), "examples": column}
+    folder = export(model, tmp_path, **options)
+    assert [*requests.read_examples(folder)["labels"]] == [1, 1]
     images = rng.uniform(0, 255, (6, 8, 8, 3)).astype(np.float32)
     images[::2, ..., 1] = 0
     logits = model.predict(images, verbose=0)
@@ -76,6 +80,7 @@ def two_inputs():
     return tf.keras.Model([images, tf.keras.Input((1,))], pooled)
 
 
+WORDS = Keras.StringLookup(vocabulary=["a"], invert=True)
 SOFTMAX = {"classifier_activation": "softmax"}
 CLASSIFY = {"task": "classify"}
 IMAGES = np.zeros([2, 8, 8, 3])
@@ -89,6 +94,7 @@ REFUSED = [
     (lambda: stack((16,), Keras.Dense(3)), CLASSIFY, "take images.*'predict'"),
     (lambda: stack((4,), Keras.Dense(3), name="in"), {}, r"word.*\['in'\]"),
     (lambda: stack((4,), Keras.Dense(3), batch_size=2), {}, "any size.*: 2"),
+    (lambda: stack((4,), WORDS, dtype="int64"), {}, "outputs .* of strings"),
     (two_inputs, CLASSIFY, "must have one input"),
     (lambda: classifier(3, "softmax", size=None), {}, "`image_size` must be"),
     (lambda: serving.Inference(classifier(3)), {"top": 1}, "`options` must be"),
@@ -103,6 +109,7 @@ REFUSED = [
     (FIVE, {"examples": IMAGES}, "`examples` must be a pair.*: ndarray"),
     (FIVE, {"examples": (IMAGES, [1, 5])}, "0 to 4. .* with others"),
     (FIVE, {"examples": (IMAGES, np.ones([2, 5]))}, r"shape \(2, 5\)"),
+    (FIVE, {"examples": (IMAGES + 0.5, [1, 1])}, "`examples` must be pixels"),
     (FIVE, {"test_set": (IMAGES[:0], [])}, "`test_set` must hold images"),
 ]
 

@@ -1,5 +1,6 @@
 """The command line: `export.py` and `lambdanet-export`."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -12,8 +13,10 @@ from lambdanet_tf import models
 from lambdanet_tf import serving
 from lambdanet_tf.serving import export
 from lambdanet_tf.serving import formats
+from tests.support.image_sets import write_folder
 from tests.support.serving_run import ARGUMENTS
 from tests.support.serving_run import CLASSES
+from tests.support.serving_run import RUN
 from tests.support.serving_run import answer
 from tests.support.serving_run import card_of
 from tests.support.serving_run import shake
@@ -54,8 +57,7 @@ def test_a_weights_file_is_exported(folder, tmp_path, monkeypatch, capsys):
     exported = serving.newest_export("exported")
     images = tf.fill((1, 8, 8, 1), 100.0)
     outputs = answer(exported, images=images)
-    labels = {label.decode() for label in outputs["top_labels"][0]}
-    assert labels == {*CLASSES}
+    assert {label.decode() for label in outputs["top_labels"][0]} == {*CLASSES}
     model = models.build("LambdaResNetSmall", **SQUARE)
     models.load_weights(model, folder / "net.npz")
     found, wanted = outputs["probabilities"], model.predict(images, verbose=0)
@@ -75,6 +77,7 @@ def test_a_weights_file_is_exported(folder, tmp_path, monkeypatch, capsys):
         (["--weights=a", "--model=b", "--run-dir=c"], "either --run-dir or"),
         (["--labels=labels.txt"], "--labels belongs to --weights"),
         (["--int8"], "--int8 belongs to --tflite"),
+        (["--verify", "--top=3", "--int8"], "Received: --top, --int8."),
     ],
 )
 def test_what_does_not_fit_leaves_nothing(
@@ -88,6 +91,22 @@ def test_what_does_not_fit_leaves_nothing(
     assert shown.startswith("lambdanet export: ")
     assert message in shown
     assert not [entry for entry in tmp_path.rglob("*") if entry.is_file()]
+
+
+def test_integers_need_the_runs_own_images_and_each_once(tmp_path):
+    name = f"folder:{write_folder(tmp_path, classes=CLASSES)}"
+    images = data.load_images(name, 0.5)
+    recipe = {"data": name, "validation_split": 0.5}
+    sizes = {k: part.num_images for k, part in images.parts.items()}
+    run = dataclasses.replace(RUN, recipe=recipe, fingerprints={"train": "x"})
+    with pytest.raises(ValueError, match="run, .*: zero, .*=.* with four, one"):
+        export._data_set(run, name)
+    run = dataclasses.replace(run, classes=images.classes, parts=sizes)
+    with pytest.raises(ValueError, match="images of the parts: train, "):
+        export._data_set(run, None)
+    (tmp_path / "one" / "0.png").write_bytes(b"nothing")
+    crop, parts = data.EvaluationCrop((8, 8)), images.parts.values()
+    assert sum(len(export.sample(part, crop, 99)[1]) for part in parts) == 49
 
 
 @pytest.mark.thorough

@@ -111,6 +111,8 @@ RUNS = [
     ({"model": "LambdaResNetSmal"}, "Did you mean 'LambdaResNetSmall'"),
     ({"arguments": {"include_preprocessing": False}}, "preprocessing=False"),
     ({"status": "stopped"}, "`--unfinished`"),
+    ({"arguments": {"input_shape": 8}}, "`arguments` must be .*_shape': 8}"),
+    ({}, "examples.npz is damaged; delete it to export with noise"),
     (None, "has no run.json"),
 ]
 
@@ -121,6 +123,7 @@ def test_foreign_runs_are_rejected(small_run, tmp_path, changes, message):
     folder = tmp_path / "run"
     if changes is not None:
         shutil.copytree(small_run[0], folder)
+        (folder / "examples.npz").write_bytes(b"PK")
         RunFolder(folder).write(dataclasses.replace(RUN, **changes))
     with pytest.raises(ValueError, match=message):
         serving.export_run(folder, tmp_path / "exported")
@@ -178,11 +181,13 @@ def test_weights_in_half_the_space(small_run, tmp_path, rng):
 def test_the_metadata_name_the_run_and_no_place(small_run, tmp_path):
     run = dataclasses.replace(
         RunFolder(small_run[0]).read(),
+        status="stopped",
         recipe={"data": "folder:/home/me/my pictures"},
         command="python /opt/a/train.py --data='/home/me/my pictures' -o ./a/b",
     )
-    folder = serving.export_run(run, tmp_path)
+    folder = serving.export_run(run, tmp_path, unfinished=True)
     recorded = serving.read_metadata(folder)["metadata"]
+    assert "metrics" not in recorded  # They are of former weights.
     assert recorded["run"] == small_run[0].name
     command = "python train.py --data='my pictures' -o ./a/b"
     assert recorded["command"] == command

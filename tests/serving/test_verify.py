@@ -1,5 +1,6 @@
 """The verification of an export: it agrees with Keras, and can fail."""
 
+import json
 import shutil
 
 import numpy as np
@@ -14,12 +15,12 @@ from lambdanet_tf.serving.requests import EXAMPLES_FILE
 from tests.support.serving_run import CLASSES
 from tests.support.serving_run import export
 from tests.support.serving_run import shake
-from tests.support.serving_run import sign_anew
 
 pytestmark = pytest.mark.once
 
 SIGNATURES = ["serving_default", "serving_bytes", "classify", "features"]
 SIGNATURES += ["serving_default_xla", "tflite", "onnx"]
+FILES = ["variables/variables.data-00000-of-00001", "assets.extra/model.onnx"]
 
 
 @pytest.fixture
@@ -43,10 +44,7 @@ def test_an_export_agrees_with_keras_without_keras(small_export, monkeypatch):
     assert result.signatures[0].shapes["probabilities"] == (4, len(CLASSES))
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["variables/variables.data-00000-of-00001", "assets.extra/model.onnx"],
-)
+@pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
 def test_one_byte_is_noticed(copy, name, place, capsys):
     content = bytearray((copy / name).read_bytes())
@@ -56,15 +54,36 @@ def test_one_byte_is_noticed(copy, name, place, capsys):
     assert f"DIFFERENT from what was written: {name}" in capsys.readouterr().out
 
 
+JSON, CARD = "assets.extra/export.json", "assets.extra/model_card.md"
+DAMAGES = [
+    (CARD, "# mine", f"written: {JSON} or {CARD}"),
+    (JSON, {"checksums": {}}, "written: saved_model.pb"),
+    (JSON, {"checksums": []}, "export.json is damaged: its `checksums`"),
+    (JSON, "[1]", "export.json is damaged: its `checksums`"),
+    (JSON, {"labels": ["a"]}, "is damaged: of 5 `labels` it has 1"),
+    (EXAMPLES_FILE, "PK", "examples.npz must be a whole .npz"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), DAMAGES)
+def test_what_is_damaged_is_named(copy, name, content, message, capsys):
+    if isinstance(content, dict):
+        content = json.dumps({**serving.read_metadata(copy), **content})
+    (copy / name).write_text(content)
+    assert cli.export(["--verify", str(copy)]) == 1 + ("its `" in message)
+    cli.export(["--predict", str(copy)])
+    assert message in "".join(capsys.readouterr())
+
+
 @pytest.mark.thorough
-def test_another_model_is_noticed(copy, small_run, rng, tmp_path, capsys):
+def test_another_model_is_noticed(copy, small_run, rng, capsys, monkeypatch):
     """What the export computes differs from what Keras computed for it."""
     model = models.clone_network(small_run[1])
     model.set_weights(small_run[1].get_weights())
     shake(model, rng)
-    other = export(model, tmp_path, "other")
+    other = export(model, copy.parents[2], "other")
     shutil.copy(other / EXAMPLES_FILE, copy / EXAMPLES_FILE)
-    sign_anew(copy)
+    monkeypatch.setattr(verify, "changed_files", lambda *_: [])
     assert cli.export(["--verify", f"--destination={copy.parents[1]}"]) == 1
     shown = capsys.readouterr().out
     assert shown.count("DIFFERENT") == len(SIGNATURES)

@@ -28,9 +28,8 @@ def model(request):
 def with_whole_calls(model, prompt, length):
     """The same as `generate`, by calls on all that there is so far."""
     tokens = np.array(prompt)
-    whole = model.inputs[0].shape[1]
     for there in range(tokens.shape[1], tokens.shape[1] + length):
-        filled = np.pad(tokens, [(0, 0), (0, whole - there)])
+        filled = np.pad(tokens, [(0, 0), (0, model.inputs[0].shape[1] - there)])
         new = np.argmax(model(filled)[:, there - 1], axis=-1)
         tokens = np.concatenate([tokens, new[:, None]], axis=1)
     return tokens
@@ -81,11 +80,9 @@ def test_draws_follow_the_softmax():
 
 @pytest.mark.once
 def test_probabilities_are_drawn_as_logits_are():
-    plain = streams.language_model()
-    ends = streams.language_model(activation="softmax")
+    models = [streams.language_model(activation=x) for x in (None, "softmax")]
     tokens = [
-        streaming.generate(m, ROWS, 8, temperature=1.5, seed=5)
-        for m in (plain, ends)
+        streaming.generate(m, ROWS, 8, temperature=1.5, seed=5) for m in models
     ]
     np.testing.assert_array_equal(*tokens)
 
@@ -115,20 +112,13 @@ def test_every_softmax_is_seen():
     np.testing.assert_array_equal(tokens, expected)
 
 
-@pytest.mark.once
-def test_a_prompt_is_of_a_dtype_that_holds_all_tokens():
-    prompt = np.ones([1, 2], "int8")
-    with pytest.raises(ValueError, match="`prompt`.*129 tokens"):
-        streaming.generate(table(129), prompt, 1)
-    assert streaming.generate(table(128), prompt, 1).dtype == tf.int8
-
-
 @pytest.mark.filterwarnings("ignore:.*destroy the mask")
 def test_padding_that_would_be_read_is_refused():
     convolution = nested(KERAS.Conv1D(7, 2, padding="causal"))
     model = table(7, convolution, mask_zero=True)
-    with pytest.raises(ValueError, match="`prompt` must have no padding"):
-        streaming.generate(model, [[0, 4, 2], [3, 1, 2]], 1)
+    for row, given in (([0, 4, 2], "no padding"), ([4, 2, 0], "its padding")):
+        with pytest.raises(ValueError, match=f"`prompt` must have {given}"):
+            streaming.generate(model, [row, [3, 1, 2]], 1)
 
 
 @pytest.mark.slow
@@ -144,32 +134,36 @@ def test_padding_that_no_layer_reads_is_taken():
 @pytest.mark.once
 def test_a_sequence_ends_with_its_end_token(model):
     free = streaming.generate(model, ROWS, 12).numpy()
-    end = int(free[0, 8])
+    end = free[0, 8].astype("int64")
     tokens = streaming.generate(model, ROWS, 12, end_token=end).numpy()
     for row, whole in zip(tokens, free, strict=True):
-        found = np.flatnonzero(whole[5:] == end)
-        stop = 5 + found[0] if len(found) else 17
+        stop = [*(5 + np.flatnonzero(whole[5:] == end)), 17][0]
         np.testing.assert_array_equal(row[:stop], whole[:stop])
         assert np.all(row[stop:] == end)
 
 
 @pytest.mark.once
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("name", "reason", "wrong"),
     [
-        ({"prompt": np.zeros([2, 0], int)}, "`prompt`"),
-        ({"length": 0}, "`length`"),
-        ({"temperature": -1.0}, "`temperature`"),
-        ({"top_k": 14}, "`top_k` must be at most"),
-        ({"end_token": 13}, "`end_token`.*0 to 12.*end_token=13"),
-        ({"length": 27}, "`length`.*30 positions.*length=27"),
+        ("prompt", "`prompt`", [np.zeros([2, 0], int), np.zeros([0, 2], int)]),
+        ("prompt", "one length", [[[1, 2], [3]], tf.ragged.range([2]), None]),
+        ("prompt", "embeds, 0 to 12", [[[3, 13]], [[-1]], [[2**33]]]),
+        ("length", "`length`", [0]),
+        ("temperature", "`temperature`", [-1.0, "a", None]),
+        ("seed", "`seed`.*seed=", [1 + 2**32, 1.9, "a", True]),
+        ("top_k", "`top_k` must be at most", [14]),
+        ("end_token", "`end_token`.*0 to 12.*end_token=13", [13]),
+        ("end_token", "`end_token`.*0 to 12", [2.0, True]),
+        ("length", "`length`.*30 positions.*length=27", [27]),
     ],
 )
-def test_wrong_arguments_are_refused(given, reason):
+def test_wrong_arguments_are_refused(name, reason, wrong):
     model = streams.language_model(30, scope=None)
-    arguments = {"prompt": ROWS, "length": 3, **given}
-    with pytest.raises(ValueError, match=reason):
-        streaming.generate(model, **arguments)
+    for value in wrong:
+        arguments = {"prompt": ROWS, "length": 3, name: value}
+        with pytest.raises(ValueError, match=reason):
+            streaming.generate(model, **arguments)
 
 
 SERVER = """
@@ -203,7 +197,11 @@ def test_a_server_without_keras_holds_a_state_for_each_client(model, tmp_path):
 
 
 @pytest.mark.once
-def test_what_takes_no_tokens_or_has_no_state_is_refused(tmp_path):
+def test_what_takes_other_tokens_or_has_no_state_is_refused(tmp_path):
+    prompt = np.ones([1, 2], "int8")
+    with pytest.raises(ValueError, match="`prompt`.*129 tokens"):
+        streaming.generate(table(129), prompt, 1)
+    assert streaming.generate(table(128), prompt, 1).dtype == tf.int8
     series = tf.keras.Sequential([tf.keras.Input((8, 4)), KERAS.Dense(3)])
     with pytest.raises(ValueError, match="must map tokens"):
         streaming.generate(series, ROWS, 3)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import gc
-import json
 import pathlib
 
 import numpy as np
@@ -12,7 +11,6 @@ from lambdanet_tf import models
 from lambdanet_tf import serving
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
-from lambdanet_tf.serving import versions
 
 CLASSES = ("zero", "one", "two", "three", "four")
 SHAPE = (8, 7, 1)
@@ -83,15 +81,6 @@ def export(model, base, name="m", examples=None, test_set=None, **options):
 
 def card_of(folder):
     return (folder / "assets.extra/model_card.md").read_text("utf-8")
-
-
-def sign_anew(folder):
-    """Makes the files of an export those that it says were written."""
-    file = folder / versions.METADATA_FILE
-    fields = json.loads(file.read_text())
-    found = versions.checksums(folder)
-    fields["checksums"] = {name: found[name] for name in fields["checksums"]}
-    file.write_text(json.dumps(fields))
 
 
 def answer(folder, signature="serving_default", **inputs):

@@ -116,12 +116,6 @@ def assert_streams(model, inputs, pieces, tolerance):
     return outputs, state
 
 
-def assert_spec(state, spec):
-    """A state's names and types are those that were announced."""
-    assert state.keys() == spec.keys()
-    assert all(spec[name].dtype == part.dtype for name, part in state.items())
-
-
 def language_model(
     length=None, mask_zero=False, activation=None, dtype=None, **attention
 ):

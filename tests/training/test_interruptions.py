@@ -26,13 +26,12 @@ from tests.support.smoke_run import run_smoke
 from tests.support.smoke_run import weights
 
 pytestmark = pytest.mark.once
+WORK = [("evaluation_step", 20), ("evaluation_step", 40)]
+WORK += [("prediction_step", 40)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("work", "step"),
-    [("evaluation_step", 20), ("evaluation_step", 40), ("prediction_step", 40)],
-)
+@pytest.mark.parametrize(("work", "step"), WORK)
 def test_a_stop_between_steps_waits_for_one_batch(
     finished_run, tmp_path, monkeypatch, work, step
 ):
@@ -161,5 +160,5 @@ def test_a_run_goes_on_with_its_own_images_alone(
         folder.write(run)
         record.check_same_images(folder, images, prints)
     folder.write(dataclasses.replace(finished_run.read(), **was))
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"{message}.* may be test images"):
         record.check_same_images(folder, images, prints)

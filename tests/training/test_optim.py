@@ -57,8 +57,6 @@ def random_batches(rng, number=STEPS):
 
 
 # What is added to the weights in step t, of a gradient g and what is kept.
-
-
 def sgd(t, g, kept):
     """As the docstring of `recipe_optimizer` has it: the rate is in m."""
     rate = 0.15 * (1 + np.cos(np.pi * t / STEPS))
@@ -151,9 +149,6 @@ def test_averages_follow_their_formula():
         np.testing.assert_allclose(model.get_weights()[0], 44.9, rtol=1e-4)
     assert not averages.is_swapped
     np.testing.assert_allclose(model.get_weights()[0], 50.0)
-
-
-def test_without_a_decay_there_are_no_averages():
     averages = Averages(small_model(), 0.0)
     averages.update(1)
     averages.swap()
@@ -172,11 +167,17 @@ def test_cosine_at_every_step():
     assert float(schedule(250)) == pytest.approx(0.0, abs=1e-6)
 
 
-def test_exponential_decays_in_stairs():
+def test_exponential_decays_in_stairs_and_others_are_refused():
     arguments = {"shape": "exponential", "decay": 0.99, "every": 30}
     schedule = training.WarmupSchedule(0.1, 1000, warmup_steps=10, **arguments)
     for step, stairs in ((10, 0), (39, 0), (40, 1), (10 + 7 * 30, 7)):
         assert float(schedule(step)) == pytest.approx(0.1 * 0.99**stairs)
+    with pytest.raises(ValueError, match=r"`shape` must be .*'linear'"):
+        training.WarmupSchedule(0.1, 10, shape="linear")
+    with pytest.raises(ValueError, match="11 of 10 steps"):
+        training.WarmupSchedule(0.1, 10, warmup_steps=11)
+    with pytest.raises(ValueError, match="`every` must be a positive .*=0"):
+        training.WarmupSchedule(0.1, 10, **{**arguments, "every": 0})
 
 
 def test_paper_rate_of_batch_4096():
@@ -189,10 +190,3 @@ def test_paper_rate_of_batch_4096():
     schedule = training.recipe_schedule(recipe, 10)
     assert schedule.peak == pytest.approx(2.5e-3)
     assert schedule.warmup_steps == schedule.num_steps == 20
-
-
-def test_wrong_schedules_are_refused():
-    with pytest.raises(ValueError, match=r"`shape` must be .*'linear'"):
-        training.WarmupSchedule(0.1, 10, shape="linear")
-    with pytest.raises(ValueError, match="11 of 10 steps"):
-        training.WarmupSchedule(0.1, 10, warmup_steps=11)

@@ -61,8 +61,6 @@ def test_pixels_are_those_that_pillow_gives(channels, mode):
 
 
 GRAY = np.arange(256, dtype=np.uint8).reshape(16, 16, 1)
-
-
 TIFFS = [(8, {262: 0}, GRAY), (16, {}, GRAY), (16, {262: 0}, 255 - GRAY)]
 TIFFS += [(12, {}, None), (8, {339: 2}, None), (8, {274: 6}, None)]
 

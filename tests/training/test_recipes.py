@@ -8,6 +8,7 @@ import pytest
 from lambdanet_tf import training
 from lambdanet_tf.specs import TABLE_20
 from lambdanet_tf.training.recipes import listing
+from lambdanet_tf.training.record import recipe_to_train
 
 pytestmark = pytest.mark.once
 
@@ -57,6 +58,8 @@ def test_table_20_fills_the_350_epoch_recipe_or_must_be_filled():
 
 OWN = ["classes", "classifier_activation", "endpoints", "include_preprocessing"]
 OWN += ["include_top", "input_shape", "name"]
+FOREIGN = ["[1]", '{"recipe": "digits"}', '{"recipe": ["digits"]}']
+FOREIGN += ['{"recipe": null}', '{"name": ["x"]}']
 
 
 @pytest.mark.parametrize(
@@ -65,6 +68,7 @@ OWN += ["include_top", "input_shape", "name"]
         ({"epoch": 3}, r"Unknown field 'epoch'\. Did you mean 'epochs'"),
         ({"epochs": "many"}, "`epochs` must be int.*'many'"),
         ({"epochs": 0}, "`epochs` must be at least 1"),
+        ({"learning_rate": float("inf")}, "`learning_rate` must be finite"),
         ({"dropout_rate": 1.0}, "must be at least 0 and below 1"),
         ({"zoom": 2.0}, r"`zoom` must lie between 0 and 0\.9"),
         ({"flip": 1}, "`flip` must be bool"),
@@ -79,17 +83,23 @@ def test_what_is_refused(changes, message):
         training.resolve("digits", changes)
 
 
-def test_files_of_changes_and_of_a_former_version_are_read():
+def test_files_of_changes_and_of_a_former_version_are_read(tmp_path):
     recipe = training.read_recipe("file", '{"name": "smoke", "epochs": 7}')
     assert recipe == dataclasses.replace(training.RECIPES["smoke"], epochs=7)
     field = "gradient_accumulation_steps"
-    former = {"name": "mine", "epochs": 7, field: 1}
-    recipe = training.read_recipe("file", json.dumps(former))
-    assert recipe == training.Recipe(name="mine", epochs=7)
+    mine = training.Recipe(name="mine", epochs=7)
+    former = {**mine.to_dict(), field: 1}
+    assert training.read_recipe("file", json.dumps(former)) == mine
     for text, message in (
         (json.dumps({**former, field: 2}), field),
         ("{", "file is not a JSON file"),
-        ("[1]", "file must hold one JSON object"),
+        *((text, "file must hold one JSON object") for text in FOREIGN),
+        ('{"name": "image"}', "Unknown recipe 'image'. .* mean 'images'"),
     ):
         with pytest.raises(ValueError, match=message):
             training.read_recipe("file", text)
+    file, own = tmp_path / "file.json", {"data": "folder:mine"}
+    for content, flags in (({}, own), (own, {})):
+        file.write_text(json.dumps(content))
+        asked = training.RunOptions(), None, str(file), flags
+        assert recipe_to_train(*asked).name == "images"

@@ -11,10 +11,11 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf import cli
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
-from lambdanet_tf.runs import newest_finished_run
+from lambdanet_tf.runs import newest_run
 
 
 @pytest.fixture
@@ -54,7 +55,8 @@ def test_one_process_trains_in_a_folder(folder):
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    claim(folder)  # The lock of a dead process holds nobody up.
+    with folder.claim():  # The lock of a dead process holds nobody up.
+        os.remove(folder.file(".lock"))  # Nor does one that is gone.
 
 
 def test_a_folder_that_cannot_be_claimed_is_named_and_left_alone(tmp_path):
@@ -107,21 +109,20 @@ def write_run(path, status="finished"):
     RunFolder(path).write(Run(status, "LambdaResNetSmall", {}))
 
 
-def test_the_newest_finished_run(tmp_path):
+def test_the_newest_run_began_last_whatever_it_is_called(tmp_path):
     tmp_path = tmp_path / "[runs]"
     with pytest.raises(ValueError, match="holds no run at all"):
-        newest_finished_run(tmp_path)
+        newest_run(tmp_path)
     for name, status in (("1", "finished"), ("2", "running"), ("3", "failed")):
         write_run(tmp_path / name, status)
-    assert newest_finished_run(tmp_path).folder == str(tmp_path / "1")
+    task = cli.ExportTask(runs_dir=str(tmp_path), unfinished=True)
+    assert cli._run_to_export(task).folder == str(tmp_path / "3")
+    assert newest_run(tmp_path).folder == str(tmp_path / "1")
     shutil.rmtree(tmp_path / "1")
     with pytest.raises(ValueError, match="holds 2: running; 3: failed"):
-        newest_finished_run(tmp_path)
-
-
-def test_the_newest_run_began_last_whatever_it_is_called(tmp_path):
+        newest_run(tmp_path)
     for name in ("mine", "20261124-120000", "another"):
         write_run(tmp_path / name)
-    assert newest_finished_run(tmp_path).folder == str(tmp_path / "another")
+    assert newest_run(tmp_path).folder == str(tmp_path / "another")
     write_run(tmp_path / "mine")  # One that is resumed keeps its start.
-    assert newest_finished_run(tmp_path).folder == str(tmp_path / "another")
+    assert newest_run(tmp_path).folder == str(tmp_path / "another")

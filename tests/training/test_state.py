@@ -134,19 +134,16 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path):
     assert make_state().restore(str(tmp_path))
 
 
-def test_a_checkpoint_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="Cannot write .*file/ckpt-1-0: "):
-        saved(tmp_path / "file")
-
-
-def test_too_little_room_is_an_error(tmp_path):
+def test_too_little_room_or_no_folder_for_a_checkpoint_is_named(tmp_path):
     folder = str(tmp_path / "not" / "yet")
     check_room(folder, 1000)
     check_room("gs://bucket/run", 2**60)
     with pytest.raises(OSError, match=r"needs .* MiB .* MiB are free"):
         check_room(folder, 2**60)
     assert os.listdir(tmp_path) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="Cannot write .*file/ckpt-1-0: "):
+        saved(tmp_path / "file")
 
 
 def test_of_equally_good_epochs_the_latest_is_the_best():

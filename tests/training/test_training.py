@@ -103,15 +103,11 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(finished_run, tmp_path):
 
 
 OTHER_KERAS = "tf_keras 2.0" if KERAS_3 else "keras 3.0"
+ENDED = [("status", "failed", "has failed and would fail again. It was so.")]
+ENDED += [("versions", {"keras": OTHER_KERAS}, "TF_USE_LEGACY_KERAS=[01]")]
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("status", "failed", "has failed and would fail again. It was so."),
-        ("versions", {"keras": OTHER_KERAS}, "TF_USE_LEGACY_KERAS=[01]"),
-    ],
-)
+@pytest.mark.parametrize(("field", "value", "message"), ENDED)
 def test_what_cannot_be_resumed(finished_run, tmp_path, field, value, message):
     was = {"metrics": {"reason": "It was so."}, field: value}
     run = dataclasses.replace(finished_run.read(), **was)
