@@ -17,6 +17,7 @@ from benchmarks.tpu.compiler import artifact
 from benchmarks.tpu.compiler import signature
 from benchmarks.tpu.lowering import lower_program
 from benchmarks.tpu.programs import POLICY
+from benchmarks.tpu.programs import RATES
 from benchmarks.tpu.programs import Program
 from benchmarks.tpu.programs import hybrid
 from benchmarks.tpu.programs import vanilla
@@ -42,8 +43,8 @@ LAYERS = (
 NETWORKS = (
     (vanilla("CCCC", 64), None),
     (vanilla("LLLL", 64), None),
-    (hybrid(50, 224, 64), None),
-    (hybrid("26T", 256, 64), "lambda_resnet26t"),
+    (hybrid("LambdaResNet50", 224, RATES, 64), None),
+    (hybrid("LambdaResNet26T", 256, RATES, 64), "lambda_resnet26t"),
 )
 
 

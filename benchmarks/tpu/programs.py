@@ -50,19 +50,19 @@ BATCH = 32  # of a core: the paper's 4096 images on 128 cores
 TIMED = 128  # of a core, where the paper timed steps: 1024 images on 8 cores
 
 
-def hybrid(model, image_size, rates=None, **arguments):
+def hybrid(model, image_size, rates=None, batch=BATCH, **arguments):
     """A step of a LambdaResNet."""
     named = [f"{name}={value}" for name, value in arguments.items()]
     changes = {"model": model, "model_arguments": arguments, **(rates or {})}
     name = ", ".join([model, *named])
-    return Program(name, "imagenet_350", changes, image_size, BATCH)
+    return Program(name, "imagenet_350", changes, image_size, batch)
 
 
-def vanilla(pattern, **arguments):
+def vanilla(pattern, batch=TIMED, **arguments):
     """A step of a ResNet-50 of Table 12."""
     changes = {"model_arguments": {"pattern": pattern, **arguments}}
     name = " ".join(["ResNet50", pattern, *arguments.values()])
-    return Program(name, "imagenet_90", changes, 224, TIMED)
+    return Program(name, "imagenet_90", changes, 224, batch)
 
 
 def _layer(implementation, image_size, filters, batch, **changes):

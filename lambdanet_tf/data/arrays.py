@@ -311,11 +311,17 @@ def _checked(images, labels):
 
 
 def check_pixels(name: str, images: np.ndarray) -> None:
-    """Raises a ValueError if images cannot be pixels in [0, 255].
+    """Checks that images can be pixels in [0, 255].
 
     Args:
         name: of the argument.
         images: of any shape.
+
+    Raises:
+        ValueError: if they are no numbers, or not in this range.
+
+    Examples:
+        >>> check_pixels("images", np.full([2, 8, 8, 1], 255))
     """
     if images.dtype.kind not in "iuf":
         raise ValueError(

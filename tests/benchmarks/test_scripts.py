@@ -181,7 +181,10 @@ def test_the_search_never_sees_a_test_image(tmp_path, rng):
 LOWER = """
 import pathlib
 from benchmarks.gpu import programs
+from benchmarks.tpu.lowering import recipe_and_network
 from benchmarks.tpu.programs import Program
+for program, _ in programs.NETWORKS:
+    recipe_and_network(program)
 entries = []
 for name in ("lambda_first", "query_first"):
     changes = {"filters": 16, "scope": 3, "implementation": name}
