@@ -262,11 +262,18 @@ def _statements(path):
 
 
 def _computes_nothing(node):
-    """Whether code is a docstring, or can do nothing but refuse arguments."""
+    """Whether code is a docstring, or can do nothing but refuse arguments.
+
+    A function that is called a check and returns something counts.
+    """
     value = getattr(node, "value", None)
     if isinstance(node, ast.If):
-        return not node.orelse and {*map(type, node.body)} == {ast.Raise}
+        names_something = ast.NamedExpr in map(type, ast.walk(node.test))
+        only_raises = {*map(type, node.body)} == {ast.Raise}
+        return only_raises and not node.orelse and not names_something
     if isinstance(node, ast.FunctionDef):
+        if _answers(node):
+            return False
         names = [node.name]
     elif isinstance(node, ast.ImportFrom):
         names = [x.name for x in node.names]
@@ -275,6 +282,19 @@ def _computes_nothing(node):
     else:
         return isinstance(node, ast.Expr) and isinstance(value, ast.Constant)
     return all(re.match("_?check(_|$)", name) for name in names)
+
+
+def _answers(function):
+    """Whether a function returns something, or yields."""
+    rest = [*function.body]
+    while rest:
+        node = rest.pop()
+        if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom):
+            if node.value is not None:
+                return True
+        elif not isinstance(node, ast.FunctionDef):  # one inside of it
+            rest += ast.iter_child_nodes(node)
+    return False
 
 
 def _text(case):

@@ -117,9 +117,9 @@ NETWORKS = (
 )
 
 # The same in the order of summation of the paper's listing, for calibration.
-PAPERS_ORDER = tuple(
-    vanilla(x, implementation="einsum") for x in PATTERNS if "L" in x
-)
+PAPERS_ORDER = {
+    x: vanilla(x, implementation="einsum") for x in PATTERNS if "L" in x
+}
 
 # What `auto` takes on a TPU, but `conv2d`, which compiles for minutes.
 DRAWN_ALGORITHMS = ("query_first", "lambda_first", "fourier_tpu")
@@ -163,5 +163,10 @@ DRAWN = tuple(_draw(_GENERATOR) for _ in range(20))
 
 PROGRAMS = {
     x.key: x
-    for x in (*NETWORKS, *PAPERS_ORDER, *LAYERS, *itertools.chain(*DRAWN))
+    for x in (
+        *NETWORKS,
+        *PAPERS_ORDER.values(),
+        *LAYERS,
+        *itertools.chain(*DRAWN),
+    )
 }

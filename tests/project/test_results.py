@@ -89,10 +89,17 @@ def test_a_fingerprint_is_that_of_statements(tmp_path):
     first = records.fingerprint(["."], tmp_path)
     file.write_text('"""Two\n\nlines."""\nx = 1  # here\n')
     assert records.fingerprint(["."], tmp_path) == first
-    checked = "from b import check_x\ndef _check(x):\n  y = 1\ncheck_x(1)\n"
+    checked = (
+        "from b import check_x\ndef _check(x):\n  y = 1\n  return\ncheck_x(1)\n"
+    )
     file.write_text(f"{checked}if 0:\n  raise KeyError\nx = 1  # here\n")
     assert records.fingerprint(["."], tmp_path) == first
-    for text in ("x = 2  # here\n", "x = 1  # here\nif x:\n  y = check(x)\n"):
+    for text in (
+        "x = 2  # here\n",
+        "x = 1  # here\nif x:\n  y = check(x)\n",
+        "def check(x):\n  return 2\nx = 1  # here\n",
+        "x = 1  # here\nif y := 2:\n  raise KeyError\n",
+    ):
         file.write_text(text)
         assert records.fingerprint(["."], tmp_path) != first
     first = records.fingerprint([".", "!a.py"], tmp_path)
