@@ -93,7 +93,8 @@ def speed(found):
     rows = layers.timed_attention(found)
     rows = [row for row in rows if "attention" in row.layer]
     claim(
-        "A global lambda layer trains faster than attention: theirs takes",
+        "A global lambda layer trains faster than global and local attention: "
+        "they take",
         "layers.attention --time",
         _said(rows, "{layer}", "{map}", note),
     )
