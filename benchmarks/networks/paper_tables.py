@@ -25,7 +25,7 @@ _DOUBTFUL = ("MobileNetV2", "flops")
 # Why a published figure is not ours: by table, or by table and row.
 EXPLANATIONS = {
     "4": "the paper's is half of the rounded row above it",
-    "8": "we find no derivation of this figure; the other rows agree",
+    "8": "we find no derivation of this figure; nine of the 15 rows agree",
     "9": "the paper prints 14.9 here and 15.0 in Table 3 for this network",
     "12": "we find no derivation of 15.4; the seven other patterns agree",
     "16": "lambda layers in c3, c4 and c5 would give 33.4, nearer to the "

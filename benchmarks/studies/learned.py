@@ -1,8 +1,8 @@
 """What a network learned on the digits.
 
-    python train.py --run-dir runs/digits
-    python -m benchmarks.studies.learned runs/digits
-    python -m benchmarks.studies.learned runs/digits --pictures docs
+    python train.py --run-dir runs/learned
+    python -m benchmarks.studies.learned runs/learned
+    python -m benchmarks.studies.learned runs/learned --pictures docs
 
 Records how large the content and position parts of the lambda layers of a run
 are over all 1,797 images. `--pictures` draws them, receptive fields and a
