@@ -316,9 +316,13 @@ def single_call(model, layer):
 
 
 def single_input(call):
-    """The symbolic input of a call that has one."""
+    """The symbolic input of a call that has one.
+
+    Its mask comes along with it, also where Keras 3 passed it on.
+    """
     first, *others = symbolic(arguments_of(call))
-    if others:
+    mask = getattr(first, "_keras_mask", None)
+    if any(x is not mask for x in others):
         raise ValueError(
             f"Layer {operation_of(call).name!r} is called with more than one "
             "tensor (a context, a mask, embeddings); its parts cannot be told "

@@ -43,6 +43,7 @@ class CheckedCall(KerasLayer):
 
     def _prepare(self, inputs, arguments):
         """Checks and changes the arguments of a call, a dictionary."""
+        return None  # AutoGraph needs more than a docstring.
 
     def _check_call(self, inputs, arguments):
         # Keras 3 does not run `call` on symbolic tensors.
@@ -51,6 +52,7 @@ class CheckedCall(KerasLayer):
 
     def _check_symbolic(self, inputs, **arguments):
         """Raises a ValueError for shapes that `call` would refuse."""
+        return None
 
     def _call_arguments(self, args, kwargs):
         """The arguments of a call by name, the inputs first; lists as arrays.
@@ -156,7 +158,10 @@ def _array(name, value, kind, several):
     Raises:
         ValueError: if it holds several tensors, or rows of different lengths.
     """
-    if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
+    spec = getattr(value, "type_spec", None)  # of a Keras tensor
+    if isinstance(spec, tf.RaggedTensorSpec) or isinstance(
+        value, (tf.RaggedTensor, tf.SparseTensor)
+    ):
         raise ValueError(
             f"`{name}` of {kind} must be a dense tensor. Received: a "
             f"{type(value).__name__}. Fill it up with `to_tensor()` or "

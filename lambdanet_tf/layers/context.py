@@ -37,6 +37,12 @@ class ContextLayer(BaseLayer):
     _context_shape = None
     axis = None
 
+    def _call_arguments(self, args, kwargs):
+        arguments = super()._call_arguments(args, kwargs)
+        if arguments and arguments.get("context") is arguments.get("inputs"):
+            del arguments["context"]  # A cast would make two tensors of it.
+        return arguments
+
     def _prepare(self, inputs, arguments):
         context = arguments.get("context")
         if not self.built:

@@ -11,7 +11,7 @@ _SYNONYMS = {
     "num_heads": ("heads", "n_heads", "num_head", "n_head", "nhead")
     + ("num_query_heads",),
     "key_dim": ("dim_k", "dim_head", "qk_dim", "head_dim", "dim_key")
-    + ("size_per_head", "head_size"),
+    + ("size_per_head", "head_size", "qk_ratio"),
     "intra_depth": ("dim_u", "u"),
     "scope": ("r", "kernel_size", "window_size", "window", "local_context")
     + ("receptive_field", "kernel"),

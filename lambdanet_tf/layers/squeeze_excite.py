@@ -24,7 +24,7 @@ def _positive(name, value):
         raise ValueError(
             f"`{name}` must be positive. Received: {name}={value!r}."
         )
-    return value
+    return float(value)
 
 
 @serializable

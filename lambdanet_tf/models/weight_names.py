@@ -12,6 +12,7 @@ name. Nothing depends on the order of layers, which differs between the Kerases.
     predictions/bias
 """
 
+import re
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -371,6 +372,15 @@ def check_fit(
         parts.append(
             "Only the classifier differs: to keep the rest, call "
             "`load_weights(model, path, skip_mismatch=True)`."
+        )
+    plain = [
+        sorted(re.sub(r"_\d+\b", "", key) for key in keys)
+        for keys in (missing, unexpected)
+    ]
+    if missing and plain[0] == plain[1]:
+        parts.append(
+            "They differ in numbers that Keras gave: name the layers, or call "
+            "`tf.keras.backend.clear_session()` before making each model."
         )
     raise ValueError(
         f"`weights` must fit the model. {origin} does not fit {name!r}. "

@@ -108,13 +108,14 @@ def fold_batch_norm(
 
     def clone(layer, config):
         if layer.name in folded_names:
-            return _Identity(name=layer.name)
+            # Under the policy of the model, not of this process.
+            return _Identity(name=layer.name, dtype=config["dtype"])
         if layer.name in norms:
             config["use_bias"] = True
+            config = {k: x for k, x in config.items() if "lora" not in k}
+        if type(layer) in FOLDABLE:  # What is of training may not be known.
             config = {
-                k: x
-                for k, x in config.items()
-                if "lora" not in k and not k.endswith(_OF_TRAINING)
+                k: x for k, x in config.items() if not k.endswith(_OF_TRAINING)
             }
         if _is_changed(layer):
             return layer

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import keyword
+import re
 from collections.abc import Callable
 from collections.abc import Mapping
 
@@ -198,6 +199,11 @@ class Inference:
             outputs = {name: folded.outputs[i] for name, i in names.items()}
         else:  # Without an activation, be it a layer of its own.
             head = folded.get_layer(self.classifier.dense.name)
+            if head is self.classifier.dense:
+                raise UserError(
+                    f"`model` must have a last layer that `from_config` makes "
+                    f"again. Received: {head.name}, a {type(head).__name__}."
+                )
             head.activation = tf.keras.activations.linear
             outputs = {"features": head.input, "logits": head.output}
         return tf.keras.Model(folded.inputs, outputs)
@@ -290,14 +296,16 @@ def _check_flat(kind, tensors):
 def _check_names(kind, names):
     """Raises a ValueError unless names can be those of a signature."""
     arguments = {*keyword.kwlist, "self"} if kind == "inputs" else set()
+    is_name = re.compile(r"[A-Za-z]\w*", re.ASCII).fullmatch
     if (
         len({*names}) < len(names)
-        or not all(map(str.isidentifier, names))
+        or not all(map(is_name if arguments else str.isidentifier, names))
         or arguments & {*names}
     ):
+        also = ", first a letter, and by no word of Python" * bool(arguments)
         raise UserError(
             f"`model` must name its {kind}, each by letters, digits and '_'"
-            f"{' and by no word of Python' if arguments else ''}. "
+            f"{also}. "
             f"Received: {names}. Name the layers, or make the model of a "
             f"dictionary of {kind}."
         )

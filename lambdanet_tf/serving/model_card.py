@@ -19,6 +19,7 @@ from lambdanet_tf import ops
 from lambdanet_tf.serving.formats import FORMATS
 from lambdanet_tf.serving.inference import Inference
 from lambdanet_tf.serving.versions import CARD_FILE
+from lambdanet_tf.serving.versions import sealed
 
 _NAMED_CLASSES = 20
 _OUTPUTS = """\
@@ -84,7 +85,7 @@ def write(
     sections["Checksums"] = _table(checksums, ("file", "SHA-256"))
     parts = [f"## {title}\n\n{text}" for title, text in sections.items()]
     text = "\n\n".join([f"# {name}", *parts]) + "\n"
-    (folder / CARD_FILE).write_text(text, encoding="utf-8")
+    (folder / CARD_FILE).write_text(sealed(text), encoding="utf-8")
 
 
 def _sections(network, metadata):

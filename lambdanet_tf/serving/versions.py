@@ -31,6 +31,7 @@ MODEL_FILE = "saved_model.pb"
 EXTRA_FOLDER = "assets.extra"
 METADATA_FILE = f"{EXTRA_FOLDER}/export.json"
 CARD_FILE = f"{EXTRA_FOLDER}/model_card.md"
+_SEAL = "\nSHA-256 of the text above: "
 
 # A local path, or the address of a folder in a store.
 Folder = pathlib.Path | str
@@ -229,10 +230,19 @@ def changed_files(folder: pathlib.Path, sums: dict[str, str]) -> list[str]:
         if found.get(name) != checksum
     ]
     card = folder / CARD_FILE
-    own = found[METADATA_FILE].encode()
-    if not card.is_file() or own not in card.read_bytes():
+    text = card.read_bytes().decode(errors="replace") if card.is_file() else ""
+    above, mark, _ = text.rpartition(_SEAL)
+    # Earlier versions of this package wrote no seal.
+    is_whole = not mark or text == sealed(above)
+    if found[METADATA_FILE] not in text or not is_whole:
         changed.append(f"{METADATA_FILE} or {CARD_FILE}")
     return changed
+
+
+def sealed(text: str) -> str:
+    """Returns a text with its own SHA-256 in a last line."""
+    checksum = hashlib.sha256(text.encode()).hexdigest()
+    return f"{text}{_SEAL}{checksum}\n"
 
 
 def checksums(folder: pathlib.Path) -> dict[str, str]:

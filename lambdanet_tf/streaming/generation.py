@@ -88,7 +88,8 @@ def generate(
     tokens = generator(
         tf.cast(prompt, tf.int32),
         tf.constant(length),
-        tf.constant(temperature or 1.0, tf.float32),
+        # Less would make the quotients of logits infinite.
+        tf.constant(max(temperature, 1e-30), tf.float32),
         tf.cast(seed, tf.int32),
         tf.constant(-1 if end_token is None else end_token, tf.int32),
     )

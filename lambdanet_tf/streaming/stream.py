@@ -214,7 +214,7 @@ class Stream:
                 )
                 after |= {prefix + name: part for name, part in own.items()}
             elif rules.is_identity(call.layer):
-                output = args[0]
+                output = _cast(args[0], call.layer.compute_dtype)
             else:
                 if rules.is_norm(call.layer):
                     kwargs["training"] = False
@@ -333,6 +333,15 @@ class Stream:
         return inputs
 
 
+def _cast(tensor, dtype):
+    """Casts floats as a layer casts its inputs, which keep their mask."""
+    if not tensor.dtype.is_floating or tensor.dtype == dtype:
+        return tensor
+    cast = tf.cast(tensor, dtype)
+    cast._keras_mask = getattr(tensor, "_keras_mask", None)
+    return cast
+
+
 def _step(layer, stepper, inputs, state, mask, is_padded):
     """The outputs, with the mask that the layer would give them."""
     if mask is None:
@@ -359,7 +368,8 @@ def _identifier(value):
     if value.call:  # Not "_1", with which Keras names its second layer.
         name += f"_call{value.call + 1}"
     name = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return f"_{name}" if name[:1].isdigit() else name
+    # TensorFlow drops arguments that begin with "_".
+    return name if name[:1].isalpha() else f"layer{name}"
 
 
 _streams = weakref.WeakKeyDictionary()
