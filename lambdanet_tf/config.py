@@ -31,6 +31,7 @@ from lambdanet_tf.arguments import users_input
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+EXIT_PIPE = 141
 
 MODEL_ARGUMENTS = 'keyword arguments of the network, as {"classes": 10}'
 
@@ -92,12 +93,29 @@ def check(instance: Any) -> None:
     """Raises a `UserError` unless all fields have allowed values."""
     check_types(instance)
     for each in _declared(type(instance)):
-        value = getattr(instance, each.name)
+        value = plain(getattr(instance, each.name))
         if value is None:
             continue
+        object.__setattr__(instance, each.name, value)
         if each.metadata["choices"]:
             one_of(each.name, value, each.metadata["choices"])
         _check_bounds(each.name, value, each.metadata)
+
+
+def plain(value: Any) -> Any:
+    """Returns a value with numbers, lists and texts as JSON gives them back.
+
+    NumPy's numbers and arrays are these, and tuples inside of dictionaries.
+    """
+    if isinstance(value, Mapping):
+        return {key: _listed(x) for key, x in value.items()}
+    return getattr(value, "tolist", lambda: value)()
+
+
+def _listed(value):
+    if isinstance(value, (list, tuple)):
+        return [_listed(x) for x in value]
+    return plain(value)
 
 
 def replace(instance: Any, changes: Mapping[str, Any]) -> Any:
@@ -239,12 +257,16 @@ def run(action: Callable[[], int], prog: str) -> int:
         prog: what the line begins with.
 
     Returns:
-        The exit code: the action's, `EXIT_USAGE` or `EXIT_INTERRUPTED`.
+        The exit code: the action's, or one of those above.
     """
     # TensorFlow's C++ reports, among others, an error for a missing GPU.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    _prepare_output()
     try:
         return action()
+    except BrokenPipeError:  # Who read the output, as `head`, has gone.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_PIPE
     except KeyboardInterrupt:
         print(f"\n{prog}: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -253,11 +275,26 @@ def run(action: Callable[[], int], prog: str) -> int:
         return EXIT_USAGE
 
 
+def _prepare_output():
+    """Gives output a place where it was closed, and letters that it lacks."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def integer(text: str) -> int:
     """Reads a whole number, also one like 1e3."""
-    if float(text) % 1:
+    if float(text) % 1 or abs(float(text)) >= 2**63:
         raise ValueError(text)
     return int(float(text))
+
+
+def words(text: str) -> str:
+    """Reads a text; a shell leaves the "~" of `--run-dir=~/x` alone."""
+    return os.path.expanduser(text) if text.startswith("~/") else text
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -276,7 +313,7 @@ def json_object(text: str) -> dict[str, Any]:
 _READERS = {
     int: (integer, "N"),
     float: (float, "X"),
-    str: (str, "TEXT"),
+    str: (words, "TEXT"),
     dict: (json_object, "JSON"),
     tuple: (integer, None),
 }

@@ -96,6 +96,12 @@ def array_set(
         >>> pairs.classes, pairs.test.num_images
         (('cat', 'dog'), 4)
     """
+    for part, pair in {"train": train, "test": test}.items():
+        if pair is not None and not np.size(pair[0]):
+            raise ValueError(
+                f"`{part}` must hold at least one image. Received: images of "
+                f"shape {np.shape(pair[0])}."
+            )
     whole = ArraySource(*train)
     images, labels = whole.columns["image"], whole.columns["label"]
     divided = three_parts(
@@ -364,10 +370,15 @@ def _decode_names(path, names):
             f"{path} must hold the names of the classes as an array of one "
             f"axis. Received: `classes` of shape {names.shape}."
         )
-    return [
-        name.decode() if isinstance(name, bytes) else str(name)
-        for name in names
-    ]
+    try:
+        return [
+            name.decode() if isinstance(name, bytes) else str(name)
+            for name in names
+        ]
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"The `classes` of {path} must be UTF-8. Received: {error.object!r}."
+        ) from error
 
 
 def _is_fashion_mnist(path, train, test):

@@ -1,6 +1,7 @@
 """Image sets by name, as recipes and the command line give them."""
 
 import dataclasses
+import os
 import re
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -41,6 +42,7 @@ _READERS: Mapping[str, Callable[..., ImageSet]] = {
     "idx": read_idx,
     "fake": fake_set,
 }
+_MAX_CLASSES = 1_000_000
 # What may stand behind the place, as ",option=number".
 _OPTIONS = {
     "folder": ("channels",),
@@ -165,6 +167,8 @@ def is_image_set(name: str) -> bool:
 def split_options(kind: str, place: str) -> tuple[str, dict[str, Any]]:
     """Splits "PATH,classes=10" into "PATH" and {"classes": 10}.
 
+    A "~" at the beginning becomes the folder of the user.
+
     Args:
         kind: what stands before the colon.
         place: what stands behind it.
@@ -184,4 +188,8 @@ def split_options(kind: str, place: str) -> tuple[str, dict[str, Any]]:
                 f"Received: {name}={value}.{did_you_mean(name, allowed)}"
             )
         options[name] = int(value)
-    return place, options
+        if name == "classes" and options[name] > _MAX_CLASSES:
+            raise ValueError(
+                f"`classes` must be at most {_MAX_CLASSES:,}. Received: {value}."
+            )
+    return os.path.expanduser(place), options

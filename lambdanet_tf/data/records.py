@@ -142,7 +142,11 @@ class RecordSource(StreamedSource):
             return image, example[PROBABILITIES]
         if LABEL not in example:
             return image, tf.constant(0)
-        return image, tf.cast(example[LABEL], tf.int32) - self._first_label
+        # A cast alone would make classes of labels above 2**32.
+        label = tf.clip_by_value(
+            example[LABEL] - self._first_label, -1, 2**31 - 1
+        )
+        return image, tf.cast(label, tf.int32)
 
     def check(self) -> Iterator[str]:
         exact = self
@@ -303,8 +307,8 @@ def _hold_out(make_source, files, counts, validation_split):
     total = int(counts.sum())
     exact = not _is_known("train", files)
     num_train = len(files) - round(validation_split * len(files))
-    if 0 < num_train < len(files):
-        held = _count_each(files[num_train:])
+    held = _count_each(files[num_train:])
+    if 0 < num_train < len(files) and 0 < held.sum() < total:
         kept = counts[:num_train].copy()
         kept[-1] += total - held.sum() - kept.sum()  # estimates add up again
         return {

@@ -76,6 +76,11 @@ class InputPipeline:
                 "`batch_size` must be divisible by the number of replicas. "
                 f"Received: {recipe.batch_size} for {replicas} replicas."
             )
+        if recipe.randaugment_layers and images.channels != 3:
+            raise ValueError(
+                "`randaugment_layers` must be 0 for gray images: it changes "
+                f"colors. Received: {recipe.randaugment_layers}."
+            )
         self._per_replica = recipe.batch_size // replicas
         labelled = replicas * self._shares(self._per_replica)[0]
         self.steps_per_epoch = images.train.num_images // labelled

@@ -69,7 +69,8 @@ class UseAverages(tf.keras.callbacks.Callback):
     Raises:
         ValueError: if `decay` is not in [0, 1); in training, if a batch makes
             several updates (`steps_per_execution`, or a `train_step` of one's
-            own), or the folder has averages, but none of the step to resume at.
+            own), or the folder has averages, but none that can be read of the step
+            to resume at or an earlier one.
 
     Examples:
         >>> model = tf.keras.Sequential(
@@ -331,8 +332,16 @@ class KeepBest(tf.keras.callbacks.ModelCheckpoint):
             self._is_ready = True
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if np.isnan((logs or {}).get(self._monitor, 0.0)):
-            return  # Keras 3 would take the first one for the best for ever.
+        value = (logs or {}).get(self._monitor)
+        if value is None:
+            warnings.warn(
+                f"`monitor` must be a name of the logs to keep an epoch. "
+                f"Received: {self._monitor}, of {', '.join(logs or ())}.",
+                stacklevel=2,
+            )
+        # Keras 3 would take such an epoch for the best, a first one for ever.
+        if value is None or np.isnan(value):
+            return
         if is_chief():
             _remove(self._unfinished)  # What a killed process left.
         before, self.filepath = self.best, self._unfinished

@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lambdanet_tf import config
 from lambdanet_tf import data
 from lambdanet_tf import environment
 from lambdanet_tf import models
@@ -204,13 +205,20 @@ def prepare(
     output = output or folder
     print_fn = print_fn if is_chief() else lambda text: None
     checkpoints = folder.file(runs.CHECKPOINTS)
+    is_begun = bool(checkpoint_paths(checkpoints))
     begun = dataclasses.replace(recipe, initial_weights="")
     pipeline, state = set_up(
-        begun if checkpoint_paths(checkpoints) else recipe,
-        options,
-        strategy,
-        print_fn,
+        begun if is_begun else recipe, options, strategy, print_fn
     )
+    is_resumed = state.restore(checkpoints, print_fn)
+    if not is_resumed and folder.exists(runs.WEIGHTS_FILE):
+        raise UserError(
+            f"{folder.path} has weights but no whole checkpoint to resume "
+            f"from. Put back {checkpoints}, or begin a run in another folder "
+            f"with --initial-weights {folder.path}."
+        )
+    if is_begun and not is_resumed:  # Stopped while it wrote the first one.
+        pipeline, state = set_up(recipe, options, strategy, print_fn)
     check_room(output.path, state.size_in_bytes())
     prints = fingerprints(pipeline.sources)
     check_same_images(folder, pipeline.images, prints)
@@ -222,16 +230,10 @@ def prepare(
         former, stop, print_fn, on_epoch,
     )  # fmt: skip
     _print_plan(run)
-    if state.restore(checkpoints, print_fn):
+    if is_resumed:
         print_fn(f"Resuming at step {state.step}.")
         if state.best:
             output.write_bytes(runs.WEIGHTS_FILE, state.best_weights)
-    elif folder.exists(runs.WEIGHTS_FILE):
-        raise UserError(
-            f"{folder.path} has weights but no checkpoint to resume from. Put "
-            f"back {checkpoints}, or begin a run in another folder with "
-            f"--initial-weights {folder.path}."
-        )
     run.write("running", run.former_metrics)
     return run
 
@@ -530,10 +532,11 @@ def _end_recorded(run):
         raise NotFinite(reason) from error
     except Stopped as error:
         run.write("stopped", run.former_metrics)
-        command = ["python", "train.py", "--run-dir", run.folder.path]
+        name = config.program("train")
+        command = f"python {name}" if name.endswith(".py") else name
         raise Stopped(
-            f"{error} at step {run.state.step}. Resume with: "
-            f"{shlex.join(command)}"
+            f"{error} at step {run.state.step}. Resume with: {command} "
+            f"--run-dir {shlex.quote(run.folder.path)}"
         ) from error
     except tf.errors.OpError as error:
         is_unreadable = TOO_MANY_ERRORS in error.message

@@ -146,11 +146,12 @@ def _cluster():
     try:
         content = json.loads(text)
         cluster = dict(content.get("cluster", {}))
-        workers = [
-            (kind, index)
-            for kind in ("chief", "worker")
-            for index in range(len(cluster.pop(kind, [])))
-        ]
+        workers = []
+        for kind in ("chief", "worker"):
+            addresses = cluster.pop(kind, [])
+            if not isinstance(addresses, (list, dict)):
+                raise TypeError(addresses)
+            workers += [(kind, index) for index in range(len(addresses))]
         own = content.get("task", {})
         own = own.get("type"), int(own.get("index", 0))
     except (AttributeError, TypeError, ValueError) as error:

@@ -23,6 +23,8 @@ _NO_MODEL_ARGUMENTS = {
     "input_shape": "it comes from --image-size and --data",
     "name": "it comes from --model",
 }
+# Those that are fields of a recipe: what the network is given stands there.
+_FIELDS_TOO = {"drop_path_rate", "dropout_rate", "norm_momentum"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,6 +205,11 @@ class Recipe:
     )
 
     def __post_init__(self):
+        config.check(self)
+        arguments = config.plain(self.model_arguments)
+        for name in _FIELDS_TOO & arguments.keys():
+            object.__setattr__(self, name, arguments.pop(name))
+        object.__setattr__(self, "model_arguments", arguments)
         config.check(self)
         if self.mixup and self.cutmix:
             raise UserError(

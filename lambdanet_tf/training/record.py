@@ -15,6 +15,7 @@ from lambdanet_tf import environment
 from lambdanet_tf import files
 from lambdanet_tf import runs
 from lambdanet_tf.arguments import UserError
+from lambdanet_tf.data.names import split_options
 from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.options import number_of_workers
 from lambdanet_tf.training.progress import count
@@ -185,6 +186,8 @@ def check_resumable(
     run = folder.read()
     changed = differences(from_dict(run.recipe), recipe)
     before, after = changed.pop("epochs", (0, 0))
+    if run.fingerprints and _may_be_moved(*changed.get("data", ("", ""))):
+        del changed["data"]  # `check_same_images` compares the images.
     if after < before:
         changed["epochs"] = (before, after)
     if changed:
@@ -247,6 +250,13 @@ def check_same_images(
             "weights there, but images that it was trained on may be test "
             "images then."
         )
+
+
+def _may_be_moved(before, after):
+    """Whether two names of image sets differ in their places alone."""
+    (kind, place), (now, new) = (x.partition(":")[::2] for x in (before, after))
+    options = split_options(kind, place)[1], split_options(now, new)[1]
+    return kind == now and bool(new) and options[0] == options[1]
 
 
 def _check_same_keras(run):

@@ -249,11 +249,10 @@ class TrainState:
             print_fn: is told which ones are not.
 
         Returns:
-            Whether there is a checkpoint.
+            Whether one is. If not, parts of a damaged one may be there.
 
         Raises:
-            ValueError: if there are checkpoints, but none is whole, or it does
-                not fit the network.
+            ValueError: if it does not fit the network.
         """
         self._last_tick = time.perf_counter()
         paths = checkpoint_paths(folder)
@@ -266,12 +265,6 @@ class TrainState:
                 continue
             self._saved = self.step, len(self.rows)
             return True
-        if paths:
-            raise UserError(
-                f"No checkpoint in {folder} is whole. Put back a copy of that "
-                "folder, or begin a new run from the best weights with "
-                "--initial-weights."
-            )
         return False
 
     def _read(self, path, fields):

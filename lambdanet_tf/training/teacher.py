@@ -102,7 +102,10 @@ def label_images(
     parts, all_read = _label(run, source, output, options, print_fn)
     labels, certainties = _predictions(parts)
     numbers = _choose(labels, certainties, options.images_per_class)
+    unfinished = [*parts, output.file(_PROGRESS_FILE)]
     if not numbers.sum():
+        for file in unfinished:
+            tf.io.gfile.remove(file)
         raise UserError(
             "`threshold` must keep some of the images. Received: "
             f"{options.threshold}, which none of {source.num_images} images "
@@ -122,7 +125,7 @@ def label_images(
         "kept_of_each_class": dict(zip(run.classes, kept, strict=True)),
     }
     output.write_text(REPORT_FILE, json.dumps(report, indent=2) + "\n")
-    for file in [*parts, output.file(_PROGRESS_FILE)]:
+    for file in unfinished:
         tf.io.gfile.remove(file)
     return report
 
