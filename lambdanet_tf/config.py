@@ -280,7 +280,8 @@ def _prepare_output():
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+            nothing = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+            setattr(sys, name, nothing)
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
 

@@ -377,7 +377,8 @@ def _decode_names(path, names):
         ]
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"The `classes` of {path} must be UTF-8. Received: {error.object!r}."
+            f"The `classes` of {path} must be UTF-8. Received: "
+            f"{error.object!r}."
         ) from error
 
 

@@ -190,6 +190,7 @@ def split_options(kind: str, place: str) -> tuple[str, dict[str, Any]]:
         options[name] = int(value)
         if name == "classes" and options[name] > _MAX_CLASSES:
             raise ValueError(
-                f"`classes` must be at most {_MAX_CLASSES:,}. Received: {value}."
+                f"`classes` must be at most {_MAX_CLASSES:,}. Received: "
+                f"{value}."
             )
     return os.path.expanduser(place), options

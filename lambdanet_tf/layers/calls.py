@@ -43,7 +43,7 @@ class CheckedCall(KerasLayer):
 
     def _prepare(self, inputs, arguments):
         """Checks and changes the arguments of a call, a dictionary."""
-        return None  # AutoGraph needs more than a docstring.
+        return  # AutoGraph needs more than a docstring.
 
     def _check_call(self, inputs, arguments):
         # Keras 3 does not run `call` on symbolic tensors.
@@ -52,7 +52,7 @@ class CheckedCall(KerasLayer):
 
     def _check_symbolic(self, inputs, **arguments):
         """Raises a ValueError for shapes that `call` would refuse."""
-        return None
+        return
 
     def _call_arguments(self, args, kwargs):
         """The arguments of a call by name, the inputs first; lists as arrays.

@@ -69,8 +69,8 @@ class UseAverages(tf.keras.callbacks.Callback):
     Raises:
         ValueError: if `decay` is not in [0, 1); in training, if a batch makes
             several updates (`steps_per_execution`, or a `train_step` of one's
-            own), or the folder has averages, but none that can be read of the step
-            to resume at or an earlier one.
+            own), or the folder has averages, but none that can be read of the
+            step to resume at or an earlier one.
 
     Examples:
         >>> model = tf.keras.Sequential(

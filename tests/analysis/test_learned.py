@@ -99,6 +99,24 @@ def test_layers_that_models_of_several_sizes_share():
             find(twice, *chosen, x)
 
 
+def test_masks_of_embeddings_come_along():
+    tokens, texts = (
+        tf.keras.Input((4,), dtype="int32"),
+        np.array([[5, 7, 3, 0]]),
+    )
+    words = tf.keras.layers.Embedding(9, 4, mask_zero=True)
+    layer = LambdaLayer(8, scope=3, **_SMALL)
+    model = tf.keras.Model(tokens, layer(words(tokens)))
+    checks.randomize(model, np.random.default_rng(3))
+    (row,) = analysis.part_norms(model, texts)
+    x = tf.gather(checks.raw(words.embeddings), texts)
+    expected = layer(x, mask=texts > 0)
+    np.testing.assert_allclose(row.both**2, np.mean(expected**2), rtol=1e-5)
+    field = analysis.receptive_field(model, layer, texts, source="layer")
+    assert np.all(field[3:] == 0)
+    assert np.all(field[:3] > 0)
+
+
 def test_a_part_that_is_off_is_zero():
     first = LambdaLayer(8, use_content=False, **_SMALL)
     second = LambdaLayer(8, use_position=False, **_SMALL)

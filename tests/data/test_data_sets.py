@@ -71,6 +71,11 @@ def test_records_of_few_files_give_evenly_spaced_validation_images(tmp_path):
     assert element_labels_of(images.validation) == [9, 19]
     train = [i for i in range(20) if i not in (9, 19)]
     assert element_labels_of(images.train) == train
+    for number, part in enumerate((contents, [])):  # the last file is empty
+        write_file(tmp_path / f"train-{number}.tfrecord", part)
+    (tmp_path / "train.tfrecord").unlink()
+    images = data.load_images(f"records:{tmp_path},classes=20", 0.5)
+    assert sizes(images) == [10, 10, 3]
 
 
 @pytest.mark.slow
@@ -106,7 +111,7 @@ def test_labels_that_are_no_class_are_an_error(folder):
 def test_a_stray_label_is_a_bad_image_that_says_so(tmp_path):
     """The first records are looked at when the set is read, not all."""
     labels = [0] * 40
-    labels[35], labels[37] = 5, -1
+    labels[35], labels[37] = 2**32, -1
     contents = examples(labels, gray=9)
     contents[38] = example(b"no image", 0)
     write_parts(tmp_path, train=contents, test=contents[:1])
@@ -116,7 +121,7 @@ def test_a_stray_label_is_a_bad_image_that_says_so(tmp_path):
     file = tmp_path / "train.tfrecord"
     *strays, corrupt = images.train.check()
     assert strays == [
-        f"{file}: record 35: label 5, {text}",
+        f"{file}: record 35: label 2147483647, {text}",
         f"{file}: record 37: label -1, {text}",
     ]
     assert corrupt.startswith(f"{file}: record 38: ")
@@ -313,6 +318,7 @@ def test_damaged_idx_files(idx_folder, content):
         ("fake:8x8x3,image=3", "images=NUMBER.*Did you mean 'images'"),
         ("fake:8x8x3,images=many", "Received: images=many"),
         ("fake:8x8x3,images=1", "must leave training images"),
+        ("fake:8x8x3,classes=10000000", "at most 1,000,000"),
         ("folder:x,classes=3", r"folder: takes \(channels=NUMBER\)"),
         ("arrays:nothing.npz", "There is no file 'nothing.npz'"),
     ],
@@ -365,7 +371,9 @@ def test_arrays_from_a_file(tmp_path):
         ({"classes": np.array(["a", "a"])}, "a different name.*'a' among"),
         ({"classes": np.array(["a\nb", "c"])}, "one a line.*a.nb"),
         ({"classes": np.array(2)}, r"of shape \(\)"),
-        ({"x_train": PIXELS[:0], "y_train": []}, "at least one image"),
+        ({"x_train": PIXELS[:0], "y_train": []}, "`train` .*least one image"),
+        ({"x_test": PIXELS[:0], "y_test": []}, "`test` must hold at least one"),
+        ({"classes": np.array([b"a", b"\xe4"])}, "`classes` of .* be UTF-8"),
         ({"y_train": np.zeros(20), "y_test": np.zeros(20)}, "two classes or"),
     ],
 )

@@ -202,6 +202,18 @@ def test_keras_mask_pads_and_travels_on(layer_type, arguments, length, rng):
         checks.assert_close(call(tf.constant(tokens)), means, 1e-5)
 
 
+@pytest.mark.parametrize("layer_type", [LambdaLayer, RelativeAttention])
+@pytest.mark.parametrize("policy", ["float32", "float64"])
+def test_one_tensor_given_twice_is_no_other_context(layer_type, policy, rng):
+    """Also where a cast, or NumPy, would make two tensors of it."""
+    real, x = np.arange(5) < [[4], [2]], normal(rng, 2, 5, 7)
+    layer = layer_type(**_SIZE, scope=3, dtype=policy)
+    expected = layer(tf.constant(x), mask=real)
+    for given in (x, tf.constant(x)):
+        found = layer(given, given, mask=real)
+        np.testing.assert_array_equal(found, expected)
+
+
 _PAST = {"padding": "causal", "kernel_size": 3}
 FUTURE = {
     "global": (LambdaLayer, _CAUSAL),

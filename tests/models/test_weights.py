@@ -94,6 +94,13 @@ def test_files_of_other_networks(tmp_path):
     with pytest.raises(ValueError, match=text):
         models.load_weights(other, path)
     assert_weights(other, before)
+    one, two = (
+        tf.keras.Sequential([tf.keras.Input((5, 4)), tf.keras.layers.Dense(3)])
+        for _ in range(2)
+    )
+    models.save_weights(one, tmp_path / "dense.npz")
+    with pytest.raises(ValueError, match="numbers that Keras gave"):
+        models.load_weights(two, tmp_path / "dense.npz")
     # Another number of classes.
     other = network(seed=1, classes=3)
     with pytest.raises(ValueError, match="Only the classifier differs") as info:

@@ -96,6 +96,7 @@ REFUSED = [
     (lambda: stack((4,), Keras.Dense(3), batch_size=2), {}, "any size.*: 2"),
     (lambda: stack((4,), WORDS, dtype="int64"), {}, "outputs .* of strings"),
     (two_inputs, CLASSIFY, "must have one input"),
+    (lambda: stack((4,), Keras.Dense(3), name="_x"), {}, r"a letter.*\['_x'\]"),
     (lambda: classifier(3, "softmax", size=None), {}, "`image_size` must be"),
     (lambda: serving.Inference(classifier(3)), {"top": 1}, "`options` must be"),
     (FIVE, {"labels": ("a",)}, "`labels` must hold 5 names.*: 1 names"),
@@ -120,3 +121,20 @@ def test_what_cannot_be_exported(make, options, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         export(make(), tmp_path, **options)
     assert not [*tmp_path.glob("m/*")]
+
+
+class Head(Keras.Dense):
+    """Somebody's last layer, which its configuration does not make again."""
+
+    def __init__(self):
+        super().__init__(3, activation="softmax")
+
+
+def test_a_refused_export_leaves_its_model_alone(tmp_path):
+    model = classifier(3, layer=Head())
+    with pytest.raises(ValueError, match="again. Received: head, a Head"):
+        export(model, tmp_path)
+    assert model.layers[-1].activation is tf.keras.activations.softmax
+    head = Keras.Dense(3, "softmax", kernel_constraint=tf.nn.relu)
+    served = serving.fold_batch_norm(classifier(3, layer=head))
+    assert served.layers[-1] is not head

@@ -63,6 +63,22 @@ def test_a_norm_disappears_into_the_linear_layer_before_it(layer, norm, rng):
     assert norms_of(fold(model, rng)) == []
 
 
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_a_copy_has_the_policy_of_its_model(policy, rng):
+    """In a process of another one: layers take that of the process."""
+    tf.keras.mixed_precision.set_global_policy(policy)
+    inputs = tf.keras.Input((7, 5, 3))
+    x = Norm()(Conv2D(5, 3)(inputs)) + Conv2D(5, 3)(inputs)
+    model = tf.keras.Model(inputs, x)
+    others = {"float32": "mixed_bfloat16", "mixed_bfloat16": "float32"}
+    tf.keras.mixed_precision.set_global_policy(others[policy])
+    x = rng.normal(size=(2, 7, 5, 3)).astype("float32")
+    found, wanted = fold_batch_norm(model)(x), model(x)
+    assert found.dtype == wanted.dtype
+    tolerance = 1e-5 if policy == "float32" else 2e-2
+    checks.assert_close(tf.cast(found, tf.float32), wanted, tolerance)
+
+
 READERS = {
     "a layer": lambda y, z: Keras.Add()([y, z]),
     "the user": lambda y, z: [y, z],

@@ -11,6 +11,7 @@ from lambdanet_tf import models
 from lambdanet_tf import serving
 from lambdanet_tf.serving import standalone
 from lambdanet_tf.serving import verify
+from lambdanet_tf.serving import versions
 from lambdanet_tf.serving.requests import EXAMPLES_FILE
 from tests.support.serving_run import CLASSES
 from tests.support.serving_run import export
@@ -63,6 +64,15 @@ DAMAGES = [
     (JSON, {"labels": ["a"]}, "is damaged: of 5 `labels` it has 1"),
     (EXAMPLES_FILE, "PK", "examples.npz must be a whole .npz"),
 ]
+
+
+def test_a_letter_of_the_card_is_noticed(copy):
+    sums, card = serving.read_metadata(copy)["checksums"], copy / CARD
+    text = card.read_text()
+    for changed in (text, text.replace("## ", "##  ", 1), text + "more"):
+        card.write_text(changed)
+        found = versions.changed_files(copy, sums)
+        assert found == ([f"{JSON} or {CARD}"] if changed != text else [])
 
 
 @pytest.mark.parametrize(("name", "content", "message"), DAMAGES)

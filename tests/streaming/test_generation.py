@@ -60,6 +60,11 @@ def test_draws_are_those_of_their_seed(model):
     # Nearly uniform: with one seed, every place would draw the same again.
     uniform = streaming.generate(model, prompt, 2, temperature=1e6, seed=1)
     assert np.any(uniform[:, 5] != uniform[:, 6])
+    draw = [
+        streaming.generate(model, prompt, 2, temperature=x, seed=1)
+        for x in (0.0, 1e-50)
+    ]
+    np.testing.assert_array_equal(*draw)
     unseeded = []
     for _ in range(2):
         tf.keras.utils.set_random_seed(0)

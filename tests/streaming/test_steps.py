@@ -75,9 +75,13 @@ def test_layers_of_ones_own_stream_by_what_they_say():
 
     inputs = tf.keras.Input((None, 4))
     model = tf.keras.Model(inputs, Total(name="1.total")(Swish()(inputs)))
-    assert list(streaming.state_spec(model)) == ["_1_total_sum"]
+    assert list(streaming.state_spec(model)) == ["layer1_total_sum"]
     x = streams.draw_inputs(0, model, 9)
     streams.assert_streams(model, x, [2, 3, 4], 2e-6)
+    x, state = model.outputs[0], streaming.initial_state(model, 2)
+    wide = tf.keras.Model(inputs, KERAS.Dropout(0.1, dtype="float64")(x))
+    outputs, _ = streaming.step(wide, tf.zeros([2, 3, 4]), state)
+    assert outputs.dtype == tf.float64
     with pytest.raises(ValueError, match="`layer_type` must be a class"):
         streaming.position_wise(Swish())
 
@@ -122,7 +126,7 @@ REFUSED = {
     "inner axis": (KERAS.Activation(KERAS.Softmax(1)), "activation.*axis=1"),
     "inner slopes": (KERAS.Dense(4, KERAS.PReLU()), "activation.*shared_axes"),
     "by position": (KERAS.Rescaling(np.ones([8, 4])), "differ by position"),
-    "context": (lambda x: lambdas(x, context=x), "with context"),
+    "context": (lambda x: lambdas(x, context=2 * x), "with context"),
     "training": (lambda x: lambdas(x, training=True), "training=True"),
     "an array": (lambda x: x + np.ones([8, 4], "float32"), "array of numbers"),
     "outputs": (lambda x: [x * 2, x * 3], "it has 2 outputs"),

@@ -118,10 +118,28 @@ def test_a_run_without_checkpoints_is_not_begun_again(finished_run, tmp_path):
     folder = RunFolder(tmp_path / "run")
     shutil.copytree(finished_run.path, folder.path)
     shutil.rmtree(folder.file("checkpoints"))
-    with pytest.raises(ValueError, match="has weights but no checkpoint"):
+    with pytest.raises(ValueError, match="has weights but no whole check"):
         run_smoke(tmp_path, epochs=3)
     assert_same(weights(folder), weights(finished_run))
     assert folder.read().status == "finished"
+
+
+@pytest.mark.slow
+def test_a_run_stopped_in_its_first_checkpoint_begins_anew(
+    finished_run, tmp_path
+):
+    folder = RunFolder(tmp_path / "run")
+    shutil.copytree(finished_run.path, folder.path)
+    os.remove(folder.file("best.weights.npz"))
+    for file in os.listdir(folder.file("checkpoints")):
+        if file.endswith(".index"):
+            os.truncate(os.path.join(folder.file("checkpoints"), file), 100)
+    folder.write(dataclasses.replace(folder.read(), status="running"))
+    said = []
+    run_smoke(tmp_path, say=said.append)
+    assert any("is damaged" in line for line in said)
+    assert not any("Resuming at" in line for line in said)
+    assert_same(weights(folder), weights(finished_run))
 
 
 @pytest.mark.slow
@@ -138,6 +156,22 @@ def test_a_finished_run_can_be_given_more_epochs(finished_run, tmp_path):
     assert float(rows[2]["learning_rate"]) == float(schedule(59))
     with pytest.raises(ValueError, match=r"epochs is 3, not 2.*can grow"):
         run_smoke(tmp_path)
+
+
+def test_a_set_that_was_moved_is_the_same(finished_run, tmp_path):
+    """What is in it is compared where it is read."""
+    folder = RunFolder(tmp_path)
+    recipe = training.resolve("smoke", {"data": "folder:a"})
+    run = dataclasses.replace(finished_run.read(), recipe=recipe.to_dict())
+    folder.write(run)
+    moved = dataclasses.replace(recipe, data="folder:b/a/")
+    record.check_resumable(folder, moved)
+    another = dataclasses.replace(recipe, data="records:a")
+    unknown = dataclasses.replace(run, fingerprints={})
+    for now, asked in ((run, another), (unknown, moved)):
+        folder.write(now)
+        with pytest.raises(ValueError, match="another recipe: data is 'folder"):
+            record.check_resumable(folder, asked)
 
 
 @pytest.mark.parametrize(

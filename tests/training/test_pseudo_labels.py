@@ -99,6 +99,7 @@ def test_certain_images_are_kept_equally_many_of_each_class(label, tmp_path):
         np.testing.assert_allclose(np.sort(found), np.sort(expected), rtol=1e-5)
     with pytest.raises(ValueError, match="`threshold` must keep some"):
         label(tmp_path / "none", threshold=1.0)
+    label(tmp_path / "none")  # begins again
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from lambdanet_tf import training
@@ -81,6 +82,20 @@ FOREIGN += ['{"recipe": null}', '{"name": ["x"]}']
 def test_what_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         training.resolve("digits", changes)
+
+
+def test_what_json_changes_is_no_other_recipe():
+    """NumPy's numbers, tuples, and arguments that are fields, too."""
+    given = {"stages": ("L",), "widths": (np.int64(8),), "dropout_rate": 0.5}
+    changes = {"batch_size": np.int64(8), "model_arguments": given}
+    recipe = training.resolve("smoke", changes)
+    assert recipe.model_arguments == {"stages": ["L"], "widths": [8]}
+    assert recipe.dropout_rate == 0.5
+    text = json.dumps(recipe.to_dict())
+    assert training.read_recipe("file", text) == recipe
+    given["dropout_rate"] = 2.0
+    with pytest.raises(ValueError, match="`dropout_rate` must be at least 0"):
+        training.resolve("smoke", changes)
 
 
 def test_files_of_changes_and_of_a_former_version_are_read(tmp_path):

@@ -83,6 +83,8 @@ sys.exit(train([{flag!r}]))
         ("--run-dir caf\udce9", r"must be UTF-8: .* Received: 'caf\\udce9'"),
         ("--run-dir s4://bucket/run", "cannot read or write s4:// paths"),
         ("--recipe smoke --batch-size 1300", "1300 for 1295 images"),
+        ("--recipe smoke --epochs 1e99", "--epochs: invalid integer.*1e99"),
+        ("--recipe smoke --randaugment-layers 2", "must be 0 for gray images"),
         ("--model LambdaResnet50", "Did you mean 'LambdaResNet50'"),
         ("--data folder:nowhere", "nowhere"),
         ("--strategy mirrored --jit-compile", "`jit_compile` is for"),
@@ -127,6 +129,15 @@ def test_a_fault_keeps_its_traceback():
         config.run(own_check, "mine")
     assert config.run(arguments.users_input()(own_check), "mine") == 2
     assert config.run(interrupted, "mine") == 130
+    program = "from lambdanet_tf import config\nimport sys\n"
+    program += "sys.exit(config.run(lambda: print('\\xfc', flush=True), 'x'))"
+    shell = functools.partial(subprocess.run, shell=True, capture_output=True)
+    name = shlex.join([sys.executable, "-c", program])
+    ascii_only = os.environ | {"PYTHONIOENCODING": "ascii"}
+    assert shell(name, env=ascii_only).stdout == b"\\xfc\n"
+    assert shell(f"{name} >&-").returncode == 0
+    gone = shell(f"(sleep 0.5; {name}; echo $? >&2) | true")
+    assert gone.stderr == b"141\n"
 
 
 def test_a_run_says_what_it_does(tmp_path, monkeypatch, capsys):
@@ -193,6 +204,7 @@ def test_tf_keras_is_chosen_where_it_is_needed_and_said(
         ("{", "TF_CONFIG must be JSON like .* Received: '{'"),
         ("[1]", "TF_CONFIG must be JSON like"),
         ('{"cluster": {"worker": 3}}', "TF_CONFIG must be JSON like"),
+        ('{"cluster": {"worker": "a:1"}}', "TF_CONFIG must be JSON like"),
         (cluster(0, worker=1, evaluator=1), "must name workers, .*: evaluator"),
         (cluster(2, worker=2), "must be one of its workers. .*: worker 2"),
     ],
