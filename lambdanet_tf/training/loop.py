@@ -210,6 +210,8 @@ def prepare(
     pipeline, state = set_up(
         begun if is_begun else recipe, options, strategy, print_fn
     )
+    prints = fingerprints(pipeline.sources)
+    check_same_images(folder, pipeline.images, prints)
     is_resumed = state.restore(checkpoints, print_fn)
     if not is_resumed and folder.exists(runs.WEIGHTS_FILE):
         raise UserError(
@@ -220,8 +222,6 @@ def prepare(
     if is_begun and not is_resumed:  # Stopped while it wrote the first one.
         pipeline, state = set_up(recipe, options, strategy, print_fn)
     check_room(output.path, state.size_in_bytes())
-    prints = fingerprints(pipeline.sources)
-    check_same_images(folder, pipeline.images, prints)
     with strategy.scope():
         evaluation = Evaluation(state.model, pipeline, stop.check)
     former = dict(folder.read().metrics) if folder.exists() else {}
