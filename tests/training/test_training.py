@@ -88,7 +88,7 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(finished_run, tmp_path):
 
     before = signal.getsignal(signal.SIGTERM)
     tmp_path = tmp_path / "my runs"
-    message = f"at step 20. Resume with: python train.py --run-dir '{tmp_path}"
+    message = f"at step 20. Resume with: lambdanet train --run-dir '{tmp_path}"
     with pytest.raises(training.Stopped, match=message):
         smoke_run.run_smoke(tmp_path, on_epoch=interrupt)
     assert signal.getsignal(signal.SIGTERM) == before
