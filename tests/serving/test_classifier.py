@@ -130,11 +130,18 @@ class Head(Keras.Dense):
         super().__init__(3, activation="softmax")
 
 
+class Positive(tf.keras.constraints.Constraint):
+    """Somebody's constraint, which Keras does not know by its name."""
+
+    def __call__(self, weights):
+        return tf.nn.relu(weights)
+
+
 def test_a_refused_export_leaves_its_model_alone(tmp_path):
     model = classifier(3, layer=Head())
     with pytest.raises(ValueError, match="again. Received: head, a Head"):
         export(model, tmp_path)
     assert model.layers[-1].activation is tf.keras.activations.softmax
-    head = Keras.Dense(3, "softmax", kernel_constraint=tf.nn.relu)
+    head = Keras.Dense(3, "softmax", kernel_constraint=Positive())
     served = serving.fold_batch_norm(classifier(3, layer=head))
     assert served.layers[-1] is not head
