@@ -90,10 +90,14 @@ def field(
 
 @users_input()
 def check(instance: Any) -> None:
-    """Raises a `UserError` unless all fields have allowed values."""
+    """Raises a `UserError` unless all fields have allowed values.
+
+    Numbers of NumPy become Python's, and tuples in dictionaries lists: what
+    JSON gives back is equal.
+    """
     check_types(instance)
     for each in _declared(type(instance)):
-        value = plain(getattr(instance, each.name))
+        value = _plain(getattr(instance, each.name))
         if value is None:
             continue
         object.__setattr__(instance, each.name, value)
@@ -102,11 +106,8 @@ def check(instance: Any) -> None:
         _check_bounds(each.name, value, each.metadata)
 
 
-def plain(value: Any) -> Any:
-    """Returns a value with numbers, lists and texts as JSON gives them back.
-
-    NumPy's numbers and arrays are these, and tuples inside of dictionaries.
-    """
+def _plain(value):
+    """A value with numbers, lists and texts as JSON gives them back."""
     if isinstance(value, Mapping):
         return {key: _listed(x) for key, x in value.items()}
     return getattr(value, "tolist", lambda: value)()
@@ -115,7 +116,7 @@ def plain(value: Any) -> Any:
 def _listed(value):
     if isinstance(value, (list, tuple)):
         return [_listed(x) for x in value]
-    return plain(value)
+    return _plain(value)
 
 
 def replace(instance: Any, changes: Mapping[str, Any]) -> Any:

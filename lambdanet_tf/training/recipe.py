@@ -206,11 +206,12 @@ class Recipe:
 
     def __post_init__(self):
         config.check(self)
-        arguments = config.plain(self.model_arguments)
-        for name in _FIELDS_TOO & arguments.keys():
-            object.__setattr__(self, name, arguments.pop(name))
-        object.__setattr__(self, "model_arguments", arguments)
-        config.check(self)
+        arguments = dict(self.model_arguments)
+        if moved := _FIELDS_TOO & arguments.keys():
+            for name in moved:
+                object.__setattr__(self, name, arguments.pop(name))
+            object.__setattr__(self, "model_arguments", arguments)
+            config.check(self)
         if self.mixup and self.cutmix:
             raise UserError(
                 "`mixup` and `cutmix` must not both be used. Received: "
