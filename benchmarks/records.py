@@ -1,18 +1,16 @@
 """Records of measurements: `results/TOPIC.jsonl`, appended, never rewritten.
 
 A line has the case that it is about, what was measured with all repeats, and
-where it comes from: processor, threads, versions, commit, date, and a
-fingerprint of the code that `results/README.md` names for its topic. Of the
-records of a case the last one counts.
+where it comes from: processor, threads, versions, date, commit, and whether the
+checkout was clean. Of the records of a case the last one counts. A record is
+stale where a later commit changed a file of its topic.
 """
 
 import argparse
-import ast
 import contextlib
 import dataclasses
 import datetime
 import functools
-import hashlib
 import importlib.metadata
 import itertools
 import json
@@ -46,27 +44,22 @@ _HELPS = {
 
 @dataclasses.dataclass(frozen=True)
 class Topic:
-    """A row of `results/README.md`."""
+    """A row of `results/README.md`; its files as git's pathspecs."""
 
     name: str
     commands: tuple[str, ...]
     targets: tuple[str, ...]
-    code: tuple[str, ...]
+    files: tuple[str, ...]
 
 
 def topics():
-    """The rows of `results/README.md`: dict from name to `Topic`."""
-    found, groups = {}, {}
+    """Returns the rows of `results/README.md`, a dict from name to `Topic`."""
+    found = {}
     for line in (RESULTS / "README.md").read_text("utf-8").splitlines():
         cells = [tuple(re.findall("`([^`]+)`", x)) for x in line.split("|")]
-        if len(cells) not in (4, 6) or not cells[1]:
-            continue
-        (name,), *others, code, _ = cells[1:]
-        code = tuple(y for x in code for y in groups.get(x, (x,)))
-        if others:
-            found[name] = Topic(name, *others, code)
-        else:  # a name for code of topics
-            groups[name] = code
+        if len(cells) == 6 and cells[1]:
+            (name,), *others = cells[1:-1]
+            found[name] = Topic(name, *others)
     return found
 
 
@@ -103,7 +96,7 @@ class Recorder:
 
     def append(self, case, **measured):
         """Writes a record of what was measured; returns it."""
-        record = {"case": case, **_shortened(measured), **origin(self._topic)}
+        record = {"case": case, **_shortened(measured), **origin()}
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{self._topic}.jsonl"
         with path.open("a", encoding="utf-8") as file:
@@ -133,13 +126,18 @@ class Recorder:
         return self.known(case) or self.note(case, **measure(case))
 
     def known(self, case):
-        """The record of a case by the present code; None with `--again`."""
+        """Returns the record of a case of the present code, or None.
+
+        With `--again` there is none.
+        """
         found = {key(x["case"]): x for x in read(self._topic, self._folder)}
         record = found.get(key(case))
         if self._again or record is None:
             return None
-        code = fingerprint(topics()[self._topic].code)
-        return record if record["code"] == code else None
+        if record["commit"] == origin()["commit"]:
+            return record
+        files = topics()[self._topic].files
+        return None if is_stale(record["commit"], files) else record
 
 
 def parser(documentation, **options):
@@ -178,16 +176,21 @@ def start(topic, documentation, arguments=None, **options):
 
 
 @functools.cache
-def origin(topic):
-    """Where a record of a topic comes from that is written now."""
-    code = topics()[topic].code
+def origin():
+    """Returns where a record comes from that is written now, as a dict."""
+    try:
+        commit = git("rev-parse", "--short=10", "HEAD")
+        clean = not git("status", "--porcelain", "--", ".", ":!results")
+    except (OSError, subprocess.CalledProcessError):
+        commit, clean = None, False
+    today = datetime.datetime.now(datetime.timezone.utc).date()
     return {
         "processor": processor(),
         "threads": len(os.sched_getaffinity(0)),
         "versions": versions(),
-        "commit": commit(code),
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        "code": fingerprint(code),
+        "date": today.isoformat(),
+        "commit": commit,
+        "clean": clean,
     }
 
 
@@ -212,89 +215,37 @@ def versions():
     return found
 
 
-def commit(code):
-    """The commit of this checkout, with a mark if the code was changed."""
+def git(*arguments):
+    """Returns what a command of git prints in this checkout.
 
-    def git(*arguments):
-        return subprocess.run(
-            ["git", *arguments],
-            cwd=ROOT,
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout.strip()
+    Raises:
+        OSError, subprocess.CalledProcessError: there is no git, no checkout,
+            or no such commit.
+    """
+    return subprocess.run(
+        ["git", *arguments],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
 
+
+@functools.cache
+def is_stale(commit, files):
+    """Returns whether files were changed by commits since a commit.
+
+    A commit that this checkout lacks is stale, too.
+
+    Args:
+        commit: of a record; a mark "+" of an old one is ignored.
+        files: tuple of paths, see `Topic`.
+    """
     try:
-        places = [path.replace("!", ":!") for path in code]
-        changed = git("status", "--porcelain", "--", *places)
-        return git("rev-parse", "--short=10", "HEAD") + "+" * bool(changed)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def fingerprint(code, root=ROOT):
-    """A fingerprint of files, and of the Python files of folders.
-
-    Those with a mark of exclamation before them are left out.
-    """
-    digest = hashlib.sha256()
-    left_out = {pathlib.Path(root, x[1:]) for x in code if x[0] == "!"}
-    for path in code:
-        place = pathlib.Path(root, path)
-        files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
-        for file in (x for x in files if x.exists() and x not in left_out):
-            digest.update(file.relative_to(root).as_posix().encode())
-            digest.update("\n".join(_statements(file)).encode())
-    return digest.hexdigest()[:12]
-
-
-def _statements(path):
-    """The lines of a file but comments, docstrings, checks and empty ones."""
-    text = path.read_text("utf-8")
-    skipped = set()
-    for node in ast.walk(ast.parse(text)) if path.suffix == ".py" else ():
-        if _computes_nothing(node):
-            skipped.update(range(node.lineno, node.end_lineno + 1))
-    for number, line in enumerate(text.splitlines(), 1):
-        line = line.strip()
-        if line and not line.startswith("#") and number not in skipped:
-            yield line
-
-
-def _computes_nothing(node):
-    """Whether code is a docstring, or can do nothing but refuse arguments.
-
-    A function that is called a check and returns something counts.
-    """
-    value = getattr(node, "value", None)
-    if isinstance(node, ast.If):
-        names_something = ast.NamedExpr in map(type, ast.walk(node.test))
-        only_raises = {*map(type, node.body)} == {ast.Raise}
-        return only_raises and not node.orelse and not names_something
-    if isinstance(node, ast.FunctionDef):
-        if _answers(node):
-            return False
-        names = [node.name]
-    elif isinstance(node, ast.ImportFrom):
-        names = [x.name for x in node.names]
-    elif isinstance(node, ast.Expr) and isinstance(value, ast.Call):
-        names = [ast.unparse(value.func).rpartition(".")[-1]]
-    else:
-        return isinstance(node, ast.Expr) and isinstance(value, ast.Constant)
-    return all(re.match("_?check(_|$)", name) for name in names)
-
-
-def _answers(function):
-    """Whether a function returns something, or yields."""
-    rest = [*function.body]
-    while rest:
-        node = rest.pop()
-        if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom):
-            if node.value is not None:
-                return True
-        elif not isinstance(node, ast.FunctionDef):  # one inside of it
-            rest += ast.iter_child_nodes(node)
-    return False
+        since = f"{commit.rstrip('+')}.."
+        return bool(git("log", "-1", "--format=%h", since, "--", *files))
+    except (AttributeError, OSError, subprocess.CalledProcessError):
+        return True
 
 
 def _text(case):

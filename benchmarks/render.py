@@ -4,9 +4,9 @@
     python -m benchmarks.render --check       fails where something differs
     python -m benchmarks.render --csv FOLDER  the records of each topic as CSV
 
-Under each table stands where its records come from, and whether the code that
-they are about is still that of this checkout. So `--check` fails when that
-code changes, until it was measured anew or the page says that it was not.
+Under each table stands where its records come from, and that they are stale
+where a later commit changed the files of their topic. `--check` compares all
+but that: a commit cannot know what it makes stale.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from benchmarks import views
 
 DOCS = records.ROOT / "docs"
 VIEWS = views.VIEWS
+_STALE = "; stale: the code has changed since"
 _STAMP = "Records"  # the name of a picture's text that says what it is of
 for _module in pkgutil.iter_modules(views.__path__, f"{views.__name__}."):
     importlib.import_module(_module.name)  # registers views
@@ -39,37 +40,48 @@ def sources():
     return found
 
 
-def block(target, topics, found):
-    """The text of a block, with where its records come from."""
-    parts = [provenance(topic, found[topic.name]) for topic in topics]
+def block(target, topics, found, with_stale=True):
+    """Returns the text of a block, with where its records come from."""
+    parts = [provenance(x, found[x.name], with_stale) for x in topics]
     return "\n\n".join([VIEWS[target](found), *parts])
 
 
-def provenance(topic, found):
-    """Where the records of a topic come from, in a line."""
-    current = records.fingerprint(topic.code)
-    kinds = {"records": {}, "records **of earlier code**": {}}
-    new, old = kinds.values()
-    for x in found:
-        dates = new if x["code"] == current else old
-        commit = f"`{(x['commit'] or 'unknown')[:7]}`"
-        dates.setdefault(x["date"], []).append(commit)
-    texts = []
-    for kind, dates in kinds.items():
-        parts = [
-            f"{len(commits)} of {date} ({' '.join(dict.fromkeys(commits))})"
-            for date, commits in sorted(dates.items())
-        ]
-        if parts:
-            texts.append(f"{kind}: {', '.join(parts)}")
+def provenance(topic, found, with_stale=True):
+    """Returns where the records of a topic come from, in a line."""
     machines = dict.fromkeys(
         ", ".join(filter(None, (x["processor"], f"{x['threads']} threads")))
         for x in found
         if x["threads"]
     )
-    commands = ", ".join(f"`{command}`" for command in topic.commands)
-    on = f" on {'; '.join(machines)}" if machines else ""
-    return f"*{topic.name}.jsonl, by {commands}{on}; {'; '.join(texts)}.*"
+    dates = {}
+    for x in found:
+        dates.setdefault(x["date"], {}).setdefault(x["commit"], x["date"])
+    measured = "; ".join(
+        f"at {_commits(at)}, on {date}" for date, at in sorted(dates.items())
+    )
+    text = f"{topic.name}.jsonl, by "
+    text += ", ".join(f"`{command}`" for command in topic.commands)
+    text += f" on {'; '.join(machines)}" if machines else ""
+    text += f"; measured {measured}"
+    commits = {x["commit"]: None for x in found}
+    stale = [
+        x for x in commits if with_stale and records.is_stale(x, topic.files)
+    ]
+    if stale:
+        text += _STALE
+        text += f" {_commits(stale)}" if len(stale) < len(commits) else ""
+    return f"*{text}.*"
+
+
+def _commits(names):
+    return ", ".join(
+        f"`{(name or 'unknown').rstrip('+')[:7]}`" for name in names
+    )
+
+
+def without_stale(text):
+    """Returns a page without what it says of stale records."""
+    return re.sub(rf"{_STALE}[^*]*[.][*]$", ".*", text, flags=re.MULTILINE)
 
 
 def picture(target, found):
@@ -99,7 +111,7 @@ def render(results=records.RESULTS, docs=DOCS, write=True):
             continue
         name, _, section = target.partition("#")
         if section:
-            text = block(target, topics, found)
+            text = block(target, topics, found, with_stale=write)
             changed = replace(docs / name, section, text, write)
         else:
             stamp = picture(target, found)
@@ -122,7 +134,9 @@ def replace(page, section, text, write):
     new = f"{before}{begin}\n\n{text}\n\n{end}{after}"
     if write and new != whole:
         page.write_text(new, "utf-8")
-    return new != whole
+    if write:
+        return new != whole
+    return without_stale(new) != without_stale(whole)
 
 
 def write_csv(folder, results=records.RESULTS):
@@ -166,10 +180,7 @@ def main(arguments=None):
     for target in differing:
         print(f"docs/{target}: {verb}")
     if options.check and differing:
-        print(
-            "Measure what changed anew (commands: results/README.md), or let "
-            "the pages say what their records are: python -m benchmarks.render"
-        )
+        print("Bring them up to date: python -m benchmarks.render")
     return int(options.check and bool(differing))
 
 

@@ -303,14 +303,15 @@ def attention_time(found):
     return views.crossed(cells, "layers")
 
 
+_SINCE = "2026-11-27"  # the engine's last change that moved memory
+
+
 @views.view("attention.png")
 def attention_picture(found):
     """Memory as the batch and as the map grow; what still fits."""
-    one = [row for row in _attention(found, "bytes") if row.layers == 1]
+    rows = _attention(found, "bytes")
     # A curve of two engines would jump between them.
-    by_date = sorted(one, key=lambda row: row.date)
-    newest = {row.layer: row.code for row in by_date}
-    one = [row for row in one if row.code == newest[row.layer]]
+    one = [row for row in rows if row.layers == 1 and row.date >= _SINCE]
     made, (axes,) = views.figure(12, 5.2, columns=2, sharey=True)
     panels = {
         "batch": (

@@ -19,7 +19,6 @@ from benchmarks.studies import fashion
 from benchmarks.tpu import outcome
 from lambdanet_tf import models
 from lambdanet_tf.data.arrays import read_idx_file
-from tests.support import fingerprints
 
 pytestmark = pytest.mark.once
 
@@ -144,7 +143,6 @@ def test_a_script_appends_its_records(words, tmp_path, monkeypatch):
     topic, least, measured, script, *arguments = words
     if topic == "versions" and not (records.ROOT / ".git").exists():
         pytest.skip("no checkout of git")
-    monkeypatch.setattr(records, "fingerprint", fingerprints.fingerprint)
     for name, value in INSTEAD.get(topic, {}).items():
         monkeypatch.setattr(f"benchmarks.{name}", value)
     arguments = [word.format(tmp_path) for word in arguments]

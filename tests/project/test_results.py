@@ -2,16 +2,17 @@
 
 import argparse
 import copy
+import dataclasses
 import importlib.util
 import re
 import shutil
+import subprocess
 
 import pytest
 
 from benchmarks import records
 from benchmarks import render
 from benchmarks.views import VIEWS
-from tests.support import fingerprints
 
 pytestmark = [
     pytest.mark.once,
@@ -20,11 +21,6 @@ pytestmark = [
     ),
 ]
 TOPICS, SOURCES = records.topics(), render.sources()
-
-
-@pytest.fixture(autouse=True)
-def each_fingerprint_once(monkeypatch):
-    monkeypatch.setattr(records, "fingerprint", fingerprints.fingerprint)
 
 
 def test_pages_are_what_their_records_give(capsys):
@@ -37,15 +33,16 @@ def test_every_file_of_records_has_a_topic():
 
 
 @pytest.mark.parametrize("name", TOPICS)
-def test_a_topic_has_commands_and_code_and_its_records_an_origin(name):
-    for path in TOPICS[name].code:
-        assert (records.ROOT / path.removeprefix("!")).exists()
+def test_a_topic_has_commands_and_files_and_its_records_an_origin(name):
+    for path in TOPICS[name].files:
+        assert (records.ROOT / path).exists()
     for command in TOPICS[name].commands:
         module = re.match(r"(?:\w+=\w+ )?python -m (\S+)", command)[1]
         assert importlib.util.find_spec(module), module
     for record in records.read(name):
-        fields = {"case", "processor", "threads", "versions", "commit"}
-        assert fields | {"date", "code"} <= record.keys()
+        fields = {"case", "processor", "threads", "versions", "date", "commit"}
+        assert fields <= record.keys()
+        assert {"clean", "code"} & record.keys()
 
 
 def test_the_figures_of_the_readme_are_those_of_the_claims():
@@ -72,39 +69,70 @@ def test_records_are_appended_and_the_last_of_a_case_counts(tmp_path):
     assert path.read_text().startswith(first)
     rows = records.read("layers", tmp_path)
     assert len(rows) == 5
-    assert rows[0]["code"] == records.fingerprint(TOPICS["layers"].code)
-    assert {"date", "threads", "processor", "versions"} <= rows[0].keys()
+    assert records.origin().items() <= rows[0].items()
     latest = records.latest("layers", tmp_path)
     assert [row["value"] for row in latest] == [3, 2]
     # What is known by the present code is not measured again.
     assert recorder.known({"layer": "b"})
     assert not recorder.known({"layer": "c"})
-    path.write_text(path.read_text().replace(rows[0]["code"], "earlier"))
+    path.write_text(path.read_text().replace(rows[0]["commit"], "0" * 10))
     assert not recorder.known({"layer": "b"})
 
 
-def test_a_fingerprint_is_that_of_statements(tmp_path):
-    file = tmp_path / "a.py"
-    file.write_text('"""One."""\n\nx = 1  # here\n# there\n')
-    first = records.fingerprint(["."], tmp_path)
-    file.write_text('"""Two\n\nlines."""\nx = 1  # here\n')
-    assert records.fingerprint(["."], tmp_path) == first
-    checked = (
-        "from b import check_x\ndef _check(x):\n  y = 1\n  return\ncheck_x(1)\n"
+# Before it, records were edited: see results/README.md.
+FIRST = "93debb2210"
+
+
+def git(*arguments):
+    """What a command of git prints, but without a checkout a skip."""
+    try:
+        return records.git(*arguments)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("needs git and the history of the results")
+
+
+def test_no_record_was_changed_or_deleted_but_a_whole_topic():
+    git("rev-parse", "--verify", f"{FIRST}^{{commit}}")
+    log = git(
+        *("log", "--format=%h", "--numstat", "--no-renames"),
+        *(f"{FIRST}..", "--", "results/*.jsonl"),
     )
-    file.write_text(f"{checked}if 0:\n  raise KeyError\nx = 1  # here\n")
-    assert records.fingerprint(["."], tmp_path) == first
-    for text in (
-        "x = 2  # here\n",
-        "x = 1  # here\nif x:\n  y = check(x)\n",
-        "def check(x):\n  return 2\nx = 1  # here\n",
-        "x = 1  # here\nif y := 2:\n  raise KeyError\n",
-    ):
-        file.write_text(text)
-        assert records.fingerprint(["."], tmp_path) != first
-    first = records.fingerprint([".", "!a.py"], tmp_path)
-    file.write_text("x = 3\n")
-    assert records.fingerprint([".", "!a.py"], tmp_path) == first
+    commit, earlier = "", "HEAD"  # first the files of the checkout
+    changes = git("diff", "--numstat", "HEAD", "--", "results/*.jsonl")
+    for line in filter(None, [*changes.splitlines(), *log.splitlines()]):
+        if "\t" not in line:
+            commit, earlier = line, f"{line}^"
+            continue
+        _, deleted, path = line.split("\t")
+        if deleted != "0":
+            kept = lines_of(commit, path) & lines_of(earlier, path)
+            assert not kept, f"{commit or 'a change'} edits {path}"
+
+
+def lines_of(commit, path):
+    """The lines of a file in a commit, none if it is not there."""
+    try:
+        if not commit:
+            return {*(records.ROOT / path).read_text("utf-8").splitlines()}
+        return {*records.git("show", f"{commit}:{path}").splitlines()}
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        return set()
+
+
+def test_a_record_is_stale_where_a_later_commit_changed_its_files():
+    head = git("rev-parse", "HEAD")
+    first = git("log", "--format=%h", "-1", FIRST)
+    assert not records.is_stale(head, ("lambdanet_tf",))
+    assert records.is_stale(first, ("tests/project",))
+    assert not records.is_stale(first, ("LICENSE",))
+    assert records.is_stale("0" * 10, ("LICENSE",))
+    topic = dataclasses.replace(TOPICS["layers"], files=("tests/project",))
+    found = [row | {"commit": head} for row in KNOWN["layers"][:2]]
+    assert "stale" not in render.provenance(topic, found)
+    found[0]["commit"] = first
+    text = render.provenance(topic, found)
+    assert text.endswith(f"; stale: the code has changed since `{first[:7]}`.*")
+    assert render.without_stale(text) == render.provenance(topic, found, False)
 
 
 KNOWN = {name: records.latest(name) for name in TOPICS}
