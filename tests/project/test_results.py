@@ -91,28 +91,22 @@ def git(*arguments):
         pytest.skip("needs git and the history of the results")
 
 
-def test_no_record_was_changed_or_deleted_but_a_whole_topic():
-    git("rev-parse", "--verify", f"{FIRST}^{{commit}}")
-    log = git(
-        *("log", "--format=%h", "--numstat", "--no-renames"),
-        *(f"{FIRST}..", "--", "results/*.jsonl"),
-    )
-    commit, earlier = "", "HEAD"  # first the files of the checkout
-    changes = git("diff", "--numstat", "HEAD", "--", "results/*.jsonl")
-    for line in filter(None, [*changes.splitlines(), *log.splitlines()]):
-        if "\t" not in line:
-            commit, earlier = line, f"{line}^"
-            continue
-        _, deleted, path = line.split("\t")
-        if deleted != "0":
-            kept = lines_of(commit, path) & lines_of(earlier, path)
-            assert not kept, f"{commit or 'a change'} edits {path}"
+@pytest.mark.parametrize("name", TOPICS)
+def test_no_record_was_changed_or_deleted_but_a_whole_topic(name):
+    """Lines of earlier commits stay, unless all of a file are others."""
+    path = f"results/{name}.jsonl"
+    log = git("log", "--reverse", "--format=%h", f"{FIRST}..", "--", path)
+    kept = set()
+    for commit in (FIRST, *log.split(), None):
+        lines = lines_of(commit, path)
+        kept = lines | kept if lines & kept else lines
+    assert kept <= lines, f"lines of {path} were changed or deleted"
 
 
 def lines_of(commit, path):
-    """The lines of a file in a commit, none if it is not there."""
+    """The lines of a file in a commit, or the checkout, none without it."""
     try:
-        if not commit:
+        if commit is None:
             return {*(records.ROOT / path).read_text("utf-8").splitlines()}
         return {*records.git("show", f"{commit}:{path}").splitlines()}
     except (FileNotFoundError, subprocess.CalledProcessError):
