@@ -1,4 +1,4 @@
-"""Trains the weights of Fashion-MNIST that are a file of the release.
+"""Trains the weights of Fashion-MNIST that come with the package.
 
     python -m benchmarks.studies.fashion_weights --data FOLDER
     python -m benchmarks.studies.fashion_weights --data FOLDER --epochs 1
@@ -6,7 +6,7 @@
 The second command is a first look. FOLDER has the four IDX files, as for
 `benchmarks.studies.fashion`. A run is a command, `python train.py --recipe
 fashion_mnist`; one that was stopped goes on. The hash that is recorded is that
-of its `best.weights.npz`, which is `results/fashion_mnist.npz`.
+of its `best.weights.npz`, which is `lambdanet_tf/models/fashion_mnist.npz`.
 """
 
 import pathlib

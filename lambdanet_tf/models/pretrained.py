@@ -1,26 +1,30 @@
 """Weights that a network begins with: published ones, or those of a file."""
 
 import os
+import pathlib
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from lambdanet_tf import specs
-from lambdanet_tf.models.fashion_mnist import FASHION_MNIST
-from lambdanet_tf.models.fashion_mnist import read_fashion_mnist
 from lambdanet_tf.models.sizes import fit_tables
-from lambdanet_tf.models.timm import weight_names
-from lambdanet_tf.models.timm.expressible import check_expressible
-from lambdanet_tf.models.timm.hub import IMAGENET_CLASSES
 from lambdanet_tf.models.timm.hub import PUBLISHED
 from lambdanet_tf.models.timm.hub import read_published
 from lambdanet_tf.models.timm.safetensors import read_safetensors
+from lambdanet_tf.models.timm.weight_names import from_timm
 from lambdanet_tf.models.weight_names import HEAD
 from lambdanet_tf.models.weight_names import named_weights
 from lambdanet_tf.models.weight_names import set_weights
 from lambdanet_tf.models.weights import as_path
 from lambdanet_tf.models.weights import existing
 from lambdanet_tf.models.weights import read_weights
+
+_IMAGENET_CLASSES = 1000
+# By the name of the network, the file of this package.
+_FASHION_MNIST = {
+    "LambdaResNetSmall28": pathlib.Path(__file__).with_name("fashion_mnist.npz")
+}
+_PUBLISHED = {"imagenet": PUBLISHED, "fashion_mnist": _FASHION_MNIST}
 
 
 def load_initial(
@@ -29,11 +33,10 @@ def load_initial(
     weights: str | os.PathLike,
     skip: Sequence[str] = (),
 ) -> None:
-    """Sets the weights that `weights=` of a builder names, or none and raises.
+    """Sets the weights that `weights=` of a builder names; all or none.
 
     The classifier of published weights is left out of a network with another
-    number of classes. Tables of a global scope are cropped to a smaller map,
-    exactly, and interpolated, with a warning, to a larger one.
+    number of classes. Tables of a global scope are fitted to the image size.
 
     Args:
         model: what the builder has built.
@@ -46,53 +49,35 @@ def load_initial(
         ValueError: if there are no such weights, or they do not fit.
         OSError: if published weights cannot be fetched.
     """
-    arrays, origin = read_initial(spec, weights)
-    ours = named_weights(model)
-    if _is_other_classifier(ours, arrays, weights == FASHION_MNIST):
+    weights = as_path(weights)
+    arrays, origin = _read(spec, weights)
+    if _is_other_classifier(model, arrays, weights == "fashion_mnist"):
         skip = (*skip, f"{HEAD}/")
     set_weights(model, fit_tables(model, arrays), origin, skip)
 
 
-def read_initial(spec, weights):
-    """Reads what `weights=` names.
-
-    Returns:
-        Arrays by our names, and where they are from, for messages.
-
-    Raises:
-        ValueError: see `load_initial`.
-        OSError: likewise.
-    """
-    weights = as_path(weights)
-    if weights == "imagenet":
-        return _published(spec)
-    if weights == FASHION_MNIST:
-        return read_fashion_mnist(spec)
-    if not weights.endswith(".safetensors"):
-        return read_weights(weights)
-    tensors = weight_names.timm_tensors(spec)
-    state = read_safetensors(existing(weights))
-    return weight_names.from_timm(tensors, state, weights), weights
-
-
-def _published(spec):
-    """The arrays of published weights."""
-    if spec.name not in PUBLISHED:
+def _read(spec, weights):
+    """Returns arrays by our names, and where they are from, for messages."""
+    if weights in _PUBLISHED and spec.name not in _PUBLISHED[weights]:
         raise ValueError(
-            "`weights='imagenet'` is there for the networks "
-            f"{', '.join(PUBLISHED)}. Received: {spec.name}. The paper's "
-            "author published no weights."
+            f"`weights={weights!r}` is there for the networks "
+            f"{', '.join(_PUBLISHED[weights])}. Received: {spec.name}."
         )
-    check_expressible(spec)
-    state, path = read_published(spec.name)
-    tensors = weight_names.timm_tensors(specs.RESNETS[spec.name])
-    return weight_names.from_timm(tensors, state, path), path
+    if weights == "fashion_mnist":
+        return read_weights(_FASHION_MNIST[spec.name])
+    if weights == "imagenet":
+        state, path = read_published(spec.name)
+        return from_timm(state, specs.RESNETS[spec.name]), path
+    if weights.endswith(".safetensors"):
+        return from_timm(read_safetensors(existing(weights)), spec), weights
+    return read_weights(weights)
 
 
-def _is_other_classifier(ours, arrays, published):
+def _is_other_classifier(model, arrays, is_published):
     """Whether a classifier is a published one, and the model's another."""
-    key, imagenet = f"{HEAD}/bias", (IMAGENET_CLASSES,)
-    if key not in ours or key not in arrays:
+    key = f"{HEAD}/bias"
+    ours, theirs = named_weights(model), arrays.get(key)
+    if key not in ours or theirs is None:
         return False
-    shape = arrays[key].shape
-    return (published or shape == imagenet) and shape != tuple(ours[key].shape)
+    is_published = is_published or len(theirs) == _IMAGENET_CLASSES
+    return is_published and len(theirs) != ours[key].shape[0]

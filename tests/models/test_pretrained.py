@@ -1,4 +1,4 @@
-"""timm's weights: the hub, its files, networks of them, and the command.
+"""Published weights: timm's hub, its files, and networks of them.
 
 The hub is a server of this process on the loopback; nothing is downloaded.
 """
@@ -8,11 +8,9 @@ import functools
 import hashlib
 import http.server
 import json
-import re
 import shutil
 import sys
 import threading
-import typing
 
 import numpy as np
 import pytest
@@ -22,12 +20,9 @@ from benchmarks import records
 from examples.golden_weights import write
 from lambdanet_tf import models
 from lambdanet_tf import specs
-from lambdanet_tf.convert import main
-from lambdanet_tf.models import fashion_mnist
 from lambdanet_tf.models.timm.hub import PUBLISHED
 from lambdanet_tf.models.timm.hub import Published
 from lambdanet_tf.models.timm.safetensors import read_safetensors
-from lambdanet_tf.models.timm.safetensors import write_safetensors
 from tests.support import networks
 from tests.support import timm_golden
 from tests.support.timm_golden import TINY
@@ -39,17 +34,6 @@ NETWORKS = {"tiny": TINY, NAME: specs.RESNETS[NAME]}
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
-    """A hub; `stated` has the headers by which it describes its files."""
-
-    stated: typing.ClassVar = {}
-
-    def do_HEAD(self):
-        self.send_response(302)
-        self.send_header("Location", "http://127.0.0.1:9/")
-        for name, value in self.stated.items():
-            self.send_header(name, value)
-        self.end_headers()
-
     def log_message(self, *_):
         pass
 
@@ -95,9 +79,9 @@ def assert_golden(model, but=()):
     networks.assert_weights(model, golden, but)
 
 
-def refused(tmp_path, message, error=ValueError):
+def refused(tmp_path, message):
     """What is raised instead of published weights; nothing is kept of them."""
-    with pytest.raises(error, match=message):
+    with pytest.raises(OSError, match=message):
         build(weights="imagenet")
     assert cached(tmp_path) == []
 
@@ -122,56 +106,35 @@ def test_the_lines_of_the_readme(hub, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_is_not_the_file_is_not_kept(hub, files, tmp_path, capsys):
+def test_what_is_not_the_file_is_not_kept(hub, files, tmp_path):
     """Of states that do not fit: `test_timm_networks.py`."""
-    arguments = ["from-timm", "tiny", str(tmp_path / "ours.npz")]
     content = files["tiny"].read_bytes()
     for wrong, message in (
         (content[: len(content) // 2], "file not fully covered"),
         (b"<html>Please log in</html>", "header too large"),
-        (files[NAME].read_bytes(), "unexpected"),
     ):
         (hub / "tiny").write_bytes(wrong)
-        refused(tmp_path, f"not the weights of tiny.*{message}")
-    assert main(arguments) == 2
-    assert "is not the weights of tiny" in capsys.readouterr().err
+        refused(tmp_path, f"weights of tiny cannot be fetched.*{message}")
     (hub / "tiny").unlink()
-    refused(tmp_path, "give the path of the file", OSError)
+    refused(tmp_path, "give the path of the file")
     # The hub mends itself, and the next call finds the weights.
     (hub / "tiny").write_bytes(content)
-    assert main(arguments) == 0
-    assert_golden(build(weights=tmp_path / "ours.npz"))
+    assert_golden(build(weights="imagenet"))
 
 
 @pytest.mark.slow
-def test_hashes_are_checked(hub, files, tmp_path, monkeypatch, capsys):
-    content, revision = files["tiny"].read_bytes(), "12ab" * 10
+def test_hashes_are_checked(hub, files, monkeypatch):
+    content = files["tiny"].read_bytes()
     changed = bytearray(content)
     changed[-1] ^= 1  # One bit of one weight: names and shapes are right.
-    known, other = (hashlib.sha256(x).hexdigest() for x in (content, changed))
-    path = hub.with_name(revision) / "tiny"
-    path.parent.mkdir()
-
-    def state(sha256):
-        headers = {"X-Repo-Commit": revision, "X-Linked-Etag": f'"{sha256}"'}
-        monkeypatch.setattr(_Handler, "stated", headers)
-
-    # What the hub states, of the revision that it names; that is said.
-    state(known)
-    path.write_bytes(changed)
-    refused(tmp_path, f"SHA-256 must be {known}", OSError)
-    path.write_bytes(content)
-    assert_golden(build(weights="imagenet"))
-    said = capsys.readouterr().err
-    assert f"/resolve/{revision}/tiny. Their SHA-256, {known}, is what" in said
-    # What is known, whatever the hub states; also of what is in the cache.
+    known = hashlib.sha256(content).hexdigest()
     published = dataclasses.replace(PUBLISHED["tiny"], sha256=known)
     monkeypatch.setitem(PUBLISHED, "tiny", published)
-    state(other)
-    for file in (path, *tmp_path.glob("keras/**/*.safetensors")):
-        file.write_bytes(changed)
-    refused(tmp_path, f"must be {known}. Received: {other}", OSError)
-    path.write_bytes(content)
+    (hub / "tiny").write_bytes(changed)
+    with pytest.raises(OSError, match="cannot be fetched"):
+        build(weights="imagenet")
+    # What lies in the cache is fetched again.
+    (hub / "tiny").write_bytes(content)
     assert_golden(build(weights="imagenet"))
 
 
@@ -197,77 +160,18 @@ def test_weights_of_fashion_mnist_are_of_one_network():
                 np.testing.assert_array_equal(weight, expected[key], key)
     with pytest.raises(ValueError, match="Received: LambdaMobileNetV2."):
         small("LambdaMobileNetV2")
-    with pytest.raises(ValueError, match="Small28, with other strides, scope"):
-        small(scope=5, strides=(2, 1, 2))
+    with pytest.raises(ValueError, match="of another shape: stage3_block2_lam"):
+        small(scope=5)
 
 
-def test_weights_of_fashion_mnist_are_one_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(fashion_mnist, "_CLONE", str(tmp_path / "absent"))
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    path = tmp_path / "models/fashion_mnist.npz"
-    with pytest.raises(ValueError, match=f"put it into {path.parent}"):
-        small()
-    path.parent.mkdir()
-    whole = (records.RESULTS / path.name).read_bytes()
-    path.write_bytes(whole[:-1])
-    with pytest.raises(ValueError, match="is not the file of this release"):
-        small()
-    path.write_bytes(whole)
-    assert small()
-
-
-@pytest.fixture
-def theirs(tmp_path, monkeypatch):
-    """A file of timm's layout, of seven classes."""
-    monkeypatch.setitem(specs.RESNETS, "tiny", TINY)
-    path = tmp_path / "theirs.safetensors"
-    write_safetensors(path, timm_golden.state_dict(TINY, classes=7))
-    return path
-
-
-def test_there_and_back_by_the_command(theirs, tmp_path, capsys):
-    ours, back = tmp_path / "ours.npz", tmp_path / "back.safetensors"
-    assert main(f"from-timm {theirs} {ours} --model tiny".split()) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == f"Wrote {ours}"
-    rows = {line.split()[0]: line.split(None, 2)[1:] for line in lines[2:-1]}
-    assert rows.keys() == read_safetensors(theirs).keys()
-    parts = ("query", "key", "value")
-    kernels = [f"stage4_block1_lambda/{part}/kernel" for part in parts]
-    row = rows["stages.2.0.self_attn.qkv.weight"]
-    assert row == ["20x16x1x1", ", ".join(kernels)]
-    assert "counter" in rows["stem.conv1.bn.num_batches_tracked"][1]
-
-    model = build(input_shape=(32, 32, 3), classes=7)
-    models.load_weights(model, ours)
-    shown = " ".join(f"{text}," for _, text in rows.values())
-    for name in models.named_weights(model):
-        assert shown.count(f"{name},") == 1, name
-
-    assert main(f"to-timm {ours} {back} --model tiny".split()) == 0
-    assert capsys.readouterr().out.splitlines()[:-1] == lines[:-1]
-    assert back.read_bytes() == theirs.read_bytes()
-
-
-@pytest.mark.slow
-def test_what_is_refused_writes_nothing(theirs, tmp_path, capsys, monkeypatch):
-    weights = tmp_path / "weights.npz"
-    models.save_weights(build(), weights)
-    before = sorted(tmp_path.iterdir())
-    new, out = f"{tmp_path}/new.npz", f"{tmp_path}/new.safetensors"
-    for command, message in (
-        (f"from-timm lambda_resnet26 {new}", "one of .*Did you mean"),
-        (f"from-timm {theirs} {new}", "--model must be given .*el=None"),
-        (f"from-timm {theirs} {new} --model Tiny", "Did you mean 'tiny'"),
-        (f"from-timm {theirs} {out} --model tiny", "`destination` must end"),
-        (f"to-timm {weights} {out} --model LambdaResNet26T", "missing in the"),
-    ):
-        assert main(command.split()) == 2
-        captured = capsys.readouterr()
-        assert captured.out == ""
-        assert captured.err.startswith("python -m lambdanet_tf.convert: ")
-        assert re.search(message, captured.err)
-        assert sorted(tmp_path.iterdir()) == before
+def test_a_file_of_timm(tmp_path, monkeypatch):
+    path = write(tmp_path / "theirs.safetensors", TINY, classes=7)
+    assert build(weights=path, classes=7).output_shape == (None, 7)
+    with pytest.raises(ValueError, match="Only the classifier differs"):
+        build(weights=path, classes=3)
+    # The published classifier is left out.
+    path = write(tmp_path / "theirs.safetensors", TINY)
+    assert_golden(build(weights=path, classes=3), but=["predictions/"])
     monkeypatch.setitem(sys.modules, "safetensors", None)
     with pytest.raises(ImportError, match=r"lambdanet-tf\[pretrained\]"):
         models.LambdaResNet26T(weights="imagenet")  # Nothing is fetched.
@@ -299,19 +203,3 @@ def test_half_floats_and_damaged_files(tmp_path):
         path = by_hand(tmp_path, changed, content)
         with pytest.raises(ValueError, match=message):
             read_safetensors(path)
-
-
-def test_what_is_written_is_read(tmp_path, rng):
-    arrays = {
-        "a": np.array(7),
-        "strided": rng.normal(size=[4, 5]).astype(np.float32)[::2, ::-1],
-    }
-    path = tmp_path / "file.safetensors"
-    write_safetensors(path, arrays)
-    content, back = path.read_bytes(), read_safetensors(path)
-    assert back.keys() == arrays.keys()
-    for name, array in arrays.items():
-        np.testing.assert_array_equal(back[name], array, strict=True)
-    with pytest.raises(ValueError, match="a of float16"):
-        write_safetensors(path, {"a": np.zeros(3, np.float16)})
-    assert path.read_bytes() == content

@@ -11,13 +11,13 @@ import tensorflow as tf
 from benchmarks.networks import timm_models
 from lambdanet_tf import models
 from lambdanet_tf import specs
-from lambdanet_tf.models.timm import weight_names as timm_names
+from lambdanet_tf.models.timm.weight_names import from_timm
 from tests.support import checks
 from tests.support import networks
 from tests.support import timm_golden
-from tests.support.timm_golden import EXPRESSIBLE
 from tests.support.timm_golden import TIMM_NAMES
 from tests.support.timm_golden import TINY
+from tests.support.timm_golden import VARIANTS
 
 pytestmark = [
     pytest.mark.once,
@@ -49,7 +49,7 @@ def theirs(spec, size, state, torch):
 SPECS = [specs.RESNETS[name] for name in TIMM_NAMES]
 COMPARED = [
     *((spec, height, 1e-5) for spec in SPECS for height in (128, 160)),
-    *((specs.replace(TINY, v), 64, 2e-5) for v in EXPRESSIBLE.values()),
+    *((specs.replace(TINY, v), 64, 2e-5) for v in VARIANTS.values()),
 ]
 
 
@@ -62,9 +62,8 @@ def test_logits_are_timms(spec, height, tolerance, torch, rng):
         classifier_activation=None,
         include_preprocessing=False,
     )
-    networks.vary(model)
-    tensors = timm_golden.tensors(spec, image_size=height)
-    state = timm_names.to_timm(tensors, networks.arrays(model), "ours")
+    state = timm_golden.state_dict(spec, image_size=height)
+    models.set_weights(model, from_timm(state, spec), "theirs")
     network = theirs(spec, height, state, torch).eval()
     images = rng.normal(size=(2, *size, 3)).astype(np.float32)
     with torch.inference_mode():
@@ -94,9 +93,7 @@ def test_training_is_timms(spec, torch):
         pooling="avg",
         include_preprocessing=False,
     )
-    tensors = timm_golden.tensors(spec, image_size=size[0])
-    start = timm_names.from_timm(tensors, state, "theirs")
-    models.set_weights(model, start, "theirs")
+    models.set_weights(model, from_timm(state, spec), "theirs")
     named = models.named_weights(model)
     trained = {n: checks.raw(w) for n, w in named.items() if "moving" not in n}
     outputs, *gradients, images_gradient = checks.with_gradients(
@@ -110,7 +107,7 @@ def test_training_is_timms(spec, torch):
     for key, parameter in network.named_parameters():
         if parameter.grad is not None:  # The classifier has none here.
             found[key] = parameter.grad.numpy()
-    expected = timm_names.from_timm(tensors, found, "gradients")
+    expected = from_timm(found, spec)
     assert len(trained) > 100
     for key, gradient in zip(trained, gradients, strict=True):
         assert np.any(gradient != 0), key
@@ -119,8 +116,7 @@ def test_training_is_timms(spec, torch):
     checks.assert_close(images_gradient, expected, 1e-6)
 
     after = {k: tensor.numpy() for k, tensor in network.state_dict().items()}
-    after = {k: 0 * x if "tracked" in k else x for k, x in after.items()}
-    after = timm_names.from_timm(tensors, after, "theirs")
+    after = from_timm(after, spec)
     for key, mean in networks.arrays(model).items():
         if key.endswith("moving_mean"):
             checks.assert_close(mean, after[key], 1e-6)

@@ -19,7 +19,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Every room may import what it names and the rooms of the levels below it.
 LEVELS = """
 arguments < environment < config files lazy markdown < ops specs < layers <
-models < analysis data convert streaming < runs < serving <
+models < analysis data streaming < runs < serving <
 training garden keras_hub < cli < __main__
 """
 LEVELS = [{*level.split()} for level in LEVELS.split("<")]
@@ -29,7 +29,7 @@ ROOMS = {
     for room in rooms
 }
 # "__init__" is the version of the package, which imports the lower floors.
-for room in ("analysis", "convert", "runs", "serving", "training", "garden"):
+for room in ("analysis", "runs", "serving", "training", "garden"):
     ROOMS[room].add("__init__")
 ROOMS["__init__"] = ROOMS["analysis"] - {"__init__"}
 ROOMS["data"] -= {"specs", "layers", "models"}

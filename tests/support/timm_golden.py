@@ -9,7 +9,7 @@ import numpy as np
 from examples.golden_weights import state_dict
 from lambdanet_tf import models
 from lambdanet_tf import specs
-from lambdanet_tf.models.timm import weight_names as timm_names
+from lambdanet_tf.models.timm.weight_names import from_timm
 from tests.support import networks
 
 TIMM_NAMES = {
@@ -32,14 +32,10 @@ def image(height, width):
     return rng.standard_normal((1, height, width, 3)).astype(np.float32)
 
 
-def tensors(spec, classes=1000, image_size=256):
-    return timm_names.timm_tensors(spec, classes, 3, image_size)
-
-
 @functools.cache
 def weights(spec):
-    """The same by our names."""
-    return timm_names.from_timm(tensors(spec), state_dict(spec), "golden")
+    """The golden weights by our names."""
+    return from_timm(state_dict(spec), spec)
 
 
 def network(name):
@@ -55,7 +51,7 @@ def network(name):
     return model
 
 
-# Networks of `ResNet` that timm can express, each another part of its layout.
+# Networks of `ResNet` that timm has, too, each another part of its layout.
 TINY = dataclasses.replace(
     networks.TINY,
     stem_filters=(8, 16),
@@ -68,15 +64,10 @@ TINY = dataclasses.replace(
     norm_epsilon=1e-5,
     padding="symmetric",
 )
-_ONE = {"stem_strides": (2,)}
-EXPRESSIBLE = {
+VARIANTS = {
     "local": {},
-    "no_bias": {"use_position_bias": False, "scope": (3, 3)},
     "global": {"use_position_bias": False, "scope": None},
-    "pooled_shortcut": {"shortcut": "pool", "activation": "silu"},
     "strided_stem": {"stem_pool": False, "stem_strides": (2, 2)},
-    "one_convolution": {**_ONE, "stem_filters": (16,), "stem_pool": False},
-    "seven_by_seven": {**_ONE, "stem_filters": (8,), "stem_kernel_size": 7},
     "convolutions": dict(
         stages=("CC", "C"), widths=(8, 24), strides=(1, 2), expansion=2
     ),
