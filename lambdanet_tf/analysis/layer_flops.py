@@ -4,11 +4,11 @@ Operations are 2 per multiply-add of convolutions and matrix products;
 normalizations, activations and pooling count nothing. In a lambda layer the
 scope is clipped to the map, and the layer is counted before any pooling that
 follows it. With n query and m context positions, r = min(scope, size) per
-axis, and g = 1 (or h groups with `multi_head`):
+axis:
 
-    projections      n c h k  +  m c g k u  +  m c g v u
-    content lambda   m g k v u
-    position lambdas n r g k v u
+    projections      n c h k  +  m c k u  +  m c v u
+    content lambda   m k v u
+    position lambdas n r k v u
     position bias    n h k
     applied          n h k v
 
@@ -155,21 +155,25 @@ def layer_costs(layer, call):
 def _lambda_costs(layer, call):
     inputs, context = _inputs_and_context(layer, call)
     n, m = _positions(output_of(call)), _positions(context)
-    h, g = layer.num_heads, layer.num_heads if layer.multi_head else 1
-    k, u, v = layer.key_dim, layer.intra_depth, layer.value_dim
+    h, k, u, v = (
+        layer.num_heads,
+        layer.key_dim,
+        layer.intra_depth,
+        layer.value_dim,
+    )
     channels = context.shape[-1]
     products = n * inputs.shape[-1] * h * k + n * h * k * v
-    products += m * channels * g * v * u
-    activations = n * h * k + m * g * v * u
+    products += m * channels * v * u
+    activations = n * h * k + m * v * u
     pairs = table = 0
     if layer.use_content:
-        products += m * channels * g * k * u + m * g * k * v * u
-        activations += m * g * k * u
+        products += m * channels * k * u + m * k * v * u
+        activations += m * k * u
     if layer.use_position:
         seen = _clipped(layer.scope, tuple(context.shape[1:-1]))
-        products += n * _pairs(layer, seen) * g * k * v * u
-        activations += n * g * k * v
-        pairs = n * m * g * k * u
+        products += n * _pairs(layer, seen) * k * v * u
+        activations += n * k * v
+        pairs = n * m * k * u
         if layer.position_embedding is not None:
             table = math.prod(layer.position_embedding.embeddings.shape)
     if layer.use_position_bias:

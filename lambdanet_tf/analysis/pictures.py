@@ -26,8 +26,8 @@ def position_table_figure(layer: Any, title: str | None = None) -> Any:
         title: str, or None for the layer's name.
 
     Returns:
-        A `matplotlib.figure.Figure`. With several heads or intra-depths there
-        is a picture for each, key channels fastest.
+        A `matplotlib.figure.Figure`. With several intra-depths there is a
+        picture for each, key channels fastest.
 
     Raises:
         ValueError: if the layer has no table, or one of three axes.
@@ -45,8 +45,7 @@ def position_table_figure(layer: Any, title: str | None = None) -> Any:
             "not built."
         )
     table = np.asarray(embedding.embeddings)
-    heads = 0 if embedding.num_heads is None else 1
-    entries = table.shape[: -2 - heads]
+    entries = table.shape[:-2]
     if len(entries) > 2:
         raise ValueError(
             "A table of one or two axes can be drawn. Received: a table of "
@@ -139,7 +138,7 @@ def reading_figure(
         >>> (first, *others) = analysis.read(model, images).values()
         >>> reading_figure(first, images[0]).savefig("reading.png")
     """
-    grid = reading.values.shape[1:-3]
+    grid = reading.values.shape[1:-2]
     if len(grid) > 2:
         raise ValueError(
             "A context of one or two axes can be drawn. Received: one of "

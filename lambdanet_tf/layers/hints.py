@@ -74,9 +74,7 @@ _REMEDIES = {
     "of: layer(query, context=value)": (
         *("query", "key", "value", "queries", "keys", "values"),
     ),
-    "All heads share keys and values, unless multi_head=True": (
-        *("num_key_value_heads", "groups"),
-    ),
+    "All heads share keys and values": (*("num_key_value_heads", "groups"),),
 }
 # The same where it differs, by layer.
 _REMEDIES_OF = {

@@ -35,7 +35,6 @@ class LambdaBase(ProjectionLayer, Readable):
     use_content: bool = argument(default=True, check=boolean)
     use_position: bool = argument(default=True, check=boolean)
     use_position_bias: bool = argument(default=False, check=boolean)
-    multi_head: bool = argument(default=False, check=boolean)
     position_embedding: Any = argument(default="relative")
     implementation: str = argument(default="auto", check=_implementation)
     key_normalization: str | None = argument(
@@ -74,7 +73,6 @@ class LambdaBase(ProjectionLayer, Readable):
         ours = {
             "key_dim": self.key_dim,
             "intra_depth": self.intra_depth,
-            "num_heads": self.num_heads if self.multi_head else None,
             "scope": self.scope,
         }
         if isinstance(argument, RelativePositionEmbedding):
@@ -93,12 +91,7 @@ class LambdaBase(ProjectionLayer, Readable):
     def value_dim(self):
         """Channels of one head's output; known once the layer is built."""
         value = self._once_built("value_dim", "value")
-        return value.units // (self._num_groups * self.intra_depth)
-
-    @property
-    def _num_groups(self):
-        """How many sets of keys, values and embeddings there are."""
-        return self.num_heads if self.multi_head else 1
+        return value.units // self.intra_depth
 
     def _build(self, inputs_shape, context_shape):
         """Creates and builds every sublayer."""
@@ -108,8 +101,8 @@ class LambdaBase(ProjectionLayer, Readable):
             (inputs_shape, context_shape),
             (
                 self.num_heads * self.key_dim,
-                self._num_groups * self.key_dim * self.intra_depth,
-                self._num_groups * value_dim * self.intra_depth,
+                self.key_dim * self.intra_depth,
+                value_dim * self.intra_depth,
             ),
             query_scale=1.0 / self.key_dim,
         )
@@ -122,7 +115,7 @@ class LambdaBase(ProjectionLayer, Readable):
         if self.use_position_bias:
             self.position_bias = self.add_weight(
                 name="position_bias",
-                shape=(self._num_groups * self.key_dim,),
+                shape=(self.key_dim,),
                 initializer=self._initializers(self.position_bias_initializer),
                 trainable=True,
             )
@@ -166,7 +159,7 @@ class LambdaBase(ProjectionLayer, Readable):
         # Keras 2 may say `training` with a tensor: then it can be both.
         training = tf.is_tensor(training) or bool(training)
         dims = ops.Dims(
-            self.num_heads // self._num_groups,
+            self.num_heads,
             self.key_dim,
             self.value_dim,
             self.intra_depth,
@@ -202,8 +195,8 @@ class LambdaBase(ProjectionLayer, Readable):
         x, context, nonfinite, hidden = masks.finite_inputs(x, context)
         outputs, state = ops.lambda_step(
             self._queries(x, masks, training),  # [b, n, h, k]
-            self._keys(context, hidden),  # [b, m, g, k, u]
-            self._values(context, hidden, masks, training),  # [b, m, g, v, u]
+            self._keys(context, hidden),  # [b, m, k, u]
+            self._values(context, hidden, masks, training),  # [b, m, v, u]
             embeddings,
             geometry,
             plan,
@@ -220,7 +213,7 @@ class LambdaBase(ProjectionLayer, Readable):
         queries = self._queries(x, masks, training=False)  # [b, n, h, k]
         return ops.implied_weights(
             ops.propagate_nan(queries, nonfinite),
-            self._keys(context, hidden),  # [b, m, g, k, u]
+            self._keys(context, hidden),  # [b, m, k, u]
             self._values(context, hidden, masks, training=False),
             embeddings,
             geometry,
@@ -248,7 +241,7 @@ class LambdaBase(ProjectionLayer, Readable):
         if self.key is None:
             return None
         keys = ops.propagate_nan(self.key(context), nonfinite)
-        return split(keys, self._num_groups, self.key_dim, self.intra_depth)
+        return split(keys, self.key_dim, self.intra_depth)
 
     def _values(self, context, nonfinite, masks, training):
         values = self.value(context)
@@ -257,16 +250,10 @@ class LambdaBase(ProjectionLayer, Readable):
                 values, training=training, mask=masks.context
             )
         values = ops.propagate_nan(values, nonfinite)
-        return split(values, self._num_groups, self.value_dim, self.intra_depth)
+        return split(values, self.value_dim, self.intra_depth)
 
     def _table(self):
-        """The table `(*entries, [groups,] key_dim, intra_depth)`, or None."""
+        """The table `(*entries, key_dim, intra_depth)`, or None."""
         if self.position_embedding is None:
             return None
-        table = tf.convert_to_tensor(self.position_embedding.embeddings)
-        return self._of_groups(table)
-
-    def _of_groups(self, embeddings):
-        """Leaves out the axis of heads if there is one."""
-        only_head = self.multi_head and self.num_heads == 1
-        return tf.squeeze(embeddings, -3) if only_head else embeddings
+        return tf.convert_to_tensor(self.position_embedding.embeddings)

@@ -58,8 +58,8 @@ class LambdaConv(StreamingLambda):
             `strides`, as in Keras.
         padding: "same", "valid", or (one spatial axis) "causal".
         num_heads: int. This and `key_dim`, `intra_depth`, `use_content`,
-            `use_position`, `use_position_bias`, `multi_head`,
-            `position_embedding`, `implementation`, `key_normalization`,
+            `use_position`, `use_position_bias`, `position_embedding`,
+            `implementation`, `key_normalization`,
             `query_normalization`, `use_batch_norm`, `norm_momentum`,
             `norm_epsilon`, `use_sync_bn`, the initializers, regularizers and
             constraints are as in `LambdaLayer`, except that

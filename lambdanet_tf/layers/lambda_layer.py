@@ -50,8 +50,7 @@ class LambdaLayer(ContextLayer, StreamingLambda):
     intra_depth` channels, in this order of axes, the first slowest),
     `query_norm`, `value_norm` (BatchNormalization or None) and
     `position_embedding`, whose `embeddings` are the table; so is the weight
-    `position_bias`, `(key_dim,)` or None. With `multi_head`, an axis of heads
-    comes first in all of them.
+    `position_bias`, `(key_dim,)` or None.
 
     Args:
         filters: int. Output channels. None: as many as the inputs have. Must
@@ -70,8 +69,6 @@ class LambdaLayer(ContextLayer, StreamingLambda):
             number per depth of the keys, as PyTorch Image Models (timm) does:
             `sum over k of Q[n, h, k] position_bias[k]` in every output
             channel of a head, at every position, whatever masks permit.
-        multi_head: bool. Whether each head has its own keys, embeddings and
-            values (the paper's comparison) instead of sharing one lambda.
         causal: bool. Whether a position sees only itself and those before
             it. One spatial axis only.
         position_embedding: "relative" for a table of its own, "explicit" if
@@ -120,8 +117,7 @@ class LambdaLayer(ContextLayer, StreamingLambda):
             without the last of these: 0 where the context is padding. A mask
             that Keras propagates with the context counts as one.
         embeddings: `(n, m, key_dim)` or `(batch, n, m, key_dim)`; with an
-            intra-depth above 1 it is the last axis; with `multi_head`,
-            `num_heads` comes before `key_dim`. Only for "explicit".
+            intra-depth above 1 it is the last axis. Only for "explicit".
         training: bool. Whether batch statistics are used and collected.
 
     Output shape:
@@ -202,7 +198,7 @@ class LambdaLayer(ContextLayer, StreamingLambda):
         return inputs, (grid_of(inputs), grid_of(context)), operands
 
     def _embeddings(self, given, inputs, context):
-        """`(..., [groups,] key_dim, intra_depth)`: the table, or given."""
+        """`(..., key_dim, intra_depth)`: the table, or given."""
         if given is None:
             return self._table()
         given = tf.cast(given, self.compute_dtype)
@@ -217,13 +213,12 @@ class LambdaLayer(ContextLayer, StreamingLambda):
         given = with_shape(given, batch + static)
         if self.intra_depth == 1:
             given = tf.expand_dims(given, -1)
-        return self._of_groups(given)
+        return given
 
     def _depths(self):
         """The last axes of explicit embeddings."""
-        heads = (self.num_heads,) if self.multi_head else ()
         intra = (self.intra_depth,) if self.intra_depth > 1 else ()
-        return (*heads, self.key_dim, *intra)
+        return (self.key_dim, *intra)
 
     def _geometry(self, grid):
         """How the table lies over a grid; None without a table."""

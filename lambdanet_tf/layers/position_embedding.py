@@ -34,11 +34,10 @@ class RelativePositionEmbedding(BaseLayer):
     only (`tf.keras.models.clone_model`, JSON, HDF5) every layer gets a table
     of its own, with a warning.
 
-    The table has the shape `(*entries, key_dim, intra_depth)`, with a
-    `num_heads` axis before `key_dim` when given; the intra-depth axis is kept
-    when it is 1. On an axis with a scope there are `scope` entries; a global
-    axis of size s has 2 s - 1. The entry for context position m seen from
-    query position n is at `center + (m - n)`.
+    The table has the shape `(*entries, key_dim, intra_depth)`; the intra-depth
+    axis is kept when it is 1. On an axis with a scope there are `scope`
+    entries; a global axis of size s has 2 s - 1. The entry for context
+    position m seen from query position n is at `center + (m - n)`.
 
     Called on a tensor, the layer returns the embeddings of all pairs of its
     positions, in the form that `LambdaLayer(position_embedding="explicit")`
@@ -49,8 +48,6 @@ class RelativePositionEmbedding(BaseLayer):
         intra_depth: int. The paper's |u|.
         scope: None (global), an odd int, or one odd int per axis: how many
             relative positions an axis has.
-        num_heads: None, or the number of heads of a multi-head lambda layer,
-            each with a table of its own.
         embeddings_initializer: None for the paper's N(0, 1), or any Keras
             initializer.
         embeddings_regularizer: Keras regularizer.
@@ -62,7 +59,7 @@ class RelativePositionEmbedding(BaseLayer):
         grid.
 
     Output shape:
-        `(n, m, [num_heads,] key_dim[, intra_depth])` with n = m = the number
+        `(n, m, key_dim[, intra_depth])` with n = m = the number
         of positions; the last axis only when `intra_depth` > 1.
 
     Raises:
@@ -85,7 +82,6 @@ class RelativePositionEmbedding(BaseLayer):
     key_dim: int = argument(default=16, check=positive_int, kw_only=False)
     intra_depth: int = argument(default=1, check=positive_int)
     scope: Any = argument(default=None, check=scope_per_axis)
-    num_heads: int | None = argument(default=None, check=positive_int)
     embeddings_initializer: Any = keras_argument(default=None)
     embeddings_regularizer: Any = keras_argument(default=None)
     embeddings_constraint: Any = keras_argument(default=None)
@@ -95,11 +91,10 @@ class RelativePositionEmbedding(BaseLayer):
 
     def build(self, input_shape):
         check_grid("inputs", tuple(input_shape))
-        heads = () if self.num_heads is None else (self.num_heads,)
         entries = self._entries(tuple(input_shape[1:-1]))
         self.embeddings = self.add_weight(
             name="embeddings",
-            shape=(*entries, *heads, self.key_dim, self.intra_depth),
+            shape=(*entries, self.key_dim, self.intra_depth),
             initializer=Initializers()(
                 self.embeddings_initializer
                 or tf.keras.initializers.RandomNormal(stddev=1.0)
@@ -141,8 +136,7 @@ class RelativePositionEmbedding(BaseLayer):
                 "it, or its `build`, once."
             )
         grid = tuple(size if isinstance(size, int) else None for size in grid)
-        heads = 0 if self.num_heads is None else 1
-        entries = tuple(self.embeddings.shape[: -2 - heads])
+        entries = tuple(self.embeddings.shape[:-2])
         check_axes(self.name, grid, len(entries))
         if any(map(operator.gt, self._entries(grid), entries)):
             built = tuple((size + 1) // 2 for size in entries)
@@ -174,6 +168,5 @@ class RelativePositionEmbedding(BaseLayer):
         positions = 1
         for size in input_shape[1:-1]:
             positions = positions * size if size and positions else None
-        heads = () if self.num_heads is None else (self.num_heads,)
         intra = () if self.intra_depth == 1 else (self.intra_depth,)
-        return (positions, positions, *heads, self.key_dim, *intra)
+        return (positions, positions, self.key_dim, *intra)

@@ -196,7 +196,6 @@ class RelativeAttention(ContextLayer, StreamingAttention):
                 shared,
                 key_dim=depth,
                 intra_depth=1,
-                num_heads=None,
                 scope=self.scope,
             )
             if not shared.built:

@@ -112,12 +112,12 @@ class StreamingLambda(Streaming, LambdaBase):
             batch_size: int, or None if it varies.
 
         Returns:
-            From name to specification. The content part has, with g = 1 or
-            `num_heads` if `multi_head`: "content", `(batch, g, key_dim,
-            intra_depth, value_dim)`; "key_sum" and "key_maximum", `(batch, g,
-            key_dim, intra_depth)`, with softmax, and the former with l2. The
-            position part has the last "values", `(batch, (p - 1) * dilation,
-            g, value_dim, intra_depth)` in the compute dtype, with p entries
+            From name to specification. The content part has "content",
+            `(batch, key_dim, intra_depth, value_dim)`; "key_sum" and
+            "key_maximum", `(batch, key_dim, intra_depth)`, with softmax, and
+            the former with l2. The position part has the last "values",
+            `(batch, (p - 1) * dilation, value_dim, intra_depth)` in the
+            compute dtype, with p entries
             for the query and its past: `scope // 2 + 1` in `LambdaLayer`,
             `kernel_size` in `LambdaConv`. No size depends on how many
             positions were seen.
@@ -127,7 +127,7 @@ class StreamingLambda(Streaming, LambdaBase):
                 its past: a global or explicit position part.
         """
         self._check_streams()
-        groups, parts = self._num_groups, {}
+        parts = {}
         if self.use_content:
             parts = ops.content_state_spec(
                 self.key_dim,
@@ -139,13 +139,10 @@ class StreamingLambda(Streaming, LambdaBase):
         if self._window():
             shape = [None, self._window(), self.value_dim, self.intra_depth]
             parts["values"] = tf.TensorSpec(shape, self.compute_dtype)
-        spec = {}
-        for name, part in parts.items():
-            axis = 2 if name == "values" else 1
-            shape = [batch_size, *part.shape[1:]]
-            shape.insert(axis, groups)
-            spec[name] = tf.TensorSpec(shape, part.dtype, name)
-        return spec
+        return {
+            name: tf.TensorSpec([batch_size, *part.shape[1:]], part.dtype, name)
+            for name, part in parts.items()
+        }
 
     @not_converted
     def step(

@@ -81,10 +81,7 @@ def global_tables(model: tf.keras.Model) -> dict[str, tuple[Any, int]]:
         dict from name to variable and the number of its axes of positions.
     """
     return {
-        name: (
-            weight,
-            len(weight.shape) - (2 if owner.num_heads is None else 3),
-        )
+        name: (weight, len(weight.shape) - 2)
         for name, (weight, owner) in _owned(model).items()
         if isinstance(owner, RelativePositionEmbedding) and owner.scope is None
     }

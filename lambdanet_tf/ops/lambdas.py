@@ -6,8 +6,7 @@
                         + bias[k]
 
 The content lambda, the position lambda (Equation 1 of the paper) and a bias of
-timm's, each of which may be left out. Heads share a lambda, or are groups of
-one head with keys, values and embeddings of their own.
+timm's, each of which may be left out. All heads share a lambda.
 """
 
 import tensorflow as tf
@@ -46,21 +45,20 @@ def lambda_output(
 
     Args:
         queries: `(batch, n, heads, key_dim)`, positions flattened row-major.
-        keys: `(batch, m, groups, key_dim, intra_depth)`, before normalization,
-            or None for no content lambda. One group, or one for each head.
-        values: `(batch, m, groups, value_dim, intra_depth)`.
+        keys: `(batch, m, key_dim, intra_depth)`, before normalization, or None
+            for no content lambda.
+        values: `(batch, m, value_dim, intra_depth)`.
         embeddings: None for no position lambda. With a geometry the table of
-            relative positions, `(*entries, [groups,] key_dim, intra_depth)`,
-            entry `center + (m - n)` per axis. Without, the embedding of every
-            pair, `([batch,] n, m, [groups,] key_dim, intra_depth)`. No axis
-            for one group.
+            relative positions, `(*entries, key_dim, intra_depth)`, entry
+            `center + (m - n)` per axis. Without, the embedding of every pair,
+            `([batch,] n, m, key_dim, intra_depth)`.
         geometry: a `Geometry`, or None.
         plan: a `Plan`, or one of `implementations()`; of a table.
         normalization: one of `KEY_NORMALIZATIONS`, over the positions that a
             query may see.
         masks: `Masks`. With `causal`, query n sees what is up to position
             `n * stride` of the geometry.
-        position_bias: None, or `(groups * key_dim,)`.
+        position_bias: None, or `(key_dim,)`.
 
     Returns:
         `(batch, n, heads, value_dim)`; zero, but for the bias, where nothing
@@ -72,8 +70,8 @@ def lambda_output(
 
     Examples:
         >>> queries = tf.random.normal([2, 9, 4, 16])
-        >>> keys = tf.random.normal([2, 9, 1, 16, 1])
-        >>> values = tf.random.normal([2, 9, 1, 8, 1])
+        >>> keys = tf.random.normal([2, 9, 16, 1])
+        >>> values = tf.random.normal([2, 9, 8, 1])
         >>> lambda_output(queries, keys, values, embeddings=None).shape
         TensorShape([2, 9, 4, 8])
     """
@@ -117,17 +115,16 @@ def lambda_step(
         masks: see there.
         position_bias: see there.
         state: None, or of the positions before: with keys what
-            `content_state_spec` says, with an axis of groups behind the batch;
-            with a table of more than one entry "values", the last before the
-            new ones.
+            `content_state_spec` says; with a table of more than one entry
+            "values", the last before the new ones.
 
     Returns:
         `(batch, n / stride, heads, value_dim)`, and the next state.
 
     Examples:
         >>> queries = tf.random.normal([2, 9, 4, 16])
-        >>> keys = tf.random.normal([2, 9, 1, 16, 1])
-        >>> values = tf.random.normal([2, 9, 1, 8, 1])
+        >>> keys = tf.random.normal([2, 9, 16, 1])
+        >>> values = tf.random.normal([2, 9, 8, 1])
         >>> outputs, state = lambda_step(
         ...     queries, keys, values, None, masks=ops.Masks(causal=True)
         ... )
@@ -140,18 +137,24 @@ def lambda_step(
     if window is not None:
         values = tf.concat([window, values], axis=1)
     outputs, states = [], []
-    groups = _groups(queries, keys, values, embeddings, masks.by_head)
-    for index, group in enumerate(groups):
-        before = state and {name: x[:, index] for name, x in sums.items()}
+    heads = [queries]
+    if masks.by_head:
+        heads = tf.split(queries, queries.shape[2], 2)
+    for index, head in enumerate(heads):
         output, after = _group_output(
-            *group, geometry, plan, normalization, masks.of_head(index), before
-        )  # [b, n, heads that share a lambda, v]
+            head,
+            keys,
+            values,
+            embeddings,
+            geometry,
+            plan,
+            normalization,
+            masks.of_head(index),
+            state and sums,
+        )  # [b, n, heads of one mask, v]
         outputs.append(output)
         states.append(after)
-    state = {
-        name: tf.stack([after[name] for after in states], axis=1)
-        for name in sums
-    }
+    state = dict(states[0] or {})
     if window is not None:
         state["values"] = values[:, length:]
     outputs = tf.concat(outputs, axis=2)  # [b, n, h, v]
@@ -169,10 +172,9 @@ def _group_output(
     masks,
     state,
 ):
-    """What heads read that share a lambda, and the next state of the content.
+    """What heads of one mask read, and the next state of the content.
 
-    Keys, values and embeddings have no axis of groups; in a step, values begin
-    with those that were kept.
+    In a step, values begin with those that were kept.
     """
     if embeddings is not None and geometry is not None and not masks.attention:
         plan = _planned(plan, queries, values, geometry, masks.causal)
@@ -232,37 +234,13 @@ def _planned(plan, queries, values, geometry, causal):
     return plan_for(geometry, dims, "lambda_first", batch=batch)
 
 
-def _groups(queries, keys, values, embeddings, by_head=False):
-    """Queries, and the keys, values and embeddings that they share, as lists.
-
-    One group, whose axis goes, or one for each head.
-    """
-    count = values.shape[2]
-    if count == 1:
-        keys, values = (
-            None if x is None else tf.reshape(x, [-1, size(x, 1), *x.shape[3:]])
-            for x in (keys, values)
-        )
-        heads = tf.split(queries, queries.shape[2], 2) if by_head else [queries]
-        return [(head, keys, values, embeddings) for head in heads]
-    return [
-        (
-            queries[:, :, head : head + 1],
-            None if keys is None else keys[:, :, head],
-            values[:, :, head],
-            None if embeddings is None else embeddings[..., head, :, :],
-        )
-        for head in range(count)
-    ]
-
-
 def _add_bias(outputs, queries, bias):
     """Adds what the queries read from the bias, the same in all channels."""
     if bias is None:
         return outputs
     # No `tf.einsum`: TFLite's converter writes a wrong one for unknown sizes.
     dtype = accumulation_dtype(queries.dtype)
-    bias = tf.reshape(tf.cast(bias, queries.dtype), [-1, queries.shape[-1]])
+    bias = tf.cast(bias, queries.dtype)
     products = tf.cast(queries, dtype) * tf.cast(bias, dtype)
     read = tf.reduce_sum(products, axis=-1, keepdims=True)  # [b, n, h, 1]
     return outputs + tf.cast(read, queries.dtype)

@@ -38,9 +38,8 @@ class Reading:
         position: likewise of the position part.
         bias: `(batch, p, heads)`: what the position bias adds to every channel
             of a head; zero without one.
-        values: `(batch, *context grid, groups, value_dim, intra_depth)`: what
-            the weights are applied to, normalized, zero at padding. One group
-            for all heads, or one for each.
+        values: `(batch, *context grid, value_dim, intra_depth)`: what the
+            weights are applied to, normalized, zero at padding.
 
     Examples:
         >>> x = tf.random.normal([1, 6, 6, 8])
@@ -64,13 +63,12 @@ class Reading:
         Returns:
             `(batch, p, heads * value_dim)`.
         """
-        groups, value_dim, intra = self.values.shape[-3:]
+        value_dim, intra = self.values.shape[-2:]
         batch, places, heads = tf.unstack(tf.shape(self.bias))
-        values = tf.reshape(self.values, [batch, -1, groups, value_dim, intra])
-        shape = [batch, places, groups, heads // groups, size(values, 1), intra]
+        values = tf.reshape(self.values, [batch, -1, value_dim, intra])
+        shape = [batch, places, heads, size(values, 1), intra]
         weights = tf.reshape(self.content + self.position, shape)
-        outputs = tf.einsum("bpgimu,bmgvu->bpgiv", weights, values)
-        outputs = tf.reshape(outputs, [batch, places, heads, value_dim])
+        outputs = tf.einsum("bphmu,bmvu->bphv", weights, values)
         outputs += self.bias[..., None]
         return tf.reshape(outputs, [batch, places, heads * value_dim])
 
@@ -111,8 +109,8 @@ def implied_weights(
 
     Examples:
         >>> queries = tf.random.normal([1, 9, 4, 16])
-        >>> keys = tf.random.normal([1, 9, 1, 16, 1])
-        >>> values = tf.random.normal([1, 9, 1, 8, 1])
+        >>> keys = tf.random.normal([1, 9, 16, 1])
+        >>> values = tf.random.normal([1, 9, 8, 1])
         >>> reading = implied_weights(
         ...     queries,
         ...     keys,
@@ -139,8 +137,8 @@ def implied_weights(
             keys, nonfinite_keys = split_nonfinite(keys)
             nonfinite |= nonfinite_keys  # [b, m]
     stride = 1 if geometry is None else geometry.strides[0]
-    shape, groups = tf.shape(values), values.shape[2]
-    none = tf.zeros([shape[0], queries.shape[2], shape[1], shape[4]], dtype)
+    shape = tf.shape(values)
+    none = tf.zeros([shape[0], queries.shape[2], shape[1], shape[3]], dtype)
     content, position = [], []
     for index, (row, place) in enumerate(zip(rows, places, strict=True)):
         query = queries[:, index]  # [b, h, k]
@@ -151,15 +149,12 @@ def implied_weights(
         content += [_of_seen(weights, seen, nonfinite)]  # [b, h, m, u]
         weights = none
         if embeddings is not None:
-            pairs, inside = _pairs(embeddings, geometry, row, place, groups)
-            weights, seen = _position(query, pairs, groups), seen & inside
+            pairs, inside = _pairs(embeddings, geometry, row, place)
+            weights, seen = _position(query, pairs), seen & inside
         position += [_of_seen(weights, seen, nonfinite)]
     bias = tf.zeros_like(queries[..., 0])  # [b, p, h]
     if position_bias is not None:
-        table = tf.cast(
-            tf.reshape(position_bias, [-1, queries.shape[-1]]), dtype
-        )
-        bias = tf.reduce_sum(queries * table, axis=-1)
+        bias = tf.reduce_sum(queries * tf.cast(position_bias, dtype), axis=-1)
     content, position = tf.stack(content, 1), tf.stack(position, 1)
     return Reading(places, tuple(grid), content, position, bias, values)
 
@@ -194,28 +189,25 @@ def _of_seen(weights, seen, nonfinite):
 
 def _content(query, keys, normalization, seen):
     """Weights of the content part, `(batch, heads, m, intra_depth)`."""
-    batch, m, groups, key_dim, intra = tf.unstack(tf.shape(keys))
     keys = tf.cast(keys, query.dtype)
-    keys = tf.reshape(keys, [batch, m, groups * key_dim, intra])
-    weights = []
-    for mask in tf.unstack(seen, axis=1):
-        rows = normalize_keys(keys, normalization, mask)  # [b, g k, u, m]
-        rows = tf.reshape(rows, [batch, groups, key_dim, intra, m])
-        weights += [_read_rows(query, rows)]
+    weights = [
+        _read_rows(query, normalize_keys(keys, normalization, mask))
+        for mask in tf.unstack(seen, axis=1)
+    ]
     if len(weights) == 1:
         return weights[0]
     # Heads with a mask of their own normalize the keys each for itself.
     return tf.stack([x[:, head] for head, x in enumerate(weights)], axis=1)
 
 
-def _pairs(embeddings, geometry, row, place, groups):
+def _pairs(embeddings, geometry, row, place):
     """The embeddings of a query's pairs, and which are in its scope.
 
     Returns:
-        `(batch or 1, m, [groups,] key_dim, intra_depth)`, and boolean `(m)`.
+        `(batch or 1, m, key_dim, intra_depth)`, and boolean `(m)`.
     """
     if geometry is None:
-        axis = len(embeddings.shape) - (4 if groups == 1 else 5)
+        axis = len(embeddings.shape) - 4
         pairs = tf.gather(embeddings, row, axis=axis)
         return (pairs if axis else pairs[None]), True
     axes = (
@@ -229,25 +221,18 @@ def _pairs(embeddings, geometry, row, place, groups):
     return pair_embeddings(table, own), relative_index(own)[0] >= 0
 
 
-def _position(query, embeddings, groups):
+def _position(query, embeddings):
     """Weights of the position part, `(batch, heads, m, intra_depth)`.
 
     Args:
         query: `(batch, heads, key_dim)`.
-        embeddings: `(batch or 1, m, [groups,] key_dim, intra_depth)`.
-        groups: int. No axis for one.
+        embeddings: `(batch or 1, m, key_dim, intra_depth)`.
     """
-    rows = tf.cast(embeddings, query.dtype)
-    rows = rows if groups > 1 else tf.expand_dims(rows, 2)
-    rows = tf.transpose(rows, [0, 2, 3, 4, 1])  # [b or 1, g, k, u, m]
+    rows = tf.transpose(tf.cast(embeddings, query.dtype), [0, 2, 3, 1])
     shape = [tf.shape(query)[0], *tf.unstack(tf.shape(rows))[1:]]
     return _read_rows(query, tf.broadcast_to(rows, shape))
 
 
 def _read_rows(query, rows):
-    """`(b, heads, k)` with `(b, groups, k, u, m)`: `(b, heads, m, u)`."""
-    batch, groups, _, intra, m = tf.unstack(tf.shape(rows))
-    heads, key_dim = query.shape[1:]
-    query = tf.reshape(query, [batch, groups, -1, key_dim])
-    weights = tf.einsum("bgik,bgkum->bgimu", query, rows)
-    return tf.reshape(weights, [batch, heads, m, intra])
+    """`(b, heads, k)` with `(b, k, u, m)`: `(b, heads, m, u)`."""
+    return tf.einsum("bhk,bkum->bhmu", query, rows)

@@ -54,9 +54,8 @@ def test_every_example_counts_however_many_are_computed_at_once(monkeypatch):
     checks.assert_close(field(model, layer, x, [1]), whole, 1e-5)
 
 
-@pytest.mark.parametrize("multi_head", [False, True])
-def test_parts_add_up(multi_head):
-    layer = LambdaLayer(8, scope=3, multi_head=multi_head, **_DEEP)
+def test_parts_add_up():
+    layer = LambdaLayer(8, scope=3, **_DEEP)
     model = network(layer)
     x = images(model)
     content, position = (
@@ -151,14 +150,14 @@ def test_what_cannot_be_told_apart_is_an_error():
 
 
 def test_pictures_of_tables():
-    layer = LambdaLayer(8, scope=(3, 5), multi_head=True, **_DEEP)
+    layer = LambdaLayer(8, scope=(3, 5), **_DEEP)
     layer.build((None, 7, 9, 4))
     table = np.zeros(layer.position_embedding.embeddings.shape)
-    table[0, 4, 1, 2, 0] = 1.0  # Head 1, key channel 2, intra-depth 0.
+    table[0, 4, 2, 0] = 1.0  # Key channel 2, intra-depth 0.
     layer.position_embedding.embeddings.assign(table)
     figure = analysis.position_table_figure(layer)
-    pictures = [np.asarray(a.images[0].get_array()) for a in figure.axes[:12]]
-    assert np.argwhere(pictures).tolist() == [[1 * 6 + 0 * 3 + 2, 0, 4]]
+    pictures = [np.asarray(a.images[0].get_array()) for a in figure.axes[:6]]
+    assert np.argwhere(pictures).tolist() == [[0 * 3 + 2, 0, 4]]
     sequence = LambdaConv(8, 5, padding="causal", **_SMALL)
     sequence.build((None, None, 4))
     axes = analysis.position_table_figure(sequence, title="mine").axes[0]

@@ -29,7 +29,7 @@ def images_of_any_size():
     model = side_by_side(
         (None, None, 3),
         LambdaLayer(**deep, implementation="conv2d"),
-        LambdaLayer(**deep, implementation="depthwise", multi_head=True),
+        LambdaLayer(**deep, implementation="depthwise"),
         LambdaLayer(**local, use_position_bias=True),
         LambdaLayer(**_SMALL, use_position=False),
         RelativeAttention(**local),

@@ -43,7 +43,6 @@ def common_arguments(draw):
         "num_heads": num_heads,
         "key_dim": draw(odd(1, 3, 7)),
         "intra_depth": draw(odd(1, 1, 2)),
-        "multi_head": draw(strategies.booleans()),
         "use_position_bias": draw(strategies.booleans()),
         "key_normalization": draw(odd("softmax", "softmax", "l2", None)),
         "query_normalization": draw(odd(None, "softmax")),
@@ -79,10 +78,9 @@ def drawn_layers(draw, rank):
     num_context = int(np.prod(shape))
     if explicit:
         arguments |= {"position_embedding": "explicit", "scope": None}
-        heads = [arguments["num_heads"]] if arguments["multi_head"] else []
         depth = arguments["intra_depth"]
         sizes = [batch] * draw(strategies.booleans())
-        sizes += [positions, num_context, *heads, arguments["key_dim"]]
+        sizes += [positions, num_context, arguments["key_dim"]]
         sizes += [depth] * (depth > 1)
         call["embeddings"] = rng.normal(size=sizes)
     if rank == 1 and shape == grid:
@@ -135,7 +133,6 @@ _LINE, _MAP, _VOLUME = (13,), (5, 7), (2, 3, 5)
 SINGLE_PRECISION = {
     "global": (LambdaLayer, {}, _MAP),
     "scope": (LambdaLayer, {"scope": (3, 5), "intra_depth": 2}, _MAP),
-    "multi_head": (LambdaLayer, {"multi_head": True, "scope": 5}, _MAP),
     "l2": (LambdaLayer, {"key_normalization": "l2"}, _LINE),
     "causal": (LambdaLayer, {"causal": True}, _LINE),
     "volume": (LambdaLayer, {"scope": 3}, _VOLUME),

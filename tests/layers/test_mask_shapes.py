@@ -21,7 +21,6 @@ _PAST = {"scope": 3, "causal": True, "key_normalization": "l2"}
 LAYERS = {
     "global": (LambdaLayer, {}),
     "scope": (LambdaLayer, {"scope": 3, "intra_depth": 2}),
-    "multi_head": (LambdaLayer, {"scope": 3, "multi_head": True}),
     "causal": (LambdaLayer, _PAST),
     "content": (LambdaLayer, {"use_position": False}),
     "bias": (LambdaLayer, {"use_position_bias": True}),

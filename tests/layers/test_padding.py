@@ -46,7 +46,7 @@ ROWS = {
     "layer_both": _lambda(_BOTH, num_heads=6, query_normalization="softmax"),
     "layer_l2_columns": _lambda(_ALONE, key_normalization="l2"),
     "layer_sums": _lambda(_BOTH, key_normalization=None),
-    "multi_head": _lambda(_CONTEXT, scope=3, multi_head=True, **_BIAS),
+    "bias": _lambda(_CONTEXT, scope=3, **_BIAS),
     "causal": _lambda(_CONTEXT, causal=True, scope=5, use_batch_norm=True),
     "causal_columns": _lambda(_ALONE, causal=True),
     "causal_l2": _lambda(_KERAS, causal=True, key_normalization="l2"),

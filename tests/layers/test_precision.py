@@ -41,7 +41,7 @@ ROWS = {
     "content": _lambda((1, 65536, 2), use_position=False),
     "l2": _lambda(_MAP, scope=3, key_normalization="l2"),
     "sums": _lambda(_SEQUENCE, scope=3, key_normalization=None),
-    "multi_head": _lambda(_MAP, **_BIAS, num_heads=2, multi_head=True),
+    "bias": _lambda(_MAP, **_BIAS, num_heads=2),
     "mask": _lambda(_SHORT, _SEEN),
     "padding": _lambda(_MAP, _REAL, scope=3),
     "causal": _lambda(_SEQUENCE, scope=5, causal=True),

@@ -26,13 +26,13 @@ CASES = {
     "global": (layer(intra_depth=3), _MAP, {}),
     "content": (layer(use_position=False), _MAP, {}),
     "causal": (layer(scope=5, causal=True, use_batch_norm=True), _LINE, {}),
-    "multi_head": (layer(multi_head=True, use_position_bias=True), _MAP, {}),
+    "bias": (layer(use_position_bias=True), _MAP, {}),
     "l2": (layer(key_normalization="l2"), _MAP, {}),
     "pairs_of_heads": (layer(scope=3), _LINE, _PAIRS),
     "context": (layer(use_position=False), _LINE, _CONTEXT),
     "explicit": (layer(**_EXPLICIT), _LINE, _GIVEN),
     "conv_valid": (conv(padding="valid"), (7, 6, 4), {}),
-    "conv_causal": (conv(padding="causal", multi_head=True), _LINE, _PADDING),
+    "conv_causal": (conv(padding="causal"), _LINE, _PADDING),
 }
 
 

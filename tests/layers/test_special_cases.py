@@ -16,7 +16,7 @@ from tests.support import random_layers
 
 _SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
 _PLAIN = {"use_batch_norm": False, "dtype": "float64"}
-_CONTENT = {"use_position": False, "multi_head": True}
+_CONTENT = {"use_position": False}
 
 
 def built(x, **arguments):
@@ -31,36 +31,42 @@ def softmax(x, axis):
 
 
 def test_content_lambdas_are_linear_attention(rng):
-    """Shen et al., arXiv:1812.01243, eq. 5: rho(Q) (rho(K)^T V), per head."""
+    """Shen et al., arXiv:1812.01243, eq. 5: rho(Q) (rho(K)^T V).
+
+    A layer is a head: several are layers of one head, side by side.
+    """
     x = rng.normal(size=[2, 11, 7])
+    head = {"filters": 5, "num_heads": 1, "key_dim": 3}
     settings = {**_CONTENT, "query_normalization": "softmax"}
-    layer, weights = built(x, **_SIZE, **settings)
-    parts = []
-    for head in range(2):
-        queries, keys, values = (
-            x @ weights[name].reshape(7, 2, -1)[:, head]
-            for name in ("query", "key", "value")
-        )
-        summary = softmax(keys, axis=1).swapaxes(1, 2) @ values  # [b, k, v]
-        parts.append(softmax(queries, axis=2) @ summary)
-    checks.assert_close(layer(x), np.concatenate(parts, axis=-1), 1e-12)
+    layer, weights = built(x, **head, **settings)
+    queries, keys, values = (
+        x @ weights[name] for name in ("query", "key", "value")
+    )
+    summary = softmax(keys, axis=1).swapaxes(1, 2) @ values  # [b, k, v]
+    checks.assert_close(layer(x), softmax(queries, axis=2) @ summary, 1e-12)
 
 
 def test_a_lambda_per_channel_is_channel_attention(rng):
     """Hu et al., arXiv:1709.01507, eq. 2 and 4, without the sigmoid.
 
-    A head for each channel, of depth one: keys that are equal average over
-    all positions, which is the squeeze; the values' projection is a linear
-    excitation; the query of a channel is the channel.
+    A layer for each channel, of one head and of depth one: keys that are equal
+    average over all positions, which is the squeeze; the values' projection is
+    a linear excitation; the query of a channel is the channel.
     """
     channels = 6
     x = rng.normal(size=[2, 4, 5, channels])
-    layer, weights = built(x, num_heads=channels, key_dim=1, **_CONTENT)
-    layer.query.kernel.assign(np.eye(channels))
-    layer.key.kernel.assign(np.zeros(layer.key.kernel.shape))
-    gates = x.mean(axis=(1, 2)) @ weights["value"]
-    checks.assert_close(layer(x), x * gates[:, None, None], 1e-12)
-    checks.assert_far(layer(x), x)
+    outputs, excitation = [], []
+    for channel in range(channels):
+        head = {"filters": 1, "num_heads": 1, "key_dim": 1, "seed": channel}
+        layer, weights = built(x, **head, **_CONTENT)
+        layer.query.kernel.assign(np.eye(channels)[:, channel : channel + 1])
+        layer.key.kernel.assign(np.zeros(layer.key.kernel.shape))
+        outputs.append(layer(x))
+        excitation.append(weights["value"])
+    output = np.concatenate(outputs, axis=-1)
+    gates = x.mean(axis=(1, 2)) @ np.concatenate(excitation, axis=1)
+    checks.assert_close(output, x * gates[:, None, None], 1e-12)
+    checks.assert_far(output, x)
 
 
 def test_a_lambda_per_position_is_spatial_attention(rng):

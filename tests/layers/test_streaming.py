@@ -14,11 +14,11 @@ _SIZE = {"filters": 4, "num_heads": 2, "key_dim": 3}
 CHANNELS, LENGTH = 5, 20
 
 _PAST = {"kernel_size": 3, "padding": "causal"}
-_L2 = {"multi_head": True, "intra_depth": 2, "key_normalization": "l2"}
+_L2 = {"intra_depth": 2, "key_normalization": "l2"}
 LAYERS = {
     "layer": (LambdaLayer, {"scope": 7}),
     "content": (LambdaLayer, {"use_position": False}),
-    "multi head l2": (LambdaLayer, {"scope": 3, **_L2}),
+    "l2": (LambdaLayer, {"scope": 3, **_L2}),
     "dilated": (LambdaConv, {**_PAST, "dilation_rate": 3}),
     "strided": (LambdaConv, {**_PAST, "strides": 2}),
     "window": (RelativeAttention, {"scope": 7}),

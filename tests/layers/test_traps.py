@@ -29,7 +29,7 @@ _SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
 _CAUSAL = {"causal": True}
 
 _OFF = ("use_content", "use_position", "use_batch_norm", "trainable")
-_ON = ("use_position_bias", "multi_head", "causal", "use_sync_bn")
+_ON = ("use_position_bias", "causal", "use_sync_bn")
 _TRAINED = ("embeddings", "kernel")
 _PARTS = ("query", "key", "value", "position_bias", *_TRAINED)
 _UNIFORM = tf.keras.initializers.RandomUniform

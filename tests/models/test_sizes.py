@@ -67,7 +67,7 @@ def network(size, seed=0):
     ("kind", "arguments"),
     [
         ("LambdaLayer", {"key_dim": 3}),
-        ("LambdaLayer", {"key_dim": 3, "multi_head": True, "intra_depth": 2}),
+        ("LambdaLayer", {"key_dim": 3, "intra_depth": 2}),
         ("RelativeAttention", {"key_dim": 3}),
         ("RelativeAttention", {"position_embedding": "joint"}),
     ],

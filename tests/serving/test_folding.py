@@ -169,7 +169,7 @@ def test_what_was_adapted_stays(rng):
     [
         {},
         {"use_batch_norm": False},
-        {"multi_head": True, "use_position_bias": True},
+        {"use_position_bias": True},
         {"use_content": False},
         {"use_position": False},
         {"query_normalization": "softmax"},

@@ -118,7 +118,7 @@ _SINGLE = {"filters": None, "num_heads": 5, "use_batch_norm": False}
 _EXPLICIT = {"position_embedding": "explicit", "intra_depth": 2}
 _GIVEN = {"context": (2, 3, 7), "embeddings": (11, 6, 3, 2)}
 _PAST = {"padding": "causal", "dilation_rate": 2}
-_TABLE = {"key_dim": 3, "intra_depth": 2, "scope": (3, 5), "num_heads": 2}
+_TABLE = {"key_dim": 3, "intra_depth": 2, "scope": (3, 5)}
 _FIELDS = {field.name for field in dataclasses.fields(Case)}
 
 
@@ -140,7 +140,7 @@ CASES = [
     _lambda("global", _IMAGE, 8),
     _window("depthwise", _IMAGE, 8, **_OBJECTS, implementation="depthwise"),
     _window("conv2d", _IMAGE, 8, scope=3, implementation="conv2d"),
-    _lambda("multi_head", _IMAGE, 8, multi_head=True, scope=3, intra_depth=2),
+    _lambda("intra_depth", _IMAGE, 8, scope=3, intra_depth=2),
     _lambda("normalizations", _LINE, 4, **_SINGLE, **_NORMALIZED),
     _window("causal", _LINE, 8, causal=True, scope=5, use_batch_norm=True),
     _lambda("causal_global", (37, 5), 8, causal=True, use_batch_norm=True),

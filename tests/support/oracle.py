@@ -130,7 +130,6 @@ def lambda_layer(
     padding="same",
     use_content=True,
     use_position=True,
-    multi_head=False,
     causal=False,
     key_normalization="softmax",
     query_normalization=None,
@@ -147,14 +146,13 @@ def lambda_layer(
         weights: dict. "query" [c, h*k], "key" [c, k*u], "value" [c, v*u];
             "query_gamma", "query_beta", "query_mean", "query_variance" and
             the same of "value" when batch-normalised; "embeddings", the table
-            [*relative, k, u]. With `multi_head` [c, h*k*u], [c, h*v*u] and
-            [*relative, h, k, u]. "position_bias" [k], or [h*k] with
-            `multi_head`, is added to every column of every position lambda.
+            [*relative, k, u]. "position_bias" [k] is added to every column of
+            every position lambda.
         attention_mask: [n, m] or [b, n, m]; 1 = may interact.
         context_mask: [b, *spatial]; 1 = real. Without a context it is that of
             the queries, too, which matters to batch statistics alone.
-        embeddings: explicit [n, m, k] or [b, n, m, k], with h before k when
-            `multi_head`, u after it when deeper than 1; replaces the table.
+        embeddings: explicit [n, m, k] or [b, n, m, k], with u after it when
+            deeper than 1; replaces the table.
     """
     query_mask = context_mask if context is None else None
     context = inputs if context is None else context
@@ -166,8 +164,7 @@ def lambda_layer(
     num_inputs = flatten(inputs).shape[1]
     real = real_positions(context_mask, batch, num_context)
     queried = real_positions(query_mask, batch, num_inputs)[:, order]
-    shared = num_heads if multi_head else 1  # heads of keys and values
-    key = shared, key_dim, intra_depth
+    key = key_dim, intra_depth
     settings = {"epsilon": norm_epsilon, "training": training}
 
     queries = flatten(inputs)[:, order] @ weights["query"]
@@ -177,16 +174,16 @@ def lambda_layer(
         queries = np.moveaxis(softmax(np.moveaxis(queries, -1, 0)), 0, -1)
     values = flatten(context) @ weights["value"]
     values = batch_norm(values, weights, "value", real=real, **settings)
-    values = values.reshape(batch, num_context, shared, -1, intra_depth)
+    values = values.reshape(batch, num_context, -1, intra_depth)
     if use_content:
         keys = flatten(context) @ weights["key"]
         keys = keys.reshape(batch, num_context, *key)
         normalize = NORMALIZATIONS[key_normalization]
-    if embeddings is not None:  # [b or 1, n, m, h or 1, k, u]
+    if embeddings is not None:  # [b or 1, n, m, k, u]
         embeddings = embeddings.reshape(-1, len(places), num_context, *key)
 
     def embedding(b, n, m):
-        """[h or 1, k, u] between n and m; None out of scope."""
+        """[k, u] between n and m; None out of scope."""
         if embeddings is not None:
             return embeddings[b if len(embeddings) > 1 else 0, n, m]
         if entry(n, m) is None:
@@ -202,7 +199,7 @@ def lambda_layer(
         return real[b, m] and own[n, m]
 
     def lambdas(b, n):
-        """The lambda [h or 1, k, v] of query n: content plus position."""
+        """The lambda [k, v] of query n: content plus position."""
         allowed = [m for m in range(num_context) if permitted(b, n, m)]
         total = 0.0
         if use_content and allowed:
@@ -214,13 +211,11 @@ def lambda_layer(
                 value = np.swapaxes(values[b, m], -1, -2)
                 total = total + embedding(b, n, m) @ value
         if "position_bias" in weights:
-            bias = weights["position_bias"].reshape(shared, key_dim)
-            total = total + bias[..., None]
-        return np.zeros([num_heads, key_dim, values.shape[-2]]) + total
+            total = total + weights["position_bias"][:, None]
+        return np.zeros([key_dim, values.shape[-2]]) + total
 
     outputs = [
-        np.einsum("hk,hkv->hv", queries[b, n], lambdas(b, n))
-        for b, n in np.ndindex(batch, len(places))
+        queries[b, n] @ lambdas(b, n) for b, n in np.ndindex(batch, len(places))
     ]
     return np.reshape(outputs, [batch, *shape, num_heads * values.shape[-2]])
 

@@ -24,7 +24,6 @@ def mixer(rng, dtype):
     if kind == 0:
         drawn = {"intra_depth": int(rng.integers(1, 3)), "scope": odd}
         drawn["key_normalization"] = [None, "l2", "softmax"][rng.integers(3)]
-        drawn["multi_head"] = bool(rng.integers(2))
         return layers.LambdaLayer(CHANNELS, key_dim=4, **drawn, **past, **norm)
     norm["key_dim"] = 3
     if kind == 1:
