@@ -3,9 +3,9 @@
     python -m benchmarks.layers.generation                  # 10 minutes
     python -m benchmarks.layers.generation --seconds 1 --lengths 64 256
 
-A decoder whose positions are mixed by causal lambda layers, by local attention
-or by global attention with its cache, by `streaming.step`; and two of them
-called again on the whole text for each token. One sequence, float32.
+A decoder whose positions are mixed by causal lambda layers, by
+`streaming.step`, and such a decoder and one of attention called again on the
+whole text for each token. One sequence, float32.
 """
 
 import numpy as np
@@ -22,7 +22,6 @@ LENGTHS = (64, 256, 1024, 4096, 16384)
 _PROMPT = 256  # positions that are read at once
 MIXERS = {
     "lambda": (LambdaLayer, {"scope": SCOPE}),
-    "local attention": (RelativeAttention, {"scope": SCOPE}),
     "attention": (RelativeAttention, {"position_embedding": None}),
 }
 
@@ -65,9 +64,9 @@ def main(arguments=None):
         "generation", __doc__, arguments, seconds=6.0, lengths=LENGTHS
     )
     models = {name: language_model(*row) for name, row in MIXERS.items()}
-    ways = {name: (stepper, model) for name, model in models.items()}
-    for name in ("lambda", "attention"):
-        ways[f"{name}, whole text again"] = caller, models[name]
+    ways = {"lambda": (stepper, models["lambda"])}
+    for name, model in models.items():
+        ways[f"{name}, whole text again"] = caller, model
 
     def measure(case):
         way, model = ways[case["way"]]

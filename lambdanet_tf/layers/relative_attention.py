@@ -11,19 +11,20 @@ from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import serializable
-from lambdanet_tf.layers.attention_streaming import StreamingAttention
 from lambdanet_tf.layers.calls import not_converted
 from lambdanet_tf.layers.context import ContextLayer
 from lambdanet_tf.layers.context import scope_of_grid
 from lambdanet_tf.layers.grids import check_axes
 from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
+from lambdanet_tf.layers.grids import split
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
+from lambdanet_tf.layers.projections import ProjectionLayer
 
 
 @serializable
-class RelativeAttention(ContextLayer, StreamingAttention):
+class RelativeAttention(ContextLayer, ProjectionLayer):
     """Computes multi-head attention with relative positions on any grid.
 
     The attention that lambda layers are compared with, on the same sequences,
@@ -49,14 +50,7 @@ class RelativeAttention(ContextLayer, StreamingAttention):
 
     Arithmetic of a local scope runs in blocks of queries with a halo, so that
     its memory is linear in the number of positions; scores of axes by
-    themselves are added before the softmax, which runs in float32. Where the
-    scores of all pairs take more than 256 MiB, one part of the queries attends
-    after the other, and training forms the scores of a part again. NaN and
-    infinity reach the queries that may see them, and no others.
-
-    A causal layer on sequences can also be called piece by piece, by `step`:
-    with a `scope` its state is a window, else keys and values of all that was
-    seen. See `docs/streaming.md`.
+    themselves are added before the softmax, which runs in float32.
 
     The sublayers are attributes: `query`, `key`, `value` (Dense without bias,
     channels head-major), and the tables `position_embedding` or
@@ -118,8 +112,7 @@ class RelativeAttention(ContextLayer, StreamingAttention):
 
     Cost: parameters c h (2 k + v) + r k for c channels and r table entries in
     all; with m context positions for a query, about 2 n m h (k + v)
-    operations and 8 n m h bytes of scores and weights per example, up to
-    the limit above.
+    operations and 8 n m h bytes of scores and weights per example.
 
     Examples:
         >>> images = tf.random.normal([2, 14, 14, 256])
@@ -236,12 +229,11 @@ class RelativeAttention(ContextLayer, StreamingAttention):
         masks = self._masks_of_lines(masks, inputs, context)
         x = self._lines(inputs)  # [b, n, channels]
         c = self._lines(tf.cast(context, self.compute_dtype))
-        x, c, nonfinite, hidden = masks.finite_inputs(x, c)
-        queries, keys, values = self._projected(x, c, hidden)
+        x, c, *_ = masks.finite_inputs(x, c)
         outputs = ops.relative_attention(
-            queries,
-            keys,
-            values,
+            self._heads(self.query, x) * self.key_depth**-0.5,  # [b, n, h, k]
+            self._heads(self.key, c) if self.use_content else None,
+            self._heads(self.value, c),  # [b, m, h, v]
             self._embeddings(),
             self._geometry(self._attended(grid_of(context))),
             masks,
@@ -250,7 +242,6 @@ class RelativeAttention(ContextLayer, StreamingAttention):
         scores = None
         if return_attention_scores:
             outputs, scores = outputs  # [b, h, n, m]
-        outputs = ops.propagate_nan(outputs, nonfinite)
         outputs = self._grid_of_lines(outputs, inputs)  # [b, *grid, h * v]
         outputs = tf.ensure_shape(
             outputs, self.compute_output_shape(inputs.shape)
@@ -258,6 +249,21 @@ class RelativeAttention(ContextLayer, StreamingAttention):
         if scores is None:
             return outputs
         return outputs, self._scores_of_lines(scores, inputs)
+
+    def _heads(self, projection, x):
+        """Projects `(batch, n, channels)` to `(batch, n, heads, depth)`."""
+        depth = projection.units // self.num_heads
+        return split(projection(x), self.num_heads, depth)
+
+    def _embeddings(self):
+        """Returns the table `(*entries, key_dim)`, one per axis, or None."""
+        tables = tuple(
+            tf.convert_to_tensor(table.embeddings)[..., 0]  # no intra-depth
+            for table in self.tables()
+        )
+        if self.position_embedding is not None:
+            return tables[0]
+        return tables or None
 
     # Keras 3 alone calls it, for symbolic tensors.
     def compute_output_spec(self, inputs, *args, **kwargs):

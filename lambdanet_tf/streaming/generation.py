@@ -71,7 +71,6 @@ def generate(
     _check_tokens(model, prompt, end_token)
     length = positive_int("length", length)
     _check_draw(temperature, top_k, seed, model.outputs[0].shape[-1])
-    _check_length(stream, prompt.shape[1], length)
     _check_vocabulary(stream, prompt)
     _check_padding(stream, prompt)
     if seed is None:
@@ -147,18 +146,6 @@ def _check_draw(temperature, top_k, seed, tokens):
         raise ValueError(
             f"`top_k` must be at most the number of tokens, {tokens}. "
             f"Received: top_k={top_k}."
-        )
-
-
-def _check_length(stream, start, length):
-    longest = stream.max_positions
-    # The last token is not read.
-    if longest and start and start + length - 1 > longest:
-        raise ValueError(
-            f"`length` must end within the {longest} positions that the "
-            "model's global attention was built for. Received: "
-            f"length={length} after {start}. Build it for longer inputs, or "
-            "enlarge it by `lambdanet_tf.models.resize_embeddings`."
         )
 
 

@@ -75,7 +75,7 @@ _SOFTMAXES = [
     )
     if hasattr(module, "softmax")
 ]
-_OURS = layers.LambdaConv, layers.LambdaLayer, layers.RelativeAttention
+_OURS = layers.LambdaConv, layers.LambdaLayer
 _declared: set[type] = set()
 
 
@@ -225,7 +225,7 @@ def _reason(kind):
     if kind in _ATTENTION:
         return (
             "it keeps no keys and values. Use `lambdanet_tf.layers."
-            "RelativeAttention(causal=True)`."
+            "LambdaLayer(causal=True)` with a `scope`."
         )
     if kind in _LATER:
         return (

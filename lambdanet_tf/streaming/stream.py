@@ -121,7 +121,6 @@ class Stream:
 
     Attributes:
         input: the tensor of Keras that the model was built on.
-        max_positions: the longest stream; None if any length will do.
         generators: the compiled loops of `generate`, by their options.
 
     Raises:
@@ -147,11 +146,6 @@ class Stream:
         self._prefixes = {
             value: _identifier(value) + "_" for value, _ in self._with_state()
         }
-        limits = [
-            getattr(stepper, "max_positions", None)
-            for stepper in steppers.values()
-        ]
-        self.max_positions = min(filter(None, limits), default=None)
         self.state_spec()  # Raises an error where names are not different.
 
     def state_spec(

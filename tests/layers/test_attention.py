@@ -7,19 +7,10 @@ import math
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from lambdanet_tf import layers
-from lambdanet_tf import ops
 from tests.support import checks
 from tests.support.random_layers import attention
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _small_maps_take_the_form_of_large_ones():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ops.position_scores, "_MAX_PAIRS", 0)
-        yield
 
 
 def narrow(x, **arguments):
@@ -95,47 +86,3 @@ def test_memory_of_a_local_scope_is_linear():
     small, large = (checks.largest_tensor(local, [1, *size]) for size in sizes)
     assert large <= 17 * small
     assert large < 64**4 / 8
-
-
-PARTS = {
-    "joint": (_JOINT, (5, 7), "by head"),
-    "map": ({}, (5, 7), None),
-    "causal": ({"causal": True}, (23,), "padding"),
-    "position": ({"use_content": False, "axis": 2}, (3, 11), "pairs"),
-    "volume": ({"scope": 3}, (5, 2, 4), "pairs"),
-}
-
-
-@pytest.mark.representatives(3)
-@pytest.mark.parametrize("kind", PARTS)
-def test_parts_of_the_queries_are_the_same_function(kind, rng, monkeypatch):
-    arguments, grid, masked = PARTS[kind]
-    x = tf.constant(rng.normal(size=[2, *grid, 3]))
-    layer = narrow(x, **arguments)
-    n = math.prod(grid) if layer.axis is None else grid[layer.axis - 1]
-    call = {}
-    if masked == "padding":
-        call["context_mask"] = rng.uniform(size=[2, *grid]) < 0.7
-    elif masked is not None:
-        heads = [2, 2] if masked == "by head" else []
-        call["attention_mask"] = rng.uniform(size=[*heads, n, n]) < 0.6
-
-    def step(x):
-        with tf.GradientTape() as outer:
-            outer.watch(x)
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                outputs = layer(x, **call)
-                loss = tf.reduce_sum(outputs**3)
-            weights = map(checks.raw, layer.trainable_weights)
-            gradients = tape.gradient(loss, [x, *weights])
-            norm = tf.add_n([tf.reduce_sum(d**2) for d in gradients])
-        return [outputs, *gradients, outer.gradient(norm, x)]
-
-    expected = step(x)
-    monkeypatch.setattr(ops.attention, "_MAX_SCORES", 0)
-    monkeypatch.setattr(ops.attention, "_SCORES_OF_PART", n**2 * 16 // 3)
-    # What takes seconds to trace and compile: two that are no representatives.
-    if kind in ("map", "position"):
-        step = tf.function(step, jit_compile=kind == "map")
-    checks.assert_each_close(step(x), expected, 1e-10)

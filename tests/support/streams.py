@@ -20,7 +20,7 @@ def mixer(rng, dtype):
     past = {"causal": True, **heads}
     norm = {"use_batch_norm": True}
     odd, dilation = 2 * int(rng.integers(1, 6)) + 1, int(rng.integers(1, 3))
-    kind = rng.integers(8)
+    kind = rng.integers(5)
     if kind == 0:
         drawn = {"intra_depth": int(rng.integers(1, 3)), "scope": odd}
         drawn["key_normalization"] = [None, "l2", "softmax"][rng.integers(3)]
@@ -31,10 +31,7 @@ def mixer(rng, dtype):
     if kind == 2:
         past = {"padding": "causal", "dilation_rate": dilation, **heads}
         return layers.LambdaConv(CHANNELS, odd, **past, **norm)
-    if kind in (3, 4, 5):
-        arguments = [{"scope": odd}, {}, {"position_embedding": None}]
-        return layers.RelativeAttention(CHANNELS, **past, **arguments[kind - 3])
-    if kind == 6:
+    if kind == 3:
         past = {"padding": "causal", "dilation_rate": dilation, "dtype": dtype}
         size = int(rng.integers(1, 5))
         activation = str(rng.choice(["relu", "tanh"]))
@@ -115,10 +112,8 @@ def assert_streams(model, inputs, pieces, tolerance):
     return outputs, state
 
 
-def language_model(
-    length=None, mask_zero=False, activation=None, dtype=None, **attention
-):
-    """A small model of tokens, with attention where that has arguments."""
+def language_model(length=None, mask_zero=False, activation=None, dtype=None):
+    """A small model of tokens."""
     tf.keras.utils.set_random_seed(7)
     tokens = tf.keras.Input((length,), dtype="int32")
     x = KERAS.Embedding(TOKENS, 8, mask_zero=mask_zero, dtype=dtype)(tokens)
@@ -126,10 +121,6 @@ def language_model(
     mixed = layers.LambdaLayer(8, key_dim=3, scope=5, name="mixer", **past)(x)
     x = KERAS.Add(dtype=dtype)([x, mixed])
     x = KERAS.LayerNormalization(dtype=dtype)(x)
-    if attention:
-        attention |= {"name": "attention", **past}
-        attended = layers.RelativeAttention(8, **attention)(x)
-        x = KERAS.Add(dtype=dtype)([x, attended])
     logits = KERAS.Dense(TOKENS, activation=activation, dtype=dtype)(x)
     model = tf.keras.Model(tokens, logits)
     # Far from uniform, so that a greedy choice is no matter of rounding.
