@@ -119,7 +119,7 @@ ATTENTION = {
     "global": (attention(), _MAP, {}),
     "joint": (attention(scope=3, position_embedding="joint"), _MAP, {}),
     "causal": (attention(causal=True), _LINE, _PADDING),
-    "pairs_of_heads": (attention(), _LINE, _PAIRS),
+    "pairs": (attention(), _LINE, {"attention_mask": (2, 7, 7)}),
     "context": (attention(position_embedding=None), _LINE, _CONTEXT),
     "height": (attention(axis=1), _MAP, {}),
     "width": (attention(axis=2, scope=3), _MAP, {}),
