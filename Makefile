@@ -35,7 +35,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-thorough test-newest test-legacy test-tpu \
 	lint format bench tables tpu-compile comparison-tpu detection-tpu \
-	gpu-programs docs notebooks constraints environments clean
+	docs notebooks constraints environments clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' \
@@ -118,9 +118,6 @@ docs: $(DOCS_VENV)/.docs  ## Build the site of the pages and docstrings, strictl
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build \
 		--config-file website/mkdocs.yml
 	@echo "Open build/site/index.html"
-
-gpu-programs: $(TPU_VENV)/.tpu  ## Write the programs of the GPU benchmark; needs no GPU.
-	$(TPU_VENV)/bin/python -m benchmarks.gpu.programs
 
 notebooks: $(VENV)/.dev  ## Execute the notebooks of examples/ in place.
 	$(BIN)/python -m examples.notebooks

@@ -39,6 +39,8 @@ _HELPS = {
     "times": "time a training step of each instead",
     "runs": "folder of runs (%(default)s); those that stopped go on",
     "steps": "updates, other than those of the study",
+    "device": "of TensorFlow (%(default)s)",
+    "before": "commit to compare this checkout with",
 }
 
 

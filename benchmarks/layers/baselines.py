@@ -14,29 +14,37 @@ from benchmarks.networks import timm_models
 THREADS = 2
 
 
-def steps(line):
-    """Forward and training steps, by name, of the layers that fit a line."""
+def steps(line, device="cpu"):
+    """Returns forward and training steps, by name, of layers on a device."""
     torch = timm_models.torch_beside_tensorflow()
     torch.set_num_threads(THREADS)
-    inputs = torch.randn(line.batch, line.filters, *line.grid)
+    inputs = torch.randn(line.batch, line.filters, *line.grid, device=device)
     is_image = len(line.grid) == 2 and not line.causal
     found = layers(line) if is_image else {}
-    return {name: _steps(torch, x, inputs) for name, x in found.items()}
+    return {
+        name: _steps(torch, x.to(device), inputs) for name, x in found.items()
+    }
 
 
 def _steps(torch, layer, inputs):
     watched = inputs.clone().requires_grad_()
 
+    def sync():
+        if inputs.is_cuda:
+            torch.cuda.synchronize()
+
     def forward():
         layer.eval()
         with torch.inference_mode():
             layer(inputs)
+        sync()
 
     def training():
         layer.train()
         layer.zero_grad()
         watched.grad = None
         torch.square(layer(watched)).sum().backward()
+        sync()
 
     return forward, training
 

@@ -2,14 +2,11 @@
 
     python -m benchmarks.layers.regret                       60 layers, an hour
     python -m benchmarks.layers.regret --number 2 --seconds 0.1 --draw 9
-    python -m benchmarks.layers.regret --fit 5 6             measures nothing
 
 The regret of a layer is the time of `auto` divided by that of the fastest
 algorithm: the largest median of the ratios turn by turn, whole layers, float32,
 CPU; the same algorithm counts 1. All algorithms of a layer take turns, a few
-at first; those that are not far behind the fastest go on. Layers whose record
-has the algorithm that `auto` takes now are not measured again. `--fit` fits
-the row of CPUs to draws, and says what it would choose in all others.
+at first; those that are not far behind the fastest go on.
 """
 
 import dataclasses
@@ -19,16 +16,13 @@ import tensorflow as tf
 
 from benchmarks import records
 from benchmarks import timing
-from benchmarks.layers import device_fit
 from benchmarks.layers.speed import Line
 from benchmarks.layers.speed import is_hopeless
 from benchmarks.layers.speed import steps
-from lambdanet_tf import ops
 
-DRAW = 5  # The row of CPUs was fitted to this draw and to that of 6.
+DRAW = 5  # what `auto` was fitted to
 NUMBER = 60
 PHASES = ("forward", "training")
-CPU = ops.DEVICES["cpu"]
 LARGEST = 2.5e7  # floats of position lambdas in a batch
 FIRST_TURNS = 2
 BEHIND = 1.4  # times the fastest after these, and no more turns
@@ -61,12 +55,12 @@ def draw_line(generator):
 
 def time_line(line, seconds):
     """Times every algorithm of a line; returns what is recorded, by phase."""
-    layer, _, _ = steps(line, "auto")
+    layer, _, auto = steps(line, "auto")
     chosen = {layer.plan.algorithm, layer.inference_plan.algorithm}
     built = {}
     for name in sorted({*line.algorithms(), *chosen} - {"auto"}):
-        other, forward, training = steps(line, name)
-        if name in chosen or not is_hopeless(other.plan, layer.plan):
+        _, forward, training = steps(line, name)
+        if name in chosen or not is_hopeless(training, auto):
             built[name] = (forward, training)
     figures, plans = {}, (layer.inference_plan, layer.plan)
     for index, (phase, plan) in enumerate(zip(PHASES, plans, strict=True)):
@@ -98,54 +92,18 @@ def compare(functions, chosen, seconds):
     }
 
 
-def measured(record):
-    """A record of a layer and phase, for `device_fit`."""
-    layer = {**record["layer"], "grid": tuple(record["layer"]["grid"])}
-    seconds = {x: timing.median(y) for x, y in record["seconds"].items()}
-    is_training = record["case"]["phase"] == "training"
-    return Line(**layer).measured(is_training, seconds)
-
-
-def fit(rows, draws):
-    """Fits the row of CPUs to draws, and prints what it chooses in all."""
-    groups, chosen = {}, []
-    for row in rows:
-        is_chosen, layer = row["case"]["draw"] in draws, measured(row)
-        part = "fitted" if is_chosen else "the other draws"
-        name = f"{part}, {row['case']['phase']}"
-        groups.setdefault(name, []).append(layer)
-        chosen += [layer] * is_chosen
-    fitted = device_fit.fit(chosen, CPU)
-    print(CPU, fitted, sep="\n")
-    for name, group in groups.items():
-        texts = [device_fit.choices(group, row) for row in (CPU, fitted)]
-        print(f"{name}: {' -> '.join(texts)}")
-
-
-def is_known(record):
-    """Whether `auto` would choose as it did when a record was made."""
-    return measured(record).choice(CPU) == record["auto"]
-
-
 def main(arguments=None):
-    parser = records.parser(__doc__, seconds=3.0, draw=DRAW, number=NUMBER)
-    parser.add_argument("--fit", type=int, nargs="+", metavar="DRAW")
-    options = parser.parse_args(arguments)
+    recorder, options = records.start(
+        "regret", __doc__, arguments, seconds=3.0, draw=DRAW, number=NUMBER
+    )
     tf.get_logger().setLevel("ERROR")  # It warns of many functions.
-    rows = records.latest("regret", options.results)
-    if options.fit:
-        fit(rows, options.fit)
-        return
-    known = {records.key(row["case"]): row for row in rows}
-    recorder = records.Recorder("regret", options)
     generator = random.Random(options.draw)
     for number in range(options.number):
         line = draw_line(generator)
         case = {"draw": options.draw, "number": number}
-        found = [known.get(records.key({**case, "phase": x})) for x in PHASES]
         if options.only not in line.name:
             continue
-        if all(found) and all(map(is_known, found)) and not options.again:
+        if recorder.known({**case, "phase": PHASES[1]}):
             continue
         facts = {"line": line.name, "layer": dataclasses.asdict(line)}
         for phase, figures in time_line(line, options.seconds).items():

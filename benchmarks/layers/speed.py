@@ -3,28 +3,38 @@
     python -m benchmarks.layers.speed                    all lines, 25 minutes
     python -m benchmarks.layers.speed --only 7x7 --seconds 1
     python -m benchmarks.layers.speed --baselines        timm, lucidrains, too
+    python -m benchmarks.layers.speed --device GPU:0     on another device
+    python -m benchmarks.layers.speed --before HEAD~1    compares two commits
 
-Whole layers in float32 on the CPU: projections, normalization, content and
-position part. Forward is a call with `training=False`, training the gradient
-of a sum of squares with respect to inputs and weights, batch statistics
-included. All algorithms of a line take turns.
+Whole layers in float32: projections, normalization, content and position part.
+Forward is a call with `training=False`, training the gradient of a sum of
+squares with respect to inputs and weights, batch statistics included. All
+algorithms of a line take turns. With `--before` a commit and this checkout do,
+each in a process of its own; the ratios of their times are printed, not
+recorded.
 """
 
 import dataclasses
+import functools
+import io
 import math
+import subprocess
+import tarfile
+import tempfile
 
 import tensorflow as tf
 
 from benchmarks import records
 from benchmarks import timing
 from benchmarks.layers import baselines
-from benchmarks.layers import device_fit
 from lambdanet_tf import ops
 from lambdanet_tf.layers import LambdaLayer
 
 EINSUM_LIMIT = 800  # positions; beyond, the paper's table has gigabytes
 OPERATIONS_LIMIT = 3e10  # of a convolution, per call
-HOPELESS = 20  # times the estimate of `auto`
+HOPELESS = 20  # times what `auto` takes
+PHASES = ("forward", "training")
+LEAST = 6  # turns of a pair: with fewer there is no interval of 95 %
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,17 +68,6 @@ class Line:
     def shape(self):
         return (self.batch, *self.grid, self.filters)
 
-    def measured(self, training, seconds):
-        """As `device_fit` takes it, with seconds by algorithm."""
-        taps = [self.scope or 2 * size - 1 for size in self.grid]
-        axes = map(ops.same_axis, self.grid, taps)
-        if self.causal:
-            axes = [ops.causal_axis(self.grid[0], taps[0] // 2 + 1)]
-        sizes = self.key_dim, self.filters // self.num_heads, self.intra_depth
-        dims = ops.Dims(self.num_heads, *sizes)
-        place = ops.Geometry.of(axes), dims
-        return device_fit.Measured(*place, training, self.batch, seconds)
-
     def layer(self, implementation):
         settings = dataclasses.asdict(self)
         for name in ("grid", "filters", "batch"):
@@ -77,18 +76,14 @@ class Line:
 
     def algorithms(self):
         """The algorithms that can be timed here in sensible time."""
-        considered = ops.candidates(ops.DEVICES["cpu"], len(self.grid))
-        names = ["auto", *considered]
-        names.remove("conv2d")
+        names = [*ops.implementations(len(self.grid))]
         taps = [min(self.scope or 2 * n, 2 * n - 1) for n in self.grid]
         operations = 2 * self.batch * self.positions * math.prod(taps)
         operations *= self.key_dim * self.intra_depth * self.filters
-        if operations / self.num_heads < OPERATIONS_LIMIT:
-            names.append("conv2d")
-            if len(self.grid) < 3:
-                names.append("depthwise")
-        if self.positions <= EINSUM_LIMIT:
-            names.append("einsum")
+        if operations / self.num_heads >= OPERATIONS_LIMIT:
+            names = [x for x in names if x not in ("conv2d", "depthwise")]
+        if self.positions > EINSUM_LIMIT:
+            names.remove("einsum")
         return names
 
 
@@ -151,68 +146,133 @@ def steps(line, implementation):
     return layer, *compiled(layer, line.shape)
 
 
-def is_hopeless(plan, chosen):
-    """Whether an algorithm would only cost time and memory to be timed."""
-    return plan.seconds > HOPELESS * chosen.seconds
+def is_hopeless(function, chosen):
+    """Returns whether an algorithm would only cost time to be timed."""
+    taken = timing.turns({"other": function, "auto": chosen}, 0, least=1)
+    return taken["other"][0] > HOPELESS * taken["auto"][0]
 
 
-def time_line(line, with_baselines, seconds):
-    """What is recorded of a line, by phase; all its algorithms take turns."""
+def time_line(line, options):
+    """Returns what is recorded of a line, by phase.
+
+    All its algorithms take turns.
+    """
+    is_gpu = "GPU" in options.device
     layer, *both = steps(line, "auto")
     functions = {"auto": both}
     for name in line.algorithms()[1:]:
-        other, *both = steps(line, name)
-        if not is_hopeless(other.plan, layer.plan):
+        _, *both = steps(line, name)
+        if not is_hopeless(both[1], functions["auto"][1]):
             functions[name] = both
     algorithms = {*functions}
-    if with_baselines:
-        functions |= baselines.steps(line)
+    if options.baselines:
+        functions |= baselines.steps(line, "cuda" if is_gpu else "cpu")
     plans = {"forward": layer.inference_plan, "training": layer.plan}
     found = {}
     for index, (phase, plan) in enumerate(plans.items()):
         chosen = {name: both[index] for name, both in functions.items()}
+        if is_gpu:
+            chosen = {
+                x: functools.partial(_synced, y) for x, y in chosen.items()
+            }
         found[phase] = {
             "plan": str(plan),
             "operations": plan.operations * line.batch,
-            "seconds": timing.turns(chosen, seconds),
+            "seconds": timing.turns(chosen, options.seconds),
         }
     child = "benchmarks.layers.speed:memory"
     found["training"]["mebibytes"] = {
         name: timing.in_child(child, LINES.index(line), name)
         for name in ("auto", "einsum")
-        if name in algorithms
+        if name in algorithms and not is_gpu
     }
     return found
 
 
+def _synced(function):
+    function()
+    tf.test.experimental.sync_devices()
+
+
 def memory(number, implementation):
-    """MiB of the first training step of a line, in a process of its own."""
+    """Returns MiB of the first training step of a line, in its own process."""
     return timing.peak_megabytes(steps(LINES[number], implementation)[2])
 
 
 def matrix_rate():
-    """Operations per second of a large float32 product on this machine."""
+    """Returns operations per second of a large float32 product."""
     size = 2048
     matrix = tf.random.normal([size, size])
     product = tf.function(lambda: tf.matmul(matrix, matrix), autograph=False)
-    taken = timing.turns({"product": product}, 0, least=9)["product"]
+    synced = functools.partial(_synced, product)
+    taken = timing.turns({"product": synced}, 0, least=9)["product"]
     return 2 * size**3 / timing.median(taken)
+
+
+def steps_of_lines():
+    """Returns what the process of a commit runs, see `timing.serve`."""
+    built = functools.lru_cache(1)(lambda line: steps(line, "auto")[1:])
+
+    def step_of(request):
+        number, phase = map(int, request.split())
+        return built(LINES[number])[phase]
+
+    return step_of
+
+
+def compare_commits(before, only, seconds):
+    """Prints how many times as long this checkout takes as a commit."""
+    child = "benchmarks.layers.speed:steps_of_lines"
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(
+            ["git", "archive", before, "lambdanet_tf"],
+            cwd=records.ROOT,
+            check=True,
+            capture_output=True,
+        )
+        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+            files.extractall(folder, filter="data")
+        workers = timing.Worker(child, root=folder), timing.Worker(child)
+        with workers[0], workers[1]:
+            for number, line in enumerate(LINES):
+                for index, phase in enumerate(PHASES):
+                    if only not in line.name:
+                        continue
+                    calls = {
+                        x: functools.partial(x.run, f"{number} {index}")
+                        for x in workers
+                    }
+                    taken = timing.turns(calls, seconds, LEAST, clock=False)
+                    middle, low, high = timing.ratio(*taken.values())
+                    text = f"{middle:.3f} ({low:.3f} to {high:.3f})"
+                    print(f"{line.name}, {phase}: {text}", flush=True)
 
 
 def main(arguments=None):
     recorder, options = records.start(
-        "layers", __doc__, arguments, seconds=5.0, baselines=False
+        "layers",
+        __doc__,
+        arguments,
+        seconds=5.0,
+        baselines=False,
+        device="CPU:0",
+        before="",
     )
-    rate = matrix_rate()
-    for line in LINES:
-        case = {"layer": line.name, "batch": line.batch}
-        if options.only not in line.name:
-            continue
-        if recorder.known({**case, "phase": "training"}):
-            continue
-        found = time_line(line, options.baselines, options.seconds)
-        for phase, row in found.items():
-            recorder.note({**case, "phase": phase}, matrix_rate=rate, **row)
+    if options.before:
+        compare_commits(options.before, options.only, options.seconds)
+        return
+    with tf.device(options.device):
+        rate = matrix_rate()
+        for line in LINES:
+            case = {"layer": line.name, "batch": line.batch}
+            if "CPU" not in options.device:
+                case["device"] = options.device
+            if options.only not in line.name:
+                continue
+            if recorder.known({**case, "phase": "training"}):
+                continue
+            for phase, row in time_line(line, options).items():
+                recorder.note({**case, "phase": phase}, matrix_rate=rate, **row)
 
 
 if __name__ == "__main__":

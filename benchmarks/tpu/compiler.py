@@ -5,6 +5,7 @@ text becomes a portable artifact, which `exported` makes callable. That is not
 documented: the versions are pinned in requirements/tpu-compile.txt.
 """
 
+import dataclasses
 import importlib
 import math
 import os
@@ -21,11 +22,12 @@ os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "true")
 
 import jax
+import jax.export
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import topologies
 from jax.extend.mlir.dialects import stablehlo
 
-from benchmarks.gpu.measure import exported
 from benchmarks.tpu.outcome import refusal
 from benchmarks.tpu.programs import CHIPS
 
@@ -40,7 +42,7 @@ def compile_for(text, topology):
     chips = topologies.get_topology_desc(platform="tpu", topology_name=topology)
     core = jax.sharding.SingleDeviceSharding(chips.devices[0])
     inputs, outputs = signature(text)
-    step = exported(artifact(text), inputs, outputs, platforms=["tpu"])
+    step = exported(artifact(text), inputs, outputs)
     arguments = [
         jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=core) for x in inputs
     ]
@@ -63,8 +65,26 @@ def compile_for(text, topology):
     }
 
 
-def artifact(text, version="current"):
-    """The portable artifact of a text, of the current or "minimum" version."""
+def exported(module, inputs, outputs):
+    """Returns a program that TensorFlow wrote, as `jax.export` has it.
+
+    It knows how to call a module, not how to read one: the artifact takes the
+    place of that of a stub with the same arguments.
+    """
+    stub = jax.export.export(
+        jax.jit(lambda *_: tuple(jnp.zeros(x.shape, x.dtype) for x in outputs)),
+        platforms=["tpu"],
+    )(*inputs)
+    return dataclasses.replace(
+        stub,
+        fun_name="step",
+        mlir_module_serialized=module,
+        module_kept_var_idx=tuple(range(len(inputs))),
+    )
+
+
+def artifact(text):
+    """Returns the portable artifact of a text."""
     # The one operation of another dialect; it stands for an identity.
     text = re.sub(
         r"= mhlo\.copy (%\w+)(?: \{[^\n]*?\})? : (tensor<[^>]*>)",
@@ -72,8 +92,8 @@ def artifact(text, version="current"):
         text,
     )
     text = re.sub(r'dense<"0x(\w+)">(?= : tensor<((?:\d+x)+)i1>)', _bytes, text)
-    number = getattr(stablehlo, f"get_{version}_version")()
-    return stablehlo.serialize_portable_artifact_str(text, number)
+    version = stablehlo.get_current_version()
+    return stablehlo.serialize_portable_artifact_str(text, version)
 
 
 def _bytes(found):

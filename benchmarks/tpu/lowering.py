@@ -30,20 +30,15 @@ PASSES = 3
 
 
 def lower(key):
-    """The StableHLO of one of `PROGRAMS`; see `lower_program`."""
-    return lower_program(PROGRAMS[key])
-
-
-def lower_program(program, device="tpu"):
-    """The StableHLO of a program for a device, and what is expected of it.
+    """Returns the StableHLO of one of `PROGRAMS`, and what is expected of it.
 
     `counted_flops` are the products that `lambdanet_tf.analysis` counts, for
     the batch, three times for training; `algorithms`, how often each is used;
     `without_kernel` and `double`, see `benchmarks.tpu.operations`.
     """
-    tf.keras.backend.clear_session()
+    program = PROGRAMS[key]
     tf.keras.mixed_precision.set_global_policy(program.precision)
-    with planning_for(device):
+    with planning_for("tpu"):
         make = _recipe_step if program.recipe else _layer_step
         model, step, arguments = make(program)
         compiled = tf.function(step, jit_compile=True)

@@ -2,8 +2,6 @@
 
 import collections
 import dataclasses
-import itertools
-import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -121,9 +119,6 @@ PAPERS_ORDER = {
     x: vanilla(x, implementation="einsum") for x in PATTERNS if "L" in x
 }
 
-# What `auto` takes on a TPU, but `conv2d`, which compiles for minutes.
-DRAWN_ALGORITHMS = ("query_first", "lambda_first", "fourier_tpu")
-_ALGORITHMS = ("auto", *DRAWN_ALGORITHMS, "einsum")
 # Map, channels and batch as in c4, in its first block and in c2 of a ResNet-50
 # for 224 px. On larger maps the best algorithm depends on the batch.
 _PLACES = (
@@ -133,33 +128,7 @@ _PLACES = (
     (28, 256, TIMED),
     (56, 64, TIMED),
 )
-LAYERS = tuple(
-    _layer(algorithm, *place) for place in _PLACES for algorithm in _ALGORITHMS
-)
-
-
-def _draw(generator):
-    """A layer drawn at random, by each of `DRAWN_ALGORITHMS`."""
-    side = round(10 * 6.4 ** generator.random())
-    heads = generator.choice([4, 8])
-    filters = heads * generator.choice([16, 32, 64, 128])
-    batch = generator.choice([8, 32, 128])
-    changes = {
-        "scope": generator.choice([None, 7, 15, 23]),
-        "num_heads": heads,
-        "key_dim": generator.choice([8, 16, 32]),
-        "intra_depth": generator.choice([1, 1, 1, 4]),
-    }
-    lambdas = filters // heads * changes["key_dim"]
-    if batch * side**2 * lambdas > 1e8:  # position lambdas
-        return _draw(generator)
-    place = side, filters, batch
-    return tuple(_layer(x, *place, **changes) for x in DRAWN_ALGORITHMS)
-
-
-# For `benchmarks.tpu.choices`.
-_GENERATOR = random.Random(7)
-DRAWN = tuple(_draw(_GENERATOR) for _ in range(20))
+LAYERS = tuple(_layer("auto", *place) for place in _PLACES)
 
 PROGRAMS = {
     x.key: x
@@ -167,6 +136,5 @@ PROGRAMS = {
         *NETWORKS,
         *PAPERS_ORDER.values(),
         *LAYERS,
-        *itertools.chain(*DRAWN),
     )
 }

@@ -47,7 +47,7 @@ def _regret(found):
     ]
     worst = max(row.regret for row in rows)
     return "; ".join(figures), (
-        f"single layers up to {worst:.2f}. The row for GPUs was not measured"
+        f"single layers up to {worst:.2f}. On GPUs nothing was measured"
     )
 
 

@@ -6,7 +6,6 @@ from benchmarks import views
 from benchmarks.networks.paper_memory import table_4_gib
 from benchmarks.timing import median
 from benchmarks.timing import spread
-from benchmarks.views import tpu
 
 NAIVE = ("einsum", "conv2d", "depthwise")  # the algorithms of other packages
 BASELINES = ("timm conv", "timm table", "lucidrains")
@@ -108,12 +107,12 @@ def _sentence(rows):
 
 @views.view("engine.png")
 def overview(found):
-    """On CPUs each line against others; on TPUs estimates and the paper."""
+    """Each line against other implementations."""
     lines = [
         pair for pair in _lines(found) if times_auto(pair[0], NAIVE + BASELINES)
     ]
-    made, ((*axes, right),) = views.figure(
-        15, 0.36 * len(lines) + 1.8, columns=3, width_ratios=[1.3, 1.3, 1]
+    made, (axes,) = views.figure(
+        11, 0.36 * len(lines) + 1.8, columns=2, sharey=True
     )
     labels = [
         f"{row.layer}  [{row.plan.partition('(')[0].partition(':')[0]}]"
@@ -127,7 +126,6 @@ def overview(found):
         views.bars(axis, labels, groups)
         axis.set(xscale="log", title=f"CPU, {rows[0].phase}")
         axis.set_xlabel("time of others as a multiple of auto's (log scale)")
-        labels = [""] * len(lines)
     largest = max(axis.get_xlim()[1] for axis in axes)
     end = next(tick for tick in _TICKS if tick >= largest)
     for axis in axes:
@@ -135,7 +133,6 @@ def overview(found):
         axis.set_xlim(_TICKS[0], end)
         axis.set_ylim(len(lines) + 1, -0.6)  # with room for the legend
     axes[0].legend(loc="lower right", fontsize=8)
-    tpu.draw_patterns(right, found)
     return made
 
 

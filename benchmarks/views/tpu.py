@@ -63,40 +63,6 @@ def measured(found):
     return rows
 
 
-def throughputs(found):
-    """Training images per second of Table 12's networks, relative to CCCC's.
-
-    By pattern: the paper's measurement, and those of the engine's choice by the
-    estimate and by the cycles.
-    """
-    results = indexed(found)
-    times = {
-        x: (1 / paper, *(figure(result) for figure in FIGURES.values()))
-        for x, paper in programs.PATTERNS.items()
-        if (result := of(programs.vanilla(x), results)).status == "ok"
-    }
-    return {
-        pattern: [
-            base / own for base, own in zip(times["CCCC"], x, strict=True)
-        ]
-        for pattern, x in times.items()
-    }
-
-
-def draw_patterns(axis, found):
-    """Bars of the throughput of Table 12's networks, relative to CCCC's."""
-    shares = throughputs(found)
-    del shares["CCCC"]
-    names = ("paper", "estimate", "cycles")
-    groups = dict(zip(names, zip(*shares.values(), strict=True), strict=True))
-    drawn = views.bars(axis, list(shares), groups, ("C2", "C3", "#ee9999"))
-    for name in names:
-        axis.bar_label(drawn[name], fmt="%.2f", padding=3, fontsize=8)
-    axis.set(xlim=(0, 1.2), title="ResNet-50 on TPUv3: paper, compiler")
-    axis.set_xlabel("training images per second, relative to CCCC")
-    axis.legend(loc="lower right", fontsize=8)
-
-
 def fit(pairs):
     """Fits one factor to (estimate, measured) pairs.
 
@@ -215,35 +181,6 @@ def _orders(results):
     return views.listing(rows, columns)
 
 
-@views.view("tpu_compile.md#layers")
-def layers(found):
-    results, rows = indexed(found), []
-    for program, chip in itertools.product(programs.LAYERS, CHIPS):
-        if not (row := of(program, results, chip)):
-            continue
-        name = row.name.partition(",")[0]
-        if name == "auto" and "algorithms" in row:
-            name = f"auto: {_algorithms(row)}"
-        shown = _shown(row, good="compiles")
-        rows.append(
-            views.Row(shown, name=name, channels=row.changes["filters"])
-        )
-    columns = {
-        "map": "{px}",
-        **views.fields("channels", "batch"),
-        "algorithm": "{name}",
-        "TPU": "{chip}",
-        "result": "{result}",
-        "seconds": "{compile_seconds:.0f}",
-        "temporaries, MiB": "{temporaries:.0f/MiB}",
-        "operations, GFLOP": "{flops:.1f/G}",
-        "bytes moved, MiB": "{bytes_accessed:.0f/MiB}",
-        "estimate, ms": "{estimate}",
-        "cycles, million": "{cycles:.2f/M}",
-    }
-    return views.listing(rows, columns)
-
-
 @views.view("tpu_compile.md#calibration")
 def calibration(found):
     rows = measured(found)
@@ -291,107 +228,6 @@ def calibration_picture(found):
         axis.grid(alpha=0.3, which="both")
         axis.legend(loc="upper left")
     return made
-
-
-@views.view("tpu_compile.md#floor")
-def floor(found):
-    results, shares = indexed(found), throughputs(found)
-    plain, rows = estimate(of(programs.vanilla("CCCC"), results)), []
-    for row in found["tpu_floor"]:
-        pattern = row.name.removeprefix("ResNet50 ")
-        if pattern in shares:
-            row["papers"], row["ours"], _ = shares[pattern]
-            row["own"] = estimate(of(programs.vanilla(pattern), results))
-            row["ratio"] = row.own / row.floor["all"]
-            row["least"] = plain / row.floor["all"]
-            rows.append(row)
-    columns = {
-        "network": "{name}",
-        "estimate, ms": "{own:.1f/ms}",
-        "floor, ms": "{floor[all]:.1f/ms}",
-        "estimate / floor": "{ratio:.2f}",
-        "floor of its lambda layers, ms": "{floor[lambda]:.1f/ms}",
-        "throughput over CCCC's: paper": "{papers:.2f}",
-        "by the estimates": "{ours:.2f}",
-        "this floor, CCCC's estimate": "{least:.2f}",
-    }
-    return views.listing(rows, columns)
-
-
-MEASURES = {
-    "estimate": estimate,
-    "cycles": lambda x: x["cycles"],
-    "mean of both": lambda x: math.sqrt(estimate(x) * x["cycles"]),
-}
-
-
-def drawn(found, measure):
-    """Layers drawn at random that were compiled, by chip.
-
-    They are records of `tpu_choices` with `figures`, what one of `MEASURES`
-    gives of each algorithm, the `best` one and the `regret`.
-    """
-    results, rows = indexed(found), {}
-    for chip, row in itertools.product(CHIPS, found["tpu_choices"]):
-        row, group = views.Row(row), {}
-        for algorithm, name in row.names.items():
-            group[algorithm] = results.get((name, row.px, row.batch, chip), {})
-        if all(x.get("status") == "ok" for x in group.values()):
-            figures = {x: MEASURES[measure](y) for x, y in group.items()}
-            row["figures"] = figures
-            row["best"] = min(figures, key=figures.get)
-            row["regret"] = figures[row.value] / figures[row.best]
-            rows.setdefault(chip, []).append(row)
-    return rows
-
-
-def _layer(row):
-    """A drawn layer in words."""
-    layer = views.Row(row.layer)
-    more = f", u={layer.intra_depth}" if layer.intra_depth > 1 else ""
-    return (
-        f"d={layer.filters}, scope {layer.scope or 'global'}, "
-        f"h={layer.num_heads}, k={layer.key_dim}{more}"
-    )
-
-
-@views.view("tpu_compile.md#regret")
-def regret(found):
-    lines = []
-    for measure in MEASURES:
-        for chip, rows in drawn(found, measure).items():
-            worst = max(rows, key=lambda row: row.regret)
-            lines.append(
-                f"{chip}, by the {measure}: "
-                f"{views.regrets([row.regret for row in rows])}, worst "
-                f"{worst.regret:.2f} ({worst.value} for {worst.best}, batch "
-                f"{worst.batch})."
-            )
-    chip, rows = next(iter(drawn(found, "estimate").items()))
-    columns = {
-        "map": "{px}",
-        "batch": "{batch}",
-        "layer": _layer,
-        **{f"{x}, ms": f"{{figures[{x}]:.2f/ms}}" for x in rows[0].figures},
-        "`auto` takes": "{value}",
-        "regret": "{regret:.2f}",
-    }
-    return views.page(
-        "![Distribution](tpu_regret.png)",
-        "\n".join(lines),
-        f"Estimates for {chip}:",
-        views.listing(rows, columns),
-    )
-
-
-@views.view("tpu_regret.png")
-def regret_picture(found):
-    lists = {
-        f"{chip}, {measure}": [row.regret for row in rows]
-        for measure in MEASURES
-        for chip, rows in drawn(found, measure).items()
-    }
-    return views.steps(lists, "Layers drawn at random")
 
 
 def _image_seconds(rows, figure):

@@ -3,15 +3,13 @@
 import dataclasses
 import functools
 import importlib
-import os
 import shlex
-import subprocess
 
 import numpy as np
 import pytest
 
 from benchmarks import records
-from benchmarks.gpu import report as gpu_report
+from benchmarks.layers import speed
 from benchmarks.layers.attention import Case
 from benchmarks.layers.speed import Line
 from benchmarks.networks import comparison
@@ -31,8 +29,6 @@ rounding 3 output layers.rounding --only einsum
 regret 2 regret layers.regret --number 1 --seconds 0
 attention 2 seconds layers.attention --time --only 'axial attention' \
     --batch 2 --seconds 0
-versions 2 seconds layers.versions --before HEAD \
-    --only '14x14, d=64, scope 5, k=32' --seconds 0
 networks 10 seconds networks.speed --batch 2 --size 8 --seconds 0
 floor 1 operations networks.floor --batch 2 --size 8 --seconds 0
 timm 4 seconds networks.timm_speed --batch 1 --only LambdaResNet26T
@@ -49,7 +45,6 @@ mixers 4 score studies.mixers --only 'segmentation, convolution 3x3' \
     --seeds 1 --steps 1
 training 20 images_per_second training.speed
 tpu 7 message tpu.compile --only LambdaResNet --chips v3
-tpu_choices 20 value tpu.choices
 """
 
 tiny_network = functools.partial(
@@ -129,8 +124,8 @@ INSTEAD = {
     "tpu": {"tpu.compile.compile_in_child": lambda *_: TOO_LARGE},
 }
 # Others measure nothing in a second run.
-AGAIN = ("regret", "attention", "versions", "networks", "floor", "exports")
-QUICK = ("rounding", "timm", "runtimes", "training", "tpu", "tpu_choices")
+AGAIN = ("regret", "attention", "networks", "floor", "exports")
+QUICK = ("rounding", "timm", "runtimes", "training", "tpu")
 MARKS = {**dict.fromkeys(QUICK, ()), "mixers": pytest.mark.thorough}
 CASES = [
     pytest.param(x, id=x[0], marks=MARKS.get(x[0], pytest.mark.slow))
@@ -141,8 +136,6 @@ CASES = [
 @pytest.mark.parametrize("words", CASES)
 def test_a_script_appends_its_records(words, tmp_path, monkeypatch):
     topic, least, measured, script, *arguments = words
-    if topic == "versions" and not (records.ROOT / ".git").exists():
-        pytest.skip("no checkout of git")
     for name, value in INSTEAD.get(topic, {}).items():
         monkeypatch.setattr(f"benchmarks.{name}", value)
     arguments = [word.format(tmp_path) for word in arguments]
@@ -153,6 +146,18 @@ def test_a_script_appends_its_records(words, tmp_path, monkeypatch):
     cases = {records.key(row["case"]) for row in rows}
     assert int(least) <= len(cases) == len(rows)
     assert measured in rows[-1]
+
+
+@pytest.mark.slow
+def test_two_commits_are_timed_in_turns(monkeypatch, capfd):
+    if not (records.ROOT / ".git").exists():
+        pytest.skip("no checkout of git")
+    monkeypatch.setattr(speed, "LINES", speed.LINES[:1])
+    speed.main(["--before", "HEAD", "--seconds", "0"])
+    lines = capfd.readouterr().out.splitlines()
+    assert [x.rpartition(":")[0] for x in lines] == [
+        f"{speed.LINES[0].name}, {phase}" for phase in speed.PHASES
+    ]
 
 
 def test_the_search_never_sees_a_test_image(tmp_path, rng):
@@ -174,39 +179,3 @@ def test_the_search_never_sees_a_test_image(tmp_path, rng):
     np.testing.assert_array_equal(final[0], search[0])
     for expected, found in zip(arrays[2:], final[2:], strict=True):
         np.testing.assert_array_equal(found, expected)
-
-
-LOWER = """
-import pathlib
-from benchmarks.gpu import programs
-from benchmarks.tpu.lowering import recipe_and_network
-from benchmarks.tpu.programs import Program
-for program, _ in programs.NETWORKS:
-    recipe_and_network(program)
-entries = []
-for name in ("lambda_first", "query_first"):
-    changes = {"filters": 16, "scope": 3, "implementation": name}
-    program = Program(name, "", changes, 5, 2, "float32", training=False)
-    entries.append(programs.Entry("tiny layer", name, program))
-programs.write(pathlib.Path("programs.zip"), entries)
-"""
-
-
-@pytest.mark.slow
-def test_a_program_for_gpus_is_lowered_measured_and_appended(tmp_path):
-    python = records.ROOT / ".venv-tpu/bin/python"
-    if not python.exists():
-        pytest.skip("needs jax beside TensorFlow: make .venv-tpu/.tpu")
-    measure = records.ROOT / "benchmarks/gpu/measure.py"
-    changes = {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(records.ROOT)}
-    for words in (["-c", LOWER], [measure, "programs.zip", "gpu.json"]):
-        subprocess.run(
-            [python, *words], check=True, cwd=tmp_path, env=os.environ | changes
-        )
-    gpu_report.main([str(tmp_path / "gpu.json"), "--results", str(tmp_path)])
-    (row,) = records.read("gpu", tmp_path)
-    assert row["failures"] == {}
-    names = {line["contestant"] for line in row["lines"]}
-    assert names >= {"lambda_first", "query_first"}
-    for line in row["lines"]:
-        assert 0 < line["fastest"] <= line["median"] <= line["slowest"]
