@@ -414,7 +414,13 @@ def _summary(arguments):
     parser.add_argument(
         "model", help="a network of lambdanet_tf.models, or a .keras file"
     )
-    config.add_model_arguments(parser)
+    parser.add_argument(
+        "--model-arguments",
+        type=config.json_object,
+        default={},
+        metavar="JSON",
+        help=config.MODEL_ARGUMENTS,
+    )
     parser.add_argument(
         "--size",
         type=config.integer,

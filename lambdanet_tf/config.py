@@ -13,8 +13,8 @@ Nothing here imports TensorFlow.
 import argparse
 import dataclasses
 import json
-import math
 import os
+import re
 import sys
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -35,17 +35,6 @@ EXIT_PIPE = 141
 
 MODEL_ARGUMENTS = 'keyword arguments of the network, as {"classes": 10}'
 
-# What flags of former versions are called now.
-_RENAMED = {
-    "--arguments": "--model-arguments",
-    "--changes": "--model-arguments",
-    "--channels": """--model-arguments '{"input_shape": [H, W, C]}'""",
-    "--classes": """--model-arguments '{"classes": N}'""",
-    "--network": "--model",
-    "--run": "--run-dir",
-    "--runs": "--runs-dir",
-}
-
 
 def field(
     default: Any,
@@ -62,14 +51,14 @@ def field(
 
     Args:
         default: an int, a float, a bool, a str, a dict or None.
-        help: what `--help` says.
-        low: least allowed number.
-        high: largest allowed number.
-        below: number that the value must stay below.
+        help: the description that `--help` shows.
+        low: the least allowed number.
+        high: the largest allowed number.
+        below: the number that the value must stay below.
         choices: the allowed texts.
-        metavar: what stands for the value in the help; one of each int for
-            the kind tuple.
-        kind: type of the values, if the default is None.
+        metavar: the placeholder of the value in the help; a tuple of them for
+            a field of several integers.
+        kind: the type of the value, if the default is None.
 
     Returns:
         What `dataclasses.field` returns.
@@ -90,33 +79,20 @@ def field(
 
 @users_input()
 def check(instance: Any) -> None:
-    """Raises a `UserError` unless all fields have allowed values.
+    """Raises a `UserError` unless all declared fields have allowed values.
 
-    Numbers of NumPy become Python's, and tuples in dictionaries lists: what
-    JSON gives back is equal.
+    Dictionaries and NumPy's numbers become what JSON returns for them.
     """
     check_types(instance)
     for each in _declared(type(instance)):
-        value = _plain(getattr(instance, each.name))
-        if value is None:
+        value = getattr(instance, each.name)
+        if value is None or each.metadata["kind"] is tuple:
             continue
-        object.__setattr__(instance, each.name, value)
+        text = json.dumps(value, default=lambda number: number.tolist())
+        object.__setattr__(instance, each.name, json.loads(text))
         if each.metadata["choices"]:
             one_of(each.name, value, each.metadata["choices"])
         _check_bounds(each.name, value, each.metadata)
-
-
-def _plain(value):
-    """A value with numbers, lists and texts as JSON gives them back."""
-    if isinstance(value, Mapping):
-        return {key: _listed(x) for key, x in value.items()}
-    return getattr(value, "tolist", lambda: value)()
-
-
-def _listed(value):
-    if isinstance(value, (list, tuple)):
-        return [_listed(x) for x in value]
-    return _plain(value)
 
 
 def replace(instance: Any, changes: Mapping[str, Any]) -> Any:
@@ -149,11 +125,8 @@ def add_flags(
     for each in _declared(cls):
         kind, text = each.metadata["kind"], each.metadata["help"]
         default = {each.name: each.default, **(defaults or {})}[each.name]
-        is_explained = not default and "(0:" in text
-        is_shown = isinstance(default, int | float | str) and default != ""
-        if is_shown and not is_explained:
-            default = str(default).lower() if kind is bool else default
-            text = f"{text} ({default})"
+        if isinstance(default, int | float | str) and f"{default}":
+            text = f"{text} (default: {default})"
         how: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
         if kind is not bool:
             reader, metavar = _READERS[kind]
@@ -167,17 +140,6 @@ def add_flags(
             help=text.replace("%", "%%"),
             **how,
         )
-
-
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds `--model-arguments` to the flags of a command without a recipe."""
-    parser.add_argument(
-        "--model-arguments",
-        type=json_object,
-        default={},
-        metavar="JSON",
-        help=MODEL_ARGUMENTS,
-    )
 
 
 def given(namespace: argparse.Namespace, cls: type) -> dict[str, Any]:
@@ -200,31 +162,18 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     def parse(self, arguments: Sequence[str] | None) -> argparse.Namespace:
-        """Parses a command line.
-
-        Args:
-            arguments: None for that of this process.
+        """Parses a command line, that of this process if None is given.
 
         Raises:
             UserError: if it is wrong.
         """
-        words = sys.argv[1:] if arguments is None else arguments
-        for word in words:
-            if not _is_utf8(word):
-                raise UserError(
-                    "Names of files must be UTF-8: TensorFlow reads no others. "
-                    f"Received: {ascii(word)}."
-                )
-        namespace, unknown = self.parse_known_args(words)
-        for word in unknown:
-            if word.startswith("-"):
-                flag = word.split("=", maxsplit=1)[0]
-                if flag in _RENAMED:
-                    raise UserError(f"{flag} is {_RENAMED[flag]} now.")
-                hint = nearest_flag(flag, self._option_string_actions)
-                raise UserError(f"Unknown argument {flag!r}.{hint}")
+        namespace, unknown = self.parse_known_args(arguments)
         if unknown:
-            raise UserError(f"Unexpected argument {unknown[0]!r}.")
+            flag = unknown[0].split("=", maxsplit=1)[0]
+            hint = nearest_flag(
+                flag, re.findall("--[a-z-]+", self.format_help())
+            )
+            raise UserError(f"Unknown argument {flag!r}.{hint}")
         return namespace
 
     def error(self, message: str) -> NoReturn:
@@ -234,13 +183,12 @@ class Parser(argparse.ArgumentParser):
 
 def nearest_flag(flag: str, flags: Iterable[str]) -> str:
     """Returns " Did you mean ...?" for a flag, also for its initials, or ""."""
-    name = flag.lstrip("-").replace("_", "-")
-    known = [f for f in flags if f.startswith("--") and f[:5] != "--no-"]
-    for candidate in reversed(known) if len(name) > 1 else ():
-        initials = "".join(part[0] for part in candidate[2:].split("-"))
-        if name.replace("-", "") == initials:
-            return f" Did you mean {candidate!r}?"
-    return did_you_mean("--" + name, known)
+    name = "--" + flag.lstrip("-").replace("_", "-")
+    for known in flags:
+        initials = "".join(word[0] for word in known.strip("-").split("-"))
+        if name == f"--{initials}" and len(initials) > 1:
+            return f" Did you mean {known!r}?"
+    return did_you_mean(name, flags)
 
 
 def program(command: str) -> str:
@@ -262,10 +210,9 @@ def run(action: Callable[[], int], prog: str) -> int:
     """
     # TensorFlow's C++ reports, among others, an error for a missing GPU.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    _prepare_output()
     try:
         return action()
-    except BrokenPipeError:  # Who read the output, as `head`, has gone.
+    except BrokenPipeError:  # The reader of the output, as `head`, has gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_PIPE
     except KeyboardInterrupt:
@@ -276,54 +223,31 @@ def run(action: Callable[[], int], prog: str) -> int:
         return EXIT_USAGE
 
 
-def _prepare_output():
-    """Gives output a place where it was closed, and letters that it lacks."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
-            nothing = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-            setattr(sys, name, nothing)
-        elif hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-
-
 def integer(text: str) -> int:
     """Reads a whole number, also one like 1e3."""
-    if float(text) % 1 or abs(float(text)) >= 2**63:
+    if float(text) % 1:
         raise ValueError(text)
     return int(float(text))
-
-
-def words(text: str) -> str:
-    """Reads a text; a shell leaves the "~" of `--run-dir=~/x` alone."""
-    return os.path.expanduser(text) if text.startswith("~/") else text
 
 
 def json_object(text: str) -> dict[str, Any]:
     """Reads a JSON object."""
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
-        value = None
-    if not isinstance(value, dict):
+        return dict(json.loads(text))
+    except (TypeError, ValueError):
         raise argparse.ArgumentTypeError(
             f"must be a JSON object. Received: {text!r}."
-        )
-    return value
+        ) from None
 
 
-_READERS = {
+# A shell leaves the "~" of `--run-dir=~/x` alone.
+_READERS: dict[type, tuple[Callable[[str], Any], str]] = {
     int: (integer, "N"),
     float: (float, "X"),
-    str: (words, "TEXT"),
+    str: (os.path.expanduser, "TEXT"),
     dict: (json_object, "JSON"),
-    tuple: (integer, None),
+    tuple: (integer, ""),
 }
-
-
-def _is_utf8(word):
-    """Whether a word was UTF-8; Python keeps other bytes as surrogates."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in word)
 
 
 def _declared(cls):
@@ -331,21 +255,16 @@ def _declared(cls):
 
 
 def _check_bounds(name, value, bounds):
+    """Raises a `ValueError` for a number that is too small or too large."""
     low, high, below = (bounds[key] for key in ("low", "high", "below"))
-    fits = (
-        (low is None or value >= low)
-        and (high is None or value <= high)
-        and (below is None or value < below)
-    )
-    is_finite = not isinstance(value, float) or math.isfinite(value)
-    if fits and is_finite:
-        return
-    if not is_finite:
-        allowed = "be finite"
-    elif high is not None:
-        allowed = f"lie between {low} and {high}"
+    if high is not None:
+        fits, allowed = low <= value <= high, f"lie between {low} and {high}"
     elif below is not None:
+        fits = low <= value < below
         allowed = f"be at least {low} and below {below}"
     else:
-        allowed = f"be at least {low}"
-    raise UserError(f"`{name}` must {allowed}. Received: {name}={value!r}.")
+        fits, allowed = low is None or value >= low, f"be at least {low}"
+    if not fits:
+        raise ValueError(
+            f"`{name}` must {allowed}. Received: {name}={value!r}."
+        )

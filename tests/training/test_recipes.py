@@ -69,7 +69,6 @@ FOREIGN += ['{"recipe": null}', '{"name": ["x"]}']
         ({"epoch": 3}, r"Unknown field 'epoch'\. Did you mean 'epochs'"),
         ({"epochs": "many"}, "`epochs` must be int.*'many'"),
         ({"epochs": 0}, "`epochs` must be at least 1"),
-        ({"learning_rate": float("inf")}, "`learning_rate` must be finite"),
         ({"dropout_rate": 1.0}, "must be at least 0 and below 1"),
         ({"zoom": 2.0}, r"`zoom` must lie between 0 and 0\.9"),
         ({"flip": 1}, "`flip` must be bool"),
