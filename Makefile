@@ -93,7 +93,6 @@ format: $(VENV)/.dev  ## Format the code and mend what ruff can mend.
 
 bench: $(VENV)/.dev  ## Time layers, networks, training, exports anew (2 h).
 	$(BIN)/python -m benchmarks.layers.speed $(BENCH_ARGS)
-	$(BIN)/python -m benchmarks.layers.growth
 	$(BIN)/python -m benchmarks.networks.speed
 	$(BIN)/python -m benchmarks.training.speed
 	$(BIN)/python -m benchmarks.serving.exports

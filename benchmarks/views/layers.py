@@ -136,54 +136,6 @@ def overview(found):
     return made
 
 
-@views.view("engine_growth.png")
-def growth(found):
-    """What `auto` takes for images, and measured curves."""
-    maps = [row for row in found["growth"] if row.choices]
-    curves = views.grouped([x for x in found["growth"] if x.curve], "curve")
-    made, axes = views.figure(16, 8.5, rows=2, columns=3)
-    for axis, row in zip(axes[0], maps, strict=False):
-        _draw_choices(axis, row)
-    for axis, ((name,), points) in zip(
-        [axes[0][2], *axes[1]], curves.items(), strict=False
-    ):
-        timed = {
-            label: [
-                (x.at, 1e3 * median(x.seconds[label]))
-                for x in points
-                if label in x.seconds
-            ]
-            for label in points[0].seconds
-        }
-        if "sequence" in name:
-            axis.set_xscale("log", base=2)
-        views.lines(
-            axis,
-            timed,
-            yscale="log",
-            xlabel=name,
-            ylabel="training step, ms (log scale)",
-            title=f"Measured, d={points[0].filters}",
-        )
-    return made
-
-
-def _draw_choices(axis, row):
-    names = sorted({name for line in row.value for name in line})
-    cells = [[names.index(name) for name in line] for line in row.value]
-    image = axis.imshow(
-        cells, origin="lower", aspect="auto", cmap="Set2", vmin=0, vmax=7
-    )
-    axis.set_xticks(range(len(row.maps)), row.maps)
-    axis.set_yticks(range(len(row.scopes)), row.scopes)
-    title = f"What auto chooses for training, d={row.filters}"
-    axis.set(xlabel="map side", ylabel="scope", title=title)
-    for number, name in enumerate(names):
-        color = image.cmap(image.norm(number))
-        axis.plot([], [], "s", color=color, label=name)
-    axis.legend(loc="upper right", fontsize=8)
-
-
 def _drawn(found):
     """Records of layers drawn at random, by draw and phase in words."""
     groups = views.grouped(found["regret"], "draw", "phase")

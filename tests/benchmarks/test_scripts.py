@@ -24,7 +24,6 @@ pytestmark = pytest.mark.once
 # the script with its arguments; {0} is a folder.
 SCRIPTS = """\
 layers 2 mebibytes layers.speed --seconds 0
-growth 4 seconds layers.growth --seconds 0
 rounding 3 output layers.rounding --only einsum
 regret 2 regret layers.regret --number 1 --seconds 0
 attention 2 seconds layers.attention --time --only 'axial attention' \
@@ -77,7 +76,6 @@ INSTEAD = {
         "layers.speed.matrix_rate": lambda: 1e11,
         "timing.in_child": lambda *_: 5.0,
     },
-    "growth": {"layers.growth.CURVES": {"size": [(3, LINE), (4, LINE)]}},
     "rounding": {"layers.rounding.GEOMETRIES": {"3x3": [(3, 5, 1)] * 2}},
     "regret": {"layers.regret.draw_line": lambda generator: LINE},
     "attention": {
