@@ -142,7 +142,7 @@ def in_child(function, *arguments, cores=None, timeout=None):
     """What a function returns in a process of its own.
 
     Args:
-        function: such as "benchmarks.layers.plan_memory:measure".
+        function: such as "benchmarks.layers.speed:memory".
         *arguments: of the function, as JSON.
         cores: how many it may use; all by default.
         timeout: seconds after which it is stopped.

@@ -41,7 +41,7 @@ class Plan:
         table_operations: of the table, once for a batch.
         memory: bytes at the peak of a call, or with `training` of a step with
             its gradients, per example. Counted, and fitted to what is
-            measured on a CPU (`benchmarks.layers.plan_memory`).
+            measured on a CPU.
         table_memory: the same of the table and of libraries, once for a
             batch.
         seconds: estimate for a batch, of 8 if its size is unknown; a figure
