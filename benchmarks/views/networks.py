@@ -64,36 +64,6 @@ def norms(found):
     return _with_head(rows, columns)
 
 
-@views.view("engine.md#floor")
-def floor(found):
-    tables = []
-    for row in found["floor"]:
-        times = {name: median(x) for name, x in row.seconds.items()}
-        products = row.operations / row.matrix_rate
-        moves = row.bytes / row.copy_rate
-        lines = {
-            "CCCC": times["CCCC"],
-            "LLLL": times["LLLL"],
-            "LLLL without position lambdas": times["rest"],
-            f"their products: {row.operations / 1e9:.1f} Gop at "
-            f"{row.matrix_rate / 1e9:.0f} Gop/s": products,
-            f"their largest intermediates: {row.bytes / 1e9:.2f} GB at "
-            f"{row.copy_rate / 1e9:.1f} GB/s": moves,
-            "LLLL, if they cost no more": times["rest"] + products + moves,
-        }
-        columns = {
-            f"{row.batch} images in inference": "{name}",
-            "ms": "{time:.0f/ms}",
-            "throughput / CCCC's": "{share:.2f}",
-        }
-        rows = [views.Row(name=x, time=y) for x, y in lines.items()]
-        for line in rows:
-            if "LLLL" in line.name:
-                line["share"] = times["CCCC"] / line.time
-        tables.append(views.listing(rows, columns))
-    return views.page(*tables)
-
-
 @views.view("engine.md#timm")
 def timm(found):
     rows, sentences = found["timm"], []

@@ -29,7 +29,6 @@ regret 2 regret layers.regret --number 1 --seconds 0
 attention 2 seconds layers.attention --time --only 'axial attention' \
     --batch 2 --seconds 0
 networks 10 seconds networks.speed --batch 2 --size 8 --seconds 0
-floor 1 operations networks.floor --batch 2 --size 8 --seconds 0
 timm 4 seconds networks.timm_speed --batch 1 --only LambdaResNet26T
 comparison 2 parameters networks.comparison --all --batch 2 --seconds 0
 runtimes 1 seconds serving.runtimes --only LLLL --batch 8
@@ -83,11 +82,6 @@ INSTEAD = {
         "layers.attention.stages": lambda n: [Case(n, 3, 16, 2)],
     },
     "networks": {"networks.speed.NETWORKS": TINY},
-    "floor": {
-        "networks.speed.NETWORKS": TINY,
-        "layers.speed.matrix_rate": lambda: 1e11,
-        "networks.floor.copy_rate": lambda: 1e10,
-    },
     "timm": {
         "networks.timm_models.missing": lambda: "",
         "timing.worker_turns": lambda them, _: dict.fromkeys(them, [2.0]),
@@ -122,7 +116,7 @@ INSTEAD = {
     "tpu": {"tpu.compile.compile_in_child": lambda *_: TOO_LARGE},
 }
 # Others measure nothing in a second run.
-AGAIN = ("regret", "attention", "networks", "floor", "exports")
+AGAIN = ("regret", "attention", "networks", "exports")
 QUICK = ("rounding", "timm", "runtimes", "training", "tpu")
 MARKS = {**dict.fromkeys(QUICK, ()), "mixers": pytest.mark.thorough}
 CASES = [
