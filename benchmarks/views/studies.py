@@ -332,21 +332,6 @@ def pseudo_labels(found):
     )
 
 
-views.table(
-    "what_it_learns.md#norms",
-    "learned",
-    {
-        "layer": "`{layer}`",
-        "content": "{content:.2f}",
-        "position": "{position:.2f}",
-        "both": "{both:.2f}",
-        "cosine": "{cosine:+.2f}",
-        "content's share": "{share:.1%}",
-        "before training": "{share_before:.1%}",
-    },
-)
-
-
 METRICS = {
     "boxes AP": "AP",
     "AP50": "AP50",
