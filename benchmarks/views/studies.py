@@ -4,7 +4,6 @@ import functools
 import statistics
 
 from benchmarks import views
-from lambdanet_tf import markdown
 from lambdanet_tf.environment import require
 
 CONFIDENCE = 0.95
@@ -285,31 +284,6 @@ def digits_default(found):
         f"Mean of {len(rows)} seeds: **{share:.2%}** of {rows[0].test_images} "
         f"test images; {_versions(rows[0])}, {rows[0].device}.",
     )
-
-
-FIRST_EPOCH = 3  # from which on validation must follow training
-
-
-@views.view("layers.md#norm")
-def norm_defaults(found):
-    """Percent of validation images by which candidates are worse than exact.
-
-    The worst epoch from `FIRST_EPOCH` on: mean and largest of the seeds.
-    """
-    runs = [row for row in found["norm_defaults"] if row.short is None]
-    names = [x for x in runs[0].epochs[0] if x not in ("training", "exact")]
-    rows = []
-    for case, group in views.grouped(runs, "task", "batch").items():
-        last = [100.0 * run.epochs[-1]["exact"] for run in group]
-        rows.append([*case, f"{statistics.mean(last):.0f} %"])
-        for name in names:
-            values = [
-                100.0 * max(x["exact"] - x[name] for x in late)
-                for late in (run.epochs[FIRST_EPOCH - 1 :] for run in group)
-            ]
-            text = f"{statistics.mean(values):.0f} ({max(values):.0f})"
-            rows[-1].append(text)
-    return markdown.table(rows, ("task", "batch", "exact", *names))
 
 
 @views.view("training.md#pseudo_labels")

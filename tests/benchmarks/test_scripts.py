@@ -37,8 +37,6 @@ formats 1 accuracies serving.formats --epochs 1
 exports 17 percentiles serving.exports --only digits --seconds 0.05
 digits 1 accuracy studies.digits --seeds 1 --epochs 1 --runs {0}/runs
 fashion 6 accuracy studies.fashion --stage small --runs {0}/runs
-norm_defaults 1 epochs studies.norm_defaults --only 'first text' --seeds 1 \
-    --batches 256 --short
 mixers 4 score studies.mixers --only 'segmentation, convolution 3x3' \
     --seeds 1 --steps 1
 training 20 images_per_second training.speed
