@@ -388,16 +388,3 @@ views.table(
     },
     where=lambda row: row.experiment,
 )
-views.table(
-    "keras_hub.md#results",
-    "detection_keras_hub",
-    {
-        "backbone": "{backbone}",
-        "parameters": "{parameters:,}",
-        "of the backbone": "{backbone_parameters:,}",
-        "steps": "{steps}",
-        **_points({name: name for name in ("AP", "AP50", "AP75")}),
-        "minutes": "{seconds:.0f/min}",
-        "CPU minutes": "{cpu_seconds:.0f/min}",
-    },
-)
