@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import data
-from lambdanet_tf.environment import require
 
 SIZE = 128  # pixels, height and width of a scene
 # Scenes of each part.
@@ -25,7 +24,6 @@ _ATTEMPTS = 20
 # background it was scanned on. Clothes are dark in places.
 _THRESHOLDS = {"digits": 0.3}
 _THRESHOLD = 0.08
-_COLORS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#00a0a0")
 
 
 class Scene(NamedTuple):
@@ -73,48 +71,6 @@ def make_scene(rng, pictures, labels, threshold):
     image = np.clip(image, 0, 255).astype(np.uint8)
     boxes = np.array([_box(mask) for mask in masks])
     return Scene(image, np.array(masks), np.array(found), boxes)
-
-
-def draw(axis, scene, texts):
-    image = scene.image.mean(axis=-1, keepdims=True) / 255
-    image = np.repeat(image, 3, axis=-1)
-    colors = require("matplotlib.colors", extra="plot")
-    for number, (mask, box, text) in enumerate(
-        zip(scene.masks, scene.boxes, texts, strict=True)
-    ):
-        color = _COLORS[number % len(_COLORS)]
-        image[mask] = 0.5 * image[mask] + 0.5 * np.array(colors.to_rgb(color))
-        top, left, bottom, right = box
-        axis.plot(
-            [left, right, right, left, left],
-            [top, top, bottom, bottom, top],
-            color=color,
-            linewidth=1.5,
-        )
-        axis.text(
-            left, top, text, fontsize=7, color="white", va="bottom",
-            bbox={"facecolor": color, "edgecolor": "none", "pad": 0.8},
-        )  # fmt: skip
-    axis.imshow(image, extent=(0, image.shape[1], image.shape[0], 0))
-    axis.set(xticks=[], yticks=[], xlim=(0, image.shape[1]))
-    axis.set_ylim(image.shape[0], 0)
-
-
-def picture(scenes, texts, found):
-    """A figure: scenes, and under each what detectors found in it.
-
-    Of each of these the scenes and their texts, by its name.
-    """
-    lines = {"truth": zip(scenes, texts, strict=True), **found}
-    figure = require("matplotlib.figure", extra="plot").Figure(
-        figsize=(2.2 * len(scenes), 2.3 * len(lines)), layout="constrained"
-    )
-    axes = figure.subplots(len(lines), len(scenes), squeeze=False)
-    for row, (name, pairs) in zip(axes, lines.items(), strict=True):
-        row[0].set_ylabel(name)
-        for axis, pair in zip(row, pairs, strict=True):
-            draw(axis, *pair)
-    return figure
 
 
 def _pictures(source):

@@ -5,11 +5,9 @@ import os
 import numpy as np
 import tensorflow as tf
 from official.vision.data import tf_example_builder
-from official.vision.dataloaders import tf_example_decoder
 
 from benchmarks.studies.detection_scenes import PARTS
 from benchmarks.studies.detection_scenes import SIZE
-from benchmarks.studies.detection_scenes import Scene
 from benchmarks.studies.detection_scenes import make_scenes
 from lambdanet_tf import data
 
@@ -43,19 +41,3 @@ def as_example(scene, index):
     builder.add_instance_mask_matrices_feature(scene.masks.astype(np.uint8))
     builder.add_ints_feature("image/object/is_crowd", [0] * len(scene.labels))
     return builder.example
-
-
-def read_scenes(path, number):
-    decoder = tf_example_decoder.TfExampleDecoder(include_mask=True)
-    scenes = []
-    for record in tf.data.TFRecordDataset(path).take(number):
-        found = {k: v.numpy() for k, v in decoder.decode(record).items()}
-        scenes.append(
-            Scene(
-                found["image"],
-                found["groundtruth_instance_masks"] > 0,
-                found["groundtruth_classes"],
-                found["groundtruth_boxes"] * SIZE,
-            )
-        )
-    return scenes

@@ -365,26 +365,3 @@ def _detection_differences(rows):
                 f"average ({views.joined(pairs, '+.1f')}; the "
                 f"95 % t-interval of the mean: ±{interval(pairs):.1f})."
             )
-
-
-views.table(
-    "detection.md#backbones",
-    "detection_sizes",
-    {
-        "backbone": "{backbone}",
-        "parameters, M": "{parameters:.3f/M}",
-        "GFLOPs at 1024 px": "{flops:.1f/G}",
-        "the paper's AP, boxes / masks": "{published}",
-    },
-    where=lambda row: row.backbone,
-)
-views.table(
-    "detection.md#experiments",
-    "detection_sizes",
-    {
-        "experiment": "`{experiment}`",
-        "px": "{px}",
-        "parameters, M": "{parameters:.3f/M}",
-    },
-    where=lambda row: row.experiment,
-)
