@@ -20,8 +20,8 @@ hyperparams = pytest.importorskip("official.modeling.hyperparams")
 segmentation = pytest.importorskip(
     "official.vision.tasks.semantic_segmentation"
 )
-detection_tfrecords = pytest.importorskip(
-    "benchmarks.studies.detection_tfrecords"
+tf_example_decoder = pytest.importorskip(
+    "official.vision.dataloaders.tf_example_decoder"
 )
 garden_weights = pytest.importorskip("lambdanet_tf.garden.weights")
 garden_tasks = pytest.importorskip("tests.support.garden_tasks")
@@ -214,7 +214,9 @@ def test_an_exported_detector_finds_what_the_trained_one_finds(
         anchor_boxes=labels["anchor_boxes"],
         training=False,
     )
-    image = detection_tfrecords.read_scenes(str(records), 1)[0].image[None]
+    record = next(iter(tf.data.TFRecordDataset(str(records))))
+    decoder = tf_example_decoder.TfExampleDecoder(include_mask=True)
+    image = decoder.decode(record)["image"].numpy()[None]
     folder = tmp_path / "export" / "saved_model"
     call = "serving_default", {"inputs": image}, False
     (found,) = standalone.run_standalone(folder, [call])
