@@ -90,17 +90,17 @@ RUNTIMES = {
 }
 
 
-def export(name, folder, size=None, others=("onnx",)):
+def export(name, folder):
     import tensorflow as tf  # noqa: PLC0415
 
     from lambdanet_tf import models  # noqa: PLC0415
     from lambdanet_tf import serving  # noqa: PLC0415
 
     tf.keras.utils.set_random_seed(0)
-    builder, arguments, own = NETWORKS[name]
-    shape = (size or own, size or own, 3)
+    builder, arguments, size = NETWORKS[name]
+    shape = (size, size, 3)
     model = models.build(builder, weights=None, input_shape=shape, **arguments)
-    options = serving.ExportOptions(formats=others)
+    options = serving.ExportOptions(formats=("onnx",))
     place = serving.export_model(model, folder, name, options=options)
     tf.keras.backend.clear_session()
     return place
@@ -110,31 +110,6 @@ def some_images(batch, shape):
     """The same ones whenever asked, of uniform noise."""
     images = np.random.default_rng(0).uniform(0, 255, (batch, *shape))
     return images.astype(np.float32)
-
-
-def fill(recorder, options, networks, measure, **exported):
-    """Records what is measured of exports; makes one if a case needs it.
-
-    Args:
-        recorder: `records.Recorder`.
-        options: of the command line.
-        networks: names of `NETWORKS`.
-        measure: function of a name, its export, batch and seconds.
-        **exported: arguments of `export`.
-    """
-    with tempfile.TemporaryDirectory() as scratch:
-
-        @functools.cache
-        def place(name):
-            return export(name, scratch, **exported)
-
-        recorder.fill(
-            records.cases(network=networks, batch=options.batch),
-            lambda case: measure(
-                *(case["network"], place(case["network"])),
-                *(case["batch"], options.seconds),
-            ),
-        )
 
 
 def measure(name, folder, batch, seconds):
@@ -173,7 +148,16 @@ def main(arguments=None):
     recorder, options = records.start(
         "runtimes", __doc__, arguments, seconds=20.0, batch=BATCHES
     )
-    fill(recorder, options, NETWORKS, measure)
+    cases = records.cases(network=NETWORKS, batch=options.batch)
+    with tempfile.TemporaryDirectory() as scratch:
+        place = functools.cache(lambda name: export(name, scratch))
+        recorder.fill(
+            cases,
+            lambda case: measure(
+                *(case["network"], place(case["network"])),
+                *(case["batch"], options.seconds),
+            ),
+        )
 
 
 if __name__ == "__main__":

@@ -214,16 +214,3 @@ def runtimes(found):
         for name, times in ratios.items()
     ]
     return views.page(views.listing(rows, columns), "\n".join(sentences))
-
-
-@views.view("serving_speed.md#convolutions")
-def convolutions(found):
-    columns = {
-        **views.fields("network", "batch", "convolutions"),
-        "signature, ms": "{seconds[signature]:.1f/ms}",
-        "its convolutions alone, ms": "{seconds[convolutions]:.1f/ms}",
-        "signature / convolutions (95 %)": lambda row: views.interval(
-            ratio_of(row, "convolutions", "signature")
-        ),
-    }
-    return views.listing(found["convolutions"], columns)

@@ -32,7 +32,6 @@ networks 10 seconds networks.speed --batch 2 --size 8 --seconds 0
 timm 4 seconds networks.timm_speed --batch 1 --only LambdaResNet26T
 comparison 2 parameters networks.comparison --all --batch 2 --seconds 0
 runtimes 1 seconds serving.runtimes --only LLLL --batch 8
-convolutions 1 convolutions serving.convolutions --batch 2 --seconds 0.1
 exports 17 percentiles serving.exports --only digits --seconds 0.05
 digits 1 accuracy studies.digits --seeds 1 --epochs 1 --runs {0}/runs
 fashion 6 accuracy studies.fashion --stage small --runs {0}/runs
@@ -90,11 +89,6 @@ INSTEAD = {
     "runtimes": {
         "serving.runtimes.export": lambda name, folder: None,
         "serving.runtimes.measure": lambda *_: {"seconds": SPEEDS},
-    },
-    "convolutions": {
-        "serving.runtimes.NETWORKS": {"tiny": DIGITS},
-        "serving.convolutions.NETWORKS": ("tiny",),
-        "serving.convolutions.SIZE": 28,
     },
     "exports": {
         "serving.exports.BATCHES": (1, 8),
