@@ -11,7 +11,6 @@ protocol is docs/study.md. Each run has a folder of its own; one that was
 interrupted is continued.
 """
 
-import contextlib
 import dataclasses
 import itertools
 import multiprocessing
@@ -26,7 +25,6 @@ import tensorflow as tf
 from benchmarks import records
 from benchmarks import timing
 from benchmarks.networks.speed import compiled_steps
-from benchmarks.studies import delft
 from benchmarks.studies import runs
 from lambdanet_tf import models
 from lambdanet_tf import training
@@ -41,12 +39,10 @@ SEARCH_SEED = 1000  # no seed of a final run
 
 
 class Arm(NamedTuple):
-    """A network and what differs in its training."""
+    """A network and what it is compared with."""
 
     letters: str = "LLL"  # of its blocks in each stage: `specs.LETTERS`
     arguments: dict = {}  # of the network, beside the widths
-    changes: dict = {}  # of the recipe
-    mixes_pixels: bool = False  # before lambda layers, see `delft`
     against: str | None = "lambda layers"  # that it is compared with
 
 
@@ -55,14 +51,6 @@ MAIN = {
     "convolutions": Arm("CCC"),
     "global attention": Arm("AAA"),
     "local attention": Arm("SSS"),
-}
-DELFT = {
-    "pixels mixed": Arm(mixes_pixels=True),
-    "no averages": Arm(changes={"ema_decay": 0.0}),
-    "no averages, decay inverted": Arm(
-        changes={"ema_decay": 0.0, "norm_momentum": delft.INVERTED_DECAY},
-        against="no averages",
-    ),
 }
 # Tables 8 to 12.
 ABLATIONS = {
@@ -84,7 +72,7 @@ ABLATIONS = {
     },
     **{"-".join(letters): Arm(letters) for letters in ("CLL", "CCL", "LCC")},
 }
-SMALL = {**MAIN, **DELFT, **ABLATIONS}
+SMALL = {**MAIN, **ABLATIONS}
 _LOCAL = "lambda layers, scope 7"
 LARGE = {
     _LOCAL: Arm("LL", {"scope": 7}, against=None),
@@ -202,7 +190,6 @@ def recipe(name, stage, data, seed, rate):
         "dropout_rate": 0.0,
         "ema_decay": 0.98,
         "seed": seed,
-        **arm.changes,
     }
     return training.resolve("digits", fields)
 
@@ -275,11 +262,7 @@ def plan(stage, names):
 
 def run(folder, name, stage, data, seed, rate):
     """Trains one network, unless that is done; returns what is recorded."""
-    mixing = contextlib.nullcontext()
-    if stage.arms[name].mixes_pixels:
-        mixing = delft.mixing_lambda_blocks()
-    with mixing:
-        return runs.train(recipe(name, stage, data, seed, rate), folder)
+    return runs.train(recipe(name, stage, data, seed, rate), folder)
 
 
 def run_all(tasks, jobs):
