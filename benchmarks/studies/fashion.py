@@ -174,7 +174,6 @@ def model_arguments(name, stage):
 
 def recipe(name, stage, data, seed, rate):
     """The recipe of a run: the digits' one with what the protocol says."""
-    arm = stage.arms[name]
     fields = {
         "data": data,
         "image_size": stage.image_size,
