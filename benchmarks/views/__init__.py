@@ -198,24 +198,6 @@ def lines(axis, curves, colors=None, **settings):
     axis.legend(frameon=False)
 
 
-def steps(lists, title):
-    """The share of numbers up to each; a curve for each list."""
-    made, ((axis,),) = figure(7, 3.8)
-    for label, values in lists.items():
-        share = [(i + 1) / len(values) for i in range(len(values))]
-        label = f"{label}, {len(values)} layers"
-        axis.step(sorted(values), share, where="post", label=label)
-    axis.set(
-        xlabel="time of auto / time of the fastest algorithm",
-        ylabel="share of layers",
-        title=title,
-        ylim=(0, 1.02),
-    )
-    axis.grid(alpha=0.3)
-    axis.legend(loc="lower right")
-    return made
-
-
 def runs(axis, numbers, place):
     """A point for each run and a line for the mean."""
     axis.plot(numbers, [place] * len(numbers), "o", c="#3366aa", alpha=0.5)

@@ -88,7 +88,6 @@ def timm(found):
             text += f", and is faster for {'; '.join(losing)}"
         sentences.append(f"{text}.")
     return views.page(
-        "![Times of timm over ours](timm_speed.png)",
         views.listing(rows, columns),
         "\n".join(sentences),
     )
@@ -96,40 +95,6 @@ def timm(found):
 
 def of_timm(row):
     return ratio_of(row, "ours", "theirs")
-
-
-@views.view("timm_speed.png")
-def timm_picture(found):
-    """The ratios with their intervals, a panel for each phase."""
-    labels = list(views.grouped(found["timm"], "network", "batch"))
-    height = 0.5 * len(labels) + 1.6
-    made, (axes,) = views.figure(
-        11, height, columns=2, sharex=True, sharey=True
-    )
-    for axis, phase in zip(axes, ("inference", "training"), strict=True):
-        chosen = [row for row in found["timm"] if row.phase == phase]
-        pairs = views.grouped(chosen, "ours", "theirs")
-        for index, ((ours, theirs), rows) in enumerate(pairs.items()):
-            shift = 0.15 * (index - (len(pairs) - 1) / 2)
-            places = [labels.index((x.network, x.batch)) + shift for x in rows]
-            ratios = [of_timm(row) for row in rows]
-            errors = [(m - low, high - m) for m, low, high in ratios]
-            axis.errorbar(
-                [m for m, _, _ in ratios],
-                places,
-                xerr=[*zip(*errors, strict=True)],
-                fmt="o",
-                capsize=3,
-                label=f"{ours} and timm, {theirs}",
-            )
-        axis.axvline(1.0, color="black", linewidth=1)
-        xlabel = "timm's time / ours: above 1, ours is faster"
-        axis.set(title=phase, xlabel=xlabel)
-        axis.grid(axis="x", alpha=0.3)
-    axes[0].set_yticks(range(len(labels)), [f"{n}, {b}" for n, b in labels])
-    axes[0].invert_yaxis()
-    axes[1].legend(fontsize=8)
-    return made
 
 
 FAMILIES = {

@@ -159,8 +159,7 @@ def fashion(stage, found):
         f"{len(final)} final runs, {final[0].test_images:,} test "
         f"images; ± is half of the {CONFIDENCE:.0%} t-interval over seeds. "
         f"{_versions(final[0])}.",
-        f"![Test accuracies and their differences](study_{stage}.png)",
-        "![Test accuracy over what a network costs](study_costs.png)"
+        "![Test accuracies and their differences](study_28px.png)"
         if step
         else "",
     )
@@ -170,9 +169,10 @@ for _stage in ("small", "28px"):
     views.view(f"study.md#{_stage}")(functools.partial(fashion, _stage))
 
 
-def fashion_picture(stage, found):
+@views.view("study_28px.png")
+def fashion_picture(found):
     """Test accuracy of every run, and the differences with intervals."""
-    final = _part(found, stage, "final")
+    final = _part(found, "28px", "final")
     arms, pairs = list({row.arm: 0 for row in final})[::-1], compared(final)
     usual = statistics.mode(pair.against for pair in pairs.values())
     made, ((left, right),) = views.figure(
@@ -204,46 +204,6 @@ def fashion_picture(stage, found):
         title=f"Paired differences from {usual}",
     )
     return made
-
-
-def fashion_costs(stage, found):
-    """Mean test accuracy over what an arm costs: parameters and time."""
-    final, times = (_part(found, stage, part) for part in ("final", "time"))
-    step = {row.arm: 1e3 * views.median(row.seconds) for row in times}
-    made, (axes,) = views.figure(10, 4.2, columns=2, sharey=True)
-    for (arm,), group in views.grouped(final, "arm").items():
-        shares = list(accuracies(final, arm).values())
-        middle, half = statistics.mean(shares), interval(shares)
-        costs = group[0].parameters / 1e3, step.get(arm)
-        for axis, cost in zip(axes, costs, strict=True):
-            if cost is not None:
-                axis.errorbar(cost, middle, half, fmt="o", capsize=4, label=arm)
-    axes[0].set(xlabel="thousand parameters")
-    axes[0].set_ylabel(f"test accuracy, %, {CONFIDENCE:.0%} t-intervals")
-    axes[1].set(xlabel="ms a training step, alone", xlim=(0, None))
-    for axis in axes:
-        axis.grid(alpha=0.25)
-    made.legend(
-        *axes[0].get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=3,
-    )
-    return made
-
-
-@views.view("study_small.png")
-def fashion_small_picture(found):
-    return fashion_picture("small", found)
-
-
-@views.view("study_28px.png")
-def fashion_large_picture(found):
-    return fashion_picture("28px", found)
-
-
-@views.view("study_costs.png")
-def fashion_large_costs(found):
-    return fashion_costs("28px", found)
 
 
 def _longest(rows):
