@@ -8,7 +8,6 @@
         curves.png          the learning curves
         predictions.png     test images with predictions
         examples.npz        a few test images and labels, to check exports
-        bad_images.txt      the images that could not be read, if any
         checkpoints/        what a stopped run resumes from
         tensorboard/        the figures of metrics.csv for TensorBoard
 
@@ -46,7 +45,6 @@ METRICS_FILE = "metrics.csv"
 REPORT_FILE = "report.md"
 CURVES_FILE = "curves.png"
 PREDICTIONS_FILE = "predictions.png"
-BAD_IMAGES_FILE = "bad_images.txt"
 CHECKPOINTS = "checkpoints"
 EVENTS = "tensorboard"
 
@@ -68,8 +66,6 @@ class Run:
         classes: the names of the classes, in the order of the outputs.
         image: height, width, channels, and minimum and maximum of the pixels.
         parts: how many training, validation and test images there are.
-        fingerprints: of these and of pseudo-labels, to know them again when
-            the run is resumed.
         recipe: the fields of the resolved training recipe.
         options: where and how it ran.
         metrics: the figures that it reached.
@@ -86,7 +82,6 @@ class Run:
     classes: tuple[str, ...] = ()
     image: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    fingerprints: Mapping[str, str] = dataclasses.field(default_factory=dict)
     recipe: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     metrics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -406,23 +401,17 @@ def part_sizes(images: data.ImageSet) -> dict[str, int]:
     return {k: part.num_images if part else 0 for k, part in parts.items()}
 
 
-def changed_images(
-    run: Run, images: data.ImageSet, prints: Mapping[str, str]
-) -> str:
+def changed_images(run: Run, images: data.ImageSet) -> str:
     """Returns what differs of images and those that a run was begun with.
 
     Args:
-        run: of any version. Older ones have no fingerprints, or none of the
-            pseudo-labels; these are not compared.
+        run: with its classes and the sizes of its parts.
         images: as they are now.
-        prints: fingerprints of all that is read, by name.
 
     Returns:
         What differs, as part of a sentence; "" if nothing does.
     """
     before, now, sizes = run.classes, tuple(images.classes), part_sizes(images)
-    known = {"pseudo_labels": prints.get("pseudo_labels"), **run.fingerprints}
-    changed = [name for name, now in prints.items() if known.get(name) != now]
     if before != now:
         gone = [name for name in before if name not in now]
         new = [name for name in now if name not in before]
@@ -430,8 +419,6 @@ def changed_images(
         return f"classes ({changes})"
     if run.parts and run.parts != sizes:
         return f"sizes of the parts: {dict(run.parts)}, not {sizes}"
-    if run.fingerprints and changed:
-        return f"images of the parts: {', '.join(changed)}"
     return ""
 
 

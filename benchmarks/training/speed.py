@@ -129,7 +129,7 @@ def pipeline(folder, name, seconds):
     images = data.load_images(
         recipe.data, recipe.validation_split, None, recipe.shuffle_buffer
     )
-    batches = InputPipeline(recipe, images).dataset(data.Shard(0, 1), BATCH)
+    batches = InputPipeline(recipe, images).training_batches(BATCH)
     return data.throughput(batches, seconds).images_per_second
 
 

@@ -1,4 +1,4 @@
-"""Augmentation: of one image, and mixtures of the images of a batch.
+"""Augmentation of an image.
 
 Every random function takes a seed (two whole numbers, as
 `tf.random.stateless_uniform`), so that the augmentation of an image depends on
@@ -136,89 +136,6 @@ def affine_matrix(
     return tf.stack([xx, xy, x0, yx, yy, y0, 0.0, 0.0])
 
 
-def mixup(
-    images: tf.Tensor,
-    labels: tf.Tensor,
-    seed: tf.Tensor,
-    num_classes: int,
-    alpha: float,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Mixes each image with its neighbor in the batch, as a weighted mean.
-
-    With l drawn from Beta(alpha, alpha) for each pair, image i becomes
-    l x_i + (1 - l) x_j, and so does its label; j is the place i + 1.
-
-    Args:
-        images: tensor `(batch, height, width, channels)`.
-        labels: int tensor `(batch,)` or float tensor `(batch, num_classes)`.
-        seed: int tensor `(2,)`.
-        num_classes: number of classes.
-        alpha: positive.
-
-    Returns:
-        float32 images, and float32 labels `(batch, num_classes)` as
-        probabilities.
-    """
-    share = beta([tf.shape(images)[0]], seed, alpha)
-    labels = probabilities(labels, num_classes)
-    images = tf.cast(images, tf.float32)
-    return _with_neighbor(images, share), _with_neighbor(labels, share)
-
-
-def cutmix(
-    images: tf.Tensor,
-    labels: tf.Tensor,
-    seed: tf.Tensor,
-    num_classes: int,
-    alpha: float,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Replaces a box of each image by that of its neighbor in the batch.
-
-    The box has the proportions of the image and 1 - l of its area, l drawn
-    from Beta(alpha, alpha) for each pair; where it reaches over the border it
-    is cut, and the labels are weighted by the area that was really replaced.
-
-    Args:
-        images: as for `mixup`.
-        labels: as for `mixup`.
-        seed: int tensor `(2,)`.
-        num_classes: number of classes.
-        alpha: positive.
-
-    Returns:
-        As `mixup`.
-    """
-    images = tf.cast(images, tf.float32)
-    batch, height, width = tf.unstack(tf.shape(images)[:3])
-    side = tf.sqrt(1.0 - beta([batch], seed, alpha))
-    centers = tf.random.stateless_uniform(
-        [2, batch], tf.random.experimental.stateless_fold_in(seed, 1)
-    )
-    inside_y = _inside(height, centers[0], side)
-    inside_x = _inside(width, centers[1], side)
-    box = inside_y[:, :, tf.newaxis] & inside_x[:, tf.newaxis, :]
-    mixed = tf.where(box[..., tf.newaxis], tf.roll(images, -1, axis=0), images)
-    kept = 1.0 - tf.reduce_mean(tf.cast(box, tf.float32), axis=[1, 2])
-    return mixed, _with_neighbor(probabilities(labels, num_classes), kept)
-
-
-def beta(shape: list, seed: tf.Tensor, alpha: float) -> tf.Tensor:
-    """Draws from the distribution Beta(alpha, alpha)."""
-    first, second = tf.unstack(
-        tf.random.stateless_gamma(
-            tf.concat([[2], shape], axis=0), seed, tf.constant(alpha)
-        )
-    )
-    return first / (first + second)
-
-
-def probabilities(labels: tf.Tensor, num_classes: int) -> tf.Tensor:
-    """Returns float32 labels `(batch, num_classes)`: one-hot, if of classes."""
-    if labels.shape.rank == 1:
-        labels = tf.one_hot(labels, num_classes)
-    return tf.cast(labels, tf.float32)
-
-
 def randaugment(pixels: tf.Tensor, layers: int, magnitude: float) -> tf.Tensor:
     """Distorts an image at random.
 
@@ -249,17 +166,3 @@ def randaugment(pixels: tf.Tensor, layers: int, magnitude: float) -> tf.Tensor:
 
     rounded = tf.saturate_cast(tf.round(tf.cast(pixels, tf.float32)), tf.uint8)
     return tf.ensure_shape(distortion.distort(rounded), pixels.shape)
-
-
-def _with_neighbor(values, share):
-    """The mean of each row and the next one, which has the rest of 1."""
-    share = tf.reshape(share, [-1, *[1] * (values.shape.rank - 1)])
-    return share * values + (1.0 - share) * tf.roll(values, -1, axis=0)
-
-
-def _inside(length, center, side):
-    """Which of `length` pixels lie inside a box, for each of a batch."""
-    size = tf.cast(length, tf.float32)
-    middle, half = center * size, side * size / 2.0
-    pixels = tf.range(size)[tf.newaxis, :] + 0.5
-    return tf.abs(pixels - middle[:, tf.newaxis]) < half[:, tf.newaxis]

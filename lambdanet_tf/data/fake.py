@@ -1,6 +1,5 @@
 """Random images: for benchmarks, and for dry runs without the data."""
 
-from collections.abc import Iterator
 from collections.abc import Sequence
 
 import numpy as np
@@ -58,9 +57,6 @@ class FakeSource(IndexedSource):
             self._shape, seed, maxval=256, dtype=tf.int32
         )
         return ArrayImage(tf.cast(pixels, tf.uint8)), item["label"]
-
-    def _identity(self) -> Iterator[bytes]:
-        yield f"{self._shape} {self._first} {self.num_images}".encode()
 
 
 def fake_set(

@@ -5,7 +5,6 @@ import dataclasses
 import os
 import unicodedata
 import warnings
-from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -62,13 +61,6 @@ class FileSource(IndexedSource):
 
     def _name(self, item):
         return item["name"].numpy().decode()
-
-    def _identity(self) -> Iterator[bytes]:
-        # A set that was moved as a whole is the same.
-        names = self.columns["name"]
-        first = len(os.path.dirname(os.path.commonprefix([*names])))
-        yield "\n".join(name[first:] for name in names).encode()
-        yield self.columns["label"].tobytes()
 
 
 def read_folder(

@@ -25,7 +25,7 @@ from lambdanet_tf.data.records import PROBABILITIES
 from lambdanet_tf.data.records import RecordSource
 from lambdanet_tf.data.records import check_complete
 from lambdanet_tf.data.records import count_records
-from lambdanet_tf.data.records import read_unlabelled
+from lambdanet_tf.data.records import split_files
 from lambdanet_tf.data.sets import CLASS_FILES
 from lambdanet_tf.data.sets import read_class_names
 from lambdanet_tf.data.sources import Source
@@ -50,7 +50,7 @@ def read_pseudo_labels(
         shuffle_buffer: records among which the next one is drawn.
 
     Returns:
-        A `RecordSource` of the images, with the labels that the teacher gave.
+        A source of the images, with the probabilities that the teacher gave.
 
     Raises:
         ValueError: if the folder holds no such files, not all of them, or
@@ -79,12 +79,10 @@ def read_pseudo_labels(
             f"({len(names)} in {folder}) and {', '.join(classes[:5])} ... "
             f"({len(classes)})."
         )
-    counts = np.array([count_records(file) for file in files])
     return RecordSource(
         files,
-        counts,
+        count_records(files),
         len(names),
-        first_label=0,
         shuffle_buffer=shuffle_buffer,
         channels=channels,
         soft_labels=True,
@@ -106,8 +104,8 @@ def unlabelled_images(
             images are meant and whose labels are not used.
         channels: 3 for color, 1 for gray.
         data_dir: where TensorFlow Datasets keeps its sets.
-        validation_split: share of a set's training images that chooses the
-            best epoch, and is left out; of `records:` none is.
+        validation_split: fraction of a set's training images that is held out
+            for validation; of `records:` none is.
 
     Returns:
         A source whose labels mean nothing.
@@ -117,25 +115,28 @@ def unlabelled_images(
         ImportError: if an optional package is missing.
 
     Examples:
-        >>> unlabelled_images("fake:8x8x1,images=100", channels=1).num_images
-        90
+        >>> unlabelled_images("digits", channels=1).num_images
+        1295
     """
     kind, _, place = images.partition(":")
-    if is_image_set(images):
-        place, options = split_options(kind, place)
-        if kind == "records":
-            return read_unlabelled(place, options.get("channels", channels))
-        if kind == "folder" and "channels" not in options:
-            images += f",channels={channels}"
-        found = load_images(images, validation_split, data_dir)
-        if found.channels != channels:
-            raise ValueError(
-                f"`images` must have {channels} channels. Received: "
-                f"{found.channels} in {images}."
-            )
-        return found.train
-    files = find_images(images)
-    return FileSource(files, np.zeros(len(files), np.int32), channels)
+    if not is_image_set(images):
+        files = find_images(images)
+        return FileSource(files, np.zeros(len(files), np.int32), channels)
+    if kind == "records":
+        place, _ = split_options(kind, place)
+        files = split_files(place, needed=("train",))[0]["train"]
+        return RecordSource(
+            files, count_records(files), num_classes=0, channels=channels
+        )
+    if kind == "folder" and ",channels=" not in place:
+        images += f",channels={channels}"
+    found = load_images(images, validation_split, data_dir)
+    if found.channels != channels:
+        raise ValueError(
+            f"`images` must have {channels} channels. Received: "
+            f"{found.channels} in {images}."
+        )
+    return found.train
 
 
 def write_example(encoded: bytes, probabilities: np.ndarray) -> bytes:

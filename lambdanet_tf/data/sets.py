@@ -7,7 +7,6 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -120,26 +119,6 @@ class ImageSet:
         parts = zip(_PARTS, sources, strict=True)
         return {part: source for part, source in parts if source is not None}
 
-    def identity(self) -> dict[str, Any]:
-        """Returns, for JSON, what must be the same when a run is resumed.
-
-        The names of the classes in the order of the labels, and for each part
-        the number of its images and a fingerprint of what they are.
-
-        Returns:
-            Names and numbers in dictionaries and lists.
-        """
-        return {
-            "classes": list(self.classes),
-            "parts": {
-                part: {
-                    "images": source.num_images,
-                    "fingerprint": source.fingerprint(),
-                }
-                for part, source in self.parts.items()
-            },
-        }
-
 
 def check_images(images: ImageSet) -> Iterable[str]:
     """Reads each image of a set once, and yields the names of the bad ones.
@@ -173,14 +152,13 @@ def require_readable(images: ImageSet) -> None:
     """
     for part, source in images.parts.items():
         if source.may_be_corrupt:
-            decoded = source.batches(
-                source.scan(), lambda image, label, _: image.size(), 1
+            sizes = source.examples(
+                source.scan(), lambda image, label, _: image.size()
             )
-            if next(iter(decoded), None) is None:
-                first = next(iter(source.check()))
+            if next(iter(sizes), None) is None:
                 raise ValueError(
                     f"None of the {part} images can be read. The first is "
-                    f"{first}"
+                    f"{next(iter(source.check()))}"
                 )
 
 

@@ -1,20 +1,15 @@
 """Image sets of TensorFlow Datasets, by name."""
 
-from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.data.images import EncodedImage
 from lambdanet_tf.data.images import open_image
 from lambdanet_tf.data.sets import ImageSet
-from lambdanet_tf.data.sets import validation_count
 from lambdanet_tf.data.sources import StreamedSource
-from lambdanet_tf.data.sources import fill_up
 from lambdanet_tf.environment import require
-
-_MAX_FILES = 64
 
 
 class TfdsSource(StreamedSource):
@@ -22,7 +17,7 @@ class TfdsSource(StreamedSource):
 
     Args:
         builder: `tfds.core.DatasetBuilder` of a set that is prepared.
-        split: a part of it, as TensorFlow Datasets write it: `"train[:90]"`.
+        split: as TensorFlow Datasets write it: `"train[:90]"`.
         shuffle_buffer: images among which the next one is drawn.
 
     Raises:
@@ -30,49 +25,31 @@ class TfdsSource(StreamedSource):
     """
 
     def __init__(self, builder: Any, split: str, shuffle_buffer: int):
+        files = builder.info.splits[split].file_instructions
+        self._files = [str(file.filename) for file in files]
+        self._skips = np.array([file.skip for file in files], np.int64)
+        self._features = builder.info.features
         tfds = require("tensorflow_datasets", extra="tfds")
-        info = builder.info
-        self.splits = tfds.even_splits(
-            split, min(info.splits[split].num_shards, _MAX_FILES)
-        )
-        super().__init__(
-            [info.splits[part].num_examples for part in self.splits],
-            shuffle_buffer,
-            info.features["label"].num_classes,
-        )
-        self._name = info.full_name
-        self._channels = info.features["image"].shape[-1] or 3
-        config = tfds.ReadConfig(try_autocache=False, interleave_cycle_length=1)
-        datasets = [
-            builder.as_dataset(
-                split=part,
-                shuffle_files=False,
-                decoders={"image": tfds.decode.SkipDecoding()},
-                read_config=config,
-            )
-            for part in self.splits
-        ]
-        self._structure = datasets[0].element_spec
-        self._variants = tf.stack(
-            [tf.data.experimental.to_variant(dataset) for dataset in datasets]
-        )
+        self._decoders = {"image": tfds.decode.SkipDecoding()}
+        super().__init__([file.take for file in files], shuffle_buffer)
 
     def read_file(self, number: tf.Tensor) -> tf.data.Dataset:
-        variant = tf.gather(self._variants, number)
-        records = tf.data.experimental.from_variant(variant, self._structure)
-        return fill_up(records, tf.gather(self._sizes, number))
+        records = tf.data.TFRecordDataset(tf.gather(self._files, number))
+        records = records.ignore_errors(log_warning=True)
+        return records.skip(tf.gather(self._skips, number)).take(
+            tf.gather(self._sizes, number)
+        )
 
-    def decode(
-        self, item: dict[str, tf.Tensor]
-    ) -> tuple[EncodedImage, tf.Tensor]:
-        image = open_image(item["image"], self._channels)
-        return image, tf.cast(item["label"], tf.int32)
+    def decode(self, item: tf.Tensor) -> tuple[EncodedImage, tf.Tensor]:
+        example = self._features.deserialize_example(
+            item, decoders=self._decoders
+        )
+        channels = self._features["image"].shape[-1] or 3
+        image = open_image(example["image"], channels)
+        return image, tf.cast(example["label"], tf.int32)
 
-    def _describe(self, file, number, item, error):
-        return f"{self._name}, {self.splits[file]}: image {number}: {error}"
-
-    def _identity(self) -> Iterator[bytes]:
-        yield f"{self._name} {[*map(str, self.splits)]} {self._sizes}".encode()
+    def _name(self, file):
+        return self._files[file]
 
 
 def read_tfds(
@@ -92,7 +69,7 @@ def read_tfds(
     Args:
         name: as `tfds.builder` takes it, for example `"cifar10"` or
             `"imagenet2012:5.1.0"`.
-        validation_split: share of the training images.
+        validation_split: fraction of the training images.
         data_dir: where the sets are kept; None for the default.
         shuffle_buffer: images among which the next one is drawn.
         download: whether to download and prepare a set that is not prepared.
@@ -103,7 +80,7 @@ def read_tfds(
     Raises:
         ImportError: if tensorflow-datasets is not installed.
         ValueError: if there is no such set, it has no labelled images, or it
-            is not prepared and cannot, or shall not, be.
+            is not prepared and shall not, or cannot, be.
 
     Examples:
         >>> read_tfds("no_such_set", download=False)
@@ -112,102 +89,66 @@ def read_tfds(
         ValueError: ...
     """
     tfds = require("tensorflow_datasets", extra="tfds")
-    builder = _builder(tfds, name, data_dir)
-    _check_features(tfds, name, dict(builder.info.features))
-    if not builder.is_prepared():
-        _prepare(name, builder, download)
-    splits = builder.info.splits
-    test = _test_split(name, splits)
-    total = splits["train"].num_examples
-    if test != "validation" and "validation" in splits:
-        names = ("train", "validation", test)
-        notes = ["the validation images are the set's own"]
-    else:
-        kept = total - validation_count(validation_split, total)
-        names = (f"train[:{kept}]", f"train[{kept}:]", test)
-        notes = []
+    builder = _prepared(tfds, name, data_dir, download)
+    info, features = builder.info, dict(builder.info.features)
+    image, label = features.get("image"), features.get("label")
+    is_labelled = isinstance(image, tfds.features.Image)
+    is_labelled &= isinstance(label, tfds.features.ClassLabel)
+    # Floats are kept as their bits, in a PNG file of other channels.
+    if not is_labelled or image.np_dtype not in (np.uint8, np.uint16):
+        raise ValueError(
+            "`data` must be a set with a `label` and an `image` of uint8. "
+            f"Received: {name}, with {features}."
+        )
+    splits = _splits(name, info.splits, validation_split)
     sources = [
         TfdsSource(builder, split, shuffle_buffer)
-        if splits[split].num_examples
+        if split and info.splits[split].num_examples
         else None
-        for split in names
+        for split in splits
     ]
     return ImageSet.build(
         f"tfds:{name}",
-        builder.info.features["label"].names,
-        builder.info.features["image"].shape[-1] or 3,
+        label.names,
+        image.shape[-1] or 3,
         sources,
-        f"{builder.info.full_name} of TensorFlow Datasets",
-        notes,
+        f"{info.full_name} of TensorFlow Datasets",
     )
 
 
-def _builder(tfds, name, data_dir):
+def _prepared(tfds, name, data_dir, download):
+    """Returns the builder of a set, in one sentence if that fails.
+
+    TensorFlow Datasets raise errors of many types for a wrong name or version,
+    no network, no space, files to download by hand: some hundreds of lines.
+    """
     try:
-        return tfds.builder(name, data_dir=data_dir)
-    # What TensorFlow Datasets raise for a wrong name, configuration or version
-    # is of many types, and hundreds of lines long.
+        builder = tfds.builder(name, data_dir=data_dir)
+        if download:
+            builder.download_and_prepare()
     except Exception as error:
-        known = tfds.list_builders(with_community_datasets=False)
-        plain_name = name.partition(":")[0].partition("/")[0]
-        if plain_name in known:
-            raise ValueError(
-                f"`data` must be a set of TensorFlow Datasets. Received: tfds:"
-                f"{name}: {_first_line(error)}"
-            ) from error
+        text = next(iter(str(error).split("\n")))
+        raise ValueError(f"tfds:{name}: {text}") from error
+    if not builder.is_prepared():
         raise ValueError(
-            f"There is no set {name!r} in TensorFlow Datasets."
-            f"{did_you_mean(plain_name, known)}"
-        ) from error
-
-
-def _prepare(name, builder, download):
-    folder = builder.data_path
-    if not download:
-        raise ValueError(
-            f"tfds:{name} is not prepared in {folder}, and nothing is to be "
-            f"downloaded. Prepare it (tfds build {name}), or take random "
-            "images of its size: fake:HEIGHTxWIDTHxCHANNELS,classes=N,images=N"
+            f"tfds:{name} is not prepared in {builder.data_path}, and nothing "
+            f"is to be downloaded. Prepare it: tfds build {name}"
         )
-    try:
-        builder.download_and_prepare()
-    # Of many types as well: no network, no space, wrong checksums, files that
-    # must be downloaded by hand.
-    except Exception as error:
+    return builder
+
+
+def _splits(name, splits, validation_split):
+    """Returns the names of training, validation and test images."""
+    is_hidden = name.startswith("imagenet")
+    test = "test" if "test" in splits and not is_hidden else "validation"
+    if test not in splits:
         raise ValueError(
-            f"tfds:{name} could not be prepared in {folder}: "
-            f"{_first_line(error)}"
-        ) from error
-
-
-def _first_line(error):
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0].strip()
-
-
-def _check_features(tfds, name, features):
-    image, label = features.get("image"), features.get("label")
-    if not isinstance(image, tfds.features.Image) or not isinstance(
-        label, tfds.features.ClassLabel
-    ):
-        raise ValueError(
-            "`data` must be a set with an `image` and a `label`. Received: "
-            f"{name}, whose features are {', '.join(features)}."
+            f"{name} must have test or validation images. Received: "
+            f"{', '.join(splits)}."
         )
-    # Floats are kept as their bits, in a PNG file of other channels.
-    if tf.as_dtype(image.np_dtype) not in (tf.uint8, tf.uint16):
-        raise ValueError(
-            f"`data` must be a set with images of uint8. Received: {name}, "
-            f"whose images are {tf.as_dtype(image.np_dtype).name}."
-        )
-
-
-def _test_split(name, splits):
-    hidden = name.startswith("imagenet")
-    for split in ("validation", "test") if hidden else ("test", "validation"):
-        if split in splits:
-            return split
-    raise ValueError(
-        f"{name} must have test or validation images. Received: "
-        f"{', '.join(splits)}."
-    )
+    if test == "test" and "validation" in splits:
+        return "train", "validation", "test"
+    total = splits["train"].num_examples
+    held = max(round(validation_split * total), 1) if validation_split else 0
+    kept = total - held
+    return f"train[:{kept}]", f"train[{kept}:]", test

@@ -269,12 +269,11 @@ def sample(
         float32 images `(images, height, width, channels)` in [0, 255], and
         labels.
     """
-    batches = source.batches(
+    examples = source.examples(
         source.stream(0).take(source.num_images),  # each image once
         lambda image, label, position: (crop(image), label),
-        min(count, source.num_images),
     )
-    (pixels, labels), _ = next(iter(batches))
+    pixels, labels = next(iter(examples.batch(min(count, source.num_images))))
     return tf.cast(pixels, tf.float32).numpy(), labels.numpy()
 
 
@@ -300,9 +299,7 @@ def _data_set(run, given):
             f"{_listed(images.classes)}."
         )
     if given is None:
-        parts = images.parts.items()
-        prints = {part: source.fingerprint() for part, source in parts}
-        what = changed_images(run, images, prints)
+        what = changed_images(run, images)
         if what:
             raise UserError(
                 f"`data_set` must be given: {name} has other images now than "

@@ -202,7 +202,7 @@ def time_steps(
     """
     with pipeline.strategy.scope():
         take_steps = training_step(state, recipe, options.jit_compile)
-    batches = iter(pipeline.training(count_bad=True))
+    batches = iter(pipeline.training())
 
     def timed(first, steps):
         start = time.perf_counter()
@@ -226,7 +226,8 @@ def input_throughput(pipeline: InputPipeline) -> data.Throughput:
     """Measures the training pipeline of this process, alone."""
     shard = data.Shard(0, number_of_hosts(pipeline.strategy))
     batch_size = min(pipeline.recipe.batch_size, _LARGEST_BATCH)
-    return data.throughput(pipeline.dataset(shard, batch_size), _SECONDS)
+    batches = pipeline.training_batches(batch_size, shard=shard)
+    return data.throughput(batches, _SECONDS)
 
 
 def whole_run(

@@ -22,7 +22,6 @@ from lambdanet_tf import runs
 from lambdanet_tf.analysis import trainable_parameters
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import users_input
-from lambdanet_tf.data.sources import TOO_MANY_ERRORS
 from lambdanet_tf.environment import is_there
 from lambdanet_tf.training.averages import Averages
 from lambdanet_tf.training.batches import InputPipeline
@@ -47,7 +46,6 @@ from lambdanet_tf.training.recipe import Recipe
 from lambdanet_tf.training.record import check_prerequisites
 from lambdanet_tf.training.record import check_resumable
 from lambdanet_tf.training.record import check_same_images
-from lambdanet_tf.training.record import fingerprints
 from lambdanet_tf.training.record import run_record
 from lambdanet_tf.training.report import write_report
 from lambdanet_tf.training.state import TrainState
@@ -142,7 +140,6 @@ class ActiveRun:
         pipeline: the batches, with the image set and the strategy.
         state: of the run.
         evaluation: of the model.
-        fingerprints: of all that is read.
         former_metrics: of a run that was finished before; it has them until
             there are new ones.
         stop: the signals that ask to stop.
@@ -157,7 +154,6 @@ class ActiveRun:
     pipeline: InputPipeline
     state: TrainState
     evaluation: Evaluation
-    fingerprints: dict[str, str]
     former_metrics: dict[str, Any]
     stop: StopRequest
     print_fn: PrintFn
@@ -177,8 +173,7 @@ class ActiveRun:
         images = self.pipeline.images
         arguments = network_arguments(self.recipe, images)
         return run_record(
-            status, self.recipe, self.options, images, self.fingerprints,
-            arguments, metrics,
+            status, self.recipe, self.options, images, arguments, metrics,
         )  # fmt: skip
 
 
@@ -210,8 +205,7 @@ def prepare(
     pipeline, state = set_up(
         begun if is_begun else recipe, options, strategy, print_fn
     )
-    prints = fingerprints(pipeline.sources)
-    check_same_images(folder, pipeline.images, prints)
+    check_same_images(folder, pipeline.images)
     is_resumed = state.restore(checkpoints, print_fn)
     if not is_resumed and folder.exists(runs.WEIGHTS_FILE):
         raise UserError(
@@ -226,8 +220,8 @@ def prepare(
         evaluation = Evaluation(state.model, pipeline, stop.check)
     former = dict(folder.read().metrics) if folder.exists() else {}
     run = ActiveRun(
-        recipe, options, folder, output, pipeline, state, evaluation, prints,
-        former, stop, print_fn, on_epoch,
+        recipe, options, folder, output, pipeline, state, evaluation, former,
+        stop, print_fn, on_epoch,
     )  # fmt: skip
     _print_plan(run)
     if is_resumed:
@@ -319,7 +313,7 @@ def train_epochs(run: ActiveRun) -> None:
     progress = Progress(recipe.epochs, per_epoch, recipe.batch_size)
     if is_chief() and state.step < total:
         progress.write("compiling the training step ...")
-    batches = iter(run.pipeline.training(state.step, count_bad=True))
+    batches = iter(run.pipeline.training(state.step))
     while True:
         if state.step // per_epoch > len(state.rows):  # Also resumed here.
             _end_epoch(run, progress)
@@ -394,7 +388,7 @@ def _end_epoch(run, progress):
         **state.training_metrics(),
         **metrics,
         "images_per_second": state.sums[2] / max(state.epoch_seconds, 1e-9),
-        "bad_images": int(state.sums[3]) + bad,
+        "bad_images": bad,
     }
     state.tick()
     state.end_epoch({**row, "seconds": state.seconds}, metrics, weights)
@@ -441,10 +435,8 @@ def finish(run: ActiveRun) -> None:
     run.stop.check()
     state, images = run.state, run.pipeline.images
     models.load_weights(state.model, run.output.file(runs.WEIGHTS_FILE))
-    metrics, bad = _final_metrics(run)
+    metrics = _final_metrics(run)
     record = run.record("finished", metrics)
-    if bad:
-        run.output.write_text(runs.BAD_IMAGES_FILE, "\n".join(bad) + "\n")
     parameters = f"{trainable_parameters(state.model):,}, trainable"
     predictions = run.evaluation.predictions(images.test)
     run.output.write_examples(*(x[:_EXAMPLES] for x in predictions[:2]))
@@ -458,7 +450,7 @@ def finish(run: ActiveRun) -> None:
     )
     run.stop.check()
     run.output.write(record)
-    _print_results(run, record.metrics, bad)
+    _print_results(run, record.metrics)
 
 
 def _final_metrics(run):
@@ -466,31 +458,19 @@ def _final_metrics(run):
     test = run.evaluation.metrics(run.pipeline.images.test)
     test["test_images"] = test.pop("images")
     images = state.step * run.recipe.batch_size
-    bad = _names_of_bad_images(run, test["test_images"])
-    metrics = {
+    bad = run.pipeline.images.test.num_images - test["test_images"]
+    return {
         "best_epoch": best["epoch"],
         **test,
         **{k: v for k, v in best.items() if k.startswith("validation")},
-        "bad_images": len(bad),
+        "bad_images": state.rows[-1]["bad_images"] + bad,
         "seconds": state.seconds,
         "images_per_second": images / max(state.training_seconds, 1e-9),
         "device": describe(run.pipeline.strategy),
     }
-    return metrics, bad
 
 
-def _names_of_bad_images(run, test_images):
-    """Names them, which takes a pass over all images, if there are any."""
-    sources = run.pipeline.sources
-    is_whole = sources["test"].num_images == test_images
-    if is_whole and not any(row["bad_images"] for row in run.state.rows):
-        return []
-    if not is_chief():
-        return []
-    return [bad for source in sources.values() for bad in source.check()]
-
-
-def _print_results(run, metrics, bad):
+def _print_results(run, metrics):
     run.print_fn(
         f"\ntest accuracy: {metrics['accuracy']:.2%} of "
         f"{count(metrics['test_images'], 'test image')} (weights of epoch "
@@ -498,11 +478,10 @@ def _print_results(run, metrics, bad):
         f"{runs.WEIGHTS_FILE}, report.md, metrics.csv, run.json"
         + (", curves.png, predictions.png" * is_there("matplotlib"))
     )
-    if bad:
+    if bad := metrics["bad_images"]:
         run.print_fn(
-            f"{count(len(bad), 'image')} could not be read and "
-            f"{'was' if len(bad) == 1 else 'were'} left out: "
-            f"{run.folder.file(runs.BAD_IMAGES_FILE)}"
+            f"{count(bad, 'validation or test image')} could not be read; "
+            f"`lambdanet check {run.recipe.data}` names all that cannot."
         )
 
 
@@ -539,9 +518,6 @@ def _end_recorded(run):
             f"--run-dir {shlex.quote(run.folder.path)}"
         ) from error
     except tf.errors.OpError as error:
-        is_unreadable = TOO_MANY_ERRORS in error.message
-        if is_lost(error) or is_unreadable:
+        if is_lost(error):
             run.write("stopped", run.former_metrics)
-        if is_unreadable:
-            raise UserError(TOO_MANY_ERRORS) from error
         raise

@@ -117,8 +117,6 @@ class Recipe:
     randaugment_magnitude: float = field(
         10.0, "strength of RandAugment", low=0, high=100
     )
-    mixup: float = field(0.0, "MixUp alpha (0: off)", low=0)
-    cutmix: float = field(0.0, "CutMix alpha (0: off)", low=0)
 
     # The model.
     model: str = field(
@@ -212,11 +210,6 @@ class Recipe:
                 object.__setattr__(self, name, arguments.pop(name))
             object.__setattr__(self, "model_arguments", arguments)
             config.check(self)
-        if self.mixup and self.cutmix:
-            raise UserError(
-                "`mixup` and `cutmix` must not both be used. Received: "
-                f"mixup={self.mixup}, cutmix={self.cutmix}."
-            )
         for name, why in _NO_MODEL_ARGUMENTS.items():
             if name in self.model_arguments:
                 raise UserError(

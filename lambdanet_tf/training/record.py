@@ -33,7 +33,6 @@ def run_record(
     recipe: Recipe,
     options: RunOptions,
     images: data.ImageSet,
-    prints: Mapping[str, str],
     arguments: Mapping[str, Any],
     metrics: Mapping[str, Any],
 ) -> runs.Run:
@@ -44,7 +43,6 @@ def run_record(
         recipe: of the run.
         options: of the run.
         images: the image set.
-        prints: its `fingerprints`.
         arguments: of the network's builder.
         metrics: what it has reached.
     """
@@ -61,7 +59,6 @@ def run_record(
         classes=tuple(images.classes),
         image={**size, **pixels},
         parts=runs.part_sizes(images),
-        fingerprints=prints,
         recipe=recipe.to_dict(),
         options=dataclasses.asdict(options),
         metrics=metrics,
@@ -186,7 +183,7 @@ def check_resumable(
     run = folder.read()
     changed = differences(from_dict(run.recipe), recipe)
     before, after = changed.pop("epochs", (0, 0))
-    if run.fingerprints and _may_be_moved(*changed.get("data", ("", ""))):
+    if _may_be_moved(*changed.get("data", ("", ""))):
         del changed["data"]  # `check_same_images` compares the images.
     if after < before:
         changed["epochs"] = (before, after)
@@ -210,21 +207,7 @@ def check_resumable(
         )
 
 
-def fingerprints(sources: Mapping[str, data.Source]) -> dict[str, str]:
-    """Returns the fingerprint of each source of a run.
-
-    Each worker finds the same: all of them list the whole set.
-
-    Args:
-        sources: by name; of files the names are read, of arrays all, of
-            pseudo-labels the checksums.
-    """
-    return {name: source.fingerprint() for name, source in sources.items()}
-
-
-def check_same_images(
-    folder: runs.RunFolder, images: data.ImageSet, prints: Mapping[str, str]
-) -> None:
+def check_same_images(folder: runs.RunFolder, images: data.ImageSet) -> None:
     """Raises if the images are not those that a run was begun with.
 
     The network's outputs would belong to other classes, or images that were
@@ -233,15 +216,13 @@ def check_same_images(
     Args:
         folder: of the run; nothing is checked where it is new.
         images: as they are now.
-        prints: `fingerprints` of all that is read.
 
     Raises:
-        ValueError: if the classes, the sizes of the parts or their images
-            differ.
+        ValueError: if the classes or the sizes of the parts differ.
     """
     if not folder.exists():
         return
-    what = runs.changed_images(folder.read(), images, prints)
+    what = runs.changed_images(folder.read(), images)
     if what:
         raise UserError(
             f"{folder.path} was begun with other images than {images.name} has "

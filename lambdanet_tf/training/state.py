@@ -74,7 +74,7 @@ class TrainState:
         averages: Averages,
     ):
         self.model, self.optimizer, self.averages = model, optimizer, averages
-        self.step, self.sums = 0, [0.0] * 4
+        self.step, self.sums = 0, [0.0] * 3
         self.rows: list[dict[str, Any]] = []
         self.best: dict[str, Any] | None = None
         self.best_weights = b""
@@ -113,7 +113,7 @@ class TrainState:
 
     @property
     def sums(self) -> list[float]:
-        """Loss, top-1 accuracy, number and bad ones of the epoch's images.
+        """Loss, top-1 accuracy and number of the epoch's images, summed up.
 
         To read them waits for the devices.
         """
@@ -140,7 +140,7 @@ class TrainState:
 
     def training_metrics(self) -> dict[str, float]:
         """Returns mean loss and accuracy of the epoch so far."""
-        loss, right, count, _ = self.sums
+        loss, right, count = self.sums
         count = max(count, 1.0)
         return {"loss": loss / count, "accuracy": right / count}
 
@@ -167,7 +167,7 @@ class TrainState:
             weights: the file of its weights if they are the best so far.
         """
         self.rows.append(row)
-        self.sums, self.epoch_seconds = [0.0] * 4, 0.0
+        self.sums, self.epoch_seconds = [0.0] * 3, 0.0
         if weights:
             score = metrics.get("validation_accuracy", 0.0)
             self.best = {"epoch": row["epoch"], "score": score, **metrics}

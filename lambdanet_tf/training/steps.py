@@ -32,10 +32,9 @@ def training_step(
         jit_compile: whether XLA compiles the step.
 
     Returns:
-        A `tf.function`: iterator of (images, one-hot labels, bad), int64 number
-        of the first step, int32 number of steps -> float32 `(4,)`: over all
-        images the sums of loss, top-1 accuracy and images, and the number of
-        images that were left out.
+        A `tf.function`: iterator of (images, one-hot labels), int64 number of
+        the first step, int32 number of steps -> float32 `(3,)`: over all images
+        the sums of loss, top-1 accuracy and images.
     """
     strategy = tf.distribute.get_strategy()
     step = update_step(state, recipe)
@@ -44,14 +43,12 @@ def training_step(
 
     @tf.function
     def take_steps(iterator, first, number):
-        total = tf.zeros([4])
+        total = tf.zeros([3])
         for index in tf.range(number):
-            images, labels, bad = next(iterator)
+            images, labels = next(iterator)
             taken = first + tf.cast(index, tf.int64)
             sums = strategy.run(step, args=(images, labels, taken))
-            sums = strategy.reduce("sum", sums, axis=None)
-            bad = strategy.reduce("sum", bad, axis=None)
-            total += tf.concat([sums, [bad]], axis=0)
+            total += strategy.reduce("sum", sums, axis=None)
         return total
 
     return take_steps
@@ -141,22 +138,11 @@ class Evaluation:
         Returns:
             `loss` (without label smoothing), `accuracy`, `top5_accuracy` where
             there are more than 5 classes, `images`: how many could be read.
-
-        Raises:
-            ValueError: if none could be read.
-            RuntimeError: if an image was lost on its way here.
         """
-        sums = np.zeros(5)
+        sums = np.zeros(4)
         for batch in self._pipeline.evaluation(source):
             sums += self._evaluate(batch).numpy()
             self._check()
-        if not sums[3]:
-            raise ValueError("None of the evaluation images could be read.")
-        if sums[3] + sums[4] != source.num_images:
-            raise RuntimeError(
-                f"{source.num_images} images were to be evaluated. Evaluated: "
-                f"{sums[3]:.0f}, unreadable: {sums[4]:.0f}."
-            )
         loss, top1, top5 = (float(x) for x in sums[:3] / sums[3])
         metrics = {"loss": loss, "accuracy": top1}
         if len(self._pipeline.images.classes) > 5:
@@ -178,7 +164,7 @@ class Evaluation:
             int64 `(number,)`, float32 `(number, classes)`.
         """
         batches, count = [], 0
-        for images, labels, weights, _ in self._pipeline.evaluation(source):
+        for images, labels, weights in self._pipeline.evaluation(source):
             columns = images, labels, self._predict(images), weights
             strategy = self._pipeline.strategy
             batches.append([local_rows(strategy, x) for x in columns])
@@ -203,13 +189,13 @@ def evaluation_step(model: tf.keras.Model) -> Callable[..., tf.Tensor]:
         model: returns logits.
 
     Returns:
-        A `tf.function`: (images, one-hot labels, weights, bad) -> float32
-        `(5,)`: the weighted sums over all images of loss, top-1 and top-5
-        accuracy, the sum of the weights, and that of the images left out.
+        A `tf.function`: (images, one-hot labels, weights) -> float32 `(4,)`:
+        the weighted sums over all images of loss, top-1 and top-5 accuracy, and
+        the sum of the weights.
     """
     strategy = tf.distribute.get_strategy()
 
-    def replica_step(images, labels, weights, bad):
+    def replica_step(images, labels, weights):
         logits = model(images, training=False)
         columns = [
             cross_entropy(labels, logits),
@@ -217,7 +203,7 @@ def evaluation_step(model: tf.keras.Model) -> Callable[..., tf.Tensor]:
             top_k_accuracy(labels, logits, 5),
             tf.ones_like(weights),
         ]
-        return tf.stack([*(tf.reduce_sum(c * weights) for c in columns), bad])
+        return tf.stack([tf.reduce_sum(column * weights) for column in columns])
 
     @tf.function
     def evaluate(batch):

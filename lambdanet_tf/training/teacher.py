@@ -95,11 +95,10 @@ def label_images(
     output = runs.RunFolder(folder)
     read = {
         "num_images": source.num_images,
-        "fingerprint": source.fingerprint(),
         "weights": sha256_of(run.weights),
     }
     _begin(output, {**facts, **read})
-    parts, all_read = _label(run, source, output, options, print_fn)
+    parts, bad = _label(run, source, output, options, print_fn)
     labels, certainties = _predictions(parts)
     numbers = _choose(labels, certainties, options.images_per_class)
     unfinished = [*parts, output.file(_PROGRESS_FILE)]
@@ -113,13 +112,10 @@ def label_images(
         )
     _write(parts, numbers, output, run.classes)
     kept = np.bincount(labels, numbers, len(run.classes)).astype(int).tolist()
-    bad = [] if all_read else list(source.check())
-    if bad:
-        output.write_text(runs.BAD_IMAGES_FILE, "\n".join(bad) + "\n")
     report = {
         **facts,
         "images_read": source.num_images,
-        "bad_images": len(bad),
+        "bad_images": bad,
         "certain": len(numbers),
         "kept": sum(kept),
         "kept_of_each_class": dict(zip(run.classes, kept, strict=True)),
@@ -154,7 +150,7 @@ def _begin(output, facts):
 def _label(run, source, output, options, print_fn):
     """Writes the images that the teacher is certain of.
 
-    Returns the files, and whether each image was read here and now.
+    Returns the files, and how many images of those read now are corrupt.
     """
     strategy = create_strategy(RunOptions())
     with strategy.scope():
@@ -164,20 +160,21 @@ def _label(run, source, output, options, print_fn):
     def prepare(image, label, position):
         return crop(image), image.encoded()
 
-    files, num_read = [], 0
+    files, bad = [], 0
     for start in range(0, source.num_images, _IMAGES_PER_FILE):
         name = _PART.format(len(files))
         files.append(output.file(name))
         if output.exists(name):
             continue
         elements = source.scan().skip(start).take(_IMAGES_PER_FILE)
-        batches = source.batches(elements, prepare, options.batch_size)
+        examples = source.examples(elements, prepare)
+        batches = examples.batch(options.batch_size)
         records = []
-        for (pixels, encoded), _ in strategy.experimental_distribute_dataset(
+        for pixels, encoded in strategy.experimental_distribute_dataset(
             batches, tf.distribute.InputOptions(_FETCH_TO_DEVICE)
         ):
             rows = local_rows(strategy, predict(pixels))
-            num_read += len(rows)
+            bad -= len(rows)
             records += [
                 pseudo_labels.write_example(image, row)
                 for image, row in zip(
@@ -187,12 +184,13 @@ def _label(run, source, output, options, print_fn):
             ]
         _write_records(output, name, records)
         done = min(start + _IMAGES_PER_FILE, source.num_images)
+        bad += done - start
         print_fn(
             f"{done:,} of {source.num_images:,} images, "
             f"{len(records):,} of the last {done - start:,} with a probability "
             f"of {options.threshold:g} or more"
         )
-    return files, num_read == source.num_images
+    return files, bad
 
 
 def _write_records(output, name, records):

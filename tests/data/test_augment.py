@@ -1,4 +1,4 @@
-"""Augmentation and mixing of images, alone and inside a pipeline."""
+"""Augmentation of images, alone and inside a pipeline."""
 
 import numpy as np
 import pytest
@@ -111,45 +111,6 @@ def test_a_box_of_a_file_is_the_box_of_its_pixels(encode):
     atol = 0 if encode is tf.io.encode_png else 3
     box, expected = image.crop(8, 16, 24, 32).numpy(), whole[8:32, 16:48]
     np.testing.assert_allclose(box.astype(int), expected.astype(int), atol=atol)
-
-
-LABELS = tf.constant([0, 1, 2, 3, 4, 0, 1])
-
-
-def batch():
-    """Seven images of one value each: their label."""
-    values = tf.cast(LABELS, tf.float32)[:, None, None, None]
-    return tf.tile(values, [1, 12, 10, 1])
-
-
-@pytest.mark.parametrize(
-    ("kind", "mix"), [("indices", augment.mixup), ("float64", augment.cutmix)]
-)
-def test_labels_are_weighted_as_the_pixels_are(kind, mix):
-    given = LABELS if kind == "indices" else tf.one_hot(LABELS, 5, dtype=kind)
-    images, labels = mix(batch(), given, SEED, num_classes=5, alpha=1.0)
-    assert labels.shape == (7, 5)
-    assert labels.dtype == tf.float32
-    np.testing.assert_allclose(np.sum(labels, axis=1), 1.0, rtol=1e-6)
-    means = np.mean(images, axis=(1, 2, 3))
-    expected = labels.numpy() @ np.arange(5.0)
-    np.testing.assert_allclose(means, expected, rtol=1e-5)
-
-
-def test_cutmix_is_a_box():
-    images, _ = augment.cutmix(batch(), LABELS, SEED, 5, 1.0)
-    for i, image in enumerate(images.numpy()[..., 0]):
-        rows, columns = np.nonzero(image != float(LABELS[i]))
-        if rows.size:
-            box = image[rows.min() : rows.max() + 1,
-                        columns.min() : columns.max() + 1]  # fmt: skip
-            assert np.all(box == float(LABELS[(i + 1) % 7]))
-
-
-def test_beta_has_its_mean_and_variance():
-    draws = augment.beta([20_000], SEED, 0.5).numpy()
-    assert draws.mean() == pytest.approx(0.5, abs=0.01)
-    assert draws.var() == pytest.approx(1 / (4 * (2 * 0.5 + 1)), abs=0.005)
 
 
 @pytest.mark.thorough

@@ -13,15 +13,12 @@ from lambdanet_tf.data.folders import FileSource
 from lambdanet_tf.environment import require
 from tests.support.image_sets import Files
 from tests.support.image_sets import element_labels
-from tests.support.image_sets import example
 from tests.support.image_sets import jpeg
 from tests.support.image_sets import png
 from tests.support.image_sets import read_once
 from tests.support.image_sets import sizes
-from tests.support.image_sets import whole
 from tests.support.image_sets import write_files
 from tests.support.image_sets import write_folder
-from tests.support.image_sets import write_parts
 
 pytestmark = pytest.mark.once
 
@@ -140,22 +137,6 @@ def test_unreadable_images_are_left_out_and_named(tmp_path):
     # Without transparency; cyan from CMYK; gray; blue from the large one.
     expected = [[0, 255, 0], [0, 255, 255], [77] * 3, [0, 0, 255]]
     np.testing.assert_allclose(colors, expected, atol=9)
-
-
-@pytest.mark.slow
-def test_only_unreadable_images_end_a_stream_but_no_scan(tmp_path):
-    bad = [example(b"nothing", 0)] * 1100
-    write_parts(tmp_path, train=bad, test=[*bad, example(png([7] * 3), 1)])
-    records = data.read_records(str(tmp_path), 0.0, classes=2)
-    write_files(tmp_path, {"x.png": b"nothing", "y.png": png([7] * 3)})
-    names = [f"{tmp_path}/{name}.png" for name in "x" * 1100 + "y"]
-    files = FileSource(names, [0] * 1100 + [1])
-    error, pair = tf.errors.InvalidArgumentError, (files.take([0] * 5), files)
-    for source, scanned in ((records.train, records.test), pair):
-        assert read_once(scanned)[1].tolist() == [1]
-        batches = source.batches(source.stream(0), whole, 1)
-        with pytest.raises(error, match="1000 images in a row"):
-            next(iter(batches))
 
 
 def test_a_folder_without_parts_is_divided(tmp_path):

@@ -21,8 +21,8 @@ def whole(image, label, position):
 
 
 def read_once(source):
-    batches = [batch for batch, _ in source.batches(source.scan(), whole, 4)]
-    return [np.concatenate(column) for column in zip(*batches, strict=True)]
+    examples = source.examples(source.scan(), whole).as_numpy_iterator()
+    return [np.stack(column) for column in zip(*examples, strict=True)]
 
 
 def element_labels(elements):
@@ -38,7 +38,7 @@ class Files(data.StreamedSource):
     """Files of unequal size; the label of each image is its number."""
 
     def __init__(self, *sizes):
-        super().__init__(sizes, shuffle_buffer=4, exact=True)
+        super().__init__(sizes, shuffle_buffer=4)
         self._bounds = tf.constant([0, *np.cumsum(sizes)], tf.int64)
 
     def read_file(self, number):

@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf import training
-from lambdanet_tf.training.steps import Evaluation
 from tests.support.image_sets import Files
 from tests.support.image_sets import png
 from tests.support.image_sets import write_files
@@ -32,28 +31,27 @@ def pipeline_of(images, batch, strategy=None):
 
 
 def evaluate(source, strategy, batch_size=4, channels=1):
-    """Evaluates a source; returns images that counted, and bad ones."""
+    """Returns how many images of an evaluation count."""
     parts = [source, None, source]
     images = data.ImageSet.build("x", ["a", "b"], channels, parts, "x")
     pipeline = pipeline_of(images, batch_size, strategy)
     hosts = [list(host) for host in pipeline.evaluation(source)]
     assert len({len(batches) for batches in hosts}) == 1, "steps differ"
     batches = [batch for host in hosts for batch in host]
-    good = sum(float(np.sum(batch[2])) for batch in batches)
-    return good, sum(float(batch[3]) for batch in batches)
+    return sum(float(np.sum(batch[2])) for batch in batches)
 
 
 @pytest.mark.parametrize("sizes", [[10] * 3, [1, 1, 30, 2], [17]])
 @pytest.mark.parametrize(("hosts", "replicas"), [(1, 1), (2, 4), (5, 5)])
 def test_the_weights_of_an_evaluation_are_the_images(sizes, hosts, replicas):
     strategy = Hosts(hosts, replicas)
-    assert evaluate(Files(*sizes), strategy, replicas * 2) == (sum(sizes), 0)
+    assert evaluate(Files(*sizes), strategy, replicas * 2) == sum(sizes)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hosts", [1, 3])
-def test_bad_images_are_counted_once(tmp_path, hosts):
-    """Of 23 images four are bad."""
+def test_corrupt_images_do_not_count(tmp_path, hosts):
+    """Of 23 images four are corrupt."""
     contents = [png([i, i, i], (1, 1)) for i in range(23)]
     for number in (0, 7, 8, 22):
         contents[number] = b"nothing"
@@ -62,20 +60,6 @@ def test_bad_images_are_counted_once(tmp_path, hosts):
         write_files(tmp_path / part, files)
     images = data.load_images(f"folder:{tmp_path}", 0.0)
     found = evaluate(images.test, Hosts(hosts, hosts), hosts, 3)
-    assert found == (19, 4)
-    # Six times the good images of a pass: all of six passes but bad last ones.
-    batches = pipeline_of(images, 19).dataset(count_bad=True).take(6)
-    assert 24 - 4 < sum(float(batch[2]) for batch in batches) <= 24
-
-
-def test_a_lost_image_ends_an_evaluation(monkeypatch):
-    recipe = training.resolve("smoke", {"batch_size": 32})
-    pipeline = training.InputPipeline(recipe, data.load_images("digits"))
-    model = training.recipe_network(recipe, pipeline.images)
-    evaluation = Evaluation(model, pipeline)
-    source = pipeline.images.test
-    assert evaluation.metrics(source)["images"] == 359
-    batches = pipeline.evaluation(source)
-    monkeypatch.setattr(pipeline, "evaluation", lambda source: batches.take(5))
-    with pytest.raises(RuntimeError, match="359 images .* Evaluated: 160"):
-        evaluation.metrics(source)
+    assert found == 19
+    (batch,) = pipeline_of(images, 19).training_batches(19).take(1)
+    assert len(np.unique(batch[0])) == 19

@@ -76,7 +76,7 @@ pipeline, state = loop.set_up(recipe, options, strategy)
 counted = analysis.analyze(state.model, executed=False)
 memory = estimate.step_memory(recipe, state, counted)
 take = steps.training_step(state, recipe)
-batches = iter(pipeline.training(count_bad=True))
+batches = iter(pipeline.training())
 arguments = batches, tf.constant(0, tf.int64), tf.constant(1)
 take.get_concrete_function(*arguments)
 class Step:

@@ -73,7 +73,6 @@ FOREIGN += ['{"recipe": null}', '{"name": ["x"]}']
         ({"zoom": 2.0}, r"`zoom` must lie between 0 and 0\.9"),
         ({"flip": 1}, "`flip` must be bool"),
         ({"optimizer": "lion"}, "`optimizer` must be one of .*'sgd'"),
-        ({"mixup": 0.2, "cutmix": 1.0}, "must not both be used"),
         ({"model_arguments": {"kernel_regularizer": "l2"}}, "`weight_decay`"),
         *[({"model_arguments": {name: 1}}, f"`{name}`: .*=1") for name in OWN],
     ],

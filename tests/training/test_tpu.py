@@ -90,7 +90,7 @@ def test_gradients_and_batch_statistics_are_summed_over_the_cores(traced):
 
 
 def test_nothing_in_a_run_lacks_a_kernel(traced):
-    batches = iter(traced.pipeline.training(count_bad=True))
+    batches = iter(traced.pipeline.training())
     arguments = batches, tf.constant(0, tf.int64), tf.constant(4)
     test = next(iter(traced.pipeline.evaluation(traced.pipeline.images.test)))
     with traced.strategy.scope():

@@ -58,8 +58,8 @@ def test_the_reported_accuracy_is_that_of_the_written_weights(finished_run):
         return image.decode(), label
 
     run, test = finished_run.read(), data.load_digits().test
-    batches = test.batches(test.scan(), as_it_is, 359)
-    (images, labels), _ = next(batches.as_numpy_iterator())
+    examples = test.examples(test.scan(), as_it_is).batch(359)
+    images, labels = next(examples.as_numpy_iterator())
     logits = run.load_model()(images)
     right = np.argmax(logits, axis=-1) == labels
     assert len(right) == run.metrics["test_images"] == 359
@@ -149,7 +149,7 @@ def take_steps(strategy=None, jit_compile=False):
     pipeline, state = loop.set_up(recipe, options, strategy)
     with strategy.scope():
         take = steps.training_step(state, recipe, jit_compile)
-    batches = iter(pipeline.training(0, True))
+    batches = iter(pipeline.training())
     take(batches, tf.constant(0, tf.int64), tf.constant(8))
     trained = state.model.get_weights()
     with state.averages.applied():
