@@ -12,19 +12,19 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 from typing import Any
-from typing import ClassVar
-from typing import TypeVar
 
 import tensorflow as tf
 
-from lambdanet_tf.arguments import checked_arguments
 from lambdanet_tf.arguments import one_of
 
 if TYPE_CHECKING:
+    from typing import TypeVar
+
     from typing_extensions import Self
     from typing_extensions import dataclass_transform
 
-_Layer = TypeVar("_Layer")
+    _Layer = TypeVar("_Layer")
+
 _REQUIRED = inspect.Parameter.empty
 
 
@@ -54,7 +54,7 @@ class Argument:
 
 
 class KerasArgument(Argument):
-    """An argument whose name ends by what it is in Keras."""
+    """An argument that Keras makes an object of; its name ends in the kind."""
 
     def checked(self, value):
         return self._module().get(value)
@@ -87,12 +87,8 @@ def argument(
     return Argument(default, check, kw_only)
 
 
-def keras_argument(*, default) -> Any:
-    """Declares an initializer, a regularizer, a constraint or an activation.
-
-    Args:
-        default: what it is unless given; None for none.
-    """
+def keras_argument(*, default: Any) -> Any:
+    """Declares an initializer, a regularizer, a constraint or an activation."""
     return KerasArgument(default, None, kw_only=True)
 
 
@@ -131,6 +127,10 @@ def constructor(layer_type, init):
     placed = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
 
     def __init__(self, *args, **kwargs):  # noqa: N807
+        try:
+            shown.bind(self, *args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{layer_type.__name__}: {error}") from None
         init(self, **dict(zip(placed, args, strict=False)), **kwargs)
 
     signature = inspect.signature(__init__)
@@ -139,7 +139,7 @@ def constructor(layer_type, init):
     setattr(__init__, "__signature__", shown)  # noqa: B010
     __init__.__qualname__ = f"{layer_type.__qualname__}.__init__"
     __init__.__module__ = layer_type.__module__
-    return checked_arguments(__init__)
+    return __init__
 
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ else:
 
 
 class KerasArguments(_Declared):
-    """What either Keras takes for any layer, and `sublayers`."""
+    """What either Keras takes for any layer."""
 
     activity_regularizer: Any = None
     autocast: bool = True
@@ -166,7 +166,6 @@ class KerasArguments(_Declared):
     input_dtype: Any = None
     input_shape: Any = None
     name: str | None = None
-    sublayers: dict | None = None
     trainable: bool = True
     weights: Any = None
 
@@ -175,8 +174,6 @@ if TYPE_CHECKING:
 
     class KerasLayer(KerasArguments):
         """A layer of either Keras, as static checkers see it."""
-
-        dtype_policy: ClassVar[Any]
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 

@@ -1,42 +1,39 @@
-"""Base layers: their arguments, configurations and sublayers."""
+"""The base of all layers: arguments, configurations, sublayers."""
 
-import json
+import inspect
 
 import tensorflow as tf
 
+from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.layers.argument import KerasArguments
+from lambdanet_tf.layers.argument import KerasLayer
 from lambdanet_tf.layers.argument import arguments_of
 from lambdanet_tf.layers.argument import constructor
 from lambdanet_tf.layers.argument import declare
-from lambdanet_tf.layers.calls import CheckedCall
-from lambdanet_tf.layers.calls import refuse_argument
 
 
-class BaseLayer(CheckedCall):
-    """A Keras layer whose sublayers follow it, with clear errors.
+class BaseLayer(KerasLayer):
+    """A Keras layer of declared arguments, whose sublayers follow it.
 
     Arguments are declared in the body of a class, see `argument`. Sublayers
-    are attributes. They are frozen with the layer, whenever it was
-    frozen, and compute in its precision. What was set for one of them alone
-    stands in the configuration.
+    are attributes. They are frozen with the layer, whenever that was, and
+    compute in its precision.
 
     Args:
-        **kwargs: of any Keras layer; and `sublayers`, None or by attribute what
-            is set for a sublayer alone, as in the configuration: "trainable",
-            "dtype".
+        **kwargs: of any Keras layer.
     """
 
     def __init__(self, **kwargs):
         declared = arguments_of(type(self))
         given = {name: kwargs.pop(name) for name in declared if name in kwargs}
-        sublayers = kwargs.pop("sublayers", None)
         for name in kwargs:
             if name not in KerasArguments.__annotations__:
-                refuse_argument(type(self), name)
+                names = [*declared, "name", "dtype", "trainable"]
+                raise ValueError(
+                    f"`{name}` is not an argument of {type(self).__name__}."
+                    f"{did_you_mean(name, names)} It has: {', '.join(names)}."
+                )
         super().__init__(**kwargs)
-        # As text: a dictionary would become a part of saved files.
-        self._given_settings = json.dumps(sublayers or {})
-        self._given_trainable = self.trainable
         for name, argument in declared.items():
             value = given.get(name, argument.default)
             setattr(self, name, argument.checked(value))
@@ -51,36 +48,18 @@ class BaseLayer(CheckedCall):
     def __post_init__(self):
         """Checks arguments against each other, and sets what follows."""
 
-    @property
-    def dtype_policy(self):
-        return super().dtype_policy
+    def __call__(self, *args, **kwargs):
+        refuse_other_keras(self, (args, kwargs))
+        return super().__call__(*args, **kwargs)
 
-    @dtype_policy.setter
-    def dtype_policy(self, policy):
-        tf.keras.layers.Layer.dtype_policy.__set__(self, policy)
-        for layer in self._sublayers().values():
-            layer.dtype_policy = policy
-
-    def _sublayers(self):
-        """The sublayers that exist, by attribute."""
-        return {
-            name: value
-            for name, value in vars(self).items()
-            if isinstance(value, tf.keras.layers.Layer)
-        }
-
-    def _settings(self):
-        """What is set for sublayers alone, before they are made."""
-        settings = json.loads(self._given_settings)
-        if self.trainable != self._given_trainable:  # since set for all
-            for setting in settings.values():
-                setting.pop("trainable", None)
-        return settings
+    def compute_output_spec(self, *args, **kwargs):
+        """Runs `call` on placeholders, where Keras 3 has symbolic tensors."""
+        return tf.keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def _of_sublayer(self, name):
-        """The arguments that a sublayer gets from this layer."""
+        """Returns the arguments that a sublayer gets from this layer."""
         ours = {"trainable": self.trainable, "dtype": self.dtype_policy}
-        return {"name": name, **ours, **self._settings().get(name, {})}
+        return {"name": name, **ours}
 
     def _build_sublayer(self, layer, shape):
         with tf.name_scope(layer.name):  # keeps tf_keras' names apart
@@ -90,14 +69,30 @@ class BaseLayer(CheckedCall):
         config = super().get_config()
         for name, argument in arguments_of(type(self)).items():
             config[name] = argument.serialized(getattr(self, name))
-        settings = {} if self.built else self._settings()
-        for name, layer in self._sublayers().items():
-            settings[name] = {}
-            if layer.trainable != self.trainable:
-                settings[name]["trainable"] = layer.trainable
-            if layer.dtype_policy.name != self.dtype_policy.name:
-                settings[name]["dtype"] = layer.get_config()["dtype"]
-        settings = {name: one for name, one in settings.items() if one}
-        if settings:
-            config["sublayers"] = settings
         return config
+
+
+def refuse_other_keras(layer, tensors):
+    """Raises a ValueError for a tensor of the Keras that `tf.keras` is not.
+
+    A Keras 3 layer accepts a symbolic tensor of tf_keras without a word, and
+    the model then does not own the layer's weights.
+    """
+    ours = tf.keras.layers.Layer.__module__.split(".")[0]
+    for tensor in tf.nest.flatten(tensors):
+        theirs = type(tensor).__module__.split(".")[0]
+        if theirs in ("keras", "tf_keras") and theirs != ours:
+            raise ValueError(
+                f"Layer {layer.name!r} is a layer of {ours} (what `tf.keras` "
+                f"is in this process) and cannot take a tensor of {theirs}. "
+                "Build the whole model with `tf.keras`; to use tf_keras, set "
+                "the environment variable TF_USE_LEGACY_KERAS=1 before "
+                "TensorFlow is imported."
+            )
+
+
+def not_converted(call):
+    """Keeps AutoGraph off a `call`, whose signature tf_keras still reads."""
+    wrapper = tf.autograph.experimental.do_not_convert(call)
+    wrapper.__signature__ = inspect.signature(call)
+    return wrapper

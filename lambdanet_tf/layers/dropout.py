@@ -94,8 +94,6 @@ class StochasticDepth(Dropout):
     Reference: [Huang et al., 2016](https://arxiv.org/abs/1603.09382).
     """
 
-    _several = "Give it the branch alone and add: shortcut + layer(branch)."
-
     def _drawn_shape(self, inputs):
         """One draw for every example."""
         shape = tf.shape(inputs)

@@ -1,7 +1,5 @@
 """Tensors on grids: shapes, and their checks."""
 
-import numbers
-
 import tensorflow as tf
 
 from lambdanet_tf import ops
@@ -27,50 +25,47 @@ def unflatten(x, grid):
     return tf.reshape(x, [-1, *grid, heads * value_dim])
 
 
-def known_shape(shape, other):
-    """A static shape, with the sizes of another where its own are unknown.
-
-    Generators of Python and `tf.py_function` yield tensors without sizes, or
-    even without a rank, to layers that were built with them.
-    """
-    shape = tf.TensorShape(shape)
-    if shape.rank is None:
-        return tf.TensorShape(other)
-    if shape.rank != len(other):
-        return shape
-    pairs = zip(shape, other, strict=True)
-    return tf.TensorShape([b if a is None else a for a, b in pairs])
-
-
-def with_shape(x, other):
-    """A tensor whose static shape is `known_shape`, checked at run time."""
-    if x.shape.is_fully_defined():
-        return x
-    shape = known_shape(x.shape, other)
-    return x if shape == x.shape else _with_mask(tf.ensure_shape(x, shape), x)
+def split(x, *depths):
+    """`(batch, n, channels)` -> `(batch, n, *depths)`."""
+    return tf.reshape(x, [-1, ops.size(x, 1), *depths])
 
 
 def as_floating(x, dtype):
-    """A tensor, cast unless it is floating: Keras casts no integers."""
-    return x if x.dtype.is_floating else _with_mask(tf.cast(x, dtype), x)
+    """Casts a tensor unless it is floating: Keras casts no integers."""
+    return x if x.dtype.is_floating else tf.cast(x, dtype)
 
 
-def _with_mask(x, other):
-    """A tensor with the mask that Keras keeps at another."""
-    if hasattr(other, "_keras_mask"):
-        x._keras_mask = other._keras_mask
-    return x
+def as_built(x, shape, layer):
+    """Returns a tensor with the sizes that a layer was built for.
+
+    Generators of Python and `tf.py_function` yield tensors without sizes, or
+    even without a rank, to layers that were built with them.
+
+    Args:
+        x: `(batch, *spatial, channels)`.
+        shape: of x when the layer was built; None where sizes may change.
+        layer: the layer.
+
+    Returns:
+        x in a floating dtype, with static sizes where `shape` has them.
+
+    Raises:
+        ValueError: if x has another number of axes or of channels.
+    """
+    x = as_floating(x, layer.compute_dtype)
+    if x.shape.rank is None:
+        return tf.ensure_shape(x, shape)
+    if len(x.shape) != len(shape) or x.shape[-1] not in (None, shape[-1]):
+        raise ValueError(
+            f"Layer {layer.name!r} was built for inputs of shape {shape}. "
+            f"Received: {tuple(x.shape)}. Make another layer for them."
+        )
+    known = [b if a is None else a for a, b in zip(x.shape, shape, strict=True)]
+    return x if x.shape == known else tf.ensure_shape(x, known)
 
 
 def check_grid(name, shape):
     """Raises a ValueError unless a shape is `(batch, *spatial, channels)`."""
-    if not all(
-        size is None or isinstance(size, numbers.Integral) for size in shape
-    ):
-        raise ValueError(
-            f"`{name}` must be one tensor, and its shape one of integers. "
-            f"Received: the shape {shape}."
-        )
     if not 3 <= len(shape) <= 5 or 0 in shape[1:]:
         raise ValueError(
             f"`{name}` must have the shape (batch, *spatial, channels) with "
@@ -92,34 +87,3 @@ def check_channels_last(shape):
             f"set_image_data_format({_CHANNELS_LAST!r}), or change "
             "~/.keras/keras.json; layers that differ have `data_format`."
         )
-
-
-def check_axes(layer, grid, axes):
-    """Raises a ValueError unless a grid has the axes of a built layer."""
-    if len(grid) != axes:
-        raise ValueError(
-            f"Layer {layer!r} was built for inputs with {axes} spatial "
-            f"{'axis' if axes == 1 else 'axes'}. Received: inputs with "
-            f"{len(grid)}. Make another layer for them."
-        )
-
-
-def check_as_built(layer, shape, built):
-    """Raises a ValueError unless a shape has the axes and channels of another.
-
-    Args:
-        layer: name of the layer.
-        shape: `(batch, *spatial, channels)`, None where a size is unknown.
-        built: likewise, of the inputs that it was built for.
-    """
-    check_axes(layer, shape[1:-1], len(built) - 2)
-    if None not in (shape[-1], built[-1]) and shape[-1] != built[-1]:
-        raise ValueError(
-            f"Layer {layer!r} was built for inputs with {built[-1]} channels. "
-            f"Received: inputs with {shape[-1]}. Make another layer for them."
-        )
-
-
-def split(x, *depths):
-    """`(batch, n, channels)` -> `(batch, n, *depths)`."""
-    return tf.reshape(x, [-1, ops.size(x, 1), *depths])

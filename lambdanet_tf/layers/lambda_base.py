@@ -90,12 +90,11 @@ class LambdaBase(ProjectionLayer, Readable):
     @property
     def value_dim(self):
         """Channels of one head's output; known once the layer is built."""
-        value = self._once_built("value_dim", "value")
-        return value.units // self.intra_depth
+        return self.value.units // self.intra_depth
 
     def _build(self, inputs_shape, context_shape):
         """Creates and builds every sublayer."""
-        filters = self._checked_filters(inputs_shape, context_shape)
+        filters = self._checked_filters(inputs_shape)
         value_dim = filters // self.num_heads
         self._build_projections(
             (inputs_shape, context_shape),
@@ -145,12 +144,12 @@ class LambdaBase(ProjectionLayer, Readable):
         of which size, its operations and memory, and the alternatives. A call
         on another grid, or on a batch of a known size, makes a plan of its own.
         """
-        return self._once_built("plan", "_built_plans")[1]
+        return self._built_plans[1]
 
     @property
     def inference_plan(self):
         """The `lambdanet_tf.ops.Plan` for calls with `training=False`."""
-        return self._once_built("inference_plan", "_built_plans")[0]
+        return self._built_plans[0]
 
     def _plan(self, geometry, training, batch=None):
         """The plan of a call; None without a table."""

@@ -13,14 +13,12 @@ from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import serializable
-from lambdanet_tf.layers.calls import not_converted
-from lambdanet_tf.layers.grids import as_floating
-from lambdanet_tf.layers.grids import check_as_built
+from lambdanet_tf.layers.base import not_converted
+from lambdanet_tf.layers.grids import as_built
 from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
 from lambdanet_tf.layers.grids import unflatten
-from lambdanet_tf.layers.grids import with_shape
 from lambdanet_tf.layers.streaming import StreamingLambda
 
 _AXIS = {
@@ -121,14 +119,8 @@ class LambdaConv(StreamingLambda):
             )
         self.compute_output_shape(input_shape)
         self._build(input_shape, input_shape)
-        self._rank = len(input_shape)
+        self._built_shape = *(None for _ in input_shape[1:]), input_shape[-1]
         super().build(input_shape)
-
-    def _check_symbolic(self, inputs, **arguments):
-        if self.built:
-            channels = self.value.kernel.shape[0]
-            built = [None] * (self._rank - 1) + [channels]
-            check_as_built(self.name, inputs.shape, built)
 
     @not_converted
     def call(self, inputs, mask=None, training=None):
@@ -139,9 +131,8 @@ class LambdaConv(StreamingLambda):
 
     def _operands(self, inputs, mask=None):
         """As in `LambdaLayer`, of the grids of outputs and inputs."""
-        channels = self.value.kernel.shape[0]
-        inputs = as_floating(inputs, self.compute_dtype)
-        inputs = with_shape(inputs, [None] * (self._rank - 1) + [channels])
+        inputs = as_built(inputs, self._built_shape, self)
+        check_grid("inputs", inputs.shape)
         grid = grid_of(inputs)
         axes = self._axes(grid)
         masks = ops.Masks.of_call(inputs, inputs, mask, causal=self.causal)
@@ -217,7 +208,7 @@ class LambdaConv(StreamingLambda):
         if mask is None or not tf.is_tensor(mask) or not tf.is_tensor(inputs):
             return None
         if self.built:
-            inputs = with_shape(inputs, [None] * self._rank)
+            inputs = as_built(inputs, self._built_shape, self)
         grid = grid_of(inputs)
         mask = ops.padding_mask(inputs, mask=mask)
         mask = tf.reshape(mask, [ops.size(inputs, 0), *grid])

@@ -1,18 +1,15 @@
 """The lambda layer."""
 
-import math
-
 import tensorflow as tf
 
 from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.argument import serializable
-from lambdanet_tf.layers.calls import not_converted
+from lambdanet_tf.layers.base import not_converted
 from lambdanet_tf.layers.context import ContextLayer
 from lambdanet_tf.layers.context import scope_of_grid
 from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
 from lambdanet_tf.layers.grids import unflatten
-from lambdanet_tf.layers.grids import with_shape
 from lambdanet_tf.layers.streaming import StreamingLambda
 
 
@@ -140,14 +137,6 @@ class LambdaLayer(ContextLayer, StreamingLambda):
     Reference: [Bello, 2021](https://arxiv.org/abs/2102.08602), section 3.
     """
 
-    _geometry_of = "position lambdas"
-    _line_of = "inputs with one spatial axis"
-    _one_grid_of = (
-        "The position part and `causal`",
-        "Use use_position=False, or position_embedding='explicit' and "
-        "`embeddings` in every call.",
-    )
-
     @not_converted
     def call(
         self,
@@ -181,10 +170,9 @@ class LambdaLayer(ContextLayer, StreamingLambda):
             The inputs with all sizes that are known, the grids of queries and
             context, and the first arguments of `_outputs`.
         """
-        inputs, context, masks = self._inputs_and_masks(
+        inputs, context, masks = self._prepared(
             inputs, context, mask, context_mask, attention_mask
         )
-        self._check_embeddings(embeddings, inputs, context)
         x = c = flatten(inputs)  # [b, n, channels]
         if context is not inputs:
             c = flatten(tf.cast(context, self.compute_dtype))
@@ -198,30 +186,34 @@ class LambdaLayer(ContextLayer, StreamingLambda):
         return inputs, (grid_of(inputs), grid_of(context)), operands
 
     def _embeddings(self, given, inputs, context):
-        """`(..., key_dim, intra_depth)`: the table, or given."""
+        """Returns `(..., key_dim, intra_depth)`: the table, or given."""
+        is_explicit = self._position_embedding_argument == "explicit"
+        if (is_explicit and self.use_position) != (given is not None):
+            raise ValueError(
+                "`embeddings` must be given exactly when the layer has a "
+                "position part with position_embedding='explicit'. Received: "
+                f"embeddings={given if given is None else '...'}, use_position="
+                f"{self.use_position}, position_embedding="
+                f"{self._position_embedding_argument!r}."
+            )
         if given is None:
             return self._table()
         given = tf.cast(given, self.compute_dtype)
-        sizes = [math.prod(grid_of(x)) for x in (inputs, context)]
-        shape = [*sizes, *self._depths()]
-        static = [size if isinstance(size, int) else None for size in shape]
-        if given.shape.rank is None:  # of a generator
-            given = tf.reshape(given, [-1, *shape])
-            given = tf.broadcast_to(given, [tf.shape(inputs)[0], *shape])
-            given = tf.ensure_shape(given, [None, *static])
-        batch = [None] * (given.shape.rank - len(shape))
-        given = with_shape(given, batch + static)
-        if self.intra_depth == 1:
-            given = tf.expand_dims(given, -1)
-        return given
-
-    def _depths(self):
-        """The last axes of explicit embeddings."""
-        intra = (self.intra_depth,) if self.intra_depth > 1 else ()
-        return (self.key_dim, *intra)
+        shape = [x.shape[1:-1].num_elements() for x in (inputs, context)]
+        shape += [self.key_dim] + [self.intra_depth] * (self.intra_depth > 1)
+        if given.shape.rank == len(shape) + 1:
+            shape = [inputs.shape[0], *shape]
+        if not given.shape.is_compatible_with(shape):
+            raise ValueError(
+                "`embeddings` must have the shape (query positions, context "
+                "positions, depths), or that with a leading axis for the "
+                f"batch; here {shape}. Received: {tuple(given.shape)}."
+            )
+        given = tf.ensure_shape(given, shape)
+        return tf.expand_dims(given, -1) if self.intra_depth == 1 else given
 
     def _geometry(self, grid):
-        """How the table lies over a grid; None without a table."""
+        """Returns how the table lies over a grid; None without a table."""
         if self.position_embedding is None:
             return None
         entries = self.position_embedding.entries_for(grid)
@@ -232,38 +224,6 @@ class LambdaLayer(ContextLayer, StreamingLambda):
         return self.position_embedding is not None
 
     def _causal_window(self):
-        """Entries for a query and its past, stride and dilation."""
+        """Returns entries for a query and its past, stride and dilation."""
         (scope,) = scope_per_axis("scope", self.scope, 1) or (1,)
         return scope // 2 + 1, 1, 1
-
-    def _check_symbolic(self, inputs, context=None, **arguments):
-        super()._check_symbolic(inputs, context, **arguments)
-        context = inputs if context is None else context
-        self._check_embeddings(arguments.get("embeddings"), inputs, context)
-
-    def _check_embeddings(self, embeddings, inputs, context):
-        is_explicit = self._position_embedding_argument == "explicit"
-        wants = self.use_position and is_explicit
-        if wants != (embeddings is not None):
-            raise ValueError(
-                "`embeddings` must be given exactly when the layer has a "
-                "position part with position_embedding='explicit'. Received: "
-                f"embeddings {'' if wants else 'not '}missing, use_position="
-                f"{self.use_position}, position_embedding="
-                f"{self._position_embedding_argument!r}."
-            )
-        if wants:
-            sizes = [
-                tf.TensorShape(x.shape)[1:-1].num_elements()
-                for x in (inputs, context)
-            ]
-            shape = (*sizes, *self._depths())
-            allowed = shape, (context.shape[0], *shape)
-            given = tf.TensorShape(embeddings.shape)
-            if not any(map(given.is_compatible_with, allowed)):
-                raise ValueError(
-                    "`embeddings` must have the shape (query positions, "
-                    "context positions, depths), or that with a leading axis "
-                    f"for the batch; here {shape} or {allowed[1]}. Received: "
-                    f"{tuple(given)}."
-                )

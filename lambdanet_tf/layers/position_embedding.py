@@ -1,6 +1,6 @@
 """The table of relative positions, which lambda layers can share."""
 
-import operator
+from operator import gt
 from typing import Any
 
 import tensorflow as tf
@@ -13,9 +13,8 @@ from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import keras_argument
 from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.base import BaseLayer
-from lambdanet_tf.layers.grids import check_axes
+from lambdanet_tf.layers.grids import as_built
 from lambdanet_tf.layers.grids import check_grid
-from lambdanet_tf.layers.grids import known_shape
 from lambdanet_tf.layers.randomness import Initializers
 
 _AUTOCAST = "autocast" if KERAS_3 else "experimental_autocast"
@@ -29,10 +28,10 @@ class RelativePositionEmbedding(BaseLayer):
     layer owns the table R. Lambda layers create one for themselves; pass one
     instance as `position_embedding` to several lambda layers and they share
     it (the paper's "shared embeddings", Table 4). Files (`.keras`, weights,
-    checkpoints, SavedModel), copies and pickles keep what is shared, and
-    `lambdanet_tf.models.clone_network` does. Where Keras keeps configurations
-    only (`tf.keras.models.clone_model`, JSON, HDF5) every layer gets a table
-    of its own, with a warning.
+    checkpoints, SavedModel), copies, pickles and
+    `lambdanet_tf.models.clone_network` keep what is shared. Where Keras keeps
+    configurations only (`tf.keras.models.clone_model`, JSON, HDF5) every layer
+    gets a table of its own.
 
     The table has the shape `(*entries, key_dim, intra_depth)`; the intra-depth
     axis is kept when it is 1. On an axis with a scope there are `scope`
@@ -86,9 +85,6 @@ class RelativePositionEmbedding(BaseLayer):
     embeddings_regularizer: Any = keras_argument(default=None)
     embeddings_constraint: Any = keras_argument(default=None)
 
-    def __post_init__(self):
-        self.num_layers = 0  # that were made with this table
-
     def build(self, input_shape):
         check_grid("inputs", tuple(input_shape))
         entries = self._entries(tuple(input_shape[1:-1]))
@@ -130,15 +126,10 @@ class RelativePositionEmbedding(BaseLayer):
         Raises:
             ValueError: if the table does not fit the grid.
         """
-        if not self.built:
-            raise ValueError(
-                f"Layer {self.name!r} has no entries before it is built: call "
-                "it, or its `build`, once."
-            )
         grid = tuple(size if isinstance(size, int) else None for size in grid)
         entries = tuple(self.embeddings.shape[:-2])
-        check_axes(self.name, grid, len(entries))
-        if any(map(operator.gt, self._entries(grid), entries)):
+        wanted = self._entries(grid)
+        if len(wanted) != len(entries) or any(map(gt, wanted, entries)):
             built = tuple((size + 1) // 2 for size in entries)
             raise ValueError(
                 f"The position embedding {self.name!r} has entries for "
@@ -150,15 +141,10 @@ class RelativePositionEmbedding(BaseLayer):
             )
         return entries
 
-    def _check_symbolic(self, inputs, **arguments):
-        if self.built:
-            self.entries_for(inputs.shape[1:-1])
-
     def call(self, inputs):
-        grid = tuple(known_shape(inputs.shape, self._built_shape)[1:-1])
+        grid = tuple(as_built(inputs, self._built_shape, self).shape[1:-1])
         geometry = ops.Geometry.of(
-            ops.same_axis(size, taps)
-            for size, taps in zip(grid, self.entries_for(grid), strict=True)
+            map(ops.same_axis, grid, self.entries_for(grid))
         )
         table = geometry.crop(tf.convert_to_tensor(self.embeddings))
         pairs = ops.pair_embeddings(table, geometry, self.compute_dtype)

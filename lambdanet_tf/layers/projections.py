@@ -1,6 +1,5 @@
-"""What lambda layers and attention have in common: projections to heads."""
+"""The base of lambda layers and attention: projections to heads."""
 
-import warnings
 from typing import Any
 from typing import ClassVar
 
@@ -16,8 +15,8 @@ from lambdanet_tf.layers.randomness import Initializers
 class ProjectionLayer(BaseLayer):
     """A layer that projects its inputs to queries, keys and values of heads.
 
-    Subclasses declare `filters`, `num_heads` and `position_embedding`, whose
-    values but for a layer are `_position_embeddings`.
+    Subclasses declare `filters`, `num_heads` and `position_embedding`, which is
+    a layer or one of `_position_embeddings`.
     """
 
     _position_embeddings: ClassVar[tuple[str | None, ...]]
@@ -55,13 +54,13 @@ class ProjectionLayer(BaseLayer):
             )
         return filters
 
-    def _checked_filters(self, inputs_shape, context_shape):
-        """Returns how many channels the outputs have, for inputs that fit."""
+    def _checked_filters(self, inputs_shape):
+        """Returns how many channels the outputs have."""
         check_channels_last(inputs_shape)
-        if None in (inputs_shape[-1], context_shape[-1]):
+        if inputs_shape[-1] is None:
             raise ValueError(
-                "The channels of the inputs and the context must be static. "
-                f"Received: shapes {inputs_shape}, {context_shape}."
+                "The channels of the inputs must be static. Received: inputs "
+                f"of shape {inputs_shape}."
             )
         return self.filters or self._divisible(inputs_shape[-1])
 
@@ -84,7 +83,7 @@ class ProjectionLayer(BaseLayer):
         self._build_sublayer(self.value, context)
 
     def _projection(self, name, units, scale=1.0):
-        """A Dense without bias; N(0, scale / channels) by default."""
+        """Returns a Dense without bias; N(0, scale / channels) by default."""
         initializer = getattr(self, f"{name}_initializer")
         return tf.keras.layers.Dense(
             units,
@@ -101,7 +100,7 @@ class ProjectionLayer(BaseLayer):
         )
 
     def _new_table(self, name, initializer=None, **arguments):
-        """A table of this layer's own; `initializer` is the default."""
+        """Returns a table of this layer's own."""
         return RelativePositionEmbedding(
             embeddings_initializer=self._initializers(
                 self.embeddings_initializer or initializer
@@ -122,21 +121,10 @@ class ProjectionLayer(BaseLayer):
             )
 
     def _shared(self, table):
-        """A table that was made for several layers, frozen with this one."""
-        table.num_layers += 1
-        trainable = self._of_sublayer("position_embedding")["trainable"]
-        if not (trainable and self.trainable):  # it may be frozen by itself
-            table.trainable = trainable
+        """Returns a table of several layers, frozen with this one."""
+        if not self.trainable:
+            table.trainable = False
         return table
-
-    def _once_built(self, attribute, needed):
-        """The private attribute `needed`, which `build` sets."""
-        if not hasattr(self, needed):
-            raise ValueError(
-                f"Layer {self.name!r} has no `{attribute}` before it is built: "
-                "call it, or its `build`, once."
-            )
-        return getattr(self, needed)
 
     def get_config(self):
         config = super().get_config()
@@ -146,9 +134,6 @@ class ProjectionLayer(BaseLayer):
             # copies what it was given the first time: so, twice.
             tf.keras.layers.serialize(argument)
             argument = tf.keras.layers.serialize(argument)
-            shared = self.position_embedding.num_layers > 1
-            if shared and "shared_object_id" not in argument:
-                argument["is_shared"] = True  # and Keras does not record it
         config["position_embedding"] = argument
         return config
 
@@ -156,17 +141,7 @@ class ProjectionLayer(BaseLayer):
     def from_config(cls, config):
         config = dict(config)
         if isinstance(config.get("position_embedding"), dict):
-            table = dict(config["position_embedding"])
-            if table.pop("is_shared", False):
-                warnings.warn(
-                    f"The copy of layer {config['name']!r} gets position "
-                    "embeddings of its own, which the layer shares with "
-                    "others: `.keras` files and `lambdanet_tf.models."
-                    "clone_network` keep what is shared.",
-                    stacklevel=2,
-                )
             config["position_embedding"] = tf.keras.layers.deserialize(
-                table,
-                custom_objects={table["class_name"]: RelativePositionEmbedding},
+                config["position_embedding"]
             )
         return super().from_config(config)

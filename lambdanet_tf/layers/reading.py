@@ -7,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import ops
-from lambdanet_tf.layers.calls import CheckedCall
+from lambdanet_tf.layers.base import BaseLayer
 
 
-class Readable(CheckedCall):
+class Readable(BaseLayer):
     """Adds `read` to lambda layers.
 
     Subclasses bring the arguments of a call to what the equation takes, in
@@ -39,15 +39,7 @@ class Readable(CheckedCall):
             ValueError: if the layer is not built, a position is not on the
                 grid, or sizes are not known.
         """
-        if not self.built:
-            raise ValueError(
-                f"Layer {self.name!r} must be built before it reads: call it, "
-                "or its `build`, once."
-            )
         given: dict[str, Any] = {"inputs": inputs, **arguments}
-        # None if a subclass takes any.
-        given = self._call_arguments((inputs,), arguments) or given
-        given.pop("training", None)  # what was read in training is not kept
         inputs = tf.convert_to_tensor(given.pop("inputs"))
         mask = getattr(inputs, "_keras_mask", None)
         if mask is not None:

@@ -1,6 +1,5 @@
 """Softmax attention with relative positions."""
 
-import math
 from typing import Any
 
 import tensorflow as tf
@@ -11,10 +10,9 @@ from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import serializable
-from lambdanet_tf.layers.calls import not_converted
+from lambdanet_tf.layers.base import not_converted
 from lambdanet_tf.layers.context import ContextLayer
 from lambdanet_tf.layers.context import scope_of_grid
-from lambdanet_tf.layers.grids import check_axes
 from lambdanet_tf.layers.grids import flatten
 from lambdanet_tf.layers.grids import grid_of
 from lambdanet_tf.layers.grids import split
@@ -128,13 +126,6 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
     """
 
     _position_embeddings = ("per_axis", "joint", None)
-    _geometry_of = "positions or a scope"
-    _line_of = "inputs with one spatial axis, or an `axis`"
-    _one_grid_of = (
-        "Positions, a `scope`, an `axis` and `causal`",
-        "Use position_embedding=None and none of the others.",
-    )
-
     num_heads: int = argument(default=8, check=positive_int)
     key_dim: int | None = argument(default=None, check=positive_int)
     axis: int | None = argument(default=None, check=positive_int)
@@ -155,23 +146,22 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
     @property
     def value_dim(self):
         """Channels of one head's output; known once the layer is built."""
-        return self._once_built("value_dim", "value").units // self.num_heads
+        return self.value.units // self.num_heads
 
     @property
     def key_depth(self):
         """Depth of a head's queries; known once the layer is built."""
-        return self._once_built("key_depth", "query").units // self.num_heads
+        return self.query.units // self.num_heads
 
     # A property would be a path of its own in the files of tf_keras.
     def tables(self):
         """Returns the tables of relative positions, once the layer is built."""
         if self.position_embedding is not None:
             return (self.position_embedding,)
-        names = self._once_built("tables", "_table_names")
-        return tuple(getattr(self, name) for name in names)
+        return tuple(getattr(self, name) for name in self._table_names)
 
     def _build(self, inputs_shape, context_shape):
-        filters = self._checked_filters(inputs_shape, context_shape)
+        filters = self._checked_filters(inputs_shape)
         depth = self.key_dim or filters // self.num_heads
         units = self.num_heads * depth
         self._build_projections(
@@ -223,7 +213,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         mask=None,
         training=None,  # Keras 2 gives it to every layer
     ):
-        inputs, context, masks = self._inputs_and_masks(
+        inputs, context, masks = self._prepared(
             inputs, context, mask, context_mask, attention_mask
         )
         masks = self._masks_of_lines(masks, inputs, context)
@@ -264,24 +254,6 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         if self.position_embedding is not None:
             return tables[0]
         return tables or None
-
-    # Keras 3 alone calls it, for symbolic tensors.
-    def compute_output_spec(self, inputs, *args, **kwargs):
-        with_scores = kwargs.pop("return_attention_scores", False)
-        outputs = super().compute_output_spec(inputs, *args, **kwargs)
-        if not with_scores:
-            return outputs
-        context = kwargs.get("context")
-        context = inputs if context is None else context
-        sizes = [
-            math.prod(grid) if None not in grid else None
-            for grid in (
-                self._attended(x.shape[1:-1]) for x in (inputs, context)
-            )
-        ]
-        lines = [inputs.shape[axis] for axis in self._lines_of(inputs)]
-        shape = (*lines, self.num_heads, *sizes)
-        return outputs, tf.keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def _axes_of_lines(self, x):
         """The axes of a tensor, those along which positions do not see first.
@@ -352,7 +324,6 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         if self.position_embedding is not None:
             entries = self.position_embedding.entries_for(grid)
         elif self.tables():
-            check_axes(self.name, grid, len(self.tables()))
             pairs = zip(self.tables(), grid, strict=True)
             entries = [table.entries_for((size,))[0] for table, size in pairs]
         if entries is None:

@@ -11,10 +11,8 @@ from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import keras_argument
 from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.base import BaseLayer
-from lambdanet_tf.layers.grids import as_floating
-from lambdanet_tf.layers.grids import check_as_built
+from lambdanet_tf.layers.grids import as_built
 from lambdanet_tf.layers.grids import check_channels_last
-from lambdanet_tf.layers.grids import with_shape
 from lambdanet_tf.layers.randomness import Initializers
 
 
@@ -88,13 +86,8 @@ class SqueezeExcite(BaseLayer):
             **self._of_sublayer(name),
         )
 
-    def _check_symbolic(self, inputs, **arguments):
-        if self.built:
-            check_as_built(self.name, inputs.shape, self._static_shape)
-
     def call(self, inputs):
-        inputs = as_floating(inputs, self.compute_dtype)
-        inputs = with_shape(inputs, self._static_shape)
+        inputs = as_built(inputs, self._static_shape, self)
         axes = list(range(1, inputs.shape.rank - 1))
         # The mean, and the gradient of a gate, are sums over the map.
         wide = tf.cast(inputs, ops.accumulation_dtype(inputs.dtype))

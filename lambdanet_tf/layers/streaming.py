@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from lambdanet_tf import ops
 from lambdanet_tf.layers.base import BaseLayer
-from lambdanet_tf.layers.calls import not_converted
+from lambdanet_tf.layers.base import not_converted
 from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.lambda_base import LambdaBase
@@ -194,7 +194,6 @@ class StreamingLambda(Streaming, LambdaBase):
         return (taps - 1) * dilation if self.use_position else 0
 
     def _check_streams(self):
-        self._once_built("state", "value")
         if not self.causal:
             raise ValueError(
                 f"Layer {self.name!r} cannot stream: its outputs depend on "

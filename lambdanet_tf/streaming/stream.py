@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.environment import KERAS_3
-from lambdanet_tf.layers.calls import not_converted
+from lambdanet_tf.layers.base import not_converted
 from lambdanet_tf.layers.streaming import check_state
 from lambdanet_tf.models import check_functional
 from lambdanet_tf.models.graph import is_graph

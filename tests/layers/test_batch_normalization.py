@@ -110,7 +110,7 @@ def test_it_is_one_operation_where_there_is_one(
     checks.assert_each_close(after, (expected, mean, variance), 1e-5)
     graph = traced.get_concrete_function(x).graph
     names = {operation.type for operation in graph.get_operations()}
-    unfused = dtype == "float64" or (masked and training)
+    unfused = dtype == "float64" or (masked and training) or axis == 1
     assert ("FusedBatchNormV3" in names) == (not unfused)
     steps = names & {"Mean", "SquaredDifference", "Rsqrt"}
     assert unfused or arguments or masked or not steps
@@ -174,25 +174,6 @@ def test_batches_of_no_value_or_one(shape, mask, values, compiled, rng):
         checks.assert_close(output, expected, 1e-4)
     for now, average in zip(layer.get_weights()[2:], averages, strict=True):
         checks.assert_close(now, average, 1e-5 if values else 0)
-
-
-def test_padding_may_be_anything(rng):
-    x = rng.normal(size=[3, 5, 2]).astype("float32")
-    mask = rng.integers(0, 2, [3, 5]).astype(bool)
-    layer = built(x.shape, rng)
-    start = layer.get_weights()
-    upstream = tf.constant(rng.normal(size=x.shape) * mask[..., None])
-    step = step_of(layer, upstream, mask=tf.constant(mask))
-    found = []
-    for padding in (0.0, np.nan, np.inf):
-        layer.set_weights(start)
-        padded = np.where(mask[..., None], x, padding)
-        outputs, *gradients = step(tf.constant(padded, tf.float32))
-        outputs = tf.where(mask[..., None], outputs, 0.0)
-        found.append([outputs, *gradients, *layer.get_weights()])
-    for zero, nan, infinite in zip(*found, strict=True):
-        np.testing.assert_array_equal(nan, zero)
-        np.testing.assert_array_equal(infinite, zero)
 
 
 @pytest.mark.parametrize(("sizes", "is_masked"), [((3, 2), True), _OF_FOUR])

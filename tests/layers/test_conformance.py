@@ -5,6 +5,7 @@ layer that passes here can be traced, compiled, saved, restored and distributed
 without changing one output. What an export computes, `test_as_a_user.py` shows.
 """
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -71,7 +72,7 @@ def test_symbolic_eager_built_and_computed_shapes_agree():
             computed = case.make().compute_output_shape(shape)
             assert tuple(computed) == expected[case.name], case.name
             layer = case.make()
-            layer.build(input_shape=shape)  # creates all weights
+            layer.build(shape)  # creates all weights
             built = model.get_layer(case.name)
             for ours, weight in zip(layer.weights, built.weights, strict=True):
                 assert tuple(ours.shape) == tuple(weight.shape), case.name
@@ -103,6 +104,22 @@ def test_unknown_sizes_are_computed_or_refused(rng):
         layer = layers.LambdaLayer(**_SMALL, scope=3, implementation=name)
         with pytest.raises(ValueError, match="static"):
             layer(tf.keras.Input([None, None, 7]))
+
+
+def test_constants_in_a_functional_model():
+    """Masks, contexts and embeddings that are no inputs of the model."""
+    for case in CASES:
+        fixed = {name: tf.constant(x) for name, x in case.data(1).items()}
+        x = fixed.pop("inputs")
+        if (mask := case.attention_mask) is not None:
+            case = dataclasses.replace(case, attention_mask=tf.constant(mask))
+        elif not fixed:
+            continue
+        layer, inputs = case.make(), tf.keras.Input(x.shape[1:], batch_size=1)
+        outputs = case.call(layer, {"inputs": inputs, **fixed})
+        expected = case.call(layer, {"inputs": x, **fixed})
+        found = tf.keras.Model(inputs, outputs)(x)
+        checks.assert_close(found, expected, 1e-6, case.name)
 
 
 @pytest.mark.every_lane

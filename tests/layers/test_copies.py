@@ -6,9 +6,7 @@ layer or model of one.
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from lambdanet_tf.environment import KERAS_3
 from tests.support import cases
 from tests.support import checks
 
@@ -53,65 +51,3 @@ def test_frozen_layers_stay_frozen(case, tmp_path):
         assert not layer.trainable, when
         layer.trainable = True
         assert len(model.trainable_weights) == case.trainable, when
-
-
-def sublayers(layer):
-    return {
-        name: value
-        for name, value in sorted(vars(layer).items())
-        if isinstance(value, tf.keras.layers.Layer)
-    }
-
-
-@pytest.mark.parametrize("way", ["keras_file", "clone_model"])
-@every_layer
-def test_partly_frozen_layers_stay_so(case, way, tmp_path):
-    model = case.model()
-    own = sublayers(layer_of(model, case.layer))
-    names = list(own)
-    for frozen in (names[:1], names[1:]):
-        for name in names:
-            own[name].trainable = name not in frozen
-        copied = layer_of(checks.COPIES[way](model, tmp_path), case.layer)
-        for name, sublayer in sublayers(copied).items():
-            assert sublayer.trainable == (name not in frozen), name
-            assert bool(sublayer.trainable_weights) == (name not in frozen)
-
-
-@every_layer
-def test_what_is_set_for_sublayers_counts_until_the_layer_is_set(case):
-    layer = layer_of(case.model(), case.layer)
-    for sublayer in sublayers(layer).values():
-        sublayer.trainable = False
-    config = checks.plain(layer.get_config())
-    # Once more, without having been built in between.
-    config = checks.plain(case.layer.from_config(config).get_config())
-    assert config == checks.plain(layer.get_config())
-    again = case.layer.from_config(config)
-    again.trainable = False
-    case.model(again)
-    again.trainable = True
-    assert len(again.trainable_weights) == case.trainable
-
-
-@every_layer
-def test_what_keras_takes_for_any_layer_is_kept(case):
-    data = case.data(batch=2)
-    layer = case.make(activity_regularizer="l2", autocast=False)
-    case.call(layer, data)
-    again = case.layer.from_config(checks.plain(layer.get_config()))
-    case.call(again, data)
-    assert len(again.losses) == len(layer.losses) > 0
-    assert again.get_config() == layer.get_config()
-
-
-@pytest.mark.skipif(not KERAS_3, reason="Keras 2 fixes the policy")
-@every_layer
-def test_policy_that_is_set_later(case):
-    data = case.data(batch=2)
-    layer = case.make()
-    expected = case.call(layer, data)
-    layer.dtype_policy = "mixed_bfloat16"
-    output = case.call(layer, data)
-    assert output.dtype == "bfloat16"
-    checks.assert_close(tf.cast(output, tf.float32), expected, 1e-1)

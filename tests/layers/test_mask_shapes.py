@@ -78,14 +78,6 @@ def test_every_shape(name, rng):
         checks.assert_far(output, unmasked, 1e-3)
 
 
-def test_lists(rng):
-    for name in ("scope", "attention"):
-        layer, x = built(name, rng, 5)
-        mask = rng.integers(0, 2, [BATCH, 5, 5])
-        output = layer(x.tolist(), attention_mask=mask.tolist())
-        np.testing.assert_array_equal(output, layer(x, attention_mask=mask))
-
-
 @pytest.mark.once
 @pytest.mark.parametrize("form", ["masks", "causal", "context"])
 def test_without_positions_it_is_keras_attention(form, rng):

@@ -96,11 +96,7 @@ def test_positions(rng):
     for wrong in (2, (5, 0), (-1, 0), (1, 2, 3), [], (0.0, 1.0), [(0,)]):
         with pytest.raises(ValueError, match="`position` must be one index"):
             made.read(inputs, wrong)
-    with pytest.raises(ValueError, match="must be built"):
-        layer().read(inputs)
-    with pytest.raises(ValueError, match="`positions` is not an argument"):
-        made.read(inputs, positions=(1, 2))
-    with pytest.raises(ValueError, match="was built for inputs with 2"):
+    with pytest.raises(ValueError, match="was built for inputs of shape"):
         made.read(inputs[:, 0])
 
 
