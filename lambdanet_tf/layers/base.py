@@ -54,6 +54,13 @@ class BaseLayer(KerasLayer):
 
     def compute_output_spec(self, *args, **kwargs):
         """Runs `call` on placeholders, where Keras 3 has symbolic tensors."""
+
+        def dense(x):  # Keras calls 2 * x sparse.
+            if isinstance(x, tf.keras.KerasTensor):
+                return tf.keras.KerasTensor(x.shape, x.dtype)
+            return x
+
+        args, kwargs = tf.nest.map_structure(dense, (args, kwargs))
         return tf.keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def _of_sublayer(self, name):
