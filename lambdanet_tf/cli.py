@@ -174,7 +174,7 @@ def train_parser() -> config.Parser:
     what.add_argument(
         "--dry-run",
         action="store_true",
-        help="report size, memory and speed without training",
+        help="set all up, take two steps, and print size, speed and memory",
     )
     config.add_flags(parser.add_argument_group("where and how"), RunOptions)
     fields = parser.add_argument_group(
@@ -203,11 +203,16 @@ def _train(arguments):
     )
     if recipe is None:
         return 0
+    tensorflow = importlib.import_module("tensorflow")
+    tensorflow.keras.utils.set_random_seed(recipe.seed)
+    if options.deterministic:
+        tensorflow.config.experimental.enable_op_determinism()
+    training = _module("training")
     try:
         if given.dry_run:
-            _module("training.estimate").dry_run(recipe, options)
+            training.dry_run(recipe, options)
         else:
-            _module("training.loop").train(recipe, options)
+            training.train(recipe, options)
     except (NotFinite, Stopped) as error:
         print(f"\n{program('train')}: {error}", file=sys.stderr)
         return EXIT_STOPPED if isinstance(error, Stopped) else EXIT_NOT_FINITE

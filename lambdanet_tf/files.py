@@ -1,4 +1,4 @@
-"""Files and folders: written whole or not at all, and by one process.
+"""Files, written whole or not at all.
 
 Paths are on any file system that `tf.io.gfile` knows.
 """
@@ -12,7 +12,6 @@ import uuid
 import zipfile
 import zlib
 from collections.abc import Iterator
-from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -22,13 +21,6 @@ from lambdanet_tf.environment import install_command
 from lambdanet_tf.environment import is_there
 from lambdanet_tf.environment import require
 
-try:
-    import fcntl
-except ImportError:  # On Windows nothing is locked.
-    fcntl = None
-
-LOCK_FILE = ".lock"
-_NEEDED_BYTES = 16 * 2**20
 _GCS_PLUGIN = "tensorflow_io_gcs_filesystem"
 
 
@@ -133,111 +125,6 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
         raise UserError(
             f"{path} must be a whole .npz file of numbers. Received: {text}."
         ) from error
-
-
-@contextlib.contextmanager
-def claim_folder(folder: str, above: Sequence[str] = ()) -> Iterator[None]:
-    """Keeps other processes from claiming a folder, while it lasts.
-
-    The folder is made if it is missing. Left empty, it is removed again, as are
-    the folders above that were made for it. The claim ends with its process,
-    whatever happens to it. On file systems that are not local, and on Windows,
-    nothing is locked.
-
-    Args:
-        folder: to claim.
-        above: folders that were made for it before, the innermost first.
-
-    Raises:
-        ValueError: if another process has claimed the folder.
-        FileError: if a few megabytes cannot be written.
-    """
-    above = [*missing_folders(folder)[1:], *above]
-    try:
-        lock = _locked(folder)
-    except OSError as error:
-        raise _not_writable(folder, error) from error
-    try:
-        check_writable(folder)
-        yield
-    finally:
-        if lock is not None:
-            with contextlib.suppress(OSError):  # Somebody removed it.
-                os.remove(os.path.join(folder, LOCK_FILE))
-            _remove_empty([folder, *above])
-            os.close(lock)
-
-
-def check_writable(folder: str) -> None:
-    """Writes and removes a few megabytes; leaves no new folder behind.
-
-    Raises:
-        FileError: naming the folder, if that fails.
-    """
-    missing = missing_folders(folder)
-    probe = os.path.join(folder, f".probe-{uuid.uuid4().hex[:8]}")
-    try:
-        tf.io.gfile.makedirs(folder)
-        try:
-            with tf.io.gfile.GFile(probe, "wb") as stream:
-                stream.write(b"\0" * _NEEDED_BYTES)
-        finally:
-            with contextlib.suppress(tf.errors.NotFoundError):
-                tf.io.gfile.remove(probe)
-    except (tf.errors.OpError, OSError) as error:
-        raise _not_writable(folder, error) from error
-    finally:
-        _remove_empty(missing)
-
-
-def _locked(folder):
-    """Makes a folder and locks a file in it; None where that is not possible.
-
-    The system removes the lock of a process that has died.
-    """
-    if fcntl is None or "://" in folder:
-        return None
-    file = os.path.join(folder, LOCK_FILE)
-    while True:
-        os.makedirs(folder, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # Another removed it.
-            lock = os.open(file, os.O_CREAT | os.O_RDWR, 0o666)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(lock), os.stat(file)):
-                    return lock
-            except BlockingIOError:
-                os.close(lock)
-                raise UserError(
-                    f"Another process writes to {folder}. Wait for its end, or "
-                    "choose another folder."
-                ) from None
-            except OSError:  # A file system over a network without locks.
-                return lock
-            os.close(lock)
-
-
-def missing_folders(path: str) -> list[str]:
-    """Returns the folders that `makedirs` would make, the innermost first."""
-    missing = []
-    while path and not tf.io.gfile.exists(path):
-        missing.append(path)
-        path = os.path.dirname(path.rstrip("/"))
-    return missing
-
-
-def _remove_empty(folders):
-    """Removes folders, the innermost first, until one is not empty."""
-    with contextlib.suppress(OSError):
-        for folder in folders:
-            os.rmdir(folder)
-
-
-def _not_writable(folder, error):
-    return FileError(
-        f"Cannot write to the folder {folder}: {reason(error)}. Choose another "
-        "one with --run-dir or --runs-dir, or free some space."
-    )
 
 
 def reason(error: Exception) -> str:

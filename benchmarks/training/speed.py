@@ -7,7 +7,6 @@ Every case is measured in a process of its own that may use as many cores as it
 says. The image sets are synthetic and are written into a temporary folder.
 """
 
-import os
 import pathlib
 import tempfile
 import time
@@ -18,19 +17,17 @@ from benchmarks import records
 from benchmarks import timing
 from benchmarks.training import files as image_files
 from lambdanet_tf import data
-from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.training import InputPipeline
 from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import resolve
-from lambdanet_tf.training.devices import create_strategy
-from lambdanet_tf.training.estimate import time_steps
-from lambdanet_tf.training.loop import prepare
+from lambdanet_tf.training import train
 from lambdanet_tf.training.loop import set_up
-from lambdanet_tf.training.loop import train_epochs
+from lambdanet_tf.training.steps import training_step
 from lambdanet_tf.training.steps import update_step
 
 IMAGES = 256  # of a set on the disk
 BATCH = 32  # of a pipeline alone
+STEPS = 20  # of one or two replicas
 CROP = {
     "image_size": 224,
     "augmentation": "random_crop",
@@ -90,7 +87,6 @@ def overhead(folder, name):
     take turns.
     """
     recipe = recipe_of(NETWORKS[name], folder)
-    run = RunFolder(os.path.join(folder, f"run{len(os.listdir(folder))}"))
     times = {"loop": [], "fed": [], "held": []}
 
     def seconds_of(next_batch):
@@ -98,10 +94,10 @@ def overhead(folder, name):
         start = time.perf_counter()
         sums = [
             step(*next_batch(), tf.constant(number, tf.int64))
-            for number in range(per_epoch)
+            for number in range(pipeline.steps_per_epoch)
         ]
         tf.add_n(sums).numpy()
-        return (time.perf_counter() - start) / per_epoch
+        return (time.perf_counter() - start) / pipeline.steps_per_epoch
 
     def take_turns(model, row):
         times["loop"].append(recipe.batch_size / row["images_per_second"])
@@ -110,13 +106,12 @@ def overhead(folder, name):
         time.sleep(PAUSE)
 
     # The checkpoint after each epoch stops the clock of the loop.
-    options = RunOptions(run_dir=run.path, checkpoint_epochs=1)
-    training = prepare(recipe, options, run, lambda text: None, take_turns)
-    per_epoch = training.pipeline.steps_per_epoch
-    step = tf.function(update_step(training.state, recipe))
-    fed = iter(training.pipeline.training())
+    options = RunOptions(runs_dir=folder, checkpoint_epochs=1)
+    pipeline, state = set_up(recipe, options, tf.distribute.get_strategy())
+    step = tf.function(update_step(state, recipe))
+    fed = iter(pipeline.training())
     held = next(fed)
-    train_epochs(training)
+    train(recipe, options, lambda text: None, take_turns)
     # The first epoch compiles; the second may still fill buffers.
     return {name: taken[2:] for name, taken in times.items()}
 
@@ -165,15 +160,24 @@ def bare_decoding(folder, seconds):
 
 def scaling(folder, replicas, batch_size):
     """Images per second of steps on so many replicas."""
-    fields = {"image_size": 32, "batch_size": batch_size}
-    recipe = resolve("digits", fields)
-    options = RunOptions(
-        runs_dir=folder,
-        replicas=replicas if replicas > 1 else 0,
-        strategy="mirrored" if replicas > 1 else "default",
-    )
-    parts = set_up(recipe, options, create_strategy(options))
-    return batch_size / time_steps(recipe, options, *parts).seconds
+    recipe = resolve("digits", {"image_size": 32, "batch_size": batch_size})
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    devices = [tf.config.LogicalDeviceConfiguration()] * replicas
+    tf.config.set_logical_device_configuration(cpu, devices)
+    strategy = tf.distribute.get_strategy()
+    if replicas > 1:
+        strategy = tf.distribute.MirroredStrategy(
+            [f"CPU:{number}" for number in range(replicas)],
+            cross_device_ops=tf.distribute.ReductionToOneDevice(),
+        )
+    pipeline, state = set_up(recipe, RunOptions(), strategy)
+    with strategy.scope():
+        take_steps = training_step(state, recipe)
+    batches, number = iter(pipeline.training()), tf.constant(STEPS)
+    take_steps(batches, tf.constant(0, tf.int64), tf.constant(1))
+    start = time.perf_counter()
+    take_steps(batches, tf.constant(1, tf.int64), number).numpy()
+    return batch_size * STEPS / (time.perf_counter() - start)
 
 
 def write_files(folder):

@@ -27,7 +27,6 @@ from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import users_input
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
-from lambdanet_tf.runs import changed_images
 from lambdanet_tf.serving import formats
 from lambdanet_tf.serving import model_card
 from lambdanet_tf.serving import requests
@@ -298,13 +297,6 @@ def _data_set(run, given):
             f"{_listed(run.classes)}. Received: data_set={name!r} with "
             f"{_listed(images.classes)}."
         )
-    if given is None:
-        what = changed_images(run, images)
-        if what:
-            raise UserError(
-                f"`data_set` must be given: {name} has other images now than "
-                f"the run was trained with. What differs is the {what}."
-            )
     data.require_readable(images)
     return images
 

@@ -1,7 +1,6 @@
 from lambdanet_tf.runs import RunFolder as RunFolder
 from lambdanet_tf.training.averages import Averages as Averages
 from lambdanet_tf.training.batches import InputPipeline as InputPipeline
-from lambdanet_tf.training.callbacks import KeepBest as KeepBest
 from lambdanet_tf.training.callbacks import UseAverages as UseAverages
 from lambdanet_tf.training.loop import train as train
 from lambdanet_tf.training.network import compile_network as compile_network
@@ -17,4 +16,5 @@ from lambdanet_tf.training.recipe import Recipe as Recipe
 from lambdanet_tf.training.recipes import RECIPES as RECIPES
 from lambdanet_tf.training.recipes import read_recipe as read_recipe
 from lambdanet_tf.training.recipes import resolve as resolve
+from lambdanet_tf.training.rehearsal import dry_run as dry_run
 from lambdanet_tf.training.teacher import label_images as label_images

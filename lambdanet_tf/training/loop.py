@@ -1,8 +1,7 @@
 """A training run from front to back.
 
-In this order: `train`; devices, data and state (`prepare`); steps and epochs
-(`train_epochs`); test and report (`finish`). All that changes is the
-`TrainState`, which checkpoints hold.
+In this order: `train`; devices, data and state; steps and epochs; test and
+report. All that changes is the `TrainState`, which checkpoints hold.
 """
 
 import contextlib
@@ -10,8 +9,10 @@ import dataclasses
 import shlex
 import tempfile
 from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import config
@@ -20,38 +21,22 @@ from lambdanet_tf import environment
 from lambdanet_tf import models
 from lambdanet_tf import runs
 from lambdanet_tf.analysis import trainable_parameters
-from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import users_input
-from lambdanet_tf.environment import is_there
+from lambdanet_tf.training import devices
+from lambdanet_tf.training import network
+from lambdanet_tf.training import optimizer as optimizers
+from lambdanet_tf.training import record
 from lambdanet_tf.training.averages import Averages
 from lambdanet_tf.training.batches import InputPipeline
-from lambdanet_tf.training.devices import StopRequest
-from lambdanet_tf.training.devices import any_process
-from lambdanet_tf.training.devices import callers_state_restored
-from lambdanet_tf.training.devices import create_strategy
-from lambdanet_tf.training.devices import describe
-from lambdanet_tf.training.devices import is_lost
-from lambdanet_tf.training.devices import lost_device_stops
-from lambdanet_tf.training.network import network_arguments
-from lambdanet_tf.training.network import recipe_network
-from lambdanet_tf.training.optimizer import recipe_optimizer
-from lambdanet_tf.training.optimizer import recipe_schedule
 from lambdanet_tf.training.options import NotFinite
 from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.options import Stopped
-from lambdanet_tf.training.options import is_chief
 from lambdanet_tf.training.progress import Progress
 from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.recipe import Recipe
-from lambdanet_tf.training.record import check_prerequisites
-from lambdanet_tf.training.record import check_resumable
-from lambdanet_tf.training.record import check_same_images
-from lambdanet_tf.training.record import run_record
 from lambdanet_tf.training.report import write_report
 from lambdanet_tf.training.state import TrainState
 from lambdanet_tf.training.state import check_finite
-from lambdanet_tf.training.state import check_room
-from lambdanet_tf.training.state import checkpoint_paths
 from lambdanet_tf.training.steps import Evaluation
 from lambdanet_tf.training.steps import training_step
 
@@ -69,8 +54,11 @@ def train(
     """Trains a recipe's network and writes its run folder.
 
     A run folder that is there is resumed from its last checkpoint, with more
-    epochs if the recipe has more. The caller's random numbers, dtype policy and
-    determinism are afterwards what they were.
+    epochs if the recipe has more.
+
+    The initial weights are drawn by Keras' own seed: call
+    `tf.keras.utils.set_random_seed(recipe.seed)` before, as `train.py` does, to
+    have those of the recipe.
 
     Args:
         recipe: what to compute.
@@ -100,136 +88,84 @@ def train(
         'finished'
     """
     options = options or RunOptions()
-    check_prerequisites(recipe, options, print_fn=print_fn)
+    record.check_prerequisites(recipe, options, print_fn)
+    former, checkpoint = runs.RunFolder(options.run_dir), ""
     if options.run_dir:
-        folder = runs.RunFolder(options.run_dir)
-    else:
-        folder = runs.RunFolder.new(options.runs_dir)
+        checkpoint = record.checkpoint_to_resume(former, recipe)
     with (
-        callers_state_restored(),
-        lost_device_stops(folder.path),
-        StopRequest() as stop,
-        _written_folder(folder) as output,
+        devices.lost_device_stops(options.run_dir),
+        devices.StopRequest() as stop,
     ):
-        check_resumable(folder, recipe, print_fn)
-        run = prepare(recipe, options, folder, print_fn, on_epoch, stop, output)
-        with _end_recorded(run):
-            train_epochs(run)
-            finish(run)
-    return folder
-
-
-@contextlib.contextmanager
-def _written_folder(folder):
-    """Where this process writes: only the chief to the run folder."""
-    if is_chief():
-        with folder.claim():
-            yield folder
-    else:
-        with tempfile.TemporaryDirectory() as temporary:
-            yield runs.RunFolder(temporary)
+        strategy = devices.create_strategy(options)
+        stop.listen_again()
+        begun = dataclasses.replace(recipe, initial_weights="")
+        pipeline, state = set_up(
+            begun if checkpoint else recipe, options, strategy, print_fn
+        )
+        metrics = {}
+        if options.run_dir and former.exists():
+            record.check_same_images(former.read(), pipeline.images)
+            metrics = dict(former.read().metrics)
+        with _written_folder(options) as folder:
+            run = ActiveRun(
+                recipe, options, folder, pipeline, state, stop, metrics,
+                print_fn if devices.is_chief() else lambda text: None, on_epoch,
+            )  # fmt: skip
+            _print_plan(run)
+            if checkpoint:
+                _resume(run, checkpoint)
+            run.folder.write(run.record("running", metrics))
+            with _end_recorded(run):
+                train_epochs(run)
+                finish(run)
+    return runs.RunFolder(options.run_dir or folder.path)
 
 
 @dataclasses.dataclass(frozen=True)
 class ActiveRun:
-    """The parts of a run that do not change, and its state, which does.
+    """All that the training loop needs; only the state changes.
 
     Attributes:
-        folder: of the run.
-        output: where this process writes: only the chief to the run folder.
-        pipeline: the batches, with the image set and the strategy.
-        state: of the run.
-        evaluation: of the model.
-        former_metrics: of a run that was finished before; it has them until
-            there are new ones.
-        stop: the signals that ask to stop.
+        folder: where this process writes: the run folder for the chief.
+        metrics: of a run that had finished before, kept until there are new
+            ones.
 
-    The others are the arguments of `train`.
+    The others are named as the classes are, or arguments of `train`.
     """
 
     recipe: Recipe
     options: RunOptions
     folder: runs.RunFolder
-    output: runs.RunFolder
     pipeline: InputPipeline
     state: TrainState
-    evaluation: Evaluation
-    former_metrics: dict[str, Any]
-    stop: StopRequest
+    stop: devices.StopRequest
+    metrics: Mapping[str, Any]
     print_fn: PrintFn
     on_epoch: OnEpoch | None
 
-    @property
-    def checkpoints(self) -> str:
-        """The folder of the checkpoints that this process writes."""
-        return self.output.file(runs.CHECKPOINTS)
-
-    def write(self, status: str, metrics: dict[str, Any]) -> None:
-        """Writes run.json."""
-        self.output.write(self.record(status, metrics))
-
-    def record(self, status: str, metrics: dict[str, Any]) -> runs.Run:
+    def record(self, status: str, metrics: Mapping[str, Any]) -> runs.Run:
         """Returns what run.json is to hold."""
         images = self.pipeline.images
-        arguments = network_arguments(self.recipe, images)
-        return run_record(
-            status, self.recipe, self.options, images, arguments, metrics,
-        )  # fmt: skip
-
-
-# Devices, data and state.
-
-
-def prepare(
-    recipe: Recipe,
-    options: RunOptions,
-    folder: runs.RunFolder,
-    print_fn: PrintFn = print,
-    on_epoch: OnEpoch | None = None,
-    stop: StopRequest | None = None,
-    output: runs.RunFolder | None = None,
-) -> ActiveRun:
-    """Sets up a run, and restores its newest checkpoint if there is one.
-
-    The arguments are those of `train` and attributes of `ActiveRun`. Without
-    `stop` no signal is noted; without `output` the run folder is written.
-    """
-    stop = stop or StopRequest()
-    strategy = create_strategy(options)
-    stop.listen_again()
-    output = output or folder
-    print_fn = print_fn if is_chief() else lambda text: None
-    checkpoints = folder.file(runs.CHECKPOINTS)
-    is_begun = bool(checkpoint_paths(checkpoints))
-    begun = dataclasses.replace(recipe, initial_weights="")
-    pipeline, state = set_up(
-        begun if is_begun else recipe, options, strategy, print_fn
-    )
-    check_same_images(folder, pipeline.images)
-    is_resumed = state.restore(checkpoints, print_fn)
-    if not is_resumed and folder.exists(runs.WEIGHTS_FILE):
-        raise UserError(
-            f"{folder.path} has weights but no whole checkpoint to resume "
-            f"from. Put back {checkpoints}, or begin a run in another folder "
-            f"with --initial-weights {folder.path}."
+        return record.run_record(
+            status, self.recipe, self.options, images, metrics
         )
-    if is_begun and not is_resumed:  # Stopped while it wrote the first one.
-        pipeline, state = set_up(recipe, options, strategy, print_fn)
-    check_room(output.path, state.size_in_bytes())
-    with strategy.scope():
-        evaluation = Evaluation(state.model, pipeline, stop.check)
-    former = dict(folder.read().metrics) if folder.exists() else {}
-    run = ActiveRun(
-        recipe, options, folder, output, pipeline, state, evaluation, former,
-        stop, print_fn, on_epoch,
-    )  # fmt: skip
-    _print_plan(run)
-    if is_resumed:
-        print_fn(f"Resuming at step {state.step}.")
-        if state.best:
-            output.write_bytes(runs.WEIGHTS_FILE, state.best_weights)
-    run.write("running", run.former_metrics)
-    return run
+
+
+@contextlib.contextmanager
+def _written_folder(options):
+    """Yields the folder of this process: only the chief has the run folder."""
+    if not devices.is_chief():
+        with tempfile.TemporaryDirectory() as temporary:
+            yield runs.RunFolder(temporary)
+        return
+    folder = runs.RunFolder(options.run_dir)
+    if not options.run_dir:
+        folder = runs.RunFolder.new(options.runs_dir)
+    with folder.claim():
+        yield folder
+
+
+# Data and state.
 
 
 @users_input()
@@ -238,7 +174,6 @@ def set_up(
     options: RunOptions,
     strategy: tf.distribute.Strategy,
     print_fn: PrintFn = print,
-    dry_run: bool = False,
 ) -> tuple[InputPipeline, TrainState]:
     """Creates the batches and the state of a run.
 
@@ -247,14 +182,12 @@ def set_up(
         options: of the run.
         strategy: of `create_strategy`.
         print_fn: shows a line of text.
-        dry_run: whether random images may take the place of missing ones.
 
     Raises:
         ValueError: if the recipe does not fit its data, network or devices.
         ImportError: if an optional package is missing.
     """
-    load_images = data.dry_run_images if dry_run else data.load_images
-    images = load_images(
+    images = data.load_images(
         recipe.data,
         recipe.validation_split,
         options.data_dir or None,
@@ -262,20 +195,31 @@ def set_up(
     )
     pipeline = InputPipeline(recipe, images, strategy)
     with strategy.scope():
-        model = recipe_network(recipe, images, print_fn)
-        optimizer = recipe_optimizer(recipe, pipeline.steps_per_epoch)
+        model = network.recipe_network(recipe, images, print_fn)
+        optimizer = optimizers.recipe_optimizer(
+            recipe, pipeline.steps_per_epoch
+        )
         optimizer.build(model.trainable_variables)
         averages = Averages(model, recipe.ema_decay)
     return pipeline, TrainState(model, optimizer, averages)
 
 
+def _resume(run, checkpoint):
+    run.state.restore(checkpoint)
+    run.print_fn(f"Resuming at step {run.state.step}.")
+    if run.state.best:
+        run.folder.write_bytes(runs.WEIGHTS_FILE, run.state.best_weights)
+
+
 def _print_plan(run):
-    recipe, pipeline = run.recipe, run.pipeline
+    recipe, pipeline, model = run.recipe, run.pipeline, run.state.model
+    height, width = network.last_map(model)
     run.print_fn(
-        f"{recipe.model}: {trainable_parameters(run.state.model):,} "
-        f"trainable parameters; "
+        f"{recipe.model}: {trainable_parameters(model):,} trainable "
+        f"parameters, last map {height}x{width}; "
         f"{environment.keras_version()}, TensorFlow {tf.__version__}, "
-        f"{describe(pipeline.strategy)}\n{pipeline.images.description}\n"
+        f"{devices.describe(pipeline.strategy)}\n{pipeline.images.description}"
+        f"{_largest_class(pipeline.images)}\n"
         f"{count(recipe.epochs, 'epoch')} of "
         f"{count(pipeline.steps_per_epoch, 'step')}, "
         f"{count(recipe.batch_size, 'image')} each; run folder "
@@ -289,6 +233,16 @@ def _print_plan(run):
         )
 
 
+def _largest_class(images):
+    """Returns in words how large the largest class is, or ""."""
+    if not isinstance(images.train, data.IndexedSource):
+        return ""  # The labels are in files that have not been read.
+    counts = np.bincount(images.train.columns["label"])
+    share = counts.max() / counts.sum()
+    name = images.classes[counts.argmax()]
+    return f" The largest class, {name}, has {share:.1%} of them."
+
+
 # Steps and epochs.
 
 
@@ -298,60 +252,58 @@ def train_epochs(run: ActiveRun) -> None:
     Where a checkpoint is due, it is written before the evaluation; after the
     last one there is another.
 
-    Args:
-        run: of `prepare`.
-
     Raises:
         Stopped: as `train`.
         NotFinite: as `train`.
     """
-    recipe, state, checkpoints = run.recipe, run.state, run.checkpoints
-    per_epoch = run.pipeline.steps_per_epoch
+    recipe, state, pipeline = run.recipe, run.state, run.pipeline
+    per_epoch = pipeline.steps_per_epoch
     total = recipe.epochs * per_epoch
-    with run.pipeline.strategy.scope():
+    with pipeline.strategy.scope():
         take_steps = training_step(state, recipe, run.options.jit_compile)
+        evaluation = Evaluation(state.model, pipeline, run.stop.check)
     progress = Progress(recipe.epochs, per_epoch, recipe.batch_size)
-    if is_chief() and state.step < total:
+    if devices.is_chief() and state.step < total:
         progress.write("compiling the training step ...")
-    batches = iter(run.pipeline.training(state.step))
+    batches = iter(pipeline.training(state.step))
     while True:
         if state.step // per_epoch > len(state.rows):  # Also resumed here.
-            _end_epoch(run, progress)
+            _end_epoch(run, evaluation, progress)
             run.stop.check()
         if state.step == total:
             break
         _take_steps(run, take_steps, batches, progress)
         if _is_due(run):
-            state.save(checkpoints)
-            state.tick()
-            if any_process(run.pipeline.strategy, bool(run.stop.received)):
+            _save(run)
+            if devices.any_process(pipeline.strategy, bool(run.stop.received)):
                 raise Stopped("Stopped by a signal")
         run.stop.check()
-    state.save(checkpoints)
+    _save(run)
+
+
+def _save(run):
+    run.state.save(run.folder.file(runs.CHECKPOINTS))
+    run.state.tick()
 
 
 def _take_steps(run, take_steps, batches, progress):
-    """One call to the devices; shows how far the run is."""
+    """Calls the devices once; shows how far the run is."""
     state, number = run.state, _steps_until_pause(run)
     first = tf.constant(state.step, tf.int64)
     state.add(take_steps(batches, first, tf.constant(number)), number)
     run.stop.at_once = False
     shows = progress.is_due(state.step)
-    if (
-        shows
-        or run.stop.received
-        or _is_due(run)
-        or state.step % run.pipeline.steps_per_epoch == 0
-    ):
+    ends_epoch = state.step % run.pipeline.steps_per_epoch == 0
+    if shows or ends_epoch or run.stop.received or _is_due(run):
         check_finite(state.sums[0], state.step)
     state.tick(training=True)
-    if shows and is_chief():
+    if shows and devices.is_chief():
         loss = state.training_metrics()["loss"]
         progress.show(state.step, f"loss {loss:.4f}")
 
 
 def _steps_until_pause(run):
-    """Steps of the next call: none may jump over a place to pause at."""
+    """Returns the steps of the next call, which jumps over no pause."""
     steps = run.options.steps_per_execution
     for period in (run.pipeline.steps_per_epoch, run.options.checkpoint_steps):
         if period:
@@ -360,27 +312,23 @@ def _steps_until_pause(run):
 
 
 def _is_due(run):
-    """Whether to write a checkpoint: by steps, by epochs, or at the end.
+    """Returns whether to write a checkpoint: by steps, by epochs, at the end.
 
     Also after the first epoch: a run that was killed when it had weights, but
     no checkpoint, could not be resumed.
     """
-    per_epoch, options = run.pipeline.steps_per_epoch, run.options
-    return run.state.step == per_epoch or any(
-        period and run.state.step % period == 0
-        for period in (
-            options.checkpoint_steps,
-            options.checkpoint_epochs * per_epoch,
-            run.recipe.epochs * per_epoch,
-        )
-    )
+    step, per_epoch = run.state.step, run.pipeline.steps_per_epoch
+    by_epochs = run.options.checkpoint_epochs * per_epoch
+    by_steps = run.options.checkpoint_steps or by_epochs
+    ends = per_epoch, run.recipe.epochs * per_epoch
+    return step in ends or not step % by_steps or not step % by_epochs
 
 
-def _end_epoch(run, progress):
+def _end_epoch(run, evaluation, progress):
     """Validates the averages, keeps the best weights, writes metrics."""
     state, per_epoch = run.state, run.pipeline.steps_per_epoch
-    schedule = recipe_schedule(run.recipe, per_epoch)
-    metrics, bad, weights = _validate(run)
+    schedule = optimizers.recipe_schedule(run.recipe, per_epoch)
+    metrics, weights = _validate(run, evaluation)
     row = {
         "epoch": state.step // per_epoch,
         "step": state.step,
@@ -388,35 +336,36 @@ def _end_epoch(run, progress):
         **state.training_metrics(),
         **metrics,
         "images_per_second": state.sums[2] / max(state.epoch_seconds, 1e-9),
-        "bad_images": bad,
     }
     state.tick()
     state.end_epoch({**row, "seconds": state.seconds}, metrics, weights)
     if weights:
-        run.output.write_bytes(runs.WEIGHTS_FILE, weights)
-    run.output.write_metrics(state.rows)
-    run.output.write_events(state.rows[-1])
-    if is_chief():
-        progress.end_epoch(row)
+        run.folder.write_bytes(runs.WEIGHTS_FILE, weights)
+    run.folder.write_metrics(state.rows)
+    run.folder.write_events(state.rows)
+    if devices.is_chief():
+        text = f"loss {row['loss']:.4f}  accuracy {row['accuracy']:.2%}"
+        if metrics:
+            text += f"  validation {metrics['validation_accuracy']:.2%}"
+        progress.show(state.step, text, ends_epoch=True)
     if run.on_epoch is not None:
         run.on_epoch(state.model, dict(state.rows[-1]))
     state.tick()  # What files and callbacks took is no time of the next epoch.
 
 
-def _validate(run):
-    """Metrics of the averages, unreadable images, and weights if the best."""
+def _validate(run, evaluation):
+    """Returns metrics of the averages, and their weights if they are the best.
+
+    What is written of a run that stops here is the state before.
+    """
     state, source = run.state, run.pipeline.images.validation
     with state.averages.applied():
-        metrics, bad = {}, 0
-        if source is not None:
-            metrics = run.evaluation.metrics(source, "validation_")
-            bad = source.num_images - metrics.pop("validation_images")
-        loss = metrics.get("validation_loss", 0.0)
-        check_finite(loss, state.step)
+        metrics = evaluation.metrics(source, "validation_") if source else {}
+        check_finite(metrics.get("validation_loss", 0.0), state.step)
         if not state.is_best(metrics):
-            return metrics, bad, b""
+            return metrics, b""
         state.check_weights()
-        return metrics, bad, models.weights_as_bytes(state.model)
+        return metrics, models.weights_as_bytes(state.model)
 
 
 # Test and report.
@@ -433,56 +382,59 @@ def finish(run: ActiveRun) -> None:
     """
     run.stop.at_once = True  # Nothing below changes the state of the run.
     run.stop.check()
-    state, images = run.state, run.pipeline.images
-    models.load_weights(state.model, run.output.file(runs.WEIGHTS_FILE))
-    metrics = _final_metrics(run)
-    record = run.record("finished", metrics)
-    parameters = f"{trainable_parameters(state.model):,}, trainable"
-    predictions = run.evaluation.predictions(images.test)
-    run.output.write_examples(*(x[:_EXAMPLES] for x in predictions[:2]))
-    write_report(
-        run.output,
-        record,
-        state.rows,
-        predictions,
-        {"parameters": parameters, "data": images.description},
-        print_fn=run.print_fn,
+    state, images, folder = run.state, run.pipeline.images, run.folder
+    models.load_weights(state.model, folder.file(runs.WEIGHTS_FILE))
+    with run.pipeline.strategy.scope():
+        evaluation = Evaluation(state.model, run.pipeline, run.stop.check)
+    metrics = _final_metrics(run, evaluation.metrics(images.test, "test_"))
+    predictions = evaluation.predictions(images.test)
+    spread = np.linspace(0, len(predictions.spread) - 1, _EXAMPLES).astype(int)
+    kept = [predictions.spread[number] for number in np.unique(spread)]
+    folder.write_examples(
+        np.stack([predictions.pictures[number] for number in kept]),
+        predictions.labels[kept],
     )
+    done = run.record("finished", metrics)
+    write_report(
+        folder, done, state.rows, predictions, images.description,
+        run.print_fn,
+    )  # fmt: skip
     run.stop.check()
-    run.output.write(record)
-    _print_results(run, record.metrics)
-
-
-def _final_metrics(run):
-    state, best = run.state, dict(run.state.best or {})
-    test = run.evaluation.metrics(run.pipeline.images.test)
-    test["test_images"] = test.pop("images")
-    images = state.step * run.recipe.batch_size
-    bad = run.pipeline.images.test.num_images - test["test_images"]
-    return {
-        "best_epoch": best["epoch"],
-        **test,
-        **{k: v for k, v in best.items() if k.startswith("validation")},
-        "bad_images": state.rows[-1]["bad_images"] + bad,
-        "seconds": state.seconds,
-        "images_per_second": images / max(state.training_seconds, 1e-9),
-        "device": describe(run.pipeline.strategy),
-    }
-
-
-def _print_results(run, metrics):
+    folder.write(done)
     run.print_fn(
         f"\ntest accuracy: {metrics['accuracy']:.2%} of "
         f"{count(metrics['test_images'], 'test image')} (weights of epoch "
-        f"{metrics['best_epoch']})\nwritten to {run.folder.path}/: "
+        f"{metrics['best_epoch']})\nwritten to {folder.path}/: "
         f"{runs.WEIGHTS_FILE}, report.md, metrics.csv, run.json"
-        + (", curves.png, predictions.png" * is_there("matplotlib"))
+        + ", and pictures"
+        * environment.is_there("matplotlib")
     )
-    if bad := metrics["bad_images"]:
+
+
+def _final_metrics(run, test):
+    """Returns what run.json says of the best weights."""
+    state, images = run.state, run.pipeline.images
+    best = dict(state.best or {})
+    bad = images.test.num_images - test["test_images"]
+    if images.validation:
+        bad += images.validation.num_images - best["validation_images"]
+    if bad:
         run.print_fn(
-            f"{count(bad, 'validation or test image')} could not be read; "
-            f"`lambdanet check {run.recipe.data}` names all that cannot."
+            f"{count(bad, 'image')} of validation and test could not be read. "
+            "`lambdanet check` names them."
         )
+    number = state.step * run.recipe.batch_size
+    return {
+        "best_epoch": best["epoch"],
+        **{k.removeprefix("test_"): v for k, v in test.items()},
+        **{k: v for k, v in best.items() if k.startswith("validation")},
+        "test_images": test["test_images"],
+        "bad_images": bad,
+        "parameters": trainable_parameters(state.model),
+        "seconds": state.seconds,
+        "images_per_second": number / max(state.training_seconds, 1e-9),
+        "device": devices.describe(run.pipeline.strategy),
+    }
 
 
 # How a run ends.
@@ -491,33 +443,32 @@ def _print_results(run, metrics):
 @contextlib.contextmanager
 def _end_recorded(run):
     """Saves a run that is asked to stop, and notes in run.json how it ended."""
+    state, stop = run.state, run.stop
     try:
-        try:
-            yield
-        except Stopped:
-            if not run.stop.at_once:  # Else the last checkpoint is the state.
-                run.state.tick()
-                run.state.save(run.checkpoints)
-            raise
+        yield
     except NotFinite as error:
         kept = "No epoch was complete, so there are no weights to keep."
-        if run.state.best:
+        if state.best:
             kept = (
-                f"The best weights so far, of epoch {run.state.best['epoch']}, "
-                f"are in {run.folder.file(runs.WEIGHTS_FILE)}."
+                f"The best weights so far, of epoch {state.best['epoch']}, are "
+                f"in {run.folder.file(runs.WEIGHTS_FILE)}."
             )
         reason = f"{error} {kept}"
-        run.write("failed", {**run.former_metrics, "reason": reason})
+        run.folder.write(
+            run.record("failed", {**run.metrics, "reason": reason})
+        )
         raise NotFinite(reason) from error
     except Stopped as error:
-        run.write("stopped", run.former_metrics)
+        if not stop.at_once:  # Else the last checkpoint is the state.
+            state.tick()
+            _save(run)
+        run.folder.write(run.record("stopped", run.metrics))
         name = config.program("train")
         command = f"python {name}" if name.endswith(".py") else name
         raise Stopped(
-            f"{error} at step {run.state.step}. Resume with: {command} "
+            f"{error} at step {state.step}. Resume with: {command} "
             f"--run-dir {shlex.quote(run.folder.path)}"
         ) from error
-    except tf.errors.OpError as error:
-        if is_lost(error):
-            run.write("stopped", run.former_metrics)
+    except tf.errors.OpError:
+        run.folder.write(run.record("stopped", run.metrics))
         raise

@@ -15,27 +15,17 @@ from lambdanet_tf.training.recipe import Recipe
 def network_arguments(
     recipe: Recipe, image_set: data.ImageSet
 ) -> dict[str, Any]:
-    """Returns the arguments of a recipe's network, as JSON can hold them.
-
-    Raises:
-        ValueError: if the recipe drops paths of a network without any.
-    """
+    """Returns the arguments of a recipe's network, as JSON can hold them."""
     size = recipe.image_size
     arguments = {
         "input_shape": [size, size, image_set.channels],
         "classes": len(image_set.classes),
         "classifier_activation": None,
         "dropout_rate": recipe.dropout_rate,
-        "drop_path_rate": recipe.drop_path_rate,
         "norm_momentum": recipe.norm_momentum,
     }
-    if "MobileNet" in recipe.model:
-        del arguments["drop_path_rate"]
-        if recipe.drop_path_rate:
-            raise ValueError(
-                "`drop_path_rate` must be 0 for a MobileNet. Received: "
-                f"drop_path_rate={recipe.drop_path_rate}."
-            )
+    if recipe.drop_path_rate:  # Which a MobileNet does not have.
+        arguments["drop_path_rate"] = recipe.drop_path_rate
     return {**arguments, **recipe.model_arguments}
 
 
@@ -44,12 +34,11 @@ def recipe_network(
     image_set: data.ImageSet,
     print_fn: Callable[[str], Any] = print,
 ) -> tf.keras.Model:
-    """Builds the network of a recipe, with the weights that its seed gives.
+    """Builds the network of a recipe, in its precision.
 
-    Sets the seeds and the precision of the whole process. In the scope of a
-    strategy the replicas share the statistics of a batch. `weight_decay` d
-    becomes the regularizer d/2 |w|^2 of every kernel, and of nothing else: not
-    of biases, batch normalization or position embeddings.
+    In the scope of a strategy the replicas share the statistics of a batch.
+    `weight_decay` d becomes the regularizer d/2 |w|^2 of every kernel, and of
+    nothing else: not of biases, batch normalization or position embeddings.
 
     Args:
         recipe: which network, with which arguments.
@@ -63,21 +52,19 @@ def recipe_network(
     Raises:
         ValueError: if the recipe does not fit its network, or the initial
             weights do not.
-
-    Examples:
-        >>> images = data.fake_set("8x8x1", images=100)
-        >>> recipe_network(training.resolve("digits"), images).output_shape
-        (None, 10)
     """
-    tf.keras.utils.set_random_seed(recipe.seed)
-    tf.keras.mixed_precision.set_global_policy(recipe.precision)
     arguments = network_arguments(recipe, image_set)
     if recipe.weight_decay:
         regularizer = tf.keras.regularizers.L2(recipe.weight_decay / 2)
         arguments["kernel_regularizer"] = regularizer
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     arguments.setdefault("use_sync_bn", replicas > 1)
-    model = models.build(recipe.model, **arguments)
+    policy = tf.keras.mixed_precision.global_policy()
+    tf.keras.mixed_precision.set_global_policy(recipe.precision)
+    try:
+        model = models.build(recipe.model, **arguments)
+    finally:
+        tf.keras.mixed_precision.set_global_policy(policy)
     if recipe.initial_weights:
         skipped = models.load_weights(
             model, recipe.initial_weights, skip_mismatch=True
@@ -89,8 +76,14 @@ def recipe_network(
     return model
 
 
+def last_map(model: tf.keras.Model) -> tuple[int, int]:
+    """Returns height and width of the map that a network's head pools."""
+    height, width = model.get_layer("pool").input.shape[1:3]
+    return height, width
+
+
 def _counted(sample_weight):
-    """1 for images that count, 0 for what fills up a batch."""
+    """Returns 1 for images, 0 for the padding of a batch."""
     if sample_weight is None:
         return None
     return tf.cast(tf.not_equal(sample_weight, 0), tf.float32)
@@ -98,7 +91,7 @@ def _counted(sample_weight):
 
 @tf.keras.utils.register_keras_serializable("lambdanet_tf")
 class ImageAccuracy(tf.keras.metrics.CategoricalAccuracy):
-    """The share of images, whatever their weights in the loss are."""
+    """The fraction of images, whatever their weights in the loss are."""
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         return super().update_state(y_true, y_pred, _counted(sample_weight))
@@ -106,7 +99,7 @@ class ImageAccuracy(tf.keras.metrics.CategoricalAccuracy):
 
 @tf.keras.utils.register_keras_serializable("lambdanet_tf")
 class ImageTopKAccuracy(tf.keras.metrics.TopKCategoricalAccuracy):
-    """The share of images with their class among the likeliest."""
+    """The fraction of images with their class among the likeliest."""
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         return super().update_state(y_true, y_pred, _counted(sample_weight))

@@ -1,6 +1,4 @@
-"""Where and how a recipe runs, and how it may end.
-
-None of it changes what it computes.
+"""Where and how a recipe runs, and how it may end: not what it computes.
 
 Nothing here imports TensorFlow.
 """
@@ -11,6 +9,7 @@ import os
 
 from lambdanet_tf import config
 from lambdanet_tf.arguments import UserError
+from lambdanet_tf.arguments import users_input
 from lambdanet_tf.config import field
 
 
@@ -56,12 +55,6 @@ class RunOptions:
         metavar="KIND",
     )
     tpu: str = field("", "name or address of a TPU, or local", metavar="NAME")
-    replicas: int = field(
-        0,
-        "number of virtual CPU devices, to test MirroredStrategy without "
-        "GPUs (0: the GPUs)",
-        low=0,
-    )
     steps_per_execution: int = field(
         1, "steps of one call to the device", low=1
     )
@@ -121,53 +114,8 @@ def needs_tf_keras(options: RunOptions) -> str:
     return ""
 
 
+@users_input()
 def number_of_workers() -> int:
     """Returns how many processes train together, by the variable TF_CONFIG."""
-    return len(_cluster()[0])
-
-
-def is_chief() -> bool:
-    """Returns whether this process writes the run folder, by TF_CONFIG."""
-    workers, own = _cluster()
-    return len(workers) < 2 or own == workers[0]
-
-
-def _cluster():
-    """The processes that train together, the chief first, and this one.
-
-    Each is a kind and an index, as in TF_CONFIG.
-
-    Raises:
-        UserError: if TF_CONFIG is no cluster of workers.
-    """
-    text = os.environ.get("TF_CONFIG", "").strip()
-    if not text:
-        return [], None
-    try:
-        content = json.loads(text)
-        cluster = dict(content.get("cluster", {}))
-        workers = []
-        for kind in ("chief", "worker"):
-            addresses = cluster.pop(kind, [])
-            if not isinstance(addresses, (list, dict)):
-                raise TypeError(addresses)
-            workers += [(kind, index) for index in range(len(addresses))]
-        own = content.get("task", {})
-        own = own.get("type"), int(own.get("index", 0))
-    except (AttributeError, TypeError, ValueError) as error:
-        raise UserError(
-            'TF_CONFIG must be JSON like {"cluster": {"worker": ["host:port", '
-            '...]}, "task": {"type": "worker", "index": 0}}. Received: '
-            f"{text!r}."
-        ) from error
-    if cluster:
-        raise UserError(
-            "TF_CONFIG must name workers, and a chief or none: nothing else "
-            f"takes part in a training here. Received: {', '.join(cluster)}."
-        )
-    if len(workers) > 1 and own not in workers:
-        raise UserError(
-            "The task of TF_CONFIG must be one of its workers. Received: "
-            f"{own[0]} {own[1]}."
-        )
-    return workers, own
+    cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
+    return sum(len(cluster.get(kind, ())) for kind in ("chief", "worker"))

@@ -4,13 +4,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from collections.abc import Mapping
-from typing import Any
 from typing import TextIO
-
-_SECONDS_ON_TERMINAL = 0.5
-_SECONDS_IN_LOG = 60.0
-_MANY_DAYS = 4
 
 
 class Progress:
@@ -35,88 +29,52 @@ class Progress:
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ):
-        self._num_epochs = num_epochs
-        self._steps_per_epoch = steps_per_epoch
-        self._batch_size = batch_size
-        self._stream = stream or sys.stdout
-        self._clock = clock
-        self._is_terminal = self._stream.isatty()
-        self._start: float | None = None
-        self._first_step = 0
+        self._sizes = num_epochs, steps_per_epoch, batch_size
+        self._stream, self._clock = stream or sys.stdout, clock
+        self._period = 0.5 if self._stream.isatty() else 60.0
+        self._first: tuple[float, int] | None = None
         self._shown = 0.0
-        self._length = 0
 
     def is_due(self, step: int) -> bool:
-        """Returns whether it is time to show something.
+        """Returns whether it is time to show something after a step.
 
-        The first call, after the first step, starts the clock, so that the
-        speed is not that of the compiler.
-
-        Args:
-            step: how many steps are done.
+        The first call starts the clock: the speed leaves out the compiler.
         """
-        now = self._clock()
-        if self._start is None:
-            self._start = self._shown = now
-            self._first_step = step
+        if self._first is None:
+            self._shown = self._clock()
+            self._first = self._shown, step
             return True
-        period = _SECONDS_ON_TERMINAL if self._is_terminal else _SECONDS_IN_LOG
-        return now - self._shown >= period
-
-    def end_epoch(self, row: Mapping[str, Any]) -> None:
-        """Shows the line of an epoch, which stays.
-
-        Args:
-            row: of metrics.csv.
-        """
-        text = f"loss {row['loss']:.4f}  accuracy {row['accuracy']:.2%}"
-        if "validation_accuracy" in row:
-            text += f"  validation {row['validation_accuracy']:.2%}"
-        if row["bad_images"]:
-            text += f"  {count(row['bad_images'], 'bad image')}"
-        self.show(row["step"], text, ends_epoch=True)
+        return self._clock() - self._shown >= self._period
 
     def show(self, step: int, metrics: str, ends_epoch: bool = False) -> None:
         """Shows how far the run is.
 
         Args:
-            step: how many steps are done.
+            step: number of steps taken.
             metrics: such as the loss, in words.
             ends_epoch: whether this is the line of an epoch, which stays.
         """
+        num_epochs, per_epoch, batch_size = self._sizes
         self._shown = self._clock()
-        before = max(step - 1, 0) // self._steps_per_epoch
-        line = f"epoch {before + 1}/{self._num_epochs}"
-        if not ends_epoch:
-            inside = step - before * self._steps_per_epoch
-            line += f"  step {inside}/{self._steps_per_epoch}"
-        self.write(f"{line}  {metrics}{self._speed(step)}", ends_epoch)
-
-    def _speed(self, step):
-        """The time left and images per second, in words; or nothing."""
-        done = step - self._first_step
-        if self._start is None or done <= 0 or self._clock() <= self._start:
-            return ""
-        seconds = self._clock() - self._start
-        steps_left = self._num_epochs * self._steps_per_epoch - step
-        left = duration(steps_left * seconds / done)
-        return f"  {left} left  {done * self._batch_size / seconds:,.0f} img/s"
+        epoch, inside = divmod(max(step - 1, 0), per_epoch)
+        line = f"epoch {epoch + 1}/{num_epochs}"
+        line += f"  step {inside + 1}/{per_epoch}" * (not ends_epoch)
+        line += f"  {metrics}"
+        start, first = self._first or (self._shown, step)
+        if step > first and self._shown > start:
+            seconds = (self._shown - start) / (step - first)
+            left = duration((num_epochs * per_epoch - step) * seconds)
+            line += f"  {left} left  {batch_size / seconds:,.0f} img/s"
+        self.write(line, ends_epoch)
 
     def write(self, line: str, stays: bool = False) -> None:
-        """Writes a line.
-
-        Args:
-            line: as text.
-            stays: whether the next one does not take its place.
-        """
-        if self._is_terminal:
-            columns = max(shutil.get_terminal_size().columns, 2)
-            line = line[: columns - 1]
-            blanks = " " * max(self._length - len(line), 0)
-            self._length = 0 if stays else len(line)
-            self._stream.write(f"\r{line}{blanks}" + "\n" * stays)
+        """Writes a line, in whose place a terminal shows the next one."""
+        if self._stream.isatty():
+            columns = shutil.get_terminal_size().columns - 1
+            line = "\r" + line[:columns].ljust(columns) + "\n" * stays
         else:
-            self._stream.write(f"{line}\n")
+            line += "\n"
+        self._stream.write(line)
         self._stream.flush()
 
 
@@ -127,7 +85,7 @@ def duration(seconds: float) -> str:
         return f"{seconds} s"
     if seconds < 3600:
         return f"{seconds // 60}:{seconds % 60:02d} min"
-    if seconds >= _MANY_DAYS * 86_400:
+    if seconds >= 4 * 86_400:
         return f"{seconds / 86_400:,.0f} days"
     return f"{seconds // 3600}:{seconds % 3600 // 60:02d} h"
 

@@ -13,18 +13,12 @@ from lambdanet_tf import config
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.config import field
 
-# Arguments of a network that a recipe gives itself, and why.
-_NO_MODEL_ARGUMENTS = {
-    "classes": "it comes from --data",
-    "classifier_activation": "a training needs logits",
-    "endpoints": "a training needs the classifier",
-    "include_preprocessing": "images are in [0, 255]",
-    "include_top": "a training needs the classifier",
-    "input_shape": "it comes from --image-size and --data",
-    "name": "it comes from --model",
+# Arguments of a network that a recipe gives itself.
+_RESERVED = {
+    *("classes", "input_shape", "name", "include_top", "endpoints"),
+    *("classifier_activation", "include_preprocessing"),
+    *("drop_path_rate", "dropout_rate", "norm_momentum"),
 }
-# Those that are fields of a recipe: what the network is given stands there.
-_FIELDS_TOO = {"drop_path_rate", "dropout_rate", "norm_momentum"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,36 +49,22 @@ class Recipe:
     # The data.
     data: str = field(
         "digits",
-        "the images: digits, folder:PATH, records:PATH, idx:PATH, arrays:FILE, "
-        "tfds:NAME or fake:NAME (docs/data.md)",
+        "the images: digits, folder:PATH, records:PATH, arrays:FILE or "
+        "tfds:NAME (docs/data.md)",
         metavar="SET",
     )
     validation_split: float = field(
-        0.02,
-        "share of the training images that chooses the best epoch",
-        low=0,
-        high=0.9,
+        0.02, "fraction of the training images for validation", low=0, high=0.9
     )
-    shuffle_buffer: int = field(
-        16_384,
-        "shuffle buffer, in images, where sets are streams",
-        low=1,
-    )
-    image_size: int = field(
-        224, "height and width of the images, in pixels", low=1
-    )
+    shuffle_buffer: int = field(16_384, "images in a shuffle buffer", low=1)
+    image_size: int = field(224, "height and width of the images", low=1)
     evaluation_crop: float = field(
-        0.875,
-        "center-crop fraction for evaluation (1: no crop)",
-        low=0.01,
-        high=1,
+        0.875, "center-crop fraction for evaluation", low=0.01, high=1
     )
 
     # Images that a teacher has labelled.
     pseudo_labels: str = field(
-        "",
-        "pseudo-labelled images added to the labelled ones (docs/training.md)",
-        metavar="FOLDER",
+        "", "images that `lambdanet label` has labelled", metavar="FOLDER"
     )
     pseudo_label_ratio: float = field(
         1.0, "pseudo-labelled images for each labelled one", low=1e-3, high=1e3
@@ -99,18 +79,12 @@ class Recipe:
     )
     flip: bool = field(True, "mirror half of the training images")
     min_area: float = field(
-        0.08, "random_crop: smallest share of the image", low=1e-6, high=1
+        0.08, "random_crop: least fraction of the image", low=1e-6, high=1
     )
-    padding: int = field(
-        4, "pad_crop: shift by at most this many pixels", low=0
-    )
-    rotation: float = field(
-        0.0, "affine: at most this many degrees", low=0, high=180
-    )
-    shift: float = field(0.0, "affine: at most this many pixels", low=0)
-    zoom: float = field(
-        0.0, "affine: size times 1 - zoom to 1 + zoom", low=0, high=0.9
-    )
+    padding: int = field(4, "pad_crop: largest shift in pixels", low=0)
+    rotation: float = field(0.0, "affine: degrees at most", low=0, high=180)
+    shift: float = field(0.0, "affine: pixels at most", low=0)
+    zoom: float = field(0.0, "affine: 1 - zoom to 1 + zoom", low=0, high=0.9)
     randaugment_layers: int = field(
         0, "distortions of RandAugment for each image", low=0, high=100
     )
@@ -127,13 +101,11 @@ class Recipe:
     )
     initial_weights: str = field(
         "",
-        "weights to begin from: a file or a run folder; what has another "
-        "shape, such as a head for other classes, is left out",
+        "weights to begin from: a file or a run folder; other shapes, such as "
+        "a head for other classes, are left out",
         metavar="FILE",
     )
-    dropout_rate: float = field(
-        0.0, "dropout before the classifier", low=0, below=1
-    )
+    dropout_rate: float = field(0.0, "before the classifier", low=0, below=1)
     drop_path_rate: float = field(
         0.0, "stochastic depth: rate of the deepest blocks", low=0, below=1
     )
@@ -149,9 +121,7 @@ class Recipe:
 
     # The optimization.
     epochs: int = field(90, "passes over the training images", low=1)
-    batch_size: int = field(
-        4096, "images of a step, all devices together", low=1
-    )
+    batch_size: int = field(4096, "images of a step, all devices", low=1)
     optimizer: str = field(
         "sgd",
         "sgd, rmsprop or adam",
@@ -162,9 +132,7 @@ class Recipe:
         0.1, "peak learning rate for `base_batch_size` images", low=0
     )
     base_batch_size: int = field(
-        256,
-        "the rate grows as batch_size / base_batch_size (0: not)",
-        low=0,
+        256, "the rate grows as batch_size / base_batch_size (0: not)", low=0
     )
     warmup_epochs: float = field(5.0, "epochs of linear warm-up from 0", low=0)
     schedule: str = field(
@@ -173,12 +141,8 @@ class Recipe:
         choices=("cosine", "exponential", "constant"),
         metavar="NAME",
     )
-    decay_rate: float = field(
-        0.99, "exponential: factor of each decay", low=0, high=1
-    )
-    decay_epochs: float = field(
-        3.0, "exponential: epochs between two decays", low=1e-9
-    )
+    decay_rate: float = field(0.99, "exponential: factor", low=0, high=1)
+    decay_epochs: float = field(3.0, "exponential: epochs of each", low=1e-9)
     momentum: float = field(0.9, "momentum (adam: beta 1)", low=0, below=1)
     weight_decay: float = field(
         1e-4, "coefficient d of the penalty d/2 |w|^2 of kernels", low=0, high=1
@@ -190,32 +154,20 @@ class Recipe:
         0.0, "bound on the norm of all gradients together (0: none)", low=0
     )
     ema_decay: float = field(
-        0.9999,
-        "decay of the moving average of weights and statistics (0: none)",
-        low=0,
-        below=1,
+        0.9999, "decay of the average of all weights (0: none)", low=0, below=1
     )
     seed: int = field(
-        0,
-        "seed of weights, order and augmentation",
-        low=0,
-        high=2**31 - 1,
+        0, "seed of weights, order and augmentation", low=0, high=2**31 - 1
     )
 
     def __post_init__(self):
         config.check(self)
-        arguments = dict(self.model_arguments)
-        if moved := _FIELDS_TOO & arguments.keys():
-            for name in moved:
-                object.__setattr__(self, name, arguments.pop(name))
-            object.__setattr__(self, "model_arguments", arguments)
-            config.check(self)
-        for name, why in _NO_MODEL_ARGUMENTS.items():
-            if name in self.model_arguments:
-                raise UserError(
-                    f"`model_arguments` must not have `{name}`: {why}. "
-                    f"Received: {name}={self.model_arguments[name]!r}."
-                )
+        if reserved := sorted(_RESERVED & self.model_arguments.keys()):
+            raise UserError(
+                f"`model_arguments` must not have {', '.join(reserved)}: other "
+                "flags decide it, or a training needs the logits of the whole "
+                "network."
+            )
         if self.weight_decay and "kernel_regularizer" in self.model_arguments:
             raise UserError(
                 "`weight_decay` must be 0 if `model_arguments` has a "
@@ -224,17 +176,10 @@ class Recipe:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns name and fields as JSON can hold them, without the notes.
-
-        Returns:
-            A dictionary by the names of the fields.
-        """
+        """Returns name and fields as JSON can hold them, without the notes."""
         fields = dataclasses.asdict(self)
-        return {
-            each.name: fields[each.name]
-            for each in dataclasses.fields(self)
-            if each.compare
-        }
+        notes = [f.name for f in dataclasses.fields(self) if not f.compare]
+        return {k: v for k, v in fields.items() if k not in notes}
 
 
 def from_dict(fields: Mapping[str, Any]) -> Recipe:
@@ -244,15 +189,15 @@ def from_dict(fields: Mapping[str, Any]) -> Recipe:
         ValueError: if a field is unknown or its value is not allowed.
     """
     fields = dict(fields)
-    name = fields.pop("name", "custom")
-    if fields.get("gradient_accumulation_steps") == 1:
-        del fields["gradient_accumulation_steps"]  # Of an older version.
-    return config.replace(Recipe(name=name), fields)
+    recipe = Recipe(name=fields.pop("name", "custom"))
+    return config.replace(recipe, fields)
 
 
-def differences(recorded: Recipe, asked: Recipe) -> dict[str, tuple[Any, Any]]:
-    """Returns the fields in which two recipes differ, with both values."""
-    before, after = recorded.to_dict(), asked.to_dict()
+def differences(
+    recorded: Mapping[str, Any], asked: Recipe
+) -> dict[str, tuple[Any, Any]]:
+    """Returns the fields in which a recipe differs from a recorded one."""
+    before, after = from_dict(recorded).to_dict(), asked.to_dict()
     return {
         name: (before[name], after[name])
         for name in before

@@ -20,23 +20,6 @@ from lambdanet_tf.training.recipe import from_dict
 # What the recipes for small sets have in common, and not with the paper's:
 # statistics and averages must settle within some hundred steps.
 _SMALL_SET = Recipe(norm_momentum=0.9, ema_decay=0.99, validation_split=0.1)
-_CIFAR10 = Recipe(
-    data="tfds:cifar10",
-    image_size=32,
-    augmentation="pad_crop",
-    evaluation_crop=1.0,
-    validation_split=0.1,
-    model="ResNet50",
-    model_arguments={
-        "pattern": "LLLL",
-        "scope": None,
-        "share_embeddings": True,
-    },
-    batch_size=128,
-    optimizer="adam",
-    learning_rate=2.5e-3,
-    base_batch_size=0,
-)
 _ROWS = (
     dataclasses.replace(
         _SMALL_SET,
@@ -66,7 +49,6 @@ _ROWS = (
         result="depends on the images",
         image_size=64,
         min_area=0.25,
-        model_arguments={"strides": [2, 2, 2], "stem_strides": [2]},
         dropout_rate=0.1,
         epochs=60,
         batch_size=32,
@@ -113,24 +95,28 @@ _ROWS = (
         ema_decay=0.998,
     ),
     # The network and the schedule of the study of de Alvear Cardenas and de
-    # Vries (Delft, 2021), whose own layer mixed pixels and channels.
-    dataclasses.replace(
-        _CIFAR10,
+    # Vries (Delft, 2021), with statistics and averages that settle.
+    Recipe(
         name="cifar10",
         summary="ResNet-50 with lambda layers in all stages on CIFAR-10",
         command="python train.py --recipe cifar10",
+        data="tfds:cifar10",
+        image_size=32,
+        augmentation="pad_crop",
+        evaluation_crop=1.0,
+        validation_split=0.1,
+        model="ResNet50",
+        model_arguments={
+            "pattern": "LLLL",
+            "scope": None,
+            "share_embeddings": True,
+        },
+        batch_size=128,
+        optimizer="adam",
+        learning_rate=2.5e-3,
+        base_batch_size=0,
         norm_momentum=0.99,
         ema_decay=0.999,
-    ),
-    # The study gave PyTorch the decay of batch statistics that TensorFlow
-    # means by 0.9999, which there means 0.0001, and kept no averages.
-    dataclasses.replace(
-        _CIFAR10,
-        name="cifar10_delft",
-        summary="the same with the statistics as the Delft study had them",
-        command="python train.py --recipe cifar10_delft",
-        norm_momentum=0.0001,
-        ema_decay=0.0,
     ),
     # Section 4 of the paper: the setting of Tables 3 to 12.
     Recipe(
@@ -143,7 +129,7 @@ _ROWS = (
         model="ResNet50",
         model_arguments={"pattern": "LLLL"},
     ),
-    # The rest of a row comes from Table 20: see `resolve`.
+    # The rest of a row comes from Table 20, in `resolve`.
     Recipe(
         name="imagenet_350",
         summary="the paper's 350 epochs: LambdaResNets, rates from Table 20",
@@ -189,7 +175,8 @@ def resolve(
 
     For `imagenet_350`, Table 20 of the paper gives the magnitude of
     RandAugment, dropout and stochastic depth by the model's depth and the
-    image size, unless they are among the changes.
+    image size, unless they are among the changes. `images` chooses the strides
+    of its own network by the image size; another network keeps its own.
 
     Args:
         name: one of `RECIPES`; None for digits, or for images if the changes
@@ -218,7 +205,10 @@ def resolve(
         )
     recipe = config.replace(RECIPES[name], changes)
     if name == "imagenet_350":
-        recipe = _with_table_20(recipe, changes)
+        return _with_table_20(recipe, changes)
+    if name == "images" and "model" not in changes:
+        arguments = {**_strides(recipe.image_size), **recipe.model_arguments}
+        return dataclasses.replace(recipe, model_arguments=arguments)
     return recipe
 
 
@@ -231,8 +221,7 @@ def read_recipe(
         path: of the file, for messages.
         text: a JSON object of recipe fields, whose `name` selects the row that
             the others change, as for `resolve`; or the content of a run's
-            run.json. Another name is that of a recipe of one's own, which has
-            all fields.
+            run.json, which has all fields.
         changes: fields to replace.
 
     Returns:
@@ -247,22 +236,15 @@ def read_recipe(
     """
     try:
         content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} is not a JSON file: {error}.") from error
-    fields = content
-    if isinstance(content, dict):
-        fields = content.get("recipe", content)
-    name = fields.get("name") if isinstance(fields, dict) else fields
-    if not isinstance(fields, dict) or not isinstance(name, str | None):
+        fields = {**content.get("recipe", content), **(changes or {})}
+    except (AttributeError, TypeError, ValueError) as error:
         raise UserError(
             f"{path} must hold one JSON object of recipe fields, with the name "
-            f'of a recipe as {{"name": "digits"}}. Received: {name!r}.'
-        )
-    fields = {**fields, **(changes or {})}
-    if name not in RECIPES and {*Recipe().to_dict()} <= {*fields}:
+            f'of a recipe as {{"name": "digits"}}. Received: {error}.'
+        ) from error
+    if {*Recipe().to_dict()} <= {*fields}:
         return from_dict(fields)
-    fields.pop("name", None)
-    return resolve(name, fields)
+    return resolve(fields.pop("name", None), fields)
 
 
 def listing(brief: bool = False) -> Iterable[str]:
@@ -282,26 +264,28 @@ def listing(brief: bool = False) -> Iterable[str]:
             yield f"{'':{width}}{recipe.result}"
 
 
+def _strides(image_size):
+    """Returns strides of LambdaResNetSmall whose last map is 7x7 or more."""
+    halvings = min(max((image_size // 7).bit_length() - 1, 0), 4)
+    stem, *stages = [2] * halvings + [1] * (4 - halvings)
+    return {"strides": stages[::-1], "stem_strides": [stem]}
+
+
 def _with_table_20(recipe, changes):
     """Fills in the row of the model's depth and the image size."""
-    found = re.match(r"\D+(\d+)", recipe.model)
-    depth = int(found.group(1)) if found else 0
-    rows = [row for row in TABLE_20 if row.depth == depth]
-    for row in rows:
-        if row.image_size == recipe.image_size:
-            values = {
-                "randaugment_magnitude": float(row.randaugment_magnitude),
-                "dropout_rate": row.dropout_rate,
-                "drop_path_rate": row.drop_path_rate,
-            }
-            return dataclasses.replace(recipe, **{**values, **changes})
-    needed = {"randaugment_magnitude", "dropout_rate", "drop_path_rate"}
-    if needed <= set(changes):
+    names = ("randaugment_magnitude", "dropout_rate", "drop_path_rate")
+    if {*names} <= {*changes}:
         return recipe
-    sizes = ", ".join(str(row.image_size) for row in rows) or "no size"
-    raise UserError(
-        f"Table 20 has no row for {recipe.model} at {recipe.image_size} "
-        f"pixels; for this depth it has {sizes}. Choose one of them with "
-        "`image_size`, or give randaugment_magnitude, dropout_rate and "
-        "drop_path_rate."
-    )
+    found = re.search(r"\d+", recipe.model)
+    depth = int(found[0]) if found else 0
+    rows = {r.image_size: r for r in TABLE_20 if r.depth == depth}
+    if recipe.image_size not in rows:
+        sizes = ", ".join(map(str, rows)) or "no size"
+        raise UserError(
+            f"Table 20 has no row for {recipe.model} at {recipe.image_size} "
+            f"pixels; for this depth it has {sizes}. Choose one of them with "
+            f"`image_size`, or give {', '.join(names)}."
+        )
+    row = rows[recipe.image_size]
+    values = {name: float(getattr(row, name)) for name in names}
+    return dataclasses.replace(recipe, **{**values, **changes})

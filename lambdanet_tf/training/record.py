@@ -15,17 +15,14 @@ from lambdanet_tf import environment
 from lambdanet_tf import files
 from lambdanet_tf import runs
 from lambdanet_tf.arguments import UserError
-from lambdanet_tf.data.names import split_options
+from lambdanet_tf.training.network import network_arguments
 from lambdanet_tf.training.options import RunOptions
-from lambdanet_tf.training.options import number_of_workers
-from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.recipe import Recipe
 from lambdanet_tf.training.recipe import differences
 from lambdanet_tf.training.recipe import from_dict
 from lambdanet_tf.training.recipes import read_recipe
 from lambdanet_tf.training.recipes import resolve
-
-_MAIN = os.path.join("lambdanet_tf", "__main__.py")
+from lambdanet_tf.training.state import newest_checkpoint
 
 
 def run_record(
@@ -33,7 +30,6 @@ def run_record(
     recipe: Recipe,
     options: RunOptions,
     images: data.ImageSet,
-    arguments: Mapping[str, Any],
     metrics: Mapping[str, Any],
 ) -> runs.Run:
     """Returns what run.json holds about a run.
@@ -43,70 +39,56 @@ def run_record(
         recipe: of the run.
         options: of the run.
         images: the image set.
-        arguments: of the network's builder.
-        metrics: what it has reached.
+        metrics: that the run has reached.
     """
     size = {"height": recipe.image_size, "width": recipe.image_size}
     pixels = {"channels": images.channels, "minimum": 0, "maximum": 255}
-    versions = {
-        "lambdanet_tf": lambdanet_tf.__version__,
-        **environment.versions(),
-    }
+    versions = {"lambdanet_tf": lambdanet_tf.__version__}
     return runs.Run(
         status=status,
         model=recipe.model,
-        arguments=arguments,
+        arguments=network_arguments(recipe, images),
         classes=tuple(images.classes),
         image={**size, **pixels},
-        parts=runs.part_sizes(images),
+        splits={name: part.num_images for name, part in images.parts.items()},
         recipe=recipe.to_dict(),
         options=dataclasses.asdict(options),
         metrics=metrics,
-        versions=versions,
+        versions={**versions, **environment.versions()},
         command=_command(),
     )
 
 
+def _command():
+    """Returns the command line of this process."""
+    name = os.path.basename(sys.argv[0])
+    python = ["python"] * name.endswith(".py")
+    return shlex.join([*python, name, *sys.argv[1:]])
+
+
 def check_prerequisites(
-    recipe: Recipe,
-    options: RunOptions,
-    needs_data: bool = True,
-    print_fn: Callable[[str], Any] = print,
+    recipe: Recipe, options: RunOptions, print_fn: Callable[[str], Any] = print
 ) -> None:
     """Raises unless the packages and file systems of a run are there.
 
     Without matplotlib a run makes no pictures, which is said.
 
-    Args:
-        recipe: of the run.
-        options: of the run.
-        needs_data: whether the images must be there; a dry run does without.
-        print_fn: shows a line of text.
-
     Raises:
         ImportError: naming all packages that are missing, and their extras.
-        ValueError: naming a path whose file system TensorFlow does not know, or
-            what is wrong with TF_CONFIG.
+        ValueError: naming a path whose file system TensorFlow does not know.
     """
-    number_of_workers()  # Where TF_CONFIG is wrong, that is said at once.
     needed = {}
-    if needs_data and recipe.data == "digits":
+    if recipe.data == "digits":
         needed["sklearn"] = "data"
-    if needs_data and recipe.data.startswith("tfds:"):
+    if recipe.data.startswith("tfds:"):
         needed["tensorflow_datasets"] = "tfds"
     if recipe.randaugment_layers:
         needed["official"] = "garden"
     environment.require_all(needed)
-    _, _, place = recipe.data.partition(":")
-    for path in (
-        options.run_dir,
-        options.runs_dir,
-        options.data_dir,
-        recipe.initial_weights,
-        recipe.pseudo_labels,
-        place,
-    ):
+    places = options.run_dir, options.runs_dir, options.data_dir
+    for path in (*places, recipe.initial_weights, recipe.pseudo_labels):
         files.check_file_system(path)
+    files.check_file_system(recipe.data.partition(":")[2])
     if not environment.is_there("matplotlib"):
         print_fn(
             "matplotlib is not installed: the run makes no pictures. It comes "
@@ -138,14 +120,13 @@ def recipe_to_train(
         ValueError: if there is no such run, file or recipe.
     """
     files.check_file_system(options.run_dir)
-    folder, run, recorded = runs.RunFolder(options.run_dir), None, None
+    folder, run = runs.RunFolder(options.run_dir), None
     if options.resume or (options.run_dir and folder.exists()):
         run = folder.read()
-        recorded = from_dict(run.recipe)
     if file:
         recipe = read_recipe(file, files.read_text(file), changes)
-    elif recorded and not name:
-        recipe = config.replace(recorded, changes)
+    elif run and not name:
+        recipe = config.replace(from_dict(run.recipe), changes)
     else:
         recipe = resolve(name, changes)
         if not name and recipe.name == "images":
@@ -153,122 +134,81 @@ def recipe_to_train(
                 "Images of your own: the recipe images, at "
                 f"{recipe.image_size} pixels. Another one: --recipe."
             )
-    is_finished = run is not None and run.status == "finished"
-    if recorded and is_finished and not differences(recorded, recipe):
+    if run and run.status == "finished" and not differences(run.recipe, recipe):
         print_fn(
             f"{folder.path} is finished; there is nothing to resume. "
-            f"For more epochs: --epochs, above {recorded.epochs}."
+            f"For more epochs: --epochs, above {recipe.epochs}."
         )
         return None
     return recipe
 
 
-def check_resumable(
-    folder: runs.RunFolder,
-    recipe: Recipe,
-    print_fn: Callable[[str], Any] = print,
-) -> None:
-    """Raises unless a folder has no run, or one that can be resumed.
+def checkpoint_to_resume(folder: runs.RunFolder, recipe: Recipe) -> str:
+    """Returns the newest checkpoint of a run, or "" if it begins.
 
     Args:
         folder: of the run.
-        recipe: the recipe that was asked for; it may have more epochs.
-        print_fn: is told how the learning rate goes on then.
+        recipe: the recipe that was asked for; it may have more epochs, and its
+            data another place.
 
     Raises:
-        ValueError: if the run is of another recipe or Keras, or has failed.
+        ValueError: if the run is of another recipe or Keras, has failed, or has
+            weights, but no checkpoint.
     """
     if not folder.exists():
-        return
+        return ""
     run = folder.read()
-    changed = differences(from_dict(run.recipe), recipe)
-    before, after = changed.pop("epochs", (0, 0))
-    if _may_be_moved(*changed.get("data", ("", ""))):
-        del changed["data"]  # `check_same_images` compares the images.
-    if after < before:
-        changed["epochs"] = (before, after)
+    changed = differences(run.recipe, recipe)
+    if recipe.epochs > run.recipe.get("epochs", 0):
+        changed.pop("epochs", None)
+    before, after = (x.partition(":") for x in changed.get("data", (":", ":")))
+    if before[0] == after[0]:
+        changed.pop("data", None)
     if changed:
-        texts = [
-            f"{name} is {old!r}, not {new!r}"
-            for name, (old, new) in changed.items()
-        ]
+        texts = [f"{k} is {v!r}, not {w!r}" for k, (v, w) in changed.items()]
         raise UserError(
             f"{folder.path} was begun with another recipe: {'; '.join(texts)}. "
             "Resume it without these changes, or choose another folder. (Only "
             "`epochs` can grow.)"
         )
-    _check_same_keras(run)
-    _check_not_failed(run)
-    if after > before:
-        print_fn(
-            f"Resuming {folder.path} with {count(after, 'epoch')} in place of "
-            f"{before}: from here on the learning rate is that of a run of "
-            f"{count(after, 'epoch')} ({recipe.schedule})."
-        )
-
-
-def check_same_images(folder: runs.RunFolder, images: data.ImageSet) -> None:
-    """Raises if the images are not those that a run was begun with.
-
-    The network's outputs would belong to other classes, or images that were
-    tested would be trained on.
-
-    Args:
-        folder: of the run; nothing is checked where it is new.
-        images: as they are now.
-
-    Raises:
-        ValueError: if the classes or the sizes of the parts differ.
-    """
-    if not folder.exists():
-        return
-    what = runs.changed_images(folder.read(), images)
-    if what:
-        raise UserError(
-            f"{folder.path} was begun with other images than {images.name} has "
-            f"now. What differs is the {what}. Resume it with the former "
-            "images, or choose another folder. --initial-weights takes its "
-            "weights there, but images that it was trained on may be test "
-            "images then."
-        )
-
-
-def _may_be_moved(before, after):
-    """Whether two names of image sets differ in their places alone."""
-    (kind, place), (now, new) = (x.partition(":")[::2] for x in (before, after))
-    options = split_options(kind, place)[1], split_options(now, new)[1]
-    return kind == now and bool(new) and options[0] == options[1]
-
-
-def _check_same_keras(run):
-    """A checkpoint is of one Keras; only its weights move to the other."""
-    theirs = str(run.versions.get("keras", ""))
+    theirs, value = str(run.versions.get("keras")), int(environment.KERAS_3)
     if theirs.startswith("keras 3") != environment.KERAS_3:
-        value = "0" if theirs.startswith("keras 3") else "1"
         raise UserError(
             f"{run.folder} was begun with {theirs}; this is "
             f"{environment.keras_version()}. Resume it with the environment "
             f"variable TF_USE_LEGACY_KERAS={value}."
         )
-
-
-def _check_not_failed(run):
-    """A run whose loss was not finite would fail again."""
     if run.status == "failed":
         raise UserError(
             f"{run.folder} has failed and would fail again. "
             f"{run.metrics.get('reason', '')} Begin a new run: --recipe-file "
-            f"{os.path.join(run.folder, runs.RUN_FILE)}"
+            f"{folder.file(runs.RUN_FILE)}"
         )
+    checkpoint = newest_checkpoint(folder.file(runs.CHECKPOINTS))
+    if not checkpoint and folder.exists(runs.WEIGHTS_FILE):
+        raise UserError(
+            f"{folder.path} has weights, but no checkpoint to resume from. Put "
+            f"back {folder.file(runs.CHECKPOINTS)}, or begin a run in another "
+            f"folder with --initial-weights {folder.path}."
+        )
+    return checkpoint
 
 
-def _command():
-    """The command line of this process, as a person would type it."""
-    folder, name = os.path.split(sys.argv[0])
-    if name == "train.py":
-        return shlex.join(["python", name, *sys.argv[1:]])
-    if name.startswith("lambdanet"):
-        return shlex.join([name, *sys.argv[1:]])
-    if os.path.join(os.path.basename(folder), name) == _MAIN:
-        return shlex.join(["python", "-m", "lambdanet_tf", *sys.argv[1:]])
-    return "lambdanet_tf.training.train"
+def check_same_images(run: runs.Run, images: data.ImageSet) -> None:
+    """Raises a ValueError unless classes and sizes are those of a run.
+
+    Else outputs would belong to other classes, or images that were tested would
+    be trained on.
+    """
+    sizes = {name: part.num_images for name, part in images.parts.items()}
+    for what, before, now in (
+        ("classes", run.classes, tuple(images.classes)),
+        ("numbers of images", dict(run.splits), sizes),
+    ):
+        if before != now:
+            raise UserError(
+                f"{run.folder} was begun with other {what}: {before}, not "
+                f"{now}. Resume it with the former images, or choose another "
+                "folder. --initial-weights takes its weights there, but images "
+                "that it was trained on may be test images then."
+            )

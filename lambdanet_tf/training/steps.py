@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +17,7 @@ from lambdanet_tf.training.optimizer import scale_loss
 from lambdanet_tf.training.recipe import Recipe
 from lambdanet_tf.training.state import TrainState
 
-_MAX_PREDICTIONS = 2000
+_MAX_KEPT = 64  # pictures of test images, and of wrong ones
 
 
 def training_step(
@@ -33,8 +34,8 @@ def training_step(
 
     Returns:
         A `tf.function`: iterator of (images, one-hot labels), int64 number of
-        the first step, int32 number of steps -> float32 `(3,)`: over all images
-        the sums of loss, top-1 accuracy and images.
+        the first step, int32 number of steps -> float32 `(3,)`: loss, top-1
+        accuracy and 1, each summed over all images.
     """
     strategy = tf.distribute.get_strategy()
     step = update_step(state, recipe)
@@ -64,13 +65,13 @@ def update_step(state: TrainState, recipe: Recipe) -> Callable[..., tf.Tensor]:
     seed, the step and the replica.
 
     Args:
-        state: as for `training_step`.
-        recipe: see there.
+        state: its model, optimizer and averages are updated.
+        recipe: batch size, label smoothing, seed.
 
     Returns:
         A function for `strategy.run`: images, one-hot labels, int64 number of
-        the step -> float32 `(3,)`: over the replica's images the sums of loss
-        (without regularization), top-1 accuracy and images.
+        the step -> float32 `(3,)`: loss (without regularization), top-1
+        accuracy and 1, each summed over the replica's images.
     """
     model, optimizer = state.model, state.optimizer
     variables = model.trainable_variables
@@ -100,13 +101,34 @@ def update_step(state: TrainState, recipe: Recipe) -> Callable[..., tf.Tensor]:
 
 
 def _replica_seed(seed, step):
-    """The seed of what is random in a step of this replica."""
+    """Returns the seed of all that is random in a step of this replica."""
     context = tf.distribute.get_replica_context()
     number = step * context.num_replicas_in_sync + tf.cast(
         context.replica_id_in_sync_group, tf.int64
     )
     fold = tf.random.experimental.stateless_fold_in
     return fold(tf.constant([seed, 0], tf.int64), number)
+
+
+class Predictions(NamedTuple):
+    """The predictions for the images of a source, in its order.
+
+    On several machines, for those of this process.
+
+    Attributes:
+        labels: int64 `(number,)`.
+        predicted: the likeliest classes, int64 `(number,)`.
+        probabilities: of these, float32 `(number,)`.
+        pictures: some of the images, float32 `(height, width, channels)`, by
+            their number: evenly over the source, and some wrong ones.
+        spread: the numbers of the former.
+    """
+
+    labels: np.ndarray
+    predicted: np.ndarray
+    probabilities: np.ndarray
+    pictures: dict[int, np.ndarray]
+    spread: list[int]
 
 
 class Evaluation:
@@ -122,9 +144,9 @@ class Evaluation:
         self,
         model: tf.keras.Model,
         pipeline: InputPipeline,
-        check: Callable[[], Any] | None = None,
+        check: Callable[[], Any] = lambda: None,
     ):
-        self._pipeline, self._check = pipeline, check or (lambda: None)
+        self._pipeline, self._check = pipeline, check
         self._evaluate = evaluation_step(model)
         self._predict = prediction_step(model)
 
@@ -137,7 +159,8 @@ class Evaluation:
 
         Returns:
             `loss` (without label smoothing), `accuracy`, `top5_accuracy` where
-            there are more than 5 classes, `images`: how many could be read.
+            there are more than 5 classes, `images`: number of those that could
+            be read.
         """
         sums = np.zeros(4)
         for batch in self._pipeline.evaluation(source):
@@ -150,34 +173,33 @@ class Evaluation:
         metrics["images"] = int(sums[3])
         return {prefix + name: value for name, value in metrics.items()}
 
-    def predictions(
-        self, source: data.Source
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the first images of a source with their predictions.
-
-        Args:
-            source: of the pipeline's image set.
-
-        Returns:
-            Images, labels and probabilities of some thousand images at most,
-            those of this process: float32 `(number, height, width, channels)`,
-            int64 `(number,)`, float32 `(number, classes)`.
-        """
-        batches, count = [], 0
+    def predictions(self, source: data.Source) -> Predictions:
+        """Returns the predictions for a source of the pipeline's image set."""
+        strategy, columns = self._pipeline.strategy, []
+        stride = -(-source.num_images // _MAX_KEPT)
+        pictures, spread, first, wrong = {}, [], 0, 0
         for images, labels, weights in self._pipeline.evaluation(source):
-            columns = images, labels, self._predict(images), weights
-            strategy = self._pipeline.strategy
-            batches.append([local_rows(strategy, x) for x in columns])
-            count += len(batches[-1][0])
+            rows = images, labels, self._predict(images), weights
+            rows = [local_rows(strategy, x) for x in rows]
+            pixels, labels, outputs, weights = rows
+            kept = weights > 0
+            labels, predicted = (
+                labels[kept].argmax(-1),
+                outputs[kept].argmax(-1),
+            )
+            columns.append((labels, predicted, outputs[kept].max(-1)))
+            for number, image in enumerate(pixels[kept], first):
+                is_wrong = labels[number - first] != predicted[number - first]
+                if number % stride == 0:
+                    spread.append(number)
+                elif not is_wrong or wrong >= _MAX_KEPT:
+                    continue
+                wrong += is_wrong
+                pictures[number] = image.astype(np.float32)
+            first += len(labels)
             self._check()
-            if count >= _MAX_PREDICTIONS:
-                break
-        images, labels, probabilities, weights = (
-            np.concatenate(column).astype(np.float32)
-            for column in zip(*batches, strict=True)
-        )
-        kept = weights > 0
-        return images[kept], labels[kept].argmax(-1), probabilities[kept]
+        columns = map(np.concatenate, zip(*columns, strict=True))
+        return Predictions(*columns, pictures, spread)
 
 
 def evaluation_step(model: tf.keras.Model) -> Callable[..., tf.Tensor]:
@@ -190,8 +212,8 @@ def evaluation_step(model: tf.keras.Model) -> Callable[..., tf.Tensor]:
 
     Returns:
         A `tf.function`: (images, one-hot labels, weights) -> float32 `(4,)`:
-        the weighted sums over all images of loss, top-1 and top-5 accuracy, and
-        the sum of the weights.
+        the weighted sums over all images of loss, top-1 and top-5 accuracy,
+        and 1.
     """
     strategy = tf.distribute.get_strategy()
 

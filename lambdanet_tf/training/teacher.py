@@ -9,8 +9,6 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,23 +19,16 @@ from lambdanet_tf import runs
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.data import pseudo_labels
 from lambdanet_tf.data.sets import CLASS_FILES
-from lambdanet_tf.files import check_writable
+from lambdanet_tf.files import matching
 from lambdanet_tf.files import read_text
-from lambdanet_tf.files import sha256_of
 from lambdanet_tf.files import whole_file
 from lambdanet_tf.training.batches import evaluation_crop
-from lambdanet_tf.training.devices import create_strategy
-from lambdanet_tf.training.devices import local_rows
 from lambdanet_tf.training.options import LabelOptions
-from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.recipe import from_dict
 from lambdanet_tf.training.steps import prediction_step
 
 REPORT_FILE = "pseudo_labels.json"
-_PROGRESS_FILE = "unfinished.json"
-_PART = "part-{:05d}.tfrecord"
 _IMAGES_PER_FILE = 4096
-_FETCH_TO_DEVICE = False  # The files of the images stay in the host's memory.
 
 
 def label_images(
@@ -50,8 +41,7 @@ def label_images(
     """Writes images with the predictions of a run as their labels.
 
     The images are read in pieces of some thousand; called again after it was
-    stopped, it goes on with the piece at which it was, if neither the images
-    nor the weights of the run have changed.
+    stopped, it goes on with the first piece that has no file.
 
     Args:
         run: the teacher, a finished run.
@@ -61,8 +51,8 @@ def label_images(
         print_fn: shows a line of text.
 
     Returns:
-        What the file `pseudo_labels.json` holds: the arguments, how many
-        images were read, could not be read and were kept, and of each class.
+        The content of the file `pseudo_labels.json`: the arguments, how many
+        images were read and kept, and how many of each class.
 
     Raises:
         ValueError: if the run has not finished, there are no such images, none
@@ -87,143 +77,109 @@ def label_images(
         options.data_dir or None,
         run.recipe.get("validation_split", 0.1),
     )
-    facts = {
-        "run": run.folder,
-        "images": images,
-        **dataclasses.asdict(options),
-    }
     output = runs.RunFolder(folder)
-    read = {
-        "num_images": source.num_images,
-        "weights": sha256_of(run.weights),
-    }
-    _begin(output, {**facts, **read})
-    parts, bad = _label(run, source, output, options, print_fn)
+    facts = {"run": run.folder, "images": images, **dataclasses.asdict(options)}
+    facts["images_read"] = source.num_images
+    _begin(output, facts)
+    parts = _label(run, source, output, options, print_fn)
     labels, certainties = _predictions(parts)
     numbers = _choose(labels, certainties, options.images_per_class)
-    unfinished = [*parts, output.file(_PROGRESS_FILE)]
-    if not numbers.sum():
-        for file in unfinished:
-            tf.io.gfile.remove(file)
+    kept = np.bincount(labels, numbers, len(run.classes)).astype(int).tolist()
+    if sum(kept):
+        _write(parts, numbers, output, run.classes)
+        report = {**facts, "certain": len(numbers), "kept": sum(kept)}
+        by_class = dict(zip(run.classes, kept, strict=True))
+        report["kept_of_each_class"] = by_class
+        output.write_text(REPORT_FILE, json.dumps(report, indent=2) + "\n")
+    else:
+        tf.io.gfile.remove(output.file(REPORT_FILE))
+    for file in parts:
+        tf.io.gfile.remove(file)
+    if not sum(kept):
         raise UserError(
             "`threshold` must keep some of the images. Received: "
             f"{options.threshold}, which none of {source.num_images} images "
             "reaches."
         )
-    _write(parts, numbers, output, run.classes)
-    kept = np.bincount(labels, numbers, len(run.classes)).astype(int).tolist()
-    report = {
-        **facts,
-        "images_read": source.num_images,
-        "bad_images": bad,
-        "certain": len(numbers),
-        "kept": sum(kept),
-        "kept_of_each_class": dict(zip(run.classes, kept, strict=True)),
-    }
-    output.write_text(REPORT_FILE, json.dumps(report, indent=2) + "\n")
-    for file in unfinished:
-        tf.io.gfile.remove(file)
     return report
 
 
 def _begin(output, facts):
-    """Begins a folder, or finds that it was begun in the same way."""
-    if output.exists(_PROGRESS_FILE):
-        began = json.loads(read_text(output.file(_PROGRESS_FILE)))
-        changed = [k for k, v in facts.items() if began.get(k) != v]
-        if not changed:
+    """Notes the arguments, or finds that a stopped call had the same."""
+    if output.exists(REPORT_FILE):
+        began = json.loads(read_text(output.file(REPORT_FILE)))
+        if began == facts:
             return
-        raise UserError(
-            f"{output.path} was begun with another run, other images or other "
-            f"options. What differs: {', '.join(changed)}. Give the same ones, "
-            "or choose another folder."
-        )
-    if tf.io.gfile.exists(output.path) and tf.io.gfile.listdir(output.path):
-        raise UserError(
-            "`folder` must be a new or an empty one. Received: "
-            f"{output.path!r}."
-        )
-    check_writable(output.path)
-    output.write_text(_PROGRESS_FILE, json.dumps(facts, indent=2) + "\n")
+    elif not matching(output.path, "*"):
+        output.write_text(REPORT_FILE, json.dumps(facts, indent=2) + "\n")
+        return
+    raise UserError(
+        "`folder` must be a new one, or one that the same call was stopped in. "
+        f"Received: {output.path!r}."
+    )
 
 
 def _label(run, source, output, options, print_fn):
-    """Writes the images that the teacher is certain of.
-
-    Returns the files, and how many images of those read now are corrupt.
-    """
-    strategy = create_strategy(RunOptions())
-    with strategy.scope():
-        predict = prediction_step(run.load_model())
+    """Writes the images that the teacher is certain of; returns the files."""
+    predict = prediction_step(run.load_model())
     crop = evaluation_crop(from_dict(run.recipe))
-
-    def prepare(image, label, position):
-        return crop(image), image.encoded()
-
-    files, bad = [], 0
+    files = []
     for start in range(0, source.num_images, _IMAGES_PER_FILE):
-        name = _PART.format(len(files))
-        files.append(output.file(name))
-        if output.exists(name):
+        files.append(output.file(f"part-{len(files):05d}.tfrecord"))
+        if tf.io.gfile.exists(files[-1]):
             continue
-        elements = source.scan().skip(start).take(_IMAGES_PER_FILE)
-        examples = source.examples(elements, prepare)
-        batches = examples.batch(options.batch_size)
-        records = []
-        for pixels, encoded in strategy.experimental_distribute_dataset(
-            batches, tf.distribute.InputOptions(_FETCH_TO_DEVICE)
-        ):
-            rows = local_rows(strategy, predict(pixels))
-            bad -= len(rows)
-            records += [
-                pseudo_labels.write_example(image, row)
-                for image, row in zip(
-                    local_rows(strategy, encoded), rows, strict=True
-                )
-                if row.max() >= options.threshold
-            ]
-        _write_records(output, name, records)
+        examples = source.examples(
+            source.scan().skip(start).take(_IMAGES_PER_FILE),
+            lambda image, *_: (crop(image), image.encoded()),
+        )
+        records = [
+            pseudo_labels.write_example(encoded, row)
+            for pixels, images in examples.batch(options.batch_size)
+            for encoded, row in zip(
+                images.numpy(), predict(pixels).numpy(), strict=True
+            )
+            if row.max() >= options.threshold
+        ]
+        _write_records(files[-1], records)
         done = min(start + _IMAGES_PER_FILE, source.num_images)
-        bad += done - start
         print_fn(
             f"{done:,} of {source.num_images:,} images, "
             f"{len(records):,} of the last {done - start:,} with a probability "
             f"of {options.threshold:g} or more"
         )
-    return files, bad
+    return files
 
 
-def _write_records(output, name, records):
+def _write_records(path, records):
     """Writes a TFRecord file, whole or not at all."""
     with (
-        whole_file(output.file(name)) as temporary,
+        whole_file(path) as temporary,
         tf.io.TFRecordWriter(temporary) as writer,
     ):
         for record in records:
             writer.write(record)
 
 
-def _read(files: Sequence[str]) -> Iterator[bytes]:
-    yield from tf.data.TFRecordDataset(list(files)).as_numpy_iterator()
+def _read(files):
+    yield from tf.data.TFRecordDataset(files).as_numpy_iterator()
 
 
 def _predictions(files):
-    """Class and probability of each image: int and float `(number,)`."""
+    """Returns class and probability of each image."""
     rows = [pseudo_labels.read_probabilities(record) for record in _read(files)]
     labels = np.array([row.argmax() for row in rows], np.int64)
     return labels, np.array([row.max() for row in rows])
 
 
 def _choose(labels, certainties, images_per_class):
-    """How often each image is kept: all once, or equally many of a class."""
+    """Returns how often each image is kept, once or equally many a class."""
     if not images_per_class:
         return np.ones(len(labels), np.int64)
     numbers = np.zeros(len(labels), np.int64)
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
         order = members[np.argsort(-certainties[members], kind="stable")]
-        chosen = np.resize(order, images_per_class)
-        np.add.at(numbers, chosen, 1)
+        np.add.at(numbers, np.resize(order, images_per_class), 1)
     return numbers
 
 
@@ -231,13 +187,12 @@ def _write(parts, numbers, output, classes):
     """Writes the final files: each image as often as its number says."""
     count = -(-int(numbers.sum()) // _IMAGES_PER_FILE)
     records = itertools.chain.from_iterable(
-        itertools.repeat(record, times)
-        for record, times in zip(_read(parts), numbers, strict=True)
+        map(itertools.repeat, _read(parts), numbers)
     )
     for number in range(count):
         name = pseudo_labels.FILE_NAME.format(number=number, count=count)
         piece = itertools.islice(records, _IMAGES_PER_FILE)
-        _write_records(output, name, piece)
+        _write_records(output.file(name), piece)
     output.write_text(CLASS_FILES[0], "\n".join(classes) + "\n")
 
 

@@ -97,14 +97,9 @@ def test_integers_need_the_runs_own_images_and_each_once(tmp_path):
     name = f"folder:{write_folder(tmp_path, classes=CLASSES)}"
     images = data.load_images(name, 0.5)
     recipe = {"data": name, "validation_split": 0.5}
-    sizes = {k: part.num_images for k, part in images.parts.items()}
     run = dataclasses.replace(RUN, recipe=recipe)
     with pytest.raises(ValueError, match="run, .*: zero, .*=.* with four, one"):
         export._data_set(run, name)
-    sizes = {**sizes, "test": 7}
-    run = dataclasses.replace(run, classes=images.classes, parts=sizes)
-    with pytest.raises(ValueError, match="sizes of the parts: "):
-        export._data_set(run, None)
     (tmp_path / "one" / "0.png").write_bytes(b"nothing")
     crop, parts = data.EvaluationCrop((8, 8)), images.parts.values()
     assert sum(len(export.sample(part, crop, 99)[1]) for part in parts) == 49

@@ -161,6 +161,7 @@ def finished_run(tmp_path_factory):
     training, printed = pytest.importorskip("lambdanet_tf.training"), []
     path = str(tmp_path_factory.mktemp("smoke") / "run")
     options = training.RunOptions(run_dir=path)
+    tf.keras.utils.set_random_seed(0)  # That of the recipe.
     folder = training.train(training.resolve("smoke"), options, printed.append)
     folder.printed = printed
     return folder

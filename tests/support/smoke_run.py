@@ -4,6 +4,7 @@ import csv
 import unittest.mock
 
 import pytest
+import tensorflow as tf
 
 from lambdanet_tf.training import RunOptions
 from lambdanet_tf.training import report
@@ -19,6 +20,7 @@ def silent(text):
 def run_recipe(recipe, tmp_path, options=None, on_epoch=None, say=silent):
     """Trains in a folder `run`; pictures would be half of such a run's time."""
     options = {"run_dir": str(tmp_path / "run"), **(options or {})}
+    tf.keras.utils.set_random_seed(recipe.seed)
     with unittest.mock.patch.object(report, "is_there", return_value=False):
         return train(recipe, RunOptions(**options), say, on_epoch)
 

@@ -36,8 +36,8 @@ def forks(**environment):
 class Process:
     """train.py in a process of its own, which prints to a file.
 
-    It draws no pictures, and a dry run measures for a moment. Several workers,
-    which have an environment, need tf_keras.
+    It draws no pictures. Several workers, which have an environment, need
+    tf_keras.
     """
 
     def __init__(self, output, *arguments, **environment):
@@ -74,10 +74,8 @@ class Process:
 
 def serve():
     """Answers what `forks` asks; what it forks runs train.py."""
-    estimate = importlib.import_module("lambdanet_tf.training.estimate")
     report = importlib.import_module("lambdanet_tf.training.report")
     importlib.import_module("sklearn.datasets")
-    estimate._SECONDS = 0.2
     report.is_there = lambda module: False
     for line in sys.stdin:
         name, *arguments = json.loads(line)

@@ -1,7 +1,6 @@
 """Compiling for `model.fit`, and averages beside Keras' own callbacks."""
 
 import contextlib
-import os
 
 import numpy as np
 import pytest
@@ -16,21 +15,6 @@ from tests.support.arrays import assert_same
 
 DECAY = 0.9
 EPOCHS, STEPS, BATCH = 3, 4, 8
-FITS = [(None, False), ("on_test_batch_end", False), (None, True)]
-
-
-class Kill(tf.keras.callbacks.Callback):
-    """Ends a training when an event comes for the `number`-th time."""
-
-    def __init__(self, event, number=1):
-        super().__init__()
-        self._left = number
-        setattr(self, event, self._count)
-
-    def _count(self, *_, **__):
-        self._left -= 1
-        if self._left == 0:
-            raise InterruptedError
 
 
 class Watch(tf.keras.callbacks.Callback):
@@ -76,14 +60,9 @@ def fit(model, batches, callbacks, epochs=EPOCHS):
     model.fit(*batches, epochs=epochs, **options)
 
 
-def fit_killed(*arguments, **keywords):
-    with pytest.raises(InterruptedError):
-        fit(*arguments, **keywords)
-
-
-def averages_of(start, history, first=1):
-    """The averages after the updates from the `first` on, by their formula."""
-    for t, weights in enumerate(history, start=first):
+def averages_of(start, history):
+    """The averages after some updates, by their formula."""
+    for t, weights in enumerate(history, start=1):
         decay = min(DECAY, (1 + t) / (10 + t))
         pairs = zip(start, weights, strict=True)
         start = [decay * a + (1 - decay) * w for a, w in pairs]
@@ -105,48 +84,31 @@ def test_averages_follow_their_formula_and_are_seen_below(
     """
     tf.keras.mixed_precision.set_global_policy(policy)
     model, above, below = small_model(optimizer), Watch(), Watch()
-    start, use = exact(model.get_weights()), training.UseAverages(DECAY)
-    fit(model, batches, [above, use, below])
+    start = exact(model.get_weights())
+    fit(model, batches, [above, training.UseAverages(DECAY), below])
     assert len(above.trained) == EPOCHS * STEPS
+    averages = start
     for epoch in range(EPOCHS):
         last = (epoch + 1) * STEPS
         averages = averages_of(start, above.trained[:last])
         assert_same(below.end[epoch], averages, tolerance, tolerance)
         assert_same(below.during[last - 1], below.end[epoch])
         assert_same(above.end[epoch], above.trained[last - 1])
-    kept = [variable.numpy() for variable in use._averages.variables]
-    assert_same(kept, averages, 1e-5, 1e-5)
-    assert not np.allclose(kept[0], above.trained[-1][0], atol=1e-4)
+    assert not np.allclose(averages[0], above.trained[-1][0], atol=1e-4)
     # The next epoch goes on from the weights.
     assert_same(below.begin[1], above.trained[STEPS - 1])
     assert_same(exact(model.get_weights()), below.end[-1])
 
 
-@pytest.mark.slow
-def test_several_steps_in_a_batch_are_refused(batches):
-    model = small_model(steps_per_execution=2)
-    reason = "`steps_per_execution` must be 1 .*or the `train_step` updates"
-    with pytest.raises(ValueError, match=reason):
-        fit(model, batches, [training.UseAverages(DECAY)])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("event", "loads"), FITS)
-def test_a_second_fit_puts_back_what_it_took_alone(batches, event, loads):
-    """After one that ended or that an event interrupted; with its own decay."""
+def test_a_second_fit_begins_its_averages_anew(batches):
+    """From the weights that the model has."""
     model, watch = small_model(), Watch()
-    callbacks = [watch, training.UseAverages(0.1)]
-    if event:
-        fit_killed(model, batches, [*callbacks, Kill(event)], epochs=1)
-    else:
-        fit(model, batches, callbacks, epochs=1)
-    if loads:
-        model.set_weights([np.full_like(w, 0.5) for w in model.get_weights()])
-    found, again = model.get_weights(), Watch()
-    first = int(model.optimizer.iterations) + 1
-    fit(model, batches, [training.UseAverages(DECAY), again], epochs=1)
-    assert_same(again.begin[0], found if loads else watch.trained[-1])
-    expected = averages_of(found, again.trained, first)
+    fit(model, batches, [training.UseAverages(0.1)], epochs=1)
+    start = exact(model.get_weights())
+    use = training.UseAverages(DECAY)
+    fit(model, batches, [watch, use], epochs=1)
+    assert_same(watch.begin[0], start)
+    expected = averages_of(start, watch.trained)
     assert_same(model.get_weights(), expected, 1e-5, 1e-5)
 
 
@@ -160,114 +122,6 @@ def test_shared_statistics_are_not_reduced_again(two_replicas, synchronized):
     step = tf.function(lambda: two_replicas.run(averages.update, args=(1,)))
     operations = step.get_concrete_function().graph.get_operations()
     assert ("AddN" in {each.type for each in operations}) != synchronized
-
-
-def resumable(folder, decay=DECAY, **options):
-    """What a notebook gives to `fit` to lose nothing."""
-    place = str(folder / "backup")
-    backup = tf.keras.callbacks.BackupAndRestore(place, **options)
-    return [backup, training.UseAverages(decay, folder / "averages")]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"save_freq": 3}])
-def test_averages_that_were_not_kept_begin_anew(batches, tmp_path, options):
-    callbacks = [*resumable(tmp_path, 0.0, **options), Kill("on_epoch_end", 2)]
-    fit_killed(small_model(), batches, callbacks)
-    with pytest.warns(UserWarning, match="of other weights: they begin anew"):
-        fit(small_model(), batches, resumable(tmp_path, **options))
-
-
-@pytest.mark.slow
-def test_killed_where_no_averages_were_kept(batches, tmp_path):
-    """Older averages are used, and a warning says so; damaged ones are not."""
-    folder, kill = tmp_path / "averages", Kill("on_train_batch_end", 11)
-    callbacks = [*resumable(tmp_path, save_freq=3), kill]
-    fit_killed(small_model(), batches, callbacks)
-    older, newer = sorted(folder.iterdir())
-    assert (older.name, newer.name) == ("averages-4.npz", "averages-8.npz")
-    newer.write_bytes(b"cut short")
-    aside = older.rename(tmp_path / "aside")
-    with pytest.raises(ValueError, match="must hold the averages after"):
-        fit(small_model(), batches, resumable(tmp_path, save_freq=3))
-    aside.rename(older)
-    with pytest.warns(UserWarning, match="those after 4 updates are used"):
-        fit(small_model(), batches, resumable(tmp_path, save_freq=3))
-
-
-@pytest.mark.slow
-def test_a_killed_fit_resumes_to_the_same_end(batches, tmp_path):
-    """What an older training left is in no one's way."""
-    peace, folder = small_model(), tmp_path / "averages"
-    fit(peace, batches, [training.UseAverages(DECAY)])
-    folder.mkdir()
-    (folder / "averages-99.npz").write_bytes(b"of an older training")
-    # After the backup of `BackupAndRestore`.
-    backup, use = resumable(tmp_path)
-    fit_killed(small_model(), batches, [backup, Kill("on_epoch_end", 2), use])
-    assert sorted(os.listdir(folder)) == ["averages-4.npz", "averages-8.npz"]
-    again, watch = small_model(), Watch()
-    fit(again, batches, [*resumable(tmp_path), watch])
-    assert len(watch.trained) == STEPS
-    assert_same(again.get_weights(), peace.get_weights(), 1e-6, 1e-6)
-    assert not os.listdir(folder)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("is_damaged", [False, True])
-def test_the_best_epoch_survives_a_kill(
-    batches, tmp_path, monkeypatch, capsys, is_damaged
-):
-    """When a better one, never NaN, is noted; a damaged one gives way."""
-    path, watch = str(tmp_path / "best.weights.h5"), Watch()
-    scores, rename = tf.keras.callbacks.Callback(), tf.io.gfile.rename
-    values = [{"score": value} for value in (np.nan, 0.7, 0.9, 0.5)]
-    if not is_damaged:
-        del values[3]["score"]
-    scores.on_epoch_end = lambda epoch, logs: logs.update(values[epoch])
-
-    def dying_rename(source, target, *arguments, **options):
-        if target == path and len(watch.end) == 3:
-            raise InterruptedError
-        rename(source, target, *arguments, **options)
-
-    def fit_and_keep(fit, number):
-        options = {"mode": "max", "save_weights_only": True, "verbose": 1}
-        best = training.KeepBest(path, "score", **options)
-        backup, _ = resumable(tmp_path)
-        fit(small_model(), batches, [backup, watch, scores, best], epochs=4)
-        kept = small_model()
-        kept.load_weights(path)
-        assert_same(kept.get_weights(), watch.end[number])
-
-    with monkeypatch.context() as patch:
-        patch.setattr(tf.io.gfile, "rename", dying_rename)
-        fit_and_keep(fit_killed, 1)
-    warning = "`monitor` must be a name of the logs"
-    if is_damaged:
-        os.truncate(path, 100)
-        warning = "is not the file that .* desc"
-    with pytest.warns(UserWarning, match=warning):
-        fit_and_keep(fit, 3 if is_damaged else 1)
-    assert set(os.listdir(tmp_path)) - {"backup"} == {"best.weights.h5"}
-    said = capsys.readouterr().out
-    assert f"saved in {path}" in said
-    assert ".new-" not in said
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"filepath": "weights"}, "`filepath` must end in .keras or .h5"),
-        ({"filepath": "a-{epoch}.keras"}, "`filepath` must be one path"),
-        ({"filepath": "a.keras", "save_best_only": False}, "`save_best_only`"),
-        ({"filepath": "a.keras", "save_freq": 10}, "`save_freq`"),
-    ],
-)
-def test_what_contradicts_one_best_epoch_is_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        training.KeepBest(**arguments)
 
 
 @pytest.mark.slow

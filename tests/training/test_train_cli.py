@@ -19,6 +19,7 @@ from lambdanet_tf import arguments
 from lambdanet_tf import cli
 from lambdanet_tf import config
 from lambdanet_tf import training
+from lambdanet_tf.training import devices
 from lambdanet_tf.training import options
 from lambdanet_tf.training import progress
 from lambdanet_tf.training import record
@@ -75,6 +76,7 @@ sys.exit(train([{flag!r}]))
         ("--qqq", r"Unknown argument '--qqq'\.$"),
         ("17", r"Unknown argument '17'\.$"),
         ("--strategy all", "`strategy` must be one of .*'auto'"),
+        ("--replicas 2", "Unknown argument '--replicas'"),
         ("--recipe-file nothing.json", "Cannot read 'nothing.json': "),
         ("--recipe smoke --recipe-file x", "not both"),
         ("--resume", "`resume` needs the folder of a run"),
@@ -88,7 +90,7 @@ sys.exit(train([{flag!r}]))
         ("--data folder:nowhere", "nowhere"),
         ("--strategy mirrored --jit-compile", "`jit_compile` is for"),
         ("--recipe smoke --initial-weights no.npz", "No such file: no.npz"),
-        ("--recipe smoke --model MobileNetV2 --drop-path-rate .1", "be 0 for"),
+        ("--recipe smoke --model MobileNetV2 --drop-path-rate .1", "drop_path"),
     ],
 )
 def test_wrong_use(capsys, tmp_path, monkeypatch, command, message):
@@ -100,12 +102,12 @@ def test_wrong_use(capsys, tmp_path, monkeypatch, command, message):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("extra", [["--dry-run"], []])
-def test_an_unwritable_folder_is_an_error_at_once(capsys, tmp_path, extra):
+def test_an_unwritable_folder_is_an_error(capsys, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    out, error = refused(capsys, f"--runs-dir={tmp_path}/file/runs", *extra)
+    command = "--recipe", "smoke", f"--runs-dir={tmp_path}/file/runs"
+    out, error = refused(capsys, *command)
     assert out == ""
-    assert re.search("Cannot (write to|make) a?.*folder", error)
+    assert "Cannot make a folder in --runs-dir" in error
 
 
 def test_what_a_run_needs_is_named_at_once(monkeypatch):
@@ -194,30 +196,12 @@ def test_tf_keras_is_chosen_where_it_is_needed_and_said(
         assert is_said == (chosen != keras)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "TF_CONFIG must be JSON like .* Received: '{'"),
-        ("[1]", "TF_CONFIG must be JSON like"),
-        ('{"cluster": {"worker": 3}}', "TF_CONFIG must be JSON like"),
-        ('{"cluster": {"worker": "a:1"}}', "TF_CONFIG must be JSON like"),
-        (cluster(0, worker=1, evaluator=1), "must name workers, .*: evaluator"),
-        (cluster(2, worker=2), "must be one of its workers. .*: worker 2"),
-    ],
-)
-def test_a_cluster_that_cannot_train_is_named(monkeypatch, text, message):
-    monkeypatch.setenv("TF_CONFIG", text)
-    recipe, asked = training.resolve("smoke"), training.RunOptions()
-    with pytest.raises(ValueError, match=message):
-        record.check_prerequisites(recipe, asked)
-
-
 def test_one_process_of_a_cluster_is_the_chief(monkeypatch):
     for kind, index in (("chief", 0), ("worker", 0), ("worker", 1)):
         text = cluster(index, kind, chief=1, worker=2)
         monkeypatch.setenv("TF_CONFIG", text)
         assert options.number_of_workers() == 3
-        assert options.is_chief() == (kind == "chief")
+        assert devices.is_chief() == (kind == "chief")
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])
@@ -233,8 +217,7 @@ def test_a_log_has_a_line_every_minute_and_a_terminal_one_that_fits(
         clock.now += 1
         if shown.is_due(5):
             shown.show(5, "loss 1.6000")
-    row = {"step": 10, "loss": 1.5, "accuracy": 0.25, "bad_images": 1}
-    shown.end_epoch(row)
+    shown.show(10, "loss 1.5000  accuracy 25.00%", ends_epoch=True)
     written = stream.getvalue()
     if is_terminal:
         assert written.count("\n") == 1
@@ -242,6 +225,5 @@ def test_a_log_has_a_line_every_minute_and_a_terminal_one_that_fits(
     else:
         assert written.splitlines() == [
             "epoch 1/4  step 5/10  loss 1.6000  8:45 min left  2 img/s",
-            "epoch 1/4  loss 1.5000  accuracy 25.00%  1 bad image  "
-            "5:00 min left  3 img/s",
+            "epoch 1/4  loss 1.5000  accuracy 25.00%  5:00 min left  3 img/s",
         ]

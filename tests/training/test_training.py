@@ -6,7 +6,6 @@ import pathlib
 import random
 import signal
 import time
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -25,7 +24,8 @@ from tests.support.arrays import assert_same
 
 
 def test_all_files_are_there_and_say_what_was_run(finished_run):
-    names = "best.weights.npz checkpoints curves.png examples.npz metrics.csv"
+    names = "best.weights.npz checkpoints confusion.png curves.png"
+    names += " examples.npz metrics.csv"
     names += " predictions.png report.md run.json tensorboard"
     assert sorted(os.listdir(finished_run.path)) == names.split()
     assert "2 epochs of 20 steps" in "\n".join(finished_run.printed)
@@ -35,7 +35,7 @@ def test_all_files_are_there_and_say_what_was_run(finished_run):
     text = pathlib.Path(finished_run.file("report.md")).read_text("utf-8")
     accuracy = finished_run.read().metrics["accuracy"]
     assert f"Test accuracy **{accuracy:.2%}** (top 5: " in text
-    assert "![Predictions](predictions.png)" in text
+    assert "![predictions](predictions.png)" in text
 
 
 @pytest.mark.once
@@ -44,10 +44,11 @@ def test_a_report_shows_the_names_of_its_images():
     metrics = {
         "accuracy": 0.5, "test_images": 2, "best_epoch": 1, "loss": 1.0,
         "seconds": 1.0, "images_per_second": 5.0, "device": "1 CPU",
+        "bad_images": 0, "parameters": 3,
     }  # fmt: skip
     recipe = training.resolve("smoke", {"data": "folder:a|b_<i>"}).to_dict()
     run = Run("finished", "M", {}, ("x",), recipe=recipe, metrics=metrics)
-    text = report.report(run, {"data": "no `image`\nof <b>|![x](y)"}, {})
+    text = report.report(run, "no `image`\nof <b>|![x](y)", [])
     assert r"# M on folder:a\|b\_\<i\>" in text
     assert r"no \`image\` of \<b\>\|\!\[x\](y)" in text
     assert r"| `data` | `folder:a\|b_<i>` |" in text
@@ -123,7 +124,7 @@ def test_a_stop_before_the_first_step_is_obeyed_at_once(tmp_path, monkeypatch):
         time.sleep(0.1)
         raise AssertionError("the signal was only noted")
 
-    monkeypatch.setattr(loop, "recipe_network", network)
+    monkeypatch.setattr(loop.network, "recipe_network", network)
     with pytest.raises(training.Stopped):
         smoke_run.run_smoke(tmp_path)
 
@@ -206,29 +207,40 @@ def test_every_step_and_every_replica_has_a_seed_of_its_own(two_replicas):
     assert len(set(found)) == 6
 
 
-def draws():
-    """What a caller draws, of all generators that there are."""
-    layer = tf.keras.layers.Dense(3)
-    layer.build((None, 4))
-    dropped = tf.keras.layers.Dropout(0.5)(tf.ones([100]), training=True)
-    drawn = [layer.kernel, tf.random.uniform([3]), dropped]
-    values = [np.asarray(values).tolist() for values in drawn]
-    return [*values, random.random(), np.random.uniform()]  # noqa: NPY002
-
-
-def test_the_callers_draws_and_settings_are_left_alone(tmp_path, monkeypatch):
+def test_a_training_seeds_nothing_and_leaves_the_policy(tmp_path):
     """Else each trial of a random search would be the same."""
-    fail = mock.Mock(side_effect=InterruptedError)
-    monkeypatch.setattr(loop, "Averages", fail)
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    found = []
-    for is_between in (False, True):
-        tf.keras.utils.set_random_seed(3)
-        draws()
-        if is_between:
-            with pytest.raises(InterruptedError):
-                smoke_run.run_smoke(tmp_path, {"deterministic": True})
-        found.append(draws())
-    assert found[0] == found[1]
+    options, drawn = training.RunOptions(run_dir=str(tmp_path)), []
+    changes = {"batch_size": 1300}  # which is more images than there are
+    for seed in (1, 2):
+        tf.keras.utils.set_random_seed(seed)
+        with pytest.raises(ValueError, match="1300"):
+            training.train(training.resolve("smoke", changes), options, str)
+        training.recipe_network(training.resolve("smoke"), data.load_digits())
+        numbers = random.random(), np.random.uniform()  # noqa: NPY002
+        drawn.append([*numbers, float(tf.random.uniform([]))])
+    assert all(a != b for a, b in zip(*drawn, strict=True))
     assert tf.keras.mixed_precision.global_policy().name == "mixed_bfloat16"
-    assert not devices.config.is_op_determinism_enabled()
+
+
+def test_the_kept_examples_are_spread_over_the_test_images(finished_run):
+    """Of a folder the first ones would all be of one class."""
+    images, labels = finished_run.read().read_examples()
+    source = data.load_digits().test
+    rows = [source.decode(item) for _, item in source.scan()]
+    assert len(labels) == 16
+    pixels = [row[0].decode().numpy() for row in rows]
+    found = [
+        int(np.argmin([np.abs(p - image).max() for p in pixels]))
+        for image in images
+    ]
+    assert min(np.diff(found)) > 10
+    assert found[-1] > 300
+    assert_same(labels, [int(rows[i][1]) for i in found])
+
+
+def test_a_confusion_matrix_counts_each_image():
+    labels, predicted = np.array([0, 0, 1, 2]), np.array([0, 1, 1, 0])
+    found = steps.Predictions(labels, predicted, np.ones(4), {}, [])
+    matrix = report.confusion_matrix(found, 3)
+    assert matrix.tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 0]]
