@@ -203,16 +203,14 @@ def _train(arguments):
     )
     if recipe is None:
         return 0
+    name = "dry_run" if given.dry_run else "train"
+    work = getattr(_module("training"), name)
     tensorflow = importlib.import_module("tensorflow")
     tensorflow.keras.utils.set_random_seed(recipe.seed)
     if options.deterministic:
         tensorflow.config.experimental.enable_op_determinism()
-    training = _module("training")
     try:
-        if given.dry_run:
-            training.dry_run(recipe, options)
-        else:
-            training.train(recipe, options)
+        work(recipe, options)
     except (NotFinite, Stopped) as error:
         print(f"\n{program('train')}: {error}", file=sys.stderr)
         return EXIT_STOPPED if isinstance(error, Stopped) else EXIT_NOT_FINITE
