@@ -14,14 +14,15 @@ from lambdanet_tf.layers.batch_normalization import BatchNormalization
 from lambdanet_tf.layers.grids import split
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 from lambdanet_tf.layers.projections import ProjectionLayer
-from lambdanet_tf.layers.reading import Readable
+from lambdanet_tf.layers.reading import places_of
+from lambdanet_tf.layers.reading import reading_of
 
 
 def _implementation(_, value):
     return ops.implementation_name(value)
 
 
-class LambdaBase(ProjectionLayer, Readable):
+class LambdaBase(ProjectionLayer):
     """Projections, normalizations and the table of position embeddings.
 
     Subclasses say which context positions a query sees, in `_geometry`.
@@ -206,12 +207,35 @@ class LambdaBase(ProjectionLayer, Readable):
         )  # [b, n, h, v]
         return ops.propagate_nan(outputs, nonfinite), state
 
-    def _reading(self, x, context, embeddings, geometry, masks, places, grid):
-        """As `_outputs` in inference, but what queries at places read."""
-        x, context, nonfinite, hidden = masks.finite_inputs(x, context)
-        queries = self._queries(x, masks, training=False)  # [b, n, h, k]
-        return ops.implied_weights(
-            ops.propagate_nan(queries, nonfinite),
+    def read(self, inputs, position=None, **arguments) -> ops.Reading:
+        """Returns what queries read from each context position, in inference.
+
+        A lambda layer forms no attention map, but implies one: with these
+        weights applied to the values, and the bias added, each output is
+        the layer's own. The content and the position part are apart.
+
+        Args:
+            inputs: as in a call, of known sizes.
+            position: of the queries, on the grid of the outputs: one index per
+                spatial axis, or a list of such; on one axis an int or a list
+                of ints. None for all of them, in row-major order.
+            **arguments: as in a call: masks, and whatever else it takes.
+
+        Returns:
+            An `ops.Reading`, in float32 or wider: weights `(batch, positions,
+            heads, *context grid, intra_depth)`, and what they apply to.
+
+        Raises:
+            ValueError: if a position is not on the grid.
+        """
+        inputs = tf.cast(inputs, self.compute_dtype)
+        _, grids, operands = self._operands(inputs, **arguments)
+        x, context, embeddings, geometry, masks = operands
+        x, context, _, hidden = masks.finite_inputs(x, context)
+        return reading_of(
+            places_of(position, grids[0]),
+            grids,
+            self._queries(x, masks, training=False),  # [b, n, h, k]
             self._keys(context, hidden),  # [b, m, k, u]
             self._values(context, hidden, masks, training=False),
             embeddings,
@@ -219,8 +243,6 @@ class LambdaBase(ProjectionLayer, Readable):
             self.key_normalization,
             masks,
             self.position_bias,
-            places,
-            grid,
         )
 
     def _queries(self, x, masks, training):

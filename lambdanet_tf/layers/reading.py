@@ -1,69 +1,118 @@
-"""What a query of a lambda layer read, for people to look at."""
+"""What a query of a lambda layer read, as the derivative of its outputs.
 
-import dataclasses
-from typing import Any
+    Y[b, n, h, v] = sum over m, u of (Wc + Wp)[b, n, h, m, u] V[b, m, v, u]
+                    + bias[b, n, h]
+
+Outputs are linear in the values, so that a weight is the derivative of the
+output by the value: Wc with keys alone, Wp with embeddings alone, whatever
+masks, strides and tables are.
+"""
 
 import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import ops
-from lambdanet_tf.layers.base import BaseLayer
 
 
-class Readable(BaseLayer):
-    """Adds `read` to lambda layers.
+def reading_of(
+    places,
+    grids,
+    queries,
+    keys,
+    values,
+    embeddings,
+    geometry,
+    normalization,
+    masks,
+    position_bias,
+):
+    """Returns the `ops.Reading` of some queries.
 
-    Subclasses bring the arguments of a call to what the equation takes, in
-    `_operands`.
+    Args:
+        places: one index per axis for each query.
+        grids: sizes of the grids of queries and context.
+        queries: as in `ops.lambda_step`, and so are the others.
+        keys: or None.
+        values: `(batch, m, value_dim, intra_depth)`.
+        embeddings: or None.
+        geometry: of the embeddings, or None.
+        normalization: of the keys.
+        masks: `ops.Masks`.
+        position_bias: or None.
     """
+    dtype = ops.accumulation_dtype(queries.dtype)
+    queries, values = tf.cast(queries, dtype), tf.cast(values, dtype)
+    keys = None if keys is None else tf.cast(keys, dtype)
+    rows = [int(np.ravel_multi_index(place, grids[0])) for place in places]
 
-    def read(self, inputs, position=None, **arguments) -> ops.Reading:
-        """Returns what queries read from each context position, in inference.
+    def weights(keys, embeddings):
+        found = tf.zeros([1, 1, 1, 1, 1], dtype)
+        if keys is not None or embeddings is not None:
+            found = _weights(
+                rows,
+                queries,
+                keys,
+                values,
+                embeddings,
+                geometry,
+                normalization=normalization,
+                masks=masks,
+            )  # [b, p, h, m, u]
+        batch, m, _, intra = values.shape
+        shape = [batch, len(rows), queries.shape[2], m, intra]
+        found = tf.broadcast_to(found, shape)
+        return tf.reshape(found, [*shape[:3], *grids[1], intra])
 
-        A lambda layer forms no attention map, but implies one: with these
-        weights applied to the values, and the bias added, each output is
-        the layer's own. The content and the position part are apart.
-
-        Args:
-            inputs: as in a call.
-            position: of the queries, on the grid of the outputs: one index per
-                spatial axis, or a list of such; on one axis an int or a list
-                of ints. None for all of them, in row-major order.
-            **arguments: as in a call: masks, and whatever else it takes.
-
-        Returns:
-            An `ops.Reading`, in float32 or wider: weights `(batch, positions,
-            heads, *context grid, intra_depth)`, and what they apply to.
-
-        Raises:
-            ValueError: if the layer is not built, a position is not on the
-                grid, or sizes are not known.
-        """
-        given: dict[str, Any] = {"inputs": inputs, **arguments}
-        inputs = tf.convert_to_tensor(given.pop("inputs"))
-        mask = getattr(inputs, "_keras_mask", None)
-        if mask is not None:
-            given.setdefault("mask", mask)
-        inputs = tf.cast(inputs, self.compute_dtype)
-        _, grids, operands = self._operands(inputs, **given)
-        places = _places(position, grids[0])
-        reading = self._reading(*operands, places, grids[0])
-        return _on_grid(reading, grids[1])
+    seen = tf.gather(queries, rows, axis=1)  # [b, p, h, k]
+    bias = tf.zeros_like(seen[..., 0])
+    if position_bias is not None:
+        bias = tf.reduce_sum(seen * tf.cast(position_bias, dtype), axis=-1)
+    return ops.Reading(
+        places,
+        grids[0],
+        content=weights(keys, None),
+        position=weights(None, embeddings),
+        bias=bias,
+        values=tf.reshape(values, [-1, *grids[1], *values.shape[2:]]),
+    )
 
 
-def _places(position, grid):
-    """One index per axis for each query that is looked at."""
-    if not all(isinstance(size, int) for size in grid):
-        raise ValueError(
-            "`inputs` must have known sizes to be read. Received: a grid of "
-            f"{grid}."
+def _weights(rows, queries, keys, values, *others, **more):
+    """Returns the weights of queries for values, `(batch, p, heads, m, u)`.
+
+    An output of each query and head has a channel of values for itself, so
+    that one derivative is all of them.
+    """
+    num_heads = queries.shape[2]
+    probes = len(rows) * num_heads
+    values = tf.repeat(tf.zeros_like(values[:, :, :1]), probes, axis=2)
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        outputs, _ = ops.lambda_step(
+            queries, keys, values, *others, plan="query_first", **more
         )
+        outputs = tf.gather(outputs, rows, axis=1)  # [b, p, h, p h]
+        shape = [-1, probes, probes]
+        total = tf.linalg.trace(tf.reshape(outputs, shape))
+    weights = tape.gradient(total, values)  # [b, m, p h, u]
+    weights = tf.transpose(weights, [0, 2, 1, 3])
+    shape = [-1, len(rows), num_heads, *weights.shape[2:]]
+    return tf.reshape(weights, shape)
+
+
+def places_of(position, grid):
+    """Returns one index per axis for each query that is looked at.
+
+    Args:
+        position: None for all queries in row-major order, or one index per
+            spatial axis, or a list of such; on one axis an int or a list.
+        grid: sizes of the queries' grid.
+    """
     if position is None:
         return tuple(np.ndindex(*grid))
     places = np.asarray(position)
     if places.ndim < 2:
-        one_axis = len(grid) == 1
-        places = places.reshape([-1, 1] if one_axis else [1, -1])
+        places = places.reshape([-1, 1] if len(grid) == 1 else [1, -1])
     fits = places.dtype.kind in "iu" and places.shape[1:] == (len(grid),)
     if not (fits and places.size and np.all((places >= 0) & (places < grid))):
         raise ValueError(
@@ -71,18 +120,3 @@ def _places(position, grid):
             f"{grid}, or a list of such. Received: position={position!r}."
         )
     return tuple(tuple(map(int, place)) for place in places)
-
-
-def _on_grid(reading, grid):
-    """A reading whose context has the axes of its grid."""
-    batch, places, heads = reading.bias.shape
-    intra = reading.values.shape[-1]
-    shape = [batch, places, heads, *grid, intra]
-    return dataclasses.replace(
-        reading,
-        content=tf.reshape(reading.content, shape),
-        position=tf.reshape(reading.position, shape),
-        values=tf.reshape(
-            reading.values, [batch, *grid, *reading.values.shape[2:]]
-        ),
-    )

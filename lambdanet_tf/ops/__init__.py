@@ -43,7 +43,6 @@ from lambdanet_tf.ops.position.cost import Dims
 from lambdanet_tf.ops.position.cost import Plan
 from lambdanet_tf.ops.precision import accumulation_dtype
 from lambdanet_tf.ops.reading import Reading
-from lambdanet_tf.ops.reading import implied_weights
 
 __all__ = [
     "ALGORITHMS",
@@ -65,7 +64,6 @@ __all__ = [
     "finite_padding",
     "implementation_name",
     "implementations",
-    "implied_weights",
     "initial_state",
     "is_shared",
     "lambda_output",
