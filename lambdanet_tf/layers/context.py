@@ -83,7 +83,8 @@ class ContextLayer(BaseLayer):
         if context is None:
             context = inputs
         else:
-            context = as_built(tf.convert_to_tensor(context), shapes[1], self)
+            context = tf.cast(context, self.compute_dtype)
+            context = as_built(context, shapes[1], self)
         self._check_shapes(tuple(inputs.shape), tuple(context.shape))
         masks = ops.Masks.of_call(
             inputs,

@@ -229,20 +229,36 @@ class LambdaBase(ProjectionLayer):
             ValueError: if a position is not on the grid.
         """
         inputs = tf.cast(inputs, self.compute_dtype)
-        _, grids, operands = self._operands(inputs, **arguments)
+        operands, grids = self._operands(inputs, **arguments)
         x, context, embeddings, geometry, masks = operands
         x, context, _, hidden = masks.finite_inputs(x, context)
+        queries = self._queries(x, masks, training=False)  # [b, n, h, k]
+        keys = self._keys(context, hidden)  # [b, m, k, u]
+        values = self._values(context, hidden, masks, training=False)
+        dtype = ops.accumulation_dtype(queries.dtype)
+
+        def equation(keys, values, embeddings):
+            outputs, _ = ops.lambda_step(
+                tf.cast(queries, dtype),
+                None if keys is None else tf.cast(keys, dtype),
+                values,
+                embeddings,
+                geometry,
+                "query_first",
+                self.key_normalization,
+                masks,
+                self.position_bias,
+            )
+            return outputs
+
         return reading_of(
+            equation,
+            keys,
+            tf.cast(values, dtype),
+            embeddings,
             places_of(position, grids[0]),
             grids,
-            self._queries(x, masks, training=False),  # [b, n, h, k]
-            self._keys(context, hidden),  # [b, m, k, u]
-            self._values(context, hidden, masks, training=False),
-            embeddings,
-            geometry,
-            self.key_normalization,
-            masks,
-            self.position_bias,
+            self.num_heads,
         )
 
     def _queries(self, x, masks, training):

@@ -117,37 +117,34 @@ class LambdaConv(StreamingLambda):
                 "`padding='causal'` needs inputs with one spatial axis. "
                 f"Received: inputs of shape {input_shape}."
             )
-        self.compute_output_shape(input_shape)
         self._build(input_shape, input_shape)
         self._built_shape = *(None for _ in input_shape[1:]), input_shape[-1]
         super().build(input_shape)
 
     @not_converted
     def call(self, inputs, mask=None, training=None):
-        inputs, grids, operands = self._operands(inputs, mask)
+        operands, grids = self._operands(inputs, mask)
         outputs, _ = self._outputs(*operands, training)  # [b, n, h, v]
-        outputs = unflatten(outputs, grids[0])  # [b, *grid, h * v]
-        return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
+        return unflatten(outputs, grids[0])  # [b, *grid, h * v]
 
     def _operands(self, inputs, mask=None):
-        """As in `LambdaLayer`, of the grids of outputs and inputs."""
+        """Returns what `_outputs` takes, and grids of outputs and inputs."""
         inputs = as_built(inputs, self._built_shape, self)
         check_grid("inputs", inputs.shape)
+        self.compute_output_shape(inputs.shape)
         grid = grid_of(inputs)
         axes = self._axes(grid)
         masks = ops.Masks.of_call(inputs, inputs, mask, causal=self.causal)
-        if masks.query is not None:
-            real = tf.reshape(masks.query, [-1, *grid])
-            real = tf.reshape(
-                self._at_centers(real, axes), [tf.shape(inputs)[0], -1]
-            )
-            masks = dataclasses.replace(masks, query=real)
         x = c = flatten(inputs)  # [b, m, channels]
         centers = self._at_centers(inputs, axes)
         if centers is not inputs:
             x = flatten(centers)  # [b, n, channels]
+            if masks.query is not None:
+                real = tf.reshape(masks.query, [-1, *grid, 1])
+                real = flatten(self._at_centers(real, axes))[..., 0]
+                masks = dataclasses.replace(masks, query=real)
         operands = x, c, self._table(), self._geometry(grid), masks
-        return inputs, (tuple(axis.queries for axis in axes), grid), operands
+        return operands, (tuple(axis.queries for axis in axes), grid)
 
     def _windows(self, rank):
         """The size, the stride and the dilation along each axis."""
@@ -186,14 +183,10 @@ class LambdaConv(StreamingLambda):
         return window
 
     def compute_output_shape(self, input_shape):
-        input_shape = tuple(input_shape)
-        known = [1 if size is None else size for size in input_shape[1:-1]]
-        sizes = [
-            None if size is None else axis.queries
-            for size, axis in zip(
-                input_shape[1:-1], self._axes(known), strict=True
-            )
-        ]
+        grid = tuple(input_shape)[1:-1]
+        axes = self._axes([1 if size is None else size for size in grid])
+        pairs = zip(grid, axes, strict=True)
+        sizes = [None if size is None else a.queries for size, a in pairs]
         if any(size is not None and size < 1 for size in sizes):
             raise ValueError(
                 "The inputs are smaller than the window of `kernel_size` and "

@@ -148,12 +148,11 @@ class LambdaLayer(ContextLayer, StreamingLambda):
         mask=None,
         training=None,
     ):
-        inputs, grids, operands = self._operands(
+        operands, grids = self._operands(
             inputs, context, attention_mask, context_mask, embeddings, mask
         )
         outputs, _ = self._outputs(*operands, training)  # [b, n, h, v]
-        outputs = unflatten(outputs, grids[0])  # [b, *grid, h * v]
-        return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
+        return unflatten(outputs, grids[0])  # [b, *grid, h * v]
 
     def _operands(
         self,
@@ -164,26 +163,16 @@ class LambdaLayer(ContextLayer, StreamingLambda):
         embeddings=None,
         mask=None,
     ):
-        """The arguments of a call, as the equation takes them.
-
-        Returns:
-            The inputs with all sizes that are known, the grids of queries and
-            context, and the first arguments of `_outputs`.
-        """
+        """Returns what `_outputs` takes, and grids of queries and context."""
         inputs, context, masks = self._prepared(
             inputs, context, mask, context_mask, attention_mask
         )
+        embeddings = self._embeddings(embeddings, inputs, context)
         x = c = flatten(inputs)  # [b, n, channels]
         if context is not inputs:
-            c = flatten(tf.cast(context, self.compute_dtype))
-        operands = (
-            x,
-            c,  # [b, m, channels]
-            self._embeddings(embeddings, inputs, context),
-            self._geometry(grid_of(context)),
-            masks,
-        )
-        return inputs, (grid_of(inputs), grid_of(context)), operands
+            c = flatten(context)  # [b, m, channels]
+        grids = grid_of(inputs), grid_of(context)
+        return (x, c, embeddings, self._geometry(grids[1]), masks), grids
 
     def _embeddings(self, given, inputs, context):
         """Returns `(..., key_dim, intra_depth)`: the table, or given."""

@@ -14,90 +14,41 @@ import tensorflow as tf
 from lambdanet_tf import ops
 
 
-def reading_of(
-    places,
-    grids,
-    queries,
-    keys,
-    values,
-    embeddings,
-    geometry,
-    normalization,
-    masks,
-    position_bias,
-):
+def reading_of(equation, keys, values, embeddings, places, grids, num_heads):
     """Returns the `ops.Reading` of some queries.
 
-    Args:
-        places: one index per axis for each query.
-        grids: sizes of the grids of queries and context.
-        queries: as in `ops.lambda_step`, and so are the others.
-        keys: or None.
-        values: `(batch, m, value_dim, intra_depth)`.
-        embeddings: or None.
-        geometry: of the embeddings, or None.
-        normalization: of the keys.
-        masks: `ops.Masks`.
-        position_bias: or None.
-    """
-    dtype = ops.accumulation_dtype(queries.dtype)
-    queries, values = tf.cast(queries, dtype), tf.cast(values, dtype)
-    keys = None if keys is None else tf.cast(keys, dtype)
-    rows = [int(np.ravel_multi_index(place, grids[0])) for place in places]
-
-    def weights(keys, embeddings):
-        found = tf.zeros([1, 1, 1, 1, 1], dtype)
-        if keys is not None or embeddings is not None:
-            found = _weights(
-                rows,
-                queries,
-                keys,
-                values,
-                embeddings,
-                geometry,
-                normalization=normalization,
-                masks=masks,
-            )  # [b, p, h, m, u]
-        batch, m, _, intra = values.shape
-        shape = [batch, len(rows), queries.shape[2], m, intra]
-        found = tf.broadcast_to(found, shape)
-        return tf.reshape(found, [*shape[:3], *grids[1], intra])
-
-    seen = tf.gather(queries, rows, axis=1)  # [b, p, h, k]
-    bias = tf.zeros_like(seen[..., 0])
-    if position_bias is not None:
-        bias = tf.reduce_sum(seen * tf.cast(position_bias, dtype), axis=-1)
-    return ops.Reading(
-        places,
-        grids[0],
-        content=weights(keys, None),
-        position=weights(None, embeddings),
-        bias=bias,
-        values=tf.reshape(values, [-1, *grids[1], *values.shape[2:]]),
-    )
-
-
-def _weights(rows, queries, keys, values, *others, **more):
-    """Returns the weights of queries for values, `(batch, p, heads, m, u)`.
-
     An output of each query and head has a channel of values for itself, so
-    that one derivative is all of them.
+    that one derivative has all weights. The values are zero there, and what
+    remains of the outputs is the bias.
+
+    Args:
+        equation: function of the next three, to `(batch, n, heads, value_dim)`.
+        keys: `(batch, m, key_dim, intra_depth)`, or None.
+        values: `(batch, m, value_dim, intra_depth)`.
+        embeddings: as in `ops.lambda_step`, or None.
+        places: one index per axis for each of p queries.
+        grids: sizes of the grids of queries and context.
+        num_heads: int.
     """
-    num_heads = queries.shape[2]
+    rows = [int(np.ravel_multi_index(place, grids[0])) for place in places]
     probes = len(rows) * num_heads
-    values = tf.repeat(tf.zeros_like(values[:, :, :1]), probes, axis=2)
-    with tf.GradientTape() as tape:
-        tape.watch(values)
-        outputs, _ = ops.lambda_step(
-            queries, keys, values, *others, plan="query_first", **more
-        )
-        outputs = tf.gather(outputs, rows, axis=1)  # [b, p, h, p h]
-        shape = [-1, probes, probes]
-        total = tf.linalg.trace(tf.reshape(outputs, shape))
-    weights = tape.gradient(total, values)  # [b, m, p h, u]
-    weights = tf.transpose(weights, [0, 2, 1, 3])
-    shape = [-1, len(rows), num_heads, *weights.shape[2:]]
-    return tf.reshape(weights, shape)
+    zeros = tf.repeat(tf.zeros_like(values[:, :, :1]), probes, axis=2)
+    shape = [len(values), len(rows), num_heads]
+    parts, bias = [], None
+    for given in ((keys, None), (None, embeddings)):
+        found = zeros
+        if any(x is not None for x in given):
+            with tf.GradientTape() as tape:
+                tape.watch(zeros)
+                outputs = equation(given[0], zeros, given[1])
+                outputs = tf.gather(outputs, rows, axis=1)  # [b, p, h, p h]
+                flat = tf.reshape(outputs, [-1, probes, probes])
+                total = tf.linalg.trace(flat)
+            found, bias = tape.gradient(total, zeros), outputs[..., 0]
+        found = tf.transpose(found, [0, 2, 1, 3])  # [b, p h, m, u]
+        parts += [tf.reshape(found, [*shape, *grids[1], values.shape[-1]])]
+    values = tf.reshape(values, [-1, *grids[1], *values.shape[2:]])
+    return ops.Reading(places, grids[0], *parts, bias, values)
 
 
 def places_of(position, grid):

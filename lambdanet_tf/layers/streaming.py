@@ -1,101 +1,15 @@
-"""Streaming: causal layers called piece by piece, with a state."""
+"""Causal lambda layers called piece by piece, with a state."""
 
 import tensorflow as tf
 
 from lambdanet_tf import ops
-from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.base import not_converted
 from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.lambda_base import LambdaBase
 
 
-class Streaming(BaseLayer):
-    """Adds a state to a layer: what `step` needs of the positions before.
-
-    Subclasses have `state_spec` and `step`, and attributes of projections:
-    `query`.
-    """
-
-    def state_spec(
-        self, batch_size: int | None = None
-    ) -> dict[str, tf.TensorSpec]:
-        """Returns the shapes and dtypes of a state, for a signature."""
-        raise NotImplementedError
-
-    def initial_state(
-        self, batch_size: int | tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        """Creates the state of sequences of which nothing was seen yet.
-
-        Args:
-            batch_size: int or scalar tensor. Number of sequences.
-
-        Returns:
-            A dictionary of tensors for `step`, see `state_spec`.
-
-        Raises:
-            ValueError: as `state_spec`; if `batch_size` is no integer of 0 or
-                more.
-        """
-        return ops.initial_state(self.state_spec(), batch_size)
-
-    def _check_step(self, inputs, state, stride=1):
-        spec = self.state_spec(inputs.shape[0])
-        check_grid("inputs", tuple(inputs.shape))
-        channels = self.query.kernel.shape[0]
-        if inputs.shape[2:] != (channels,):
-            raise ValueError(
-                "`inputs` must have the shape (batch, new positions, "
-                f"{channels}). Received: {tuple(inputs.shape)}."
-            )
-        message = (
-            "`inputs` of a step must have a multiple of `strides` positions. "
-            f"Received: strides={stride}, positions"
-        )
-        if (length := inputs.shape[1]) is not None and length % stride:
-            raise ValueError(f"{message}={length}.")
-        if length is None and stride > 1:
-            length = tf.shape(inputs)[1]
-            tf.debugging.Assert(length % stride == 0, [message, length])
-        check_state(state, spec, "layer")
-
-
-def check_state(state, spec, owner):
-    """Raises a `ValueError` if a state is not what a specification says.
-
-    Args:
-        state: what was given.
-        spec: from name to `tf.TensorSpec`.
-        owner: text, whose state it is.
-    """
-
-    def described(parts):
-        return {
-            name: f"{tf.as_dtype(x.dtype).name} {x.shape}"
-            if hasattr(x, "dtype")
-            else x
-            for name, x in parts.items()
-        }
-
-    is_dict = isinstance(state, dict)
-    if (
-        not is_dict
-        or state.keys() != spec.keys()
-        or not all(
-            part.dtype == getattr(state[name], "dtype", None)
-            and part.shape.is_compatible_with(state[name].shape)
-            for name, part in spec.items()
-        )
-    ):
-        raise ValueError(
-            f"`state` must come from this {owner} and batch, a dictionary "
-            f"{described(spec)}. Received: state="
-            f"{described(state) if is_dict else state!r}."
-        )
-
-
-class StreamingLambda(Streaming, LambdaBase):
+class StreamingLambda(LambdaBase):
     """Adds `initial_state` and `step` to the base of lambda layers.
 
     Subclasses say in `causal` whether they stream, and in `_causal_window`
@@ -115,21 +29,20 @@ class StreamingLambda(Streaming, LambdaBase):
             From name to specification. The content part has "content",
             `(batch, key_dim, intra_depth, value_dim)`; "key_sum" and
             "key_maximum", `(batch, key_dim, intra_depth)`, with softmax, and
-            the former with l2. The position part has the last "values",
+            "key_sum" with l2. The position part has the last "values",
             `(batch, (p - 1) * dilation, value_dim, intra_depth)` in the
-            compute dtype, with p entries
-            for the query and its past: `scope // 2 + 1` in `LambdaLayer`,
-            `kernel_size` in `LambdaConv`. No size depends on how many
-            positions were seen.
+            compute dtype, with p entries for the query and its past: `scope //
+            2 + 1` in `LambdaLayer`, `kernel_size` in `LambdaConv`. No size
+            depends on how many positions were seen.
 
         Raises:
-            ValueError: if the layer is not built, not causal, or needs all of
-                its past: a global or explicit position part.
+            ValueError: if the layer is not causal, or needs all of its past: a
+                global or explicit position part.
         """
         self._check_streams()
-        parts = {}
+        spec = {}
         if self.use_content:
-            parts = ops.content_state_spec(
+            spec = ops.content_state_spec(
                 self.key_dim,
                 self.value_dim,
                 self.intra_depth,
@@ -138,11 +51,24 @@ class StreamingLambda(Streaming, LambdaBase):
             )
         if self._window():
             shape = [None, self._window(), self.value_dim, self.intra_depth]
-            parts["values"] = tf.TensorSpec(shape, self.compute_dtype)
+            spec["values"] = tf.TensorSpec(shape, self.compute_dtype)
         return {
-            name: tf.TensorSpec([batch_size, *part.shape[1:]], part.dtype, name)
-            for name, part in parts.items()
+            name: tf.TensorSpec([batch_size, *x.shape[1:]], x.dtype, name)
+            for name, x in spec.items()
         }
+
+    def initial_state(
+        self, batch_size: int | tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Creates the state of sequences of which nothing was seen yet.
+
+        Args:
+            batch_size: int or scalar tensor. Number of sequences.
+
+        Returns:
+            A dictionary of tensors for `step`, see `state_spec`.
+        """
+        return ops.initial_state(self.state_spec(), batch_size)
 
     @not_converted
     def step(
@@ -167,18 +93,16 @@ class StreamingLambda(Streaming, LambdaBase):
             `(batch, n / strides, filters)`, and the next state.
 
         Raises:
-            ValueError: as `state_spec`; if shapes do not fit, or the state
-                is not of this layer. Where lengths are known at run time
+            ValueError: if the layer does not stream, shapes do not fit, or the
+                state is not of this layer. Where lengths are known at run time
                 only, that is a `tf.errors.InvalidArgumentError`.
         """
-        inputs = tf.cast(tf.convert_to_tensor(inputs), self.compute_dtype)
+        inputs = tf.cast(inputs, self.compute_dtype)
         taps, stride, dilation = self._causal_window()
         self._check_step(inputs, state, stride)
         real = ops.padding_mask(inputs, mask=mask)
-        x, query_mask = inputs, real
-        if stride > 1:
-            x = inputs[:, ::stride]
-            query_mask = None if real is None else real[:, ::stride]
+        x = inputs[:, ::stride]
+        query_mask = None if real is None else real[:, ::stride]
         masks = ops.Masks(query_mask, real, causal=True)
         positions = self._window() + ops.size(inputs, 1)
         axis = ops.valid_axis(positions, taps, stride, dilation)
@@ -189,26 +113,51 @@ class StreamingLambda(Streaming, LambdaBase):
         return unflatten(outputs, [ops.size(outputs, 1)]), state
 
     def _window(self):
-        """How many values before the new positions are kept."""
+        """Returns how many values before the new positions are kept."""
         taps, _, dilation = self._causal_window()
         return (taps - 1) * dilation if self.use_position else 0
 
+    def _check_step(self, inputs, state, stride):
+        check_grid("inputs", inputs.shape)
+        check_state(state, self.state_spec(inputs.shape[0]), "layer")
+        message = "`inputs` of a step must have a multiple of `strides`"
+        length = ops.size(inputs, 1)
+        if not isinstance(length, int):
+            tf.debugging.Assert(length % stride == 0, [message, length])
+        elif length % stride:
+            raise ValueError(
+                f"{message}, {stride}, positions. Received: {length}."
+            )
+
     def _check_streams(self):
         if not self.causal:
-            raise ValueError(
-                f"Layer {self.name!r} cannot stream: its outputs depend on "
-                "positions that come later. `LambdaLayer` needs causal=True, "
-                "`LambdaConv` padding='causal'."
+            why = (
+                "its outputs depend on positions that come later. "
+                "`LambdaLayer` needs causal=True, `LambdaConv` padding='causal'"
             )
-        if self.use_position and self.position_embedding is None:
-            raise ValueError(
-                f"Layer {self.name!r} cannot stream: with position_embedding="
-                "'explicit' every pair of positions has its own embedding."
+        elif self.use_position and self.position_embedding is None:
+            why = (
+                "with position_embedding='explicit' every pair of positions "
+                "has its own embedding"
             )
-        if self.use_position and self.scope is None:
-            raise ValueError(
-                f"Layer {self.name!r} cannot stream: with scope=None every "
-                "value that was ever seen keeps its own embedding, and the "
-                "state would grow. Give `scope` an odd number, or leave the "
-                "position part out with use_position=False."
+        elif self.use_position and self.scope is None:
+            why = (
+                "with scope=None every value that was ever seen keeps its own "
+                "embedding, and the state would grow. Give `scope` an odd "
+                "number, or leave the position part out with use_position=False"
             )
+        else:
+            return
+        raise ValueError(f"Layer {self.name!r} cannot stream: {why}.")
+
+
+def check_state(state, spec, owner):
+    """Raises a `ValueError` if a state is not what a specification says."""
+    state = state or {}
+    if state.keys() != spec.keys() or not all(
+        part.is_compatible_with(state[name]) for name, part in spec.items()
+    ):
+        raise ValueError(
+            f"`state` must come from this {owner} and batch: {spec}. Received: "
+            f"{state}."
+        )
