@@ -24,6 +24,7 @@ from official.vision.serving import export_saved_model_lib
 from benchmarks import records
 from benchmarks.studies import detection_scenes
 from benchmarks.studies import detection_tfrecords
+from benchmarks.studies import fashion
 from benchmarks.studies import runs
 from lambdanet_tf import garden
 
@@ -124,8 +125,13 @@ def main(arguments=None):
         "detection", __doc__, arguments, seeds=3, **choices
     )
     folder = pathlib.Path(options.runs)
-    images = f"idx:{options.fashion}" if options.fashion else "digits"
-    pictures = "clothes" if options.fashion else "digits"
+    images = pictures = "digits"
+    if options.fashion:
+        pictures = "clothes"
+        file = folder / "clothes.npz"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fashion.write_set(file, *fashion.read_files(options.fashion))
+        images = f"arrays:{file}"
     scenes = folder / "scenes" / pictures
     detection_tfrecords.write_scenes(str(scenes), images)
 

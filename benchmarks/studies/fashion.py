@@ -12,11 +12,11 @@ interrupted is continued.
 """
 
 import dataclasses
+import gzip
 import itertools
 import multiprocessing
 import os
 import pathlib
-import struct
 from typing import NamedTuple
 
 import numpy as np
@@ -29,8 +29,6 @@ from benchmarks.studies import runs
 from lambdanet_tf import models
 from lambdanet_tf import training
 from lambdanet_tf.analysis import analyze
-from lambdanet_tf.data.arrays import read_idx
-from lambdanet_tf.data.arrays import read_idx_file
 
 DATA = "/usr/share/datasets/fashion-mnist"
 SPLIT_SEED = 20_260_101
@@ -200,41 +198,44 @@ FILES = [
 ]
 
 
-def split_data(source, folder, stage):
-    """Writes the images of the search and of the final runs as IDX folders.
+CLASSES = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal"]
+CLASSES += ["Shirt", "Sneaker", "Bag", "Ankle boot"]
 
-    In `search-fashion` the test part is the validation images: a search never
-    reads the test images. In `final-fashion` it is the test images of the set.
+
+def split_data(source, folder, stage):
+    """Writes the images of the search and of the final runs.
+
+    In `search.npz` the test images are the validation images: a search never
+    reads the test images. In `final.npz` they are those of the set.
     """
-    if (folder / "final-fashion" / "classes.txt").exists():
-        return
-    classes = read_idx(str(source), 0.0).classes
-    images, labels, *test = (
-        read_idx_file(str(_find(source, name))) for name in FILES
-    )
+    images, labels, *test = read_files(source)
     counts = stage.train_images, stage.validation_images
     generator = np.random.default_rng(SPLIT_SEED)
     train, validation = _stratified(labels, counts, generator)
     parts = {"search": (images[validation], labels[validation]), "final": test}
+    folder.mkdir(parents=True, exist_ok=True)
     for name, last in parts.items():
-        part = folder / f"{name}-fashion"
-        part.mkdir(parents=True, exist_ok=True)
-        arrays = images[train], labels[train], *last
-        for file, array in zip(FILES, arrays, strict=True):
-            write_idx(part / file, array)
-        (part / "classes.txt").write_text("\n".join(classes) + "\n")
+        write_set(folder / f"{name}.npz", images[train], labels[train], *last)
 
 
-def write_idx(path, array):
-    """Writes an array of bytes as an IDX file."""
-    head = bytes([0, 0, 8, array.ndim])
-    head += struct.pack(f">{array.ndim}i", *array.shape)
-    path.write_bytes(head + array.astype(np.uint8).tobytes())
+def read_files(folder):
+    """Yields the arrays of the four IDX files of Fashion-MNIST."""
+    for name in FILES:
+        path = pathlib.Path(folder) / name
+        if path.exists():
+            content = path.read_bytes()
+        else:
+            content = gzip.decompress(path.with_name(f"{name}.gz").read_bytes())
+        shape = np.frombuffer(content, ">i4", content[3], offset=4)
+        pixels = np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape))
+        yield pixels.reshape(shape)
 
 
-def _find(folder, name):
-    plain = pathlib.Path(folder) / name
-    return plain if plain.exists() else plain.with_name(f"{name}.gz")
+def write_set(path, *arrays):
+    """Writes images and labels of training and test for `arrays:`."""
+    names = ("x_train", "y_train", "x_test", "y_test")
+    named = dict(zip(names, arrays, strict=True))
+    np.savez(path, classes=CLASSES, **named)
 
 
 def _stratified(labels, counts, generator):
@@ -286,7 +287,7 @@ def study(recorder, folder, stage_name, stage, names, jobs=1):
 
     def trained(part, planned):
         """Records of runs: those that are known, and the others trained."""
-        data = f"idx:{folder / 'data' / part}-fashion"
+        data = f"arrays:{folder / 'data' / part}.npz"
         rows, waiting, tasks = [], [], []
         for name, seed, rate in planned:
             case = {"stage": stage_name, "part": part, "arm": name}

@@ -15,6 +15,8 @@ from benchmarks import records
 from benchmarks.studies import digits
 from benchmarks.studies import runs
 from benchmarks.studies.fashion import DATA
+from benchmarks.studies.fashion import read_files
+from benchmarks.studies.fashion import write_set
 from lambdanet_tf import training
 from lambdanet_tf.files import sha256_of
 from lambdanet_tf.models.weights import RUN_WEIGHTS
@@ -32,7 +34,10 @@ def main(arguments=None):
         seeds=1,
         runs="runs/fashion_mnist",
     )
-    flags = "--recipe", RECIPE, "--data", f"idx:{options.data}"
+    images = pathlib.Path(options.runs, "fashion_mnist.npz")
+    images.parent.mkdir(parents=True, exist_ok=True)
+    write_set(images, *read_files(options.data))
+    flags = "--recipe", RECIPE, "--data", f"arrays:{images}"
 
     def measure(case):
         folder = pathlib.Path(options.runs, runs.slug(*case.values()))

@@ -20,7 +20,7 @@ from benchmarks.studies import runs as finished
 from lambdanet_tf import data
 from lambdanet_tf import training
 from lambdanet_tf.arguments import UserError
-from lambdanet_tf.data.sets import three_parts
+from lambdanet_tf.data.sets import split_by_class
 from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.training import teacher
 
@@ -49,8 +49,8 @@ def write_images(folder):
     if (folder / "labelled.npz").exists():
         return
     images, labels = digits()
-    train, _, test = three_parts(labels, 0.0)
-    rest, kept, _ = three_parts(labels[train], LABELLED, 0.0)
+    train, _, test = split_by_class(labels, 0.0)
+    rest, kept, _ = split_by_class(labels[train], LABELLED, 0.0)
     unlabelled = folder / "unlabelled"
     unlabelled.mkdir(parents=True, exist_ok=True)
     for number in train[rest]:

@@ -1,14 +1,12 @@
 """Sets of labelled images: where they are, decoded, augmented."""
 
 from lambdanet_tf.data import augment
-from lambdanet_tf.data.arrays import FASHION_MNIST
 from lambdanet_tf.data.arrays import ArraySource
 from lambdanet_tf.data.arrays import array_set
 from lambdanet_tf.data.arrays import check_pixels
 from lambdanet_tf.data.arrays import load_digits
 from lambdanet_tf.data.arrays import read_arrays
-from lambdanet_tf.data.arrays import read_idx
-from lambdanet_tf.data.fake import fake_set
+from lambdanet_tf.data.folders import FileSource
 from lambdanet_tf.data.folders import read_folder
 from lambdanet_tf.data.images import ArrayImage
 from lambdanet_tf.data.images import EncodedImage
@@ -18,7 +16,6 @@ from lambdanet_tf.data.images import image_dtype
 from lambdanet_tf.data.images import open_image
 from lambdanet_tf.data.images import whole_image
 from lambdanet_tf.data.names import SOURCES
-from lambdanet_tf.data.names import dry_run_images
 from lambdanet_tf.data.names import is_image_set
 from lambdanet_tf.data.names import load_images
 from lambdanet_tf.data.pseudo_labels import read_pseudo_labels
@@ -27,38 +24,31 @@ from lambdanet_tf.data.records import read_records
 from lambdanet_tf.data.sets import ImageSet
 from lambdanet_tf.data.sets import check_images
 from lambdanet_tf.data.sets import require_readable
-from lambdanet_tf.data.sources import THREADS
 from lambdanet_tf.data.sources import IndexedSource
 from lambdanet_tf.data.sources import Shard
 from lambdanet_tf.data.sources import Source
 from lambdanet_tf.data.sources import StreamedSource
 from lambdanet_tf.data.sources import element_seed
 from lambdanet_tf.data.tfds import read_tfds
-from lambdanet_tf.data.throughput import Throughput
-from lambdanet_tf.data.throughput import throughput
 
 __all__ = [
-    "FASHION_MNIST",
     "SOURCES",
-    "THREADS",
     "ArrayImage",
     "ArraySource",
     "EncodedImage",
     "EvaluationCrop",
+    "FileSource",
     "Image",
     "ImageSet",
     "IndexedSource",
     "Shard",
     "Source",
     "StreamedSource",
-    "Throughput",
     "array_set",
     "augment",
     "check_images",
     "check_pixels",
-    "dry_run_images",
     "element_seed",
-    "fake_set",
     "image_dtype",
     "is_image_set",
     "load_digits",
@@ -66,12 +56,10 @@ __all__ = [
     "open_image",
     "read_arrays",
     "read_folder",
-    "read_idx",
     "read_pseudo_labels",
     "read_records",
     "read_tfds",
     "require_readable",
-    "throughput",
     "unlabelled_images",
     "whole_image",
 ]

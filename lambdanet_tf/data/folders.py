@@ -1,7 +1,6 @@
 """Folders of images with a folder for each class."""
 
 import collections
-import dataclasses
 import os
 import unicodedata
 import warnings
@@ -12,20 +11,17 @@ from numpy.typing import ArrayLike
 
 from lambdanet_tf.data.images import EncodedImage
 from lambdanet_tf.data.images import open_image
-from lambdanet_tf.data.sets import CLASS_FILES
-from lambdanet_tf.data.sets import TEST_SHARE
+from lambdanet_tf.data.sets import TEST_SPLIT
 from lambdanet_tf.data.sets import ImageSet
-from lambdanet_tf.data.sets import find_parts
-from lambdanet_tf.data.sets import note_empty_classes
-from lambdanet_tf.data.sets import three_parts
+from lambdanet_tf.data.sets import find_splits
+from lambdanet_tf.data.sets import split_by_class
 from lambdanet_tf.data.sources import IndexedSource
-from lambdanet_tf.data.sources import Source
-from lambdanet_tf.environment import MissingPackage
 from lambdanet_tf.environment import require
 
 _NATIVE = (".jpg", ".jpeg", ".png")
 _ENDINGS = (*_NATIVE, ".bmp", ".gif", ".webp", ".tif", ".tiff")
 _NOT_SHOWN = "__MACOSX"  # What a zip file of a Mac holds of its own.
+_RUN_FILE = "run.json"  # A run folder has pictures, but no images to train on.
 
 
 class FileSource(IndexedSource):
@@ -48,10 +44,8 @@ class FileSource(IndexedSource):
             {"name": np.array(files), "label": np.array(labels, np.int32)}
         )
         self._channels = channels
-        names = self.columns["name"]
-        for_pillow = [name for name in names if _ending(name) not in _NATIVE]
-        if for_pillow:
-            _require_pillow(len(for_pillow), len(names))
+        if any(_ending(name) not in _NATIVE for name in self.columns["name"]):
+            require("PIL.Image", extra="data")
 
     def decode(
         self, item: dict[str, tf.Tensor]
@@ -74,11 +68,12 @@ def read_folder(
     test set, and `val/` where there is no `test/`. With both, `val/` is the
     validation set and `validation_split` is not used.
 
-    Files that are left out are counted in the description and in a warning.
+    A class is a folder with images in it. What is left out stands in the
+    description and in a warning.
 
     Args:
         path: the folder, on any file system that `tf.io.gfile` knows.
-        validation_split: share of the training images of each class that
+        validation_split: fraction of the training images of each class that
             becomes validation images.
         channels: 3 for color, 1 for gray.
 
@@ -86,8 +81,8 @@ def read_folder(
         An `ImageSet`; its pixels are in [0, 255].
 
     Raises:
-        ValueError: if there is no such folder, no image in it, or the parts
-            have no classes or not the same.
+        ValueError: if there is no such folder, no image in it, or a split has
+            no classes or others than the training images.
         ImportError: if there are files for Pillow, which is not installed.
 
     Examples:
@@ -99,183 +94,98 @@ def read_folder(
         >>> images.classes, images.test.num_images
         (('cat', 'dog'), 2)
     """
-    folders, notes = _part_folders(path)
-    listings = {part: _list_images(folder) for part, folder in folders.items()}
-    train = listings["train"]
-    for part, listing in listings.items():
-        _check_same_classes(path, part, listing.classes, train.classes)
-        notes += listing.notes
-    divided = three_parts(
-        train.labels,
-        0.0 if "validation" in listings else validation_split,
-        0.0 if "test" in listings else TEST_SHARE,
+    splits = find_splits(path, _list(path))
+    if splits and not {"train", "test"} <= splits.keys():
+        raise ValueError(
+            f"{path} must hold both train/ and test/ (or val/), or folders of "
+            f"classes alone. Received: {', '.join(_list(path))}."
+        )
+    left_out = collections.Counter()
+    listings = {
+        split: _list_images(os.path.join(path, name), left_out)
+        for split, name in (splits or {"train": ""}).items()
+    }
+    classes = sorted(listings["train"])
+    sources = {}
+    for split, listing in listings.items():
+        if unknown := sorted(listing.keys() - set(classes)):
+            raise ValueError(
+                f"The splits of {path} must have the same classes. In {split} "
+                f"alone: {', '.join(unknown)}."
+            )
+        files = [listing.get(name, []) for name in classes]
+        labels = np.repeat(np.arange(len(classes)), [*map(len, files)])
+        sources[split] = FileSource(sum(files, []), labels, channels)
+    whole = sources.pop("train")
+    rows = split_by_class(
+        whole.columns["label"],
+        0.0 if "validation" in sources else validation_split,
+        0.0 if "test" in sources else TEST_SPLIT,
     )
-    whole = FileSource(train.files, train.labels, channels)
-    parts: list[Source | None] = [whole.take(rows) for rows in divided]
-    for number, part in ((1, "validation"), (2, "test")):
-        if part in listings:
-            there = listings[part]
-            parts[number] = FileSource(there.files, there.labels, channels)
-    if "test" not in listings and len(divided[2]):
-        # What is nowhere has a note of its own.
-        nowhere = {*range(len(train.classes))} - {*train.labels.tolist()}
-        tested = {*nowhere, *train.labels[divided[2]].tolist()}
-        notes += note_empty_classes(train.classes, tested, "test ")
-    if notes:
-        warnings.warn(f"{path}: {'; '.join(notes)}.", stacklevel=2)
-    origin = f"the folder {path}"
-    return ImageSet.build(
-        f"folder:{path}", train.classes, channels, parts, origin, notes
+    train, validation, test = map(whole.take, rows)
+    notes = [f"{kind}: {count}" for kind, count in sorted(left_out.items())]
+    images = ImageSet(
+        f"folder:{path}",
+        tuple(classes),
+        channels,
+        train,
+        sources.get("validation", validation),
+        sources.get("test", test),
+        (f"left out: {', '.join(notes)}",) if notes else (),
     )
+    if images.notes or images.missing():
+        warnings.warn(images.description, stacklevel=2)
+    return images
 
 
 def find_images(path: str) -> list[str]:
-    """Lists the image files in a folder and below it, sorted.
-
-    Hidden folders are left out; what links reach more than once counts once.
-
-    Args:
-        path: the folder, on any file system that `tf.io.gfile` knows.
-
-    Raises:
-        ValueError: if there is no such folder, or no image in it.
-    """
-    if not tf.io.gfile.isdir(path):
-        raise ValueError(f"There is no folder {path!r}.")
-    found, folders, seen = [], [path], set()
-    while folders:
-        folder = folders.pop()
-        real = os.path.realpath(folder)
-        if real not in seen:
-            seen.add(real)
-            for name in _list(folder):
-                below = os.path.join(folder, name)
-                if _ending(name) in _ENDINGS:
-                    found.append(below)
-                elif tf.io.gfile.isdir(below):
-                    folders.append(below)
-    if not found:
-        raise ValueError(
-            f"{path} must hold images ({', '.join(_ENDINGS)}), in it or in "
-            "folders of it. Received: none."
-        )
-    return sorted(found)
+    """Lists the image files in a folder and below it; hidden ones are not."""
+    images, folders, _ = _contents(path)
+    return images + [image for x in folders for image in find_images(x)]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Listing:
-    """The images in the folders of the classes, and notes on what is not."""
-
-    classes: tuple[str, ...]
-    files: np.ndarray
-    labels: np.ndarray
-    notes: list[str]
-
-
-def _part_folders(path):
-    """The folders of the parts, and notes on what is not read."""
-    if not tf.io.gfile.isdir(path):
-        raise ValueError(f"There is no folder {path!r}.")
-    below = _folders(path)
-    # A part holds folders of classes; a class of that name holds images.
-    classes = [name for name in below if _is_class(path, name)]
-    found = find_parts(path, [name for name in below if name not in classes])
-    _check_labels(path, found, classes)
-    notes = [
-        f"{file} is not read, the folders name the classes"
-        for file in CLASS_FILES
-        if tf.io.gfile.exists(os.path.join(path, file))
-    ]
-    if not found:
-        return {"train": path}, notes
-    if "train" not in found or "test" not in found:
-        raise ValueError(
-            f"{path} must hold both train/ and test/ (or val/), or folders of "
-            f"classes alone. Received: {', '.join(below)}."
-        )
-    others = sorted(set(below) - set(found.values()))
-    if others:
-        notes.append(f"not read: {', '.join(others)}")
-    return {p: os.path.join(path, name) for p, name in found.items()}, notes
-
-
-def _check_labels(path, found, classes):
-    """Raises a ValueError if what seem to be classes are parts without any."""
-    flat = [name for name in classes if find_parts(path, [name])]
-    has_parts = "train" in found and "test" in found
-    if has_parts or not flat or (len(flat) == 1 and not found):
-        return
-    advice = ". Move each image to the folder of its class in it."
-    if "train" in found:
-        advice = (
-            ", hence without labels. Read "
-            f"folder:{os.path.join(path, found['train'])}, of which a fifth "
-            "becomes the test set."
-        )
-    raise ValueError(
-        f"{path}: each part must hold a folder for each class. Received: "
-        f"images in {', '.join(flat)} without such folders{advice}"
-    )
-
-
-def _is_class(path, name):
-    """Whether a folder holds images, and no folders."""
-    folder = os.path.join(path, name)
-    has_images = any(_ending(file) in _ENDINGS for file in _list(folder))
-    return has_images and not _folders(folder)
-
-
-def _list_images(root):
-    """Lists the images below a folder, class by class, sorted."""
-    folders = sorted((_class_name(name), name) for name in _folders(root))
-    files, labels, left_out = [], [], collections.Counter()
-    for label, (_, name) in enumerate(folders):
-        folder = os.path.join(root, name)
-        for file in _list(folder):
-            path = os.path.join(folder, file)
-            if _ending(file) in _ENDINGS:
-                files.append(path)
-                labels.append(label)
-            elif tf.io.gfile.isdir(path):
-                left_out["folders"] += 1
-            else:
-                left_out[_ending(file) or "without an ending"] += 1
-    for file in _list(root):
-        if _ending(file) in _ENDINGS:
-            left_out["images next to the folders of the classes"] += 1
-    if not files:
-        inside = ", ".join(_list(root)[:10]) or "nothing"
+def _list_images(root, left_out):
+    """Lists the images of each class in a split; counts what is left out."""
+    beside, folders, _ = _contents(root)
+    listing = collections.defaultdict(list)
+    left_out.update("images beside the classes" for _ in beside)
+    for folder in folders:
+        images, below, others = _contents(folder)
+        if not images or tf.io.gfile.exists(os.path.join(folder, _RUN_FILE)):
+            left_out["folders without images"] += 1
+            continue
+        name = os.path.basename(folder).strip()
+        listing[unicodedata.normalize("NFC", name)] += images
+        left_out.update(_ending(p) or "without an ending" for p in others)
+        left_out.update("folders in classes" for _ in below)
+    if not listing:
         raise ValueError(
             f"{root} must hold a folder for each class, with images "
-            f"({', '.join(_ENDINGS)}) in it. Received: {inside}."
+            f"({', '.join(_ENDINGS)}) in it. Received: "
+            f"{', '.join(_list(root)[:10]) or 'nothing'}."
         )
-    classes = tuple(name for name, _ in folders)
-    notes = note_empty_classes(classes, labels)
-    if left_out:
-        kinds = sorted(left_out.items())
-        text = ", ".join(f"{kind}: {number}" for kind, number in kinds)
-        notes.append(f"left out in {root}: {text}")
-    return _Listing(classes, np.array(files), np.array(labels, np.int32), notes)
+    return listing
 
 
-def _folders(path):
-    return [
-        name
-        for name in _list(path)
-        if _ending(name) not in _ENDINGS
-        and tf.io.gfile.isdir(os.path.join(path, name))
-    ]
+def _contents(folder):
+    """Returns the paths of images, of folders and of all else in a folder."""
+    images, folders, others = [], [], []
+    for name in _list(folder):
+        path = os.path.join(folder, name)
+        if _ending(name) in _ENDINGS:
+            images.append(path)
+        elif tf.io.gfile.isdir(path):
+            folders.append(path)
+        else:
+            others.append(path)
+    return images, folders, others
 
 
-def _list(path):
+def _list(folder):
     """Lists a folder, sorted, without what is hidden."""
-    try:
-        names = [name.rstrip("/") for name in tf.io.gfile.listdir(path)]
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"The names of files in {path} must be UTF-8. Received: "
-            f"{error.object!r}."
-        ) from error
+    if not tf.io.gfile.isdir(folder):
+        raise ValueError(f"There is no folder {folder!r}.")
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
     return sorted(
         name
         for name in names
@@ -283,28 +193,5 @@ def _list(path):
     )
 
 
-def _class_name(folder):
-    return unicodedata.normalize("NFC", folder.strip())
-
-
 def _ending(path):
     return os.path.splitext(path.rstrip())[1].lower()
-
-
-def _check_same_classes(path, part, classes, of_train):
-    if classes != of_train:
-        different = sorted(set(classes) ^ set(of_train))
-        raise ValueError(
-            f"The parts of {path} must have the same classes. In train or "
-            f"{part} alone: {', '.join(different)}."
-        )
-
-
-def _require_pillow(number, total):
-    try:
-        require("PIL.Image", extra="data")
-    except ImportError as error:
-        raise MissingPackage(
-            f"{number} of {total} images are BMP, GIF, WebP or TIFF files, "
-            f"which Pillow decodes. {error}"
-        ) from error

@@ -217,37 +217,11 @@ def _to_png(encoded: Any) -> bytes:
         raise ValueError(
             f"No JPEG, PNG, {', '.join(_PILLOW_FORMATS)}."
         ) from None
-    with image:
-        if image.width * image.height > MAX_PIXELS:
-            raise ValueError(f"{image.width}x{image.height} pixels.")
-        if image.format == "TIFF":
-            image = _read_tiff(pillow, image)
-        if image.mode in ("I", "F"):
-            raise ValueError("Channels of 32 bits have no known range.")
-        stream = io.BytesIO()
-        is_gray = image.mode in ("1", "L", "LA")
-        image.convert("L" if is_gray else "RGB").save(
-            stream, "PNG", compress_level=0
-        )
+    if image.mode[0] in "IF":
+        raise ValueError("Channels of more than 8 bits have no known range.")
+    stream = io.BytesIO()
+    image.convert("RGB").save(stream, "PNG", compress_level=0)
     return stream.getvalue()
-
-
-def _read_tiff(pillow, image):
-    """Reads a TIFF; refuses those of which Pillow makes something else."""
-    tags = image.tag_v2
-    bits, white_is_zero = set(tags.get(258, (1,))), tags.get(262) == 0
-    if set(tags.get(339, (1,))) != {1}:
-        raise ValueError("Only channels of whole numbers from 0 are read.")
-    if not bits <= {1, 2, 4, 8, 16}:
-        raise ValueError(f"Channels of {bits} bits are not read.")
-    if 16 in bits and tags.get(284, 1) != 1:
-        raise ValueError("16 bits, channel by channel, are not read.")
-    if tags.get(274, 1) != 1:
-        raise ValueError("Turned pictures are not read.")
-    if image.mode.startswith("I;16"):
-        values = (np.asarray(image) >> 8).astype(np.uint8)
-        return pillow.fromarray(255 - values if white_is_zero else values)
-    return image
 
 
 def _is_png(encoded):

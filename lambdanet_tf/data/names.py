@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from lambdanet_tf.arguments import did_you_mean
+from lambdanet_tf.arguments import fraction
 from lambdanet_tf.arguments import users_input
 from lambdanet_tf.data.arrays import load_digits
 from lambdanet_tf.data.arrays import read_arrays
-from lambdanet_tf.data.arrays import read_idx
-from lambdanet_tf.data.fake import KNOWN_SIZES
-from lambdanet_tf.data.fake import fake_set
 from lambdanet_tf.data.folders import read_folder
 from lambdanet_tf.data.records import read_records
 from lambdanet_tf.data.sets import ImageSet
@@ -28,26 +26,17 @@ SOURCES = {
         "PATH/classes.txt; records:PATH,classes=N,first_label=1"
     ),
     "arrays:FILE": "an .npz file with x_train, y_train, x_test, y_test",
-    "idx:FOLDER": "files in the format of MNIST, such as Fashion-MNIST",
-    "fake:HEIGHTxWIDTHxCHANNELS": (
-        "random images, for benchmarks and dry runs: "
-        "fake:224x224x3,classes=1000,images=1281167"
-    ),
 }
 _READERS: Mapping[str, Callable[..., ImageSet]] = {
     "tfds": read_tfds,
     "folder": read_folder,
     "records": read_records,
     "arrays": read_arrays,
-    "idx": read_idx,
-    "fake": fake_set,
 }
-_MAX_CLASSES = 1_000_000
 # What may stand behind the place, as ",option=number".
 _OPTIONS = {
     "folder": ("channels",),
     "records": ("classes", "first_label", "channels"),
-    "fake": ("classes", "images", "test_images"),
 }
 
 
@@ -63,7 +52,7 @@ def load_images(
 
     Args:
         name: see `SOURCES`.
-        validation_split: share of the training images that becomes the
+        validation_split: fraction of the training images that becomes the
             validation set, which chooses the best epoch.
         data_dir: where TensorFlow Datasets keeps its sets; None for the
             default.
@@ -80,19 +69,20 @@ def load_images(
         ImportError: if an optional package is missing.
 
     Examples:
-        >>> images = load_images("fake:8x8x1,classes=3,images=100")
+        >>> images = load_images("digits")
         >>> len(images.classes), images.channels
-        (3, 1)
+        (10, 1)
     """
-    kind, _, place = name.partition(":")
-    place, options = split_options(kind, place)
+    fraction("validation_split", validation_split, below_one=True)
     if name == "digits":
         return load_digits(validation_split)
+    kind, _, place = name.partition(":")
     if kind not in _READERS or not place:
         raise ValueError(
             f"`data` must be one of {', '.join(SOURCES)}. Received: {name!r}."
             f"{did_you_mean(kind, ['digits', *_READERS])}"
         )
+    place, options = split_options(kind, place)
     if kind in ("tfds", "records"):
         options["shuffle_buffer"] = shuffle_buffer
     if kind == "tfds":
@@ -101,77 +91,23 @@ def load_images(
     return dataclasses.replace(images, name=name)
 
 
-def dry_run_images(
-    name: str,
-    validation_split: float = 0.1,
-    data_dir: str | None = None,
-    shuffle_buffer: int = 16_384,
-) -> ImageSet:
-    """Loads an image set without downloading anything.
-
-    Takes what `load_images` takes. Random images of the same number, classes
-    and channels take the place of a well-known set that is not there
-    (`KNOWN_SIZES` in `lambdanet_tf.data.fake`); the description says so.
-
-    Args:
-        name: as `load_images` takes it.
-        validation_split: likewise.
-        data_dir: likewise.
-        shuffle_buffer: likewise.
-
-    Returns:
-        An `ImageSet`; its pixels are in [0, 255].
-
-    Raises:
-        ValueError: if there is no such set, or it is not there and its sizes
-            are not known.
-        ImportError: if an optional package is missing.
-
-    Examples:
-        >>> dry_run_images("fake:8x8x1,images=100").channels
-        1
-    """
-    try:
-        return load_images(
-            name, validation_split, data_dir, shuffle_buffer, download=False
-        )
-    except (ImportError, ValueError) as error:
-        kind, _, place = name.partition(":")
-        known = KNOWN_SIZES.get(place.partition(":")[0])
-        if kind != "tfds" or known is None:
-            raise
-        size, *numbers = known
-        reason = str(error).split(". ")[0].rstrip(".")
-        origin = f"random images in the place of {name} ({reason})"
-        fake = fake_set(size, validation_split, *numbers, origin=origin)
-        return dataclasses.replace(fake, name=name)
-
-
 def is_image_set(name: str) -> bool:
-    """Returns whether a text is meant as the name of an image set.
+    """Returns whether a text begins as one of `SOURCES` does.
 
     Args:
-        name: a text of the command line.
-
-    Returns:
-        Whether it begins as one of `SOURCES` does; nothing is opened.
+        name: a text of the command line; nothing is opened.
 
     Examples:
         >>> is_image_set("digits"), is_image_set("my/photographs")
         (True, False)
     """
-    kinds = {source.partition(":")[0] for source in SOURCES}
-    return name.partition(":")[0] in kinds
+    return name.partition(":")[0] in ("digits", *_READERS)
 
 
 def split_options(kind: str, place: str) -> tuple[str, dict[str, Any]]:
     """Splits "PATH,classes=10" into "PATH" and {"classes": 10}.
 
     A "~" at the beginning becomes the folder of the user.
-
-    Args:
-        kind: what stands before the colon.
-        place: what stands behind it.
 
     Raises:
         ValueError: if the kind has no such option.
@@ -188,9 +124,4 @@ def split_options(kind: str, place: str) -> tuple[str, dict[str, Any]]:
                 f"Received: {name}={value}.{did_you_mean(name, allowed)}"
             )
         options[name] = int(value)
-        if name == "classes" and options[name] > _MAX_CLASSES:
-            raise ValueError(
-                f"`classes` must be at most {_MAX_CLASSES:,}. Received: "
-                f"{value}."
-            )
     return os.path.expanduser(place), options

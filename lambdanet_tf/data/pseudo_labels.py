@@ -21,16 +21,17 @@ from lambdanet_tf.data.names import load_images
 from lambdanet_tf.data.names import split_options
 from lambdanet_tf.data.records import IMAGE
 from lambdanet_tf.data.records import LABEL
-from lambdanet_tf.data.records import PROBABILITIES
 from lambdanet_tf.data.records import RecordSource
 from lambdanet_tf.data.records import check_complete
 from lambdanet_tf.data.records import count_records
+from lambdanet_tf.data.records import parse_unlabelled
 from lambdanet_tf.data.records import split_files
 from lambdanet_tf.data.sets import CLASS_FILES
 from lambdanet_tf.data.sets import read_class_names
 from lambdanet_tf.data.sources import Source
 from lambdanet_tf.files import matching
 
+PROBABILITIES = "image/class/probabilities"
 FILE_NAME = "pseudo-{number:05d}-of-{count:05d}.tfrecord"
 
 
@@ -79,14 +80,17 @@ def read_pseudo_labels(
             f"({len(names)} in {folder}) and {', '.join(classes[:5])} ... "
             f"({len(classes)})."
         )
-    return RecordSource(
-        files,
-        count_records(files),
-        len(names),
-        shuffle_buffer=shuffle_buffer,
-        channels=channels,
-        soft_labels=True,
-    )
+    features = {
+        IMAGE: tf.io.FixedLenFeature([], tf.string),
+        PROBABILITIES: tf.io.FixedLenFeature([len(names)], tf.float32),
+    }
+
+    def parse(record):
+        example = tf.io.parse_single_example(record, features)
+        return example[IMAGE], example[PROBABILITIES]
+
+    sizes = count_records(files)
+    return RecordSource(files, sizes, parse, shuffle_buffer, channels)
 
 
 @users_input()
@@ -125,9 +129,8 @@ def unlabelled_images(
     if kind == "records":
         place, _ = split_options(kind, place)
         files = split_files(place, needed=("train",))[0]["train"]
-        return RecordSource(
-            files, count_records(files), num_classes=0, channels=channels
-        )
+        sizes = count_records(files)
+        return RecordSource(files, sizes, parse_unlabelled, channels=channels)
     if kind == "folder" and ",channels=" not in place:
         images += f",channels={channels}"
     found = load_images(images, validation_split, data_dir)
@@ -146,16 +149,12 @@ def write_example(encoded: bytes, probabilities: np.ndarray) -> bytes:
         encoded: the bytes of an image file.
         probabilities: array `(classes,)`.
     """
-    bytes_list = tf.train.BytesList(value=[encoded])
-    label = tf.train.Int64List(value=[int(np.argmax(probabilities))])
-    values = tf.train.FloatList(value=probabilities)
-    feature = {
-        IMAGE: tf.train.Feature(bytes_list=bytes_list),
-        LABEL: tf.train.Feature(int64_list=label),
-        PROBABILITIES: tf.train.Feature(float_list=values),
-    }
-    features = tf.train.Features(feature=feature)
-    return tf.train.Example(features=features).SerializeToString()
+    example = tf.train.Example()
+    feature = example.features.feature
+    feature[IMAGE].bytes_list.value.append(encoded)
+    feature[LABEL].int64_list.value.append(int(np.argmax(probabilities)))
+    feature[PROBABILITIES].float_list.value.extend(probabilities)
+    return example.SerializeToString()
 
 
 def read_probabilities(record: bytes) -> np.ndarray:

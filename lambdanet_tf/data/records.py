@@ -1,8 +1,8 @@
 """TFRecord files: ImageNet in its usual layout, or one's own images."""
 
-import functools
 import os
 import re
+from collections.abc import Callable
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,7 +15,7 @@ from lambdanet_tf.data.images import EncodedImage
 from lambdanet_tf.data.images import open_image
 from lambdanet_tf.data.sets import CLASS_FILES
 from lambdanet_tf.data.sets import ImageSet
-from lambdanet_tf.data.sets import find_parts
+from lambdanet_tf.data.sets import find_splits
 from lambdanet_tf.data.sets import read_class_names
 from lambdanet_tf.data.sources import StreamedSource
 from lambdanet_tf.files import matching
@@ -25,28 +25,25 @@ _IMAGENET_FILES, _IMAGENET_IMAGES = 1024, 1_281_167
 _IMAGENET_CLASSES = 1000
 IMAGE = "image/encoded"
 LABEL = "image/class/label"
-PROBABILITIES = "image/class/probabilities"
 _HEADER, _FOOTER = 12, 4
 _PARALLEL_CALLS = 32
 _CHECKED_RECORDS = 8192
+
+Parse = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
 class RecordSource(StreamedSource):
     """Encoded images in TFRecord files.
 
-    A record is a `tf.train.Example` with the features `image/encoded`, the
-    bytes of an image file, and `image/class/label`; with soft labels
-    `image/class/probabilities` in the place of that. Of a damaged file the
-    records before the damage are read.
+    Of a damaged file the records before the damage are read.
 
     Args:
         files: paths on any file system that `tf.io.gfile` knows.
-        sizes: the number of records in each file.
-        num_classes: number of classes; 0 if the records have no labels.
-        first_label: the label of the first class, in the files.
+        sizes: the number of records to read in each file.
+        parse: from a record to the bytes of an image file and the label.
         shuffle_buffer: records among which the next one is drawn.
         channels: 3 for color, 1 for gray.
-        soft_labels: whether the labels are probabilities of the classes.
+        skipped: the number of records before these in each file.
 
     Raises:
         ValueError: if there is no record.
@@ -56,44 +53,55 @@ class RecordSource(StreamedSource):
         self,
         files: Sequence[str],
         sizes: ArrayLike,
-        num_classes: int,
-        first_label: int = 0,
+        parse: Parse,
         shuffle_buffer: int = 1,
         channels: int = 3,
-        soft_labels: bool = False,
+        skipped: ArrayLike = 0,
     ):
         super().__init__(sizes, shuffle_buffer)
-        self._files = list(files)
-        self._num_classes, self._first_label = num_classes, first_label
-        self._channels = channels
-        self._features = {IMAGE: tf.io.FixedLenFeature([], tf.string)}
-        if soft_labels:
-            row = tf.io.FixedLenFeature([num_classes], tf.float32)
-            self._features[PROBABILITIES] = row
-        elif num_classes:
-            self._features[LABEL] = tf.io.FixedLenFeature([], tf.int64)
+        self._files, self._parse, self._channels = [*files], parse, channels
+        self._skipped = np.broadcast_to(skipped, self._sizes.shape)
 
     def read_file(self, number: tf.Tensor) -> tf.data.Dataset:
-        file = tf.gather(self._files, number)
-        return tf.data.TFRecordDataset(file).ignore_errors(log_warning=True)
+        file, skipped, size = (
+            tf.gather(column, number)
+            for column in (self._files, self._skipped, self._sizes)
+        )
+        records = tf.data.TFRecordDataset(file).ignore_errors(log_warning=True)
+        return records.skip(tf.cast(skipped, tf.int64)).take(size)
 
     def decode(self, item: tf.Tensor) -> tuple[EncodedImage, tf.Tensor]:
-        example = tf.io.parse_single_example(item, self._features)
-        image = open_image(example[IMAGE], self._channels)
-        if PROBABILITIES in example:
-            return image, example[PROBABILITIES]
-        if LABEL not in example:
-            return image, tf.constant(0)
-        label = example[LABEL] - self._first_label
-        tf.debugging.assert_less(
-            tf.cast(label, tf.uint64),  # Negative ones become large.
-            tf.constant(self._num_classes, tf.uint64),
-            f"the label is none of {self._num_classes} classes",
-        )
-        return image, tf.cast(label, tf.int32)
+        encoded, label = self._parse(item)
+        return open_image(encoded, self._channels), label
 
     def _name(self, file):
         return self._files[file]
+
+
+def parse_labelled(num_classes: int, first_label: int = 0) -> Parse:
+    """Parses a `tf.train.Example` as ImageNet's; fails without valid label."""
+    features = {
+        IMAGE: tf.io.FixedLenFeature([], tf.string),
+        LABEL: tf.io.FixedLenFeature([], tf.int64),
+    }
+
+    def parse(record):
+        example = tf.io.parse_single_example(record, features)
+        label = example[LABEL] - first_label
+        tf.debugging.assert_less(
+            tf.cast(label, tf.uint64),  # Negative ones become large.
+            tf.constant(num_classes, tf.uint64),
+            f"the label is none of {num_classes} classes",
+        )
+        return example[IMAGE], tf.cast(label, tf.int32)
+
+    return parse
+
+
+def parse_unlabelled(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Parses the image of a `tf.train.Example`; its label means nothing."""
+    features = {IMAGE: tf.io.FixedLenFeature([], tf.string)}
+    return tf.io.parse_single_example(record, features)[IMAGE], tf.constant(0)
 
 
 def read_records(
@@ -106,10 +114,12 @@ def read_records(
 ) -> ImageSet:
     """Reads the `ImageSet` of a folder of TFRecord files.
 
-    The files are `train-00000-of-01024` and so on, or `train*.tfrecord`; in
-    the same way `validation-...` (or `val`, `valid`, `dev`) and `test-...`.
-    The test files are the test set, and the validation files where there are
-    no test files. With both, the validation files are the validation set and
+    A record is a `tf.train.Example` with the features `image/encoded`, the
+    bytes of an image file, and `image/class/label`. The files are
+    `train-00000-of-01024` and so on, or `train*.tfrecord`; in the same way
+    `validation-...` (or `val`, `valid`, `dev`) and `test-...`. The test files
+    are the test set, and the validation files where there are no test files.
+    With both, the validation files are the validation set and
     `validation_split` is not used. Without, the last files of the training set
     are the validation set.
 
@@ -134,56 +144,35 @@ def read_records(
         ValueError: if there are no such files, one is cut off, there is but
             one to hold out from, the number of classes is unknown, or the first
             labels are not among them.
-
-    Examples:
-        >>> png = tf.io.encode_png(tf.zeros([8, 8, 3], tf.uint8)).numpy()
-        >>> example = tf.train.Example()
-        >>> features = example.features.feature
-        >>> features["image/encoded"].bytes_list.value.append(png)
-        >>> features["image/class/label"].int64_list.value.append(1)
-        >>> for split in ("train", "test"):
-        ...     with tf.io.TFRecordWriter(f"{split}.tfrecord") as file:
-        ...         for _ in range(10):
-        ...             file.write(example.SerializeToString())
-        >>> read_records(".", classes=2, validation_split=0).test.num_images
-        10
     """
     files, unread = split_files(path)
     sizes = {split: _sizes(split, found) for split, found in files.items()}
     is_imagenet = sizes["train"].sum() == _IMAGENET_IMAGES
     if validation_split and "validation" not in files:
-        kept = _kept(path, len(files["train"]), validation_split)
-        files["validation"] = files["train"][kept:]
-        sizes["validation"] = count_records(files["validation"])
-        files["train"], sizes["train"] = (
-            files["train"][:kept],
-            sizes["train"][:kept],
-        )
+        kept = len(files["train"])
+        kept -= max(round(validation_split * kept), 1)
+        held = files["train"][kept:]
+        files |= {"train": files["train"][:kept], "validation": held}
+        sizes["train"] = sizes["train"][:kept]
+        sizes["validation"] = count_records(held)
     names = _class_names(path, classes, is_imagenet)
     first_label = int(is_imagenet) if first_label is None else first_label
     one_of("first_label", first_label, (0, 1))
-    for found in files.values():
+    parse = parse_labelled(len(names), first_label)
+    sources: dict[str, RecordSource | None] = {"validation": None}
+    for split, found in files.items():
+        if not found:
+            raise ValueError(
+                f"{path} must hold validation files, or several training "
+                "files, of which the last are held out. Received: one, and "
+                f"validation_split={validation_split} (0 holds out none)."
+            )
         _check_labels(found, len(names), first_label)
-    make_source = functools.partial(
-        RecordSource,
-        num_classes=len(names),
-        first_label=first_label,
-        shuffle_buffer=shuffle_buffer,
-        channels=channels,
-    )
-    sources = {
-        split: make_source(found, sizes[split])
-        for split, found in files.items()
-    }
-    parts = [sources.get(part) for part in ("train", "validation", "test")]
-    return ImageSet.build(
-        f"records:{path}",
-        names,
-        channels,
-        parts,
-        f"TFRecords in {path}",
-        [f"not read: {name}*" for name in unread],
-    )
+        sources[split] = RecordSource(
+            found, sizes[split], parse, shuffle_buffer, channels
+        )
+    notes = tuple(f"not read: {name}*" for name in unread)
+    return ImageSet(f"records:{path}", names, channels, **sources, notes=notes)
 
 
 def split_files(
@@ -200,14 +189,13 @@ def split_files(
         if re.search(r"-\d+-of-\d+|\.tfrecord", name):
             split = re.split(r"[^a-zA-Z]", name, maxsplit=1)[0]
             named.setdefault(split, []).append(file)
-    splits = find_parts(path, named)
-    for split in needed:
-        if split not in splits:
-            raise ValueError(
-                f"{path} must hold TFRecord files {split}-*-of-* or "
-                f"{split}*.tfrecord (for the test set validation-*-of-* as "
-                f"well). Received: {', '.join(named) or 'none'}."
-            )
+    splits = find_splits(path, named)
+    if missing := [split for split in needed if split not in splits]:
+        raise ValueError(
+            f"{path} must hold TFRecord files {missing[0]}-*-of-* or "
+            f"{missing[0]}*.tfrecord (for the test set validation-*-of-* as "
+            f"well). Received: {', '.join(named) or 'none'}."
+        )
     files = {split: named.pop(name) for split, name in splits.items()}
     for found in files.values():
         check_complete(path, found)
@@ -261,18 +249,6 @@ def _sizes(split, files):
     return count_records(files)
 
 
-def _kept(path, files, validation_split):
-    """Returns how many training files are left for training."""
-    kept = files - max(round(validation_split * files), 1)
-    if not kept:
-        raise ValueError(
-            f"{path} must hold several training files, of which the last are "
-            f"held out for validation; or validation files. Received: {files}, "
-            f"validation_split={validation_split} (0 holds out none)."
-        )
-    return kept
-
-
 def _class_names(path, classes, is_imagenet):
     count = classes or _IMAGENET_CLASSES * is_imagenet
     names = read_class_names(path) or tuple(map(str, range(count)))
@@ -298,22 +274,14 @@ def _check_labels(files, num_classes, first_label):
     """
     each = max(_CHECKED_RECORDS // len(files), 1)
     feature = {LABEL: tf.io.FixedLenFeature([], tf.int64)}
-    found = (
-        tf.data.Dataset.from_tensor_slices(files)
-        .flat_map(
-            lambda file: (
-                tf.data.TFRecordDataset(file).ignore_errors().take(each)
-            )
-        )
-        .map(lambda x: tf.io.parse_single_example(x, feature)[LABEL])
-        .ignore_errors()
-    )
-    labels = np.array([*found.as_numpy_iterator()])
-    if not labels.size:
-        raise ValueError(
-            f"{files[0]} must hold tf.train.Examples with the features "
-            f"{IMAGE} and {LABEL}."
-        )
+
+    def labels_of(file):
+        records = tf.data.TFRecordDataset(file).ignore_errors().take(each)
+        return records.map(lambda x: tf.io.parse_single_example(x, feature))
+
+    examples = tf.data.Dataset.from_tensor_slices(files).flat_map(labels_of)
+    found = examples.ignore_errors().as_numpy_iterator()
+    labels = np.array([example[LABEL] for example in found], np.int64)
     last_label = first_label + num_classes - 1
     stray = labels[(labels < first_label) | (labels > last_label)]
     if stray.size:

@@ -1,27 +1,26 @@
-"""Sets of labelled images in three parts: training, validation and test."""
+"""Sets of labelled images in three splits: training, validation and test."""
 
 import collections
 import dataclasses
 import os
-import re
 import unicodedata
 from collections.abc import Iterable
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf.arguments import fraction
+from lambdanet_tf import files
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.data.sources import IndexedSource
 from lambdanet_tf.data.sources import Source
 
 SPLIT_SEED = 2102
-TEST_SHARE = 0.2
+TEST_SPLIT = 0.2
 CLASS_FILES = ("classes.txt", "labels.txt")
 _MAX_NAMED = 10
-# How folders and files of a part may be called.
-_PARTS = {
+# Names of the folders and files of a split.
+_SPLITS = {
     "train": ("train", "training"),
     "validation": ("val", "valid", "validation", "dev"),
     "test": ("test", "testing"),
@@ -30,7 +29,7 @@ _PARTS = {
 
 @dataclasses.dataclass(frozen=True)
 class ImageSet:
-    """A set of labelled images in three parts.
+    """A set of labelled images in three splits.
 
     Attributes:
         name: as `load_images` takes it.
@@ -39,89 +38,81 @@ class ImageSet:
         train: training images.
         validation: validation images, which choose the best epoch, or None.
         test: test images, which give the final accuracy.
-        description: one line for people: where the images are from, how many
-            each part has, and what was left out.
+        notes: remarks for the description.
 
     Raises:
-        ValueError: if the classes are not at least two of different names, or
-            a label of an `IndexedSource` is none of them.
+        ValueError: if there are no training or test images, the classes are
+            not at least two of different names, or a label of an
+            `IndexedSource` is none of them.
 
     Examples:
-        >>> images = data.fake_set("8x8x1", images=100)
-        >>> sorted(images.parts)
+        >>> sorted(data.load_digits().parts)
         ['test', 'train', 'validation']
     """
 
     name: str
     classes: tuple[str, ...]
     channels: int
-    train: Source
+    train: Source | None
     validation: Source | None
-    test: Source
-    description: str
-
-    @classmethod
-    def build(
-        cls,
-        name: str,
-        classes: Sequence[str],
-        channels: int,
-        parts: Sequence[Source | None],
-        origin: str,
-        notes: Sequence[str] = (),
-    ) -> "ImageSet":
-        """Builds a set and its description.
-
-        Args:
-            name: see the attributes, as for the next two.
-            classes: see there.
-            channels: see there.
-            parts: training, validation and test images.
-            origin: where the images are from, for the description.
-            notes: further remarks, for the description.
-
-        Raises:
-            ValueError: if there are no training or no test images.
-        """
-        train, validation, test = parts
-        counts = [f"{part.num_images if part else 0:,}" for part in parts]
-        noun = "class" if len(classes) == 1 else "classes"
-        sizes = (
-            f"{origin}: {counts[0]} training, {counts[1]} validation and "
-            f"{counts[2]} test images, {len(classes):,} {noun}"
-        )
-        description = "; ".join([sizes, *notes]) + "."
-        if train is None or test is None:
-            missing = "train" if train is None else "test"
-            raise ValueError(
-                f"`data` must hold {missing} images. Received: {description}"
-            )
-        return cls(
-            name, tuple(classes), channels, train, validation, test, description
-        )
+    test: Source | None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self):
+        object.__setattr__(self, "classes", tuple(self.classes))
         one_of("channels", self.channels, (1, 3))
-        _check_class_names(self.name, self.classes)
-        if len(self.classes) < 2:
+        if self.train is None or self.test is None:
             raise ValueError(
-                "`data` must hold images of two classes or more, those of a "
-                "folder in a folder for each class. Received: "
-                f"{self.classes}; {self.description}"
+                "`data` must hold training and test images. Received: "
+                f"{self.description}"
             )
-        for part, source in self.parts.items():
-            _check_labels(part, source, len(self.classes))
+        names = [unicodedata.normalize("NFC", n.strip()) for n in self.classes]
+        counts = collections.Counter(names)
+        wrong = [n for n in counts if counts[n] > 1 or len(n.split("\n")) > 1]
+        if "" in counts or wrong or len(names) < 2:
+            raise ValueError(
+                f"{self.name} must have two classes or more, each of a name of "
+                f"its own in one line. Received: {_listed(wrong or names)}."
+            )
+        for split, source in self.parts.items():
+            labels = _labels(source)
+            low, high = labels.min(initial=0), labels.max(initial=0)
+            if low < 0 or high >= len(names):
+                raise ValueError(
+                    f"The {split} labels must be from 0 to {len(names) - 1}, "
+                    f"the numbers of `classes`. Received: {low} to {high}."
+                )
 
     @property
     def parts(self) -> dict[str, Source]:
-        """The parts that there are, by name."""
+        """The splits that have images, by name."""
+        sources = {name: getattr(self, name) for name in _SPLITS}
+        return {name: x for name, x in sources.items() if x is not None}
+
+    @property
+    def description(self) -> str:
+        """The name, the size of each split, and what was left out."""
         sources = (self.train, self.validation, self.test)
-        parts = zip(_PARTS, sources, strict=True)
-        return {part: source for part, source in parts if source is not None}
+        train, validation, test = (x.num_images if x else 0 for x in sources)
+        sizes = (
+            f"{self.name}: {train:,} training, {validation:,} validation and "
+            f"{test:,} test images, {len(self.classes):,} classes"
+        )
+        return "; ".join([sizes, *self.notes, *self.missing()]) + "."
+
+    def missing(self) -> list[str]:
+        """Returns a note for each split that lacks images of a class."""
+        notes = []
+        for split, source in self.parts.items():
+            there = set(_labels(source))
+            names = [n for i, n in enumerate(self.classes) if i not in there]
+            if there and names:
+                notes.append(f"no {split} image of {_listed(names)}")
+        return notes
 
 
-def check_images(images: ImageSet) -> Iterable[str]:
-    """Reads each image of a set once, and yields the names of the bad ones.
+def check_images(images: ImageSet) -> Iterator[str]:
+    """Reads each image of a set once, and yields the names of corrupt ones.
 
     Args:
         images: the set.
@@ -131,7 +122,7 @@ def check_images(images: ImageSet) -> Iterable[str]:
         and what is wrong with it, in a line.
 
     Examples:
-        >>> list(check_images(data.fake_set("8x8x1", images=100)))
+        >>> list(check_images(data.load_digits()))
         []
     """
     for source in images.parts.values():
@@ -139,101 +130,69 @@ def check_images(images: ImageSet) -> Iterable[str]:
 
 
 def require_readable(images: ImageSet) -> None:
-    """Raises a ValueError if a part holds no image that can be read.
+    """Raises a ValueError if all images of a split are corrupt.
 
     Args:
         images: the set.
 
     Raises:
-        ValueError: if a part holds no image that can be read.
-
-    Examples:
-        >>> require_readable(data.fake_set("8x8x1", images=100))
+        ValueError: naming the first one and what is wrong with it.
     """
-    for part, source in images.parts.items():
+    for split, source in images.parts.items():
         if source.may_be_corrupt:
             sizes = source.examples(
                 source.scan(), lambda image, label, _: image.size()
             )
             if next(iter(sizes), None) is None:
                 raise ValueError(
-                    f"None of the {part} images can be read. The first is "
+                    f"None of the {split} images can be read. The first is "
                     f"{next(iter(source.check()))}"
                 )
 
 
-def find_parts(path: str, names: Iterable[str]) -> dict[str, str]:
-    """Returns the parts, "train", "validation" and "test", that names are of.
+def find_splits(path: str, names: Iterable[str]) -> dict[str, str]:
+    """Returns the names, of folders or files, that mean a split, by split.
 
     Validation images are the test images where there are no others: many sets
     call them so.
 
-    Args:
-        path: where the names are, for messages.
-        names: of folders, or what names of files begin with.
-
-    Returns:
-        The names that mean a part, by part.
-
     Raises:
-        ValueError: if two names mean the same part.
+        ValueError: if two names mean the same split.
     """
     found = {}
     for name in sorted(names):
-        for part, meanings in _PARTS.items():
+        for split, meanings in _SPLITS.items():
             if name.lower() in meanings:
-                if part in found:
+                if split in found:
                     raise ValueError(
-                        f"{path} must have one name for its {part} images. "
-                        f"Received: {found[part]} and {name}."
+                        f"{path} must have one name for its {split} images. "
+                        f"Received: {found[split]} and {name}."
                     )
-                found[part] = name
+                found[split] = name
     if "validation" in found and "test" not in found:
         found["test"] = found.pop("validation")
     return found
 
 
-def validation_count(validation_split: float, total: int) -> int:
-    """Returns how many of `total` examples become validation examples.
-
-    That is `validation_split` of them, rounded, but at least one unless it is
-    0.
-
-    Raises:
-        ValueError: if no training example is left.
-    """
-    fraction("validation_split", validation_split, below_one=True)
-    count = max(round(validation_split * total), 1) if validation_split else 0
-    if count >= total:
-        raise ValueError(
-            "`validation_split` must leave training images. Received: "
-            f"{validation_split} of {total}."
-        )
-    return count
-
-
-def three_parts(
-    labels: np.ndarray,
-    validation_split: float,
-    test_share: float = TEST_SHARE,
+def split_by_class(
+    labels: np.ndarray, validation_split: float, test_split: float = TEST_SPLIT
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Divides examples into training, validation and test examples.
+    """Divides images into training, validation and test images.
 
-    Each class gives the same share to each part. The parts depend on
+    Each class gives the same fraction to each. The splits depend on
     `SPLIT_SEED` alone, not on the seed of a run.
 
     Args:
         labels: class indices.
-        validation_split: share of what is not test that becomes validation.
-        test_share: share of all that becomes test.
+        validation_split: fraction of what is not test.
+        test_split: fraction of all.
 
     Returns:
         Three sorted arrays of indices.
     """
-    fraction("validation_split", validation_split, below_one=True)
     generator = np.random.default_rng(SPLIT_SEED)
-    rest, test = _stratified(labels, test_share, generator)
-    train, validation = _stratified(labels[rest], validation_split, generator)
+    rest, test = _hold_out(labels, test_split, generator)
+    train, validation = _hold_out(labels[rest], validation_split, generator)
     return rest[train], rest[validation], test
 
 
@@ -245,77 +204,39 @@ def read_class_names(folder: str) -> tuple[str, ...] | None:
 
     Returns:
         The names in the order of the labels, or None if there is no file.
-
-    Raises:
-        ValueError: if it is no text, a line is empty or two are equal.
     """
     for file in CLASS_FILES:
         path = os.path.join(folder, file)
         if tf.io.gfile.exists(path):
-            with tf.io.gfile.GFile(path, "rb") as stream:
-                content = stream.read()
-            try:
-                text = content.decode("utf-8-sig").rstrip()
-            except UnicodeDecodeError as error:
-                raise ValueError(f"{path} must be UTF-8: {error}.") from error
-            names = tuple(line.strip() for line in text.split("\n"))
-            _check_class_names(path, names)
-            return names
+            lines = files.read_text(path).rstrip().split("\n")
+            return tuple(line.strip() for line in lines)
     return None
 
 
-def note_empty_classes(
-    classes: Sequence[str], labels: Iterable[int], kind: str = ""
-) -> list[str]:
-    """Returns a note on the classes of which there is no image, if any."""
-    there = set(labels)
-    empty = [name for i, name in enumerate(classes) if i not in there]
-    if not empty:
-        return []
-    more = len(empty) - _MAX_NAMED
-    names = ", ".join(empty[:_MAX_NAMED]) + f" and {more} more" * (more > 0)
-    return [f"no {kind}image of {names}"]
+def _labels(source):
+    """Returns the labels of a source, where they are known."""
+    if isinstance(source, IndexedSource):
+        return source.columns["label"]
+    return np.array([], int)
 
 
-def _check_class_names(where, names):
-    """Raises a ValueError unless all names are different lines of text."""
-    bad = [name for name in names if not name or re.search(r"[\r\n\0]", name)]
-    numbers = collections.Counter(
-        unicodedata.normalize("NFC", name.strip()) for name in names
-    )
-    bad += [name for name, number in numbers.items() if number > 1]
-    if bad:
-        raise ValueError(
-            f"{where} must hold a different name for each class, one a line. "
-            f"Received: {', '.join(map(repr, bad[:_MAX_NAMED]))} among "
-            f"{', '.join(map(repr, names[:_MAX_NAMED]))}."
-        )
+def _listed(names):
+    more = len(names) - _MAX_NAMED
+    return ", ".join(names[:_MAX_NAMED]) + f" and {more} more" * (more > 0)
 
 
-def _check_labels(part, source, num_classes):
-    """Raises a ValueError if labels are no class, where they are known.
-
-    A row of zeros would take the place of each in the targets.
-    """
-    if not isinstance(source, IndexedSource):
-        return
-    labels = source.columns["label"]
-    low, high = labels.min(), labels.max()
-    if low < 0 or high >= num_classes:
-        raise ValueError(
-            f"`{part}` must have labels from 0 to {num_classes - 1}, the "
-            f"numbers of `classes`. Received: labels from {low} to {high}."
-        )
-
-
-def _stratified(labels, share, generator):
-    """Moves the same share of each class, rounded, into a second part."""
+def _hold_out(labels, fraction, generator):
+    """Moves a fraction of each class, rounded, into a second split."""
+    classes, sizes = np.unique(labels, return_counts=True)
+    held = np.round(fraction * sizes).astype(int)
+    if fraction and not held.any():  # The classes are small: some give one.
+        large = np.flatnonzero(sizes > 1)
+        count = min(max(round(fraction * len(labels)), 1), len(large))
+        chosen = np.linspace(0, len(large), count, endpoint=False)
+        held[large[chosen.astype(int)]] = 1
     second = [
-        generator.permutation(members)[: round(share * len(members))]
-        for members in (
-            np.flatnonzero(labels == label) for label in np.unique(labels)
-        )
+        generator.permutation(np.flatnonzero(labels == label))[:number]
+        for label, number in zip(classes, held, strict=True)
     ]
     second = np.sort(np.concatenate(second))
-    first = np.setdiff1d(np.arange(len(labels)), second)
-    return first, second
+    return np.setdiff1d(np.arange(len(labels)), second), second

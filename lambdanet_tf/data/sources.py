@@ -367,7 +367,7 @@ def without_tuner(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _corrupt_items(source, items, size):
-    """Yields number, item and error of the items that cannot be read."""
+    """Yields number, item and error, in a line, of what cannot be read."""
 
     def read(number, item):
         image, label = source.decode(item)
@@ -383,19 +383,13 @@ def _corrupt_items(source, items, size):
             if item is None:
                 yield corrupt, None, "the file is damaged from here on"
                 return
-            yield corrupt, item, _error(source, item)
+            try:
+                source.decode(item)[0].decode()
+            # Called without a graph, Pillow's own errors come through.
+            except Exception as error:
+                text = getattr(error, "message", str(error)).strip()
+                yield corrupt, item, text.partition("\n")[0]
         expected = number + 1
-
-
-def _error(source, item):
-    """Returns what is wrong with an item, in a line."""
-    try:
-        source.decode(item)[0].decode()
-    # Called without a graph, Pillow's own errors come through.
-    except Exception as error:
-        text = getattr(error, "message", str(error)).strip()
-        return text.splitlines()[0] if text else type(error).__name__
-    return "could not be read at the first attempt"
 
 
 def _shuffled(elements, buffer_size, seed):

@@ -1,55 +1,11 @@
 """Image sets of TensorFlow Datasets, by name."""
 
-from typing import Any
-
 import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf.data.images import EncodedImage
-from lambdanet_tf.data.images import open_image
+from lambdanet_tf.data.records import RecordSource
 from lambdanet_tf.data.sets import ImageSet
-from lambdanet_tf.data.sources import StreamedSource
 from lambdanet_tf.environment import require
-
-
-class TfdsSource(StreamedSource):
-    """Images of a prepared set of TensorFlow Datasets, not yet decoded.
-
-    Args:
-        builder: `tfds.core.DatasetBuilder` of a set that is prepared.
-        split: as TensorFlow Datasets write it: `"train[:90]"`.
-        shuffle_buffer: images among which the next one is drawn.
-
-    Raises:
-        ValueError: if there is no image.
-    """
-
-    def __init__(self, builder: Any, split: str, shuffle_buffer: int):
-        files = builder.info.splits[split].file_instructions
-        self._files = [str(file.filename) for file in files]
-        self._skips = np.array([file.skip for file in files], np.int64)
-        self._features = builder.info.features
-        tfds = require("tensorflow_datasets", extra="tfds")
-        self._decoders = {"image": tfds.decode.SkipDecoding()}
-        super().__init__([file.take for file in files], shuffle_buffer)
-
-    def read_file(self, number: tf.Tensor) -> tf.data.Dataset:
-        records = tf.data.TFRecordDataset(tf.gather(self._files, number))
-        records = records.ignore_errors(log_warning=True)
-        return records.skip(tf.gather(self._skips, number)).take(
-            tf.gather(self._sizes, number)
-        )
-
-    def decode(self, item: tf.Tensor) -> tuple[EncodedImage, tf.Tensor]:
-        example = self._features.deserialize_example(
-            item, decoders=self._decoders
-        )
-        channels = self._features["image"].shape[-1] or 3
-        image = open_image(example["image"], channels)
-        return image, tf.cast(example["label"], tf.int32)
-
-    def _name(self, file):
-        return self._files[file]
 
 
 def read_tfds(
@@ -100,19 +56,32 @@ def read_tfds(
             "`data` must be a set with a `label` and an `image` of uint8. "
             f"Received: {name}, with {features}."
         )
-    splits = _splits(name, info.splits, validation_split)
-    sources = [
-        TfdsSource(builder, split, shuffle_buffer)
-        if split and info.splits[split].num_examples
-        else None
-        for split in splits
-    ]
-    return ImageSet.build(
+    channels = image.shape[-1] or 3
+    decoders = {"image": tfds.decode.SkipDecoding()}
+
+    def parse(record):
+        example = info.features.deserialize_example(record, decoders=decoders)
+        return example["image"], tf.cast(example["label"], tf.int32)
+
+    def source(split):
+        files = info.splits[split].file_instructions if split else ()
+        if not files:
+            return None
+        return RecordSource(
+            [str(file.filename) for file in files],
+            [file.take for file in files],
+            parse,
+            shuffle_buffer,
+            channels,
+            [file.skip for file in files],
+        )
+
+    return ImageSet(
         f"tfds:{name}",
-        label.names,
-        image.shape[-1] or 3,
-        sources,
-        f"{info.full_name} of TensorFlow Datasets",
+        tuple(label.names),
+        channels,
+        *map(source, _splits(name, info.splits, validation_split)),
+        notes=(f"version {info.version}",),
     )
 
 
@@ -138,17 +107,14 @@ def _prepared(tfds, name, data_dir, download):
 
 
 def _splits(name, splits, validation_split):
-    """Returns the names of training, validation and test images."""
-    is_hidden = name.startswith("imagenet")
-    test = "test" if "test" in splits and not is_hidden else "validation"
-    if test not in splits:
-        raise ValueError(
-            f"{name} must have test or validation images. Received: "
-            f"{', '.join(splits)}."
-        )
-    if test == "test" and "validation" in splits:
-        return "train", "validation", "test"
+    """Returns the names of training, validation and test images, or None."""
+    is_hidden = name.startswith("imagenet")  # The labels of its test images.
+    if "test" in splits and not is_hidden:
+        test = "test"
+        if "validation" in splits:
+            return "train", "validation", test
+    else:
+        test = "validation" if "validation" in splits else None
     total = splits["train"].num_examples
-    held = max(round(validation_split * total), 1) if validation_split else 0
-    kept = total - held
+    kept = total - max(round(validation_split * total), validation_split > 0)
     return f"train[:{kept}]", f"train[{kept}:]", test

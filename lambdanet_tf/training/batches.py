@@ -98,13 +98,11 @@ class InputPipeline:
         )
         self._trained_on.append(source)
         note = (
-            f" {source.num_images:,} pseudo-labelled images of "
+            f"{source.num_images:,} pseudo-labelled images of "
             f"{recipe.pseudo_labels}, {recipe.pseudo_label_ratio:g} for each "
-            "labelled one."
+            "labelled one"
         )
-        self.images = dataclasses.replace(
-            images, description=images.description + note
-        )
+        self.images = dataclasses.replace(images, notes=(*images.notes, note))
 
     def _shares(self, batch_size):
         """Returns how many images of a batch are of each source."""

@@ -79,8 +79,8 @@ def test_labels_that_are_no_class_and_too_many_shards_are_refused():
     with pytest.raises(ValueError, match="3 shards of 2 images"):
         Files(2).stream(0, 0, data.Shard(2, 3))
     for source in (NUMBERS, FileSource(["x.png"], [-1])):
-        with pytest.raises(ValueError, match=r"from 0 to 9, .*(to 10|from -1)"):
-            data.ImageSet.build("x", [*"abcdefghij"], 1, [source] * 3, "x")
+        with pytest.raises(ValueError, match=r"from 0 to 9, .*(to 10|-1 to)"):
+            data.ImageSet("x", "abcdefghij", 1, source, source, source)
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])
@@ -148,7 +148,7 @@ def test_a_folder_without_parts_is_divided(tmp_path):
     with pytest.raises(ValueError, match="`channels` must be one of"):
         data.load_images(f"folder:{path},channels=2")
     with pytest.raises(ValueError, match="`validation_split` must be a numb"):
-        data.read_folder(path, validation_split=1.5)
+        data.load_images(f"folder:{path}", validation_split=1.5)
     with pytest.raises(ValueError, match="There is no folder"):
         data.read_folder(f"{path}/nothing")
 
@@ -160,13 +160,14 @@ def test_what_is_left_out_of_a_folder_is_said(tmp_path):
     names = ("a/.DS_Store", "a/x.HEIC", "a/y.heic", "a/notes", "beside.png")
     write_files(tmp_path, dict.fromkeys((*names, "d/0.png", "d/1.png"), b""))
     text = (
-        f"no image of c; left out in {path}: .heic: 2, folders: 1, images "
-        "next to the folders of the classes: 1, without an ending: 1; no test "
-        "image of d."
+        "3 classes; left out: .heic: 2, folders in classes: 1, folders without "
+        "images: 1, images beside the classes: 1, without an ending: 1; no "
+        "validation image of d; no test image of d."
     )
-    with pytest.warns(UserWarning, match=re.escape(f"{path}: {text}")):
+    with pytest.warns(UserWarning, match=re.escape(text)):
         images = data.read_folder(path)
     assert images.description.endswith(text)
+    assert images.classes == ("a", "b", "d")
 
 
 @pytest.mark.parametrize("validation", ["val", "dev"])
@@ -183,21 +184,20 @@ def test_names_of_a_mac_are_those_of_others(tmp_path):
     assert data.read_folder(path).classes == ("b", "caf\u00e9")
 
 
-PARTS = "each part must hold a folder for each class. Received: images"
-UNLABELLED = "in test without such folders, hence without labels. Read folder:"
+FOLDERS = "must hold a folder for each class, with images .* Received:"
 
 
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ("train/cat.0 train/dog.0 test/0", f"{PARTS} in test, train"),
-        ("train/0 val/0 test/0 cat/0", f"{PARTS} in test, train, val"),
-        ("train/cat/0 train/dog/0 test/0", f"{UNLABELLED}.*/train, of which"),
+        ("train/cat.0 train/dog.0 test/a/0", f"/train {FOLDERS} cat.0.png"),
+        ("train/cat/0 train/dog/0 test/0", f"/test {FOLDERS} 0.png"),
         ("train/cat/0 train/dog/0", "both train/ and test/.*Received: train"),
         ("train/a/0 training/a/0 test/a/0", "one name for its train images"),
         ("train/a/0 val/a/0 validation/a/0", "one name for its validation"),
-        ("a/0 a/1 b/0 b/1", "must hold test images.* 0 test"),
-        ("", "a folder for each class"),
+        ("train/a/0 train/b/0 test/a/0 test/c/0", "same classes. .*alone: c"),
+        ("a/0 b/0", "must hold training and test images.* 0 test"),
+        ("", f"/ {FOLDERS} nothing"),
     ],
 )
 def test_folders_that_cannot_be_meant_are_refused(tmp_path, files, message):
@@ -212,7 +212,7 @@ def test_webp_without_pillow_is_an_error_that_says_so(tmp_path, monkeypatch):
     write_folder(tmp_path, ["train", "test"], number=1)
     write_files(tmp_path / "test/a", {"x.webp": encoded("WEBP")})
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    message = r"^1 of 3 images are BMP, GIF, WebP.*lambdanet-tf\[data\]"
+    message = r"`PIL.Image` is needed here .*lambdanet-tf\[data\]"
     with pytest.raises(ImportError, match=message):
         data.read_folder(str(tmp_path), 0.0)
 
@@ -229,4 +229,35 @@ def test_a_bad_file_for_pillow_is_named_with_its_reason(tmp_path):
     file = tmp_path / "floats.tif"
     file.write_bytes(encoded("TIFF", "F", 0))
     (line,) = FileSource([str(file)], [0]).check()
-    assert line == f"{file}: Only channels of whole numbers from 0 are read."
+    text = "Channels of more than 8 bits have no known range."
+    assert line == f"{file}: {text}"
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ([6] * 20, [90, 10, 20]),
+        ([5] * 20, [72, 8, 20]),
+        ([3] * 50, [90, 10, 50]),
+        ([2] * 50, [72, 8, 20]),
+        ([100, 4], [75, 8, 21]),
+        ([2, 2, 1], [3, 1, 1]),
+    ],
+)
+def test_small_classes_give_images_to_each_split(counts, expected):
+    labels = np.repeat(np.arange(len(counts)), counts)
+    images = data.array_set((np.zeros((len(labels), 1, 1)), labels))
+    assert sizes(images) == expected
+    assert len(set(images.train.columns["label"])) == len(counts)
+
+
+def test_what_a_run_writes_is_no_class(tmp_path, monkeypatch):
+    """`cd photographs; lambdanet train --data folder:.` writes into them."""
+    write_folder(tmp_path, [""])
+    run = {"run.json": b"{}", "curves.png": png([0])}
+    write_files(tmp_path / "runs" / "one", run)
+    write_files(tmp_path / "mine", run)
+    write_files(tmp_path / "exported" / "one" / "1", {"saved_model.pb": b""})
+    monkeypatch.chdir(tmp_path)
+    with pytest.warns(UserWarning, match="folders without images: 3"):
+        assert data.load_images("folder:.").classes == ("a", "b")

@@ -1,15 +1,13 @@
-"""Image sets by name: records, TensorFlow Datasets, arrays, IDX, fake ones."""
+"""Image sets by name: records, TensorFlow Datasets, arrays."""
 
-import gzip
 import os
-import sys
 
 import numpy as np
 import pytest
 
 from lambdanet_tf import data
 from lambdanet_tf.data.records import RecordSource
-from tests.support.image_sets import element_labels
+from lambdanet_tf.data.records import parse_labelled
 from tests.support.image_sets import example
 from tests.support.image_sets import examples
 from tests.support.image_sets import png
@@ -82,7 +80,7 @@ def test_labels_that_are_no_class_are_an_error(folder):
         (",classes=20,first_label=1", "", "from 1 to 20. Received: 0 in"),
         (",classes=20,first_label=2", "", "`first_label` must be one of"),
         (",classes=20", "a\nb\n", "number of names .*, 2. Received: 20"),
-        ("", "a\na\n", "different name for each class"),
+        ("", "a\n" * 20, "of a name of its own"),
     ):
         if names:
             (folder / "labels.txt").write_text(names)
@@ -107,7 +105,7 @@ def test_a_stray_label_is_a_corrupt_image_that_says_so(tmp_path):
     """The first labels are looked at when the set is read, not all."""
     contents = [example(png([9] * 3), n) for n in (0, 2**32, -1, 1)]
     write_file(tmp_path / "x", [*contents, example(b"no image", 0)])
-    source = RecordSource([str(tmp_path / "x")], [5], num_classes=2)
+    source = RecordSource([str(tmp_path / "x")], [5], parse_labelled(2))
     assert read_once(source)[1].tolist() == [0, 1]
     *strays, corrupt = source.check()
     text = "the label is none of 2 classes"
@@ -120,14 +118,11 @@ def test_records_of_another_kind_are_an_error(tmp_path):
     write_parts(tmp_path, train=contents, test=contents)
     with pytest.raises(ValueError, match="Feature: image/encoded"):
         data.require_readable(data.read_records(str(tmp_path), 0, classes=2))
-    write_parts(tmp_path, train=[b"text"], test=contents)
-    with pytest.raises(ValueError, match="with the features image/encoded"):
-        data.read_records(str(tmp_path), 0, classes=2)
 
 
 def test_one_file_has_none_to_hold_out(tmp_path):
     write_parts(tmp_path, train=examples(range(4)), test=examples(range(4)))
-    with pytest.raises(ValueError, match="several training files.*Received: 1"):
+    with pytest.raises(ValueError, match="several training files.*: one"):
         data.read_records(str(tmp_path), 0.1, classes=4)
     assert sizes(data.read_records(str(tmp_path), 0, classes=4)) == [4, 0, 4]
 
@@ -225,81 +220,13 @@ def test_what_tfds_does_not_have_is_one_sentence(tmp_path, name, message):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("installed", [True, False])
-def test_a_dry_run_plans_imagenet_without_it(installed, tmp_path, monkeypatch):
-    if not installed:
-        monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    images = data.dry_run_images("tfds:imagenet2012", 0.02, str(tmp_path))
-    assert sizes(images) == [1_255_544, 25_623, 50_000]
-    assert len(images.classes) == 1000
-    assert images.description.startswith("random images in the place of tfds:")
-    reason = "is not prepared" if installed else "could not be imported"
-    assert reason in images.description
-    item = next(iter(images.train.stream(0)))[1]
-    assert images.train.decode(item)[0].decode().shape == (375, 500, 3)
-
-
-def idx(array):
-    header = bytes([0, 0, 8, array.ndim])
-    return header + np.array(array.shape, ">i4").tobytes() + array.tobytes()
-
-
-@pytest.fixture
-def idx_folder(tmp_path, rng):
-    """A small Fashion-MNIST, some of it compressed; and its test images."""
-    folder = tmp_path / "fashion-mnist"
-    folder.mkdir()
-    labels = (np.arange(40) % 10).astype(np.uint8)
-    pixels = rng.integers(0, 256, (40, 28, 28), np.uint8)
-    for part, number in (("train", 40), ("t10k", 20)):
-        images = folder / f"{part}-images-idx3-ubyte.gz"
-        images.write_bytes(gzip.compress(idx(pixels[:number])))
-        (folder / f"{part}-labels-idx1-ubyte").write_bytes(idx(labels[:number]))
-    return folder, pixels[:20]
-
-
-def test_idx_files(idx_folder):
-    folder, pixels = idx_folder
-    images = data.load_images(f"idx:{folder}", validation_split=0.25)
-    assert sizes(images) == [30, 10, 20]
-    assert images.classes[-1] == "Ankle boot"
-    (folder.parent / "old-fashioned").symlink_to(folder)
-    assert data.read_idx(f"{folder.parent}/old-fashioned").classes[-1] == "9"
-    (folder / "classes.txt").write_text("".join(f"{i}\n" for i in range(10)))
-    assert data.read_idx(str(folder)).classes == tuple("0123456789")
-    elements = list(images.test.scan())
-    assert element_labels(elements) == [*range(10), *range(10)]
-    found = np.stack([item["image"] for _, item in elements])
-    np.testing.assert_array_equal(found, pixels[..., np.newaxis])
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"\0\0\x08\x01\0\0\0\x05abc", b"\0\0\x0d\x01" + 4 * b"\0", b"text"],
-)
-def test_damaged_idx_files(idx_folder, content):
-    folder, _ = idx_folder
-    (folder / "t10k-labels-idx1-ubyte").write_bytes(content)
-    with pytest.raises(ValueError, match="t10k-labels.* must be a whole IDX"):
-        data.read_idx(str(folder))
-    (folder / "t10k-labels-idx1-ubyte").unlink()
-    with pytest.raises(ValueError, match="must hold the file t10k-labels"):
-        data.read_idx(str(folder))
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("digit", "`data` must be one of digits.*Did you mean 'digits'"),
         ("record:x", "Did you mean 'records'"),
-        ("fake:8x8", "fake:HEIGHTxWIDTHxCHANNELS. Received: fake:8x8"),
-        ("fake:8x0x3", "`size` must be a positive integer"),
-        ("fake:8x8x3,image=3", "images=NUMBER.*Did you mean 'images'"),
-        ("fake:8x8x3,images=many", "Received: images=many"),
-        ("fake:8x8x3,images=1", "must leave training images"),
-        ("fake:8x8x3,classes=10000000", "at most 1,000,000"),
         ("folder:x,classes=3", r"folder: takes \(channels=NUMBER\)"),
-        ("arrays:nothing.npz", "There is no file 'nothing.npz'"),
+        ("arrays:nothing.npz", "nothing.npz must be a whole .npz file"),
     ],
 )
 def test_unknown_sets(name, message):
@@ -338,21 +265,19 @@ def test_arrays_from_a_file(tmp_path):
         ({"x_train": PIXELS * 257}, "from 0 to 65535"),
         ({"x_train": PIXELS > 9}, "Received: bool"),
         ({"x_train": np.full((20, 4, 4), np.nan)}, "from nan to nan"),
-        ({"x_train": np.zeros((20, 3, 4, 12))}, "as many channels"),
         ({"x_train": np.zeros((20, 8))}, r"\(number, height, width, chan"),
-        ({"y_train": np.arange(19)}, r"shape \(19,\) for images"),
-        ({"y_train": np.arange(20) + 0.5}, "whole numbers from 0.*float"),
-        ({"y_train": np.arange(20) % 6, "classes": ["a", "b"]}, "up to 5"),
-        ({"y_train": np.arange(20) % 2 + 2**32}, "below 2"),
-        ({"y_train": np.arange(20) * 10**6}, "without gaps.*19000000 for 40"),
-        ({"y_train": np.array(["a", "b"] * 10)}, "in `classes`. Received: <U1"),
+        ({"y_train": np.arange(19)}, r"shape \(number,\). Received: .*\(19,\)"),
+        ({"y_train": np.arange(20) + 0.5}, "whole numbers. Received: float"),
+        ({"y_train": np.arange(20) % 6, "classes": ["a", "b"]}, "0 to 5"),
+        ({"y_train": np.arange(20) % 2 - 1}, "Received: -1 to "),
+        ({"y_train": np.arange(20) % 2 + 2**32}, "without gaps.*4294967297"),
+        ({"y_train": np.array(["a", "b"] * 10)}, "invalid literal for int"),
         ({"y_train": np.array([0, 1] * 10, object)}, "Objects in the place"),
-        ({"classes": np.array(["a", "a"])}, "a different name.*'a' among"),
-        ({"classes": np.array(["a\nb", "c"])}, "one a line.*a.nb"),
-        ({"classes": np.array(2)}, r"of shape \(\)"),
-        ({"x_train": PIXELS[:0], "y_train": []}, "`train` .*least one image"),
-        ({"x_test": PIXELS[:0], "y_test": []}, "`test` must hold at least one"),
-        ({"classes": np.array([b"a", b"\xe4"])}, "`classes` of .* be UTF-8"),
+        ({"classes": np.array(["a", "a"])}, "name of its own .*Received: a"),
+        ({"classes": np.array(["a\nb", "c"])}, "(?s)in one line. .*a.b"),
+        ({"classes": np.array(["a", ""])}, "in one line"),
+        ({"x_train": PIXELS[:0], "y_train": []}, "at least one image"),
+        ({"x_test": PIXELS[:0], "y_test": []}, "at least one image"),
         ({"y_train": np.zeros(20), "y_test": np.zeros(20)}, "two classes or"),
     ],
 )

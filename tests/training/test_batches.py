@@ -32,8 +32,7 @@ def pipeline_of(images, batch, strategy=None):
 
 def evaluate(source, strategy, batch_size=4, channels=1):
     """Returns how many images of an evaluation count."""
-    parts = [source, None, source]
-    images = data.ImageSet.build("x", ["a", "b"], channels, parts, "x")
+    images = data.ImageSet("x", ["a", "b"], channels, source, None, source)
     pipeline = pipeline_of(images, batch_size, strategy)
     hosts = [list(host) for host in pipeline.evaluation(source)]
     assert len({len(batches) for batches in hosts}) == 1, "steps differ"

@@ -2,7 +2,6 @@
 
 import io
 import itertools
-import os
 import struct
 
 import numpy as np
@@ -60,23 +59,9 @@ def test_pixels_are_those_that_pillow_gives(channels, mode):
     assert decoded(encode("RGB", "EPS"), channels) is None
 
 
-GRAY = np.arange(256, dtype=np.uint8).reshape(16, 16, 1)
-TIFFS = [(8, {262: 0}, GRAY), (16, {}, GRAY), (16, {262: 0}, 255 - GRAY)]
-TIFFS += [(12, {}, None), (8, {339: 2}, None), (8, {274: 6}, None)]
-
-
-@pytest.mark.parametrize(("bits", "tags", "expected"), TIFFS)
-def test_tiffs_are_read_right_or_refused(bits, tags, expected):
-    """White is zero (Pillow writes it so of 8 bits), signed, or turned."""
-    pillow, stream = require("PIL.Image", extra="data"), io.BytesIO()
-    pixels = GRAY[..., 0]
-    if bits > 8:
-        pixels = pixels.astype(np.uint16) * 257
-    pillow.fromarray(pixels).save(stream, "TIFF", tiffinfo=tags)
-    # The tag of the bits, of which Pillow does not write 12.
-    written, claimed = (struct.pack("<HHII", 258, 3, 1, n) for n in (16, bits))
-    content = stream.getvalue().replace(written, claimed)
-    np.testing.assert_equal(decoded(content, 1), expected)
+@pytest.mark.parametrize("mode", ["I;16", "I", "F"])
+def test_tiffs_of_more_than_8_bits_are_refused(mode):
+    assert decoded(encode(mode, "TIFF"), 1) is None
 
 
 def test_a_cut_jpeg_and_a_header_that_promises_too_much_are_bad():
@@ -92,19 +77,11 @@ def test_a_cut_jpeg_and_a_header_that_promises_too_much_are_bad():
     assert decoded(bytes(content), 3) is None
 
 
-def test_links_in_a_loop_and_hidden_folders_give_each_image_once(tmp_path):
+def test_hidden_folders_hold_no_images(tmp_path):
     hidden = "a/.ipynb_checkpoints/0.png"
     write_files(tmp_path, {"a/0.png": png([1, 2, 3]), hidden: b""})
-    os.symlink(tmp_path, tmp_path / "a" / "loop")
     found = data.folders.find_images(str(tmp_path))
     assert found == [str(tmp_path / "a" / "0.png")]
-
-
-def test_names_that_are_not_utf8_are_named(tmp_path):
-    names = "a/" + os.fsdecode(b"caf\xe9.png"), "b/0.png"
-    write_files(tmp_path, dict.fromkeys(names, png([1, 2, 3])))
-    with pytest.raises(ValueError, match=r"/a must be UTF-8.*caf"):
-        data.read_folder(str(tmp_path))
 
 
 def test_names_with_spaces_at_their_ends_are_read_and_checked(tmp_path, capsys):
