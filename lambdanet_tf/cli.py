@@ -5,6 +5,7 @@ of its commands. Nothing here imports TensorFlow, which takes seconds, before
 the flags are read.
 """
 
+import argparse
 import importlib
 import os
 import sys
@@ -17,6 +18,7 @@ from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.arguments import users_input
 from lambdanet_tf.config import EXIT_USAGE
 from lambdanet_tf.config import program
+from lambdanet_tf.serving.options import FORMATS
 from lambdanet_tf.serving.options import ExportOptions
 from lambdanet_tf.serving.options import ExportTask
 from lambdanet_tf.training.options import LabelOptions
@@ -38,7 +40,7 @@ usage: lambdanet COMMAND [flags]
 
   train     trains a network by a recipe
   export    exports a trained network for TF Serving, and verifies the export
-  verify    compares an export with Keras again, with timings
+  verify    compares an export with Keras again
   label     labels images with a trained network, for a student to train on
   check     names the images of a set that cannot be read
   summary   prints what a network costs
@@ -68,7 +70,7 @@ _EXPORT = f"""\
 Exports a trained model for TF Serving, and verifies the export.
 
   export.py              the newest finished run
-  export.py --verify     the newest export again, with timings
+  export.py --verify     the newest export again
   export.py --predict    test images through the newest export
 
 exit codes: 0 exported; {EXIT_BAD} the export differs from Keras;
@@ -100,7 +102,6 @@ queries, keys, values and position lambdas of lambda layers; "embeddings" those
 of all pairs of positions, which only some algorithms hold; "table" the learned
 ones. All for one image in inference.
 """
-_FORMATS = {"tflite": "--tflite", "tflite_int8": "--int8", "onnx": "--onnx"}
 _IMAGES = "a folder of image files, or an image set as for --data of train.py"
 
 
@@ -241,7 +242,7 @@ def export_parser() -> config.Parser:
     )
     action = parser.add_mutually_exclusive_group()
     for flag, text in (
-        ("--verify", "compare an export with what Keras computed, and time it"),
+        ("--verify", "compare an export with what Keras computed"),
         ("--predict", "print the predictions of an export"),
     ):
         action.add_argument(
@@ -258,18 +259,14 @@ def export_parser() -> config.Parser:
     config.add_flags(
         how, ExportOptions, defaults={"evaluation_crop": "the run's, or 1"}
     )
-    for name, text in (
-        ("tflite", "write a file for mobile and embedded devices"),
-        ("tflite_int8", "with --tflite: a file in 8-bit integers"),
-        ("onnx", "write a file for ONNX Runtime (extra `onnx`)"),
-    ):
-        how.add_argument(
-            _FORMATS[name],
-            dest="formats",
-            action="append_const",
-            const=name,
-            help=text,
-        )
+    how.add_argument(
+        "--formats",
+        nargs="+",
+        choices=tuple(FORMATS),
+        default=argparse.SUPPRESS,
+        metavar="NAME",
+        help="files for other runtimes: tflite, onnx (extra `onnx`)",
+    )
     return parser
 
 
@@ -279,9 +276,8 @@ def _export(arguments):
     _check_alone(given)
     task = ExportTask(**config.given(given, ExportTask))
     changes = config.given(given, ExportOptions)
-    formats = given.formats or []
-    if "tflite_int8" in formats and "tflite" not in formats:
-        raise UserError("--int8 belongs to --tflite.")
+    if "formats" in given:
+        changes["formats"] = given.formats
     serving = _module("serving")
     if given.verify is not None or given.predict is not None:
         folder = given.verify or given.predict
@@ -290,7 +286,7 @@ def _export(arguments):
             given.predict is not None,
         )
     run = _run_to_export(task)
-    options = serving.options_for(run, **changes, formats=formats)
+    options = serving.options_for(run, **changes)
     if not _module("environment").is_there("tensorflow_serving"):
         print("Without the extra `serving` there are no warm-up requests.")
     print(f"Exporting {run.weights}")
@@ -301,7 +297,6 @@ def _export(arguments):
         task.version,
         options,
         unfinished=task.unfinished,
-        data_set=task.data or None,
     )
     print(f"Wrote {folder}")
     return _verify(folder)
@@ -311,10 +306,10 @@ def _check_alone(given):
     """Raises if flags of an export were given to --verify or --predict."""
     if given.verify is None and given.predict is None:
         return
-    fields = config.given(given, ExportTask), config.given(given, ExportOptions)
-    names = {**fields[0], **fields[1]}.keys() - {"destination", "runs_dir"}
+    names = vars(given).keys() - {
+        *("verify", "predict", "destination", "runs_dir")
+    }
     flags = [f"--{name.replace('_', '-')}" for name in sorted(names)]
-    flags += [_FORMATS[name] for name in given.formats or ()]
     if flags:
         raise UserError(
             "--verify and --predict look at an export that is there: of the "
@@ -343,11 +338,11 @@ def _run_to_export(task):
 
 
 def _look_at(folder, predict):
-    """Verifies and times an export, or shows its predictions."""
+    """Verifies an export, or shows its predictions."""
     try:
         if not predict:
             print(f"Verifying {folder}")
-            return _verify(folder, (1, 8, 32))
+            return _verify(folder)
         table = _module("serving").prediction_table(folder)
     except RuntimeError as error:  # It does not load.
         raise UserError(f"{error}") from error
@@ -356,9 +351,9 @@ def _look_at(folder, predict):
     return 0
 
 
-def _verify(folder, batch_sizes=()):
+def _verify(folder):
     """Compares an export with its own examples; returns the exit code."""
-    result = _module("serving").verify_export(folder, batch_sizes)
+    result = _module("serving").verify_export(folder)
     print(result)
     return 0 if result.agrees else EXIT_BAD
 

@@ -27,6 +27,12 @@ def add_server(parser):
         help="of pixels that are sent (default: what the server says)",
     )
     parser.add_argument(
+        "--evaluation-crop",
+        type=float,
+        default=1.0,
+        help="of pixels that are sent: that of the export (default: 1)",
+    )
+    parser.add_argument(
         "--timeout",
         type=float,
         default=10.0,
@@ -45,7 +51,8 @@ def batch_of(client, options):
         raise ServingError(
             "image", "the model takes images of any size: choose a --size"
         )
-    return pictures.pixels(options.images, (*size, channels))
+    shape = *size, channels
+    return pictures.pixels(options.images, shape, options.evaluation_crop)
 
 
 def main(client_of, port, description, arguments=None):

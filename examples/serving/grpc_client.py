@@ -1,7 +1,7 @@
 """Sends images to a served export over gRPC.
 
     python -m examples.serving.grpc_client MODEL IMAGE...
-    python -m examples.serving.grpc_client MODEL IMAGE... --signature classify
+    python -m examples.serving.grpc_client MODEL IMAGE... --signature features
 
 Needs the extra `serving` (tensorflow-serving-api).
 """
@@ -13,14 +13,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import grpc
 import tensorflow as tf
-from tensorflow_serving.apis import classification_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2
 from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
 from examples.serving import command_line
 from examples.serving import errors
-from examples.serving.pictures import ENCODED_FEATURE
 from examples.serving.pictures import INPUTS
 
 PORT = 8500
@@ -64,54 +62,34 @@ class GrpcClient:
             batch: list of the bytes of files, or float32 array of pixels.
 
         Returns:
-            A `PredictRequest`, or a `ClassificationRequest` for `classify`.
+            A `PredictRequest`.
         """
-        if signature == "classify":
-            request = classification_pb2.ClassificationRequest()
-            examples = request.input.example_list.examples
-            for encoded in batch:
-                feature = examples.add().features.feature[ENCODED_FEATURE]
-                feature.bytes_list.value.append(encoded)
-        else:
-            request = predict_pb2.PredictRequest()
-            dtype = tf.string if isinstance(batch, list) else tf.float32
-            request.inputs[INPUTS[signature]].CopyFrom(
-                tf.make_tensor_proto(batch, dtype)
-            )
+        request = predict_pb2.PredictRequest()
+        dtype = tf.string if isinstance(batch, list) else tf.float32
+        request.inputs[INPUTS[signature]].CopyFrom(
+            tf.make_tensor_proto(batch, dtype)
+        )
         self._specify(request.model_spec)
         request.model_spec.signature_name = signature
         return request
 
     def send(self, request):
-        """Returns the `PredictResponse` or `ClassificationResponse`.
+        """Returns the `PredictResponse`.
 
         Raises:
             ServingError: if there is none, or it is an error.
         """
-        if isinstance(request, predict_pb2.PredictRequest):
-            return self._call(self._stub.Predict, request)
-        return self._call(self._stub.Classify, request)
+        return self._call(self._stub.Predict, request)
 
     def answer(self, response):
         """Returns the outputs in a response: names to arrays or lists."""
-        if isinstance(response, predict_pb2.PredictResponse):
-            outputs = {
-                name: tf.make_ndarray(tensor)
-                for name, tensor in response.outputs.items()
-            }
-            labels = outputs.get("top_labels", [])
-            return outputs | {
-                "top_labels": [
-                    [name.decode() for name in row] for row in labels
-                ]
-            }
-        rows = response.result.classifications
-        return {
-            "top_labels": [[c.label for c in row.classes] for row in rows],
-            "top_probabilities": [
-                [c.score for c in row.classes] for row in rows
-            ],
+        outputs = {
+            name: tf.make_ndarray(tensor)
+            for name, tensor in response.outputs.items()
         }
+        labels = outputs.get("top_labels", [])
+        names = [[name.decode() for name in row] for row in labels]
+        return outputs | {"top_labels": names}
 
     def image_shape(self, signature):
         """The shape of one image, as the server describes it; -1 is any."""

@@ -28,13 +28,11 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import json_format
 from google.protobuf import text_format
-from tensorflow_serving.apis import classification_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2
 from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 from tensorflow_serving.config import model_server_config_pb2
 
-from lambdanet_tf.serving import requests
 from lambdanet_tf.serving import standalone
 from lambdanet_tf.serving import versions
 
@@ -46,7 +44,7 @@ HTTP_STATUSES = {
 }
 PATH = re.compile(
     r"/v1/models/([^/:]+)(?:/versions/(\d+)|/labels/([^/:]+))?"
-    r"(:predict|:classify|/metadata|)"
+    r"(:predict|/metadata|)"
 )
 
 
@@ -72,7 +70,7 @@ class Models:
             wanted = list(model.model_version_policy.specific.versions)
             self._labels[model.name] = dict(model.version_labels)
             self._sessions[model.name] = {
-                version: _warmed_up(base / str(version))
+                version: standalone.Session(tf, base / str(version))
                 for version in wanted or versions.list_versions(base)[-1:]
             }
 
@@ -97,13 +95,9 @@ class Models:
             )
         return wanted, sessions[wanted]
 
-
-def _warmed_up(folder):
-    """A session that has answered the warm-up requests of its version."""
-    session = standalone.Session(tf, folder)
-    for signature, inputs in requests.read_warmup(folder) or ():
-        session.run(signature, inputs)
-    return session
+    def versions(self, name):
+        """Returns the loaded versions of a model, the newest first."""
+        return sorted(self._sessions[name], reverse=True)
 
 
 def _run(session, signature, inputs):
@@ -135,22 +129,6 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
             response = predict_pb2.PredictResponse()
             for key, value in _run(session, name, inputs).items():
                 response.outputs[key].CopyFrom(tf.make_tensor_proto(value))
-            return response
-
-        return self._respond(request, context, respond)
-
-    def Classify(self, request, context):
-        def respond(session):
-            examples = request.input.example_list.examples
-            serialized = [example.SerializeToString() for example in examples]
-            name = request.model_spec.signature_name
-            inputs = {"inputs": np.array(serialized, "O")}
-            outputs = _run(session, name, inputs)
-            response = classification_pb2.ClassificationResponse()
-            for row in zip(outputs["classes"], outputs["scores"], strict=True):
-                classes = response.result.classifications.add().classes
-                for label, score in zip(*row, strict=True):
-                    classes.add(label=label.decode(), score=score)
             return response
 
         return self._respond(request, context, respond)
@@ -213,6 +191,9 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         match = PATH.fullmatch(self.path)
         try:
+            if match is None:
+                code = grpc.StatusCode.NOT_FOUND
+                raise RequestError(code, f"Not found: {self.path}")
             status, fields = 200, self._fields(body, *match.groups())
         except RequestError as error:
             status = HTTP_STATUSES.get(error.code, 500)
@@ -225,32 +206,40 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def _fields(self, body, name, version, label, verb):
-        version = int(version) if version else None
-        version, session = self._models.find(name, version, label)
+        asked = int(version) if version else None
+        version, session = self._models.find(name, asked, label)
         if verb == ":predict":
-            return _predict(session, json.loads(body))
-        if verb == ":classify":
-            return _classify(session, json.loads(body))
+            return _predict(session, body)
         if verb == "/metadata":
             signatures = json_format.MessageToDict(
                 _signatures(session), preserving_proto_field_name=True
             )
             return {"metadata": {"signature_def": signatures}}
-        state = {"version": str(version), "state": "AVAILABLE"}
-        return {"model_version_status": [state]}
+        there = [version] if label or asked else self._models.versions(name)
+        return {
+            "model_version_status": [
+                {"version": str(each), "state": "AVAILABLE"} for each in there
+            ]
+        }
 
 
-def _predict(session, request):
+def _predict(session, body):
     """Rows ("instances") to "predictions", or columns to "outputs"."""
-    name = request.get("signature_name", "serving_default")
-    columns = request.get("inputs")
-    if columns is None:
-        [only] = session.signatures[name].inputs
-        columns = {only: request["instances"]}
-    inputs = {
-        key: _tensor(columns[key], info.dtype)
-        for key, info in session.signatures[name].inputs.items()
-    }
+    try:
+        request = json.loads(body)
+        name = request.get("signature_name", "serving_default")
+        needed = session.signatures[name].inputs
+        columns = request.get("inputs")
+        if columns is None:
+            columns = dict.fromkeys(needed, request["instances"])
+        inputs = {
+            key: _tensor(columns[key], info.dtype)
+            for key, info in needed.items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        code = grpc.StatusCode.INVALID_ARGUMENT
+        message = f"Malformed request: {type(error).__name__}: {error}"
+        raise RequestError(code, message) from error
     outputs = {
         key: value.astype("U").tolist()
         if value.dtype == "O"
@@ -266,23 +255,10 @@ def _predict(session, request):
     }
 
 
-def _classify(session, request):
-    examples = [
-        requests.encoded_example(
-            base64.b64decode(features["image/encoded"]["b64"])
-        )
-        for features in request["examples"]
-    ]
-    inputs = {"inputs": np.array(examples, "O")}
-    outputs = _run(session, request["signature_name"], inputs)
-    labels = outputs["classes"].astype("U").tolist()
-    rows = zip(labels, outputs["scores"].tolist(), strict=True)
-    return {"results": [[*map(list, zip(*row, strict=True))] for row in rows]}
-
-
 def _tensor(values, dtype):
     if dtype == tf.string:
-        return np.array([base64.b64decode(v["b64"]) for v in values], "O")
+        files = [base64.b64decode(x["b64"], validate=True) for x in values]
+        return np.array(files, "O")
     return np.array(values, np.float32)
 
 

@@ -1,10 +1,7 @@
 """Image files as the signatures of an export want them."""
 
-import importlib
 import os
 import pathlib
-
-import numpy as np
 
 from examples.serving.errors import ServingError
 
@@ -13,11 +10,9 @@ INPUTS = {
     "serving_bytes": "image_bytes",
     "serving_default": "images",
     "features": "images",
-    "classify": "inputs",
 }
-# The signatures that want pixels; the others decode files themselves.
+# The signatures that want pixels; the other decodes files itself.
 OF_PIXELS = ("serving_default", "features")
-ENCODED_FEATURE = "image/encoded"
 
 
 def read(files):
@@ -32,15 +27,13 @@ def read(files):
         raise ServingError("image", f"cannot read an image: {error}") from error
 
 
-def pixels(files, shape):
-    """Decodes files for a signature of pixels; needs TensorFlow.
-
-    The whole image is resized, as `serving_bytes` does by default. Where an
-    export crops, leave cropping to it and send the file.
+def pixels(files, shape, evaluation_crop=1.0):
+    """Decodes files for a signature of pixels, as `serving_bytes` does.
 
     Args:
         files: paths of JPEGs and PNGs.
         shape: (height, width, channels) of the model.
+        evaluation_crop: that of the export.
 
     Returns:
         float32 array `(files, height, width, channels)` in [0, 255].
@@ -49,13 +42,16 @@ def pixels(files, shape):
         ServingError: if a file is no image.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    tf = importlib.import_module("tensorflow")
+    import tensorflow as tf  # noqa: PLC0415, of which files have no need
+
+    from lambdanet_tf import data  # noqa: PLC0415
+
     *size, channels = shape
+    crop = data.EvaluationCrop(tuple(size), evaluation_crop)
     images = []
     for file, encoded in zip(files, read(files), strict=True):
         try:
-            image = tf.io.decode_image(encoded, channels)
+            images.append(crop(data.EncodedImage(encoded, channels)))
         except tf.errors.InvalidArgumentError as error:
             raise ServingError("image", f"{file} is no image") from error
-        images.append(tf.image.resize(image, size, antialias=True))
-    return np.stack([image.numpy() for image in images])
+    return tf.stack(images).numpy()

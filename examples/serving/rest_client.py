@@ -1,10 +1,10 @@
 """Sends images to a served export over REST.
 
     python -m examples.serving.rest_client MODEL IMAGE...
-    python -m examples.serving.rest_client MODEL IMAGE... --signature classify
+    python -m examples.serving.rest_client MODEL IMAGE... --signature features
 
-The signatures of files, `serving_bytes` and `classify`, need no TensorFlow
-here; those of pixels need it to decode the files.
+The signature of files, `serving_bytes`, needs no TensorFlow here; those of
+pixels need it to decode the files.
 """
 
 import base64
@@ -15,7 +15,6 @@ import time
 
 from examples.serving import command_line
 from examples.serving import errors
-from examples.serving.pictures import ENCODED_FEATURE
 from examples.serving.pictures import INPUTS
 from examples.serving.pictures import OF_PIXELS
 
@@ -45,17 +44,14 @@ class RestClient:
         self._connection = http.client.HTTPConnection(address, timeout=timeout)
 
     def request(self, signature, batch):
-        """Builds the request for a batch: (verb, body)."""
+        """Builds the body of the request for a batch."""
         body = {"signature_name": signature}
         if signature in OF_PIXELS:
             body["inputs"] = {INPUTS[signature]: batch.tolist()}
-            return "predict", json.dumps(body).encode()
-        encoded = [{"b64": base64.b64encode(e).decode()} for e in batch]
-        if signature == "classify":
-            body["examples"] = [{ENCODED_FEATURE: image} for image in encoded]
-            return "classify", json.dumps(body).encode()
-        body["instances"] = encoded
-        return "predict", json.dumps(body).encode()
+        else:
+            encoded = [base64.b64encode(each).decode() for each in batch]
+            body["instances"] = [{"b64": image} for image in encoded]
+        return json.dumps(body).encode()
 
     def send(self, request):
         """Returns the response to a request, bytes.
@@ -63,19 +59,11 @@ class RestClient:
         Raises:
             ServingError: if there is none, or it is an error.
         """
-        verb, body = request
-        return self._call("POST", f"{self._path}:{verb}", body)
+        return self._call("POST", f"{self._path}:predict", request)
 
     def answer(self, response):
         """Returns the outputs in a response: names to lists."""
         answer = _parsed(self.address, response)
-        if "results" in answer:  # of `classify`: pairs of label and score
-            columns = [zip(*row, strict=True) for row in answer["results"]]
-            labels, scores = zip(*columns, strict=True)
-            return {
-                "top_labels": list(map(list, labels)),
-                "top_probabilities": list(map(list, scores)),
-            }
         if "outputs" in answer:  # a single output has no name
             outputs = answer["outputs"]
             return (

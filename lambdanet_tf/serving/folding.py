@@ -11,9 +11,7 @@ layer cannot be folded: it scales each channel of each head, and the values are
 shared by all heads, the queries by all values of a head.
 """
 
-import contextlib
-import functools
-from collections.abc import Iterator
+import collections
 
 import numpy as np
 import tensorflow as tf
@@ -22,28 +20,15 @@ from lambdanet_tf.layers import BatchNormalization
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers.lambda_base import LambdaBase
-from lambdanet_tf.layers.projections import ProjectionLayer
 from lambdanet_tf.models.cloning import clone_network
 from lambdanet_tf.models.graph import arguments_of
 from lambdanet_tf.models.graph import graph_of
 from lambdanet_tf.models.graph import nodes
 from lambdanet_tf.models.graph import operation_of
+from lambdanet_tf.models.graph import output_of
 from lambdanet_tf.models.graph import symbolic
 from lambdanet_tf.models.weight_names import copy_weights
 
-# These very classes: a subclass may compute something else.
-FOLDABLE = (
-    tf.keras.layers.Conv2D,
-    tf.keras.layers.DepthwiseConv2D,
-    tf.keras.layers.Dense,
-)
-_CONVOLUTIONS = (
-    tf.keras.layers.Conv1D,
-    tf.keras.layers.Conv2D,
-    tf.keras.layers.Conv3D,
-)
-# What inference does not need of a layer, and may not be able to make again.
-_OF_TRAINING = ("_initializer", "_regularizer", "_constraint")
 _NORMS = (tf.keras.layers.BatchNormalization, BatchNormalization)
 
 
@@ -67,15 +52,8 @@ class FoldedLambdaConv(_BiasForNorm, LambdaConv):
     """A `LambdaConv` for inference with both of its norms folded."""
 
 
-_FOLDED = {LambdaLayer: FoldedLambdaLayer, LambdaConv: FoldedLambdaConv}
-
-
 class _Identity(tf.keras.layers.Layer):
     """Takes the place and the call arguments of a folded norm."""
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.supports_masking = True
 
     def call(self, inputs, training=None, mask=None):
         return inputs
@@ -86,9 +64,9 @@ def fold_batch_norm(
 ) -> tf.keras.Model:
     """Copies a model for inference, with batch normalization folded.
 
-    Low-rank updates (LoRA) become a part of the kernels. What is quantized
-    keeps its norm. A layer that its configuration does not make again, such as
-    one of a function (`Lambda`), is the model's own.
+    `Conv2D`, `DepthwiseConv2D` and `Dense` take in the norm that follows them,
+    lambda layers those of their queries and values. All other layers are
+    copied, with the norms that follow them.
 
     Args:
         model: a functional model.
@@ -102,9 +80,8 @@ def fold_batch_norm(
         >>> len(fold_batch_norm(model).weights) < len(model.weights)
         True
     """
-    norms, lambdas = _folded_norms(model), _folded_lambdas(model)
+    norms = _foldable_norms(model)
     folded_names = {norm.name for norm in norms.values()}
-    copies = {}  # by name, of what may call its copy by another one
 
     def clone(layer, config):
         if layer.name in folded_names:
@@ -112,217 +89,103 @@ def fold_batch_norm(
             return _Identity(name=layer.name, dtype=config["dtype"])
         if layer.name in norms:
             config["use_bias"] = True
-            config = {k: x for k, x in config.items() if "lora" not in k}
-        if type(layer) in FOLDABLE:  # What is of training may not be known.
-            config = {
-                k: x for k, x in config.items() if not k.endswith(_OF_TRAINING)
-            }
-        if _is_changed(layer):
-            return layer
-        if implementation and isinstance(layer, (LambdaLayer, LambdaConv)):
+        if type(layer) in _LAMBDAS and implementation:
             config["implementation"] = implementation
-        kind = _FOLDED[type(layer)] if layer.name in lambdas else type(layer)
-        try:
-            copies[layer.name] = kind.from_config(config)
-        except (NotImplementedError, TypeError, ValueError):
-            return layer  # Inference changes nothing in it.
-        return copies[layer.name]
+        return _LAMBDAS.get(type(layer), type(layer)).from_config(config)
 
-    # Keras 3 compiles the copy of a compiled model, and so must find its loss.
     graph = graph_of(model)  # A Sequential of Keras 3 has no `input` itself.
+    # Without the loss, which Keras 3 would have to find for the copy.
     plain = tf.keras.Model(graph.input, graph.output, name=model.name)
     folded = clone_network(plain, clone_layer=clone)
     for layer in model.layers:
-        if layer.name in folded_names or not layer.weights:
+        if not layer.weights or layer.name in folded_names:
             continue
-        copy = copies.get(layer.name)
-        if copy is None:  # It is the layer itself, or shares a table inside.
-            copy = folded.get_layer(layer.name)
-        if copy is layer:
-            continue
+        copy = folded.get_layer(layer.name)
         if layer.name in norms:
-            _set_folded(copy, layer, norms[layer.name])
-        elif layer.name in lambdas:
-            _set_lambda_weights(copy, layer)
+            _SET_WEIGHTS[type(layer)](copy, layer, norms[layer.name])
+        elif type(layer) in _LAMBDAS:
+            _set_lambda(copy, layer)
         else:
             copy_weights(layer, copy)
     return folded
 
 
-@contextlib.contextmanager
-def grouped_by_parts(model: tf.keras.Model) -> Iterator[None]:
-    """Computes the grouped convolutions of a model group by group meanwhile.
-
-    Keras has XLA compile them, which a server does not do.
-
-    Args:
-        model: with all that it holds.
-    """
-    grouped = [
-        part
-        for part in model._flatten_layers()
-        if type(part) in _CONVOLUTIONS and part.groups > 1
-    ]
-    for part in grouped:
-        part.call = functools.partial(_grouped_convolution, part)
-    try:
-        yield
-    finally:
-        for part in grouped:
-            del part.call
-
-
-def _grouped_convolution(layer, inputs):
-    """What a convolution makes of each group of channels."""
-    is_last = layer.data_format == "channels_last"
-    spatial, padding = "DHW"[-layer.rank :], layer.padding
-    if padding == "causal":
-        fill = layer.dilation_rate[0] * (layer.kernel_size[0] - 1)
-        sides = ([fill, 0], [0, 0]) if is_last else ([0, 0], [fill, 0])
-        inputs, padding = tf.pad(inputs, [[0, 0], *sides]), "valid"
-    convolution = functools.partial(
-        tf.nn.convolution,
-        strides=layer.strides,
-        padding=padding.upper(),
-        data_format=f"N{spatial}C" if is_last else f"NC{spatial}",
-        dilations=layer.dilation_rate,
-    )
-    axis, kernel = -1 if is_last else 1, tf.convert_to_tensor(layer.kernel)
-    parts = [
-        tf.split(inputs, layer.groups, axis),
-        tf.split(kernel, layer.groups, -1),
-    ]
-    outputs = tf.concat(list(map(convolution, *parts)), axis)
-    if layer.use_bias:
-        bias = tf.convert_to_tensor(layer.bias)
-        outputs = tf.nn.bias_add(outputs, bias, "N...C" if is_last else "NC...")
-    return outputs if layer.activation is None else layer.activation(outputs)
-
-
-def _folded_lambdas(model):
-    """The names of the lambda layers whose norms can be folded."""
-    of_batch = {
-        operation_of(node).name
-        for node in nodes(graph_of(model))
-        if arguments_of(node)[1].get("training")
-    }
-    names = {layer.name for layer in model.layers if type(layer) in _FOLDED}
-    return names - of_batch
-
-
-def _folded_norms(model):
+def _foldable_norms(model):
     """Maps the names of layers to the norms that can be folded into them."""
-    readers = {}  # of each tensor: what a call, or the model, does with it
-    for node in nodes(graph_of(model)):
-        reader = operation_of(node)
-        if type(reader) in _NORMS and not _is_for_inference(node):
-            reader = None
+    graph = graph_of(model)
+    calls = collections.Counter(
+        operation_of(node).name for node in nodes(graph)
+    )
+    readers = collections.defaultdict(list)
+    for node in nodes(graph):
         for tensor in symbolic(arguments_of(node)):
-            readers.setdefault(id(tensor), []).append(reader)
+            readers[id(tensor)].append(node)
     for tensor in tf.nest.flatten(model.outputs):
-        readers.setdefault(id(tensor), []).append(None)
+        readers[id(tensor)].append(None)
     norms = {}
-    for layer in model.layers:
+    for node in nodes(graph):
+        layer, output = operation_of(node), output_of(node)
+        following = readers[id(output)]
         if (
-            type(layer) in FOLDABLE
-            and _is_linear(layer)
-            and _is_called_once(layer)
-            and len(following := readers.get(id(layer.output), [])) == 1
-            and type(following[0]) in _NORMS
-            and _is_of_channels(following[0], layer)
-            and _is_called_once(following[0])
+            type(layer) in _SET_WEIGHTS
+            and layer.activation is tf.keras.activations.linear
+            and calls[layer.name] == len(following) == 1
+            and _is_norm_of_channels(following[0], output)
+            and calls[operation_of(following[0]).name] == 1
         ):
-            norms[layer.name] = following[0]
+            norms[layer.name] = operation_of(following[0])
     return norms
 
 
-def _is_for_inference(node):
-    """Whether a call of a norm does not ask for the batch's statistics."""
-    args, kwargs = arguments_of(node)
-    return not any([*args[1:2], kwargs.get("training")])
-
-
-def _is_linear(layer):
-    """Whether a layer is its kernel and bias, of numbers that are not coded."""
-    quantized = getattr(layer, "quantization_mode", None)
-    return layer.activation is tf.keras.activations.linear and not quantized
-
-
-def _is_of_channels(norm, layer):
-    """Whether a norm's axis is that of the filters of a layer."""
-    rank = len(layer.output.shape)
-    axes = [axis % rank for axis in tf.nest.flatten(norm.axis)]
-    data_format = getattr(layer, "data_format", "channels_last")
-    return axes == [1 if data_format == "channels_first" else rank - 1]
-
-
-def _is_changed(layer):
-    """Whether a layer is more than its configuration says."""
-    if isinstance(layer, tf.keras.layers.Lambda):  # a function of the user's
-        return True
-    if not isinstance(layer, tf.keras.layers.Layer):  # an operation of Keras 3
+def _is_norm_of_channels(node, tensor):
+    """Whether a call normalizes the last axis of a tensor, by averages."""
+    if node is None or type(operation_of(node)) not in _NORMS:
         return False
-    if isinstance(layer, ProjectionLayer):
-        projections = [layer.query, layer.key, layer.value]
-        if not all(map(_is_projection, filter(None, projections))):
-            return True
-    return type(layer) not in _FOLDED and any(
-        isinstance(part, tf.keras.layers.Lambda)
-        or getattr(part, "lora_enabled", False)
-        or getattr(part, "quantization_mode", None)
-        for part in layer._flatten_layers(include_self=False)
-    )
+    axes = tf.nest.flatten(operation_of(node).axis)
+    args, kwargs = arguments_of(node)
+    is_for_inference = not any([*args[1:2], kwargs.get("training")])
+    return is_for_inference and axes in ([-1], [len(tensor.shape) - 1])
 
 
-def _is_projection(layer):
-    return (
-        type(layer) is tf.keras.layers.Dense
-        and _is_linear(layer)
-        and not layer.use_bias
-    )
-
-
-def _is_called_once(layer):
-    # Both Kerases have no public name for this; `input` and `output` are
-    # those of the first call only.
-    return len(layer._inbound_nodes) == 1
-
-
-def _set_folded(copy, layer, norm):
-    """Sets kernel and bias of a copy to those of a layer and its norm."""
+def _set_linear(copy, layer, norm):
+    """Sets kernel and bias to those of a layer and its norm."""
     scale, shift = _affine(norm)
-    kernel, bias = _kernel(layer), _array(layer.bias) if layer.use_bias else 0.0
-    if isinstance(layer, tf.keras.layers.DepthwiseConv2D):
-        kernel *= scale.reshape(kernel.shape[-2:])
-    else:
-        kernel *= scale
-    copy.set_weights([kernel, shift + scale * bias])
+    bias = _array(layer.bias) if layer.use_bias else 0.0
+    copy.set_weights([_array(layer.kernel) * scale, shift + scale * bias])
 
 
-def _set_lambda_weights(copy, layer):
-    """Sets the weights of a copy to those of a lambda layer and its norms."""
+def _set_depthwise(copy, layer, norm):
+    scale, shift = _affine(norm)
+    kernel, *bias = map(_array, layer.get_weights())
+    scaled = kernel * scale.reshape(kernel.shape[-2:])
+    copy.set_weights([scaled, shift + scale * (bias[0] if bias else 0.0)])
+
+
+def _set_lambda(copy, layer):
+    """Sets the weights of a lambda layer to those of another and its norms."""
     for name in ("query", "value"):
-        norm = getattr(layer, f"{name}_norm")
-        dense = getattr(copy, name)
+        projection, norm = getattr(layer, name), getattr(layer, f"{name}_norm")
         if norm is None:
-            kernel = _kernel(getattr(layer, name))
-            dense.set_weights([kernel, np.zeros(kernel.shape[-1])])
+            kernel = _array(projection.kernel)
+            weights = [kernel, np.zeros(kernel.shape[-1])]
+            getattr(copy, name).set_weights(weights)
         else:
-            _set_folded(dense, getattr(layer, name), norm)
+            _set_linear(getattr(copy, name), projection, norm)
     if layer.position_bias is not None:
         copy.position_bias.assign(layer.position_bias)
-    if layer.key is not None:
-        copy.key.set_weights([_kernel(layer.key)])
-    if layer.position_embedding is not None:
-        table = layer.position_embedding.get_weights()
-        copy.position_embedding.set_weights(table)
+    for name in ("key", "position_embedding"):
+        part = getattr(layer, name)
+        if part is not None:
+            getattr(copy, name).set_weights(part.get_weights())
 
 
-def _kernel(layer):
-    """Returns the kernel of a linear layer, in float64."""
-    # Keras 2 has a name of its own for that of a depthwise convolution.
-    kernel = getattr(layer, "depthwise_kernel", None)
-    return _array(layer.kernel if kernel is None else kernel)
+# The very classes: a subclass may compute something else.
+_SET_WEIGHTS = {
+    tf.keras.layers.Conv2D: _set_linear,
+    tf.keras.layers.DepthwiseConv2D: _set_depthwise,
+    tf.keras.layers.Dense: _set_linear,
+}
+_LAMBDAS = {LambdaLayer: FoldedLambdaLayer, LambdaConv: FoldedLambdaConv}
 
 
 def _affine(norm):

@@ -1,386 +1,190 @@
-"""The network for inference: tensors by name to tensors by name."""
+"""The classifier for inference: images to features and logits."""
 
 import dataclasses
-import itertools
-import keyword
-import re
-from collections.abc import Callable
-from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf import data
 from lambdanet_tf import models
 from lambdanet_tf import ops
 from lambdanet_tf.arguments import UserError
-from lambdanet_tf.models.graph import graph_of
-from lambdanet_tf.serving.classifier import classifier_of
 from lambdanet_tf.serving.folding import fold_batch_norm
-from lambdanet_tf.serving.folding import grouped_by_parts
+from lambdanet_tf.serving.options import ACTIVATIONS
 from lambdanet_tf.serving.options import ExportOptions
 
-# Kernels and tables from this size on are stored in bfloat16; biases and
-# other small weights keep their precision.
-_BFLOAT16_ELEMENTS = 256
+# Largest difference to Keras, relative to the largest value of an output, by
+# the narrowest type that a layer computes in: float16 keeps 11 bits of a
+# number, bfloat16 8.
+TOLERANCES = {"bfloat16": 5e-2, "float16": 1e-2, "float32": 1e-4}
 
 
 class Inference:
-    """A trained model without anything that only training needs.
+    """A trained classifier without anything that only training needs.
 
-    Batch normalization is folded into the layers before it. Call it with a
-    tensor for each input, by name; it returns its outputs by name, numbers with
-    a fraction in float32. A classifier of images has the input `images`,
-    float32 `(batch, height, width, channels)` in [0, 255], and the outputs
-    `features` `(batch, units)`, the inputs of the classifier, and `logits`
-    `(batch, classes)`. The inputs and outputs of any other model have the names
-    of its dictionaries, else those of its `Input`s and of its last layers.
+    Batch normalization is folded into the layers before it. Call it with
+    images, float32 `(batch, height, width, channels)` in [0, 255]; it returns
+    `features` `(batch, units)`, the inputs of the last layer, and `logits`
+    `(batch, outputs)`, both float32.
 
     Args:
-        model: a functional `tf.keras.Model`.
+        model: a functional `tf.keras.Model` that ends in a `Dense` layer.
         options: of the export; None for the defaults.
 
     Attributes:
         model: the Keras model.
-        classifier: of images: its end, its classes and the preprocessing of
-            encoded images; None for any other model.
-        options: with the activation of this classifier.
-        specs: the `tf.TensorSpec` of each input, by name.
+        options: with the activation and the labels of this classifier.
+        image_shape: (height, width, channels) of decoded images.
+        crop: the evaluation preprocessing of encoded images.
+        spec: the `tf.TensorSpec` of `images`.
         weights: the variables that inference reads.
-        tables: the vocabularies that it looks up.
+        tolerance: largest difference to Keras that rounding explains.
 
     Raises:
-        ValueError: if the model is not functional, its inputs or outputs have
-            no names, or an option does not fit it.
+        ValueError: if the model is no such classifier, or an option does not
+            fit it.
 
     Examples:
         >>> inference = Inference(models.LambdaResNetSmall())
-        >>> outputs = inference(images=tf.zeros([2, 8, 8, 1]))
-        >>> outputs["logits"].shape
+        >>> inference(tf.zeros([2, 8, 8, 1]))["logits"].shape
         TensorShape([2, 10])
     """
 
     def __init__(
         self, model: tf.keras.Model, options: ExportOptions | None = None
     ):
-        models.check_functional(model)
-        _check_batch(model)
         options = options or ExportOptions()
-        task = options.task or _task(model)
         self.model = model
-        if task == "classify":
-            # Of the model, not of its folded copy: errors name its layers.
-            self.classifier = end = classifier_of(model, options)
-            self.options = dataclasses.replace(
-                options, task=task, classifier_activation=end.activation
+        self._head = _last_layer(model)
+        self.options = dataclasses.replace(
+            options,
+            activation=_activation(self._head, options.activation),
+            labels=_labels(options.labels, self._head.units),
+        )
+        *size, channels = model.inputs[0].shape[1:]
+        height, width = options.image_size or size
+        if height is None or width is None:
+            raise UserError(
+                "`image_size` must be given for a model of any image size: "
+                "(height, width) of decoded images. Received: None."
             )
-            shape = model.inputs[0].shape
-            self.specs = {"images": tf.TensorSpec(shape, tf.float32, "images")}
-        else:
-            options.require_no_images()
-            self.classifier = None
-            self.options = dataclasses.replace(options, task=task)
-            self.specs = _specs(model)
+        self.image_shape = height, width, channels
+        self.crop = data.EvaluationCrop(
+            (height, width), options.evaluation_crop, options.image_dtype
+        )
+        self.spec = tf.TensorSpec(model.inputs[0].shape, tf.float32, "images")
         with ops.planning_for(options.device):
-            self._network = self._folded()
-        self.tables = [
-            part.lookup_table
-            for part in self._network._flatten_layers()
-            if hasattr(part, "lookup_table")
-        ]
-        concrete = tf.function(
-            lambda **inputs: self.compute(inputs)
-        ).get_concrete_function(**self.specs)
-        _check_not_compiled(concrete.graph)
-        self.weights = list(concrete.graph.variables)
-        if options.weights_dtype == "bfloat16":
-            concrete, self.weights = _with_bfloat16_weights(
-                concrete, self.specs
+            folded = fold_batch_norm(model, options.implementation)
+            head = folded.get_layer(self._head.name)
+            head.activation = tf.keras.activations.linear
+            self._network = tf.keras.Model(
+                folded.inputs, {"features": head.input, "logits": head.output}
             )
-        self._infer = concrete
-        _check_outputs(self.output_specs)
-
-    def __call__(self, /, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        return self._infer(
-            **{name: tf.convert_to_tensor(x) for name, x in inputs.items()}
+        self._infer = tf.function(self.compute).get_concrete_function(self.spec)
+        self.weights = list(self._infer.graph.variables)
+        dtypes = {layer.compute_dtype for layer in model.layers}
+        self.tolerance = max(
+            tolerance
+            for dtype, tolerance in TOLERANCES.items()
+            if dtype in dtypes or dtype == "float32"
         )
 
-    def compiled(self) -> Callable[..., dict[str, tf.Tensor]]:
-        """Returns the same function, compiled by XLA.
-
-        Returns:
-            A function of a tensor for each input, by name, to a dictionary.
-        """
-        if self.options.weights_dtype == "bfloat16":
-            return tf.function(self.__call__, jit_compile=True)
-        # Traced anew: a branch is another operation where XLA compiles it.
-        return tf.function(
-            lambda **inputs: self.compute(inputs), jit_compile=True
-        )
-
-    @property
-    def compute_dtype(self) -> str:
-        """The narrowest type that a layer of the model computes in."""
-        found = {part.compute_dtype for part in self.model._flatten_layers()}
-        narrow = [name for name in ("bfloat16", "float16") if name in found]
-        return narrow[0] if narrow else "float32"
-
-    @property
-    def output_specs(self) -> dict[str, tf.TensorSpec]:
-        """The `tf.TensorSpec` of each output, by name."""
-        return self._infer.structured_outputs
+    def __call__(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+        return self._infer(tf.convert_to_tensor(images, tf.float32))
 
     def compute(
-        self, inputs: Mapping[str, tf.Tensor], device: str | None = None
+        self, images: tf.Tensor, device: str | None = None
     ) -> dict[str, tf.Tensor]:
-        """Computes the same with float32 weights, as a plain function.
+        """Computes the same as a plain function, for another trace.
 
         Args:
-            inputs: a tensor for each input, of any batch or size.
+            images: as for a call.
             device: that the algorithms are planned for; None for the options'.
-
-        Returns:
-            The outputs by name, those with a fraction float32.
         """
-        # Whoever traces it, and when.
-        with (
-            ops.planning_for(device or self.options.device),
-            grouped_by_parts(self._network),
-        ):
-            outputs = self._network(
-                _in_order(inputs, self.specs), training=False
-            )
-        return {
-            name: tf.cast(x, tf.float32) if x.dtype.is_floating else x
-            for name, x in outputs.items()
-        }
+        with ops.planning_for(device or self.options.device):
+            outputs = self._network(images, training=False)
+        return {name: tf.cast(x, tf.float32) for name, x in outputs.items()}
 
-    def expected_outputs(
-        self, inputs: Mapping[str, np.ndarray | tf.Tensor]
-    ) -> dict[str, np.ndarray]:
-        """Returns what the Keras model computes.
+    def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
+        """Returns the probabilities of logits `(batch, outputs)`."""
+        if self.options.activation == "sigmoid":
+            return tf.sigmoid(logits)
+        return tf.nn.softmax(logits)
 
-        Args:
-            inputs: by name.
-
-        Returns:
-            Its outputs by name; of a classifier of images features, logits and
-            probabilities.
-        """
-        model, classifier = self.model, self.classifier
-        if classifier is None:
-            outputs = {k: model.outputs[i] for k, i in _outputs(model).items()}
-            network = tf.keras.Model(model.inputs, outputs)
-            found = network.predict(_in_order(inputs, self.specs), verbose=0)
-            return {
-                name: x.astype(self.output_specs[name].dtype.as_numpy_dtype)
-                for name, x in found.items()
-            }
-        dense = classifier.dense
-        network = tf.keras.Model(model.inputs, [dense.input, dense.output])
-        images = tf.cast(inputs["images"], tf.float32)
-        activation = dense.activation
-        dense.activation = tf.keras.activations.linear  # For logits.
-        try:
-            found = network.predict(images, verbose=0)
-        finally:
-            dense.activation = activation
-        features, logits = (np.asarray(x, np.float32) for x in found)
+    def expected_outputs(self, images: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns features, logits and probabilities of the Keras model."""
+        head = self._head
+        network = tf.keras.Model(self.model.inputs, [head.input, head.output])
+        found = network.predict(np.asarray(images, np.float32), verbose=0)
+        features, outputs = (np.asarray(x, np.float32) for x in found)
+        if head.activation is tf.keras.activations.linear:
+            logits, probabilities = outputs, self.probabilities(outputs).numpy()
+        else:
+            kernel, *bias = head.get_weights()
+            logits, probabilities = sum(bias, features @ kernel), outputs
         return {
             "features": features,
             "logits": logits,
-            "probabilities": classifier.probabilities(logits).numpy(),
+            "probabilities": probabilities,
         }
 
-    def _folded(self):
-        """The folded copy: inputs in their order to outputs by name."""
-        folded = fold_batch_norm(self.model, self.options.implementation)
-        if self.classifier is None:
-            names = _outputs(self.model)
-            outputs = {name: folded.outputs[i] for name, i in names.items()}
-        else:  # Without an activation, be it a layer of its own.
-            head = folded.get_layer(self.classifier.dense.name)
-            if head is self.classifier.dense:
-                raise UserError(
-                    f"`model` must have a last layer that `from_config` makes "
-                    f"again. Received: {head.name}, a {type(head).__name__}."
-                )
-            head.activation = tf.keras.activations.linear
-            outputs = {"features": head.input, "logits": head.output}
-        return tf.keras.Model(folded.inputs, outputs)
 
+def scores_of(probabilities: np.ndarray) -> np.ndarray:
+    """Returns the score of each class `(batch, classes)`.
 
-def _check_batch(model):
-    """Raises a ValueError unless a model takes batches of any size."""
-    sizes = {tensor.name: tensor.shape[0] for tensor in model.inputs}
-    if any(sizes.values()):
-        raise UserError(
-            "`model` must take batches of any size. Received: inputs for "
-            f"batches of {sizes}. Make them by `tf.keras.Input(shape)`."
-        )
-
-
-def _check_outputs(specs):
-    """Raises a ValueError if an output holds texts."""
-    if texts := [k for k, x in specs.items() if x.dtype == tf.string]:
-        raise UserError(
-            "`model` must answer numbers: texts are made of them behind it. "
-            f"Received: the outputs {texts} of strings."
-        )
-
-
-def _check_not_compiled(graph):
-    """Raises a ValueError if XLA would have to compile a part of a graph."""
-    functions = graph.as_graph_def().library.function
-    if any(f.attr["_XlaMustCompile"].b for f in functions):
-        raise UserError(
-            "`model` must run where XLA is switched off, as on a server. "
-            "Received: a model of which XLA compiles a part. That is a "
-            "function with `jit_compile=True`, or a grouped convolution "
-            "inside of a layer."
-        )
-
-
-def _task(model):
-    """What an export of a model does, if its options do not say."""
-    is_of_images = len(model.inputs) == 1 and len(model.inputs[0].shape) == 4
-    return "classify" if is_of_images else "predict"
-
-
-def _specs(model):
-    """The `tf.TensorSpec` of each input, by name, in the model's order."""
-    names = {id(tensor): tensor.name for tensor in model.inputs}
-    given = graph_of(model).input  # A Sequential of Keras 3 has none itself.
-    if isinstance(given, Mapping):
-        _check_flat("inputs", given)
-        names = {id(tensor): name for name, tensor in given.items()}
-    _check_names("inputs", list(names.values()))
-    specs = {}
-    for tensor in model.inputs:
-        name, dtype = names[id(tensor)], tf.as_dtype(tensor.dtype)
-        if dtype == tf.string:
-            raise UserError(
-                "`model` must take numbers: texts become numbers before it. "
-                f"Received: the input {name!r} of strings."
-            )
-        if dtype == tf.bfloat16:  # which NumPy lacks, and Keras casts to
-            dtype = tf.float32
-        specs[name] = tf.TensorSpec(tensor.shape, dtype, name)
-    return specs
-
-
-def _outputs(model):
-    """The place in `model.outputs` of each output, by name."""
-    graph = graph_of(model)
-    names, given = graph.output_names, graph.output
-    if isinstance(given, Mapping):
-        _check_flat("outputs", given)
-        places = [id(tensor) for tensor in model.outputs]
-        return {k: places.index(id(x)) for k, x in given.items()}
-    _check_names("outputs", names)
-    return {name: place for place, name in enumerate(names)}
-
-
-def _check_flat(kind, tensors):
-    """Raises a ValueError unless a dictionary holds a tensor by each name."""
-    if others := [k for k in tensors if not isinstance(k, str)]:
-        raise UserError(
-            f"`model` must name its {kind} by texts. Received: {others}."
-        )
-    if nested := [k for k, x in tensors.items() if tf.nest.is_nested(x)]:
-        raise UserError(
-            f"`model` must have a tensor for each name of its {kind}. "
-            f"Received: several at {nested}."
-        )
-
-
-def _check_names(kind, names):
-    """Raises a ValueError unless names can be those of a signature."""
-    arguments = {*keyword.kwlist, "self"} if kind == "inputs" else set()
-    is_name = re.compile(r"[A-Za-z]\w*", re.ASCII).fullmatch
-    if (
-        len({*names}) < len(names)
-        or not all(map(is_name if arguments else str.isidentifier, names))
-        or arguments & {*names}
-    ):
-        also = ", first a letter, and by no word of Python" * bool(arguments)
-        raise UserError(
-            f"`model` must name its {kind}, each by letters, digits and '_'"
-            f"{also}. "
-            f"Received: {names}. Name the layers, or make the model of a "
-            f"dictionary of {kind}."
-        )
-
-
-def _in_order(inputs, specs):
-    """A tensor for a model of one input, else a list in the model's order."""
-    tensors = [inputs[name] for name in specs]
-    return tensors if len(tensors) > 1 else tensors[0]
-
-
-def _with_bfloat16_weights(concrete, specs):
-    """The same function, reading its large weights from bfloat16 variables.
-
-    Args:
-        concrete: the concrete function.
-        specs: of its inputs, by name.
-
-    Returns:
-        A concrete function, and the variables that it reads.
+    They are the probabilities; one of a single output is that of class 1, and
+    what is left is that of class 0.
     """
-    graph = concrete.graph.as_graph_def()
-    functions = [f.node_def for f in graph.library.function]
-    for node in itertools.chain(graph.node, *functions):
-        # A branch stays one operation, which XLA compiles, too.
-        node.attr.pop("_lower_using_switch_merge", None)
-    weights = {id(weight.handle): weight for weight in concrete.graph.variables}
-    captured = {
-        inner.op.name: outer for outer, inner in concrete.graph.captures
-    }
-    read_elsewhere = {
-        name
-        for node in graph.node
-        for name in node.input
-        if node.op != "ReadVariableOp"
-    }
-    halved = {
-        name: tf.Variable(
-            tf.cast(weights.pop(id(handle)), tf.bfloat16), trainable=False
-        )
-        for name, handle in captured.items()
-        if name not in read_elsewhere and _is_large(weights.get(id(handle)))
-    }
-    for node in graph.node:
-        if node.name in halved:  # a tensor in place of a variable
-            node.attr["dtype"].type = tf.float32.as_datatype_enum
-        elif node.op == "ReadVariableOp" and node.input[0] in halved:
-            node.op = "Identity"
-            node.attr["T"].CopyFrom(node.attr["dtype"])
-            del node.attr["dtype"]
-    structure = concrete.structured_outputs
-    names = [tensor.name for tensor in concrete.outputs]
-
-    def infer_from_bfloat16(**inputs):
-        capture = tf.compat.v1.get_default_graph().capture
-        tensors = {
-            name: tf.cast(halved[name], tf.float32)
-            if name in halved
-            else capture(handle)
-            for name, handle in captured.items()
-        }
-        outputs = tf.graph_util.import_graph_def(
-            graph, input_map=inputs | tensors, return_elements=names
-        )
-        return tf.nest.pack_sequence_as(structure, outputs)
-
-    infer = tf.function(infer_from_bfloat16).get_concrete_function(**specs)
-    return infer, [*halved.values(), *weights.values()]
+    if probabilities.shape[-1] > 1:
+        return probabilities
+    return np.concatenate([1.0 - probabilities, probabilities], axis=-1)
 
 
-def _is_large(weight):
-    """Whether a weight is worth storing in bfloat16."""
-    return (
-        weight is not None
-        and weight.dtype == tf.float32
-        and weight.shape.rank >= 2
-        and weight.shape.num_elements() >= _BFLOAT16_ELEMENTS
+def _last_layer(model):
+    """Returns the layer of logits or probabilities."""
+    models.check_functional(model)
+    head, shape = model.layers[-1], tuple(model.inputs[0].shape)
+    if (
+        len(model.inputs) == len(model.outputs) == 1
+        and len(shape) == 4
+        and shape[-1] in (1, 3)
+        and isinstance(head, tf.keras.layers.Dense)
+        and len(model.outputs[0].shape) == 2
+    ):
+        return head
+    raise UserError(
+        "`model` must classify images: one input (batch, height, width, "
+        "channels) of 1 or 3 channels, and a Dense layer at the end. "
+        f"Received: {model.name!r}, whose inputs are {model.inputs} and whose "
+        f"last layer is {head.name!r}. Export any other model by Keras' own "
+        "`model.export(folder)`."
     )
+
+
+def _activation(head, wanted):
+    """Returns the activation of a last layer, or the one that was given."""
+    own = {getattr(tf.keras.activations, name): name for name in ACTIVATIONS}
+    if head.activation is tf.keras.activations.linear and wanted:
+        return wanted
+    found = own.get(head.activation)
+    if found is None or wanted not in (None, found):
+        raise UserError(
+            "`activation` must be that of the model's last layer, 'softmax' "
+            "or 'sigmoid', and be given for a model of logits: what makes "
+            f"probabilities of them. Received: activation={wanted!r} for "
+            f"{head.name!r} with {head.activation.__name__!r}."
+        )
+    return found
+
+
+def _labels(labels, num_outputs):
+    """Returns a name for each class; a network of one output has two."""
+    num_classes = max(num_outputs, 2)
+    if labels is None:
+        return tuple(map(str, range(num_classes)))
+    if len(labels) != num_classes:
+        raise UserError(
+            f"`labels` must hold {num_classes} names, one for each class "
+            f"of the model. Received: {len(labels)} names."
+        )
+    return labels

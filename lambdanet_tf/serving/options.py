@@ -11,22 +11,13 @@ from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import users_input
 from lambdanet_tf.config import field
 
-TASKS = ("classify", "predict")
 ACTIVATIONS = ("softmax", "sigmoid")
-DTYPES = ("float32", "bfloat16")
 
 # The file of each format in a version folder.
 FORMATS = {
     "tflite": "assets.extra/model.tflite",
-    "tflite_int8": "assets.extra/model_int8.tflite",
     "onnx": "assets.extra/model.onnx",
 }
-
-# Options that the task "predict" has no use for.
-_OF_IMAGES = (
-    *("labels", "classifier_activation", "image_size", "evaluation_crop"),
-    *("image_dtype", "top", "max_pixels", "formats"),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,10 +25,6 @@ class ExportOptions:
     """Options of an export. Each field with a help is a flag of export.py.
 
     Attributes:
-        task: "classify" for a classifier of images, which gets signatures for
-            encoded images and names of classes; "predict" for any other model,
-            whose inputs and outputs are served by name. None: "classify" if
-            its only input is `(batch, height, width, channels)`.
         labels: a name for each class; None for "0", "1", ... A network of
             one output has two classes: what 0 and what 1 stand for.
         image_dtype: "float32", or "bfloat16" if the pixels were rounded to it
@@ -52,13 +39,12 @@ class ExportOptions:
         ('cat', 'dog')
     """
 
-    task: str | None = None
     labels: tuple[str, ...] | None = None
-    classifier_activation: str | None = field(
+    activation: str | None = field(
         None,
         "what makes probabilities of logits: softmax of one class among "
         "several, sigmoid of one output or of several labels at once (the "
-        "network's; of logits, what its loss takes; else by its outputs)",
+        "network's)",
         choices=ACTIVATIONS,
         metavar="NAME",
         kind=str,
@@ -83,13 +69,6 @@ class ExportOptions:
     max_pixels: int = field(
         2**25, "largest height times width of an encoded image", low=1
     )
-    weights_dtype: str = field(
-        "float32",
-        "float32, or bfloat16 to store and hold the weights in half the space; "
-        "the computation stays in float32",
-        choices=DTYPES,
-        metavar="DTYPE",
-    )
     implementation: str | None = field(
         None,
         "algorithm of the lambda layers, of ops.implementations() (planned)",
@@ -102,11 +81,6 @@ class ExportOptions:
         "on every device it computes the same function",
         metavar="NAME",
     )
-    xla: bool = field(
-        False,
-        "add the signature serving_default_xla, compiled by XLA, for servers "
-        "with XLA switched on",
-    )
     formats: tuple[str, ...] = ()
 
     @users_input()
@@ -115,43 +89,16 @@ class ExportOptions:
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         config.check(self)
-        one_of("task", self.task, (None, *TASKS))
         for name in self.formats:
             one_of("formats", name, FORMATS)
-        one_of("image_dtype", self.image_dtype, DTYPES)
         one_of("device", self.device, lambdanet_tf.ops.DEVICES)
         if self.implementation is not None:
             lambdanet_tf.ops.implementation_name(self.implementation)
-        for label in self.labels or ():
-            if "\n" in label or "\r" in label:
-                raise UserError(
-                    "`labels` must be one line of text for each class. "
-                    f"Received: {label!r}."
-                )
-
-    def require_no_images(self) -> None:
-        """Raises a ValueError if an option that is for images was given.
-
-        Raises:
-            ValueError: which names the option.
-        """
-        for field_ in dataclasses.fields(self):
-            value = getattr(self, field_.name)
-            if field_.name in _OF_IMAGES and value != field_.default:
-                raise UserError(
-                    f"`{field_.name}` is an option of classifiers of images. "
-                    f"Received: {field_.name}={value!r} for a model of "
-                    "`task='predict'`."
-                )
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportTask:
-    """What is exported, and where to. Each field is a flag, with this help.
-
-    Raises:
-        ValueError: if fields contradict each other.
-    """
+    """What is exported, and where to. Each field is a flag, with this help."""
 
     run_dir: str = field(
         "", "a run (the newest finished one)", metavar="FOLDER"
@@ -182,12 +129,6 @@ class ExportTask:
     )
     version: int | None = field(
         None, "of the export (the one after the highest)", low=1, kind=int
-    )
-    data: str = field(
-        "",
-        "data set whose training images choose the ranges of --int8 and whose "
-        "test images measure its accuracy (the run's)",
-        metavar="NAME",
     )
 
     def __post_init__(self):

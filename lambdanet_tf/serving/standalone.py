@@ -3,30 +3,24 @@
     python standalone.py MODEL_FOLDER < CALLS > OUTPUTS
 
 The process makes the import of Keras and of this package impossible before it
-imports TensorFlow, loads the tag `serve`, and runs each call: a signature, its
-inputs by name, and whether it is timed. It reads and writes pickles.
+imports TensorFlow, loads the tag `serve`, and runs each call: a signature and
+its inputs by name. It reads and writes pickles.
 """
 
 import importlib
 import os
 import pickle
-import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
 BLOCKED = ("keras", "tf_keras", "lambdanet_tf")
-XLA_SIGNATURE = "serving_default_xla"
 
-_REPEATS = 5
-
-# A signature, its inputs by name, and whether it is timed.
-Call = tuple[str, Mapping[str, Any], bool]
+# A signature, and its inputs by name.
+Call = tuple[str, Mapping[str, Any]]
 
 
 def run_standalone(
@@ -36,10 +30,10 @@ def run_standalone(
 
     Args:
         folder: the version folder.
-        calls: to run. XLA is on for the signature that is meant for it.
+        calls: to run.
 
     Returns:
-        The outputs of each call by name; of a timed one also `milliseconds`.
+        The outputs of each call by name.
 
     Raises:
         RuntimeError: if the export cannot be loaded or rejects a call.
@@ -79,32 +73,22 @@ class Session:
                 self._session, [tf.saved_model.SERVING], str(folder)
             )
         self.signatures = dict(loaded.signature_def)
-        self._compiled = {
-            name
-            for name, signature in self.signatures.items()
-            if _is_compiled(loaded.graph_def, signature)
-        }
 
-    def run(
-        self, signature: str, inputs: Mapping[str, Any], xla: bool = False
-    ) -> dict[str, Any]:
+    def run(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the outputs of a signature by name.
 
         Args:
             signature: its name.
             inputs: by name.
-            xla: whether XLA is on, as it is not on a default server.
 
         Raises:
-            ValueError: if there is no such signature, its inputs have other
-                names, or it is compiled by XLA.
+            ValueError: if there is no such signature, or its inputs have other
+                names.
             tf.errors.OpError: if the computation rejects the inputs.
         """
         if signature not in self.signatures:
             raise ValueError(f"Serving signature key {signature!r} not found.")
         names = self.signatures[signature]
-        if signature in self._compiled and not xla:
-            raise ValueError(f"{signature!r} needs XLA, and XLA is off.")
         if set(inputs) != set(names.inputs):
             raise ValueError(
                 f"Inputs must be {sorted(names.inputs)}. Received: "
@@ -116,54 +100,6 @@ class Session:
         )
 
 
-def _is_compiled(graph, signature):
-    """Whether a signature calls a function that is compiled by XLA.
-
-    It loads on any server and fails on one with XLA switched off.
-    """
-    functions = {f.signature.name: f for f in graph.library.function}
-    outputs = {i.name.split(":")[0] for i in signature.outputs.values()}
-    nodes = [node for node in graph.node if node.name in outputs]
-    for node in nodes:  # which become more, by those of what they call
-        for attribute in node.attr.values():
-            called = functions.pop(attribute.func.name, None)
-            if called is not None:
-                if called.attr["_XlaMustCompile"].b:
-                    return True
-                nodes += called.node_def
-    return False
-
-
-def median_milliseconds(call: Callable[[], Any]) -> float:
-    """Returns the median time of a function, after a call that does not count.
-
-    Args:
-        call: the function.
-    """
-    call()
-    seconds = []
-    for _ in range(_REPEATS):
-        start = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - start)
-    return 1000 * statistics.median(seconds)
-
-
-def _answer(session, signature, inputs, is_timed):
-    """The outputs of a call, and its milliseconds."""
-
-    def run():
-        return session.run(signature, inputs, signature == XLA_SIGNATURE)
-
-    try:
-        outputs = run()
-    except Exception as error:
-        raise RuntimeError(f"`{signature}` failed: {error}") from error
-    if is_timed:
-        outputs["milliseconds"] = median_milliseconds(run)
-    return outputs
-
-
 def _main(folder):
     blocked: dict = dict.fromkeys(BLOCKED)  # None: cannot be imported
     sys.modules.update(blocked)
@@ -173,7 +109,7 @@ def _main(folder):
     os.dup2(2, 1)
     session = Session(importlib.import_module("tensorflow"), folder)
     with output:
-        pickle.dump([_answer(session, *call) for call in calls], output)
+        pickle.dump([session.run(*call) for call in calls], output)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ with TF Serving's own messages and documentation without it.
 """
 
 import base64
+import http.client
 import itertools
 import json
 import re
@@ -18,7 +19,7 @@ from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from examples.serving import command_line
 from examples.serving import pictures
-from lambdanet_tf.serving import requests
+from lambdanet_tf.serving import examples
 from tests.support.served import CLIENTS
 from tests.support.served import EXAMPLE
 from tests.support.served import NAME
@@ -50,22 +51,16 @@ def command(protocol, served, *arguments):
 @pytest.mark.slow
 def test_the_warmup_log_holds_what_the_grpc_client_sends(served):
     client, seen = CLIENTS["grpc"]("127.0.0.1:1", NAME), set()
-    file = str(served.exported[0] / requests.WARMUP_FILE)
+    file = str(served.exported[0] / examples.WARMUP_FILE)
     for record in tf.data.TFRecordDataset(file).as_numpy_iterator():
         log = prediction_log_pb2.PredictionLog.FromString(record)
-        logged = getattr(log, log.WhichOneof("log_type")).request
+        logged = log.predict_log.request
         signature = logged.model_spec.signature_name
-        if signature == "classify":
-            batch = [
-                example.features.feature["image/encoded"].bytes_list.value[0]
-                for example in logged.input.example_list.examples
-            ]
-        else:
-            [tensor] = logged.inputs.values()
-            batch = tf.make_ndarray(tensor)
-            # The log writes a tensor of equal numbers as one number.
-            tensor.CopyFrom(tf.make_tensor_proto(batch))
-            batch = list(batch) if batch.dtype == object else batch
+        [tensor] = logged.inputs.values()
+        batch = tf.make_ndarray(tensor)
+        # The log writes a tensor of equal numbers as one number.
+        tensor.CopyFrom(tf.make_tensor_proto(batch))
+        batch = list(batch) if batch.dtype == object else batch
         sent = client.request(signature, batch)
         assert sent == logged
         assert sent.SerializeToString(deterministic=True) == (
@@ -73,35 +68,27 @@ def test_the_warmup_log_holds_what_the_grpc_client_sends(served):
         )
         seen.add((signature, len(batch)))
     client.close()
-    assert seen == {*itertools.product(pictures.INPUTS, requests.BATCH_SIZES)}
+    assert seen == {*itertools.product(pictures.INPUTS, examples.BATCH_SIZES)}
 
 
 # https://www.tensorflow.org/tfx/serving/api_rest
 ENCODED = {"b64": base64.b64encode(b"JPEG").decode()}
 PIXELS = np.arange(4, dtype=np.float32).reshape(2, 2, 1, 1)
 SENT = {
-    "serving_bytes": ([b"JPEG"], "predict", {"instances": [ENCODED]}),
-    "classify": (
-        [b"JPEG"], "classify", {"examples": [{"image/encoded": ENCODED}]}
-    ),
-    "features": (PIXELS, "predict", {"inputs": {"images": PIXELS.tolist()}}),
-}  # fmt: skip
+    "serving_bytes": ([b"JPEG"], {"instances": [ENCODED]}),
+    "features": (PIXELS, {"inputs": {"images": PIXELS.tolist()}}),
+}
 ANSWERS = [
     ({"predictions": [{"a": 1}, {"a": 2}]}, {"a": [1, 2]}),
     ({"outputs": [[1.0, 2.0]]}, {"features": [[1.0, 2.0]]}),
-    (
-        {"results": [[["cat", 0.75], ["dog", 0.25]]]},
-        {"top_labels": [["cat", "dog"]], "top_probabilities": [[0.75, 0.25]]},
-    ),
 ]
 
 
 def test_the_rest_client_speaks_the_documented_json():
     client = CLIENTS["rest"]("127.0.0.1:1", NAME)
-    for signature, (batch, verb, body) in SENT.items():
-        sent = client.request(signature, batch)
-        assert sent[0] == verb
-        assert json.loads(sent[1]) == {"signature_name": signature, **body}
+    for signature, (batch, body) in SENT.items():
+        sent = json.loads(client.request(signature, batch))
+        assert sent == {"signature_name": signature, **body}
     for response, outputs in ANSWERS:
         assert client.answer(json.dumps(response).encode()) == outputs
 
@@ -126,9 +113,10 @@ def test_outputs_are_those_of_keras(served, protocol, signature, capsys):
         order = np.argsort(-served.probabilities)
         assert outputs["top_labels"] == np.array(CLASSES)[order].tolist()
         said = [f"{CLASSES[row[0]]} " for row in order]
-        expected = {"top_probabilities": -np.sort(-served.probabilities)}
-        if signature != "classify":
-            expected["probabilities"] = served.probabilities
+        expected = {
+            "top_probabilities": -np.sort(-served.probabilities),
+            "probabilities": served.probabilities,
+        }
     for name, numbers in expected.items():
         np.testing.assert_allclose(outputs[name], numbers, atol=1e-5)
     printed = capsys.readouterr().out.splitlines()
@@ -141,6 +129,53 @@ def test_outputs_are_those_of_keras(served, protocol, signature, capsys):
 def test_a_broken_image_is_named(served, protocol, capsys):
     assert command(protocol, served, served.files[0], served.broken) == 2
     assert f"image 1 is {served.broken}" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@both_clients
+def test_pixels_of_a_client_are_those_of_the_server(
+    served, protocol, tmp_path, rng
+):
+    """A file of another size and kind, sent as bytes and as pixels."""
+    image = rng.integers(0, 256, (23, 31, 3), np.uint8)
+    file = tmp_path / "color.jpg"
+    file.write_bytes(tf.io.encode_jpeg(image, quality=80).numpy())
+    pixels = pictures.pixels([file], SHAPE)
+    sent = served.ask(protocol, pixels, "serving_default")["logits"]
+    wanted = served.ask(protocol, pictures.read([file]), "serving_bytes")
+    largest = np.abs(wanted["logits"]).max()
+    np.testing.assert_allclose(sent, wanted["logits"], atol=1e-6 * largest)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("verb", "body", "status", "message"),
+    [
+        (":predict", b"{", 400, "Malformed request: JSONDecodeError"),
+        (":predict", b"[]", 400, "Malformed request"),
+        (":predict", b"{}", 400, "KeyError: 'instances'"),
+        (":predict", b'{"instances": [1], "signature_name": "x"}', 400, "'x'"),
+        (
+            ":predict",
+            b'{"instances": [{"b64": "*"}], "signature_name": "serving_bytes"}',
+            400,
+            "Malformed request: Error",
+        ),
+        (":classify", b"{}", 404, "Not found: /v1/models/"),
+        ("", None, 200, '"version": "2"'),
+    ],
+)
+def test_a_malformed_request_is_answered(served, verb, body, status, message):
+    connection = http.client.HTTPConnection("127.0.0.1", served.ports["rest"])
+    method = "GET" if body is None else "POST"
+    connection.request(method, f"/v1/models/{NAME}{verb}", body)
+    response = connection.getresponse()
+    content = response.read().decode()
+    connection.close()
+    assert response.status == status
+    assert message in content
+    if status == 200:
+        assert '"version": "1"' in content
 
 
 def text_of(file):
@@ -161,8 +196,8 @@ def test_versions_and_labels():
 # those of TF Serving's session_bundle_config.proto and monitoring_config.proto.
 def test_batches_and_monitoring():
     lines = text_of("batching.config").splitlines()
-    sizes = [f"allowed_batch_sizes: {size}" for size in requests.BATCH_SIZES]
-    largest = f"max_batch_size {{ value: {requests.BATCH_SIZES[-1]} }}"
+    sizes = [f"allowed_batch_sizes: {size}" for size in examples.BATCH_SIZES]
+    largest = f"max_batch_size {{ value: {examples.BATCH_SIZES[-1]} }}"
     assert lines[:4] == [largest, *sizes]  # None is met unprepared.
     text = " ".join(text_of("monitoring.config").split())
     form = r'prometheus_config \{ enable: true path: "/monitoring/[^"]*" \}'

@@ -218,7 +218,7 @@ def test_an_exported_detector_finds_what_the_trained_one_finds(
     decoder = tf_example_decoder.TfExampleDecoder(include_mask=True)
     image = decoder.decode(record)["image"].numpy()[None]
     folder = tmp_path / "export" / "saved_model"
-    call = "serving_default", {"inputs": image}, False
+    call = "serving_default", {"inputs": image}
     (found,) = standalone.run_standalone(folder, [call])
     (count,) = wanted["num_detections"].numpy()
     assert found["num_detections"] == count > 0

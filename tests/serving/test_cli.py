@@ -1,6 +1,5 @@
 """The command line: `export.py` and `lambdanet-export`."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -8,17 +7,11 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import cli
-from lambdanet_tf import data
 from lambdanet_tf import models
 from lambdanet_tf import serving
-from lambdanet_tf.serving import export
-from lambdanet_tf.serving import formats
-from tests.support.image_sets import write_folder
 from tests.support.serving_run import ARGUMENTS
 from tests.support.serving_run import CLASSES
-from tests.support.serving_run import RUN
 from tests.support.serving_run import answer
-from tests.support.serving_run import card_of
 from tests.support.serving_run import shake
 
 pytestmark = pytest.mark.once
@@ -53,7 +46,7 @@ def flags(folder, **changes):
 def test_a_weights_file_is_exported(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.export(flags(folder)) == 0
-    assert capsys.readouterr().out.count("  same") == 4
+    assert capsys.readouterr().out.count("  same") == 3
     exported = serving.newest_export("exported")
     images = tf.fill((1, 8, 8, 1), 100.0)
     outputs = answer(exported, images=images)
@@ -76,8 +69,8 @@ def test_a_weights_file_is_exported(folder, tmp_path, monkeypatch, capsys):
         (["--weights=net.npz"], "--weights and --model belong together"),
         (["--weights=a", "--model=b", "--run-dir=c"], "either --run-dir or"),
         (["--labels=labels.txt"], "--labels belongs to --weights"),
-        (["--int8"], "--int8 belongs to --tflite"),
-        (["--verify", "--top=3", "--int8"], "Received: --top, --int8."),
+        (["--formats=tflit"], "invalid choice: 'tflit'"),
+        (["--verify", "--top=3", "--formats=onnx"], ": --formats, --top."),
     ],
 )
 def test_what_does_not_fit_leaves_nothing(
@@ -91,34 +84,3 @@ def test_what_does_not_fit_leaves_nothing(
     assert shown.startswith("lambdanet export: ")
     assert message in shown
     assert not [entry for entry in tmp_path.rglob("*") if entry.is_file()]
-
-
-def test_integers_need_the_runs_own_images_and_each_once(tmp_path):
-    name = f"folder:{write_folder(tmp_path, classes=CLASSES)}"
-    images = data.load_images(name, 0.5)
-    recipe = {"data": name, "validation_split": 0.5}
-    run = dataclasses.replace(RUN, recipe=recipe)
-    with pytest.raises(ValueError, match="run, .*: zero, .*=.* with four, one"):
-        export._data_set(run, name)
-    (tmp_path / "one" / "0.png").write_bytes(b"nothing")
-    crop, parts = data.EvaluationCrop((8, 8)), images.parts.values()
-    assert sum(len(export.sample(part, crop, 99)[1]) for part in parts) == 49
-
-
-@pytest.mark.thorough
-def test_integers_are_nearly_as_accurate(finished_run, tmp_path, capsys):
-    command = [f"--run-dir={finished_run.path}", f"--destination={tmp_path}"]
-    assert cli.export([*command, "--tflite", "--int8"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.count("  close") == 1
-    folder = serving.newest_export(tmp_path)
-    test, crop = data.load_images("digits").test, data.EvaluationCrop((8, 8))
-    images, labels = export.sample(test, crop, 512)
-    assert f"accuracy on {len(labels)} test images: Keras" in shown
-    accuracy = {}
-    for name in ("tflite", "tflite_int8"):
-        logits = formats.load(folder, name)(images)["logits"]
-        accuracy[name] = np.mean(logits.argmax(-1) == labels)
-        assert f"{name} {accuracy[name]:.2%}" in shown
-    assert accuracy["tflite"] - accuracy["tflite_int8"] < 0.03
-    assert "int8 chosen by | 256 training images |" in card_of(folder)

@@ -13,13 +13,13 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import data
-from lambdanet_tf.serving import requests
+from lambdanet_tf.serving import examples
 from lambdanet_tf.serving import signatures
 from tests.support.serving_run import SHAPE
 
 pytestmark = pytest.mark.once
 
-GRAY = {"images": np.full((1, *SHAPE), 127, np.uint8)}
+GRAY = np.full((1, *SHAPE), 127, np.uint8)
 
 
 def strings(*values):
@@ -48,7 +48,7 @@ def error_of(session, signature, tensors):
     errors = (tf.errors.OpError, TypeError, ValueError)
     with pytest.raises(errors) as raised:
         session.run(signature, tensors)
-    for name, good in requests.requests_of(GRAY):
+    for name, good in examples.requests_of(GRAY).items():
         outputs = session.run(name, good)
         assert len(next(iter(outputs.values()))) == 1
     return f"{raised.typename}: {raised.value}"
@@ -83,10 +83,6 @@ def test_a_broken_image_is_an_error_that_names_its_index(session, name):
     error = rejected(session, JPEG, BROKEN[name], PNG)
     reason = r"no JPEG or PNG of at most 33554432 pixels, by index.*\[1\]"
     assert re.search(f"(?s)InvalidArgument.*{reason}", error)
-    example = requests.encoded_example(BROKEN[name])
-    good = requests.encoded_example(PNG)
-    tensors = {"inputs": strings(good, good, example)}
-    assert "[2]" in error_of(session, "classify", tensors)
 
 
 @pytest.mark.thorough
@@ -101,9 +97,7 @@ def test_ten_thousand_random_strings(session, rng):
 
 EMPTY = "the batch must hold at least one image"
 DEFAULT = "serving_default"
-EXAMPLES = strings(requests.encoded_example(PNG), b"\xff\xff")
 WRONG = [
-    ("classify", {"inputs": EXAMPLES}, r"\[1\]"),
     (DEFAULT, {"images": np.zeros((0, *SHAPE), np.float32)}, EMPTY),
     ("serving_bytes", {"image_bytes": strings()}, EMPTY),
     (DEFAULT, {"images": np.zeros((1, 8, 7, 3), np.float32)}, ""),

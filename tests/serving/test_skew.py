@@ -104,7 +104,7 @@ def test_files_are_served_as_they_were_evaluated(
     assert len(encoded) == len(labels) == 2 * len(MODES) * len(SIZES)
 
     folder = serving.export_run(run, tmp_path)
-    call = "serving_bytes", {"image_bytes": np.array(encoded, "O")}, False
+    call = "serving_bytes", {"image_bytes": np.array(encoded, "O")}
     [outputs] = verify.run_standalone(folder, [call])
     checks.assert_close(outputs["logits"], logits, 1e-4)
     np.testing.assert_array_equal(outputs["classes"], logits.argmax(-1))

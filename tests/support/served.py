@@ -12,8 +12,6 @@ import tensorflow as tf
 
 from examples.serving.grpc_client import GrpcClient
 from examples.serving.rest_client import RestClient
-from lambdanet_tf.serving import ExportOptions
-from lambdanet_tf.serving.classifier import classifier_of
 from tests.support.serving_run import SHAPE
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -46,7 +44,7 @@ class Served:
             file.write_bytes(tf.io.encode_png(image).numpy())
         self.broken = folder / "broken.jpg"
         self.broken.write_bytes(self.files[0].read_bytes()[:50])
-        head = classifier_of(model, ExportOptions()).dense
+        head = model.layers[-1]
         network = tf.keras.Model(model.inputs, [head.input, head.output])
         outputs = network.predict(self.pixels, verbose=0)
         self.features, self.probabilities = outputs

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lambdanet_tf import models
 from lambdanet_tf import serving
+from lambdanet_tf.runs import WEIGHTS_FILE
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
 
@@ -42,7 +43,7 @@ def write_run(path, **changes):
     shake(model, generator)
     pathlib.Path(path).mkdir(parents=True)
     folder.write(run)
-    folder.write_weights(model)
+    folder.write_bytes(WEIGHTS_FILE, models.weights_as_bytes(model))
     images = generator.uniform(0, 255, (4, *run.arguments["input_shape"]))
     folder.write_examples(images.astype(np.float32), np.arange(4))
     return pathlib.Path(path), model
@@ -60,23 +61,20 @@ def shake(model, generator):
             weight.assign(value + generator.uniform(0.1, 0.4, value.shape))
 
 
-def classifier(units, activation=None, layer=None, loss=None, size=8):
+def classifier(units, activation=None, size=8):
     """Somebody's classifier: a dense layer reads the mean of the pixels."""
     images = tf.keras.Input((size, size, 3))
     x = tf.keras.layers.GlobalAveragePooling2D()(images / 255.0)
     x = tf.keras.layers.Dense(units, activation, bias_initializer="ones")(x)
-    model = tf.keras.Model(images, x if layer is None else layer(x))
-    if loss is not None:
-        model.compile("sgd", loss)
-    return model
+    return tf.keras.Model(images, x)
 
 
-def export(model, base, name="m", examples=None, test_set=None, **options):
+def export(model, base, name="m", examples=None, **options):
     """Exports a model with these options; returns its version folder."""
-    given = {"examples": examples, "test_set": test_set}
-    if options:
-        given["options"] = serving.ExportOptions(**options)
-    return serving.export_model(model, base, name, **given)
+    chosen = serving.ExportOptions(**options)
+    return serving.export_model(
+        model, base, name, options=chosen, examples=examples
+    )
 
 
 def card_of(folder):

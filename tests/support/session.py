@@ -149,7 +149,7 @@ def small_run(tmp_path_factory):
 def small_export(small_run, tmp_path_factory):
     """The export of that run with all that it can have. Do not write to it."""
     options = serving.options_for(
-        RunFolder(small_run[0]).read(), xla=True, formats=("tflite", "onnx")
+        RunFolder(small_run[0]).read(), formats=("tflite", "onnx")
     )
     base = tmp_path_factory.mktemp("exported")
     return serving.export_run(small_run[0], base, options=options)

@@ -25,7 +25,7 @@ def _answers(file, folder, calls):
     ours, tf = _program(file)
     try:
         session = ours["Session"](tf, folder)
-        return [ours["_answer"](session, *call) for call in calls]
+        return [session.run(*call) for call in calls]
     except Exception as error:
         raise RuntimeError(f"{folder} does not run: {error}") from None
 
@@ -41,6 +41,8 @@ class StandaloneProcess:
     def run(self, folder, calls):
         """As `run_standalone`."""
         file = sys.modules["lambdanet_tf.serving.standalone"].__file__
-        # The process has the working folder in which it was started.
-        call = _answers, file, os.path.abspath(folder), list(calls)
+        if "://" not in os.fspath(folder):
+            # The process has the working folder in which it was started.
+            folder = os.path.abspath(folder)
+        call = _answers, file, folder, list(calls)
         return self._pool.submit(*call).result()
