@@ -11,7 +11,6 @@ timm's, each of which may be left out. All heads share a lambda.
 
 import tensorflow as tf
 
-from lambdanet_tf.ops.content import content_lambda
 from lambdanet_tf.ops.content import content_output
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.masks import Masks
@@ -178,15 +177,6 @@ def _group_output(
     """
     if embeddings is not None and geometry is not None and not masks.attention:
         plan = _planned(plan, queries, values, geometry, masks.causal)
-        reads_content = ALGORITHMS[plan.algorithm].reads_content
-        if keys is not None and reads_content and not masks.causal:
-            content = content_lambda(
-                keys, values, normalization, masks.permitted
-            )  # [b, k, v]
-            outputs = position_output(
-                queries, values, embeddings, geometry, plan, content
-            )
-            return outputs, state
     outputs = []
     if keys is not None:
         stride = 1 if geometry is None else geometry.strides[0]

@@ -119,7 +119,7 @@ def test_no_examples_move_no_table(traced, algorithm):
     assert not np.any(gradient(*tensors))
 
 
-CUT, FOURIER = ("lambda_first", "query_first"), ("fourier", "fourier_tpu")
+CUT, FOURIER = ("lambda_first", "query_first"), ("fourier",)
 
 
 # Every size on one map; of other maps one that cuts both of their axes. What
@@ -220,9 +220,7 @@ def test_plans_name_what_they_passed_over():
     assert "28" in str(plan)
 
 
-# Small maps want scores, larger ones frequencies, on a CPU. On a TPU, where
-# arrays are stored in tiles, the batch comes last if it fills them: measured on
-# none, but what docs/tpu_compile.md estimates.
+# Small maps want scores, larger ones frequencies, on a CPU.
 @pytest.mark.parametrize(
     ("line", "arguments", "chosen"),
     [
@@ -231,18 +229,12 @@ def test_plans_name_what_they_passed_over():
         ((64, None, 256), {"device": "cpu", "rank": 1}, "query_first"),
         ((4096, None, 256), {"device": "cpu", "rank": 1}, "fft"),
         ((16384, None, 64), {"device": "gpu", "rank": 1}, "fft"),
-        ((56, 23, 64), {"device": "tpu"}, "fourier_tpu"),
         ((14, 23, 256), {"device": "tpu"}, "query_first"),
-        ((28, 23, 256), {"device": "tpu", "batch": 128}, "fourier_tpu"),
         ((28, 23, 256), {"device": "tpu", "batch": 32}, "query_first"),
     ],
 )
 def test_the_choice_follows_geometry_batch_and_device(line, arguments, chosen):
-    plan = paper_layer_plan(*line, **arguments)
-    assert plan.algorithm == chosen
-    # No other device stores arrays in tiles.
-    tiles = arguments["device"] == "tpu"
-    assert ("fourier_tpu" in considered(plan)) == tiles
+    assert paper_layer_plan(*line, **arguments).algorithm == chosen
 
 
 def test_a_call_plans_for_its_own_batch(monkeypatch):
@@ -282,28 +274,6 @@ def test_where_plans_for_another_device_are_made():
     assert in_replicas_and_a_data_set() == {"cpu"}
 
 
-# What they are now, or None where it is what is chosen.
-@pytest.mark.parametrize(
-    ("name", "rank", "expected"),
-    [
-        ("spectral", 1, None),
-        ("spectral", 2, "fourier"),
-        ("spectral_batch_last", 3, "fourier_tpu"),
-        ("batch_last", 2, None),
-        ("unfolded", 3, None),
-        ("depthwise", 3, None),
-    ],
-)
-def test_layers_of_an_earlier_version_are_loaded(name, rank, expected):
-    """The names of the algorithms that there were."""
-    layer = layers.LambdaLayer(4, num_heads=2, key_dim=3, scope=3)
-    config = {**layer.get_config(), "implementation": name}
-    loaded = layers.LambdaLayer.from_config(config)
-    for each in (layer, loaded):
-        each(tf.zeros([2, *(4, 3, 5)[:rank], 6]))
-    assert loaded.plan.algorithm == (expected or layer.plan.algorithm)
-
-
 def test_every_algorithm_has_a_row_in_the_docs():
     page = pathlib.Path("docs/engine.md").read_text()
     table = page.split("## The algorithms\n")[1].split("\n\n")[0]
@@ -318,7 +288,6 @@ def test_unknown_sizes_leave_what_needs_none():
                 ops.plan_for(None, None, name)
         else:
             assert ops.plan_for(None, None, name) == ops.Plan(name)
-    assert ops.plan_for(None, None, "unfolded") == ops.Plan("conv2d")
 
 
 def test_unknown_names_are_an_error():

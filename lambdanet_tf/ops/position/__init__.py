@@ -12,7 +12,6 @@ to be the fastest.
 import tensorflow as tf
 
 from lambdanet_tf.ops.blocks import Blocks
-from lambdanet_tf.ops.devices import target_device
 from lambdanet_tf.ops.position.convolution import CONV2D
 from lambdanet_tf.ops.position.convolution import DEPTHWISE
 from lambdanet_tf.ops.position.einsum import EINSUM
@@ -20,8 +19,6 @@ from lambdanet_tf.ops.position.fft import FFT
 from lambdanet_tf.ops.position.fourier import FOURIER
 from lambdanet_tf.ops.position.products import LAMBDA_FIRST
 from lambdanet_tf.ops.position.products import QUERY_FIRST
-from lambdanet_tf.ops.position.tpu import FOURIER_TPU
-from lambdanet_tf.ops.precision import accumulation_dtype
 from lambdanet_tf.ops.precision import factor_dtype
 
 ALGORITHMS = {
@@ -30,13 +27,12 @@ ALGORITHMS = {
     "query_first": QUERY_FIRST,
     "fourier": FOURIER,
     "fft": FFT,
-    "fourier_tpu": FOURIER_TPU,
     "conv2d": CONV2D,
     "depthwise": DEPTHWISE,
 }
 
 
-def position_output(queries, values, embeddings, geometry, plan, content=None):
+def position_output(queries, values, embeddings, geometry, plan):
     """Computes what the queries read from their position lambdas.
 
     Sums over positions run in float32 or wider.
@@ -49,22 +45,16 @@ def position_output(queries, values, embeddings, geometry, plan, content=None):
             intra_depth)`, entry `center + (m - n)` per axis.
         geometry: a `Geometry`.
         plan: a `Plan`.
-        content: None, or for an algorithm that `reads_content` a content
-            lambda `(batch, key_dim, value_dim)` that is read as well.
 
     Returns:
         `(batch, n, heads, value_dim)`.
     """
     algorithm, dtype = ALGORITHMS[plan.algorithm], values.dtype
     inner = factor_dtype(dtype)
-    if target_device() in algorithm.widened:
-        inner = accumulation_dtype(dtype)
     queries, values = tf.cast(queries, inner), tf.cast(values, inner)
     shape = [-1, *geometry.context, *values.shape[-2:]]
     arguments = [queries, tf.reshape(values, shape), geometry.crop(embeddings)]
     arguments.append(
         Blocks.of(geometry, plan.sizes) if algorithm.blocked else geometry
     )
-    if content is not None:
-        arguments.append(tf.cast(content, inner))
     return tf.cast(algorithm.run(*arguments), dtype)

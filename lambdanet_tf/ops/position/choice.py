@@ -18,13 +18,6 @@ _MAX_SLOWDOWN = 3  # of an algorithm that fits, compared with the fastest
 # Bytes; smaller blocks have smaller tables, which are held at every size of
 # the batch.
 _HUGE_TABLE = 396 * 2**20
-# Names of earlier versions, which saved layers have, and what they mean now.
-_FORMER_NAMES = {
-    "batch_last": "auto",
-    "spectral": "fourier",
-    "spectral_batch_last": "fourier_tpu",
-    "unfolded": "auto",
-}
 
 
 def implementations(rank=None):
@@ -49,24 +42,14 @@ def implementations(rank=None):
 
 
 def implementation_name(name):
-    """Returns the present name of an implementation.
+    """Returns the name of an implementation.
 
     Args:
-        name: one of `implementations()`, or a name of an earlier version.
-
-    Returns:
-        One of `implementations()`.
+        name: one of `implementations()`.
 
     Raises:
-        ValueError: if it was never the name of one.
-
-    Examples:
-        >>> implementation_name("einsum")
-        'einsum'
+        ValueError: if it is none.
     """
-    former = isinstance(name, str) and name in _FORMER_NAMES
-    if former and name not in ALGORITHMS:
-        return _FORMER_NAMES[name]
     return one_of("implementation", name, implementations())
 
 

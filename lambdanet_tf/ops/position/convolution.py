@@ -16,6 +16,7 @@ from lambdanet_tf.ops.geometry import dilated
 from lambdanet_tf.ops.geometry import fitted
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.position.cost import Algorithm
+from lambdanet_tf.ops.precision import accumulation_dtype
 
 # What a convolution takes in addition to its products, for each axis.
 _AXIS_LAUNCHES = 2
@@ -52,10 +53,13 @@ def conv2d(queries, values, table, geometry):
 def depthwise(queries, values, table, geometry):
     """A depthwise convolution: the table tiled over the value channels.
 
-    Args and returns as in `Algorithm.run`, for sequences and images.
+    Half precisions are computed in float32: not every device adds them up in
+    it here. Args and returns as in `Algorithm.run`, for sequences and images.
 
     Cost: as `conv2d`.
     """
+    dtype = values.dtype
+    values = tf.cast(values, accumulation_dtype(dtype))
     value_dim, intra, key_dim = *values.shape[-2:], table.shape[-2]
     values = tf.reshape(
         values, [-1, *geometry.context, value_dim * intra]
@@ -71,6 +75,7 @@ def depthwise(queries, values, table, geometry):
     lambdas = tf.reshape(lambdas, [-1, value_dim, intra * key_dim])
     queries = tf.tile(queries, [1, 1, 1, intra])  # [b, n, h, u * k]
     queries = tf.reshape(queries, [-1, heads, intra * key_dim])
+    lambdas = tf.cast(lambdas, dtype)
     outputs = tf.matmul(queries, lambdas, transpose_b=True)
     return tf.reshape(outputs, [-1, positions, heads, value_dim])
 
@@ -162,5 +167,4 @@ DEPTHWISE = Algorithm(
     costs=_depthwise_costs,
     needs_static=False,
     ranks=(1, 2),
-    widened=("gpu", "tpu"),
 )
