@@ -73,8 +73,8 @@ def computed(geometry, arrays, implementation):
     q, v, table, g = arrays
     with tf.GradientTape() as tape:
         tape.watch([q, v, table])
-        output = ops.lambda_output(
-            q, None, v[:, :, None], table, geometry, implementation
+        output, _ = ops.lambda_output(
+            q, None, v, table, geometry, implementation
         )
     by_q, by_v, by_table = tape.gradient(
         output, [q, v, table], output_gradients=g

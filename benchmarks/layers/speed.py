@@ -177,7 +177,7 @@ def time_line(line, options):
             }
         found[phase] = {
             "plan": str(plan),
-            "operations": plan.operations * line.batch,
+            "operations": plan.operations,
             "seconds": timing.turns(chosen, options.seconds),
         }
     child = "benchmarks.layers.speed:memory"

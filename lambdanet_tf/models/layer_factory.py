@@ -9,6 +9,7 @@ from lambdanet_tf import ops
 from lambdanet_tf import specs
 from lambdanet_tf.arguments import boolean
 from lambdanet_tf.arguments import fraction
+from lambdanet_tf.arguments import one_of
 from lambdanet_tf.layers import BatchNormalization
 from lambdanet_tf.layers.grids import check_channels_last
 from lambdanet_tf.layers.randomness import Initializers
@@ -40,7 +41,7 @@ class LayerFactory:
     def __post_init__(self):
         fraction("norm_momentum", self.norm_momentum)
         boolean("use_sync_bn", self.use_sync_bn)
-        ops.implementation_name(self.implementation)
+        one_of("implementation", self.implementation, ops.implementations())
         tf.keras.activations.get(self.spec.activation)
         check_channels_last((None, None, None, None))
 

@@ -24,23 +24,19 @@ from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.geometry import valid_axis
 from lambdanet_tf.ops.keys import KEY_NORMALIZATIONS
 from lambdanet_tf.ops.lambdas import lambda_output
-from lambdanet_tf.ops.lambdas import lambda_step
 from lambdanet_tf.ops.masks import Masks
-from lambdanet_tf.ops.masks import finite_padding
-from lambdanet_tf.ops.masks import is_shared
+from lambdanet_tf.ops.masks import check_attention_mask
 from lambdanet_tf.ops.masks import padding_mask
-from lambdanet_tf.ops.masks import propagate_nan
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.pairs import relative_index
-from lambdanet_tf.ops.position import ALGORITHMS
-from lambdanet_tf.ops.position.choice import TYPICAL_BATCH
-from lambdanet_tf.ops.position.choice import best_plan
-from lambdanet_tf.ops.position.choice import candidates
-from lambdanet_tf.ops.position.choice import implementation_name
-from lambdanet_tf.ops.position.choice import implementations
-from lambdanet_tf.ops.position.choice import plan_for
-from lambdanet_tf.ops.position.cost import Dims
-from lambdanet_tf.ops.position.cost import Plan
+from lambdanet_tf.ops.position.plan import ALGORITHMS
+from lambdanet_tf.ops.position.plan import TYPICAL_BATCH
+from lambdanet_tf.ops.position.plan import Dims
+from lambdanet_tf.ops.position.plan import Plan
+from lambdanet_tf.ops.position.plan import best_plan
+from lambdanet_tf.ops.position.plan import candidates
+from lambdanet_tf.ops.position.plan import implementations
+from lambdanet_tf.ops.position.plan import plan_for
 from lambdanet_tf.ops.precision import accumulation_dtype
 from lambdanet_tf.ops.reading import Reading
 
@@ -59,20 +55,16 @@ __all__ = [
     "candidates",
     "causal_axis",
     "center_of",
+    "check_attention_mask",
     "content_lambda",
     "content_state_spec",
-    "finite_padding",
-    "implementation_name",
     "implementations",
     "initial_state",
-    "is_shared",
     "lambda_output",
-    "lambda_step",
     "padding_mask",
     "pair_embeddings",
     "plan_for",
     "planning_for",
-    "propagate_nan",
     "relative_attention",
     "relative_index",
     "same_axis",

@@ -19,9 +19,6 @@ from lambdanet_tf.ops.geometry import fitted
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.geometry import sliced
 
-# What the runtime of TFLite transposes, however short the axes are.
-_MAX_AXES = 6
-
 
 @dataclasses.dataclass(frozen=True)
 class BlockedAxis:
@@ -127,35 +124,52 @@ class Blocks:
         return math.prod(self.inner.context)
 
     def windows(self, values):
-        """`(batch, *context, *rest)`: (blocks, context of one) per axis."""
+        """Cuts `(batch, *context, c)` to (blocks, context of one) per axis."""
         for index, blocked in enumerate(self.axes):
             values = _windows(values, 1 + 2 * index, blocked)
         return values
 
     def query_blocks(self, queries):
-        """`(batch, n, *rest)` -> `(batch, blocks, queries of one, *rest)`."""
+        """Cuts `(batch, n, ...)` to `(batch, blocks, queries of one, ...)`."""
         rest = queries.shape[2:]
-        queries = self._blocks_first(self.cut_queries(queries), self.sizes)
-        shape = [-1, math.prod(self.counts), self.queries]
-        return tf.reshape(queries, [*shape, *rest])
+        queries = tf.reshape(queries, [-1, *self.grid, math.prod(rest)])
+        fills = [b.count * b.size - b.axis.queries for b in self.axes]
+        if any(not isinstance(fill, int) or fill for fill in fills):
+            pads = [(0, 0), *((0, fill) for fill in fills), (0, 0)]
+            queries = tf.pad(queries, pads)
+        queries = self._blocks_first(queries, self.sizes)
+        shape = [-1, math.prod(self.counts), self.queries, *rest]
+        return tf.reshape(queries, shape)
 
     def context_blocks(self, values):
-        """`(batch, *context, *rest)` -> `(batch, blocks, context, *rest)`."""
+        """Cuts `(batch, *context, ...)` to `(batch, blocks, context, ...)`."""
         rest = values.shape[1 + self.rank :]
+        context = [blocked.axis.context for blocked in self.axes]
+        values = tf.reshape(values, [-1, *context, math.prod(rest)])
         values = self._blocks_first(self.windows(values), self.inner.context)
-        shape = [-1, math.prod(self.counts), self.context]
-        return tf.reshape(values, [*shape, *rest])
+        shape = [-1, math.prod(self.counts), self.context, *rest]
+        return tf.reshape(values, shape)
 
     def joined(self, outputs):
-        """The inverse of `query_blocks`."""
+        """Returns the inverse of `query_blocks`."""
         rest, rank = outputs.shape[3:], self.rank
-        shape = [-1, *self.counts, *self.sizes, *rest]
+        channels = math.prod(rest)
+        shape = [-1, *self.counts, *self.sizes, channels]
+        pairs = [i for axis in range(1, 1 + rank) for i in (axis, axis + rank)]
         outputs = tf.reshape(outputs, shape)
         if rank > 1:
-            pairs = [i for a in range(rank) for i in (1 + a, 1 + rank + a)]
-            rest = range(2 * rank + 1, len(outputs.shape))
-            outputs = transpose(outputs, [0, *pairs, *rest], shape)
-        return self.join_queries(outputs)
+            outputs = tf.transpose(outputs, [0, *pairs, 2 * rank + 1])
+        whole = [blocked.count * blocked.size for blocked in self.axes]
+        outputs = tf.reshape(outputs, [-1, *whole, channels])
+        if not all(
+            blocked.axis.is_static and size == n
+            for blocked, size, n in zip(
+                self.axes, whole, self.grid, strict=True
+            )
+        ):
+            sizes = [-1, *self.grid, channels]
+            outputs = sliced(outputs, [0] * len(sizes), sizes)
+        return tf.reshape(outputs, [-1, math.prod(self.grid), *rest])
 
     def apply(self, queries, lambdas):
         """Applies the lambdas of blocks to the queries.
@@ -172,52 +186,28 @@ class Blocks:
         return self.joined(tf.reshape(outputs, shape))
 
     def _blocks_first(self, x, sizes):
-        """`(b, (count, size) per axis, ...)` -> `(b, counts, sizes, ...)`."""
-        rank = self.rank
-        if rank == 1:
-            return x
-        rest = range(2 * rank + 1, len(x.shape))
-        order = [0, *range(1, 2 * rank, 2), *range(2, 2 * rank + 1, 2), *rest]
-        return transpose(x, order, self.cut_shape(sizes, x.shape[rest.start :]))
-
-    def cut_shape(self, sizes, rest):
-        """The shape `(-1, (count, size) per axis, *rest)`, as a list."""
+        """Moves the counts of `(b, (count, size) per axis, c)` to the front."""
         pairs = zip(self.counts, sizes, strict=True)
-        return [-1, *itertools.chain(*pairs), *rest]
-
-    def _flat(self, rest):
-        """Axes that may be padded: the runtime of TFLite knows five in all."""
-        return rest if self.rank < 3 else (math.prod(rest),)
-
-    def cut_queries(self, queries):
-        """`(batch, n, ...)` -> `(batch, count, size, ..., *rest)` per axis."""
-        rest = queries.shape[2:]
-        flat = self._flat(rest)
-        queries = tf.reshape(queries, [-1, *self.grid, *flat])
-        fills = [b.count * b.size - b.axis.queries for b in self.axes]
-        if any(not isinstance(fill, int) or fill for fill in fills):
-            pads = [(0, 0), *((0, f) for f in fills)] + [(0, 0)] * len(flat)
-            queries = tf.pad(queries, pads)
-        return tf.reshape(queries, self.cut_shape(self.sizes, rest))
-
-    def join_queries(self, outputs):
-        """The inverse of `cut_queries`."""
-        rest = outputs.shape[1 + 2 * self.rank :]
-        whole = [b.count * b.size for b in self.axes]
-        flat = self._flat(rest)
-        outputs = tf.reshape(outputs, [-1, *whole, *flat])
-        if not all(
-            b.axis.is_static and size == n
-            for b, size, n in zip(self.axes, whole, self.grid, strict=True)
-        ):
-            sizes = [-1, *self.grid, *flat]
-            outputs = sliced(outputs, [0] * len(sizes), sizes)
-        return tf.reshape(outputs, [-1, math.prod(self.grid), *rest])
+        x = tf.reshape(x, [-1, *itertools.chain(*pairs), x.shape[-1]])
+        last = 2 * self.rank + 1
+        if self.rank == 1:
+            return x
+        return tf.transpose(
+            x, [0, *range(1, last, 2), *range(2, last + 1, 2), last]
+        )
 
 
-def block_choices(geometry):
-    """Yields the `Blocks` of a static geometry that are worth considering."""
-    for sizes in itertools.product(*map(_block_sizes, geometry.queries)):
+def block_choices(geometry, first_whole=False):
+    """Yields the `Blocks` of a static geometry that are worth considering.
+
+    Args:
+        geometry: a static `Geometry`.
+        first_whole: bool. Whether the first axis is one block.
+    """
+    choices = [_block_sizes(queries) for queries in geometry.queries]
+    if first_whole:
+        choices[0] = [geometry.queries[0]]
+    for sizes in itertools.product(*choices):
         yield Blocks.of(geometry, sizes)
 
 
@@ -270,40 +260,9 @@ def apply_each(queries, lambdas):
     return tf.matmul(queries, tf.reshape(lambdas, [-1, *lambdas.shape[-2:]]))
 
 
-def transpose(x, order, sizes=None):
-    """Transposes, with the axes that stay neighbors merged into one.
-
-    Args:
-        x: tensor.
-        order: list of int. Which axis of x each axis of the result is.
-        sizes: list of the sizes of x, the first one may be -1; None for those
-            of its own shape. To give where others are not static: ONNX
-            converters write wrong files for a shape that is read off a
-            reshaped tensor and used to reshape it again.
-
-    Returns:
-        As `tf.transpose(x, order)`.
-    """
-    if len(order) <= _MAX_AXES:
-        return tf.transpose(x, order)
-    sizes = list(sizes or (size(x, axis) for axis in range(len(order))))
-    if not isinstance(sizes[0], int):
-        sizes[0] = -1
-    # An axis of size 1 is nobody's neighbor.
-    long = [i for i in order if not isinstance(sizes[i], int) or sizes[i] != 1]
-    place = {axis: index for index, axis in enumerate(sorted(long))}
-    runs = []  # of the axes of x that stay neighbors, in the new order
-    for axis in long:
-        if runs and place[axis] == place[runs[-1][-1]] + 1:
-            runs[-1].append(axis)
-        else:
-            runs.append([axis])
-    given = sorted(runs)
-    merged = [
-        -1
-        if run[0] == 0 and sizes[0] == -1
-        else math.prod(sizes[axis] for axis in run)
-        for run in given
-    ]
-    x = tf.transpose(tf.reshape(x, merged), [given.index(run) for run in runs])
-    return tf.reshape(x, [sizes[axis] for axis in order])
+def intra_first(values):
+    """Merges the last axes `(value_dim, intra_depth)`, the latter first."""
+    if values.shape[-1] > 1:
+        values = tf.einsum("...vu->...uv", values)
+    sizes = [size(values, axis) for axis in range(len(values.shape) - 2)]
+    return tf.reshape(values, [*sizes, math.prod(values.shape[-2:])])

@@ -10,99 +10,49 @@ import tensorflow as tf
 from lambdanet_tf.arguments import one_of
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Device:
-    """What a device is good at, in float32.
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """What a device reaches in float32.
 
     Attributes:
-        name: key of `DEVICES`, also of a row whose rates were changed.
         flops: operations per second of a large matrix product.
         inner: inner length at which a product runs at half that rate.
         bandwidth: bytes per second of reading and writing intermediates.
-        gathering: the same of the table of all pairs of a block.
+        launch: seconds that a small operation takes, whatever its size.
+        training: how much longer moving takes with the gradients.
         convolution: rate of a convolution, as a share of `flops`; above 1
             where the products with padding, which count here, are skipped.
         convolution_training: the same with its gradients.
         convolution_inner: products of an output number at which a convolution
             runs at half of these rates.
-        launch: seconds that a small operation takes, whatever its size.
-        training: how much longer moving takes with the gradients.
         fourier: operations per second of fast Fourier transforms; 0 where
             there are none.
-        memory: bytes that a position part should stay below; beyond, a
-            plan that needs less is taken, if it is not much slower.
-        lanes: the last axis of an intermediate is stored in multiples of this
-            many numbers.
     """
 
-    name: str
     flops: float
     inner: float
     bandwidth: float
-    gathering: float
+    launch: float
+    training: float
     convolution: float
     convolution_training: float
     convolution_inner: float
-    launch: float
-    training: float
     fourier: float
-    memory: float
-    lanes: int = 1
 
 
-# Fitted to layers drawn at random (`benchmarks.layers.regret`).
-_CPU = Device(
-    name="cpu",
-    flops=1.4e11,
-    inner=4.1,
-    bandwidth=1e10,
-    gathering=8.7e9,
-    convolution=1.25,
-    convolution_training=0.22,
-    convolution_inner=52,
-    launch=1.1e-5,
-    training=2.6,
-    fourier=1.4e10,
-    memory=2**32,
-)
-# From the vendors' figures of an H200, not measured here.
-_GPU = Device(
-    name="gpu",
-    flops=4e13,
-    inner=64,
-    bandwidth=4e12,
-    gathering=4e12,
-    convolution=0.3,
-    convolution_training=0.3,
-    convolution_inner=0,
-    launch=8e-6,
-    training=3.0,
-    fourier=1e12,
-    memory=2**34,
-)
-# Fitted to what the compiler of v3 expects of layers drawn at random, in
-# bfloat16 (`benchmarks.tpu.choices`); never measured.
-_TPU = Device(
-    name="tpu",
-    flops=3e13,
-    inner=64,
-    bandwidth=4.5e11,
-    gathering=2.8e12,
-    convolution=0.3,
-    convolution_training=0.3,
-    convolution_inner=0,
-    launch=4e-6,
-    training=2.0,
-    fourier=1e11,
-    memory=2**34,
-    lanes=128,
-)
-# Files of TFLite and ONNX, which have no fast Fourier transforms.
-_PORTABLE = dataclasses.replace(_CPU, name="portable", fourier=0.0)
-DEVICES = {device.name: device for device in (_CPU, _GPU, _TPU, _PORTABLE)}
+# That of CPUs was fitted to layers drawn at random, with their measured times
+# (`benchmarks.layers.regret`), that of TPUs to what the compiler of v3 expects
+# in bfloat16; that of GPUs is the vendor's, of an H200. "portable" is for files
+# of TFLite and ONNX, which have no fast Fourier transforms.
+DEVICES = {
+    "cpu": Rates(1.4e11, 4.1, 1e10, 1.1e-5, 2.6, 1.25, 0.22, 52, 1.4e10),
+    "gpu": Rates(4e13, 64, 4e12, 8e-6, 3.0, 0.3, 0.3, 0, 1e12),
+    "tpu": Rates(1e13, 16, 4.5e11, 4e-6, 1.0, 0.3, 0.3, 0, 1e11),
+    "portable": Rates(1.4e11, 4.1, 1e10, 1.1e-5, 2.6, 1.25, 0.22, 52, 0),
+}
 
-# What `planning_for` says in a thread, innermost last; also by the graph that
-# is outermost there.
+# The devices of `planning_for` in a thread, innermost last; also by the graph
+# that is outermost there.
 _targets = threading.local()
 _targets_of_graph = weakref.WeakKeyDictionary()
 

@@ -93,7 +93,8 @@ class ExportOptions:
             one_of("formats", name, FORMATS)
         one_of("device", self.device, lambdanet_tf.ops.DEVICES)
         if self.implementation is not None:
-            lambdanet_tf.ops.implementation_name(self.implementation)
+            names = lambdanet_tf.ops.implementations()
+            one_of("implementation", self.implementation, names)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from benchmarks import records
+from benchmarks import timing
 from lambdanet_tf import layers
 from lambdanet_tf import ops
 from lambdanet_tf.analysis.traced_flops import operation_flops
@@ -167,11 +169,6 @@ def paper_layer_plan(size, scope, filters, rank=2, **arguments):
     return ops.plan_for(geometry, dims, **arguments)
 
 
-def considered(plan):
-    """The names of the algorithms, the chosen one first."""
-    return [plan.algorithm, *(other.algorithm for other in plan.alternatives)]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("implementation", ops.implementations())
@@ -181,14 +178,14 @@ def test_plans_count_what_is_executed(implementation, depth):
         if implementation == "depthwise" and axes[0].stride > 1:
             continue  # TensorFlow knows equal strides alone, and drops others.
         geometry = ops.Geometry.of(axes)
-        plan = ops.plan_for(geometry, dims, implementation, device="cpu")
+        given = {"device": "cpu", "batch": 2}
+        plan = ops.plan_for(geometry, dims, implementation, **given)
         shapes = [x.shape for x in random_tensors(axes, dims)]
         with tf.Graph().as_default() as graph:
             tensors = [tf.compat.v1.placeholder(tf.float32, x) for x in shapes]
             position(axes, plan)(*tensors)
         executed = sum(map(operation_flops, graph.get_operations()))
-        planned = 2 * plan.operations + plan.table_operations
-        assert executed == planned, name
+        assert executed == plan.operations, name
 
 
 @pytest.mark.parametrize("implementation", ["auto", "lambda_first"])
@@ -210,14 +207,6 @@ def test_a_global_sequence_of_4096_positions(causal, implementation, rng):
         query = (x[0, now] @ weights["query"]).reshape(heads, keys)
         expected = (query @ (content + position)).reshape(-1)
         checks.assert_close(output[0, now], expected, 1e-5)
-
-
-def test_plans_name_what_they_passed_over():
-    plan = paper_layer_plan(28, 23, 128, device="cpu")
-    assert len({*considered(plan)}) == 4
-    seconds = [plan.seconds, *(other.seconds for other in plan.alternatives)]
-    assert seconds == sorted(seconds)
-    assert "28" in str(plan)
 
 
 # Small maps want scores, larger ones frequencies, on a CPU.
@@ -298,11 +287,46 @@ def test_unknown_names_are_an_error():
 
 
 def test_auto_takes_a_plan_that_fits():
-    """A global map of 256x256 needed 6 GB for a training step of one image."""
+    """All pairs of a global map of 256x256 would be 4 billion."""
     geometry = ops.Geometry.of([ops.same_axis(256, 511)] * 2)
-    dims, device = ops.Dims(4, 16, 16), ops.DEVICES["cpu"]
+    dims = ops.Dims(4, 16, 16)
     plan = ops.plan_for(geometry, dims, device="cpu", batch=1)
-    assert plan.memory + plan.table_memory <= device.memory
-    roomy = dataclasses.replace(device, memory=math.inf)
-    fastest = ops.best_plan(geometry, dims, "fourier", roomy, batch=1)
-    assert fastest.memory + fastest.table_memory > device.memory
+    algorithm = ops.ALGORITHMS[plan.algorithm]
+    place = dict(algorithm.plans(geometry))[plan.sizes]
+    assert algorithm.work(place, dims, 1).largest <= 2**28
+
+
+def regret(row):
+    """The time of the choice over that of the fastest algorithm."""
+    layer = row["layer"]
+    taps = [layer["scope"] or 2 * size - 1 for size in layer["grid"]]
+    axes = map(ops.same_axis, layer["grid"], taps)
+    if layer["causal"]:
+        axes = [ops.causal_axis(layer["grid"][0], taps[0] // 2 + 1)]
+    heads, depth = layer["num_heads"], layer["intra_depth"]
+    dims = ops.Dims(heads, layer["key_dim"], layer["filters"] // heads, depth)
+    seconds = {x: timing.median(y) for x, y in row["seconds"].items()}
+    timed = ops.candidates("cpu", len(layer["grid"]))
+    timed = tuple(name for name in timed if name in seconds)
+    plan = ops.best_plan(
+        ops.Geometry.of(axes),
+        dims,
+        timed,
+        ops.DEVICES["cpu"],
+        row["case"]["phase"] == "training",
+        layer["batch"],
+    )
+    return seconds[plan.algorithm] / min(seconds.values())
+
+
+def test_the_planner_chooses_well():
+    """On layers drawn at random, to which nothing was fitted."""
+    for phase in ("forward", "training"):
+        found = [
+            regret(row)
+            for row in records.latest("regret")
+            if row["case"]["draw"] > 10 and row["case"]["phase"] == phase
+        ]
+        assert len(found) == 60
+        assert np.mean(found) <= 1.04
+        assert max(found) <= 1.6

@@ -5,34 +5,23 @@
 
 is one trilinear form: every algorithm computes the same function, and they
 differ by up to a hundred times in what that costs, depending on the geometry.
-A file holds an algorithm and its cost; `choice` takes the one that is expected
-to be the fastest.
+A file holds an algorithm; `plan` takes the one that is expected to be the
+fastest.
 """
 
 import tensorflow as tf
 
 from lambdanet_tf.ops.blocks import Blocks
-from lambdanet_tf.ops.position.convolution import CONV2D
-from lambdanet_tf.ops.position.convolution import DEPTHWISE
-from lambdanet_tf.ops.position.einsum import EINSUM
-from lambdanet_tf.ops.position.fft import FFT
-from lambdanet_tf.ops.position.fourier import FOURIER
-from lambdanet_tf.ops.position.products import LAMBDA_FIRST
-from lambdanet_tf.ops.position.products import QUERY_FIRST
+from lambdanet_tf.ops.position.plan import ALGORITHMS
+from lambdanet_tf.ops.position.plan import Dims
+from lambdanet_tf.ops.position.plan import Plan
+from lambdanet_tf.ops.position.plan import plan_for
 from lambdanet_tf.ops.precision import factor_dtype
 
-ALGORITHMS = {
-    "einsum": EINSUM,
-    "lambda_first": LAMBDA_FIRST,
-    "query_first": QUERY_FIRST,
-    "fourier": FOURIER,
-    "fft": FFT,
-    "conv2d": CONV2D,
-    "depthwise": DEPTHWISE,
-}
 
-
-def position_output(queries, values, embeddings, geometry, plan):
+def position_output(
+    queries, values, embeddings, geometry, plan="auto", causal=False
+):
     """Computes what the queries read from their position lambdas.
 
     Sums over positions run in float32 or wider.
@@ -40,21 +29,29 @@ def position_output(queries, values, embeddings, geometry, plan):
     Args:
         queries: `(batch, n, heads, key_dim)`, query positions flattened
             row-major.
-        values: `(batch, m, value_dim, intra_depth)`, likewise.
+        values: `(batch, m, value_dim, intra_depth)`, positions too.
         embeddings: the table of relative positions, `(*entries, key_dim,
             intra_depth)`, entry `center + (m - n)` per axis.
         geometry: a `Geometry`.
-        plan: a `Plan`.
+        plan: a `Plan`, or one of `implementations()`.
+        causal: bool. Whether what comes later may change no bit of an output.
 
     Returns:
         `(batch, n, heads, value_dim)`.
     """
+    dims = Dims(*queries.shape[-2:], *values.shape[-2:])
+    if not isinstance(plan, Plan):
+        plan = plan_for(geometry, dims, plan, batch=values.shape[0])
     algorithm, dtype = ALGORITHMS[plan.algorithm], values.dtype
+    if causal and not geometry.is_causal and algorithm.mixes_positions:
+        # The next positions of a sequence, among those that were kept.
+        plan = plan_for(geometry, dims, "query_first", batch=values.shape[0])
+        algorithm = ALGORITHMS[plan.algorithm]
     inner = factor_dtype(dtype)
     queries, values = tf.cast(queries, inner), tf.cast(values, inner)
-    shape = [-1, *geometry.context, *values.shape[-2:]]
-    arguments = [queries, tf.reshape(values, shape), geometry.crop(embeddings)]
-    arguments.append(
-        Blocks.of(geometry, plan.sizes) if algorithm.blocked else geometry
-    )
-    return tf.cast(algorithm.run(*arguments), dtype)
+    values = tf.reshape(values, [-1, *geometry.context, *values.shape[-2:]])
+    place = geometry
+    if algorithm.blocks is not None:
+        place = Blocks.of(geometry, plan.sizes)
+    table = geometry.crop(embeddings)
+    return tf.cast(algorithm.run(queries, values, table, place), dtype)

@@ -5,9 +5,7 @@ position lambdas are a convolution of the values whose kernel is the table
 (section 3.2 of the paper). These algorithms need no static spatial size.
 """
 
-import dataclasses
 import itertools
-import math
 
 import tensorflow as tf
 
@@ -15,17 +13,13 @@ from lambdanet_tf.ops.blocks import apply_each
 from lambdanet_tf.ops.geometry import dilated
 from lambdanet_tf.ops.geometry import fitted
 from lambdanet_tf.ops.geometry import size
-from lambdanet_tf.ops.position.cost import Algorithm
 from lambdanet_tf.ops.precision import accumulation_dtype
-
-# What a convolution takes in addition to its products, for each axis.
-_AXIS_LAUNCHES = 2
 
 
 def conv2d(queries, values, table, geometry):
     """A convolution of the context's rank, value depth folded into the batch.
 
-    Args and returns as in `Algorithm.run`.
+    Args and returns as in `plan.Algorithm.run`.
 
     Cost: 2 b n r k u v + 2 b n h k v operations for r taps; intermediate
     b n k v.
@@ -54,7 +48,8 @@ def depthwise(queries, values, table, geometry):
     """A depthwise convolution: the table tiled over the value channels.
 
     Half precisions are computed in float32: not every device adds them up in
-    it here. Args and returns as in `Algorithm.run`, for sequences and images.
+    it here. Args and returns as in `plan.Algorithm.run`, for sequences and
+    images.
 
     Cost: as `conv2d`.
     """
@@ -107,9 +102,8 @@ def _depthwise_convolution(values, kernel, strides):
         values, kernel = values[:, None], kernel[None]
         lambdas = _depthwise_convolution(values, kernel, (1, *strides))
         return lambdas[:, 0]
-    examples = size(values, 0)
-    if tf.is_tensor(examples) or not examples:
-        kernel = _unmoved_by_nothing(kernel, examples)
+    # Of no examples the gradient would be what memory held before.
+    kernel = tf.where(size(values, 0) > 0, kernel, tf.zeros_like(kernel))
     # Only equal strides are known.
     step = strides[0] if strides[0] == strides[1] else 1
     lambdas = tf.nn.depthwise_conv2d(
@@ -118,53 +112,3 @@ def _depthwise_convolution(values, kernel, strides):
     if strides[0] != strides[1]:
         lambdas = lambdas[:, :: strides[0], :: strides[1]]
     return lambdas
-
-
-@tf.custom_gradient
-def _unmoved_by_nothing(kernel, examples):
-    """A kernel with the gradient zero where there are no examples.
-
-    TensorFlow's depthwise convolution leaves it as memory was before.
-    """
-
-    def gradient(upstream):
-        return tf.where(examples > 0, upstream, tf.zeros_like(upstream)), None
-
-    return tf.identity(kernel), gradient
-
-
-def _conv2d_costs(geometry, dims, new_cost):
-    yield _plan(geometry, dims, new_cost(), copies=1)
-
-
-def _depthwise_costs(geometry, dims, new_cost):
-    yield _plan(geometry, dims, new_cost(), copies=dims.intra_depth)
-
-
-def _plan(geometry, dims, cost, copies):
-    h, k, v, u = dataclasses.astuple(dims)
-    n, device = math.prod(geometry.queries), cost.device
-    taps = math.prod(axis.span for axis in geometry.axes)
-    share = device.convolution_training if cost.training else device.convolution
-    share *= taps * u / (taps * u + device.convolution_inner)
-    cost.product(n * v, taps * u, k, share)
-    cost.product(n * h * copies, k, v)
-    cost.move(n * k * v * copies, 6)
-    cost.launch(_AXIS_LAUNCHES * geometry.rank)
-    cost.hold(n * k * v * copies, 2, 4)
-    return cost.plan((), n * k * v * copies)
-
-
-CONV2D = Algorithm(
-    run=conv2d,
-    costs=_conv2d_costs,
-    needs_static=False,
-    devices=("cpu", "gpu", "tpu", "portable"),
-)
-# By name alone: hardly faster than `conv2d` anywhere, and often slower.
-DEPTHWISE = Algorithm(
-    run=depthwise,
-    costs=_depthwise_costs,
-    needs_static=False,
-    ranks=(1, 2),
-)

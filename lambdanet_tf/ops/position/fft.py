@@ -6,7 +6,6 @@ transform that holds nothing of the future, and a leaf reads itself as pairs.
 """
 
 import dataclasses
-import math
 
 import tensorflow as tf
 
@@ -15,7 +14,6 @@ from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.geometry import dilated
 from lambdanet_tf.ops.geometry import fitted
 from lambdanet_tf.ops.pairs import pair_embeddings
-from lambdanet_tf.ops.position.cost import Algorithm
 from lambdanet_tf.ops.precision import accumulation_dtype
 
 LEAF = 256  # queries of the smallest part of a causal sequence
@@ -145,38 +143,3 @@ def _leaf_lambdas(values, table, axis):
     lambdas = tf.reshape(lambdas, [*shape, key_dim, inner.queries])
     lambdas = tf.transpose(lambdas, [0, 3, 1, 2, 4])  # [b, k, v, x, t]
     return tf.reshape(lambdas, [shape[0], key_dim, shape[1], -1])
-
-
-def _costs(geometry, dims, new_cost):
-    h, k, v, u = dataclasses.astuple(dims)
-    (axis,) = geometry.axes
-    cost, parts = new_cost(), [(axis, 1)]
-    if axis.is_causal:
-        leaf, levels = halvings(axis)
-        inner, leaves = leaf_axis(axis, leaf), 2**levels
-        parts = [
-            (half_axis(axis, leaf * 2**level), leaves // 2 ** (level + 1))
-            for level in range(levels)
-        ]
-        cost.product(inner.queries * k, leaf * u, leaves * v)
-        cost.gather_table(inner.queries * leaf * k * u)
-    for part, count in parts:
-        points = transform_length(part)
-        cost.transform(points, count * (u * v + k * v), k * u)
-        # Spectra are complex, and the transforms copy what they read and write.
-        cost.move(2 * count * points * k * v, 3 * (2 + u))
-        cost.hold(2 * count * points * k * v, 1, 2)
-    n = math.prod(geometry.queries)
-    cost.product(n * h, k, v)
-    cost.move(n * k * v, 4 + 2 * len(parts))
-    cost.hold(n * k * v, 2, 4)
-    yield cost.plan((), n * k * v)
-
-
-FFT = Algorithm(
-    run=fft,
-    costs=_costs,
-    mixes_positions=True,
-    ranks=(1,),
-    devices=("cpu", "gpu", "tpu"),
-)

@@ -8,22 +8,17 @@ H rows, r taps and N >= H + r/2 frequencies, a column of H positions costs about
 N s + 2 H N multiplications per channel pair instead of H r s.
 """
 
-import dataclasses
 import math
 
 import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.ops.blocks import Blocks
-from lambdanet_tf.ops.blocks import block_choices
-from lambdanet_tf.ops.blocks import transpose
+from lambdanet_tf.ops.blocks import intra_first
 from lambdanet_tf.ops.pairs import pair_embeddings
-from lambdanet_tf.ops.position.cost import Algorithm
 from lambdanet_tf.ops.precision import accumulation_dtype
 
 _SWAPPED = [1, 0, 2, 3, 4]
-# Bytes that libraries hold for batches of products, measured on a CPU.
-_WORKSPACE = 12 * 2**20
 
 
 def fourier(queries, values, table, blocks):
@@ -60,8 +55,8 @@ def _filtered(kernel, context, inverse):
 
     Every block of an example is a product of its own, with real and imaginary
     parts as an outer axis, so that no lambda is transposed. The gradient takes
-    all blocks at once: TensorFlow's writes the kernel's for each of them
-    before it adds them up.
+    all blocks at once: TensorFlow's own, which writes the kernel's for each of
+    them before it adds them up, was measured to take twice as long.
     """
     count, _, outer, inner = kernel.shape  # [f, 2, outer, inner]
     value_dim = context.shape[-1]  # [f, blocks, inner, v]
@@ -104,26 +99,24 @@ def _apply_rows(queries, lambdas, blocks):
 
 
 def _context(values, forward, rest):
-    """Spectrum of the values, `(f, b * x, s * 2 * u, v)`."""
+    """Returns the spectrum of the values, `(f, b * x, s * 2 * u, v)`."""
     batch, grid = tf.shape(values)[0], [b.axis.context for b in rest.axes]
     value_dim, intra = values.shape[-2:]
-    count = len(forward) // 2
+    count, last = len(forward) // 2, 3 + rest.rank
     values = tf.matmul(
         tf.constant(forward, values.dtype),
-        tf.reshape(values, [batch, forward.shape[1], -1]),
+        tf.reshape(intra_first(values), [batch, forward.shape[1], -1]),
     )
-    values = tf.reshape(values, [batch, count, 2, *grid, value_dim, intra])
-    last = 3 + rest.rank
-    order = [1, 0, *range(3, last), 2, last + 1, last]
-    values = transpose(values, order)  # [f, b, *context, 2, u, v]
-    values = tf.reshape(values, [-1, *grid, 2 * intra, value_dim])
-    windows = rest.context_blocks(values)  # [f * b, x, s, 2 * u, v]
+    values = tf.reshape(values, [batch, count, 2, *grid, intra * value_dim])
+    values = tf.transpose(values, [1, 0, *range(3, last), 2, last])
+    values = tf.reshape(values, [-1, *grid, 2 * intra * value_dim])
+    windows = rest.context_blocks(values)  # [f * b, x, s, 2 * u * v]
     return tf.reshape(windows, [count, -1, rest.context * 2 * intra, value_dim])
 
 
 def _kernel(table, transform, rest):
-    """Spectrum of the pairs of a block, `(f, 2, t * k, s * 2 * u)`."""
-    rank, (key_dim, intra) = rest.rank, table.shape[-2:]
+    """Returns the spectrum of a block's pairs, `(f, 2, t * k, s * 2 * u)`."""
+    last, (key_dim, intra) = 3 + rest.rank, table.shape[-2:]
     real, imaginary = transform[::2], transform[1::2]
     # The real matrix of a complex product.
     transform = np.stack([real, -imaginary, imaginary, real], axis=1)
@@ -133,11 +126,11 @@ def _kernel(table, transform, rest):
         tf.reshape(table, [table.shape[0], -1]),
     )
     spectrum = tf.reshape(spectrum, [count, 2, 2, *taps, key_dim, intra])
-    last = 3 + rank
     order = [*range(3, last), 0, 1, last, 2, last + 1]
-    spectrum = transpose(spectrum, order)  # [*taps, f, 2, k, 2, u]
-    pairs = pair_embeddings(spectrum, rest.inner)  # [t, s, f, 2, k, 2, u]
-    pairs = transpose(pairs, [2, 3, 0, 4, 1, 5, 6])
+    spectrum = tf.transpose(spectrum, order)  # [*taps, f, 2, k, 2, u]
+    spectrum = tf.reshape(spectrum, [*taps, count, 2, key_dim, 2 * intra])
+    pairs = pair_embeddings(spectrum, rest.inner)  # [t, s, f, 2, k, 2 * u]
+    pairs = tf.transpose(pairs, [2, 3, 0, 4, 1, 5])
     return tf.reshape(pairs, [count, 2, -1, rest.context * 2 * intra])
 
 
@@ -172,38 +165,3 @@ def transforms(axis):
         matrix.reshape(2 * count, -1) for matrix in (forward, kernel, inverse)
     )
     return forward, kernel, inverse.T
-
-
-def _costs(geometry, dims, new_cost):
-    h, k, v, u = dataclasses.astuple(dims)
-    for blocks in block_choices(geometry):
-        if blocks.counts[0] > 1:
-            continue
-        first, rest = blocks.axes[0].axis, Blocks(blocks.axes[1:])
-        rows, frequencies = first.queries, num_frequencies(first)
-        width = math.prod(geometry.context[1:])
-        x, t, s = math.prod(rest.counts), rest.queries, rest.context
-        cost = new_cost()
-        cost.cut(rest, 2 * frequencies * u * v, rows * (h * k + h * v))
-        cost.product(2 * frequencies, first.context, width * u * v)
-        cost.product(2 * frequencies * t * k, 2 * s * u, x * v)
-        cost.product(rows, 2 * frequencies, t * k * x * v)
-        cost.product(rows * t * x * h, k, v)
-        cost.move(2 * frequencies * x * t * k * v, 2)
-        cost.move(rows * x * t * k * v, 2)
-        cost.move(math.prod(geometry.queries) * h * (k + v), 2)
-        entries = math.prod(geometry.taps[1:]) * k * u
-        cost.product_of_table(4 * frequencies, first.taps, entries)
-        cost.move_table(4 * frequencies * t * s * k * u, 6)
-        cost.hold_spectra(2 * frequencies, rows, x * s * u * v, x * t * k * v)
-        yield cost.plan(blocks.sizes, rows * x * t * k * v, _WORKSPACE)
-
-
-FOURIER = Algorithm(
-    run=fourier,
-    costs=_costs,
-    blocked=True,
-    mixes_positions=True,
-    ranks=(2, 3),
-    devices=("cpu", "portable"),
-)
