@@ -86,17 +86,17 @@ class ContextLayer(BaseLayer):
             context = tf.cast(context, self.compute_dtype)
             context = as_built(context, shapes[1], self)
         self._check_shapes(tuple(inputs.shape), tuple(context.shape))
-        masks = ops.Masks.of_call(
-            inputs,
-            context,
-            mask,
-            context_mask,
-            attention_mask,
-            self.num_heads,
-            self.causal,
-            self.axis,
-        )
+        masks = self._masks(inputs, context, mask, context_mask, attention_mask)
         return inputs, context, masks
+
+    def _masks(self, inputs, context, mask, context_mask, attention_mask):
+        if self.axis is not None and attention_mask is not None:
+            lengths = inputs.shape[self.axis], context.shape[self.axis]
+            ops.check_attention_mask(attention_mask, inputs.shape[0], *lengths)
+            attention_mask = None  # of lines
+        return ops.Masks.of_call(
+            inputs, context, mask, context_mask, attention_mask, self.causal
+        )
 
     def _check_shapes(self, inputs_shape, context_shape):
         check_grid("inputs", inputs_shape)

@@ -18,10 +18,6 @@ from lambdanet_tf.layers.reading import places_of
 from lambdanet_tf.layers.reading import reading_of
 
 
-def _implementation(_, value):
-    return ops.implementation_name(value)
-
-
 class LambdaBase(ProjectionLayer):
     """Projections, normalizations and the table of position embeddings.
 
@@ -37,7 +33,9 @@ class LambdaBase(ProjectionLayer):
     use_position: bool = argument(default=True, check=boolean)
     use_position_bias: bool = argument(default=False, check=boolean)
     position_embedding: Any = argument(default="relative")
-    implementation: str = argument(default="auto", check=_implementation)
+    implementation: str = argument(
+        default="auto", choices=ops.implementations()
+    )
     key_normalization: str | None = argument(
         default="softmax", choices=ops.KEY_NORMALIZATIONS
     )
@@ -142,8 +140,8 @@ class LambdaBase(ProjectionLayer):
         """The `lambdanet_tf.ops.Plan` for training; None without a table.
 
         Made at build: which algorithm computes the position part, in blocks
-        of which size, its operations and memory, and the alternatives. A call
-        on another grid, or on a batch of a known size, makes a plan of its own.
+        of which size. A call on another grid, or on a batch of a known size,
+        makes a plan of its own.
         """
         return self._built_plans[1]
 
@@ -184,7 +182,7 @@ class LambdaBase(ProjectionLayer):
             geometry: likewise.
             masks: likewise.
             training: as in a call.
-            state: None, or as in `ops.lambda_step`.
+            state: None, or as in `ops.lambda_output`.
 
         Returns:
             `(batch, n, heads, value_dim)`, and the next state.
@@ -192,11 +190,11 @@ class LambdaBase(ProjectionLayer):
         # One for the steps of a stream, whatever their batch.
         batch = context.shape[0] if state is None else None
         plan = self._plan(geometry, training, batch)
-        x, context, nonfinite, hidden = masks.finite_inputs(x, context)
-        outputs, state = ops.lambda_step(
+        x, context = masks.filled(x, context)
+        return ops.lambda_output(
             self._queries(x, masks, training),  # [b, n, h, k]
-            self._keys(context, hidden),  # [b, m, k, u]
-            self._values(context, hidden, masks, training),  # [b, m, v, u]
+            self._keys(context),  # [b, m, k, u]
+            self._values(context, masks, training),  # [b, m, v, u]
             embeddings,
             geometry,
             plan,
@@ -205,7 +203,6 @@ class LambdaBase(ProjectionLayer):
             self.position_bias,
             state,
         )  # [b, n, h, v]
-        return ops.propagate_nan(outputs, nonfinite), state
 
     def read(self, inputs, position=None, **arguments) -> ops.Reading:
         """Returns what queries read from each context position, in inference.
@@ -231,14 +228,14 @@ class LambdaBase(ProjectionLayer):
         inputs = tf.cast(inputs, self.compute_dtype)
         operands, grids = self._operands(inputs, **arguments)
         x, context, embeddings, geometry, masks = operands
-        x, context, _, hidden = masks.finite_inputs(x, context)
+        x, context = masks.filled(x, context)
         queries = self._queries(x, masks, training=False)  # [b, n, h, k]
-        keys = self._keys(context, hidden)  # [b, m, k, u]
-        values = self._values(context, hidden, masks, training=False)
+        keys = self._keys(context)  # [b, m, k, u]
+        values = self._values(context, masks, training=False)
         dtype = ops.accumulation_dtype(queries.dtype)
 
         def equation(keys, values, embeddings):
-            outputs, _ = ops.lambda_step(
+            outputs, _ = ops.lambda_output(
                 tf.cast(queries, dtype),
                 None if keys is None else tf.cast(keys, dtype),
                 values,
@@ -264,7 +261,6 @@ class LambdaBase(ProjectionLayer):
     def _queries(self, x, masks, training):
         queries = self.query(x)
         if self.query_norm is not None:
-            queries = ops.finite_padding(queries, masks.query)
             queries = self.query_norm(
                 queries, training=training, mask=masks.query
             )
@@ -274,19 +270,17 @@ class LambdaBase(ProjectionLayer):
             queries = tf.cast(tf.nn.softmax(wide), queries.dtype)
         return queries
 
-    def _keys(self, context, nonfinite):
+    def _keys(self, context):
         if self.key is None:
             return None
-        keys = ops.propagate_nan(self.key(context), nonfinite)
-        return split(keys, self.key_dim, self.intra_depth)
+        return split(self.key(context), self.key_dim, self.intra_depth)
 
-    def _values(self, context, nonfinite, masks, training):
+    def _values(self, context, masks, training):
         values = self.value(context)
         if self.value_norm is not None:
             values = self.value_norm(
                 values, training=training, mask=masks.context
             )
-        values = ops.propagate_nan(values, nonfinite)
         return split(values, self.value_dim, self.intra_depth)
 
     def _table(self):

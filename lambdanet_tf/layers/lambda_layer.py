@@ -32,7 +32,7 @@ class LambdaLayer(ContextLayer, StreamingLambda):
     are the inputs, C the context (X by default), m - n the relative position
     that E = R[m - n] depends on. Differences from the paper: none; where it
     is silent: L2 normalization of keys runs over context positions, as
-    softmax does. NaN and infinity reach the outputs that may see them.
+    softmax does.
 
     With `causal` and a local scope, or without a position part, a sequence can
     also come piece by piece: `state = layer.initial_state(batch_size)`, then
@@ -103,16 +103,13 @@ class LambdaLayer(ContextLayer, StreamingLambda):
         context: None for the inputs, or a tensor like them with its own
             channels: on the same grid, or with any number of positions if
             the position part is off or "explicit".
-        attention_mask: None, `(n, m)`, `(batch, n, m)` or `(batch, heads, n,
-            m)`, bool or 0 and 1: 1 where query position n may interact with
-            context position m. As in Keras, 1 stands for all of an axis, and
-            the axes of the grids may stand in the place of n and m, which
-            are flattened row-major. A mask for each head makes lambdas for
-            each. Sizes must be static if there is a table, but for `(batch,
-            1, m)`, which is as cheap as padding.
-        context_mask: None or `(batch, m)` or `(batch, *context spatial)`, or
-            without the last of these: 0 where the context is padding. A mask
-            that Keras propagates with the context counts as one.
+        attention_mask: None, `(n, m)` or `(batch, n, m)`, bool or 0 and 1: 1
+            where query position n may interact with context position m,
+            positions flattened row-major. Sizes must be static if there is a
+            table. Or `(batch, 1, m)` for all queries, as cheap as padding.
+        context_mask: None or `(batch, m)` or `(batch, *context spatial)`: 0
+            where the context is padding. A mask that Keras propagates with
+            the context counts as one.
         embeddings: `(n, m, key_dim)` or `(batch, n, m, key_dim)`; with an
             intra-depth above 1 it is the last axis. Only for "explicit".
         training: bool. Whether batch statistics are used and collected.

@@ -25,7 +25,7 @@ def reading_of(equation, keys, values, embeddings, places, grids, num_heads):
         equation: function of the next three, to `(batch, n, heads, value_dim)`.
         keys: `(batch, m, key_dim, intra_depth)`, or None.
         values: `(batch, m, value_dim, intra_depth)`.
-        embeddings: as in `ops.lambda_step`, or None.
+        embeddings: as in `ops.lambda_output`, or None.
         places: one index per axis for each of p queries.
         grids: sizes of the grids of queries and context.
         num_heads: int.

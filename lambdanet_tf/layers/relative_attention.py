@@ -216,10 +216,10 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         inputs, context, masks = self._prepared(
             inputs, context, mask, context_mask, attention_mask
         )
-        masks = self._masks_of_lines(masks, inputs, context)
+        masks = self._masks_of_lines(masks, attention_mask, inputs, context)
         x = self._lines(inputs)  # [b, n, channels]
         c = self._lines(tf.cast(context, self.compute_dtype))
-        x, c, *_ = masks.finite_inputs(x, c)
+        x, c = masks.filled(x, c)
         outputs = ops.relative_attention(
             self._heads(self.query, x) * self.key_depth**-0.5,  # [b, n, h, k]
             self._heads(self.key, c) if self.use_content else None,
@@ -294,7 +294,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         lines = [ops.size(inputs, axis) for axis in self._lines_of(inputs)]
         return tf.reshape(scores, [*lines, *tf.unstack(tf.shape(scores))[1:]])
 
-    def _masks_of_lines(self, masks, inputs, context):
+    def _masks_of_lines(self, masks, attention_mask, inputs, context):
         """Masks of a batch of lines, where attention runs along an axis."""
         if self.axis is None:
             return masks
@@ -309,14 +309,10 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         lines = 1
         for axis in self._lines_of(inputs)[1:]:
             lines *= ops.size(inputs, axis)
-        shared = masks.shared
-        if shared is not None:
-            shared = tf.repeat(shared, lines, axis=0)
-        pairs = tuple(
-            tf.repeat(x, lines, axis=0) if len(x.shape) == 3 else x
-            for x in masks.attention
-        )
-        return ops.Masks(query, real, shared, pairs, masks.causal)
+        by_example = attention_mask is not None and attention_mask.ndim == 3
+        if by_example and attention_mask.shape[0] != 1:
+            attention_mask = tf.repeat(attention_mask, lines, axis=0)
+        return ops.Masks.of(query, real, attention_mask, masks.causal)
 
     def _geometry(self, grid):
         """What a query sees of a grid; None where that is everything."""

@@ -103,7 +103,7 @@ class StreamingLambda(LambdaBase):
         real = ops.padding_mask(inputs, mask=mask)
         x = inputs[:, ::stride]
         query_mask = None if real is None else real[:, ::stride]
-        masks = ops.Masks(query_mask, real, causal=True)
+        masks = ops.Masks.of(query_mask, real, causal=True)
         positions = self._window() + ops.size(inputs, 1)
         axis = ops.valid_axis(positions, taps, stride, dilation)
         geometry = ops.Geometry.of([axis])

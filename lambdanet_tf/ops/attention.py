@@ -166,21 +166,19 @@ def _permitted(blocks, masks, queries, values):
     Formed with four axes, which is what TFLite can broadcast.
     """
     parts = []  # each (b, x, t, s), any of them 1
-    if blocks is None:
-        pairs = masks.pairs(size(queries, 1), size(values, 1))
-        masked = [] if pairs is None else [pairs]
-    else:
-        masked = list(masks.attention)
+    if blocks is None and masks.causal:
+        past = tf.ones([1, 1, size(queries, 1), size(values, 1)], tf.bool)
+        parts += [tf.linalg.band_part(past, -1, 0)]
+    elif blocks is not None:
         if not blocks.inner.is_global:
             parts += [relative_index(blocks.inner)[None, None] >= 0]
         if not all(axis.is_single for axis in blocks.axes):
             context = [blocked.axis.context for blocked in blocks.axes]
             on_map = blocks.context_blocks(tf.ones([1, *context], tf.int32))
             parts += [tf.expand_dims(on_map, 2) > 0]
-    for pairs in masked:  # of one block
-        pairs = pairs if len(pairs.shape) == 3 else pairs[None]
-        parts += [tf.expand_dims(pairs, 1)]
-    if masks.permitted is not None:
+    if masks.by_query:  # of one block
+        parts += [tf.expand_dims(masks.seen, 1)]
+    elif masks.seen is not None:
         real = _of_context(tf.cast(masks.permitted, tf.int32), blocks)
         parts += [tf.expand_dims(real, 2) > 0]
     if not parts:
@@ -213,7 +211,7 @@ def _blocks(geometry, queries, values, masks, return_weights):
     """Returns the `Blocks`; one where pairs are masked, or returned."""
     if geometry is None:
         return None
-    if not (masks.attention or return_weights):
+    if not (masks.by_query or return_weights):
         num_heads, key_dim = queries.shape[2:]
         sizes = _block_sizes(geometry, num_heads, key_dim, values.shape[-1])
         return Blocks.of(geometry, sizes)

@@ -12,12 +12,10 @@ import tensorflow as tf
 from lambdanet_tf.ops.content_causal import causal_content_output
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.keys import MASKED_LOGIT
+from lambdanet_tf.ops.keys import exact_where
 from lambdanet_tf.ops.keys import inverse_length
 from lambdanet_tf.ops.keys import normalize_keys
 from lambdanet_tf.ops.masks import masked_fill
-from lambdanet_tf.ops.masks import propagate_nan
-from lambdanet_tf.ops.masks import seen_through
-from lambdanet_tf.ops.masks import split_nonfinite
 from lambdanet_tf.ops.precision import accumulation_dtype
 from lambdanet_tf.ops.precision import factor_dtype
 
@@ -41,16 +39,13 @@ def content_output(
         state: None, or of the positions before.
 
     Returns:
-        `(batch, n, heads, value_dim)`, and the next state; None unless causal.
+        `(batch, n, heads, value_dim)`, and the next state; {} unless causal.
     """
-    if masks.attention:
-        pairs = masks.pairs(size(queries, 1), size(keys, 1))
-        if masks.permitted is not None:
-            pairs &= tf.expand_dims(masks.permitted, 1)
+    if masks.by_query:
         outputs = masked_content_output(
-            queries, keys, values, pairs, normalization, masks.causal
+            queries, keys, values, masks.seen, normalization, masks.causal
         )
-        return outputs, None
+        return outputs, {}
     rest = normalization, masks.permitted
     if masks.causal:
         return causal_content_output(
@@ -61,7 +56,7 @@ def content_output(
     outputs = tf.einsum(
         "bnhk,bkv->bnhv", tf.cast(queries, content.dtype), content
     )
-    return tf.cast(outputs, queries.dtype), None
+    return tf.cast(outputs, queries.dtype), {}
 
 
 def content_lambda(keys, values, normalization="softmax", context_mask=None):
@@ -71,7 +66,7 @@ def content_lambda(keys, values, normalization="softmax", context_mask=None):
         keys: `(batch, m, key_dim, intra_depth)`, before normalization.
         values: `(batch, m, value_dim, intra_depth)`.
         normalization: see `normalize_keys`.
-        context_mask: see `normalize_keys`; at padding values must be finite.
+        context_mask: see `normalize_keys`.
 
     Returns:
         `(batch, key_dim, value_dim)`, in float32 where half precisions would
@@ -102,10 +97,10 @@ def masked_content_output(
     """Computes the content output of queries with permitted positions each.
 
     Args:
-        queries: as of `content_output`, like keys and values.
-        keys: see there.
-        values: see there.
-        pairs: boolean `([batch,] n, m)`; True = may interact.
+        queries: `(batch, n, heads, key_dim)`.
+        keys: `(batch, m, key_dim, intra_depth)`, before normalization.
+        values: `(batch, m, value_dim, intra_depth)`.
+        pairs: boolean `(batch or 1, n, m)`; True = may interact.
         normalization: of a query's own permitted positions.
         causal: bool. Whether what comes later may change no bit of an output;
             `pairs` alone says what a query may see.
@@ -120,91 +115,57 @@ def masked_content_output(
     1e17 after their exponential.
     """
     dtype, wide = values.dtype, accumulation_dtype(keys.dtype)
-    pairs = pairs[None] if len(pairs.shape) == 2 else pairs
     values = tf.cast(values, factor_dtype(dtype, narrow=[tf.bfloat16]))
-    values, nonfinite = split_nonfinite(values)
-    keys, nonfinite_keys = split_nonfinite(tf.cast(keys, wide))
-    queries = tf.cast(queries, wide)
+    keys, intra = tf.cast(keys, wide), keys.shape[3]
     keys = tf.transpose(keys, [0, 3, 1, 2])  # [b, u, m, k]
-    values = tf.transpose(values, [0, 3, 1, 2])  # [b, u, m, v]
+    queries = tf.expand_dims(tf.cast(queries, wide), 1)
+    queries = tf.tile(queries, [1, intra, 1, 1, 1])  # [b, u, n, h, k]
+    pairs = tf.expand_dims(pairs, 1)  # [b, 1, n, m]
     if normalization == "softmax":
-        outputs = _softmax_output(queries, keys, values, pairs, causal)
+        scores = _softmax_scores(queries, keys, pairs, causal)
     else:
-        scale = tf.ones_like(keys[:, :, :1])
         if normalization == "l2":
-            permitted = tf.cast(pairs[:, None], wide)
-            scale = inverse_length(tf.matmul(permitted, keys**2))
-        outputs = _linear_output(queries, keys, values, pairs, scale)
-    seen = seen_through(pairs, nonfinite | nonfinite_keys)
-    return propagate_nan(tf.cast(outputs, dtype), seen)
+            energy = tf.matmul(tf.cast(pairs, wide), keys**2)
+            queries *= tf.expand_dims(inverse_length(energy), 3)
+        scores = _scores(queries, keys, pairs)
+    scores = tf.cast(scores, values.dtype)
+    outputs = tf.einsum("bunhm,bmvu->bnhv", scores, values)
+    return tf.cast(outputs, dtype)
 
 
-def _softmax_output(queries, keys, values, pairs, causal):
-    """Products of matrices, unless they would be of underflown numbers."""
+def _softmax_scores(queries, keys, pairs, causal):
+    """Multiplies matrices, or forms all pairs where numbers underflow."""
+    # Out here: XLA takes no permutation that a branch hands to its gradient.
+    columns = tf.transpose(keys, [0, 1, 3, 2])
     if causal:
-        return _exact_output(queries, keys, values, pairs)
-    seen = tf.reduce_any(pairs, axis=1)[:, None, :, None]  # [b, 1, m, 1]
-    some = tf.reduce_any(pairs, axis=2)[:, None, :, None]  # [b, 1, n, 1]
+        return _exact_scores(queries, columns, pairs)
+    seen = tf.reduce_any(pairs, axis=2)[..., None]  # [b, 1, m, 1]
+    some = tf.reduce_any(pairs, axis=3)[..., None]  # [b, 1, n, 1]
     keys = masked_fill(keys, seen, MASKED_LOGIT)
     largest = tf.reduce_max(keys, axis=2, keepdims=True)
     weights = tf.exp(keys - tf.stop_gradient(largest))  # [b, u, m, k]
-    totals = tf.matmul(tf.cast(pairs[:, None], keys.dtype), weights)
-    is_exact = tf.reduce_all((totals >= _SMALLEST_SUM) | ~some)
-    scale = 1.0 / masked_fill(totals, is_exact & some, 1.0)  # [b, u, n, k]
-    outputs = _linear_output(queries, weights, values, pairs, scale)
-
-    def exact(queries, keys, values):
-        return _exact_output(queries, keys, values, pairs)
-
-    zeros = tf.zeros_like(outputs)
-    others = _unless(is_exact, exact, zeros, queries, keys, values)
-    return tf.where(is_exact, outputs, others)
+    totals = tf.matmul(tf.cast(pairs, keys.dtype), weights)  # [b, u, n, k]
+    is_large = totals >= _SMALLEST_SUM
+    read = queries / tf.expand_dims(masked_fill(totals, is_large, 1.0), 3)
+    (scores,) = exact_where(
+        tf.reduce_any(some & ~is_large, axis=3),  # [b, u, n]
+        lambda: [_exact_scores(queries, columns, pairs)],
+        [_scores(read, weights, pairs)],
+    )
+    return scores
 
 
-def _unless(condition, function, otherwise, *inputs):
-    """A function of tensors, which is not computed where it is not needed.
-
-    Its gradient computes it again: that of a bare `tf.cond` keeps what both
-    branches form, and TensorFlow warns of types that it cannot infer.
-    """
-
-    @tf.custom_gradient
-    def compute(*inputs):
-        def gradient(upstream):
-            def differentiate():
-                with tf.GradientTape() as tape:
-                    tape.watch(inputs)
-                    outputs = function(*inputs)
-                return list(tape.gradient(outputs, inputs, upstream))
-
-            zeros = [tf.zeros_like(x) for x in inputs]
-            return tf.cond(condition, lambda: zeros, differentiate)
-
-        outputs = tf.cond(
-            condition, lambda: otherwise, lambda: function(*inputs)
-        )
-        return outputs, gradient
-
-    return compute(*inputs)
-
-
-def _linear_output(queries, keys, values, pairs, scale):
-    """Sums keys as they are, for queries with a scale, `(b, u, n or 1, k)`."""
-    queries = queries[:, None] * scale[:, :, :, None]  # [b, u, n, h, k]
+def _scores(queries, keys, pairs):
+    """Multiplies `(b, u, n, h, k)` by `(b, u, m, k)`: `(b, u, n, h, m)`."""
     scores = tf.einsum("bunhk,bumk->bunhm", queries, keys)
-    scores = masked_fill(scores, pairs[:, None, :, None])
-    scores = tf.cast(scores, values.dtype)
-    outputs = tf.einsum("bunhm,bumv->bunhv", scores, values)
-    return tf.reduce_sum(outputs, axis=1)
+    return masked_fill(scores, tf.expand_dims(pairs, 3))
 
 
-def _exact_output(queries, keys, values, pairs):
-    """A softmax for each query."""
-    permitted = pairs[:, None, :, :, None]  # [b, 1, n, m, 1]
-    logits = masked_fill(keys[:, :, None], permitted, MASKED_LOGIT)
-    weights = tf.nn.softmax(logits, axis=3)  # [b, u, n, m, k]
-    weights = masked_fill(weights, permitted)
-    weights = tf.cast(weights, values.dtype)
-    lambdas = tf.einsum("bunmk,bumv->bnkv", weights, values)
-    queries = tf.cast(queries, values.dtype)
-    return tf.einsum("bnkv,bnhk->bnhv", lambdas, queries)
+def _exact_scores(queries, columns, pairs):
+    """Computes the scores of a softmax for each query: `(b, u, n, h, m)`."""
+    pairs = tf.expand_dims(pairs, 3)  # [b, 1, n, 1, m]
+    # Added to nothing, so that it has all its axes.
+    columns = tf.expand_dims(columns, 2) + tf.zeros_like(pairs, columns.dtype)
+    weights = tf.nn.softmax(masked_fill(columns, pairs, MASKED_LOGIT))
+    weights = masked_fill(weights, pairs)  # [b, u, n, k, m]
+    return tf.matmul(queries, weights)

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from lambdanet_tf.ops.masks import masked_fill
+from lambdanet_tf.ops.masks import with_rank
 from lambdanet_tf.ops.precision import accumulation_dtype
 
 KEY_NORMALIZATIONS = ("softmax", "l2", None)
@@ -46,3 +47,23 @@ def inverse_length(energy):
     """
     scale = tf.math.rsqrt(tf.maximum(energy, _TINY))
     return masked_fill(scale, energy > _TINY)
+
+
+def exact_where(needed, exact, fast):
+    """Returns tensors, computed anew where an exponential left its range.
+
+    The only branch of `ops`: nobody pays for exactness that is not needed.
+
+    Args:
+        needed: boolean, the first axes of the tensors.
+        exact: function that computes the tensors for keys of any size.
+        fast: list of what else computed them.
+    """
+
+    def mend():
+        return [
+            tf.where(with_rank(needed, len(x.shape)), x, y)
+            for x, y in zip(exact(), fast, strict=True)
+        ]
+
+    return tf.cond(tf.reduce_any(needed), mend, lambda: fast)

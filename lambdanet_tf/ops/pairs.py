@@ -8,11 +8,7 @@ import math
 
 import tensorflow as tf
 
-from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.masks import masked_fill
-from lambdanet_tf.ops.masks import propagate_nan
-from lambdanet_tf.ops.masks import seen_through
-from lambdanet_tf.ops.masks import split_nonfinite
 from lambdanet_tf.ops.precision import accumulation_dtype
 from lambdanet_tf.ops.precision import factor_dtype
 
@@ -80,17 +76,16 @@ def pair_embeddings(table, geometry, dtype=None, context_first=False):
     return tf.cast(pairs, dtype or table.dtype)
 
 
-def pair_output(queries, values, embeddings, geometry, masks):
+def pair_output(queries, values, embeddings, geometry, seen):
     """Computes the position output from the embedding of every pair.
 
     Args:
         queries: `(batch, n, heads, key_dim)`.
         values: `(batch, m, value_dim, intra_depth)`.
-        embeddings: `([batch,] n, m, key_dim, intra_depth)`, whose NaN and
-            infinity at padding and forbidden pairs are not read; with a
-            geometry the table `(*entries, key_dim, intra_depth)`.
+        embeddings: `([batch,] n, m, key_dim, intra_depth)`; with a geometry the
+            table `(*entries, key_dim, intra_depth)`.
         geometry: None, or a static `Geometry`.
-        masks: `Masks`.
+        seen: None or boolean `(batch or 1, n or 1, m)`; True = may interact.
 
     Returns:
         `(batch, n, heads, value_dim)`.
@@ -101,70 +96,30 @@ def pair_output(queries, values, embeddings, geometry, masks):
     Cost: scores of all pairs first, 2 b n m h u (k + v) operations and an
     intermediate b n h m u, or lambdas first, as `einsum`: what is less.
     """
-    dtype, unseen = values.dtype, []
-    pairs = masks.pairs(size(queries, 1), size(values, 1))
-    if geometry is None:
-        embeddings, nonfinite = _permitted_embeddings(embeddings, pairs, masks)
-        unseen += [nonfinite]
-    elif geometry.is_static:
-        inside = relative_index(geometry) >= 0
-        pairs = inside if pairs is None else pairs & inside
+    dtype, inner = values.dtype, factor_dtype(values.dtype)
+    if geometry is not None:
+        if not geometry.is_static:
+            raise ValueError(
+                "`attention_mask` needs a `geometry` of static sizes. "
+                "Received: sizes that are known at run time only."
+            )
         table = geometry.crop(embeddings)
-        embeddings = pair_embeddings(table, geometry, factor_dtype(dtype))
-    else:
-        raise ValueError(
-            "`attention_mask` needs a `geometry` of static sizes. Received: "
-            "sizes that are known at run time only."
-        )
+        embeddings = pair_embeddings(table, geometry, inner)
     queries, values, embeddings = (
-        tf.cast(x, factor_dtype(dtype)) for x in (queries, values, embeddings)
+        tf.cast(x, inner) for x in (queries, values, embeddings)
     )
-    if pairs is not None:
-        values, nonfinite = split_nonfinite(values)
-        unseen += [seen_through(pairs, nonfinite)]
     letters = "bnmku" if len(embeddings.shape) == 5 else "nmku"
     (heads, key_dim), value_dim = queries.shape[-2:], values.shape[-2]
-    by_example = pairs is not None and len(pairs.shape) == 3
+    by_example = seen is not None and seen.shape[0] != 1
     if by_example or heads * (key_dim + value_dim) < key_dim * value_dim:
         scores = tf.einsum(f"bnhk,{letters}->bhnmu", queries, embeddings)
-        if pairs is not None:
-            pairs = pairs if by_example else pairs[None]
-            scores = masked_fill(scores, tf.expand_dims(pairs, 1))
+        if seen is not None:
+            scores = masked_fill(scores, tf.expand_dims(seen, 1))
         outputs = tf.einsum("bhnmu,bmvu->bnhv", scores, values)
     else:
-        if pairs is not None and len(embeddings.shape) == 5:
-            pairs = pairs[None]
-        embeddings = masked_fill(embeddings, pairs)
+        if seen is not None and letters == "nmku":
+            seen = tf.squeeze(seen, 0)
+        embeddings = masked_fill(embeddings, seen)
         lambdas = tf.einsum(f"{letters},bmvu->bnkv", embeddings, values)
         outputs = tf.einsum("bnkv,bnhk->bnhv", lambdas, queries)
-    outputs = tf.cast(outputs, dtype)
-    for nonfinite in unseen:
-        outputs = propagate_nan(outputs, nonfinite)
-    return outputs
-
-
-def _permitted_embeddings(embeddings, pairs, masks):
-    """Embeddings of a call with zeros for what is not finite.
-
-    Args:
-        embeddings: `([batch,] n, m, key_dim, intra_depth)`.
-        pairs: None or boolean `([batch,] n, m)`; True = may interact.
-        masks: `Masks`.
-
-    Returns:
-        The embeddings; boolean `(batch or 1, n)`, whether a permitted one of
-        a query is not finite, or None where all are permitted.
-    """
-    factors = []
-    if pairs is not None:
-        factors += [pairs if len(pairs.shape) == 3 else pairs[None]]
-    if masks.query is not None:
-        factors += [tf.expand_dims(masks.query, 2)]
-    if masks.permitted is not None:
-        factors += [tf.expand_dims(masks.permitted, 1)]
-    if not factors:
-        return embeddings, None
-    embeddings, nonfinite = split_nonfinite(embeddings, depths=2)
-    for mask in factors:
-        nonfinite &= mask  # [b or 1, n, m]
-    return embeddings, tf.reduce_any(nonfinite, axis=-1)
+    return tf.cast(outputs, dtype)

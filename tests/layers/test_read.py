@@ -16,7 +16,7 @@ layer = functools.partial(layers.LambdaLayer, 8, **_SMALL)
 conv = functools.partial(layers.LambdaConv, 8, 3, strides=2, **_SMALL)
 attention = functools.partial(layers.RelativeAttention, 8, **_SMALL)
 _PADDING = {"mask": np.arange(7) < np.array([[7], [4]])}
-_PAIRS, _CONTEXT = {"attention_mask": (2, 2, 7, 7)}, {"context": (2, 4, 3)}
+_PAIRS, _CONTEXT = {"attention_mask": (2, 7, 7)}, {"context": (2, 4, 3)}
 _GIVEN = {"embeddings": (7, 7, 3, 2), "attention_mask": (2, 7, 7)}
 _EXPLICIT = {"position_embedding": "explicit", "intra_depth": 2}
 
@@ -28,7 +28,7 @@ CASES = {
     "causal": (layer(scope=5, causal=True, use_batch_norm=True), _LINE, {}),
     "bias": (layer(use_position_bias=True), _MAP, {}),
     "l2": (layer(key_normalization="l2"), _MAP, {}),
-    "pairs_of_heads": (layer(scope=3), _LINE, _PAIRS),
+    "pairs": (layer(scope=3), _LINE, _PAIRS),
     "context": (layer(use_position=False), _LINE, _CONTEXT),
     "explicit": (layer(**_EXPLICIT), _LINE, _GIVEN),
     "conv_valid": (conv(padding="valid"), (7, 6, 4), {}),

@@ -116,9 +116,6 @@ def test_wrong_pieces_and_states_are_refused():
     for wrong in ({}, without, layer.initial_state(3), others, halves, None):
         with pytest.raises(ValueError, match="`state`"):
             layer.step(inputs, wrong)
-    for wrong in (-1, 2.5, tf.constant([2])):
-        with pytest.raises(ValueError, match="`batch_size`"):
-            layer.initial_state(wrong)
     layer = make("strided")
     state = layer.initial_state(2)
     with pytest.raises(ValueError, match="multiple of `strides`"):

@@ -12,8 +12,8 @@ pytestmark = pytest.mark.every_lane
 
 def expected(queries, keys, values, mask):
     """A softmax for each query, in float64."""
-    logits = tf.where(mask[None, :, :, None, None], keys[:, None], -np.inf)
-    some = tf.reduce_any(mask, axis=1)[:, None, None, None]
+    logits = tf.where(mask[..., None, None], keys[:, None], -np.inf)
+    some = tf.reduce_any(mask, axis=2)[..., None, None, None]
     weights = tf.nn.softmax(tf.where(some, logits, 0.0), axis=2)
     weights = tf.where(some, weights, 0.0)
     lambdas = tf.einsum("bnmku,bmvu->bnkv", weights, values)
@@ -32,7 +32,7 @@ def test_any_spread_of_keys_is_exact(spread, compiled, rng):
 
     def run(function, *inputs):
         return checks.with_gradients(
-            lambda *tensors: function(*tensors, mask),
+            lambda *tensors: function(*tensors, mask[None]),
             inputs,
             lambda y: tf.reduce_sum(tf.cast(upstream, y.dtype) * y),
         )
@@ -48,14 +48,14 @@ def test_any_spread_of_keys_is_exact(spread, compiled, rng):
 
 
 def test_the_future_changes_no_bit_of_a_causal_output(rng):
-    shapes = [1, 8, 2, 3], [1, 8, 1, 3, 1], [1, 8, 1, 4, 1]
+    shapes = [1, 8, 2, 3], [1, 8, 3, 1], [1, 8, 4, 1]
     queries, keys, values = (tf.constant(rng.normal(size=x)) for x in shapes)
     mask = tf.constant(rng.random([8, 8]) < 0.7)
-    masks = ops.Masks(attention=(mask,), causal=True)
+    masks = ops.Masks.of(pairs=mask, causal=True)
     geometry = ops.Geometry.of([ops.same_axis(8, 5)])
-    scale = np.where(np.arange(8) < 5, 1.0, 1e4)[:, None, None, None]
+    scale = np.where(np.arange(8) < 5, 1.0, 1e4)[:, None, None]
     first, second = (
-        ops.lambda_output(queries, k, v, None, geometry, masks=masks)
+        ops.lambda_output(queries, k, v, None, geometry, masks=masks)[0]
         for k, v in ((keys, values), (keys * scale, values * scale))
     )
     np.testing.assert_array_equal(first[:, :5], second[:, :5])
@@ -65,7 +65,7 @@ def test_the_future_changes_no_bit_of_a_causal_output(rng):
 def test_no_exponential_is_formed_for_every_pair(rng):
     # A softmax of its own for every query would be 9 * 11 * 13 numbers.
     queries, keys = tf.ones([1, 9, 1, 13]), tf.ones([1, 11, 13, 1])
-    mask = tf.constant(rng.random([9, 11]) < 0.5)
+    mask = tf.constant(rng.random([1, 9, 11]) < 0.5)
     largest = checks.largest_tensor(
         lambda *tensors: ops.content.masked_content_output(*tensors, mask),
         *(x.shape for x in (queries, keys, keys)),

@@ -247,6 +247,7 @@ def plain(config):
 
 def position_output(queries, values, table, geometry, plan="auto"):
     """What queries read from position lambdas alone, without masks."""
-    shape = [-1, math.prod(geometry.context), 1, *values.shape[-2:]]
+    shape = [-1, math.prod(geometry.context), *values.shape[-2:]]
     values = tf.reshape(values, shape)
-    return ops.lambda_output(queries, None, values, table, geometry, plan)
+    outputs, _ = ops.lambda_output(queries, None, values, table, geometry, plan)
+    return outputs

@@ -11,13 +11,6 @@ def normal(rng, *shape):
     return rng.normal(size=shape).astype("float32")
 
 
-def spoilt(x, positions, rng):
-    """The same inputs with NaN or infinity at some positions."""
-    x = x.copy()
-    x[positions] = rng.choice([np.nan, np.inf, -np.inf], x[positions].shape)
-    return x
-
-
 def built(x, layer=layers.LambdaLayer, seed=5, call=None, **arguments):
     """A layer with random weights, built for `x`."""
     layer = layer(**arguments)
