@@ -352,10 +352,11 @@ def _first(x, count):
     if x.shape[1] is not None and x.shape[1] == count:
         return x
     # The gradient of `tf.slice` pads, at a third of the time of a subscript's.
-    sizes = [-1, count, *(-1 for _ in x.shape[2:])]
+    rest = x.shape[2:]
+    sizes = [-1, count, *(-1 for _ in rest)]
     x = sliced(x, [0] * len(sizes), sizes)
     # With the sizes that a slice of unknown size forgets.
-    return tf.reshape(x, [-1, count, *x.shape[2:]])
+    return tf.reshape(x, [-1, count, *rest])
 
 
 def _past(count):
