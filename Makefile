@@ -34,8 +34,8 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-thorough test-newest test-legacy test-tpu \
-	lint format bench tables tpu-compile comparison-tpu detection-tpu \
-	docs notebooks constraints environments clean
+	lint format bench tables tpu-compile comparison-tpu docs \
+	notebooks constraints environments clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' \
@@ -107,10 +107,6 @@ tpu-compile: $(TPU_VENV)/.tpu  ## Compile all for TPUs, go on if stopped (hours)
 
 comparison-tpu: $(TPU_VENV)/.tpu  ## Compile steps of other networks for a TPU (hours).
 	$(TPU_VENV)/bin/python -m benchmarks.tpu.comparison $(TPU_ARGS)
-
-detection-tpu: $(TPU_VENV)/.tpu  ## Compile steps of Mask R-CNN for TPUs (hours).
-	@$(TPU_INSTALL) --build-constraint $(CONSTRAINTS) --editable ".[garden]"
-	TF_USE_LEGACY_KERAS=1 $(TPU_VENV)/bin/python -m benchmarks.tpu.detection
 
 docs: $(DOCS_VENV)/.docs  ## Build the site of the pages and docstrings, strictly.
 	$(DOCS_VENV)/bin/python -m website.stage build/pages

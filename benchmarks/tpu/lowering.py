@@ -11,6 +11,7 @@ import types
 import tensorflow as tf
 
 from benchmarks.tpu.operations import audit
+from benchmarks.tpu.programs import POLICY
 from benchmarks.tpu.programs import PROGRAMS
 from lambdanet_tf.analysis import analyze
 from lambdanet_tf.layers import LambdaLayer
@@ -37,7 +38,7 @@ def lower(key):
     `without_kernel` and `double`, see `benchmarks.tpu.operations`.
     """
     program = PROGRAMS[key]
-    tf.keras.mixed_precision.set_global_policy(program.precision)
+    tf.keras.mixed_precision.set_global_policy(POLICY)
     with planning_for("tpu"):
         make = _recipe_step if program.recipe else _layer_step
         model, step, arguments = make(program)
@@ -45,11 +46,10 @@ def lower(key):
         found = audit(compiled.get_concrete_function(*arguments))
         text = stablehlo(compiled, arguments)
         analysis = analyze(model, batch_size=program.batch)
-    passes = PASSES if program.training else 1
     flops = program.batch * analysis.total("executed_flops")
     used = sorted(x.algorithm for x in analysis.layers if x.algorithm)
     return text, {
-        "counted_flops": passes * flops,
+        "counted_flops": PASSES * flops,
         "algorithms": collections.Counter(used),
         "without_kernel": [*found.without_kernel, *found.dynamic],
         "double": found.double,
@@ -69,7 +69,7 @@ def recipe_and_network(program):
         "model_arguments": {**arguments, "use_sync_bn": True},
         "image_size": program.image_size,
         "batch_size": program.batch * CORES,
-        "precision": program.precision,
+        "precision": POLICY,
     }
     recipe = resolve(program.recipe, {**program.changes, **place})
     return recipe, recipe_network(recipe, IMAGENET)
@@ -87,20 +87,17 @@ def _recipe_step(program):
 
 
 def _layer_step(program):
-    """The outputs of a layer, or the gradients of its inputs and weights."""
+    """The gradients of a layer's inputs and weights."""
     shape = (program.image_size, program.image_size, program.changes["filters"])
     inputs = tf.keras.Input(shape, batch_size=program.batch)
     model = tf.keras.Model(inputs, LambdaLayer(**program.changes)(inputs))
 
     def step(images):
-        if not program.training:
-            return model(images, training=False)
         with tf.GradientTape() as tape:
             tape.watch(images)
             outputs = tf.cast(model(images, training=True), tf.float32)
             loss = tf.reduce_sum(outputs**2)
         return tape.gradient(loss, [images, *model.trainable_variables])
 
-    dtype = tf.bfloat16 if "bfloat16" in program.precision else tf.float32
-    images = tf.TensorSpec([program.batch, *shape], dtype)
+    images = tf.TensorSpec([program.batch, *shape], tf.bfloat16)
     return model, step, (images,)

@@ -18,6 +18,7 @@ from benchmarks.timing import median
 from lambdanet_tf import markdown
 
 VIEWS = {}
+BLUE = "#3366aa"
 UNITS = {
     "ms": 1e-3,
     "min": 60,
@@ -107,13 +108,13 @@ def fields(*names):
     return {name: f"{{{name}}}" for name in names}
 
 
-def crossed(cells, corner, order=None):
+def crossed(cells, corner):
     """A table of cells, a dict from (line, column) to text.
 
-    Lines and columns are in the order of their first cells, or lines in
-    another one; the corner is the head of the first column.
+    Lines and columns are in the order of their first cells; the corner is the
+    head of the first column.
     """
-    lines = order or dict.fromkeys(line for line, _ in cells)
+    lines = dict.fromkeys(line for line, _ in cells)
     columns = dict.fromkeys(column for _, column in cells)
     rows = [
         (line, *(cells.get((line, column), "") for column in columns))
@@ -138,14 +139,6 @@ def interval(values, digits=2):
     return f"{middle} ({low} to {high})"
 
 
-def regrets(values):
-    """How far choices are from the fastest, in words."""
-    return (
-        f"the choice is the fastest in {values.count(1.0)} of {len(values)} "
-        f"layers; median {statistics.median(values):.2f}"
-    )
-
-
 def summary(ratios):
     """Ratios in words: median, number, least to most."""
     return (
@@ -164,27 +157,21 @@ def figure(width, height, rows=1, columns=1, **options):
     return made, made.subplots(rows, columns, squeeze=False, **options)
 
 
-def bars(axis, labels, groups, colors=None):
+def bars(axis, labels, groups):
     """Horizontal bars side by side, the first label on top, and a line at 1.
 
     Groups are a dict from name to numbers, one a label; None is no bar.
-    Returns what `barh` gives, by name.
     """
-    made, thick = {}, 0.8 / len(groups)
+    thick = 0.8 / len(groups)
     for index, (name, numbers) in enumerate(groups.items()):
         shift = (index - (len(groups) - 1) / 2) * thick
-        made[name] = axis.barh(
-            [place + shift for place in range(len(labels))],
-            [number or 0 for number in numbers],
-            0.95 * thick,
-            label=name,
-            color=colors and colors[index],
-        )
+        places = [place + shift for place in range(len(labels))]
+        widths = [number or 0 for number in numbers]
+        axis.barh(places, widths, 0.95 * thick, label=name)
     axis.axvline(1.0, color="black", linewidth=1)
     axis.set_yticks(range(len(labels)), labels)
     axis.set_ylim(len(labels) - 0.4, -0.6)
     axis.grid(axis="x", alpha=0.3)
-    return made
 
 
 def lines(axis, curves, colors=None, **settings):
@@ -198,11 +185,26 @@ def lines(axis, curves, colors=None, **settings):
     axis.legend(frameon=False)
 
 
-def runs(axis, numbers, place):
-    """A point for each run and a line for the mean."""
-    axis.plot(numbers, [place] * len(numbers), "o", c="#3366aa", alpha=0.5)
-    ends = [place - 0.3, place + 0.3]
-    middle = statistics.mean(numbers)
-    axis.plot([middle] * 2, ends, c="#3366aa", linewidth=2)
-    axis.axhline(place, c="#bbbbbb", linewidth=0.5, zorder=0)
+def intervals(axis, triples, places, label=None, **settings):
+    """Points (middle, low, high) at places of the other axis."""
+    errors = [(middle - low, high - middle) for middle, low, high in triples]
+    axis.errorbar(
+        [middle for middle, _, _ in triples],
+        places,
+        xerr=[*zip(*errors, strict=True)],
+        fmt="o",
+        capsize=3,
+        label=label,
+        **settings,
+    )
+
+
+def runs(axis, groups):
+    """A line of points for each name, the first on top, and the mean."""
+    for place, numbers in enumerate(reversed(groups.values())):
+        axis.plot(numbers, [place] * len(numbers), "o", c=BLUE, alpha=0.5)
+        ends = [place - 0.3, place + 0.3]
+        axis.plot([statistics.mean(numbers)] * 2, ends, c=BLUE, linewidth=2)
+        axis.axhline(place, c="#bbbbbb", linewidth=0.5, zorder=0)
+    axis.set_yticks(range(len(groups)), list(groups)[::-1])
     axis.grid(axis="x", alpha=0.3)

@@ -1,7 +1,5 @@
 """The claims about speed, each with the figures of its records."""
 
-import statistics
-
 from benchmarks import views
 from benchmarks.views import layers
 from benchmarks.views import networks
@@ -38,14 +36,13 @@ def _said(rows, group, name, note=""):
 
 
 def _regret(found):
-    rows = [row for row in found["regret"] if row.draw in HELD_OUT]
+    rows = [x for x in layers.regrets(found) if x.draw in HELD_OUT]
     figures = [
-        f"draw {draw}, {phase}: {statistics.geometric_mean(values):.2f} (mean; "
-        f"{views.regrets(values)})"
-        for (draw, phase), group in views.grouped(rows, "draw", "phase").items()
-        if (values := [row.regret for row in group])
+        f"draw {x.draw}, {x.phase}: {x.mean:.2f} (mean; the fastest in "
+        f"{x.fastest} of {x.layers} layers)"
+        for x in rows
     ]
-    worst = max(row.regret for row in rows)
+    worst = max(row.worst for row in rows)
     return "; ".join(figures), (
         f"single layers up to {worst:.2f}. On GPUs nothing was measured"
     )
@@ -79,17 +76,14 @@ def speed(found):
         _said(layers.against(found, layers.NAIVE), "{phase}", _LAYER),
     )
     for row in found["timm"]:
-        row["ratio"], _, _ = networks.of_timm(row)
+        row["ratio"] = networks.ratio_of(row, "ours", "theirs")[0]
     note = "On GPUs nothing was measured"
     claim(
         "timm's networks are faster here than in PyTorch: theirs take",
         "networks.timm_speed",
         _said(found["timm"], "{phase}, {theirs}", _NETWORK, note),
     )
-    note = (
-        "Our attention forms its scores in parts, which saves memory and costs "
-        "time: [attention.md](attention.md)"
-    )
+    note = "What is measured: [attention.md](attention.md)"
     rows = layers.timed_attention(found)
     rows = [row for row in rows if "attention" in row.layer]
     claim(
@@ -143,8 +137,7 @@ def speed(found):
         "training.speed",
         _loop(found),
     )
-    compared = (serving.EXPORT, "export, bfloat16 weights")
-    rows = [row for row in serving.parts(found)[0] if row.what in compared]
+    rows = [x for x in serving.exports(found) if x.what == serving.EXPORT]
     note = (
         "**ONNX Runtime is faster** for one image at a time, from the same "
         "export: [serving_speed.md](serving_speed.md#other-runtimes-on-a-cpu)"

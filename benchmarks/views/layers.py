@@ -14,14 +14,15 @@ _GROUPS = {
     "einsum, conv2d, depthwise in TensorFlow: the best": NAIVE,
     "timm, lucidrains in PyTorch: the best": BASELINES,
 }
-_TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)
+_TICKS = (0.5, 1, 2, 5, 10, 20)
 
 
 def _lines(found):
-    """Records of the forward pass and of training, for each line."""
+    """Returns the records of both phases, for each line on a CPU."""
+    rows = [row for row in found["layers"] if row.device is None]
     return [
         sorted(pair, key=lambda row: PHASES.index(row.phase))
-        for pair in views.grouped(found["layers"], "layer", "batch").values()
+        for pair in views.grouped(rows, "layer", "batch").values()
     ]
 
 
@@ -33,7 +34,7 @@ def times_auto(row, names):
 
 def against(found, names):
     """Records of layers with the ratio of `times_auto`."""
-    rows = found["layers"]
+    rows = [row for pair in _lines(found) for row in pair]
     return [views.Row(row, ratio=times_auto(row, names)) for row in rows]
 
 
@@ -52,9 +53,7 @@ def _line(forward, training):
     line, both = views.Row(training), (forward, training)
     line["algorithm"] = training.plan.split(":")[0]
     for row in both:
-        _, low, high = spread(row.seconds["auto"])
         line[row.phase] = row.seconds["auto"]
-        line[f"{row.phase}_spread"] = f"{1e3 * low:.1f}-{1e3 * high:.1f}"
     rate = forward.operations / median(forward.seconds["auto"])
     line["share"] = rate / forward.matrix_rate
     ratios = {
@@ -64,45 +63,23 @@ def _line(forward, training):
     }
     for name, pair in ratios.items():
         line[name] = "/".join(views.text(ratio, ".2f") for ratio in pair)
-    line["memory"] = f"{training.mebibytes['auto']:.0f}"
-    if einsum := training.mebibytes.get("einsum"):
-        line["memory"] += f" ({einsum:.0f})"
     return line
-
-
-COLUMNS = {
-    "layer (h=4)": "{layer}, batch {batch}",
-    "auto chooses": "{algorithm}",
-    "forward ms": "{forward:.1f/ms}",
-    "spread": "{forward_spread}",
-    "training ms": "{training:.1f/ms}",
-    "spread ": "{training_spread}",
-    "% of peak": "{share:.0f/%} %",
-    "to the fastest": "{fastest}",
-    "to einsum, conv2d, depthwise": "{naive}",
-    "to timm, lucidrains": "{baselines}",
-    "memory MiB (einsum)": "{memory}",
-}
 
 
 @views.view("engine.md#bench")
 def layers(found):
-    lines = _lines(found)
-    sentences = map(_sentence, zip(*lines, strict=True))
-    table = views.listing([_line(*pair) for pair in lines], COLUMNS)
-    return views.page(table, "\n".join(sentences))
-
-
-def _sentence(rows):
-    """How far `auto` is from the best, over all lines of a phase."""
-    worst = max(1 / to_fastest(row) for row in rows)
-    ratios = [x for row in rows if (x := times_auto(row, BASELINES))]
-    return (
-        f"{rows[0].phase.capitalize()}: `auto` at most {worst:.2f} times the "
-        "time of the fastest algorithm of a line; the best baseline takes "
-        f"{min(ratios):.2f} to {max(ratios):.2f} times as long as `auto`, "
-        f"median {statistics.median(ratios):.2f}."
-    )
+    columns = {
+        "layer (h=4)": "{layer}, batch {batch}",
+        "auto chooses": "{algorithm}",
+        "forward ms": "{forward:.1f/ms}",
+        "training ms": "{training:.1f/ms}",
+        "% of peak": "{share:.0f/%} %",
+        "to the fastest": "{fastest}",
+        "to einsum, conv2d, depthwise": "{naive}",
+        "to timm, lucidrains": "{baselines}",
+        "memory MiB": "{mebibytes[auto]:.0f}",
+    }
+    return views.listing([_line(*pair) for pair in _lines(found)], columns)
 
 
 @views.view("engine.png")
@@ -111,13 +88,9 @@ def overview(found):
     lines = [
         pair for pair in _lines(found) if times_auto(pair[0], NAIVE + BASELINES)
     ]
-    made, (axes,) = views.figure(
-        11, 0.36 * len(lines) + 1.8, columns=2, sharey=True
-    )
-    labels = [
-        f"{row.layer}  [{row.plan.partition('(')[0].partition(':')[0]}]"
-        for _, row in lines
-    ]
+    height = 0.36 * len(lines) + 1.8
+    made, (axes,) = views.figure(11, height, columns=2, sharey=True)
+    labels = [f"{x.layer}  [{x.plan.partition('(')[0]}]" for _, x in lines]
     for axis, rows in zip(axes, zip(*lines, strict=True), strict=True):
         groups = {
             label: [times_auto(row, names) for row in rows]
@@ -126,35 +99,37 @@ def overview(found):
         views.bars(axis, labels, groups)
         axis.set(xscale="log", title=f"CPU, {rows[0].phase}")
         axis.set_xlabel("time of others as a multiple of auto's (log scale)")
-    largest = max(axis.get_xlim()[1] for axis in axes)
-    end = next(tick for tick in _TICKS if tick >= largest)
-    for axis in axes:
         axis.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
-        axis.set_xlim(_TICKS[0], end)
+        axis.set_xlim(_TICKS[0], _TICKS[-1])
         axis.set_ylim(len(lines) + 1, -0.6)  # with room for the legend
     axes[0].legend(loc="lower right", fontsize=8)
     return made
 
 
-def _drawn(found):
-    """Records of layers drawn at random, by draw and phase in words."""
+def regrets(found):
+    """Yields a row for each draw and phase of layers drawn at random."""
     groups = views.grouped(found["regret"], "draw", "phase")
-    return {f"draw {x}, {phase}": rows for (x, phase), rows in groups.items()}
+    for (draw, phase), rows in groups.items():
+        values = [row.regret for row in rows]
+        yield views.Row(
+            draw=draw,
+            phase=phase,
+            layers=len(values),
+            fastest=values.count(1.0),
+            mean=statistics.geometric_mean(values),
+            worst=max(values),
+        )
 
 
 @views.view("engine.md#regret")
 def regret(found):
-    texts = []
-    for name, rows in _drawn(found).items():
-        values = [row.regret for row in rows]
-        worst = max(rows, key=lambda row: row.regret)
-        texts.append(
-            f"{name.capitalize()}: {views.regrets(values)}, mean "
-            f"{statistics.geometric_mean(values):.2f}, worst "
-            f"{worst.regret:.2f} ({worst.line}, batch "
-            f"{worst['layer']['batch']}: {worst.auto} for {worst.best})."
-        )
-    return "\n".join(texts)
+    columns = {
+        **views.fields("draw", "phase", "layers"),
+        "the choice is the fastest in": "{fastest}",
+        "mean": "{mean:.2f}",
+        "worst": "{worst:.2f}",
+    }
+    return views.listing(regrets(found), columns)
 
 
 views.table(
@@ -188,7 +163,7 @@ ATTENTION = {
     "lambda convolution 7x7": (None, "", "1100, 78.1"),
 }
 GIB = 2**30
-COLORS = ("#cc3311", "#ee7733", "#bb9900", "#88bbdd", "#3366aa", "#339966")
+_SINCE = "2026-11-27"  # the engine's last change that moved memory
 
 
 def _attention(found, kind):
@@ -212,8 +187,7 @@ def attention_memory(found):
     one = [row for row in rows if row.layers == 1 and row.map == "64x64x64"]
     for row in sorted(one, key=lambda row: row.batch):
         if row.batch in (1, 8, 32, 128, 512):
-            gib = row.value / GIB
-            text = f"{gib:,.0f}" if gib >= 100 else f"{gib:.3g}"
+            text = f"{row.value / GIB:,.3g}"
             batches[row.layer, f"batch {row.batch}"] = text
     for row in _attention(found, "largest batch"):
         head = f"largest batch in {row.GiB} GiB"
@@ -246,47 +220,26 @@ def attention_time(found):
     return views.crossed(cells, "layers")
 
 
-_SINCE = "2026-11-27"  # the engine's last change that moved memory
-
-
 @views.view("attention.png")
 def attention_picture(found):
-    """Memory as the batch and as the map grow; what still fits."""
-    rows = _attention(found, "bytes")
+    """Memory of a training step as the batch grows; what still fits."""
     # A curve of two engines would jump between them.
-    one = [row for row in rows if row.layers == 1 and row.date >= _SINCE]
-    made, (axes,) = views.figure(12, 5.2, columns=2, sharey=True)
-    panels = {
-        "batch": (
-            "One layer on 64x64 maps of 64 channels",
-            lambda row: row.map == "64x64x64",
-            lambda row: row.batch,
-            (1, 8, 64, 512, 4096),
-        ),
-        "map side": (
-            "One layer, batch 128, 64 channels",
-            lambda row: row.batch == 128,
-            lambda row: int(row.map.split("x")[0]),
-            (16, 24, 32, 48, 64, 96),
-        ),
+    rows = [
+        row
+        for row in _attention(found, "bytes")
+        if (row.layers, row.map) == (1, "64x64x64") and row.date >= _SINCE
+    ]
+    made, ((axis,),) = views.figure(8, 5)
+    curves = {
+        layer: sorted((row.batch, row.value / GIB) for row in group)
+        for (layer,), group in views.grouped(rows, "layer").items()
     }
-    for axis, (label, panel) in zip(axes, panels.items(), strict=True):
-        title, where, place, ticks = panel
-        chosen = list(filter(where, one))
-        curves = {
-            layer: sorted((place(row), row.value / GIB) for row in group)
-            for (layer,), group in views.grouped(chosen, "layer").items()
-        }
-        colors = dict(zip(curves, COLORS, strict=False))
-        views.lines(axis, curves, colors, xlabel=label, title=title)
-        axis.set(xscale="log", yscale="log")
-        for gib in (16, 80):  # a core of a TPU v3, an A100 or H100
-            axis.axhline(gib, color="black", linewidth=0.8, linestyle="--")
-            axis.text(min(map(place, chosen)), gib, f"{gib} GiB", va="bottom")
-        axis.set_xticks(ticks, ticks)
-        axis.minorticks_off()
-    axes[0].set_ylabel("memory of a training step, GiB (compiler's figure)")
-    axes[1].get_legend().remove()
+    views.lines(axis, curves, title="One layer on 64x64 maps of 64 channels")
+    axis.set(xscale="log", yscale="log", xlabel="batch")
+    axis.set_ylabel("memory of a training step, GiB (compiler's figure)")
+    for gib in (16, 80):  # a core of a TPU v3, an A100 or H100
+        axis.axhline(gib, color="black", linewidth=0.8, linestyle="--")
+        axis.text(1, gib, f"{gib} GiB", va="bottom")
     return made
 
 
@@ -306,15 +259,12 @@ def generation_picture(found):
         way: [(row.tokens, 1000 * median(row.seconds)) for row in rows]
         for (way,), rows in views.grouped(found["generation"], "way").items()
     }
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log", base=10)
     views.lines(
         axis,
         curves,
-        xlabel="tokens before it",
-        ylabel="milliseconds for a token",
+        xscale="log",
+        yscale="log",
+        xlabel="tokens before",
+        ylabel="ms for a token",
     )
-    for line, way in zip(axis.get_lines(), curves, strict=True):
-        line.set_linestyle("--" if "again" in way else "-")
-    axis.legend(frameon=False)
     return made

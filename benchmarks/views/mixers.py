@@ -1,7 +1,6 @@
 """Tables and the picture of layers compared by one protocol."""
 
 import functools
-import statistics
 
 from benchmarks.views import Row
 from benchmarks.views import crossed
@@ -9,6 +8,7 @@ from benchmarks.views import figure
 from benchmarks.views import joined
 from benchmarks.views import listing
 from benchmarks.views import page
+from benchmarks.views import runs
 from benchmarks.views import view
 from benchmarks.views.studies import mean
 from benchmarks.views.studies import seed_by_seed
@@ -20,7 +20,6 @@ SCORES = {  # what is scored, and the digits that are shown
     "decoder": ("bits a byte", 3),
 }
 _FIRST_STEPS = 300  # updates, in records that do not name them
-_BLUE, _GREY = "#3366aa", "#bbbbbb"
 
 
 def _parts(found, task):
@@ -54,14 +53,13 @@ def _searched(search, final, digits):
         for row in rows.values()
     }
     cells = {}
-    for row in sorted(search, key=lambda row: row.rate):
+    for row in sorted(search, key=lambda row: (row.variant, row.rate)):
         text = "none" if row.score is None else f"{row.score:.{digits}f}"
         if (row.variant, row.rate, row.start) in chosen:
             text = f"**{text}**"
         line = f"{row.variant}; {_start(row)}"
         cells[line, f"{row.rate:g}"] = text
-    order = sorted({line for line, _ in cells})
-    return crossed(cells, "validation; initial weights", order)
+    return crossed(cells, "validation; initial weights")
 
 
 def _compared(final, digits, score):
@@ -72,14 +70,14 @@ def _compared(final, digits, score):
         for name, rows in final.items()
     }
     rows = []
-    for name, runs in final.items():
-        first = next(iter(runs.values()))
+    for name, group in final.items():
+        first = next(iter(group.values()))
         row = Row(
             first,
             first_weights=_start(first),
             scores=joined(scores[name].values(), f".{digits}f"),
             mean=mean(scores[name].values(), digits),
-            seconds=[run.seconds for run in runs.values()],
+            seconds=[run.seconds for run in group.values()],
         )
         for other in lambdas[:1]:
             pairs = seed_by_seed(scores[name], scores[other])
@@ -137,14 +135,10 @@ def picture(found):
         4.4 * len(panels), 0.4 * tallest + 1.4, columns=len(panels)
     )
     for axis, (task, steps, final) in zip(axes, panels, strict=True):
-        for place, rows in enumerate(reversed(final.values())):
-            numbers = [row.score for row in rows.values()]
-            middle = statistics.mean(numbers)
-            axis.plot(numbers, [place] * len(numbers), "o", c=_BLUE, alpha=0.5)
-            axis.plot([middle] * 2, [place - 0.3, place + 0.3], c=_BLUE)
-            axis.axhline(place, c=_GREY, linewidth=0.5, zorder=0)
-        axis.set_yticks(range(len(final)), list(final)[::-1])
+        runs(
+            axis,
+            {x: [row.score for row in y.values()] for x, y in final.items()},
+        )
         title = f"{task}, {steps} updates"
         axis.set(title=title, xlabel=f"test: {SCORES[task][0]}")
-        axis.grid(axis="x", alpha=0.3)
     return made

@@ -3,7 +3,6 @@
 from benchmarks import views
 from benchmarks.timing import median
 from benchmarks.timing import ratio
-from benchmarks.timing import spread
 
 NORM = "itself with Keras' batch normalization"
 # The paper's ratios of throughputs (TPUv3).
@@ -34,17 +33,14 @@ def networks(found):
     }
     rows = [row for row in found["networks"] if row.against is None]
     for row in rows:
-        row["rate"], fast, slow = (row.batch / x for x in spread(row.seconds))
-        row["range"] = f"{slow:.2f}-{fast:.2f}"
+        row["rate"] = row.batch / median(row.seconds)
         if pair := pairs.get((row.network, row.phase)):
             times = ratio_of(pair, row.network, pair.against)
-            row["other"] = pair.against
-            row["times"] = views.interval(times)
+            row["other"], row["times"] = pair.against, views.interval(times)
             row["papers"] = PAPERS[row.network]
     columns = {
         **views.fields("network", "phase"),
         "images/s": "{rate:.2f}",
-        "slowest to fastest": "{range}",
         "compared with": "{other}",
         "ratio": "{times}",
         "the paper's (TPUv3)": "{papers}",
@@ -66,35 +62,19 @@ def norms(found):
 
 @views.view("engine.md#timm")
 def timm(found):
-    rows, sentences = found["timm"], []
+    rows = found["timm"]
     for row in rows:
-        row["times"] = of_timm(row)
+        row["times"] = ratio_of(row, "ours", "theirs")
         for side in ("ours", "theirs"):
             row[f"{side} rate"] = row.batch / median(row.seconds[side])
     columns = {
-        **views.fields("network", "phase", "batch", "ours"),
+        **views.fields("network", "phase", "batch"),
         "images/s": "{ours rate:.2f}",
         "timm": "{theirs}",
         "images/s ": "{theirs rate:.2f}",
-        "timm's time / ours": "**{times[0]:.2f}**",
-        "95 % interval of the median": "{times[1]:.2f} to {times[2]:.2f}",
+        "timm's time / ours (95 %)": lambda row: views.interval(row.times),
     }
-    groups = views.grouped(rows, "phase", "theirs")
-    for (phase, theirs), group in groups.items():
-        ratios = {f"{x.network}, batch {x.batch}": x.times[0] for x in group}
-        times = views.summary(list(ratios.values()))
-        text = f"- {phase.capitalize()}, timm {theirs}: it takes {times}"
-        if losing := [name for name, ratio in ratios.items() if ratio < 1]:
-            text += f", and is faster for {'; '.join(losing)}"
-        sentences.append(f"{text}.")
-    return views.page(
-        views.listing(rows, columns),
-        "\n".join(sentences),
-    )
-
-
-def of_timm(row):
-    return ratio_of(row, "ours", "theirs")
+    return views.listing(rows, columns)
 
 
 FAMILIES = {
@@ -124,14 +104,12 @@ def seconds_at(points, top1):
     return None
 
 
-def phase_seconds(rows, phase):
-    """Seconds an image by network, as measured."""
-    return {x.network: median(x.seconds[phase]) / x.batch for x in rows}
-
-
 def phases_seconds(rows):
-    """The same of each phase."""
-    return {phase: phase_seconds(rows, phase) for phase in FAMILY_PHASES}
+    """Returns seconds an image by network, for each phase."""
+    return {
+        x: {row.network: median(row.seconds[x]) / row.batch for row in rows}
+        for x in FAMILY_PHASES
+    }
 
 
 def family_points(rows, seconds, family):
@@ -172,13 +150,12 @@ def comparison(found):
     rows = found["comparison"]
     for row in rows:
         for phase in FAMILY_PHASES:
-            numbers = [row.batch / x for x in spread(row.seconds[phase])]
-            row[phase] = "{0:.2f} ({2:.2f}-{1:.2f})".format(*numbers)
+            row[phase] = row.batch / median(row.seconds[phase])
     columns = {
         "network": "{network}",
         "parameters, M": "{parameters:.1f/M}",
         "top-1": "{top1:.1f}",
-        **{f"{x}, images/s": f"{{{x}}}" for x in FAMILY_PHASES},
+        **{f"{x}, images/s": f"{{{x}:.2f}}" for x in FAMILY_PHASES},
     }
     table = views.listing(rows, columns)
     return views.page(table, at_equal_accuracy(rows, phases_seconds(rows)))
@@ -230,10 +207,7 @@ def paper_tables(found):
         "": "{verdict}",
     }
     agreeing = sum(row.verdict == "agrees" for row in rows)
-    parts = [
-        f"{agreeing} of {len(rows)} figures agree to the last digit that the "
-        "paper prints; beside each of the others stands why."
-    ]
+    parts = [f"{agreeing} of {len(rows)} figures agree to the last digit."]
     tables = views.grouped(rows, "table")
     for table, title in TITLES.items():
         if group := tables.get((table,)):

@@ -7,7 +7,6 @@ from benchmarks import views
 from lambdanet_tf.environment import require
 
 CONFIDENCE = 0.95
-_GREY, _BLACK = "#bbbbbb", "#222222"
 
 
 def _versions(row):
@@ -111,18 +110,20 @@ def fashion(stage, found):
         _part(found, stage, part) for part in ("search", "final", "time")
     )
     step = {row.arm: row.seconds for row in times}
-    rows = []
+    rows, pairs = [], compared(final)
     for (arm,), group in views.grouped(final, "arm").items():
-        pairs = sorted((x.rate, x.accuracy) for x in search if x.arm == arm)
+        tried = sorted((x.rate, x.accuracy) for x in search if x.arm == arm)
         shares = accuracies(final, arm).values()
         row = views.Row(
             group[0],
-            rates=", ".join(f"{rate:g}: {100 * x:.2f}" for rate, x in pairs),
+            rates=", ".join(f"{rate:g}: {100 * x:.2f}" for rate, x in tried),
             shares=views.joined(shares, ".2f"),
             mean=mean(shares),
-            taken=[row.seconds for row in group],
             step=step.get(arm),
         )
+        if pair := pairs.get(arm):
+            row["difference"] = mean(pair.differences, sign="+")
+            row["holm"], row["verdict"] = pair.holm, _verdict(pair)
         rows.append(row)
     columns = {
         "variant": "{arm}",
@@ -132,36 +133,17 @@ def fashion(stage, found):
         "rate": "{rate:g}",
         "test accuracy by seed": "{shares}",
         "mean": "{mean}",
-        "seconds a run": "{taken:.0f}",
-        **({"ms a step, alone": "{step:.1f/ms}"} if step else {}),
-    }
-    differences = [
-        views.Row(
-            row,
-            pair=f"{arm} - {row.against}",
-            seeds=views.joined(row.differences, "+.2f"),
-            mean=mean(row.differences),
-            verdict=_verdict(row),
-        )
-        for arm, row in compared(final).items()
-    ]
-    difference_columns = {
-        "difference of test accuracy, points": "{pair}",
-        "by seed": "{seeds}",
-        "mean": "{mean}",
-        "p": "{p:.3f}",
+        "less": "{against}",
+        "points": "{difference}",
         "p, Holm": "{holm:.3f}",
         "": "{verdict}",
+        **({"ms a step, alone": "{step:.1f/ms}"} if step else {}),
     }
     return views.page(
         views.listing(rows, columns),
-        views.listing(differences, difference_columns),
         f"{len(final)} final runs, {final[0].test_images:,} test "
         f"images; ± is half of the {CONFIDENCE:.0%} t-interval over seeds. "
         f"{_versions(final[0])}.",
-        "![Test accuracies and their differences](study_28px.png)"
-        if step
-        else "",
     )
 
 
@@ -173,35 +155,22 @@ for _stage in ("small", "28px"):
 def fashion_picture(found):
     """Test accuracy of every run, and the differences with intervals."""
     final = _part(found, "28px", "final")
-    arms, pairs = list({row.arm: 0 for row in final})[::-1], compared(final)
-    usual = statistics.mode(pair.against for pair in pairs.values())
-    made, ((left, right),) = views.figure(
-        11, 0.45 * len(arms) + 1.6, columns=2, sharey=True
-    )
-    for place, arm in enumerate(arms):
-        views.runs(left, list(accuracies(final, arm).values()), place)
-        if arm not in pairs:
-            continue
-        pair = pairs[arm]
+    pairs = compared(final)
+    shares = {x.arm: list(accuracies(final, x.arm).values()) for x in final}
+    height = 0.45 * len(shares) + 1.6
+    made, ((left, right),) = views.figure(11, height, columns=2, sharey=True)
+    views.runs(left, shares)
+    arms = list(shares)[::-1]
+    for arm, pair in pairs.items():
         middle = statistics.mean(pair.differences)
-        right.errorbar(
-            middle,
-            place,
-            xerr=interval(pair.differences),
-            fmt="o",
-            c=_BLACK if pair.is_found else _GREY,
-            mfc=_BLACK if pair.is_found else "white",
-            capsize=4,
-        )
-        other = f" (from {pair.against})" if pair.against != usual else ""
-        right.text(middle, place + 0.2, f"{middle:+.2f}{other}", ha="center")
-    right.axvline(0, c=_BLACK, linewidth=1)
-    left.set_yticks(range(len(arms)), arms)
+        half = interval(pair.differences)
+        triple = middle, middle - half, middle + half
+        views.intervals(right, [triple], [arms.index(arm)], c="black")
+    right.axvline(0, c="black", linewidth=1)
     left.set(xlabel="test accuracy, %", title="Every run, and the mean")
     right.set(
-        xlabel=f"points of accuracy, {CONFIDENCE:.0%} t-intervals\n"
-        "filled: a difference after Holm's correction",
-        title=f"Paired differences from {usual}",
+        xlabel=f"points of accuracy, {CONFIDENCE:.0%} t-intervals",
+        title=f"Paired differences from {pair.against}",
     )
     return made
 
@@ -284,7 +253,7 @@ def _points(metrics):
 @views.view("detection.md#results")
 def detection(found):
     parts = views.grouped(found["detection"], "part", "steps")
-    searched, final = parts["search", 300], parts["final", 300]
+    final = parts["final", 300]
     final.sort(key=lambda row: (row.network, row.seed))
     columns = {
         **views.fields("pictures", "network", "rate"),
@@ -295,18 +264,10 @@ def detection(found):
         "minutes": "{seconds:.0f/min}",
         "CPU minutes": "{cpu_seconds:.0f/min}",
     }
-    tried = {
-        (row.network, f"{row.rate:g}"): " / ".join(
-            f"{100 * row.metrics[name]:.1f}" for name in ("AP", "mask_AP")
-        )
-        for row in searched
-    }
     return views.page(
         views.listing(final, columns),
         f"AP in per cent, of {final[0].scenes} scenes. {_versions(final[0])}.",
         *_detection_differences(final),
-        "The search: AP of boxes / masks, by rate.",
-        views.crossed(tried, "validation"),
     )
 
 

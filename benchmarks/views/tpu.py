@@ -6,13 +6,14 @@ import statistics
 
 from benchmarks import views
 from benchmarks.tpu import outcome
-from benchmarks.tpu import programs
 from benchmarks.tpu.outcome import estimate
 from benchmarks.tpu.outcome import listed
 from benchmarks.tpu.programs import CHIPS
-from benchmarks.views import networks as network_views
+from benchmarks.tpu.programs import GIB
+from benchmarks.tpu.programs import NETWORKS
+from benchmarks.tpu.programs import steps_timed
+from benchmarks.views import networks
 from lambdanet_tf.environment import require
-from lambdanet_tf.specs import TABLE_20
 
 IMAGES = 1024  # of a step that the paper timed, on 8 cores
 CORES = 8
@@ -20,191 +21,91 @@ FIGURES = {"the estimate": estimate, "its cycles": listed}
 MARKERS = {"12": "s", "13": "^", "20": "o"}
 
 
-def steps_timed():
-    """Steps that the paper timed: table, program, seconds of `IMAGES`.
-
-    Table 12 in the paper's order of summation, as `Program`s; the others as
-    `auto` computes them, which has few lambda layers to choose for there.
-    """
-    for pattern, throughput in programs.PATTERNS.items():
-        plain = programs.vanilla(pattern)
-        program = programs.PAPERS_ORDER.get(pattern, plain)
-        yield "12", program, IMAGES / throughput
-    for row in TABLE_20:
-        program = programs.hybrid(f"LambdaResNet{row.depth}", row.image_size)
-        yield "20", program, row.step_seconds
-    for place, throughput in programs.TABLE_13.items():
-        yield "13", programs.hybrid(*place), IMAGES / throughput
-
-
-def indexed(found):
-    """Records by name, size, batch and chip."""
-    return {tuple(x["case"].values()): x for x in found["tpu"]}
-
-
-def of(program, results, chip="v3"):
-    """The record of a program, empty if it was not compiled."""
-    return results.get(tuple(program.case(chip=chip).values()), views.Row())
+def of(program, found, chip="v3"):
+    """Returns the record of a program, None if it was not compiled."""
+    case = program.case(chip=chip)
+    return next((x for x in found["tpu"] if x["case"] == case), None)
 
 
 def measured(found):
-    """What the paper timed, with the compiler's figures of as many images."""
-    results, rows = indexed(found), []
+    """Returns what the paper timed, with the compiler's figures."""
+    rows = []
     for table, program, seconds in steps_timed():
-        result = of(program, results)
-        if result.status == "ok":
+        row = of(program, found)
+        if row and row.status == "ok":
             steps = IMAGES / CORES / program.batch
-            row = views.Row(result, table=table, measured=seconds)
-            for name, figure in FIGURES.items():
-                if (one := figure(result)) is not None:
-                    row[name] = steps * one
-                    row[f"to {name}"] = seconds / row[name]
-            rows.append(row)
+            figures = {x: steps * y(row) for x, y in FIGURES.items() if y(row)}
+            rows.append(views.Row(row, table=table, timed=seconds, **figures))
     return rows
 
 
-def fit(pairs):
-    """Fits one factor to (estimate, measured) pairs.
+def fits(rows):
+    """Yields how each figure of the compiler fits the times of each table.
 
     `factor` is the geometric mean of measured to estimate; `scatter`, the
-    standard deviation of the ratio as a factor, and `worst`, its largest
-    departure from the mean; `ranks`, the rank correlation; `inverted`, the
-    largest measured ratio of two that are ranked wrongly.
+    standard deviation of the ratio as a factor; `ranks`, the rank correlation.
     """
     stats = require("scipy.stats", extra="data")
-    ratios = [math.log(measured / guess) for guess, measured in pairs]
-    mean = statistics.fmean(ratios)
-    inverted = [
-        max(time / others, others / time)
-        for (guess, time), (other, others) in itertools.combinations(pairs, 2)
-        if (guess - other) * (time - others) < 0
-    ]
-    return {
-        "number": len(pairs),
-        "factor": math.exp(mean),
-        "scatter": math.exp(statistics.stdev(ratios)),
-        "worst": math.exp(max(abs(ratio - mean) for ratio in ratios)),
-        "ranks": stats.spearmanr(pairs).statistic,
-        "inverted": max(inverted, default=1.0),
-    }
+    tables = (("12",), ("20",), ("13",), tuple(MARKERS))
+    for name, table in itertools.product(FIGURES, tables):
+        chosen = [x for x in rows if x.table in table and x[name]]
+        ratios = [math.log(row.timed / row[name]) for row in chosen]
+        pairs = [(row[name], row.timed) for row in chosen]
+        yield views.Row(
+            figure=name,
+            table=table[0] if len(table) == 1 else "all",
+            networks=len(chosen),
+            factor=math.exp(statistics.fmean(ratios)),
+            scatter=math.exp(statistics.stdev(ratios)),
+            ranks=stats.spearmanr(pairs).statistic,
+        )
 
 
-def fits(rows):
-    """A line for each figure of the compiler and table, see `fit`."""
-    groups = {"12": "12", "20": "20", "13": "13", "all": "12 13 20"}
-    for name, (label, tables) in itertools.product(FIGURES, groups.items()):
-        pairs = [
-            (row[name], row.measured)
-            for row in rows
-            if row.table in tables and name in row
-        ]
-        if len(pairs) > 2:
-            yield views.Row(fit(pairs), figure=name, table=label)
-
-
-def _algorithms(row):
-    """Such as "4 query_first", or the name alone if there is one layer."""
-    return ", ".join(
-        f"{count} {name}" if count > 1 else name
-        for name, count in (row.algorithms or {}).items()
-    )
-
-
-def _shown(row, good=""):
-    """A record of a program with what tables show of it.
-
-    Of one that was not compiled only the case is kept. `good` is the result of
-    one without faults, other than whether it fits.
-    """
+def _shown(row):
+    """Returns a record of a program with what the table shows of it."""
     if row.status != "ok":
         return views.Row(case=row["case"], result=outcome.shortfall(row))
     needed, size = outcome.memory(row), CHIPS[row.chip].hbm
-    good = good or ("fits" if needed <= size else "does not fit")
-    counted = row.counted_flops
-    more = "+" if (row.optimal_seconds or 0) < 0 else ""
+    fit = "fits" if needed <= size else "does not fit"
+    share = 100 * row.flops / row.counted_flops
+    used = (row.algorithms or {}).items()
     return views.Row(
         row,
-        result=outcome.faults(row) or good,
-        needed=f"{needed / programs.GIB:.2f} of {size // programs.GIB}",
-        operations=counted
-        and f"{row.flops / 1e12:.3f} ({100 * row.flops / counted:.0f})",
-        algorithms=_algorithms(row),
-        estimate=row.optimal_seconds and f"{1e3 * estimate(row):.2f}{more}",
-        cycles=row.cycles or None,
+        result=outcome.faults(row) or fit,
+        needed=f"{needed / GIB:.2f} of {size // GIB}",
+        operations=f"{row.flops / 1e12:.3f} ({share:.0f})",
+        algorithms=", ".join(f"{count} {name}" for name, count in used),
     )
 
 
-NEEDED = {
-    "arguments, GiB": "{arguments:.2f/GiB}",
-    "temporaries, GiB": "{temporaries:.2f/GiB}",
-    "total, GiB": "{needed}",
-}
-
-
 @views.view("tpu_compile.md#networks")
-def networks(found):
-    results = indexed(found)
+def compiled(found):
+    rows = filter(None, (of(program, found) for program in NETWORKS))
     columns = {
         "network": "{name}",
         **views.fields("px", "batch"),
         "result": "{result}",
         "seconds": "{compile_seconds:.0f}",
-        **NEEDED,
+        "arguments, GiB": "{arguments:.2f/GiB}",
+        "temporaries, GiB": "{temporaries:.2f/GiB}",
+        "total, GiB": "{needed}",
         "operations, TFLOP": "{operations}",
         "algorithms": "{algorithms}",
     }
-    rows = [of(x, results) for x in programs.NETWORKS]
-    return views.page(
-        views.listing([_shown(row) for row in rows if row], columns),
-        _orders(results),
-    )
-
-
-def _orders(results):
-    """How many times longer the paper's order takes than `auto`."""
-    rows = []
-    for pattern, program in programs.PAPERS_ORDER.items():
-        pair = of(programs.vanilla(pattern), results), of(program, results)
-        if all(x.status == "ok" for x in pair):
-            row = views.Row(name=f"ResNet50 {pattern}")
-            row["ours"], row["papers"] = map(estimate, pair)
-            row["ratio"] = row.papers / row.ours
-            row["cycles"] = pair[1].cycles / pair[0].cycles
-            rows.append(row)
-    columns = {
-        f"network, batch {programs.TIMED}": "{name}",
-        "`auto`, ms": "{ours:.1f/ms}",
-        "the paper's order, ms": "{papers:.1f/ms}",
-        "ratio of estimates": "{ratio:.2f}",
-        "ratio of cycles": "{cycles:.2f}",
-    }
-    return views.listing(rows, columns)
+    return views.listing(map(_shown, rows), columns)
 
 
 @views.view("tpu_compile.md#calibration")
 def calibration(found):
-    rows = measured(found)
     columns = {
-        "Table": "{table}",
-        "network": "{name}, {px} px",
-        "images on a core": "{batch}",
-        "paper, s": "{measured:.3f}",
-        **{f"{x}, s": f"{{{x}:.3f}}" for x in FIGURES},
-        **{f"paper / {x}": f"{{to {x}:.2f}}" for x in FIGURES},
-    }
-    of_fits = {
         **views.fields("figure"),
         "Table": "{table}",
-        "networks": "{number}",
-        **{x: f"{{{x}:.2f}}" for x in ("factor", "scatter", "worst")},
+        "networks": "{networks}",
+        "factor": "{factor:.2f}",
+        "scatter": "{scatter:.2f}",
         "rank correlation": "{ranks:.3f}",
-        "largest ratio ranked wrongly": "{inverted:.2f}",
     }
-    return views.page(
-        "![Estimate against measurement](tpu_calibration.png)",
-        views.listing(rows, columns),
-        views.listing(list(fits(rows)), of_fits),
-    )
+    return views.listing(fits(measured(found)), columns)
 
 
 @views.view("tpu_calibration.png")
@@ -216,7 +117,7 @@ def calibration_picture(found):
         known = [row for row in rows if name in row]
         for (table,), group in views.grouped(known, "table").items():
             axis.scatter(
-                [row.measured for row in group],
+                [row.timed for row in group],
                 [row[name] for row in group],
                 marker=MARKERS[table],
                 label=f"Table {table}",
@@ -231,11 +132,11 @@ def calibration_picture(found):
 
 
 def _image_seconds(rows, figure):
-    """Seconds an image of training on 8 cores of v3, by network."""
+    """Returns seconds an image of training on 8 cores of v3, by network."""
     return {
         row.network: figure(row) / (row.images * CORES)
         for row in rows
-        if row.chip == "v3" and row.status == "ok"
+        if row.status == "ok"
     }
 
 
@@ -243,20 +144,17 @@ def _image_seconds(rows, figure):
 def comparison(found):
     rows = [row for row in found["comparison_tpu"] if row.status == "ok"]
     timed = {x: _image_seconds(rows, y) for x, y in FIGURES.items()}
+    for row in rows:
+        row["known"] = 1 / row.published if row.published else None
+        for name, seconds in timed.items():
+            row[name] = 1 / seconds[row.network]
     columns = {
         "network": "{network}",
         "top-1": "{top1:.1f}",
         "published, images/s": "{known:,.0f}",
         **{f"{x}, images/s": f"{{{x}:,.0f}}" for x in FIGURES},
-        **{f"published / {x}": f"{{to {x}:.2f}}" for x in FIGURES},
     }
-    for row in rows:
-        row["known"] = 1 / row.published if row.published else None
-        for name, seconds in timed.items():
-            row[name] = 1 / seconds[row.network]
-            if row.published:
-                row[f"to {name}"] = row.known / row[name]
-    table = network_views.at_equal_accuracy(rows, timed)
+    table = networks.at_equal_accuracy(rows, timed)
     return views.page(views.listing(rows, columns), table)
 
 
@@ -264,28 +162,12 @@ def comparison(found):
 def comparison_picture(found):
     """Accuracy over time: published, by the compiler, on a CPU."""
     rows = found["comparison"]
+    published = {row.network: row.published for row in rows if row.published}
     cycles = _image_seconds(found["comparison_tpu"], listed)
-    return network_views.families_picture(
-        rows,
-        {
-            "training, 8 TPUv3 cores, published": {
-                row.network: row.published for row in rows if row.published
-            },
-            "training, TPUv3, the compiler's cycles": cycles,
-            **{
-                f"{phase}, this CPU": network_views.phase_seconds(rows, phase)
-                for phase in network_views.FAMILY_PHASES
-            },
-        },
-    )
-
-
-@views.view("detection.md#tpu")
-def detection(found):
-    columns = {
-        "experiment": "`{experiment}`",
-        "TPU": "{chip}",
-        "result": "{result}",
-        **NEEDED,
+    cpu = networks.phases_seconds(rows)
+    panels = {
+        "training, 8 TPUv3 cores, published": published,
+        "training, TPUv3, the compiler's cycles": cycles,
+        **{f"{phase}, this CPU": seconds for phase, seconds in cpu.items()},
     }
-    return views.listing(map(_shown, found["detection_tpu"]), columns)
+    return networks.families_picture(rows, panels)

@@ -1,4 +1,4 @@
-"""Tables of training."""
+"""The table of training."""
 
 import statistics
 
@@ -12,7 +12,7 @@ def ratio(row):
     return statistics.median(ratios), min(ratios), max(ratios)
 
 
-overhead = views.table(
+views.table(
     "training_speed.md#overhead",
     "training",
     {
@@ -26,25 +26,3 @@ overhead = views.table(
     },
     where=lambda row: row.part == "loop",
 )
-
-
-@views.view("training_speed.md#pipelines")
-def pipelines(found):
-    cells = {}
-    for row in (row for row in found["training"] if row.part == "pipeline"):
-        head = f"images/s, {row.cores} core{'s' * (row.cores > 1)}"
-        cells[row.pipeline, head] = f"{row.images_per_second:,.0f}"
-    return views.crossed(cells, "pipeline")
-
-
-@views.view("training_speed.md#scaling")
-def scaling(found):
-    rows = [row for row in found["training"] if row.part == "replicas"]
-    first = rows[0].images_per_second
-    columns = {
-        **views.fields("replicas", "cores", "batch"),
-        "for each replica": lambda row: row.batch // row.replicas,
-        "images/s": "{images_per_second:,.0f}",
-        "to the first line": lambda x: f"{x.images_per_second / first:.2f}",
-    }
-    return views.listing(rows, columns)

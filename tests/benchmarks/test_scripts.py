@@ -31,12 +31,12 @@ networks 10 seconds networks.speed --batch 2 --size 8 --seconds 0
 timm 4 seconds networks.timm_speed --batch 1 --only LambdaResNet26T
 comparison 2 parameters networks.comparison --all --batch 2 --seconds 0
 runtimes 1 seconds serving.runtimes --only LLLL --batch 8
-exports 17 percentiles serving.exports --only digits --seconds 0.05
+exports 2 seconds serving.exports --only digits --seconds 0.05
 digits 1 accuracy studies.digits --seeds 1 --epochs 1 --runs {0}/runs
 fashion 6 accuracy studies.fashion --stage small --runs {0}/runs
 mixers 4 score studies.mixers --only 'segmentation, convolution 3x3' \
     --seeds 1 --steps 1
-training 20 images_per_second training.speed
+training 2 seconds training.speed
 tpu 7 message tpu.compile --only LambdaResNet --chips v3
 """
 
@@ -91,7 +91,6 @@ INSTEAD = {
     },
     "exports": {
         "serving.exports.BATCHES": (1, 8),
-        "serving.exports.CLIENTS": (1, 2),
         "serving.exports.LEAST": 2,
     },
     "fashion": {
@@ -99,14 +98,11 @@ INSTEAD = {
         "studies.fashion.split_data": lambda *_: None,
         "studies.fashion.run": lambda *task: {"accuracy": task[-1]},
     },
-    "training": {
-        "training.speed.write_files": lambda folder: None,
-        "timing.in_child": lambda *_, cores: {"images_per_second": 9.0 * cores},
-    },
+    "training": {"timing.in_child": lambda *_: SPEEDS},
     "tpu": {"tpu.compile.compile_in_child": lambda *_: TOO_LARGE},
 }
 # Others measure nothing in a second run.
-AGAIN = ("regret", "attention", "networks", "exports")
+AGAIN = ("attention", "networks")
 QUICK = ("rounding", "timm", "runtimes", "training", "tpu")
 MARKS = {**dict.fromkeys(QUICK, ()), "mixers": pytest.mark.thorough}
 CASES = [
