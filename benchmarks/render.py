@@ -2,7 +2,6 @@
 
     python -m benchmarks.render               what differs, in docs/
     python -m benchmarks.render --check       fails where something differs
-    python -m benchmarks.render --csv FOLDER  the records of each topic as CSV
 
 Under each table stands where its records come from, and that they are stale
 where a later commit changed the files of their topic. `--check` compares all
@@ -10,12 +9,10 @@ but that: a commit cannot know what it makes stale.
 """
 
 import argparse
-import csv
 import hashlib
 import importlib
 import inspect
 import json
-import pathlib
 import pkgutil
 import re
 import sys
@@ -139,42 +136,13 @@ def replace(page, section, text, write):
     return without_stale(new) != without_stale(whole)
 
 
-def write_csv(folder, results=records.RESULTS):
-    """Writes the latest records of each topic as a CSV file, a line each."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for topic in records.topics():
-        rows = [flat(record) for record in records.latest(topic, results)]
-        names = dict.fromkeys(name for row in rows for name in row)
-        path = folder / f"{topic}.csv"
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, names)
-            writer.writeheader()
-            writer.writerows(rows)
-
-
-def flat(value, prefix=""):
-    """A nested dict as one of texts, names joined by dots."""
-    if not isinstance(value, dict):
-        text = value if isinstance(value, (str, int, float)) else None
-        return {prefix: json.dumps(value) if text is None else text}
-    parts = (
-        flat(inner, f"{prefix}.{name}" if prefix else name)
-        for name, inner in value.items()
-    )
-    return {name: text for part in parts for name, text in part.items()}
-
-
 def main(arguments=None):
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--check", action="store_true", help="write nothing")
-    parser.add_argument("--csv", type=pathlib.Path, metavar="FOLDER")
     options = parser.parse_args(arguments)
-    if options.csv:
-        write_csv(options.csv)
-        return 0
     verb = "differs from its records" if options.check else "written"
     differing = render(write=not options.check)
     for target in differing:

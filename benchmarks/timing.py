@@ -118,11 +118,8 @@ def serve(step_of):
 def worker_turns(commands, seconds, optional=(), most=100):
     """Times processes in turns, see `turns`.
 
-    Args:
-        commands: dict from name to the positional arguments of a `Worker`.
-        seconds: after which there are no more turns than a few.
-        optional: names of those that are left out if they cannot begin.
-        most: turns at most.
+    Commands are the arguments of a `Worker` by name; optional names are left
+    out if they cannot begin.
     """
     with contextlib.ExitStack() as stack:
         running = {}
@@ -138,33 +135,20 @@ def worker_turns(commands, seconds, optional=(), most=100):
         return turns(running, seconds, _FEW, most, clock=False)
 
 
-def in_child(function, *arguments, cores=None, timeout=None):
-    """What a function returns in a process of its own.
-
-    Args:
-        function: such as "benchmarks.layers.speed:memory".
-        *arguments: of the function, as JSON.
-        cores: how many it may use; all by default.
-        timeout: seconds after which it is stopped.
-    """
-    allowed = sorted(os.sched_getaffinity(0))[:cores]
+def in_child(function, *arguments, timeout=None):
+    """Returns what "module:function" does, in a process of its own."""
     done = subprocess.run(
         _child("call", function, arguments),
         check=True,
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: os.sched_setaffinity(0, allowed),
         timeout=timeout,
     )
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def spread(seconds):
-    """Median, minimum and maximum of repeats.
-
-    Args:
-        seconds: list; or a dict of the three, where no more was kept.
-    """
+    """Returns median, minimum and maximum of a list, or a dict of them."""
     if isinstance(seconds, dict):
         return seconds["median"], seconds.get("min"), seconds.get("max")
     return statistics.median(seconds), min(seconds), max(seconds)
@@ -198,26 +182,26 @@ def median_interval(numbers):
 
 
 def peak_megabytes(function):
-    """MiB that the first call of a `tf.function` adds at its peak (Linux).
+    """Returns MiB that a `tf.function`'s first call adds at its peak (Linux).
 
     Traced before, not executed; the kernel's high-water mark is reset in
     between. Memory that later calls would reuse is counted. Pages of files
     are not: how much of a library its first use maps is the kernel's choice.
     """
     function.get_concrete_function()
-    held, files = status("VmRSS"), status("RssFile")
+    before = _status()
     pathlib.Path("/proc/self/clear_refs").write_text("5")
     function()
-    mapped = status("RssFile") - files
-    return max(status("VmHWM") - held - mapped, 0.0)
+    after = _status()
+    mapped = after["RssFile"] - before["RssFile"]
+    return max(after["VmHWM"] - before["VmRSS"] - mapped, 0.0)
 
 
-def status(field):
-    """MiB of a field of `/proc/self/status`."""
-    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) / 1024
-    raise KeyError(field)
+def _status():
+    """Returns fields of `/proc/self/status` in MiB."""
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    pairs = [line.split() for line in lines if line.endswith("kB")]
+    return {name.rstrip(":"): int(size) / 1024 for name, size, _ in pairs}
 
 
 def main(verb, function, arguments):

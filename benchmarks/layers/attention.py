@@ -207,7 +207,7 @@ def measure_time(recorder, names, seconds, batch):
             if name not in SHARED or case.layers > 1
         }
         for name, times in timing.turns(functions, seconds).items():
-            recorder.note(case.case(name, "seconds"), seconds=times)
+            recorder.append(case.case(name, "seconds"), seconds=times)
         tf.keras.backend.clear_session()
 
 

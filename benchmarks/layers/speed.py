@@ -272,7 +272,8 @@ def main(arguments=None):
             if recorder.known({**case, "phase": "training"}):
                 continue
             for phase, row in time_line(line, options).items():
-                recorder.note({**case, "phase": phase}, matrix_rate=rate, **row)
+                row["matrix_rate"] = rate
+                recorder.append({**case, "phase": phase}, **row)
 
 
 if __name__ == "__main__":

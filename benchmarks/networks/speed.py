@@ -87,7 +87,7 @@ def compare(recorder, options):
         chosen = {name: both[number] for name, both in functions.items()}
         case = {"phase": phase, "batch": options.batch, "size": size}
         for name, taken in timing.turns(chosen, options.seconds).items():
-            recorder.note({"network": name, **case}, seconds=taken)
+            recorder.append({"network": name, **case}, seconds=taken)
         for pair in COMPARED.items():
             if chosen.keys() >= {*pair}:
                 both = {name: chosen[name] for name in pair}

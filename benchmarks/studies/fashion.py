@@ -301,7 +301,7 @@ def study(recorder, folder, stage_name, stage, names, jobs=1):
         for case, found in zip(waiting, run_all(tasks, jobs), strict=True):
             name = case["arm"]
             facts = counted[name] | {"against": stage.arms[name].against}
-            rows.append(recorder.note(case, **found, **facts))
+            rows.append(recorder.append(case, **found, **facts))
         return rows
 
     accuracies = {name: {} for name in searched}  # by rate
@@ -352,7 +352,7 @@ def record_times(recorder, stage_name, stage, names, seconds):
     }
     for name, taken in timing.turns(functions, seconds * len(names)).items():
         case = {"stage": stage_name, "part": "time", "arm": name}
-        recorder.note({**case, "batch": BATCH}, seconds=taken)
+        recorder.append({**case, "batch": BATCH}, seconds=taken)
 
 
 def main(arguments=None):

@@ -9,13 +9,13 @@ validation data and one seed, then runs of other seeds that see the test data
 once. Cases that have a record are not run again.
 """
 
-import dataclasses
 import functools
 import math
 import pathlib
 import sysconfig
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -32,29 +32,12 @@ SEARCH_SEED, WARM_UP = 0, 0.05
 keras = tf.keras.layers
 
 
-@dataclasses.dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """A layer that mixes positions, and the network that it stands in."""
 
     layer: Callable  # of width, start and place
     widths: tuple[int, ...]  # of the network: all variants cost the same
     starts: tuple  # initial weights to try: deviation or Keras' name
-    rate: float | None = None  # of an ablation, which searches nothing
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """What is learned, in so many steps, from batches of some size."""
-
-    variants: dict[str, Variant]
-    network: Callable  # of a variant and a start
-    data: Callable  # to inputs and targets by part
-    loss: Callable  # Keras', of targets and outputs
-    score: Callable  # of targets and outputs of all examples
-    best: Callable  # max or min, of scores
-    rates: tuple[float, ...]  # of the search
-    steps: int
-    batch: int
 
 
 def mixing(kind, **arguments):
@@ -96,22 +79,6 @@ def causal_convolution(size):
 def keras_attention(width, _, __):
     layer = keras.MultiHeadAttention(4, width // 4)
     return lambda x: layer(x, x, use_causal_mask=True)
-
-
-def ablation(settings, widths, start, changes):
-    """Returns variants of lambda layers that change one setting each."""
-    changes |= {
-        "1 head": {"num_heads": 1},
-        "content only": {"use_position": False, "scope": None},
-        "position only": {"use_content": False},
-        "keys of L2": {"key_normalization": "l2"},
-    }
-    return {
-        f"lambda, {name}": Variant(
-            lambda_layer(**{**settings, **change}), widths, (start,), 1e-2
-        )
-        for name, change in changes.items()
-    }
 
 
 # Of the embeddings: the paper's N(0, 1), and a tenth of its deviation; in
@@ -297,31 +264,33 @@ def bits(targets, logits):
     return float(cross_entropy(targets, logits)) / math.log(2)
 
 
-SEGMENTATION = {"num_heads": 4, "key_dim": 16, "scope": 7}
+class Task(NamedTuple):
+    """What is learned, in so many steps, from batches of some size."""
+
+    variants: dict[str, Variant]
+    network: Callable  # of a variant and a start
+    data: Callable  # to inputs and targets by part
+    steps: int
+    batch: int
+    loss: Callable = cross_entropy  # Keras', of targets and outputs
+    score: Callable = bits  # of targets and outputs of all examples
+    best: Callable = min  # or max, of scores
+    rates: tuple[float, ...] = RATES[1:4]  # of the search
+
+
 CAUSAL = {"num_heads": 4, "causal": True}
-BYTES = {"key_dim": 8, "scope": 63, **CAUSAL}
-UNET = (12, 20, 96)  # widths with lambda layers
+SCOPE_7 = Variant(
+    lambda_layer(num_heads=4, key_dim=16, scope=7), (12, 20, 96), LAMBDA[:1]
+)
 TASKS = {
     "segmentation": Task(
         # Initial weights: what the search of 300 updates chose.
         variants={
             "convolution 3x3": Variant(kernel, (12, 28, 40), KERNEL[1:]),
-            "lambda, scope 7": Variant(
-                lambda_layer(**SEGMENTATION), UNET, LAMBDA[:1]
-            ),
-            "lambda, small embeddings": Variant(
-                lambda_layer(**SEGMENTATION), UNET, LAMBDA[1:]
-            ),
+            "lambda, scope 7": SCOPE_7,
+            "lambda, small embeddings": SCOPE_7._replace(starts=LAMBDA[1:]),
             "attention 7x7": Variant(
                 attention(num_heads=4, scope=7), (12, 24, 72), ATTENTION[:1]
-            ),
-            **ablation(
-                *(SEGMENTATION, UNET, LAMBDA[0]),
-                {
-                    "scope 3": {"scope": 3},
-                    "global": {"scope": None},
-                    "no batch norm": {"use_batch_norm": False},
-                },
             ),
             "attention, global": Variant(
                 attention(num_heads=4), (12, 20, 80), ATTENTION[:1]
@@ -329,7 +298,6 @@ TASKS = {
         },
         network=unet,
         data=segmentation_data,
-        loss=cross_entropy,
         score=mean_iou,
         best=max,
         rates=RATES[2:5],
@@ -352,29 +320,22 @@ TASKS = {
         data=forecast_data,
         loss=absolute_error,
         score=forecast_error,
-        best=min,
-        rates=RATES[1:4],
         steps=200,
         batch=32,
     ),
     "bytes": Task(
         variants={
-            "lambda, scope 63": Variant(lambda_layer(**BYTES), (108,), LAMBDA),
+            "lambda, scope 63": Variant(
+                lambda_layer(key_dim=8, scope=63, **CAUSAL), (108,), LAMBDA
+            ),
             "lambda, global": Variant(
                 lambda_layer(key_dim=8, **CAUSAL), (84,), LAMBDA
             ),
             "attention, global": Variant(attention(**CAUSAL), (60,), ATTENTION),
             "causal convolution": Variant(causal_convolution(5), (60,), KERNEL),
-            **ablation(
-                *(BYTES, (108,), LAMBDA[1]), {"scope 15": {"scope": 15}}
-            ),
         },
         network=functools.partial(decoder, 128, 32, 2),
         data=functools.partial(bytes_data, 128),
-        loss=cross_entropy,
-        score=bits,
-        best=min,
-        rates=RATES[1:4],
         steps=300,
         batch=8,
     ),
@@ -392,10 +353,6 @@ TASKS = {
         },
         network=functools.partial(decoder, 256, 128, 4),
         data=functools.partial(bytes_data, 256),
-        loss=cross_entropy,
-        score=bits,
-        best=min,
-        rates=RATES[1:4],
         steps=1800,
         batch=8,
     ),
@@ -462,10 +419,8 @@ def main(arguments=None):
             if options.only not in f"{name}, {title}":
                 continue
             search = functools.partial(score, title, "search", SEARCH_SEED)
-            chosen[title] = variant.rate, variant.starts[0]
-            if variant.rate is None:
-                grid = RATES, task.rates, variant.starts
-                chosen[title] = runs.search(*grid, search, task.best)
+            grid = RATES, task.rates, variant.starts
+            chosen[title] = runs.search(*grid, search, task.best)
         for seed in range(1, options.seeds + 1):
             for title, choice in chosen.items():
                 score(title, "final", seed, *choice)

@@ -26,7 +26,7 @@ def main(arguments=None):
     )
     programs = {
         key: ({"network": key}, comparison.NETWORKS[key].facts)
-        for key in comparison.CHOSEN
+        for key in comparison.NETWORKS
     }
     compile_all(*run, "benchmarks.tpu.comparison", programs)
 

@@ -82,7 +82,7 @@ def compile_all(recorder, options, module, programs):
             failed = 1
             print(f"FAILED: {key} on {chip}: {result['message']}", flush=True)
         else:
-            recorder.note(case, **facts, **result)
+            recorder.append(case, **facts, **result)
     return failed
 
 

@@ -29,7 +29,7 @@ attention 2 seconds layers.attention --time --only 'axial attention' \
     --batch 2 --seconds 0
 networks 10 seconds networks.speed --batch 2 --size 8 --seconds 0
 timm 4 seconds networks.timm_speed --batch 1 --only LambdaResNet26T
-comparison 2 parameters networks.comparison --all --batch 2 --seconds 0
+comparison 2 parameters networks.comparison --batch 2 --seconds 0
 runtimes 1 seconds serving.runtimes --only LLLL --batch 8
 exports 2 seconds serving.exports --only digits --seconds 0.05
 digits 1 accuracy studies.digits --seeds 1 --epochs 1 --runs {0}/runs

@@ -19,7 +19,7 @@ def twice(number):
 def test_processes_of_their_own_take_turns(tmp_path, monkeypatch):
     (tmp_path / "workers.py").write_text(WORKERS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert timing.in_child("workers:twice", 4, cores=1) == 8
+    assert timing.in_child("workers:twice", 4) == 8
     commands = {"a": ("workers:work", 0.0), "bad": ("workers:work", "none")}
     times = timing.worker_turns(commands, 0, ["bad"])
     assert {name: len(taken) for name, taken in times.items()} == {"a": 6}
