@@ -11,13 +11,8 @@ CONFIDENCE = 0.95
 
 def _versions(row):
     found = row.versions
-    name, number = "tf_keras", found.get("tf_keras")
-    if "keras" in found:
-        name, number = "Keras", found["keras"]
-    return (
-        f"{name} {number}, TensorFlow {found['tensorflow']}, Python "
-        f"{found['python']}"
-    )
+    name = "keras" if "keras" in found else "tf_keras"
+    return f"{name} {found[name]}, TensorFlow {found['tensorflow']}"
 
 
 def interval(numbers):
@@ -38,8 +33,6 @@ def p_value(differences):
     """Two-sided p of a paired t-test; None of fewer than two pairs."""
     if len(differences) < 2:
         return None
-    if len(set(differences)) == 1:  # without a spread there is no t
-        return 0.0 if any(differences) else 1.0
     stats = require("scipy.stats", extra="data")
     return float(stats.ttest_1samp(differences, 0).pvalue)
 
@@ -62,34 +55,21 @@ def mean(numbers, digits=2, sign=""):
     return text if half is None else f"{text} ± {half:.{digits}f}"
 
 
-def accuracies(rows, arm):
-    """Test accuracy in per cent of an arm's runs, by seed."""
-    cases = [(row["case"], 100 * row["accuracy"]) for row in rows]
-    return {case["seed"]: x for case, x in cases if case["arm"] == arm}
+def accuracies(rows):
+    """Test accuracy in per cent, by arm and seed."""
+    found = {}
+    for row in rows:
+        found.setdefault(row.arm, {})[row.seed] = 100 * row.accuracy
+    return found
 
 
 def compared(rows):
-    """Arms that have pairs of seeds, each with the one that it is against.
-
-    In points, seed by seed, with the p of a paired t-test.
-    """
-    against = {row.arm: row.against for row in rows if row.against}
-    pairs = {
-        arm: seed_by_seed(accuracies(rows, arm), accuracies(rows, other))
-        for arm, other in against.items()
-    }
-    raw = {arm: p_value(numbers) for arm, numbers in pairs.items()}
-    raw = {arm: p for arm, p in raw.items() if p is not None}
-    corrected = holm(raw)
+    """Differences in points of each arm from the one that it is against."""
+    shares = accuracies(rows)
     return {
-        arm: views.Row(
-            against=against[arm],
-            differences=pairs[arm],
-            p=p,
-            holm=corrected[arm],
-            is_found=corrected[arm] < 1 - CONFIDENCE,
-        )
-        for arm, p in raw.items()
+        row.arm: seed_by_seed(shares[row.arm], shares[row.against])
+        for row in rows
+        if row.against and len(shares[row.arm]) > 1
     }
 
 
@@ -98,32 +78,29 @@ def _part(found, stage, part):
     return [x for x in found["fashion"] if (x.stage, x.part) == (stage, part)]
 
 
-def _verdict(comparison):
-    if not comparison.is_found:
-        return "no difference found"
-    return "more" if statistics.mean(comparison.differences) > 0 else "less"
-
-
 def fashion(stage, found):
-    """The tables of a stage."""
+    """The table of a stage."""
     search, final, times = (
         _part(found, stage, part) for part in ("search", "final", "time")
     )
     step = {row.arm: row.seconds for row in times}
     rows, pairs = [], compared(final)
-    for (arm,), group in views.grouped(final, "arm").items():
+    corrected = holm({arm: p_value(x) for arm, x in pairs.items()})
+    for arm, shares in accuracies(final).items():
         tried = sorted((x.rate, x.accuracy) for x in search if x.arm == arm)
-        shares = accuracies(final, arm).values()
         row = views.Row(
-            group[0],
+            next(row for row in final if row.arm == arm),
             rates=", ".join(f"{rate:g}: {100 * x:.2f}" for rate, x in tried),
-            shares=views.joined(shares, ".2f"),
-            mean=mean(shares),
+            shares=views.joined(shares.values(), ".2f"),
+            mean=mean(shares.values()),
             step=step.get(arm),
+            holm=corrected.get(arm),
         )
-        if pair := pairs.get(arm):
-            row["difference"] = mean(pair.differences, sign="+")
-            row["holm"], row["verdict"] = pair.holm, _verdict(pair)
+        if arm in pairs:
+            row["difference"] = mean(pairs[arm], sign="+")
+            more = "more" if statistics.mean(pairs[arm]) > 0 else "less"
+            is_found = row.holm < 1 - CONFIDENCE
+            row["verdict"] = more if is_found else "no difference found"
         rows.append(row)
     columns = {
         "variant": "{arm}",
@@ -155,22 +132,20 @@ for _stage in ("small", "28px"):
 def fashion_picture(found):
     """Test accuracy of every run, and the differences with intervals."""
     final = _part(found, "28px", "final")
-    pairs = compared(final)
-    shares = {x.arm: list(accuracies(final, x.arm).values()) for x in final}
+    shares = accuracies(final)
     height = 0.45 * len(shares) + 1.6
-    made, ((left, right),) = views.figure(11, height, columns=2, sharey=True)
-    views.runs(left, shares)
+    made, ((left, right),) = views.figure(13, height, columns=2, sharey=True)
+    views.runs(left, {arm: [*x.values()] for arm, x in shares.items()})
     arms = list(shares)[::-1]
-    for arm, pair in pairs.items():
-        middle = statistics.mean(pair.differences)
-        half = interval(pair.differences)
+    for arm, differences in compared(final).items():
+        middle, half = statistics.mean(differences), interval(differences)
         triple = middle, middle - half, middle + half
         views.intervals(right, [triple], [arms.index(arm)], c="black")
     right.axvline(0, c="black", linewidth=1)
     left.set(xlabel="test accuracy, %", title="Every run, and the mean")
     right.set(
         xlabel=f"points of accuracy, {CONFIDENCE:.0%} t-intervals",
-        title=f"Paired differences from {pair.against}",
+        title=f"Paired differences from {arms[-1]}",
     )
     return made
 
@@ -190,11 +165,7 @@ def fashion_weights(found):
         "training": "{seconds:.0f} s",
         "SHA-256": "`{sha256}`",
     }
-    return views.page(
-        views.listing(rows, columns),
-        f"{rows[0].test_images:,} test images, once, after the last epoch; "
-        f"{_versions(rows[0])}, {rows[0].device}.",
-    )
+    return views.listing(rows, columns)
 
 
 @views.view("digits.md#default")
@@ -217,22 +188,17 @@ def digits_default(found):
 
 @views.view("training.md#pseudo_labels")
 def pseudo_labels(found):
-    rows = [row for row in found["pseudo_labels"] if row.epochs == 60]
-    cells = {}
+    rows, cells = _longest(found["pseudo_labels"]), {}
     for (arm,), group in views.grouped(rows, "arm").items():
-        for row in group:
-            cells[arm, f"seed {row.seed}"] = f"{row.accuracy:.2%}"
-        share = statistics.mean(row.accuracy for row in group)
-        cells[arm, "mean"] = f"{share:.2%}"
-    students = [row for row in rows if row.pseudo_labels is not None]
-    counts = views.joined([row.pseudo_labels for row in students], ",")
-    shares = [row.right / row.pseudo_labels for row in students]
-    return views.page(
-        views.crossed(cells, ""),
-        f"Test accuracy on {rows[0].test_images} images; pseudo-labels kept: "
-        f"{counts}; right among them: {views.joined(shares, '.1%')}. "
-        f"{_versions(rows[0])}.",
-    )
+        shares = [100 * row.accuracy for row in group]
+        cells[arm, "test accuracy by seed, %"] = views.joined(shares, ".2f")
+        cells[arm, "mean"] = f"{statistics.mean(shares):.2f}"
+        if kept := [x for x in group if x.pseudo_labels]:
+            counts = views.joined([x.pseudo_labels for x in kept], ",")
+            right = [x.right / x.pseudo_labels for x in kept]
+            cells[arm, "pseudo-labels kept"] = counts
+            cells[arm, "right among them"] = views.joined(right, ".1%")
+    return views.crossed(cells, "")
 
 
 METRICS = {
@@ -245,44 +211,29 @@ METRICS = {
 }
 
 
-def _points(metrics):
-    """Columns of metrics in per cent."""
-    return {x: f"{{metrics[{y}]:.1f/%}}" for x, y in metrics.items()}
-
-
 @views.view("detection.md#results")
 def detection(found):
-    parts = views.grouped(found["detection"], "part", "steps")
-    final = parts["final", 300]
-    final.sort(key=lambda row: (row.network, row.seed))
+    rows = [x for x in found["detection"] if x.part == "final"]
+    rows = [x for x in rows if x.steps == 300]
+    rows.sort(key=lambda row: (row.network, row.seed))
     columns = {
-        **views.fields("pictures", "network", "rate"),
+        **views.fields("network", "rate"),
         "parameters": "{parameters:,}",
         "backbone": "{backbone_parameters:,}",
-        **views.fields("seed", "steps"),
-        **_points(METRICS),
+        **views.fields("seed"),
+        **{x: f"{{metrics[{y}]:.1f/%}}" for x, y in METRICS.items()},
         "minutes": "{seconds:.0f/min}",
-        "CPU minutes": "{cpu_seconds:.0f/min}",
     }
+    texts = []
+    for kind in ("boxes AP", "masks AP"):
+        by_seed = {"lambda": {}, "convolution": {}}
+        for row in rows:
+            points = 100 * row.metrics[METRICS[kind]]
+            by_seed[row.network][row.seed] = points
+        difference = mean(seed_by_seed(*by_seed.values()), 1, "+")
+        texts.append(f"{kind}: {difference} points with lambda layers.")
     return views.page(
-        views.listing(final, columns),
-        f"AP in per cent, of {final[0].scenes} scenes. {_versions(final[0])}.",
-        *_detection_differences(final),
+        views.listing(rows, columns),
+        f"AP in per cent, of {rows[0].scenes} scenes. {_versions(rows[0])}.",
+        "\n".join(texts),
     )
-
-
-def _detection_differences(rows):
-    """How far the networks are apart in AP, seed by seed."""
-    for (pictures,), group in views.grouped(rows, "pictures").items():
-        for kind in ("boxes AP", "masks AP"):
-            by_seed = {"lambda": {}, "convolution": {}}
-            for row in group:
-                points = 100 * row.metrics[METRICS[kind]]
-                by_seed[row.network][row.seed] = points
-            pairs = seed_by_seed(*by_seed.values())
-            yield (
-                f"{kind}, {pictures}, lambda layers less convolutions, "
-                f"seed by seed: {statistics.mean(pairs):+.1f} points on "
-                f"average ({views.joined(pairs, '+.1f')}; the "
-                f"95 % t-interval of the mean: ±{interval(pairs):.1f})."
-            )
