@@ -1,4 +1,4 @@
-"""Frozen parts stay as they are, slowed ones learn at their own rates."""
+"""Frozen parts stay as they are."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import models
+from lambdanet_tf.models.graph import layers_in
 from tests.support import checks
 from tests.support import networks
 from tests.support.networks import arrays
@@ -38,7 +39,7 @@ def of_parts(names, parts):
 def trained(model):
     """The names of the weights that are trained, or follow the training."""
     weights = {id(weight) for weight in model.trainable_weights}
-    for layer in model._flatten_layers():
+    for layer in layers_in(model):
         if isinstance(layer, layers.BatchNormalization) and layer.trainable:
             weights |= {id(layer.moving_mean), id(layer.moving_variance)}
     named = models.named_weights(model)
@@ -81,20 +82,9 @@ def test_freezing_sets_all_that_is_inside():
     assert trained(backbone) == of_parts(arrays(backbone), {"stage3"})
 
 
-@pytest.mark.slow
-def test_steps_are_shorter_the_lower_a_part_is():
-    """Weight decay included; the head makes whole steps."""
-
-    def fitted(decay):
-        model = network()
-        sgd = tf.keras.optimizers.SGD(0.5, weight_decay=0.1)
-        moved_by_fit(model, models.rates_by_depth(sgd, model, decay))
-        return arrays(model)
-
-    before, whole, slow = arrays(network()), fitted(1.0), fitted(0.5)
-    rates = {part: 0.5 ** (3 - i) for i, part in enumerate(PARTS)}
-    for name, start in before.items():
-        if "moving" not in name:
-            step = rates.get(part_of(name), 1.0) * (whole[name] - start)
-            assert np.any(step), name
-            checks.assert_close(slow[name] - start, step, 1e-3)
+def test_a_model_without_parts_is_told_what_a_part_is():
+    model = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.ReLU()])
+    with pytest.raises(ValueError, match="begin as in 'stage4.*it has none"):
+        models.freeze(model, "stage3")
+    with pytest.raises(ValueError, match="stem, stage2, stage3. Received"):
+        models.freeze(network(), "stage9")
