@@ -27,25 +27,12 @@ _LEAST_KEY_DIM = 20  # per head: Bello et al. (2019), section 4.1
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A residual block of a network.
+    """A residual block of a network."""
 
-    Attributes:
-        name: prefix of the layers' names.
-        letter: of the middle, a key of `MIDDLES`.
-        width: channels of the middle; the block has `spec.expansion` times as
-            many.
-        strides: of the middle.
-        spec: of the network.
-        layers: of the network.
-        use_se: whether squeeze-and-excitation ends the branch.
-        drop_rate: of the branch.
-        embedding: of the lambda layer, to share; `"relative"` for its own.
-    """
-
-    name: str
-    letter: str
-    width: int
-    strides: int
+    name: str  # prefix of the layers' names
+    letter: str  # of the middle, a key of `MIDDLES`
+    width: int  # channels of the middle, 1 / `spec.expansion` of the block's
+    strides: int  # of the middle
     spec: specs.ResNetSpec
     layers: LayerFactory
     use_se: bool = False
@@ -54,12 +41,7 @@ class Block:
 
 
 def bottleneck(x, block):
-    """The feature map after a block, its size divided by strides, rounded up.
-
-    Args:
-        x: feature map.
-        block: see `Block`.
-    """
+    """Returns the feature map after a block."""
     layers, name = block.layers, block.name
     filters = block.spec.expansion * block.width
     residual = x
@@ -86,7 +68,7 @@ def bottleneck(x, block):
 
 
 def shortcut(x, filters, block):
-    """A 1x1 convolution to the block's channels and size."""
+    """Applies a 1x1 convolution to the block's channels and size."""
     name, strides = f"{block.name}_shortcut", block.strides
     if block.spec.shortcut == "pool":
         x, strides = average_pool(x, strides, strides, name), 1
@@ -94,12 +76,12 @@ def shortcut(x, filters, block):
 
 
 def convolution(x, name, block):
-    """A 3x3 convolution."""
+    """Applies a 3x3 convolution."""
     return block.layers.conv_norm(x, block.width, 3, name, block.strides)
 
 
 def lambda_layer(x, name, block):
-    """A lambda layer, then average pooling where it strides."""
+    """Applies a lambda layer, then average pooling where it strides."""
     spec = block.spec
     x = LambdaLayer(
         filters=block.width,
@@ -113,20 +95,20 @@ def lambda_layer(x, name, block):
 
 
 def global_attention(x, name, block):
-    """Attention over the whole map, then average pooling where it strides."""
+    """Applies attention over the map, then pooling where it strides."""
     x = _attention(x, block.width, name, block)
     return _pool_norm(x, name, block)
 
 
 def local_attention(x, name, block):
-    """The same within a scope (Ramachandran et al., 2019)."""
+    """Applies attention within a scope (Ramachandran et al., 2019)."""
     scope = block.spec.attention_scope
     x = _attention(x, block.width, name, block, scope=scope)
     return _pool_norm(x, name, block)
 
 
 def axial_attention(x, name, block):
-    """Attention along the height, then along the width (Wang et al., 2020).
+    """Applies attention along height, then width (Wang et al., 2020).
 
     Two attention maps in place of one, each normalized.
     """
@@ -138,7 +120,7 @@ def axial_attention(x, name, block):
 
 
 def parallel_attention(x, name, block):
-    """A convolution to most channels, global attention to the others.
+    """Applies a convolution for most channels, attention for the others.
 
     The attention-augmented convolution of Bello et al. (2019), section 3.2,
     whose heads a 1x1 convolution mixes.
@@ -176,15 +158,10 @@ def _pool_norm(x, name, block):
 
 
 class Middle(NamedTuple):
-    """What stands in the middle of a block.
+    """What stands in the middle of a block."""
 
-    Attributes:
-        layer: its name behind the block's, which tells the letter.
-        function: of a map, the layer's whole name and the `Block`.
-    """
-
-    layer: str
-    function: Callable
+    layer: str  # its name behind the block's
+    function: Callable  # of a map, the layer's whole name and the `Block`
 
 
 # By the letters of `specs.LETTERS`.

@@ -25,10 +25,6 @@ def names() -> tuple[str, ...]:
 
     Returns:
         A tuple of texts, the keys of `lambdanet_tf.specs.PRESETS`.
-
-    Examples:
-        >>> "LambdaResNet50" in names()
-        True
     """
     return tuple(specs.PRESETS)
 
@@ -47,10 +43,6 @@ def build(name: str, **arguments: Any) -> tf.keras.Model:
 
     Raises:
         ValueError: if there is no such network, or it has no such argument.
-
-    Examples:
-        >>> build("LambdaResNetSmall", classes=3).output_shape
-        (None, 3)
     """
     if name not in names():
         raise ValueError(
@@ -67,321 +59,127 @@ def build(name: str, **arguments: Any) -> tf.keras.Model:
 
 @named(ResNet)
 def LambdaResNet50(**arguments):
-    """Builds LambdaResNet-50: 1 lambda block in c4, and all of c5.
-
-    18,963,272 parameters; images of 160 pixels; feature maps "c2" to "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> LambdaResNet50(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds LambdaResNet-50 (Table 19): 18,963,272 parameters; 160 px."""
     return ResNet(specs.RESNETS["LambdaResNet50"], **arguments)
 
 
 @named(ResNet)
 def LambdaResNet101(**arguments):
-    """Builds LambdaResNet-101: 3 lambda blocks in c4, and all of c5.
-
-    36,866,920 parameters; images of 192 pixels; feature maps "c2" to "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> LambdaResNet101(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds LambdaResNet-101 (Table 19): 36,866,920 parameters; 192 px."""
     return ResNet(specs.RESNETS["LambdaResNet101"], **arguments)
 
 
 @named(ResNet)
 def LambdaResNet152(**arguments):
-    """Builds LambdaResNet-152: 6 lambda blocks in c4, and all of c5.
-
-    51,404,696 parameters; images of 288 pixels; feature maps "c2" to "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> LambdaResNet152(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds LambdaResNet-152 (Table 19): 51,404,696 parameters; 288 px."""
     return ResNet(specs.RESNETS["LambdaResNet152"], **arguments)
 
 
 @named(ResNet)
 def LambdaResNet200(**arguments):
-    """Builds LambdaResNet-200: 6 lambda blocks in c4, and all of c5.
-
-    57,993,112 parameters; images of 320 pixels; feature maps "c2" to "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> LambdaResNet200(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds LambdaResNet-200 (Table 19): 57,993,112 parameters; 320 px."""
     return ResNet(specs.RESNETS["LambdaResNet200"], **arguments)
 
 
 @named(ResNet)
 def LambdaResNet270(**arguments):
-    """Builds LambdaResNet-270: 6 lambda blocks in c4, and all of c5.
-
-    81,366,248 parameters; images of 256 pixels; feature maps "c2" to "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> LambdaResNet270(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds LambdaResNet-270 (Table 19): 81,366,248 parameters; 256 px."""
     return ResNet(specs.RESNETS["LambdaResNet270"], **arguments)
 
 
 @named(ResNet)
 def LambdaResNet350(**arguments):
-    """Builds LambdaResNet-350: 6 lambda blocks in c4, and all of c5.
-
-    105,475,176 parameters; images of 320 pixels; feature maps "c2" to
-    "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> LambdaResNet350(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds LambdaResNet-350 (Table 19): 105,475,176 parameters; 320 px."""
     return ResNet(specs.RESNETS["LambdaResNet350"], **arguments)
 
 
 @named(ResNet)
 def LambdaResNet420(**arguments):
-    """Builds LambdaResNet-420: 8 lambda blocks in c4, and all of c5.
-
-    124,438,664 parameters; images of 320 pixels; feature maps "c2" to
-    "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> LambdaResNet420(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds LambdaResNet-420 (Table 19): 124,438,664 parameters; 320 px."""
     return ResNet(specs.RESNETS["LambdaResNet420"], **arguments)
 
 
 @named(ResNet)
 def LambdaResNet50C4(**arguments):
-    """Builds LambdaResNet-50-C4: all of c4 and c5 are lambda blocks.
-
-    16,242,072 parameters; images of 160 pixels; feature maps "c2" to "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> LambdaResNet50C4(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds LambdaResNet-50-C4 (Table 19): 16,242,072 parameters; 160 px."""
     return ResNet(specs.RESNETS["LambdaResNet50C4"], **arguments)
 
 
 @named(ResNet)
 def LambdaResNet101C4(**arguments):
-    """Builds LambdaResNet-101-C4: all of c4 and c5 are lambda blocks.
-
-    25,982,120 parameters; images of 192 pixels; feature maps "c2" to "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> LambdaResNet101C4(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds LambdaResNet-101-C4 (Table 19): 25,982,120 parameters; 192 px."""
     return ResNet(specs.RESNETS["LambdaResNet101C4"], **arguments)
 
 
 @named(ResNet)
 def LambdaResNet152C4(**arguments):
-    """Builds LambdaResNet-152-C4: all of c4 and c5 are lambda blocks.
-
-    35,077,496 parameters; images of 288 pixels; feature maps "c2" to "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> LambdaResNet152C4(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds LambdaResNet-152-C4 (Table 19): 35,077,496 parameters; 288 px."""
     return ResNet(specs.RESNETS["LambdaResNet152C4"], **arguments)
 
 
 @named(ResNet)
 def LambdaResNet200C4(**arguments):
-    """Builds LambdaResNet-200-C4: all of c4 and c5 are lambda blocks.
-
-    41,665,912 parameters; images of 320 pixels; feature maps "c2" to "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> LambdaResNet200C4(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds LambdaResNet-200-C4 (Table 19): 41,665,912 parameters; 320 px."""
     return ResNet(specs.RESNETS["LambdaResNet200C4"], **arguments)
 
 
 @named(ResNet)
 def LambdaResNet270C4(**arguments):
-    """Builds LambdaResNet-270-C4: all of c4 and c5 are lambda blocks.
-
-    55,786,968 parameters; images of 256 pixels; feature maps "c2" to "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> LambdaResNet270C4(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds LambdaResNet-270-C4 (Table 19): 55,786,968 parameters; 256 px."""
     return ResNet(specs.RESNETS["LambdaResNet270C4"], **arguments)
 
 
 @named(ResNet)
 def LambdaResNet350C4(**arguments):
-    """Builds LambdaResNet-350-C4: all of c4 and c5 are lambda blocks.
-
-    69,555,336 parameters; images of 320 pixels; feature maps "c2" to "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> LambdaResNet350C4(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds LambdaResNet-350-C4 (Table 19): 69,555,336 parameters; 320 px."""
     return ResNet(specs.RESNETS["LambdaResNet350C4"], **arguments)
 
 
 @named(ResNet)
 def LambdaResNet420C4(**arguments):
-    """Builds LambdaResNet-420-C4: all of c4 and c5 are lambda blocks.
-
-    81,443,704 parameters; images of 320 pixels; feature maps "c2" to "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> LambdaResNet420C4(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds LambdaResNet-420-C4 (Table 19): 81,443,704 parameters; 320 px."""
     return ResNet(specs.RESNETS["LambdaResNet420C4"], **arguments)
 
 
 @named(ResNet)
 def ResNetRS50(**arguments):
-    """Builds ResNet-RS-50, the convolutional baseline.
-
-    35,691,912 parameters; images of 160 pixels; feature maps "c2" to "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> ResNetRS50(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds ResNet-RS-50, a baseline: 35,691,912 parameters; 160 px."""
     return ResNet(specs.RESNETS["ResNetRS50"], **arguments)
 
 
 @named(ResNet)
 def ResNetRS101(**arguments):
-    """Builds ResNet-RS-101, the convolutional baseline.
-
-    63,618,696 parameters; images of 192 pixels; feature maps "c2" to "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> ResNetRS101(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds ResNet-RS-101, a baseline: 63,618,696 parameters; 192 px."""
     return ResNet(specs.RESNETS["ResNetRS101"], **arguments)
 
 
 @named(ResNet)
 def ResNetRS152(**arguments):
-    """Builds ResNet-RS-152, the convolutional baseline.
-
-    86,621,576 parameters; images of 288 pixels; feature maps "c2" to "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> ResNetRS152(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds ResNet-RS-152, a baseline: 86,621,576 parameters; 288 px."""
     return ResNet(specs.RESNETS["ResNetRS152"], **arguments)
 
 
 @named(ResNet)
 def ResNetRS200(**arguments):
-    """Builds ResNet-RS-200, the convolutional baseline.
-
-    93,209,992 parameters; images of 320 pixels; feature maps "c2" to "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> ResNetRS200(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds ResNet-RS-200, a baseline: 93,209,992 parameters; 320 px."""
     return ResNet(specs.RESNETS["ResNetRS200"], **arguments)
 
 
 @named(ResNet)
 def ResNetRS270(**arguments):
-    """Builds ResNet-RS-270, the convolutional baseline.
-
-    129,861,448 parameters; images of 256 pixels; feature maps "c2" to
-    "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> ResNetRS270(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds ResNet-RS-270, a baseline: 129,861,448 parameters; 256 px."""
     return ResNet(specs.RESNETS["ResNetRS270"], **arguments)
 
 
 @named(ResNet)
 def ResNetRS350(**arguments):
-    """Builds ResNet-RS-350, the convolutional baseline.
-
-    163,956,168 parameters; images of 320 pixels; feature maps "c2" to
-    "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> ResNetRS350(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds ResNet-RS-350, a baseline: 163,956,168 parameters; 320 px."""
     return ResNet(specs.RESNETS["ResNetRS350"], **arguments)
 
 
 @named(ResNet)
 def ResNetRS420(**arguments):
-    """Builds ResNet-RS-420, the convolutional baseline.
-
-    191,891,656 parameters; images of 320 pixels; feature maps "c2" to
-    "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> ResNetRS420(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds ResNet-RS-420, a baseline: 191,891,656 parameters; 320 px."""
     return ResNet(specs.RESNETS["ResNetRS420"], **arguments)
 
 
@@ -404,10 +202,6 @@ def ResNet50(*, pattern=None, **arguments):
 
     Raises:
         ValueError: if both `pattern` and `stages` are given, and as `ResNet`.
-
-    Examples:
-        >>> ResNet50(classes=5).output_shape
-        (None, 5)
     """
     if pattern is not None and "stages" in arguments:
         raise ValueError(
@@ -422,17 +216,7 @@ def ResNet50(*, pattern=None, **arguments):
 
 @named(ResNet)
 def LambdaResNetSmall(*, input_shape=_GRAY_8, classes=10, **arguments):
-    """Builds a small hybrid for images of 8 to 32 pixels; not the paper's.
-
-    568,154 parameters; gray images of 8 pixels, 10 classes; feature maps
-    "c2" to "c4".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> LambdaResNetSmall(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds a hybrid for small images: 568,154 parameters; 8 px."""
     if input_shape is _GRAY_8 and arguments.get("input_tensor") is not None:
         input_shape = None
     return ResNet(
@@ -445,17 +229,7 @@ def LambdaResNetSmall(*, input_shape=_GRAY_8, classes=10, **arguments):
 
 @named(ResNet)
 def LambdaResNetSmall28(*, input_shape=_GRAY_28, classes=10, **arguments):
-    """Builds a hybrid for images of MNIST's size; not the paper's.
-
-    426,090 parameters; gray images of 28 pixels, 10 classes; feature maps
-    "c2" to "c4".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> LambdaResNetSmall28(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds a hybrid for MNIST's images: 426,090 parameters; 28 px."""
     if input_shape is _GRAY_28 and arguments.get("input_tensor") is not None:
         input_shape = None
     return ResNet(
@@ -468,79 +242,29 @@ def LambdaResNetSmall28(*, input_shape=_GRAY_28, classes=10, **arguments):
 
 @named(ResNet)
 def LambdaResNet26T(**arguments):
-    """Builds timm's `lambda_resnet26t`: local lambda layers in c4, c5.
-
-    10,958,272 parameters; published weights; images of 256 pixels; feature
-    maps "c2" to "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> LambdaResNet26T(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds timm's `lambda_resnet26t`: 10,958,272 parameters; 256 px."""
     return ResNet(specs.RESNETS["LambdaResNet26T"], **arguments)
 
 
 @named(ResNet)
 def LambdaResNet50TS(**arguments):
-    """Builds timm's `lambda_resnet50ts`: local ones in c3 to c5, SiLU.
-
-    21,536,832 parameters; published weights; images of 256 pixels; feature
-    maps "c2" to "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> LambdaResNet50TS(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds timm's `lambda_resnet50ts`: 21,536,832 parameters; 256 px."""
     return ResNet(specs.RESNETS["LambdaResNet50TS"], **arguments)
 
 
 @named(ResNet)
 def LambdaResNet26RPT256(**arguments):
-    """Builds timm's `lambda_resnet26rpt_256`: global ones in c4, c5.
-
-    10,988,688 parameters; published weights; images of 256 pixels; feature
-    maps "c2" to "c5".
-
-    Arguments, errors and the `Network` returned: see `ResNet`.
-
-    Examples:
-        >>> LambdaResNet26RPT256(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds timm's `lambda_resnet26rpt_256`: 10,988,688 parameters; 256 px."""
     return ResNet(specs.RESNETS["LambdaResNet26RPT256"], **arguments)
 
 
 @named(MobileNet)
 def MobileNetV2(**arguments):
-    """Builds MobileNetV2; blocks 1 to 17 can be lambda blocks.
-
-    3,504,872 parameters; images of 224 pixels; feature maps "c1" to "c5"
-    and "head".
-
-    Arguments, errors and the `Network` returned: see `MobileNet`.
-
-    Examples:
-        >>> MobileNetV2(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds MobileNetV2: 3,504,872 parameters; 224 px."""
     return MobileNet(specs.MOBILENETS["MobileNetV2"], **arguments)
 
 
 @named(MobileNet)
 def LambdaMobileNetV2(**arguments):
-    """Builds MobileNetV2 with the 10th and 16th blocks as lambda blocks.
-
-    3,236,824 parameters; images of 224 pixels; feature maps "c1" to "c5"
-    and "head".
-
-    Arguments, errors and the `Network` returned: see `MobileNet`.
-
-    Examples:
-        >>> LambdaMobileNetV2(classes=5).output_shape
-        (None, 5)
-    """
+    """Builds MobileNetV2 of Table 17: 3,236,824 parameters; 224 px."""
     return MobileNet(specs.MOBILENETS["LambdaMobileNetV2"], **arguments)

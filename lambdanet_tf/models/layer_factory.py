@@ -1,4 +1,4 @@
-"""The layers that all blocks have: convolution, normalization, pooling."""
+"""Layers of all blocks: convolution, normalization, pooling."""
 
 import dataclasses
 from typing import Any
@@ -17,16 +17,7 @@ from lambdanet_tf.layers.randomness import Initializers
 
 @dataclasses.dataclass(frozen=True)
 class LayerFactory:
-    """Makes the layers of one network, with what they have in common.
-
-    Attributes:
-        spec: of the network, for activation, padding and `norm_epsilon`.
-        initializer: of the convolutions, each with one of its own.
-        kernel_regularizer: of convolutions, projections and classifier.
-        norm_momentum: of every batch normalization.
-        use_sync_bn: whether replicas share the statistics of a batch.
-        implementation: algorithm of the lambda layers.
-    """
+    """Makes the layers of one network, with what they have in common."""
 
     spec: specs.ResNetSpec | specs.MobileNetSpec
     initializer: Any
@@ -47,7 +38,7 @@ class LayerFactory:
 
     @property
     def lambda_arguments(self):
-        """The arguments of every lambda layer."""
+        """Returns the arguments of every lambda layer."""
         return {
             "implementation": self.implementation,
             "kernel_regularizer": self.kernel_regularizer,
@@ -57,11 +48,11 @@ class LayerFactory:
         }
 
     def kernel_initializer(self):
-        """The initializer of the next kernel."""
+        """Returns the initializer of the next kernel."""
         return self._initializers(self.initializer)
 
     def conv(self, x, filters, kernel_size, name, strides=1):
-        """A convolution without bias; depthwise if `filters` is None."""
+        """Applies a convolution; depthwise if `filters` is None."""
         padding = "same"
         if self.spec.padding == "symmetric" and strides > 1 and kernel_size > 1:
             margin = kernel_size // 2
@@ -88,7 +79,7 @@ class LayerFactory:
         )(x)
 
     def norm(self, x, name, activate=True, zero_gamma=False):
-        """Batch normalization, then the activation unless switched off."""
+        """Applies batch normalization, then the activation."""
         x = BatchNormalization(
             momentum=self.norm_momentum,
             epsilon=self.spec.norm_epsilon,
@@ -101,16 +92,16 @@ class LayerFactory:
     def conv_norm(
         self, x, filters, kernel_size, name, strides=1, **norm_arguments
     ):
-        """A convolution, its normalization and activation."""
+        """Applies a convolution, its normalization and activation."""
         x = self.conv(x, filters, kernel_size, name, strides)
         return self.norm(x, name, **norm_arguments)
 
     def activation(self, x, name):
-        """The network's activation."""
+        """Applies the network's activation."""
         return tf.keras.layers.Activation(self.spec.activation, name=name)(x)
 
     def max_pool(self, x, name):
-        """3x3 max pooling of stride 2; padding never wins the maximum."""
+        """Applies 3x3 max pooling of stride 2; padding never wins."""
         if self.spec.padding == "same":
             return tf.keras.layers.MaxPooling2D(3, 2, "same", name=name)(x)
         # With stride 1 "same" is symmetric: pool densely, keep every second.
@@ -119,7 +110,7 @@ class LayerFactory:
 
 
 def average_pool(x, window, strides, name):
-    """Average pooling where something strides."""
+    """Applies average pooling where something strides."""
     if strides == 1:
         return x
     return tf.keras.layers.AveragePooling2D(

@@ -2,10 +2,8 @@
 
 import tensorflow as tf
 
-from lambdanet_tf import specs
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.models.network import Network
-from lambdanet_tf.models.network import check_kind
 from lambdanet_tf.models.signature import with_spec
 
 
@@ -25,19 +23,13 @@ def MobileNet(spec, **arguments):
         **arguments: of `lambdanet_tf.models.Network`.
 
     Raises:
-        ValueError: if the spec is no `MobileNetSpec`, and as `Network`.
+        ValueError: as `Network`.
 
     Reference: [Sandler et al., 2018](https://arxiv.org/abs/1801.04381).
 
     Returns:
         A `Network`, a Keras model.
-
-    Examples:
-        >>> spec = specs.MOBILENETS["MobileNetV2"]
-        >>> MobileNet(spec, lambda_blocks=(10, 16), classes=5).output_shape
-        (None, 5)
     """
-    check_kind(spec, specs.MobileNetSpec)
     return Network(spec, feature_maps, **arguments)
 
 

@@ -10,11 +10,10 @@ from lambdanet_tf.arguments import boolean
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.layers import Dropout
-from lambdanet_tf.models.images import check_range
-from lambdanet_tf.models.images import preprocessing
+from lambdanet_tf.models.images import rescaling
 from lambdanet_tf.models.layer_factory import LayerFactory
 from lambdanet_tf.models.pretrained import load_initial
-from lambdanet_tf.models.weight_names import HEAD
+from lambdanet_tf.models.weights import HEAD
 
 
 def Network(
@@ -92,22 +91,12 @@ def Network(
             the images are smaller than the total stride, or the weights do
             not fit.
         OSError: if published weights cannot be fetched.
-
-    Examples:
-        >>> def feature_maps(x, spec, layers):
-        ...     maps = {}
-        ...     for name in ("c2", "c3", "c4"):
-        ...         x = maps[name] = layers.conv_norm(
-        ...             x, 8, 3, f"{name}_conv", 2
-        ...         )
-        ...     return maps
-        >>> spec = specs.RESNETS["LambdaResNetSmall"]
-        >>> Network(spec, feature_maps, input_shape=(8, 8, 1)).output_shape
-        (None, 1000)
     """
-    boolean("include_preprocessing", include_preprocessing)
+    boolean("include_top", include_top)
+    one_of("pooling", pooling, (None, "avg", "max"))
+    positive_int("classes", classes)
     others = list(inspect.signature(Network).parameters)[2:-1]
-    given, spec = spec, specs.replace(spec, changes, others)
+    spec = specs.replace(spec, changes, others)
     layers = LayerFactory(
         spec,
         kernel_initializer,
@@ -116,22 +105,10 @@ def Network(
         use_sync_bn,
         implementation,
     )
-    _check_head(include_top, pooling, classes)
     inputs, images = _image_input(input_tensor, input_shape, spec)
-    used = {name: changes[name] for name in specs.changed_fields(given, spec)}
-    if implementation != "auto":
-        used["implementation"] = implementation
-    _check_used(
-        used,
-        images,
-        image_size=input_tensor is None and input_shape is None,
-        colors=include_preprocessing and images.shape[-1] == 3,
-        classifier=include_top and endpoints is None,
-        lambda_layers="num_heads" not in spec.unused(),
-    )
-    name = name or spec.name
-    _check_source(inputs, images, weights, name)
-    x = preprocessing(images, spec) if include_preprocessing else images
+    x = images
+    if include_preprocessing:
+        x = rescaling(images.shape[-1], spec)(images)
     maps = feature_maps(x, spec, layers)
     if endpoints is not None:
         if not endpoints or set(endpoints) - set(maps):
@@ -154,7 +131,7 @@ def Network(
         )(x)
     else:
         outputs = _pooled(list(maps.values())[-1], pooling)
-    model = tf.keras.Model(inputs, outputs, name=name)
+    model = tf.keras.Model(inputs, outputs, name=name or spec.name)
     absent = _absent(endpoints, maps)
     pyramid = {
         f"P{level}": maps[name]
@@ -163,19 +140,9 @@ def Network(
     }
     # Keras' own __setattr__ would track it as a part of the model.
     object.__setattr__(model, "pyramid_outputs", pyramid)
-    check_range(model)
     if weights is not None:
         load_initial(model, spec, weights, _unread(endpoints, absent))
     return model
-
-
-def check_kind(spec, kind):
-    """Raises a ValueError unless a spec is of the kind that a builder takes."""
-    if not isinstance(spec, kind):
-        raise ValueError(
-            f"`spec` must be a {kind.__name__}; networks by name are those of "
-            f"`lambdanet_tf.models.build`. Received: {spec!r}."
-        )
 
 
 def _image_input(input_tensor, input_shape, spec):
@@ -188,18 +155,7 @@ def _image_input(input_tensor, input_shape, spec):
         _check_shape(shape, spec.stride)
         images = tf.keras.Input(shape, name="images")
         return images, images
-    if not isinstance(input_tensor, type(tf.keras.Input((1,)))):
-        raise ValueError(
-            "`input_tensor` must be a tensor of `tf.keras`, as `tf.keras.Input`"
-            f" returns. Received: {type(input_tensor)}."
-        )
-    shape = tuple(input_tensor.shape[1:])
-    _check_shape(shape, spec.stride)
-    if input_shape is not None and tuple(input_shape) != shape:
-        raise ValueError(
-            "`input_shape` and `input_tensor` must agree; give one. Received: "
-            f"input_shape={tuple(input_shape)}, input_tensor of {shape}."
-        )
+    _check_shape(tuple(input_tensor.shape[1:]), spec.stride)
     return tf.keras.utils.get_source_inputs(input_tensor), input_tensor
 
 
@@ -215,55 +171,6 @@ def _check_shape(shape, stride):
             f"Images must have at least {stride}x{stride} pixels, the total "
             f"stride of this network. Received: input_shape={shape}. Enlarge "
             "the images, or change `strides`, `stem_strides` and `stem_pool`."
-        )
-
-
-def _check_used(changes, images, image_size, colors, classifier, lambda_layers):
-    """Raises a ValueError for a change of what the network does not have."""
-    colors = colors, "color images that it normalizes itself"
-    has = {
-        "image_size": (
-            image_size,
-            "size of its own, but that of `input_shape` or `input_tensor`",
-        ),
-        "image_mean": colors,
-        "image_std": colors,
-        "dropout_rate": (classifier, "classifier"),
-        "implementation": (lambda_layers, "lambda layer"),
-    }
-    for name, value in changes.items():
-        is_there, what = has.get(name, (True, ""))
-        if not is_there:
-            raise ValueError(
-                f"`{name}` would change nothing in this network, which has no "
-                f"{what}. Received: {name}={value!r}, images of shape "
-                f"{tuple(images.shape)}."
-            )
-
-
-def _check_head(include_top, pooling, classes):
-    if not isinstance(include_top, bool):
-        raise ValueError(
-            "`include_top` must be True or False. Received: include_top="
-            f"{include_top!r}. The arguments of a network, such as `pattern`, "
-            "are given by keyword."
-        )
-    one_of("pooling", pooling, (None, "avg", "max"))
-    positive_int("classes", classes)
-
-
-def _check_source(inputs, images, weights, name):
-    """Raises a ValueError if weights would have to fit layers of somebody."""
-    if weights is None or inputs is images:
-        return
-    before = tf.keras.Model(inputs, images)
-    owners = [layer.name for layer in before.layers if layer.weights]
-    if owners:
-        raise ValueError(
-            f"`weights` are those of {name} alone, and `input_tensor` comes "
-            f"out of layers with weights. Received: an output of {owners}. "
-            "Build the network by itself, and call it on the tensor: "
-            f"{name}(weights=...)(input_tensor)."
         )
 
 

@@ -1,11 +1,9 @@
 """Residual networks: from a spec to feature maps."""
 
-from lambdanet_tf import specs
 from lambdanet_tf.layers import RelativePositionEmbedding
 from lambdanet_tf.models.blocks import Block
 from lambdanet_tf.models.blocks import bottleneck
 from lambdanet_tf.models.network import Network
-from lambdanet_tf.models.network import check_kind
 from lambdanet_tf.models.signature import with_spec
 
 
@@ -32,14 +30,8 @@ def ResNet(spec, **arguments):
         A `Network`, a Keras model.
 
     Raises:
-        ValueError: if the spec is no `ResNetSpec`, and as `Network`.
-
-    Examples:
-        >>> spec = specs.RESNETS["LambdaResNetSmall"]
-        >>> ResNet(spec, input_shape=(32, 32, 3), classes=5).output_shape
-        (None, 5)
+        ValueError: as `Network`.
     """
-    check_kind(spec, specs.ResNetSpec)
     return Network(spec, feature_maps, **arguments)
 
 

@@ -36,11 +36,17 @@ def named(
     """Decorates the builder of a preset, called by the preset's name.
 
     It takes the arguments of `common` except for the spec, its own, whose
-    defaults count, and the attributes of the preset's spec, by keyword.
+    defaults count, and the attributes of the preset's spec, by keyword. The
+    docstring says so.
     """
     _, *parameters, changes = inspect.signature(common).parameters.values()
 
     def decorate(function):
+        function.__doc__ += f"""
+
+    Arguments, errors and the model returned are those of `{common.__name__}`;
+    every attribute of its spec can be changed by keyword.
+    """
         own = dict(inspect.signature(function).parameters)
         own = {p.name: p for p in own.values() if p.kind is p.KEYWORD_ONLY}
         shown = [

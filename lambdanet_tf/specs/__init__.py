@@ -1,6 +1,5 @@
 """The networks as rows of tables, without TensorFlow."""
 
-from lambdanet_tf.specs.attributes import changed_fields
 from lambdanet_tf.specs.attributes import replace
 from lambdanet_tf.specs.mobilenet import InvertedRow
 from lambdanet_tf.specs.mobilenet import MobileNetSpec
@@ -34,7 +33,6 @@ __all__ = [
     "Preset",
     "ResNetSpec",
     "TrainingRow",
-    "changed_fields",
     "pyramid_levels",
     "replace",
     "uniform_stages",

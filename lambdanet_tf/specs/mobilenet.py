@@ -1,4 +1,4 @@
-"""MobileNetV2 with lambda blocks: what can be said of one."""
+"""MobileNetV2 with lambda blocks: configuration."""
 
 import dataclasses
 
@@ -14,10 +14,6 @@ class InvertedRow:
         filters: output channels.
         blocks: how many in a row.
         strides: of the first of them.
-
-    Examples:
-        >>> InvertedRow(expansion=6, filters=24, blocks=2, strides=2).filters
-        24
     """
 
     expansion: int
@@ -80,7 +76,10 @@ class MobileNetSpec:
 
     def __post_init__(self):
         if isinstance(self.rows, (list, tuple)):  # Dictionaries, from JSON.
-            rows = tuple(map(_as_row, self.rows))
+            rows = tuple(
+                InvertedRow(**x) if isinstance(x, dict) else x
+                for x in self.rows
+            )
             object.__setattr__(self, "rows", rows)
         check_attributes(self)
         blocks = sum(row.blocks for row in self.rows)
@@ -105,23 +104,3 @@ class MobileNetSpec:
             stage, stride = stage + (row.strides > 1), stride * row.strides
             strides[f"c{stage}"] = stride
         return strides
-
-    def unused(self):
-        """Names the attributes that change nothing, as `ResNetSpec` does."""
-        if self.lambda_blocks:
-            return {}
-        names = ("num_heads", "key_dim", "intra_depth", "kernel_size")
-        return dict.fromkeys(names, "lambda layer (a block in `lambda_blocks`)")
-
-
-def _as_row(value):
-    """An `InvertedRow` of a dict of its fields; anything else as it is."""
-    if not isinstance(value, dict):
-        return value
-    fields = [field.name for field in dataclasses.fields(InvertedRow)]
-    if sorted(value) != sorted(fields):
-        raise ValueError(
-            f"`rows` must hold dictionaries of {', '.join(fields)}. Received: "
-            f"{value}."
-        )
-    return InvertedRow(**value)

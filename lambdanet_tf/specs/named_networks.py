@@ -6,10 +6,6 @@ compares them with the paper's.
 
 import dataclasses
 
-from lambdanet_tf.arguments import check_types
-from lambdanet_tf.arguments import fraction
-from lambdanet_tf.arguments import one_of
-from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.specs.mobilenet import InvertedRow
 from lambdanet_tf.specs.mobilenet import MobileNetSpec
 from lambdanet_tf.specs.paper_tables import TABLE_19
@@ -27,29 +23,12 @@ class Preset:
         parameters: trainable ones, with the builder's defaults.
         evaluation_crop: center-crop fraction for evaluation.
         interpolation: `"bilinear"` or `"bicubic"`, to resize that crop.
-
-    Raises:
-        ValueError: if an attribute has a value that is not allowed.
-
-    Examples:
-        >>> PRESETS["LambdaResNet50"].parameters
-        18963272
     """
 
     spec: ResNetSpec | MobileNetSpec
     parameters: int
     evaluation_crop: float = 0.875  # The common ImageNet evaluation.
     interpolation: str = "bilinear"
-
-    def __post_init__(self):
-        check_types(self)
-        positive_int("parameters", self.parameters)
-        one_of("interpolation", self.interpolation, ("bilinear", "bicubic"))
-        if fraction("evaluation_crop", self.evaluation_crop) == 0:
-            raise ValueError(
-                "`evaluation_crop` must be above 0. Received: "
-                "evaluation_crop=0."
-            )
 
 
 # Of LambdaResNet, LambdaResNet-C4 and ResNet-RS, by depth.

@@ -41,10 +41,6 @@ class TrainingRow:
         step_seconds: 1024 images on 8 TPUv3 cores in bfloat16.
         top1: ImageNet accuracy in per cent; 0 where it is not given.
         top1_pseudo_labels: the same with pseudo-labelled images.
-
-    Examples:
-        >>> TABLE_20[0].depth
-        50
     """
 
     depth: int

@@ -7,15 +7,7 @@ def pyramid_levels(spec):
     Of several maps of a stride the last one counts. A stride that is no power
     of two has no level.
 
-    Args:
-        spec: `ResNetSpec` or `MobileNetSpec`.
-
-    Returns:
-        dict from level to name: `{2: "c2", ..., 5: "c5"}` in most networks.
-
-    Examples:
-        >>> pyramid_levels(RESNETS["LambdaResNet50"])
-        {2: 'c2', 3: 'c3', 4: 'c4', 5: 'c5'}
+    In most networks they are `{2: "c2", ..., 5: "c5"}`.
     """
     return {
         stride.bit_length() - 1: name

@@ -1,4 +1,4 @@
-"""Residual networks of bottleneck blocks: what can be said of one."""
+"""Residual networks of bottleneck blocks: configuration."""
 
 import dataclasses
 import math
@@ -16,40 +16,16 @@ LAMBDA_ARGUMENTS = (
     *("key_normalization", "query_normalization", "use_batch_norm"),
 )
 
-
-@dataclasses.dataclass(frozen=True)
-class Letter:
-    """What stands in the middle of a residual block.
-
-    Attributes:
-        name: in words.
-        attributes: those of `ResNetSpec` that only such blocks read.
-        pool: the one that a block that strides reads besides.
-    """
-
-    name: str
-    attributes: tuple[str, ...] = ()
-    pool: str = ""
-
-
-_ATTENTION = ("attention_heads", "attention_key_dim")
-_PARALLEL = ("attention_heads", "parallel_keys", "parallel_values")
+# What stands in the middle of a residual block.
 LETTERS = {
-    "C": Letter("3x3 convolution"),
-    "L": Letter(
-        "lambda layer", (*LAMBDA_ARGUMENTS, "share_embeddings"), "lambda_pool"
-    ),
-    "A": Letter("global attention", _ATTENTION, "attention_pool"),
-    "S": Letter(
-        "local attention", (*_ATTENTION, "attention_scope"), "attention_pool"
-    ),
-    "X": Letter("axial attention", _ATTENTION, "attention_pool"),
-    "P": Letter(
-        "convolution and global attention in parallel",
-        _PARALLEL,
-        "attention_pool",
-    ),
+    "C": "3x3 convolution",
+    "L": "lambda layer",
+    "A": "global attention",
+    "S": "local attention",
+    "X": "axial attention",
+    "P": "convolution and global attention in parallel",
 }
+_LETTERS_IN_WORDS = ", ".join(f"{x} ({name})" for x, name in LETTERS.items())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,8 +89,7 @@ class ResNetSpec:
             heads. 0.1 in Bello et al. (2019).
 
     Raises:
-        ValueError: if an attribute has a value that is not allowed, or has no
-            effect in this network.
+        ValueError: if an attribute has a value that is not allowed.
 
     Examples:
         >>> spec = ResNetSpec(
@@ -130,8 +105,8 @@ class ResNetSpec:
     name: str
     stages: tuple[str, ...]
     image_size: int = 224
-    image_mean: tuple[float, ...] = IMAGENET_MEAN
-    image_std: tuple[float, ...] = IMAGENET_STD
+    image_mean: tuple[float, float, float] = IMAGENET_MEAN
+    image_std: tuple[float, float, float] = IMAGENET_STD
     dropout_rate: float = 0.0
     drop_path_rate: float = 0.0
     drop_path_schedule: str = "stage"
@@ -168,13 +143,26 @@ class ResNetSpec:
     parallel_values: float = 0.1
 
     def __post_init__(self):
-        if self.attention_scope is None:
-            raise ValueError(
-                "`attention_scope` must be odd; global attention has the "
-                "letter A. Received: attention_scope=None."
-            )
         check_attributes(self)
-        _check_stages(self)
+        if not self.stages or any(
+            not blocks or set(blocks) - set(LETTERS) for blocks in self.stages
+        ):
+            raise ValueError(
+                "`stages` must hold a string per stage, for each block one of "
+                f"the letters {_LETTERS_IN_WORDS}. Received: "
+                f"stages={self.stages!r}."
+            )
+        for first, second in (
+            ("widths", "stages"),
+            ("strides", "stages"),
+            ("stem_strides", "stem_filters"),
+        ):
+            if len(getattr(self, first)) != len(getattr(self, second)):
+                raise ValueError(
+                    f"`{first}` must have as many entries as `{second}`. "
+                    f"Received: {first}={getattr(self, first)}, "
+                    f"{second}={getattr(self, second)}."
+                )
 
     @property
     def stride(self):
@@ -190,103 +178,6 @@ class ResNetSpec:
             strides[f"c{stage}"] = stride = stride * factor
         return strides
 
-    def unused(self):
-        """Lists the attributes that change nothing in this network.
-
-        Returns:
-            dict from the attribute to what the network has not.
-        """
-        letters = set("".join(self.stages))
-        strided = zip(self.stages, self.strides, strict=True)
-        strided = {blocks[0] for blocks, strides in strided if strides > 1}
-        pads = self.stem_pool or strided & {"C", "P"}
-        if self.stem_kernel_size > 1:
-            pads = pads or max(self.stem_strides, default=1) > 1
-        position = self.use_position, "position lambdas (use_position=False)"
-        content = self.use_content, "content lambdas (use_content=False)"
-        has_se = (
-            "squeeze-and-excitation in one of its stages (`se_ratio` above 0)"
-        )
-        drops = "paths to drop (`drop_path_rate` above 0)"
-        unused = {
-            name: lacking
-            for name, (is_read, lacking) in {
-                "scope": position,
-                "share_embeddings": position,
-                "key_normalization": content,
-                "se_stages": (self.has_se, has_se),
-                "drop_path_schedule": (self.drop_path_rate, drops),
-                "stem_kernel_size": (self.stem_filters, "`stem_filters`"),
-                "shortcut": (strided, "stage that strides"),
-                "padding": (pads, "convolution or pooling that strides"),
-            }.items()
-            if not is_read
-        }
-        for letter in LETTERS.values():
-            for name in letter.attributes:
-                unused |= _unread(name, letters)
-            unused |= _unread(letter.pool, strided, " that strides")
-        return unused
-
-    @property
-    def has_se(self):
-        """Whether a stage has squeeze-and-excitation."""
-        stages = range(2, 2 + len(self.stages))
-        return self.se_ratio > 0 and any(x in stages for x in self.se_stages)
-
-
-def _unread(attribute, letters, where=""):
-    """What an attribute lacks if no block of these letters reads it."""
-    readers = {
-        letter
-        for letter, block in LETTERS.items()
-        if attribute and attribute in (*block.attributes, block.pool)
-    }
-    if not readers or letters & readers:
-        return {}
-    return {
-        attribute: f"block{where} of {_in_words(readers)} in `stages` (in "
-        "ResNet50, of its `pattern`)"
-    }
-
-
-def _check_stages(spec):
-    """Raises a ValueError unless stages, stem and layers have all their parts.
-
-    Of each attribute for itself `check_attributes` sees.
-    """
-    if any(not blocks or set(blocks) - set(LETTERS) for blocks in spec.stages):
-        raise ValueError(
-            "`stages` must hold a string per stage, for each block one of "
-            f"{_in_words(LETTERS)}. Received: stages={spec.stages!r}."
-        )
-    for first, second in (
-        ("widths", "stages"),
-        ("strides", "stages"),
-        ("stem_strides", "stem_filters"),
-    ):
-        if len(getattr(spec, first)) != len(getattr(spec, second)):
-            raise ValueError(
-                f"`{first}` must have as many entries as `{second}`. Received: "
-                f"{first}={getattr(spec, first)}, "
-                f"{second}={getattr(spec, second)}."
-            )
-    if any(stage < 2 for stage in spec.se_stages):
-        raise ValueError(
-            "`se_stages` must be numbers of stages, which begin with 2. "
-            f"Received: se_stages={spec.se_stages}."
-        )
-    if not 0 <= spec.se_ratio < math.inf:
-        raise ValueError(
-            "`se_ratio` must be a number from 0 on. Received: "
-            f"se_ratio={spec.se_ratio}."
-        )
-    if not (spec.use_content or spec.use_position):
-        raise ValueError(
-            "`use_content` and `use_position` cannot both be False: lambda "
-            "layers would compute nothing."
-        )
-
 
 def uniform_stages(pattern, blocks):
     """Returns the stages of a pattern such as `"CCLL"`, a letter per stage.
@@ -300,19 +191,10 @@ def uniform_stages(pattern, blocks):
 
     Raises:
         ValueError: if the letters are unknown, or not one per stage.
-
-    Examples:
-        >>> uniform_stages("CCLL", (3, 4, 6, 3))
-        ('CCC', 'CCCC', 'LLLLLL', 'LLL')
     """
     if len(pattern) != len(blocks) or set(pattern) - set(LETTERS):
         raise ValueError(
             f"`pattern` must hold {len(blocks)} letters, one per stage, of "
-            f"{_in_words(LETTERS)}. Received: pattern={pattern!r}."
+            f"the letters {_LETTERS_IN_WORDS}. Received: pattern={pattern!r}."
         )
     return tuple(letter * n for letter, n in zip(pattern, blocks, strict=True))
-
-
-def _in_words(letters):
-    names = (f"{x} ({LETTERS[x].name})" for x in LETTERS if x in letters)
-    return f"the letters {', '.join(names)}"

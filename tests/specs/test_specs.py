@@ -5,7 +5,6 @@ import json
 
 import pytest
 
-from lambdanet_tf import models
 from lambdanet_tf import specs
 from lambdanet_tf.models.resnet import drop_rates
 
@@ -66,10 +65,10 @@ def test_drop_path_schedules():
         ({"stages": ("CCC", "CZC", "C", "L")}, "`stages` must hold"),
         ({"widths": (64, 128)}, "`widths` must have as many"),
         ({"shortcut": "identity"}, "`shortcut` must be one of"),
-        ({"attention_scope": None}, "`attention_scope`.*letter A"),
-        ({"se_ratio": float("nan")}, "`se_ratio` must be a number"),
+        ({"attention_scope": None}, "`attention_scope` must be int"),
+        ({"se_ratio": float("nan")}, "`se_ratio` must be at least 0"),
         ({"image_mean": (0.0, float("nan"), 1.0)}, "`image_mean` must be"),
-        ({"activation": ""}, "`activation` must not be empty"),
+        ({"activation": ""}, "`activation` must be"),
         ({"drop_path": 0.1}, "Did you mean 'drop_path_rate'"),
         ({"qwerty": 1}, "`qwerty` is not an argument of ResNet50"),
     ],
@@ -79,70 +78,14 @@ def test_wrong_specs(changes, message):
         specs.replace(RESNET_50, changes)
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "message"),
-    [
-        ("ResNet50", {"num_heads": 2, "key_dim": 8}, "and `key_dim` would"),
-        ("ResNet50", {"attention_scope": 5}, r"letters S \("),
-        ("LambdaResNet50", {"use_position": False, "scope": 7}, "position"),
-        ("LambdaResNet50", {"strides": (1,) * 4, "lambda_pool": 2}, "strides"),
-        ("LambdaResNet50", {"attention_pool": 3}, "that strides of .*A .* P "),
-        ("ResNetRS50", {"se_stages": (6,)}, "`se_ratio` above 0"),
-        ("MobileNetV2", {"key_dim": 8}, "a block in `lambda_blocks`"),
-    ],
-)
-def test_what_changes_nothing_is_refused(name, changes, message):
-    with pytest.raises(ValueError, match="would change nothing in") as info:
-        models.build(name, **changes)
-    assert info.match(message)
-
-
-def another(spec, name):
-    """A value of an attribute that the spec does not have."""
-    value = getattr(spec, name)
-    if isinstance(value, bool):
-        return not value
-    others = {
-        "drop_path_schedule": "constant",
-        "key_normalization": "l2",
-        "query_normalization": "softmax",
-        "scope": 5,
-        "attention_key_dim": 12,
-        "se_stages": (3,),
-    }
-    if name in others:
-        return others[name]
-    return value / 2 + 0.3 if isinstance(value, float) else value + 32
-
-
-@pytest.mark.parametrize("name", specs.PRESETS)
-def test_every_attribute_without_effect_is_refused(name):
-    spec = specs.PRESETS[name].spec
-    for attribute in spec.unused():
-        change = {attribute: another(spec, attribute)}
-        with pytest.raises(ValueError, match=f"`{attribute}` would change"):
-            models.build(name, **change)
-        # What only says what is the case is no mistake.
-        assert specs.replace(spec, {attribute: getattr(spec, attribute)})
-
-
-@pytest.mark.parametrize(
-    ("row", "field", "value"),
-    [
-        (specs.PRESETS["ResNet50"], "evaluation_crop", 0.0),
-        (specs.PRESETS["ResNet50"], "interpolation", "nearest"),
-        (MOBILENET_V2, "lambda_blocks", (18,)),
-    ],
-)
-def test_wrong_rows(row, field, value):
-    with pytest.raises(ValueError, match=f"`{field}` must be"):
-        dataclasses.replace(row, **{field: value})
+def test_wrong_blocks():
+    with pytest.raises(ValueError, match="`lambda_blocks` must be"):
+        dataclasses.replace(MOBILENET_V2, lambda_blocks=(18,))
 
 
 @pytest.mark.parametrize(
     "row",
     [
-        specs.PRESETS["LambdaResNet50"],
         specs.RESNETS["LambdaResNet50"],
         LAMBDA_MOBILENET,
         LAMBDA_MOBILENET.rows[0],
