@@ -1,7 +1,5 @@
 """Counting what models cost, and seeing what their layers learned."""
 
-from lambdanet_tf.analysis.comparison import Comparison
-from lambdanet_tf.analysis.comparison import compare
 from lambdanet_tf.analysis.layer_flops import LayerCount
 from lambdanet_tf.analysis.model_costs import Analysis
 from lambdanet_tf.analysis.model_costs import analyze
@@ -19,11 +17,9 @@ from lambdanet_tf.analysis.reading import read
 
 __all__ = [
     "Analysis",
-    "Comparison",
     "LayerCount",
     "PartNorms",
     "analyze",
-    "compare",
     "lambda_layers",
     "layer_part",
     "part_norms",

@@ -19,7 +19,6 @@ from lambdanet_tf.models.graph import calls_of
 from lambdanet_tf.models.graph import operation_of
 from lambdanet_tf.models.graph import output_of
 from lambdanet_tf.models.graph import symbolic
-from lambdanet_tf.models.weight_names import copy_low_rank_updates
 
 PARTS = ("both", "content", "position")
 SOURCES = ("model", "layer")
@@ -134,9 +133,6 @@ def layer_part(layer: Any, part: str) -> Any:
         config["position_embedding"] = "relative"  # Not one that is shared.
     copy = type(layer).from_config({**config, "name": f"{layer.name}_{part}"})
     copy.build_from_config(layer.get_build_config())
-    for name in ("query", "key", "value"):
-        if getattr(copy, name) is not None:
-            copy_low_rank_updates(getattr(layer, name), getattr(copy, name))
     weights = named_weights(layer)
     for name, weight in named_weights(copy).items():
         weight.assign(weights[name])

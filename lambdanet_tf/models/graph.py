@@ -1,4 +1,7 @@
-"""The calls that a functional model consists of."""
+"""The calls that a functional model consists of.
+
+No public name of either Keras tells of them. The private ones stand here.
+"""
 
 import collections
 import inspect
@@ -10,12 +13,12 @@ from lambdanet_tf.environment import KERAS_3
 
 
 def graph_of(model):
-    """The functional model behind a model."""
+    """Returns the functional model behind a model."""
     return getattr(model, "_functional", None) or model
 
 
 def is_graph(layer):
-    """Whether a layer is a model whose layers are known as a graph."""
+    """Returns whether a layer is a model whose layers are known as a graph."""
     return (
         isinstance(layer, tf.keras.Model)
         and hasattr(graph_of(layer), "_nodes_by_depth")
@@ -24,17 +27,14 @@ def is_graph(layer):
 
 
 def has_own_call(model):
-    """Whether a model computes by a `call` that is not that of Keras."""
+    """Returns whether a model computes by a `call` that is not Keras'."""
     own = next(x for x in type(model).__mro__ if "call" in vars(x))
     packages = [x.__module__.split(".")[0] for x in (own, tf.keras.Model)]
     return packages[0] != packages[1]
 
 
 def nodes(graph):
-    """The calls that a graph consists of, each after what it needs.
-
-    No public name tells of them, in either Keras; these are the same in both.
-    """
+    """Yields the calls that a graph consists of, each after what it needs."""
     for node in _with_inputs(graph):
         if not node.is_input and operation_of(node) is not None:
             yield node
@@ -47,7 +47,7 @@ def _with_inputs(graph):
 
 
 def calls_of(model):
-    """The calls of each layer in a model, inputs too, by id of the layer.
+    """Returns the calls of each layer in a model, inputs too, by its id.
 
     Other models may call a layer as well: its own `input` and `output` are
     those of its first call anywhere.
@@ -59,24 +59,24 @@ def calls_of(model):
 
 
 def operation_of(node):
-    """The layer of a call, or another operation."""
+    """Returns the layer of a call, or another operation."""
     return node.operation if KERAS_3 else node.layer
 
 
 def arguments_of(node):
-    """The arguments of a call: a tuple, and a dictionary."""
+    """Returns the arguments of a call: a tuple, and a dictionary."""
     if KERAS_3:
         return tuple(node.arguments.args), dict(node.arguments.kwargs)
     return tuple(node.call_args), dict(node.call_kwargs)
 
 
 def output_of(node):
-    """The first output of a call."""
+    """Returns the first output of a call."""
     return tf.nest.flatten(node.outputs)[0]
 
 
 def named_arguments(layer, args, kwargs) -> dict[Any, Any]:
-    """The arguments of a call of a layer by name, the first one first."""
+    """Returns the arguments of a layer's call by name, the first one first."""
     try:
         bound = inspect.signature(layer.call).bind(*args, **kwargs)
         return dict(bound.arguments)
@@ -84,7 +84,24 @@ def named_arguments(layer, args, kwargs) -> dict[Any, Any]:
         return dict(enumerate(args)) | kwargs
 
 
+def is_symbolic(x):
+    """Returns whether something is a Keras tensor."""
+    return hasattr(x, "_keras_history")
+
+
 def symbolic(arguments):
-    """The symbolic tensors among the arguments of a call."""
-    flat = tf.nest.flatten(arguments)
-    return [x for x in flat if hasattr(x, "_keras_history")]
+    """Returns the Keras tensors among the arguments of a call."""
+    return [x for x in tf.nest.flatten(arguments) if is_symbolic(x)]
+
+
+def input_like(x):
+    """Returns a new input of a model, like one that there is."""
+    layer = x._keras_history[0]
+    return type(layer).from_config(layer.get_config()).output
+
+
+def layers_in(layer, recursive=True):
+    """Returns the layers inside a layer, with itself if `recursive`."""
+    return list(
+        layer._flatten_layers(include_self=recursive, recursive=recursive)
+    )

@@ -27,7 +27,7 @@ from lambdanet_tf.models.graph import nodes
 from lambdanet_tf.models.graph import operation_of
 from lambdanet_tf.models.graph import output_of
 from lambdanet_tf.models.graph import symbolic
-from lambdanet_tf.models.weight_names import copy_weights
+from lambdanet_tf.models.weights import copy_weights
 
 _NORMS = (tf.keras.layers.BatchNormalization, BatchNormalization)
 

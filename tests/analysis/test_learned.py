@@ -84,10 +84,8 @@ def test_layers_that_models_of_several_sizes_share():
     np.testing.assert_allclose(row.both**2, np.mean(layer(x) ** 2), rtol=1e-5)
     counted = analysis.analyze(model, executed=False)
     (own,) = analysis.analyze(network(lone), executed=False).layers[1:]
-    dense = network(tf.keras.layers.Dense(8))
-    (new,) = analysis.compare(dense, model, executed=False).added
-    assert counted.layers[1].flops == new.flops == own.flops
-    assert counted.layers[1].output_shape == new.output_shape == (7, 9, 8)
+    assert counted.layers[1].flops == own.flops
+    assert counted.layers[1].output_shape == (7, 9, 8)
     assert counted.counted_once == ()
     twice = network(layer, tf.keras.layers.Dense(4), layer)
     norms = [row.both**2 for row in analysis.part_norms(twice, x)]

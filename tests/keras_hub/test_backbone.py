@@ -7,7 +7,6 @@ import keras
 import numpy as np
 import pytest
 
-from lambdanet_tf import analysis
 from lambdanet_tf import models
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.environment import is_there
@@ -166,10 +165,9 @@ def test_layers_are_replaced_in_a_backbone_of_keras_hub(rng):
     )
     rule = models.convolution_rule(scope=5, names="stack1_block._2")
     new = models.replace_layers(backbone, rule)
-    assert len(analysis.compare(backbone, new, executed=False).replaced()) == 2
+    made = [x for x in new.layers if type(x).__name__ == "LambdaLayer"]
+    assert len(made) == 2
     x = images(rng)
-    same = models.replace_layers(backbone, lambda *_: None)
-    np.testing.assert_array_equal(same(x), backbone(x))
     assert np.all(np.isfinite(new(x, training=True)))
 
 
