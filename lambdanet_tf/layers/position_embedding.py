@@ -135,8 +135,8 @@ class RelativePositionEmbedding(BaseLayer):
                 f"The position embedding {self.name!r} has entries for "
                 f"{entries} relative positions, of a grid of {built}, and "
                 f"serves that and smaller ones. Received: a grid of {grid}. "
-                "Build the layer for the largest grid first, or enlarge it by "
-                "`lambdanet_tf.models.resize_embeddings`, which interpolates; "
+                "Build the layer for the largest grid first, or at the larger "
+                "size and let `lambdanet_tf.models.load_weights` interpolate; "
                 "or give `scope` an odd number, which serves every size."
             )
         return entries

@@ -34,22 +34,20 @@ from lambdanet_tf.models.builders import names
 from lambdanet_tf.models.cloning import check_functional
 from lambdanet_tf.models.cloning import clone_network
 from lambdanet_tf.models.fine_tuning import freeze
-from lambdanet_tf.models.fine_tuning import rates_by_depth
 from lambdanet_tf.models.images import decode_predictions
 from lambdanet_tf.models.images import preprocess_input
 from lambdanet_tf.models.mobilenet import MobileNet
 from lambdanet_tf.models.network import Network
 from lambdanet_tf.models.replacing import Place
+from lambdanet_tf.models.replacing import attention_rule
+from lambdanet_tf.models.replacing import convolution_rule
 from lambdanet_tf.models.replacing import replace_layers
-from lambdanet_tf.models.replacing_rules import attention_rule
-from lambdanet_tf.models.replacing_rules import convolution_rule
 from lambdanet_tf.models.resnet import ResNet
-from lambdanet_tf.models.sizes import resize_embeddings
 from lambdanet_tf.models.weight_names import named_weights
-from lambdanet_tf.models.weight_names import set_weights
 from lambdanet_tf.models.weights import RUN_WEIGHTS
 from lambdanet_tf.models.weights import load_weights
 from lambdanet_tf.models.weights import save_weights
+from lambdanet_tf.models.weights import set_weights
 from lambdanet_tf.models.weights import weights_as_bytes
 
 __all__ = [
@@ -98,9 +96,7 @@ __all__ = [
     "named_weights",
     "names",
     "preprocess_input",
-    "rates_by_depth",
     "replace_layers",
-    "resize_embeddings",
     "save_weights",
     "set_weights",
     "weights_as_bytes",

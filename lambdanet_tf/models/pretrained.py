@@ -7,17 +7,15 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from lambdanet_tf import specs
-from lambdanet_tf.models.sizes import fit_tables
+from lambdanet_tf.models.tables import fit_tables
 from lambdanet_tf.models.timm.hub import PUBLISHED
 from lambdanet_tf.models.timm.hub import read_published
 from lambdanet_tf.models.timm.safetensors import read_safetensors
 from lambdanet_tf.models.timm.weight_names import from_timm
-from lambdanet_tf.models.weight_names import HEAD
 from lambdanet_tf.models.weight_names import named_weights
-from lambdanet_tf.models.weight_names import set_weights
-from lambdanet_tf.models.weights import as_path
-from lambdanet_tf.models.weights import existing
+from lambdanet_tf.models.weights import HEAD
 from lambdanet_tf.models.weights import read_weights
+from lambdanet_tf.models.weights import set_weights
 
 _IMAGENET_CLASSES = 1000
 # By the name of the network, the file of this package.
@@ -41,15 +39,10 @@ def load_initial(
     Args:
         model: what the builder has built.
         spec: of the network.
-        weights: "imagenet", "fashion_mnist", a `.safetensors` file of timm, or
-            what `load_weights` takes.
+        weights: as for `Network`.
         skip: beginnings of the names of weights that the model lacks.
-
-    Raises:
-        ValueError: if there are no such weights, or they do not fit.
-        OSError: if published weights cannot be fetched.
     """
-    weights = as_path(weights)
+    weights = os.fspath(weights)
     arrays, origin = _read(spec, weights)
     if _is_other_classifier(model, arrays, weights == "fashion_mnist"):
         skip = (*skip, f"{HEAD}/")
@@ -69,7 +62,7 @@ def _read(spec, weights):
         state, path = read_published(spec.name)
         return from_timm(state, specs.RESNETS[spec.name]), path
     if weights.endswith(".safetensors"):
-        return from_timm(read_safetensors(existing(weights)), spec), weights
+        return from_timm(read_safetensors(weights), spec), weights
     return read_weights(weights)
 
 

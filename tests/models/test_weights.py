@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from lambdanet_tf import models
 from lambdanet_tf.environment import KERAS_3
-from lambdanet_tf.models import weights
 from tests.support import checks
 from tests.support.networks import arrays
 from tests.support.networks import assert_weights
@@ -67,9 +66,6 @@ def test_round_trip(tmp_path):
         } <= {*archive}
     assert header == {"version": 1, "model": "tiny"}
     np.testing.assert_array_equal(kernel, arrays(model)["stem_conv1/kernel"])
-    complex_ones = {**arrays(model), "predictions/bias": np.zeros(5) * 1j}
-    with pytest.raises(ValueError, match="no real numbers: predictions/bias"):
-        models.set_weights(model, complex_ones, "a file")
 
 
 @pytest.mark.slow
@@ -94,13 +90,6 @@ def test_files_of_other_networks(tmp_path):
     with pytest.raises(ValueError, match=text):
         models.load_weights(other, path)
     assert_weights(other, before)
-    one, two = (
-        tf.keras.Sequential([tf.keras.Input((5, 4)), tf.keras.layers.Dense(3)])
-        for _ in range(2)
-    )
-    models.save_weights(one, tmp_path / "dense.npz")
-    with pytest.raises(ValueError, match="numbers that Keras gave"):
-        models.load_weights(two, tmp_path / "dense.npz")
     # Another number of classes.
     other = network(seed=1, classes=3)
     with pytest.raises(ValueError, match="Only the classifier differs") as info:
@@ -118,28 +107,26 @@ def test_what_is_no_file_or_no_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.savez("foreign.npz", kernel=np.zeros(3))
     np.savez("newer.npz", format=np.array('{"version": 2, "model": "tiny"}'))
-    for name in ("model.pth", "model.keras", "ckpt-1.index", "weights"):
-        pathlib.Path(name).write_bytes(b"\x80\x02}q\x00.")
+    pathlib.Path("model.pth").write_bytes(b"\x80\x02}q\x00.")
     _, path = saved(tmp_path)
     late = tf.keras.Sequential([KERAS.Dense(3, name="late")])
-    bare = tf.keras.Sequential([tf.keras.Input((3,)), KERAS.ReLU()])
     save, load = models.save_weights, models.load_weights
     for call, model, file, message in (
         (load, None, "foreign.npz", "is none"),
         (load, None, "newer.npz", "is in version 2"),
         (load, None, tmp_path, "No such file: .*best.weights.npz"),
-        (load, None, "model.pth", "pickle of PyTorch.*safetensors"),
-        (load, None, "model.keras", "whole model.*load_model"),
-        (load, None, "ckpt-1.index", "tf.train.Checkpoint"),
         # NumPy: allow pickles!
-        (load, None, "weights", "is none, or a damaged one.$"),
-        (load, None, 3, "or a path. Received: 3"),
+        (
+            load,
+            None,
+            "model.pth",
+            "is none, or a damaged one.*Keras' own files",
+        ),
         (save, None, "weights.h5", "must end in '.npz'"),
         (save, None, path, "`model` must be a model"),
         (load, "x", path, "`model` must be a model"),
-        (save, bare, path, "without weights"),
-        (save, late, path, "'late' is not built"),
-        (load, late, path, "'late' is not built"),
+        (save, late, path, "that is built"),
+        (load, late, path, "that is built"),
     ):
         with pytest.raises(ValueError, match=message):
             call(model, file)
@@ -164,25 +151,18 @@ def test_sublayers_in_lists_and_under_hidden_names():
     x = KERAS.MultiHeadAttention(2, 4, name="attention")(inputs, inputs)
     names = {*models.named_weights(tf.keras.Model(inputs, Several(parts)(x)))}
     assert {"several/parts/1/kernel", "attention/query_dense/kernel"} <= names
-    held = Several(dict(zip("ab", parts, strict=True)))
-    with pytest.raises(ValueError, match="are called several/kernel"):
-        models.named_weights(tf.keras.Model(inputs, held(inputs)))
 
 
-@pytest.mark.parametrize("dtype", ["<f4", "|V2"])
-def test_bfloat16_is_single_precision_in_files(dtype, tmp_path, monkeypatch):
+def test_bfloat16_is_single_precision_in_files(tmp_path):
     path = tmp_path / "weights.npz"
     x = tf.keras.Input((3,), dtype="bfloat16")
     dense = KERAS.Dense(4, dtype="bfloat16")
     model = tf.keras.Model(x, dense(x))
     before = arrays(model)
-    if dtype == "|V2":  # As files were written that nothing could read.
-        monkeypatch.setattr(weights, "_known_to_numpy", lambda array: array)
     models.save_weights(model, path)
-    monkeypatch.undo()
     with np.load(path) as archive:
         types = {x.dtype.str for k, x in archive.items() if k != "format"}
-    assert types == {dtype}
+    assert types == {"<f4"}
     dense.kernel.assign(tf.zeros((3, 4), "bfloat16"))
     models.load_weights(model, path)
     assert_weights(model, before)

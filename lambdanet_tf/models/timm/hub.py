@@ -13,17 +13,11 @@ from lambdanet_tf.models.timm.safetensors import read_safetensors
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """Where the weights of a network are published.
-
-    Attributes:
-        timm_name: what timm calls them.
-        address: of the `.safetensors` file, with its revision.
-        sha256: of the file, in hexadecimal; None where it is unknown.
-    """
+    """Where the weights of a network are published."""
 
     timm_name: str
-    address: str
-    sha256: str | None = None
+    address: str  # of the `.safetensors` file, with its revision
+    sha256: str | None = None  # of the file, in hexadecimal, where known
 
 
 def _on_hub(timm_name, revision="main", sha256=None):
@@ -45,16 +39,12 @@ PUBLISHED = {
 
 
 def read_published(name: str) -> tuple[dict[str, np.ndarray], str]:
-    """Reads the published file of a network, fetched into Keras' cache once.
-
-    Args:
-        name: of a network of `PUBLISHED`.
+    """Reads the file of a network of `PUBLISHED`, fetched into Keras' cache.
 
     Returns:
         Arrays by timm's names, and the path of the file.
 
     Raises:
-        ImportError: if the library `safetensors` is not installed.
         OSError: if the file cannot be fetched, has another hash or is damaged.
     """
     library()  # Before anything is fetched.

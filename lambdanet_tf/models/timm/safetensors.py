@@ -16,15 +16,7 @@ def library() -> types.ModuleType:
 
 
 def read_safetensors(path: str) -> dict[str, np.ndarray]:
-    """Reads all arrays of a file; BF16, which NumPy lacks, becomes float32.
-
-    Args:
-        path: of the file. Anything `tf.io.gfile` reads.
-
-    Raises:
-        ValueError: if the file is damaged, or holds another dtype than F32,
-            F16, BF16 and I64.
-    """
+    """Reads all arrays of a file; BF16, which NumPy lacks, becomes float32."""
     safetensors = library()
     with tf.io.gfile.GFile(path, "rb") as file:
         content = file.read()

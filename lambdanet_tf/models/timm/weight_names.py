@@ -61,15 +61,10 @@ _PLAIN = {"weight": "kernel"}
 def from_timm(
     state: Mapping[str, np.ndarray], spec: specs.ResNetSpec
 ) -> dict[str, np.ndarray]:
-    """Converts a state dict of timm to our weights.
+    """Converts a state dict of timm to float32 arrays by our names.
 
-    Args:
-        state: arrays by timm's names.
-        spec: of the network.
-
-    Returns:
-        float32 arrays by the names of `named_weights`. What timm's lambda
-        networks do not have keeps its name, so that `set_weights` names it.
+    What timm's lambda networks do not have keeps its name, so that
+    `set_weights` names it.
     """
     arrays = {}
     for key, array in state.items():

@@ -1,0 +1,70 @@
+"""Tables of a global scope at other sizes: cropped or interpolated.
+
+Entries are relative offsets. So the center of a table is the table of a smaller
+map, exactly; a larger map has offsets that it has no entry for.
+"""
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from lambdanet_tf.layers import RelativePositionEmbedding
+from lambdanet_tf.models.weight_names import named_layers
+
+
+def resize_table(table: np.ndarray, entries: Sequence[int]) -> np.ndarray:
+    """Fits a table of relative positions to maps of another size.
+
+    The center stays the center. On an axis with fewer entries the outer ones
+    are cut off, which is exact: the others keep their meaning. On an axis with
+    more, neighbors are interpolated linearly, the ends staying the ends.
+
+    Args:
+        table: `(*entries, ...)`.
+        entries: wanted odd number of relative positions, by axis.
+    """
+    for axis, wanted in enumerate(entries):
+        have = table.shape[axis]
+        if wanted <= have:
+            first = (have - wanted) // 2
+            rows = np.arange(first, first + wanted)
+            table = np.take(table, rows, axis)
+            continue
+        places = np.linspace(0, have - 1, wanted)
+        low = np.minimum(places.astype(int), have - 2)
+        share = (places - low).reshape([-1] + [1] * (table.ndim - 1 - axis))
+        below, above = np.take(table, low, axis), np.take(table, low + 1, axis)
+        table = ((1 - share) * below + share * above).astype(table.dtype)
+    return table
+
+
+def fit_tables(
+    model: tf.keras.Model, arrays: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Returns arrays with the tables of a global scope of a model's sizes.
+
+    Warns where one is interpolated. The arrays have names of `named_weights`.
+    """
+    fitted, is_stretched = dict(arrays), False
+    for prefix, layer in named_layers(model):
+        table = arrays.get(f"{prefix}embeddings")
+        if (
+            not isinstance(layer, RelativePositionEmbedding)
+            or layer.scope is not None
+            or np.ndim(table) != len(layer.embeddings.shape)
+        ):
+            continue
+        *entries, _, _ = layer.embeddings.shape
+        fitted[f"{prefix}embeddings"] = resize_table(table, entries)
+        sizes = zip(entries, table.shape, strict=False)
+        is_stretched |= any(want > have for want, have in sizes)
+    if is_stretched:
+        warnings.warn(
+            f"The inputs of {model.name!r} are larger than those that its "
+            "weights were trained on: the position embeddings are "
+            "interpolated, linearly. Fine-tune them at this size.",
+            stacklevel=3,
+        )
+    return fitted
