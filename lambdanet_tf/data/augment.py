@@ -1,11 +1,9 @@
 """Augmentation of an image.
 
-Every random function takes a seed (two whole numbers, as
-`tf.random.stateless_uniform`), so that the augmentation of an image depends on
-the seed of the run and the image's position in the stream alone, however many
-threads the pipeline runs on.
-
-Pixels are tensors `(height, width, channels)` in [0, 255].
+Seeds are int tensors `(2,)`, as `tf.random.stateless_uniform` takes them: the
+augmentation depends on the seed of the run and the image's position in the
+stream alone, however many threads the pipeline runs on. Pixels are tensors
+`(height, width, channels)` in [0, 255].
 """
 
 import numpy as np
@@ -22,20 +20,11 @@ TRANSLATE_CONST = 100.0
 def random_crop(
     image: Image, seed: tf.Tensor, size: int, min_area: float = 0.08
 ) -> tf.Tensor:
-    """Crops a random box and resizes it to a square.
+    """Crops a random box and resizes it to a square of a size.
 
     The area of the box is from `min_area` to all of the image, its width from
     3/4 to 4/3 of its height (the Inception crop). If ten attempts find no such
     box in the image, it is the whole image.
-
-    Args:
-        image: to be cropped.
-        seed: int tensor `(2,)`.
-        size: height and width of the result.
-        min_area: share of the image.
-
-    Returns:
-        A tensor `(size, size, channels)`.
     """
     shape = tf.concat([image.size(), [3]], axis=0)
     begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
@@ -47,24 +36,14 @@ def random_crop(
         area_range=(min_area, 1.0),
         max_attempts=10,
     )
-    top, left, _ = tf.unstack(begin)
-    height, width, _ = tf.unstack(extent)
-    return resized(image.crop(top, left, height, width), size)
+    box = tf.concat([begin[:2], extent[:2]], axis=0)
+    return resized(image.crop(box), (size, size))
 
 
 def pad_and_crop(
     pixels: tf.Tensor, seed: tf.Tensor, padding: int = 4
 ) -> tf.Tensor:
-    """Shifts an image by up to `padding` pixels; black comes in.
-
-    Args:
-        pixels: tensor `(height, width, channels)`.
-        seed: int tensor `(2,)`.
-        padding: in pixels.
-
-    Returns:
-        A tensor of the same shape.
-    """
+    """Shifts an image by up to `padding` pixels; black comes in."""
     shape = tf.shape(pixels)
     around = [[padding, padding], [padding, padding], [0, 0]]
     offsets = tf.random.stateless_uniform(
@@ -91,9 +70,6 @@ def random_affine(
         rotation: at most this many degrees to either side.
         shift: at most this many pixels along each axis.
         zoom: sizes from `1 - zoom` to `1 + zoom` times the original.
-
-    Returns:
-        A float32 tensor of the same shape.
     """
     draws = tf.random.stateless_uniform([5], seed, -1.0, 1.0)
     angle = draws[0] * (rotation * np.pi / 180)
@@ -115,16 +91,10 @@ def random_affine(
 def affine_matrix(
     size: tf.Tensor, angle: tf.Tensor, shift: tf.Tensor, zoom: tf.Tensor
 ) -> tf.Tensor:
-    """Computes the transform from an output pixel to its input pixel.
+    """Returns the transform from an output pixel to its input pixel.
 
-    Args:
-        size: int tensor `(2,)`. Height and width.
-        angle: scalar tensor. Radians; the content turns counter-clockwise.
-        shift: tensor `(2,)`. The content moves this far, down and right.
-        zoom: tensor `(2,)`. The content grows by these factors, y and x.
-
-    Returns:
-        A float32 tensor `(8,)`, as `ImageProjectiveTransformV3` reads it.
+    The content turns counter-clockwise by `angle` radians, moves by `shift`
+    down and right, and grows by the factors `zoom`, along y and x.
     """
     center_y, center_x = tf.unstack((tf.cast(size, tf.float32) - 1) / 2)
     cos, sin = tf.cos(angle), tf.sin(angle)
@@ -137,7 +107,7 @@ def affine_matrix(
 
 
 def randaugment(pixels: tf.Tensor, layers: int, magnitude: float) -> tf.Tensor:
-    """Distorts an image at random.
+    """Distorts an image at random; pixels become uint8.
 
     It draws from TensorFlow's global generator: after a stop and a resume the
     distortions go on at random, but are not repeated exactly. It differs from
@@ -150,12 +120,6 @@ def randaugment(pixels: tf.Tensor, layers: int, magnitude: float) -> tf.Tensor:
         layers: number of distortions, one after the other.
         magnitude: their strength, 0 to 10 in the reference; the paper's
             15 goes beyond.
-
-    Returns:
-        A uint8 tensor of the same shape.
-
-    Raises:
-        ImportError: if tf-models-official is not installed.
     """
     augment = require("official.vision.ops.augment", extra="garden")
     distortion = augment.RandAugment(

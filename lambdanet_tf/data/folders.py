@@ -1,6 +1,7 @@
 """Folders of images with a folder for each class."""
 
 import collections
+import itertools
 import os
 import unicodedata
 import warnings
@@ -9,12 +10,9 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
+from lambdanet_tf.data import sets
 from lambdanet_tf.data.images import EncodedImage
 from lambdanet_tf.data.images import open_image
-from lambdanet_tf.data.sets import TEST_SPLIT
-from lambdanet_tf.data.sets import ImageSet
-from lambdanet_tf.data.sets import find_splits
-from lambdanet_tf.data.sets import split_by_class
 from lambdanet_tf.data.sources import IndexedSource
 from lambdanet_tf.environment import require
 
@@ -31,10 +29,6 @@ class FileSource(IndexedSource):
         files: paths on any file system that `tf.io.gfile` knows.
         labels: a class index for each file.
         channels: 3 for color, 1 for gray.
-
-    Raises:
-        ValueError: if there is no file.
-        ImportError: if a file needs Pillow, which is not installed.
     """
 
     may_be_corrupt = True
@@ -59,7 +53,7 @@ class FileSource(IndexedSource):
 
 def read_folder(
     path: str, validation_split: float = 0.1, channels: int = 3
-) -> ImageSet:
+) -> sets.ImageSet:
     """Reads the `ImageSet` of a folder.
 
     Either `path/<class>/<image>`, of which a fifth of each class becomes the
@@ -68,7 +62,7 @@ def read_folder(
     test set, and `val/` where there is no `test/`. With both, `val/` is the
     validation set and `validation_split` is not used.
 
-    A class is a folder with images in it. What is left out stands in the
+    A class is a folder with images in it. What is left out is counted in the
     description and in a warning.
 
     Args:
@@ -81,24 +75,16 @@ def read_folder(
         An `ImageSet`; its pixels are in [0, 255].
 
     Raises:
-        ValueError: if there is no such folder, no image in it, or a split has
-            no classes or others than the training images.
+        ValueError: if there is no image in the folder, or a split has no
+            classes or others than the training images.
         ImportError: if there are files for Pillow, which is not installed.
-
-    Examples:
-        >>> png = tf.io.encode_png(tf.zeros([8, 8, 3], tf.uint8))
-        >>> for name in ("cat", "dog"):
-        ...     for number in range(5):
-        ...         tf.io.write_file(f"photographs/{name}/{number}.png", png)
-        >>> images = read_folder("photographs")
-        >>> images.classes, images.test.num_images
-        (('cat', 'dog'), 2)
     """
-    splits = find_splits(path, _list(path))
+    below = tf.io.gfile.listdir(path) if tf.io.gfile.isdir(path) else []
+    splits = sets.find_splits(path, [name.rstrip("/") for name in below])
     if splits and not {"train", "test"} <= splits.keys():
         raise ValueError(
             f"{path} must hold both train/ and test/ (or val/), or folders of "
-            f"classes alone. Received: {', '.join(_list(path))}."
+            f"classes alone. Received: {', '.join(splits.values())}."
         )
     left_out = collections.Counter()
     listings = {
@@ -113,84 +99,69 @@ def read_folder(
                 f"The splits of {path} must have the same classes. In {split} "
                 f"alone: {', '.join(unknown)}."
             )
-        files = [listing.get(name, []) for name in classes]
+        files = [listing[name] for name in classes]
         labels = np.repeat(np.arange(len(classes)), [*map(len, files)])
-        sources[split] = FileSource(sum(files, []), labels, channels)
-    whole = sources.pop("train")
-    rows = split_by_class(
-        whole.columns["label"],
+        sources[split] = FileSource(
+            [*itertools.chain(*files)], labels, channels
+        )
+    rows = sets.split_by_class(
+        sources["train"].columns["label"],
         0.0 if "validation" in sources else validation_split,
-        0.0 if "test" in sources else TEST_SPLIT,
+        0.0 if "test" in sources else sets.TEST_SPLIT,
     )
-    train, validation, test = map(whole.take, rows)
+    taken = map(sources.pop("train").take, rows)
+    sources = {**dict(zip(sets.SPLITS, taken, strict=True)), **sources}
     notes = [f"{kind}: {count}" for kind, count in sorted(left_out.items())]
-    images = ImageSet(
+    images = sets.ImageSet(
         f"folder:{path}",
         tuple(classes),
         channels,
-        train,
-        sources.get("validation", validation),
-        sources.get("test", test),
-        (f"left out: {', '.join(notes)}",) if notes else (),
+        **sources,
+        notes=(f"left out: {', '.join(notes)}",) if notes else (),
     )
     if images.notes or images.missing():
         warnings.warn(images.description, stacklevel=2)
     return images
 
 
-def find_images(path: str) -> list[str]:
+def find_images(folder: str) -> list[str]:
     """Lists the image files in a folder and below it; hidden ones are not."""
-    images, folders, _ = _contents(path)
-    return images + [image for x in folders for image in find_images(x)]
+    return [file for file in _files(folder) if _ending(file) in _ENDINGS]
 
 
 def _list_images(root, left_out):
-    """Lists the images of each class in a split; counts what is left out."""
-    beside, folders, _ = _contents(root)
-    listing = collections.defaultdict(list)
-    left_out.update("images beside the classes" for _ in beside)
-    for folder in folders:
-        images, below, others = _contents(folder)
-        if not images or tf.io.gfile.exists(os.path.join(folder, _RUN_FILE)):
-            left_out["folders without images"] += 1
-            continue
-        name = os.path.basename(folder).strip()
-        listing[unicodedata.normalize("NFC", name)] += images
-        left_out.update(_ending(p) or "without an ending" for p in others)
-        left_out.update("folders in classes" for _ in below)
+    """Lists the images of each class of a split; counts what is left out."""
+    listing, runs = collections.defaultdict(list), set()
+    for file in _files(root):
+        *folders, name = os.path.relpath(file, root).split(os.sep)
+        if name == _RUN_FILE:
+            runs.update(folders[:1])
+        elif len(folders) == 1 and _ending(name) in _ENDINGS:
+            class_name = unicodedata.normalize("NFC", folders[0].strip())
+            listing[class_name].append(file)
+        else:
+            left_out[_ending(name) or "without an ending"] += 1
+    for name in runs & listing.keys():
+        left_out["pictures of a run"] += len(listing.pop(name))
     if not listing:
         raise ValueError(
             f"{root} must hold a folder for each class, with images "
-            f"({', '.join(_ENDINGS)}) in it. Received: "
-            f"{', '.join(_list(root)[:10]) or 'nothing'}."
+            f"({', '.join(_ENDINGS)}) in it. Received: none."
         )
     return listing
 
 
-def _contents(folder):
-    """Returns the paths of images, of folders and of all else in a folder."""
-    images, folders, others = [], [], []
-    for name in _list(folder):
+def _files(folder):
+    """Yields the files in a folder and below it, sorted, hidden ones not."""
+    names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+    for name in sorted(name.rstrip("/") for name in names):
         path = os.path.join(folder, name)
-        if _ending(name) in _ENDINGS:
-            images.append(path)
-        elif tf.io.gfile.isdir(path):
-            folders.append(path)
+        if name.startswith(".") or name == _NOT_SHOWN:
+            continue
+        if _ending(name) not in _ENDINGS and tf.io.gfile.isdir(path):
+            yield from _files(path)
         else:
-            others.append(path)
-    return images, folders, others
-
-
-def _list(folder):
-    """Lists a folder, sorted, without what is hidden."""
-    if not tf.io.gfile.isdir(folder):
-        raise ValueError(f"There is no folder {folder!r}.")
-    names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
-    return sorted(
-        name
-        for name in names
-        if not name.startswith(".") and name != _NOT_SHOWN
-    )
+            yield path
 
 
 def _ending(path):

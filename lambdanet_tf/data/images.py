@@ -6,6 +6,7 @@ is decoded; pixels are tensors `(height, width, channels)` in [0, 255].
 
 import dataclasses
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,24 +14,20 @@ import tensorflow as tf
 
 from lambdanet_tf.environment import require
 
-Size = int | tuple[int, int]
-
 MAX_PIXELS = 178_956_970  # Pillow refuses more, too.
 _PNG = b"\x89PNG"
 _JPEG_END = b"\xff\xd9"
+_DCT_METHOD = "INTEGER_ACCURATE"  # Pillow's, too.
 _PILLOW_FORMATS = ("BMP", "GIF", "TIFF", "WEBP")
 # Pillow's weights of red, green and blue in gray, of 65,536.
 _GRAY = (19595, 38470, 7471)
 
 
 class ArrayImage:
-    """An image that is an array.
-
-    Args:
-        array: tensor `(height, width, channels)`.
+    """An image that is an array: a tensor `(height, width, channels)`.
 
     Examples:
-        >>> ArrayImage(tf.zeros([8, 6, 3])).crop(0, 0, 2, 4).shape
+        >>> ArrayImage(tf.zeros([8, 6, 3])).crop([0, 0, 2, 4]).shape
         TensorShape([2, 4, 3])
     """
 
@@ -50,46 +47,24 @@ class ArrayImage:
         rounded = tf.round(tf.cast(self._array, tf.float32))
         return tf.io.encode_png(tf.saturate_cast(rounded, tf.uint8))
 
-    def crop(
-        self,
-        top: tf.Tensor,
-        left: tf.Tensor,
-        height: tf.Tensor,
-        width: tf.Tensor,
-    ) -> tf.Tensor:
-        """Returns the pixels of a box.
-
-        Args:
-            top: int32 scalar. The first row.
-            left: int32 scalar. The first column.
-            height: int32 scalar. The number of rows.
-            width: int32 scalar. The number of columns.
-
-        Returns:
-            `(height, width, channels)`, in the dtype of the array.
-        """
-        return self._array[top : top + height, left : left + width]
+    def crop(self, box: tf.Tensor) -> tf.Tensor:
+        """Returns the pixels of a box: int32 top, left, height and width."""
+        return _cut(self._array, box)
 
 
 class EncodedImage:
     """An image that is the bytes of a JPEG or PNG file.
 
-    Pixels are those that Pillow gives: a transparent image loses its
+    Pixels are uint8, those that Pillow gives: a transparent image loses its
     transparency, CMYK becomes RGB, 16 bits become the higher 8, and gray is
     0.299 R + 0.587 G + 0.114 B. Boxes of a JPEG file are decoded without the
-    rest of it; the size is read from the header.
-
-    Reading it fails if it is neither, is cut off, or has too many pixels.
+    rest of it; the size is read from the header. Reading fails if the bytes are
+    neither, are cut off, or have too many pixels.
 
     Args:
         encoded: scalar string tensor.
         channels: 1 or 3.
         max_pixels: largest height times width.
-
-    Examples:
-        >>> encoded = tf.io.encode_png(tf.zeros([8, 6, 3], tf.uint8))
-        >>> EncodedImage(encoded, channels=3).size().numpy().tolist()
-        [8, 6]
     """
 
     def __init__(
@@ -119,53 +94,31 @@ class EncodedImage:
         return self._encoded
 
     def decode(self) -> tf.Tensor:
-        """Returns all pixels, uint8."""
-        pixels = tf.cond(
-            self._is_png,
-            lambda: tf.io.decode_png(self._encoded, channels=3),
-            lambda: tf.io.decode_jpeg(
-                self._encoded, channels=3, dct_method="INTEGER_ACCURATE"
-            ),
-        )
-        return self._in_channels(pixels)
+        """Returns all pixels."""
+        return self._in_channels(self._decode())
 
-    def crop(
-        self,
-        top: tf.Tensor,
-        left: tf.Tensor,
-        height: tf.Tensor,
-        width: tf.Tensor,
-    ) -> tf.Tensor:
-        """Returns the pixels of a box, uint8.
-
-        Args:
-            top: int32 scalar. The first row.
-            left: int32 scalar. The first column.
-            height: int32 scalar. The number of rows.
-            width: int32 scalar. The number of columns.
-
-        Returns:
-            `(height, width, channels)`, uint8.
-        """
+    def crop(self, box: tf.Tensor) -> tf.Tensor:
+        """Returns the pixels of a box: int32 top, left, height and width."""
         # Without its end a JPEG is decoded whole, which fails if it is cut
         # off, and not if something follows it.
         end = tf.strings.substr(self._encoded, -2, 2)
-        is_whole_jpeg = ~self._is_png & tf.equal(end, _JPEG_END)
+        pixels = tf.cond(
+            ~self._is_png & tf.equal(end, _JPEG_END),
+            lambda: tf.io.decode_and_crop_jpeg(
+                self._encoded, box, channels=3, dct_method=_DCT_METHOD
+            ),
+            lambda: _cut(self._decode(), box),
+        )
+        return self._in_channels(pixels)
 
-        def box_of_jpeg():
-            return self._in_channels(
-                tf.io.decode_and_crop_jpeg(
-                    self._encoded,
-                    tf.stack([top, left, height, width]),
-                    channels=3,
-                    dct_method="INTEGER_ACCURATE",
-                )
-            )
-
-        def box_of_pixels():
-            return self.decode()[top : top + height, left : left + width]
-
-        return tf.cond(is_whole_jpeg, box_of_jpeg, box_of_pixels)
+    def _decode(self):
+        return tf.cond(
+            self._is_png,
+            lambda: tf.io.decode_png(self._encoded, channels=3),
+            lambda: tf.io.decode_jpeg(
+                self._encoded, channels=3, dct_method=_DCT_METHOD
+            ),
+        )
 
     def _in_channels(self, pixels):
         if self._channels == 1:
@@ -179,22 +132,10 @@ Image = ArrayImage | EncodedImage
 
 
 def open_image(encoded: tf.Tensor, channels: int) -> EncodedImage:
-    """Opens the bytes of an image file.
+    """Opens the bytes, a scalar string tensor, of an image file.
 
-    JPEG and PNG are decoded by TensorFlow; BMP, GIF, TIFF and WebP by Pillow,
-    in Python, their first frame or page.
-
-    Args:
-        encoded: scalar string tensor.
-        channels: 1 or 3.
-
-    Returns:
-        An `EncodedImage`: of JPEG and PNG the same bytes, of others a PNG.
-
-    Examples:
-        >>> encoded = tf.io.encode_png(tf.zeros([8, 6, 1], tf.uint8))
-        >>> open_image(encoded, channels=1).decode().numpy().shape
-        (8, 6, 1)
+    BMP, GIF, TIFF and WebP become PNG by Pillow, in Python: their first frame
+    or page.
     """
 
     def by_pillow():
@@ -236,49 +177,30 @@ def _png_size(encoded):
     return tf.reduce_sum(digits * places, axis=1)[::-1]
 
 
-def whole_image(image: Image, size: Size) -> tf.Tensor:
-    """Resizes the whole of an image.
-
-    Args:
-        image: to be resized.
-        size: height and width of the result.
-
-    Returns:
-        Pixels, `(height, width, channels)`, float32 in [0, 255].
-
-    Examples:
-        >>> whole_image(ArrayImage(tf.zeros([8, 6, 3])), (4, 4)).shape
-        TensorShape([4, 4, 3])
-    """
-    return resized(image.decode(), size)
+def _cut(pixels, box):
+    top, left, height, width = tf.unstack(box)
+    return pixels[top : top + height, left : left + width]
 
 
-def resized(pixels: tf.Tensor, size: Size) -> tf.Tensor:
-    """Resizes pixels bilinearly, unless they have the size."""
-    height, width = (size, size) if isinstance(size, int) else size
-    if pixels.shape[:2] == (height, width):
+def resized(pixels: tf.Tensor, size: Sequence[int]) -> tf.Tensor:
+    """Resizes pixels bilinearly to (height, width), unless they have it."""
+    if pixels.shape[:2] == tuple(size):
         return pixels
     if pixels.dtype in (tf.uint32, tf.uint64):  # Which it does not take.
         pixels = tf.cast(pixels, tf.float32)
-    pixels = tf.image.resize(pixels, [height, width])
-    return tf.ensure_shape(pixels, (height, width, pixels.shape[-1]))
+    pixels = tf.image.resize(pixels, size)
+    return tf.ensure_shape(pixels, (*size, pixels.shape[-1]))
 
 
 def image_dtype(precision: str) -> str:
     """Returns the type in which batches of images are sent to a network.
 
-    Under mixed_bfloat16 that is bfloat16, half the bytes: the network would
-    round the pixels to it itself.
-
     Args:
-        precision: of a recipe.
+        precision: of a recipe. (Under mixed_bfloat16 the network would round
+            the pixels itself.)
 
     Returns:
         "bfloat16" or "float32".
-
-    Examples:
-        >>> image_dtype("mixed_bfloat16")
-        'bfloat16'
     """
     return "bfloat16" if precision == "mixed_bfloat16" else "float32"
 
@@ -292,9 +214,8 @@ class EvaluationCrop:
 
     Attributes:
         size: (height, width) of the result.
-        share: the side of the central square that is kept, as a share of the
-            shorter side of the image, at least one pixel; 1 keeps the whole
-            image, whatever its proportions.
+        share: side of the central square that is kept, as a fraction of the
+            shorter side of the image; 1 keeps the whole image.
         dtype: what the pixels are rounded to.
 
     Raises:
@@ -320,18 +241,12 @@ class EvaluationCrop:
 
     def __call__(self, image: Image) -> tf.Tensor:
         if self.share == 1.0:
-            return tf.cast(whole_image(image, self.size), self.dtype)
-        shape = image.size()
-        shorter = tf.cast(tf.reduce_min(shape), tf.float32)
-        side = tf.maximum(tf.cast(tf.round(self.share * shorter), tf.int32), 1)
-        top, left = tf.unstack((shape - side + 1) // 2)
-        pixels = resized(image.crop(top, left, side, side), self.size)
-        return tf.cast(pixels, self.dtype)
-
-    def __str__(self) -> str:
-        height, width = self.size
-        kept = "the whole image"
-        if self.share != 1.0:
-            kept = f"the central square of {self.share:g} of the shorter side"
-        rounded = "" if self.dtype == "float32" else f", in {self.dtype}"
-        return f"{kept}, resized bilinearly to {height}x{width}{rounded}"
+            pixels = image.decode()
+        else:
+            shape = image.size()
+            shorter = tf.cast(tf.reduce_min(shape), tf.float32)
+            side = tf.cast(tf.round(self.share * shorter), tf.int32)
+            sides = tf.fill([2], tf.maximum(side, 1))
+            begin = (shape - sides + 1) // 2
+            pixels = image.crop(tf.concat([begin, sides], axis=0))
+        return tf.cast(resized(pixels, self.size), self.dtype)

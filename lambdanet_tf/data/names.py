@@ -17,16 +17,7 @@ from lambdanet_tf.data.records import read_records
 from lambdanet_tf.data.sets import ImageSet
 from lambdanet_tf.data.tfds import read_tfds
 
-SOURCES = {
-    "digits": "scikit-learn's 1,797 handwritten digits",
-    "tfds:NAME": "a set of TensorFlow Datasets, such as tfds:cifar10",
-    "folder:PATH": "images in a folder for each class",
-    "records:PATH": (
-        "TFRecord files: ImageNet, or one's own with their names of classes in "
-        "PATH/classes.txt; records:PATH,classes=N,first_label=1"
-    ),
-    "arrays:FILE": "an .npz file with x_train, y_train, x_test, y_test",
-}
+SOURCES = ("digits", "tfds:NAME", "folder:PATH", "records:PATH", "arrays:FILE")
 _READERS: Mapping[str, Callable[..., ImageSet]] = {
     "tfds": read_tfds,
     "folder": read_folder,
@@ -51,7 +42,7 @@ def load_images(
     """Loads an image set by its name.
 
     Args:
-        name: see `SOURCES`.
+        name: digits, tfds:NAME, folder:PATH, records:PATH or arrays:FILE.
         validation_split: fraction of the training images that becomes the
             validation set, which chooses the best epoch.
         data_dir: where TensorFlow Datasets keeps its sets; None for the
@@ -67,11 +58,6 @@ def load_images(
     Raises:
         ValueError: if there is no such set, or it cannot be read.
         ImportError: if an optional package is missing.
-
-    Examples:
-        >>> images = load_images("digits")
-        >>> len(images.classes), images.channels
-        (10, 1)
     """
     fraction("validation_split", validation_split, below_one=True)
     if name == "digits":
@@ -95,11 +81,10 @@ def is_image_set(name: str) -> bool:
     """Returns whether a text begins as one of `SOURCES` does.
 
     Args:
-        name: a text of the command line; nothing is opened.
+        name: of the command line.
 
-    Examples:
-        >>> is_image_set("digits"), is_image_set("my/photographs")
-        (True, False)
+    Returns:
+        A bool; nothing is opened.
     """
     return name.partition(":")[0] in ("digits", *_READERS)
 
@@ -108,20 +93,15 @@ def split_options(kind: str, place: str) -> tuple[str, dict[str, Any]]:
     """Splits "PATH,classes=10" into "PATH" and {"classes": 10}.
 
     A "~" at the beginning becomes the folder of the user.
-
-    Raises:
-        ValueError: if the kind has no such option.
     """
-    options = {}
-    while match := re.fullmatch(r"(.*),(\w+)=([^,/=]*)", place):
-        place, name, value = match.groups()
-        allowed = _OPTIONS.get(kind, ())
-        if name not in allowed or not value.isdecimal():
-            takes = [f"{option}=NUMBER" for option in allowed]
-            raise ValueError(
-                f"`data` must have options that {kind}: takes "
-                f"({', '.join(takes) or 'none'}). "
-                f"Received: {name}={value}.{did_you_mean(name, allowed)}"
-            )
-        options[name] = int(value)
-    return os.path.expanduser(place), options
+    place, *pairs = re.split(r",(?=\w+=)", place)
+    options = dict(pair.split("=", maxsplit=1) for pair in pairs)
+    allowed = _OPTIONS.get(kind, ())
+    if unknown := [name for name in options if name not in allowed]:
+        raise ValueError(
+            f"`data` must have options that {kind}: takes "
+            f"({', '.join(allowed) or 'none'}). Received: {unknown[0]}."
+            f"{did_you_mean(unknown[0], allowed)}"
+        )
+    numbers = {name: int(value) for name, value in options.items()}
+    return os.path.expanduser(place), numbers

@@ -14,20 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.arguments import users_input
-from lambdanet_tf.data.folders import FileSource
-from lambdanet_tf.data.folders import find_images
-from lambdanet_tf.data.names import is_image_set
-from lambdanet_tf.data.names import load_images
-from lambdanet_tf.data.names import split_options
-from lambdanet_tf.data.records import IMAGE
-from lambdanet_tf.data.records import LABEL
-from lambdanet_tf.data.records import RecordSource
-from lambdanet_tf.data.records import check_complete
-from lambdanet_tf.data.records import count_records
-from lambdanet_tf.data.records import parse_unlabelled
-from lambdanet_tf.data.records import split_files
-from lambdanet_tf.data.sets import CLASS_FILES
-from lambdanet_tf.data.sets import read_class_names
+from lambdanet_tf.data import folders
+from lambdanet_tf.data import names
+from lambdanet_tf.data import records
+from lambdanet_tf.data import sets
 from lambdanet_tf.data.sources import Source
 from lambdanet_tf.files import matching
 
@@ -41,7 +31,7 @@ def read_pseudo_labels(
     classes: Sequence[str],
     channels: int = 3,
     shuffle_buffer: int = 16_384,
-) -> RecordSource:
+) -> records.RecordSource:
     """Opens the images that a teacher has labelled.
 
     Args:
@@ -56,41 +46,33 @@ def read_pseudo_labels(
     Raises:
         ValueError: if the folder holds no such files, not all of them, or
             those of other classes.
-
-    Examples:
-        >>> run = training.RunFolder("runs/smoke").read()
-        >>> keep = training.LabelOptions(threshold=0.0, images_per_class=0)
-        >>> labels = training.label_images(run, "digits", "labels", keep, str)
-        >>> read_pseudo_labels("labels", run.classes, channels=1).num_images > 0
-        True
     """
     files = matching(folder, "pseudo-*-of-*.tfrecord")
-    names = read_class_names(folder) if files else None
-    if names is None:
+    found = sets.read_class_names(folder) if files else None
+    if found is None:
         raise ValueError(
             "`pseudo_labels` must be a folder with files "
-            f"pseudo-*-of-*.tfrecord and {CLASS_FILES[0]}, which lambdanet "
-            f"label writes. Received: {folder!r}."
+            "pseudo-*-of-*.tfrecord and classes.txt, which lambdanet label "
+            f"writes. Received: {folder!r}."
         )
-    check_complete(folder, files)
-    if names != tuple(classes):
+    records.check_complete(folder, files)
+    if found != tuple(classes):
         raise ValueError(
             "`pseudo_labels` must be of the same classes, in the same order, "
-            f"as the data. Received: {', '.join(names[:5])} ... "
-            f"({len(names)} in {folder}) and {', '.join(classes[:5])} ... "
-            f"({len(classes)})."
+            f"as the data. Received: {len(found)} in {folder}, from "
+            f"{found[0]!r} to {found[-1]!r}."
         )
     features = {
-        IMAGE: tf.io.FixedLenFeature([], tf.string),
-        PROBABILITIES: tf.io.FixedLenFeature([len(names)], tf.float32),
+        records.IMAGE: tf.io.FixedLenFeature([], tf.string),
+        PROBABILITIES: tf.io.FixedLenFeature([len(found)], tf.float32),
     }
 
     def parse(record):
         example = tf.io.parse_single_example(record, features)
-        return example[IMAGE], example[PROBABILITIES]
+        return example[records.IMAGE], example[PROBABILITIES]
 
-    sizes = count_records(files)
-    return RecordSource(files, sizes, parse, shuffle_buffer, channels)
+    sizes = records.count_records(files)
+    return records.RecordSource(files, sizes, parse, shuffle_buffer, channels)
 
 
 @users_input()
@@ -113,46 +95,33 @@ def unlabelled_images(
 
     Returns:
         A source whose labels mean nothing.
-
-    Raises:
-        ValueError: if there is no such folder or set, or no image in it.
-        ImportError: if an optional package is missing.
-
-    Examples:
-        >>> unlabelled_images("digits", channels=1).num_images
-        1295
     """
     kind, _, place = images.partition(":")
-    if not is_image_set(images):
-        files = find_images(images)
-        return FileSource(files, np.zeros(len(files), np.int32), channels)
+    if not names.is_image_set(images):
+        files = folders.find_images(images)
+        return folders.FileSource(
+            files, np.zeros(len(files), np.int32), channels
+        )
     if kind == "records":
-        place, _ = split_options(kind, place)
-        files = split_files(place, needed=("train",))[0]["train"]
-        sizes = count_records(files)
-        return RecordSource(files, sizes, parse_unlabelled, channels=channels)
+        place, _ = names.split_options(kind, place)
+        files = records.split_files(place, needed=("train",))[0]["train"]
+        sizes = records.count_records(files)
+        return records.RecordSource(
+            files, sizes, records.parse_unlabelled, channels=channels
+        )
     if kind == "folder" and ",channels=" not in place:
         images += f",channels={channels}"
-    found = load_images(images, validation_split, data_dir)
-    if found.channels != channels:
-        raise ValueError(
-            f"`images` must have {channels} channels. Received: "
-            f"{found.channels} in {images}."
-        )
-    return found.train
+    return names.load_images(images, validation_split, data_dir).train
 
 
 def write_example(encoded: bytes, probabilities: np.ndarray) -> bytes:
-    """Returns the record of an image.
-
-    Args:
-        encoded: the bytes of an image file.
-        probabilities: array `(classes,)`.
-    """
+    """Returns the record of an image: its file, and `(classes,)` numbers."""
     example = tf.train.Example()
     feature = example.features.feature
-    feature[IMAGE].bytes_list.value.append(encoded)
-    feature[LABEL].int64_list.value.append(int(np.argmax(probabilities)))
+    feature[records.IMAGE].bytes_list.value.append(encoded)
+    feature[records.LABEL].int64_list.value.append(
+        int(np.argmax(probabilities))
+    )
     feature[PROBABILITIES].float_list.value.extend(probabilities)
     return example.SerializeToString()
 

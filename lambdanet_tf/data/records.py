@@ -11,12 +11,9 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from lambdanet_tf.arguments import one_of
+from lambdanet_tf.data import sets
 from lambdanet_tf.data.images import EncodedImage
 from lambdanet_tf.data.images import open_image
-from lambdanet_tf.data.sets import CLASS_FILES
-from lambdanet_tf.data.sets import ImageSet
-from lambdanet_tf.data.sets import find_splits
-from lambdanet_tf.data.sets import read_class_names
 from lambdanet_tf.data.sources import StreamedSource
 from lambdanet_tf.files import matching
 
@@ -44,9 +41,6 @@ class RecordSource(StreamedSource):
         shuffle_buffer: records among which the next one is drawn.
         channels: 3 for color, 1 for gray.
         skipped: the number of records before these in each file.
-
-    Raises:
-        ValueError: if there is no record.
     """
 
     def __init__(
@@ -111,34 +105,18 @@ def read_records(
     classes: int | None = None,
     first_label: int | None = None,
     channels: int = 3,
-) -> ImageSet:
-    """Reads the `ImageSet` of a folder of TFRecord files.
-
-    A record is a `tf.train.Example` with the features `image/encoded`, the
-    bytes of an image file, and `image/class/label`. The files are
-    `train-00000-of-01024` and so on, or `train*.tfrecord`; in the same way
-    `validation-...` (or `val`, `valid`, `dev`) and `test-...`. The test files
-    are the test set, and the validation files where there are no test files.
-    With both, the validation files are the validation set and
-    `validation_split` is not used. Without, the last files of the training set
-    are the validation set.
-
-    The names of the classes stand in `classes.txt` (or `labels.txt`) in the
-    folder, one a line. ImageNet is known by its number of files or images: its
-    labels count from 1 to 1,000.
+) -> sets.ImageSet:
+    """Reads the `ImageSet` of a folder of TFRecord files, as docs/data.md says.
 
     Args:
         path: the folder, on any file system that `tf.io.gfile` knows.
-        validation_split: fraction of the training files held out for
-            validation, at least one; 0 for none.
+        validation_split: fraction of the training files, the last ones, that
+            is held out if there are no validation files; at least one, or 0.
         shuffle_buffer: records among which the next one is drawn.
-        classes: number of classes; None for that of the file of names.
+        classes: number of classes; None for that of `classes.txt`.
         first_label: the label of the first class, 0 or 1; None for 0, and for
-            1 with ImageNet.
+            1 with ImageNet, which is known by its number of files or images.
         channels: 3 for color, 1 for gray.
-
-    Returns:
-        An `ImageSet`; its pixels are in [0, 255].
 
     Raises:
         ValueError: if there are no such files, one is cut off, there is but
@@ -172,24 +150,22 @@ def read_records(
             found, sizes[split], parse, shuffle_buffer, channels
         )
     notes = tuple(f"not read: {name}*" for name in unread)
-    return ImageSet(f"records:{path}", names, channels, **sources, notes=notes)
+    return sets.ImageSet(
+        f"records:{path}", names, channels, **sources, notes=notes
+    )
 
 
 def split_files(
     path: str, needed: Sequence[str] = ("train", "test")
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Returns the files of each split, and names of what is not read.
-
-    Raises:
-        ValueError: if a needed split is missing or not whole.
-    """
+    """Returns the files of each split, and names of what is not read."""
     named = {}
     for file in matching(path, "*"):
         name = os.path.basename(file)
         if re.search(r"-\d+-of-\d+|\.tfrecord", name):
             split = re.split(r"[^a-zA-Z]", name, maxsplit=1)[0]
             named.setdefault(split, []).append(file)
-    splits = find_splits(path, named)
+    splits = sets.find_splits(path, named)
     if missing := [split for split in needed if split not in splits]:
         raise ValueError(
             f"{path} must hold TFRecord files {missing[0]}-*-of-* or "
@@ -214,11 +190,7 @@ def check_complete(path: str, files: Sequence[str]) -> None:
 
 
 def count_records(files: Sequence[str]) -> np.ndarray:
-    """Counts the records of each file, from their lengths alone.
-
-    Raises:
-        ValueError: if a file ends inside a record.
-    """
+    """Counts the records of each file, from their lengths alone."""
     # One by one, thousands of files of a bucket would take minutes.
     with ThreadPoolExecutor(_PARALLEL_CALLS) as pool:
         return np.array([*pool.map(_count, files)], np.int64)
@@ -251,17 +223,12 @@ def _sizes(split, files):
 
 def _class_names(path, classes, is_imagenet):
     count = classes or _IMAGENET_CLASSES * is_imagenet
-    names = read_class_names(path) or tuple(map(str, range(count)))
+    names = sets.read_class_names(path) or tuple(map(str, range(count)))
     if not names:
         raise ValueError(
-            f"The classes of {path} are unknown. Write their names to "
-            f"{os.path.join(path, CLASS_FILES[0])}, one a line, or give their "
-            f"number: records:{path},classes=N"
-        )
-    if classes not in (None, len(names)):
-        raise ValueError(
-            f"`classes` must be the number of names in {path}, {len(names)}. "
-            f"Received: {classes}."
+            f"The classes of {path} are unknown. Write their names to the file "
+            "classes.txt in it, one a line, or give their number: "
+            f"records:{path},classes=N"
         )
     return names
 
@@ -269,8 +236,7 @@ def _class_names(path, classes, is_imagenet):
 def _check_labels(files, num_classes, first_label):
     """Raises a ValueError if one of the first labels is no class.
 
-    Labels that count from another number would all be wrong. (A stray one later
-    makes its image a corrupt one.)
+    If labels count from another number, all are wrong.
     """
     each = max(_CHECKED_RECORDS // len(files), 1)
     feature = {LABEL: tf.io.FixedLenFeature([], tf.int64)}

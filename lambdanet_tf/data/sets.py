@@ -20,7 +20,7 @@ TEST_SPLIT = 0.2
 CLASS_FILES = ("classes.txt", "labels.txt")
 _MAX_NAMED = 10
 # Names of the folders and files of a split.
-_SPLITS = {
+SPLITS = {
     "train": ("train", "training"),
     "validation": ("val", "valid", "validation", "dev"),
     "test": ("test", "testing"),
@@ -86,7 +86,7 @@ class ImageSet:
     @property
     def parts(self) -> dict[str, Source]:
         """The splits that have images, by name."""
-        sources = {name: getattr(self, name) for name in _SPLITS}
+        sources = {name: getattr(self, name) for name in SPLITS}
         return {name: x for name, x in sources.items() if x is not None}
 
     @property
@@ -112,18 +112,13 @@ class ImageSet:
 
 
 def check_images(images: ImageSet) -> Iterator[str]:
-    """Reads each image of a set once, and yields the names of corrupt ones.
+    """Yields where each corrupt image is, and what is wrong, in a line.
 
     Args:
-        images: the set.
+        images: the set, of which all images are read.
 
     Yields:
-        For each image that cannot be read or has no valid label, where it is
-        and what is wrong with it, in a line.
-
-    Examples:
-        >>> list(check_images(data.load_digits()))
-        []
+        Names with errors.
     """
     for source in images.parts.values():
         yield from source.check()
@@ -134,9 +129,6 @@ def require_readable(images: ImageSet) -> None:
 
     Args:
         images: the set.
-
-    Raises:
-        ValueError: naming the first one and what is wrong with it.
     """
     for split, source in images.parts.items():
         if source.may_be_corrupt:
@@ -155,20 +147,17 @@ def find_splits(path: str, names: Iterable[str]) -> dict[str, str]:
 
     Validation images are the test images where there are no others: many sets
     call them so.
-
-    Raises:
-        ValueError: if two names mean the same split.
     """
-    found = {}
-    for name in sorted(names):
-        for split, meanings in _SPLITS.items():
-            if name.lower() in meanings:
-                if split in found:
-                    raise ValueError(
-                        f"{path} must have one name for its {split} images. "
-                        f"Received: {found[split]} and {name}."
-                    )
-                found[split] = name
+    names, found = sorted(names), {}
+    for split, meanings in SPLITS.items():
+        meant = [name for name in names if name.lower() in meanings]
+        if len(meant) > 1:
+            raise ValueError(
+                f"{path} must have one name for its {split} images. Received: "
+                f"{' and '.join(meant)}."
+            )
+        if meant:
+            found[split] = meant[0]
     if "validation" in found and "test" not in found:
         found["test"] = found.pop("validation")
     return found
@@ -177,18 +166,11 @@ def find_splits(path: str, names: Iterable[str]) -> dict[str, str]:
 def split_by_class(
     labels: np.ndarray, validation_split: float, test_split: float = TEST_SPLIT
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Divides images into training, validation and test images.
+    """Divides images into three sorted arrays of indices, by their labels.
 
-    Each class gives the same fraction to each. The splits depend on
-    `SPLIT_SEED` alone, not on the seed of a run.
-
-    Args:
-        labels: class indices.
-        validation_split: fraction of what is not test.
-        test_split: fraction of all.
-
-    Returns:
-        Three sorted arrays of indices.
+    Each class gives the same fraction to each: `test_split`, then
+    `validation_split` of the rest. The splits depend on `SPLIT_SEED` alone,
+    not on the seed of a run.
     """
     generator = np.random.default_rng(SPLIT_SEED)
     rest, test = _hold_out(labels, test_split, generator)
@@ -197,14 +179,7 @@ def split_by_class(
 
 
 def read_class_names(folder: str) -> tuple[str, ...] | None:
-    """Reads the names of the classes, one a line, from a folder.
-
-    Args:
-        folder: the file in it is one of `CLASS_FILES`.
-
-    Returns:
-        The names in the order of the labels, or None if there is no file.
-    """
+    """Returns the names in a folder's file of classes, one a line, or None."""
     for file in CLASS_FILES:
         path = os.path.join(folder, file)
         if tf.io.gfile.exists(path):

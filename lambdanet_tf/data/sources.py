@@ -37,10 +37,6 @@ class Shard:
     Attributes:
         index: number of the shard, from 0.
         count: number of shards.
-
-    Examples:
-        >>> Shard(index=1, count=3).size_of(8)
-        3
     """
 
     index: int = 0
@@ -58,14 +54,9 @@ class Source(abc.ABC):
     stream of all shards together, from which every random choice about the
     image is derived; and the item, which `decode` opens.
 
-    Args:
-        num_images: number of images; also an attribute.
-
     Attributes:
+        num_images: number of images, at least one.
         may_be_corrupt: whether decoding can fail; such images are skipped.
-
-    Raises:
-        ValueError: if there is no image.
 
     Examples:
         >>> source = data.load_digits().train
@@ -99,11 +90,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def scan(self, shard: Shard | None = None) -> tf.data.Dataset:
-        """Returns a dataset of each element once, in a fixed order.
-
-        Args:
-            shard: what to read; None for all.
-        """
+        """Returns a dataset of each element once, in a fixed order."""
 
     @abc.abstractmethod
     def decode(self, item: Any) -> tuple[Image, tf.Tensor]:
@@ -129,8 +116,7 @@ class Source(abc.ABC):
 
         Args:
             elements: of `stream` or `scan`.
-            prepare: from image, label and position to what an element of the
-                result is to be.
+            prepare: from image, label and position to an element of the result.
         """
 
         def example(position, item):
@@ -150,20 +136,11 @@ class IndexedSource(Source):
 
     The order of a pass is a pseudo-random permutation that is computed, not
     stored, so that a stream begins anywhere without reading what is before.
-    What `decode` is given holds a row of each column, and the number of the
-    row, "index".
+    An item is a row of the columns, with its number as "index".
 
     Args:
         columns: arrays with a row for each image, "label" among them, the
             number of its class; also an attribute.
-
-    Raises:
-        ValueError: if there is no image.
-
-    Examples:
-        >>> source = data.ArraySource(np.zeros([4, 8, 8, 3]), np.arange(4))
-        >>> source.take(np.array([0, 2])).num_images
-        2
     """
 
     def __init__(self, columns: Mapping[str, np.ndarray]):
@@ -248,18 +225,6 @@ class StreamedSource(Source):
     Args:
         sizes: the number of images in each file.
         shuffle_buffer: elements among which the next one is drawn.
-
-    Raises:
-        ValueError: if there is no image.
-
-    Examples:
-        >>> class Numbers(StreamedSource):
-        ...     decode = None
-        ...
-        ...     def read_file(self, number):
-        ...         return tf.data.Dataset.range(3)
-        >>> len(list(Numbers([3, 3], shuffle_buffer=2).scan()))
-        6
     """
 
     may_be_corrupt = True
@@ -278,13 +243,7 @@ class StreamedSource(Source):
     ) -> tf.data.Dataset:
         shard = shard or Shard()
         files, dealt = self._share(shard)
-        size = self.shard_size(shard)
-        if not size:
-            raise ValueError(
-                "`shard` must hold at least one image. Received: "
-                f"{shard.count} shards of {self.num_images} images."
-            )
-        first, skipped = divmod(start // shard.count, size)
+        first, skipped = divmod(start // shard.count, self.shard_size(shard))
 
         def one_pass(number):
             pass_seed = tf.stack([np.int64(seed), number])
@@ -316,10 +275,7 @@ class StreamedSource(Source):
         return f"file {file}"
 
     def _share(self, shard):
-        """Returns the files that a shard reads, and how their items are dealt.
-
-        Either it has files of its own, or the items of all are dealt out.
-        """
+        """Returns the files that a shard reads, and how items are dealt."""
         files = np.arange(len(self._sizes))
         if len(files) < shard.count:
             return files, shard
@@ -344,10 +300,6 @@ def element_seed(seed: int, position: tf.Tensor) -> tf.Tensor:
 
     Returns:
         An int64 tensor of two numbers, for `tf.random.stateless_uniform`.
-
-    Examples:
-        >>> element_seed(1, tf.constant(7, tf.int64)).shape
-        TensorShape([2])
     """
     mixed = tf.stack([tf.cast(seed, tf.int64), position])
     return tf.random.experimental.stateless_fold_in(mixed, 1)
@@ -356,10 +308,8 @@ def element_seed(seed: int, position: tf.Tensor) -> tf.Tensor:
 def without_tuner(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Switches off the thread that tunes a dataset and those made of it.
 
-    The thread sleeps ever longer, up to a minute, and an iterator's end waits
-    for it: when it is cancelled, TensorFlow (2.15 to 2.21) wakes it before it
-    can see that it was, and often it goes back to sleep. Each evaluation and
-    each run would end with such a wait, about every other time.
+    An iterator's end waits for the thread, which sleeps up to a minute:
+    TensorFlow (2.15 to 2.21) wakes it before it can see that it was cancelled.
     """
     options = tf.data.Options()
     options.autotune.enabled = False

@@ -23,26 +23,16 @@ def read_tfds(
     used; else the last `validation_split` of the training images are.
 
     Args:
-        name: as `tfds.builder` takes it, for example `"cifar10"` or
-            `"imagenet2012:5.1.0"`.
+        name: as `tfds.builder` takes it, for example `"cifar10"`.
         validation_split: fraction of the training images.
         data_dir: where the sets are kept; None for the default.
         shuffle_buffer: images among which the next one is drawn.
         download: whether to download and prepare a set that is not prepared.
 
-    Returns:
-        An `ImageSet`; its pixels are in [0, 255].
-
     Raises:
         ImportError: if tensorflow-datasets is not installed.
         ValueError: if there is no such set, it has no labelled images, or it
             is not prepared and shall not, or cannot, be.
-
-    Examples:
-        >>> read_tfds("no_such_set", download=False)
-        Traceback (most recent call last):
-            ...
-        ValueError: ...
     """
     tfds = require("tensorflow_datasets", extra="tfds")
     builder = _prepared(tfds, name, data_dir, download)
@@ -64,7 +54,7 @@ def read_tfds(
         return example["image"], tf.cast(example["label"], tf.int32)
 
     def source(split):
-        files = info.splits[split].file_instructions if split else ()
+        files = info.splits[split].file_instructions
         if not files:
             return None
         return RecordSource(
@@ -86,35 +76,31 @@ def read_tfds(
 
 
 def _prepared(tfds, name, data_dir, download):
-    """Returns the builder of a set, in one sentence if that fails.
+    """Returns the builder of a set, or says in a line why there is none.
 
-    TensorFlow Datasets raise errors of many types for a wrong name or version,
-    no network, no space, files to download by hand: some hundreds of lines.
+    TensorFlow Datasets raise errors of many types, some of hundreds of lines.
     """
     try:
         builder = tfds.builder(name, data_dir=data_dir)
         if download:
             builder.download_and_prepare()
+        elif not builder.is_prepared():
+            raise ValueError(
+                f"not prepared in {builder.data_path}, and nothing is to be "
+                f"downloaded. Prepare it: tfds build {name}"
+            )
     except Exception as error:
-        text = next(iter(str(error).split("\n")))
+        text = str(error).partition("\n")[0]
         raise ValueError(f"tfds:{name}: {text}") from error
-    if not builder.is_prepared():
-        raise ValueError(
-            f"tfds:{name} is not prepared in {builder.data_path}, and nothing "
-            f"is to be downloaded. Prepare it: tfds build {name}"
-        )
     return builder
 
 
 def _splits(name, splits, validation_split):
-    """Returns the names of training, validation and test images, or None."""
+    """Returns the names of training, validation and test images."""
     is_hidden = name.startswith("imagenet")  # The labels of its test images.
-    if "test" in splits and not is_hidden:
-        test = "test"
-        if "validation" in splits:
-            return "train", "validation", test
-    else:
-        test = "validation" if "validation" in splits else None
+    if "test" in splits and "validation" in splits and not is_hidden:
+        return "train", "validation", "test"
+    test = "test" if "test" in splits and not is_hidden else "validation"
     total = splits["train"].num_examples
     kept = total - max(round(validation_split * total), validation_split > 0)
     return f"train[:{kept}]", f"train[{kept}:]", test

@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf.data import augment
+from lambdanet_tf.data.images import Image
+from lambdanet_tf.data.images import resized
 from lambdanet_tf.training.recipe import Recipe
 
 _MAX_EVALUATION_BATCH = 128
@@ -269,7 +271,7 @@ class InputPipeline:
 
 def augmentation(
     recipe: Recipe,
-) -> Callable[[data.Image, tf.Tensor], tf.Tensor]:
+) -> Callable[[Image, tf.Tensor], tf.Tensor]:
     """Returns the augmentation of a recipe: image, seed -> pixels."""
     size = recipe.image_size
 
@@ -281,7 +283,7 @@ def augmentation(
         if recipe.augmentation == "random_crop":
             pixels = augment.random_crop(image, seed, size, recipe.min_area)
         else:
-            pixels = data.whole_image(image, size)
+            pixels = resized(image.decode(), (size, size))
         if recipe.augmentation == "pad_crop":
             pixels = augment.pad_and_crop(pixels, next(seeds), recipe.padding)
         if recipe.augmentation == "affine":

@@ -109,7 +109,7 @@ def test_a_box_of_a_file_is_the_box_of_its_pixels(encode):
     whole = image.decode().numpy()
     # Colors at the border of a JPEG box are interpolated otherwise.
     atol = 0 if encode is tf.io.encode_png else 3
-    box, expected = image.crop(8, 16, 24, 32).numpy(), whole[8:32, 16:48]
+    box, expected = image.crop([8, 16, 24, 32]).numpy(), whole[8:32, 16:48]
     np.testing.assert_allclose(box.astype(int), expected.astype(int), atol=atol)
 
 

@@ -8,6 +8,8 @@ import pytest
 from lambdanet_tf import data
 from lambdanet_tf.data.records import RecordSource
 from lambdanet_tf.data.records import parse_labelled
+from lambdanet_tf.data.records import read_records
+from lambdanet_tf.data.tfds import read_tfds
 from tests.support.image_sets import example
 from tests.support.image_sets import examples
 from tests.support.image_sets import png
@@ -49,7 +51,7 @@ def test_records(folder):
     assert sorted(labels.tolist()) == list(range(6))
     np.testing.assert_array_equal(pixels[:, 0, 0, 0], labels)
     write_records(folder, "test", 1, 2)  # Three parts are kept.
-    images = data.read_records(str(folder), validation_split=0.9)
+    images = read_records(str(folder), validation_split=0.9)
     assert sizes(images) == [20, 6, 2]
 
 
@@ -66,7 +68,7 @@ def test_imagenet_is_known_by_its_files(tmp_path):
         for i in range(number):
             name = f"{part}-{i:05d}-of-{number:05d}"
             os.link(tmp_path / part, tmp_path / name)
-    images = data.read_records(str(tmp_path), validation_split=0.02)
+    images = read_records(str(tmp_path), validation_split=0.02)
     assert sizes(images) == [1_256_144, 20, 128]
     assert len(images.classes) == 1000
     assert element_labels_of(images.validation) == [999] * 20
@@ -79,7 +81,6 @@ def test_labels_that_are_no_class_are_an_error(folder):
         (",classes=19", "", "from 0 to 18. Received: 19 in"),
         (",classes=20,first_label=1", "", "from 1 to 20. Received: 0 in"),
         (",classes=20,first_label=2", "", "`first_label` must be one of"),
-        (",classes=20", "a\nb\n", "number of names .*, 2. Received: 20"),
         ("", "a\n" * 20, "of a name of its own"),
     ):
         if names:
@@ -94,7 +95,7 @@ def test_a_corrupt_record_is_named_with_what_is_lost(folder):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
     path.write_bytes(bytes(content))
-    source = data.read_records(str(folder), validation_split=0.0).train
+    source = read_records(str(folder), validation_split=0.0).train
     _, labels = read_once(source)
     assert sorted(labels.tolist()) == [*range(12), *range(15, 20)]
     line = f"{path}: image 2: the file is damaged from here on"
@@ -117,32 +118,32 @@ def test_records_of_another_kind_are_an_error(tmp_path):
     contents = [example(png([9] * 3), 1, key="image")] * 3
     write_parts(tmp_path, train=contents, test=contents)
     with pytest.raises(ValueError, match="Feature: image/encoded"):
-        data.require_readable(data.read_records(str(tmp_path), 0, classes=2))
+        data.require_readable(read_records(str(tmp_path), 0, classes=2))
 
 
 def test_one_file_has_none_to_hold_out(tmp_path):
     write_parts(tmp_path, train=examples(range(4)), test=examples(range(4)))
     with pytest.raises(ValueError, match="several training files.*: one"):
-        data.read_records(str(tmp_path), 0.1, classes=4)
-    assert sizes(data.read_records(str(tmp_path), 0, classes=4)) == [4, 0, 4]
+        read_records(str(tmp_path), 0.1, classes=4)
+    assert sizes(read_records(str(tmp_path), 0, classes=4)) == [4, 0, 4]
 
 
 def test_files_that_cannot_be_meant_are_an_error_before_training(folder):
     write_records(folder, "trainval", 1, 2)
-    description = data.read_records(str(folder)).description
+    description = read_records(str(folder)).description
     assert "not read: trainval*" in description
     path = folder / "train-00002-of-00004"
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(ValueError, match="00002-of-00004 is damaged"):
-        data.read_records(str(folder))
+        read_records(str(folder))
     path.unlink()
     with pytest.raises(ValueError, match="all 4 files train-.*Received: 3"):
-        data.read_records(str(folder))
+        read_records(str(folder))
     write_records(folder, "val", 1, 2)
     with pytest.raises(ValueError, match="one name for its validation images"):
-        data.read_records(str(folder))
+        read_records(str(folder))
     with pytest.raises(ValueError, match=r"TFRecord files train-\*-of-\*"):
-        data.read_records(str(folder / "nothing"))
+        read_records(str(folder / "nothing"))
 
 
 @pytest.fixture(scope="session")
@@ -185,7 +186,7 @@ def tiny_sets(tmp_path_factory):
 
 @pytest.mark.slow
 def test_tfds(tiny_sets):
-    images = data.read_tfds("tiny_pictures", 0.1, tiny_sets, download=False)
+    images = read_tfds("tiny_pictures", 0.1, tiny_sets, download=False)
     assert len(images.classes) == 40
     assert sizes(images) == [36, 4, 10]
     both = element_labels_of(images.train)
@@ -197,7 +198,7 @@ def test_tfds(tiny_sets):
 
 
 def test_imagenet_is_tested_on_its_validation_images(tiny_sets):
-    images = data.read_tfds("imagenet_tiny", 0.0, tiny_sets)
+    images = read_tfds("imagenet_tiny", 0.0, tiny_sets)
     assert images.test.num_images == 10
     assert images.test.decode(next(iter(images.test.scan()))[1])
 
@@ -207,15 +208,15 @@ def test_imagenet_is_tested_on_its_validation_images(tiny_sets):
     [
         ("cifra10", "tfds:cifra10: Dataset cifra10 not found"),
         ("cifar10:9.9.9", "tfds:cifar10:9.9.9: .*cannot be loaded at version"),
-        ("cifar10", "tfds:cifar10 is not prepared in"),
-        ("tiny_pictures", "tfds:tiny_pictures is not prepared in"),
+        ("cifar10", "tfds:cifar10: not prepared in"),
+        ("tiny_pictures", "tfds:tiny_pictures: not prepared in"),
     ],
 )
 @pytest.mark.usefixtures("tiny_sets")
 def test_what_tfds_does_not_have_is_one_sentence(tmp_path, name, message):
     """It cannot have touched the network: no file is left."""
     with pytest.raises(ValueError, match=message) as raised:
-        data.read_tfds(name, data_dir=str(tmp_path), download=False)
+        read_tfds(name, data_dir=str(tmp_path), download=False)
     assert "\n" not in str(raised.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -225,7 +226,7 @@ def test_what_tfds_does_not_have_is_one_sentence(tmp_path, name, message):
     [
         ("digit", "`data` must be one of digits.*Did you mean 'digits'"),
         ("record:x", "Did you mean 'records'"),
-        ("folder:x,classes=3", r"folder: takes \(channels=NUMBER\)"),
+        ("folder:x,classes=3", r"folder: takes \(channels\)"),
         ("arrays:nothing.npz", "nothing.npz must be a whole .npz file"),
     ],
 )
@@ -270,7 +271,6 @@ def test_arrays_from_a_file(tmp_path):
         ({"y_train": np.arange(20) + 0.5}, "whole numbers. Received: float"),
         ({"y_train": np.arange(20) % 6, "classes": ["a", "b"]}, "0 to 5"),
         ({"y_train": np.arange(20) % 2 - 1}, "Received: -1 to "),
-        ({"y_train": np.arange(20) % 2 + 2**32}, "without gaps.*4294967297"),
         ({"y_train": np.array(["a", "b"] * 10)}, "invalid literal for int"),
         ({"y_train": np.array([0, 1] * 10, object)}, "Objects in the place"),
         ({"classes": np.array(["a", "a"])}, "name of its own .*Received: a"),

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import data
+from lambdanet_tf.data.images import resized
 
 
 def png(color, size=(8, 8)):
@@ -17,7 +18,7 @@ def jpeg(color, size=(8, 8)):
 
 
 def whole(image, label, position):
-    return data.whole_image(image, 8), label
+    return resized(image.decode(), (8, 8)), label
 
 
 def read_once(source):

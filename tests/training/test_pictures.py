@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from lambdanet_tf import cli
 from lambdanet_tf import data
+from lambdanet_tf.data.images import open_image
 from lambdanet_tf.environment import require
 from tests.support.image_sets import png
 from tests.support.image_sets import write_files
@@ -31,7 +32,7 @@ def encode(mode, kind, **options):
 def decoded(content, channels):
     """The pixels, or None for a bad image."""
     try:
-        pixels = data.open_image(tf.constant(content), channels).decode()
+        pixels = open_image(tf.constant(content), channels).decode()
     except (ValueError, tf.errors.InvalidArgumentError):
         return None
     return pixels.numpy().astype(int)
@@ -70,7 +71,7 @@ def test_a_cut_jpeg_and_a_header_that_promises_too_much_are_bad():
         image = data.EncodedImage(tf.constant(content[:size]), 3)
         for top in (0, 20):
             with pytest.raises(tf.errors.InvalidArgumentError):
-                image.crop(top, 0, 4, 4)
+                image.crop([top, 0, 4, 4])
         assert decoded(content[:size], 3) is None
     content = bytearray(png([1, 2, 3]))
     content[16:24] = struct.pack(">II", 40_000, 40_000)
