@@ -34,9 +34,6 @@ def create_strategy(options: RunOptions) -> tf.distribute.Strategy:
     Call it before anything else is computed: TensorFlow connects to a cluster
     only at the start of a process.
 
-    Args:
-        options: which strategy, on what.
-
     Raises:
         ValueError: if the strategy does not fit the machine, the Keras or the
             other options.
@@ -44,9 +41,8 @@ def create_strategy(options: RunOptions) -> tf.distribute.Strategy:
     kind = _strategy_kind(options)
     if kind in ("multiworker", "tpu") and KERAS_3:
         raise UserError(
-            f"The strategy {kind} trains on tf_keras; Keras 3 fails there. Set "
-            "the environment variable TF_USE_LEGACY_KERAS=1 before TensorFlow "
-            "is imported (train.py does that by itself)."
+            f"The strategy {kind} trains on tf_keras: set the environment "
+            "variable TF_USE_LEGACY_KERAS=1 before TensorFlow is imported."
         )
     if options.jit_compile and kind != "default":
         raise UserError(
@@ -162,13 +158,11 @@ def lost_device_stops(folder: str) -> Iterator[None]:
 
 
 class StopRequest:
-    """Notes the signals that ask this process to stop.
+    """Notes the signals that ask this process to stop: SIGTERM and SIGINT.
 
-    A preempted machine sends SIGTERM; Ctrl-C sends SIGINT. The run then ends
-    its step or its batch, saves and exits; a second signal ends the process at
-    once.
-
-    Use it as a context manager in the main thread; elsewhere it notes nothing.
+    The run then ends its step or its batch, saves and exits; a second signal
+    ends the process at once. Use it as a context manager in the main thread;
+    elsewhere it notes nothing.
 
     Attributes:
         received: name of the signal, or None.

@@ -6,6 +6,7 @@ report. All that changes is the `TrainState`, which checkpoints hold.
 
 import contextlib
 import dataclasses
+import io
 import shlex
 import tempfile
 from collections.abc import Callable
@@ -82,7 +83,7 @@ def train(
     Examples:
         >>> recipe = training.resolve("smoke")
         >>> folder = train(recipe, training.RunOptions(runs_dir="runs"))
-        LambdaResNetSmall: 2,862 trainable parameters; ...
+        Recipe smoke, LambdaResNetSmall at 8 pixels: 2,862 trainable ...
         digits: 1,295 training, 143 validation and 359 test images, ...
         >>> folder.read().status
         'finished'
@@ -106,15 +107,22 @@ def train(
         if options.run_dir and former.exists():
             record.check_same_images(former.read(), pipeline.images)
             metrics = dict(former.read().metrics)
+        with strategy.scope():
+            evaluation = Evaluation(state.model, pipeline, stop.check)
+        if not devices.is_chief():
+            print_fn = str  # Says nothing.
         with _written_folder(options) as folder:
             run = ActiveRun(
-                recipe, options, folder, pipeline, state, stop, metrics,
-                print_fn if devices.is_chief() else lambda text: None, on_epoch,
+                recipe, options, folder, pipeline, state, evaluation, stop,
+                metrics, print_fn, on_epoch,
             )  # fmt: skip
             _print_plan(run)
             if checkpoint:
-                _resume(run, checkpoint)
-            run.folder.write(run.record("running", metrics))
+                state.restore(checkpoint)
+                print_fn(f"Resuming at step {state.step}.")
+            if state.best:
+                folder.write_bytes(runs.WEIGHTS_FILE, state.best_weights)
+            folder.write(run.record("running", metrics))
             with _end_recorded(run):
                 train_epochs(run)
                 finish(run)
@@ -138,6 +146,7 @@ class ActiveRun:
     folder: runs.RunFolder
     pipeline: InputPipeline
     state: TrainState
+    evaluation: Evaluation
     stop: devices.StopRequest
     metrics: Mapping[str, Any]
     print_fn: PrintFn
@@ -204,18 +213,12 @@ def set_up(
     return pipeline, TrainState(model, optimizer, averages)
 
 
-def _resume(run, checkpoint):
-    run.state.restore(checkpoint)
-    run.print_fn(f"Resuming at step {run.state.step}.")
-    if run.state.best:
-        run.folder.write_bytes(runs.WEIGHTS_FILE, run.state.best_weights)
-
-
 def _print_plan(run):
     recipe, pipeline, model = run.recipe, run.pipeline, run.state.model
     height, width = network.last_map(model)
     run.print_fn(
-        f"{recipe.model}: {trainable_parameters(model):,} trainable "
+        f"Recipe {recipe.name}, {recipe.model} at {recipe.image_size} pixels: "
+        f"{trainable_parameters(model):,} trainable "
         f"parameters, last map {height}x{width}; "
         f"{environment.keras_version()}, TensorFlow {tf.__version__}, "
         f"{devices.describe(pipeline.strategy)}\n{pipeline.images.description}"
@@ -225,12 +228,6 @@ def _print_plan(run):
         f"{count(recipe.batch_size, 'image')} each; run folder "
         f"{run.folder.path}"
     )
-    if recipe.warmup_epochs >= recipe.epochs:
-        run.print_fn(
-            f"Warning: the warm-up of {recipe.warmup_epochs:g} epochs is "
-            "as long as the run: the learning rate only rises. Give a "
-            "shorter --warmup-epochs."
-        )
 
 
 def _largest_class(images):
@@ -261,14 +258,14 @@ def train_epochs(run: ActiveRun) -> None:
     total = recipe.epochs * per_epoch
     with pipeline.strategy.scope():
         take_steps = training_step(state, recipe, run.options.jit_compile)
-        evaluation = Evaluation(state.model, pipeline, run.stop.check)
-    progress = Progress(recipe.epochs, per_epoch, recipe.batch_size)
-    if devices.is_chief() and state.step < total:
+    stream = None if devices.is_chief() else io.StringIO()
+    progress = Progress(recipe.epochs, per_epoch, recipe.batch_size, stream)
+    if state.step < total:
         progress.write("compiling the training step ...")
     batches = iter(pipeline.training(state.step))
     while True:
         if state.step // per_epoch > len(state.rows):  # Also resumed here.
-            _end_epoch(run, evaluation, progress)
+            _end_epoch(run, progress)
             run.stop.check()
         if state.step == total:
             break
@@ -297,18 +294,17 @@ def _take_steps(run, take_steps, batches, progress):
     if shows or ends_epoch or run.stop.received or _is_due(run):
         check_finite(state.sums[0], state.step)
     state.tick(training=True)
-    if shows and devices.is_chief():
+    if shows:
         loss = state.training_metrics()["loss"]
         progress.show(state.step, f"loss {loss:.4f}")
 
 
 def _steps_until_pause(run):
     """Returns the steps of the next call, which jumps over no pause."""
-    steps = run.options.steps_per_execution
-    for period in (run.pipeline.steps_per_epoch, run.options.checkpoint_steps):
-        if period:
-            steps = min(steps, period - run.state.step % period)
-    return steps
+    per_epoch, options = run.pipeline.steps_per_epoch, run.options
+    periods = per_epoch, options.checkpoint_steps or per_epoch
+    pauses = (period - run.state.step % period for period in periods)
+    return min(options.steps_per_execution, *pauses)
 
 
 def _is_due(run):
@@ -324,11 +320,12 @@ def _is_due(run):
     return step in ends or not step % by_steps or not step % by_epochs
 
 
-def _end_epoch(run, evaluation, progress):
+def _end_epoch(run, progress):
     """Validates the averages, keeps the best weights, writes metrics."""
-    state, per_epoch = run.state, run.pipeline.steps_per_epoch
+    state, folder = run.state, run.folder
+    per_epoch = run.pipeline.steps_per_epoch
     schedule = optimizers.recipe_schedule(run.recipe, per_epoch)
-    metrics, weights = _validate(run, evaluation)
+    metrics, weights = _validate(run)
     row = {
         "epoch": state.step // per_epoch,
         "step": state.step,
@@ -340,27 +337,25 @@ def _end_epoch(run, evaluation, progress):
     state.tick()
     state.end_epoch({**row, "seconds": state.seconds}, metrics, weights)
     if weights:
-        run.folder.write_bytes(runs.WEIGHTS_FILE, weights)
-    run.folder.write_metrics(state.rows)
-    run.folder.write_events(state.rows)
-    if devices.is_chief():
-        text = f"loss {row['loss']:.4f}  accuracy {row['accuracy']:.2%}"
-        if metrics:
-            text += f"  validation {metrics['validation_accuracy']:.2%}"
-        progress.show(state.step, text, ends_epoch=True)
+        folder.write_bytes(runs.WEIGHTS_FILE, weights)
+    folder.write_metrics(state.rows)
+    folder.write_events(state.rows)
+    text = f"loss {row['loss']:.4f}  accuracy {row['accuracy']:.2%}"
+    if metrics:
+        text += f"  validation {metrics['validation_accuracy']:.2%}"
+    progress.show(state.step, text, ends_epoch=True)
     if run.on_epoch is not None:
         run.on_epoch(state.model, dict(state.rows[-1]))
     state.tick()  # What files and callbacks took is no time of the next epoch.
 
 
-def _validate(run, evaluation):
-    """Returns metrics of the averages, and their weights if they are the best.
-
-    What is written of a run that stops here is the state before.
-    """
+def _validate(run):
+    """Returns metrics of the averages, and their weights if they are best."""
     state, source = run.state, run.pipeline.images.validation
     with state.averages.applied():
-        metrics = evaluation.metrics(source, "validation_") if source else {}
+        metrics = {}
+        if source:
+            metrics = run.evaluation.metrics(source, "validation_")
         check_finite(metrics.get("validation_loss", 0.0), state.step)
         if not state.is_best(metrics):
             return metrics, b""
@@ -374,9 +369,6 @@ def _validate(run, evaluation):
 def finish(run: ActiveRun) -> None:
     """Tests the best weights and writes the report.
 
-    Args:
-        run: after `train_epochs`, which has written its last checkpoint.
-
     Raises:
         Stopped: as `train`.
     """
@@ -384,51 +376,46 @@ def finish(run: ActiveRun) -> None:
     run.stop.check()
     state, images, folder = run.state, run.pipeline.images, run.folder
     models.load_weights(state.model, folder.file(runs.WEIGHTS_FILE))
-    with run.pipeline.strategy.scope():
-        evaluation = Evaluation(state.model, run.pipeline, run.stop.check)
-    metrics = _final_metrics(run, evaluation.metrics(images.test, "test_"))
-    predictions = evaluation.predictions(images.test)
-    spread = np.linspace(0, len(predictions.spread) - 1, _EXAMPLES).astype(int)
-    kept = [predictions.spread[number] for number in np.unique(spread)]
-    folder.write_examples(
-        np.stack([predictions.pictures[number] for number in kept]),
-        predictions.labels[kept],
-    )
+    metrics = _final_metrics(run, run.evaluation.metrics(images.test))
+    predictions = run.evaluation.predictions(images.test)
+    there = np.array([*predictions.pictures])  # Of these some, evenly.
+    wanted = np.linspace(0, there[-1], _EXAMPLES)
+    kept = there[np.unique(np.searchsorted(there, wanted))]
+    pictures = np.stack([predictions.pictures[number] for number in kept])
+    folder.write_examples(pictures, predictions.labels[kept])
     done = run.record("finished", metrics)
-    write_report(
-        folder, done, state.rows, predictions, images.description,
-        run.print_fn,
-    )  # fmt: skip
+    write_report(folder, done, state.rows, predictions, images.description)
     run.stop.check()
     folder.write(done)
     run.print_fn(
         f"\ntest accuracy: {metrics['accuracy']:.2%} of "
         f"{count(metrics['test_images'], 'test image')} (weights of epoch "
         f"{metrics['best_epoch']})\nwritten to {folder.path}/: "
-        f"{runs.WEIGHTS_FILE}, report.md, metrics.csv, run.json"
-        + ", and pictures"
-        * environment.is_there("matplotlib")
+        f"{runs.WEIGHTS_FILE}, {runs.REPORT_FILE}, {runs.METRICS_FILE}, "
+        f"{runs.RUN_FILE}"
     )
 
 
 def _final_metrics(run, test):
     """Returns what run.json says of the best weights."""
-    state, images = run.state, run.pipeline.images
+    state, splits = run.state, run.pipeline.images.parts
     best = dict(state.best or {})
-    bad = images.test.num_images - test["test_images"]
-    if images.validation:
-        bad += images.validation.num_images - best["validation_images"]
+    test["test_images"] = test.pop("images")
+    bad = sum(
+        splits[name].num_images - {**best, **test}[f"{name}_images"]
+        for name in ("validation", "test")
+        if name in splits
+    )
     if bad:
         run.print_fn(
-            f"{count(bad, 'image')} of validation and test could not be read. "
-            "`lambdanet check` names them."
+            f"{count(bad, 'validation or test image')} could not be read; "
+            f"`lambdanet check {run.recipe.data}` names all that cannot."
         )
     number = state.step * run.recipe.batch_size
     return {
         "best_epoch": best["epoch"],
-        **{k.removeprefix("test_"): v for k, v in test.items()},
+        **test,
         **{k: v for k, v in best.items() if k.startswith("validation")},
-        "test_images": test["test_images"],
         "bad_images": bad,
         "parameters": trainable_parameters(state.model),
         "seconds": state.seconds,

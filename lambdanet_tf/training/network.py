@@ -24,7 +24,7 @@ def network_arguments(
         "dropout_rate": recipe.dropout_rate,
         "norm_momentum": recipe.norm_momentum,
     }
-    if recipe.drop_path_rate:  # Which a MobileNet does not have.
+    if recipe.drop_path_rate or "MobileNet" not in recipe.model:
         arguments["drop_path_rate"] = recipe.drop_path_rate
     return {**arguments, **recipe.model_arguments}
 

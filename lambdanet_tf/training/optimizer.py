@@ -6,12 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.training.recipe import Recipe
-
-_RMSPROP = {"rho": 0.9, "epsilon": 1e-3}
-_ADAM = {"beta_2": 0.999, "epsilon": 1e-8}
 
 
 @tf.keras.utils.register_keras_serializable(package="lambdanet_tf")
@@ -55,21 +53,14 @@ class WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
         every: int = 1,
     ):
         super().__init__()
-        if shape not in ("cosine", "exponential", "constant"):
-            raise ValueError(
-                "`shape` must be cosine, exponential or constant. Received: "
-                f"{shape!r}."
-            )
+        one_of("shape", shape, ("cosine", "exponential", "constant"))
         if not 0 <= warmup_steps <= num_steps:
             raise ValueError(
                 "`warmup_steps` must lie between 0 and `num_steps`. Received: "
                 f"{warmup_steps} of {num_steps} steps."
             )
-        self.peak = peak
-        self.num_steps = num_steps
-        self.warmup_steps = warmup_steps
-        self.shape = shape
-        self.decay = decay
+        self.peak, self.shape, self.decay = peak, shape, decay
+        self.num_steps, self.warmup_steps = num_steps, warmup_steps
         self.every = positive_int("every", every)
 
     def __call__(self, step: Any) -> tf.Tensor:
@@ -88,32 +79,14 @@ class WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
         return self.peak * factor
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            "peak": self.peak,
-            "num_steps": self.num_steps,
-            "warmup_steps": self.warmup_steps,
-            "shape": self.shape,
-            "decay": self.decay,
-            "every": self.every,
-        }
+        names = "peak", "num_steps", "warmup_steps", "shape", "decay", "every"
+        return {name: getattr(self, name) for name in names}
 
 
 def recipe_schedule(recipe: Recipe, steps_per_epoch: int) -> WarmupSchedule:
     """Returns the schedule of a recipe, over training steps.
 
     Its peak grows with the batch, unless `base_batch_size` is 0.
-
-    Args:
-        recipe: the rate, its warmup and its decay.
-        steps_per_epoch: training steps of an epoch.
-
-    Returns:
-        A `WarmupSchedule`: of a step, int or scalar tensor, a float32 scalar.
-
-    Examples:
-        >>> schedule = recipe_schedule(training.resolve("digits"), 10)
-        >>> round(float(schedule(400)), 3)  # after the last of 40 epochs
-        0.0
     """
     peak = recipe.learning_rate
     if recipe.base_batch_size:
@@ -143,7 +116,7 @@ def recipe_optimizer(
         adam       beta 1 u, beta 2 0.999, epsilon 1e-8
 
     All begin from 0. Weight decay is not part of it: it is the regularizer of
-    the network's kernels, see `lambdanet_tf.training.network`.
+    the network's kernels.
 
     Args:
         recipe: what to optimize by.
@@ -152,27 +125,25 @@ def recipe_optimizer(
     Returns:
         `tf.keras.optimizers.SGD`, `RMSprop` or `Adam`; for `mixed_float16`
         inside Keras' `LossScaleOptimizer`.
-
-    Examples:
-        >>> recipe = training.resolve("digits")
-        >>> type(recipe_optimizer(recipe, steps_per_epoch=10)).__name__
-        'SGD'
     """
-    optimizers = tf.keras.optimizers
+    keras, momentum = tf.keras.optimizers, recipe.momentum
     schedule = recipe_schedule(recipe, steps_per_epoch)
     options: dict[str, Any] = {"learning_rate": schedule}
     if recipe.global_clipnorm:
-        options["global_clipnorm"] = recipe.global_clipnorm / _copies()
+        # Keras 3 clips the gradients of each replica before it sums them.
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        copies = replicas if KERAS_3 else 1
+        options["global_clipnorm"] = recipe.global_clipnorm / copies
     if not KERAS_3:
         options["jit_compile"] = False
     if recipe.optimizer == "sgd":
-        optimizer = optimizers.SGD(momentum=recipe.momentum, **options)
+        optimizer = keras.SGD(momentum=momentum, **options)
     elif recipe.optimizer == "rmsprop":
-        optimizer = optimizers.RMSprop(
-            momentum=recipe.momentum, **_RMSPROP, **options
+        optimizer = keras.RMSprop(
+            momentum=momentum, rho=0.9, epsilon=1e-3, **options
         )
     else:
-        optimizer = optimizers.Adam(beta_1=recipe.momentum, **_ADAM, **options)
+        optimizer = keras.Adam(beta_1=momentum, epsilon=1e-8, **options)
     if recipe.precision != "mixed_float16":
         return optimizer
     return tf.keras.mixed_precision.LossScaleOptimizer(optimizer)
@@ -184,9 +155,8 @@ def scale_loss(
     """Returns the loss to differentiate."""
     if KERAS_3:
         return optimizer.scale_loss(loss)
-    if _scales_losses(optimizer):
-        return optimizer.get_scaled_loss(loss)
-    return loss
+    scales = _scales_losses(optimizer)
+    return optimizer.get_scaled_loss(loss) if scales else loss
 
 
 def apply_gradients(
@@ -200,11 +170,6 @@ def apply_gradients(
     anything else. Keras 3 clips, and looks for gradients that overflowed, in
     each replica before it sums: there all replicas are given the mean first,
     whose sum is the same, and `recipe_optimizer` divides the bound.
-
-    Args:
-        optimizer: of `recipe_optimizer`.
-        gradients: of this replica, of `scale_loss(optimizer, loss)`.
-        variables: of the model, in the same order.
     """
     context = tf.distribute.get_replica_context()
     if KERAS_3 and context.num_replicas_in_sync > 1:
@@ -213,11 +178,6 @@ def apply_gradients(
     elif not KERAS_3 and _scales_losses(optimizer):
         gradients = optimizer.get_unscaled_gradients(gradients)
     optimizer.apply_gradients(zip(gradients, variables, strict=True))
-
-
-def _copies():
-    """How many equal gradients Keras sums after it has clipped each."""
-    return tf.distribute.get_strategy().num_replicas_in_sync if KERAS_3 else 1
 
 
 def _scales_losses(optimizer):

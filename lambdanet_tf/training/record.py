@@ -32,18 +32,10 @@ def run_record(
     images: data.ImageSet,
     metrics: Mapping[str, Any],
 ) -> runs.Run:
-    """Returns what run.json holds about a run.
-
-    Args:
-        status: one of `runs.STATUSES`.
-        recipe: of the run.
-        options: of the run.
-        images: the image set.
-        metrics: that the run has reached.
-    """
+    """Returns what run.json holds about a run."""
     size = {"height": recipe.image_size, "width": recipe.image_size}
     pixels = {"channels": images.channels, "minimum": 0, "maximum": 255}
-    versions = {"lambdanet_tf": lambdanet_tf.__version__}
+    own = {"lambdanet_tf": lambdanet_tf.__version__}
     return runs.Run(
         status=status,
         model=recipe.model,
@@ -54,7 +46,7 @@ def run_record(
         recipe=recipe.to_dict(),
         options=dataclasses.asdict(options),
         metrics=metrics,
-        versions={**versions, **environment.versions()},
+        versions={**own, **environment.versions()},
         command=_command(),
     )
 
@@ -69,26 +61,14 @@ def _command():
 def check_prerequisites(
     recipe: Recipe, options: RunOptions, print_fn: Callable[[str], Any] = print
 ) -> None:
-    """Raises unless the packages and file systems of a run are there.
+    """Raises unless TensorFlow knows the file systems of a run.
 
     Without matplotlib a run makes no pictures, which is said.
-
-    Raises:
-        ImportError: naming all packages that are missing, and their extras.
-        ValueError: naming a path whose file system TensorFlow does not know.
     """
-    needed = {}
-    if recipe.data == "digits":
-        needed["sklearn"] = "data"
-    if recipe.data.startswith("tfds:"):
-        needed["tensorflow_datasets"] = "tfds"
-    if recipe.randaugment_layers:
-        needed["official"] = "garden"
-    environment.require_all(needed)
     places = options.run_dir, options.runs_dir, options.data_dir
-    for path in (*places, recipe.initial_weights, recipe.pseudo_labels):
+    place = recipe.data.partition(":")[2]
+    for path in (*places, recipe.initial_weights, recipe.pseudo_labels, place):
         files.check_file_system(path)
-    files.check_file_system(recipe.data.partition(":")[2])
     if not environment.is_there("matplotlib"):
         print_fn(
             "matplotlib is not installed: the run makes no pictures. It comes "
@@ -103,18 +83,15 @@ def recipe_to_train(
     changes: Mapping[str, Any],
     print_fn: Callable[[str], Any] = print,
 ) -> Recipe | None:
-    """Returns the recipe of a new run, or of a run to resume with changes.
+    """Returns the recipe of a command: of a new run, or of one to resume.
 
     Args:
         options: which run, if it is there.
         name: of the recipe, if it was given.
         file: of the recipe, if it was given.
         changes: fields to replace.
-        print_fn: is told which recipe was chosen, or that there is nothing to
-            do.
-
-    Returns:
-        The recipe; None if the run has finished with it.
+        print_fn: is told if the run has finished with it: then None is
+            returned.
 
     Raises:
         ValueError: if there is no such run, file or recipe.
@@ -129,11 +106,6 @@ def recipe_to_train(
         recipe = config.replace(from_dict(run.recipe), changes)
     else:
         recipe = resolve(name, changes)
-        if not name and recipe.name == "images":
-            print_fn(
-                "Images of your own: the recipe images, at "
-                f"{recipe.image_size} pixels. Another one: --recipe."
-            )
     if run and run.status == "finished" and not differences(run.recipe, recipe):
         print_fn(
             f"{folder.path} is finished; there is nothing to resume. "
@@ -146,10 +118,8 @@ def recipe_to_train(
 def checkpoint_to_resume(folder: runs.RunFolder, recipe: Recipe) -> str:
     """Returns the newest checkpoint of a run, or "" if it begins.
 
-    Args:
-        folder: of the run.
-        recipe: the recipe that was asked for; it may have more epochs, and its
-            data another place.
+    Only the number of epochs may differ from the recipe that the run was begun
+    with, and the place of its data.
 
     Raises:
         ValueError: if the run is of another recipe or Keras, has failed, or has
@@ -159,38 +129,40 @@ def checkpoint_to_resume(folder: runs.RunFolder, recipe: Recipe) -> str:
         return ""
     run = folder.read()
     changed = differences(run.recipe, recipe)
-    if recipe.epochs > run.recipe.get("epochs", 0):
-        changed.pop("epochs", None)
-    before, after = (x.partition(":") for x in changed.get("data", (":", ":")))
-    if before[0] == after[0]:
-        changed.pop("data", None)
-    if changed:
-        texts = [f"{k} is {v!r}, not {w!r}" for k, (v, w) in changed.items()]
-        raise UserError(
-            f"{folder.path} was begun with another recipe: {'; '.join(texts)}. "
-            "Resume it without these changes, or choose another folder. (Only "
-            "`epochs` can grow.)"
-        )
-    theirs, value = str(run.versions.get("keras")), int(environment.KERAS_3)
-    if theirs.startswith("keras 3") != environment.KERAS_3:
-        raise UserError(
-            f"{run.folder} was begun with {theirs}; this is "
-            f"{environment.keras_version()}. Resume it with the environment "
-            f"variable TF_USE_LEGACY_KERAS={value}."
-        )
-    if run.status == "failed":
-        raise UserError(
-            f"{run.folder} has failed and would fail again. "
-            f"{run.metrics.get('reason', '')} Begin a new run: --recipe-file "
-            f"{folder.file(runs.RUN_FILE)}"
-        )
+    kinds = [x.partition(":")[0] for x in changed.get("data", ())]
+    if len(set(kinds)) == 1:
+        del changed["data"]
+    if "epochs" in changed and changed["epochs"][0] < recipe.epochs:
+        del changed["epochs"]
+    theirs = str(run.versions.get("keras"))
     checkpoint = newest_checkpoint(folder.file(runs.CHECKPOINTS))
-    if not checkpoint and folder.exists(runs.WEIGHTS_FILE):
-        raise UserError(
-            f"{folder.path} has weights, but no checkpoint to resume from. Put "
-            f"back {folder.file(runs.CHECKPOINTS)}, or begin a run in another "
+    reason = ""
+    if changed:
+        texts = (f"{k} is {v!r}, not {w!r}" for k, (v, w) in changed.items())
+        reason = (
+            f"was begun with another recipe: {'; '.join(texts)}. Resume it "
+            "without these changes, or choose another folder. (Only `epochs` "
+            "can grow.)"
+        )
+    elif theirs.startswith("keras 3") != environment.KERAS_3:
+        reason = (
+            f"was begun with {theirs}; this is {environment.keras_version()}. "
+            "Resume it with the environment variable TF_USE_LEGACY_KERAS="
+            f"{int(environment.KERAS_3)}."
+        )
+    elif run.status == "failed":
+        reason = (
+            f"has failed and would fail again. {run.metrics.get('reason')} "
+            f"Begin a new run: --recipe-file {folder.file(runs.RUN_FILE)}"
+        )
+    elif not checkpoint and folder.exists(runs.WEIGHTS_FILE):
+        reason = (
+            "has weights, but no checkpoint to resume from. Put back "
+            f"{folder.file(runs.CHECKPOINTS)}, or begin a run in another "
             f"folder with --initial-weights {folder.path}."
         )
+    if reason:
+        raise UserError(f"{folder.path} {reason}")
     return checkpoint
 
 

@@ -14,16 +14,10 @@ from lambdanet_tf.environment import tf_variable
 from lambdanet_tf.training.averages import Averages
 from lambdanet_tf.training.options import NotFinite
 
-_MAX_TO_KEEP = 2
-_FIELDS = (
-    "step",
-    "sums",
-    "rows",
-    "best",
-    "seconds",
-    "training_seconds",
-    "epoch_seconds",
-)
+_TIMES = "seconds", "training_seconds", "epoch_seconds"
+_FIELDS = "step", "sums", "rows", "best", *_TIMES
+# What TensorFlow raises if files are missing, cut short or of other weights.
+_DAMAGE = AssertionError, ValueError, IndexError, RuntimeError
 
 
 class TrainState:
@@ -31,11 +25,6 @@ class TrainState:
 
     The best weights are part of a checkpoint, so that they always belong to the
     epoch that it names.
-
-    Args:
-        model: built.
-        optimizer: of `recipe_optimizer`.
-        averages: of the model.
 
     Attributes:
         step: training steps taken.
@@ -98,12 +87,7 @@ class TrainState:
         self._sums = tf.constant(values, tf.float64)
 
     def tick(self, training: bool = False) -> None:
-        """Adds the time since the last call, or since the state was restored.
-
-        Args:
-            training: whether it was used for training steps, all of which have
-                ended if `sums` has been read.
-        """
+        """Adds the time since the last call, of training steps or of others."""
         now = time.perf_counter()
         elapsed, self._last_tick = now - self._last_tick, now
         self.seconds += elapsed
@@ -131,13 +115,7 @@ class TrainState:
         metrics: Mapping[str, float],
         weights: bytes = b"",
     ) -> None:
-        """Adds the line of an epoch, and begins the next one.
-
-        Args:
-            row: of metrics.csv.
-            metrics: of its validation.
-            weights: the file of its weights if they are the best so far.
-        """
+        """Adds the line of an epoch, and its weights if they are the best."""
         self.rows.append(row)
         self.sums, self.epoch_seconds = [0.0] * 3, 0.0
         if weights:
@@ -166,13 +144,8 @@ class TrainState:
         """Writes a checkpoint, unless this state is written already.
 
         Two are kept. All workers of a run must call it, each with a folder of
-        its own: they may have to read weights together.
-
-        Args:
-            folder: of the checkpoints.
-
-        Raises:
-            NotFinite: if a weight is not finite; nothing is written then.
+        its own: they may have to read weights together. Weights that are not
+        finite are never written.
         """
         self.check_weights()
         now = self.step, len(self.rows)
@@ -181,24 +154,16 @@ class TrainState:
         fields = {name: getattr(self, name) for name in _FIELDS}
         self._progress.assign(json.dumps(fields))
         self._best_weights.assign(self.best_weights)
-        tf.train.CheckpointManager(
-            self._checkpoint, folder, _MAX_TO_KEEP
-        ).save()
+        manager = tf.train.CheckpointManager(self._checkpoint, folder, 2)
+        manager.save()
         self._saved = now
 
     def restore(self, path: str) -> None:
-        """Restores a checkpoint.
-
-        Raises:
-            ValueError: if it cannot be read, or is of another network.
-        """
+        """Restores a checkpoint; a ValueError names one that does not fit."""
         try:
             self._checkpoint.restore(path).assert_consumed()
             fields = json.loads(self._progress.numpy())
-        except (
-            *(AssertionError, ValueError, IndexError, RuntimeError),
-            tf.errors.OpError,
-        ) as error:
+        except (*_DAMAGE, tf.errors.OpError) as error:
             raise UserError(
                 f"The checkpoint {path} cannot be read: {error} Put it back, "
                 "or begin a run in another folder."
@@ -217,12 +182,7 @@ def newest_checkpoint(folder: str) -> str:
 
 
 def check_finite(value: float, step: int) -> None:
-    """Raises `NotFinite` unless a loss, or a sum that contains one, is finite.
-
-    Args:
-        value: the loss.
-        step: training step at which it was read, for the message.
-    """
+    """Raises `NotFinite` unless a loss, read after a step, is finite."""
     if not math.isfinite(value):
         raise NotFinite(
             f"Loss or weights became {value} by step {step}. A lower learning "

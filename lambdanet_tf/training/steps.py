@@ -27,11 +27,6 @@ def training_step(
 
     Call it in the scope of the model's strategy.
 
-    Args:
-        state: its model, optimizer and averages are updated.
-        recipe: batch size, label smoothing, seed.
-        jit_compile: whether XLA compiles the step.
-
     Returns:
         A `tf.function`: iterator of (images, one-hot labels), int64 number of
         the first step, int32 number of steps -> float32 `(3,)`: loss, top-1
@@ -63,10 +58,6 @@ def update_step(state: TrainState, recipe: Recipe) -> Callable[..., tf.Tensor]:
     the replicas' gradients is the gradient of one device, with each
     regularization loss once. What random layers draw is a function of the
     seed, the step and the replica.
-
-    Args:
-        state: its model, optimizer and averages are updated.
-        recipe: batch size, label smoothing, seed.
 
     Returns:
         A function for `strategy.run`: images, one-hot labels, int64 number of
@@ -119,16 +110,14 @@ class Predictions(NamedTuple):
         labels: int64 `(number,)`.
         predicted: the likeliest classes, int64 `(number,)`.
         probabilities: of these, float32 `(number,)`.
-        pictures: some of the images, float32 `(height, width, channels)`, by
-            their number: evenly over the source, and some wrong ones.
-        spread: the numbers of the former.
+        pictures: images by their number, evenly over the source and some wrong
+            ones: float32 `(height, width, channels)`.
     """
 
     labels: np.ndarray
     predicted: np.ndarray
     probabilities: np.ndarray
     pictures: dict[int, np.ndarray]
-    spread: list[int]
 
 
 class Evaluation:
@@ -151,64 +140,49 @@ class Evaluation:
         self._predict = prediction_step(model)
 
     def metrics(self, source: data.Source, prefix: str = "") -> dict[str, Any]:
-        """Returns loss and accuracies over a source.
-
-        Args:
-            source: of the pipeline's image set.
-            prefix: put before each name.
+        """Returns loss and accuracies over a source of the image set.
 
         Returns:
             `loss` (without label smoothing), `accuracy`, `top5_accuracy` where
             there are more than 5 classes, `images`: number of those that could
-            be read.
+            be read; after the prefix.
         """
         sums = np.zeros(4)
         for batch in self._pipeline.evaluation(source):
             sums += self._evaluate(batch).numpy()
             self._check()
-        loss, top1, top5 = (float(x) for x in sums[:3] / sums[3])
-        metrics = {"loss": loss, "accuracy": top1}
-        if len(self._pipeline.images.classes) > 5:
-            metrics["top5_accuracy"] = top5
+        means = (sums[:3] / sums[3]).tolist()
+        names = ("loss", "accuracy", "top5_accuracy")
+        if len(self._pipeline.images.classes) <= 5:
+            names = names[:2]
+        metrics = dict(zip(names, means, strict=False))
         metrics["images"] = int(sums[3])
         return {prefix + name: value for name, value in metrics.items()}
 
     def predictions(self, source: data.Source) -> Predictions:
-        """Returns the predictions for a source of the pipeline's image set."""
-        strategy, columns = self._pipeline.strategy, []
-        stride = -(-source.num_images // _MAX_KEPT)
-        pictures, spread, first, wrong = {}, [], 0, 0
+        """Returns the predictions for a source of the image set."""
+        strategy, columns, pictures = self._pipeline.strategy, [], {}
+        stride, number, wrong = -(-source.num_images // _MAX_KEPT), 0, 0
         for images, labels, weights in self._pipeline.evaluation(source):
             rows = images, labels, self._predict(images), weights
             rows = [local_rows(strategy, x) for x in rows]
-            pixels, labels, outputs, weights = rows
-            kept = weights > 0
-            labels, predicted = (
-                labels[kept].argmax(-1),
-                outputs[kept].argmax(-1),
-            )
-            columns.append((labels, predicted, outputs[kept].max(-1)))
-            for number, image in enumerate(pixels[kept], first):
-                is_wrong = labels[number - first] != predicted[number - first]
-                if number % stride == 0:
-                    spread.append(number)
-                elif not is_wrong or wrong >= _MAX_KEPT:
-                    continue
-                wrong += is_wrong
-                pictures[number] = image.astype(np.float32)
-            first += len(labels)
+            kept = rows.pop() > 0
+            images, labels, outputs = (x[kept] for x in rows)
+            found = labels.argmax(-1), outputs.argmax(-1), outputs.max(-1)
+            columns.append(found)
+            for image, label, predicted, _ in zip(images, *found, strict=True):
+                shows_mistake = label != predicted and wrong < _MAX_KEPT
+                if number % stride == 0 or shows_mistake:
+                    pictures[number] = image.astype(np.float32)
+                wrong += shows_mistake
+                number += 1
             self._check()
         columns = map(np.concatenate, zip(*columns, strict=True))
-        return Predictions(*columns, pictures, spread)
+        return Predictions(*columns, pictures)
 
 
 def evaluation_step(model: tf.keras.Model) -> Callable[..., tf.Tensor]:
-    """Returns a function that evaluates a batch.
-
-    Call it in the scope of the model's strategy.
-
-    Args:
-        model: returns logits.
+    """Returns a function that evaluates a batch of a model's strategy.
 
     Returns:
         A `tf.function`: (images, one-hot labels, weights) -> float32 `(4,)`:
@@ -238,11 +212,6 @@ def evaluation_step(model: tf.keras.Model) -> Callable[..., tf.Tensor]:
 def prediction_step(model: tf.keras.Model) -> Callable[..., Any]:
     """Returns a function that predicts the classes of a batch.
 
-    Call it in the scope of the model's strategy.
-
-    Args:
-        model: returns logits.
-
     Returns:
         A `tf.function`: images -> probabilities `(batch, classes)`, for each
         replica.
@@ -263,13 +232,7 @@ def prediction_step(model: tf.keras.Model) -> Callable[..., Any]:
 def cross_entropy(
     labels: tf.Tensor, logits: tf.Tensor, label_smoothing: float = 0.0
 ) -> tf.Tensor:
-    """Returns Keras' categorical cross-entropy of each example, in float32.
-
-    Args:
-        labels: one-hot, or probabilities: float `(batch, classes)`.
-        logits: `(batch, classes)`.
-        label_smoothing: probability spread over all classes.
-    """
+    """Returns Keras' categorical cross-entropy of each example, in float32."""
     return tf.keras.losses.categorical_crossentropy(
         tf.cast(labels, tf.float32),
         tf.cast(logits, tf.float32),
@@ -283,15 +246,6 @@ def top_k_accuracy(labels: tf.Tensor, logits: tf.Tensor, k: int) -> tf.Tensor:
 
     Ties and NaN count as wrong, so constant logits score 0. (Keras' metrics
     and `tf.math.in_top_k` count some of them as right.)
-
-    Args:
-        labels: one-hot, or probabilities, whose largest counts:
-            `(batch, classes)`.
-        logits: `(batch, classes)`.
-        k: int.
-
-    Returns:
-        A float32 tensor `(batch,)`.
     """
     labels = tf.argmax(labels, axis=-1, output_type=tf.int32)
     logits = tf.cast(logits, tf.float32)

@@ -85,22 +85,19 @@ def label_images(
     labels, certainties = _predictions(parts)
     numbers = _choose(labels, certainties, options.images_per_class)
     kept = np.bincount(labels, numbers, len(run.classes)).astype(int).tolist()
-    if sum(kept):
-        _write(parts, numbers, output, run.classes)
-        report = {**facts, "certain": len(numbers), "kept": sum(kept)}
-        by_class = dict(zip(run.classes, kept, strict=True))
-        report["kept_of_each_class"] = by_class
-        output.write_text(REPORT_FILE, json.dumps(report, indent=2) + "\n")
-    else:
-        tf.io.gfile.remove(output.file(REPORT_FILE))
-    for file in parts:
-        tf.io.gfile.remove(file)
     if not sum(kept):
+        for file in (*parts, output.file(REPORT_FILE)):
+            tf.io.gfile.remove(file)
         raise UserError(
             "`threshold` must keep some of the images. Received: "
-            f"{options.threshold}, which none of {source.num_images} images "
-            "reaches."
+            f"{options.threshold}, which none of {source.num_images} reaches."
         )
+    _write(parts, numbers, output, run.classes)
+    report = {**facts, "certain": len(numbers), "kept": sum(kept)}
+    report["kept_of_each_class"] = dict(zip(run.classes, kept, strict=True))
+    output.write_text(REPORT_FILE, json.dumps(report, indent=2) + "\n")
+    for file in parts:
+        tf.io.gfile.remove(file)
     return report
 
 
@@ -143,9 +140,8 @@ def _label(run, source, output, options, print_fn):
         _write_records(files[-1], records)
         done = min(start + _IMAGES_PER_FILE, source.num_images)
         print_fn(
-            f"{done:,} of {source.num_images:,} images, "
-            f"{len(records):,} of the last {done - start:,} with a probability "
-            f"of {options.threshold:g} or more"
+            f"{done:,} of {source.num_images:,} images; of the last "
+            f"{done - start:,} it is certain of {len(records):,}"
         )
     return files
 

@@ -34,7 +34,7 @@ def test_all_files_are_there_and_say_what_was_run(finished_run):
     assert float(rows[1]["loss"]) < float(rows[0]["loss"])
     text = pathlib.Path(finished_run.file("report.md")).read_text("utf-8")
     accuracy = finished_run.read().metrics["accuracy"]
-    assert f"Test accuracy **{accuracy:.2%}** (top 5: " in text
+    assert f"Test accuracy **{accuracy:.2%}** of 359 images" in text
     assert "![predictions](predictions.png)" in text
 
 
@@ -241,6 +241,6 @@ def test_the_kept_examples_are_spread_over_the_test_images(finished_run):
 
 def test_a_confusion_matrix_counts_each_image():
     labels, predicted = np.array([0, 0, 1, 2]), np.array([0, 1, 1, 0])
-    found = steps.Predictions(labels, predicted, np.ones(4), {}, [])
+    found = steps.Predictions(labels, predicted, np.ones(4), {})
     matrix = report.confusion_matrix(found, 3)
     assert matrix.tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 0]]
