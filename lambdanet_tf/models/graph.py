@@ -58,6 +58,50 @@ def calls_of(model):
     return calls
 
 
+def calls(model):
+    """Yields the calls of a functional model: a name, the layer and the node.
+
+    A name is that of the layer; its second call is `<name>_call2`.
+    """
+    counts = collections.Counter()
+    for node in nodes(graph_of(model)):
+        layer = operation_of(node)
+        counts[layer.name] += 1
+        number = counts[layer.name]
+        name = layer.name if number == 1 else f"{layer.name}_call{number}"
+        yield name, layer, node
+
+
+def walk(model, inputs, call):
+    """Computes the outputs of a functional model, call by call.
+
+    Args:
+        model: the model.
+        inputs: its inputs, nested as they may be.
+        call: function of the name of a call, its layer and `arguments`, which
+            returns the outputs. `arguments(change)` returns the arguments, a
+            tuple and a dictionary, with `change` applied to every tensor that
+            the model computed.
+    """
+    graph, values = graph_of(model), {}
+    flat = tf.nest.flatten(inputs)
+    for symbol, value in zip(graph.inputs, flat, strict=True):
+        values[id(symbol)] = tf.cast(value, symbol.dtype)
+    for name, layer, node in calls(model):
+
+        def arguments(change=lambda x: x, node=node):
+            return tf.nest.map_structure(
+                lambda x: change(values[id(x)]) if id(x) in values else x,
+                arguments_of(node),
+            )
+
+        outputs = tf.nest.flatten(call(name, layer, arguments))
+        symbols = tf.nest.flatten(node.outputs)
+        values.update(zip(map(id, symbols), outputs, strict=True))
+    outputs = [values[id(symbol)] for symbol in graph.outputs]
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
 def operation_of(node):
     """Returns the layer of a call, or another operation."""
     return node.operation if KERAS_3 else node.layer

@@ -1,7 +1,7 @@
 """Streaming: whole models called piece by piece, and text that they write."""
 
 from lambdanet_tf.streaming.generation import generate
-from lambdanet_tf.streaming.rules import position_wise
+from lambdanet_tf.streaming.generation import tokens
 from lambdanet_tf.streaming.saved_model import export
 from lambdanet_tf.streaming.stream import initial_state
 from lambdanet_tf.streaming.stream import state_spec
@@ -11,7 +11,7 @@ __all__ = [
     "export",
     "generate",
     "initial_state",
-    "position_wise",
     "state_spec",
     "step",
+    "tokens",
 ]

@@ -1,22 +1,26 @@
 """A SavedModel that streams: state in, state out, and nothing kept between."""
 
 import os
+import re
+from typing import Any
 
 import tensorflow as tf
 
-from lambdanet_tf.streaming.stream import stream_of
+from lambdanet_tf.streaming.stream import initial_state
+from lambdanet_tf.streaming.stream import state_spec
+from lambdanet_tf.streaming.stream import step
 
 
 def export(model: tf.keras.Model, path: str | os.PathLike) -> None:
     """Writes a SavedModel with the signatures `initial_state` and `step`.
 
-    A server keeps nothing between two requests: a client, or what stands
-    before the server, keeps the state of its sequence and sends it with the
-    next piece. `initial_state` takes `batch_size`, an int32 scalar, and returns
-    the state by the names of `state_spec`. `step` takes `inputs`, `(batch, n)`
-    or `(batch, n, channels)`, and the state, and returns `outputs` and the
-    next state by the same names; it is the default signature, too. Batch and n
-    are free. What is saved holds no object of Keras.
+    A server keeps nothing between two requests: a client keeps the state of
+    its sequence and sends it with the next piece. `initial_state` takes
+    `batch_size`, an int32 scalar, and returns the state as a flat dictionary.
+    `step` takes `inputs`, `(batch, n)` or `(batch, n, channels)`, and the
+    state, and returns `outputs` and the next state by the same names; it is the
+    default signature, too. Batch and n are free. What is saved holds no object
+    of Keras.
 
     Args:
         model: as for `state_spec`.
@@ -24,46 +28,63 @@ def export(model: tf.keras.Model, path: str | os.PathLike) -> None:
             number: its version.
 
     Raises:
-        ValueError: as `state_spec`; if the model has no state, as one whose
-            layers all see a position alone.
+        ValueError: as `state_spec`; if the model has no state.
         OSError: if the folder cannot be written.
-
-    Examples:
-        >>> inputs = tf.keras.Input((None, 8))
-        >>> outputs = LambdaLayer(8, scope=5, causal=True, name="mix")(inputs)
-        >>> model = tf.keras.Model(inputs, outputs)
-        >>> export(model, "mixer/1")
-        >>> sorted(tf.saved_model.load("mixer/1").signatures)
-        ['initial_state', 'serving_default', 'step']
     """
-    stream = stream_of(model)
-    spec = stream.state_spec()
-    if not spec:
+    nested = state_spec(model)
+    names = _names(nested)
+    if not names:
         raise ValueError(
             f"Model {model.name!r} has no state: no layer reads the past. "
             "Export it as any other, by `model.export(path)`."
         )
 
-    @tf.function(autograph=False)
-    def initial_state(batch_size):
-        return stream.initial_state(batch_size)
+    def flat(state):
+        return dict(zip(names, tf.nest.flatten(state), strict=True))
 
     @tf.function(autograph=False)
-    def step(inputs, **state):
-        outputs, state = stream.step(inputs, state)
-        return {"outputs": outputs, **state}
+    def first(batch_size):
+        return flat(initial_state(model, batch_size))
 
-    shape = [None, None, *stream.input.shape[2:]]
-    steps = step.get_concrete_function(
-        inputs=tf.TensorSpec(shape, stream.input.dtype, "inputs"), **spec
+    @tf.function(autograph=False)
+    def steps(inputs, **state):
+        parts = [state[name] for name in names]
+        given = tf.nest.pack_sequence_as(nested, parts)
+        outputs, after = step(model, inputs, given)
+        return {"outputs": outputs, **flat(after)}
+
+    symbol = model.inputs[0]
+    shape = [None, None, *symbol.shape[2:]]
+    specs = {
+        name: tf.TensorSpec(spec.shape, spec.dtype, name)
+        for name, spec in flat(nested).items()
+    }
+    served = steps.get_concrete_function(
+        inputs=tf.TensorSpec(shape, symbol.dtype, "inputs"), **specs
     )
-    module = tf.Module()
-    module.weights = list(steps.graph.variables)
+    module: Any = tf.Module()
+    module.weights = list(served.graph.variables)
     signatures = {
-        "initial_state": initial_state.get_concrete_function(
+        "initial_state": first.get_concrete_function(
             batch_size=tf.TensorSpec([], tf.int32, "batch_size")
         ),
-        "step": steps,
-        "serving_default": steps,
+        "step": served,
+        "serving_default": served,
     }
     tf.saved_model.save(module, os.fspath(path), signatures)
+
+
+def _names(state, prefix=""):
+    """Returns names of a state's tensors, in the order of `tf.nest`.
+
+    They are those of layers and parts, as an argument can be called.
+    """
+    if not isinstance(state, dict):
+        name = re.sub(r"\W", "_", prefix[:-1], flags=re.ASCII)
+        # TensorFlow drops arguments that begin with "_".
+        return [name if name[:1].isalpha() else f"layer{name}"]
+    names = []
+    for key in sorted(state):
+        for name in _names(state[key], f"{prefix}{key}_"):
+            names.append(name + "_" * names.count(name))
+    return names

@@ -61,6 +61,10 @@ MARKS = {
     # These train.
     "docs/your_images.md": (pytest.mark.once, pytest.mark.thorough),
     "docs/what_it_learns.md": pytest.mark.thorough,
+    # TensorFlow's own interpreter says that LiteRT will replace it.
+    "docs/streaming.md": pytest.mark.filterwarnings(
+        r"ignore:\s*Warning. tf.lite.Interpreter"
+    ),
     "docs/keras_hub.md": (
         pytest.mark.keras_hub,
         pytest.mark.filterwarnings("ignore::UserWarning"),  # KerasHub's own

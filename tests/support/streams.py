@@ -64,8 +64,7 @@ def draw_model(seed, dtype="float32"):
     rng = np.random.default_rng(seed)
     if rng.integers(2):
         inputs = tf.keras.Input((LENGTH,), dtype="int32")
-        drawn = {"mask_zero": bool(rng.integers(2)), "dtype": dtype}
-        x = KERAS.Embedding(TOKENS, CHANNELS, **drawn)(inputs)
+        x = KERAS.Embedding(TOKENS, CHANNELS, dtype=dtype)(inputs)
     else:
         inputs = tf.keras.Input((LENGTH, 5), dtype=dtype)
         x = KERAS.Dense(CHANNELS, dtype=dtype)(inputs)
@@ -112,11 +111,11 @@ def assert_streams(model, inputs, pieces, tolerance):
     return outputs, state
 
 
-def language_model(length=None, mask_zero=False, activation=None, dtype=None):
+def language_model(length=None, activation=None, dtype=None):
     """A small model of tokens."""
     tf.keras.utils.set_random_seed(7)
     tokens = tf.keras.Input((length,), dtype="int32")
-    x = KERAS.Embedding(TOKENS, 8, mask_zero=mask_zero, dtype=dtype)(tokens)
+    x = KERAS.Embedding(TOKENS, 8, dtype=dtype)(tokens)
     past = {"num_heads": 2, "causal": True, "dtype": dtype}
     mixed = layers.LambdaLayer(8, key_dim=3, scope=5, name="mixer", **past)(x)
     x = KERAS.Add(dtype=dtype)([x, mixed])
