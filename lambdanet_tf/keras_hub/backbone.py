@@ -79,14 +79,9 @@ class NetworkBackbone(
                 "and its inputs are of `image_shape`. Received: "
                 f"{', '.join(refused)}."
             )
-        for argument in _OBJECTS.keys() & arguments.keys():
-            made = _OBJECTS[argument].get(arguments[argument])
-            arguments[argument] = made
-        # Lists, as JSON has them, count as tuples.
-        arguments = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in arguments.items()
-        }
+        for key, kind in _OBJECTS.items():
+            if key in arguments:
+                arguments[key] = kind.get(arguments[key])
         with _policy(dtype):
             model = models.build(
                 network,
@@ -112,8 +107,8 @@ class NetworkBackbone(
 
     def get_config(self):
         arguments = dict(self.arguments)
-        for name in _OBJECTS.keys() & arguments.keys():
-            arguments[name] = _OBJECTS[name].serialize(arguments[name])
+        for key in _OBJECTS.keys() & arguments.keys():
+            arguments[key] = _OBJECTS[key].serialize(arguments[key])
         frozen = [
             path
             for path, layer in named_layers(self)
@@ -128,23 +123,20 @@ class NetworkBackbone(
         }
 
 
-def _plain(value):
-    """An argument as JSON can have it: rows of a network are dictionaries."""
-    if isinstance(value, tuple):
-        return tuple(map(_plain, value))
-    return dataclasses.asdict(value) if _is_row(value) else value
-
-
-def _is_row(value):
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+def _plain(value: Any) -> Any:
+    """Returns an argument as JSON has it: rows of a network as dictionaries."""
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return value
 
 
 @contextlib.contextmanager
 def _policy(dtype):
-    """Context manager: new layers have a dtype policy."""
+    """Gives new layers a dtype policy."""
     before = keras.config.dtype_policy()
-    if dtype is not None:
-        keras.config.set_dtype_policy(keras.dtype_policies.get(dtype))
+    keras.config.set_dtype_policy(dtype or before)
     try:
         yield
     finally:
