@@ -98,9 +98,8 @@ Prints parameters, operations and memory of a network.
 FLOPs are the paper's: 2 per multiply-add, the scope clipped to the map.
 "executed" are those of the products that TensorFlow runs with the algorithm
 chosen for each layer. "activations" are the outputs of all layers, and the
-queries, keys, values and position lambdas of lambda layers; "embeddings" those
-of all pairs of positions, which only some algorithms hold; "table" the learned
-ones. All for one image in inference.
+queries, keys, values and position lambdas of lambda layers. All for one image
+in inference.
 """
 _IMAGES = "a folder of image files, or an image set as for --data of train.py"
 

@@ -15,6 +15,7 @@ from benchmarks.tpu.programs import POLICY
 from benchmarks.tpu.programs import PROGRAMS
 from lambdanet_tf.analysis import analyze
 from lambdanet_tf.layers import LambdaLayer
+from lambdanet_tf.models import clone_network
 from lambdanet_tf.ops import planning_for
 from lambdanet_tf.training import Averages
 from lambdanet_tf.training import recipe_network
@@ -45,7 +46,9 @@ def lower(key):
         compiled = tf.function(step, jit_compile=True)
         found = audit(compiled.get_concrete_function(*arguments))
         text = stablehlo(compiled, arguments)
-        analysis = analyze(model, batch_size=program.batch)
+        shape, batch = model.inputs[0].shape[1:], program.batch
+        images = tf.keras.Input(shape, batch_size=batch)
+        analysis = analyze(clone_network(model, input_tensors=images))
     flops = program.batch * analysis.total("executed_flops")
     used = sorted(x.algorithm for x in analysis.layers if x.algorithm)
     return text, {

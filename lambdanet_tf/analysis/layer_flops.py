@@ -3,7 +3,7 @@
 Operations are 2 per multiply-add of convolutions and matrix products;
 normalizations, activations and pooling count nothing. In a lambda layer the
 scope is clipped to the map, and the layer is counted before any pooling that
-follows it. With n query and m context positions, r = min(scope, size) per
+follows it. With n query and m context positions and r = min(scope, size) per
 axis:
 
     projections      n c h k  +  m c k u  +  m c v u
@@ -23,34 +23,24 @@ table, and the sum instead of the product in tables per axis:
 
 In a causal layer r is the part that is not in the future: of a scope r the
 entries of the query and its past, of a global layer the mean over all queries.
-A recurrent layer multiplies by its kernels at each position.
 """
 
 import dataclasses
 import math
+from collections.abc import Callable
+from typing import Any
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from lambdanet_tf.layers import LambdaConv
+from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativeAttention
 from lambdanet_tf.layers import SqueezeExcite
-from lambdanet_tf.layers.lambda_base import LambdaBase
 from lambdanet_tf.models.graph import arguments_of
 from lambdanet_tf.models.graph import named_arguments
 from lambdanet_tf.models.graph import output_of
 from lambdanet_tf.models.graph import symbolic
-
-_CONVOLUTIONS = (
-    tf.keras.layers.Conv1D,
-    tf.keras.layers.Conv2D,
-    tf.keras.layers.DepthwiseConv2D,
-)
-_RECURRENT = (
-    tf.keras.layers.SimpleRNN,
-    tf.keras.layers.GRU,
-    tf.keras.layers.LSTM,
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,23 +48,18 @@ class LayerCount:
     """The costs of one layer for one image.
 
     Attributes:
-        name: of the layer.
+        name: of the layer; in a nested model `model/layer`, of a second call
+            `layer_call2`.
         kind: its class.
         output_shape: without the batch; () if it has several outputs.
         parameters: trainable ones; shared weights count in their first layer.
         flops: operations by the paper's convention.
         executed_flops: operations of the products that TensorFlow executes,
-            without those in loops, such as a recurrent layer's.
+            those of all calls in the first, without those in loops.
         activation_bytes: the output and, in a lambda layer, queries, keys,
             values and position lambdas (the paper's b n k v); in attention,
             queries, keys, values and the attention map (b h n r).
-        embedding_bytes: the embeddings of all pairs of positions (the paper's
-            k n m), once for the whole batch; in attention with tables per
-            axis, those of all pairs along each axis.
-        table_bytes: the table that they are read from.
         algorithm: of a lambda layer, in inference.
-        state_bytes: the state with which a causal lambda layer streams,
-            whatever the length of the sequence; 0 if it cannot.
 
     Examples:
         >>> model = models.LambdaResNetSmall()
@@ -90,82 +75,38 @@ class LayerCount:
     flops: int
     executed_flops: int
     activation_bytes: int
-    embedding_bytes: int
-    table_bytes: int
     algorithm: str = ""
-    state_bytes: int = 0
 
 
 class Costs(NamedTuple):
-    """What a layer costs for one image.
+    """Multiply-adds of a call, and numbers that it holds beside its output."""
 
-    Attributes:
-        flops: operations by the paper's convention.
-        activations: numbers that it holds in addition to its output.
-        embeddings: numbers of the embeddings of all pairs of positions.
-        table: numbers of the table that they are read from.
-    """
-
-    flops: int
+    products: int
     activations: int = 0
-    embeddings: int = 0
-    table: int = 0
 
 
-def layer_costs(layer, call):
-    """Counts what a built layer of a model costs, for one image.
+def call_costs(layer: Any, node: Any) -> Costs | None:
+    """Returns what a call costs for one image.
 
-    Args:
-        layer: of any kind.
-        call: of it in the model.
-
-    Returns:
-        `Costs`, or None for a layer that has weights and is not known here, or
-        whose inputs or outputs have unknown sizes.
+    None for a layer that has matrices and no formula, and for unknown sizes.
     """
-    tensors = symbolic((arguments_of(call), call.outputs))
+    tensors = symbolic((arguments_of(node), node.outputs))
     if any(None in x.shape[1:] for x in tensors):
         return None
-    if isinstance(layer, LambdaBase):
-        return _lambda_costs(layer, call)
-    if isinstance(layer, RelativeAttention):
-        return _attention_costs(layer, call)
-    if isinstance(layer, tf.keras.layers.MultiHeadAttention):
-        return _keras_attention_costs(layer, call)
-    if isinstance(layer, SqueezeExcite):
-        return Costs(2 * 2 * math.prod(layer.reduce.kernel.shape))
-    # Products per position; a depthwise kernel's name differs by Keras. Not
-    # of layers that are derived from convolutions.
-    if type(layer) in _CONVOLUTIONS or isinstance(layer, tf.keras.layers.Dense):
-        is_dense = isinstance(layer, tf.keras.layers.Dense)
-        # A quantized layer's bias may come first, and its kernel be packed.
-        kernel = layer.kernel if is_dense else layer.weights[0]
-        grid = output_of(call).shape[1:-1]
-        if getattr(layer, "data_format", None) == "channels_first":
-            grid = output_of(call).shape[2:]
-        return Costs(2 * math.prod(grid) * math.prod(kernel.shape))
-    if type(layer) in _RECURRENT:  # Of the inputs, and of the state.
-        products = sum(math.prod(kernel.shape) for kernel in layer.weights[:2])
-        inputs, *_ = symbolic(arguments_of(call))
-        return Costs(2 * _positions(inputs) * products)
-    free = isinstance(layer, tf.keras.layers.BatchNormalization)
-    return Costs(0) if free or not layer.weights else None
+    if formula := _FORMULAS.get(type(layer)):
+        return formula(layer, node)
+    has_matrix = any(len(weight.shape) > 1 for weight in layer.weights)
+    return None if has_matrix else Costs(0)
 
 
-def _lambda_costs(layer, call):
-    inputs, context = _inputs_and_context(layer, call)
-    n, m = _positions(output_of(call)), _positions(context)
-    h, k, u, v = (
-        layer.num_heads,
-        layer.key_dim,
-        layer.intra_depth,
-        layer.value_dim,
-    )
-    channels = context.shape[-1]
+def _lambda(layer, node):
+    inputs, context = _inputs_and_context(layer, node)
+    n, m = _positions(output_of(node)), _positions(context)
+    h, k, u = layer.num_heads, layer.key_dim, layer.intra_depth
+    v, channels = layer.value_dim, context.shape[-1]
     products = n * inputs.shape[-1] * h * k + n * h * k * v
     products += m * channels * v * u
     activations = n * h * k + m * v * u
-    pairs = table = 0
     if layer.use_content:
         products += m * channels * k * u + m * k * v * u
         activations += m * k * u
@@ -173,17 +114,14 @@ def _lambda_costs(layer, call):
         seen = _clipped(layer.scope, tuple(context.shape[1:-1]))
         products += n * _pairs(layer, seen) * k * v * u
         activations += n * k * v
-        pairs = n * m * k * u
-        if layer.position_embedding is not None:
-            table = math.prod(layer.position_embedding.embeddings.shape)
     if layer.use_position_bias:
         products += n * h * k
-    return Costs(2 * products, activations, pairs, table)
+    return Costs(products, activations)
 
 
-def _attention_costs(layer, call):
-    inputs, context = _inputs_and_context(layer, call)
-    n, m = _positions(output_of(call)), _positions(context)
+def _attention(layer, node):
+    inputs, context = _inputs_and_context(layer, node)
+    n, m = _positions(output_of(node)), _positions(context)
     channels, h = context.shape[-1], layer.num_heads
     k, v = layer.key_depth, layer.value_dim
     sizes = tuple(context.shape[1:-1])
@@ -195,39 +133,37 @@ def _attention_costs(layer, call):
     products += m * channels * h * v
     if layer.use_content:
         products += m * channels * h * k + n * pairs * h * k
-    held = k * (1 + layer.use_content) + v + math.prod(seen)
-    tables = [math.prod(table.embeddings.shape) for table in layer.tables()]
-    embeddings = 0
-    if tables:
+    if layer.tables():
         is_joint = layer.position_embedding is not None or len(sizes) == 1
         products += n * (pairs if is_joint else sum(seen)) * h * k
-        squares = [size**2 for size in sizes]
-        embeddings = k * (math.prod(squares) if is_joint else sum(squares))
-    return Costs(2 * products, n * h * held, embeddings, sum(tables))
+    held = k * (1 + layer.use_content) + v + math.prod(seen)
+    return Costs(products, n * h * held)
 
 
-def _keras_attention_costs(layer, call):
-    """Of Keras' own attention: all pairs, and a projection of the outputs."""
-    arguments = named_arguments(layer, *arguments_of(call))
-    query, value, *_ = 2 * list(arguments.values())
-    n, m = _positions(query), _positions(value)
-    config = layer.get_config()
-    seen = m
-    if config["attention_axes"] is not None:
-        seen = math.prod(value.shape[x] for x in config["attention_axes"])
-    h, k = config["num_heads"], config["key_dim"]
-    v = config["value_dim"] or k
-    queries, keys, values, outputs = (
-        math.prod(getattr(layer, f"_{part}_dense").kernel.shape)
-        for part in ("query", "key", "value", "output")
-    )
-    products = n * (queries + outputs) + m * (keys + values)
-    products += n * seen * h * (k + v)
-    return Costs(2 * products, n * h * (k + v + seen))
+def _squeeze_excite(layer, node):
+    return Costs(2 * math.prod(layer.reduce.kernel.shape))
+
+
+def _by_position(layer, node):
+    """Of a kernel that is applied at each position."""
+    kernel = layer.weights[0]  # A depthwise one's name differs by Keras.
+    return Costs(_positions(output_of(node)) * math.prod(kernel.shape))
+
+
+_FORMULAS: dict[type, Callable[[Any, Any], Costs]] = {
+    LambdaLayer: _lambda,
+    LambdaConv: _lambda,
+    RelativeAttention: _attention,
+    SqueezeExcite: _squeeze_excite,
+    tf.keras.layers.Conv1D: _by_position,
+    tf.keras.layers.Conv2D: _by_position,
+    tf.keras.layers.Dense: _by_position,
+    tf.keras.layers.DepthwiseConv2D: _by_position,
+}
 
 
 def _clipped(scope, sizes):
-    """The scope on each axis, or the axis where that is less."""
+    """Returns the scope on each axis, or the axis where that is less."""
     scope = scope or sizes
     if isinstance(scope, int):
         scope = (scope,) * len(sizes)
@@ -235,40 +171,19 @@ def _clipped(scope, sizes):
 
 
 def _pairs(layer, seen):
-    """Positions that a query sees, of what its layer sees on each axis."""
+    """Returns how many positions a query sees, of those seen on each axis."""
     number = math.prod(seen)
     # All taps of a causal `LambdaConv` are of the past.
-    is_halved = layer.causal and not isinstance(layer, LambdaConv)
+    is_halved = layer.causal and type(layer) is not LambdaConv
     return number - (number - 1) // 2 if is_halved else number
 
 
-def _inputs_and_context(layer, call):
-    """What queries, and what keys and values are made of."""
-    arguments = named_arguments(layer, *arguments_of(call))
+def _inputs_and_context(layer, node):
+    """Returns what queries, and what keys and values are made of."""
+    arguments = named_arguments(layer, *arguments_of(node))
     inputs, context = arguments["inputs"], arguments.get("context")
     return inputs, inputs if context is None else context
 
 
 def _positions(x):
-    """Positions of a Keras tensor (batch, *positions, channels)."""
     return math.prod(x.shape[1:-1])
-
-
-def algorithm(layer):
-    """The algorithm of a lambda layer in inference; "" if it needs none."""
-    has_plan = isinstance(layer, LambdaBase) and layer.use_position
-    plan = layer.inference_plan if has_plan else None
-    return "" if plan is None else plan.algorithm
-
-
-def state_bytes(layer):
-    """Memory of the streaming state of a lambda layer, for one sequence."""
-    if not isinstance(layer, LambdaBase):
-        return 0
-    try:
-        spec = layer.state_spec(1)
-    except ValueError:  # It does not stream.
-        return 0
-    return sum(
-        math.prod(part.shape) * part.dtype.size for part in spec.values()
-    )

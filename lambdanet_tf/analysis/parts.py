@@ -7,18 +7,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf.analysis.calls import all_calls
+from lambdanet_tf.analysis.calls import observed
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.arguments import one_of
-from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.layers.lambda_base import LambdaBase
 from lambdanet_tf.models import check_functional
 from lambdanet_tf.models import named_weights
-from lambdanet_tf.models.cloning import config_with_table
-from lambdanet_tf.models.graph import arguments_of
-from lambdanet_tf.models.graph import calls_of
-from lambdanet_tf.models.graph import operation_of
-from lambdanet_tf.models.graph import output_of
-from lambdanet_tf.models.graph import symbolic
 
 PARTS = ("both", "content", "position")
 SOURCES = ("model", "layer")
@@ -62,32 +57,22 @@ class PartNorms:
 
 
 def lambda_layers(model: tf.keras.Model) -> list[Any]:
-    """Returns the lambda layers of a functional model, in its order.
+    """Returns the lambda layers of a model and of the models in it.
 
     Args:
         model: a functional Keras model.
 
     Returns:
-        List of `LambdaLayer` and `LambdaConv`.
-
-    Raises:
-        ValueError: if all of them are in a model that it holds.
-
-    Examples:
-        >>> len(lambda_layers(models.LambdaResNetSmall()))
-        4
+        List of `LambdaLayer` and `LambdaConv`, in the order of their calls.
     """
-    found = [x for x in model.layers if isinstance(x, LambdaBase)]
-    for inner in model.layers:
-        if found or not isinstance(inner, tf.keras.Model):
-            continue
-        if any(isinstance(x, LambdaBase) for x in inner._flatten_layers()):
-            raise ValueError(
-                "`model` must have lambda layers itself. Received: "
-                f"{model.name!r}; its lambda layers are in the model "
-                f"{inner.name!r}: give that, `model.get_layer({inner.name!r})`."
-            )
-    return found
+    return list({id(x): x for _, x in lambda_calls(model)}.values())
+
+
+def lambda_calls(model: tf.keras.Model) -> list[tuple[str, Any]]:
+    """Returns name and layer of every call of a lambda layer."""
+    check_functional(model)
+    calls = all_calls(model)
+    return [(name, x) for name, x, _ in calls if isinstance(x, LambdaBase)]
 
 
 def layer_part(layer: Any, part: str) -> Any:
@@ -103,35 +88,26 @@ def layer_part(layer: Any, part: str) -> Any:
 
     Raises:
         ValueError: if the layer is no lambda layer, or `part` is unknown.
-
-    Examples:
-        >>> layer = analysis.lambda_layers(models.LambdaResNetSmall())[0]
-        >>> x = tf.random.normal(layer.input.shape[1:])[None]
-        >>> parts = [
-        ...     layer_part(layer, part)(x) for part in ("content", "position")
-        ... ]
-        >>> bool(tf.reduce_max(abs(layer(x) - tf.add_n(parts))) < 1e-4)
-        True
     """
     if one_of("part", part, PARTS) == "both":
         return layer
-    if not getattr(layer, "built", True):
-        raise ValueError(
-            f"`layer` must be built: call it once. Received: {layer.name!r}."
-        )
     if not isinstance(layer, LambdaBase):
         raise ValueError(
             "Only lambda layers have a content and a position part. Received: "
             f"part={part!r}, layer {layer.name!r}, a {type(layer).__name__}."
         )
-    left_out = "use_position" if part == "content" else "use_content"
+    if not layer.built:
+        raise ValueError(
+            f"`layer` must be built: call it once. Received: {layer.name!r}."
+        )
     if not getattr(layer, f"use_{part}"):
         return None
-    config = config_with_table(layer, {})
+    left_out = "use_position" if part == "content" else "use_content"
+    config = {**layer.get_config(), "name": f"{layer.name}_{part}"}
     config |= {name: False for name in config if name.startswith(left_out)}
     if part == "content":
         config["position_embedding"] = "relative"  # Not one that is shared.
-    copy = type(layer).from_config({**config, "name": f"{layer.name}_{part}"})
+    copy = type(layer).from_config(config)
     copy.build_from_config(layer.get_build_config())
     weights = named_weights(layer)
     for name, weight in named_weights(copy).items():
@@ -148,45 +124,27 @@ def part_norms(model: tf.keras.Model, inputs: Any) -> list[PartNorms]:
 
     Returns:
         A `PartNorms` for each call of a lambda layer, in the order of the
-        model's layers.
-
-    Raises:
-        ValueError: if a lambda layer is called with more than its inputs (a
-            context, masks, embeddings).
-
-    Examples:
-        >>> norms = part_norms(
-        ...     models.LambdaResNetSmall(), tf.ones([2, 8, 8, 1])
-        ... )
-        >>> len(norms)
-        4
+        calls.
     """
-    layers = lambda_layers(model)
-    if not layers:
-        return []
-    check_one_input(model)
-    known = calls_of(model)
-    calls = [call for layer in layers for call in known[id(layer)]]
-    layers = [operation_of(call) for call in calls]
-    ends = [*map(single_input, calls), *map(output_of, calls)]
-    prefix = tf.keras.Model(model.inputs[0], ends)
-    parts = [
-        [layer_part(layer, part) for part in PARTS[1:]] for layer in layers
-    ]
-    sums = np.zeros([len(layers), 3])
-    counts = np.zeros([len(layers), 1])
+    parts = {
+        name: [layer_part(layer, part) for part in PARTS[1:]]
+        for name, layer in lambda_calls(model)
+    }
+    squares = {name: np.zeros(3) for name in parts}
+    counts = dict.fromkeys(parts, 0)
     for begin in range(0, len(inputs), _BATCH):
-        tensors = prefix(inputs[begin : begin + _BATCH], training=False)
-        given, outputs = tensors[: len(layers)], tensors[len(layers) :]
-        for row, (x, output) in enumerate(zip(given, outputs, strict=True)):
-            own = [_output(part, x, output) for part in parts[row]]
-            check_sum(layers[row], own, output)
-            sums[row] += [_squares(x) for x in (*own, output)]
-            counts[row] += np.prod(output.shape)
-    norms = np.sqrt(sums / counts)
+        batch = inputs[begin : begin + _BATCH]
+        calls = observed(model, batch, lambda name, _: name in parts)
+        for name, (_, args, kwargs, outputs) in calls.items():
+            own = [
+                tf.zeros([]) if part is None else part(*args, **kwargs)
+                for part in parts[name]
+            ]
+            squares[name] += [_squares(x) for x in (*own, outputs)]
+            counts[name] += np.prod(outputs.shape)
     return [
-        PartNorms(layer.name, *map(float, row))
-        for layer, row in zip(layers, norms, strict=True)
+        PartNorms(name, *map(float, np.sqrt(squares[name] / counts[name])))
+        for name in parts
     ]
 
 
@@ -208,7 +166,8 @@ def receptive_field(
 
     Args:
         model: a functional Keras model with one input.
-        layer: a layer of it, or its name.
+        layer: a layer of it, or its name: `model/layer` in a nested model,
+            `layer_call2` for its second call.
         inputs: array of examples, as the model takes them.
         position: of the layer's output, one index per spatial axis; None for
             the center.
@@ -221,42 +180,31 @@ def receptive_field(
         float array of the spatial shape of the inputs.
 
     Raises:
-        ValueError: if an argument is not as described, the layer does not have
-            that part, or the model calls it several times.
+        ValueError: if an argument is not as described, or the layer does not
+            have that part.
 
     Reference: Luo et al., 2016, "Understanding the effective receptive field".
-
-    Examples:
-        >>> model = models.LambdaResNetSmall()
-        >>> layer = analysis.lambda_layers(model)[0]
-        >>> images = tf.random.uniform([1, 8, 8, 1], maxval=255.0)
-        >>> receptive_field(model, layer, images).shape
-        (8, 8)
     """
     one_of("source", source, SOURCES)
-    positive_int("probes", probes)
-    check_one_input(model)
-    if not len(inputs):
-        raise ValueError("`inputs` must hold examples. Received: none.")
-    layer = _named(model, layer)
-    part_layer = layer_part(layer, part)
-    if part_layer is None:
+    check_functional(model)
+    name, layer = _named(model, layer)
+    chosen = layer_part(layer, part)
+    if chosen is None:
         raise ValueError(
             f"Layer {layer.name!r} has no {part} part. Received: part={part!r}."
         )
-    call = single_call(model, layer)
-    prefix = tf.keras.Model(model.inputs[0], single_input(call))
-    position = _position(call, position)
     rng, total = np.random.default_rng(0), 0.0
     for begin in range(0, len(inputs), _BATCH):
         x = _floating(inputs[begin : begin + _BATCH])
-        if source == "layer":
-            x = prefix(x, training=False)
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(x)
-            tensor = x if source == "layer" else prefix(x, training=False)
-            outputs = part_layer(tensor, training=False)
-            outputs = outputs[(slice(None), *position)]  # [b, channels]
+            call = observed(model, x, lambda path, _: path == name)[name]
+            if source == "layer":
+                x = call.args[0]
+                tape.watch(x)
+            outputs = chosen(*call.args, **call.kwargs)
+            place = place_on(outputs.shape[1:-1], position, "outputs")
+            outputs = outputs[(slice(None), *place)]  # [b, channels]
         squares = 0.0
         for _ in range(probes):
             signs = tf.cast(rng.choice([-1, 1], outputs.shape), outputs.dtype)
@@ -279,87 +227,40 @@ def _floating(inputs):
     return x if x.dtype.is_floating else tf.cast(x, tf.float32)
 
 
-def _named(model, layer):
-    """The layer of a model, given itself or its name."""
-    names = [own.name for own in model.layers]
-    name = layer if isinstance(layer, str) else getattr(layer, "name", layer)
-    if name not in names:
-        raise ValueError(
-            f"`layer` must be a layer of model {model.name!r}. Received: "
-            f"{name!r}.{did_you_mean(str(name), names)}"
-        )
-    return model.get_layer(name)
+def _named(model, wanted):
+    """Returns name and layer of the first call of a layer, given either."""
+    calls = {name: layer for name, layer, _ in all_calls(model)}
+    for name, layer in calls.items():
+        if wanted is layer or wanted == name:
+            return name, layer
+    name = getattr(wanted, "name", wanted)
+    raise ValueError(
+        f"`layer` must be a layer of model {model.name!r}. Received: "
+        f"{name!r}.{did_you_mean(str(name), calls)}"
+    )
 
 
-def check_one_input(model):
-    """Raises a ValueError unless a model is a graph with one input."""
-    check_functional(model)
-    if len(model.inputs) != 1:
-        raise ValueError(
-            f"`model` must have one input. Received: {len(model.inputs)}."
-        )
+def place_on(grid: Sequence[int], position: Any, what: str) -> tuple[int, ...]:
+    """Returns one index per axis of a grid, its center if none is given.
 
-
-def single_call(model, layer):
-    """The call of a layer that a model calls once."""
-    call, *others = calls_of(model)[id(layer)]
-    if others:
-        raise ValueError(
-            f"`model` must call layer {layer.name!r} once: its calls are not "
-            f"told apart. Received: {1 + len(others)} calls."
-        )
-    return call
-
-
-def single_input(call):
-    """The symbolic input of a call that has one.
-
-    Its mask comes along with it, also where Keras 3 passed it on.
+    Args:
+        grid: sizes of its axes.
+        position: int, one index per axis, or None.
+        what: whose grid it is.
     """
-    first, *others = symbolic(arguments_of(call))
-    mask = getattr(first, "_keras_mask", None)
-    if any(x is not mask for x in others):
-        raise ValueError(
-            f"Layer {operation_of(call).name!r} is called with more than one "
-            "tensor (a context, a mask, embeddings); its parts cannot be told "
-            "apart from its inputs alone."
-        )
-    return first
-
-
-def _position(call, position):
-    """One index per spatial axis of what a call of a layer returns."""
-    grid = tuple(output_of(call).shape[1:-1])
-    if position is None and None not in grid:
+    grid = tuple(grid)
+    if position is None:
         return tuple(size // 2 for size in grid)
-    position = () if position is None else tuple(position)
-    if len(position) != len(grid) or any(
-        size is not None and not 0 <= index < size
-        for index, size in zip(position, grid, strict=False)
+    position = (position,) if isinstance(position, int) else tuple(position)
+    if len(position) != len(grid) or not all(
+        0 <= index < size for index, size in zip(position, grid, strict=True)
     ):
         raise ValueError(
-            "`position` must be one index per spatial axis of the layer's "
-            f"output, {grid}. Received: {position or None}."
+            f"`position` must be one index per spatial axis of the {what}, "
+            f"{grid}. Received: {position}."
         )
     return position
 
 
-def _output(part, x, output):
-    """The output of a part, zero if there is none."""
-    return tf.zeros_like(output) if part is None else part(x, training=False)
-
-
 def _squares(x):
     return float(tf.reduce_sum(tf.cast(x, tf.float32) ** 2))
-
-
-def check_sum(layer, parts, output):
-    """Raises a ValueError unless the parts are all that a layer computes."""
-    output = tf.cast(output, tf.float32)
-    rest = output - tf.cast(tf.add_n(parts), tf.float32)
-    tolerance = 0.1 if layer.compute_dtype.endswith("16") else 1e-3
-    if _squares(rest) > tolerance**2 * _squares(output):
-        raise ValueError(
-            f"Layer {layer.name!r} computes more than its inputs tell: it is "
-            "called with a mask or with a context."
-        )

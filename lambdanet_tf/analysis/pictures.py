@@ -30,13 +30,8 @@ def position_table_figure(layer: Any, title: str | None = None) -> Any:
         picture for each, key channels fastest.
 
     Raises:
-        ValueError: if the layer has no table, or one of three axes.
+        ValueError: if the layer has no table.
         ImportError: if matplotlib is not installed.
-
-    Examples:
-        >>> layer = LambdaLayer(8, key_dim=4, scope=5)
-        >>> outputs = layer(tf.zeros([1, 8, 8, 8]))
-        >>> position_table_figure(layer).savefig("table.png")
     """
     embedding = getattr(layer, "position_embedding", layer)
     if getattr(embedding, "embeddings", None) is None:
@@ -45,12 +40,7 @@ def position_table_figure(layer: Any, title: str | None = None) -> Any:
             "not built."
         )
     table = np.asarray(embedding.embeddings)
-    entries = table.shape[:-2]
-    if len(entries) > 2:
-        raise ValueError(
-            "A table of one or two axes can be drawn. Received: a table of "
-            f"{entries} relative positions."
-        )
+    *entries, _, _ = table.shape
     rows = np.moveaxis(table, -2, -1).reshape(*entries, -1)
     # A convolution that is causal has its own position last.
     last = getattr(layer, "padding", None) == "causal"
@@ -75,17 +65,8 @@ def receptive_field_figure(
 
     Returns:
         A `matplotlib.figure.Figure`.
-
-    Examples:
-        >>> fields = {"random": np.random.uniform(size=[8, 8])}
-        >>> receptive_field_figure(fields).savefig("fields.png")
     """
-    count = len(fields)
-    columns = min(count, columns)
-    figure = _figure(1.9 * columns, 2.1 * -(-count // columns))
-    axes = figure.subplots(-(-count // columns), columns, squeeze=False).ravel()
-    for axis in axes[count:]:
-        axis.set_axis_off()
+    figure, axes = _grid(len(fields), columns, 1.9, 2.1)
     for axis, (title, field) in zip(axes, fields.items(), strict=False):
         axis.set_title(title, fontsize=8)
         if field.ndim == 1:
@@ -128,22 +109,9 @@ def reading_figure(
         map for each, intra-depths fastest.
 
     Raises:
-        ValueError: if the context has three axes, or words are not as many as
-            positions.
         ImportError: if matplotlib is not installed.
-
-    Examples:
-        >>> model = models.LambdaResNetSmall()
-        >>> images = tf.random.uniform([1, 8, 8, 1], maxval=255.0)
-        >>> (first, *others) = analysis.read(model, images).values()
-        >>> reading_figure(first, images[0]).savefig("reading.png")
     """
-    grid = reading.values.shape[1:-2]
-    if len(grid) > 2:
-        raise ValueError(
-            "A context of one or two axes can be drawn. Received: one of "
-            f"{tuple(grid)}."
-        )
+    grid = reading.content.shape[3:-1]
     content, position = (
         np.moveaxis(np.asarray(part[example, query]), -1, 1).reshape(-1, *grid)
         for part in (reading.content, reading.position)
@@ -177,10 +145,6 @@ def part_norms_figure(norms: Sequence[PartNorms]) -> Any:
 
     Returns:
         A `matplotlib.figure.Figure`.
-
-    Examples:
-        >>> norms = [analysis.PartNorms("first", 3.0, 4.0, 5.0)]
-        >>> part_norms_figure(norms).savefig("norms.png")
     """
     figure = _figure(1.2 * len(norms) + 3, 3.2)
     axes = figure.subplots()
@@ -205,6 +169,17 @@ def _figure(width, height):
     return figures.Figure(figsize=(width, height), layout="constrained")
 
 
+def _grid(count, columns, width, height):
+    """Returns a figure and its axes, so many, in rows of some columns."""
+    columns = min(count, columns)
+    rows = -(-count // columns)
+    figure = _figure(width * columns, height * rows)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis in axes[count:]:
+        axis.set_axis_off()
+    return figure, axes[:count]
+
+
 def _draw_read_image(parts, own, names, image):
     columns = len(names) + (image is not None)
     figure = _figure(1.25 * columns + 1.2, 1.35 * len(parts) + 0.5)
@@ -226,7 +201,7 @@ def _draw_read_image(parts, own, names, image):
 
 
 def _draw_image(axis, image, own, grid):
-    """An image, and the query where it is in its pixels."""
+    """Draws an image, and the query where it is in its pixels."""
     image = np.asarray(image, "float32")
     image = image / 255 if image.max() > 1 else image
     axis.imshow(np.squeeze(image), cmap="gray", vmin=0, vmax=1)
@@ -240,11 +215,6 @@ def _draw_image(axis, image, own, grid):
 def _draw_read_words(parts, own, names, words):
     count = len(next(iter(parts.values()))[0])
     words = list(map(str, range(count))) if words is None else list(words)
-    if len(words) != count:
-        raise ValueError(
-            f"`shown` must be a word for each of {count} positions. Received: "
-            f"{len(words)}."
-        )
     figure = _figure(0.55 * count + 2.2, 0.75 * len(names) + 1.6)
     axes = figure.subplots(len(parts), 1, sharex=True)
     for axis, (part, maps) in zip(axes, parts.items(), strict=True):
@@ -263,22 +233,16 @@ def _draw_read_words(parts, own, names, words):
 
 
 def _draw_maps(rows, own, title):
-    count = rows.shape[-1]
-    columns = min(count, _COLUMNS)
-    lines = -(-count // columns)
-    figure = _figure(1.15 * columns + 0.8, 1.3 * lines + 0.4)
-    axes = figure.subplots(lines, columns, squeeze=False)
+    figure, axes = _grid(rows.shape[-1], _COLUMNS, 1.25, 1.4)
     limit = np.abs(rows).max() or 1.0
-    for axis in axes.ravel()[count:]:
-        axis.set_axis_off()
-    for index, axis in enumerate(axes.ravel()[:count]):
+    for index, axis in enumerate(axes):
         image = axis.imshow(
             rows[..., index], cmap="RdBu_r", vmin=-limit, vmax=limit
         )
         axis.plot(own[1], own[0], marker=".", color="black", markersize=3)
         axis.set(xticks=[], yticks=[])
         axis.set_title(f"k = {index}", fontsize=7, pad=2)
-    figure.colorbar(image, ax=axes, shrink=0.8)
+    figure.colorbar(image, ax=list(axes), shrink=0.8)
     figure.suptitle(title, fontsize=10)
     return figure
 

@@ -6,15 +6,11 @@ from typing import Any
 import tensorflow as tf
 
 from lambdanet_tf import ops
-from lambdanet_tf.analysis.parts import check_one_input
-from lambdanet_tf.analysis.parts import check_sum
-from lambdanet_tf.analysis.parts import lambda_layers
-from lambdanet_tf.analysis.parts import single_call
-from lambdanet_tf.analysis.parts import single_input
+from lambdanet_tf.analysis.calls import observed
+from lambdanet_tf.analysis.parts import lambda_calls
+from lambdanet_tf.analysis.parts import place_on
 from lambdanet_tf.arguments import did_you_mean
-from lambdanet_tf.models.graph import arguments_of
-from lambdanet_tf.models.graph import output_of
-from lambdanet_tf.models.graph import symbolic
+from lambdanet_tf.models.graph import named_arguments
 
 
 def read(
@@ -36,81 +32,40 @@ def read(
 
     Returns:
         A `lambdanet_tf.ops.Reading` of one query by the name of each layer, in
-        the order of the model.
+        the order of the model. A layer of a nested model is `model/layer`, a
+        second call of a layer `layer_call2`.
 
     Raises:
-        ValueError: if there is no such layer or position, or a layer is called
-            with more than its inputs (a context, masks, embeddings), or called
-            several times.
-
-    Examples:
-        >>> model = models.LambdaResNetSmall()
-        >>> images = tf.random.uniform([1, 8, 8, 1], maxval=255.0)
-        >>> len(read(model, images, layers="stage4"))
-        2
+        ValueError: if there is no such layer or position.
     """
-    check_one_input(model)
-    chosen = _chosen(lambda_layers(model), layers)
-    calls = [single_call(model, layer) for layer in chosen]
-    ends = [(*_with_mask(call), output_of(call)) for call in calls]
-    inputs = tf.convert_to_tensor(inputs)  # Keras takes a list as several
-    flat = [x for x in tf.nest.flatten(ends) if x is not None]
-    tensors = iter(
-        tf.keras.Model(model.inputs[0], flat)(inputs, training=False)
-    )
+    names = _chosen([name for name, _ in lambda_calls(model)], layers)
+    inputs = tf.convert_to_tensor(inputs)
     readings = {}
-    for layer, (_, mask, _) in zip(chosen, ends, strict=True):
-        x = next(tensors)
-        masks = {} if mask is None else {"mask": next(tensors)}
-        output = next(tensors)
-        grid = tuple(output.shape[1:-1])
-        sizes = tuple(inputs.shape[1 : 1 + len(grid)])
-        place = _covering(position, sizes, grid)
-        reading = layer.read(x, [place], **masks)
-        at_place = output[(slice(None), *place)]
-        check_sum(layer, [reading.outputs()[:, 0]], at_place)
-        readings[layer.name] = reading
+    calls = observed(model, inputs, lambda name, _: name in names)
+    for name, (layer, args, kwargs, outputs) in calls.items():
+        grid = tuple(outputs.shape[1:-1])
+        sizes = inputs.shape[1 : 1 + len(grid)]
+        place = tuple(
+            index * count // size
+            for index, size, count in zip(
+                place_on(sizes, position, "inputs"), sizes, grid, strict=True
+            )
+        )
+        given = named_arguments(layer, args, kwargs)
+        readings[name] = layer.read(given.pop("inputs"), [place], **given)
     return readings
 
 
-def _with_mask(call):
-    """The symbolic input of a call, and the mask that came with it."""
-    first, *others = symbolic(arguments_of(call))
-    mask = getattr(first, "_keras_mask", None)
-    if len(others) == 1 and others[0] is mask:  # as Keras 3 passes it on
-        return first, mask
-    return single_input(call), None
-
-
-def _chosen(layers, names):
-    """The layers whose names are given, or begin so."""
-    if names is None:
-        return layers
-    names = (names,) if isinstance(names, str) else tuple(names)
-    for name in names:
-        if not any(layer.name.startswith(name) for layer in layers):
-            known = [layer.name for layer in layers]
+def _chosen(names, wanted):
+    """Returns the names that are wanted, or begin so."""
+    if wanted is None:
+        return names
+    wanted = (wanted,) if isinstance(wanted, str) else tuple(wanted)
+    for start in wanted:
+        if not any(name.startswith(start) for name in names):
             raise ValueError(
                 "`layers` must be names of lambda layers, or what they begin "
-                f"with. Received: {name!r}.{did_you_mean(name, known)} There "
-                f"are: {', '.join(known)}."
+                f"with. Received: {start!r}.{did_you_mean(start, names)} There "
+                f"are: {', '.join(names)}."
             )
-    return [layer for layer in layers if layer.name.startswith(names)]
-
-
-def _covering(position, sizes, grid):
-    """The place on a layer's grid that covers a position of the inputs."""
-    if position is None:
-        position = tuple(size // 2 for size in sizes)
-    position = (position,) if isinstance(position, int) else tuple(position)
-    if len(position) != len(sizes) or not all(
-        0 <= index < size for index, size in zip(position, sizes, strict=True)
-    ):
-        raise ValueError(
-            "`position` must be one index per spatial axis of the inputs, "
-            f"{tuple(map(int, sizes))}. Received: {position}."
-        )
-    return tuple(
-        int(index * count // size)
-        for index, size, count in zip(position, sizes, grid, strict=True)
-    )
+    return [name for name in names if name.startswith(wanted)]

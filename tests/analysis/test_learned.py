@@ -83,17 +83,43 @@ def test_layers_that_models_of_several_sizes_share():
     (row,) = analysis.part_norms(model, x)
     np.testing.assert_allclose(row.both**2, np.mean(layer(x) ** 2), rtol=1e-5)
     counted = analysis.analyze(model, executed=False)
-    (own,) = analysis.analyze(network(lone), executed=False).layers[1:]
-    assert counted.layers[1].flops == own.flops
-    assert counted.layers[1].output_shape == (7, 9, 8)
-    assert counted.counted_once == ()
+    (own,) = analysis.analyze(network(lone), executed=False).layers
+    assert counted.layers[0].flops == own.flops
+    assert counted.layers[0].output_shape == (7, 9, 8)
     twice = network(layer, tf.keras.layers.Dense(4), layer)
-    norms = [row.both**2 for row in analysis.part_norms(twice, x)]
+    rows = analysis.part_norms(twice, x)
+    assert [row.name for row in rows] == ["lambda", "lambda_call2"]
     squares = [np.mean(y**2) for y in (layer(x), twice(x))]
+    norms = [row.both**2 for row in rows]
     np.testing.assert_allclose(norms, squares, rtol=1e-5)
-    for find, *chosen in ([analysis.read], [analysis.receptive_field, layer]):
-        with pytest.raises(ValueError, match="layer 'lambda' once.* 2 calls"):
-            find(twice, *chosen, x)
+    assert [*analysis.read(twice, x)] == ["lambda", "lambda_call2"]
+    fields = [
+        analysis.receptive_field(twice, chosen, x)
+        for chosen in (layer, "lambda", "lambda_call2")
+    ]
+    np.testing.assert_array_equal(*fields[:2])
+    assert np.max(np.abs(fields[2] - fields[0])) > 0.1 * np.max(fields[0])
+
+
+def test_layers_of_nested_models_are_found():
+    inner = network(LambdaLayer(4, scope=3, name="mix", **_SMALL))
+    x = tf.keras.Input((7, 9, 4))
+    head = LambdaLayer(8, name="head", **_SMALL)
+    model = tf.keras.Model(x, head(inner(x)))
+    given, name = images(model), f"{inner.name}/mix"
+    readings = analysis.read(model, given)
+    assert [*readings] == [name, "head"]
+    outputs = inner(given)[:, 3, 4]
+    checks.assert_close(readings[name].outputs()[:, 0], outputs, 1e-5)
+    assert [row.name for row in analysis.part_norms(model, given)] == [
+        *readings
+    ]
+    assert analysis.lambda_layers(model) == [inner.get_layer("mix"), head]
+    found, alone = (
+        analysis.receptive_field(kind, layer, given)
+        for kind, layer in ((model, name), (inner, "mix"))
+    )
+    checks.assert_close(found, alone, 1e-6)
 
 
 def test_masks_of_embeddings_come_along():
@@ -125,18 +151,31 @@ def test_a_part_that_is_off_is_zero():
         analysis.receptive_field(model, first, x, part="content")
 
 
-def test_what_cannot_be_told_apart_is_an_error():
+def test_other_arguments_of_a_call_come_along():
+    """Masks, and a context."""
     inputs = tf.keras.Input((7, 4))
-    masked = LambdaLayer(8, **_SMALL)
-    dense = tf.keras.layers.Dense(2)
+    masked = LambdaLayer(8, name="masked", **_SMALL)
+    other = LambdaLayer(8, use_position=False, name="other", **_SMALL)
     x = masked(inputs, attention_mask=np.tri(7))
-    model = tf.keras.Model(inputs, dense(x), name="own")
-    outer = tf.keras.Model(inputs, tf.keras.layers.ReLU()(model(inputs)))
+    model = tf.keras.Model(inputs, other(x, context=inputs))
     x = images(model)
-    with pytest.raises(ValueError, match="in the model 'own': give that"):
-        analysis.part_norms(outer, x)
-    with pytest.raises(ValueError, match="mask"):
-        analysis.part_norms(model, x)
+    inner = masked(x, attention_mask=np.tri(7))
+    for row, outputs in zip(
+        analysis.part_norms(model, x), (inner, model(x)), strict=True
+    ):
+        np.testing.assert_allclose(row.both**2, np.mean(outputs**2), rtol=1e-5)
+    reading = analysis.read(model, x, 2)
+    checks.assert_close(reading["masked"].outputs()[:, 0], inner[:, 2], 1e-5)
+    checks.assert_close(reading["other"].outputs()[:, 0], model(x)[:, 2], 1e-5)
+    field = analysis.receptive_field(model, "masked", x, [2])
+    assert np.all(field[3:] == 0)
+    assert np.all(field[:3] > 0)
+
+
+def test_what_is_no_layer_or_position_is_an_error():
+    dense, masked = tf.keras.layers.Dense(2), LambdaLayer(8, **_SMALL)
+    model = network(masked, dense, shape=(7, 4))
+    x = images(model)
     for layer, arguments, message in (
         (dense, {"part": "content"}, "Only lambda layers"),
         (f"{dense.name}s", {}, "Did you mean"),
@@ -160,13 +199,10 @@ def test_pictures_of_tables():
     sequence.build((None, None, 4))
     axes = analysis.position_table_figure(sequence, title="mine").axes[0]
     assert axes.images[0].get_extent()[:2] == [-4.5, 0.5]  # -4 to 0.
-    volume = LambdaLayer(8, scope=3, **_SMALL)
-    volume.build((None, 3, 3, 3, 4))
     without = LambdaLayer(8, use_position=False, **_SMALL)
     without.build((None, 3, 3, 4))
-    for layer, reason in ((volume, "one or two axes"), (without, "no table")):
-        with pytest.raises(ValueError, match=reason):
-            analysis.position_table_figure(layer)
+    with pytest.raises(ValueError, match="no table"):
+        analysis.position_table_figure(without)
 
 
 def test_pictures_of_fields_and_norms(rng):

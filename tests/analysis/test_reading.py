@@ -68,8 +68,3 @@ def test_what_cannot_be_read(rng):
         analysis.read(model, words, layers="readers")
     with pytest.raises(ValueError, match="`position` must be one index"):
         analysis.read(model, words, 8)
-    x = tf.keras.Input((5, 4))
-    layer = LambdaLayer(4, num_heads=2, use_position=False)
-    model = tf.keras.Model(x, layer(x, context=x[:, 1:]))
-    with pytest.raises(ValueError, match="more than"):
-        analysis.read(model, rng.random((1, 5, 4), "float32"))

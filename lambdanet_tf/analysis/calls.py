@@ -1,0 +1,66 @@
+"""The calls of a model and of the models in it, by name."""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from lambdanet_tf.models.graph import calls
+from lambdanet_tf.models.graph import is_graph
+from lambdanet_tf.models.graph import walk
+
+
+def all_calls(
+    model: tf.keras.Model, prefix: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yields name, layer and node of every call, those of nested models too.
+
+    Args:
+        model: functional.
+        prefix: what names begin with.
+    """
+    for name, layer, node in calls(model):
+        if is_graph(layer):
+            yield from all_calls(layer, f"{prefix}{name}/")
+        elif isinstance(layer, tf.keras.layers.Layer):
+            yield prefix + name, layer, node
+
+
+class Observed(NamedTuple):
+    """A call, with what it was computed of and its outputs."""
+
+    layer: Any
+    args: tuple
+    kwargs: dict[str, Any]
+    outputs: Any
+
+
+def observed(
+    model: tf.keras.Model, inputs: Any, is_wanted: Callable[[str, Any], bool]
+) -> dict[str, Observed]:
+    """Computes a model in inference, and returns calls of it by name.
+
+    Args:
+        model: functional.
+        inputs: of the model.
+        is_wanted: function of the name of a call and its layer.
+    """
+    found = {}
+
+    def observe(prefix, name, layer, arguments):
+        args, kwargs = arguments()
+        name = prefix + name
+        if is_graph(layer):
+            return compute(layer, args, f"{name}/")
+        outputs = layer(*args, **kwargs)
+        if is_wanted(name, layer):
+            found[name] = Observed(layer, args, kwargs, outputs)
+        return outputs
+
+    def compute(part, tensors, prefix):
+        return walk(part, tensors, lambda *call: observe(prefix, *call))
+
+    compute(model, inputs, "")
+    return found
