@@ -34,7 +34,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-thorough test-newest test-legacy test-tpu \
-	lint format bench tables tpu-compile comparison-tpu docs \
+	lint format bench tables tpu-compile docs \
 	notebooks constraints environments clean
 
 help:  ## List the targets.
@@ -104,9 +104,6 @@ tables: $(VENV)/.dev  ## Recompute the paper's tables.
 
 tpu-compile: $(TPU_VENV)/.tpu  ## Compile all for TPUs, go on if stopped (hours).
 	$(TPU_VENV)/bin/python -m benchmarks.tpu.compile $(TPU_ARGS)
-
-comparison-tpu: $(TPU_VENV)/.tpu  ## Compile steps of other networks for a TPU (hours).
-	$(TPU_VENV)/bin/python -m benchmarks.tpu.comparison $(TPU_ARGS)
 
 docs: $(DOCS_VENV)/.docs  ## Build the site of the pages and docstrings, strictly.
 	$(DOCS_VENV)/bin/python -m website.stage build/pages

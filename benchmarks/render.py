@@ -96,10 +96,7 @@ def stamp_of(path):
 
 
 def render(results=records.RESULTS, docs=DOCS, write=True):
-    """Brings blocks and pictures up to date; returns the targets that differ.
-
-    A target without records stays as it is.
-    """
+    """Brings pages up to date; returns the targets that differ."""
     known = {name: records.latest(name, results) for name in records.topics()}
     differing = []
     for target, topics in sources().items():

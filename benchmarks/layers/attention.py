@@ -147,10 +147,7 @@ class Compiler:
 
 
 def largest_batch(bytes_of, limit):
-    """The largest batch whose step fits.
-
-    Bytes grow with the batch by nearly the same number for each example.
-    """
+    """The largest batch whose step fits."""
     low, high, guess = 0, None, 1
     while high is None or high - low > 1:
         used = bytes_of(guess)

@@ -153,10 +153,7 @@ def is_hopeless(function, chosen):
 
 
 def time_line(line, options):
-    """Returns what is recorded of a line, by phase.
-
-    All its algorithms take turns.
-    """
+    """Returns what is recorded of a line, by phase."""
     is_gpu = "GPU" in options.device
     layer, *both = steps(line, "auto")
     functions = {"auto": both}

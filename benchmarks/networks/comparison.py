@@ -1,7 +1,7 @@
 """Times networks that people would choose between, for their accuracy.
 
     python -m benchmarks.networks.comparison             20 minutes
-    python -m benchmarks.networks.comparison --only DeiTSmall --seconds 1
+    python -m benchmarks.networks.comparison --only B0 --seconds 1
 
 Figure 4 and Table 5 of the paper on this machine: inference and training,
 float32, each network at its published size, in a process of its own, with its
@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from benchmarks import records
 from benchmarks import timing
-from benchmarks.networks import vision_transformer
 from benchmarks.networks.speed import PHASES
 from benchmarks.networks.speed import compiled_steps
 from lambdanet_tf import models
@@ -53,12 +52,10 @@ TABLES = {
     "EfficientNetV2": [
         ("EfficientNetV2S", 384, 83.9),
     ],
-    "ViT": [("DeiTSmall", 224, 79.8), ("DeiTBase", 224, 81.8)],
 }
 MODULES = {
     "LambdaResNet": models,
     "ResNet-RS": models,
-    "ViT": vision_transformer,
 }
 
 
@@ -84,10 +81,7 @@ class Network:
         return {**facts, "published": published}
 
     def model(self):
-        """The network with random weights, up to its logits.
-
-        All have the same batch normalization: what is compared are networks.
-        """
+        """The network with random weights, up to its logits."""
         model = self.build(
             weights=None,
             input_shape=(self.image_size, self.image_size, 3),

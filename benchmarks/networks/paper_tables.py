@@ -70,12 +70,7 @@ def read_figures(path):
 
 
 def compare(figures, tables=None):
-    """A list of a `Comparison` for every figure that a count can check.
-
-    Args:
-        figures: what `read_figures` returned.
-        tables: numbers of tables, as strings; None for all.
-    """
+    """A list of a `Comparison` for every figure that a count can check."""
     comparisons = []
     for number in (*_RESNETS, "13", "15", "16", "17", "4"):
         if tables is not None and number not in tables:

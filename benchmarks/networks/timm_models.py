@@ -19,11 +19,7 @@ def torch_beside_tensorflow():
 
 
 def build(spec, classes=1000, image_size=256):
-    """timm's network of a `ResNetSpec` that it can express.
-
-    Images are `(batch, 3, height, width)`. On `image_size`, one number or two,
-    depends a global scope.
-    """
+    """timm's network of a `ResNetSpec` that it can express."""
     byobnet = importlib.import_module("timm.models.byobnet")
     kinds = {"C": "bottle", "L": "self_attn"}
 

@@ -49,11 +49,7 @@ def make_scenes(part, images="digits"):
 
 
 def make_scene(rng, pictures, labels, threshold):
-    """Draws a scene; a generator decides everything.
-
-    Pictures `(number, height, width, 1)` are in [0, 1], labels from 0. Above
-    the threshold a picture covers the canvas.
-    """
+    """Draws a scene; a generator decides everything."""
     image = _canvas(rng)
     masks, areas, found = [], [], []
     for _ in range(rng.integers(*_OBJECTS)):
@@ -89,11 +85,7 @@ def _canvas(rng):
 
 
 def _place(rng, picture, threshold, masks, areas):
-    """A picture somewhere on an empty canvas, `(SIZE, SIZE, 1)`.
-
-    Every object below keeps enough of its area in sight; None if no place was
-    found where that is so.
-    """
+    """A picture somewhere on an empty canvas, `(SIZE, SIZE, 1)`."""
     for _ in range(_ATTEMPTS):
         side = rng.integers(*_SIDES)
         top, left = rng.integers(0, SIZE - side + 1, 2)

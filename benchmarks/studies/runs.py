@@ -42,18 +42,7 @@ def untried(grid, rate, tried):
 
 
 def search(grid, rates, starts, score, best):
-    """The best rate and initial weights.
-
-    While the best rate is the last one tried at either end, the next one of
-    the grid is tried with the same start.
-
-    Args:
-        grid: all rates that may be tried, in order.
-        rates: those of every start.
-        starts: initial weights.
-        score: function of a rate and a start; None if there is no score.
-        best: max or min, of scores.
-    """
+    """The best rate and initial weights."""
     tried = {
         (rate, start): score(rate, start) for start in starts for rate in rates
     }

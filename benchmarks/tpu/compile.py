@@ -62,11 +62,7 @@ def check(chips, timeout):
 
 
 def compile_all(recorder, options, module, programs):
-    """Compiles what has no record of the present code; returns the exit code.
-
-    `lower` of the module makes StableHLO of a key. Programs are a dict from key
-    to the case and further facts of a record.
-    """
+    """Compiles what has no record; returns the exit code."""
     failed, limit = 0, options.timeout
     jobs = itertools.product(options.chips, programs.items())
     for chip, (key, (case, facts)) in jobs:

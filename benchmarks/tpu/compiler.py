@@ -66,11 +66,7 @@ def compile_for(text, topology):
 
 
 def exported(module, inputs, outputs):
-    """Returns a program that TensorFlow wrote, as `jax.export` has it.
-
-    It knows how to call a module, not how to read one: the artifact takes the
-    place of that of a stub with the same arguments.
-    """
+    """Returns a program that TensorFlow wrote, as `jax.export` has it."""
     stub = jax.export.export(
         jax.jit(lambda *_: tuple(jnp.zeros(x.shape, x.dtype) for x in outputs)),
         platforms=["tpu"],

@@ -32,12 +32,7 @@ PASSES = 3
 
 
 def lower(key):
-    """Returns the StableHLO of one of `PROGRAMS`, and what is expected of it.
-
-    `counted_flops` are the products that `lambdanet_tf.analysis` counts, for
-    the batch, three times for training; `algorithms`, how often each is used;
-    `without_kernel` and `double`, see `benchmarks.tpu.operations`.
-    """
+    """Returns the StableHLO of a program, and what is expected of it."""
     program = PROGRAMS[key]
     tf.keras.mixed_precision.set_global_policy(POLICY)
     with planning_for("tpu"):

@@ -37,10 +37,7 @@ def audit(function):
 
 
 def _reached_nodes(graph_def):
-    """The nodes of a graph and of every function that it calls, once each.
-
-    A call of a function by its name is no operation and is left out.
-    """
+    """The nodes of a graph and of every function that it calls, once each."""
     library = {f.signature.name: f.node_def for f in graph_def.library.function}
     waiting, seen = [graph_def.node], set()
     while waiting:

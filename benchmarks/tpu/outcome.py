@@ -13,21 +13,12 @@ def memory(result):
 
 
 def estimate(result):
-    """The compiler's estimate of a program, in seconds.
-
-    It counts -1 for each operation that it cannot cost; what is over a whole
-    number is the time of the others. A program of more than a second would be
-    taken for a shorter one.
-    """
+    """The compiler's estimate of a program, in seconds."""
     return result["optimal_seconds"] - math.floor(result["optimal_seconds"])
 
 
 def refusal(message):
-    """The result of a program that the compiler did not accept.
-
-    `used` is the memory that a program needs which does not fit, such as
-    "17.2G of 15.5G".
-    """
+    """The result of a program that the compiler did not accept."""
     if "CompileTimeHbmOom" not in message:
         return {"status": "failed", "message": message[:600]}
     pattern = r"\(([\d.]+\w)\) exceeds available HBM \(([\d.]+\w)\)"

@@ -122,12 +122,7 @@ LAYERS = (_layer(56, 64, BATCH),)
 
 
 def steps_timed():
-    """Yields steps that the paper timed: table, program, seconds.
-
-    The seconds are of 1024 images on 8 cores. Table 12 is compiled in the
-    paper's order of summation; the others as `auto` computes them, which has
-    few lambda layers to choose for there.
-    """
+    """Yields steps that the paper timed: table, program, seconds."""
     for pattern, throughput in PATTERNS.items():
         program = PAPERS_ORDER.get(pattern, vanilla(pattern))
         yield "12", program, 1024 / throughput

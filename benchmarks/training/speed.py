@@ -49,12 +49,7 @@ def write_images(path):
 
 
 def overhead(name):
-    """Returns seconds of a step, of the loop and of bare steps, each epoch.
-
-    An epoch of the loop of `train`, an epoch of the bare compiled step on
-    batches of the same pipeline, and one on a batch that is held in memory
-    take turns.
-    """
+    """Returns seconds of a step, of the loop and of bare steps, each epoch."""
     times = {"loop": [], "fed": [], "held": []}
 
     def seconds_of(next_batch):

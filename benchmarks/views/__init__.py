@@ -32,10 +32,7 @@ UNITS = {
 
 
 class Row(dict):
-    """A record; its fields and those of its case are attributes, too.
-
-    None where there is none of a name.
-    """
+    """A record; its fields and those of its case are attributes, too."""
 
     def __getattr__(self, name):
         return self.get(name, self.get("case", {}).get(name))
@@ -56,10 +53,7 @@ def view(target):
 
 
 def text(value, spec=""):
-    """A value as text: None as nothing, of repeats their median.
-
-    The spec is that of `format`; "/" and one of `UNITS` may follow.
-    """
+    """A value as text: None as nothing, of repeats their median."""
     spec, _, unit = spec.partition("/")
     if value is None:
         return ""
@@ -109,11 +103,7 @@ def fields(*names):
 
 
 def crossed(cells, corner):
-    """A table of cells, a dict from (line, column) to text.
-
-    Lines and columns are in the order of their first cells; the corner is the
-    head of the first column.
-    """
+    """A table of cells, a dict from (line, column) to text."""
     lines = dict.fromkeys(line for line, _ in cells)
     columns = dict.fromkeys(column for _, column in cells)
     rows = [
@@ -158,10 +148,7 @@ def figure(width, height, rows=1, columns=1, **options):
 
 
 def bars(axis, labels, groups):
-    """Horizontal bars side by side, the first label on top, and a line at 1.
-
-    Groups are a dict from name to numbers, one a label; None is no bar.
-    """
+    """Horizontal bars side by side, the first label on top, and a line at 1."""
     thick = 0.8 / len(groups)
     for index, (name, numbers) in enumerate(groups.items()):
         shift = (index - (len(groups) - 1) / 2) * thick

@@ -15,11 +15,7 @@ _PAIR = "{network} against {against}"
 
 
 def _said(rows, group, name, note=""):
-    """The `ratio` of rows in words by group, what loses, then a note.
-
-    The group and the name of a row are templates; rows without a ratio are
-    left out.
-    """
+    """The `ratio` of rows in words by group, what loses, then a note."""
     groups, figures, losing = {}, [], []
     for row in rows:
         if row.ratio is not None:

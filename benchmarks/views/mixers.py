@@ -16,10 +16,7 @@ _FIRST_STEPS = 300  # updates, in records that do not name them
 
 
 def _parts(found, task):
-    """A task's records by their number of updates, the most first.
-
-    Those of the search, and those of the final runs by variant and seed.
-    """
+    """A task's records by their number of updates, the most first."""
     parts = {}
     for row in (x for x in found["mixers"] if x.task == task):
         row["first"] = "default" if row.start is None else str(row.start)

@@ -88,11 +88,7 @@ FAMILY_PHASES = ("training", "inference")
 
 
 def seconds_at(points, top1):
-    """Seconds an image of a family of (top1, seconds) at an accuracy.
-
-    Between the fastest networks that are at least as good as each accuracy, on
-    a line in the logarithm; None outside of them.
-    """
+    """Seconds an image of a family of (top1, seconds) at an accuracy."""
     best = []
     for accuracy, seconds in sorted(points, reverse=True):
         if not best or seconds < best[-1][1]:
@@ -133,10 +129,7 @@ def at_equal_accuracy(rows, timed):
 
 
 def faster(rows, timed):
-    """Rows of the other families with ratios, for each that was timed.
-
-    That is a dict from what was timed to seconds an image, by network.
-    """
+    """Rows of the other families with ratios, for each that was timed."""
     for name, seconds in timed.items():
         ours = family_points(rows, seconds, "LambdaResNet")
         for row in (row for row in rows if row.family != "LambdaResNet"):
@@ -161,11 +154,15 @@ def comparison(found):
     return views.page(table, at_equal_accuracy(rows, phases_seconds(rows)))
 
 
-def families_picture(rows, panels):
-    """Accuracy over time for an image, in panels of seconds by network."""
-    made, (axes,) = views.figure(
-        4.6 * len(panels) + 0.6, 4.8, columns=len(panels), sharey=True
-    )
+@views.view("comparison.png")
+def comparison_picture(found):
+    """Accuracy over time for an image: published, and on a CPU."""
+    rows = found["comparison"]
+    published = {row.network: row.published for row in rows if row.published}
+    panels = {"training, 8 TPUv3 cores, published": published}
+    for phase, seconds in phases_seconds(rows).items():
+        panels[f"{phase}, this CPU"] = seconds
+    made, (axes,) = views.figure(14, 4.8, columns=len(panels), sharey=True)
     for axis, (title, seconds) in zip(axes, panels.items(), strict=True):
         curves = {
             family: [(1e3 * time, top1) for top1, time in sorted(points)]
@@ -176,8 +173,6 @@ def families_picture(rows, panels):
         views.lines(
             axis, curves, FAMILIES, xlabel="milliseconds an image", title=title
         )
-        axis.grid(alpha=0.3, which="both")
-        axis.legend(loc="lower right", frameon=False)
     axes[0].set_ylabel("published top-1 accuracy on ImageNet, %")
     return made
 

@@ -12,7 +12,6 @@ from benchmarks.tpu.programs import CHIPS
 from benchmarks.tpu.programs import GIB
 from benchmarks.tpu.programs import NETWORKS
 from benchmarks.tpu.programs import steps_timed
-from benchmarks.views import networks
 from lambdanet_tf.environment import require
 
 IMAGES = 1024  # of a step that the paper timed, on 8 cores
@@ -40,11 +39,7 @@ def measured(found):
 
 
 def fits(rows):
-    """Yields how each figure of the compiler fits the times of each table.
-
-    `factor` is the geometric mean of measured to estimate; `scatter`, the
-    standard deviation of the ratio as a factor; `ranks`, the rank correlation.
-    """
+    """Yields how each figure of the compiler fits the times of each table."""
     stats = require("scipy.stats", extra="data")
     tables = (("12",), ("20",), ("13",), tuple(MARKERS))
     for name, table in itertools.product(FIGURES, tables):
@@ -129,45 +124,3 @@ def calibration_picture(found):
         axis.grid(alpha=0.3, which="both")
         axis.legend(loc="upper left")
     return made
-
-
-def _image_seconds(rows, figure):
-    """Returns seconds an image of training on 8 cores of v3, by network."""
-    return {
-        row.network: figure(row) / (row.images * CORES)
-        for row in rows
-        if row.status == "ok"
-    }
-
-
-@views.view("comparison.md#estimated")
-def comparison(found):
-    rows = [row for row in found["comparison_tpu"] if row.status == "ok"]
-    timed = {x: _image_seconds(rows, y) for x, y in FIGURES.items()}
-    for row in rows:
-        row["known"] = 1 / row.published if row.published else None
-        for name, seconds in timed.items():
-            row[name] = 1 / seconds[row.network]
-    columns = {
-        "network": "{network}",
-        "top-1": "{top1:.1f}",
-        "published, images/s": "{known:,.0f}",
-        **{f"{x}, images/s": f"{{{x}:,.0f}}" for x in FIGURES},
-    }
-    table = networks.at_equal_accuracy(rows, timed)
-    return views.page(views.listing(rows, columns), table)
-
-
-@views.view("comparison.png")
-def comparison_picture(found):
-    """Accuracy over time: published, by the compiler, on a CPU."""
-    rows = found["comparison"]
-    published = {row.network: row.published for row in rows if row.published}
-    cycles = _image_seconds(found["comparison_tpu"], listed)
-    cpu = networks.phases_seconds(rows)
-    panels = {
-        "training, 8 TPUv3 cores, published": published,
-        "training, TPUv3, the compiler's cycles": cycles,
-        **{f"{phase}, this CPU": seconds for phase, seconds in cpu.items()},
-    }
-    return networks.families_picture(rows, panels)
