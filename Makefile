@@ -44,7 +44,7 @@ help:  ## List the targets.
 demo: $(VENV)/.demo  ## Train on handwritten digits, export, predict.
 	$(BIN)/python train.py
 	$(BIN)/python export.py
-	$(BIN)/python export.py --predict
+	$(BIN)/lambdanet predict
 
 test: lint  ## Lint, check types, test under both Kerases (5 min).
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -29,10 +29,12 @@ from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import users_input
 
+EXIT_BAD = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
 
+IMAGES = "a folder of image files, or an image set as for --data of train.py"
 MODEL_ARGUMENTS = 'keyword arguments of the network, as {"classes": 10}'
 
 

@@ -5,10 +5,12 @@ from lambdanet_tf.data.arrays import ArraySource
 from lambdanet_tf.data.arrays import array_set
 from lambdanet_tf.data.arrays import check_pixels
 from lambdanet_tf.data.arrays import load_digits
+from lambdanet_tf.data.folders import find_images
 from lambdanet_tf.data.folders import read_folder
 from lambdanet_tf.data.images import ArrayImage
 from lambdanet_tf.data.images import EncodedImage
 from lambdanet_tf.data.images import EvaluationCrop
+from lambdanet_tf.data.images import as_png
 from lambdanet_tf.data.images import image_dtype
 from lambdanet_tf.data.names import is_image_set
 from lambdanet_tf.data.names import load_images
@@ -34,10 +36,12 @@ __all__ = [
     "Source",
     "StreamedSource",
     "array_set",
+    "as_png",
     "augment",
     "check_images",
     "check_pixels",
     "element_seed",
+    "find_images",
     "image_dtype",
     "is_image_set",
     "load_digits",

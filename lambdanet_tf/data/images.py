@@ -139,7 +139,7 @@ def open_image(encoded: tf.Tensor, channels: int) -> EncodedImage:
     """
 
     def by_pillow():
-        png = tf.numpy_function(_to_png, [encoded], tf.string, stateful=False)
+        png = tf.numpy_function(as_png, [encoded], tf.string, stateful=False)
         return tf.ensure_shape(png, [])
 
     is_native = tf.io.is_jpeg(encoded) | _is_png(encoded)
@@ -147,8 +147,15 @@ def open_image(encoded: tf.Tensor, channels: int) -> EncodedImage:
     return EncodedImage(encoded, channels)
 
 
-def _to_png(encoded: Any) -> bytes:
-    """Converts what TensorFlow cannot decode to an uncompressed PNG."""
+def as_png(encoded: Any) -> bytes:
+    """Converts a BMP, GIF, TIFF or WebP file to an uncompressed PNG file.
+
+    Args:
+        encoded: bytes of the file.
+
+    Raises:
+        ValueError: if it is none of these, or cannot be read faithfully.
+    """
     if isinstance(encoded, np.ndarray):  # Called without a graph.
         encoded = encoded.item()
     pillow = require("PIL.Image", extra="data")

@@ -4,6 +4,9 @@ from lambdanet_tf.serving.export import options_for as options_for
 from lambdanet_tf.serving.folding import fold_batch_norm as fold_batch_norm
 from lambdanet_tf.serving.inference import Inference as Inference
 from lambdanet_tf.serving.options import ExportOptions as ExportOptions
+from lambdanet_tf.serving.prediction import Prediction as Prediction
+from lambdanet_tf.serving.prediction import image_files as image_files
+from lambdanet_tf.serving.prediction import predict_files as predict_files
 from lambdanet_tf.serving.verify import Verification as Verification
 from lambdanet_tf.serving.verify import prediction_table as prediction_table
 from lambdanet_tf.serving.verify import verify_export as verify_export

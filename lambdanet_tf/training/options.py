@@ -16,9 +16,13 @@ from lambdanet_tf.config import field
 class Stopped(Exception):
     """The run was asked to stop; it can be resumed."""
 
+    exit_code = 75  # "Temporary failure, try again" in sysexits.h.
+
 
 class NotFinite(Exception):
     """The loss or a weight is NaN or infinite."""
+
+    exit_code = 3
 
 
 STRATEGIES = ("auto", "default", "mirrored", "multiworker", "tpu")

@@ -49,11 +49,11 @@ def write_pictures(folder, classes):
 
 def command(home, name, *arguments, **changes):
     """Starts a console command as a user does, in a folder of their own."""
-    program = pathlib.Path(sys.executable).with_name(f"lambdanet-{name}")
+    program = pathlib.Path(sys.executable).with_name("lambdanet")
     tests_own = ("PYTHONPATH", "TF_CPP_MIN_LOG_LEVEL")
     environment = {k: v for k, v in os.environ.items() if k not in tests_own}
     return subprocess.Popen(
-        [program, *arguments],
+        [program, name, *arguments],
         cwd=home,
         env={**environment, "COLUMNS": "40", **changes},
         stdout=subprocess.PIPE,
@@ -81,8 +81,8 @@ def test_own_pictures_from_a_dry_run_to_predictions(tmp_path):
     assert "same" in output_of(tmp_path, "export", "--run-dir=runs/two")
     (version,) = (tmp_path / "exported").glob("*/1")
     assert (version / "saved_model.pb").is_file()
-    assert "same" in output_of(tmp_path, "export", "--verify")
-    output = output_of(tmp_path, "export", "--predict")
+    assert "same" in output_of(tmp_path, "verify")
+    output = output_of(tmp_path, "predict")
     assert "matt" in output
     assert "gloss" in output
 

@@ -70,7 +70,6 @@ def test_a_weights_file_is_exported(folder, tmp_path, monkeypatch, capsys):
         (["--weights=a", "--model=b", "--run-dir=c"], "either --run-dir or"),
         (["--labels=labels.txt"], "--labels belongs to --weights"),
         (["--formats=tflit"], "invalid choice: 'tflit'"),
-        (["--verify", "--top=3", "--formats=onnx"], ": --formats, --top."),
     ],
 )
 def test_what_does_not_fit_leaves_nothing(

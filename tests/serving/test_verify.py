@@ -44,7 +44,7 @@ def test_damaged_weights_do_not_load(copy, capsys):
     content = bytearray((copy / WEIGHTS).read_bytes())
     content[len(content) // 2] ^= 1
     (copy / WEIGHTS).write_bytes(content)
-    assert cli.export(["--verify", str(copy)]) == 2
+    assert cli.main(["verify", str(copy)]) == 2
     assert "does not run" in capsys.readouterr().err
 
 
@@ -57,8 +57,8 @@ def test_damaged_weights_do_not_load(copy, capsys):
 )
 def test_a_missing_file_is_named(copy, name, message, capsys):
     (copy / name).unlink()
-    for action in ("--verify", "--predict"):
-        assert cli.export([action, str(copy)]) == 2
+    for action in ("verify", "predict"):
+        assert cli.main([action, str(copy)]) == 2
         assert message in capsys.readouterr().err
 
 
@@ -71,7 +71,7 @@ def test_another_model_is_noticed(copy, small_run, rng, capsys):
     other = export(model, copy.parents[2], "other")
     file = examples.EXAMPLES_FILE
     shutil.copy(other / file, copy / file)
-    assert cli.export(["--verify", f"--destination={copy.parents[1]}"]) == 1
+    assert cli.main(["verify", str(copy)]) == 1
     assert capsys.readouterr().out.count("DIFFERENT") == len(SIGNATURES)
 
 

@@ -1,0 +1,93 @@
+"""Predictions of image files by an export, with TensorFlow and Pillow alone."""
+
+import csv
+import io
+import os
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from lambdanet_tf import data
+from lambdanet_tf.serving.inference import scores_of
+from lambdanet_tf.serving.versions import read_metadata
+
+_NATIVE = (b"\xff\xd8\xff", b"\x89PNG")  # what the export decodes itself
+
+
+class Prediction(NamedTuple):
+    """The most likely classes of an image file.
+
+    Attributes:
+        file: its path.
+        classes: names and probabilities, the most likely first.
+        error: why the file cannot be read, or "".
+    """
+
+    file: str
+    classes: Sequence[tuple[str, float]] = ()
+    error: str = ""
+
+    def __str__(self):
+        found = [f"{name} {score:.1%}" for name, score in self.classes]
+        return f"{self.file}: {', '.join(found)}"
+
+    def csv(self) -> str:
+        """Returns the file, each class and its probability as a line of CSV."""
+        stream = io.StringIO()
+        cells = [f"{cell}" for pair in self.classes for cell in pair]
+        csv.writer(stream, lineterminator="").writerow([self.file, *cells])
+        return stream.getvalue()
+
+
+def predict_files(
+    folder: str | os.PathLike,
+    files: Iterable[str | os.PathLike],
+    top: int = 5,
+) -> Iterator[Prediction]:
+    """Predicts image files by the signature `serving_bytes` of an export.
+
+    Args:
+        folder: the version folder.
+        files: paths of JPEG, PNG, BMP, GIF, TIFF or WebP files.
+        top: the number of classes to name.
+
+    Yields:
+        A `Prediction` of each file, in their order.
+
+    Raises:
+        ValueError: if the folder is not an export of this package.
+    """
+    labels = read_metadata(folder)["labels"]
+    loaded = tf.saved_model.load(os.fspath(folder))
+    serve = loaded.signatures["serving_bytes"]
+    for file in map(os.fspath, files):
+        try:
+            encoded = tf.io.read_file(file).numpy()
+            if not encoded.startswith(_NATIVE):
+                encoded = data.as_png(encoded)
+            outputs = serve(tf.constant([encoded]))
+        except tf.errors.InvalidArgumentError:
+            yield Prediction(file, error="no image that can be read")
+            continue
+        except (tf.errors.OpError, OSError, ValueError) as error:
+            yield Prediction(file, error=f"{getattr(error, 'message', error)}")
+            continue
+        [scores] = scores_of(outputs["probabilities"].numpy())
+        likely = np.argsort(-scores, kind="stable")[:top]
+        found = [(labels[index], float(scores[index])) for index in likely]
+        yield Prediction(file, found)
+
+
+def image_files(paths: Iterable[str]) -> list[str]:
+    """Returns paths of files, with folders replaced by the images below."""
+    return [
+        file
+        for path in paths
+        for file in (
+            data.find_images(path) if tf.io.gfile.isdir(path) else [path]
+        )
+    ]
