@@ -84,7 +84,7 @@ class LambdaBase(ProjectionLayer):
             return self._shared(argument)
         if argument == "explicit" or not self.use_position:
             return None
-        return self._new_table("position_embedding", **ours)
+        return self._new_table("position_embedding", None, **ours)
 
     @property
     def value_dim(self):

@@ -99,9 +99,10 @@ class ProjectionLayer(BaseLayer):
             **self._of_sublayer(name),
         )
 
-    def _new_table(self, name, initializer=None, **arguments):
+    def _new_table(self, name, initializer, key_dim, **arguments):
         """Returns a table of this layer's own."""
         return RelativePositionEmbedding(
+            key_dim,
             embeddings_initializer=self._initializers(
                 self.embeddings_initializer or initializer
             ),

@@ -171,36 +171,29 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
 
     def _build_tables(self, grid, depth):
         """Creates the tables of a grid, or checks the one that is shared."""
-        self._table_names = ()
         scopes = scope_per_axis("scope", self.scope, rank=len(grid))
-        shared = self.position_embedding
-        if shared is not None:
-            self._check_shared(
-                shared,
-                key_dim=depth,
-                intra_depth=1,
-                scope=self.scope,
-            )
-            if not shared.built:
-                self._build_sublayer(shared, (None, *grid, depth))
-        elif self._position_embedding_argument == "joint":
-            self.position_embedding = self._table(
-                "position_embedding", self.scope, grid, depth
-            )
-        elif self._position_embedding_argument == "per_axis":
-            first = self.axis or 1
+        normal = tf.keras.initializers.RandomNormal(stddev=depth**-0.5)
+        given, self._table_names = self._position_embedding_argument, ()
+        grids = [grid]
+        if given == "per_axis":
+            first, grids = self.axis or 1, [[size] for size in grid]
             numbers = range(first, first + len(grid))
             self._table_names = tuple(f"axis{i}_embedding" for i in numbers)
-            for index, name in enumerate(self._table_names):
-                scope = None if scopes is None else scopes[index]
-                size = grid[index : index + 1]
-                setattr(self, name, self._table(name, scope, size, depth))
-
-    def _table(self, name, scope, grid, depth):
-        normal = tf.keras.initializers.RandomNormal(stddev=depth**-0.5)
-        table = self._new_table(name, normal, key_dim=depth, scope=scope)
-        self._build_sublayer(table, (None, *grid, depth))
-        return table
+            scopes = scopes or [None for _ in grid]
+            for name, scope in zip(self._table_names, scopes, strict=True):
+                table = self._new_table(name, normal, depth, scope=scope)
+                setattr(self, name, table)
+        elif given == "joint":
+            self.position_embedding = self._new_table(
+                "position_embedding", normal, depth, scope=self.scope
+            )
+        elif given is not None:
+            self._check_shared(
+                given, key_dim=depth, intra_depth=1, scope=self.scope
+            )
+        for table, sizes in zip(self.tables(), grids, strict=False):
+            if not table.built:
+                self._build_sublayer(table, (None, *sizes, depth))
 
     @not_converted
     def call(
@@ -218,7 +211,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         )
         masks = self._masks_of_lines(masks, attention_mask, inputs, context)
         x = self._lines(inputs)  # [b, n, channels]
-        c = self._lines(tf.cast(context, self.compute_dtype))
+        c = self._lines(context)
         x, c = masks.filled(x, c)
         outputs = ops.relative_attention(
             self._heads(self.query, x) * self.key_depth**-0.5,  # [b, n, h, k]
@@ -232,10 +225,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         scores = None
         if return_attention_scores:
             outputs, scores = outputs  # [b, h, n, m]
-        outputs = self._grid_of_lines(outputs, inputs)  # [b, *grid, h * v]
-        outputs = tf.ensure_shape(
-            outputs, self.compute_output_shape(inputs.shape)
-        )
+        outputs = self._of_lines(outputs, inputs)  # [b, *grid, h * v]
         if scores is None:
             return outputs
         return outputs, self._scores_of_lines(scores, inputs)
@@ -255,43 +245,35 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             return tables[0]
         return tables or None
 
-    def _axes_of_lines(self, x):
-        """The axes of a tensor, those along which positions do not see first.
-
-        The batch, the other spatial axes, the attended one, channels.
-        """
+    def _order(self, x):
+        """Returns all axes, those that attention runs along and depths last."""
         rank = len(x.shape)
         others = [i for i in range(rank - 1) if i != self.axis]
         return [*others, self.axis, rank - 1]
-
-    def _lines_of(self, x):
-        """The batch, and the axes along which positions do not see."""
-        return [0] if self.axis is None else self._axes_of_lines(x)[:-2]
 
     def _lines(self, x):
         """`(batch, *spatial, channels)` -> `(batch of lines, n, channels)`."""
         if self.axis is None:
             return flatten(x)
         length, channels = ops.size(x, self.axis), x.shape[-1]
-        x = tf.transpose(x, self._axes_of_lines(x))
-        return tf.reshape(x, [-1, length, channels])
+        return tf.reshape(
+            tf.transpose(x, self._order(x)), [-1, length, channels]
+        )
 
-    def _grid_of_lines(self, outputs, inputs):
+    def _of_lines(self, outputs, inputs):
         """`(batch of lines, n, heads, v)` -> `(batch, *spatial, filters)`."""
         if self.axis is None:
             return unflatten(outputs, grid_of(inputs))
-        order = self._axes_of_lines(inputs)
+        order = self._order(inputs)
         sizes = [ops.size(inputs, axis) for axis in order[:-1]]
-        filters = self.num_heads * self.value_dim
-        outputs = tf.reshape(outputs, [*sizes, filters])
-        inverse = [order.index(axis) for axis in range(len(order))]
-        return tf.transpose(outputs, inverse)
+        outputs = tf.reshape(outputs, [*sizes, self.value.units])
+        return tf.transpose(outputs, [order.index(i) for i in sorted(order)])
 
     def _scores_of_lines(self, scores, inputs):
         """`(batch of lines, ...)` -> `(batch, *other spatial, ...)`."""
         if self.axis is None:
             return scores
-        lines = [ops.size(inputs, axis) for axis in self._lines_of(inputs)]
+        lines = [ops.size(inputs, axis) for axis in self._order(inputs)[:-2]]
         return tf.reshape(scores, [*lines, *tf.unstack(tf.shape(scores))[1:]])
 
     def _masks_of_lines(self, masks, attention_mask, inputs, context):
@@ -307,7 +289,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             for mask, x in ((masks.query, inputs), (masks.context, context))
         )
         lines = 1
-        for axis in self._lines_of(inputs)[1:]:
+        for axis in self._order(inputs)[1:-2]:
             lines *= ops.size(inputs, axis)
         by_example = attention_mask is not None and attention_mask.ndim == 3
         if by_example and attention_mask.shape[0] != 1:
@@ -315,7 +297,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         return ops.Masks.of(query, real, attention_mask, masks.causal)
 
     def _geometry(self, grid):
-        """What a query sees of a grid; None where that is everything."""
+        """Returns what a query sees of a grid; None where it is everything."""
         entries = scope_per_axis("scope", self.scope, rank=len(grid))
         if self.position_embedding is not None:
             entries = self.position_embedding.entries_for(grid)
