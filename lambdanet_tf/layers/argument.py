@@ -93,25 +93,22 @@ def keras_argument(*, default: Any) -> Any:
 
 
 def declare(layer_type):
-    """Takes the declarations out of the body of a new class.
+    """Collects the arguments that a new class and its parents declare.
 
-    tf_keras would not track a sublayer that a class has as an attribute.
+    They leave the body of the class: tf_keras would not track a sublayer that
+    a class has as an attribute.
     """
-    layer_type._declared = {}
+    own, found = {}, {}
     for name, declared in list(vars(layer_type).items()):
         if isinstance(declared, Argument):
             declared.name = name
-            layer_type._declared[name] = declared
+            own[name] = declared
             delattr(layer_type, name)
-
-
-def arguments_of(layer_type):
-    """Returns the declared arguments of a class and its parents, by name."""
-    found = {}
+    layer_type._own_arguments = own
     for parent in layer_type.__mro__:
-        for name, declared in vars(parent).get("_declared", {}).items():
-            found.setdefault(name, declared)
-    return found
+        own = vars(parent).get("_own_arguments", {})
+        found.update({n: x for n, x in own.items() if n not in found})
+    layer_type._arguments = found
 
 
 def constructor(layer_type, init):
@@ -121,21 +118,20 @@ def constructor(layer_type, init):
         layer_type: the class.
         init: what it calls, with all arguments by name.
     """
-    parameters = [a.parameter for a in arguments_of(layer_type).values()]
-    # By position first, as Python wants them.
-    parameters.sort(key=lambda p: p.kind)
-    placed = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
 
     def __init__(self, *args, **kwargs):  # noqa: N807
         try:
-            shown.bind(self, *args, **kwargs)
+            given = shown.bind(self, *args, **kwargs).arguments
         except TypeError as error:
             raise TypeError(f"{layer_type.__name__}: {error}") from None
-        init(self, **dict(zip(placed, args, strict=False)), **kwargs)
+        others = given.pop("kwargs", {})
+        init(**given, **others)
 
     signature = inspect.signature(__init__)
-    own, _, others = signature.parameters.values()
-    shown = signature.replace(parameters=[own, *parameters, others])
+    own, _, rest = signature.parameters.values()
+    parameters = [a.parameter for a in layer_type._arguments.values()]
+    parameters.sort(key=lambda p: p.kind)  # By position first.
+    shown = signature.replace(parameters=[own, *parameters, rest])
     setattr(__init__, "__signature__", shown)  # noqa: B010
     __init__.__qualname__ = f"{layer_type.__qualname__}.__init__"
     __init__.__module__ = layer_type.__module__
@@ -158,12 +154,8 @@ class KerasArguments(_Declared):
     activity_regularizer: Any = None
     autocast: bool = True
     batch_input_shape: Any = None
-    batch_shape: Any = None
     batch_size: int | None = None
     dtype: Any = None
-    dynamic: bool = False
-    input_dim: int | None = None
-    input_dtype: Any = None
     input_shape: Any = None
     name: str | None = None
     trainable: bool = True

@@ -7,7 +7,6 @@ import tensorflow as tf
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.layers.argument import KerasArguments
 from lambdanet_tf.layers.argument import KerasLayer
-from lambdanet_tf.layers.argument import arguments_of
 from lambdanet_tf.layers.argument import constructor
 from lambdanet_tf.layers.argument import declare
 
@@ -24,7 +23,7 @@ class BaseLayer(KerasLayer):
     """
 
     def __init__(self, **kwargs):
-        declared = arguments_of(type(self))
+        declared = self._arguments
         given = {name: kwargs.pop(name) for name in declared if name in kwargs}
         for name in kwargs:
             if name not in KerasArguments.__annotations__:
@@ -74,7 +73,7 @@ class BaseLayer(KerasLayer):
 
     def get_config(self):
         config = super().get_config()
-        for name, argument in arguments_of(type(self)).items():
+        for name, argument in self._arguments.items():
             config[name] = argument.serialized(getattr(self, name))
         return config
 

@@ -3,7 +3,6 @@
 import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers.base import refuse_other_keras
 from lambdanet_tf.ops.geometry import is_compiled_by_xla
 
@@ -123,7 +122,7 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
     def _in_two_passes(self, x, training, mask, replica):
         """Returns outputs, and in training count, mean and variance."""
         gamma, beta, mean, variance = self._weights_in(x.dtype)
-        rest, count = 0.0, None
+        count = rest = 0.0
         if training:
             count, mean, rest, variance = _moments(x, mask, replica)
         scale = gamma * tf.math.rsqrt(variance + self.epsilon)
@@ -137,11 +136,7 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
         for average, value in zip(averages, statistics, strict=True):
             old = tf.cast(average, value.dtype)
             new = old + (value - old) * tf.cast(share, value.dtype)
-            new = tf.cast(new, average.dtype)
-            if KERAS_3:
-                average.assign(new)
-            else:  # Keras 2 decides whether averages move here.
-                self.add_update(lambda a=average, new=new: a.assign(new))
+            average.assign(tf.cast(new, average.dtype))
 
 
 def _moments(x, mask, replica):

@@ -8,10 +8,9 @@ from lambdanet_tf import ops
 from lambdanet_tf.arguments import boolean
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
+from lambdanet_tf.layers import grids
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.base import BaseLayer
-from lambdanet_tf.layers.grids import as_built
-from lambdanet_tf.layers.grids import check_grid
 
 
 class ContextLayer(BaseLayer):
@@ -79,12 +78,12 @@ class ContextLayer(BaseLayer):
             (None, *(grid if fixed else [None] * len(grid)), channels)
             for _, *grid, channels in self._build_shapes
         ]
-        inputs = as_built(inputs, shapes[0], self)
+        inputs = grids.as_built(inputs, shapes[0], self)
         if context is None:
             context = inputs
         else:
             context = tf.cast(context, self.compute_dtype)
-            context = as_built(context, shapes[1], self)
+            context = grids.as_built(context, shapes[1], self)
         self._check_shapes(tuple(inputs.shape), tuple(context.shape))
         masks = self._masks(inputs, context, mask, context_mask, attention_mask)
         return inputs, context, masks
@@ -99,8 +98,8 @@ class ContextLayer(BaseLayer):
         )
 
     def _check_shapes(self, inputs_shape, context_shape):
-        check_grid("inputs", inputs_shape)
-        check_grid("context", context_shape)
+        grids.check_grid("inputs", inputs_shape)
+        grids.check_grid("context", context_shape)
         attended = self._attended(inputs_shape[1:-1])
         if not attended:
             raise ValueError(

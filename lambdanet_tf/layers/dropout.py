@@ -5,10 +5,10 @@ import functools
 import tensorflow as tf
 
 from lambdanet_tf.arguments import fraction
+from lambdanet_tf.layers import grids
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.base import BaseLayer
-from lambdanet_tf.layers.grids import as_floating
 from lambdanet_tf.layers.randomness import uniform
 
 
@@ -48,7 +48,7 @@ class Dropout(BaseLayer):
         self.supports_masking = True
 
     def call(self, inputs, training=None):
-        inputs = as_floating(inputs, self.compute_dtype)
+        inputs = grids.as_floating(inputs, self.compute_dtype)
         if not training or self.rate == 0:
             return inputs
         keep = 1.0 - self.rate

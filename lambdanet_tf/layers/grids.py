@@ -4,8 +4,6 @@ import tensorflow as tf
 
 from lambdanet_tf import ops
 
-_CHANNELS_LAST = "channels_last"
-
 
 def grid_of(x):
     """Spatial sizes of `(batch, *spatial, channels)`: int, or scalar tensor."""
@@ -71,19 +69,4 @@ def check_grid(name, shape):
             f"`{name}` must have the shape (batch, *spatial, channels) with "
             "one to three spatial axes, each of at least one position. "
             f"Received: {tuple(shape)}."
-        )
-
-
-def check_channels_last(shape):
-    """Raises a ValueError where Keras' convolutions give channels first."""
-    if (
-        len(shape) > 3
-        and tf.keras.backend.image_data_format() != _CHANNELS_LAST
-    ):
-        raise ValueError(
-            "Maps must have their channels last. Received: inputs of shape "
-            f"{tuple(shape)}, while tf.keras.backend.image_data_format() is "
-            "'channels_first'. Begin with tf.keras.backend."
-            f"set_image_data_format({_CHANNELS_LAST!r}), or change "
-            "~/.keras/keras.json; layers that differ have `data_format`."
         )

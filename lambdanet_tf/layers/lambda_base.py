@@ -8,10 +8,10 @@ from lambdanet_tf import ops
 from lambdanet_tf.arguments import boolean
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.arguments import positive_int
+from lambdanet_tf.layers import grids
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import keras_argument
 from lambdanet_tf.layers.batch_normalization import BatchNormalization
-from lambdanet_tf.layers.grids import split
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 from lambdanet_tf.layers.projections import ProjectionLayer
 from lambdanet_tf.layers.reading import places_of
@@ -75,11 +75,6 @@ class LambdaBase(ProjectionLayer):
             "scope": self.scope,
         }
         if isinstance(argument, RelativePositionEmbedding):
-            if not self.use_position:
-                raise ValueError(
-                    "`position_embedding` is shared, and needs position "
-                    "lambdas. Received: use_position=False."
-                )
             self._check_shared(argument, **ours)
             return self._shared(argument)
         if argument == "explicit" or not self.use_position:
@@ -93,7 +88,7 @@ class LambdaBase(ProjectionLayer):
 
     def _build(self, inputs_shape, context_shape):
         """Creates and builds every sublayer."""
-        filters = self._checked_filters(inputs_shape)
+        filters = self._divisible(self.filters or inputs_shape[-1])
         value_dim = filters // self.num_heads
         self._build_projections(
             (inputs_shape, context_shape),
@@ -157,17 +152,10 @@ class LambdaBase(ProjectionLayer):
         # Keras 2 may say `training` with a tensor: then it can be both.
         training = tf.is_tensor(training) or bool(training)
         dims = ops.Dims(
-            self.num_heads,
-            self.key_dim,
-            self.value_dim,
-            self.intra_depth,
+            self.num_heads, self.key_dim, self.value_dim, self.intra_depth
         )
         return ops.plan_for(
-            geometry,
-            dims,
-            self.implementation,
-            training=training,
-            batch=batch,
+            geometry, dims, self.implementation, training=training, batch=batch
         )
 
     def _outputs(
@@ -226,7 +214,7 @@ class LambdaBase(ProjectionLayer):
             ValueError: if a position is not on the grid.
         """
         inputs = tf.cast(inputs, self.compute_dtype)
-        operands, grids = self._operands(inputs, **arguments)
+        operands, sizes = self._operands(inputs, **arguments)
         x, context, embeddings, geometry, masks = operands
         x, context = masks.filled(x, context)
         queries = self._queries(x, masks, training=False)  # [b, n, h, k]
@@ -253,8 +241,8 @@ class LambdaBase(ProjectionLayer):
             keys,
             tf.cast(values, dtype),
             embeddings,
-            places_of(position, grids[0]),
-            grids,
+            places_of(position, sizes[0]),
+            sizes,
             self.num_heads,
         )
 
@@ -264,7 +252,7 @@ class LambdaBase(ProjectionLayer):
             queries = self.query_norm(
                 queries, training=training, mask=masks.query
             )
-        queries = split(queries, self.num_heads, self.key_dim)
+        queries = grids.split(queries, self.num_heads, self.key_dim)
         if self.query_normalization == "softmax":
             wide = tf.cast(queries, ops.accumulation_dtype(queries.dtype))
             queries = tf.cast(tf.nn.softmax(wide), queries.dtype)
@@ -273,7 +261,7 @@ class LambdaBase(ProjectionLayer):
     def _keys(self, context):
         if self.key is None:
             return None
-        return split(self.key(context), self.key_dim, self.intra_depth)
+        return grids.split(self.key(context), self.key_dim, self.intra_depth)
 
     def _values(self, context, masks, training):
         values = self.value(context)
@@ -281,7 +269,7 @@ class LambdaBase(ProjectionLayer):
             values = self.value_norm(
                 values, training=training, mask=masks.context
             )
-        return split(values, self.value_dim, self.intra_depth)
+        return grids.split(values, self.value_dim, self.intra_depth)
 
     def _table(self):
         """The table `(*entries, key_dim, intra_depth)`, or None."""

@@ -11,14 +11,10 @@ from lambdanet_tf.arguments import int_per_axis
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
+from lambdanet_tf.layers import grids
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.base import not_converted
-from lambdanet_tf.layers.grids import as_built
-from lambdanet_tf.layers.grids import check_grid
-from lambdanet_tf.layers.grids import flatten
-from lambdanet_tf.layers.grids import grid_of
-from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.streaming import StreamingLambda
 
 _AXIS = {
@@ -26,6 +22,10 @@ _AXIS = {
     "valid": ops.valid_axis,
     "causal": ops.causal_axis,
 }
+
+
+def _kernel_size(name, value):
+    return scope_per_axis(name, int_per_axis(name, value))
 
 
 def _padding(name, value):
@@ -84,8 +84,10 @@ class LambdaConv(StreamingLambda):
     Reference: [Bello, 2021](https://arxiv.org/abs/2102.08602), section 3.2.
     """
 
+    _position_embeddings = ("relative",)  # besides a layer
+
     filters: int = argument(check=positive_int, kw_only=False)
-    kernel_size: Any = argument(check=scope_per_axis, kw_only=False)
+    kernel_size: Any = argument(check=_kernel_size, kw_only=False)
     strides: Any = argument(default=1, check=int_per_axis)
     dilation_rate: Any = argument(default=1, check=int_per_axis)
     padding: str = argument(default="same", check=_padding)
@@ -93,14 +95,6 @@ class LambdaConv(StreamingLambda):
     def __post_init__(self):
         self.scope, self.causal = self.kernel_size, self.padding == "causal"
         super().__post_init__()
-        explicit = self._position_embedding_argument == "explicit"
-        if self.kernel_size is None or explicit:
-            raise ValueError(
-                "A lambda convolution needs a `kernel_size` and a table: "
-                "global and explicit embeddings are `LambdaLayer`'s. Received: "
-                f"kernel_size={self.kernel_size}, position_embedding="
-                f"{self._position_embedding_argument!r}."
-            )
         largest = [np.max(x) for x in (self.strides, self.dilation_rate)]
         if min(largest) > 1:
             raise ValueError(
@@ -111,7 +105,7 @@ class LambdaConv(StreamingLambda):
 
     def build(self, input_shape):
         input_shape = tuple(input_shape)
-        check_grid("inputs", input_shape)
+        grids.check_grid("inputs", input_shape)
         if self.causal and len(input_shape) != 3:
             raise ValueError(
                 "`padding='causal'` needs inputs with one spatial axis. "
@@ -123,25 +117,25 @@ class LambdaConv(StreamingLambda):
 
     @not_converted
     def call(self, inputs, mask=None, training=None):
-        operands, grids = self._operands(inputs, mask)
+        operands, (grid, _) = self._operands(inputs, mask)
         outputs, _ = self._outputs(*operands, training)  # [b, n, h, v]
-        return unflatten(outputs, grids[0])  # [b, *grid, h * v]
+        return grids.unflatten(outputs, grid)  # [b, *grid, h * v]
 
     def _operands(self, inputs, mask=None):
         """Returns what `_outputs` takes, and grids of outputs and inputs."""
-        inputs = as_built(inputs, self._built_shape, self)
-        check_grid("inputs", inputs.shape)
+        inputs = grids.as_built(inputs, self._built_shape, self)
+        grids.check_grid("inputs", inputs.shape)
         self.compute_output_shape(inputs.shape)
-        grid = grid_of(inputs)
+        grid = grids.grid_of(inputs)
         axes = self._axes(grid)
         masks = ops.Masks.of_call(inputs, inputs, mask, causal=self.causal)
-        x = c = flatten(inputs)  # [b, m, channels]
+        x = c = grids.flatten(inputs)  # [b, m, channels]
         centers = self._at_centers(inputs, axes)
         if centers is not inputs:
-            x = flatten(centers)  # [b, n, channels]
+            x = grids.flatten(centers)  # [b, n, channels]
             if masks.query is not None:
                 real = tf.reshape(masks.query, [-1, *grid, 1])
-                real = flatten(self._at_centers(real, axes))[..., 0]
+                real = grids.flatten(self._at_centers(real, axes))[..., 0]
                 masks = dataclasses.replace(masks, query=real)
         operands = x, c, self._table(), self._geometry(grid), masks
         return operands, (tuple(axis.queries for axis in axes), grid)
@@ -201,8 +195,8 @@ class LambdaConv(StreamingLambda):
         if mask is None or not tf.is_tensor(mask) or not tf.is_tensor(inputs):
             return None
         if self.built:
-            inputs = as_built(inputs, self._built_shape, self)
-        grid = grid_of(inputs)
+            inputs = grids.as_built(inputs, self._built_shape, self)
+        grid = grids.grid_of(inputs)
         mask = ops.padding_mask(inputs, mask=mask)
         mask = tf.reshape(mask, [ops.size(inputs, 0), *grid])
         return self._at_centers(mask, self._axes(grid))

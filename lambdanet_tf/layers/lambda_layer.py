@@ -3,13 +3,11 @@
 import tensorflow as tf
 
 from lambdanet_tf.arguments import scope_per_axis
+from lambdanet_tf.layers import grids
 from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.base import not_converted
 from lambdanet_tf.layers.context import ContextLayer
 from lambdanet_tf.layers.context import scope_of_grid
-from lambdanet_tf.layers.grids import flatten
-from lambdanet_tf.layers.grids import grid_of
-from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.streaming import StreamingLambda
 
 
@@ -145,11 +143,11 @@ class LambdaLayer(ContextLayer, StreamingLambda):
         mask=None,
         training=None,
     ):
-        operands, grids = self._operands(
+        operands, (grid, _) = self._operands(
             inputs, context, attention_mask, context_mask, embeddings, mask
         )
         outputs, _ = self._outputs(*operands, training)  # [b, n, h, v]
-        return unflatten(outputs, grids[0])  # [b, *grid, h * v]
+        return grids.unflatten(outputs, grid)  # [b, *grid, h * v]
 
     def _operands(
         self,
@@ -165,11 +163,12 @@ class LambdaLayer(ContextLayer, StreamingLambda):
             inputs, context, mask, context_mask, attention_mask
         )
         embeddings = self._embeddings(embeddings, inputs, context)
-        x = c = flatten(inputs)  # [b, n, channels]
+        x = c = grids.flatten(inputs)  # [b, n, channels]
         if context is not inputs:
-            c = flatten(context)  # [b, m, channels]
-        grids = grid_of(inputs), grid_of(context)
-        return (x, c, embeddings, self._geometry(grids[1]), masks), grids
+            c = grids.flatten(context)  # [b, m, channels]
+        grid, around = grids.grid_of(inputs), grids.grid_of(context)
+        operands = x, c, embeddings, self._geometry(around), masks
+        return operands, (grid, around)
 
     def _embeddings(self, given, inputs, context):
         """Returns `(..., key_dim, intra_depth)`: the table, or given."""

@@ -9,12 +9,11 @@ from lambdanet_tf import ops
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.layers import grids
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import keras_argument
 from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.base import BaseLayer
-from lambdanet_tf.layers.grids import as_built
-from lambdanet_tf.layers.grids import check_grid
 from lambdanet_tf.layers.randomness import Initializers
 
 _AUTOCAST = "autocast" if KERAS_3 else "experimental_autocast"
@@ -86,7 +85,7 @@ class RelativePositionEmbedding(BaseLayer):
     embeddings_constraint: Any = keras_argument(default=None)
 
     def build(self, input_shape):
-        check_grid("inputs", tuple(input_shape))
+        grids.check_grid("inputs", tuple(input_shape))
         entries = self._entries(tuple(input_shape[1:-1]))
         self.embeddings = self.add_weight(
             name="embeddings",
@@ -142,7 +141,9 @@ class RelativePositionEmbedding(BaseLayer):
         return entries
 
     def call(self, inputs):
-        grid = tuple(as_built(inputs, self._built_shape, self).shape[1:-1])
+        grid = tuple(
+            grids.as_built(inputs, self._built_shape, self).shape[1:-1]
+        )
         geometry = ops.Geometry.of(
             map(ops.same_axis, grid, self.entries_for(grid))
         )

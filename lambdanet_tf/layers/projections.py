@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from lambdanet_tf.layers.argument import keras_argument
 from lambdanet_tf.layers.base import BaseLayer
-from lambdanet_tf.layers.grids import check_channels_last
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 from lambdanet_tf.layers.randomness import Initializers
 
@@ -53,16 +52,6 @@ class ProjectionLayer(BaseLayer):
                 f"filters={filters}, num_heads={self.num_heads}."
             )
         return filters
-
-    def _checked_filters(self, inputs_shape):
-        """Returns how many channels the outputs have."""
-        check_channels_last(inputs_shape)
-        if inputs_shape[-1] is None:
-            raise ValueError(
-                "The channels of the inputs must be static. Received: inputs "
-                f"of shape {inputs_shape}."
-            )
-        return self.filters or self._divisible(inputs_shape[-1])
 
     def _build_projections(self, shapes, units, query_scale=1.0):
         """Creates and builds `query`, `key` (None without content), `value`.

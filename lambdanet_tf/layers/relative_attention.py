@@ -8,15 +8,12 @@ from lambdanet_tf import ops
 from lambdanet_tf.arguments import boolean
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
+from lambdanet_tf.layers import grids
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.base import not_converted
 from lambdanet_tf.layers.context import ContextLayer
 from lambdanet_tf.layers.context import scope_of_grid
-from lambdanet_tf.layers.grids import flatten
-from lambdanet_tf.layers.grids import grid_of
-from lambdanet_tf.layers.grids import split
-from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 from lambdanet_tf.layers.projections import ProjectionLayer
 
@@ -161,7 +158,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         return tuple(getattr(self, name) for name in self._table_names)
 
     def _build(self, inputs_shape, context_shape):
-        filters = self._checked_filters(inputs_shape)
+        filters = self._divisible(self.filters or inputs_shape[-1])
         depth = self.key_dim or filters // self.num_heads
         units = self.num_heads * depth
         self._build_projections(
@@ -174,9 +171,9 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         scopes = scope_per_axis("scope", self.scope, rank=len(grid))
         normal = tf.keras.initializers.RandomNormal(stddev=depth**-0.5)
         given, self._table_names = self._position_embedding_argument, ()
-        grids = [grid]
+        parts = [grid]
         if given == "per_axis":
-            first, grids = self.axis or 1, [[size] for size in grid]
+            first, parts = self.axis or 1, [[size] for size in grid]
             numbers = range(first, first + len(grid))
             self._table_names = tuple(f"axis{i}_embedding" for i in numbers)
             scopes = scopes or [None for _ in grid]
@@ -191,7 +188,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             self._check_shared(
                 given, key_dim=depth, intra_depth=1, scope=self.scope
             )
-        for table, sizes in zip(self.tables(), grids, strict=False):
+        for table, sizes in zip(self.tables(), parts, strict=False):
             if not table.built:
                 self._build_sublayer(table, (None, *sizes, depth))
 
@@ -218,7 +215,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             self._heads(self.key, c) if self.use_content else None,
             self._heads(self.value, c),  # [b, m, h, v]
             self._embeddings(),
-            self._geometry(self._attended(grid_of(context))),
+            self._geometry(self._attended(grids.grid_of(context))),
             masks,
             return_attention_scores,
         )  # [b, n, h, v]
@@ -233,7 +230,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
     def _heads(self, projection, x):
         """Projects `(batch, n, channels)` to `(batch, n, heads, depth)`."""
         depth = projection.units // self.num_heads
-        return split(projection(x), self.num_heads, depth)
+        return grids.split(projection(x), self.num_heads, depth)
 
     def _embeddings(self):
         """Returns the table `(*entries, key_dim)`, one per axis, or None."""
@@ -254,7 +251,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
     def _lines(self, x):
         """`(batch, *spatial, channels)` -> `(batch of lines, n, channels)`."""
         if self.axis is None:
-            return flatten(x)
+            return grids.flatten(x)
         length, channels = ops.size(x, self.axis), x.shape[-1]
         return tf.reshape(
             tf.transpose(x, self._order(x)), [-1, length, channels]
@@ -263,7 +260,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
     def _of_lines(self, outputs, inputs):
         """`(batch of lines, n, heads, v)` -> `(batch, *spatial, filters)`."""
         if self.axis is None:
-            return unflatten(outputs, grid_of(inputs))
+            return grids.unflatten(outputs, grids.grid_of(inputs))
         order = self._order(inputs)
         sizes = [ops.size(inputs, axis) for axis in order[:-1]]
         outputs = tf.reshape(outputs, [*sizes, self.value.units])
@@ -284,7 +281,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             None
             if mask is None
             else tf.squeeze(
-                self._lines(tf.reshape(mask, [-1, *grid_of(x), 1])), -1
+                self._lines(tf.reshape(mask, [-1, *grids.grid_of(x), 1])), -1
             )
             for mask, x in ((masks.query, inputs), (masks.context, context))
         )

@@ -7,12 +7,11 @@ from typing import Any
 import tensorflow as tf
 
 from lambdanet_tf import ops
+from lambdanet_tf.layers import grids
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import keras_argument
 from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.base import BaseLayer
-from lambdanet_tf.layers.grids import as_built
-from lambdanet_tf.layers.grids import check_channels_last
 from lambdanet_tf.layers.randomness import Initializers
 
 
@@ -67,7 +66,6 @@ class SqueezeExcite(BaseLayer):
         self._initializers = Initializers()
 
     def build(self, input_shape):
-        check_channels_last(input_shape)
         channels = input_shape[-1]
         units = max(1, int(channels * self.ratio))
         self.reduce = self._dense(units, self.activation, "reduce")
@@ -87,7 +85,7 @@ class SqueezeExcite(BaseLayer):
         )
 
     def call(self, inputs):
-        inputs = as_built(inputs, self._static_shape, self)
+        inputs = grids.as_built(inputs, self._static_shape, self)
         axes = list(range(1, inputs.shape.rank - 1))
         # The mean, and the gradient of a gate, are sums over the map.
         wide = tf.cast(inputs, ops.accumulation_dtype(inputs.dtype))

@@ -3,9 +3,8 @@
 import tensorflow as tf
 
 from lambdanet_tf import ops
+from lambdanet_tf.layers import grids
 from lambdanet_tf.layers.base import not_converted
-from lambdanet_tf.layers.grids import check_grid
-from lambdanet_tf.layers.grids import unflatten
 from lambdanet_tf.layers.lambda_base import LambdaBase
 
 
@@ -110,7 +109,7 @@ class StreamingLambda(LambdaBase):
         outputs, state = self._outputs(
             x, inputs, self._table(), geometry, masks, False, state
         )  # [b, n / stride, h, v]
-        return unflatten(outputs, [ops.size(outputs, 1)]), state
+        return grids.unflatten(outputs, [ops.size(outputs, 1)]), state
 
     def _window(self):
         """Returns how many values before the new positions are kept."""
@@ -118,7 +117,7 @@ class StreamingLambda(LambdaBase):
         return (taps - 1) * dilation if self.use_position else 0
 
     def _check_step(self, inputs, state, stride):
-        check_grid("inputs", inputs.shape)
+        grids.check_grid("inputs", inputs.shape)
         check_state(state, self.state_spec(inputs.shape[0]), "layer")
         message = "`inputs` of a step must have a multiple of `strides`"
         length = ops.size(inputs, 1)

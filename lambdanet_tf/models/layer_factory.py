@@ -11,7 +11,6 @@ from lambdanet_tf.arguments import boolean
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.layers import BatchNormalization
-from lambdanet_tf.layers.grids import check_channels_last
 from lambdanet_tf.layers.randomness import Initializers
 
 
@@ -34,7 +33,6 @@ class LayerFactory:
         boolean("use_sync_bn", self.use_sync_bn)
         one_of("implementation", self.implementation, ops.implementations())
         tf.keras.activations.get(self.spec.activation)
-        check_channels_last((None, None, None, None))
 
     @property
     def lambda_arguments(self):

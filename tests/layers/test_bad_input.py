@@ -233,17 +233,6 @@ def test_what_is_refused(use, message):
         use()
 
 
-def test_channels_first():
-    tf.keras.backend.set_image_data_format("channels_first")
-    try:
-        for make in (mixing, attention, conv, layers.SqueezeExcite):
-            with refused(r"set_image_data_format\('channels_last'\)"):
-                make()(_MAP)
-            make()(_TEXT)  # Their channels are last in either format.
-    finally:
-        tf.keras.backend.set_image_data_format("channels_last")
-
-
 @pytest.mark.parametrize("padding", ["same", "causal", "valid"])
 def test_no_positions(padding):
     layer = conv(padding=padding)
