@@ -111,6 +111,7 @@ class LambdaConv(StreamingLambda):
                 "`padding='causal'` needs inputs with one spatial axis. "
                 f"Received: inputs of shape {input_shape}."
             )
+        self.compute_output_shape(input_shape)
         self._build(input_shape, input_shape)
         self._built_shape = *(None for _ in input_shape[1:]), input_shape[-1]
         super().build(input_shape)

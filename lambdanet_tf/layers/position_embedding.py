@@ -125,10 +125,11 @@ class RelativePositionEmbedding(BaseLayer):
         Raises:
             ValueError: if the table does not fit the grid.
         """
-        grid = tuple(size if isinstance(size, int) else None for size in grid)
-        entries = tuple(self.embeddings.shape[:-2])
-        wanted = self._entries(grid)
-        if len(wanted) != len(entries) or any(map(gt, wanted, entries)):
+        entries = wanted = tuple(self.embeddings.shape[:-2])
+        if self.scope is None:
+            grid = tuple(n if isinstance(n, int) else None for n in grid)
+            wanted = self._entries(grid)
+        if len(grid) != len(entries) or any(map(gt, wanted, entries)):
             built = tuple((size + 1) // 2 for size in entries)
             raise ValueError(
                 f"The position embedding {self.name!r} has entries for "

@@ -210,7 +210,7 @@ USES = [
     (on_a_larger_grid, "9.*6"),
     (lambda: table().build((None, 5)), r"\(None, 5\)"),
     (unknown, "`attention_mask`.*static"),
-    (lambda: conv()(tf.keras.Input([5, 7, None])), "channels|last"),
+    (lambda: conv()(tf.keras.Input([5, 7, None])), "fully-defined|last"),
     (lambda: models.ResNet50(pattern="C", stages="C"), "`pattern`.*`stages`"),
     (lambda: models.build("MobileNetV2", scope=3), "`scope` is not.*MobileNet"),
     (lambda: models.ResNet(), "ResNet needs `spec`"),
