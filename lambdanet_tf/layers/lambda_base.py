@@ -68,7 +68,7 @@ class LambdaBase(ProjectionLayer):
         )
 
     def _position_embedding(self, argument: Any) -> Any:
-        """The layer behind the argument, or None where there is no table."""
+        """Returns the layer behind the argument, or None without a table."""
         ours = {
             "key_dim": self.key_dim,
             "intra_depth": self.intra_depth,
@@ -146,7 +146,7 @@ class LambdaBase(ProjectionLayer):
         return self._built_plans[0]
 
     def _plan(self, geometry, training, batch=None):
-        """The plan of a call; None without a table."""
+        """Returns the plan of a call; None without a table."""
         if self.position_embedding is None:
             return None
         # Keras 2 may say `training` with a tensor: then it can be both.
@@ -166,31 +166,49 @@ class LambdaBase(ProjectionLayer):
         Args:
             x: `(batch, n, channels)`, where the queries are.
             context: `(batch, m, channels)`; the same tensor where it is x.
-            embeddings: as in `ops.lambda_output`.
-            geometry: likewise.
-            masks: likewise.
-            training: as in a call.
-            state: None, or as in `ops.lambda_output`.
+            embeddings: of `ops.lambda_output`, as are the next two.
+            geometry: of the table.
+            masks: `ops.Masks`.
+            training: of the call.
+            state: None, or that of `ops.lambda_output`.
 
         Returns:
             `(batch, n, heads, value_dim)`, and the next state.
         """
-        # One for the steps of a stream, whatever their batch.
+        # One plan for the steps of a stream, whatever their batch.
         batch = context.shape[0] if state is None else None
-        plan = self._plan(geometry, training, batch)
-        x, context = masks.filled(x, context)
         return ops.lambda_output(
-            self._queries(x, masks, training),  # [b, n, h, k]
-            self._keys(context),  # [b, m, k, u]
-            self._values(context, masks, training),  # [b, m, v, u]
+            *self._projected(x, context, masks, training),
             embeddings,
             geometry,
-            plan,
+            self._plan(geometry, training, batch),
             self.key_normalization,
             masks,
             self.position_bias,
             state,
-        )  # [b, n, h, v]
+        )
+
+    def _projected(self, x, context, masks, training):
+        """Returns queries, keys (None without content) and values."""
+        x, context = masks.filled(x, context)
+        queries, values = self.query(x), self.value(context)
+        if self.use_batch_norm:
+            queries = self.query_norm(
+                queries, training=training, mask=masks.query
+            )
+            values = self.value_norm(
+                values, training=training, mask=masks.context
+            )
+        queries = grids.split(queries, self.num_heads, self.key_dim)
+        if self.query_normalization == "softmax":
+            wide = tf.cast(queries, ops.accumulation_dtype(queries.dtype))
+            queries = tf.cast(tf.nn.softmax(wide), queries.dtype)
+        keys = None
+        if self.use_content:
+            keys = self.key(context)
+            keys = grids.split(keys, self.key_dim, self.intra_depth)
+        values = grids.split(values, self.value_dim, self.intra_depth)
+        return queries, keys, values  # [b, n, h, k], [b, m, k, u], [b, m, v, u]
 
     def read(self, inputs, position=None, **arguments) -> ops.Reading:
         """Returns what queries read from each context position, in inference.
@@ -216,16 +234,15 @@ class LambdaBase(ProjectionLayer):
         inputs = tf.cast(inputs, self.compute_dtype)
         operands, sizes = self._operands(inputs, **arguments)
         x, context, embeddings, geometry, masks = operands
-        x, context = masks.filled(x, context)
-        queries = self._queries(x, masks, training=False)  # [b, n, h, k]
-        keys = self._keys(context)  # [b, m, k, u]
-        values = self._values(context, masks, training=False)
-        dtype = ops.accumulation_dtype(queries.dtype)
+        queries, keys, values = (
+            x if x is None else tf.cast(x, ops.accumulation_dtype(x.dtype))
+            for x in self._projected(x, context, masks, training=False)
+        )
 
         def equation(keys, values, embeddings):
-            outputs, _ = ops.lambda_output(
-                tf.cast(queries, dtype),
-                None if keys is None else tf.cast(keys, dtype),
+            return ops.lambda_output(
+                queries,
+                keys,
                 values,
                 embeddings,
                 geometry,
@@ -233,46 +250,15 @@ class LambdaBase(ProjectionLayer):
                 self.key_normalization,
                 masks,
                 self.position_bias,
-            )
-            return outputs
+            )[0]
 
+        places = places_of(position, sizes[0])
         return reading_of(
-            equation,
-            keys,
-            tf.cast(values, dtype),
-            embeddings,
-            places_of(position, sizes[0]),
-            sizes,
-            self.num_heads,
+            equation, keys, values, embeddings, places, sizes, self.num_heads
         )
 
-    def _queries(self, x, masks, training):
-        queries = self.query(x)
-        if self.query_norm is not None:
-            queries = self.query_norm(
-                queries, training=training, mask=masks.query
-            )
-        queries = grids.split(queries, self.num_heads, self.key_dim)
-        if self.query_normalization == "softmax":
-            wide = tf.cast(queries, ops.accumulation_dtype(queries.dtype))
-            queries = tf.cast(tf.nn.softmax(wide), queries.dtype)
-        return queries
-
-    def _keys(self, context):
-        if self.key is None:
-            return None
-        return grids.split(self.key(context), self.key_dim, self.intra_depth)
-
-    def _values(self, context, masks, training):
-        values = self.value(context)
-        if self.value_norm is not None:
-            values = self.value_norm(
-                values, training=training, mask=masks.context
-            )
-        return grids.split(values, self.value_dim, self.intra_depth)
-
     def _table(self):
-        """The table `(*entries, key_dim, intra_depth)`, or None."""
+        """Returns the table `(*entries, key_dim, intra_depth)`, or None."""
         if self.position_embedding is None:
             return None
         return tf.convert_to_tensor(self.position_embedding.embeddings)

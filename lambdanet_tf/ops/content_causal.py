@@ -157,9 +157,10 @@ def causal_content_output(
         queries, sums, scores, state = _linear(
             queries, keys, values, state, is_l2
         )
-    outputs = _apply(queries, sums, intra) + _apply(scores, values, intra)
-    shape = [-1, ceil_div(length, chunk) * chunk, heads, value_dim]
-    outputs = tf.cast(_first(tf.reshape(outputs, shape), length), out_dtype)
+    outputs = _apply(queries, sums) + _apply(scores, values)  # [y, j, c h, v]
+    shape = [-1, intra, ceil_div(length, chunk) * chunk, heads, value_dim]
+    outputs = tf.reduce_sum(tf.reshape(outputs, shape), axis=1)
+    outputs = tf.cast(_first(outputs, length), out_dtype)
     for name, part in state.items():
         part = tf.reshape(part, [-1, intra, *part.shape[1:]])
         state[name] = tf.transpose(part, [0, 2, 1, 3][: len(part.shape)])
@@ -276,21 +277,11 @@ def _scores(queries, keys):
     return masked_fill(scores, tf.expand_dims(_past(chunk), 1)[None])
 
 
-def _apply(queries, lambdas, intra):
-    """Multiplies `(y * j, c, h, x)` by `(y, j, x, v)`, summed over u.
-
-    Returns:
-        `(b, j, c * h, v)`.
-    """
-    chunks, (depth, value_dim) = size(lambdas, 1), lambdas.shape[2:]
-    rows = queries.shape[1] * queries.shape[2]
-    queries = tf.reshape(queries, [-1, intra, chunks, rows, depth])
-    queries = tf.transpose(queries, [0, 2, 3, 1, 4])
-    queries = tf.reshape(queries, [-1, chunks, rows, intra * depth])
-    lambdas = tf.reshape(lambdas, [-1, intra, chunks, depth, value_dim])
-    lambdas = tf.transpose(lambdas, [0, 2, 1, 3, 4])
-    lambdas = tf.reshape(lambdas, [-1, chunks, intra * depth, value_dim])
-    return tf.matmul(queries, lambdas)
+def _apply(queries, lambdas):
+    """Multiplies `(y * j, c, h, x)` by `(y, j, x, v)`: `(y, j, c * h, v)`."""
+    _, chunk, heads, depth = queries.shape
+    shape = [-1, size(lambdas, 1), chunk * heads, depth]
+    return tf.matmul(tf.reshape(queries, shape), lambdas)
 
 
 def _running_sum(sums, ends):
@@ -313,7 +304,8 @@ def _running_sum(sums, ends):
     sums = tf.reshape(sums, [-1, groups, group, key_dim, width])
     tops = ends[:, :, -1]
     before = _shifted(_sums_of_pairs(sums[:, :, -1], tops), 1, 0.0)
-    decay = tf.exp(tf.expand_dims(_shifted(tops, 1), 2) - ends)
+    decay = _shifted(tops, 1, tops.dtype.min)
+    decay = tf.exp(tf.expand_dims(decay, 2) - ends)
     sums += tf.expand_dims(decay, -1) * tf.expand_dims(before, 2)
     return _first(tf.reshape(sums, [-1, groups * group, key_dim, width]), count)
 
@@ -334,16 +326,14 @@ def _running_maximum(x):
     if x.shape[1] is not None:
         rounds = max(x.shape[1] - 1, 0).bit_length()
     for index in range(rounds):  # each doubles the reach (Hillis and Steele)
-        x = tf.maximum(x, _shifted(x, 2**index))
+        x = tf.maximum(x, _shifted(x, 2**index, x.dtype.min))
     return x
 
 
-def _shifted(x, shift, fill=None):
+def _shifted(x, shift, fill):
     """Shifts axis 1 towards its end, filling the beginning."""
-    if x.shape[1] is None:
-        shift = tf.minimum(shift, tf.shape(x)[1])
+    shift = tf.minimum(shift, tf.shape(x)[1]) if x.shape[1] is None else shift
     pads = [[0, 0], [shift, 0]] + [[0, 0]] * (len(x.shape) - 2)
-    fill = x.dtype.min if fill is None else fill
     return tf.pad(x[:, : size(x, 1) - shift], pads, constant_values=fill)
 
 
