@@ -3,7 +3,6 @@
 from lambdanet_tf.data import augment
 from lambdanet_tf.data.arrays import ArraySource
 from lambdanet_tf.data.arrays import array_set
-from lambdanet_tf.data.arrays import check_pixels
 from lambdanet_tf.data.arrays import load_digits
 from lambdanet_tf.data.folders import find_images
 from lambdanet_tf.data.folders import read_folder
@@ -18,7 +17,6 @@ from lambdanet_tf.data.pseudo_labels import read_pseudo_labels
 from lambdanet_tf.data.pseudo_labels import unlabelled_images
 from lambdanet_tf.data.sets import ImageSet
 from lambdanet_tf.data.sets import check_images
-from lambdanet_tf.data.sets import require_readable
 from lambdanet_tf.data.sources import IndexedSource
 from lambdanet_tf.data.sources import Shard
 from lambdanet_tf.data.sources import Source
@@ -39,7 +37,6 @@ __all__ = [
     "as_png",
     "augment",
     "check_images",
-    "check_pixels",
     "element_seed",
     "find_images",
     "image_dtype",
@@ -48,6 +45,5 @@ __all__ = [
     "load_images",
     "read_folder",
     "read_pseudo_labels",
-    "require_readable",
     "unlabelled_images",
 ]

@@ -1,6 +1,7 @@
 """Images in memory: arrays, .npz files, scikit-learn's digits."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -39,7 +40,15 @@ class ArraySource(IndexedSource):
                 "channels), `labels` the shape (number,). Received: "
                 f"{images.shape} and {labels.shape}."
             )
-        check_pixels("images", images)
+        low, high = images.min(initial=0), images.max(initial=0)
+        is_number = images.dtype.kind in "iuf"
+        # Those in [0, 1] or [-1, 1] would be served as if they were black.
+        if not is_number or not 0 <= low <= high <= 255 or 0 < high <= 1:
+            raise ValueError(
+                "`images` must be pixels in [0, 255], as files have them; "
+                f"networks normalize them. Received: {images.dtype} from {low} "
+                f"to {high}. Scale them to 0 (black) to 255 (white)."
+            )
         whole = labels.astype(np.int64)
         if not np.array_equal(whole, labels):
             raise ValueError(
@@ -84,7 +93,7 @@ def array_set(
     rows = sets.split_by_class(
         labels, validation_split, test_split=0.0 if test else sets.TEST_SPLIT
     )
-    splits = [whole.take(numbers) for numbers in rows]
+    splits: list[Any] = [whole.take(numbers) for numbers in rows]
     if test is not None:
         splits[2] = ArraySource(*test)
     if classes is None:
@@ -108,7 +117,9 @@ def read_arrays(path: str, validation_split: float = 0.1) -> sets.ImageSet:
         (arrays[f"x_{split}"], arrays[f"y_{split}"])
         for split in ("train", "test")
     )
-    classes = arrays["classes"].astype(str) if "classes" in arrays else None
+    classes = None
+    if "classes" in arrays:
+        classes = arrays["classes"].astype(str).tolist()
     return array_set(train, test, classes, validation_split, f"arrays:{path}")
 
 
@@ -132,22 +143,3 @@ def load_digits(validation_split: float = 0.1) -> sets.ImageSet:
         validation_split=validation_split,
         name="digits",
     )
-
-
-def check_pixels(name: str, images: np.ndarray) -> None:
-    """Raises a ValueError unless images can be pixels in [0, 255].
-
-    Those in [0, 1] or [-1, 1] would be served as if they were black.
-
-    Args:
-        name: of the argument.
-        images: of any shape.
-    """
-    low, high = images.min(initial=0), images.max(initial=0)
-    is_number = images.dtype.kind in "iuf"
-    if not is_number or not 0 <= low <= high <= 255 or 0 < high <= 1:
-        raise ValueError(
-            f"`{name}` must be pixels in [0, 255], as files have them; "
-            f"networks normalize them. Received: {images.dtype} from {low} to "
-            f"{high}. Scale them to 0 (black) to 255 (white)."
-        )

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -137,7 +138,7 @@ def read_records(
     first_label = int(is_imagenet) if first_label is None else first_label
     one_of("first_label", first_label, (0, 1))
     parse = parse_labelled(len(names), first_label)
-    sources: dict[str, RecordSource | None] = {"validation": None}
+    sources: dict[str, Any] = {"validation": None}
     for split, found in files.items():
         if not found:
             raise ValueError(

@@ -53,9 +53,9 @@ class ImageSet:
     name: str
     classes: tuple[str, ...]
     channels: int
-    train: Source | None
+    train: Source
     validation: Source | None
-    test: Source | None
+    test: Source
     notes: tuple[str, ...] = ()
 
     def __post_init__(self):
@@ -125,11 +125,7 @@ def check_images(images: ImageSet) -> Iterator[str]:
 
 
 def require_readable(images: ImageSet) -> None:
-    """Raises a ValueError if all images of a split are corrupt.
-
-    Args:
-        images: the set.
-    """
+    """Raises a ValueError if all images of a split are corrupt."""
     for split, source in images.parts.items():
         if source.may_be_corrupt:
             sizes = source.examples(

@@ -1,5 +1,7 @@
 """Image sets of TensorFlow Datasets, by name."""
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -37,7 +39,8 @@ def read_tfds(
     tfds = require("tensorflow_datasets", extra="tfds")
     builder = _prepared(tfds, name, data_dir, download)
     info, features = builder.info, dict(builder.info.features)
-    image, label = features.get("image"), features.get("label")
+    image: Any = features.get("image")
+    label: Any = features.get("label")
     is_labelled = isinstance(image, tfds.features.Image)
     is_labelled &= isinstance(label, tfds.features.ClassLabel)
     # Floats are kept as their bits, in a PNG file of other channels.
@@ -53,7 +56,7 @@ def read_tfds(
         example = info.features.deserialize_example(record, decoders=decoders)
         return example["image"], tf.cast(example["label"], tf.int32)
 
-    def source(split):
+    def source(split) -> Any:
         files = info.splits[split].file_instructions
         if not files:
             return None

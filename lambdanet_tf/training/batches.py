@@ -10,6 +10,7 @@ from lambdanet_tf import data
 from lambdanet_tf.data import augment
 from lambdanet_tf.data.images import Image
 from lambdanet_tf.data.images import resized
+from lambdanet_tf.data.sets import require_readable
 from lambdanet_tf.training.recipe import Recipe
 
 _MAX_EVALUATION_BATCH = 128
@@ -88,7 +89,7 @@ class InputPipeline:
                 f"Received: {recipe.batch_size} for {images.train.num_images} "
                 "images."
             )
-        data.require_readable(images)
+        require_readable(images)
 
     def _add_pseudo_labels(self):
         recipe, images = self.recipe, self.images

@@ -9,6 +9,7 @@ from lambdanet_tf import data
 from lambdanet_tf.data.records import RecordSource
 from lambdanet_tf.data.records import parse_labelled
 from lambdanet_tf.data.records import read_records
+from lambdanet_tf.data.sets import require_readable
 from lambdanet_tf.data.tfds import read_tfds
 from tests.support.image_sets import example
 from tests.support.image_sets import examples
@@ -118,7 +119,7 @@ def test_records_of_another_kind_are_an_error(tmp_path):
     contents = [example(png([9] * 3), 1, key="image")] * 3
     write_parts(tmp_path, train=contents, test=contents)
     with pytest.raises(ValueError, match="Feature: image/encoded"):
-        data.require_readable(read_records(str(tmp_path), 0, classes=2))
+        require_readable(read_records(str(tmp_path), 0, classes=2))
 
 
 def test_one_file_has_none_to_hold_out(tmp_path):
