@@ -110,7 +110,7 @@ def decode_predictions(predictions, top=5, class_names=None):
 
 
 def _imagenet_names(classes):
-    """Names of ImageNet's classes, such as `golden_retriever`."""
+    """Returns the names of ImageNet's classes, such as `golden_retriever`."""
     if classes != 1000:
         raise ValueError(
             "`class_names` can be left out only for the 1000 classes of "

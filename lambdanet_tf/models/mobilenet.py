@@ -34,7 +34,7 @@ def MobileNet(spec, **arguments):
 
 
 def feature_maps(x, spec, layers):
-    """The last map of each stride from 2 on, `"c1"` to `"c5"`, and "head"."""
+    """Returns the last map of each stride, "c1" to "c5", and "head"."""
     x = layers.conv_norm(x, spec.stem_filters, 3, "stem_conv1", 2)
     stage, number, maps = 1, 0, {}
     for row in spec.rows:

@@ -146,7 +146,7 @@ def Network(
 
 
 def _image_input(input_tensor, input_shape, spec):
-    """The inputs of the model and the images, as Keras tensors.
+    """Returns the inputs of the model and the images, as Keras tensors.
 
     They differ if `input_tensor` has been computed from something else.
     """
@@ -187,7 +187,7 @@ def _pooled(x, pooling):
 
 
 def _absent(endpoints, maps):
-    """The names of the maps that endpoints cut off."""
+    """Returns the names of the maps that endpoints cut off."""
     if endpoints is None:
         return []
     cut = max(list(maps).index(name) for name in endpoints)

@@ -67,7 +67,7 @@ def _read(spec, weights):
 
 
 def _is_other_classifier(model, arrays, is_published):
-    """Whether a classifier is a published one, and the model's another."""
+    """Returns whether a published classifier does not fit the model's."""
     key = f"{HEAD}/bias"
     ours, theirs = named_weights(model), arrays.get(key)
     if key not in ours or theirs is None:

@@ -1,10 +1,10 @@
 """Replaces layers of a Keras model."""
 
-import dataclasses
 import math
 import re
 from collections.abc import Callable
 from typing import Any
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -19,8 +19,7 @@ from lambdanet_tf.models.graph import symbolic
 from lambdanet_tf.models.weights import copy_weights
 
 
-@dataclasses.dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where a layer stands in a network."""
 
     name: str  # with those of the models that it is in: "backbone/conv1"
@@ -132,12 +131,10 @@ def convolution_rule(
         ):
             return None
         own = _arguments_of(layer, layer.filters, arguments)
-        is_linear = layer.activation in (None, tf.keras.activations.linear)
+        is_linear = layer.activation is tf.keras.activations.linear
         own["name"] = layer.name if is_linear else f"{layer.name}_lambda"
-        if layer.padding == "same" and {
-            *layer.strides,
-            *layer.dilation_rate,
-        } == {1}:
+        steps = {*layer.strides, *layer.dilation_rate}
+        if layer.padding == "same" and steps == {1}:
             new = LambdaLayer(layer.filters, scope=scope, **own)
         else:
             own |= {name: getattr(layer, name) for name in _OF_WINDOWS}

@@ -36,7 +36,7 @@ def ResNet(spec, **arguments):
 
 
 def feature_maps(x, spec, layers):
-    """The last map of each stage, by name, from preprocessed images."""
+    """Returns the last map of each stage, by name."""
     x = stem(x, spec, layers)
     rates = iter(drop_rates(spec))
     maps = {}
@@ -65,7 +65,7 @@ def feature_maps(x, spec, layers):
 
 
 def stem(x, spec, layers):
-    """The convolutions before the first stage."""
+    """Applies the convolutions before the first stage."""
     rows = zip(spec.stem_filters, spec.stem_strides, strict=True)
     for i, (filters, strides) in enumerate(rows, start=1):
         name = f"stem_conv{i}"
@@ -74,7 +74,7 @@ def stem(x, spec, layers):
 
 
 def position_embedding(spec, stage):
-    """The embeddings that the lambda layers of a stage share."""
+    """Returns the embeddings that the lambda layers of a stage share."""
     return RelativePositionEmbedding(
         key_dim=spec.key_dim,
         intra_depth=spec.intra_depth,
@@ -84,7 +84,7 @@ def position_embedding(spec, stage):
 
 
 def drop_rates(spec):
-    """The drop-path rate of every block, in order."""
+    """Returns the drop-path rate of every block, in order."""
     numbers = [len(letters) for letters in spec.stages]
     total = sum(numbers)
     if spec.drop_path_schedule == "constant":

@@ -51,9 +51,10 @@ def fit_tables(
     for prefix, layer in named_layers(model):
         table = arrays.get(f"{prefix}embeddings")
         if (
-            not isinstance(layer, RelativePositionEmbedding)
+            table is None
+            or not isinstance(layer, RelativePositionEmbedding)
             or layer.scope is not None
-            or np.ndim(table) != len(layer.embeddings.shape)
+            or table.ndim != len(layer.embeddings.shape)
         ):
             continue
         *entries, _, _ = layer.embeddings.shape

@@ -30,7 +30,7 @@ def check_attributes(spec):
         least = 0 if "float" in str(field.type) else 1
         for x in value if isinstance(value, tuple) else (value,):
             is_number = isinstance(x, numbers.Real) and not isinstance(x, bool)
-            if x == "" or (is_number and not least <= x < math.inf):
+            if x == "" or (is_number and not least <= float(x) < math.inf):
                 raise ValueError(
                     f"`{name}` must be {'positive' if least else 'at least 0'}"
                     f" and finite. Received: {name}={value!r}."

@@ -44,21 +44,21 @@ _PARAMETERS = {
 
 
 def _recommended(depth):
-    """The largest run of Table 20, for its image size and its rates."""
+    """Returns the largest run of Table 20, for its size and its rates."""
     if depth == 200:  # Not there: Table 15's size, the rates of 152.
         return dataclasses.replace(_recommended(152), image_size=320)
     return [row for row in TABLE_20 if row.depth == depth][-1]
 
 
 def _hybrid_stages(row):
-    """The stages of a LambdaResNet: some blocks of c4, all of c5."""
+    """Returns the stages of a LambdaResNet: some of c4, all of c5."""
     c2, c3, c4, c5 = row.blocks
     hybrid = ("L" if i + 1 in row.lambda_blocks_c4 else "C" for i in range(c4))
     return "C" * c2, "C" * c3, "".join(hybrid), "L" * c5
 
 
 def _resnet_rs(row):
-    """What LambdaResNets and ResNet-RS have over a plain ResNet.
+    """Returns a ResNet-RS, which a LambdaResNet changes.
 
     The paper does not say that squeeze-and-excitation is in c2 and c3 of a
     LambdaResNet alone, nor that the fourth convolution of the stem strides:
@@ -118,7 +118,7 @@ LAMBDA_RESNET_SMALL = ResNetSpec(
     shortcut="pool",
     scope=7,
 )
-# Likewise: for the gray images of 28 pixels of MNIST and the sets like it.
+# Not the paper's either: for gray images of 28 pixels, as MNIST's are.
 LAMBDA_RESNET_SMALL_28 = dataclasses.replace(
     LAMBDA_RESNET_SMALL,
     name="LambdaResNetSmall28",

@@ -37,7 +37,7 @@ class ResNetSpec:
         stages: a string per stage with a letter of `LETTERS` per block.
         image_size: recommended height and width.
         image_mean: of the pixels in [0, 255], per channel of color images.
-        image_std: likewise, their standard deviation.
+        image_std: standard deviation of the same.
         dropout_rate: before the classifier.
         drop_path_rate: of the deepest residual branches.
         drop_path_schedule: how the rate grows with depth: `"stage"` (as in
