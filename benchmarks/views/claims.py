@@ -104,13 +104,6 @@ def speed(found):
     pairs = [row for row in found["networks"] if row.against]
     for row in pairs:
         row["ratio"] = networks.ratio_of(row, row.network, row.against)[0]
-    rows = [row for row in pairs if row.against == networks.NORM]
-    note = "Exports fold it away; tf_keras has this layer already"
-    claim(
-        "... than with Keras' own batch normalization: it takes",
-        "networks.speed --norm",
-        _said(rows, "{phase}", _PAIR, note),
-    )
     rows = [row for row in pairs if row.against != networks.NORM]
     note = (
         "Letters: lambda layers (L) or convolutions (C) in each stage of "

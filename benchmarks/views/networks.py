@@ -18,12 +18,6 @@ def ratio_of(row, first, second):
     return row.ratio or ratio(row.seconds[first], row.seconds[second])
 
 
-def _with_head(rows, columns):
-    """A table under what its rows have in common."""
-    head = f"Batch {rows[0].batch}, {rows[0].size} px."
-    return views.page(head, views.listing(rows, columns))
-
-
 @views.view("engine.md#networks")
 def networks(found):
     pairs = {
@@ -45,19 +39,7 @@ def networks(found):
         "ratio": "{times}",
         "the paper's (TPUv3)": "{papers}",
     }
-    return _with_head(rows, columns)
-
-
-@views.view("engine.md#norms")
-def norms(found):
-    columns = {
-        **views.fields("network", "phase"),
-        "time with Keras' layer / with this one": lambda row: views.interval(
-            ratio_of(row, row.network, NORM)
-        ),
-    }
-    rows = [row for row in found["networks"] if row.against == NORM]
-    return _with_head(rows, columns)
+    return views.listing(rows, columns)
 
 
 @views.view("engine.md#timm")
