@@ -37,13 +37,11 @@ class Argument:
         self.default, self._check, self._kw_only = default, check, kw_only
 
     def checked(self, value):
-        """Returns the attribute for what was given, or raises `ValueError`."""
         if value is None and self.default is None or self._check is None:
             return value
         return self._check(self.name, value)
 
     def serialized(self, value):
-        """Returns the entry of a configuration for the attribute."""
         return value
 
     @property
@@ -76,10 +74,9 @@ def argument(
     """Declares an argument of a layer, in the body of its class.
 
     Args:
-        default: what it is unless given; None also permits None.
-        check: None, or a function of name and value, as in
-            `lambdanet_tf.arguments`, that returns the attribute.
-        choices: all that it can be, in place of `check`.
+        default: its value unless given; a default of None also permits None.
+        check: function of name and value that returns the attribute.
+        choices: all values that it can have, in place of `check`.
         kw_only: bool. Whether it must be given by name.
     """
     if choices:
@@ -114,9 +111,7 @@ def declare(layer_type):
 def constructor(layer_type, init):
     """Returns a constructor that takes the declared arguments.
 
-    Args:
-        layer_type: the class.
-        init: what it calls, with all arguments by name.
+    It calls `init` with all of them by name.
     """
 
     def __init__(self, *args, **kwargs):  # noqa: N807

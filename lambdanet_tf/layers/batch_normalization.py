@@ -21,18 +21,12 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
     float32, without a mask and without the statistics of other replicas.
     Otherwise it is computed in two passes, in float32 or wider: also in eager
     calls on a CPU, where threads must not share the operation, and in what XLA
-    compiles.
+    compiles. Axes other than the last are left to Keras' layer.
 
     Under both Kerases and for every rank, the variance that moves the average
     is that of the batch, divided by its number of values. A batch without
-    values moves nothing.
-
-    With `synchronized=True` a batch is that of all replicas, whose numbers of
-    examples may differ. Without it, replicas of a `MirroredStrategy` have
-    moving statistics of their own: Keras 3 keeps those of the first one,
-    tf_keras their mean, as Keras' own layers do.
-
-    Axes other than the last are left to Keras' layer.
+    values moves nothing. With `synchronized=True` a batch is that of all
+    replicas, whose numbers of examples may differ.
 
     Examples:
         >>> norm = BatchNormalization()
@@ -72,7 +66,6 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
         return tf.cast(outputs, self.compute_dtype)
 
     def _is_fused(self, inputs):
-        """Returns whether the operation takes such inputs, and is safe."""
         if tf.executing_eagerly():
             is_safe = "CPU" not in inputs.device
         else:
@@ -81,7 +74,6 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
         return is_safe and is_taken
 
     def _replica(self):
-        """Returns the context of a replica that shares statistics, or None."""
         context = tf.distribute.get_replica_context()
         if not self.synchronized or context is None:
             return None
@@ -142,14 +134,8 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
 def _moments(x, mask, replica):
     """Returns count, mean (in two parts) and variance of each channel.
 
-    The first part of the mean is near it, and what is squared is relative to
-    it; the second part is what the first lost by rounding. So no digits are
-    lost where the mean is large.
-
-    Args:
-        x: `(..., channels)`, in float32 or wider.
-        mask: None, or `(...)`; False is padding.
-        replica: None, or the context of one of several.
+    The second part of the mean is what the first lost by rounding, so that no
+    digits are lost where the mean is large.
     """
     axes = list(range(len(x.shape) - 1))
     count = tf.size(x) // x.shape[-1]
@@ -221,7 +207,6 @@ def _sum_over_replicas(replica, x):
 
 
 def _all_reduce(replica, x):
-    """Returns `replica.all_reduce`, without a gradient."""
     if is_compiled_by_xla():  # where replicas cannot be merged
         return replica.all_reduce("sum", x)
 

@@ -64,13 +64,10 @@ class ContextLayer(BaseLayer):
         return grid if self.axis is None else grid[self.axis - 1 : self.axis]
 
     def _prepared(self, inputs, context, mask, context_mask, attention_mask):
-        """Checks the arguments of a call, and makes `ops.Masks` of masks.
+        """Returns inputs, context (the same tensor if there is one) and masks.
 
         Sizes of the grid that are unknown are those of `build` only where they
         must be static: others can change.
-
-        Returns:
-            Inputs and context, the same tensor if there is one, and masks.
         """
         pairs = attention_mask is not None
         fixed = self._has_geometry and (self.scope is None or pairs)
@@ -123,13 +120,7 @@ class ContextLayer(BaseLayer):
 
 
 def scope_of_grid(grid, entries, causal):
-    """The `Geometry` of a table, or of a scope, that lies over a grid.
-
-    Args:
-        grid: sizes, int or scalar tensors.
-        entries: of the table, on each axis.
-        causal: bool.
-    """
+    """Returns the `Geometry` of a table, or a scope, that lies over a grid."""
     if causal:
         # A table keeps its center; what lies behind it is never used.
         past = entries[0] // 2 + 1

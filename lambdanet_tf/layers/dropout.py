@@ -24,19 +24,6 @@ class Dropout(BaseLayer):
     Args:
         rate: float in [0, 1). Probability of dropping an activation.
 
-    Input shape:
-        `(batch, ...)`.
-
-    Output shape:
-        As the inputs.
-
-    Raises:
-        ValueError: if `rate` is not in [0, 1) (at construction).
-
-    Examples:
-        >>> float(tf.reduce_sum(Dropout(0.5)(tf.ones([2, 4]))))  # inference
-        8.0
-
     Reference: [Srivastava et al., 2014](https://jmlr.org/papers/v15).
     """
 
@@ -57,7 +44,6 @@ class Dropout(BaseLayer):
         return tf.where(kept, inputs / keep, tf.zeros([], inputs.dtype))
 
     def _drawn_shape(self, inputs):
-        """One draw for every activation."""
         return tf.shape(inputs)
 
     def compute_output_shape(self, input_shape):
@@ -76,15 +62,6 @@ class StochasticDepth(Dropout):
     Args:
         rate: float in [0, 1). Probability of dropping a branch.
 
-    Input shape:
-        `(batch, ...)`.
-
-    Output shape:
-        As the inputs.
-
-    Raises:
-        ValueError: if `rate` is not in [0, 1) (at construction).
-
     Examples:
         >>> branch = tf.ones([2, 4])
         >>> shortcut = tf.ones([2, 4])
@@ -95,6 +72,5 @@ class StochasticDepth(Dropout):
     """
 
     def _drawn_shape(self, inputs):
-        """One draw for every example."""
         shape = tf.shape(inputs)
         return tf.concat([shape[:1], tf.ones_like(shape[1:])], axis=0)

@@ -42,13 +42,7 @@ def as_built(x, shape, layer):
     Args:
         x: `(batch, *spatial, channels)`.
         shape: of x when the layer was built; None where sizes may change.
-        layer: the layer.
-
-    Returns:
-        x in a floating dtype, with static sizes where `shape` has them.
-
-    Raises:
-        ValueError: if x has another number of axes or of channels.
+        layer: the layer, whose compute dtype x gets unless it is floating.
     """
     x = as_floating(x, layer.compute_dtype)
     if x.shape.rank is None:

@@ -87,7 +87,6 @@ class LambdaBase(ProjectionLayer):
         return self.value.units // self.intra_depth
 
     def _build(self, inputs_shape, context_shape):
-        """Creates and builds every sublayer."""
         filters = self._divisible(self.filters or inputs_shape[-1])
         value_dim = filters // self.num_heads
         self._build_projections(
@@ -161,20 +160,7 @@ class LambdaBase(ProjectionLayer):
     def _outputs(
         self, x, context, embeddings, geometry, masks, training, state=None
     ):
-        """Computes what queries read from their lambdas.
-
-        Args:
-            x: `(batch, n, channels)`, where the queries are.
-            context: `(batch, m, channels)`; the same tensor where it is x.
-            embeddings: of `ops.lambda_output`, as are the next two.
-            geometry: of the table.
-            masks: `ops.Masks`.
-            training: of the call.
-            state: None, or that of `ops.lambda_output`.
-
-        Returns:
-            `(batch, n, heads, value_dim)`, and the next state.
-        """
+        """Returns `ops.lambda_output` of `(batch, positions, channels)`."""
         # One plan for the steps of a stream, whatever their batch.
         batch = context.shape[0] if state is None else None
         return ops.lambda_output(

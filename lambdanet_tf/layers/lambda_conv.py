@@ -56,25 +56,17 @@ class LambdaConv(StreamingLambda):
             `strides`, as in Keras.
         padding: "same", "valid", or (one spatial axis) "causal".
         num_heads: int. This and `key_dim`, `intra_depth`, `use_content`,
-            `use_position`, `use_position_bias`, `position_embedding`,
-            `implementation`, `key_normalization`,
+            `use_position`, `use_position_bias`, `position_embedding` (not
+            "explicit"), `implementation`, `key_normalization`,
             `query_normalization`, `use_batch_norm`, `norm_momentum`,
             `norm_epsilon`, `use_sync_bn`, the initializers, regularizers and
-            constraints are as in `LambdaLayer`, except that
-            `position_embedding` cannot be "explicit".
+            constraints are as in `LambdaLayer`.
 
     Input shape:
         `(batch, *spatial, channels)`, one to three spatial axes.
 
     Output shape:
         `(batch, *strided spatial, filters)`, as of a Keras convolution.
-
-    Raises:
-        ValueError: if an argument is out of its range (at construction) or
-            does not fit the number of spatial axes (at build).
-
-    Cost: parameters c (h k + k u) + c v u + r k u for c channels and r table
-    entries; time b n r k v, space k r + b n k v (Table 2 of the paper).
 
     Examples:
         >>> images = tf.random.normal([2, 15, 21, 64])

@@ -28,9 +28,7 @@ class LambdaLayer(ContextLayer, StreamingLambda):
     Symbols here: `num_heads` is the paper's |h|, `key_dim` |k|,
     `intra_depth` |u|, `filters` d = |h| |v|, `scope` the local scope |r|. X
     are the inputs, C the context (X by default), m - n the relative position
-    that E = R[m - n] depends on. Differences from the paper: none; where it
-    is silent: L2 normalization of keys runs over context positions, as
-    softmax does.
+    that E = R[m - n] depends on. Differences from the paper: none.
 
     With `causal` and a local scope, or without a position part, a sequence can
     also come piece by piece: `state = layer.initial_state(batch_size)`, then
@@ -79,21 +77,20 @@ class LambdaLayer(ContextLayer, StreamingLambda):
         use_batch_norm: bool. Batch normalization of queries and values. None
             for that of the paper, but none in causal layers: statistics of a
             batch are also those of later positions.
-        norm_momentum: float. Its momentum. With Keras' 0.99 inference needs
-            hundreds of steps to agree with training: queries begin with a
-            variance of about 1 / key_dim, moving variances with 1.
+        norm_momentum: float. Its momentum.
         norm_epsilon: float. Its epsilon.
         use_sync_bn: bool. Whether its statistics span all replicas.
-        query_initializer: None for the paper's N(0, 1 / (key_dim channels)),
-            or any Keras initializer.
-        key_initializer: None for the paper's N(0, 1 / channels), or any.
-        value_initializer: likewise.
-        embeddings_initializer: None for the paper's N(0, 1), or any.
-        position_bias_initializer: any Keras initializer.
-        kernel_regularizer: Keras regularizer of the three projections.
-        embeddings_regularizer: Keras regularizer of the table.
-        kernel_constraint: Keras constraint of the three projections.
-        embeddings_constraint: Keras constraint of the table.
+        query_initializer: any of Keras, or None for the paper's N(0, 1 /
+            (key_dim channels)).
+        key_initializer: any of Keras, or None for the paper's N(0, 1 /
+            channels).
+        value_initializer: any of Keras, or None for N(0, 1 / channels).
+        embeddings_initializer: any of Keras, or None for the paper's N(0, 1).
+        position_bias_initializer: any of Keras.
+        kernel_regularizer: of the three projections.
+        embeddings_regularizer: of the table.
+        kernel_constraint: of the three projections.
+        embeddings_constraint: of the table.
 
     Call arguments:
         inputs: `(batch, *spatial, channels)`, one to three spatial axes, of
@@ -115,10 +112,6 @@ class LambdaLayer(ContextLayer, StreamingLambda):
     Output shape:
         `(batch, *spatial, filters)`, channels head-major, in the compute
         dtype. Zero, but for the position bias, where nothing is permitted.
-
-    Raises:
-        ValueError: if an argument is out of its range (at construction), if
-            shapes do not fit or a needed size is unknown (at build or call).
 
     Cost: parameters c (h k + k u) + c v u + r k u for c channels and r table
     entries; operations and memory depend on `implementation`, see

@@ -46,8 +46,7 @@ class RelativePositionEmbedding(BaseLayer):
         intra_depth: int. The paper's |u|.
         scope: None (global), an odd int, or one odd int per axis: how many
             relative positions an axis has.
-        embeddings_initializer: None for the paper's N(0, 1), or any Keras
-            initializer.
+        embeddings_initializer: any of Keras, or None for the paper's N(0, 1).
         embeddings_regularizer: Keras regularizer.
         embeddings_constraint: Keras constraint.
 
@@ -59,11 +58,6 @@ class RelativePositionEmbedding(BaseLayer):
     Output shape:
         `(n, m, key_dim[, intra_depth])` with n = m = the number
         of positions; the last axis only when `intra_depth` > 1.
-
-    Raises:
-        ValueError: if an argument is out of range (at construction), if a
-            global axis has no static size (at build), or if a grid is larger
-            than the one that a global table was built for.
 
     Examples:
         >>> table = RelativePositionEmbedding(16, scope=7)
@@ -104,7 +98,7 @@ class RelativePositionEmbedding(BaseLayer):
         super().build(input_shape)
 
     def _entries(self, grid):
-        """Number of relative positions on each axis of a grid."""
+        """Returns the number of relative positions on each axis of a grid."""
         scope = scope_per_axis("scope", self.scope, rank=len(grid))
         if scope is not None:
             return scope
@@ -117,14 +111,7 @@ class RelativePositionEmbedding(BaseLayer):
         return tuple(2 * size - 1 for size in grid)
 
     def entries_for(self, grid):
-        """Entries per axis of the built table, checked against a grid.
-
-        Args:
-            grid: tuple of spatial sizes; None or a tensor where unknown.
-
-        Raises:
-            ValueError: if the table does not fit the grid.
-        """
+        """Returns the built table's entries per axis, if they fit a grid."""
         entries = wanted = tuple(self.embeddings.shape[:-2])
         if self.scope is None:
             grid = tuple(n if isinstance(n, int) else None for n in grid)

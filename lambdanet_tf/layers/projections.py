@@ -54,13 +54,7 @@ class ProjectionLayer(BaseLayer):
         return filters
 
     def _build_projections(self, shapes, units, query_scale=1.0):
-        """Creates and builds `query`, `key` (None without content), `value`.
-
-        Args:
-            shapes: of the inputs and of their context.
-            units: of the three.
-            query_scale: of the variance of the query's kernel.
-        """
+        """Creates and builds `query`, `key` (None without content), `value`."""
         inputs, context = ((None, None, shape[-1]) for shape in shapes)
         self.query = self._projection("query", units[0], query_scale)
         self._build_sublayer(self.query, inputs)

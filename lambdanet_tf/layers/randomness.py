@@ -38,13 +38,6 @@ def uniform(shape, layer):
     Outside `random_streams` they come from TensorFlow's global generator:
     different for each replica, and the same after
     `tf.keras.utils.set_random_seed`.
-
-    Args:
-        shape: of the result; can be a tensor.
-        layer: the object that draws.
-
-    Returns:
-        A float32 tensor.
     """
     streams = getattr(_active, "streams", None)
     if streams is None:
@@ -68,11 +61,7 @@ class Initializers:
         self._uses: dict[int, int] = {}
 
     def __call__(self, initializer: Any) -> Any:
-        """Returns the initializer for the next weight.
-
-        Args:
-            initializer: whatever Keras takes.
-        """
+        """Returns the initializer for the next weight."""
         initializer = tf.keras.initializers.get(initializer)
         if not isinstance(initializer, tf.keras.initializers.Initializer):
             return initializer

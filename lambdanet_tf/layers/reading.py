@@ -26,7 +26,7 @@ def reading_of(equation, keys, values, embeddings, places, grids, num_heads):
         keys: `(batch, m, key_dim, intra_depth)`, or None.
         values: `(batch, m, value_dim, intra_depth)`.
         embeddings: as in `ops.lambda_output`, or None.
-        places: one index per axis for each of p queries.
+        places: one index per axis for each query.
         grids: sizes of the grids of queries and context.
         num_heads: int.
     """
@@ -52,13 +52,7 @@ def reading_of(equation, keys, values, embeddings, places, grids, num_heads):
 
 
 def places_of(position, grid):
-    """Returns one index per axis for each query that is looked at.
-
-    Args:
-        position: None for all queries in row-major order, or one index per
-            spatial axis, or a list of such; on one axis an int or a list.
-        grid: sizes of the queries' grid.
-    """
+    """Returns one index per axis for each query that is looked at."""
     if position is None:
         return tuple(np.ndindex(*grid))
     places = np.asarray(position)

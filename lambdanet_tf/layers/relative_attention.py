@@ -36,16 +36,10 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
     embedding per axis, added up (Bello et al., 2019, section 3.1; Srinivas et
     al., 2021; Vaswani et al., 2021), or one table of all axes jointly, as
     lambda layers have. As in Bello et al. (2019), the scale applies to both
-    terms, and tables start at N(0, 1 / k). Projections have no bias and start
-    at N(0, 1 / channels), and nothing follows the heads, as in the residual
-    blocks of Ramachandran et al. (2019) and Srinivas et al. (2021), where a
-    1x1 convolution does. Ramachandran et al. (2019) concatenate two halves in
-    place of the sum: per-axis tables of which one half is zero each; and do
-    not scale. Positions outside the map are never attended to.
-
-    Arithmetic of a local scope runs in blocks of queries with a halo, so that
-    its memory is linear in the number of positions; scores of axes by
-    themselves are added before the softmax, which runs in float32.
+    terms. Nothing follows the heads, as in the residual blocks of
+    Ramachandran et al. (2019) and Srinivas et al. (2021). Positions outside
+    the map are never attended to. A local scope is computed in blocks of
+    queries, so that its memory is linear in the number of positions.
 
     The sublayers are attributes: `query`, `key`, `value` (Dense without bias,
     channels head-major), and the tables `position_embedding` or
@@ -69,15 +63,14 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             share between layers.
         causal: bool. Whether a position sees only itself and those before it.
             With one spatial axis, or along `axis`.
-        query_initializer: None for N(0, 1 / channels), or any Keras
-            initializer; so are the next two.
-        key_initializer: see there.
-        value_initializer: see there.
-        embeddings_initializer: None for N(0, 1 / k), or any.
-        kernel_regularizer: Keras regularizer of the three projections.
-        embeddings_regularizer: Keras regularizer of the tables.
-        kernel_constraint: Keras constraint of the three projections.
-        embeddings_constraint: Keras constraint of the tables.
+        query_initializer: any of Keras, or None for N(0, 1 / channels).
+        key_initializer: any of Keras, or None for N(0, 1 / channels).
+        value_initializer: any of Keras, or None for N(0, 1 / channels).
+        embeddings_initializer: any of Keras, or None for N(0, 1 / k).
+        kernel_regularizer: of the three projections.
+        embeddings_regularizer: of the tables.
+        kernel_constraint: of the three projections.
+        embeddings_constraint: of the tables.
 
     Call arguments:
         inputs: `(batch, *spatial, channels)`, one to three spatial axes, of
@@ -100,10 +93,6 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         dtype. Zero where nothing is permitted. The scores are the softmax,
         `(batch, heads, n, m)`, or `(batch, *other spatial, heads, n, m)` with
         `axis`: what the values are multiplied by.
-
-    Raises:
-        ValueError: if an argument is out of its range (at construction), if
-            shapes do not fit or a needed size is unknown (at build or call).
 
     Cost: parameters c h (2 k + v) + r k for c channels and r table entries in
     all; with m context positions for a query, about 2 n m h (k + v)

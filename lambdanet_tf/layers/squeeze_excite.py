@@ -42,14 +42,6 @@ class SqueezeExcite(BaseLayer):
     Input shape:
         `(batch, *spatial, channels)`, sizes may be unknown.
 
-    Output shape:
-        As the inputs.
-
-    Raises:
-        ValueError: if `ratio` is not positive (at construction).
-
-    Cost: 2 c s + s + c parameters for c channels and s = int(c * ratio).
-
     Examples:
         >>> SqueezeExcite(0.25)(tf.random.normal([2, 8, 8, 32])).shape
         TensorShape([2, 8, 8, 32])

@@ -63,9 +63,6 @@ class StreamingLambda(LambdaBase):
 
         Args:
             batch_size: int or scalar tensor. Number of sequences.
-
-        Returns:
-            A dictionary of tensors for `step`, see `state_spec`.
         """
         return ops.initial_state(self.state_spec(), batch_size)
 
@@ -92,9 +89,8 @@ class StreamingLambda(LambdaBase):
             `(batch, n / strides, filters)`, and the next state.
 
         Raises:
-            ValueError: if the layer does not stream, shapes do not fit, or the
-                state is not of this layer. Where lengths are known at run time
-                only, that is a `tf.errors.InvalidArgumentError`.
+            ValueError: if the layer does not stream, or the inputs or the state
+                do not fit.
         """
         inputs = tf.cast(inputs, self.compute_dtype)
         taps, stride, dilation = self._causal_window()
