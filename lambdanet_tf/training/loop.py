@@ -18,10 +18,8 @@ import tensorflow as tf
 
 from lambdanet_tf import config
 from lambdanet_tf import data
-from lambdanet_tf import environment
 from lambdanet_tf import models
 from lambdanet_tf import runs
-from lambdanet_tf.analysis import trainable_parameters
 from lambdanet_tf.arguments import users_input
 from lambdanet_tf.training import devices
 from lambdanet_tf.training import network
@@ -55,11 +53,9 @@ def train(
     """Trains a recipe's network and writes its run folder.
 
     A run folder that is there is resumed from its last checkpoint, with more
-    epochs if the recipe has more.
-
-    The initial weights are drawn by Keras' own seed: call
-    `tf.keras.utils.set_random_seed(recipe.seed)` before, as `train.py` does, to
-    have those of the recipe.
+    epochs if the recipe has more. Keras' own seed draws the initial weights:
+    call `tf.keras.utils.set_random_seed(recipe.seed)` before, as `train.py`
+    does, to have those of the recipe.
 
     Args:
         recipe: what to compute.
@@ -116,7 +112,7 @@ def train(
                 recipe, options, folder, pipeline, state, evaluation, stop,
                 metrics, print_fn, on_epoch,
             )  # fmt: skip
-            _print_plan(run)
+            print_fn(record.plan(recipe, pipeline, state.model, folder.path))
             if checkpoint:
                 state.restore(checkpoint)
                 print_fn(f"Resuming at step {state.step}.")
@@ -137,8 +133,6 @@ class ActiveRun:
         folder: where this process writes: the run folder for the chief.
         metrics: of a run that had finished before, kept until there are new
             ones.
-
-    The others are named as the classes are, or arguments of `train`.
     """
 
     recipe: Recipe
@@ -184,18 +178,7 @@ def set_up(
     strategy: tf.distribute.Strategy,
     print_fn: PrintFn = print,
 ) -> tuple[InputPipeline, TrainState]:
-    """Creates the batches and the state of a run.
-
-    Args:
-        recipe: of the run.
-        options: of the run.
-        strategy: of `create_strategy`.
-        print_fn: shows a line of text.
-
-    Raises:
-        ValueError: if the recipe does not fit its data, network or devices.
-        ImportError: if an optional package is missing.
-    """
+    """Creates the batches and the state of a run."""
     images = data.load_images(
         recipe.data,
         recipe.validation_split,
@@ -213,45 +196,14 @@ def set_up(
     return pipeline, TrainState(model, optimizer, averages)
 
 
-def _print_plan(run):
-    recipe, pipeline, model = run.recipe, run.pipeline, run.state.model
-    height, width = network.last_map(model)
-    run.print_fn(
-        f"Recipe {recipe.name}, {recipe.model} at {recipe.image_size} pixels: "
-        f"{trainable_parameters(model):,} trainable "
-        f"parameters, last map {height}x{width}; "
-        f"{environment.keras_version()}, TensorFlow {tf.__version__}, "
-        f"{devices.describe(pipeline.strategy)}\n{pipeline.images.description}"
-        f"{_largest_class(pipeline.images)}\n"
-        f"{count(recipe.epochs, 'epoch')} of "
-        f"{count(pipeline.steps_per_epoch, 'step')}, "
-        f"{count(recipe.batch_size, 'image')} each; run folder "
-        f"{run.folder.path}"
-    )
-
-
-def _largest_class(images):
-    """Returns in words how large the largest class is, or ""."""
-    if not isinstance(images.train, data.IndexedSource):
-        return ""  # The labels are in files that have not been read.
-    counts = np.bincount(images.train.columns["label"])
-    share = counts.max() / counts.sum()
-    name = images.classes[counts.argmax()]
-    return f" The largest class, {name}, has {share:.1%} of them."
-
-
 # Steps and epochs.
 
 
 def train_epochs(run: ActiveRun) -> None:
     """Takes all training steps, with an evaluation after each epoch.
 
-    Where a checkpoint is due, it is written before the evaluation; after the
-    last one there is another.
-
-    Raises:
-        Stopped: as `train`.
-        NotFinite: as `train`.
+    A checkpoint that is due is written before the evaluation; another one after
+    the last evaluation.
     """
     recipe, state, pipeline = run.recipe, run.state, run.pipeline
     per_epoch = pipeline.steps_per_epoch
@@ -367,16 +319,14 @@ def _validate(run):
 
 
 def finish(run: ActiveRun) -> None:
-    """Tests the best weights and writes the report.
-
-    Raises:
-        Stopped: as `train`.
-    """
+    """Tests the best weights and writes the report."""
     run.stop.at_once = True  # Nothing below changes the state of the run.
     run.stop.check()
     state, images, folder = run.state, run.pipeline.images, run.folder
     models.load_weights(state.model, folder.file(runs.WEIGHTS_FILE))
-    metrics = _final_metrics(run, run.evaluation.metrics(images.test))
+    metrics = record.final_metrics(
+        state, run.pipeline, run.evaluation.metrics(images.test)
+    )
     predictions = run.evaluation.predictions(images.test)
     there = np.array([*predictions.pictures])  # Of these some, evenly.
     wanted = np.linspace(0, there[-1], _EXAMPLES)
@@ -387,41 +337,17 @@ def finish(run: ActiveRun) -> None:
     write_report(folder, done, state.rows, predictions, images.description)
     run.stop.check()
     folder.write(done)
-    run.print_fn(
-        f"\ntest accuracy: {metrics['accuracy']:.2%} of "
-        f"{count(metrics['test_images'], 'test image')} (weights of epoch "
-        f"{metrics['best_epoch']})\nwritten to {folder.path}/: "
-        f"{runs.WEIGHTS_FILE}, {runs.REPORT_FILE}, {runs.METRICS_FILE}, "
-        f"{runs.RUN_FILE}"
-    )
-
-
-def _final_metrics(run, test):
-    """Returns what run.json says of the best weights."""
-    state, splits = run.state, run.pipeline.images.parts
-    best = dict(state.best or {})
-    test["test_images"] = test.pop("images")
-    bad = sum(
-        splits[name].num_images - {**best, **test}[f"{name}_images"]
-        for name in ("validation", "test")
-        if name in splits
-    )
-    if bad:
+    if bad := metrics["bad_images"]:
         run.print_fn(
             f"{count(bad, 'validation or test image')} could not be read; "
             f"`lambdanet check {run.recipe.data}` names all that cannot."
         )
-    number = state.step * run.recipe.batch_size
-    return {
-        "best_epoch": best["epoch"],
-        **test,
-        **{k: v for k, v in best.items() if k.startswith("validation")},
-        "bad_images": bad,
-        "parameters": trainable_parameters(state.model),
-        "seconds": state.seconds,
-        "images_per_second": number / max(state.training_seconds, 1e-9),
-        "device": devices.describe(run.pipeline.strategy),
-    }
+    run.print_fn(
+        f"\ntest accuracy: {metrics['accuracy']:.2%} of "
+        f"{count(metrics['test_images'], 'test image')} (weights of epoch "
+        f"{metrics['best_epoch']})\nwritten to {folder.path}/: "
+        f"{runs.WEIGHTS_FILE}, report.md, metrics.csv, run.json"
+    )
 
 
 # How a run ends.
@@ -434,16 +360,14 @@ def _end_recorded(run):
     try:
         yield
     except NotFinite as error:
-        kept = "No epoch was complete, so there are no weights to keep."
+        reason = str(error)
         if state.best:
-            kept = (
-                f"The best weights so far, of epoch {state.best['epoch']}, are "
-                f"in {run.folder.file(runs.WEIGHTS_FILE)}."
+            reason += (
+                f" The best weights so far, of epoch {state.best['epoch']}, "
+                f"are in {run.folder.file(runs.WEIGHTS_FILE)}."
             )
-        reason = f"{error} {kept}"
-        run.folder.write(
-            run.record("failed", {**run.metrics, "reason": reason})
-        )
+        failed = {**run.metrics, "reason": reason}
+        run.folder.write(run.record("failed", failed))
         raise NotFinite(reason) from error
     except Stopped as error:
         if not stop.at_once:  # Else the last checkpoint is the state.

@@ -30,7 +30,6 @@ class Recipe:
     Attributes:
         name: of the recipe.
         summary: what it trains, in a line.
-        command: the command that runs it.
         result: hardware, time and accuracy, or "not run".
 
     Raises:
@@ -43,7 +42,6 @@ class Recipe:
 
     name: str = "custom"
     summary: str = dataclasses.field(default="", compare=False)
-    command: str = dataclasses.field(default="", compare=False)
     result: str = dataclasses.field(default="not run", compare=False)
 
     # The data.
@@ -174,6 +172,11 @@ class Recipe:
                 "`kernel_regularizer`, which takes its place. Received: "
                 f"weight_decay={self.weight_decay}."
             )
+
+    @property
+    def command(self) -> str:
+        """The command that runs it."""
+        return f"python train.py --recipe {self.name}"
 
     def to_dict(self) -> dict[str, Any]:
         """Returns name and fields as JSON can hold them, without the notes."""

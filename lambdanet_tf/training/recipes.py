@@ -25,7 +25,6 @@ _ROWS = (
         _SMALL_SET,
         name="digits",
         summary="a small LambdaResNet on 1,797 handwritten digits",
-        command="python train.py",
         result="2 CPU cores, 45 seconds to 4 minutes: accuracy in "
         "docs/digits.md",
         image_size=8,
@@ -44,8 +43,7 @@ _ROWS = (
     dataclasses.replace(
         _SMALL_SET,
         name="images",
-        summary="a small LambdaResNet on your own images",
-        command="python train.py --data folder:PATH",
+        summary="a small LambdaResNet on your own images: --data folder:PATH",
         result="depends on the images",
         image_size=64,
         min_area=0.25,
@@ -59,7 +57,6 @@ _ROWS = (
         _SMALL_SET,
         name="smoke",
         summary="everything once on the digits; learns next to nothing",
-        command="python train.py --recipe smoke",
         result="2 CPU cores, seconds after compiling",
         image_size=8,
         evaluation_crop=1.0,
@@ -76,7 +73,6 @@ _ROWS = (
     Recipe(
         name="fashion_mnist",
         summary="LambdaResNetSmall28 on the 60,000 images of Fashion-MNIST",
-        command="python train.py --recipe fashion_mnist",
         result="2 CPU cores with bfloat16, 2 h: 95.1 % of the test images",
         data="tfds:fashion_mnist",
         image_size=28,
@@ -99,7 +95,6 @@ _ROWS = (
     Recipe(
         name="cifar10",
         summary="ResNet-50 with lambda layers in all stages on CIFAR-10",
-        command="python train.py --recipe cifar10",
         data="tfds:cifar10",
         image_size=32,
         augmentation="pad_crop",
@@ -122,9 +117,6 @@ _ROWS = (
     Recipe(
         name="imagenet_90",
         summary="the paper's 90 epochs: ResNet-50, lambda layers everywhere",
-        command=(
-            "python train.py --recipe imagenet_90 --data records:/data/imagenet"
-        ),
         data="tfds:imagenet2012",
         model="ResNet50",
         model_arguments={"pattern": "LLLL"},
@@ -133,10 +125,6 @@ _ROWS = (
     Recipe(
         name="imagenet_350",
         summary="the paper's 350 epochs: LambdaResNets, rates from Table 20",
-        command=(
-            "python train.py --recipe imagenet_350 --model LambdaResNet152 "
-            "--image-size 224 --tpu NAME --data records:gs://BUCKET/imagenet"
-        ),
         data="tfds:imagenet2012",
         randaugment_layers=2,
         model="LambdaResNet152",
@@ -150,10 +138,6 @@ _ROWS = (
     Recipe(
         name="mobilenet_350",
         summary="the paper's MobileNetV2 with two lambda blocks, RMSprop",
-        command=(
-            "python train.py --recipe mobilenet_350 "
-            "--data records:/data/imagenet"
-        ),
         data="tfds:imagenet2012",
         model="LambdaMobileNetV2",
         dropout_rate=0.2,
@@ -215,17 +199,13 @@ def resolve(
 def read_recipe(
     path: str, text: str, changes: Mapping[str, Any] | None = None
 ) -> Recipe:
-    """Returns the recipe of a JSON file.
+    """Returns the recipe of a JSON file, with some fields changed.
 
     Args:
         path: of the file, for messages.
         text: a JSON object of recipe fields, whose `name` selects the row that
-            the others change, as for `resolve`; or the content of a run's
-            run.json, which has all fields.
+            the others change; or the content of a run's run.json.
         changes: fields to replace.
-
-    Returns:
-        A `Recipe`.
 
     Raises:
         ValueError: if it is neither, or as `resolve`.

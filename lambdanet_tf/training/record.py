@@ -8,20 +8,29 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+
 import lambdanet_tf
 from lambdanet_tf import config
 from lambdanet_tf import data
 from lambdanet_tf import environment
 from lambdanet_tf import files
 from lambdanet_tf import runs
+from lambdanet_tf.analysis import trainable_parameters
 from lambdanet_tf.arguments import UserError
+from lambdanet_tf.training.batches import InputPipeline
+from lambdanet_tf.training.devices import describe
+from lambdanet_tf.training.network import last_map
 from lambdanet_tf.training.network import network_arguments
 from lambdanet_tf.training.options import RunOptions
+from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.recipe import Recipe
 from lambdanet_tf.training.recipe import differences
 from lambdanet_tf.training.recipe import from_dict
 from lambdanet_tf.training.recipes import read_recipe
 from lambdanet_tf.training.recipes import resolve
+from lambdanet_tf.training.state import TrainState
 from lambdanet_tf.training.state import newest_checkpoint
 
 
@@ -49,6 +58,52 @@ def run_record(
         versions={**own, **environment.versions()},
         command=_command(),
     )
+
+
+def plan(
+    recipe: Recipe, pipeline: InputPipeline, model: tf.keras.Model, folder: str
+) -> str:
+    """Returns the first lines of a run."""
+    images = pipeline.images
+    height, width = last_map(model)
+    largest = ""
+    if isinstance(images.train, data.IndexedSource):
+        counts = np.bincount(images.train.columns["label"])
+        name = images.classes[counts.argmax()]
+        largest = f" The largest class, {name}, has "
+        largest += f"{counts.max() / counts.sum():.1%} of them."
+    return (
+        f"Recipe {recipe.name}, {recipe.model} at {recipe.image_size} pixels: "
+        f"{trainable_parameters(model):,} trainable parameters, last map "
+        f"{height}x{width}; {environment.keras_version()}, TensorFlow "
+        f"{tf.__version__}, {describe(pipeline.strategy)}\n"
+        f"{images.description}{largest}\n{count(recipe.epochs, 'epoch')} of "
+        f"{count(pipeline.steps_per_epoch, 'step')}, "
+        f"{count(recipe.batch_size, 'image')} each; run folder {folder}"
+    )
+
+
+def final_metrics(
+    state: TrainState, pipeline: InputPipeline, test: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns what run.json says of the best weights, from a test of them."""
+    best, splits = dict(state.best or {}), pipeline.images.parts
+    number = state.step * pipeline.recipe.batch_size
+    seen = {"test": test["images"], "validation": best.get("validation_images")}
+    return {
+        "best_epoch": best["epoch"],
+        **{("test_images" if k == "images" else k): v for k, v in test.items()},
+        **{k: v for k, v in best.items() if k.startswith("validation")},
+        "bad_images": sum(
+            splits[name].num_images - images
+            for name, images in seen.items()
+            if images is not None
+        ),
+        "parameters": trainable_parameters(state.model),
+        "seconds": state.seconds,
+        "images_per_second": number / max(state.training_seconds, 1e-9),
+        "device": describe(pipeline.strategy),
+    }
 
 
 def _command():

@@ -147,6 +147,7 @@ def take_steps(strategy=None, jit_compile=False):
     recipe = training.resolve("smoke", {"weight_decay": 0.01})
     strategy = strategy or tf.distribute.get_strategy()
     options = training.RunOptions(jit_compile=jit_compile)
+    tf.keras.utils.set_random_seed(recipe.seed)
     pipeline, state = loop.set_up(recipe, options, strategy)
     with strategy.scope():
         take = steps.training_step(state, recipe, jit_compile)
