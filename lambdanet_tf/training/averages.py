@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.environment import tf_variable
+from lambdanet_tf.models.graph import layers_in
 
 
 class Averages:
@@ -140,7 +141,7 @@ def _synchronized(model):
     """Returns the ids of the statistics that replicas compute together."""
     return {
         id(tf_variable(weight))
-        for layer in model._flatten_layers()
+        for layer in layers_in(model)
         if getattr(layer, "synchronized", False)
         for weight in layer.weights
     }
