@@ -3,21 +3,12 @@
 import contextlib
 import dataclasses
 import difflib
-import functools
-import inspect
 import numbers
 import typing
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
-from collections.abc import Sequence
 from typing import Any
-from typing import ParamSpec
-from typing import TypeVar
-
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
 
 
 class UserError(ValueError):
@@ -42,76 +33,6 @@ def users_input() -> Iterator[None]:
     except ValueError as error:
         explained = UserError(f"{error}").with_traceback(error.__traceback__)
         raise explained from error.__cause__
-
-
-def checked_arguments(
-    function: Callable[_Arguments, _Result],
-    parameters: Sequence[inspect.Parameter] | None = None,
-) -> Callable[_Arguments, _Result]:
-    """Decorates a constructor or a builder, so that wrong calls are explained.
-
-    Arguments without a name, without a value or given twice end in a
-    `ValueError` that says what is wanted. Unknown names are the function's.
-
-    Args:
-        function: called with all arguments by name.
-        parameters: those to take and to show; None for the function's own.
-    """
-    signature = inspect.signature(function)
-    if parameters is not None:
-        signature = inspect.Signature(parameters)
-    call: Callable[..., _Result] = function
-
-    @functools.wraps(function)
-    def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-        try:
-            signature.bind(*args, **kwargs)
-        except TypeError as error:
-            message = _explained(function, signature, args, kwargs) or error
-            raise ValueError(f"{message}") from None
-        named = dict(zip(signature.parameters, args, strict=False))
-        return call(**named, **kwargs)
-
-    # Keras 3 looks at what the wrapper takes, not at what it wraps.
-    setattr(checked, "__signature__", signature)  # noqa: B010
-    return checked
-
-
-def _explained(function, signature, args, kwargs):
-    """What is wrong with the arguments of a call; "" if their names are."""
-    parameters = dict(signature.parameters)
-    name = function.__qualname__.removesuffix(".__init__")
-    if name != function.__qualname__:  # A constructor.
-        parameters.pop("self")
-        args = args[1:]
-    placed = [
-        p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD
-    ]
-    named = [p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY]
-    if len(args) > len(placed):
-        surplus = ", ".join(map(repr, args[len(placed) :]))
-        first = ", ".join(f"`{own}`" for own in placed) or "nothing"
-        return (
-            f"{name} takes {first} by position, and whatever else by name. "
-            f"Received without a name: {surplus}. Say what it is, as in "
-            f"{named[0] if named else 'name'}=...; there are: "
-            f"{', '.join([*named, 'name', 'dtype'])}."
-        )
-    for given in placed[: len(args)]:
-        if given in kwargs:
-            return (
-                f"`{given}` is given twice to {name}, by position and by "
-                f"name. Received: {args[placed.index(given)]!r} and "
-                f"{given}={kwargs[given]!r}."
-            )
-    missing = [
-        f"`{p.name}`"
-        for p in parameters.values()
-        if p.default is p.empty
-        and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-        and p.name not in (*placed[: len(args)], *kwargs)
-    ]
-    return f"{name} needs {' and '.join(missing)}." if missing else ""
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
@@ -209,7 +130,7 @@ def scope_per_axis(name: str, value: Any, rank: int | None = None) -> Any:
 
 
 def check_types(instance: Any) -> None:
-    """Raises `ValueError` if a field of a dataclass belies its annotation.
+    """Raises `ValueError` if a field of a dataclass has another type.
 
     Args:
         instance: of a dataclass with fields of numbers, texts, other classes,

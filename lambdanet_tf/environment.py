@@ -6,7 +6,6 @@ import os
 import platform
 import sys
 import types
-from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -104,23 +103,6 @@ def install_command(extras: str) -> str:
         f'pip install "lambdanet-tf[{extras}]", in a checkout pip install '
         f'".[{extras}]"'
     )
-
-
-def require_all(modules: Mapping[str, str]) -> None:
-    """Raises a `MissingPackage` that names all extras that are missing, if any.
-
-    Args:
-        modules: the modules that are needed, with the extra that installs
-            each.
-    """
-    missing = {m: extra for m, extra in modules.items() if not is_there(m)}
-    if missing:
-        extras = ",".join(dict.fromkeys(missing.values()))
-        names = ", ".join(f"`{module}`" for module in missing)
-        raise MissingPackage(
-            f"{names} cannot be imported. Install what is missing with "
-            f"{install_command(extras)}."
-        )
 
 
 def tf_variable(weight: Any) -> tf.Variable:

@@ -1,11 +1,7 @@
-"""Files, written whole or not at all.
-
-Paths are on any file system that `tf.io.gfile` knows.
-"""
+"""Files: written whole or not at all, on any file system of `tf.io.gfile`."""
 
 import contextlib
 import fnmatch
-import hashlib
 import io
 import os
 import uuid
@@ -17,11 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.arguments import UserError
-from lambdanet_tf.environment import install_command
-from lambdanet_tf.environment import is_there
 from lambdanet_tf.environment import require
-
-_GCS_PLUGIN = "tensorflow_io_gcs_filesystem"
 
 
 class FileError(UserError, OSError):
@@ -32,7 +24,7 @@ class FileError(UserError, OSError):
 def whole_file(path: str) -> Iterator[str]:
     """Yields a temporary path; what was written there is renamed to `path`.
 
-    So a reader never meets half a file, and a full disk keeps the former one.
+    A reader never meets half a file, and a full disk keeps the former one.
 
     Raises:
         FileError: if the file cannot be written.
@@ -63,14 +55,10 @@ def write_whole(path: str, content: bytes) -> None:
 
 
 def matching(folder: str, pattern: str) -> list[str]:
-    """Returns the sorted paths of what is in a folder, by a pattern of names.
+    """Returns the sorted paths in a folder whose names match a pattern.
 
-    `tf.io.gfile.glob` would take brackets in the folder's own path for a
-    pattern, too.
-
-    Args:
-        folder: to list; one that is not there holds nothing.
-        pattern: such as `"*.tfrecord"`.
+    A folder that does not exist holds nothing. `tf.io.gfile.glob` would take
+    brackets in the path of the folder for a pattern, too.
     """
     if not tf.io.gfile.isdir(folder):
         return []
@@ -80,22 +68,12 @@ def matching(folder: str, pattern: str) -> list[str]:
     )
 
 
-def sha256_of(path: str) -> str:
-    """Returns the hash of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    with tf.io.gfile.GFile(path, "rb") as stream:
-        while part := stream.read(2**24):
-            digest.update(part)
-    return digest.hexdigest()
-
-
 def read_text(path: str) -> str:
     """Reads a text file.
 
     Raises:
-        ValueError: if it cannot be read.
+        UserError: if it cannot be read.
     """
-    check_file_system(path)
     try:
         with tf.io.gfile.GFile(path, "rb") as stream:
             # Notepad of Windows begins with a byte order mark.
@@ -108,7 +86,7 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
     """Reads the arrays of an .npz file.
 
     Raises:
-        ValueError: if it is missing, damaged, or holds no numbers.
+        UserError: if it is missing, damaged, or holds anything but numbers.
     """
     try:
         with tf.io.gfile.GFile(path, "rb") as stream:
@@ -119,11 +97,9 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
         *(tf.errors.OpError, OSError, ValueError, EOFError),
         *(zipfile.BadZipFile, zlib.error),
     ) as error:
-        text = reason(error)
-        if "pickle" in text:  # NumPy tells how to run what is in it.
-            text = "Objects in the place of numbers"
         raise UserError(
-            f"{path} must be a whole .npz file of numbers. Received: {text}."
+            f"{path} must be a whole .npz file of numbers. Received: "
+            f"{reason(error)}."
         ) from error
 
 
@@ -133,21 +109,16 @@ def reason(error: Exception) -> str:
 
 
 def check_file_system(path: str) -> None:
-    """Raises a ValueError unless TensorFlow knows the file system of a path."""
+    """Raises a `UserError` unless TensorFlow knows the file system of a path.
+
+    `gs://` comes with a package that registers it when it is imported.
+    """
     scheme, found, _ = os.fspath(path).partition("://")
     if not found or scheme in tf.io.gfile.get_registered_schemes():
         return
-    if scheme == "gs" and is_there(_GCS_PLUGIN):
-        require(_GCS_PLUGIN, extra="tpu")  # Which registers it.
-        return
-    hint = ""
-    if scheme == "gs":
-        hint = (
-            " Google Cloud Storage needs tensorflow-io-gcs-filesystem, for "
-            "Python below 3.13: it comes with the extra `tpu`, "
-            f"{install_command('tpu')}."
+    if scheme != "gs":
+        raise UserError(
+            f"This TensorFlow cannot read or write {scheme}:// paths. "
+            f"Received: {path!r}."
         )
-    raise UserError(
-        f"This TensorFlow cannot read or write {scheme}:// paths. Received: "
-        f"{path!r}.{hint}"
-    )
+    require("tensorflow_io_gcs_filesystem", extra="tpu")

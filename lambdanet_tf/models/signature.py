@@ -1,5 +1,6 @@
 """Signatures of builders, whose common arguments are declared once."""
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,6 @@ from typing import ParamSpec
 import tensorflow as tf
 
 from lambdanet_tf import specs
-from lambdanet_tf.arguments import checked_arguments
 
 _Arguments = ParamSpec("_Arguments")
 _Builder = Callable[..., tf.keras.Model]
@@ -25,7 +25,7 @@ def with_spec(
 
     def decorate(function):
         spec, _ = inspect.signature(function).parameters.values()
-        return checked_arguments(function, [spec, *parameters])
+        return _with_parameters(function, [spec, *parameters])
 
     return decorate
 
@@ -60,8 +60,25 @@ def named(
             inspect.Parameter(name, keyword, default=value)
             for name, value in attributes.items()
         ]
-        return checked_arguments(
+        return _with_parameters(
             function, [*shown, *own.values(), *attributes, changes]
         )
 
     return decorate
+
+
+def _with_parameters(function, parameters):
+    """Gives a function of keyword arguments other parameters to show."""
+    signature = inspect.Signature(parameters)
+
+    @functools.wraps(function)
+    def builder(*args, **kwargs):
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{function.__name__}: {error}") from None
+        named = dict(zip(signature.parameters, args, strict=False))
+        return function(**named, **kwargs)
+
+    setattr(builder, "__signature__", signature)  # noqa: B010
+    return builder

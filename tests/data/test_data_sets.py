@@ -273,7 +273,7 @@ def test_arrays_from_a_file(tmp_path):
         ({"y_train": np.arange(20) % 6, "classes": ["a", "b"]}, "0 to 5"),
         ({"y_train": np.arange(20) % 2 - 1}, "Received: -1 to "),
         ({"y_train": np.array(["a", "b"] * 10)}, "invalid literal for int"),
-        ({"y_train": np.array([0, 1] * 10, object)}, "Objects in the place"),
+        ({"y_train": np.array([0, 1] * 10, object)}, "Object arrays"),
         ({"classes": np.array(["a", "a"])}, "name of its own .*Received: a"),
         ({"classes": np.array(["a\nb", "c"])}, "(?s)in one line. .*a.b"),
         ({"classes": np.array(["a", ""])}, "in one line"),

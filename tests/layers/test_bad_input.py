@@ -213,7 +213,6 @@ USES = [
     (lambda: conv()(tf.keras.Input([5, 7, None])), "fully-defined|last"),
     (lambda: models.ResNet50(pattern="C", stages="C"), "`pattern`.*`stages`"),
     (lambda: models.build("MobileNetV2", scope=3), "`scope` is not.*MobileNet"),
-    (lambda: models.ResNet(), "ResNet needs `spec`"),
     (lambda: small(use_sync_bn=2), "`use_sync_bn`.*2"),
     (lambda: analysis.analyze(_MINE), r"mine.*model.call\(images\)"),
     (lambda: export_model(_MINE, "x", "x"), r"model.call\(images\)"),

@@ -119,7 +119,7 @@ def test_what_a_run_needs_is_named_at_once(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(tf.io.gfile, "get_registered_schemes", lambda: [""])
     recipe = training.Recipe(data="records:gs://bucket/imagenet")
-    with pytest.raises(ValueError, match="gs:// paths.*the extra `tpu`"):
+    with pytest.raises(ValueError, match="gcs_filesystem.*the extra `tpu`"):
         record.check_prerequisites(recipe, asked)
 
 
