@@ -15,12 +15,7 @@ from lambdanet_tf.models.graph import walk
 def all_calls(
     model: tf.keras.Model, prefix: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Yields name, layer and node of every call, those of nested models too.
-
-    Args:
-        model: functional.
-        prefix: what names begin with.
-    """
+    """Yields name, layer and node of every call, those of nested models too."""
     for name, layer, node in calls(model):
         if is_graph(layer):
             yield from all_calls(layer, f"{prefix}{name}/")
@@ -40,13 +35,7 @@ class Observed(NamedTuple):
 def observed(
     model: tf.keras.Model, inputs: Any, is_wanted: Callable[[str, Any], bool]
 ) -> dict[str, Observed]:
-    """Computes a model in inference, and returns calls of it by name.
-
-    Args:
-        model: functional.
-        inputs: of the model.
-        is_wanted: function of the name of a call and its layer.
-    """
+    """Computes a model in inference, and returns the wanted calls by name."""
     found = {}
 
     def observe(prefix, name, layer, arguments):

@@ -56,9 +56,8 @@ class LayerCount:
         flops: operations by the paper's convention.
         executed_flops: operations of the products that TensorFlow executes,
             those of all calls in the first, without those in loops.
-        activation_bytes: the output and, in a lambda layer, queries, keys,
-            values and position lambdas (the paper's b n k v); in attention,
-            queries, keys, values and the attention map (b h n r).
+        activation_bytes: the output, queries, keys, values and position
+            lambdas (the paper's b n k v) or the attention map (b h n r).
         algorithm: of a lambda layer, in inference.
 
     Examples:

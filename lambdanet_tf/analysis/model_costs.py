@@ -26,11 +26,9 @@ class Analysis:
     Attributes:
         name: of the model.
         image_shape: (height, width, channels), of tokens (length,).
-        layers: a `LayerCount` per call of a layer, in order, also of those in
-            nested models.
-        not_counted: names of layers with weights whose operations are not
-            known, and of layers of unknown sizes; they count 0 among `flops`,
-            and outputs of unknown sizes 0 among the memory.
+        layers: a `LayerCount` per call, also of those in nested models.
+        not_counted: names of layers with matrices and no formula, or of
+            unknown sizes. They count 0.
 
     Examples:
         >>> costs = analysis.analyze(models.LambdaResNetSmall(), executed=False)
@@ -44,25 +42,11 @@ class Analysis:
     not_counted: tuple[str, ...]
 
     def total(self, field):
-        """Adds up an attribute of `LayerCount` over all layers.
-
-        Args:
-            field: a name, such as "flops".
-
-        Returns:
-            A number.
-        """
+        """Returns the sum of an attribute of `LayerCount`, such as "flops"."""
         return sum(getattr(layer, field) for layer in self.layers)
 
     def table(self, every_layer=False):
-        """Returns the analysis as text, a row per stage or per layer.
-
-        Args:
-            every_layer: bool.
-
-        Returns:
-            A text of several lines.
-        """
+        """Returns the analysis as text, a row per stage or per layer."""
         if every_layer:
             rows = [
                 _cells(x.name, f"{x.kind} {x.algorithm}".strip(), [x])

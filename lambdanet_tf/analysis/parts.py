@@ -63,7 +63,7 @@ def lambda_layers(model: tf.keras.Model) -> list[Any]:
         model: a functional Keras model.
 
     Returns:
-        List of `LambdaLayer` and `LambdaConv`, in the order of their calls.
+        `LambdaLayer`s and `LambdaConv`s, in the order of their calls.
     """
     return list({id(x): x for _, x in lambda_calls(model)}.values())
 
@@ -87,7 +87,7 @@ def layer_part(layer: Any, part: str) -> Any:
         A layer, or None if the layer does not have that part.
 
     Raises:
-        ValueError: if the layer is no lambda layer, or `part` is unknown.
+        ValueError: if the layer is no built lambda layer.
     """
     if one_of("part", part, PARTS) == "both":
         return layer
@@ -123,8 +123,7 @@ def part_norms(model: tf.keras.Model, inputs: Any) -> list[PartNorms]:
         inputs: array of examples, as the model takes them.
 
     Returns:
-        A `PartNorms` for each call of a lambda layer, in the order of the
-        calls.
+        A `PartNorms` for each call of a lambda layer, in their order.
     """
     parts = {
         name: [layer_part(layer, part) for part in PARTS[1:]]
@@ -159,10 +158,9 @@ def receptive_field(
 ) -> np.ndarray:
     """Computes the effective receptive field of an output position.
 
-    For each example, the norm of the derivative of the outputs at one position
-    by the inputs at every position; the mean over the examples. The norm over
-    output channels is estimated with random signs, and so is exact in where
-    it is zero. Inference: batch statistics are fixed.
+    It is the norm of the derivative of the outputs at one position by the
+    inputs at every position, averaged over the examples. The norm over output
+    channels is estimated with random signs; where it is zero, it is exact.
 
     Args:
         model: a functional Keras model with one input.
@@ -180,8 +178,8 @@ def receptive_field(
         float array of the spatial shape of the inputs.
 
     Raises:
-        ValueError: if an argument is not as described, or the layer does not
-            have that part.
+        ValueError: if the model lacks the layer, the layer that part, or the
+            outputs have no derivative, as by tokens.
 
     Reference: Luo et al., 2016, "Understanding the effective receptive field".
     """
@@ -241,13 +239,7 @@ def _named(model, wanted):
 
 
 def place_on(grid: Sequence[int], position: Any, what: str) -> tuple[int, ...]:
-    """Returns one index per axis of a grid, its center if none is given.
-
-    Args:
-        grid: sizes of its axes.
-        position: int, one index per axis, or None.
-        what: whose grid it is.
-    """
+    """Returns one index per axis of a grid, its center if none is given."""
     grid = tuple(grid)
     if position is None:
         return tuple(size // 2 for size in grid)

@@ -16,9 +16,8 @@ _BLUE, _ORANGE, _GREY = "#3366aa", "#dd7722", "#bbbbbb"
 def position_table_figure(layer: Any, title: str | None = None) -> Any:
     """Draws the table of relative positions, a picture per key channel.
 
-    Red is positive, blue negative, white zero, with one scale for all; the
-    dot is the query's own position. A causal layer has a use for the first
-    half of its table alone.
+    Red is positive, blue negative, with one scale for all; the dot is the
+    query's own position. A causal layer uses the first half of its table alone.
 
     Args:
         layer: a built lambda layer or `RelativePositionEmbedding`, of one or
@@ -91,9 +90,9 @@ def reading_figure(
 ) -> Any:
     """Draws what a query read: over an image a map for each head, or a text.
 
-    A row for the content part, the position part and their sum, each on a
-    scale of its own, which stands next to it: red adds the values of a
-    position, blue takes them away, white does not read it.
+    There is a row for the content part, the position part and their sum, each
+    on a scale of its own: red adds the values of a position, blue takes them
+    away.
 
     Args:
         reading: of a layer's `read`, with one or two axes of context.
@@ -149,10 +148,9 @@ def part_norms_figure(norms: Sequence[PartNorms]) -> Any:
     figure = _figure(1.2 * len(norms) + 3, 3.2)
     axes = figure.subplots()
     places = np.arange(len(norms))
-    for offset, part, color in (
-        (-0.26, "content", _BLUE),
-        (0.0, "position", _ORANGE),
-        (0.26, "both", _GREY),
+    colors = {"content": _BLUE, "position": _ORANGE, "both": _GREY}
+    for offset, (part, color) in zip(
+        (-0.26, 0, 0.26), colors.items(), strict=True
     ):
         heights = [getattr(row, part) for row in norms]
         axes.bar(places + offset, heights, 0.24, color=color, label=part)
@@ -180,6 +178,13 @@ def _grid(count, columns, width, height):
     return figure, axes[:count]
 
 
+def _signed(axis, values, limit, **settings):
+    """Draws numbers up to a limit, red above zero and blue below."""
+    limit = limit or 1.0
+    settings |= {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
+    return axis.imshow(values, **settings)
+
+
 def _draw_read_image(parts, own, names, image):
     columns = len(names) + (image is not None)
     figure = _figure(1.25 * columns + 1.2, 1.35 * len(parts) + 0.5)
@@ -187,13 +192,12 @@ def _draw_read_image(parts, own, names, image):
     for axis, name in zip(axes[0, -len(names) :], names, strict=True):
         axis.set_title(name, fontsize=8)
     for row, (part, maps) in zip(axes, parts.items(), strict=True):
-        limit = np.abs(maps).max() or 1.0
         for axis in row:
             axis.set(xticks=[], yticks=[])
         if image is not None:
             _draw_image(row[0], image, own, maps.shape[1:])
         for axis, weights in zip(row[-len(names) :], maps, strict=True):
-            drawn = axis.imshow(weights, cmap="RdBu_r", vmin=-limit, vmax=limit)
+            drawn = _signed(axis, weights, np.abs(maps).max())
             axis.plot(own[1], own[0], marker="+", color="black", markersize=5)
         row[0].set_ylabel(part, fontsize=9)
         figure.colorbar(drawn, ax=list(row), shrink=0.9)
@@ -218,10 +222,7 @@ def _draw_read_words(parts, own, names, words):
     figure = _figure(0.55 * count + 2.2, 0.75 * len(names) + 1.6)
     axes = figure.subplots(len(parts), 1, sharex=True)
     for axis, (part, maps) in zip(axes, parts.items(), strict=True):
-        limit = np.abs(maps).max() or 1.0
-        drawn = axis.imshow(
-            maps, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto"
-        )
+        drawn = _signed(axis, maps, np.abs(maps).max(), aspect="auto")
         axis.axvspan(own[0] - 0.5, own[0] + 0.5, fill=False, edgecolor="black")
         axis.set_yticks(range(len(names)), names, fontsize=7)
         axis.set_ylabel(part, fontsize=9)
@@ -234,11 +235,8 @@ def _draw_read_words(parts, own, names, words):
 
 def _draw_maps(rows, own, title):
     figure, axes = _grid(rows.shape[-1], _COLUMNS, 1.25, 1.4)
-    limit = np.abs(rows).max() or 1.0
     for index, axis in enumerate(axes):
-        image = axis.imshow(
-            rows[..., index], cmap="RdBu_r", vmin=-limit, vmax=limit
-        )
+        image = _signed(axis, rows[..., index], np.abs(rows).max())
         axis.plot(own[1], own[0], marker=".", color="black", markersize=3)
         axis.set(xticks=[], yticks=[])
         axis.set_title(f"k = {index}", fontsize=7, pad=2)
@@ -250,16 +248,10 @@ def _draw_maps(rows, own, title):
 def _draw_lines(rows, own, title):
     figure = _figure(7, 0.16 * rows.shape[1] + 1.4)
     axes = figure.subplots()
-    limit = np.abs(rows).max() or 1.0
     first = -own[0] - 0.5
-    image = axes.imshow(
-        rows.T,
-        cmap="RdBu_r",
-        vmin=-limit,
-        vmax=limit,
-        aspect="auto",
-        extent=(first, first + len(rows), rows.shape[1] - 0.5, -0.5),
-    )
+    extent = (first, first + len(rows), rows.shape[1] - 0.5, -0.5)
+    limit = np.abs(rows).max()
+    image = _signed(axes, rows.T, limit, aspect="auto", extent=extent)
     axes.axvline(0, color="black", linewidth=0.6, linestyle=":")
     axes.set(xlabel="relative position", ylabel="key channel", title=title)
     figure.colorbar(image, ax=axes)

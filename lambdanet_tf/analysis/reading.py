@@ -24,9 +24,9 @@ def read(
     Args:
         model: a functional Keras model with one input.
         inputs: array of examples, as the model takes them.
-        position: of the inputs, such as the pixel (row, column) or the number
-            of a word: one index per spatial axis. Each layer is read where its
-            map covers it. None for the center.
+        position: of the inputs, one index per spatial axis, such as a pixel's
+            row and column. Each layer is read where its map covers it. None
+            for the center.
         layers: names of lambda layers, or what these begin with, such as
             "stage4"; one, or several. None for all.
 

@@ -23,8 +23,7 @@ class NetworkBackbone(
 ):
     """A network of this package without its head, as KerasHub's tasks take it.
 
-    Its output is the network's last feature map; `pyramid_outputs` has one for
-    each stride, as those of the network do.
+    Its output is the last feature map; `pyramid_outputs` has one per stride.
 
     Args:
         network: str. One of `lambdanet_tf.models.names()`.
@@ -40,13 +39,12 @@ class NetworkBackbone(
             spec.
 
     Call arguments:
-        images: `(batch, height, width, channels)` in [0, 255], or what
-            `include_preprocessing=False` says.
+        images: `(batch, height, width, channels)` in [0, 255].
         training: bool.
 
     Raises:
-        ValueError: naming the argument, if it is unknown, out of range, or one
-            of those that say what a network returns.
+        ValueError: naming the argument that is unknown, out of range, or says
+            what a network returns.
 
     Examples:
         >>> encoder = NetworkBackbone(

@@ -23,13 +23,7 @@ def initial_state(layer: Any, batch_size: int | tf.Tensor) -> dict:
 
 
 def step(layer: Any, inputs: tf.Tensor, state: dict) -> tuple[tf.Tensor, dict]:
-    """Returns the outputs of the next positions, and the next state.
-
-    Args:
-        layer: the convolution.
-        inputs: `(batch, n, channels)`.
-        state: of the positions before.
-    """
+    """Returns the outputs of the next positions, and the next state."""
     x = tf.cast(inputs, layer.compute_dtype)
     if state:
         length = tf.shape(x)[1]

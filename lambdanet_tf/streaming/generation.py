@@ -30,8 +30,8 @@ def generate(
 ) -> tf.Tensor:
     """Continues sequences of tokens.
 
-    The prompt is read by one step, each new token by another, in one compiled
-    loop. The loop is compiled at the first call for a model and its options.
+    The prompt is read by one step, each new token by another, in one loop that
+    is compiled at the first call for a model and its options.
 
     Args:
         model: as for `state_spec`, from tokens `(batch, positions)` to logits
@@ -91,8 +91,7 @@ def tokens(
         int32 `(batch,)`: the next token of each sequence.
 
     Raises:
-        ValueError: as `generate`.
-        tf.errors.InvalidArgumentError: as `generate`.
+        ValueError, tf.errors.InvalidArgumentError: as `generate`.
     """
     options, numbers = _options(model, end_token=end_token, **draw)
     new, place, ended = _checked(prompt), 0, np.array(False)
@@ -170,19 +169,13 @@ def _compiled(model, make, draws, rank, *others):
 
 
 def _pick(are_probabilities, draws, rank, logits, place, ended, numbers):
-    """Returns a token for each sequence, int32.
+    """Returns a token for each sequence, the end token behind its end.
 
-    Args:
-        are_probabilities: bool. Whether logits are their softmax.
-        draws: bool. Whether tokens are drawn, or are the likeliest ones.
-        rank: None, or how many of the likeliest tokens one is drawn from.
-        logits: `(batch, tokens)`.
-        place: of the token, which with the seed determines the draw.
-        ended: bool `(batch,)` or scalar: which sequences have ended.
-        numbers: temperature, `top_p`, seed and end token.
+    The likeliest, or one that is drawn: from all, or from `rank` of them and
+    `top_p`. Seed and place determine the draw.
     """
     temperature, top_p, seed, end = numbers
-    logits = tf.cast(logits, tf.float32)
+    logits = tf.cast(logits, tf.float32)  # [b, tokens]
     if are_probabilities:
         logits = tf.math.log(logits)
     is_nan = tf.reduce_any(tf.math.is_nan(logits))

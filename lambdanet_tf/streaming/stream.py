@@ -151,10 +151,6 @@ def tested(model: tf.keras.Model) -> tuple[bool, dict]:
     Returns:
         Whether its outputs are probabilities, and a dictionary for what is
         compiled for it.
-
-    Raises:
-        ValueError: naming the first layer that reads other positions than its
-            own without a step.
     """
     check_functional(model)
     graph = graph_of(model)  # Another one once a Sequential has grown.
@@ -188,11 +184,7 @@ def _random_inputs(symbol):
 
 
 def _test(shape, name, layer, arguments):
-    """Computes the outputs of a call, and compares them with those of pieces.
-
-    Raises:
-        ValueError: if they differ.
-    """
+    """Computes the outputs of a call; raises if those of pieces differ."""
     args, kwargs = arguments()
     if is_graph(layer) and not has_step(layer):
         return walk(layer, args, functools.partial(_test, shape))
@@ -236,10 +228,7 @@ def _are_pieces(whole, parts, length):
 
 
 def _nonzero(x):
-    """Returns a tensor; random numbers in place of zeros, which tell nothing.
-
-    A kernel that is zero at first would hide what the layers behind it read.
-    """
+    """Returns a tensor, random in place of zeros, as of a kernel at first."""
     if not x.dtype.is_floating or np.any(x):
         return x
     return tf.random.stateless_normal(x.shape, [0, 0], dtype=x.dtype)
