@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from lambdanet_tf.models import check_functional
 from lambdanet_tf.models.graph import calls
-from lambdanet_tf.models.graph import graph_of
 from lambdanet_tf.models.graph import is_graph
 from lambdanet_tf.models.graph import walk
 from lambdanet_tf.streaming import convolution
@@ -153,8 +152,8 @@ def tested(model: tf.keras.Model) -> tuple[bool, dict]:
         compiled for it.
     """
     check_functional(model)
-    graph = graph_of(model)  # Another one once a Sequential has grown.
-    if graph not in _known:
+    end = model.outputs[0]  # Another one once a Sequential has grown.
+    if model not in _known or _known[model][0] is not end:
         if len(model.inputs) != 1 or len(model.outputs) != 1:
             raise ValueError(
                 f"Model {model.name!r} cannot stream: it has "
@@ -168,8 +167,8 @@ def tested(model: tf.keras.Model) -> tuple[bool, dict]:
             outputs = np.asarray(walk(model, inputs, test)).astype(np.float64)
         sums = outputs.sum(axis=-1)
         is_softmax = np.all(outputs >= 0) and np.allclose(sums, 1, atol=0.02)
-        _known[graph] = bool(is_softmax), {}
-    return _known[graph]
+        _known[model] = end, bool(is_softmax), {}
+    return _known[model][1:]
 
 
 def _random_inputs(symbol):

@@ -51,6 +51,14 @@ def test_a_second_call_and_a_second_layer_have_states_of_their_own():
         grows.add(KERAS.Conv1D(4, 2, padding="causal"))
 
 
+def test_what_is_added_to_a_model_is_tested():
+    model = tf.keras.Sequential([tf.keras.Input((9, 4)), KERAS.Dense(4)])
+    assert not streaming.state_spec(model)
+    model.add(KERAS.GlobalAveragePooling1D(name="mean"))
+    with pytest.raises(ValueError, match="'mean' cannot stream"):
+        streaming.state_spec(model)
+
+
 def test_a_nested_model_that_is_called_twice():
     inputs = tf.keras.Input((None, 4))
     mixed = layers.LambdaLayer(num_heads=2, scope=3, causal=True, name="mix")
