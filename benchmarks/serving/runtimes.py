@@ -151,13 +151,12 @@ def main(arguments=None):
     cases = records.cases(network=NETWORKS, batch=options.batch)
     with tempfile.TemporaryDirectory() as scratch:
         place = functools.cache(lambda name: export(name, scratch))
-        recorder.fill(
-            cases,
-            lambda case: measure(
-                *(case["network"], place(case["network"])),
-                *(case["batch"], options.seconds),
-            ),
-        )
+
+        def measured(case):
+            name, batch = case.values()
+            return measure(name, place(name), batch, options.seconds)
+
+        recorder.fill(cases, measured)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from benchmarks.tpu import outcome
 from benchmarks.tpu.programs import CHIPS
 from benchmarks.tpu.programs import PROGRAMS
 
-LOWERING = "benchmarks.tpu.lowering"
 CHECKED = ("LambdaResNet50, 128 px, batch 32", "auto, d=64, 56 px, batch 32")
 # How far the compiler's count may be from that of `lambdanet_tf.analysis`,
 # which knows products alone, and takes each to have two gradients: those with
@@ -26,12 +25,11 @@ CHECKED = ("LambdaResNet50, 128 px, batch 32", "auto, d=64, 56 px, batch 32")
 TOLERANCE = 0.08
 
 
-def compile_in_child(module, key, chip, timeout):
-    """The result of one compilation, as a dict with a `status`."""
-    place = module, key, chip
+def compile_in_child(key, chip, timeout):
+    """Returns the result of one compilation, as a dict with a `status`."""
     child = "benchmarks.tpu.compiler:compiled"
     try:
-        return timing.in_child(child, *place, timeout=timeout)
+        return timing.in_child(child, key, chip, timeout=timeout)
     except subprocess.TimeoutExpired:
         return {"status": "timed out", "limit_seconds": timeout}
     except subprocess.CalledProcessError:
@@ -39,7 +37,7 @@ def compile_in_child(module, key, chip, timeout):
 
 
 def problems(chip, result):
-    """What is wrong with a result, as a list of texts."""
+    """Returns what is wrong with a result, as a list of texts."""
     if result["status"] != "ok":
         return [outcome.shortfall(result)]
     found = list(filter(None, [outcome.faults(result)]))
@@ -51,49 +49,29 @@ def problems(chip, result):
     return found
 
 
-def check(chips, timeout):
-    """Compiles the programs of `make test-tpu`; returns the exit code."""
-    failed = 0
-    for key, chip in itertools.product(CHECKED, chips):
-        found = problems(chip, compile_in_child(LOWERING, key, chip, timeout))
-        print(f"{key} on {chip}: {'; '.join(found) or 'passed'}", flush=True)
-        failed |= bool(found)
-    return failed
-
-
-def compile_all(recorder, options, module, programs):
-    """Compiles what has no record; returns the exit code."""
-    failed, limit = 0, options.timeout
-    jobs = itertools.product(options.chips, programs.items())
-    for chip, (key, (case, facts)) in jobs:
-        case = {**case, "chip": chip}
-        known = recorder.known(case)
-        # With more time it may be compiled; without that, all is said.
-        is_known = known and limit <= known.get("limit_seconds", limit)
-        if is_known or options.only not in key:
-            continue
-        result = compile_in_child(module, key, chip, limit)
-        # An error of the process is none of the program's.
-        if result["status"] == "failed":
-            failed = 1
-            print(f"FAILED: {key} on {chip}: {result['message']}", flush=True)
-        else:
-            recorder.append(case, **facts, **result)
-    return failed
-
-
 def main(arguments=None):
-    chips = ("v3",)
     recorder, options = records.start(
-        "tpu", __doc__, arguments, chips=chips, timeout=900, check=False
+        "tpu", __doc__, arguments, chips=("v3",), timeout=900, check=False
     )
-    if options.check:
-        return check(options.chips, options.timeout)
-    programs = {
-        key: (program.case(), {"changes": dict(program.changes)})
-        for key, program in PROGRAMS.items()
-    }
-    return compile_all(recorder, options, LOWERING, programs)
+    failed, limit = 0, options.timeout
+    keys = CHECKED if options.check else PROGRAMS
+    for chip, key in itertools.product(options.chips, keys):
+        case = PROGRAMS[key].case(chip=chip)
+        if options.check:
+            found = problems(chip, compile_in_child(key, chip, limit))
+            print(
+                f"{key} on {chip}: {'; '.join(found) or 'passed'}", flush=True
+            )
+            failed |= bool(found)
+        elif options.only in key and not recorder.known(case):
+            result = compile_in_child(key, chip, limit)
+            # An error of the process is none of the program's.
+            if result["status"] == "failed":
+                failed = 1
+                print(f"FAILED: {key} on {chip}", flush=True)
+            else:
+                recorder.append(case, **result)
+    return failed
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ documented: the versions are pinned in requirements/tpu-compile.txt.
 """
 
 import dataclasses
-import importlib
 import math
 import os
 import re
@@ -28,6 +27,7 @@ import numpy as np
 from jax.experimental import topologies
 from jax.extend.mlir.dialects import stablehlo
 
+from benchmarks.tpu.lowering import lower
 from benchmarks.tpu.outcome import refusal
 from benchmarks.tpu.programs import CHIPS
 
@@ -132,9 +132,9 @@ def _aliases(text):
     return tuple(sorted({*map(int, numbers)}))
 
 
-def compiled(module, key, chip):
-    """The result of compiling what `lower` of a module makes of a key."""
-    text, facts = importlib.import_module(module).lower(key)
+def compiled(key, chip):
+    """Returns the result of compiling a program."""
+    text, facts = lower(key)
     start = time.perf_counter()
     try:
         result = {"status": "ok", **compile_for(text, CHIPS[chip].topology)}
