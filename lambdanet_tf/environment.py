@@ -9,6 +9,7 @@ import types
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from lambdanet_tf.arguments import UserError
 
@@ -110,3 +111,10 @@ def tf_variable(weight: Any) -> tf.Variable:
     if KERAS_3 and isinstance(weight, tf.keras.Variable):
         return weight.value
     return weight
+
+
+def is_compiled_by_xla() -> bool:
+    """Returns whether XLA compiles the function that is traced now."""
+    if tf.executing_eagerly():
+        return False
+    return GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())

@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf.environment import is_compiled_by_xla
 from lambdanet_tf.layers.base import refuse_other_keras
-from lambdanet_tf.ops.geometry import is_compiled_by_xla
 
 _FUSED = (tf.float16, tf.bfloat16, tf.float32)
 

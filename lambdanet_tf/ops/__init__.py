@@ -11,9 +11,6 @@ Positions of 1-D, 2-D and 3-D grids are flattened row-major into n or m.
 """
 
 from lambdanet_tf.ops.attention import relative_attention
-from lambdanet_tf.ops.content import content_lambda
-from lambdanet_tf.ops.content_causal import content_state_spec
-from lambdanet_tf.ops.content_causal import initial_state
 from lambdanet_tf.ops.devices import DEVICES
 from lambdanet_tf.ops.devices import planning_for
 from lambdanet_tf.ops.geometry import Geometry
@@ -33,12 +30,12 @@ from lambdanet_tf.ops.position.plan import ALGORITHMS
 from lambdanet_tf.ops.position.plan import TYPICAL_BATCH
 from lambdanet_tf.ops.position.plan import Dims
 from lambdanet_tf.ops.position.plan import Plan
-from lambdanet_tf.ops.position.plan import best_plan
-from lambdanet_tf.ops.position.plan import candidates
 from lambdanet_tf.ops.position.plan import implementations
 from lambdanet_tf.ops.position.plan import plan_for
 from lambdanet_tf.ops.precision import accumulation_dtype
 from lambdanet_tf.ops.reading import Reading
+from lambdanet_tf.ops.state import content_state_spec
+from lambdanet_tf.ops.state import initial_state
 
 __all__ = [
     "ALGORITHMS",
@@ -51,12 +48,9 @@ __all__ = [
     "Plan",
     "Reading",
     "accumulation_dtype",
-    "best_plan",
-    "candidates",
     "causal_axis",
     "center_of",
     "check_attention_mask",
-    "content_lambda",
     "content_state_spec",
     "implementations",
     "initial_state",

@@ -1,9 +1,9 @@
 """Blocks: a query grid cut into equal parts that all see the same table.
 
 Translation equivariance makes the embeddings of a block of queries and the
-context around it the same for every block: one small table of pairs serves
-the whole map, and the products become dense ones. A block as large as the
-map is the global layer.
+context around it the same for every block: one small table of pairs serves the
+whole map, and the products become dense ones. A block as large as the map is
+the global layer.
 """
 
 import dataclasses
@@ -24,9 +24,8 @@ from lambdanet_tf.ops.geometry import sliced
 class BlockedAxis:
     """One axis cut into `count` blocks of `size` queries.
 
-    A block reads a window of the context, which is `steps` times as long as
-    the distance `step` to the next one. A single block reads the context as it
-    is.
+    A block reads a window of the context, which is `steps` times as long as the
+    distance `step` to the next one. A single block reads the context as it is.
     """
 
     axis: Axis
@@ -81,13 +80,12 @@ class Blocks:
 
     @classmethod
     def of(cls, geometry, sizes):
-        """Blocks of the given numbers of queries per axis."""
+        """Makes blocks of the given numbers of queries per axis."""
+        axes = zip(geometry.axes, sizes, strict=True)
         return cls(
             tuple(
-                BlockedAxis(
-                    axis, min(size, axis.queries) if axis.is_static else size
-                )
-                for axis, size in zip(geometry.axes, sizes, strict=True)
+                BlockedAxis(one, min(n, one.queries) if one.is_static else n)
+                for one, n in axes
             )
         )
 
@@ -105,12 +103,10 @@ class Blocks:
 
     @property
     def grid(self):
-        """Queries per axis."""
         return tuple(blocked.axis.queries for blocked in self.axes)
 
     @property
     def inner(self):
-        """The geometry that every block sees."""
         return Geometry(tuple(axis.inner for axis in self.axes))
 
     @property
@@ -123,6 +119,12 @@ class Blocks:
         """Context positions of a block."""
         return math.prod(self.inner.context)
 
+    @property
+    def _is_even(self):
+        """Whether blocks are known to have no queries too many."""
+        axes = [(blocked.axis.queries, blocked.size) for blocked in self.axes]
+        return all(isinstance(n, int) and n % size == 0 for n, size in axes)
+
     def windows(self, values):
         """Cuts `(batch, *context, c)` to (blocks, context of one) per axis."""
         for index, blocked in enumerate(self.axes):
@@ -133,10 +135,9 @@ class Blocks:
         """Cuts `(batch, n, ...)` to `(batch, blocks, queries of one, ...)`."""
         rest = queries.shape[2:]
         queries = tf.reshape(queries, [-1, *self.grid, math.prod(rest)])
-        fills = [b.count * b.size - b.axis.queries for b in self.axes]
-        if any(not isinstance(fill, int) or fill for fill in fills):
-            pads = [(0, 0), *((0, fill) for fill in fills), (0, 0)]
-            queries = tf.pad(queries, pads)
+        if not self._is_even:
+            fills = [(0, b.count * b.size - b.axis.queries) for b in self.axes]
+            queries = tf.pad(queries, [(0, 0), *fills, (0, 0)])
         queries = self._blocks_first(queries, self.sizes)
         shape = [-1, math.prod(self.counts), self.queries, *rest]
         return tf.reshape(queries, shape)
@@ -161,26 +162,13 @@ class Blocks:
             outputs = tf.transpose(outputs, [0, *pairs, 2 * rank + 1])
         whole = [blocked.count * blocked.size for blocked in self.axes]
         outputs = tf.reshape(outputs, [-1, *whole, channels])
-        if not all(
-            blocked.axis.is_static and size == n
-            for blocked, size, n in zip(
-                self.axes, whole, self.grid, strict=True
-            )
-        ):
+        if not self._is_even:
             sizes = [-1, *self.grid, channels]
             outputs = sliced(outputs, [0] * len(sizes), sizes)
         return tf.reshape(outputs, [-1, math.prod(self.grid), *rest])
 
     def apply(self, queries, lambdas):
-        """Applies the lambdas of blocks to the queries.
-
-        Args:
-            queries: `(batch, n, heads, key_dim)`.
-            lambdas: `(batch, blocks, queries of one, key_dim, value_dim)`.
-
-        Returns:
-            `(batch, n, heads, value_dim)`.
-        """
+        """Applies lambdas `(batch, blocks, queries of one, k, v)`."""
         outputs = apply_each(self.query_blocks(queries), lambdas)
         shape = [-1, math.prod(self.counts), self.queries, *outputs.shape[1:]]
         return self.joined(tf.reshape(outputs, shape))
@@ -200,9 +188,7 @@ class Blocks:
 def block_choices(geometry, first_whole=False):
     """Yields the `Blocks` of a static geometry that are worth considering.
 
-    Args:
-        geometry: a static `Geometry`.
-        first_whole: bool. Whether the first axis is one block.
+    With `first_whole` the first axis is one block.
     """
     choices = [_block_sizes(queries) for queries in geometry.queries]
     if first_whole:
@@ -247,14 +233,8 @@ def _windows(values, axis, blocked):
 def apply_each(queries, lambdas):
     """Applies to every query position its own lambda.
 
-    oneDNN is faster with one axis of matrices than with several.
-
-    Args:
-        queries: `(*positions, heads, key_dim)`.
-        lambdas: `(*positions, key_dim, value_dim)`.
-
-    Returns:
-        `(positions, heads, value_dim)`.
+    Queries are `(*positions, heads, key_dim)`, lambdas `(*positions, key_dim,
+    value_dim)`. oneDNN is faster with one axis of matrices than with several.
     """
     queries = tf.reshape(queries, [-1, *queries.shape[-2:]])
     return tf.matmul(queries, tf.reshape(lambdas, [-1, *lambdas.shape[-2:]]))

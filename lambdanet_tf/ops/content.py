@@ -27,19 +27,11 @@ _SMALLEST_SUM = 1e-17
 def content_output(
     queries, keys, values, normalization, masks, stride=1, state=None
 ):
-    """Computes what the queries read from the content lambda of what they see.
+    """Returns outputs `(b, n, h, v)`, and the next state; {} unless causal.
 
-    Args:
-        queries: `(batch, n, heads, key_dim)`.
-        keys: `(batch, m, key_dim, intra_depth)`, before normalization.
-        values: `(batch, m, value_dim, intra_depth)`.
-        normalization: see `normalize_keys`.
-        masks: `Masks`.
-        stride: int. See `causal_content_output`, as for the state.
-        state: None, or of the positions before.
-
-    Returns:
-        `(batch, n, heads, value_dim)`, and the next state; {} unless causal.
+    Queries are `(batch, n, heads, key_dim)`, keys `(batch, m, key_dim,
+    intra_depth)` before normalization, values `(batch, m, value_dim,
+    intra_depth)`; stride and state as of `causal_content_output`.
     """
     if masks.by_query:
         outputs = masked_content_output(
@@ -60,24 +52,10 @@ def content_output(
 
 
 def content_lambda(keys, values, normalization="softmax", context_mask=None):
-    """Computes the content lambda, one matrix for all queries of an example.
+    """Computes `(batch, key_dim, value_dim)`, one lambda for all queries.
 
-    Args:
-        keys: `(batch, m, key_dim, intra_depth)`, before normalization.
-        values: `(batch, m, value_dim, intra_depth)`.
-        normalization: see `normalize_keys`.
-        context_mask: see `normalize_keys`.
-
-    Returns:
-        `(batch, key_dim, value_dim)`, in float32 where half precisions would
-        be added up in less.
-
-    Cost: 2 b m k v u operations; parameters none.
-
-    Examples:
-        >>> keys, values = tf.zeros([2, 9, 16, 1]), tf.ones([2, 9, 8, 1])
-        >>> content_lambda(keys, values).shape
-        TensorShape([2, 16, 8])
+    Kept in float32 where half precisions would be added up in less. Arguments
+    as of `content_output`. Cost: 2 b m k v u operations.
     """
     dtype = factor_dtype(values.dtype, narrow=[tf.bfloat16])
     keys, values = tf.cast(keys, dtype), tf.cast(values, dtype)
@@ -96,22 +74,13 @@ def masked_content_output(
 ):
     """Computes the content output of queries with permitted positions each.
 
-    Args:
-        queries: `(batch, n, heads, key_dim)`.
-        keys: `(batch, m, key_dim, intra_depth)`, before normalization.
-        values: `(batch, m, value_dim, intra_depth)`.
-        pairs: boolean `(batch or 1, n, m)`; True = may interact.
-        normalization: of a query's own permitted positions.
-        causal: bool. Whether what comes later may change no bit of an output;
-            `pairs` alone says what a query may see.
+    The mask `pairs`, `(batch or 1, n, m)`, alone says what a query may see; if
+    `causal`, what comes later may change no bit of an output. Zero where
+    nothing is permitted.
 
-    Returns:
-        `(batch, n, heads, value_dim)`; zero where nothing is permitted.
-
-    Cost: 2 b n m u (k + h k + h v) operations; largest intermediate
-    b n m u h. With a softmax b n m k u exponentials and as much memory, the
-    price of a softmax of its own for every query, where `causal`, or where
-    all that some query may see is smaller than other keys by a factor of
+    Cost: 2 b n m u (k + h k + h v) operations; largest intermediate b n m u h.
+    With a softmax b n m k u exponentials and as much memory where `causal`, or
+    where all that some query may see is smaller than other keys by a factor of
     1e17 after their exponential.
     """
     dtype, wide = values.dtype, accumulation_dtype(keys.dtype)

@@ -22,77 +22,13 @@ from lambdanet_tf.ops.keys import exact_where
 from lambdanet_tf.ops.keys import inverse_length
 from lambdanet_tf.ops.masks import masked_fill
 from lambdanet_tf.ops.precision import accumulation_dtype
+from lambdanet_tf.ops.state import content_state_spec
+from lambdanet_tf.ops.state import initial_state
 
 _CHUNK = 32  # positions
 _MAX_EXPONENT = 20.0  # of float32, with digits to spare on both sides
 _GROUP = 32  # chunks whose running sums are one product
 _MAX_SHIFTS = 20  # enough for 2**20 chunks, where their number is not known
-
-
-def content_state_spec(
-    key_dim: int,
-    value_dim: int,
-    intra_depth: int = 1,
-    normalization: str | None = "softmax",
-    dtype: str | tf.DType = tf.float32,
-) -> dict[str, tf.TensorSpec]:
-    """Returns what must be kept of a sequence to go on with its content output.
-
-    Args:
-        key_dim: int.
-        value_dim: int.
-        intra_depth: int.
-        normalization: see `normalize_keys`.
-        dtype: of the keys; the sums are kept in float32 or wider.
-
-    Returns:
-        Specifications of a state, whose size does not depend on the number of
-        positions. "content", `(batch, key_dim, intra_depth, value_dim)`: the
-        sum of keys times values. "key_sum", `(batch, key_dim, intra_depth)`:
-        of exponentials (softmax) or of squares (l2). "key_maximum", of the
-        same shape, with softmax: exponents in the sums are relative to it.
-
-    Examples:
-        >>> sorted(content_state_spec(key_dim=16, value_dim=8))
-        ['content', 'key_maximum', 'key_sum']
-    """
-    dtype = accumulation_dtype(tf.as_dtype(dtype))
-    channels = [None, key_dim, intra_depth]
-    shapes = {"content": [*channels, value_dim]}
-    if normalization is not None:
-        shapes["key_sum"] = channels
-    if normalization == "softmax":
-        shapes["key_maximum"] = channels
-    return {
-        name: tf.TensorSpec(shape, dtype, name)
-        for name, shape in shapes.items()
-    }
-
-
-def initial_state(
-    spec: dict[str, tf.TensorSpec], batch_size: int | tf.Tensor
-) -> dict[str, tf.Tensor]:
-    """Creates the state of sequences of which nothing was seen yet.
-
-    Args:
-        spec: from name to specification, see `content_state_spec`; states of
-            other names begin at zero.
-        batch_size: int or scalar tensor. Number of sequences.
-
-    Returns:
-        Tensors of these names.
-
-    Examples:
-        >>> state = initial_state(content_state_spec(16, 8), batch_size=2)
-        >>> state["content"].shape
-        TensorShape([2, 16, 1, 8])
-    """
-    state = {}
-    for name, part in spec.items():
-        first = MASKED_LOGIT if name == "key_maximum" else 0.0
-        first = tf.cast(first, part.dtype)
-        state[name] = tf.fill([batch_size, *part.shape[1:]], first)
-    return state
 
 
 def causal_content_output(
@@ -110,20 +46,13 @@ def causal_content_output(
         queries: `(batch, n / stride, heads, key_dim)`, rounded up.
         keys: `(batch, n, key_dim, intra_depth)`, before normalization.
         values: `(batch, n, value_dim, intra_depth)`.
-        normalization: see `normalize_keys`; runs, for each query, over the
-            positions up to its own.
-        context_mask: None or boolean `(batch, n)`; False = padding.
+        normalization: see `normalize_keys`; over the query's past.
+        context_mask: None or boolean `(batch or 1, n)`; False = padding.
         stride: int. Positions from a query to the next.
-        state: of the positions before, see `content_state_spec`; None where
-            the sequence begins.
+        state: None, or of the positions before, see `content_state_spec`.
 
-    Returns:
-        `(batch, n / stride, heads, value_dim)`, and the state after these
-        positions.
-
-    Cost: about 2 b n u (k v + h k v + h c k + h c v) operations with chunks
-    of c positions; largest intermediates b n h k u, b n h c u and
-    b n k v u / c.
+    Cost: about 2 b n u (k v + h k v + h c k + h c v) operations; largest
+    intermediates b n h k u, b n h c u and b n k v u / c.
     """
     if stride > 1:
         queries = tf.repeat(queries, stride, axis=1)[:, : size(keys, 1)]
@@ -133,11 +62,7 @@ def causal_content_output(
         channels = key_dim, value_dim, intra
         spec = content_state_spec(*channels, normalization, dtype)
         state = initial_state(spec, tf.shape(keys)[0])
-    state = {
-        name: _intra_first(part, 2)
-        for name, part in state.items()
-        if name != "values"
-    }
+    state = {name: _intra_first(part, 2) for name, part in state.items()}
     length = size(keys, 1)
     # A power of two that holds a short sequence.
     chunk = min(_CHUNK, 2 ** max((keys.shape[1] or _CHUNK) - 1, 0).bit_length())
@@ -150,13 +75,8 @@ def causal_content_output(
     queries = tf.expand_dims(_chunks(queries, chunk), 1)  # [b, 1, j, c, h * k]
     queries = tf.tile(queries, [1, intra, 1, 1, 1])
     queries = tf.reshape(queries, [-1, chunk, heads, key_dim])  # [y j, c, h, k]
-    if normalization == "softmax":
-        queries, sums, scores, state = _softmax(queries, keys, values, state)
-    else:
-        is_l2 = normalization == "l2"
-        queries, sums, scores, state = _linear(
-            queries, keys, values, state, is_l2
-        )
+    sum_up = _softmax if normalization == "softmax" else _linear
+    queries, sums, scores, state = sum_up(queries, keys, values, state)
     outputs = _apply(queries, sums) + _apply(scores, values)  # [y, j, c h, v]
     shape = [-1, intra, ceil_div(length, chunk) * chunk, heads, value_dim]
     outputs = tf.reduce_sum(tf.reshape(outputs, shape), axis=1)
@@ -207,14 +127,8 @@ def _weights(queries, keys, first, before):
     has all pairs. A position that sees a key far above it takes exponents
     relative to its own maximum: both depend on the past alone, to the bit.
 
-    Args:
-        queries: `(y * j, c, h, k)`.
-        keys: `(y * j, c, k)`.
-        first: `(y * j, 1, k)`, the maximum before the chunk.
-        before: `(y * j, 1, k)`, the sum of exponentials before the chunk.
-
-    Returns:
-        Queries for the sums before the chunk, and scores `(y * j, c, h, s)`.
+    Queries are `(y * j, c, h, k)`, keys `(y * j, c, k)`; `first` and `before`,
+    `(y * j, 1, k)`, are maximum and sum of exponentials before the chunk.
     """
     # Out here: XLA takes no permutation that a branch hands to its gradient.
     columns = tf.transpose(keys, [0, 2, 1])
@@ -251,13 +165,13 @@ def _weights_of_pairs(queries, keys, columns, first, before):
     return queries * tf.expand_dims(carry, 2), tf.matmul(queries, pairs)
 
 
-def _linear(queries, keys, values, state, is_l2):
+def _linear(queries, keys, values, state):
     """Computes what `_softmax` does, for keys that are summed as they are."""
     sums = tf.matmul(keys, values, transpose_a=True)
     sums = tf.concat([tf.expand_dims(state["content"], 1), sums], axis=1)
     sums = tf.cumsum(sums, axis=1)  # [y, j + 1, k, v]
     after = {"content": sums[:, -1]}
-    if is_l2:
+    if "key_sum" in state:  # l2
         energy = tf.cumsum(keys**2, axis=2)
         whole = [tf.expand_dims(state["key_sum"], 1), energy[:, :, -1]]
         whole = tf.cumsum(tf.concat(whole, 1), axis=1)  # [y, j + 1, k]
@@ -285,22 +199,18 @@ def _apply(queries, lambdas):
 
 
 def _running_sum(sums, ends):
-    """Sums up to each chunk, rescaled to the chunk's own end.
+    """Sums `(y, j, k, w)` up to each chunk, rescaled to the chunk's own end.
 
-    Args:
-        sums: `(y, j, k, w)`, each relative to the maximum at its end.
-        ends: `(y, j, k)`, these maxima, which never fall.
+    Each is relative to the maximum at its end, `(y, j, k)`, which never falls.
     """
-    count = sums.shape[1]
+    count, width = sums.shape[1], sums.shape[3]
     if count is None or count < 2 * _GROUP:
         return _sums_of_pairs(sums, ends)
     # Groups of chunks, then the groups before each.
     group = ceil_div(count, count // _GROUP)
-    key_dim, width = sums.shape[2:]
-    sums = _chunks(sums, group)  # [y, groups, group, k, w]
-    ends = _chunks(ends, group, ends.dtype.max)
-    groups = sums.shape[1]
-    sums = _sums_of_pairs(_fold(sums), _fold(ends))
+    ends = _chunks(ends, group, ends.dtype.max)  # [y, groups, group, k]
+    _, groups, _, key_dim = ends.shape
+    sums = _sums_of_pairs(_fold(_chunks(sums, group)), _fold(ends))
     sums = tf.reshape(sums, [-1, groups, group, key_dim, width])
     tops = ends[:, :, -1]
     before = _shifted(_sums_of_pairs(sums[:, :, -1], tops), 1, 0.0)
@@ -350,8 +260,7 @@ def _first(x, count):
 
 
 def _past(count):
-    positions = tf.range(count)
-    return tf.expand_dims(positions, 1) >= positions
+    return tf.expand_dims(tf.range(count), 1) >= tf.range(count)
 
 
 def _intra_first(x, axis):

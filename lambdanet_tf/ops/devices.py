@@ -60,8 +60,8 @@ _targets_of_graph = weakref.WeakKeyDictionary()
 def target_device():
     """Returns the key of `DEVICES` that plans are made for.
 
-    What `planning_for` says in this thread or, in a replica of a strategy, in
-    the one that runs it; or else the best device of this process.
+    That is the one of `planning_for` in this thread or, in a replica of a
+    strategy, in the one that runs it; or else the best device of this process.
     """
     targets = getattr(_targets, "stack", None)
     if not targets:
@@ -79,20 +79,11 @@ def target_device():
 def planning_for(device):
     """Makes plans for a device that this process may not have.
 
-    Holds in the thread that enters it, for what it traces, and for the
-    replicas of the strategies that it runs; other threads do not see it.
-
-    "portable" is for files of TFLite and ONNX. What traces a model inside
-    makes a graph of operations that both have:
-
-        with ops.planning_for("portable"):
-            content = tf.lite.TFLiteConverter.from_keras_model(model).convert()
+    Holds in the thread that enters it, for what it traces, and for the replicas
+    of the strategies that it runs. "portable" is for files of TFLite and ONNX.
 
     Args:
         device: key of `DEVICES`.
-
-    Yields:
-        None; plans made inside are for the device.
 
     Raises:
         ValueError: if it is not one.

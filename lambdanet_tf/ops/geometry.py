@@ -1,8 +1,7 @@
 """Which context positions a query sees, and through which entry of the table.
 
-Everything here is integer arithmetic on the sizes of grids; no tensors of
-values. An axis is described the way a convolution describes it: query `i`
-meets the table's entry `t` at context position
+An axis is described the way a convolution describes it: query `i` meets the
+table's entry `t` at context position
 
     i * stride + t * dilation - padding
 
@@ -13,7 +12,8 @@ import dataclasses
 import math
 
 import tensorflow as tf
-from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+
+from lambdanet_tf.environment import is_compiled_by_xla
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,15 +21,15 @@ class Axis:
     """One spatial axis: a query grid laid over a context grid.
 
     Attributes:
-        context: int, or a scalar tensor where it is only known at run time.
-            Number of context positions.
+        context: int, or scalar tensor if unknown. Number of context positions.
         queries: int or scalar tensor. Number of query positions.
         taps: int. Entries of the table that are used, counted from `first`.
         first: int. The first entry of the table that is used.
         stride: int. Context positions between neighboring queries.
         dilation: int. Context positions between neighboring entries.
         padding: int or scalar tensor. Context positions between the first
-            query's entry `first` and context position 0; may be negative.
+        query's
+            entry `first` and context position 0; may be negative.
     """
 
     context: int | tf.Tensor
@@ -42,10 +42,8 @@ class Axis:
 
     @property
     def is_static(self):
-        return all(
-            isinstance(number, int)
-            for number in (self.context, self.queries, self.padding)
-        )
+        numbers = self.context, self.queries, self.padding
+        return all(isinstance(number, int) for number in numbers)
 
     @property
     def span(self):
@@ -64,9 +62,7 @@ class Axis:
     @property
     def is_causal(self):
         """Whether no query `i` sees beyond context position `i * stride`."""
-        return isinstance(self.padding, int) and (
-            (self.taps - 1) * self.dilation <= self.padding
-        )
+        return isinstance(self.padding, int) and self.span - 1 <= self.padding
 
     @property
     def is_global(self):
@@ -87,7 +83,7 @@ class Axis:
         return _at_least_zero(reach - self.padding - self.context)
 
     def cropped(self):
-        """The same axis without the entries that no query can reach."""
+        """Returns the axis without the entries that no query can reach."""
         if not self.is_static:
             return self
         last_query = (self.queries - 1) * self.stride
@@ -95,7 +91,7 @@ class Axis:
         high = (self.context - 1 + self.padding) // self.dilation
         low, high = max(low, 0), min(high, self.taps - 1)
         if low > high:  # no pair of positions meets: keep one entry, all zero
-            low = high = min(max(low, 0), self.taps - 1)
+            low = high = min(low, self.taps - 1)
         return dataclasses.replace(
             self,
             first=self.first + low,
@@ -104,10 +100,9 @@ class Axis:
         )
 
     def entries(self):
-        """Entry of every (query, context) pair; -1 where there is none.
+        """Returns each pair's entry, int32 `(queries, context)`; -1 for none.
 
-        Returns:
-            int32 tensor `(queries, context)`, counted from `first`.
+        Counted from `first`.
         """
         offset = (
             tf.range(self.context)[None, :]
@@ -122,31 +117,12 @@ class Axis:
 
 
 def size(x, axis):
-    """Returns the size of an axis: an int, or a scalar tensor if unknown.
-
-    Args:
-        x: tensor of known rank.
-        axis: int.
-
-    Returns:
-        An int or an int32 scalar tensor.
-
-    Examples:
-        >>> size(tf.zeros([2, 3]), 1)
-        3
-    """
+    """Returns the size of an axis: an int, or a scalar tensor if unknown."""
     return tf.shape(x)[axis] if x.shape[axis] is None else x.shape[axis]
 
 
-def is_compiled_by_xla() -> bool:
-    """Returns whether XLA compiles the function that is traced now."""
-    if tf.executing_eagerly():
-        return False
-    return GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
-
-
 def sliced(x, begin, sizes):
-    """`tf.slice` with derivatives of any order.
+    """Computes `tf.slice` with derivatives of any order.
 
     Its gradient is a padding, which is faster than that of a subscript; but
     for XLA TensorFlow writes it with an operation that has no gradient.
@@ -163,10 +139,7 @@ def sliced(x, begin, sizes):
 def fitted(x, pads):
     """Pads axes with zeros, or cuts them where a number is negative.
 
-    Args:
-        x: tensor.
-        pads: per axis (before, after): ints, or scalar tensors that are not
-            negative.
+    Per axis (before, after): ints, or scalar tensors that are not negative.
     """
     cuts = [
         [max(-pad, 0) if isinstance(pad, int) else 0 for pad in pair]
@@ -214,20 +187,10 @@ def ceil_div(number, divisor):
 
 
 def same_axis(context, taps, stride=1, dilation=1):
-    """Makes an axis with the padding `SAME`: `ceil(context / stride)`.
+    """Makes an `Axis` with the padding `SAME`: `ceil(context / stride)`.
 
-    Args:
-        context: int or scalar tensor. Positions along the axis.
-        taps: int. Entries of the scope.
-        stride: int. Between the context positions of two queries.
-        dilation: int. Between the context positions of two entries.
-
-    Returns:
-        An `Axis`.
-
-    Examples:
-        >>> same_axis(8, 3, stride=2).queries
-        4
+    Of context positions, an int or a scalar tensor; entries of the scope; and
+    the distances of two queries and of two entries.
     """
     span = (taps - 1) * dilation + 1
     queries = ceil_div(context, stride)
@@ -237,101 +200,44 @@ def same_axis(context, taps, stride=1, dilation=1):
 
 
 def valid_axis(context, taps, stride=1, dilation=1):
-    """Makes an axis without padding: only windows inside the context.
-
-    Args:
-        context: int or scalar tensor. Positions along the axis.
-        taps: int. Entries of the scope.
-        stride: int. Between the context positions of two queries.
-        dilation: int. Between the context positions of two entries.
-
-    Returns:
-        An `Axis`.
-
-    Examples:
-        >>> valid_axis(8, 3).queries
-        6
-    """
+    """Makes an `Axis` of windows inside the context; see `same_axis`."""
     span = (taps - 1) * dilation + 1
     queries = ceil_div(context - span + 1, stride)
     return Axis(context, queries, taps, 0, stride, dilation, 0)
 
 
 def causal_axis(context, taps, stride=1, dilation=1):
-    """Makes an axis whose last entry is the query, the others before it.
-
-    Args:
-        context: int or scalar tensor. Positions along the axis.
-        taps: int. Entries of the scope.
-        stride: int. Between the context positions of two queries.
-        dilation: int. Between the context positions of two entries.
-
-    Returns:
-        An `Axis`.
-
-    Examples:
-        >>> causal_axis(8, 3).padding
-        2
-    """
-    queries = ceil_div(context, stride)
-    return Axis(
-        context, queries, taps, 0, stride, dilation, dilation * (taps - 1)
-    )
+    """Makes an `Axis` of the query and entries before; see `same_axis`."""
+    queries, padding = ceil_div(context, stride), dilation * (taps - 1)
+    return Axis(context, queries, taps, 0, stride, dilation, padding)
 
 
 def center_of(axis):
-    """Returns the context position of the first query's center.
-
-    Args:
-        axis: an `Axis`.
-
-    Returns:
-        An int or a scalar tensor.
-
-    Examples:
-        >>> center_of(same_axis(8, 3))
-        0
-    """
+    """Returns the context position of the first query's center."""
     return (axis.taps // 2) * axis.dilation - axis.padding
 
 
 @dataclasses.dataclass(frozen=True)
 class Geometry:
-    """The axes of a position lambda, cropped to the entries that matter.
-
-    Examples:
-        >>> geometry = Geometry.of([same_axis(8, 3), same_axis(6, 3)])
-        >>> geometry.context, geometry.taps
-        ((8, 6), (3, 3))
-    """
+    """The axes of a position lambda, cropped to the entries that matter."""
 
     axes: tuple[Axis, ...]
 
     @classmethod
     def of(cls, axes):
-        """Crops axes to the entries that some query meets.
-
-        Args:
-            axes: an `Axis` for each spatial axis.
-
-        Returns:
-            A `Geometry`.
-        """
+        """Crops axes to the entries that some query meets."""
         return cls(tuple(axis.cropped() for axis in axes))
 
     @property
     def rank(self):
-        """Number of axes."""
         return len(self.axes)
 
     @property
     def is_static(self):
-        """Whether all sizes are known."""
         return all(axis.is_static for axis in self.axes)
 
     @property
     def is_global(self):
-        """Whether every query is known to see every context position."""
         return all(axis.is_global for axis in self.axes)
 
     @property
@@ -341,28 +247,20 @@ class Geometry:
 
     @property
     def context(self):
-        """Context positions per axis."""
         return tuple(axis.context for axis in self.axes)
 
     @property
     def queries(self):
-        """Queries per axis."""
         return tuple(axis.queries for axis in self.axes)
 
     @property
     def taps(self):
-        """Entries of the table per axis."""
         return tuple(axis.taps for axis in self.axes)
 
-    @property
-    def strides(self):
-        """Between the context positions of two queries, per axis."""
-        return tuple(axis.stride for axis in self.axes)
-
     def along(self, axis):
-        """The geometry of one axis alone."""
+        """Returns the geometry of one axis alone."""
         return Geometry((self.axes[axis],))
 
     def crop(self, table):
-        """The part of the table that is used, `(*taps, key_dim, intra)`."""
+        """Returns the part of the table that is used, `(*taps, ...)`."""
         return table[tuple(slice(a.first, a.first + a.taps) for a in self.axes)]

@@ -15,16 +15,9 @@ _TINY = 1e-12
 def normalize_keys(keys, normalization, context_mask=None):
     """Normalizes keys over the context positions, in float32 or wider.
 
-    Args:
-        keys: `(batch, m, key_dim, intra_depth)`.
-        normalization: "softmax", "l2" (unit length of every key channel) or
-            None.
-        context_mask: None or boolean `(batch, m)`; False = padding.
-
-    Returns:
-        `(batch, key_dim, intra_depth, m)`, in the dtype of the keys; zero at
-        padded positions. (Positions last: a softmax over another axis is two
-        transpositions more.)
+    From `(batch, m, key_dim, intra_depth)` to `(batch, key_dim, intra_depth,
+    m)`, zero at padding: a softmax over another axis is two transpositions
+    more.
     """
     wide = tf.transpose(keys, [0, 2, 3, 1])
     wide = tf.cast(wide, accumulation_dtype(keys.dtype))
@@ -40,25 +33,13 @@ def normalize_keys(keys, normalization, context_mask=None):
 
 
 def inverse_length(energy):
-    """1 / sqrt(energy); zero where there is none.
-
-    Nothing can be normalized to unit length if all of it is blank; then the
-    gradient is zero, too, and not of the size of the largest factor.
-    """
+    """Returns 1 / sqrt(energy); zero where there is none, in gradients too."""
     scale = tf.math.rsqrt(tf.maximum(energy, _TINY))
     return masked_fill(scale, energy > _TINY)
 
 
 def exact_where(needed, exact, fast):
-    """Returns tensors, computed anew where an exponential left its range.
-
-    The only branch of `ops`: nobody pays for exactness that is not needed.
-
-    Args:
-        needed: boolean, the first axes of the tensors.
-        exact: function that computes the tensors for keys of any size.
-        fast: list of what else computed them.
-    """
+    """Returns `fast`, but the tensors of `exact()` where a mask says so."""
 
     def mend():
         return [

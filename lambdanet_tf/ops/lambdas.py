@@ -36,11 +36,8 @@ def lambda_output(
 ):
     """Computes what the queries read from their lambdas.
 
-    With a state: of the next positions of a causal sequence.
-
     Args:
-        queries: `(batch, n, heads, key_dim)`, positions flattened row-major;
-            of the next positions, or of every `stride`-th of them.
+        queries: `(batch, n, heads, key_dim)`, positions flattened row-major.
         keys: `(batch, m, key_dim, intra_depth)`, before normalization, or None
             for no content lambda.
         values: `(batch, m, value_dim, intra_depth)`.
@@ -48,44 +45,38 @@ def lambda_output(
             relative positions, `(*entries, key_dim, intra_depth)`, entry
             `center + (m - n)` per axis. Without, the embedding of every pair,
             `([batch,] n, m, key_dim, intra_depth)`.
-        geometry: a `Geometry`, or None; of the values kept and the new ones.
+        geometry: None, or a `Geometry`, of the values kept and the new ones.
         plan: a `Plan`, or one of `implementations()`; of a table.
-        normalization: one of `KEY_NORMALIZATIONS`, over the positions that a
-            query may see.
-        masks: `Masks`. With `causal`, query n sees what is up to position
-            `n * stride` of the geometry.
+        normalization: one of `KEY_NORMALIZATIONS`, over what a query may see.
+        masks: `Masks`. With `causal`, query n sees what is up to position `n *
+            stride` of the geometry.
         position_bias: None, or `(key_dim,)`.
-        state: None, or of the positions before: with keys what
-            `content_state_spec` says; with a table of more than one entry
-            "values", the last before the new ones.
+        state: None, or of the positions before those of a causal sequence: with
+            keys what `content_state_spec` says; with a table of more than one
+            entry "values", the last before the new ones.
 
     Returns:
-        `(batch, n, heads, value_dim)`; zero, but for the bias, where nothing
-        is permitted. And the next state; {} unless causal.
+        `(batch, n, heads, value_dim)`; zero, but for the bias, where nothing is
+        permitted. And the next state; {} unless causal.
 
     Raises:
         ValueError: if the plan or a mask needs static sizes that `geometry`
             does not have.
-
-    Examples:
-        >>> queries = tf.random.normal([2, 9, 4, 16])
-        >>> keys = tf.random.normal([2, 9, 16, 1])
-        >>> values = tf.random.normal([2, 9, 8, 1])
-        >>> outputs, state = lambda_output(queries, keys, values, None)
-        >>> outputs.shape
-        TensorShape([2, 9, 4, 8])
     """
     values = masked_fill(values, masks.permitted)
-    outputs, after = [], {}
+    window, outputs, after = None, [], {}
+    if state is not None:
+        state = dict(state)
+        window = state.pop("values", None)
     if keys is not None:
-        stride = 1 if geometry is None else geometry.strides[0]
+        stride = 1 if geometry is None else geometry.axes[0].stride
         content, after = content_output(
             queries, keys, values, normalization, masks, stride, state
         )
         outputs += [content]
-    if state is not None and "values" in state:
+    if window is not None:
         length = size(values, 1)
-        values = tf.concat([state["values"], values], axis=1)
+        values = tf.concat([window, values], axis=1)
         after["values"] = values[:, length:]
     if embeddings is not None and (geometry is None or masks.by_query):
         outputs += [
@@ -97,15 +88,16 @@ def lambda_output(
                 queries, values, embeddings, geometry, plan, masks.causal
             )
         ]
+    outputs = tf.add_n(outputs)
     if position_bias is not None:
-        outputs += [_bias_output(queries, position_bias, values.shape[-2])]
-    return tf.add_n(outputs), after
+        outputs += _bias_output(queries, position_bias)
+    return outputs, after
 
 
-def _bias_output(queries, bias, value_dim):
-    """Returns what the queries read from the bias, equal in all channels."""
+def _bias_output(queries, bias):
+    """Returns what queries read from the bias, `(b, n, h, 1)`."""
     # No `tf.einsum`: TFLite's converter writes a wrong one for unknown sizes.
     dtype = accumulation_dtype(queries.dtype)
     products = tf.cast(queries, dtype) * tf.cast(bias, dtype)
-    read = tf.reduce_sum(products, axis=-1, keepdims=True)  # [b, n, h, 1]
-    return tf.repeat(tf.cast(read, queries.dtype), value_dim, axis=-1)
+    read = tf.reduce_sum(products, axis=-1, keepdims=True)
+    return tf.cast(read, queries.dtype)

@@ -19,15 +19,10 @@ class Masks:
 
     Attributes:
         query: None or boolean `(batch, n)`: which queries are not padding.
-        context: None or boolean `(batch, m)`: which context positions are not
-            padding.
+        context: None or boolean `(batch, m)`: which context positions are not.
         seen: None or boolean `(batch or 1, n or 1, m)`: which context positions
             a query may see; none of those that are padding.
         causal: bool. Whether a query sees only itself and what is before it.
-
-    Examples:
-        >>> Masks.of(context=tf.constant([[True, False]])).by_query
-        False
     """
 
     query: tf.Tensor | None = None
@@ -47,20 +42,9 @@ class Masks:
     ):
         """Makes the masks of a call of a layer.
 
-        Args:
-            inputs: `(batch, *spatial, channels)`.
-            context: as the inputs; the same tensor where there is no other.
-            mask: None, or of the inputs, see `padding_mask`.
-            context_mask: None, or of the context, see `padding_mask`.
-            attention_mask: None, `(n, m)` or `(batch or 1, n or 1, m)`, bool or
-                0 and 1.
-            causal: bool.
-
-        Returns:
-            `Masks`.
-
-        Raises:
-            ValueError: if a mask has another shape.
+        The context is the same tensor where it is the inputs. Padding as in
+        `padding_mask`; a mask of pairs is `(n, m)` or `(batch or 1, n or 1,
+        m)`.
         """
         if context is inputs:
             query = real = padding_mask(
@@ -77,18 +61,9 @@ class Masks:
 
     @classmethod
     def of(cls, query=None, context=None, pairs=None, causal=False):
-        """Combines masks to one of what a query may see.
+        """Combines padding `(batch, n)` and `(batch, m)` with a mask of pairs.
 
-        Args:
-            query: None or boolean `(batch, n)`, False = padding.
-            context: None or boolean `(batch, m)`, False = padding.
-            pairs: None, or `(n, m)` or `(batch or 1, n or 1, m)`, bool or 0
-                and 1: whether query n may see context position m.
-            causal: bool. With a mask for each query, n and m are the same
-                positions.
-
-        Returns:
-            `Masks`.
+        A mask `(n, m)` or `(batch or 1, n or 1, m)` is bool, or 0 and 1.
         """
         seen = None if context is None else tf.expand_dims(context, 1)
         if pairs is not None:
@@ -114,11 +89,9 @@ class Masks:
     def filled(self, x, context):
         """Returns inputs and context with zeros for what is padding.
 
-        At padded queries only NaN and infinity are replaced.
-
-        Args:
-            x: `(batch, n, channels)`.
-            context: `(batch, m, channels)`; the same tensor where it is x.
+        At padded queries only NaN and infinity are replaced. The context
+        `(batch, m, channels)` is the same tensor where it is x, `(batch, n,
+        channels)`.
         """
         is_shared = context is x and self.context is None
         if self.query is not None:
@@ -128,14 +101,7 @@ class Masks:
 
 
 def check_attention_mask(mask, batch, n, m):
-    """Raises a ValueError unless a mask is `(n, m)` or `(batch, n or 1, m)`.
-
-    Args:
-        mask: of any type with a shape.
-        batch: int or None.
-        n: int or None. Number of queries.
-        m: int or None. Number of context positions.
-    """
+    """Raises a ValueError unless a mask is `(n, m)` or `(batch, n or 1, m)`."""
     shape = tf.TensorShape(mask.shape)
     allowed = [(n, m), (1, m)]
     allowed += [(b, *rest) for b in (batch, 1) for rest in allowed]
@@ -149,25 +115,16 @@ def check_attention_mask(mask, batch, n, m):
 
 
 def padding_mask(x, **masks):
-    """Returns `(batch, positions)`, False where a mask says padding, or None.
+    """Returns boolean `(batch, positions)`, False = padding, or None.
 
-    Counts the mask that Keras propagates with `x`.
+    Counts the mask that Keras propagates with `x`, `(batch, *spatial,
+    channels)`.
 
     Args:
-        x: `(batch, *spatial, channels)`.
-        **masks: None, or `(batch, positions)` or `(batch, *spatial)`, bool or
-            0 and 1, by the name that errors give it.
-
-    Returns:
-        Boolean `(batch, positions)`, or None.
-
-    Raises:
-        ValueError: if a mask has another shape.
-
-    Examples:
-        >>> x = tf.zeros([1, 3, 8])
-        >>> padding_mask(x, mask=[[True, True, False]]).numpy().tolist()
-        [[True, True, False]]
+        x: tensor.
+        **masks: None, or `(batch, positions)` or `(batch, *spatial)`, by the
+        name
+            that errors give it.
     """
     named = {"mask of the inputs": getattr(x, "_keras_mask", None), **masks}
     masks = [
@@ -195,11 +152,7 @@ def _flat(name, mask, x):
 def masked_fill(x, mask, value=0.0):
     """Returns x with a number where a mask is False.
 
-    Args:
-        x: tensor.
-        mask: None, or boolean with the first axes of x, any of them 1; True
-            is real, or permitted.
-        value: float.
+    The mask is None, or boolean with the first axes of x, any of them 1.
     """
     if mask is None:
         return x

@@ -17,22 +17,11 @@ _OUTSIDE = -(2**29)
 
 
 def relative_index(geometry):
-    """Returns the row of the flattened table for every pair of positions.
+    """Returns the row of the flattened table for every pair, int32 `(n, m)`.
 
-    Computed in the graph, so that no constant of the size of the pairs is
-    saved with a model.
-
-    Args:
-        geometry: a static `Geometry`.
-
-    Returns:
-        int32 tensor `(n, m)`, positions flattened row-major; -1 where the
-        context position lies outside the query's scope.
-
-    Examples:
-        >>> geometry = ops.Geometry.of([ops.same_axis(3, 3)])
-        >>> relative_index(geometry).numpy().shape
-        (3, 3)
+    -1 where the context position is out of scope. The geometry is static.
+    Computed in the graph: no constant of the size of the pairs is saved with a
+    model.
     """
     strides = [math.prod(geometry.taps[i + 1 :]) for i in range(geometry.rank)]
     index = tf.zeros([1, 1], tf.int32)
@@ -47,24 +36,16 @@ def relative_index(geometry):
 
 
 def pair_embeddings(table, geometry, dtype=None, context_first=False):
-    """Returns the embedding of every pair of positions, zero out of scope.
+    """Returns embeddings `(n, m, ...)` of all pairs, zero out of scope.
 
     The gradient of an entry, a sum over all of its pairs, is added up in
     float32 or wider.
 
     Args:
-        table: `(*taps, ...)`, already cropped.
-        geometry: a static `Geometry`.
+        table: `(*taps, ...)`, already cropped to the geometry, a static one.
+        geometry: a `Geometry`.
         dtype: of the result; None for that of the table.
         context_first: bool. Whether m comes before n.
-
-    Returns:
-        `(n, m, ...)`.
-
-    Examples:
-        >>> geometry = ops.Geometry.of([ops.same_axis(4, 3)])
-        >>> pair_embeddings(tf.ones([3, 16, 1]), geometry).shape
-        TensorShape([4, 4, 16, 1])
     """
     index, rank = relative_index(geometry), geometry.rank
     index = tf.transpose(index) if context_first else index
@@ -77,21 +58,10 @@ def pair_embeddings(table, geometry, dtype=None, context_first=False):
 
 
 def pair_output(queries, values, embeddings, geometry, seen):
-    """Computes the position output from the embedding of every pair.
+    """Computes the position output `(b, n, h, v)` from embeddings of pairs.
 
-    Args:
-        queries: `(batch, n, heads, key_dim)`.
-        values: `(batch, m, value_dim, intra_depth)`.
-        embeddings: `([batch,] n, m, key_dim, intra_depth)`; with a geometry the
-            table `(*entries, key_dim, intra_depth)`.
-        geometry: None, or a static `Geometry`.
-        seen: None or boolean `(batch or 1, n or 1, m)`; True = may interact.
-
-    Returns:
-        `(batch, n, heads, value_dim)`.
-
-    Raises:
-        ValueError: if the geometry is not static.
+    Embeddings are `([batch,] n, m, key_dim, intra_depth)` or, with a static
+    geometry, the table; `seen` is None or `(batch or 1, n or 1, m)`.
 
     Cost: scores of all pairs first, 2 b n m h u (k + v) operations and an
     intermediate b n h m u, or lambdas first, as `einsum`: what is less.

@@ -12,33 +12,16 @@ from lambdanet_tf.ops.devices import target_device
 
 
 def accumulation_dtype(dtype):
-    """Returns what sums over positions are kept in: float32, or float64.
-
-    Args:
-        dtype: `tf.DType` of what is added up.
-
-    Returns:
-        A `tf.DType`.
-
-    Examples:
-        >>> accumulation_dtype(tf.bfloat16).name
-        'float32'
-    """
+    """Returns in what sums over positions are kept: float32, or float64."""
     return tf.float64 if dtype == tf.float64 else tf.float32
 
 
 def factor_dtype(dtype, narrow=(tf.bfloat16, tf.float16)):
-    """Returns what factors of sums over positions are cast to.
+    """Returns to what factors of sums over positions are cast.
 
-    Args:
-        dtype: that of a layer's numbers.
-        narrow: half precisions that hold the sums. One over all positions can
-            be larger than any float16, and the share of one position among
-            thousands smaller.
-
-    Returns:
-        A half precision itself on the devices whose matrix units know it and
-        add up in float32; otherwise float32 or wider.
+    That is a half precision itself on devices whose matrix units know it and
+    add up in float32, if it is among `narrow`: one sum over all positions can
+    be larger than any float16, and the share of one among thousands smaller.
     """
     known = {"tpu": (tf.bfloat16,), "gpu": (tf.bfloat16, tf.float16)}
     if dtype in narrow and dtype in known.get(target_device(), ()):

@@ -23,6 +23,7 @@ from benchmarks import timing
 from lambdanet_tf import layers
 from lambdanet_tf import ops
 from lambdanet_tf.analysis.traced_flops import operation_flops
+from lambdanet_tf.ops.position import plan as planner
 from tests.support import checks
 from tests.support import oracle
 
@@ -306,9 +307,9 @@ def regret(row):
     heads, depth = layer["num_heads"], layer["intra_depth"]
     dims = ops.Dims(heads, layer["key_dim"], layer["filters"] // heads, depth)
     seconds = {x: timing.median(y) for x, y in row["seconds"].items()}
-    timed = ops.candidates("cpu", len(layer["grid"]))
+    timed = planner.candidates("cpu", len(layer["grid"]))
     timed = tuple(name for name in timed if name in seconds)
-    plan = ops.best_plan(
+    best = planner.best_plan(
         ops.Geometry.of(axes),
         dims,
         timed,
@@ -316,7 +317,7 @@ def regret(row):
         row["case"]["phase"] == "training",
         layer["batch"],
     )
-    return seconds[plan.algorithm] / min(seconds.values())
+    return seconds[best.algorithm] / min(seconds.values())
 
 
 def test_the_planner_chooses_well():

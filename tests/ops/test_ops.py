@@ -70,7 +70,7 @@ def test_content_lambda(normalization, masked, rng):
     values = rng.normal(size=[2, 11, 5, 2])
     real = rng.integers(0, 2, [2, 11]).astype(bool) if masked else None
     tensors = tf.constant(keys), tf.constant(values)
-    output = ops.content_lambda(*tensors, normalization, real)
+    output = ops.content.content_lambda(*tensors, normalization, real)
     for b in range(2):
         allowed = np.arange(11) if real is None else np.flatnonzero(real[b])
         normalized = oracle.NORMALIZATIONS[normalization](keys[b, allowed])

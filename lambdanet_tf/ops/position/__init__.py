@@ -24,20 +24,8 @@ def position_output(
 ):
     """Computes what the queries read from their position lambdas.
 
-    Sums over positions run in float32 or wider.
-
-    Args:
-        queries: `(batch, n, heads, key_dim)`, query positions flattened
-            row-major.
-        values: `(batch, m, value_dim, intra_depth)`, positions too.
-        embeddings: the table of relative positions, `(*entries, key_dim,
-            intra_depth)`, entry `center + (m - n)` per axis.
-        geometry: a `Geometry`.
-        plan: a `Plan`, or one of `implementations()`.
-        causal: bool. Whether what comes later may change no bit of an output.
-
-    Returns:
-        `(batch, n, heads, value_dim)`.
+    Sums over positions run in float32 or wider. If `causal`, what comes later
+    may change no bit of an output. Other arguments as of `lambda_output`.
     """
     dims = Dims(*queries.shape[-2:], *values.shape[-2:])
     if not isinstance(plan, Plan):

@@ -33,7 +33,7 @@ def conv2d(queries, values, table, geometry):
     lambdas = tf.nn.convolution(
         values,
         _dilated(kernel, geometry),
-        strides=list(geometry.strides),
+        strides=[axis.stride for axis in geometry.axes],
         padding="VALID",
         # Named, because the eager gradient of a 3-D convolution reads it.
         data_format=("NWC", "NHWC", "NDHWC")[rank - 1],
@@ -65,7 +65,9 @@ def depthwise(queries, values, table, geometry):
         [1] * geometry.rank + [value_dim, 1],
     )  # [*taps, v * u, k]
     kernel = _dilated(kernel, geometry)
-    lambdas = _depthwise_convolution(values, kernel, geometry.strides)
+    lambdas = _depthwise_convolution(
+        values, kernel, [axis.stride for axis in geometry.axes]
+    )
     positions, heads = size(queries, 1), queries.shape[-2]
     lambdas = tf.reshape(lambdas, [-1, value_dim, intra * key_dim])
     queries = tf.tile(queries, [1, 1, 1, intra])  # [b, n, h, u * k]

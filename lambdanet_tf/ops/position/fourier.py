@@ -140,12 +140,11 @@ def num_frequencies(axis):
 
 
 def transforms(axis):
-    """The real matrices of the discrete Fourier transforms of one axis.
+    """Returns the real matrices of the Fourier transforms of one axis.
 
-    Returns:
-        Three float64 arrays, with real and imaginary parts of every frequency
-        in turn: of the context `(2 F, context)`, of the table (conjugate)
-        `(2 F, taps)`, and back to the queries `(queries, 2 F)`.
+    Float64, with real and imaginary parts of every frequency in turn: of the
+    context `(2 F, context)`, of the table (conjugate) `(2 F, taps)`, and back
+    to the queries `(queries, 2 F)`.
     """
     count = num_frequencies(axis)
     circle = 2 * count - 1

@@ -40,12 +40,7 @@ _LARGEST = 2**28
 
 @dataclasses.dataclass(frozen=True)
 class Dims:
-    """The channel sizes of a position lambda.
-
-    Examples:
-        >>> Dims(num_heads=4, key_dim=16, value_dim=32).intra_depth
-        1
-    """
+    """The channel sizes of a position lambda."""
 
     num_heads: int
     key_dim: int
@@ -63,10 +58,6 @@ class Plan:
         operations: of a batch, two for each multiply-add; 0 where sizes are
             unknown.
         seconds: estimate for a batch; a figure to compare, not a promise.
-
-    Examples:
-        >>> str(Plan("fourier", (56, 4)))
-        'fourier(56x4)'
     """
 
     algorithm: str
@@ -215,10 +206,7 @@ def _depthwise(geometry, dims, b):
 def _cut(blocks, values, queries):
     """Returns the numbers moved to cut values to windows, queries to blocks.
 
-    Args:
-        blocks: `Blocks`.
-        values: numbers of values at a context position.
-        queries: numbers of queries and outputs at a query position.
+    Given the numbers of a context position, and of a query position.
     """
     counts = math.prod(blocks.counts)
     cuts = sum(axis.count > 1 for axis in blocks.axes)
@@ -234,14 +222,12 @@ class Algorithm:
 
     Attributes:
         run: function of queries `(batch, n, heads, key_dim)`, values `(batch,
-            *context, value_dim, intra_depth)`, the table `(*taps, key_dim,
-            intra_depth)`, already cropped, and the place: the `Geometry`, or
-            its `Blocks`. Returns `(batch, n, heads, value_dim)`.
-        work: function of a static place, `Dims` and the size of a batch;
-            returns a `_Work`.
-        blocks: function of a static geometry that yields its `Blocks`; None
-            where nothing is cut.
-        needs_static: whether it needs sizes that are known when it is traced.
+            *context, value_dim, intra_depth)`, the cropped table `(*taps,
+            key_dim, intra_depth)`, and the place: the `Geometry`, or its
+            `Blocks`. Returns `(batch, n, heads, value_dim)`.
+        work: function of place, `Dims` and size of a batch to a `_Work`.
+        blocks: function of a geometry that yields `Blocks`; None without.
+        needs_static: whether sizes must be known when it is traced.
         mixes_positions: whether rounding errors of a position reach positions
             outside its scope.
         ranks: axes of the geometries that it serves.
@@ -257,12 +243,10 @@ class Algorithm:
     devices: tuple[str, ...] = tuple(DEVICES)
 
     def plans(self, geometry):
-        """Yields the sizes of blocks and the place of each way to cut."""
+        """Returns the sizes of blocks and the place of each way to cut."""
         if self.blocks is None:
-            yield (), geometry
-        else:
-            for blocks in self.blocks(geometry):
-                yield blocks.sizes, blocks
+            return [((), geometry)]
+        return [(blocks.sizes, blocks) for blocks in self.blocks(geometry)]
 
 
 ALGORITHMS = {
@@ -298,13 +282,6 @@ def implementations(rank=None):
 
     Args:
         rank: int. Spatial axes that are to be served; None for any.
-
-    Returns:
-        A tuple of names.
-
-    Examples:
-        >>> implementations(rank=3)
-        ('auto', 'einsum', 'lambda_first', 'query_first', 'fourier', 'conv2d')
     """
     names = [x for x, one in ALGORITHMS.items() if rank in (None, *one.ranks)]
     return ("auto", *names)
@@ -324,26 +301,19 @@ def plan_for(
         geometry: a `Geometry`, or None where sizes are not static: then only
             convolutions remain.
         dims: `Dims`.
-        implementation: one of `implementations()`. Of an algorithm that does
-            not serve the rank of the geometry, it counts as "auto".
+        implementation: one of `implementations()`. Of an algorithm that
+            does not serve the rank of the geometry, it counts as "auto".
         device: key of `DEVICES`, or None for `target_device()`.
         training: bool. Whether gradients count.
         batch: int. Examples of a batch; None where that is unknown.
 
     Returns:
         The `Plan` with the smallest estimate, of the named algorithm or, for
-        `"auto"`, of all that are worth considering.
+        "auto", of all that are worth considering.
 
     Raises:
-        ValueError: if the name is unknown, needs static sizes that
-            `geometry` does not have, or transforms that the device has not.
-
-    Examples:
-        >>> axes = [ops.same_axis(32, 7), ops.same_axis(32, 7)]
-        >>> geometry = ops.Geometry.of(axes)
-        >>> dims = ops.Dims(num_heads=4, key_dim=16, value_dim=32)
-        >>> plan_for(geometry, dims, "einsum").algorithm
-        'einsum'
+        ValueError: if the name is unknown, needs static sizes that `geometry`
+            does not have, or transforms that the device has not.
     """
     name = one_of("implementation", implementation, implementations())
     if geometry is not None and name not in implementations(geometry.rank):
@@ -386,12 +356,7 @@ def _without_sizes(name):
 
 
 def candidates(device, rank):
-    """Returns the algorithms that "auto" chooses from, as a tuple.
-
-    Args:
-        device: key of `DEVICES`.
-        rank: int. Axes of the geometry.
-    """
+    """Returns the algorithms that "auto" chooses from, for so many axes."""
     return tuple(
         name
         for name, algorithm in ALGORITHMS.items()
@@ -401,15 +366,9 @@ def candidates(device, rank):
 
 @functools.lru_cache(maxsize=1024)
 def best_plan(geometry, dims, names, rates, training, batch):
-    """Returns the plan with the smallest estimate.
+    """Returns the plan with the smallest estimate of some algorithms.
 
-    Args:
-        geometry: a static `Geometry`.
-        dims: `Dims`.
-        names: tuple of keys of `ALGORITHMS`.
-        rates: a row of `DEVICES`, or another one.
-        training: bool. Whether gradients count.
-        batch: int. Examples of a batch.
+    Rates are a row of `DEVICES`, or another one.
     """
     found = []
     for name in names:

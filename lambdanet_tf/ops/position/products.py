@@ -4,6 +4,7 @@ Letters added to those of the package: t queries of a block, s its context, x
 blocks of a map.
 """
 
+import itertools
 import math
 
 import tensorflow as tf
@@ -31,9 +32,9 @@ def lambda_first(queries, values, table, blocks):
         kernel = tf.transpose(kernel, [0, 3, 1, 2])
     depth, rank = blocks.context * intra, blocks.rank
     windows = blocks.windows(intra_first(values))  # [b, (x, s) per axis, u * v]
-    sizes = [size(windows, axis) for axis in range(2 * rank)]
-    last = blocks.inner.context[-1] * intra
-    windows = tf.reshape(windows, [*sizes, last, value_dim])
+    pairs = zip(blocks.counts, blocks.inner.context, strict=True)
+    *sizes, last = itertools.chain(*pairs)
+    windows = tf.reshape(windows, [-1, *sizes, last * intra, value_dim])
     order = [*range(2, 2 * rank + 1, 2), 0, *range(1, 2 * rank, 2)]
     windows = tf.transpose(windows, [*order, 2 * rank + 1])  # [s, u, b, x, v]
     lambdas = tf.matmul(

@@ -1,0 +1,43 @@
+"""The state of a sequence: what must be kept of it to go on."""
+
+import tensorflow as tf
+
+from lambdanet_tf.ops.keys import MASKED_LOGIT
+from lambdanet_tf.ops.precision import accumulation_dtype
+
+
+def content_state_spec(
+    key_dim, value_dim, intra_depth=1, normalization="softmax", dtype=tf.float32
+):
+    """Returns what must be kept of a sequence to go on with its content output.
+
+    Returns:
+        Dictionary of `tf.TensorSpec`. "content", `(batch, key_dim, intra_depth,
+        value_dim)`: the sum of keys times values. "key_sum", `(batch, key_dim,
+        intra_depth)`: of exponentials (softmax) or of squares (l2).
+        "key_maximum", of that shape, with softmax: exponents in the sums are
+        relative to it. All in float32 or wider.
+    """
+    dtype, channels = (
+        accumulation_dtype(tf.as_dtype(dtype)),
+        [key_dim, intra_depth],
+    )
+    shapes = {"content": [None, *channels, value_dim]}
+    if normalization is not None:
+        shapes["key_sum"] = [None, *channels]
+    if normalization == "softmax":
+        shapes["key_maximum"] = [None, *channels]
+    return {x: tf.TensorSpec(shapes[x], dtype, x) for x in shapes}
+
+
+def initial_state(spec, batch_size):
+    """Returns the state of a batch of sequences of which nothing was seen yet.
+
+    States that are not of the content part begin at zero.
+    """
+    state = {}
+    for name, part in spec.items():
+        first = MASKED_LOGIT if name == "key_maximum" else 0.0
+        first = tf.cast(first, part.dtype)
+        state[name] = tf.fill([batch_size, *part.shape[1:]], first)
+    return state
