@@ -26,7 +26,7 @@ from benchmarks.studies import detection_scenes
 from benchmarks.studies import detection_tfrecords
 from benchmarks.studies import fashion
 from benchmarks.studies import runs
-from lambdanet_tf import garden
+from lambdanet_tf import garden  # noqa: F401, registers experiments
 
 EXPERIMENT = "lambda_resnet_maskrcnn_coco"
 CONFIG_FILE = pathlib.Path(__file__).with_name("detection.yaml")
@@ -80,7 +80,6 @@ def run(folder, case, scenes):
 
 
 def experiment(case, scenes):
-    garden.register()
     chosen = train_utils.ParseConfigOptions(
         experiment=EXPERIMENT,
         config_file=[str(CONFIG_FILE)],

@@ -1,7 +1,6 @@
 """The networks of this package as backbones of the Model Garden."""
 
 import dataclasses
-import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,33 +9,25 @@ import tf_keras
 from official.modeling import hyperparams
 from official.vision.configs import backbones
 from official.vision.configs import common
+from official.vision.modeling.backbones import factory
 
 from lambdanet_tf import models
 from lambdanet_tf import specs
 from lambdanet_tf.arguments import one_of
 
-# Fields of a config that keep what the network of its `name` has.
+# A field that keeps what the network of the config's `name` has.
 DEFAULT = "default"
 HEAD_MAP = "head"  # What the classifier of a MobileNet sees.
 
 _NETWORKS = {name: preset.spec for name, preset in specs.PRESETS.items()}
-# Attributes of a spec that the Model Garden has elsewhere: the classifier's
-# dropout, `norm_activation.activation` and the size of the inputs.
-_ELSEWHERE = ("name", "image_size", "dropout_rate", "activation")
 
 
-def _config_class(title, spec_class, network):
-    """Makes the config class that has every attribute of a spec as a field."""
-    fields = [
-        (field.name, field.type | str, DEFAULT)
-        for field in dataclasses.fields(spec_class)
-        if field.name not in _ELSEWHERE
-    ]
-    doc = f"""A network of `lambdanet_tf.specs`, changed where a field says so.
+@dataclasses.dataclass
+class _Network(hyperparams.Config):
+    """A network of `lambdanet_tf.specs`, changed where a field says so.
 
-    Every attribute of `{spec_class.__name__}` is a field; `"default"` keeps
-    what the network has. The activation and the normalization come from
-    `norm_activation`, the rate of dropout from the task's model.
+    `"default"` keeps what the network has. The activation and the normalization
+    come from `norm_activation`, the rate of dropout from the task's model.
 
     Attributes:
         name: of the network, one of `lambdanet_tf.models.names()`.
@@ -45,25 +36,60 @@ def _config_class(title, spec_class, network):
             timm, or `"imagenet"`.
         implementation: algorithm of the lambda layers.
     """
-    return dataclasses.make_dataclass(
-        title,
-        [
-            ("name", str, network),
-            ("weights", str | None, None),
-            ("implementation", str, "auto"),
-            *fields,
-        ],
-        bases=(hyperparams.Config,),
-        namespace={"__doc__": doc, "__module__": __name__},
-    )
+
+    name: str = ""
+    weights: str | None = None
+    implementation: str = "auto"
+    stem_filters: Any = DEFAULT
+    padding: str = DEFAULT
+    num_heads: int | str = DEFAULT
+    key_dim: int | str = DEFAULT
+    intra_depth: int | str = DEFAULT
 
 
-LambdaResNet: Any = _config_class(
-    "LambdaResNet", specs.ResNetSpec, "LambdaResNet50"
-)
-LambdaMobileNet: Any = _config_class(
-    "LambdaMobileNet", specs.MobileNetSpec, "LambdaMobileNetV2"
-)
+@dataclasses.dataclass
+class LambdaResNet(_Network):
+    """A network with the attributes of `specs.ResNetSpec`."""
+
+    name: str = "LambdaResNet50"
+    stages: list[str] | str = DEFAULT
+    drop_path_rate: float | str = DEFAULT
+    drop_path_schedule: str = DEFAULT
+    widths: list[int] | str = DEFAULT
+    strides: list[int] | str = DEFAULT
+    expansion: int | str = DEFAULT
+    stem_strides: list[int] | str = DEFAULT
+    stem_kernel_size: int | str = DEFAULT
+    stem_pool: bool | str = DEFAULT
+    shortcut: str = DEFAULT
+    lambda_pool: int | str = DEFAULT
+    se_ratio: float | str = DEFAULT
+    se_stages: list[int] | str = DEFAULT
+    scope: Any = DEFAULT
+    use_content: bool | str = DEFAULT
+    use_position: bool | str = DEFAULT
+    use_position_bias: bool | str = DEFAULT
+    key_normalization: str | None = DEFAULT
+    query_normalization: str | None = DEFAULT
+    use_batch_norm: bool | str = DEFAULT
+    share_embeddings: bool | str = DEFAULT
+    attention_heads: int | str = DEFAULT
+    attention_key_dim: Any = DEFAULT
+    attention_scope: Any = DEFAULT
+    attention_pool: int | str = DEFAULT
+    parallel_keys: float | str = DEFAULT
+    parallel_values: float | str = DEFAULT
+
+
+@dataclasses.dataclass
+class LambdaMobileNet(_Network):
+    """A network with the attributes of `specs.MobileNetSpec`."""
+
+    name: str = "LambdaMobileNetV2"
+    rows: Any = DEFAULT
+    lambda_blocks: list[int] | str = DEFAULT
+    head_filters: int | str = DEFAULT
+    kernel_size: int | str = DEFAULT
 
 
 @dataclasses.dataclass
@@ -76,16 +102,14 @@ class Backbone(backbones.Backbone):
         lambda_mobilenet: MobileNetV2 with any blocks as lambda blocks.
     """
 
-    # The Model Garden reads these annotations, of classes made above.
-    lambda_resnet: LambdaResNet = dataclasses.field(  # pyright: ignore[reportInvalidTypeForm]
+    lambda_resnet: LambdaResNet = dataclasses.field(
         default_factory=LambdaResNet
     )
-    lambda_mobilenet: LambdaMobileNet = dataclasses.field(  # pyright: ignore[reportInvalidTypeForm]
+    lambda_mobilenet: LambdaMobileNet = dataclasses.field(
         default_factory=LambdaMobileNet
     )
 
 
-@tf_keras.utils.register_keras_serializable(package="lambdanet_tf")
 class NetworkBackbone(tf_keras.Model):
     """Feature maps of a network, by level; level l has stride 2^l.
 
@@ -95,26 +119,20 @@ class NetworkBackbone(tf_keras.Model):
     drop paths.
 
     Args:
-        network: str. One of `lambdanet_tf.models.names()`.
+        network: one of `lambdanet_tf.models.names()`.
         image_shape: (height, width, channels); height and width can be None
             where the lambda layers are local.
         changes: attributes of the network's spec to change.
         weights: None, or what `lambdanet_tf.models.build` takes.
-        **arguments: of the builders of `lambdanet_tf.models`: implementation,
-            regularizer and normalization.
+        **arguments: of the builders of `lambdanet_tf.models`.
 
     Call arguments:
-        images: `(batch, height, width, channels)`, normalized as
-            `lambdanet_tf.models.preprocess_input` does it for networks without
-            preprocessing, and the Model Garden.
-        training: bool.
+        images: `(batch, height, width, channels)`, normalized by the Model
+            Garden.
 
     Output:
         dict from level, `"2"` to `"5"` in the published networks, to feature
         map. MobileNets have one more, the map that their classifier sees.
-
-    Raises:
-        ValueError: naming the field, if a value is out of its range.
     """
 
     def __init__(
@@ -129,15 +147,6 @@ class NetworkBackbone(tf_keras.Model):
         one_of("name", network, _NETWORKS)
         super().__init__(name=name)
         changes = dict(changes or {})
-        config = {
-            "network": network,
-            "image_shape": tuple(image_shape),
-            "changes": changes,
-            "name": name,
-            **arguments,
-        }
-        # A plain dict would be tracked, and so become one of Keras' own kind.
-        self._config = types.MappingProxyType(config)
         self._levels = _levels(specs.replace(_NETWORKS[network], changes))
         model = models.build(
             network,
@@ -169,38 +178,17 @@ class NetworkBackbone(tf_keras.Model):
         """Shapes of the maps that decoders take, by level."""
         return self._output_specs
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **self._config,
-            "kernel_regularizer": tf_keras.regularizers.serialize(
-                self._config.get("kernel_regularizer")
-            ),
-        }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        config["kernel_regularizer"] = tf_keras.regularizers.get(
-            config["kernel_regularizer"]
-        )
-        return cls(**config)
-
 
 def _levels(spec):
-    """The last map of each stride by its level: `{"2": "c2", ...}`."""
-    for endpoint, stride in spec.map_strides.items():
-        if stride & (stride - 1):
-            raise ValueError(
-                "Strides must be powers of two at the end of a stage, for the "
-                f"Model Garden numbers maps by them. Received: {spec.name} "
-                f"with a stride of {stride} at {endpoint}."
-            )
+    """Returns the last map of each stride by level: `{"2": "c2", ...}`."""
     levels = specs.pyramid_levels(spec)
     if isinstance(spec, specs.MobileNetSpec):
         levels[max(levels) + 1] = HEAD_MAP
     return {str(level): endpoint for level, endpoint in levels.items()}
 
 
+@factory.register_backbone_builder("lambda_resnet")
+@factory.register_backbone_builder("lambda_mobilenet")
 def build_backbone(
     input_specs: tf_keras.layers.InputSpec,
     backbone_config: Backbone,

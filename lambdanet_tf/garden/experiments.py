@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from official.core import config_definitions as core
+from official.core import exp_factory
 from official.modeling import optimization
 from official.vision.configs import common
 from official.vision.configs import image_classification as classification
@@ -22,31 +23,21 @@ from lambdanet_tf.garden.backbones import LambdaResNet
 
 _FAMILIES = {"lambda_resnet": "LambdaResNet", "resnet_rs": "ResNetRS"}
 _COCO_DEPTHS = (101, 152, 200)
-_IMAGENET_IMAGES = 1_281_167
 _IMAGENET_BATCH = 4096
-_IMAGENET_STEPS = _IMAGENET_IMAGES // _IMAGENET_BATCH  # of an epoch
+_IMAGENET_STEPS = 1_281_167 // _IMAGENET_BATCH  # of an epoch
 _COCO_BATCH = 256
 _COCO_STEPS = 130_000
 
 
 def backbone(name: str, **changes: Any) -> Backbone:
-    """Returns the config of a backbone.
-
-    Args:
-        name: of a network of `lambdanet_tf.specs.RESNETS`.
-        **changes: further fields of `LambdaResNet`.
-    """
+    """Returns the config of a backbone, with fields of `LambdaResNet`."""
     return Backbone(
         type="lambda_resnet", lambda_resnet=LambdaResNet(name=name, **changes)
     )
 
 
 def imagenet_90(pattern: str) -> core.ExperimentConfig:
-    """Returns the vanilla setting of Tables 3 to 12: ResNet-50, 90 epochs.
-
-    Args:
-        pattern: a letter for each of c2 to c5, C or L.
-    """
+    """Returns the vanilla setting of Tables 3 to 12: ResNet-50, 90 epochs."""
     stages = specs.uniform_stages(pattern, specs.TABLE_19[0].blocks)
     return _imagenet(
         backbone("ResNet50", stages=list(stages)),
@@ -57,12 +48,7 @@ def imagenet_90(pattern: str) -> core.ExperimentConfig:
 
 
 def imagenet_350(family: str, row: specs.TrainingRow) -> core.ExperimentConfig:
-    """Returns the training of a row of Table 20, 350 epochs.
-
-    Args:
-        family: `"LambdaResNet"` or `"ResNetRS"`.
-        row: of `lambdanet_tf.specs.TABLE_20`.
-    """
+    """Returns the training of a row of Table 20, 350 epochs."""
     augmentation = common.Augmentation(
         type="randaug",
         randaug=common.RandAugment(
@@ -89,6 +75,7 @@ def _imagenet(
 
     The data are the Model Garden's TFRecords, labels from 1 to 1000.
     """
+    batches = {"global_batch_size": _IMAGENET_BATCH, "dtype": "bfloat16"}
     task = classification.ImageClassificationTask(
         model=classification.ImageClassificationModel(
             num_classes=1001,
@@ -105,16 +92,14 @@ def _imagenet(
         train_data=classification.DataConfig(
             input_path="imagenet-2012-tfrecord/train*",
             is_training=True,
-            global_batch_size=_IMAGENET_BATCH,
-            dtype="bfloat16",
             aug_type=aug_type,
+            **batches,
         ),
         validation_data=classification.DataConfig(
             input_path="imagenet-2012-tfrecord/valid*",
             is_training=False,
-            global_batch_size=_IMAGENET_BATCH,
-            dtype="bfloat16",
             drop_remainder=False,
+            **batches,
         ),
     )
     # Linear warm-up of 5 epochs, then cosine; averages of all weights.
@@ -140,9 +125,6 @@ def maskrcnn_coco(name: str) -> core.ExperimentConfig:
     From scratch at 1024 px, 130,000 steps of 256 images, scales from 0.1 to 2.
     Heads, normalization and evaluation, which the paper does not describe, are
     those of the Model Garden's `maskrcnn_resnetfpn_coco`. No paths are dropped.
-
-    Args:
-        name: of a network of `lambdanet_tf.specs.RESNETS`.
     """
     task = maskrcnn.MaskRCNNTask(
         annotation_file="coco/instances_val2017.json",
@@ -193,7 +175,7 @@ def _experiment(
     validation_steps=-1,
     **optimization_fields,
 ):
-    """What all experiments have in common: bfloat16, momentum 0.9, warm-up.
+    """Returns an experiment in bfloat16, with momentum 0.9 and a warm-up.
 
     Everything periodic happens at one interval, in steps.
     """
@@ -207,17 +189,16 @@ def _experiment(
             **optimization_fields,
         }
     )
+    periodic = ["validation_interval", "steps_per_loop"]
+    periodic += ["summary_interval", "checkpoint_interval"]
     return core.ExperimentConfig(
         runtime=core.RuntimeConfig(mixed_precision_dtype="bfloat16"),
         task=task,
         trainer=core.TrainerConfig(
             train_steps=train_steps,
             validation_steps=validation_steps,
-            validation_interval=interval,
-            steps_per_loop=interval,
-            summary_interval=interval,
-            checkpoint_interval=interval,
             optimizer_config=optimizer_config,
+            **dict.fromkeys(periodic, interval),
         ),
         restrictions=[
             "task.train_data.is_training != None",
@@ -231,8 +212,9 @@ def _choice(kind, **fields):
     return {"type": kind, kind: fields}
 
 
-def _experiments() -> dict[str, Callable[[], core.ExperimentConfig]]:
-    found = {
+def _register():
+    """Registers all experiments, and the smallest of each to begin with."""
+    found: dict[str, Callable[[], core.ExperimentConfig]] = {
         "lambda_resnet_imagenet_90": functools.partial(imagenet_90, "LLLL"),
         "resnet_imagenet_90": functools.partial(imagenet_90, "CCCC"),
     }
@@ -243,14 +225,12 @@ def _experiments() -> dict[str, Callable[[], core.ExperimentConfig]]:
         for depth in _COCO_DEPTHS:
             name = f"{prefix}{depth}_maskrcnn_coco"
             found[name] = functools.partial(maskrcnn_coco, f"{family}{depth}")
-    # The smallest of each, to begin with.
-    for task, first in (
-        ("imagenet", "lambda_resnet50_imagenet_128"),
-        ("maskrcnn_coco", "lambda_resnet101_maskrcnn_coco"),
-    ):
-        found[f"lambda_resnet_{task}"] = found[first]
-    return found
+    found["lambda_resnet_imagenet"] = found["lambda_resnet50_imagenet_128"]
+    smallest = found["lambda_resnet101_maskrcnn_coco"]
+    found["lambda_resnet_maskrcnn_coco"] = smallest
+    for name, config in found.items():
+        exp_factory.register_config_factory(name)(config)
+    return tuple(found)
 
 
-# Functions that return the config of an experiment, by its name.
-EXPERIMENTS = _experiments()
+EXPERIMENTS = _register()  # The names.

@@ -40,8 +40,7 @@ def examples_of(
         examples: images in [0, 255] and their classes, or None for noise.
 
     Returns:
-        `images`, uint8 `(images, height, width, channels)`; `labels`, the
-        class of each, empty if the images are noise; and what the Keras model
+        `images`, uint8; `labels`, empty for noise; and what the Keras model
         computes for them, as `serving_default/logits`.
     """
     if examples is None:
@@ -93,11 +92,7 @@ def write_examples(folder: str, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def requests_of(images: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
-    """Returns the inputs of each signature, by name, for the same images.
-
-    Args:
-        images: uint8 `(batch, height, width, channels)`.
-    """
+    """Returns the inputs of each signature, by name, for uint8 images."""
     pixels = {"images": images.astype(np.float32)}
     files = [tf.io.encode_png(image).numpy() for image in images]
     return {
@@ -108,13 +103,7 @@ def requests_of(images: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
 
 
 def write_warmup(folder: str, name: str, image_shape: tuple[int, ...]) -> None:
-    """Writes requests of gray images, if the extra `serving` is installed.
-
-    Args:
-        folder: the version folder.
-        name: of the model.
-        image_shape: (height, width, channels).
-    """
+    """Writes requests of gray images, if the extra `serving` is installed."""
     if not is_there(_API):
         return
     logs = require(f"{_API}.apis.prediction_log_pb2", extra="serving")

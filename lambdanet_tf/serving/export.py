@@ -162,9 +162,6 @@ def options_for(run: Run, **changes: Any) -> ExportOptions:
         run: a run of this package.
         **changes: fields of `ExportOptions`.
 
-    Returns:
-        An `ExportOptions`.
-
     Raises:
         ValueError: if a change is not allowed.
 

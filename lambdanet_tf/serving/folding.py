@@ -65,8 +65,7 @@ def fold_batch_norm(
     """Copies a model for inference, with batch normalization folded.
 
     `Conv2D`, `DepthwiseConv2D` and `Dense` take in the norm that follows them,
-    lambda layers those of their queries and values. All other layers are
-    copied, with the norms that follow them.
+    lambda layers those of their queries and values. All else is copied.
 
     Args:
         model: a functional model.

@@ -21,15 +21,7 @@ _ONNX_OPSET = 17
 
 
 def convert(name: str, network: Inference) -> bytes:
-    """Returns the file of a format for a classifier.
-
-    Args:
-        name: of the format, of `FORMATS`.
-        network: the classifier.
-
-    Raises:
-        ImportError: if the format needs an extra that is not installed.
-    """
+    """Returns the file of a format, of `FORMATS`, for a classifier."""
     shape = (_BATCHES[name], *network.image_shape)
     spec = tf.TensorSpec(shape, tf.float32, "images")
 
@@ -59,15 +51,7 @@ def convert(name: str, network: Inference) -> bytes:
 def runner(
     name: str, content: bytes
 ) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
-    """Returns the function from images to outputs by name that a file is.
-
-    Args:
-        name: of the format.
-        content: of the file.
-
-    Raises:
-        ImportError: if the format needs an extra that is not installed.
-    """
+    """Returns the function from images to outputs by name that a file is."""
     if name == "onnx":
         runtime = require("onnxruntime", extra="onnx")
         session = runtime.InferenceSession(content)

@@ -16,7 +16,8 @@ from lambdanet_tf.serving.options import ExportOptions
 # Largest difference to Keras, relative to the largest value of an output, by
 # the narrowest type that a layer computes in: float16 keeps 11 bits of a
 # number, bfloat16 8.
-TOLERANCES = {"bfloat16": 5e-2, "float16": 1e-2, "float32": 1e-4}
+TOLERANCE = 1e-4
+TOLERANCES = {"bfloat16": 5e-2, "float16": 1e-2}
 
 
 class Inference:
@@ -82,11 +83,8 @@ class Inference:
             )
         self._infer = tf.function(self.compute).get_concrete_function(self.spec)
         self.weights = list(self._infer.graph.variables)
-        dtypes = {layer.compute_dtype for layer in model.layers}
         self.tolerance = max(
-            tolerance
-            for dtype, tolerance in TOLERANCES.items()
-            if dtype in dtypes or dtype == "float32"
+            TOLERANCES.get(x.compute_dtype, TOLERANCE) for x in model.layers
         )
 
     def __call__(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -95,12 +93,7 @@ class Inference:
     def compute(
         self, images: tf.Tensor, device: str | None = None
     ) -> dict[str, tf.Tensor]:
-        """Computes the same as a plain function, for another trace.
-
-        Args:
-            images: as for a call.
-            device: that the algorithms are planned for; None for the options'.
-        """
+        """Computes the same as a plain function, planned for a device."""
         with ops.planning_for(device or self.options.device):
             outputs = self._network(images, training=False)
         return {name: tf.cast(x, tf.float32) for name, x in outputs.items()}
@@ -130,11 +123,7 @@ class Inference:
 
 
 def scores_of(probabilities: np.ndarray) -> np.ndarray:
-    """Returns the score of each class `(batch, classes)`.
-
-    They are the probabilities; one of a single output is that of class 1, and
-    what is left is that of class 0.
-    """
+    """Returns the score of each class; one output is that of class 1."""
     if probabilities.shape[-1] > 1:
         return probabilities
     return np.concatenate([1.0 - probabilities, probabilities], axis=-1)

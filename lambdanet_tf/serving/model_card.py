@@ -39,14 +39,7 @@ model. Encoded images are JPEG or PNG: {crop}.
 
 
 def card(name: str, network: Inference, metadata: Mapping[str, Any]) -> str:
-    """Returns the card of an export, in Markdown.
-
-    Args:
-        name: of the model on the server.
-        network: what is exported.
-        metadata: origin of the model. The keys used are "model", "arguments",
-            "recipe", "metrics", "run", "command" and "versions".
-    """
+    """Returns the card of an export, in Markdown."""
     recipe = metadata.get("recipe", {})
     labels = map(markdown.escape, network.options.labels)
     model = {

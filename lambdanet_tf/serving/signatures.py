@@ -34,9 +34,6 @@ class ServingModule(tf.Module):
 
     It holds the variables that inference reads, and no Keras object, so it
     loads where Keras is not installed.
-
-    Args:
-        network: for inference.
     """
 
     def __init__(self, network: Inference):
@@ -96,15 +93,7 @@ class ServingModule(tf.Module):
 
 
 def check_images(images: tf.Tensor) -> tf.Tensor:
-    """Clips images to [0, 255] and rejects NaN, infinity and empty batches.
-
-    Args:
-        images: float32 `(batch, height, width, channels)`.
-
-    Raises:
-        tf.errors.InvalidArgumentError: when run; it names the indices of the
-            images that are not finite.
-    """
+    """Clips images to [0, 255] and rejects NaN, infinity and empty batches."""
     finite = tf.reduce_all(tf.math.is_finite(images), axis=[1, 2, 3])
     message = "these images hold values that are not finite"
     with tf.control_dependencies(_assertions(finite, message)):
@@ -117,20 +106,9 @@ def decode_batch(
     channels: int,
     max_pixels: int,
 ) -> tf.Tensor:
-    """Decodes a batch of JPEG and PNG images to one size.
+    """Decodes JPEG and PNG files `(batch,)` to images of one size.
 
-    Args:
-        strings: `(batch,)`.
-        crop: evaluation preprocessing.
-        channels: 1 for gray, 3 for color; images are converted.
-        max_pixels: largest height times width of an image.
-
-    Returns:
-        float32 `(batch, height, width, channels)` in [0, 255].
-
-    Raises:
-        tf.errors.InvalidArgumentError: when run; it names the indices of the
-            images that cannot be decoded.
+    An error names the indices of those that cannot be decoded.
     """
     shape = (*crop.size, channels)
 

@@ -26,17 +26,10 @@ Call = tuple[str, Mapping[str, Any]]
 def run_standalone(
     folder: str | os.PathLike, calls: Sequence[Call]
 ) -> list[dict[str, Any]]:
-    """Runs calls of an export's signatures in a process with TensorFlow alone.
+    """Runs signatures of an export in a process with TensorFlow alone.
 
-    Args:
-        folder: the version folder.
-        calls: to run.
-
-    Returns:
-        The outputs of each call by name.
-
-    Raises:
-        RuntimeError: if the export cannot be loaded or rejects a call.
+    Returns the outputs of each call by name, or raises a RuntimeError if the
+    export cannot be loaded or rejects a call.
     """
     finished = subprocess.run(
         [sys.executable, __file__, os.fspath(folder)],
@@ -56,12 +49,7 @@ def run_standalone(
 class Session:
     """A SavedModel in a session of TensorFlow 1, as TF Serving runs it.
 
-    Args:
-        tf: the module `tensorflow`.
-        folder: the version folder.
-
-    Attributes:
-        signatures: each `SignatureDef` by name.
+    `signatures` holds each `SignatureDef` by name.
     """
 
     def __init__(self, tf: ModuleType, folder: str | os.PathLike):
@@ -75,17 +63,7 @@ class Session:
         self.signatures = dict(loaded.signature_def)
 
     def run(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the outputs of a signature by name.
-
-        Args:
-            signature: its name.
-            inputs: by name.
-
-        Raises:
-            ValueError: if there is no such signature, or its inputs have other
-                names.
-            tf.errors.OpError: if the computation rejects the inputs.
-        """
+        """Returns the outputs of a signature by name."""
         if signature not in self.signatures:
             raise ValueError(f"Serving signature key {signature!r} not found.")
         names = self.signatures[signature]

@@ -20,12 +20,12 @@ from lambdanet_tf.serving.versions import read_metadata
 
 @dataclasses.dataclass(frozen=True)
 class SignatureResult:
-    """Comparison of a signature, or of a file for another runtime, with Keras.
+    """Comparison of a signature or a format with Keras.
 
     Attributes:
         signature: its name, or that of the format.
-        difference: the largest one to Keras, relative to the largest value of
-            the output; of classes and their names the share that differs.
+        difference: the largest one, relative to the largest value of an output;
+            of classes and their names the share that differs.
         agrees: whether it is within the tolerance.
     """
 
@@ -71,14 +71,10 @@ class Verification:
 def verify_export(folder: str | os.PathLike) -> Verification:
     """Compares an export with what its Keras model computed for its examples.
 
-    The export holds all that this needs. Signatures run in a process with
-    TensorFlow alone, files for other runtimes in these.
+    Signatures run in a process with TensorFlow alone.
 
     Args:
-        folder: the version folder.
-
-    Returns:
-        A `Verification`.
+        folder: the version folder, which holds all that this needs.
 
     Raises:
         ValueError: if the folder is not an export of this package.
@@ -91,30 +87,22 @@ def verify_export(folder: str | os.PathLike) -> Verification:
     fields, arrays = read_metadata(folder), _read_examples(folder)
     calls = requests_of(arrays["images"])
     answers = run_standalone(folder, [*calls.items()])
-    results = [
-        _compared(name, outputs, name, arrays, fields["tolerance"])
-        for name, outputs in zip(calls, answers, strict=True)
-    ]
+    found = [*zip(calls, calls, answers, strict=True)]
     for name in fields["options"]["formats"]:
         file = os.path.join(folder, FORMATS[name])
         with tf.io.gfile.GFile(file, "rb") as stream:
             run = formats.runner(name, stream.read())
         outputs = run(calls["serving_default"]["images"])
-        tolerance = fields["tolerance"]
-        results.append(
-            _compared(name, outputs, "serving_default", arrays, tolerance)
-        )
+        found.append((name, "serving_default", outputs))
+    results = [_compared(*x, arrays, fields["tolerance"]) for x in found]
     return Verification(len(arrays["images"]), results)
 
 
 def prediction_table(folder: str | os.PathLike) -> str:
-    """Predicts the test images of an export, with TensorFlow alone.
+    """Returns label, prediction and probability of an export's test images.
 
     Args:
         folder: the version folder.
-
-    Returns:
-        Lines of text: label, prediction and probability of each image.
 
     Raises:
         ValueError: if the export has no test images.
@@ -151,7 +139,7 @@ def _read_examples(folder):
     return read_arrays(os.path.join(folder, EXAMPLES_FILE))
 
 
-def _compared(name, outputs, signature, arrays, tolerance):
+def _compared(name, signature, outputs, arrays, tolerance):
     """Compares the outputs of a signature or a format, by name."""
     # `max` would pass over NaN.
     difference = np.max(

@@ -50,9 +50,6 @@ def newest_export(destination: str | os.PathLike) -> Folder:
     Args:
         destination: the folder that holds `<name>/<version>`.
 
-    Returns:
-        A path; a string where the destination is an address.
-
     Raises:
         ValueError: if there is none.
 
@@ -77,13 +74,10 @@ def newest_export(destination: str | os.PathLike) -> Folder:
 
 
 def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:
-    """Reads what an export says of itself: the content of `export.json`.
+    """Reads `export.json`: labels, options, metadata and tolerance.
 
     Args:
         folder: the version folder of an export.
-
-    Returns:
-        `labels`, `options`, `metadata` and `tolerance`, by name.
 
     Raises:
         ValueError: if it is not a version folder that this package wrote.
@@ -111,21 +105,9 @@ def write_version(
 ) -> Folder:
     """Writes a version folder, complete or not at all on a local disk.
 
-    Args:
-        destination: folder that holds `<name>/<version>`, on any file system
-            that `tf.io.gfile` knows.
-        name: of the model.
-        version: None for the one after the highest, also if another export has
-            taken that meanwhile. A version that exists is never touched.
-        write: function that writes everything into the folder it is given.
-
-    Returns:
-        The version folder.
-
-    Raises:
-        ValueError: if the name is no name for a folder, or the version exists
-            or is not one that a server reads.
-        OSError: if the folder cannot be written.
+    A version that exists is never touched; without one given it is the one
+    after the highest, also if another export has taken that meanwhile. `write`
+    writes everything into the folder that it is given.
     """
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, re.ASCII):
         raise UserError(

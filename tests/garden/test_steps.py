@@ -38,13 +38,12 @@ def test_three_steps_are_those_of_train_py(rng):
     optimization.ema = None
     task = task_factory.get_task(params.task)
     model = task.build_model()
-    config = model.backbone.get_config()
+    norm = params.task.model.norm_activation
     network = models.build(
-        config["network"],
-        **config["changes"],
-        input_shape=config["image_shape"],
-        norm_momentum=config["norm_momentum"],
-        norm_epsilon=config["norm_epsilon"],
+        **garden_tasks.BACKBONE["lambda_resnet"],
+        input_shape=tuple(params.task.model.input_size),
+        norm_momentum=norm.norm_momentum,
+        norm_epsilon=norm.norm_epsilon,
         classes=3,
         classifier_activation=None,
         dropout_rate=0.0,

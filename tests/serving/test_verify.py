@@ -77,7 +77,7 @@ def test_another_model_is_noticed(copy, small_run, rng, capsys):
 
 def test_outputs_are_compared_by_name_and_nan_is_noticed():
     def agrees(outputs):
-        return verify._compared("a", outputs, "a", wanted, 1e-4).agrees
+        return verify._compared("a", "a", outputs, wanted, 1e-4).agrees
 
     scores, labels = np.array([[0.75, 0.25]]), np.array([[b"x", b"y"]])
     wanted = {
