@@ -137,12 +137,6 @@ class RunFolder:
 
     Args:
         path: on any file system that `tf.io.gfile` knows.
-
-    Examples:
-        >>> folder = RunFolder.new("runs")
-        >>> folder.write_text("note.txt", "A run that is not begun.")
-        >>> folder.exists("note.txt"), folder.exists()
-        (True, False)
     """
 
     def __init__(self, path: str | os.PathLike):
@@ -157,13 +151,6 @@ class RunFolder:
 
         On a file system that is not local, where two processes can make the
         same folder, a random number in its name tells them apart.
-
-        Args:
-            base: the folder of all runs.
-            now: None for the local time.
-
-        Returns:
-            A `RunFolder`, empty.
 
         Raises:
             OSError: if the folder cannot be made.
@@ -239,9 +226,6 @@ class RunFolder:
     def read(self) -> Run:
         """Reads run.json.
 
-        Returns:
-            A `Run`.
-
         Raises:
             ValueError: if the folder is not a run, or the file cannot be
                 understood.
@@ -281,12 +265,7 @@ class RunFolder:
         files.write_whole(self.file(name), content)
 
     def write_examples(self, images: np.ndarray, labels: np.ndarray) -> None:
-        """Writes test images and labels, whole or not at all.
-
-        Args:
-            images: array `(images, height, width, channels)`.
-            labels: array `(images,)`.
-        """
+        """Writes test images and labels, whole or not at all."""
         content = io.BytesIO()
         np.savez_compressed(content, images=images, labels=labels)
         self.write_bytes(EXAMPLES_FILE, content.getvalue())
@@ -329,10 +308,6 @@ def newest_run(
     runs: str | os.PathLike = "runs", unfinished: bool = False
 ) -> Run:
     """Returns the finished run below the folder `runs` that began last.
-
-    Args:
-        runs: the folder in which the runs have theirs.
-        unfinished: whether a run that has not finished counts as well.
 
     Raises:
         ValueError: if there is none; the message says what there is.

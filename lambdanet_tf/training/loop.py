@@ -75,14 +75,6 @@ def train(
         Stopped: if a signal asked to stop, or a TPU or another worker was
             lost; the run can be resumed.
         NotFinite: if loss or weights became NaN or infinite.
-
-    Examples:
-        >>> recipe = training.resolve("smoke")
-        >>> folder = train(recipe, training.RunOptions(runs_dir="runs"))
-        Recipe smoke, LambdaResNetSmall at 8 pixels: 2,862 trainable ...
-        digits: 1,295 training, 143 validation and 359 test images, ...
-        >>> folder.read().status
-        'finished'
     """
     options = options or RunOptions()
     record.check_prerequisites(recipe, options, print_fn)

@@ -130,12 +130,6 @@ def compile_network(
         ValueError: if Keras cannot do in `fit` what the recipe asks: bound the
             norm of the gradients, or scale losses, of several replicas under
             Keras 3.
-
-    Examples:
-        >>> model = models.LambdaResNetSmall(classifier_activation=None)
-        >>> recipe = training.resolve("digits")
-        >>> type(compile_network(model, recipe, 10).optimizer).__name__
-        'SGD'
     """
     strategy = model.distribute_strategy
     bounds_or_scales = (

@@ -87,6 +87,13 @@ def recipe_schedule(recipe: Recipe, steps_per_epoch: int) -> WarmupSchedule:
     """Returns the schedule of a recipe, over training steps.
 
     Its peak grows with the batch, unless `base_batch_size` is 0.
+
+    Args:
+        recipe: the rate, its warm-up and its decay.
+        steps_per_epoch: training steps of an epoch.
+
+    Returns:
+        A `WarmupSchedule`.
     """
     peak = recipe.learning_rate
     if recipe.base_batch_size:

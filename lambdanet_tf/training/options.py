@@ -34,10 +34,6 @@ class RunOptions:
 
     Raises:
         ValueError: if a field has a value that is not allowed.
-
-    Examples:
-        >>> RunOptions(runs_dir="my_runs").strategy
-        'auto'
     """
 
     runs_dir: str = field(
@@ -83,10 +79,6 @@ class LabelOptions:
 
     Raises:
         ValueError: if a field has a value that is not allowed.
-
-    Examples:
-        >>> LabelOptions(threshold=0.3).threshold
-        0.3
     """
 
     threshold: float = field(

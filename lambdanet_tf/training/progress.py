@@ -12,13 +12,6 @@ class Progress:
 
     On a terminal one line is rewritten, cut to the terminal's width; elsewhere
     (a file, a log) a line is added each minute and after each epoch.
-
-    Args:
-        num_epochs: of the run.
-        steps_per_epoch: of the run.
-        batch_size: images of a step.
-        stream: where to write; None for standard output.
-        clock: returns seconds.
     """
 
     def __init__(
@@ -47,13 +40,7 @@ class Progress:
         return self._clock() - self._shown >= self._period
 
     def show(self, step: int, metrics: str, ends_epoch: bool = False) -> None:
-        """Shows how far the run is.
-
-        Args:
-            step: number of steps taken.
-            metrics: such as the loss, in words.
-            ends_epoch: whether this is the line of an epoch, which stays.
-        """
+        """Shows step and metrics in a line, which stays if it ends an epoch."""
         num_epochs, per_epoch, batch_size = self._sizes
         self._shown = self._clock()
         epoch, inside = divmod(max(step - 1, 0), per_epoch)

@@ -27,17 +27,8 @@ class Recipe:
 
     The defaults are the paper's: what its recipes have in common.
 
-    Attributes:
-        name: of the recipe.
-        summary: what it trains, in a line.
-        result: hardware, time and accuracy, or "not run".
-
     Raises:
         ValueError: if a field has a value that is not allowed.
-
-    Examples:
-        >>> Recipe(batch_size=64).to_dict()["batch_size"]
-        64
     """
 
     name: str = "custom"

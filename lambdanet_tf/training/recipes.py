@@ -173,10 +173,6 @@ def resolve(
     Raises:
         ValueError: if there is no such recipe or field, or a value is not
             allowed.
-
-    Examples:
-        >>> resolve("digits", {"epochs": 5}).epochs
-        5
     """
     changes = dict(changes or {})
     if name is None:
@@ -207,12 +203,11 @@ def read_recipe(
             the others change; or the content of a run's run.json.
         changes: fields to replace.
 
+    Returns:
+        A `Recipe`.
+
     Raises:
         ValueError: if it is neither, or as `resolve`.
-
-    Examples:
-        >>> read_recipe("mine.json", '{"name": "digits", "epochs": 5}').epochs
-        5
     """
     try:
         content = json.loads(text)
@@ -228,14 +223,7 @@ def read_recipe(
 
 
 def listing(brief: bool = False) -> Iterable[str]:
-    """Yields, for each recipe, what it trains, its command and its result.
-
-    Args:
-        brief: what it trains alone.
-
-    Yields:
-        Lines of text.
-    """
+    """Yields what each recipe trains; unless brief, command and result, too."""
     width = max(map(len, RECIPES)) + 2
     for recipe in RECIPES.values():
         yield f"{recipe.name:{width}}{recipe.summary}"

@@ -140,16 +140,7 @@ def recipe_to_train(
 ) -> Recipe | None:
     """Returns the recipe of a command: of a new run, or of one to resume.
 
-    Args:
-        options: which run, if it is there.
-        name: of the recipe, if it was given.
-        file: of the recipe, if it was given.
-        changes: fields to replace.
-        print_fn: is told if the run has finished with it: then None is
-            returned.
-
-    Raises:
-        ValueError: if there is no such run, file or recipe.
+    It returns None, and says so, if the run has finished with this recipe.
     """
     files.check_file_system(options.run_dir)
     folder, run = runs.RunFolder(options.run_dir), None

@@ -25,15 +25,7 @@ def write_report(
     predictions: Predictions,
     description: str,
 ) -> None:
-    """Writes report.md, and the pictures if matplotlib is there.
-
-    Args:
-        folder: where to.
-        run: finished.
-        rows: the lines of metrics.csv.
-        predictions: for the test images.
-        description: of the images.
-    """
+    """Writes report.md, and the pictures if matplotlib is there."""
     figures = {}
     if is_there("matplotlib"):
         figures = {

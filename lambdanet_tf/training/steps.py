@@ -102,16 +102,10 @@ def _replica_seed(seed, step):
 
 
 class Predictions(NamedTuple):
-    """The predictions for the images of a source, in its order.
+    """Labels, likeliest classes and their probabilities, of this process.
 
-    On several machines, for those of this process.
-
-    Attributes:
-        labels: int64 `(number,)`.
-        predicted: the likeliest classes, int64 `(number,)`.
-        probabilities: of these, float32 `(number,)`.
-        pictures: images by their number, evenly over the source and some wrong
-            ones: float32 `(height, width, channels)`.
+    `pictures` are images by their number, evenly over the source, and some that
+    are wrong: float32 `(height, width, channels)`.
     """
 
     labels: np.ndarray
@@ -121,12 +115,9 @@ class Predictions(NamedTuple):
 
 
 class Evaluation:
-    """Evaluates a model; create it in the scope of the model's strategy.
+    """Evaluates a model that returns logits, in the scope of its strategy.
 
-    Args:
-        model: returns logits.
-        pipeline: the input pipeline of the run.
-        check: is called after each batch; it may raise.
+    After each batch it calls `check`, which may raise.
     """
 
     def __init__(

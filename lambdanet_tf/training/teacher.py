@@ -59,15 +59,6 @@ def label_images(
             is kept, or the folder holds something else.
         ImportError: if an optional package is missing.
         OSError: if the folder cannot be written.
-
-    Examples:
-        >>> run = training.RunFolder("runs/smoke").read()
-        >>> keep = training.LabelOptions(threshold=0.0, images_per_class=0)
-        >>> kept = label_images(run, "digits", "labels", keep, print_fn=str)
-        >>> tf.io.gfile.exists("labels/pseudo_labels.json")
-        True
-        >>> kept["images_read"] == data.load_digits().train.num_images
-        True
     """
     options = options or LabelOptions()
     run.require_finished()
