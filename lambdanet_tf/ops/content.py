@@ -2,9 +2,9 @@
 
     Lc[b, k, v] = sum over m, u of  norm(K)[b, m, k, u] V[b, m, v, u]
 
-The normalization runs over m, the context positions. One lambda serves all
-queries that see the same positions; queries that may each see others have one
-each, which is not formed where products of matrices do.
+The normalization runs over m. One lambda serves all queries that see the same
+positions; queries that may each see others have one each, which is not formed
+where products of matrices do.
 """
 
 import tensorflow as tf
@@ -75,13 +75,12 @@ def masked_content_output(
     """Computes the content output of queries with permitted positions each.
 
     The mask `pairs`, `(batch or 1, n, m)`, alone says what a query may see; if
-    `causal`, what comes later may change no bit of an output. Zero where
-    nothing is permitted.
+    `causal`, what comes later may change no bit of an output.
 
     Cost: 2 b n m u (k + h k + h v) operations; largest intermediate b n m u h.
-    With a softmax b n m k u exponentials and as much memory where `causal`, or
-    where all that some query may see is smaller than other keys by a factor of
-    1e17 after their exponential.
+    With a softmax also b n m k u exponentials where `causal`, or where all that
+    some query may see is 1e17 times smaller than other keys after their
+    exponential.
     """
     dtype, wide = values.dtype, accumulation_dtype(keys.dtype)
     values = tf.cast(values, factor_dtype(dtype, narrow=[tf.bfloat16]))

@@ -75,7 +75,7 @@ class Axis:
 
     @property
     def padding_after(self):
-        """Positions that the last query reads behind the context's end."""
+        """Positions that the last query reads behind the end."""
         if self.stride == 1 and self.queries is self.context:
             # Static, even where the size of the axis is not.
             return _at_least_zero(self.span - 1 - self.padding)
@@ -100,10 +100,7 @@ class Axis:
         )
 
     def entries(self):
-        """Returns each pair's entry, int32 `(queries, context)`; -1 for none.
-
-        Counted from `first`.
-        """
+        """Returns the entry of pairs, int32 `(queries, context)`, or -1."""
         offset = (
             tf.range(self.context)[None, :]
             + self.padding
@@ -122,10 +119,9 @@ def size(x, axis):
 
 
 def sliced(x, begin, sizes):
-    """Computes `tf.slice` with derivatives of any order.
+    """Computes `tf.slice`, whose gradient is faster than that of a subscript.
 
-    Its gradient is a padding, which is faster than that of a subscript; but
-    for XLA TensorFlow writes it with an operation that has no gradient.
+    Under XLA a subscript: the gradient of the other has no gradient there.
     """
     if not is_compiled_by_xla():
         return tf.slice(x, begin, sizes)
@@ -179,10 +175,7 @@ def _at_least_zero(number):
 
 
 def ceil_div(number, divisor):
-    """Returns the quotient of an int or a scalar tensor, rounded up.
-
-    Of positive numbers alone: ONNX rounds the quotient of a negative one up.
-    """
+    """Returns the quotient of positive numbers, rounded up."""
     return number if divisor == 1 else (number + divisor - 1) // divisor
 
 

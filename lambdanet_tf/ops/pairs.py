@@ -1,7 +1,7 @@
-"""The embedding of every (query, context) pair, and what queries read of them.
+"""Embeddings of all (query, context) pairs, and what queries read of them.
 
-The form for embeddings that are given pair by pair, and for masks that differ
-from query to query. Rows of a table need static sizes.
+For embeddings that are given pair by pair, and for masks that differ from query
+to query. Rows of a table need static sizes.
 """
 
 import math
@@ -19,9 +19,7 @@ _OUTSIDE = -(2**29)
 def relative_index(geometry):
     """Returns the row of the flattened table for every pair, int32 `(n, m)`.
 
-    -1 where the context position is out of scope. The geometry is static.
-    Computed in the graph: no constant of the size of the pairs is saved with a
-    model.
+    -1 out of scope. Computed in the graph: no constant is saved with a model.
     """
     strides = [math.prod(geometry.taps[i + 1 :]) for i in range(geometry.rank)]
     index = tf.zeros([1, 1], tf.int32)
@@ -38,14 +36,9 @@ def relative_index(geometry):
 def pair_embeddings(table, geometry, dtype=None, context_first=False):
     """Returns embeddings `(n, m, ...)` of all pairs, zero out of scope.
 
-    The gradient of an entry, a sum over all of its pairs, is added up in
-    float32 or wider.
-
-    Args:
-        table: `(*taps, ...)`, already cropped to the geometry, a static one.
-        geometry: a `Geometry`.
-        dtype: of the result; None for that of the table.
-        context_first: bool. Whether m comes before n.
+    Of a table `(*taps, ...)` that is cropped to a static geometry, as `(m, n,
+    ...)` if `context_first`. The gradient of an entry is added up in float32 or
+    wider.
     """
     index, rank = relative_index(geometry), geometry.rank
     index = tf.transpose(index) if context_first else index

@@ -1,9 +1,8 @@
 """In which precision sums over positions run: float32 or wider.
 
-Matrix units multiply numbers of half precision and add up in float32; so does
-TensorFlow in `tf.matmul` on a CPU. Its other operations there add up in the
-dtype that they are given: in bfloat16 a sum of ones ends at 256, or not far
-above.
+Matrix units add up numbers of half precision in float32; so does `tf.matmul` on
+a CPU. TensorFlow's other operations there add up in the dtype that they are
+given: in bfloat16 a sum of ones ends at 256, or not far above.
 """
 
 import tensorflow as tf

@@ -3,10 +3,9 @@
     Y[b, n, h, v] =
         sum over m, k, u of  Q[b, n, h, k] E[n, m, k, u] V[b, m, v, u]
 
-is one trilinear form: every algorithm computes the same function, and they
-differ by up to a hundred times in what that costs, depending on the geometry.
-A file holds an algorithm; `plan` takes the one that is expected to be the
-fastest.
+Every algorithm computes this function; they differ by up to a hundred times in
+what it costs, depending on the geometry. `plan` takes the one that is expected
+to be the fastest.
 """
 
 import tensorflow as tf

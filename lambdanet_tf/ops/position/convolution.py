@@ -17,12 +17,9 @@ from lambdanet_tf.ops.precision import accumulation_dtype
 
 
 def conv2d(queries, values, table, geometry):
-    """A convolution of the context's rank, value depth folded into the batch.
+    """Convolves along all axes, value depth folded into the batch.
 
-    Args and returns as in `plan.Algorithm.run`.
-
-    Cost: 2 b n r k u v + 2 b n h k v operations for r taps; intermediate
-    b n k v.
+    Cost: 2 b n r k u v + 2 b n h k v operations; intermediate b n k v.
     """
     rank, value_dim = geometry.rank, values.shape[-2]
     values = tf.transpose(values, [0, rank + 1, *range(1, rank + 1), rank + 2])
@@ -45,13 +42,10 @@ def conv2d(queries, values, table, geometry):
 
 
 def depthwise(queries, values, table, geometry):
-    """A depthwise convolution: the table tiled over the value channels.
+    """Convolves by channel, with the table tiled over the value channels.
 
-    Half precisions are computed in float32: not every device adds them up in
-    it here. Args and returns as in `plan.Algorithm.run`, for sequences and
-    images.
-
-    Cost: as `conv2d`.
+    For sequences and images, at the cost of `conv2d`. Half precisions are
+    computed in float32: not every device adds them up in it here.
     """
     dtype = values.dtype
     values = tf.cast(values, accumulation_dtype(dtype))

@@ -8,10 +8,7 @@ from lambdanet_tf.ops.pairs import pair_embeddings
 def einsum(queries, values, table, geometry):
     """Computes the position output as the paper writes it (Figure 3).
 
-    Args and returns as in `plan.Algorithm.run`.
-
-    Cost: 2 b n m k u v + 2 b n h k v operations; intermediates n m k u and
-    b n k v.
+    Cost: 2 b n m k u v + 2 b n h k v operations; intermediate n m k u.
     """
     embeddings = pair_embeddings(table, geometry, values.dtype)  # [n, m, k, u]
     shape = [tf.shape(values)[0], embeddings.shape[1], *values.shape[-2:]]

@@ -22,12 +22,9 @@ LEAF = 256  # queries of the smallest part of a causal sequence
 def fft(queries, values, table, geometry):
     """Computes the position output by transforms of the sequence.
 
-    Half precisions are computed in float32. Args and returns as in
-    `Algorithm.run`.
-
-    Cost: with transforms of N points about 2.5 b (k v + u v) N log2 N + 2 b n
-    h k v operations, and log2(n / 256) / 2 times as many on causal sequences;
-    intermediate b n k v.
+    Half precisions are computed in float32. Cost: with transforms of N points
+    about 2.5 b (k v + u v) N log2 N + 2 b n h k v operations, and log2(n / 256)
+    / 2 times as many on causal sequences; intermediate b n k v.
     """
     dtype = values.dtype
     wide = accumulation_dtype(dtype)

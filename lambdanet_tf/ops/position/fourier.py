@@ -24,11 +24,10 @@ _SWAPPED = [1, 0, 2, 3, 4]
 def fourier(queries, values, table, blocks):
     """Computes the position output by frequencies of the first axis.
 
-    The first axis is one block. Half precisions are computed in float32. Args
-    and returns as in `Algorithm.run`.
+    The first axis is one block. Half precisions are computed in float32.
 
-    Cost: with F frequencies and, on the other axes, w queries and blocks with
-    a context of s positions: 8 b w s F k u v + 4 b n F k v + 2 b n h k v
+    Cost: with F frequencies and, on the other axes, w queries and blocks with a
+    context of s positions: 8 b w s F k u v + 4 b n F k v + 2 b n h k v
     operations; intermediate b n k v.
     """
     dtype = values.dtype

@@ -15,12 +15,10 @@ from lambdanet_tf.ops.pairs import pair_embeddings
 
 
 def lambda_first(queries, values, table, blocks):
-    """Position lambdas first, as the product of one table with all values.
+    """Forms position lambdas, as the product of one table with all values.
 
-    Args and returns as in `plan.Algorithm.run`.
-
-    Cost: 2 b n s k u v operations for blocks with a context of s positions,
-    and 2 b n h k v; intermediate b n k v.
+    Cost: 2 b n s k u v operations for blocks with a context of s positions, and
+    2 b n h k v; intermediate b n k v.
     """
     (value_dim, intra), key_dim = values.shape[-2:], table.shape[-2]
     batch, counts = size(values, 0), math.prod(blocks.counts)
@@ -50,9 +48,7 @@ def lambda_first(queries, values, table, blocks):
 
 
 def query_first(queries, values, table, blocks):
-    """Queries first: a score for every pair of a block, then values.
-
-    Args and returns as in `plan.Algorithm.run`.
+    """Forms a score for every pair of a block, then multiplies by the values.
 
     Cost: 2 b n s h u (k + v) operations for blocks with a context of s
     positions; intermediate b n h s u.
