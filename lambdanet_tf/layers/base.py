@@ -70,6 +70,7 @@ class BaseLayer(KerasLayer):
     def _build_sublayer(self, layer, shape):
         with tf.name_scope(layer.name):  # keeps tf_keras' names apart
             layer.build(shape)
+        return layer
 
     def get_config(self):
         config = super().get_config()

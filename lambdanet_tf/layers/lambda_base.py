@@ -63,23 +63,20 @@ class LambdaBase(ProjectionLayer):
                 "`use_position_bias` needs position lambdas. Received: "
                 "use_position_bias=True, use_position=False."
             )
-        self.position_embedding = self._position_embedding(
-            self._position_embedding_argument
-        )
-
-    def _position_embedding(self, argument: Any) -> Any:
-        """Returns the layer behind the argument, or None without a table."""
-        ours = {
-            "key_dim": self.key_dim,
-            "intra_depth": self.intra_depth,
-            "scope": self.scope,
-        }
-        if isinstance(argument, RelativePositionEmbedding):
-            self._check_shared(argument, **ours)
-            return self._shared(argument)
-        if argument == "explicit" or not self.use_position:
-            return None
-        return self._new_table("position_embedding", None, **ours)
+        given, self.position_embedding = self.position_embedding, None
+        if self.use_position and given != "explicit":
+            ours = {
+                "key_dim": self.key_dim,
+                "intra_depth": self.intra_depth,
+                "scope": self.scope,
+            }
+            if isinstance(given, RelativePositionEmbedding):
+                self._check_shared(given, **ours)
+                self.position_embedding = self._shared(given)
+            else:
+                self.position_embedding = self._new_table(
+                    "position_embedding", None, **ours
+                )
 
     @property
     def value_dim(self):
@@ -117,7 +114,7 @@ class LambdaBase(ProjectionLayer):
             self._plan(geometry, training, batch) for training in (False, True)
         )
 
-    def _norm(self, name, units):
+    def _norm(self, name, units) -> Any:
         if not self.use_batch_norm:
             return None
         norm = BatchNormalization(
@@ -126,8 +123,7 @@ class LambdaBase(ProjectionLayer):
             synchronized=self.use_sync_bn,
             **self._of_sublayer(name),
         )
-        self._build_sublayer(norm, (None, None, units))
-        return norm
+        return self._build_sublayer(norm, (None, None, units))
 
     @property
     def plan(self):
@@ -144,7 +140,7 @@ class LambdaBase(ProjectionLayer):
         """The `lambdanet_tf.ops.Plan` for calls with `training=False`."""
         return self._built_plans[0]
 
-    def _plan(self, geometry, training, batch=None):
+    def _plan(self, geometry, training, batch=None) -> Any:
         """Returns the plan of a call; None without a table."""
         if self.position_embedding is None:
             return None

@@ -55,32 +55,28 @@ class ProjectionLayer(BaseLayer):
 
     def _build_projections(self, shapes, units, query_scale=1.0):
         """Creates and builds `query`, `key` (None without content), `value`."""
-        inputs, context = ((None, None, shape[-1]) for shape in shapes)
-        self.query = self._projection("query", units[0], query_scale)
-        self._build_sublayer(self.query, inputs)
-        self.key = None
+        inputs, context = shapes
+        self.query = self._projection("query", units[0], inputs, query_scale)
+        self.key: Any = None
         if self.use_content:
-            self.key = self._projection("key", units[1])
-            self._build_sublayer(self.key, context)
-        self.value = self._projection("value", units[2])
-        self._build_sublayer(self.value, context)
+            self.key = self._projection("key", units[1], context)
+        self.value = self._projection("value", units[2], context)
 
-    def _projection(self, name, units, scale=1.0):
+    def _projection(self, name, units, shape, scale=1.0):
         """Returns a Dense without bias; N(0, scale / channels) by default."""
-        initializer = getattr(self, f"{name}_initializer")
-        return tf.keras.layers.Dense(
+        normal = tf.keras.initializers.VarianceScaling(
+            scale, "fan_in", "untruncated_normal"
+        )
+        given = getattr(self, f"{name}_initializer")
+        dense = tf.keras.layers.Dense(
             units,
             use_bias=False,
-            kernel_initializer=self._initializers(
-                initializer
-                or tf.keras.initializers.VarianceScaling(
-                    scale, "fan_in", "untruncated_normal"
-                )
-            ),
+            kernel_initializer=self._initializers(given or normal),
             kernel_regularizer=self.kernel_regularizer,
             kernel_constraint=self.kernel_constraint,
             **self._of_sublayer(name),
         )
+        return self._build_sublayer(dense, (None, None, shape[-1]))
 
     def _new_table(self, name, initializer, key_dim, **arguments):
         """Returns a table of this layer's own."""

@@ -34,7 +34,8 @@ def reading_of(equation, keys, values, embeddings, places, grids, num_heads):
     probes = len(rows) * num_heads
     zeros = tf.repeat(tf.zeros_like(values[:, :, :1]), probes, axis=2)
     shape = [len(values), len(rows), num_heads]
-    parts, bias = [], None
+    parts: list[tf.Tensor] = []
+    bias: tf.Tensor = None
     for given in ((keys, None), (None, embeddings)):
         found = zeros
         if any(x is not None for x in given):
@@ -48,7 +49,8 @@ def reading_of(equation, keys, values, embeddings, places, grids, num_heads):
         found = tf.transpose(found, [0, 2, 1, 3])  # [b, p h, m, u]
         parts += [tf.reshape(found, [*shape, *grids[1], values.shape[-1]])]
     values = tf.reshape(values, [-1, *grids[1], *values.shape[2:]])
-    return ops.Reading(places, grids[0], *parts, bias, values)
+    content, position = parts
+    return ops.Reading(places, grids[0], content, position, bias, values)
 
 
 def places_of(position, grid):

@@ -277,10 +277,10 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         lines = 1
         for axis in self._order(inputs)[1:-2]:
             lines *= ops.size(inputs, axis)
-        by_example = attention_mask is not None and attention_mask.ndim == 3
-        if by_example and attention_mask.shape[0] != 1:
-            attention_mask = tf.repeat(attention_mask, lines, axis=0)
-        return ops.Masks.of(query, real, attention_mask, masks.causal)
+        pairs = attention_mask
+        if pairs is not None and len(pairs.shape) == 3 and pairs.shape[0] != 1:
+            pairs = tf.repeat(pairs, lines, axis=0)
+        return ops.Masks.of(query, real, pairs, masks.causal)
 
     def _geometry(self, grid):
         """Returns what a query sees of a grid; None where it is everything."""
@@ -290,9 +290,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         elif self.tables():
             pairs = zip(self.tables(), grid, strict=True)
             entries = [table.entries_for((size,))[0] for table, size in pairs]
-        if entries is None:
-            return None
-        return scope_of_grid(grid, entries, self.causal)
+        return entries and scope_of_grid(grid, entries, self.causal)
 
     @property
     def _has_geometry(self):

@@ -114,7 +114,14 @@ class StreamingLambda(LambdaBase):
 
     def _check_step(self, inputs, state, stride):
         grids.check_grid("inputs", inputs.shape)
-        check_state(state, self.state_spec(inputs.shape[0]), "layer")
+        spec, state = self.state_spec(inputs.shape[0]), state or {}
+        if state.keys() != spec.keys() or not all(
+            part.is_compatible_with(state[name]) for name, part in spec.items()
+        ):
+            raise ValueError(
+                f"`state` must come from this layer and batch: {spec}. "
+                f"Received: {state}."
+            )
         message = "`inputs` of a step must have a multiple of `strides`"
         length = ops.size(inputs, 1)
         if not isinstance(length, int):
@@ -144,15 +151,3 @@ class StreamingLambda(LambdaBase):
         else:
             return
         raise ValueError(f"Layer {self.name!r} cannot stream: {why}.")
-
-
-def check_state(state, spec, owner):
-    """Raises a `ValueError` if a state is not what a specification says."""
-    state = state or {}
-    if state.keys() != spec.keys() or not all(
-        part.is_compatible_with(state[name]) for name, part in spec.items()
-    ):
-        raise ValueError(
-            f"`state` must come from this {owner} and batch: {spec}. Received: "
-            f"{state}."
-        )
