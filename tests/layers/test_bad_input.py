@@ -217,8 +217,6 @@ USES = [
     (lambda: analysis.analyze(_MINE), r"mine.*model.call\(images\)"),
     (lambda: export_model(_MINE, "x", "x"), r"model.call\(images\)"),
     (lambda: models.clone_network(_MINE), "functional.*mine"),
-    (lambda: field(probes=0), "`probes`.*0"),
-    (lambda: field(inputs=_TEXT[:0]), "`inputs`.*none"),
     (lambda: field(words(), _TOKENS), "Embedding.*source='layer'"),
     (lambda: analysis.layer_part(mixing(), "content"), "`layer` must be built"),
 ]
