@@ -25,6 +25,7 @@ def train(recipe, folder, **options):
     path = folder / "run.json"
     is_there = path.exists()
     if not is_there or json.loads(path.read_text())["status"] != "finished":
+        tf.keras.utils.set_random_seed(recipe.seed)
         training.train(
             recipe,
             training.RunOptions(run_dir=str(folder), **options),
