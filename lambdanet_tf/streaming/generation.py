@@ -1,6 +1,5 @@
 """Autoregressive sampling: a token is drawn, and read by the next step."""
 
-import functools
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -154,30 +153,28 @@ def _options(
     )
 
 
-def _compiled(model, make, draws, rank, *others):
-    """Returns what `make` compiles for a model and options, at first use."""
+def _compiled(model, make, *options):
+    """Returns what `make` returns for a model and options, compiled once."""
     ends_in_softmax, known = tested(model)
     # `enable_lora` of Keras 3 gives a layer other variables. They are kept, so
     # that no other variable gets the id of one.
     weights = model.weights
-    key = make, draws, rank, *others, *map(id, weights)
+    key = make, *options, *map(id, weights)
     if key not in known:
-        pick = functools.partial(_pick, ends_in_softmax, draws, rank)
         # A model that its own function referred to would never be freed.
-        known[key] = make(weakref.ref(model), pick), weights
+        function = make(weakref.ref(model), ends_in_softmax, *options)
+        compiled = tf.function(function, autograph=False, reduce_retracing=True)
+        known[key] = compiled, weights
     return known[key][0]
 
 
-def _pick(are_probabilities, draws, rank, logits, place, ended, numbers):
+def _pick(draws, rank, logits, place, ended, numbers):
     """Returns a token for each sequence, the end token behind its end.
 
     The likeliest, or one that is drawn: from all, or from `rank` of them and
     `top_p`. Seed and place determine the draw.
     """
     temperature, top_p, seed, end = numbers
-    logits = tf.cast(logits, tf.float32)  # [b, tokens]
-    if are_probabilities:
-        logits = tf.math.log(logits)
     is_nan = tf.reduce_any(tf.math.is_nan(logits))
     is_finite = tf.math.is_finite(tf.reduce_max(logits, axis=-1))
     tf.debugging.Assert(
@@ -198,35 +195,31 @@ def _pick(are_probabilities, draws, rank, logits, place, ended, numbers):
     return tf.where(ended, end, drawn[:, 0])
 
 
-_function = functools.partial(
-    tf.function, autograph=False, reduce_retracing=True
-)
+def _reader(model, ends_in_softmax, draws, rank, is_first=False):
+    """Returns a function that reads tokens and picks the next ones."""
 
-
-def _reader(model, pick):
-    """Returns the compiled step of `tokens`."""
-
-    @_function
     def read(new, state, place, ended, numbers):
         outputs, state = step(model(), new, state)
-        return pick(outputs[:, -1], place, ended, numbers), state
+        logits = tf.cast(outputs[:, -1], tf.float32)
+        if ends_in_softmax:
+            logits = tf.math.log(logits)
+        return _pick(draws, rank, logits, place, ended, numbers), state
 
     return read
 
 
-def _loop(model, pick):
-    """Returns the compiled loop of `generate`."""
+def _loop(model, *options):
+    """Returns the loop of `generate`."""
+    read_and_pick = _reader(model, *options)
 
-    @_function
     def loop(prompt, length, numbers):
         batch, end = tf.shape(prompt)[0], numbers[-1]
         # A state may grow, and so has a shape of its own in every round.
         shapes = tf.nest.map_structure(lambda x: x.shape, state_spec(model()))
 
         def read(place, new, ended, written, state):
-            outputs, state = step(model(), new, state)
+            token, state = read_and_pick(new, state, place, ended, numbers)
             state = tf.nest.map_structure(tf.ensure_shape, state, shapes)
-            token = pick(outputs[:, -1], place, ended, numbers)
             written = tf.tensor_scatter_nd_update(
                 written, [[place]], token[None]
             )
