@@ -5,6 +5,7 @@ import itertools
 import os
 import unicodedata
 import warnings
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -79,31 +80,14 @@ def read_folder(
             classes or others than the training images.
         ImportError: if there are files for Pillow, which is not installed.
     """
-    below = tf.io.gfile.listdir(path) if tf.io.gfile.isdir(path) else []
-    splits = sets.find_splits(path, [name.rstrip("/") for name in below])
-    if splits and not {"train", "test"} <= splits.keys():
-        raise ValueError(
-            f"{path} must hold both train/ and test/ (or val/), or folders of "
-            f"classes alone. Received: {', '.join(splits.values())}."
-        )
-    left_out = collections.Counter()
-    listings = {
-        split: _list_images(os.path.join(path, name), left_out)
-        for split, name in (splits or {"train": ""}).items()
-    }
+    listings, left_out = _list_splits(path)
     classes = sorted(listings["train"])
-    sources = {}
+    sources: dict[str, Any] = {}
     for split, listing in listings.items():
-        if unknown := sorted(listing.keys() - set(classes)):
-            raise ValueError(
-                f"The splits of {path} must have the same classes. In {split} "
-                f"alone: {', '.join(unknown)}."
-            )
         files = [listing[name] for name in classes]
         labels = np.repeat(np.arange(len(classes)), [*map(len, files)])
-        sources[split] = FileSource(
-            [*itertools.chain(*files)], labels, channels
-        )
+        files = [*itertools.chain(*files)]
+        sources[split] = FileSource(files, labels, channels)
     rows = sets.split_by_class(
         sources["train"].columns["label"],
         0.0 if "validation" in sources else validation_split,
@@ -111,17 +95,35 @@ def read_folder(
     )
     taken = map(sources.pop("train").take, rows)
     sources = {**dict(zip(sets.SPLITS, taken, strict=True)), **sources}
-    notes = [f"{kind}: {count}" for kind, count in sorted(left_out.items())]
+    counts = [f"{kind}: {count}" for kind, count in sorted(left_out.items())]
+    notes = (f"left out: {', '.join(counts)}",) if counts else ()
     images = sets.ImageSet(
-        f"folder:{path}",
-        tuple(classes),
-        channels,
-        **sources,
-        notes=(f"left out: {', '.join(notes)}",) if notes else (),
+        f"folder:{path}", tuple(classes), channels, **sources, notes=notes
     )
-    if images.notes or images.missing():
+    if notes or images.missing():
         warnings.warn(images.description, stacklevel=2)
     return images
+
+
+def _list_splits(path):
+    """Returns the images of each split by class, and what is left out."""
+    below = tf.io.gfile.listdir(path) if tf.io.gfile.isdir(path) else []
+    splits = sets.find_splits(path, [name.rstrip("/") for name in below])
+    if splits and not {"train", "test"} <= splits.keys():
+        raise ValueError(
+            f"{path} must hold both train/ and test/ (or val/), or folders of "
+            f"classes alone. Received: {', '.join(splits.values())}."
+        )
+    left_out, listings = collections.Counter(), {}
+    for split, name in (splits or {"train": ""}).items():
+        listings[split] = _list_images(os.path.join(path, name), left_out)
+    for split, listing in listings.items():
+        if unknown := sorted(listing.keys() - listings["train"].keys()):
+            raise ValueError(
+                f"The splits of {path} must have the same classes. In {split} "
+                f"alone: {', '.join(unknown)}."
+            )
+    return listings, left_out
 
 
 def find_images(folder: str) -> list[str]:

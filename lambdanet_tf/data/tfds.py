@@ -38,17 +38,8 @@ def read_tfds(
     """
     tfds = require("tensorflow_datasets", extra="tfds")
     builder = _prepared(tfds, name, data_dir, download)
-    info, features = builder.info, dict(builder.info.features)
-    image: Any = features.get("image")
-    label: Any = features.get("label")
-    is_labelled = isinstance(image, tfds.features.Image)
-    is_labelled &= isinstance(label, tfds.features.ClassLabel)
-    # Floats are kept as their bits, in a PNG file of other channels.
-    if not is_labelled or image.np_dtype not in (np.uint8, np.uint16):
-        raise ValueError(
-            "`data` must be a set with a `label` and an `image` of uint8. "
-            f"Received: {name}, with {features}."
-        )
+    info = builder.info
+    image, label = _features(tfds, name, info)
     channels = image.shape[-1] or 3
     decoders = {"image": tfds.decode.SkipDecoding()}
 
@@ -76,6 +67,22 @@ def read_tfds(
         *map(source, _splits(name, info.splits, validation_split)),
         notes=(f"version {info.version}",),
     )
+
+
+def _features(tfds, name, info):
+    """Returns the features of images and labels."""
+    features = dict(info.features)
+    image: Any = features.get("image")
+    label: Any = features.get("label")
+    is_labelled = isinstance(image, tfds.features.Image)
+    is_labelled &= isinstance(label, tfds.features.ClassLabel)
+    # Floats are kept as their bits, in a PNG file of other channels.
+    if not is_labelled or image.np_dtype not in (np.uint8, np.uint16):
+        raise ValueError(
+            "`data` must be a set with a `label` and an `image` of uint8. "
+            f"Received: {name}, with {features}."
+        )
+    return image, label
 
 
 def _prepared(tfds, name, data_dir, download):

@@ -35,7 +35,6 @@ class InputPipeline:
         strategy: None for the current one.
 
     Attributes:
-        image_shape: (height, width, channels).
         steps_per_epoch: whole batches of the labelled training images.
 
     The arguments are attributes, too.
@@ -49,8 +48,8 @@ class InputPipeline:
         >>> pipeline = InputPipeline(
         ...     training.resolve("digits"), data.load_digits()
         ... )
-        >>> pipeline.image_shape, pipeline.steps_per_epoch
-        ((8, 8, 1), 20)
+        >>> pipeline.steps_per_epoch
+        20
     """
 
     def __init__(
@@ -61,57 +60,35 @@ class InputPipeline:
     ):
         self.recipe, self.images = recipe, images
         self.strategy = strategy or tf.distribute.get_strategy()
-        size = recipe.image_size
-        self.image_shape = (size, size, images.channels)
         self._crop = evaluation_crop(recipe)
         self._augment = augmentation(recipe)
         self._evaluations = {}
-        self._trained_on = [images.train]
-        if recipe.pseudo_labels:
-            self._add_pseudo_labels()
-        replicas = self.strategy.num_replicas_in_sync
-        if recipe.batch_size % replicas:
-            raise ValueError(
-                "`batch_size` must be divisible by the number of replicas. "
-                f"Received: {recipe.batch_size} for {replicas} replicas."
-            )
         if recipe.randaugment_layers and images.channels != 3:
             raise ValueError(
                 "`randaugment_layers` must be 0 for gray images: it changes "
                 f"colors. Received: {recipe.randaugment_layers}."
             )
-        self._per_replica = recipe.batch_size // replicas
-        labelled = replicas * self._shares(self._per_replica)[0]
-        self.steps_per_epoch = images.train.num_images // labelled
-        if not self.steps_per_epoch:
+        replicas = self.strategy.num_replicas_in_sync
+        per_replica, rest = divmod(recipe.batch_size, replicas)
+        # Sources of a batch, with the number of its images and the seed.
+        self._trained_on = [(images.train, per_replica, recipe.seed)]
+        if recipe.pseudo_labels:
+            self._add_pseudo_labels(per_replica)
+        labelled = replicas * self._trained_on[0][1]
+        self.steps_per_epoch = images.train.num_images // max(labelled, 1)
+        if rest or not self.steps_per_epoch:
             raise ValueError(
-                "`batch_size` must not be larger than the training set. "
-                f"Received: {recipe.batch_size} for {images.train.num_images} "
-                "images."
+                "`batch_size` must be divisible by the number of replicas and "
+                "not be larger than the training set. Received: "
+                f"{recipe.batch_size} for {replicas} replicas and "
+                f"{images.train.num_images} images."
             )
         require_readable(images)
 
-    def _add_pseudo_labels(self):
+    def _add_pseudo_labels(self, batch_size):
+        """Makes some images of each batch those that a teacher has labelled."""
         recipe, images = self.recipe, self.images
-        source = data.read_pseudo_labels(
-            recipe.pseudo_labels,
-            images.classes,
-            images.channels,
-            recipe.shuffle_buffer,
-        )
-        self._trained_on.append(source)
-        note = (
-            f"{source.num_images:,} pseudo-labelled images of "
-            f"{recipe.pseudo_labels}, {recipe.pseudo_label_ratio:g} for each "
-            "labelled one"
-        )
-        self.images = dataclasses.replace(images, notes=(*images.notes, note))
-
-    def _shares(self, batch_size):
-        """Returns how many images of a batch are of each source."""
-        if len(self._trained_on) == 1:
-            return [batch_size]
-        ratio = self.recipe.pseudo_label_ratio
+        ratio = recipe.pseudo_label_ratio
         labelled = round(batch_size / (1.0 + ratio))
         if not 0 < labelled < batch_size:
             raise ValueError(
@@ -119,7 +96,21 @@ class InputPipeline:
                 f"batch of a replica. Received: {ratio} for {batch_size} "
                 "images."
             )
-        return [labelled, batch_size - labelled]
+        source = data.read_pseudo_labels(
+            recipe.pseudo_labels,
+            images.classes,
+            images.channels,
+            recipe.shuffle_buffer,
+        )
+        self._trained_on = [
+            (images.train, labelled, recipe.seed),
+            (source, batch_size - labelled, _MAX_SEED - recipe.seed),
+        ]
+        note = (
+            f"{source.num_images:,} pseudo-labelled images of "
+            f"{recipe.pseudo_labels}, {ratio:g} for each labelled one"
+        )
+        self.images = dataclasses.replace(images, notes=(*images.notes, note))
 
     def training(self, step: int = 0) -> tf.distribute.DistributedDataset:
         """Returns the endless training batches from a step on.
@@ -132,35 +123,28 @@ class InputPipeline:
         """
 
         def make(context):
-            return self.training_batches(
-                self._per_replica, step, _shard(context)
-            )
+            return self.training_batches(step, _shard(context))
 
         return self.strategy.distribute_datasets_from_function(make)
 
     def training_batches(
-        self, batch_size: int, step: int = 0, shard: data.Shard | None = None
+        self, step: int = 0, shard: data.Shard | None = None
     ) -> tf.data.Dataset:
         """Returns the endless training batches of a shard, on no device.
 
         Args:
-            batch_size: of one replica.
             step: the first one.
             shard: None for all images.
 
         Returns:
-            A dataset of (images, labels).
+            A dataset of (images, labels), each batch that of one replica.
         """
-        shares = self._shares(batch_size)
-        seeds = (self.recipe.seed, _MAX_SEED - self.recipe.seed)
         first = step * self.strategy.num_replicas_in_sync
         batches = [
-            self._augmented(source, seed, first * share, shard).batch(
-                share, drop_remainder=True
+            self._augmented(source, seed, first * number, shard).batch(
+                number, drop_remainder=True
             )
-            for source, share, seed in zip(
-                self._trained_on, shares, seeds, strict=False
-            )
+            for source, number, seed in self._trained_on
         ]
 
         def join(*parts):
@@ -260,8 +244,8 @@ class InputPipeline:
         return source.examples(source.scan(shard), prepare)
 
     def _as_input(self, pixels):
-        pixels = tf.ensure_shape(pixels, self.image_shape)
-        return tf.cast(pixels, self._crop.dtype)
+        shape = (*self._crop.size, self.images.channels)
+        return tf.cast(tf.ensure_shape(pixels, shape), self._crop.dtype)
 
     def _one_hot(self, label):
         """Returns the probabilities of a class, or those of a teacher."""

@@ -60,5 +60,5 @@ def test_corrupt_images_do_not_count(tmp_path, hosts):
     images = data.load_images(f"folder:{tmp_path}", 0.0)
     found = evaluate(images.test, Hosts(hosts, hosts), hosts, 3)
     assert found == 19
-    (batch,) = pipeline_of(images, 19).training_batches(19).take(1)
+    (batch,) = pipeline_of(images, 19).training_batches().take(1)
     assert len(np.unique(batch[0])) == 19

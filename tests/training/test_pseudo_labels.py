@@ -155,7 +155,7 @@ def test_a_student_trains_with_both_kinds_at_the_ratio(tmp_path):
     pipeline = student(tmp_path, pseudo_label_ratio=0.3)
     assert pipeline.steps_per_epoch == 16 // 6
     assert "10 pseudo-labelled images" in pipeline.images.description
-    batches = list(pipeline.training_batches(8).take(12))
+    batches = list(pipeline.training_batches().take(12))
     seen = set()
     for images, labels in batches:
         assert np.isin(labels[:6], (0.0, 1.0)).all()
@@ -165,7 +165,7 @@ def test_a_student_trains_with_both_kinds_at_the_ratio(tmp_path):
         seen |= set(numbers)
     assert seen == set(range(10))
     # They are the same from any step.
-    later = pipeline.training_batches(8, step=4)
+    later = pipeline.training_batches(step=4)
     for batch, same in zip(batches[4:], later, strict=False):
         assert_same(batch, same)
     write_pseudo(tmp_path / "pseudo", bad=6)
