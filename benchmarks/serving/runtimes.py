@@ -4,11 +4,11 @@
     python -m benchmarks.serving.runtimes                ten minutes
     python -m benchmarks.serving.runtimes --only LLLL --batch 8 --seconds 4
 
-One export a network, with batch normalization folded, as `export.py --onnx`
-writes it: TensorFlow runs the SavedModel in a session, as TF Serving does, the
-others its `model.onnx`, OpenVINO with the batch fixed. Each runtime is a
-process of its own; they take turns. Their probabilities of the same images are
-compared first.
+One export a network, with batch normalization folded, as
+`export.py --formats onnx` writes it. TensorFlow runs the SavedModel in a
+session, as TF Serving does, the others its `model.onnx`, OpenVINO with the
+batch fixed. Each runtime is a process of its own; they take turns. Their
+probabilities of the same images are compared first.
 """
 
 import functools
@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks import records
 from benchmarks import timing
-from lambdanet_tf.serving import formats
+from lambdanet_tf.serving.options import FORMATS
 
 THREADS = len(os.sched_getaffinity(0))
 NETWORKS = {
@@ -55,7 +55,7 @@ def onnx_runtime(folder, batch):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = THREADS
     session = onnxruntime.InferenceSession(
-        str(folder / formats.FORMATS["onnx"]),
+        str(folder / FORMATS["onnx"]),
         options,
         providers=["CPUExecutionProvider"],
     )
@@ -67,7 +67,7 @@ def open_vino(folder, batch):
     import openvino  # noqa: PLC0415
 
     core = openvino.Core()
-    model = core.read_model(str(folder / formats.FORMATS["onnx"]))
+    model = core.read_model(str(folder / FORMATS["onnx"]))
     _, *image = model.input("images").partial_shape
     model.reshape({"images": openvino.PartialShape([batch, *image])})
     compiled = core.compile_model(
