@@ -189,8 +189,6 @@ def _experiment(
             **optimization_fields,
         }
     )
-    periodic = ["validation_interval", "steps_per_loop"]
-    periodic += ["summary_interval", "checkpoint_interval"]
     return core.ExperimentConfig(
         runtime=core.RuntimeConfig(mixed_precision_dtype="bfloat16"),
         task=task,
@@ -198,7 +196,10 @@ def _experiment(
             train_steps=train_steps,
             validation_steps=validation_steps,
             optimizer_config=optimizer_config,
-            **dict.fromkeys(periodic, interval),
+            validation_interval=interval,
+            steps_per_loop=interval,
+            summary_interval=interval,
+            checkpoint_interval=interval,
         ),
         restrictions=[
             "task.train_data.is_training != None",

@@ -72,7 +72,7 @@ def _classes(network, outputs):
     is_close = best[:, :-1] - best[:, 1:] < 2 * network.tolerance
     is_close = np.pad(is_close, [(0, 0), (1, 1)])
     is_open = is_close[:, :-1] | is_close[:, 1:]
-    labels = np.array([label.encode() for label in network.options.labels])
+    labels = np.array([label.encode() for label in network.labels])
     top = network.options.top
     return {
         "classes": np.where(is_open, -1, order)[:, 0],
@@ -81,7 +81,7 @@ def _classes(network, outputs):
     }
 
 
-def write_examples(folder: str, arrays: Mapping[str, np.ndarray]) -> None:
+def write_examples(folder: str, arrays: Mapping[str, Any]) -> None:
     """Writes examples into a version folder."""
     stream = io.BytesIO()
     np.savez(stream, **arrays)

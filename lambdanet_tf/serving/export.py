@@ -132,13 +132,13 @@ def export_model(
     network, metadata = Inference(model, options), dict(metadata or {})
     arrays = kept.examples_of(network, examples)
     fields = {
-        "labels": network.options.labels,
+        "labels": network.labels,
         "options": dataclasses.asdict(network.options),
         "metadata": metadata,
         "tolerance": network.tolerance,
     }
     texts = {
-        "assets/labels.txt": "\n".join(network.options.labels) + "\n",
+        "assets/labels.txt": "\n".join(network.labels) + "\n",
         METADATA_FILE: json.dumps(fields, indent=2) + "\n",
         CARD_FILE: card(name, network, metadata),
     }

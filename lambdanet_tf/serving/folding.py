@@ -33,15 +33,12 @@ _NORMS = (tf.keras.layers.BatchNormalization, BatchNormalization)
 
 
 class _BiasForNorm(LambdaBase):
-    """Replaces the norms of queries and values by biases."""
+    """Gives queries and values the biases that replace their norms."""
 
     def _projection(self, name, units, scale=1.0):
         dense = super()._projection(name, units, scale)
         dense.use_bias = name in ("query", "value")
         return dense
-
-    def _norm(self, name, units):
-        return None
 
 
 class FoldedLambdaLayer(_BiasForNorm, LambdaLayer):
@@ -88,8 +85,9 @@ def fold_batch_norm(
             return _Identity(name=layer.name, dtype=config["dtype"])
         if layer.name in norms:
             config["use_bias"] = True
-        if type(layer) in _LAMBDAS and implementation:
-            config["implementation"] = implementation
+        if type(layer) in _LAMBDAS:
+            config["use_batch_norm"] = False
+            config["implementation"] = implementation or layer.implementation
         return _LAMBDAS.get(type(layer), type(layer)).from_config(config)
 
     graph = graph_of(model)  # A Sequential of Keras 3 has no `input` itself.

@@ -34,7 +34,8 @@ class Inference:
 
     Attributes:
         model: the Keras model.
-        options: with the activation and the labels of this classifier.
+        options: with the activation of this classifier.
+        labels: a name for each class.
         image_shape: (height, width, channels) of decoded images.
         crop: the evaluation preprocessing of encoded images.
         spec: the `tf.TensorSpec` of `images`.
@@ -60,8 +61,8 @@ class Inference:
         self.options = dataclasses.replace(
             options,
             activation=_activation(self._head, options.activation),
-            labels=_labels(options.labels, self._head.units),
         )
+        self.labels = _labels(options.labels, self._head.units)
         *size, channels = model.inputs[0].shape[1:]
         height, width = options.image_size or size
         if height is None or width is None:
@@ -114,7 +115,8 @@ class Inference:
             logits, probabilities = outputs, self.probabilities(outputs).numpy()
         else:
             kernel, *bias = head.get_weights()
-            logits, probabilities = sum(bias, features @ kernel), outputs
+            logits = features @ kernel + (bias[0] if bias else 0.0)
+            probabilities = outputs
         return {
             "features": features,
             "logits": logits,

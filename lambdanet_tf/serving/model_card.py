@@ -41,7 +41,7 @@ model. Encoded images are JPEG or PNG: {crop}.
 def card(name: str, network: Inference, metadata: Mapping[str, Any]) -> str:
     """Returns the card of an export, in Markdown."""
     recipe = metadata.get("recipe", {})
-    labels = map(markdown.escape, network.options.labels)
+    labels = map(markdown.escape, network.labels)
     model = {
         "architecture": metadata.get("model", network.model.name),
         "arguments": json.dumps(metadata.get("arguments", {})),

@@ -80,7 +80,7 @@ class ServingModule(tf.Module):
         if logits.shape[-1] == 1:
             scores = tf.concat([1.0 - scores, scores], axis=-1)
             of_classes = tf.concat([tf.zeros_like(logits), logits], axis=-1)
-        labels = self._network.options.labels
+        labels = self._network.labels
         top = min(self._network.options.top, len(labels))
         scores, indices = tf.math.top_k(scores, top)
         return {
