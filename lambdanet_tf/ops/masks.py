@@ -137,16 +137,19 @@ def padding_mask(x, **masks):
 
 def _flat(name, mask, x):
     """Returns a mask of positions as `(batch, positions)`."""
-    sizes = x.shape[:-1]
-    flat = [sizes[0], sizes[1:].num_elements()]
-    if not any(map(mask.shape.is_compatible_with, (sizes, flat))):
+    batch, *grid = x.shape[:-1]
+    shapes = [batch, *grid], [batch, x.shape[1:-1].num_elements()]
+    allowed = [*shapes, *([1, *shape[1:]] for shape in shapes)]
+    if not any(map(mask.shape.is_compatible_with, allowed)):
         raise ValueError(
             f"`{name}` must have the shape (batch, positions) or (batch, "
-            f"*spatial); here {tuple(flat)} or {tuple(sizes)}. Received: "
-            f"{mask.shape}."
+            f"*spatial); here {tuple(shapes[1])} or {tuple(shapes[0])}. "
+            f"Received: {mask.shape}."
         )
-    positions = math.prod(size(x, axis) for axis in range(1, len(sizes)))
-    return tf.reshape(mask, [-1, positions])
+    positions = math.prod(size(x, axis + 1) for axis in range(len(grid)))
+    is_one = mask.shape[0] == 1 and batch != 1  # for all examples
+    mask = tf.reshape(mask, [-1, positions])
+    return tf.repeat(mask, tf.shape(x)[0], axis=0) if is_one else mask
 
 
 def masked_fill(x, mask, value=0.0):

@@ -122,6 +122,21 @@ def test_constants_in_a_functional_model():
         checks.assert_close(found, expected, 1e-6, case.name)
 
 
+def test_one_constant_mask_is_that_of_all_examples(rng):
+    x = rng.normal(size=[2, 6, 5]).astype("float32")
+    real = tf.constant([[True] * 4 + [False] * 2])
+    for layer, name in (
+        (layers.LambdaLayer(**_SMALL, scope=3), "mask"),
+        (layers.LambdaLayer(**_SMALL, scope=3), "context_mask"),
+        (layers.LambdaConv(**_SMALL, kernel_size=3), "mask"),
+        (layers.RelativeAttention(**_SMALL), "context_mask"),
+    ):
+        inputs = tf.keras.Input(x.shape[1:])
+        model = tf.keras.Model(inputs, layer(inputs, **{name: real}))
+        expected = layer(x, **{name: tf.repeat(real, 2, axis=0)})
+        checks.assert_close(model(x), expected, 1e-6)
+
+
 @pytest.mark.every_lane
 def test_every_trainable_weight_has_a_gradient(rng):
     model, weights = random_model(), {}
