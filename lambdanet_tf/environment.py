@@ -113,6 +113,11 @@ def tf_variable(weight: Any) -> tf.Variable:
     return weight
 
 
+def keras_mask(tensor: Any) -> Any:
+    """Returns the mask that Keras propagates with a tensor, or None."""
+    return getattr(tensor, "_keras_mask", None)
+
+
 def is_compiled_by_xla() -> bool:
     """Returns whether XLA compiles the function that is traced now."""
     if tf.executing_eagerly():

@@ -10,6 +10,7 @@ import math
 
 import tensorflow as tf
 
+from lambdanet_tf.environment import keras_mask
 from lambdanet_tf.ops.geometry import size
 
 
@@ -126,7 +127,7 @@ def padding_mask(x, **masks):
         name
             that errors give it.
     """
-    named = {"mask of the inputs": getattr(x, "_keras_mask", None), **masks}
+    named = {"mask of the inputs": keras_mask(x), **masks}
     masks = [
         _flat(name, tf.cast(mask, tf.bool), x)
         for name, mask in named.items()

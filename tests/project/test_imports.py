@@ -33,7 +33,8 @@ for room in ("analysis", "runs", "serving", "training", "garden"):
     ROOMS[room].add("__init__")
 ROOMS["__init__"] = ROOMS["analysis"] - {"__init__"}
 ROOMS["data"] -= {"specs", "layers", "models"}
-ROOMS["ops"] = ROOMS["specs"] = ROOMS["config"] = {"arguments"}
+ROOMS["ops"] = {"arguments", "environment"}
+ROOMS["specs"] = ROOMS["config"] = {"arguments"}
 ROOMS["lazy"] = set()
 
 TENSORFLOW = {"numpy", "tensorflow"}

@@ -1,0 +1,75 @@
+"""Private names of TensorFlow and Keras stand in two files alone."""
+
+import ast
+import pathlib
+
+import pytest
+
+pytestmark = pytest.mark.once
+
+PACKAGE = pathlib.Path(__file__).parents[2] / "lambdanet_tf"
+ALLOWED = {PACKAGE / "models/graph.py", PACKAGE / "environment.py"}
+TREES = {
+    path: ast.parse(path.read_text(encoding="utf-8"))
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+
+
+def is_private(name):
+    return name.startswith("_") and not name.startswith("__")
+
+
+def own(tree):
+    """The private names that a file defines: functions, classes, attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(
+            node.ctx, ast.Store
+        ):
+            yield node.attr
+
+
+OWN = {name for tree in TREES.values() for name in own(tree)}
+
+
+def foreign(tree):
+    """Yields the private names of others that a file uses."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            modules = [
+                getattr(node, "module", ""),
+                *(x.name for x in node.names),
+            ]
+            for module in filter(None, modules):
+                if module.startswith(("tensorflow.python", "keras.src")):
+                    yield module
+        elif isinstance(node, ast.Attribute) and is_private(node.attr):
+            yield node.attr
+        elif isinstance(node, ast.Call) and node.args[1:]:
+            name = getattr(node.args[1], "value", "")
+            asked = ast.unparse(node.func) in ("getattr", "hasattr", "setattr")
+            if asked and is_private(str(name)):
+                yield name
+
+
+@pytest.mark.parametrize(
+    "path", TREES, ids=lambda path: str(path.relative_to(PACKAGE))
+)
+def test_no_private_name_of_a_library(path):
+    if path not in ALLOWED:
+        assert sorted({*foreign(TREES[path])} - OWN) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from tensorflow.python.eager import context",
+        "layer._keras_history",
+        "getattr(x, '_keras_mask', None)",
+    ],
+)
+def test_a_private_name_is_found(source):
+    assert {*foreign(ast.parse(source))} - OWN
