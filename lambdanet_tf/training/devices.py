@@ -140,7 +140,7 @@ def local_rows(strategy: tf.distribute.Strategy, value: Any) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def lost_device_stops(folder: str) -> Iterator[None]:
+def lost_device_stops() -> Iterator[None]:
     """Raises `Stopped` if TensorFlow loses a TPU or another worker.
 
     This process cannot go on then, but a new one can.
@@ -153,7 +153,7 @@ def lost_device_stops(folder: str) -> Iterator[None]:
         lines = [line for line in error.message.split("\n") if line.strip()]
         raise Stopped(
             f"a machine or a device was lost: {[*lines, ''][0]}\n"
-            f"The same command resumes {folder}."
+            "The same command resumes the run, if it names --run-dir."
         ) from error
 
 

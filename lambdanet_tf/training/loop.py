@@ -82,7 +82,7 @@ def train(
     if options.run_dir:
         checkpoint = record.checkpoint_to_resume(former, recipe)
     with (
-        devices.lost_device_stops(options.run_dir),
+        devices.lost_device_stops(),
         devices.StopRequest() as stop,
     ):
         strategy = devices.create_strategy(options)

@@ -28,6 +28,7 @@ from lambdanet_tf.training.recipe import from_dict
 from lambdanet_tf.training.steps import prediction_step
 
 REPORT_FILE = "pseudo_labels.json"
+_BEGUN_FILE = "unfinished.json"
 _IMAGES_PER_FILE = 4096
 
 
@@ -73,11 +74,12 @@ def label_images(
     facts["images_read"] = source.num_images
     _begin(output, facts)
     parts = _label(run, source, output, options, print_fn)
+    unfinished = [*parts, output.file(_BEGUN_FILE)]
     labels, certainties = _predictions(parts)
     numbers = _choose(labels, certainties, options.images_per_class)
     kept = np.bincount(labels, numbers, len(run.classes)).astype(int).tolist()
     if not sum(kept):
-        for file in (*parts, output.file(REPORT_FILE)):
+        for file in unfinished:
             tf.io.gfile.remove(file)
         raise UserError(
             "`threshold` must keep some of the images. Received: "
@@ -87,19 +89,19 @@ def label_images(
     report = {**facts, "certain": len(numbers), "kept": sum(kept)}
     report["kept_of_each_class"] = dict(zip(run.classes, kept, strict=True))
     output.write_text(REPORT_FILE, json.dumps(report, indent=2) + "\n")
-    for file in parts:
+    for file in unfinished:
         tf.io.gfile.remove(file)
     return report
 
 
 def _begin(output, facts):
     """Notes the arguments, or finds that a stopped call had the same."""
-    if output.exists(REPORT_FILE):
-        began = json.loads(read_text(output.file(REPORT_FILE)))
+    if output.exists(_BEGUN_FILE):
+        began = json.loads(read_text(output.file(_BEGUN_FILE)))
         if began == facts:
             return
     elif not matching(output.path, "*"):
-        output.write_text(REPORT_FILE, json.dumps(facts, indent=2) + "\n")
+        output.write_text(_BEGUN_FILE, json.dumps(facts, indent=2) + "\n")
         return
     raise UserError(
         "`folder` must be a new one, or one that the same call was stopped in. "

@@ -104,7 +104,7 @@ def test_which_errors_say_that_a_worker_is_lost(monkeypatch, kind, workers):
     error = getattr(tf.errors, f"{kind}Error")(None, None, "gone")
     is_lost = (kind, workers) in LOST
     raised = training.Stopped if is_lost else type(error)
-    with pytest.raises(raised), devices.lost_device_stops("run"):
+    with pytest.raises(raised), devices.lost_device_stops():
         raise error
 
 

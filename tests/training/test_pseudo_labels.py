@@ -120,6 +120,7 @@ def test_goes_on_where_it_stopped(label, tmp_path, monkeypatch):
     assert_same(records(tmp_path / "b"), records(tmp_path / "a"))
     assert len(list((tmp_path / "b").glob("pseudo-*-of-00003.tfrecord"))) == 3
     assert not list((tmp_path / "b").glob("part-*"))
+    assert not (tmp_path / "b" / "unfinished.json").exists()
     with pytest.raises(ValueError, match="must be a new one, or one that"):
         label(tmp_path / "b")
 
