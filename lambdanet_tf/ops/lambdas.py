@@ -79,9 +79,11 @@ def lambda_output(
         values = tf.concat([window, values], axis=1)
         after["values"] = values[:, length:]
     if embeddings is not None and (geometry is None or masks.by_query):
-        outputs += [
-            pair_output(queries, values, embeddings, geometry, masks.seen)
-        ]
+        seen = masks.seen
+        if masks.causal and not masks.by_query:  # Padding is zero already.
+            past = tf.ones([1, size(queries, 1), size(values, 1)], tf.bool)
+            seen = tf.linalg.band_part(past, -1, 0)
+        outputs += [pair_output(queries, values, embeddings, geometry, seen)]
     elif embeddings is not None:
         outputs += [
             position_output(

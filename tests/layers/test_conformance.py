@@ -276,6 +276,18 @@ def test_a_mask_of_the_past_equals_the_reference(rng):
     checks.assert_equals_oracle(layer, call, rng)
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_causal_embeddings_of_pairs_equal_the_reference(masked, rng):
+    x, pairs = rng.normal(size=[2, 7, 5]), rng.normal(size=[2, 7, 7, 3])
+    call = {"inputs": x, "embeddings": pairs}
+    if masked:
+        call["context_mask"] = np.arange(7) < [[7], [4]]
+    explicit = {"causal": True, "position_embedding": "explicit"}
+    others = {name: value for name, value in call.items() if name != "inputs"}
+    layer = built(x, **_SMALL, **explicit, dtype="float64", call=others)
+    checks.assert_equals_oracle(layer, call, rng)
+
+
 def test_recomputed_gradients_see_the_same_draws(rng):
     x, dropout = tf.constant(rng.normal(size=[9, 5])), layers.Dropout(0.5)
 
