@@ -165,10 +165,12 @@ def as_png(encoded: Any) -> bytes:
         raise ValueError(
             f"No JPEG, PNG, {', '.join(_PILLOW_FORMATS)}."
         ) from None
-    if image.mode[0] in "IF":
-        raise ValueError("Channels of more than 8 bits have no known range.")
+    if image.mode in ("I", "F"):
+        raise ValueError("Channels of 32 bits have no known range.")
+    if not image.mode.startswith("I;16"):  # Of 16 bits the higher 8 are read.
+        image = image.convert("RGB")
     stream = io.BytesIO()
-    image.convert("RGB").save(stream, "PNG", compress_level=0)
+    image.save(stream, "PNG", compress_level=0)
     return stream.getvalue()
 
 

@@ -222,11 +222,23 @@ def test_files_for_pillow_are_opened_without_a_graph(kind):
     np.testing.assert_array_equal(pixels, np.full((8, 9, 3), [255, 0, 0]))
 
 
+@pytest.mark.parametrize("mode", ["I;16", "I;16B"])
+def test_16_bits_of_a_tiff_become_the_higher_8(mode):
+    pillow = pytest.importorskip("PIL.Image")
+    values = np.arange(0, 65536, 1111, np.uint16)[:56].reshape(7, 8)
+    stored = values.astype(">u2" if mode == "I;16B" else "<u2").tobytes()
+    stream = io.BytesIO()
+    pillow.frombytes(mode, (8, 7), stored).save(stream, "TIFF")
+    file = tf.constant(stream.getvalue())
+    pixels = open_image(file, channels=1).decode()
+    np.testing.assert_array_equal(pixels[..., 0], values >> 8)
+
+
 def test_a_bad_file_for_pillow_is_named_with_its_reason(tmp_path):
     file = tmp_path / "floats.tif"
     file.write_bytes(encoded("TIFF", "F", 0))
     (line,) = FileSource([str(file)], [0]).check()
-    text = "Channels of more than 8 bits have no known range."
+    text = "Channels of 32 bits have no known range."
     assert line == f"{file}: {text}"
 
 
