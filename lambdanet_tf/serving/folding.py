@@ -35,10 +35,10 @@ _NORMS = (tf.keras.layers.BatchNormalization, BatchNormalization)
 class _BiasForNorm(LambdaBase):
     """Gives queries and values the biases that replace their norms."""
 
-    def _projection(self, name, units, scale=1.0):
-        dense = super()._projection(name, units, scale)
-        dense.use_bias = name in ("query", "value")
-        return dense
+    def _build_sublayer(self, layer, shape):
+        if layer.name in ("query", "value"):
+            layer.use_bias = True
+        return super()._build_sublayer(layer, shape)
 
 
 class FoldedLambdaLayer(_BiasForNorm, LambdaLayer):
