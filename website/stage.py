@@ -39,6 +39,15 @@ PACKAGES = {
     "ops": "Internal: the equations as functions of tensors, and the planner. "
     "Of it, `planning_for`, `implementations` and `DEVICES` are for users.",
 }
+# Pages that went, below `docs/`, and where their readers find the same.
+MOVED = {
+    "engine_in_short": "engine",
+}
+REDIRECT = """<!doctype html>
+<meta http-equiv="refresh" content="0; url={page}.html">
+<link rel="canonical" href="{page}.html">
+<a href="{page}.html">This page has moved.</a>
+"""
 # What a page begins with; all else follows in the order of the alphabet.
 FIRST = ("LambdaLayer", "LambdaConv", "build", "names", "Network", "ResNet")
 COMMANDS = ("train", "export", "verify", "label", "check", "summary")
@@ -55,6 +64,9 @@ def stage(target):
         shutil.copyfile(path, copy)
     (target / "website").mkdir(exist_ok=True)
     shutil.copy(ROOT / "website/site.css", target / "website")
+    for old, page in MOVED.items():
+        stub = target / "docs" / f"{old}.html"
+        stub.write_text(REDIRECT.format(page=page), encoding="utf-8")
     folder = target / "reference"
     folder.mkdir()
     for package in PACKAGES:

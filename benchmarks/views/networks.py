@@ -44,19 +44,19 @@ def networks(found):
 
 @views.view("engine.md#timm")
 def timm(found):
-    rows = found["timm"]
+    """A line for each network, phase and batch; torch's two modes."""
+    cells = {}
+    rows = sorted(
+        found["timm"], key=lambda row: (row.network, row.phase, row.batch)
+    )
     for row in rows:
-        row["times"] = ratio_of(row, "ours", "theirs")
-        for side in ("ours", "theirs"):
-            row[f"{side} rate"] = row.batch / median(row.seconds[side])
-    columns = {
-        **views.fields("network", "phase", "batch"),
-        "images/s": "{ours rate:.2f}",
-        "timm": "{theirs}",
-        "images/s ": "{theirs rate:.2f}",
-        "timm's time / ours (95 %)": lambda row: views.interval(row.times),
-    }
-    return views.listing(rows, columns)
+        line = f"{row.network}, {row.phase}, batch {row.batch}"
+        times = ratio_of(row, "ours", "theirs")
+        for side, name in (("ours", "ours"), ("theirs", row.theirs)):
+            rate = row.batch / median(row.seconds[side])
+            cells.setdefault((line, f"{name}, images/s"), f"{rate:.2f}")
+        cells[line, f"{row.theirs}: its time / ours"] = views.interval(times)
+    return views.crossed(cells, "network")
 
 
 FAMILIES = {
