@@ -89,7 +89,7 @@ def _counted(given):
     """Returns the analysis of the network that the flags name."""
     analyze = importlib.import_module("lambdanet_tf.analysis").analyze
     if given.model.endswith(".keras"):
-        keras = importlib.importconfig.module("tensorflow").keras
+        keras = importlib.import_module("tensorflow").keras
         return analyze(keras.models.load_model(given.model), given.size)
     changes: dict[str, Any] = dict(given.model_arguments)
     if given.size is not None:

@@ -7,7 +7,11 @@ from lambdanet_tf.ops.precision import accumulation_dtype
 
 
 def content_state_spec(
-    key_dim, value_dim, intra_depth=1, normalization="softmax", dtype=tf.float32
+    key_dim,
+    value_dim,
+    intra_depth=1,
+    normalization: str | None = "softmax",
+    dtype=tf.float32,
 ):
     """Returns what must be kept of a sequence to go on with its content output.
 

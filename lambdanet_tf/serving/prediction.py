@@ -45,7 +45,7 @@ class Prediction(NamedTuple):
 
 def predict_files(
     folder: str | os.PathLike,
-    files: Iterable[str | os.PathLike],
+    files: Iterable[str | os.PathLike[str]],
     top: int = 5,
 ) -> Iterator[Prediction]:
     """Predicts image files by the signature `serving_bytes` of an export.
@@ -64,7 +64,8 @@ def predict_files(
     labels = read_metadata(folder)["labels"]
     loaded = tf.saved_model.load(os.fspath(folder))
     serve = loaded.signatures["serving_bytes"]
-    for file in map(os.fspath, files):
+    for path in files:
+        file = os.fspath(path)
         try:
             encoded = tf.io.read_file(file).numpy()
             if not encoded.startswith(_NATIVE):
