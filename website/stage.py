@@ -42,6 +42,8 @@ PACKAGES = {
 # Pages that went, below `docs/`, and where their readers find the same.
 MOVED = {
     "engine_in_short": "engine",
+    "serving_speed": "serving",
+    "training_speed": "training",
 }
 REDIRECT = """<!doctype html>
 <meta http-equiv="refresh" content="0; url={page}.html">

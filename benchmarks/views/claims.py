@@ -129,7 +129,7 @@ def speed(found):
     rows = [x for x in serving.exports(found) if x.what == serving.EXPORT]
     note = (
         "**ONNX Runtime is faster** for one image at a time, from the same "
-        "export: [serving_speed.md](serving_speed.md#other-runtimes-on-a-cpu)"
+        "export: [serving.md](serving.md#other-runtimes-on-a-cpu)"
     )
     claim(
         "Exports are as fast as the Keras model as a `tf.function`: that takes",

@@ -13,7 +13,7 @@ def ratio(row):
 
 
 views.table(
-    "training_speed.md#overhead",
+    "training.md#overhead",
     "training",
     {
         "network": "{network}",
