@@ -41,6 +41,8 @@ PACKAGES = {
 }
 # Pages that went, below `docs/`, and where their readers find the same.
 MOVED = {
+    "dense_prediction": "detection",
+    "keras_hub": "detection",
     "engine_in_short": "engine",
     "serving_speed": "serving",
     "training_speed": "training",

@@ -65,7 +65,7 @@ MARKS = {
     "docs/streaming.md": pytest.mark.filterwarnings(
         r"ignore:\s*Warning. tf.lite.Interpreter"
     ),
-    "docs/keras_hub.md": (
+    "docs/detection.md": (
         pytest.mark.keras_hub,
         pytest.mark.filterwarnings("ignore::UserWarning"),  # KerasHub's own
     ),
