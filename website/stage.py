@@ -44,8 +44,12 @@ MOVED = {
     "dense_prediction": "detection",
     "keras_hub": "detection",
     "engine_in_short": "engine",
+    "gpu": "accelerators",
+    "graphs": "layers",
     "serving_speed": "serving",
+    "tpu_compile": "accelerators",
     "training_speed": "training",
+    "when_not": "choose",
 }
 REDIRECT = """<!doctype html>
 <meta http-equiv="refresh" content="0; url={page}.html">

@@ -73,7 +73,7 @@ def _shown(row):
     )
 
 
-@views.view("tpu_compile.md#networks")
+@views.view("accelerators.md#networks")
 def compiled(found):
     rows = filter(None, (of(program, found) for program in NETWORKS))
     columns = {
@@ -90,7 +90,7 @@ def compiled(found):
     return views.listing(map(_shown, rows), columns)
 
 
-@views.view("tpu_compile.md#calibration")
+@views.view("accelerators.md#calibration")
 def calibration(found):
     columns = {
         **views.fields("figure"),
