@@ -48,7 +48,7 @@ def check(given: argparse.Namespace) -> int:
     for line in data.check_images(images):
         bad += 1
         print(line)
-    number = sum(split.num_images for split in images.parts.values())
+    number = sum(split.num_images for split in images.splits.values())
     print(f"{bad:,} of {number:,} images cannot be read.")
     return config.EXIT_BAD if bad else 0
 

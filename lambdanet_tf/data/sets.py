@@ -46,7 +46,7 @@ class ImageSet:
             `IndexedSource` is none of them.
 
     Examples:
-        >>> sorted(data.load_digits().parts)
+        >>> sorted(data.load_digits().splits)
         ['test', 'train', 'validation']
     """
 
@@ -74,7 +74,7 @@ class ImageSet:
                 f"{self.name} must have two classes or more, each of a name of "
                 f"its own in one line. Received: {_listed(wrong or names)}."
             )
-        for split, source in self.parts.items():
+        for split, source in self.splits.items():
             labels = _labels(source)
             low, high = labels.min(initial=0), labels.max(initial=0)
             if low < 0 or high >= len(names):
@@ -84,7 +84,7 @@ class ImageSet:
                 )
 
     @property
-    def parts(self) -> dict[str, Source]:
+    def splits(self) -> dict[str, Source]:
         """The splits that have images, by name."""
         sources = {name: getattr(self, name) for name in SPLITS}
         return {name: x for name, x in sources.items() if x is not None}
@@ -103,7 +103,7 @@ class ImageSet:
     def missing(self) -> list[str]:
         """Returns a note for each split that lacks images of a class."""
         notes = []
-        for split, source in self.parts.items():
+        for split, source in self.splits.items():
             there = set(_labels(source))
             names = [n for i, n in enumerate(self.classes) if i not in there]
             if there and names:
@@ -120,13 +120,13 @@ def check_images(images: ImageSet) -> Iterator[str]:
     Yields:
         Names with errors.
     """
-    for source in images.parts.values():
+    for source in images.splits.values():
         yield from source.check()
 
 
 def require_readable(images: ImageSet) -> None:
     """Raises a ValueError if all images of a split are corrupt."""
-    for split, source in images.parts.items():
+    for split, source in images.splits.items():
         if source.may_be_corrupt:
             sizes = source.examples(
                 source.scan(), lambda image, label, _: image.size()

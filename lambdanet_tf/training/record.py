@@ -51,7 +51,7 @@ def run_record(
         arguments=network_arguments(recipe, images),
         classes=tuple(images.classes),
         image={**size, **pixels},
-        splits={name: part.num_images for name, part in images.parts.items()},
+        splits={name: x.num_images for name, x in images.splits.items()},
         recipe=recipe.to_dict(),
         options=dataclasses.asdict(options),
         metrics=metrics,
@@ -87,7 +87,7 @@ def final_metrics(
     state: TrainState, pipeline: InputPipeline, test: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Returns what run.json says of the best weights, from a test of them."""
-    best, splits = dict(state.best or {}), pipeline.images.parts
+    best, splits = dict(state.best or {}), pipeline.images.splits
     number = state.step * pipeline.recipe.batch_size
     seen = {"test": test["images"], "validation": best.get("validation_images")}
     return {
@@ -218,7 +218,7 @@ def check_same_images(run: runs.Run, images: data.ImageSet) -> None:
     Else outputs would belong to other classes, or images that were tested would
     be trained on.
     """
-    sizes = {name: part.num_images for name, part in images.parts.items()}
+    sizes = {name: x.num_images for name, x in images.splits.items()}
     for what, before, now in (
         ("classes", run.classes, tuple(images.classes)),
         ("numbers of images", dict(run.splits), sizes),
