@@ -22,7 +22,7 @@ from lambdanet_tf.layers import LambdaLayer
 WIDTH, HIDDEN, HEADS, BLOCKS = 128, 704, 4, 4
 KEY_DIM, PAST = 16, 63  # a scope of 127, of which 63 positions are past
 CONTEXT, BATCH, STEPS = 256, 16, 300
-RATE = 1e-2  # what a search chose: docs/mixers.md
+RATE = 1e-2  # what a search chose: docs/study.md
 HELD_OUT = 400  # windows
 
 

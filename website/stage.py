@@ -46,6 +46,7 @@ MOVED = {
     "engine_in_short": "engine",
     "gpu": "accelerators",
     "graphs": "layers",
+    "mixers": "study",
     "serving_speed": "serving",
     "tpu_compile": "accelerators",
     "training_speed": "training",

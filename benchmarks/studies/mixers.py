@@ -3,7 +3,7 @@
     python -m benchmarks.studies.mixers --only segmentation
     python -m benchmarks.studies.mixers --steps 20 --seeds 1   # a first look
 
-Of every network only the layer differs that mixes positions. `docs/mixers.md`
+Of every network only the layer differs that mixes positions. `docs/study.md`
 has the protocol: a search of the same size for each layer, decided by
 validation data and one seed, then runs of other seeds that see the test data
 once. Cases that have a record are not run again.

@@ -68,24 +68,21 @@ def _compared(final, digits, score):
 
 
 def _tables(task, found):
+    """The longest runs of a task, and the search of their length."""
     score, digits = SCORES[task]
-    texts = []
-    for steps, (search, final) in _parts(found, task).items():
-        if final:
-            texts.append(f"Final runs of {steps} updates:")
-            texts.append(_compared(final, digits, score))
-        if search:
-            texts.append(
-                f"The search with {steps} updates, {len(search)} runs; "
-                f"validation, {score}, by rate:"
-            )
-            texts.append(_searched(search, digits))
-    note = "± is half of the 95 % t-interval over seeds. FLOPs are of one "
-    return views.page(*texts, f"{note}example.")
+    steps, (search, final) = next(iter(_parts(found, task).items()))
+    return views.page(
+        f"Final runs of {steps} updates:",
+        _compared(final, digits, score),
+        f"The search, {len(search)} runs; validation, {score}, by rate:",
+        _searched(search, digits),
+        "± is half of the 95 % t-interval over seeds. FLOPs are of one "
+        "example.",
+    )
 
 
 for _task in SCORES:
-    views.view(f"mixers.md#{_task}")(functools.partial(_tables, _task))
+    views.view(f"study.md#{_task}")(functools.partial(_tables, _task))
 
 
 @views.view("mixers.png")
