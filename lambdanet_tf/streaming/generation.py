@@ -11,33 +11,58 @@ from lambdanet_tf.arguments import check_int
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.streaming.stream import initial_state
-from lambdanet_tf.streaming.stream import state_spec
 from lambdanet_tf.streaming.stream import step
 from lambdanet_tf.streaming.stream import tested
 
 
 def generate(
+    model: tf.keras.Model, prompt: Any, length: int, **options: Any
+) -> tf.Tensor:
+    """Continues sequences of tokens.
+
+    Args:
+        model: as for `tokens`.
+        prompt: as for `tokens`.
+        length: int. How many tokens to add.
+        **options: `temperature`, `top_k`, `top_p`, `seed` and `end_token` of
+            `tokens`. Nothing more is computed once all sequences have ended.
+
+    Returns:
+        `(batch, n + length)` of the prompt's dtype: prompts and what follows.
+
+    Raises:
+        ValueError, tf.errors.InvalidArgumentError: as `tokens`.
+    """
+    positive_int("length", length)
+    prompt = _checked(prompt)
+    new = [*tokens(model, prompt, length, **options)]
+    new += new[-1:] * (length - len(new))  # End tokens.
+    added = tf.cast(tf.stack(new, axis=1), prompt.dtype)
+    return tf.concat([prompt, added], axis=1)
+
+
+def tokens(
     model: tf.keras.Model,
     prompt: Any,
-    length: int,
+    length: int | None = None,
     *,
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int | None = None,
     end_token: int | None = None,
-) -> tf.Tensor:
-    """Continues sequences of tokens.
+) -> Iterator[np.ndarray]:
+    """Yields the tokens that continue sequences, one at a time.
 
-    The prompt is read by one step, each new token by another, in one loop that
-    is compiled at the first call for a model and its options.
+    The prompt is read by one step, each new token by another, in functions that
+    are compiled at the first call for a model and its options.
 
     Args:
         model: as for `state_spec`, from tokens `(batch, positions)` to logits
             `(batch, positions, tokens)` of the next token, or to their
             softmax.
         prompt: integers `(batch, n)`, one or more of each.
-        length: int. How many tokens to add.
+        length: int, or None to go on until all sequences have ended.
         temperature: 0 for the likeliest token; else what logits are divided by
             before a token is drawn.
         top_k: None for all, or how many of the likeliest tokens one is drawn
@@ -48,10 +73,10 @@ def generate(
         seed: int32, which draws depend on alone; None for another draw in every
             call, which `tf.keras.utils.set_random_seed` repeats.
         end_token: None, or the token behind which a sequence has ended: the
-            rest of it is this token. Nothing more is computed once all have.
+            rest of it is this token.
 
-    Returns:
-        `(batch, n + length)` of the prompt's dtype: prompts and what follows.
+    Yields:
+        int32 `(batch,)`: the next token of each sequence.
 
     Raises:
         ValueError: as `state_spec`; if the model is not of tokens, or an
@@ -59,45 +84,27 @@ def generate(
         tf.errors.InvalidArgumentError: if outputs of the model are NaN, or all
             tokens impossible.
     """
-    prompt = _checked(prompt)
-    options, numbers = _options(
-        model, temperature, top_k, top_p, seed, end_token
-    )
-    length = tf.constant(positive_int("length", length))
-    new = _compiled(model, _loop, *options)(prompt, length, numbers)
-    return tf.concat([prompt, tf.cast(new, prompt.dtype)], axis=1)
-
-
-def tokens(
-    model: tf.keras.Model,
-    prompt: Any,
-    length: int | None = None,
-    *,
-    end_token: int | None = None,
-    **draw: Any,
-) -> Iterator[np.ndarray]:
-    """Yields the tokens that continue sequences, one at a time.
-
-    Args:
-        model: as for `generate`.
-        prompt: as for `generate`.
-        length: int, or None to go on until all sequences have ended.
-        end_token: as for `generate`.
-        **draw: `temperature`, `top_k`, `top_p` and `seed` of `generate`, which
-            draws the same tokens.
-
-    Yields:
-        int32 `(batch,)`: the next token of each sequence.
-
-    Raises:
-        ValueError, tf.errors.InvalidArgumentError: as `generate`.
-    """
-    options, numbers = _options(model, end_token=end_token, **draw)
     new, place, ended = _checked(prompt), 0, np.array(False)
     state = initial_state(model, new.shape[0])
+    size = model.outputs[0].shape[-1]
+    _check(size, temperature, top_k, top_p, end_token)
+    draws, rank = temperature > 0, top_k
+    if rank is None and top_p is not None:
+        rank = size
+    if seed is None:  # Nothing is drawn of Keras' seed in vain.
+        limit = tf.int32.max
+        seed = tf.random.uniform([], 0, limit, tf.int32) if draws else 0
+    numbers = (
+        # Less would make the quotients of logits infinite.
+        tf.constant(max(temperature, 1e-30), tf.float32),
+        # One token at least.
+        tf.constant(1.0 if top_p is None else max(top_p, 1e-30), tf.float32),
+        tf.cast(seed, tf.int32),
+        tf.constant(-1 if end_token is None else end_token, tf.int32),
+    )
     while place != length and not ended.all():
         # Two functions: single tokens are not of unknown length.
-        read = _compiled(model, _reader, *options, place == 0)
+        read = _reader(model, draws, rank, place == 0)
         token, state = read(new, state, tf.constant(place), ended, numbers)
         yield token.numpy()
         ended = token.numpy() == end_token
@@ -115,57 +122,39 @@ def _checked(prompt):
     return prompt
 
 
-def _options(
-    model,
-    temperature=0.0,
-    top_k=None,
-    top_p=None,
-    seed=None,
-    end_token=None,
-):
-    """Returns arguments of `_pick`: those to compile for, then tensors."""
+def _check(size, temperature, top_k, top_p, end_token):
     if not temperature >= 0:
         raise ValueError(
             "`temperature` must be 0 or a positive number. Received: "
             f"temperature={temperature!r}."
         )
-    size = model.outputs[0].shape[-1]
     if top_k is not None:
         check_int("top_k", top_k, 1, size)
     if top_p is not None:
         fraction("top_p", top_p)
     if end_token is not None:
         check_int("end_token", end_token, 0, size - 1)
-    draws = temperature > 0
-    if seed is None:  # Nothing is drawn of Keras' seed in vain.
-        limit = tf.int32.max
-        seed = tf.random.uniform([], 0, limit, tf.int32) if draws else 0
-    rank = None
-    if draws and (top_k, top_p) != (None, None):
-        rank = top_k or size
-    return (draws, rank), (
-        # Less would make the quotients of logits infinite.
-        tf.constant(max(temperature, 1e-30), tf.float32),
-        # One token at least.
-        tf.constant(1.0 if top_p is None else max(top_p, 1e-30), tf.float32),
-        tf.cast(seed, tf.int32),
-        tf.constant(-1 if end_token is None else end_token, tf.int32),
-    )
 
 
-def _compiled(model, make, *options):
-    """Returns what `make` returns for a model and options, compiled once."""
+def _reader(model, draws, rank, is_first):
+    """Returns a compiled function that reads tokens and picks the next."""
     ends_in_softmax, known = tested(model)
     # `enable_lora` of Keras 3 gives a layer other variables. They are kept, so
     # that no other variable gets the id of one.
     weights = model.weights
-    key = make, *options, *map(id, weights)
-    if key not in known:
-        # A model that its own function referred to would never be freed.
-        function = make(weakref.ref(model), ends_in_softmax, *options)
-        compiled = tf.function(function, autograph=False, reduce_retracing=True)
-        known[key] = compiled, weights
-    return known[key][0]
+    key = draws, rank, is_first, *map(id, weights)
+    # A model that its own function referred to would never be freed.
+    model = weakref.ref(model)
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def read(new, state, place, ended, numbers):
+        outputs, state = step(model(), new, state)
+        logits = tf.cast(outputs[:, -1], tf.float32)
+        if ends_in_softmax:
+            logits = tf.math.log(logits)
+        return _pick(draws, rank, logits, place, ended, numbers), state
+
+    return known.setdefault(key, (read, weights))[0]
 
 
 def _pick(draws, rank, logits, place, ended, numbers):
@@ -193,52 +182,3 @@ def _pick(draws, rank, logits, place, ended, numbers):
     if order is not None:
         drawn = tf.gather(order, drawn, batch_dims=1)
     return tf.where(ended, end, drawn[:, 0])
-
-
-def _reader(model, ends_in_softmax, draws, rank, is_first=False):
-    """Returns a function that reads tokens and picks the next ones."""
-
-    def read(new, state, place, ended, numbers):
-        outputs, state = step(model(), new, state)
-        logits = tf.cast(outputs[:, -1], tf.float32)
-        if ends_in_softmax:
-            logits = tf.math.log(logits)
-        return _pick(draws, rank, logits, place, ended, numbers), state
-
-    return read
-
-
-def _loop(model, *options):
-    """Returns the loop of `generate`."""
-    read_and_pick = _reader(model, *options)
-
-    def loop(prompt, length, numbers):
-        batch, end = tf.shape(prompt)[0], numbers[-1]
-        # A state may grow, and so has a shape of its own in every round.
-        shapes = tf.nest.map_structure(lambda x: x.shape, state_spec(model()))
-
-        def read(place, new, ended, written, state):
-            token, state = read_and_pick(new, state, place, ended, numbers)
-            state = tf.nest.map_structure(tf.ensure_shape, state, shapes)
-            written = tf.tensor_scatter_nd_update(
-                written, [[place]], token[None]
-            )
-            return place + 1, token[:, None], token == end, written, state
-
-        def goes_on(place, new, ended, written, state):
-            return (place < length) & ~tf.reduce_all(ended)
-
-        first = read(
-            tf.constant(0),
-            prompt,
-            tf.zeros([batch], tf.bool),
-            tf.fill([length, batch], end),
-            initial_state(model(), batch),
-        )
-        sizes = [[], [None, None], [None], [None, None]]
-        *_, written, _ = tf.while_loop(
-            goes_on, read, first, (*map(tf.TensorShape, sizes), shapes)
-        )
-        return tf.transpose(written)
-
-    return loop
