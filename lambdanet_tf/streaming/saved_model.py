@@ -1,7 +1,6 @@
 """A SavedModel that streams: state in, state out, and nothing kept between."""
 
 import os
-import re
 from typing import Any
 
 import tensorflow as tf
@@ -16,11 +15,10 @@ def export(model: tf.keras.Model, path: str | os.PathLike) -> None:
 
     A server keeps nothing between two requests: a client keeps the state of
     its sequence and sends it with the next piece. `initial_state` takes
-    `batch_size`, an int32 scalar, and returns the state as a flat dictionary.
-    `step` takes `inputs`, `(batch, n)` or `(batch, n, channels)`, and the
-    state, and returns `outputs` and the next state by the same names; it is the
-    default signature, too. Batch and n are free. What is saved holds no object
-    of Keras.
+    `batch_size`, an int32 scalar, and returns the state as `state_0`, `state_1`
+    and so on. `step`, also the default signature, takes `inputs`, `(batch, n)`
+    or `(batch, n, channels)`, and the state, and returns `outputs` and the next
+    state. Batch and n are free. What is saved holds no object of Keras.
 
     Args:
         model: as for `state_spec`.
@@ -28,16 +26,12 @@ def export(model: tf.keras.Model, path: str | os.PathLike) -> None:
             number: its version.
 
     Raises:
-        ValueError: as `state_spec`; if the model has no state.
+        ValueError: as `state_spec`.
         OSError: if the folder cannot be written.
     """
     nested = state_spec(model)
-    names = _names(nested)
-    if not names:
-        raise ValueError(
-            f"Model {model.name!r} has no state: no layer reads the past. "
-            "Export it as any other, by `model.export(path)`."
-        )
+    # Of layers' names TensorFlow would drop some and join others.
+    names = [f"state_{n}" for n in range(len(tf.nest.flatten(nested)))]
 
     def flat(state):
         return dict(zip(names, tf.nest.flatten(state), strict=True))
@@ -72,19 +66,3 @@ def export(model: tf.keras.Model, path: str | os.PathLike) -> None:
         "serving_default": served,
     }
     tf.saved_model.save(module, os.fspath(path), signatures)
-
-
-def _names(state, prefix=""):
-    """Returns names of a state's tensors, in the order of `tf.nest`.
-
-    They are those of layers and parts, as an argument can be called.
-    """
-    if not isinstance(state, dict):
-        name = re.sub(r"\W", "_", prefix[:-1], flags=re.ASCII)
-        # TensorFlow drops arguments that begin with "_".
-        return [name if name[:1].isalpha() else f"layer{name}"]
-    names = []
-    for key in sorted(state):
-        for name in _names(state[key], f"{prefix}{key}_"):
-            names.append(name + "_" * names.count(name))
-    return names
