@@ -6,29 +6,26 @@ import tensorflow as tf
 
 
 def streams(layer: Any) -> bool:
-    """Returns whether a layer is a causal convolution of Keras."""
+    """Returns whether a layer is a causal convolution that reads the past."""
     is_convolution = type(layer) is tf.keras.layers.Conv1D
-    return is_convolution and layer.padding == "causal"
+    return (
+        is_convolution
+        and layer.padding == "causal"
+        and layer.kernel_size[0] > 1
+    )
 
 
 def initial_state(layer: Any, batch_size: int | tf.Tensor) -> dict:
     """Returns zeros, as Keras pads with."""
     window = (layer.kernel_size[0] - 1) * layer.dilation_rate[0]
-    if not window:
-        return {}
-    channels = layer.kernel.shape[1] * layer.groups
-    return {
-        "inputs": tf.zeros([batch_size, window, channels], layer.compute_dtype)
-    }
+    shape = [batch_size, window, layer.kernel.shape[1] * layer.groups]
+    return {"inputs": tf.zeros(shape, layer.compute_dtype)}
 
 
 def step(layer: Any, inputs: tf.Tensor, state: dict) -> tuple[tf.Tensor, dict]:
     """Returns the outputs of the next positions, and the next state."""
-    x = tf.cast(inputs, layer.compute_dtype)
-    if state:
-        length = tf.shape(x)[1]
-        x = tf.concat([state["inputs"], x], axis=1)
-        state = {"inputs": x[:, length:]}
+    new = tf.cast(inputs, layer.compute_dtype)
+    x = tf.concat([state["inputs"], new], axis=1)
     outputs = tf.nn.convolution(
         x,
         tf.cast(tf.convert_to_tensor(layer.kernel), x.dtype),
@@ -38,4 +35,4 @@ def step(layer: Any, inputs: tf.Tensor, state: dict) -> tuple[tf.Tensor, dict]:
     )  # [b, n, filters]
     if layer.use_bias:
         outputs += tf.cast(tf.convert_to_tensor(layer.bias), x.dtype)
-    return layer.activation(outputs), state
+    return layer.activation(outputs), {"inputs": x[:, tf.shape(new)[1] :]}

@@ -213,11 +213,9 @@ def _refusal(layer, reason):
 
 def _are_pieces(whole, parts, length):
     """Returns whether tensors along axis 1 make up another, to rounding."""
-    shapes = [x.shape[:1] + x.shape[2:] for x in (whole, *parts)]
-    lengths = [x.shape[1] if len(x.shape) > 1 else 0 for x in (whole, *parts)]
-    if lengths != [length, length // 2, length - length // 2]:
-        return False
-    if shapes[1:] != shapes[:-1]:
+    lengths = length, length // 2, length - length // 2
+    shapes = [whole.shape[:1] + [n] + whole.shape[2:] for n in lengths]
+    if [x.shape for x in (whole, *parts)] != shapes:
         return False
     found = np.concatenate(parts, axis=1).astype(np.float64)
     whole = np.asarray(whole).astype(np.float64)
