@@ -41,6 +41,7 @@ PACKAGES = {
 }
 # Pages that went, below `docs/`, and where their readers find the same.
 MOVED = {
+    "attention": "comparison",
     "dense_prediction": "detection",
     "keras_hub": "detection",
     "engine_in_short": "engine",

@@ -79,7 +79,8 @@ def speed(found):
         "networks.timm_speed",
         _said(found["timm"], "{phase}, {theirs}", _NETWORK, note),
     )
-    note = "What is measured: [attention.md](attention.md)"
+    page = "[comparison.md](comparison.md#compared-with-attention)"
+    note = f"What is measured: {page}"
     rows = layers.timed_attention(found)
     rows = [row for row in rows if "attention" in row.layer]
     claim(

@@ -169,7 +169,7 @@ def _attention(found, kind):
     return sorted(rows, key=lambda row: list(ATTENTION).index(row.layer))
 
 
-@views.view("attention.md#memory")
+@views.view("comparison.md#memory")
 def attention_memory(found):
     rows, formula = _attention(found, "bytes"), table_4_gib()
     cells, batches = {}, {}
@@ -205,7 +205,7 @@ def timed_attention(found):
     return rows
 
 
-@views.view("attention.md#time")
+@views.view("comparison.md#time")
 def attention_time(found):
     cells = {}
     for row in timed_attention(found):
