@@ -44,6 +44,7 @@ MOVED = {
     "attention": "comparison",
     "dense_prediction": "detection",
     "keras_hub": "detection",
+    "digits": "your_images",
     "engine_in_short": "engine",
     "gpu": "accelerators",
     "graphs": "layers",
@@ -51,6 +52,7 @@ MOVED = {
     "serving_speed": "serving",
     "tpu_compile": "accelerators",
     "training_speed": "training",
+    "what_it_learns": "analysis",
     "when_not": "choose",
 }
 REDIRECT = """<!doctype html>

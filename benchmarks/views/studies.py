@@ -168,7 +168,7 @@ def fashion_weights(found):
     return views.listing(rows, columns)
 
 
-@views.view("digits.md#default")
+@views.view("your_images.md#default")
 def digits_default(found):
     rows = _longest(found["digits"])
     columns = {

@@ -26,7 +26,7 @@ _ROWS = (
         name="digits",
         summary="a small LambdaResNet on 1,797 handwritten digits",
         result="2 CPU cores, 45 seconds to 4 minutes: accuracy in "
-        "docs/digits.md",
+        "docs/your_images.md",
         image_size=8,
         evaluation_crop=1.0,
         augmentation="affine",

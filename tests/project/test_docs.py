@@ -60,7 +60,7 @@ MARKS = {
     **{f"docs/{page}": pytest.mark.once for page in LONG},
     # These train.
     "docs/your_images.md": (pytest.mark.once, pytest.mark.thorough),
-    "docs/what_it_learns.md": pytest.mark.thorough,
+    "docs/analysis.md": pytest.mark.thorough,
     # TensorFlow's own interpreter says that LiteRT will replace it.
     "docs/streaming.md": pytest.mark.filterwarnings(
         r"ignore:\s*Warning. tf.lite.Interpreter"
