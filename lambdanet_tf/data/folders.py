@@ -48,8 +48,8 @@ class FileSource(IndexedSource):
         encoded = tf.io.read_file(item["name"])
         return open_image(encoded, self._channels), item["label"]
 
-    def _name(self, item):
-        return item["name"].numpy().decode()
+    def _name(self, number):
+        return str(self.columns["name"][number])
 
 
 def read_folder(
@@ -100,7 +100,7 @@ def read_folder(
     images = sets.ImageSet(
         f"folder:{path}", tuple(classes), channels, **sources, notes=notes
     )
-    if notes or images.missing():
+    if notes:
         warnings.warn(images.description, stacklevel=2)
     return images
 

@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import os
-import unicodedata
 from collections.abc import Iterable
 from collections.abc import Iterator
 
@@ -18,7 +17,6 @@ from lambdanet_tf.data.sources import Source
 SPLIT_SEED = 2102
 TEST_SPLIT = 0.2
 CLASS_FILES = ("classes.txt", "labels.txt")
-_MAX_NAMED = 10
 # Names of the folders and files of a split.
 SPLITS = {
     "train": ("train", "training"),
@@ -66,20 +64,22 @@ class ImageSet:
                 "`data` must hold training and test images. Received: "
                 f"{self.description}"
             )
-        names = [unicodedata.normalize("NFC", n.strip()) for n in self.classes]
-        counts = collections.Counter(names)
-        wrong = [n for n in counts if counts[n] > 1 or len(n.split("\n")) > 1]
-        if "" in counts or wrong or len(names) < 2:
+        counts = collections.Counter(name.strip() for name in self.classes)
+        wrong = [n for n in counts if counts[n] > 1 or not n or "\n" in n]
+        if wrong or len(counts) < 2:
             raise ValueError(
                 f"{self.name} must have two classes or more, each of a name of "
-                f"its own in one line. Received: {_listed(wrong or names)}."
+                "its own in one line. Received: "
+                f"{', '.join(wrong[:10] or counts)}."
             )
         for split, source in self.splits.items():
-            labels = _labels(source)
-            low, high = labels.min(initial=0), labels.max(initial=0)
-            if low < 0 or high >= len(names):
+            if not isinstance(source, IndexedSource):
+                continue
+            labels, last = source.columns["label"], len(counts) - 1
+            low, high = labels.min(), labels.max()
+            if low < 0 or high > last:
                 raise ValueError(
-                    f"The {split} labels must be from 0 to {len(names) - 1}, "
+                    f"The {split} labels must be from 0 to {last}, "
                     f"the numbers of `classes`. Received: {low} to {high}."
                 )
 
@@ -98,17 +98,7 @@ class ImageSet:
             f"{self.name}: {train:,} training, {validation:,} validation and "
             f"{test:,} test images, {len(self.classes):,} classes"
         )
-        return "; ".join([sizes, *self.notes, *self.missing()]) + "."
-
-    def missing(self) -> list[str]:
-        """Returns a note for each split that lacks images of a class."""
-        notes = []
-        for split, source in self.splits.items():
-            there = set(_labels(source))
-            names = [n for i, n in enumerate(self.classes) if i not in there]
-            if there and names:
-                notes.append(f"no {split} image of {_listed(names)}")
-        return notes
+        return "; ".join([sizes, *self.notes]) + "."
 
 
 def check_images(images: ImageSet) -> Iterator[str]:
@@ -182,18 +172,6 @@ def read_class_names(folder: str) -> tuple[str, ...] | None:
             lines = files.read_text(path).rstrip().split("\n")
             return tuple(line.strip() for line in lines)
     return None
-
-
-def _labels(source):
-    """Returns the labels of a source, where they are known."""
-    if isinstance(source, IndexedSource):
-        return source.columns["label"]
-    return np.array([], int)
-
-
-def _listed(names):
-    more = len(names) - _MAX_NAMED
-    return ", ".join(names[:_MAX_NAMED]) + f" and {more} more" * (more > 0)
 
 
 def _hold_out(labels, fraction, generator):

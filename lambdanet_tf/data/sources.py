@@ -185,11 +185,11 @@ class IndexedSource(Source):
 
     def check(self) -> Iterator[str]:
         items = self.scan().map(lambda position, item: item)
-        for _, item, error in _corrupt_items(self, items, self.num_images):
-            yield f"{self._name(item)}: {error}"
+        for number, error in _corrupt_items(self, items, self.num_images):
+            yield f"{self._name(number)}: {error}"
 
-    def _name(self, item):
-        return f"image {int(item['index'])}"
+    def _name(self, number):
+        return f"image {number}"
 
     def _rows(self, positions, index_at):
         # Tensors of the pipeline, neither constants in a graph nor on an
@@ -268,7 +268,7 @@ class StreamedSource(Source):
     def check(self) -> Iterator[str]:
         for file, size in enumerate(self._sizes):
             items = self.read_file(tf.constant(file, tf.int64))
-            for number, _, error in _corrupt_items(self, items, size):
+            for number, error in _corrupt_items(self, items, size):
                 yield f"{self._name(file)}: image {number}: {error}"
 
     def _name(self, file):
@@ -317,7 +317,7 @@ def without_tuner(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _corrupt_items(source, items, size):
-    """Yields number, item and error, in a line, of what cannot be read."""
+    """Yields number and error, in a line, of each item that is corrupt."""
 
     def read(number, item):
         image, label = source.decode(item)
@@ -331,14 +331,14 @@ def _corrupt_items(source, items, size):
         for corrupt in range(expected, number):
             item = next(iter(items.skip(corrupt)), None)
             if item is None:
-                yield corrupt, None, "the file is damaged from here on"
+                yield corrupt, "the file is damaged from here on"
                 return
             try:
                 source.decode(item)[0].decode()
             # Called without a graph, Pillow's own errors come through.
             except Exception as error:
                 text = getattr(error, "message", str(error)).strip()
-                yield corrupt, item, text.partition("\n")[0]
+                yield corrupt, text.partition("\n")[0]
         expected = number + 1
 
 

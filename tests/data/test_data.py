@@ -157,10 +157,7 @@ def test_what_is_left_out_of_a_folder_is_said(tmp_path):
     (tmp_path / "c").mkdir()
     names = ("a/.DS_Store", "a/x.HEIC", "a/y.heic", "a/notes", "beside.png")
     write_files(tmp_path, dict.fromkeys((*names, "d/0.png", "d/1.png"), b""))
-    text = (
-        "3 classes; left out: .heic: 2, .png: 1, without an ending: 1; no "
-        "validation image of d; no test image of d."
-    )
+    text = "3 classes; left out: .heic: 2, .png: 1, without an ending: 1."
     with pytest.warns(UserWarning, match=re.escape(text)):
         images = data.read_folder(path)
     assert images.description.endswith(text)
